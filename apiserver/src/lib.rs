@@ -2,6 +2,7 @@
 //! Knows no Karmada kinds. `embedded/` and `server/` build control planes and simulated members from it.
 
 pub mod admission;
+mod advertise;
 pub mod aggregation;
 pub mod apply;
 pub mod audit;

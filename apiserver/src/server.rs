@@ -1,6 +1,7 @@
 //! The public face of the crate: configure, start, serve, get clients, stop.
 
 use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -11,7 +12,8 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::admission::{Admission, WebhookClient, plugins};
+use crate::admission::{Admission, Plugin, WebhookClient, plugins, policy, priority};
+use crate::advertise;
 use crate::aggregation::Aggregator;
 use crate::aggregation::authentication::{self, Trust};
 use crate::audit::Auditor;
@@ -60,6 +62,8 @@ pub struct Config {
     pub names: Vec<String>,
     /// What is written down of requests that come from outside of this process.
     pub auditor: Auditor,
+    /// Admission plugins this server does without.
+    pub disabled_admission: Vec<Plugin>,
 }
 
 impl Config {
@@ -78,6 +82,7 @@ impl Config {
                 .map(String::from)
                 .to_vec(),
             auditor: Auditor::default(),
+            disabled_admission: Vec::new(),
         }
     }
 }
@@ -99,6 +104,7 @@ struct Inner {
     stopped: CancellationToken,
     services: Arc<ClusterServices>,
     outbound: Arc<Outbound>,
+    disabled_admission: Vec<Plugin>,
 }
 
 /// Common name of the certificate that extension API servers see.
@@ -155,6 +161,7 @@ impl ApiServer {
                 stopped: stopped.clone(),
                 services,
                 outbound: outbound.clone(),
+                disabled_admission: config.disabled_admission,
             }),
         };
         server.set_admission(Vec::new());
@@ -163,10 +170,12 @@ impl ApiServer {
             registry.set_allocators("", "services", Arc::new(allocators));
         }
         bootstrap::write_defaults(&registry).await?;
+        priority::write_system_classes(&registry).await?;
         aggregate::pass(&registry).await?;
         {
             let (mut tasks, names, stopped) = (server.inner.tasks.lock(), config.names, stopped.clone());
             tasks.spawn(aggregate::run(registry.clone(), stopped.clone()));
+            tasks.spawn(policy::status::run(registry.clone(), stopped.clone()));
             let outbound = outbound.clone();
             tasks.spawn(async move {
                 let serves = authority.renew(&serving, &names, &stopped);
@@ -202,7 +211,7 @@ impl ApiServer {
     }
 
     /// Sets the admission steps between the first ones every server has (namespace lifecycle, RBAC escalation) and its last
-    /// ones (limits, tolerations, webhooks, quota).
+    /// ones (limits, priority, tolerations, webhooks, quota).
     pub fn set_admission(&self, more: Vec<Arc<dyn Admission>>) {
         let registry = &self.inner.api.registry;
         let mut chain: Vec<Arc<dyn Admission>> = vec![
@@ -210,7 +219,7 @@ impl ApiServer {
             Arc::new(EscalationGuard::new(self.inner.api.authorizer.clone())),
         ];
         chain.extend(more);
-        chain.extend(plugins(registry, &self.inner.outbound));
+        chain.extend(plugins(registry, &self.inner.outbound, &self.inner.disabled_admission));
         registry.set_admission(chain);
     }
 
@@ -273,6 +282,14 @@ impl ApiServer {
         self.inner.stopped.clone()
     }
 
+    /// Makes the Service `kubernetes` lead to where this server listens.
+    pub async fn advertise(&self, address: SocketAddr) {
+        // As with kube-apiserver a server without it serves all the same.
+        if let Err(error) = advertise::write(self.registry(), address).await {
+            tracing::warn!(%error, "writing the Service kubernetes");
+        }
+    }
+
     /// Serves HTTPS on a socket until cancelled or stopped; watches end, running requests finish.
     pub async fn serve(&self, listener: TcpListener, cancelled: CancellationToken) -> Result<()> {
         self.serve_beside(Router::new(), listener, cancelled).await
@@ -287,6 +304,9 @@ impl ApiServer {
     ) -> Result<()> {
         let router = routes.fallback_service(self.router());
         let address = listener.local_addr();
+        if let Ok(address) = address {
+            self.advertise(address).await;
+        }
         let io = |source| Error::Io { path: PathBuf::from(format!("{address:?}")), source };
         let either = self.inner.stopped.child_token();
         let stop = either.clone();

@@ -3,8 +3,12 @@
 //! [`plugins`] is the chain in its order; `registry/` runs every step's `mutate`, then, on the finished object, every step's
 //! `validate`.
 
+mod expression;
 pub mod limits;
+pub mod policy;
+pub mod priority;
 pub mod quota;
+mod surroundings;
 pub mod tolerations;
 pub mod webhook;
 
@@ -80,13 +84,59 @@ pub trait Admission: Send + Sync {
     }
 }
 
-/// The later part of every chain, in kube-apiserver's order: limits, tolerations, webhooks; quota last, because what it charges
-/// is final.
-pub fn plugins(registry: &Arc<Registry>, outbound: &Arc<Outbound>) -> Vec<Arc<dyn Admission>> {
-    vec![
-        Arc::new(limits::LimitRanger::new(registry)),
-        Arc::new(tolerations::DefaultTolerationSeconds),
-        Arc::new(webhook::Webhooks::new(registry, Arc::new(WebhookClient::new(outbound.clone())))),
-        Arc::new(quota::ResourceQuota::new(registry)),
-    ]
+/// A plugin that a server can do without, by kube-apiserver's name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Plugin {
+    LimitRanger,
+    Priority,
+    DefaultTolerationSeconds,
+    ValidatingAdmissionPolicy,
+    ResourceQuota,
+}
+
+impl Plugin {
+    const ALL: [Plugin; 5] = [
+        Plugin::LimitRanger,
+        Plugin::Priority,
+        Plugin::DefaultTolerationSeconds,
+        Plugin::ValidatingAdmissionPolicy,
+        Plugin::ResourceQuota,
+    ];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Plugin::LimitRanger => "LimitRanger",
+            Plugin::Priority => "Priority",
+            Plugin::DefaultTolerationSeconds => "DefaultTolerationSeconds",
+            Plugin::ValidatingAdmissionPolicy => "ValidatingAdmissionPolicy",
+            Plugin::ResourceQuota => "ResourceQuota",
+        }
+    }
+}
+
+impl std::str::FromStr for Plugin {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        Self::ALL.into_iter().find(|plugin| plugin.name() == text).ok_or_else(|| {
+            let names = Self::ALL.map(Self::name).join(", ");
+            format!("admission plugin {text:?} is unknown or can't be left out; these can be: {names}")
+        })
+    }
+}
+
+/// The later part of every chain, in kube-apiserver's order: limits, priority, tolerations, policies, webhooks; quota last,
+/// because what it charges is final.
+pub fn plugins(registry: &Arc<Registry>, outbound: &Arc<Outbound>, disabled: &[Plugin]) -> Vec<Arc<dyn Admission>> {
+    let webhooks = webhook::Webhooks::new(registry, Arc::new(WebhookClient::new(outbound.clone())));
+    let chain: [(Option<Plugin>, Arc<dyn Admission>); 6] = [
+        (Some(Plugin::LimitRanger), Arc::new(limits::LimitRanger::new(registry))),
+        (Some(Plugin::Priority), Arc::new(priority::Priority::new(registry))),
+        (Some(Plugin::DefaultTolerationSeconds), Arc::new(tolerations::DefaultTolerationSeconds)),
+        (Some(Plugin::ValidatingAdmissionPolicy), Arc::new(policy::ValidatingPolicies::new(registry))),
+        (None, Arc::new(webhooks)),
+        (Some(Plugin::ResourceQuota), Arc::new(quota::ResourceQuota::new(registry))),
+    ];
+    let kept = chain.into_iter().filter(|(plugin, _)| plugin.is_none_or(|plugin| !disabled.contains(&plugin)));
+    kept.map(|(_, step)| step).collect()
 }

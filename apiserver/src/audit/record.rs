@@ -1,5 +1,6 @@
 //! What is written of one request.
 
+use std::fmt;
 use std::sync::Arc;
 
 use crowsnest_api::user::UserInfo;
@@ -34,6 +35,12 @@ struct State {
     /// The answer has begun.
     begun: bool,
     panicked: bool,
+}
+
+impl fmt::Debug for Record {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Record")
+    }
 }
 
 impl Record {

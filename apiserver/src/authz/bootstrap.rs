@@ -1,13 +1,15 @@
-//! The default roles and bindings of RBAC, written at start where they are absent or lost rules.
+//! The default roles and bindings of RBAC, written at start where they are absent, and repaired where they lost something.
 
 use std::sync::Arc;
 
 use crowsnest_api::user::UserInfo;
+use futures::future::try_join_all;
 use serde_json::{Value, json};
 
 use crate::authz::GROUP;
-use crate::authz::default_roles::default_objects;
-use crate::registry::options::WriteOptions;
+use crate::authz::default_roles::{Repair, default_objects, repair};
+use crate::registry::object::Object;
+use crate::registry::options::{DeleteOptions, WriteOptions};
 use crate::registry::resource::Gvr;
 use crate::registry::strategy::RequestContext;
 use crate::registry::{Change, Edit, Registry};
@@ -25,6 +27,7 @@ pub fn loopback(namespace: &str) -> RequestContext {
         dry_run: false,
         subresource: String::new(),
         namespace: namespace.to_owned(),
+        record: None,
     }
 }
 
@@ -45,43 +48,45 @@ pub async fn write_defaults(registry: &Arc<Registry>) -> ApiResult<()> {
             _ => {}
         }
     }
-    for object in default_objects() {
-        let plural = if object["kind"] == "ClusterRole" { "clusterroles" } else { "clusterrolebindings" };
-        let resource = registry.resource(&Gvr::new(GROUP, "v1", plural))?;
-        match registry.create(&resource, &loopback(""), object.clone(), &options, &mut warnings).await {
-            Err(error) if error.is(Reason::AlreadyExists) => {
-                if plural == "clusterroles" && object["aggregationRule"].is_null() {
-                    restore(registry, &resource, object).await?;
-                }
-            }
-            Err(error) => return Err(error),
-            Ok(_) => {}
-        }
-    }
+    try_join_all(default_objects()?.into_iter().map(|object| write_default(registry, object))).await?;
     Ok(())
 }
 
-/// Gives a default role back the rules it lost.
-async fn restore(
-    registry: &Arc<Registry>,
-    resource: &crate::registry::resource::ResourceRef,
-    default: Value,
-) -> ApiResult<()> {
-    let name = default["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-    let edit = Edit(Arc::new(move |role: &mut Value| {
-        if role["metadata"]["annotations"]["rbac.authorization.kubernetes.io/autoupdate"] != "true" {
+/// Makes a default role or binding, or repairs the one that is there.
+async fn write_default(registry: &Arc<Registry>, default: Value) -> ApiResult<()> {
+    let plural = match default["kind"].as_str() {
+        Some("ClusterRole") => "clusterroles",
+        Some("Role") => "roles",
+        Some("ClusterRoleBinding") => "clusterrolebindings",
+        _ => "rolebindings",
+    };
+    let resource = registry.resource(&Gvr::new(GROUP, "v1", plural))?;
+    let (ctx, options, mut warnings) = (loopback(default.namespace()), loopback_options(), Vec::new());
+    let existing = match registry.get(&resource, &ctx.namespace, default.name()).await {
+        Ok(existing) => existing,
+        Err(error) if error.is(Reason::NotFound) => {
+            registry.create(&resource, &ctx, default, &options, &mut warnings).await?;
             return Ok(());
         }
-        let mut rules = role["rules"].as_array().cloned().unwrap_or_default();
-        for rule in default["rules"].as_array().into_iter().flatten() {
-            if !rules.contains(rule) {
-                rules.push(rule.clone());
-            }
+        Err(error) => return Err(error),
+    };
+    match repair(&existing, &default) {
+        Repair::Nothing => {}
+        Repair::Update(_) => {
+            let name = default.name().to_owned();
+            let edit = Edit(Arc::new(move |live: &mut Value| {
+                if let Repair::Update(whole) = repair(live, &default) {
+                    *live = whole;
+                }
+                Ok(())
+            }));
+            registry.update(&resource, &ctx, &name, &Change::Edit(edit), &options, &mut warnings).await?;
         }
-        role["rules"] = rules.into();
-        Ok(())
-    }));
-    let mut warnings = Vec::new();
-    registry.update(resource, &loopback(""), &name, &Change::Edit(edit), &loopback_options(), &mut warnings).await?;
+        Repair::Recreate => {
+            let delete = DeleteOptions { raw: json!({}), ..DeleteOptions::default() };
+            registry.delete(&resource, &ctx, default.name(), &delete, &mut warnings).await?;
+            registry.create(&resource, &ctx, default, &options, &mut warnings).await?;
+        }
+    }
     Ok(())
 }

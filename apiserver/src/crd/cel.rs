@@ -85,11 +85,8 @@ impl Rules {
     /// What the rules hold against `new`. With `old` this is an update: transition rules run, and rules over unchanged values
     /// do not (a value that was stored stays acceptable).
     pub fn check(&self, schema: &Value, new: &Value, old: Option<&Value>, name: &str) -> Vec<FieldError> {
-        thread_local! {
-            static BASE: Context<'static> = base();
-        }
         let mut errors = Vec::new();
-        BASE.with(|base| self.walk(base, schema, new, old, name, &mut errors));
+        with_base(|base| self.walk(base, schema, new, old, name, &mut errors));
         errors
     }
 
@@ -158,8 +155,16 @@ fn join(name: &str, key: &str) -> String {
     if name.is_empty() { key.to_owned() } else { format!("{name}.{key}") }
 }
 
+/// Lends the scope with all functions that rules may call; it is made once per thread.
+pub(crate) fn with_base<R>(evaluate: impl FnOnce(&Context<'static>) -> R) -> R {
+    thread_local! {
+        static BASE: Context<'static> = base();
+    }
+    BASE.with(evaluate)
+}
+
 /// All functions Kubernetes offers to rules.
-pub(crate) fn base() -> Context<'static> {
+fn base() -> Context<'static> {
     let mut context = Context::default().with_all();
     context.add_function("dyn", |value: Cel| -> Result<Cel, ExecutionError> { Ok(value) });
     context
@@ -292,6 +297,18 @@ pub(crate) fn to_cel(schema: &Value, value: &Value) -> Cel {
                 .collect();
             Cel::Map(Map { map: Arc::new(map) })
         }
+    }
+}
+
+/// Converts JSON of which no schema is known: names stay as they are.
+pub(crate) fn untyped(value: &Value) -> Cel {
+    match value {
+        Value::Array(items) => Cel::List(Arc::new(items.iter().map(untyped).collect())),
+        Value::Object(members) => {
+            let entry = |(name, member): (&String, &Value)| (Key::String(Arc::new(name.clone())), untyped(member));
+            Cel::Map(Map { map: Arc::new(members.iter().map(entry).collect()) })
+        }
+        scalar => to_cel(&Value::Null, scalar),
     }
 }
 

@@ -284,5 +284,6 @@ pub(crate) fn context(subresource: &str) -> RequestContext {
         dry_run: false,
         subresource: subresource.into(),
         namespace: String::new(),
+        record: None,
     }
 }

@@ -101,7 +101,7 @@ fn collections(schema: &Value, path: &str, errors: &mut Vec<FieldError>) {
     }
     let list_path = format!("{path}.x-kubernetes-list-type");
     if let Some(list_type) = list_type.filter(|l| *l != "atomic" && *l != "set" && *l != "map") {
-        errors.push(FieldError::not_supported_sorted(list_path.as_str(), list_type, &["atomic", "map", "set"]));
+        errors.push(FieldError::not_supported(list_path.as_str(), list_type, &["atomic", "set", "map"]));
     }
     if non_empty(schema, "x-kubernetes-list-map-keys") {
         let detail = "must be map if x-kubernetes-list-map-keys is non-empty";
@@ -130,69 +130,69 @@ fn list_map(schema: &Value, path: &str, errors: &mut Vec<FieldError>) {
     };
     if word(items, "type") != "object" {
         let detail = "must be object if parent array's x-kubernetes-list-type is map";
-        errors.push(FieldError::invalid(format!("{path}.items.type"), &Value::from(word(items, "type")), detail));
+        errors.push(FieldError::invalid(format!("{path}.items.type"), word(items, "type"), detail));
     }
+    let list = &schema["x-kubernetes-list-map-keys"];
+    let keys: Vec<&str> = list.as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    let property = |key: &str| items.pointer("/properties").and_then(|properties| properties.get(key));
+    if word(items, "type") == "object" {
+        for (index, key) in keys.iter().enumerate() {
+            match property(key) {
+                None => {
+                    let detail = "entries must all be names of item properties";
+                    errors.push(FieldError::invalid(keys_path.as_str(), list, detail));
+                }
+                Some(found) if matches!(word(found, "type"), "array" | "object") => {
+                    // The type that kube-apiserver shows is that of the items.
+                    let detail = "must be a scalar type if parent array's x-kubernetes-list-type is map";
+                    let field = format!("{path}.items.properties[{key}].type");
+                    errors.push(FieldError::invalid(field, "object", detail));
+                }
+                Some(_) => {}
+            }
+            if keys[..index].contains(key) {
+                errors.push(FieldError::invalid(keys_path.as_str(), list, "must not contain duplicate entries"));
+            }
+        }
+    }
+    never_null(items, "map", path, errors);
     let required: Vec<&str> =
         items.get("required").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect();
-    let mut seen: Vec<&Value> = Vec::new();
-    for (index, key) in
-        schema.get("x-kubernetes-list-map-keys").and_then(Value::as_array).into_iter().flatten().enumerate()
-    {
-        let name = key.as_str().unwrap_or("");
-        match items.pointer("/properties").and_then(|p| p.get(name)) {
-            None => {
-                let detail = "entries must all be names of item properties";
-                errors.push(FieldError::invalid(format!("{keys_path}[{index}]"), key, detail));
-            }
-            Some(property) => {
-                let at = format!("{path}.items.properties[{name}]");
-                if matches!(word(property, "type"), "array" | "object") {
-                    let detail = "must be a scalar type if parent array's x-kubernetes-list-type is map";
-                    errors.push(FieldError::invalid(
-                        format!("{at}.type"),
-                        &Value::from(word(property, "type")),
-                        detail,
-                    ));
-                }
-                if !required.contains(&name) && property.get("default").is_none() {
-                    let detail = "this property is in x-kubernetes-list-map-keys, so it must have a default or be a required property";
-                    errors.push(FieldError::required(format!("{at}.default"), detail));
-                }
-            }
+    const KEY: &str = "this property is in x-kubernetes-list-map-keys, so it";
+    for (key, found) in keys.iter().filter_map(|key| Some((key, property(key)?))) {
+        let at = format!("{path}.items.properties[{key}]");
+        if !required.contains(key) && found.get("default").is_none() {
+            let detail = format!("{KEY} must have a default or be a required property");
+            errors.push(FieldError::required(format!("{at}.default"), detail));
         }
-        if seen.contains(&key) {
-            let mut error = FieldError::duplicate(format!("{keys_path}[{index}]"), key);
-            error.detail = "must be unique".to_owned();
-            errors.push(error);
+        if is(found, "nullable") {
+            errors.push(FieldError::forbidden(format!("{at}.nullable"), format!("{KEY} cannot be nullable")));
         }
-        seen.push(key);
+    }
+}
+
+/// What is told apart in a list can't be null.
+fn never_null(items: &Value, kind: &str, path: &str, errors: &mut Vec<FieldError>) {
+    if is(items, "nullable") {
+        let detail = format!("cannot be nullable when x-kubernetes-list-type is {kind}");
+        errors.push(FieldError::forbidden(format!("{path}.items.nullable"), detail));
     }
 }
 
 fn list_set(schema: &Value, path: &str, errors: &mut Vec<FieldError>) {
     let Some(items) = get(schema, "items") else { return };
-    if is(items, "nullable") {
-        errors.push(FieldError::forbidden(
-            format!("{path}.items.nullable"),
-            "cannot be nullable when x-kubernetes-list-type is set",
-        ));
+    let (list_type, atomic) = (get(items, "x-kubernetes-list-type"), |key: &str| word(items, key) == "atomic");
+    let key = match word(items, "type") {
+        "object" if !atomic("x-kubernetes-map-type") => Some("x-kubernetes-map-type"),
+        "array" if list_type.is_some() && !atomic("x-kubernetes-list-type") => Some("x-kubernetes-list-type"),
+        _ => None,
+    };
+    if let Some(key) = key {
+        // kube-apiserver shows the type of the list in both cases.
+        let detail = "must be atomic as item of a list with x-kubernetes-list-type=set";
+        errors.push(FieldError::invalid(format!("{path}.items.{key}"), list_type.unwrap_or(&Value::Null), detail));
     }
-    match word(items, "type") {
-        "object" if word(items, "x-kubernetes-map-type") != "atomic" => {
-            let detail = "must be atomic as item of a list with x-kubernetes-list-type=set";
-            let field = format!("{path}.items.x-kubernetes-map-type");
-            errors.push(match get(items, "x-kubernetes-map-type") {
-                Some(other) => FieldError::invalid(field, other, detail),
-                None => FieldError::required(field, detail),
-            });
-        }
-        "array" if !matches!(word(items, "x-kubernetes-list-type"), "" | "atomic") => {
-            let detail = "must be atomic as item of a list with x-kubernetes-list-type=set";
-            let field = format!("{path}.items.x-kubernetes-list-type");
-            errors.push(FieldError::invalid(field, &items["x-kubernetes-list-type"], detail));
-        }
-        _ => {}
-    }
+    never_null(items, "set", path, errors);
 }
 
 fn rules(schema: &Value, path: &str, around: &Around, errors: &mut Vec<FieldError>) {
@@ -211,10 +211,10 @@ fn rules(schema: &Value, path: &str, around: &Around, errors: &mut Vec<FieldErro
         if source.is_empty() {
             errors.push(FieldError::required(format!("{at}.rule"), "rule is not specified"));
         } else if !message.is_empty() && message.trim().is_empty() {
-            let detail = "message must be non-empty if specified";
+            let detail = "must be non-empty if specified";
             errors.push(FieldError::invalid(format!("{at}.message"), &Value::from(message), detail));
         } else if message.trim().contains('\n') {
-            let detail = "message must not contain line breaks";
+            let detail = "must not contain line breaks";
             errors.push(FieldError::invalid(format!("{at}.message"), &Value::from(message), detail));
         } else if source.contains('\n') && message.trim().is_empty() {
             let detail = "message must be specified if rule contains line breaks";
@@ -236,18 +236,23 @@ fn rules(schema: &Value, path: &str, around: &Around, errors: &mut Vec<FieldErro
             let detail = format!("oldSelf cannot be used on the uncorrelatable portion of the schema within {outside}");
             errors.push(FieldError::invalid(format!("{at}.rule"), &rule["rule"], detail));
         }
-        if let Some(expression) = get(rule, "messageExpression") {
-            let text = expression.as_str().unwrap_or("");
-            let outcome = match text.trim() {
-                "" => Err("must be non-empty if specified".to_owned()),
-                source => cel_types::check_rule(source, schema, around.root, optional, "string"),
-            };
-            if let Err(text) = outcome {
-                let field = format!("{at}.messageExpression");
-                let detail = if text.starts_with("ERROR") { format!("compilation failed: {text}") } else { text };
-                errors.push(FieldError::invalid(field, expression, detail));
-            }
+        if let Some(given) = get(rule, "optionalOldSelf").filter(|_| !cel_types::uses_old(source)) {
+            let detail = "may not be set if oldSelf is not used in rule";
+            errors.push(FieldError::invalid(format!("{at}.optionalOldSelf"), given, detail));
         }
+        message_expression(schema, rule, &at, around, errors);
+    }
+}
+
+fn message_expression(schema: &Value, rule: &Value, at: &str, around: &Around, errors: &mut Vec<FieldError>) {
+    let Some(expression) = get(rule, "messageExpression").filter(|expression| *expression != "") else { return };
+    let (field, source) = (format!("{at}.messageExpression"), expression.as_str().unwrap_or("").trim());
+    if source.is_empty() {
+        errors.push(FieldError::required(field, "messageExpression must be non-empty if specified"));
+    } else if let Err(text) = cel_types::check_rule(source, schema, around.root, is(rule, "optionalOldSelf"), "string")
+    {
+        let detail = if text.starts_with("ERROR") { format!("compilation failed: {text}") } else { text };
+        errors.push(FieldError::invalid(field, expression, detail));
     }
 }
 
@@ -255,6 +260,13 @@ fn rules(schema: &Value, path: &str, around: &Around, errors: &mut Vec<FieldErro
 fn field_path(schema: &Value, rule: &Value, at: &str, errors: &mut Vec<FieldError>) {
     let Some(given) = get(rule, "fieldPath").filter(|f| *f != "") else { return };
     let text = given.as_str().unwrap_or("");
+    let field = format!("{at}.fieldPath");
+    if text.trim().is_empty() {
+        errors.push(FieldError::invalid(field.as_str(), given, "must be non-empty if specified"));
+    }
+    if text.contains(['\n', '\r']) {
+        errors.push(FieldError::invalid(field.as_str(), given, "must not contain line breaks"));
+    }
     let path = crowsnest_api::jsonpath::JsonPath::parse(text).ok();
     let mut current = Some(schema);
     for field in path.as_ref().and_then(|p| p.fields()).unwrap_or_default() {
@@ -264,7 +276,6 @@ fn field_path(schema: &Value, rule: &Value, at: &str, errors: &mut Vec<FieldErro
     }
     let parses = path.as_ref().is_some_and(|p| p.fields().is_some_and(|f| !f.is_empty()));
     if !parses || current.is_none() {
-        let detail = "fieldPath must be a valid path";
-        errors.push(FieldError::invalid(format!("{at}.fieldPath"), given, detail));
+        errors.push(FieldError::invalid(field, given, "must be a valid path"));
     }
 }

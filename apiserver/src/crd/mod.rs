@@ -26,5 +26,5 @@ mod served_tests;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use cel::{base as cel_base, to_cel};
+pub(crate) use cel::{untyped as untyped_cel, with_base as with_cel_base};
 pub use strategy::CustomStrategy;

@@ -159,3 +159,49 @@ async fn webhooks_change_and_refuse() {
     assert!(!names.iter().any(|m| m.name.as_deref() == Some("bad")));
     server.stop().await.unwrap();
 }
+
+#[tokio::test]
+async fn patches_keep_the_version_and_a_scale_needs_replicas() {
+    let server = ApiServer::start(Config::new("test", Data::Memory)).await.unwrap();
+    let client = server.admin();
+    let mut definition = definition(json!({"strategy": "None"}));
+    definition["spec"]["versions"][0]["subresources"] =
+        json!({"scale": {"specReplicasPath": ".spec.wheels", "statusReplicasPath": ".status.wheels"}});
+    let definitions = ("apiextensions.k8s.io/v1", "CustomResourceDefinition", "customresourcedefinitions");
+    put(&client, definitions.0, definitions.1, definitions.2, definition).await.unwrap();
+    until_served(&server, true).await;
+    let car = json!({"metadata": {"name": "c", "namespace": "default"}, "spec": {}});
+    put(&client, "example.com/v1", "Car", "cars", car).await.unwrap();
+    for (path, body, refusal) in [
+        (
+            "",
+            json!({"apiVersion": "example.com/v1beta1"}),
+            Some((
+                422,
+                "Car.example.com \"c\" is invalid: apiVersion: Invalid value: \"example.com/v1beta1\": must be example.com/v1",
+            )),
+        ),
+        (
+            "",
+            json!({"apiVersion": "other.com/v1", "kind": "Truck"}),
+            Some((
+                422,
+                "Truck.other.com \"c\" is invalid: [kind: Invalid value: \"Truck\": must be Car, apiVersion: Invalid value: \"other.com/v1\": must be example.com/v1]",
+            )),
+        ),
+        ("/scale", json!({}), Some((400, "the spec replicas field \".spec.wheels\" cannot be empty"))),
+        ("/scale", json!({"spec": {"replicas": 3}}), None),
+        ("/scale", json!({}), None),
+    ] {
+        let url = format!("/apis/example.com/v1/namespaces/default/cars/c{path}");
+        let request = http::Request::patch(url).header("content-type", "application/merge-patch+json");
+        let answer = client.request_text(request.body(body.to_string().into_bytes()).unwrap()).await;
+        let given = match &answer {
+            Ok(_) => None,
+            Err(kube::Error::Api(status)) => Some((status.code, status.message.as_str())),
+            Err(other) => panic!("{other}"),
+        };
+        assert_eq!(given, refusal, "{path} {body}");
+    }
+    server.stop().await.unwrap();
+}

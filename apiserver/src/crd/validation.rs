@@ -186,7 +186,7 @@ fn deprecation(version: Version<'_>, path: &str, errors: &mut Vec<FieldError>) {
 
 fn subresources(version: Version<'_>, path: &str, errors: &mut Vec<FieldError>) {
     let Some(scale) = version.scale() else { return };
-    let mut check = |key: &str, start: &str, required: bool| {
+    let mut check = |key: &str, start: &[&str], required: bool| {
         let field = format!("{path}.scale.{key}");
         let written = text(scale, &format!("/{key}"));
         if written.is_empty() {
@@ -195,26 +195,17 @@ fn subresources(version: Version<'_>, path: &str, errors: &mut Vec<FieldError>) 
             }
             return;
         }
-        let simple = JsonPath::parse(written).ok().is_some_and(|p| p.fields().is_some_and(|f| !f.is_empty()));
-        if !simple || !written.starts_with('.') {
-            let detail = "should be a json path in \".a.b.c\" notation";
-            errors.push(FieldError::invalid(
-                field,
-                &Value::from(written),
-                format!("{detail} under either .spec or .status").replace(" under either .spec or .status", ""),
-            ));
-        } else if !start.split('|').any(|s| written.starts_with(s)) {
-            let places = start.replace('|', " or ");
-            errors.push(FieldError::invalid(
-                field,
-                &Value::from(written),
-                format!("should be a json path under {places}").replace("..", "."),
-            ));
-        }
+        let why = match written.starts_with('.') {
+            false => "must be a simple json path starting with .".to_owned(),
+            true if start.iter().any(|start| written.starts_with(&format!("{start}."))) => return,
+            true if start.len() > 1 => format!("should be a json path under either {}", start.join(" or ")),
+            true => format!("should be a json path under {}", start.concat()),
+        };
+        errors.push(FieldError::invalid(field, written, why));
     };
-    check("specReplicasPath", ".spec.", true);
-    check("statusReplicasPath", ".status.", true);
-    check("labelSelectorPath", ".spec.|.status.", false);
+    check("specReplicasPath", &[".spec"], true);
+    check("statusReplicasPath", &[".status"], true);
+    check("labelSelectorPath", &[".spec", ".status"], false);
 }
 
 fn columns(version: Version<'_>, path: &str, errors: &mut Vec<FieldError>) {
@@ -257,6 +248,11 @@ fn sorted(words: &[&str]) -> String {
 
 fn selectable(version: Version<'_>, path: &str, errors: &mut Vec<FieldError>) {
     let fields = list(version.0, "/selectableFields");
+    if !fields.is_empty() && version.schema().is_none() {
+        let detail = "may only be set when `version.schema.openAPIV3Schema` is not included";
+        errors.push(FieldError::invalid(path, "", detail));
+        return;
+    }
     if fields.len() > 8 {
         let count = Some(fields.len().to_string());
         errors.push(FieldError::new(FieldErrorKind::TooMany, path, count, "must have at most 8 items"));

@@ -1,4 +1,7 @@
 //! `/healthz`, `/livez`, `/readyz`: named checks, each also on its own path, all of them with `?verbose`.
+//!
+//! Checks are called as kube-apiserver calls them. Those of its start that have no part here (priority and fairness, identity
+//! leases) are left out.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,6 +14,23 @@ use crate::storage::Store;
 
 /// A named check: `Err` says what is wrong.
 pub type Check = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
+
+/// What a server does before it answers anybody.
+const STARTED: [&str; 13] = [
+    "poststarthook/start-apiserver-admission-initializer",
+    "poststarthook/generic-apiserver-start-informers",
+    "poststarthook/start-apiextensions-controllers",
+    "poststarthook/crd-informer-synced",
+    "poststarthook/start-system-namespaces-controller",
+    "poststarthook/start-cluster-authentication-info-controller",
+    "poststarthook/rbac/bootstrap-roles",
+    "poststarthook/scheduling/bootstrap-system-priority-classes",
+    "poststarthook/bootstrap-controller",
+    "poststarthook/apiservice-registration-controller",
+    "poststarthook/apiservice-discovery-controller",
+    "poststarthook/kube-apiserver-autoregistration",
+    "autoregister-completion",
+];
 
 /// See the module.
 pub struct Health {
@@ -35,17 +55,30 @@ impl Health {
     }
 
     fn checks(&self, readiness: bool) -> Vec<(String, Result<(), String>)> {
-        let mut checks = vec![
-            ("ping".to_owned(), Ok(())),
-            ("log".to_owned(), Ok(())),
-            ("etcd".to_owned(), self.store.failure().map_or(Ok(()), Err)),
-        ];
+        let store = || self.store.failure().map_or(Ok(()), Err);
+        let ok = |name: &str| (name.to_owned(), Ok(()));
+        let mut checks = vec![ok("ping"), ok("log"), ("etcd".to_owned(), store())];
+        if readiness {
+            checks.extend([("etcd-readiness".to_owned(), store()), ok("informer-sync")]);
+        }
+        checks.extend(STARTED.map(ok));
         if readiness {
             checks.extend(self.extra.read().iter().map(|(name, check)| (name.clone(), check())));
             let draining = self.draining.load(Ordering::Relaxed);
             checks.push(("shutdown".into(), if draining { Err("process is shutting down".into()) } else { Ok(()) }));
         }
         checks
+    }
+
+    /// The paths of all checks.
+    pub(super) fn paths(&self) -> Vec<String> {
+        let mut paths = Vec::new();
+        for endpoint in ["/healthz", "/livez", "/readyz"] {
+            paths.push(endpoint.to_owned());
+            let checks = self.checks(endpoint == "/readyz");
+            paths.extend(checks.into_iter().map(|(name, _)| format!("{endpoint}/{name}")));
+        }
+        paths
     }
 
     /// The answer when the path is one of health's.
@@ -56,8 +89,7 @@ impl Health {
         if !["healthz", "livez", "readyz"].contains(&endpoint) {
             return None;
         }
-        let excluded = query.all("exclude");
-        let checks = self.checks(endpoint != "livez");
+        let checks = self.checks(endpoint == "readyz");
         if let Some(one) = one.filter(|one| !one.is_empty()) {
             let (_, result) = checks.into_iter().find(|(name, _)| name == one)?;
             return Some(match result {
@@ -65,19 +97,63 @@ impl Health {
                 Err(why) => respond::text(500, format!("internal server error: {why}\n")),
             });
         }
-        let checks: Vec<_> = checks.into_iter().filter(|(name, _)| !excluded.contains(name)).collect();
-        let healthy = checks.iter().all(|(_, result)| result.is_ok());
-        if healthy && !query.has("verbose") {
-            return Some(respond::text(200, "ok"));
-        }
-        let mut lines = String::new();
-        for (name, result) in &checks {
-            match result {
-                Ok(()) => lines.push_str(&format!("[+]{name} ok\n")),
-                Err(_) => lines.push_str(&format!("[-]{name} failed: reason withheld\n")),
+        let (healthy, lines) = report(endpoint, &checks, &query.all("exclude"));
+        Some(match (healthy, query.has("verbose")) {
+            (true, false) => respond::text(200, "ok"),
+            (true, true) => respond::text(200, lines),
+            (false, _) => respond::text(500, lines),
+        })
+    }
+}
+
+/// Whether all is well but for what is excluded, and what is said of each check.
+fn report(endpoint: &str, checks: &[(String, Result<(), String>)], excluded: &[String]) -> (bool, String) {
+    let (mut healthy, mut lines) = (true, String::new());
+    for (name, result) in checks {
+        lines.push_str(&match result {
+            _ if excluded.contains(name) => format!("[+]{name} excluded: ok\n"),
+            Ok(()) => format!("[+]{name} ok\n"),
+            Err(_) => {
+                healthy = false;
+                format!("[-]{name} failed: reason withheld\n")
             }
+        });
+    }
+    let mut unknown: Vec<String> =
+        excluded.iter().filter(|name| checks.iter().all(|(known, _)| known != *name)).cloned().collect();
+    unknown.sort();
+    unknown.dedup();
+    if !unknown.is_empty() {
+        let names: Vec<String> = unknown.iter().map(|name| format!("{name:?}")).collect();
+        let names = names.join(",");
+        lines.push_str(&format!("warn: some health checks cannot be excluded: no matches for {names}\n"));
+    }
+    lines.push_str(&format!("{endpoint} check {}\n", if healthy { "passed" } else { "failed" }));
+    (healthy, lines)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reports_read_as_kube_apiservers() {
+        let checks = |etcd: Result<(), String>| vec![("ping".to_owned(), Ok(())), ("etcd".to_owned(), etcd)];
+        let (well, broken) = (checks(Ok(())), checks(Err("disk full".into())));
+        let cases: [(&[_], &[&str], bool, &str); 4] = [
+            (&well, &[], true, "[+]ping ok\n[+]etcd ok\nreadyz check passed\n"),
+            (&broken, &[], false, "[+]ping ok\n[-]etcd failed: reason withheld\nreadyz check failed\n"),
+            (&broken, &["etcd"], true, "[+]ping ok\n[+]etcd excluded: ok\nreadyz check passed\n"),
+            (
+                &well,
+                &["b", "a", "a"],
+                true,
+                "[+]ping ok\n[+]etcd ok\nwarn: some health checks cannot be excluded: no matches for \"a\",\"b\"\nreadyz check passed\n",
+            ),
+        ];
+        for (checks, excluded, healthy, lines) in cases {
+            let excluded: Vec<String> = excluded.iter().map(|&name| name.into()).collect();
+            assert_eq!(report("readyz", checks, &excluded), (healthy, lines.to_owned()));
         }
-        lines.push_str(&format!("{endpoint} check {}\n", if healthy { "passed" } else { "failed" }));
-        Some(respond::text(if healthy { 200 } else { 500 }, lines))
     }
 }

@@ -120,13 +120,11 @@ impl Discovery {
                 paths.push(format!("/apis/{name}/{}", version["version"].as_str().unwrap_or_default()));
             }
         }
-        paths.extend(
-            ["/.well-known/openid-configuration", "/healthz", "/healthz/ping", "/livez", "/livez/ping", "/metrics"]
-                .map(String::from),
-        );
-        paths.extend(
-            ["/openapi/v2", "/openapi/v3", "/openid/v1/jwks", "/readyz", "/readyz/ping", "/version"].map(String::from),
-        );
+        paths.extend(self.health.paths());
+        let more = ["/.well-known/openid-configuration", "/metrics", "/openapi/v2", "/openapi/v3", "/openid/v1/jwks"];
+        paths.extend(more.map(String::from));
+        paths.push("/version".to_owned());
+        paths.sort();
         json!({"paths": paths})
     }
 

@@ -43,6 +43,7 @@ impl Call {
             dry_run,
             subresource: self.info.subresource.clone(),
             namespace: self.info.namespace.clone(),
+            record: self.record.clone(),
         }
     }
 

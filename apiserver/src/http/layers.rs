@@ -9,14 +9,15 @@ use axum::extract::{Request, State};
 use axum::middleware::Next;
 use crowsnest_api::rbac::Decision;
 use crowsnest_api::user::UserInfo;
-use http::header::{AUTHORIZATION, HeaderValue};
+use http::header::{ACCEPT, AUTHORIZATION, HeaderValue};
 use tower_http::compression::Predicate;
 
 use crate::audit::{self, AUDIT_ID, HANDED};
 use crate::authn::impersonation;
 use crate::authz;
+use crate::http::negotiate::{self, Encoding};
 use crate::http::path::RequestInfo;
-use crate::http::{Api, Response, audited, respond};
+use crate::http::{Api, Response, audited, flights, respond};
 use crate::registry::options::Query;
 use crate::status::{ApiError, Details, Reason};
 
@@ -103,7 +104,7 @@ pub(super) async fn impersonate(State(api): State<Arc<Api>>, mut request: Reques
     let user = user(&request);
     for action in impersonation::rights(&wanted) {
         if let Err(error) = api.authorizer.check(&user, &action) {
-            return respond::error(&error);
+            return respond::error_in(encoding(&request), &error);
         }
     }
     impersonation::strip(request.headers_mut());
@@ -122,14 +123,13 @@ pub(super) async fn limit(State(api): State<Arc<Api>>, request: Request, next: N
         return next.run(request).await;
     }
     let reads = ["get", "list"].contains(&info.verb.as_str());
-    let permits = if reads { &api.reads } else { &api.writes };
-    // Waits in line: clients of a home server are better served by a short wait than by an error.
-    match tokio::time::timeout(Duration::from_secs(15), permits.acquire()).await {
-        Ok(Ok(_permit)) => next.run(request).await,
-        _ => {
+    let (flights, user) = (if reads { &api.reads } else { &api.writes }, user(&request));
+    match flights.enter(&user, flights::PATIENCE).await {
+        Some(_flight) => next.run(request).await,
+        None => {
             let details = Details { retry_after_seconds: Some(1), ..Details::default() };
             let text = "Too many requests, please try again later.";
-            respond::error(&ApiError::new(Reason::TooManyRequests, text).with_details(details))
+            respond::error_in(encoding(&request), &ApiError::new(Reason::TooManyRequests, text).with_details(details))
         }
     }
 }
@@ -145,8 +145,14 @@ pub(super) async fn authorize(State(api): State<Arc<Api>>, request: Request, nex
     }
     match authz::verdict(&user, &action, decision) {
         Ok(()) => next.run(request).await,
-        Err(error) => respond::error(&error),
+        Err(error) => respond::error_in(encoding(&request), &error),
     }
+}
+
+/// How a refusal is written: as the client would have the answer, else in JSON.
+fn encoding(request: &http::Request<Body>) -> Encoding {
+    let header = request.headers().get(ACCEPT).and_then(|value| value.to_str().ok());
+    negotiate::accept(header, false).map(|accepted| accepted.encoding).unwrap_or_default()
 }
 
 /// Put in place by [`identify`].

@@ -8,11 +8,13 @@ pub mod body;
 pub mod client;
 mod custom;
 pub mod delegate;
+mod flights;
 pub mod handler;
 mod layers;
 pub mod negotiate;
 pub mod path;
 mod protobuf;
+mod read_ahead;
 #[cfg(test)]
 mod refusals_tests;
 pub mod respond;
@@ -25,7 +27,6 @@ use std::sync::Arc;
 use axum::Router;
 use axum::body::Body;
 use parking_lot::RwLock;
-use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tower_http::CompressionLevel;
 use tower_http::compression::CompressionLayer;
@@ -35,6 +36,7 @@ use crate::authn::Authenticator;
 use crate::authz::Authorizer;
 use crate::discovery::Discovery;
 use crate::http::delegate::Delegate;
+use crate::http::flights::Flights;
 use crate::registry::Registry;
 
 /// Concurrent requests that only read.
@@ -50,8 +52,8 @@ pub struct Api {
     pub discovery: Discovery,
     pub auditor: Auditor,
     delegates: RwLock<Vec<Arc<dyn Delegate>>>,
-    reads: Semaphore,
-    writes: Semaphore,
+    reads: Flights,
+    writes: Flights,
     /// Cancelled when the server drains: watches end.
     pub draining: CancellationToken,
 }
@@ -71,8 +73,8 @@ impl Api {
             authorizer,
             auditor,
             delegates: RwLock::default(),
-            reads: Semaphore::new(READS),
-            writes: Semaphore::new(WRITES),
+            reads: Flights::new(READS),
+            writes: Flights::new(WRITES),
             draining,
         }
     }

@@ -32,6 +32,8 @@ pub enum Encoding {
 pub struct Accepted {
     pub encoding: Encoding,
     pub shape: Shape,
+    /// Tables and metadata are wanted in `meta.k8s.io/v1beta1`, as clients before 1.15 know them.
+    pub beta: bool,
 }
 
 struct MediaRange<'a> {
@@ -79,7 +81,8 @@ pub fn accept(header: Option<&str>, aggregated: bool) -> ApiResult<Accepted> {
         };
         known_media = true;
         if let Some(shape) = shape(&range, aggregated) {
-            return Ok(Accepted { encoding, shape });
+            let beta = range.get("g") == "meta.k8s.io" && range.get("v") == "v1beta1" && shape != Shape::Object;
+            return Ok(Accepted { encoding, shape, beta });
         }
     }
     if known_media {
@@ -91,7 +94,7 @@ pub fn accept(header: Option<&str>, aggregated: bool) -> ApiResult<Accepted> {
 /// The encoding of a document that is turned into nothing else.
 pub fn accept_plain(header: Option<&str>) -> ApiResult<Encoding> {
     match accept(header, true) {
-        Ok(Accepted { encoding, shape: Shape::Object }) => Ok(encoding),
+        Ok(Accepted { encoding, shape: Shape::Object, .. }) => Ok(encoding),
         Ok(_) => Err(transforms()),
         Err(error) => Err(error),
     }

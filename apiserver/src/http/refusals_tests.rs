@@ -344,3 +344,54 @@ async fn odd_requests_do_what_they_say() {
     assert_eq!(managers, 1, "a binding owns nothing: {pod}");
     server.stop().await.unwrap();
 }
+
+#[tokio::test]
+async fn a_binding_may_name_the_pod_it_means() {
+    let (server, service) = started().await;
+    let (_, _, pod) = ask(&service, "GET CORE/pods/p", JSON, "").await;
+    let live = |key: &str| pod["metadata"][key].as_str().unwrap().to_owned();
+    for (key, what, wanted) in [("uid", "UID", "other"), ("resourceVersion", "ResourceVersion", "1")] {
+        let body = json!({"metadata": {"name": "p", key: wanted}, "target": {"name": "n"}});
+        let (code, _, answer) = ask(&service, "POST CORE/pods/p/binding", JSON, &body.to_string()).await;
+        let text = format!(
+            "Operation cannot be fulfilled on pods \"p\": StorageError: invalid object, Code: 4, Key: /registry/pods/default/p, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: {what} in precondition: {wanted}, {what} in object meta: {}",
+            live(key)
+        );
+        assert_eq!((code, answer["message"].as_str().unwrap()), (409, text.as_str()));
+    }
+    let metadata = json!({"name": "p", "uid": live("uid"), "resourceVersion": live("resourceVersion")});
+    let body = json!({"metadata": metadata, "target": {"name": "n"}});
+    let (code, _, answer) = ask(&service, "POST CORE/pods/p/binding", JSON, &body.to_string()).await;
+    assert_eq!(code, 201, "{answer}");
+    server.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn answers_come_in_the_form_that_is_asked_for() {
+    let (server, _) = started().await;
+    let admin = server.service(UserInfo {
+        name: "admin".into(),
+        groups: vec![crowsnest_api::user::MASTERS.to_owned()],
+        ..UserInfo::default()
+    });
+    let nobody = server.service(UserInfo { name: "nobody".into(), ..UserInfo::default() });
+    let table = "application/json;as=Table;v=v1beta1;g=meta.k8s.io";
+    let partial = "application/json;as=PartialObjectMetadataList;v=v1beta1;g=meta.k8s.io";
+    for (service, path, accept, code, media, wanted) in [
+        (&admin, "configmaps", table, 200, "application/json", "\"apiVersion\":\"meta.k8s.io/v1beta1\""),
+        (&admin, "configmaps", partial, 200, "application/json", "\"apiVersion\":\"meta.k8s.io/v1beta1\""),
+        (&nobody, "configmaps", "application/yaml", 403, "application/yaml", "reason: Forbidden"),
+        (&nobody, "configmaps", "application/json", 403, "application/json", "\"reason\":\"Forbidden\""),
+        (&nobody, "configmaps", "text/html", 403, "application/json", "\"reason\":\"Forbidden\""),
+    ] {
+        let request = Request::get(format!("{CORE}/{path}")).header("accept", accept).body(Body::empty()).unwrap();
+        let response = service.clone().oneshot(request).await.unwrap();
+        let given = response.headers()["content-type"].to_str().unwrap().to_owned();
+        assert_eq!((response.status().as_u16(), given.as_str()), (code, media), "{accept}");
+        let body = axum::body::to_bytes(response.into_body(), usize::MAX).await.unwrap();
+        let body = String::from_utf8(body.to_vec()).unwrap();
+        assert!(body.contains(wanted), "{accept}: {body}");
+        assert!(!body.contains("\"meta.k8s.io/v1\""), "{accept}: {body}");
+    }
+    server.stop().await.unwrap();
+}

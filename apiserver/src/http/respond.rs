@@ -12,7 +12,7 @@ use crate::http::negotiate::{Accepted, Encoding, Shape};
 use crate::registry::resource::ResourceRef;
 use crate::registry::{List, Page};
 use crate::status::{ApiError, ApiResult};
-use crate::table::{IncludeObject, ListMeta, partial_object_metadata, partial_object_metadata_list, table};
+use crate::table::{IncludeObject, ListMeta, partial_object_metadata, partial_object_metadata_list, table, to_v1beta1};
 
 pub const JSON: HeaderValue = HeaderValue::from_static("application/json");
 pub const YAML: HeaderValue = HeaderValue::from_static("application/yaml");
@@ -70,7 +70,7 @@ pub fn object(
     object: &Value,
     include: &str,
 ) -> ApiResult<Response> {
-    let shaped = match accepted.shape {
+    let mut shaped = match accepted.shape {
         Shape::Table => {
             let include = IncludeObject::parse(include)?;
             let columns = resource.printer.columns(&docs);
@@ -85,6 +85,9 @@ pub fn object(
         }
         Shape::Object | Shape::Aggregated { .. } => return Ok(value(code, accepted.encoding, object)),
     };
+    if accepted.beta {
+        to_v1beta1(&mut shaped);
+    }
     Ok(value(code, accepted.encoding, &shaped))
 }
 
@@ -122,7 +125,7 @@ fn list_meta(revision: u64, continue_token: &str, remaining: Option<usize>) -> L
 /// A list in the shape the client asked for.
 pub fn list(accepted: Accepted, resource: &ResourceRef, list: List, include: &str) -> ApiResult<Response> {
     let meta = list_meta(list.revision, &list.continue_token, list.remaining);
-    let shaped = match accepted.shape {
+    let mut shaped = match accepted.shape {
         Shape::Table => {
             let include = IncludeObject::parse(include)?;
             let columns = resource.printer.columns(&docs);
@@ -135,6 +138,9 @@ pub fn list(accepted: Accepted, resource: &ResourceRef, list: List, include: &st
         }
         Shape::Object | Shape::Aggregated { .. } => collection(resource, list.objects, &meta),
     };
+    if accepted.beta {
+        to_v1beta1(&mut shaped);
+    }
     Ok(value(200, accepted.encoding, &shaped))
 }
 

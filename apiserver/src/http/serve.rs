@@ -10,7 +10,7 @@ use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use socket2::{SockRef, TcpKeepalive};
-use tokio::io::{AsyncRead, AsyncWrite, BufReader};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
@@ -18,6 +18,8 @@ use tokio_util::task::TaskTracker;
 use tower::ServiceExt;
 
 use crate::authn::PeerCertificate;
+
+pub use crate::http::read_ahead::read_ahead;
 
 /// Where a request's connection comes from.
 #[derive(Debug, Clone, Copy)]
@@ -104,14 +106,6 @@ pub fn prepare(stream: &TcpStream) {
     if let Err(error) = set {
         tracing::debug!(%error, "a socket's options are refused");
     }
-}
-
-/// What is read from a socket at once, in bytes: four records of TLS, of which rustls by itself takes 4 KiB at a time.
-const AHEAD: usize = 64 * 1024;
-
-/// A socket below TLS, read in larger pieces.
-pub fn read_ahead<S: AsyncRead>(stream: S) -> BufReader<S> {
-    BufReader::with_capacity(AHEAD, stream)
 }
 
 /// Serves one connection, upgrades included. What is known of the peer goes with each request.

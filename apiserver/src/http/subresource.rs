@@ -134,8 +134,16 @@ pub(super) async fn bind(call: &mut Call, ctx: &RequestContext, binding: &Value)
     }
     let annotations = binding["metadata"]["annotations"].clone();
     let (now, pod) = (time(ctx.now), name.clone());
+    let (uid, version) = (binding.uid().to_owned(), binding.resource_version().to_owned());
     let edit = Edit(std::sync::Arc::new(move |object: &mut Value| {
         let conflict = |why: String| Err(ApiError::conflict("", "pods/binding", &pod, why));
+        for (what, wanted, live) in
+            [("UID", &uid, object.uid()), ("ResourceVersion", &version, object.resource_version())]
+        {
+            if !wanted.is_empty() && wanted != live {
+                return Err(ApiError::conflict("", "pods", &pod, unmet(object, what, wanted, live)));
+            }
+        }
         if object.is_deleting() {
             return conflict(format!("pod {pod} is being deleted, cannot be assigned to a host"));
         }
@@ -158,6 +166,14 @@ pub(super) async fn bind(call: &mut Call, ctx: &RequestContext, binding: &Value)
     let registry = call.api.registry.clone();
     registry.update(&pods, &ctx, &name, &Change::Edit(edit), &options, &mut call.warnings).await?;
     Ok(success(201, call))
+}
+
+/// A precondition of a pod that does not hold, in the words of kube-apiserver's storage.
+fn unmet(pod: &Value, what: &str, wanted: &str, live: &str) -> String {
+    let key = format!("/registry/pods/{}/{}", pod.namespace(), pod.name());
+    format!(
+        "StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: {what} in precondition: {wanted}, {what} in object meta: {live}"
+    )
 }
 
 /// What a binding points at must be a node.
@@ -299,6 +315,8 @@ async fn connect(call: &mut Call, resource: &ResourceRef, request: Request) -> A
         registry.get(resource, namespace(&info, resource), &info.name).await?;
     }
     registry.admit_connect(resource, &ctx, &info.name, &Value::Null, &mut call.warnings).await?;
+    // What is written down of a conversation is the answer's business, not that of its tasks.
+    let ctx = RequestContext { record: None, ..ctx };
     Ok(connect
         .connect(ConnectRequest {
             ctx,

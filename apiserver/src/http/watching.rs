@@ -11,20 +11,20 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::http::handler::{Call, namespace};
-use crate::http::negotiate::Shape;
+use crate::http::negotiate::{Accepted, Shape};
 use crate::http::{Response, respond};
 use crate::registry::options::ListOptions;
 use crate::registry::resource::ResourceRef;
 use crate::registry::{Emitted, Watch};
 use crate::status::ApiResult;
-use crate::table::{IncludeObject, ListMeta, partial_object_metadata, table};
+use crate::table::{IncludeObject, ListMeta, partial_object_metadata, table, to_v1beta1};
 
 /// Watches without a timeout of their own end after one to two times this.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(1800);
 
 /// How events are written for one client.
 struct Shaping {
-    shape: Shape,
+    accepted: Accepted,
     include: IncludeObject,
     resource: ResourceRef,
     /// Tables repeat no column definitions after the first event.
@@ -50,7 +50,7 @@ pub(super) async fn serve(call: &Call, resource: &ResourceRef) -> ApiResult<Resp
     let watch = call.api.registry.watch(resource, namespace(&call.info, resource), options, plain).await?;
     let running = Running {
         watch,
-        shaping: Shaping { shape: call.accepted.shape, include, resource: resource.clone(), columns_sent: false },
+        shaping: Shaping { accepted: call.accepted, include, resource: resource.clone(), columns_sent: false },
         deadline: Instant::now() + timeout,
         draining: call.api.draining.clone(),
         done: false,
@@ -93,7 +93,10 @@ impl Shaping {
             match emitted {
                 Emitted::Encoded(line) => out.extend_from_slice(&line),
                 Emitted::Object { event, object } => {
-                    let object = self.shape(event, object);
+                    let mut object = self.shape(event, object);
+                    if self.accepted.beta {
+                        to_v1beta1(&mut object);
+                    }
                     push_line(&mut out, event, &object);
                 }
                 Emitted::Error(error) => push_line(&mut out, "ERROR", &error.to_status()),
@@ -103,7 +106,7 @@ impl Shaping {
     }
 
     fn shape(&mut self, event: &str, object: Value) -> Value {
-        match self.shape {
+        match self.accepted.shape {
             Shape::Table => {
                 let printer = &self.resource.printer;
                 let columns = (!self.columns_sent).then(|| printer.columns(&respond::docs));

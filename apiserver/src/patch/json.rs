@@ -7,6 +7,8 @@ use crate::status::{ApiError, ApiResult};
 
 /// Operations more than this are refused.
 const MAX_OPERATIONS: usize = 10_000;
+/// Bytes that the operations of a patch copy at most; kube-apiserver's limit.
+const MAX_COPIED: usize = 3 * 1024 * 1024;
 
 /// Decodes a patch body; anything but an array of operations is 400, and `null` is no operations.
 pub fn read_json_patch(body: &[u8]) -> ApiResult<Body> {
@@ -105,14 +107,15 @@ pub(super) fn as_go_prints(object: &Value) -> String {
 
 /// Applies a JSON patch. `replace` of an absent member of an object adds it, as kube-apiserver does.
 pub fn json_patch(doc: &Value, patch: &Value) -> ApiResult<Value> {
-    let mut out = doc.clone();
+    let (mut out, mut copied) = (doc.clone(), 0);
     for operation in patch.as_array().into_iter().flatten() {
-        apply(&mut out, operation).ok_or_else(rejected)?;
+        apply(&mut out, operation, &mut copied).ok_or_else(rejected)?;
     }
     Ok(out)
 }
 
-fn apply(doc: &mut Value, operation: &Value) -> Option<()> {
+/// Applies one operation. `copied` is how much operations before it have copied.
+fn apply(doc: &mut Value, operation: &Value, copied: &mut usize) -> Option<()> {
     let text = |key: &str| operation.get(key).and_then(Value::as_str);
     let path = pointer(text("path")?)?;
     // What an operation does not give is null.
@@ -132,6 +135,11 @@ fn apply(doc: &mut Value, operation: &Value) -> Option<()> {
                 Value::Object(fields) => fields.get(last).cloned().unwrap_or_default(),
                 items => get(items, std::slice::from_ref(last))?.clone(),
             };
+            // A few copies of an object into itself would fill any memory.
+            *copied += value.to_string().len();
+            if *copied > MAX_COPIED {
+                return None;
+            }
             add(doc, &path, value)
         }
         "test" => {
@@ -259,6 +267,17 @@ mod tests {
             assert_eq!(read.as_ref().err().map_or("", |e| e.message.as_str()), error, "{body}");
             assert_eq!(read.map(|b| b.strict).unwrap_or_default(), strict, "{body}");
         }
+    }
+
+    #[test]
+    fn copies_have_an_end() {
+        let doc = json!({"data": {"x": "x".repeat(1000)}});
+        let copies = |count: usize| -> Vec<Value> {
+            (0..count).map(|n| json!({"op": "copy", "from": "/data", "path": format!("/data/{n}")})).collect()
+        };
+        // Each doubles what is there: after eleven it is two million bytes, after twelve four.
+        assert!(json_patch(&doc, &json!(copies(11))).is_ok());
+        assert_eq!(json_patch(&doc, &json!(copies(40))).unwrap_err().code, 422);
     }
 
     #[test]

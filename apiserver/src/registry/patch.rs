@@ -91,11 +91,8 @@ impl Patch {
                 schema: Some(schema),
             };
             crate::patch::refuse_kind(&patched, &expected)?;
-        }
-        let kind = patched.get("kind").and_then(Value::as_str).unwrap_or(&resource.kind);
-        if kind != resource.kind {
-            let error = FieldError::invalid("kind", kind, format!("must be {}", resource.kind));
-            return Err(ApiError::invalid(&resource.gvr.group, kind, base.name(), vec![error]));
+        } else {
+            check_type(resource, &patched, base.name())?;
         }
         check_patched(resource, schema.as_deref(), patched, reading, options, warnings)
     }
@@ -137,6 +134,25 @@ impl Patch {
         }
         Ok(scale)
     }
+}
+
+/// A patch can't make a custom resource one of another kind or version.
+fn check_type(resource: &ResourceRef, patched: &Value, name: &str) -> ApiResult<()> {
+    let wanted = resource.gvr.api_version();
+    let kind = patched.get("kind").and_then(Value::as_str).unwrap_or(&resource.kind);
+    let api_version = patched.get("apiVersion").and_then(Value::as_str).unwrap_or(&wanted);
+    let mut errors = Vec::new();
+    if kind != resource.kind {
+        errors.push(FieldError::invalid("kind", kind, format!("must be {}", resource.kind)));
+    }
+    if api_version != wanted {
+        errors.push(FieldError::invalid("apiVersion", api_version, format!("must be {wanted}")));
+    }
+    if errors.is_empty() {
+        return Ok(());
+    }
+    let group = api_version.split_once('/').map_or("", |(group, _)| group);
+    Err(ApiError::invalid(group, kind, name, errors))
 }
 
 /// A key that comes twice in an applied configuration is refused where validation is strict.

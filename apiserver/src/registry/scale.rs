@@ -28,6 +28,9 @@ pub(crate) fn has_replicas(paths: &ScalePaths, object: &Value) -> bool {
     at(object, &paths.spec_replicas).is_some_and(Value::is_number)
 }
 
+/// What a change finds as `spec.replicas` where none were ever set, to tell whether it set them: the smallest of its type.
+pub(crate) const UNSET: i64 = i32::MIN as i64;
+
 /// The `autoscaling/v1` Scale of an object.
 pub(crate) fn of(paths: &ScalePaths, object: &Value) -> Value {
     let mut metadata = Map::new();

@@ -11,6 +11,7 @@ use crowsnest_api::field::FieldError;
 use crowsnest_api::user::UserInfo;
 use serde_json::Value;
 
+use crate::audit::Record;
 use crate::schema::SchemaRef;
 use crate::status::ApiResult;
 
@@ -24,6 +25,8 @@ pub struct RequestContext {
     pub subresource: String,
     /// The namespace of the path, empty for cluster-scoped requests.
     pub namespace: String,
+    /// What is written down of the request, if it is.
+    pub record: Option<Arc<Record>>,
 }
 
 /// Finite things that creating an object takes from the cluster (service addresses, node ports).

@@ -67,12 +67,19 @@ impl Change {
             }
             Change::Scale(change) => {
                 let paths = resource.scale.as_ref().ok_or_else(crate::registry::unknown_path)?;
-                let current = scale::of(paths, live);
+                let mut current = scale::of(paths, live);
+                if !scale::has_replicas(paths, live) {
+                    current["spec"]["replicas"] = scale::UNSET.into();
+                }
                 let mut wanted = match change.as_ref() {
                     Change::Patch(patch) => patch.apply_to_scale(&current, options, warnings)?,
                     Change::Replace(scale) => scale.clone(),
                     _ => return Err(crate::registry::unknown_method()),
                 };
+                if wanted["spec"]["replicas"] == scale::UNSET {
+                    let path = &paths.spec_replicas;
+                    return Err(ApiError::bad_request(format!("the spec replicas field {path:?} cannot be empty")));
+                }
                 set_namespace(&mut wanted, live.namespace())?;
                 check_name(&wanted, live.name())?;
                 let written = scale::write(resource, paths, live, &wanted)?;

@@ -99,6 +99,20 @@ pub fn table<'a>(
     })
 }
 
+/// Makes such a document one of `meta.k8s.io/v1beta1`, which differs by the version alone.
+pub fn to_v1beta1(document: &mut Value) {
+    fn rename(object: &mut Value) {
+        if object["apiVersion"] == "meta.k8s.io/v1" {
+            object["apiVersion"] = "meta.k8s.io/v1beta1".into();
+        }
+    }
+    rename(document);
+    for (list, of_row) in [("items", false), ("rows", true)] {
+        let entries = document.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten();
+        entries.filter_map(|entry| if of_row { entry.get_mut("object") } else { Some(entry) }).for_each(rename);
+    }
+}
+
 fn row(printer: &Printer, object: &Value, include: IncludeObject, now: Now) -> Value {
     let mut row = json!({"cells": printer.cells(object, now)});
     let conditions = printer.conditions(object);

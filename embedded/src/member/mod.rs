@@ -176,6 +176,7 @@ impl Member {
         let faults = Arc::new(Faults::default());
         let router = faults.around(server.router());
         let listening = Listening::open(server.clone(), router, names, faults.clone(), config.listen).await?;
+        server.advertise(listening.address()).await;
         Ok(Arc::new(Self {
             server,
             world,

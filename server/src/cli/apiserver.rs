@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
+use crowsnest_apiserver::admission::Plugin;
 
 use super::edge::AuditArgs;
 use super::oidc::OidcArgs;
@@ -20,6 +21,9 @@ pub(crate) struct ApiserverArgs {
     /// Throw away everything in the data directory first
     #[arg(long)]
     pub(crate) reset: bool,
+    /// Admission plugins to do without, by comma and by kube-apiserver's names
+    #[arg(long, value_delimiter = ',', value_name = "PLUGINS")]
+    pub(crate) disable_admission_plugins: Vec<Plugin>,
     #[command(flatten)]
     pub(crate) oidc: OidcArgs,
     #[command(flatten)]

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use base64::Engine;
 use crowsnest_api::user::{MASTERS, UserInfo};
+use crowsnest_apiserver::admission::Plugin;
 use crowsnest_apiserver::audit::Auditor;
 use crowsnest_apiserver::authn::token::Algorithm;
 use crowsnest_apiserver::authn::{Oidc, Serving};
@@ -53,10 +54,11 @@ impl ControlPlane {
         simulated: admin::Members,
         oidc: Option<Arc<Oidc>>,
         auditor: Auditor,
+        disabled_admission: Vec<Plugin>,
     ) -> anyhow::Result<Self> {
         let token = admin_token(dir)?;
         let data = Data::Directory { path: dir.dir("control-plane")?, durability: Durability::Process };
-        let mut config = Config { auditor, ..Config::new("crowsnest", data) };
+        let mut config = Config { auditor, disabled_admission, ..Config::new("crowsnest", data) };
         // As kube-apiserver signs by default; clients that check the algorithm expect it.
         config.signing = Algorithm::Rs256;
         config.oidc = oidc;

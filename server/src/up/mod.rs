@@ -96,7 +96,8 @@ pub(crate) async fn run_apiserver(args: ApiserverArgs) -> anyhow::Result<ExitCod
     let listener = bind(args.listen, "--listen").await?;
     let nobody = Arc::new(OnceLock::from(BTreeMap::new()));
     let (auditor, audit) = args.audit.start(&dir.dir("audit")?)?;
-    let control_plane = ControlPlane::start(&dir, listener, nobody, oidc, auditor).await?;
+    let control_plane =
+        ControlPlane::start(&dir, listener, nobody, oidc, auditor, args.disable_admission_plugins).await?;
     let mut files = Kubeconfigs::new(dir.dir("kubeconfigs")?);
     files.add("cp", &control_plane.kubeconfig()?)?;
     let path = files.finish()?;
@@ -205,7 +206,8 @@ impl Fleet {
         let simulated = admin::Members::default();
         let sign_in = oidc.as_ref().map(|_| args.sign_in.read(ui_address)).transpose()?;
         let (auditor, audit) = args.edge.audit.start(&dir.dir("audit")?)?;
-        let control_plane = ControlPlane::start(dir, api, simulated.clone(), oidc.clone(), auditor.clone()).await?;
+        let control_plane =
+            ControlPlane::start(dir, api, simulated.clone(), oidc.clone(), auditor.clone(), Vec::new()).await?;
         progress.done(&format!("control plane {}", control_plane.url()));
 
         let servers = TaskTracker::new();

@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use crowsnest_api::field::FieldError;
-use kube::core::cel::cel::Program;
 use serde_json::Value;
 
+use super::matching::Selectors;
+use crate::admission::expression::Expression;
 use crate::outbound::Target;
 use crate::registry::selector::LabelSelector;
 
@@ -17,15 +18,8 @@ pub struct RuleWithOperations {
     pub versions: Vec<String>,
     pub resources: Vec<String>,
     pub scope: String,
-}
-
-/// A `matchConditions` entry.
-#[derive(Debug)]
-pub struct MatchCondition {
-    pub name: String,
-    pub expression: String,
-    /// `None` when the expression does not compile: evaluating it then fails.
-    pub program: Option<Program>,
+    /// Of policies: the names of the objects, of any when empty.
+    pub names: Vec<String>,
 }
 
 /// One webhook of one configuration.
@@ -37,13 +31,13 @@ pub struct Webhook {
     pub rules: Vec<RuleWithOperations>,
     pub ignore_failure: bool,
     pub equivalent: bool,
-    pub namespaces: LabelSelector,
-    pub objects: LabelSelector,
+    pub selectors: Selectors,
     pub dry_run_safe: bool,
     pub timeout: Duration,
     pub review_version: Option<&'static str>,
     pub reinvoke: bool,
-    pub conditions: Vec<MatchCondition>,
+    /// `matchConditions`
+    pub conditions: Vec<Expression>,
 }
 
 fn texts(value: &Value, key: &str) -> Vec<String> {
@@ -62,11 +56,6 @@ pub fn parse_all<'a>(configurations: impl IntoIterator<Item = &'a Value>) -> Vec
 
 fn parse(configuration: &str, webhook: &Value) -> Webhook {
     let text = |key: &str| webhook[key].as_str().unwrap_or("").to_owned();
-    // An absent selector selects everything here.
-    let selector = |key: &str| match webhook.get(key).filter(|s| s.is_object()) {
-        Some(selector) => LabelSelector::from_object(Some(selector)).unwrap_or_default(),
-        None => LabelSelector::default(),
-    };
     let known = texts(webhook, "admissionReviewVersions");
     Webhook {
         configuration: configuration.to_owned(),
@@ -75,8 +64,7 @@ fn parse(configuration: &str, webhook: &Value) -> Webhook {
         rules: webhook["rules"].as_array().into_iter().flatten().map(parse_rule).collect(),
         ignore_failure: text("failurePolicy") == "Ignore",
         equivalent: text("matchPolicy") != "Exact",
-        namespaces: selector("namespaceSelector"),
-        objects: selector("objectSelector"),
+        selectors: parse_selectors(webhook),
         dry_run_safe: matches!(text("sideEffects").as_str(), "None" | "NoneOnDryRun"),
         timeout: Duration::from_secs(webhook["timeoutSeconds"].as_u64().unwrap_or(10).clamp(1, 30)),
         review_version: known.iter().find_map(|v| match v.as_str() {
@@ -85,24 +73,34 @@ fn parse(configuration: &str, webhook: &Value) -> Webhook {
             _ => None,
         }),
         reinvoke: text("reinvocationPolicy") == "IfNeeded",
-        conditions: webhook["matchConditions"].as_array().into_iter().flatten().map(parse_condition).collect(),
+        conditions: parse_conditions(webhook),
     }
 }
 
-fn parse_rule(rule: &Value) -> RuleWithOperations {
+/// The `namespaceSelector` and the `objectSelector`; an absent one selects everything.
+pub(in crate::admission) fn parse_selectors(of: &Value) -> Selectors {
+    let selector = |key: &str| match of.get(key).filter(|s| s.is_object()) {
+        Some(selector) => LabelSelector::from_object(Some(selector)).unwrap_or_default(),
+        None => LabelSelector::default(),
+    };
+    Selectors { namespaces: selector("namespaceSelector"), objects: selector("objectSelector") }
+}
+
+pub(in crate::admission) fn parse_rule(rule: &Value) -> RuleWithOperations {
     RuleWithOperations {
         operations: texts(rule, "operations"),
         groups: texts(rule, "apiGroups"),
         versions: texts(rule, "apiVersions"),
         resources: texts(rule, "resources"),
         scope: rule["scope"].as_str().unwrap_or("*").to_owned(),
+        names: texts(rule, "resourceNames"),
     }
 }
 
-fn parse_condition(condition: &Value) -> MatchCondition {
-    let text = |key: &str| condition[key].as_str().unwrap_or("").to_owned();
-    let expression = text("expression");
-    MatchCondition { name: text("name"), program: Program::compile(&expression).ok(), expression }
+/// The `matchConditions` of a webhook or a policy.
+pub(in crate::admission) fn parse_conditions(of: &Value) -> Vec<Expression> {
+    let conditions = of["matchConditions"].as_array().into_iter().flatten();
+    conditions.map(|condition| Expression::compile(condition["expression"].as_str().unwrap_or(""))).collect()
 }
 
 /// Checks a `clientConfig`: exactly one of url and service, https, a caBundle that is PEM.

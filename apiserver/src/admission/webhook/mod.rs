@@ -6,7 +6,7 @@
 pub mod client;
 pub mod config;
 pub mod matching;
-mod review;
+pub(in crate::admission) mod review;
 pub mod validation;
 
 use std::sync::{Arc, Weak};
@@ -18,11 +18,14 @@ use serde_json::Value;
 use self::client::WebhookClient;
 use self::config::Webhook;
 use self::review::Answer;
+use super::expression::{self, Inputs};
+use super::surroundings::{self, in_version};
 use super::{Admission, Attributes, Operation};
+use crate::crd::with_cel_base;
 use crate::registry::Registry;
 use crate::registry::resource::Gvr;
 use crate::status::{ApiError, ApiResult, Cause, Details, Reason};
-use crate::storage::{ObjectKey, ResourceKey, Revision};
+use crate::storage::{ResourceKey, Revision};
 
 const GROUP: &str = "admissionregistration.k8s.io";
 
@@ -83,14 +86,6 @@ impl Webhooks {
         }
     }
 
-    fn namespace(&self, registry: &Registry, a: &Attributes<'_>) -> Option<Value> {
-        if !a.resource.namespaced || a.ctx.namespace.is_empty() {
-            return None;
-        }
-        let record = registry.store.get(&ResourceKey::new("", "namespaces"), &ObjectKey::new("", &a.ctx.namespace))?;
-        record.body.value(record.revision).ok()
-    }
-
     /// Decides whether a webhook is called. `Err` is a refusal: a condition failed to evaluate under policy Fail.
     fn wanted<'a>(
         &self,
@@ -100,13 +95,19 @@ impl Webhooks {
         namespace: Option<&Value>,
         equivalents: &[Gvr],
     ) -> ApiResult<Option<Call<'a>>> {
-        let Some(matched) = matching::rules(webhook, a, equivalents) else { return Ok(None) };
-        if !matching::selectors(webhook, a, object, namespace) {
+        let Some(matched) = matching::rules(&webhook.rules, webhook.equivalent, a, equivalents) else {
+            return Ok(None);
+        };
+        if !matching::selectors(&webhook.selectors, a, object, namespace) {
             return Ok(None);
         }
         let request = review::request(a, &matched.gvr, "", None, None);
-        let variables = matching::Variables { object, old: a.old, request: &request };
-        match matching::conditions(&webhook.conditions, &variables) {
+        let inputs = Inputs { object, old: a.old, request: &request, namespace: None, params: None };
+        let held = match webhook.conditions.is_empty() {
+            true => Ok(true),
+            false => with_cel_base(|base| expression::hold(&webhook.conditions, &inputs.scope(base))),
+        };
+        match held {
             Ok(true) => Ok(Some(Call { webhook, gvr: matched.gvr })),
             Ok(false) => Ok(None),
             Err(why) if webhook.ignore_failure => {
@@ -153,8 +154,8 @@ impl Webhooks {
         let version =
             webhook.review_version.ok_or("webhook does not accept known AdmissionReview versions (v1, v1beta1)")?;
         let target = webhook.target.as_ref().map_err(|e| format!("failed to call webhook: {e}"))?;
-        let sent = self.in_version(call, a, object).await?;
-        let old = self.in_version(call, a, a.old).await?;
+        let sent = in_version(&call.gvr, a, object).await?;
+        let old = in_version(&call.gvr, a, a.old).await?;
         let uid = uuid::Uuid::new_v4().to_string();
         let review = review::review(version, review::request(a, &call.gvr, &uid, sent.as_ref(), old.as_ref()));
         let answer = self
@@ -163,29 +164,6 @@ impl Webhooks {
             .await
             .map_err(|e| format!("failed to call webhook: {e}"))?;
         review::read(&answer, version, &uid, mutating)
-    }
-
-    /// The object in the version the webhook asked for.
-    async fn in_version(
-        &self,
-        call: &Call<'_>,
-        a: &Attributes<'_>,
-        object: Option<&Value>,
-    ) -> Result<Option<Value>, String> {
-        let Some(object) = object else { return Ok(None) };
-        if call.gvr == a.resource.gvr {
-            return Ok(Some(object.clone()));
-        }
-        let converted = a.resource.strategy.convert(vec![object.clone()], &call.gvr.api_version()).await;
-        let mut converted = converted.map_err(|e| e.message)?;
-        Ok(converted.pop())
-    }
-
-    fn equivalents(&self, registry: &Registry, a: &Attributes<'_>) -> Vec<Gvr> {
-        let own = &a.resource.gvr;
-        let served = registry.catalog.served();
-        let same = |gvr: &Gvr| gvr.resource == own.resource && gvr.group == own.group && gvr != own;
-        served.iter().map(|r| r.gvr.clone()).filter(same).collect()
     }
 
     async fn mutate_all(
@@ -199,7 +177,7 @@ impl Webhooks {
         if configured.webhooks.is_empty() {
             return Ok(());
         }
-        let (namespace, equivalents) = (self.namespace(&registry, a), self.equivalents(&registry, a));
+        let (namespace, equivalents) = (surroundings::namespace(&registry, a), surroundings::equivalents(&registry, a));
         // Which webhooks saw the object in which state: those that may be asked again when others changed it later.
         let mut again: Vec<(&Webhook, Value)> = Vec::new();
         for webhook in &configured.webhooks {
@@ -238,7 +216,7 @@ impl Webhooks {
         let before = if call.gvr == a.resource.gvr {
             object.clone()
         } else {
-            self.in_version(call, a, Some(object)).await.map_err(ApiError::internal)?.unwrap_or_default()
+            in_version(&call.gvr, a, Some(object)).await.map_err(ApiError::internal)?.unwrap_or_default()
         };
         let mut patched = review::apply(&before, &patch).map_err(ApiError::internal)?;
         if call.gvr != a.resource.gvr {
@@ -261,7 +239,7 @@ impl Webhooks {
         if configured.webhooks.is_empty() {
             return Ok(());
         }
-        let (namespace, equivalents) = (self.namespace(&registry, a), self.equivalents(&registry, a));
+        let (namespace, equivalents) = (surroundings::namespace(&registry, a), surroundings::equivalents(&registry, a));
         let mut calls = Vec::new();
         for webhook in &configured.webhooks {
             calls.extend(self.wanted(webhook, a, object, namespace.as_ref(), &equivalents)?);

@@ -84,7 +84,7 @@ fn one(webhook: &Value, path: &str, errors: &mut Vec<FieldError>) {
     conditions(webhook, &format!("{path}.matchConditions"), errors);
 }
 
-fn rule(rule: &Value, path: &str, errors: &mut Vec<FieldError>) {
+pub(in crate::admission) fn rule(rule: &Value, path: &str, errors: &mut Vec<FieldError>) {
     const OPERATIONS: &[&str] = &["*", "CONNECT", "CREATE", "DELETE", "UPDATE"];
     let mut list = |key: &str, what: &str| {
         let all = texts(rule, key);
@@ -155,7 +155,7 @@ fn resources(rule: &Value, path: &str, errors: &mut Vec<FieldError>) {
     }
 }
 
-fn selector(selector: &Value, path: &str, errors: &mut Vec<FieldError>) {
+pub(in crate::admission) fn selector(selector: &Value, path: &str, errors: &mut Vec<FieldError>) {
     for (index, expression) in selector["matchExpressions"].as_array().into_iter().flatten().enumerate() {
         let at = format!("{path}.matchExpressions[{index}]");
         let values = expression["values"].as_array().map_or(0, Vec::len);
@@ -177,7 +177,7 @@ fn selector(selector: &Value, path: &str, errors: &mut Vec<FieldError>) {
     }
 }
 
-fn conditions(webhook: &Value, path: &str, errors: &mut Vec<FieldError>) {
+pub(in crate::admission) fn conditions(webhook: &Value, path: &str, errors: &mut Vec<FieldError>) {
     let all = webhook["matchConditions"].as_array().map(Vec::as_slice).unwrap_or_default();
     if all.len() > MAX_CONDITIONS {
         let count = Some(all.len().to_string());

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::mount::{self, Volumes};
 use super::{
     Errors, Value, at, config, dns1123_label, dns1123_subdomain, flag, items, json, number, port_name, port_number,
-    probe, qualified_name, resources, set, text, unset,
+    probe, qualified_name, resources, set, text, unset, windows,
 };
 
 /// What a container is part of.
@@ -448,13 +448,14 @@ fn security(e: &mut Errors, context: &Value, host_users: bool, path: &str) {
     if at(context, "allowPrivilegeEscalation") == false {
         const WHY: &str = "cannot set `allowPrivilegeEscalation` to false and `privileged` to true";
         if flag(context, "privileged") {
-            e.invalid(path, context, WHY);
+            e.push(super::go::invalid_internal(path, context, super::go::SECURITY_CONTEXT, WHY));
         }
         for _ in items(context, "capabilities.add").iter().filter(|c| *c == "CAP_SYS_ADMIN") {
             let why = "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN";
-            e.invalid(path, context, why);
+            e.push(super::go::invalid_internal(path, context, super::go::SECURITY_CONTEXT, why));
         }
     }
+    windows::options(e, context, path);
     app_armor(e, at(context, "appArmorProfile"), &format!("{path}.appArmorProfile"));
 }
 

@@ -18,6 +18,101 @@ pub(super) fn text_of(value: &Value, definition: &str) -> String {
     text
 }
 
+/// Go fields of a type that only the server has: the name, the field of the API, what stands there.
+pub(super) type Fields = &'static [(&'static str, &'static str, Go)];
+
+/// What a Go field holds.
+#[derive(Clone, Copy)]
+pub(super) enum Go {
+    /// A pointer, a list or a map: null when absent.
+    Nullable,
+    /// A text, empty when absent.
+    Text,
+    /// A pointer to a struct.
+    Struct(Fields),
+    /// A list of structs.
+    Structs(Fields),
+}
+
+const PROFILE: Fields = &[("Type", "type", Go::Text), ("LocalhostProfile", "localhostProfile", Go::Nullable)];
+
+pub(super) const SECURITY_CONTEXT: Fields = &[
+    ("Capabilities", "capabilities", Go::Struct(&[("Add", "add", Go::Nullable), ("Drop", "drop", Go::Nullable)])),
+    ("Privileged", "privileged", Go::Nullable),
+    (
+        "SELinuxOptions",
+        "seLinuxOptions",
+        Go::Struct(&[
+            ("User", "user", Go::Text),
+            ("Role", "role", Go::Text),
+            ("Type", "type", Go::Text),
+            ("Level", "level", Go::Text),
+        ]),
+    ),
+    (
+        "WindowsOptions",
+        "windowsOptions",
+        Go::Struct(&[
+            ("GMSACredentialSpecName", "gmsaCredentialSpecName", Go::Nullable),
+            ("GMSACredentialSpec", "gmsaCredentialSpec", Go::Nullable),
+            ("RunAsUserName", "runAsUserName", Go::Nullable),
+            ("HostProcess", "hostProcess", Go::Nullable),
+        ]),
+    ),
+    ("RunAsUser", "runAsUser", Go::Nullable),
+    ("RunAsGroup", "runAsGroup", Go::Nullable),
+    ("RunAsNonRoot", "runAsNonRoot", Go::Nullable),
+    ("ReadOnlyRootFilesystem", "readOnlyRootFilesystem", Go::Nullable),
+    ("AllowPrivilegeEscalation", "allowPrivilegeEscalation", Go::Nullable),
+    ("ProcMount", "procMount", Go::Nullable),
+    ("SeccompProfile", "seccompProfile", Go::Struct(PROFILE)),
+    ("AppArmorProfile", "appArmorProfile", Go::Struct(PROFILE)),
+];
+
+pub(super) const SCOPE_SELECTOR: Fields = &[(
+    "MatchExpressions",
+    "matchExpressions",
+    Go::Structs(&[
+        ("ScopeName", "scopeName", Go::Text),
+        ("Operator", "operator", Go::Text),
+        ("Values", "values", Go::Nullable),
+    ]),
+)];
+
+/// An `Invalid` error whose value is a struct of the server's own: it has no names of JSON, and leaves nothing out.
+pub(super) fn invalid_internal(field: &str, value: &Value, fields: Fields, detail: &str) -> FieldError {
+    let mut text = String::new();
+    internal(fields, value, &mut text);
+    FieldError::new(FieldErrorKind::Invalid, field, Some(text), detail)
+}
+
+fn internal(fields: Fields, value: &Value, out: &mut String) {
+    out.push('{');
+    for (index, (name, key, go)) in fields.iter().enumerate() {
+        if index > 0 {
+            out.push(',');
+        }
+        out.push_str(&format!("{name:?}:"));
+        let value = value.get(key).unwrap_or(&Value::Null);
+        match go {
+            Go::Struct(fields) if value.is_object() => internal(fields, value, out),
+            Go::Structs(fields) if value.is_array() => {
+                out.push('[');
+                for (index, item) in value.as_array().into_iter().flatten().enumerate() {
+                    if index > 0 {
+                        out.push(',');
+                    }
+                    internal(fields, item, out);
+                }
+                out.push(']');
+            }
+            Go::Text if value.is_null() => out.push_str("\"\""),
+            _ => out.push_str(&value.to_string()),
+        }
+    }
+    out.push('}');
+}
+
 fn printed(schema: Option<&Schema>, value: &Value, out: &mut String) {
     match value {
         Value::Object(fields) => {

@@ -30,10 +30,12 @@ mod resources;
 mod scheduling;
 mod selector;
 mod service;
+mod status;
 mod storage;
 #[cfg(test)]
 mod tests;
 mod volume;
+mod windows;
 mod workload;
 
 /// Findings in the order they are reported.
@@ -114,7 +116,10 @@ pub(super) fn create(ctx: &RequestContext, group: &str, kind: &str, object: &Val
         ("", "ReplicationController") => workload::replication_controller(e, object),
         ("apps", "Deployment") => workload::deployment(e, object),
         ("apps", "ReplicaSet") => workload::replica_set(e, object),
-        ("apps", "StatefulSet") => workload::stateful_set(e, object),
+        ("apps", "StatefulSet") => {
+            workload::stateful_set(e, object);
+            workload::claims(e, object);
+        }
         ("apps", "DaemonSet") => workload::daemon_set(e, object),
         ("apps", "ControllerRevision") => workload::revision(e, object),
         ("batch", "Job") => batch::job(e, object),
@@ -147,6 +152,12 @@ pub(super) fn create(ctx: &RequestContext, group: &str, kind: &str, object: &Val
         ("admissionregistration.k8s.io", "ValidatingWebhookConfiguration" | "MutatingWebhookConfiguration") => {
             e.0.extend(crate::admission::webhook::validation::validate(object));
         }
+        ("admissionregistration.k8s.io", "ValidatingAdmissionPolicy") => {
+            e.0.extend(crate::admission::policy::validation::policy(object));
+        }
+        ("admissionregistration.k8s.io", "ValidatingAdmissionPolicyBinding") => {
+            e.0.extend(crate::admission::policy::validation::binding(object));
+        }
         _ => {}
     }
     errors.0
@@ -168,6 +179,7 @@ pub(super) fn update(ctx: &RequestContext, group: &str, kind: &str, old: &Value,
             "Deployment" | "ReplicaSet" | "StatefulSet" | "DaemonSet" | "ReplicationController" => {
                 workload::status(e, kind, new);
             }
+            _ if ctx.subresource == "status" => status::update(e, kind, new),
             _ => {}
         }
         return errors.0;
@@ -180,7 +192,7 @@ pub(super) fn update(ctx: &RequestContext, group: &str, kind: &str, old: &Value,
         }
         ("", "Service") => service::update(e, old, new),
         ("apps", "StatefulSet") => {
-            e.0.extend(create(ctx, group, kind, new));
+            workload::stateful_set(e, new);
             workload::stateful_set_update(e, old, new);
         }
         ("apps", "Deployment" | "ReplicaSet" | "DaemonSet") => {

@@ -47,6 +47,7 @@ pub(super) fn security(e: &mut Errors, spec: &Value, path: &str) {
     };
     one_of(e, "fsGroupChangePolicy", &["Always", "OnRootMismatch"]);
     container::seccomp(e, at(context, "seccompProfile"), &format!("{path}.seccompProfile"));
+    super::windows::options(e, context, &path);
     container::app_armor(e, at(context, "appArmorProfile"), &format!("{path}.appArmorProfile"));
     one_of(e, "supplementalGroupsPolicy", &["Merge", "Strict"]);
     one_of(e, "seLinuxChangePolicy", &["MountOption", "Recursive"]);

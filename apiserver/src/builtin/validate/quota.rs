@@ -73,8 +73,8 @@ fn selector(e: &mut Errors, object: &Value, scopes: &[Value]) {
         }
         for _ in unfit(object, scope) {
             let shown = super::at(object, "spec.scopeSelector");
-            let definition = "io.k8s.api.core.v1.ScopeSelector";
-            e.push(super::go::invalid(PATH, shown, definition, "unsupported scope applied to resource"));
+            let why = "unsupported scope applied to resource";
+            e.push(super::go::invalid_internal(PATH, shown, super::go::SCOPE_SELECTOR, why));
         }
         let by_value = matches!(scope, "PriorityClass" | "VolumeAttributesClass") || !SCOPES.contains(&scope);
         if !by_value && operator != "Exists" {

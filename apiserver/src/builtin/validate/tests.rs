@@ -20,7 +20,8 @@ fn said(case: &Value) -> Vec<String> {
         object
     };
     let new = whole(&case["object"]);
-    let ctx = loopback("default");
+    let mut ctx = loopback("default");
+    ctx.subresource = word("subresource").to_owned();
     let errors = match case.get("old") {
         Some(old) => strategy.validate_update(&ctx, &whole(old), &new),
         None => strategy.validate_create(&ctx, &new),
@@ -33,6 +34,8 @@ fn said(case: &Value) -> Vec<String> {
 #[case::network(include_str!("fixtures/network.json"))]
 #[case::workloads(include_str!("fixtures/workloads.json"))]
 #[case::cluster(include_str!("fixtures/cluster.json"))]
+#[case::status(include_str!("fixtures/status.json"))]
+#[case::contexts(include_str!("fixtures/contexts.json"))]
 fn refused(#[case] table: &str) {
     let cases: Vec<Value> = serde_json::from_str(table).unwrap();
     for case in &cases {

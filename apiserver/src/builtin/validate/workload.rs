@@ -1,7 +1,7 @@
 //! Deployments, replica sets, stateful sets, daemon sets, replication controllers, controller revisions.
 
 use super::selector::label_selector;
-use super::{Errors, Value, at, fields, go, items, json, number, pod, set, text};
+use super::{Errors, Value, at, fields, go, items, json, number, pod, set, storage, text};
 
 const LABEL_SELECTOR: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.LabelSelector";
 const STATEFUL_SET_UPDATE: &str = "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', 'updateStrategy', 'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden";
@@ -67,6 +67,13 @@ fn template(e: &mut Errors, object: &Value, kind: &str) {
     }
     pod::template(e, template, "spec.template");
     restart_always(e, template, kind);
+}
+
+/// The claims of a new stateful set; they can never be changed.
+pub(super) fn claims(e: &mut Errors, object: &Value) {
+    for (index, claim) in items(object, "spec.volumeClaimTemplates").iter().enumerate() {
+        storage::claim(e, at(claim, "spec"), &format!("spec.volumeClaimTemplates[{index}].spec"));
+    }
 }
 
 /// The pods of a stateful set have a volume for each of its claims, in place of one of that name.

@@ -1,0 +1,264 @@
+//! What a policy finds in one write, with one set of parameters. Pure.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use kube::core::cel::cel::objects::{Key, Map};
+use kube::core::cel::cel::{Context, Value as Cel};
+
+use super::config::{Policy, Validation};
+use crate::admission::expression::{Inputs, hold};
+use crate::crd::with_cel_base;
+
+/// Longest text a `messageExpression` may give.
+const MAX_MESSAGE: usize = 5 * 1024;
+
+/// A demand that is not met, or an expression that failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Violation {
+    /// Of the validation.
+    pub index: usize,
+    pub message: String,
+    /// Of the Status; `Invalid` when absent.
+    pub reason: Option<String>,
+}
+
+/// What a policy has to say.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Findings {
+    pub violations: Vec<Violation>,
+    /// For the audit log: key without the policy's name, and value.
+    pub annotations: Vec<(String, String)>,
+    /// Annotations that could not be made, which refuses the write.
+    pub failed_annotations: Vec<String>,
+}
+
+pub fn evaluate(policy: &Policy, inputs: &Inputs<'_>) -> Findings {
+    with_cel_base(|base| {
+        let mut findings = Findings::default();
+        let mut scope = inputs.scope(base);
+        match hold(&policy.conditions, &scope) {
+            Ok(true) => {}
+            Ok(false) => return findings,
+            Err(message) => {
+                if !policy.ignore_failure {
+                    findings.violations.push(Violation { index: 0, message, reason: None });
+                }
+                return findings;
+            }
+        }
+        let failed = bind_variables(policy, &mut scope);
+        for (index, validation) in policy.validations.iter().enumerate() {
+            match validation.expression.evaluate(&scope) {
+                Ok(Cel::Bool(true)) => {}
+                Ok(_) => {
+                    let message = explain(validation, &scope);
+                    findings.violations.push(Violation { index, message, reason: validation.reason.clone() });
+                }
+                Err(_) if policy.ignore_failure => {}
+                Err(why) => {
+                    let message = failed.behind(&validation.expression.source, why);
+                    findings.violations.push(Violation { index, message, reason: None });
+                }
+            }
+        }
+        annotate(policy, &scope, &failed, &mut findings);
+        findings
+    })
+}
+
+/// Variables that could not be computed, and why. Only who uses them fails.
+struct Failed(Vec<(String, String)>);
+
+impl Failed {
+    /// Why an expression failed: a variable it uses has, or it did by itself.
+    fn behind(&self, source: &str, why: String) -> String {
+        let used = |name: &str| {
+            let path = format!("variables.{name}");
+            source.match_indices(&path).any(|(at, _)| {
+                !source[at + path.len()..].starts_with(|next: char| next.is_alphanumeric() || next == '_')
+            })
+        };
+        match self.0.iter().find(|(name, _)| used(name)) {
+            Some((name, cause)) => format!("composited variable {name:?} fails to evaluate: {cause}"),
+            None => why,
+        }
+    }
+}
+
+/// Computes the variables one after the other, as later ones may use earlier ones.
+fn bind_variables(policy: &Policy, scope: &mut Context<'_>) -> Failed {
+    let (mut known, mut failed) = (HashMap::new(), Failed(Vec::new()));
+    let map = |known: &HashMap<Key, Cel>| Cel::Map(Map { map: Arc::new(known.clone()) });
+    scope.add_variable_from_value("variables", map(&known));
+    for (name, expression) in &policy.variables {
+        match expression.evaluate(scope) {
+            Ok(value) => {
+                known.insert(Key::String(Arc::new(name.clone())), value);
+                scope.add_variable_from_value("variables", map(&known));
+            }
+            Err(why) => {
+                let why = failed.behind(&expression.source, why);
+                failed.0.push((name.clone(), why));
+            }
+        }
+    }
+    failed
+}
+
+/// The message of a demand that is not met.
+fn explain(validation: &Validation, scope: &Context<'_>) -> String {
+    if let Some(Ok(Cel::String(text))) = validation.message_expression.as_ref().map(|e| e.evaluate(scope)) {
+        let text = text.trim();
+        if !text.is_empty() && !text.contains('\n') && text.len() <= MAX_MESSAGE {
+            return text.to_owned();
+        }
+    }
+    match validation.message.trim() {
+        "" => format!("failed expression: {}", validation.expression.source.trim()),
+        message => message.to_owned(),
+    }
+}
+
+fn annotate(policy: &Policy, scope: &Context<'_>, failed: &Failed, findings: &mut Findings) {
+    for (key, expression) in &policy.annotations {
+        match expression.evaluate(scope) {
+            Ok(Cel::Null) => {}
+            Ok(Cel::String(value)) => match value.trim() {
+                "" => {}
+                value => findings.annotations.push((key.clone(), value.to_owned())),
+            },
+            Ok(other) => findings.failed_annotations.push(format!(
+                "valueExpression '{}' resulted in unsupported return type: {}. Return type must be either string or null.",
+                expression.source,
+                other.type_of()
+            )),
+            Err(_) if policy.ignore_failure => {}
+            Err(why) => findings.failed_annotations.push(failed.behind(&expression.source, why)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn policy(spec: Value) -> Policy {
+        Policy::parse(&json!({"metadata": {"name": "p"}, "spec": spec}))
+    }
+
+    fn found(spec: Value) -> Findings {
+        let object = json!({
+            "metadata": {"name": "d", "labels": {"example.com/team-name": "a"}},
+            "spec": {"replicas": 9, "namespace": "x"},
+        });
+        let (request, params) = (json!({"operation": "UPDATE", "userInfo": {"username": "eve"}}), json!({"max": 5}));
+        let namespace = json!({"metadata": {"name": "ns"}});
+        let old = json!({"spec": {"replicas": 1}});
+        evaluate(
+            &policy(spec),
+            &Inputs {
+                object: Some(&object),
+                old: Some(&old),
+                request: &request,
+                namespace: Some(&namespace),
+                params: Some(&params),
+            },
+        )
+    }
+
+    #[rstest]
+    #[case::met("object.spec.replicas <= 9 && oldObject.spec.replicas == 1", None)]
+    #[case::names_stay_as_they_are("object.metadata.labels['example.com/team-name'] == 'a'", None)]
+    #[case::parameters(
+        "object.spec.replicas <= params.max",
+        Some("failed expression: object.spec.replicas <= params.max")
+    )]
+    #[case::variables("variables.many == false", Some("failed expression: variables.many == false"))]
+    #[case::variables_of_variables("variables.both", None)]
+    #[case::request(
+        "request.userInfo.username != 'eve'",
+        Some("failed expression: request.userInfo.username != 'eve'")
+    )]
+    #[case::namespace("namespaceObject.metadata.name == 'ns'", None)]
+    #[case::a_variable_that_fails(
+        "variables.broken == 1",
+        Some(
+            "composited variable \"broken\" fails to evaluate: expression 'object.spec.none' resulted in error: No such key: none"
+        )
+    )]
+    #[case::one_that_nobody_reaches("has(object.spec.none) ? variables.broken == 1 : true", None)]
+    #[case::authorizer(
+        "authorizer.group('').resource('pods').check('get').allowed()",
+        Some(
+            "expression 'authorizer.group('').resource('pods').check('get').allowed()' resulted in error: expressions with 'authorizer' are not supported by this server"
+        )
+    )]
+    fn demands(#[case] expression: &str, #[case] message: Option<&str>) {
+        let findings = found(json!({
+            "variables": [
+                {"name": "many", "expression": "object.spec.replicas > 3"},
+                {"name": "both", "expression": "variables.many && true"},
+                {"name": "broken", "expression": "object.spec.none"},
+            ],
+            "validations": [{"expression": expression}],
+        }));
+        let messages: Vec<&str> = findings.violations.iter().map(|violation| violation.message.as_str()).collect();
+        assert_eq!(messages, message.into_iter().collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn messages_come_from_the_first_that_has_one() {
+        let rule = "object.spec.replicas < 5";
+        let cases = [
+            (json!({}), "failed expression: object.spec.replicas < 5"),
+            (json!({"message": " too many "}), "too many"),
+            (json!({"message": "m", "messageExpression": "'has ' + string(object.spec.replicas)"}), "has 9"),
+            (json!({"message": "m", "messageExpression": "'a\\nb'"}), "m"),
+            (json!({"message": "m", "messageExpression": "object.none"}), "m"),
+        ];
+        for (mut validation, message) in cases {
+            validation["expression"] = rule.into();
+            validation["reason"] = "Forbidden".into();
+            let violation = Violation { index: 0, message: message.into(), reason: Some("Forbidden".into()) };
+            assert_eq!(found(json!({"validations": [validation]})).violations, [violation]);
+        }
+    }
+
+    #[test]
+    fn what_fails_refuses_unless_the_policy_ignores_it() {
+        let broken = json!([{"name": "c", "expression": "object.none == 1"}]);
+        let cases = [
+            (json!({"matchConditions": broken, "validations": [{"expression": "false"}]}), 1),
+            (
+                json!({"matchConditions": broken, "validations": [{"expression": "false"}], "failurePolicy": "Ignore"}),
+                0,
+            ),
+            (
+                json!({"matchConditions": [{"name": "c", "expression": "false"}], "validations": [{"expression": "false"}]}),
+                0,
+            ),
+            (json!({"validations": [{"expression": "object.none == 1"}]}), 1),
+            (json!({"validations": [{"expression": "object.none == 1"}], "failurePolicy": "Ignore"}), 0),
+            (json!({"validations": [{"expression": "1 +"}]}), 1),
+        ];
+        for (spec, count) in cases {
+            assert_eq!(found(spec.clone()).violations.len(), count, "{spec}");
+        }
+    }
+
+    #[test]
+    fn annotations_are_texts() {
+        let findings = found(json!({"auditAnnotations": [
+            {"key": "a", "valueExpression": "'replicas: ' + string(object.spec.replicas)"},
+            {"key": "b", "valueExpression": "object.spec.replicas > 99 ? 'many' : null"},
+            {"key": "c", "valueExpression": "' '"},
+            {"key": "d", "valueExpression": "object.none"},
+        ]}));
+        assert_eq!(findings.annotations, [("a".to_owned(), "replicas: 9".to_owned())]);
+        assert_eq!(findings.failed_annotations, ["expression 'object.none' resulted in error: No such key: none"]);
+    }
+}

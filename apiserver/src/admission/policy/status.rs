@@ -1,0 +1,59 @@
+//! The status of ValidatingAdmissionPolicies: which generation this server applies. Nothing is said of types, which CEL finds out
+//! while it evaluates.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+use super::GROUP;
+use crate::authz::bootstrap::{loopback, loopback_options};
+use crate::registry::object::Object;
+use crate::registry::resource::Gvr;
+use crate::registry::strategy::RequestContext;
+use crate::registry::{Change, Edit, Registry};
+use crate::status::ApiResult;
+use crate::storage::ResourceKey;
+
+const RESOURCE: &str = "validatingadmissionpolicies";
+
+/// Follows policies until cancelled.
+pub async fn run(registry: Arc<Registry>, cancelled: CancellationToken) {
+    let table = ResourceKey::new(GROUP, RESOURCE);
+    loop {
+        let since = registry.store.revision();
+        if let Err(error) = pass(&registry).await {
+            tracing::warn!(%error, "listing policies");
+        }
+        let Ok(mut watcher) = registry.store.watch(&table, since) else { continue };
+        tokio::select! {
+            changes = watcher.next() => if matches!(changes, Err(crate::error::Error::Closed)) { return },
+            () = cancelled.cancelled() => return,
+        }
+    }
+}
+
+/// Tells of every policy that its present generation is seen.
+async fn pass(registry: &Arc<Registry>) -> ApiResult<()> {
+    let Some(resource) = registry.catalog.get(&Gvr::new(GROUP, "v1", RESOURCE)) else { return Ok(()) };
+    for policy in registry.list_all(&resource).await? {
+        if policy["status"]["observedGeneration"] == policy.generation() {
+            continue;
+        }
+        let edit = Edit(Arc::new(|policy: &mut Value| {
+            policy["status"]["observedGeneration"] = policy.generation().into();
+            if !policy["status"]["typeChecking"].is_object() {
+                policy["status"]["typeChecking"] = json!({});
+            }
+            Ok(())
+        }));
+        let ctx = RequestContext { subresource: "status".into(), ..loopback("") };
+        let mut warnings = Vec::new();
+        let name = policy.name();
+        let change = Change::Edit(edit);
+        if let Err(error) = registry.update(&resource, &ctx, name, &change, &loopback_options(), &mut warnings).await {
+            tracing::warn!(policy = name, %error, "the status of a policy");
+        }
+    }
+    Ok(())
+}

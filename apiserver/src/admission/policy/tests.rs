@@ -1,0 +1,216 @@
+//! Policies on a running server: what they let through, refuse, warn of, and what can't be written.
+
+use axum::body::Body;
+use crowsnest_api::user::{MASTERS, UserInfo};
+use http::Request;
+use serde_json::{Value, json};
+use tower::ServiceExt;
+
+use crate::http::client::InProcessService;
+use crate::{ApiServer, Config, Data};
+
+const POLICIES: &str = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies";
+const BINDINGS: &str = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings";
+const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+
+/// The status code, the first warning, the answer.
+async fn ask(service: &InProcessService, method: &str, path: &str, body: &Value) -> (u16, String, Value) {
+    let request = Request::builder().method(method).uri(path).header("content-type", "application/json");
+    let response = service.clone().oneshot(request.body(Body::from(body.to_string())).unwrap()).await.unwrap();
+    let code = response.status().as_u16();
+    let warning = response.headers().get("warning").map(|w| w.to_str().unwrap().to_owned()).unwrap_or_default();
+    let body = axum::body::to_bytes(response.into_body(), usize::MAX).await.unwrap();
+    (code, warning, serde_json::from_slice(&body).unwrap_or_default())
+}
+
+async fn started() -> (ApiServer, InProcessService) {
+    let server = ApiServer::start(Config::new("test", Data::Memory)).await.unwrap();
+    let admin = UserInfo { name: "admin".into(), groups: vec![MASTERS.to_owned()], ..UserInfo::default() };
+    let service = server.service(admin);
+    (server, service)
+}
+
+fn policy(name: &str, more: Value) -> Value {
+    let rule = json!({"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE", "UPDATE"], "resources": ["configmaps"]});
+    let mut spec = json!({"matchConstraints": {"resourceRules": [rule]}});
+    for (key, value) in more.as_object().unwrap() {
+        spec[key] = value.clone();
+    }
+    json!({"metadata": {"name": name}, "spec": spec})
+}
+
+fn binding(name: &str, policy: &str, more: Value) -> Value {
+    let mut spec = json!({"policyName": policy, "validationActions": ["Deny"]});
+    for (key, value) in more.as_object().unwrap() {
+        spec[key] = value.clone();
+    }
+    json!({"metadata": {"name": name}, "spec": spec})
+}
+
+#[tokio::test]
+async fn writes_are_judged_where_bindings_say_so() {
+    let (server, service) = started().await;
+    let few = json!([{"expression": "size(object.data) <= int(params.data.max)", "messageExpression": "'at most ' + params.data.max", "reason": "Forbidden"}]);
+    let objects = [
+        (MAPS, json!({"metadata": {"name": "limits"}, "data": {"max": "1"}})),
+        (
+            POLICIES,
+            policy(
+                "few",
+                json!({"paramKind": {"apiVersion": "v1", "kind": "ConfigMap"}, "validations": few,
+            "matchConditions": [{"name": "marked", "expression": "has(object.metadata.labels) && 'few' in object.metadata.labels"}]}),
+            ),
+        ),
+        (BINDINGS, binding("few", "few", json!({"paramRef": {"name": "limits", "parameterNotFoundAction": "Deny"}}))),
+        (POLICIES, policy("named", json!({"validations": [{"expression": "object.metadata.name != 'bad'"}]}))),
+        (BINDINGS, binding("named", "named", json!({}))),
+        (
+            POLICIES,
+            policy(
+                "old",
+                json!({"validations": [{"expression": "!has(object.data) || !has(object.data.old)", "message": "too old"}]}),
+            ),
+        ),
+        (BINDINGS, binding("old", "old", json!({"validationActions": ["Warn", "Audit"]}))),
+        (
+            POLICIES,
+            policy(
+                "lost",
+                json!({"paramKind": {"apiVersion": "example.com/v1", "kind": "None"},
+            "validations": [{"expression": "true"}], "matchConditions": [{"name": "c", "expression": "true"}]}),
+            ),
+        ),
+        (POLICIES, policy("nobody", json!({"validations": [{"expression": "false"}]}))),
+        (POLICIES, policy("elsewhere", json!({"validations": [{"expression": "false"}]}))),
+        (
+            BINDINGS,
+            binding(
+                "elsewhere",
+                "elsewhere",
+                json!({"matchResources": {
+            "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "kube-public"}}}}),
+            ),
+        ),
+    ];
+    for (path, object) in &objects {
+        let (code, _, answer) = ask(&service, "POST", path, object).await;
+        assert_eq!(code, 201, "{answer}");
+    }
+    let marked = |name: &str, data: Value| json!({"metadata": {"name": name, "labels": {"few": "yes"}}, "data": data});
+    let too_many =
+        "configmaps \"two\" is forbidden: ValidatingAdmissionPolicy 'few' with binding 'few' denied request: at most 1";
+    let bad = "configmaps \"bad\" is forbidden: ValidatingAdmissionPolicy 'named' with binding 'named' denied request: failed expression: object.metadata.name != 'bad'";
+    let old = "299 - \"Validation failed for ValidatingAdmissionPolicy 'old' with binding 'old': too old\"";
+    let public = "configmaps \"c\" is forbidden: ValidatingAdmissionPolicy 'elsewhere' with binding 'elsewhere' denied request: failed expression: false";
+    let cases = [
+        (MAPS, marked("one", json!({"a": "1"})), 201, "", "", ""),
+        (MAPS, marked("two", json!({"a": "1", "b": "2"})), 403, "", "Forbidden", too_many),
+        (MAPS, json!({"metadata": {"name": "unmarked"}, "data": {"a": "1", "b": "2"}}), 201, "", "", ""),
+        (MAPS, json!({"metadata": {"name": "bad"}}), 422, "", "Invalid", bad),
+        (MAPS, json!({"metadata": {"name": "o"}, "data": {"old": "1"}}), 201, old, "", ""),
+        (
+            "/api/v1/namespaces/kube-public/configmaps",
+            json!({"metadata": {"name": "c"}, "data": {}}),
+            422,
+            "",
+            "Invalid",
+            public,
+        ),
+        ("/api/v1/namespaces/default/secrets", json!({"metadata": {"name": "bad"}}), 201, "", "", ""),
+    ];
+    for (path, object, code, warning, reason, message) in cases {
+        let (given, warned, answer) = ask(&service, "POST", path, &object).await;
+        assert_eq!((given, warned.as_str()), (code, warning), "{object}: {answer}");
+        if code >= 400 {
+            assert_eq!(answer["reason"], reason);
+            assert_eq!(answer["message"], message);
+            let text = answer["details"]["causes"][0]["message"].as_str().unwrap();
+            assert!(message.ends_with(text), "{text}");
+        }
+    }
+    let seen = async || loop {
+        let (_, _, policy) = ask(&service, "GET", &format!("{POLICIES}/few"), &Value::Null).await;
+        if policy["status"]["observedGeneration"] == 1 {
+            return policy;
+        }
+        tokio::task::yield_now().await;
+    };
+    let policy = tokio::time::timeout(std::time::Duration::from_secs(10), seen()).await.unwrap();
+    assert_eq!(policy["status"]["typeChecking"], json!({}));
+    // Without its parameters, and with a policy that can't be applied.
+    let (code, _, _) = ask(&service, "DELETE", &format!("{MAPS}/limits"), &Value::Null).await;
+    assert_eq!(code, 200);
+    let (_, _, answer) = ask(&service, "POST", MAPS, &marked("three", json!({}))).await;
+    let why = "failed to configure binding: no params found for policy binding with `Deny` parameterNotFoundAction";
+    assert!(answer["message"].as_str().unwrap().ends_with(why), "{answer}");
+    ask(&service, "DELETE", &format!("{POLICIES}/few"), &Value::Null).await;
+    let (code, _, _) = ask(&service, "POST", MAPS, &marked("three", json!({}))).await;
+    assert_eq!(code, 201, "a policy that is gone judges nothing");
+    ask(&service, "POST", BINDINGS, &binding("lost", "lost", json!({}))).await;
+    let (_, _, answer) = ask(&service, "POST", MAPS, &marked("four", json!({}))).await;
+    let why = "ValidatingAdmissionPolicy 'lost' denied request: failed to configure policy: failed to find resource referenced by paramKind: 'example.com/v1, Kind=None'";
+    assert!(answer["message"].as_str().unwrap().ends_with(why), "{answer}");
+    server.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn policies_that_make_no_sense_are_refused() {
+    let (server, service) = started().await;
+    let both = "spec.validationActions: Invalid value: [\"Deny\",\"Warn\"]: must not contain both Deny and Warn (repeating the same validation failure information in the API response and headers serves no purpose)";
+    let cases = [
+        (
+            POLICIES,
+            json!({"metadata": {"name": "p"}, "spec": {"validations": [{"expression": "true"}]}}),
+            vec!["spec.matchConstraints: Required value"],
+        ),
+        (
+            POLICIES,
+            policy("p", json!({})),
+            vec![
+                "spec.validations: Required value: validations or auditAnnotations must be specified",
+                "spec.auditAnnotations: Required value: validations or auditAnnotations must be specified",
+            ],
+        ),
+        (
+            POLICIES,
+            policy("p", json!({"validations": [{"expression": " ", "message": "a\nb", "reason": "Why"}]})),
+            vec![
+                "spec.validations[0].expression: Required value: expression is not specified",
+                "spec.validations[0].message: Invalid value: \"a\\nb\": message must not contain line breaks",
+                "spec.validations[0].reason: Unsupported value: \"Why\": supported values: \"Forbidden\", \"Invalid\", \"RequestEntityTooLarge\", \"Unauthorized\"",
+            ],
+        ),
+        (
+            POLICIES,
+            policy(
+                "p",
+                json!({"validations": [{"expression": "true"}], "variables": [
+                {"name": "a", "expression": "1"}, {"name": "a", "expression": "2"}, {"name": "b-c", "expression": "3"}]}),
+            ),
+            vec![
+                "spec.variables[1].name: Duplicate value: \"a\"",
+                "spec.variables[2].name: Invalid value: \"b-c\": name is not a valid CEL identifier",
+            ],
+        ),
+        (
+            BINDINGS,
+            binding("b", "", json!({"validationActions": []})),
+            vec!["spec.policyName: Required value", "spec.validationActions: Required value"],
+        ),
+        (BINDINGS, binding("b", "p", json!({"validationActions": ["Deny", "Warn"]})), vec![both]),
+        (
+            BINDINGS,
+            binding("b", "p", json!({"paramRef": {"parameterNotFoundAction": "Allow"}})),
+            vec!["spec.paramRef: Required value: one of name or selector must be specified"],
+        ),
+    ];
+    for (path, object, wanted) in cases {
+        let (code, _, answer) = ask(&service, "POST", path, &object).await;
+        assert_eq!(code, 422, "{answer}");
+        let causes = answer["details"]["causes"].as_array().unwrap().iter();
+        let given: Vec<String> =
+            causes.map(|c| format!("{}: {}", c["field"].as_str().unwrap(), c["message"].as_str().unwrap())).collect();
+        assert_eq!(given, wanted, "{object}");
+    }
+    server.stop().await.unwrap();
+}

@@ -1,0 +1,36 @@
+//! What webhooks and policies need to know around a write: its namespace, the other versions of its resource, its objects in them.
+
+use serde_json::Value;
+
+use super::Attributes;
+use crate::registry::Registry;
+use crate::registry::resource::Gvr;
+use crate::storage::{ObjectKey, ResourceKey};
+
+/// The namespace of a namespaced write.
+pub fn namespace(registry: &Registry, a: &Attributes<'_>) -> Option<Value> {
+    if !a.resource.namespaced || a.ctx.namespace.is_empty() {
+        return None;
+    }
+    let record = registry.store.get(&ResourceKey::new("", "namespaces"), &ObjectKey::new("", &a.ctx.namespace))?;
+    record.body.value(record.revision).ok()
+}
+
+/// Other versions that the same resource is served in.
+pub fn equivalents(registry: &Registry, a: &Attributes<'_>) -> Vec<Gvr> {
+    let own = &a.resource.gvr;
+    let served = registry.catalog.served();
+    let same = |gvr: &Gvr| gvr.resource == own.resource && gvr.group == own.group && gvr != own;
+    served.iter().map(|r| r.gvr.clone()).filter(same).collect()
+}
+
+/// An object of the write in another version.
+pub async fn in_version(gvr: &Gvr, a: &Attributes<'_>, object: Option<&Value>) -> Result<Option<Value>, String> {
+    let Some(object) = object else { return Ok(None) };
+    if *gvr == a.resource.gvr {
+        return Ok(Some(object.clone()));
+    }
+    let converted = a.resource.strategy.convert(vec![object.clone()], &gvr.api_version()).await;
+    let mut converted = converted.map_err(|e| e.message)?;
+    Ok(converted.pop())
+}

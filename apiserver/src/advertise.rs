@@ -1,0 +1,128 @@
+//! The Service `kubernetes` in `default`, its EndpointSlice and its Endpoints: how pods of a cluster find its API server.
+//!
+//! Written by a server once it listens; read by clients. Endpoints can't be on the loopback interface, so a server that listens
+//! there has the Service, and nothing behind it.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use crate::authz::bootstrap::{loopback, loopback_options};
+use crate::registry::resource::Gvr;
+use crate::registry::{Change, Edit, Registry};
+use crate::status::{ApiResult, Reason};
+
+const NAME: &str = "kubernetes";
+const NAMESPACE: &str = "default";
+/// The first address of the range that services have.
+const ADDRESS: &str = "10.96.0.1";
+
+/// Writes all three as they are for a server that listens there.
+pub async fn write(registry: &Arc<Registry>, address: SocketAddr) -> ApiResult<()> {
+    let edits: [(Gvr, Value, fn(&mut Value, &Value)); 3] = [
+        (Gvr::new("", "v1", "services"), service(address), |live, wanted| {
+            live["spec"]["ports"] = wanted["spec"]["ports"].clone();
+        }),
+        (Gvr::new("", "v1", "endpoints"), endpoints(address), |live, wanted| {
+            live["subsets"] = wanted["subsets"].clone();
+        }),
+        (Gvr::new("discovery.k8s.io", "v1", "endpointslices"), slice(address), |live, wanted| {
+            live["endpoints"] = wanted["endpoints"].clone();
+            live["ports"] = wanted["ports"].clone();
+        }),
+    ];
+    for (gvr, wanted, edit) in edits {
+        let Some(resource) = registry.catalog.get(&gvr) else { continue };
+        let (ctx, options, mut warnings) = (loopback(NAMESPACE), loopback_options(), Vec::new());
+        match registry.create(&resource, &ctx, wanted.clone(), &options, &mut warnings).await {
+            Ok(_) => continue,
+            Err(error) if error.is(Reason::AlreadyExists) => {}
+            Err(error) => return Err(error),
+        }
+        let edit = Edit(Arc::new(move |live: &mut Value| {
+            edit(live, &wanted);
+            Ok(())
+        }));
+        registry.update(&resource, &ctx, NAME, &Change::Edit(edit), &options, &mut warnings).await?;
+    }
+    Ok(())
+}
+
+/// The address, where endpoints may have it.
+fn reachable(address: SocketAddr) -> Option<String> {
+    let link_local = match address.ip() {
+        IpAddr::V4(ip) => ip.is_link_local(),
+        IpAddr::V6(ip) => ip.is_unicast_link_local(),
+    };
+    let ip = address.ip();
+    (!ip.is_loopback() && !ip.is_unspecified() && !ip.is_multicast() && !link_local).then(|| ip.to_string())
+}
+
+fn service(address: SocketAddr) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Service",
+        "metadata": {"name": NAME, "namespace": NAMESPACE, "labels": {"component": "apiserver", "provider": "kubernetes"}},
+        "spec": {
+            "type": "ClusterIP", "clusterIP": ADDRESS, "clusterIPs": [ADDRESS], "sessionAffinity": "None",
+            "ipFamilies": ["IPv4"], "ipFamilyPolicy": "SingleStack", "internalTrafficPolicy": "Cluster",
+            "ports": [{"name": "https", "port": 443, "protocol": "TCP", "targetPort": address.port()}],
+        },
+    })
+}
+
+fn endpoints(address: SocketAddr) -> Value {
+    let subsets = reachable(address).map(|ip| {
+        json!([{"addresses": [{"ip": ip}], "ports": [{"name": "https", "port": address.port(), "protocol": "TCP"}]}])
+    });
+    json!({
+        "apiVersion": "v1", "kind": "Endpoints",
+        "metadata": {"name": NAME, "namespace": NAMESPACE, "labels": {"endpointslice.kubernetes.io/skip-mirror": "true"}},
+        "subsets": subsets.unwrap_or_else(|| json!([])),
+    })
+}
+
+fn slice(address: SocketAddr) -> Value {
+    let endpoints = reachable(address).map(|ip| json!([{"addresses": [ip], "conditions": {"ready": true}}]));
+    json!({
+        "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
+        "metadata": {"name": NAME, "namespace": NAMESPACE, "labels": {"kubernetes.io/service-name": NAME}},
+        "addressType": if address.is_ipv6() { "IPv6" } else { "IPv4" },
+        "endpoints": endpoints.unwrap_or_else(|| json!([])),
+        "ports": [{"name": "https", "port": address.port(), "protocol": "TCP"}],
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{ApiServer, Config, Data};
+
+    #[tokio::test]
+    async fn pods_find_the_server_where_it_listens_now() {
+        let server = ApiServer::start(Config::new("test", Data::Memory)).await.unwrap();
+        let registry = server.registry();
+        let get = async |group: &str, resource: &str| {
+            let resource = registry.resource(&Gvr::new(group, "v1", resource)).unwrap();
+            registry.get(&resource, NAMESPACE, NAME).await.unwrap()
+        };
+        // Where it listens, the addresses of the slice, those of the Endpoints.
+        for (address, in_slice, in_endpoints) in [
+            ("192.0.2.7:6443", json!(["192.0.2.7"]), json!([{"ip": "192.0.2.7"}])),
+            ("192.0.2.8:7443", json!(["192.0.2.8"]), json!([{"ip": "192.0.2.8"}])),
+            ("127.0.0.1:7443", Value::Null, Value::Null),
+            ("0.0.0.0:7443", Value::Null, Value::Null),
+        ] {
+            let address: SocketAddr = address.parse().unwrap();
+            write(registry, address).await.unwrap();
+            let service = get("", "services").await;
+            assert_eq!(service["spec"]["clusterIP"], ADDRESS);
+            assert_eq!(service["spec"]["ports"][0]["targetPort"], address.port());
+            let slice = get("discovery.k8s.io", "endpointslices").await;
+            assert_eq!(slice["endpoints"][0]["addresses"], in_slice, "{address}");
+            assert_eq!(slice["ports"][0]["port"], address.port());
+            assert_eq!(get("", "endpoints").await["subsets"][0]["addresses"], in_endpoints, "{address}");
+        }
+        server.stop().await.unwrap();
+    }
+}

@@ -1,0 +1,91 @@
+//! What may not be written to the status of kinds whose status is not checked with the rest of them.
+
+use super::resources::amount;
+use super::{Errors, Value, at, dns1123_subdomain, fields, items, json, pod_context, set, text};
+
+/// `kind` is one of the built-in kinds that a `status` subresource belongs to.
+pub(super) fn update(e: &mut Errors, kind: &str, new: &Value) {
+    match kind {
+        "PersistentVolumeClaim" => claim(e, new),
+        "Service" => service(e, new),
+        "Ingress" => ingresses(e, items(new, "status.loadBalancer.ingress"), false),
+        "Namespace" => namespace(e, new),
+        "HorizontalPodAutoscaler" => counts(e, new, &["currentReplicas", "desiredReplicas"]),
+        "PodDisruptionBudget" => {
+            counts(e, new, &["disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods"]);
+        }
+        _ => {}
+    }
+}
+
+fn counts(e: &mut Errors, new: &Value, names: &[&str]) {
+    for name in names {
+        let field = format!("status.{name}");
+        e.non_negative(field.as_str(), at(new, &field));
+    }
+}
+
+fn claim(e: &mut Errors, new: &Value) {
+    if items(new, "spec.accessModes").is_empty() {
+        // The path is spelt like this in kube-apiserver too.
+        e.required("Spec.accessModes", "");
+    }
+    for list in ["capacity", "allocatedResources"] {
+        for (name, value) in fields(new, &format!("status.{list}")) {
+            if let Some(quantity) = amount(value).filter(|quantity| quantity.sign() < 0) {
+                let field = format!("status.{list}[{name}]");
+                e.invalid(field, &json!(quantity.value()), "must be a valid resource quantity");
+            }
+        }
+    }
+}
+
+fn service(e: &mut Errors, new: &Value) {
+    let list = items(new, "status.loadBalancer.ingress");
+    if text(new, "spec.type") != "LoadBalancer" && !list.is_empty() {
+        return e.forbidden("status.loadBalancer.ingress", "may only be used when `spec.type` is LoadBalancer");
+    }
+    ingresses(e, list, true);
+}
+
+/// Where a load balancer listens.
+fn ingresses(e: &mut Errors, list: &[Value], modes: bool) {
+    for (index, ingress) in list.iter().enumerate() {
+        let path = format!("status.loadBalancer.ingress[{index}]");
+        let (address, host) = (text(ingress, "ip"), text(ingress, "hostname"));
+        if !address.is_empty() {
+            pod_context::ip(e, format!("{path}.ip"), at(ingress, "ip"));
+        }
+        if modes {
+            mode(e, ingress, &path);
+        }
+        if !host.is_empty() {
+            let field = format!("{path}.hostname");
+            e.names(&field, host, dns1123_subdomain(host));
+            if host.parse::<std::net::IpAddr>().is_ok() {
+                e.invalid(field, &json!(host), "must be a DNS name, not an IP address");
+            }
+        }
+    }
+}
+
+fn mode(e: &mut Errors, ingress: &Value, path: &str) {
+    let (field, addressed) = (format!("{path}.ipMode"), !text(ingress, "ip").is_empty());
+    match (addressed, set(ingress, "ipMode")) {
+        (true, false) => e.required(field, "must be specified when `ip` is set"),
+        (false, true) => e.forbidden(field, "may not be specified when `ip` is not set"),
+        (true, true) => e.optional_one_of(&field, at(ingress, "ipMode"), &["Proxy", "VIP"]),
+        (false, false) => {}
+    }
+}
+
+fn namespace(e: &mut Errors, new: &Value) {
+    let (going, phase) = (set(new, "metadata.deletionTimestamp"), text(new, "status.phase"));
+    let (wanted, why) = match going {
+        false => ("Active", "may only be 'Active' if `deletionTimestamp` is empty"),
+        true => ("Terminating", "may only be 'Terminating' if `deletionTimestamp` is not empty"),
+    };
+    if phase != wanted {
+        e.invalid("status.Phase", &json!(phase), why);
+    }
+}

@@ -1,0 +1,77 @@
+//! `securityContext.windowsOptions`: credentials and the user a container runs as.
+
+use super::{Errors, Value, at, dns1123_subdomain, set, text};
+
+const MAX_CREDENTIAL_KIB: usize = 64;
+const MAX_DOMAIN: usize = 256;
+const MAX_USER: usize = 104;
+/// What no user of Windows may be called with.
+const FORBIDDEN: &str = r#""/\:;|=,+*?<>@[]"#;
+
+pub(super) fn options(e: &mut Errors, context: &Value, path: &str) {
+    let (options, path) = (at(context, "windowsOptions"), format!("{path}.windowsOptions"));
+    if options.is_null() {
+        return;
+    }
+    if set(options, "gmsaCredentialSpecName") {
+        let name = text(options, "gmsaCredentialSpecName");
+        e.names(&format!("{path}.gmsaCredentialSpecName"), name, dns1123_subdomain(name));
+    }
+    if let Some(credential) = at(options, "gmsaCredentialSpec").as_str() {
+        let field = format!("{path}.gmsaCredentialSpec");
+        if credential.is_empty() {
+            e.invalid(field, at(options, "gmsaCredentialSpec"), "gmsaCredentialSpec cannot be an empty string");
+        } else if credential.len() > MAX_CREDENTIAL_KIB * 1024 {
+            let why = format!("gmsaCredentialSpec size must be under {MAX_CREDENTIAL_KIB} KiB");
+            e.invalid(field, at(options, "gmsaCredentialSpec"), why);
+        }
+    }
+    if let Some(name) = at(options, "runAsUserName").as_str() {
+        for why in user_name(name) {
+            e.invalid(format!("{path}.runAsUserName"), at(options, "runAsUserName"), why);
+        }
+    }
+}
+
+/// `DOMAIN\USER` or `USER`.
+fn user_name(name: &str) -> Vec<String> {
+    let only = |why: &str| vec![why.to_owned()];
+    if name.is_empty() {
+        return only("runAsUserName cannot be an empty string");
+    }
+    if name.chars().any(|c| c.is_ascii_control()) {
+        return only("runAsUserName cannot contain control characters");
+    }
+    let (domain, user) = match name.split('\\').collect::<Vec<_>>().as_slice() {
+        [user] => (None, *user),
+        [domain, user] => (Some(*domain), *user),
+        _ => return only("runAsUserName cannot contain more than one backslash"),
+    };
+    let mut wrong = Vec::new();
+    if let Some(domain) = domain {
+        if domain.len() >= MAX_DOMAIN {
+            wrong.push(format!("runAsUserName's Domain length must be under {MAX_DOMAIN} characters"));
+        }
+        if !is_net_bios(domain) && !dns1123_subdomain(&domain.to_lowercase()).is_empty() {
+            wrong.push("runAsUserName's Domain doesn't match the NetBIOS nor the DNS format".to_owned());
+        }
+    }
+    if user.is_empty() {
+        wrong.push("runAsUserName's User cannot be empty".to_owned());
+    } else if user.len() > MAX_USER {
+        wrong.push(format!("runAsUserName's User length must not be longer than {MAX_USER} characters"));
+    }
+    if user.trim_matches(['.', ' ']).is_empty() {
+        wrong.push("runAsUserName's User cannot contain only periods or spaces".to_owned());
+    }
+    if user.chars().any(|c| FORBIDDEN.contains(c)) {
+        wrong.push(format!("runAsUserName's User cannot contain the following characters: {FORBIDDEN}"));
+    }
+    wrong
+}
+
+/// One to fifteen characters, of which the first is no dot.
+fn is_net_bios(domain: &str) -> bool {
+    const NEVER: &str = r#"\/:*?"<>|"#;
+    !domain.starts_with('.') && (1..=15).contains(&domain.chars().count()) && !domain.chars().any(|c| NEVER.contains(c))
+}

@@ -1,0 +1,134 @@
+//! How many requests run at once, in all and for one user; `layers::limit` takes a place for each request.
+//!
+//! What kube-apiserver does by priority and fairness is done more simply: nobody but an administrator takes more than half of
+//! the places, whoever finds none waits in line for a while, and a line has an end.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crowsnest_api::user::UserInfo;
+use parking_lot::Mutex;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
+
+/// Clients of a home server are better served by a short wait than by an error.
+pub(super) const PATIENCE: Duration = Duration::from_secs(15);
+
+/// Places for one sort of requests.
+pub(super) struct Flights {
+    places: Semaphore,
+    /// Places that one user takes at most.
+    share: usize,
+    users: Mutex<HashMap<String, Line>>,
+}
+
+/// The requests of one user.
+struct Line {
+    places: Arc<Semaphore>,
+    /// Running and waiting.
+    length: usize,
+}
+
+/// A place, until dropped.
+pub(super) struct Flight<'a> {
+    _place: SemaphorePermit<'a>,
+    _own: Option<OwnedSemaphorePermit>,
+    _line: Option<InLine<'a>>,
+}
+
+struct InLine<'a> {
+    flights: &'a Flights,
+    user: &'a str,
+    places: Arc<Semaphore>,
+}
+
+impl Drop for InLine<'_> {
+    fn drop(&mut self) {
+        let mut users = self.flights.users.lock();
+        let Some(line) = users.get_mut(self.user) else { return };
+        line.length -= 1;
+        if line.length == 0 {
+            users.remove(self.user);
+        }
+    }
+}
+
+impl Flights {
+    pub(super) fn new(places: usize) -> Self {
+        Self { places: Semaphore::new(places), share: places.div_ceil(2), users: Mutex::default() }
+    }
+
+    /// Waits for a place. None when the user's line is full or patience ends.
+    pub(super) async fn enter<'a>(&'a self, user: &'a UserInfo, patience: Duration) -> Option<Flight<'a>> {
+        let line = match user.is_master() {
+            true => None,
+            false => Some(self.join(&user.name)?),
+        };
+        let own = line.as_ref().map(|line| Arc::clone(&line.places));
+        let places = async {
+            let own = match own {
+                Some(places) => Some(places.acquire_owned().await.ok()?),
+                None => None,
+            };
+            Some((own, self.places.acquire().await.ok()?))
+        };
+        let (own, place) = tokio::time::timeout(patience, places).await.ok().flatten()?;
+        Some(Flight { _place: place, _own: own, _line: line })
+    }
+
+    /// As many wait as run at most.
+    fn join<'a>(&'a self, user: &'a str) -> Option<InLine<'a>> {
+        let mut users = self.users.lock();
+        if !users.contains_key(user) {
+            users.insert(user.to_owned(), Line { places: Arc::new(Semaphore::new(self.share)), length: 0 });
+        }
+        let line = users.get_mut(user)?;
+        if line.length >= 2 * self.share {
+            return None;
+        }
+        line.length += 1;
+        Some(InLine { flights: self, user, places: Arc::clone(&line.places) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crowsnest_api::user::MASTERS;
+    use futures::FutureExt;
+    use futures::future::join_all;
+
+    use super::*;
+
+    fn user(name: &str, groups: &[&str]) -> UserInfo {
+        UserInfo {
+            name: name.into(),
+            groups: groups.iter().map(|&group| group.into()).collect(),
+            ..UserInfo::default()
+        }
+    }
+
+    #[tokio::test]
+    async fn one_user_leaves_places_to_others_and_a_line_has_an_end() {
+        let flights = Flights::new(4);
+        let (greedy, other, admin) = (user("greedy", &[]), user("other", &[]), user("admin", &[MASTERS]));
+        let enter = |user| flights.enter(user, PATIENCE);
+        let first = enter(&greedy).await.unwrap();
+        let second = enter(&greedy).await.unwrap();
+        assert!(enter(&greedy).now_or_never().is_none(), "waits although two places are free");
+        let mut waiting = [Box::pin(enter(&greedy)), Box::pin(enter(&greedy))];
+        assert!(waiting.iter_mut().all(|one| one.now_or_never().is_none()));
+        assert!(matches!(enter(&greedy).now_or_never(), Some(None)), "the line is full");
+        assert!(flights.enter(&greedy, Duration::ZERO).await.is_none());
+        drop(waiting);
+        assert!(flights.enter(&greedy, Duration::ZERO).await.is_none(), "patience ends");
+        let third = enter(&other).await.unwrap();
+        let fourth = enter(&admin).await.unwrap();
+        assert!(enter(&admin).now_or_never().is_none(), "four places are four places");
+        drop(first);
+        assert!(enter(&greedy).await.is_some());
+        drop((second, third, fourth));
+        assert!(flights.users.lock().is_empty(), "of those who left nothing is remembered");
+        let many = join_all((0..4).map(|_| enter(&admin))).await;
+        assert!(many.iter().all(Option::is_some), "an administrator may take every place");
+    }
+}

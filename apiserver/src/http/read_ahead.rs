@@ -1,0 +1,147 @@
+//! What lies between a socket and TLS: it is read in larger pieces than rustls asks for, and an idle connection holds no buffer.
+
+use std::cell::RefCell;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// What is read from a socket at once, in bytes: four records of TLS, of which rustls by itself takes 4 KiB at a time.
+const AHEAD: usize = 64 * 1024;
+/// Buffers that a thread keeps for the next connection that has something to read.
+const SPARES: usize = 4;
+
+thread_local! {
+    static SPARE: RefCell<Vec<Box<[u8]>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// A socket below TLS, read in larger pieces.
+pub fn read_ahead<S: AsyncRead + Unpin>(stream: S) -> ReadAhead<S> {
+    ReadAhead { stream, piece: None }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct ReadAhead<S> {
+    stream: S,
+    /// Read and not yet asked for. There is none while the connection waits for its peer.
+    piece: Option<Piece>,
+}
+
+#[derive(Debug)]
+struct Piece {
+    bytes: Box<[u8]>,
+    from: usize,
+    to: usize,
+}
+
+impl Piece {
+    /// Hands out as much as is asked for; the rest, if there is one.
+    fn give(mut self, out: &mut ReadBuf<'_>) -> Option<Self> {
+        let end = self.to.min(self.from + out.remaining());
+        out.put_slice(&self.bytes[self.from..end]);
+        self.from = end;
+        if self.from < self.to {
+            return Some(self);
+        }
+        put_back(self.bytes);
+        None
+    }
+}
+
+fn take_spare() -> Box<[u8]> {
+    let spare = SPARE.try_with(|spare| spare.borrow_mut().pop()).ok().flatten();
+    spare.unwrap_or_else(|| vec![0; AHEAD].into_boxed_slice())
+}
+
+fn put_back(bytes: Box<[u8]>) {
+    // A thread that ends keeps nothing.
+    let _ = SPARE.try_with(|spare| {
+        let mut spare = spare.borrow_mut();
+        if spare.len() < SPARES {
+            spare.push(bytes);
+        }
+    });
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for ReadAhead<S> {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, out: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        if let Some(piece) = self.piece.take() {
+            self.piece = piece.give(out);
+            return Poll::Ready(Ok(()));
+        }
+        if out.remaining() >= AHEAD {
+            return Pin::new(&mut self.stream).poll_read(cx, out);
+        }
+        let mut bytes = take_spare();
+        let mut read = ReadBuf::new(&mut bytes);
+        let polled = Pin::new(&mut self.stream).poll_read(cx, &mut read);
+        let to = read.filled().len();
+        if to == 0 {
+            put_back(bytes);
+            return polled;
+        }
+        ready!(polled)?;
+        self.piece = Piece { bytes, from: 0, to }.give(out);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for ReadAhead<S> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        parts: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(cx, parts)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt;
+    use rstest::rstest;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::*;
+
+    #[rstest]
+    #[case::a_few_bytes(10, 4096)]
+    #[case::one_piece(AHEAD, 4096)]
+    #[case::pieces_and_a_rest(3 * AHEAD + 1, 4096)]
+    #[case::asked_for_more_than_a_piece(2 * AHEAD, 2 * AHEAD)]
+    #[tokio::test]
+    async fn everything_arrives_and_an_idle_connection_holds_nothing(#[case] length: usize, #[case] step: usize) {
+        let (mut far, near) = tokio::io::duplex(4 * AHEAD);
+        let mut near = read_ahead(near);
+        let sent: Vec<u8> = (0..length).map(|n| (n % 251) as u8).collect();
+        far.write_all(&sent).await.unwrap();
+        let (mut got, mut part) = (Vec::new(), vec![0; step]);
+        while got.len() < length {
+            let n = near.read(&mut part).await.unwrap();
+            got.extend_from_slice(&part[..n]);
+        }
+        assert!(got == sent);
+        assert!(near.read(&mut part).now_or_never().is_none(), "nothing more is there");
+        assert!(near.piece.is_none());
+        drop(far);
+        assert_eq!(near.read(&mut part).await.unwrap(), 0);
+    }
+}
