@@ -16,7 +16,8 @@ const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 /// The status code, the first warning, the answer.
 async fn ask(service: &InProcessService, method: &str, path: &str, body: &Value) -> (u16, String, Value) {
     let request = Request::builder().method(method).uri(path).header("content-type", "application/json");
-    let response = service.clone().oneshot(request.body(Body::from(body.to_string())).unwrap()).await.unwrap();
+    let sent = if body.is_null() { Body::empty() } else { Body::from(body.to_string()) };
+    let response = service.clone().oneshot(request.body(sent).unwrap()).await.unwrap();
     let code = response.status().as_u16();
     let warning = response.headers().get("warning").map(|w| w.to_str().unwrap().to_owned()).unwrap_or_default();
     let body = axum::body::to_bytes(response.into_body(), usize::MAX).await.unwrap();
