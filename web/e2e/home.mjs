@@ -186,8 +186,10 @@ async function live(page, origin) {
 async function columns(page, origin) {
   await search(page, origin, 'kind:pod')
   await page.getByRole('button', { name: 'Columns', exact: true }).click()
-  await page.getByRole('checkbox', { name: 'Node' }).check()
-  await page.getByRole('checkbox', { name: 'Kind' }).uncheck()
+  // What kubectl prints comes beside it, once it is known, with a Node of its own.
+  const own = page.locator('ul.chooser').first()
+  await own.getByRole('checkbox', { name: 'Node', exact: true }).check()
+  await own.getByRole('checkbox', { name: 'Kind', exact: true }).uncheck()
   await page.getByRole('button', { name: 'Move Node forward' }).click()
   await page.keyboard.press('Escape')
   const heads = () => page.getByRole('columnheader').allTextContents()
