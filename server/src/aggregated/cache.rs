@@ -31,8 +31,10 @@ pub(super) async fn metrics(running: &Running, more: impl Iterator<Item = Series
     let now_ms = jiff::Timestamp::now().as_millisecond();
     let mut series = running.index.series(now_ms).await.map_err(Failure::internal)?;
     series.extend(tunnels(&running.fleet));
+    series.extend(running.steering.series());
     series.extend(more);
-    let text = exposition(series, |text| running.figures.write(text)).map_err(Failure::internal)?;
+    let figures = running.steering.figures();
+    let text = exposition(series, |text| figures.write(text)).map_err(Failure::internal)?;
     let mut response = Response::new(Body::from(text));
     let kind = HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
     response.headers_mut().insert(header::CONTENT_TYPE, kind);

@@ -33,6 +33,7 @@ use crate::cli::up::{Profile, UpArgs};
 use crate::install;
 use crate::roles::{Roles, RolesConfig};
 use crate::serving;
+use crate::steering::Steers;
 use crate::ui::oidc::SignIn;
 use crate::ui::{self, Ui};
 use controlplane::ControlPlane;
@@ -237,7 +238,7 @@ impl Fleet {
 
         let cache = args.keep.options(dir.dir("cache")?);
         let looks = controllers.controllers.runs(Controller::ClusterStatus);
-        roles.start(control_plane.client(), RolesConfig { cache, controllers }).await?;
+        roles.start(control_plane.client(), RolesConfig { cache, controllers, steers: Steers::Always }).await?;
         if looks {
             members.looked_at(&control_plane.client(), progress).await;
         }
