@@ -119,6 +119,15 @@ impl Running {
         self.registered.borrow().declared
     }
 
+    /// Workers that have ended and do not come back by themselves.
+    pub(crate) fn deaths(&self) -> Vec<String> {
+        if self.stop.is_cancelled() {
+            return Vec::new();
+        }
+        let dead = [("registries", self.registries.is_finished()), ("controllers", self.steering.is_dead())];
+        dead.iter().filter(|(_, dead)| *dead).map(|(part, _)| format!("{part}: the loop has died")).collect()
+    }
+
     /// Why objects are where they are; while the control plane has not been read, why that is not known.
     pub(crate) fn reports(&self) -> Result<act::reports::Reports, String> {
         self.steering.reports()

@@ -104,8 +104,12 @@ impl Steering {
         Self { shown, standing, task: Mutex::new(Some(task)), stop }
     }
 
+    pub(crate) fn is_dead(&self) -> bool {
+        !self.stop.is_cancelled() && self.task.lock().as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
     pub(crate) fn health(&self) -> Result<(), String> {
-        if !self.stop.is_cancelled() && self.task.lock().as_ref().is_none_or(JoinHandle::is_finished) {
+        if self.is_dead() {
             return Err("the task that steers has died".to_owned());
         }
         self.shown.load().health.borrow().clone()

@@ -46,6 +46,8 @@ mod reach;
 mod register;
 pub(crate) mod rights;
 pub(crate) mod search;
+pub(crate) mod serve;
+mod settings;
 pub(crate) mod sim;
 pub(crate) mod taint;
 mod token;
@@ -75,6 +77,8 @@ pub(crate) struct Cli {
 enum Command {
     /// Start a control plane, members, the cache, all APIs and the UI on this machine
     Up(Box<up::UpArgs>),
+    /// Serve a control plane that runs elsewhere: its aggregated APIs, webhooks, controllers, cache and UI
+    Serve(Box<serve::ServeArgs>),
     /// Register a cluster that somebody else runs
     Join(join::JoinArgs),
     /// Take a cluster out that was joined
@@ -150,7 +154,17 @@ enum Command {
 impl Cli {
     /// What the line says, by the name we are called by. Ends the process where it makes no sense or asks for help.
     pub(crate) fn read() -> Self {
-        Self::from_arg_matches(&complete::command().get_matches()).unwrap_or_else(|error| error.exit())
+        let mut matches = complete::command().get_matches();
+        let more = settings::added(&complete::command(), &matches).unwrap_or_else(|error| error.exit());
+        if !more.is_empty() {
+            matches = complete::command().get_matches_from(std::env::args_os().chain(more));
+        }
+        Self::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
+    }
+
+    /// Whether log lines are JSON.
+    pub(crate) fn logs_json(&self) -> bool {
+        matches!(&self.command, Command::Serve(args) if args.log_format == serve::LogFormat::Json)
     }
 
     pub(crate) fn verbosity(&self) -> u8 {
@@ -162,6 +176,7 @@ impl Cli {
 pub(crate) async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     match cli.command {
         Command::Up(args) => up::run(*args).await,
+        Command::Serve(args) => serve::run(*args).await,
         Command::Join(args) => join::run(args).await,
         Command::Unjoin(args) => unjoin::run_unjoin(args).await,
         Command::Unregister(args) => unjoin::run_unregister(args).await,

@@ -34,6 +34,8 @@ pub(crate) struct Ui {
     /// People can sign in at an issuer.
     pub(crate) oidc: Option<Arc<oidc::SignIn>>,
     pub(crate) tunnels: Tunnels,
+    /// Browsers come over HTTPS.
+    pub(crate) secure: bool,
 }
 
 /// All routes of the UI.

@@ -44,8 +44,8 @@ impl Upstream {
 }
 
 /// The cookie of a token that was typed in.
-pub(super) fn cookie(token: &str) -> Cookie {
-    Cookie { name: COOKIE, value: token.to_owned(), same_site: SameSite::Strict, max_age: None, secure: false }
+pub(super) fn cookie(ui: &Ui, token: &str) -> Cookie {
+    Cookie { name: COOKIE, value: token.to_owned(), same_site: SameSite::Strict, max_age: None, secure: ui.secure }
 }
 
 /// The session's token, renewed where it has to be.
@@ -55,7 +55,7 @@ pub(super) async fn token(ui: &Ui, headers: &HeaderMap) -> Result<String, Failur
     {
         return sign_in.token(&handle).await;
     }
-    cookies::find(headers, COOKIE).ok_or_else(Failure::unauthorized)
+    cookies::find(headers, &cookie(ui, "").full_name()).ok_or_else(Failure::unauthorized)
 }
 
 #[derive(Deserialize)]
@@ -76,7 +76,7 @@ pub(crate) async fn sign_in(
     }
     match who(&ui.upstream, token).await {
         Ok(user) => {
-            let mut set = vec![cookie(token)];
+            let mut set = vec![cookie(&ui, token)];
             if let Some(oidc) = &ui.oidc {
                 set.push(oidc.sign_out(&headers).await.0);
             }
@@ -105,7 +105,7 @@ pub(crate) async fn ways(State(ui): State<Ui>) -> Response {
 
 /// `DELETE /ui/session`; the answer says where the session at the issuer can be ended, too.
 pub(crate) async fn sign_out(State(ui): State<Ui>, headers: HeaderMap) -> Response {
-    let mut gone = vec![cookie("").gone()];
+    let mut gone = vec![cookie(&ui, "").gone()];
     let mut elsewhere = None;
     if let Some(oidc) = &ui.oidc {
         let (cookie, end) = oidc.sign_out(&headers).await;

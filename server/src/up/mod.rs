@@ -156,7 +156,7 @@ fn open(path: Option<&Path>, reset: bool) -> anyhow::Result<DataDir> {
     Ok(DataDir::open(&path, reset)?)
 }
 
-async fn bind(address: SocketAddr, flag: &str) -> anyhow::Result<TcpListener> {
+pub(crate) async fn bind(address: SocketAddr, flag: &str) -> anyhow::Result<TcpListener> {
     match TcpListener::bind(address).await {
         Ok(listener) => Ok(listener),
         Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => {
@@ -252,7 +252,7 @@ impl Fleet {
             None => None,
         };
         let tunnels = ui::Tunnels { tasks: servers.clone(), stopping: serving.clone() };
-        let ui = Ui { upstream: ui::Upstream::new(upstream), oidc, tunnels };
+        let ui = Ui { upstream: ui::Upstream::new(upstream), oidc, tunnels, secure: false };
         servers.spawn(serving::serve(ui_listener, None, ui::router(ui), serving.clone()));
         if let Some(load) = &args.load {
             members.load(load, progress).await?;
