@@ -3,6 +3,7 @@
 //! Everything is applied server-side under one field manager, so that doing it twice writes nothing and what others added stays.
 
 pub(crate) mod agents;
+pub(crate) mod installation;
 pub(crate) mod serving;
 
 use std::collections::BTreeSet;

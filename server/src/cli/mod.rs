@@ -29,6 +29,7 @@ pub(crate) mod exec;
 pub(crate) mod explain;
 pub(crate) mod get;
 mod history;
+pub(crate) mod install;
 pub(crate) mod interpret;
 pub(crate) mod join;
 pub(crate) mod journal;
@@ -79,6 +80,10 @@ enum Command {
     Up(Box<up::UpArgs>),
     /// Serve a control plane that runs elsewhere: its aggregated APIs, webhooks, controllers, cache and UI
     Serve(Box<serve::ServeArgs>),
+    /// Put into a control plane what `crowsnest serve` needs there, or bring it to this version
+    Install(install::InstallArgs),
+    /// Take out of a control plane what makes it ask `crowsnest serve`; objects and members stay as they are
+    Uninstall(install::UninstallArgs),
     /// Register a cluster that somebody else runs
     Join(join::JoinArgs),
     /// Take a cluster out that was joined
@@ -177,6 +182,8 @@ pub(crate) async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     match cli.command {
         Command::Up(args) => up::run(*args).await,
         Command::Serve(args) => serve::run(*args).await,
+        Command::Install(args) => install::run(args).await,
+        Command::Uninstall(args) => install::run_uninstall(args).await,
         Command::Join(args) => join::run(args).await,
         Command::Unjoin(args) => unjoin::run_unjoin(args).await,
         Command::Unregister(args) => unjoin::run_unregister(args).await,
