@@ -110,13 +110,21 @@ where
 }
 
 async fn apply(client: &kube::Client, manifest: &Value) -> Result<(), InstallError> {
+    apply_with(client, manifest, "").await.map(drop)
+}
+
+/// What the object would be if it were applied.
+pub(crate) async fn would_apply(client: &kube::Client, manifest: &Value) -> Result<Value, InstallError> {
+    apply_with(client, manifest, "&dryRun=All").await
+}
+
+async fn apply_with(client: &kube::Client, manifest: &Value, more: &str) -> Result<Value, InstallError> {
     let path = path_of(manifest)?;
-    let request = Request::patch(format!("{path}?fieldManager={MANAGER}&force=true"))
+    let request = Request::patch(format!("{path}?fieldManager={MANAGER}&force=true{more}"))
         .header(header::CONTENT_TYPE, "application/apply-patch+yaml")
         .header(header::ACCEPT, "application/json")
         .body(serde_json::to_vec(manifest)?)?;
-    client.request::<Value>(request).await.map_err(|source| InstallError::Apply { path, source })?;
-    Ok(())
+    client.request(request).await.map_err(|source| InstallError::Apply { path, source })
 }
 
 /// As Secrets and bundles have it.

@@ -21,6 +21,7 @@ pub(crate) mod cordon;
 mod cp;
 mod describe;
 mod diff;
+mod doctor;
 pub(crate) mod edge;
 pub(crate) mod estimator;
 mod eventlog;
@@ -84,6 +85,8 @@ enum Command {
     Install(install::InstallArgs),
     /// Take out of a control plane what makes it ask `crowsnest serve`; objects and members stay as they are
     Uninstall(install::UninstallArgs),
+    /// Say what is wrong with an installation, and what mends it
+    Doctor(doctor::DoctorArgs),
     /// Register a cluster that somebody else runs
     Join(join::JoinArgs),
     /// Take a cluster out that was joined
@@ -184,6 +187,7 @@ pub(crate) async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Serve(args) => serve::run(*args).await,
         Command::Install(args) => install::run(args).await,
         Command::Uninstall(args) => install::run_uninstall(args).await,
+        Command::Doctor(args) => doctor::run(args).await,
         Command::Join(args) => join::run(args).await,
         Command::Unjoin(args) => unjoin::run_unjoin(args).await,
         Command::Unregister(args) => unjoin::run_unregister(args).await,

@@ -234,7 +234,7 @@ async fn is_ours(client: &kube::Client, manifest: &Value, webhooks: &str) -> any
 }
 
 /// All APIServices of groups that we can serve.
-async fn registered(client: &kube::Client) -> anyhow::Result<Vec<APIService>> {
+pub(crate) async fn registered(client: &kube::Client) -> anyhow::Result<Vec<APIService>> {
     let services = Api::<APIService>::all(client.clone());
     let mut found = Vec::new();
     for name in discovery::groups(true).flat_map(super::names) {
