@@ -133,7 +133,7 @@ fn encoded(text: &str) -> String {
 }
 
 /// The path of one of the kinds that are installed.
-fn path_of(manifest: &Value) -> Result<String, InstallError> {
+pub(crate) fn path_of(manifest: &Value) -> Result<String, InstallError> {
     let text = |pointer: &str, what| {
         let found = manifest.pointer(pointer).and_then(Value::as_str);
         found.ok_or_else(|| InstallError::Manifest(manifest["kind"].to_string(), what))

@@ -9,6 +9,7 @@ mod doctor;
 mod estimator;
 mod install;
 mod leading;
+mod migrate;
 mod peers;
 mod reload;
 mod roles;

@@ -37,6 +37,7 @@ pub(crate) mod journal;
 pub(crate) mod keep;
 pub(crate) mod logs;
 mod man;
+pub(crate) mod migrate;
 mod object;
 pub(crate) mod oidc;
 mod output;
@@ -87,6 +88,8 @@ enum Command {
     Uninstall(install::UninstallArgs),
     /// Say what is wrong with an installation, and what mends it
     Doctor(doctor::DoctorArgs),
+    /// Take over from Karmada in its own control plane, and go back
+    Migrate(migrate::MigrateArgs),
     /// Register a cluster that somebody else runs
     Join(join::JoinArgs),
     /// Take a cluster out that was joined
@@ -188,6 +191,7 @@ pub(crate) async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Install(args) => install::run(args).await,
         Command::Uninstall(args) => install::run_uninstall(args).await,
         Command::Doctor(args) => doctor::run(args).await,
+        Command::Migrate(args) => migrate::run(args).await,
         Command::Join(args) => join::run(args).await,
         Command::Unjoin(args) => unjoin::run_unjoin(args).await,
         Command::Unregister(args) => unjoin::run_unregister(args).await,

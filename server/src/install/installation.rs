@@ -109,7 +109,12 @@ pub(crate) async fn rendered(client: &kube::Client, wish: &Wish) -> anyhow::Resu
             kept.context(mend)?.authority.certificate
         }
     };
-    let groups: Vec<&Group> = discovery::groups(wish.record.metrics_adapter).collect();
+    let left = |service: &APIService| others(service).map(|_| service.name_any());
+    let left: Vec<String> = registered(client).await?.iter().filter_map(left).collect();
+    // Of metrics what others serve is left to them.
+    let groups = discovery::groups(wish.record.metrics_adapter);
+    let groups: Vec<&Group> =
+        groups.filter(|group| !group.of_metrics || !super::names(group).any(|name| left.contains(&name))).collect();
     // Keys are not printed.
     let mut manifests = first(wish, &ca, None);
     manifests.extend(then(wish, ca, &groups));
