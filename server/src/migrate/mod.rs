@@ -14,7 +14,6 @@ use crowsnest_api::storage;
 use http::{Method, Request, header};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
-use kube::api::ListParams;
 use serde_json::{Value, json};
 
 use crate::install::installation::{self, is_admission};
@@ -94,8 +93,8 @@ pub(crate) async fn back(client: &kube::Client, dry_run: bool, out: &mut impl Wr
         if !registered(theirs.split('/').next().unwrap_or_default()) {
             continue;
         }
-        let there = reached(client, theirs, resource).await?;
         let here = list(client, ours, resource).await?.unwrap_or_default();
+        let there = reached(client, theirs, resource, &here).await?;
         // Whatever they had and we have no more was taken away by somebody meanwhile.
         let steps = plan(&here, &there, theirs, true);
         carry(client, (theirs, resource), &steps, dry_run, out).await?;
@@ -173,14 +172,20 @@ async fn put_back(client: &kube::Client, object: &Value) -> anyhow::Result<()> {
     }
 }
 
-/// The objects, as soon as they are served; that they are said to be is known a moment late.
-async fn reached(client: &kube::Client, api_version: &str, resource: &str) -> anyhow::Result<Vec<Value>> {
+/// The objects, as soon as somebody else serves them: for a moment the control plane may still ask us.
+async fn reached(
+    client: &kube::Client,
+    api_version: &str,
+    resource: &str,
+    ours: &[Value],
+) -> anyhow::Result<Vec<Value>> {
+    let uid = |object: &Value| object.pointer("/metadata/uid").cloned();
+    let is_ours = |object: &Value| ours.iter().any(|own| uid(own) == uid(object));
     let asking = async {
         loop {
             match list(client, api_version, resource).await {
-                // Ours would still be answered for a moment: theirs are known by the registration.
-                Ok(Some(found)) => return found,
-                Ok(None) => {}
+                Ok(Some(found)) if !found.iter().any(is_ours) => return found,
+                Ok(_) => {}
                 Err(error) => tracing::debug!(error = format!("{error:#}"), "{api_version} is not served yet"),
             }
             tokio::time::sleep(Duration::from_millis(500)).await;
@@ -193,10 +198,8 @@ async fn reached(client: &kube::Client, api_version: &str, resource: &str) -> an
 /// All objects of a resource of the cluster; none where it is not served.
 async fn list(client: &kube::Client, api_version: &str, resource: &str) -> anyhow::Result<Option<Vec<Value>>> {
     let mut found = Vec::new();
-    let mut page = ListParams::default().limit(500);
+    let mut path = format!("/apis/{api_version}/{resource}?limit=500");
     loop {
-        let token = page.continue_token.as_deref().map(|token| format!("&continue={token}")).unwrap_or_default();
-        let path = format!("/apis/{api_version}/{resource}?limit=500{token}");
         let list: Value = match client.request(Request::get(&path).body(Vec::new())?).await {
             Ok(list) => list,
             Err(kube::Error::Api(status)) if status.code == 404 => return Ok(None),
@@ -209,7 +212,7 @@ async fn list(client: &kube::Client, api_version: &str, resource: &str) -> anyho
             found.push(object);
         }
         match list.pointer("/metadata/continue").and_then(Value::as_str).filter(|token| !token.is_empty()) {
-            Some(token) => page = page.continue_token(token),
+            Some(token) => path = format!("/apis/{api_version}/{resource}?limit=500&continue={token}"),
             None => return Ok(Some(found)),
         }
     }
