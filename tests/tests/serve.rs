@@ -145,7 +145,7 @@ fn settings_are_read_from_a_file_and_unknown_ones_refused() -> Result<()> {
     let settings = dir.path().join("serve.yaml");
     std::fs::write(&settings, "kubeconfig: /nowhere/kubeconfig\nroles: [webhook]\nlisten: 127.0.0.1:0\n")?;
     let file = settings.display().to_string();
-    let serve = |more: &[&str]| site::run(&[&["serve", "--config", &file], more].concat());
+    let serve = |more: &[&str]| site::run(&[&["serve", "--config", &file][..], more].concat());
     let said = serve(&[])?;
     ensure!(!said.ok && said.err.contains("reading /nowhere/kubeconfig"), "{said:?}");
     let said = serve(&["--kubeconfig", "/elsewhere"])?;

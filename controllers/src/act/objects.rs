@@ -110,7 +110,8 @@ impl Objects {
             Some(body) => serde_json::to_vec(body).map_err(|source| Error::Decode { what: what.clone(), source })?,
         };
         let writes = method != Method::GET && !path.contains("dryRun=All");
-        if writes && !self.fence.is_open(Now::read()) {
+        let left = if writes { self.fence.left(Now::read()) } else { None };
+        if left.is_some_and(|left| left.is_zero()) {
             return Err(Error::Fenced(what));
         }
         let mut request = Request::builder().method(method).uri(path).header("Accept", "application/json");
@@ -120,10 +121,10 @@ impl Objects {
         let request =
             request.body(bytes).map_err(|error| Error::request(what.clone(), kube::Error::HttpError(error)))?;
         let asking = self.client.request(request);
-        let answered = match writes {
-            false => asking.await,
+        let answered = match left {
+            None => asking.await,
             // A write that is still under way is given up: the rest of the lease is for what cannot be called back.
-            true => tokio::select! {
+            Some(_) => tokio::select! {
                 answered = asking => answered,
                 () = self.fence.ended() => return Err(Error::Fenced(what)),
             },

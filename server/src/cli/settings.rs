@@ -29,11 +29,14 @@ pub(super) fn added(command: &Command, matches: &ArgMatches) -> Result<Vec<OsStr
 }
 
 fn words(command: &Command, said: &ArgMatches, text: &str) -> Result<Vec<OsString>, String> {
+    if text.trim().is_empty() {
+        return Ok(Vec::new());
+    }
     let settings: Option<BTreeMap<String, Value>> =
         serde_saphyr::from_str(text).map_err(|error| format!("it is no mapping of flags to values: {error}"))?;
     let mut words = Vec::new();
     for (key, value) in settings.unwrap_or_default() {
-        let flag = command.get_arguments().find(|arg| arg.get_long() == Some(&key));
+        let flag = command.get_arguments().find(|arg| arg.get_long() == Some(key.as_str()));
         let Some(flag) = flag.filter(|_| !NOT_IN_A_FILE.contains(&key.as_str())) else {
             return Err(format!("unknown key {key:?}: keys are the names of flags, without --"));
         };

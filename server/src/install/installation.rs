@@ -271,11 +271,12 @@ fn may_follow(installed: &str, ours: &str) -> Result<(), String> {
     if before.0 == now.0 && (before.1 - now.1).abs() <= 1 {
         return Ok(());
     }
-    let between = if before < now { (before.0, before.1 + 1) } else { (now.0, now.1 + 1) };
-    Err(format!(
-        "{installed} is installed, and this is {ours}: versions follow each other one minor at a time, install {}.{} in between",
-        between.0, between.1
-    ))
+    let step = if before < now { 1 } else { -1 };
+    let next = match before.0 == now.0 {
+        true => format!(", install {}.{} in between", before.0, before.1 + step),
+        false => String::new(),
+    };
+    Err(format!("{installed} is installed, and this is {ours}: versions follow each other one minor at a time{next}"))
 }
 
 /// Certificates in DER as PEM.
@@ -303,7 +304,7 @@ mod tests {
     #[case("0.1.7", "0.2.0", None)]
     #[case::down_again("0.2.0", "0.1.7", None)]
     #[case("0.1.0", "0.3.0-rc.1", Some("install 0.2 in between"))]
-    #[case("0.4.0", "0.1.0", Some("install 0.2 in between"))]
+    #[case("0.4.0", "0.1.0", Some("install 0.3 in between"))]
     #[case("1.0.0", "0.9.0", Some("1.0.0 is installed, and this is 0.9.0"))]
     #[case("newest", "0.1.0", Some("\"newest\" is no version"))]
     fn versions_follow_one_minor_at_a_time(#[case] installed: &str, #[case] ours: &str, #[case] why: Option<&str>) {

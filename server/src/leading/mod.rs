@@ -71,7 +71,9 @@ impl Campaign {
         let mut term = None;
         for seat in &mut self.seats {
             match seat.ask(&self.leases, &self.me, &self.times).await? {
-                Asked::Held { term: number } => drop(term.get_or_insert(number)),
+                Asked::Held { term: number } => {
+                    term.get_or_insert(number);
+                }
                 elsewhere @ Asked::Elsewhere { .. } => return Ok(elsewhere),
             }
         }
@@ -114,12 +116,14 @@ impl Seat {
     }
 
     fn see(&mut self, found: Option<Lease>) {
-        let same = |(seen, _): &(Lease, Instant)| found.as_ref().is_some_and(|found| found.spec == seen.spec);
-        match (&mut self.seen, found.clone()) {
+        let spec = |lease: &Lease| lease.spec.clone();
+        let same = self.seen.as_ref().map(|(seen, _)| spec(seen)) == found.as_ref().map(spec);
+        let since = match &self.seen {
             // Its version may have changed without it.
-            (Some(known), Some(lease)) if same(known) => known.0 = lease,
-            (seen, found) => *seen = found.map(|lease| (lease, Instant::now())),
-        }
+            Some((_, since)) if same => *since,
+            _ => Instant::now(),
+        };
+        self.seen = found.map(|lease| (lease, since));
     }
 
     async fn write(&mut self, leases: &Api<Lease>, spec: LeaseSpec) -> Result<u64, kube::Error> {
@@ -148,7 +152,7 @@ impl Seat {
         match self.write(leases, next).await {
             // Somebody has taken it, or taken it away.
             Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(()),
-            written => written.map(drop),
+            written => written.map(|_| ()),
         }
     }
 }

@@ -45,9 +45,9 @@ pub(super) fn name(object: &Value) -> &str {
 fn carried(object: &Value, api_version: &str) -> Value {
     let kept = |field: &&str| object.pointer(&format!("/metadata/{field}")).is_some_and(|value| !is_empty(value));
     let metadata: Map<String, Value> = ["name", "labels", "annotations", "finalizers"]
-        .iter()
+        .into_iter()
         .filter(kept)
-        .map(|field| ((*field).to_owned(), object["metadata"][*field].clone()))
+        .map(|field| (field.to_owned(), object["metadata"][field].clone()))
         .collect();
     let mut carried = json!({"apiVersion": api_version, "kind": object["kind"], "metadata": metadata});
     for field in ["spec", "status"] {

@@ -42,7 +42,8 @@ mod tests {
             let object =
                 json!({"apiVersion": "storage.crowsnest.io/v1alpha1", "kind": "Cluster", "metadata": {"name": path}});
             let body = KubeBody::from(object.to_string().into_bytes());
-            Ok::<_, kube::Error>(Response::builder().header("content-type", "application/json").body(body)?)
+            let answer = Response::builder().header("content-type", "application/json").body(body);
+            answer.map_err(kube::Error::HttpError)
         });
         kube::Client::new(service, "default")
     }
