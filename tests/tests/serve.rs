@@ -139,6 +139,84 @@ fn one_of_two_replicas_may_die() -> Result<()> {
     Ok(())
 }
 
+/// What Karmada's API server keeps by itself, as a control plane shows it: a kind of the group, and who serves it.
+async fn karmada(client: &Client) -> Result<()> {
+    let open = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    let schema = json!({"type": "object", "properties": {"spec": open, "status": open}});
+    let definition = json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "clusters.cluster.karmada.io"},
+        "spec": {"group": "cluster.karmada.io", "scope": "Cluster", "names": {"plural": "clusters", "kind": "Cluster"},
+            "versions": [{"name": "v1alpha1", "served": true, "storage": true, "subresources": {"status": {}},
+                "schema": {"openAPIV3Schema": schema}}]},
+    });
+    let service = json!({
+        "apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService",
+        "metadata": {"name": "v1alpha1.cluster.karmada.io"},
+        "spec": {"group": "cluster.karmada.io", "version": "v1alpha1", "groupPriorityMinimum": 2000, "versionPriority": 10},
+    });
+    let definitions = objects(client, "apiextensions.k8s.io", "v1", "CustomResourceDefinition", None);
+    definitions.create(&PostParams::default(), &object(definition)?).await.context("defining clusters")?;
+    let services = objects(client, "apiregistration.k8s.io", "v1", "APIService", None);
+    match services.create(&PostParams::default(), &object(service)?).await {
+        // A control plane may register what it serves itself.
+        Err(kube::Error::Api(status)) if status.code == 409 => {}
+        created => drop(created.context("registering clusters")?),
+    }
+    Ok(())
+}
+
+#[test]
+fn karmadas_clusters_come_and_go_back() -> Result<()> {
+    let runtime = Runtime::new()?;
+    let dir = tempfile::tempdir()?;
+    let control_plane = apiserver(&dir.path().join("cp"))?;
+    let cp = control_plane.kubeconfig.as_path();
+    let client = runtime.block_on(client(cp))?;
+    runtime.block_on(karmada(&client))?;
+    let theirs = objects(&client, "cluster.karmada.io", "v1alpha1", "Cluster", None);
+    let ours = objects(&client, "storage.crowsnest.io", "v1alpha1", "Cluster", None);
+    let cluster = object(json!({
+        "apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster",
+        "metadata": {"name": "m1", "labels": {"tier": "gold"}, "finalizers": ["karmada.io/cluster-controller"]},
+        "spec": {"syncMode": "Push", "id": "7", "apiEndpoint": "https://m1"},
+    }))?;
+    until("clusters to be served", || Ok(runtime.block_on(theirs.create(&PostParams::default(), &cluster)).is_ok()))?;
+    let mut stored = runtime.block_on(theirs.get("m1"))?;
+    stored.data["status"] = json!({"kubernetesVersion": "v1.36.0"});
+    runtime.block_on(theirs.replace_status("m1", &PostParams::default(), &stored))?;
+
+    let early = crowsnest(cp, &["install", "--host", "127.0.0.1", "--port", "1"])?;
+    ensure!(!early.ok && early.err.contains("run `crowsnest migrate` first"), "{early:?}");
+    let would = crowsnest(cp, &["migrate", "--dry-run"])?;
+    ensure!(would.ok && would.out.contains("clusters/m1 would be created"), "{would:?}");
+    let came = crowsnest(cp, &["migrate"])?;
+    ensure!(came.ok && came.out.contains("clusters/m1 created"), "{came:?}");
+    let kept = runtime.block_on(ours.get("m1"))?;
+    ensure!(kept.data["spec"] == cluster.data["spec"] && kept.metadata.labels == cluster.metadata.labels, "{kept:?}");
+    ensure!(kept.data["status"]["kubernetesVersion"] == "v1.36.0", "{kept:?}");
+    let again = crowsnest(cp, &["migrate"])?;
+    ensure!(again.ok && again.out.contains("1 clusters, 0 of them written"), "{again:?}");
+
+    let installed = crowsnest(cp, &["install", "--take-over", "--host", "127.0.0.1", "--port", "1"])?;
+    ensure!(installed.ok, "{installed:?}");
+    let services = objects(&client, "apiregistration.k8s.io", "v1", "APIService", None);
+    let service = || runtime.block_on(services.get("v1alpha1.cluster.karmada.io"));
+    ensure!(service()?.data["spec"]["service"]["name"] == "crowsnest", "{:?}", service()?);
+
+    let back = crowsnest(cp, &["migrate", "--back"])?;
+    ensure!(back.ok && back.out.contains("1 clusters, 0 of them written"), "{back:?}");
+    ensure!(service()?.data["spec"].get("service").is_none_or(Value::is_null), "{:?}", service()?);
+    // A cluster that left while we were there is gone for Karmada, too.
+    let free = kube::api::Patch::Merge(json!({"metadata": {"finalizers": null}}));
+    runtime.block_on(ours.patch("m1", &kube::api::PatchParams::default(), &free))?;
+    runtime.block_on(ours.delete("m1", &kube::api::DeleteParams::default()))?;
+    let back = crowsnest(cp, &["migrate", "--back"])?;
+    ensure!(back.ok && back.out.contains("clusters/m1 deleted"), "{back:?}");
+    ensure!(runtime.block_on(theirs.get_opt("m1"))?.is_none(), "it is still there");
+    Ok(())
+}
+
 #[test]
 fn settings_are_read_from_a_file_and_unknown_ones_refused() -> Result<()> {
     let dir = tempfile::tempdir()?;

@@ -221,7 +221,7 @@ pub(crate) async fn read(client: &kube::Client, manifest: &Value) -> anyhow::Res
     }
 }
 
-async fn delete(client: &kube::Client, manifest: &Value) -> anyhow::Result<()> {
+pub(crate) async fn delete(client: &kube::Client, manifest: &Value) -> anyhow::Result<()> {
     let path = path_of(manifest)?;
     match client.request::<Value>(Request::delete(&path).body(Vec::new())?).await {
         Ok(_) => Ok(()),

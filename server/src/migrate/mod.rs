@@ -88,6 +88,13 @@ pub(crate) async fn back(client: &kube::Client, dry_run: bool, out: &mut impl Wr
     if dry_run {
         return Ok(());
     }
+    // Nobody answers what Karmada did not have.
+    let theirs = |manifest: &Value| {
+        objects.iter().any(|object| (&object["kind"], name(object)) == (&manifest["kind"], name(manifest)))
+    };
+    for manifest in install::admission("https://localhost", "").iter().filter(|manifest| !theirs(manifest)) {
+        installation::delete(client, manifest).await?;
+    }
     let registered = |group: &str| objects.iter().any(|object| object["spec"]["group"] == group);
     for (theirs, ours, resource) in KINDS {
         if !registered(theirs.split('/').next().unwrap_or_default()) {
