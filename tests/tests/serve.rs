@@ -99,17 +99,16 @@ fn one_of_two_replicas_may_die() -> Result<()> {
     .with_context(|| last.clone())?;
     runtime.block_on(propagate(&to_cp, "first"))?;
     let in_member = objects(&to_m1, "", "v1", "ConfigMap", Some("default"));
-    let arrived = |name: &str| Ok(runtime.block_on(in_member.get_opt(name))?.is_some());
+    let arrived = |name: &str| -> Result<bool> { Ok(runtime.block_on(in_member.get_opt(name))?.is_some()) };
     until("the first object to arrive", || arrived("first")).with_context(|| replicas[0].log() + &replicas[1].log())?;
     until("all to be well", || Ok(crowsnest(cp, &["doctor"])?.ok))
         .with_context(|| format!("{:?}", crowsnest(cp, &["doctor"])))?;
 
-    let mut leaders = replicas.iter().map(Replica::leads).collect::<Result<Vec<bool>>>()?;
+    let leaders = replicas.iter().map(Replica::leads).collect::<Result<Vec<bool>>>()?;
     ensure!(leaders.iter().filter(|leads| **leads).count() == 1, "leaders: {leaders:?}");
     let dying = leaders.iter().position(|leads| *leads).context("nobody leads")?;
     replicas.remove(dying).kill()?;
     let died = Instant::now();
-    leaders.clear();
     let living = replicas.pop().context("nobody is left")?;
     // Whoever reads tries once more at most.
     let clusters = objects(&to_cp, "cluster.karmada.io", "v1alpha1", "Cluster", None);
@@ -155,14 +154,11 @@ async fn karmada(client: &Client) -> Result<()> {
         "metadata": {"name": "v1alpha1.cluster.karmada.io"},
         "spec": {"group": "cluster.karmada.io", "version": "v1alpha1", "groupPriorityMinimum": 2000, "versionPriority": 10},
     });
+    // Registered first, so that the control plane does not register by itself what it defines.
+    let services = objects(client, "apiregistration.k8s.io", "v1", "APIService", None);
+    services.create(&PostParams::default(), &object(service)?).await.context("registering clusters")?;
     let definitions = objects(client, "apiextensions.k8s.io", "v1", "CustomResourceDefinition", None);
     definitions.create(&PostParams::default(), &object(definition)?).await.context("defining clusters")?;
-    let services = objects(client, "apiregistration.k8s.io", "v1", "APIService", None);
-    match services.create(&PostParams::default(), &object(service)?).await {
-        // A control plane may register what it serves itself.
-        Err(kube::Error::Api(status)) if status.code == 409 => {}
-        created => drop(created.context("registering clusters")?),
-    }
     Ok(())
 }
 
