@@ -1,11 +1,12 @@
 //! `crowsnest serve`: its flags, and nothing else; the work is in `crate::serve`.
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::str::FromStr;
 use std::time::Duration;
 
+use anyhow::bail;
 use clap::{Args, ValueEnum};
 use crowsnest_index::{PostgresOptions, StoreOptions};
 
@@ -39,26 +40,19 @@ pub(crate) enum LogFormat {
     Json,
 }
 
-/// Where the cache keeps its records.
-#[derive(Debug, Clone)]
-pub(crate) enum Database {
-    /// In a folder; the data directory's where none is named.
-    Sqlite(Option<PathBuf>),
-    Postgres(PostgresOptions),
+/// Where the cache keeps its records: a URL that may have a password in it, and so is never printed.
+#[derive(Clone)]
+pub(crate) struct DatabaseUrl(String);
+
+impl From<&str> for DatabaseUrl {
+    fn from(text: &str) -> Self {
+        Self(text.to_owned())
+    }
 }
 
-impl FromStr for Database {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text.split_once(':') {
-            Some(("sqlite", "")) => Ok(Self::Sqlite(None)),
-            Some(("sqlite", folder)) => Ok(Self::Sqlite(Some(folder.into()))),
-            Some(("postgres" | "postgresql", rest)) if rest.starts_with("//") => {
-                Ok(Self::Postgres(PostgresOptions::new(text)))
-            }
-            _ => Err("expected sqlite:, sqlite:FOLDER or postgres://user:password@host/database".to_owned()),
-        }
+impl fmt::Debug for DatabaseUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("DatabaseUrl(…)")
     }
 }
 
@@ -88,7 +82,7 @@ pub(crate) struct ServeArgs {
     pub(crate) roles: Vec<Role>,
     /// Where the cache is kept: sqlite: for one process alone, postgres://… for several
     #[arg(long, env = "CROWSNEST_DB", hide_env_values = true, default_value = "sqlite:", value_name = "URL")]
-    pub(crate) db: Database,
+    pub(crate) db: DatabaseUrl,
     /// Connections to Postgres for reading
     #[arg(long, env = "CROWSNEST_DB_CONNECTIONS", default_value_t = 8, value_name = "N",
           value_parser = clap::value_parser!(u32).range(1..=1000))]
@@ -192,13 +186,16 @@ impl ServeArgs {
     }
 
     /// Where the cache is, and its folder in a data directory where it is not told.
-    pub(crate) fn store(&self, replica: &str) -> (StoreOptions, Option<PathBuf>) {
-        match &self.db {
-            Database::Sqlite(folder) => (StoreOptions::Sqlite, folder.clone()),
-            Database::Postgres(options) => {
+    pub(crate) fn store(&self, replica: &str) -> anyhow::Result<(StoreOptions, Option<PathBuf>)> {
+        match self.db.0.split_once(':') {
+            Some(("sqlite", "")) => Ok((StoreOptions::Sqlite, None)),
+            Some(("sqlite", folder)) => Ok((StoreOptions::Sqlite, Some(folder.into()))),
+            Some(("postgres" | "postgresql", rest)) if rest.starts_with("//") => {
                 let (connections, replica) = (self.db_connections, Some(replica.to_owned()));
-                (StoreOptions::Postgres(PostgresOptions { connections, replica, ..options.clone() }), None)
+                let url = PostgresOptions::new(self.db.0.as_str());
+                Ok((StoreOptions::Postgres(PostgresOptions { connections, replica, ..url }), None))
             }
+            _ => bail!("--db is neither sqlite:, sqlite:FOLDER nor postgres://user:password@host/database"),
         }
     }
 }
@@ -236,9 +233,10 @@ mod tests {
 
     #[test]
     fn a_database_is_not_shown() {
-        let args = parse("--db postgres://me:secret@db/crowsnest --db-connections 3").unwrap();
-        assert!(!format!("{args:?}").contains("secret"));
-        let (StoreOptions::Postgres(options), None) = args.store("a-1") else { panic!("{:?}", args.db) };
+        let args = parse("--db postgres://me:open-sesame@db/crowsnest --db-connections 3").unwrap();
+        assert!(!format!("{args:?}").contains("sesame"));
+        let (StoreOptions::Postgres(options), None) = args.store("a-1").unwrap() else { panic!("{:?}", args.db) };
+        assert!(!format!("{options:?}").contains("sesame"));
         assert_eq!((options.connections, options.replica.as_deref()), (3, Some("a-1")));
     }
 
@@ -246,19 +244,27 @@ mod tests {
     #[case("sqlite:", None)]
     #[case("sqlite:/var/cache/crowsnest", Some("/var/cache/crowsnest"))]
     fn a_file_is_in_a_folder(#[case] db: &str, #[case] folder: Option<&str>) {
-        let (store, found) = parse(&format!("--db {db}")).unwrap().store("a");
+        let (store, found) = parse(&format!("--db {db}")).unwrap().store("a").unwrap();
         assert!(matches!(store, StoreOptions::Sqlite));
         assert_eq!(found, folder.map(PathBuf::from));
     }
 
     #[rstest]
-    #[case("--db mysql://db", "expected sqlite:")]
     #[case("--roles everything", "[possible values: aggregated, webhook, controllers, cache, ui, all]")]
     #[case("--tls-cert-file a.crt", "--tls-private-key-file")]
     #[case("--ui-listen nowhere", "no address such as")]
     fn what_makes_no_sense_is_refused(#[case] line: &str, #[case] expected: &str) {
         let error = parse(line).unwrap_err();
         assert!(error.contains(expected), "{error}");
+    }
+
+    #[rstest]
+    #[case("mysql://me:open-sesame@db")]
+    #[case("postgres:me:open-sesame@db")]
+    #[case("open-sesame")]
+    fn no_other_database_and_no_word_of_it(#[case] db: &str) {
+        let error = parse(&format!("--db {db}")).unwrap().store("a").unwrap_err().to_string();
+        assert!(error.starts_with("--db is neither sqlite:") && !error.contains("sesame"), "{error}");
     }
 
     #[test]

@@ -17,7 +17,7 @@ use anyhow::{Context, bail};
 use crowsnest_apiserver::audit::log::Writer;
 use crowsnest_apiserver::authn::{Oidc, Serving};
 use crowsnest_controllers::act;
-use crowsnest_index::IndexOptions;
+use crowsnest_index::{IndexOptions, StoreOptions};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -70,6 +70,8 @@ struct Said {
     times: Times,
     oidc: Option<(Arc<Oidc>, Client)>,
     replica: String,
+    /// Of the cache, and its folder where that is not the data directory's.
+    store: (StoreOptions, Option<PathBuf>),
 }
 
 impl Said {
@@ -77,11 +79,13 @@ impl Said {
         let ui = args.ui_listen.0.unwrap_or(SocketAddr::from(([127, 0, 0, 1], 7080)));
         let oidc = args.oidc.read()?;
         let oidc = oidc.map(|oidc| anyhow::Ok((oidc, args.sign_in.read(ui)?))).transpose()?;
+        let replica = args.replica.clone().unwrap_or_else(|| replica(rand::random()));
         Ok(Self {
             controllers: args.controllers.read(act::Config::default())?,
             times: args.leading.times()?,
             oidc,
-            replica: args.replica.clone().unwrap_or_else(|| replica(rand::random())),
+            store: args.store(&replica)?,
+            replica,
         })
     }
 }
@@ -255,7 +259,7 @@ impl Site {
 
     /// Starts cache and controllers, as soon as what they need is there.
     async fn work(&self) -> anyhow::Result<()> {
-        let (store, folder) = self.args.store(&self.said.replica);
+        let (store, folder) = self.said.store.clone();
         let folder = folder.map_or_else(|| self.dir.dir("cache"), Ok)?;
         let config = RolesConfig {
             cache: IndexOptions { store, ..self.args.keep.options(folder) },
