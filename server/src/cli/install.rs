@@ -83,7 +83,7 @@ pub(crate) async fn run(args: InstallArgs) -> anyhow::Result<ExitCode> {
         record: Record::new(host, port, metrics),
         ca,
         take_over: args.take_over,
-        advertised: advertised(&client, &config).await?,
+        advertised: installation::advertised(&client, &config).await?,
     };
     let mut out = std::io::stdout().lock();
     if args.dry_run {
@@ -92,17 +92,6 @@ pub(crate) async fn run(args: InstallArgs) -> anyhow::Result<ExitCode> {
         installation::install(&client, &wish, args.wait, &mut out).await?;
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// What agents are told of the control plane, where nobody has told it: as we reach it ourselves.
-async fn advertised(client: &kube::Client, config: &kube::Config) -> anyhow::Result<Option<(String, String)>> {
-    let told = json!({"apiVersion": "v1", "kind": "ConfigMap",
-        "metadata": {"name": "cluster-info", "namespace": "kube-public"}});
-    if installation::read(client, &told).await?.is_some() {
-        return Ok(None);
-    }
-    let ca = config.root_cert.as_deref().map(installation::pem);
-    Ok(ca.map(|ca| (config.cluster_url.to_string().trim_end_matches('/').to_owned(), ca)))
 }
 
 fn print(out: &mut impl Write, manifests: &[Value], output: Output) -> anyhow::Result<()> {

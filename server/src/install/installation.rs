@@ -81,6 +81,21 @@ pub(crate) struct Wish {
     pub(crate) advertised: Option<(String, String)>,
 }
 
+/// What agents are told of the control plane: as we told it before, else nothing where somebody has told it, else as we reach it.
+pub(crate) async fn advertised(
+    client: &kube::Client,
+    config: &kube::Config,
+) -> anyhow::Result<Option<(String, String)>> {
+    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), "kube-public");
+    match maps.get_opt("cluster-info").await.context("reading ConfigMap kube-public/cluster-info")? {
+        Some(map) => super::agents::told(&map),
+        None => {
+            let server = config.cluster_url.to_string().trim_end_matches('/').to_owned();
+            Ok(config.root_cert.as_deref().map(|ca| (server, pem(ca))))
+        }
+    }
+}
+
 /// What is applied before our groups are registered. The certificate, where it is kept there, comes with it.
 fn first(wish: &Wish, ca: &str, kept: Option<&Kept>) -> Vec<Value> {
     let webhooks = wish.record.webhooks();
@@ -280,7 +295,7 @@ fn may_follow(installed: &str, ours: &str) -> Result<(), String> {
 }
 
 /// Certificates in DER as PEM.
-pub(crate) fn pem(certificates: &[Vec<u8>]) -> String {
+fn pem(certificates: &[Vec<u8>]) -> String {
     let mut text = String::new();
     for der in certificates {
         text.push_str("-----BEGIN CERTIFICATE-----\n");
