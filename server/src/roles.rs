@@ -124,8 +124,12 @@ impl Running {
         if self.stop.is_cancelled() {
             return Vec::new();
         }
-        let dead = [("registries", self.registries.is_finished()), ("controllers", self.steering.is_dead())];
-        dead.iter().filter(|(_, dead)| *dead).map(|(part, _)| format!("{part}: the loop has died")).collect()
+        let mut deaths = self.index.dead();
+        deaths.extend(self.steering.death().map(|why| format!("controllers: {why}")));
+        if self.registries.is_finished() {
+            deaths.push("registries: the loop has died".to_owned());
+        }
+        deaths
     }
 
     /// Why objects are where they are; while the control plane has not been read, why that is not known.

@@ -10,7 +10,7 @@ use std::time::Instant;
 use arc_swap::ArcSwap;
 use crowsnest_controllers::act::fence::{Fence, Now};
 use crowsnest_controllers::act::reports::Reports;
-use crowsnest_controllers::act::{Config, FiguresReader, Manager};
+use crowsnest_controllers::act::{Config, FiguresReader, Manager, Unwell};
 use crowsnest_index::Index;
 use crowsnest_index::metrics::Series;
 use parking_lot::Mutex;
@@ -51,14 +51,21 @@ pub(crate) struct Steering {
 /// Of the controllers that run.
 #[derive(Clone)]
 struct Face {
-    health: watch::Receiver<Result<(), String>>,
+    health: watch::Receiver<Result<(), Unwell>>,
     reports: Reports,
     figures: FiguresReader,
+    /// Others before them had read the control plane: that these have not yet is a moment between two of them.
+    again: bool,
 }
 
 impl Face {
     fn of(manager: &Manager) -> Self {
-        Self { health: manager.health(), reports: manager.reports(), figures: manager.figures() }
+        Self { health: manager.health(), reports: manager.reports(), figures: manager.figures(), again: false }
+    }
+
+    fn after(before: &Self, manager: &Manager) -> Self {
+        let again = before.again || before.health.borrow().is_ok();
+        Self { again, ..Self::of(manager) }
     }
 }
 
@@ -104,22 +111,38 @@ impl Steering {
         Self { shown, standing, task: Mutex::new(Some(task)), stop }
     }
 
-    pub(crate) fn is_dead(&self) -> bool {
-        !self.stop.is_cancelled() && self.task.lock().as_ref().is_none_or(JoinHandle::is_finished)
+    /// What has died here and does not come back by itself.
+    pub(crate) fn death(&self) -> Option<String> {
+        if self.stop.is_cancelled() {
+            return None;
+        }
+        if self.task.lock().as_ref().is_none_or(JoinHandle::is_finished) {
+            return Some("the task that steers has died".to_owned());
+        }
+        match &*self.shown.load().health.borrow() {
+            // Whoever leads gives the leases back then, and begins anew.
+            Err(Unwell::Broken(why)) if !matches!(self.standing(), Standing::Leading { .. }) => Some(why.clone()),
+            _ => None,
+        }
     }
 
+    /// Whether others should ask here.
     pub(crate) fn health(&self) -> Result<(), String> {
-        if self.is_dead() {
-            return Err("the task that steers has died".to_owned());
+        if let Some(why) = self.death() {
+            return Err(why);
         }
-        self.shown.load().health.borrow().clone()
+        let face = self.shown.load();
+        match &*face.health.borrow() {
+            Err(Unwell::Starting) if face.again => Ok(()),
+            health => health.clone().map_err(|why| why.to_string()),
+        }
     }
 
     /// Why objects are where they are; while the control plane has not been read, why that is not known.
     pub(crate) fn reports(&self) -> Result<Reports, String> {
         let face = self.shown.load_full();
         let health = face.health.borrow().clone();
-        health.map(|()| face.reports.clone())
+        health.map(|()| face.reports.clone()).map_err(|why| why.to_string())
     }
 
     pub(crate) fn figures(&self) -> FiguresReader {
@@ -166,7 +189,6 @@ enum At {
         manager: Manager,
         fence: Fence,
         term: u64,
-        was_well: bool,
     },
     /// Between two of them.
     Nowhere,
@@ -236,13 +258,12 @@ impl Helm {
 
     /// Whether it is of use that this process leads. What passes is waited for.
     fn fit(&mut self) -> Result<(), String> {
-        let well = match &mut self.at {
-            At::Acting { manager, was_well, .. } => {
-                let health = manager.health().borrow().clone();
-                *was_well |= health.is_ok();
+        let well = match &self.at {
+            At::Acting { manager, .. } => match &*manager.health().borrow() {
+                Err(Unwell::Broken(why)) => Err(why.clone()),
                 // The first look takes what it takes.
-                if *was_well { health } else { Ok(()) }
-            }
+                Ok(()) | Err(Unwell::Starting) => Ok(()),
+            },
             _ => Ok(()),
         };
         match self.index.ready().and(well) {
@@ -274,10 +295,10 @@ impl Helm {
         fence.extend(began, lasts);
         let config = Config { fence: fence.clone(), ..self.config.clone() };
         let manager = Manager::start(self.index.clone(), config, CancellationToken::new());
-        self.shown.store(Arc::new(Face::of(&manager)));
+        self.show(&manager);
         tracing::info!(term, me = self.election.me, "leads the controllers");
         self.tell.send_replace(Standing::Leading { term });
-        self.at = At::Acting { manager, fence, term, was_well: false };
+        self.at = At::Acting { manager, fence, term };
     }
 
     async fn follow(&mut self, leader: Option<String>, why: &str) {
@@ -297,9 +318,14 @@ impl Helm {
         });
         if let At::Nowhere = self.at {
             let manager = Manager::observe(self.index.clone(), self.config.clone(), CancellationToken::new());
-            self.shown.store(Arc::new(Face::of(&manager)));
+            self.show(&manager);
             self.at = At::Watching(manager);
         }
+    }
+
+    fn show(&self, manager: &Manager) {
+        let next = Face::after(&self.shown.load(), manager);
+        self.shown.store(Arc::new(next));
     }
 
     async fn end(&mut self) {

@@ -111,10 +111,20 @@ struct Loops {
     pass: Notify,
 }
 
+/// Why controllers are not all at work.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Unwell {
+    #[error("the control plane has not been read yet")]
+    Starting,
+    /// A loop ended by itself. Only a new start brings it back.
+    #[error("{0}")]
+    Broken(String),
+}
+
 /// The running controllers.
 pub struct Manager {
     loops: Arc<Loops>,
-    health: watch::Receiver<Result<(), String>>,
+    health: watch::Receiver<Result<(), Unwell>>,
     stop: CancellationToken,
     supervisor: tokio::task::JoinHandle<()>,
 }
@@ -155,14 +165,14 @@ impl Manager {
         let (journal, entries) = Journal::new(objects, "crowsnest-controllers", traffic, stop.clone(), closing.clone());
         let context = Context::new(fleet, world, events, journal, config);
         let loops = Arc::new(loops(context));
-        let (health, reader) = watch::channel(Err("the control plane has not been read yet".to_owned()));
+        let (health, reader) = watch::channel(Err(Unwell::Starting));
         let supervisor =
             tokio::spawn(supervise(Arc::clone(&loops), health, stop.clone(), (teller, writer), (entries, closing)));
         Manager { loops, health: reader, stop, supervisor }
     }
 
     /// `Ok` while every loop runs and the control plane has been read.
-    pub fn health(&self) -> watch::Receiver<Result<(), String>> {
+    pub fn health(&self) -> watch::Receiver<Result<(), Unwell>> {
         self.health.clone()
     }
 
