@@ -1,5 +1,5 @@
-//! `crowsnest serve` beside a control plane of its own process: installed twice, served by two replicas on one Postgres behind one
-//! address, one of which is killed. The other steers, and whoever reads and tries once more is answered.
+//! `crowsnest serve` beside a control plane of its own process: installed twice, served by three replicas on one Postgres behind one
+//! address. One that steers is killed, the next is paused: another steers, and whoever reads and tries once more is answered.
 
 #![expect(clippy::unwrap_used, clippy::print_stderr, reason = "Postgres is started by what the cache's tests share")]
 
@@ -9,16 +9,18 @@ mod postgres;
 #[path = "serve/site.rs"]
 mod site;
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use crowsnest_tests::until;
 use kube::api::{DynamicObject, PostParams};
 use kube::core::{ApiResource, GroupVersionKind};
-use kube::{Api, Client};
+use kube::{Api, Client, ResourceExt};
 use postgres::Database;
 use serde_json::{Value, json};
-use site::{Balancer, Replica, apiserver, client, crowsnest, free_port};
+use site::{Apiserver, Balancer, Replica, Said, apiserver, client, crowsnest, free_port};
+use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
 /// Controllers move to another replica within this.
@@ -37,104 +39,193 @@ fn object(value: Value) -> Result<DynamicObject> {
     Ok(serde_json::from_value(value)?)
 }
 
-/// A ConfigMap that a policy sends everywhere.
-async fn propagate(client: &Client, name: &str) -> Result<()> {
-    let policies = objects(client, "policy.karmada.io", "v1alpha1", "PropagationPolicy", Some("default"));
-    let policy = json!({
-        "apiVersion": "policy.karmada.io/v1alpha1", "kind": "PropagationPolicy", "metadata": {"name": name},
-        "spec": {"placement": {"clusterAffinity": {"clusterNames": ["m1"]}},
-            "resourceSelectors": [{"apiVersion": "v1", "kind": "ConfigMap", "name": name}]},
-    });
-    let maps = objects(client, "", "v1", "ConfigMap", Some("default"));
-    let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"a": "1"}});
-    policies.create(&PostParams::default(), &object(policy)?).await.context("creating a policy")?;
-    maps.create(&PostParams::default(), &object(map)?).await.context("creating a ConfigMap")?;
+/// A control plane and a member, each a process, and where replicas find each other.
+struct World {
+    control_plane: Apiserver,
+    member: Apiserver,
+    database: Database,
+    dir: TempDir,
+    to_cp: Client,
+    to_m1: Client,
+    /// The one address of all replicas.
+    port: u16,
+    runtime: Runtime,
+}
+
+impl World {
+    /// None where no Postgres can be had.
+    fn start() -> Result<Option<Self>> {
+        let runtime = Runtime::new()?;
+        let Some(database) = runtime.block_on(Database::fresh()) else { return Ok(None) };
+        let dir = tempfile::tempdir()?;
+        let (control_plane, member) = (apiserver(&dir.path().join("cp"))?, apiserver(&dir.path().join("m1"))?);
+        let to_cp = runtime.block_on(client(&control_plane.kubeconfig))?;
+        let to_m1 = runtime.block_on(client(&member.kubeconfig))?;
+        Ok(Some(Self { control_plane, member, database, dir, to_cp, to_m1, port: free_port()?, runtime }))
+    }
+
+    fn crowsnest(&self, args: &[&str]) -> Result<Said> {
+        crowsnest(&self.control_plane.kubeconfig, args)
+    }
+
+    fn serve(&self, name: &'static str) -> Result<Replica> {
+        Replica::start(name, &self.control_plane.kubeconfig, &self.database.url(), self.dir.path())
+    }
+
+    fn join(&self) -> Result<()> {
+        let kubeconfig = self.member.kubeconfig.display().to_string();
+        let mut last = String::new();
+        until("the member to be joined", || {
+            let said = self.crowsnest(&["join", "m1", "--cluster-kubeconfig", &kubeconfig])?;
+            last = format!("{said:?}");
+            Ok(said.ok)
+        })
+        .context(last)
+    }
+
+    /// Creates a ConfigMap and a policy that sends it to the member.
+    fn propagate(&self, name: &str) -> Result<()> {
+        let policies = objects(&self.to_cp, "policy.karmada.io", "v1alpha1", "PropagationPolicy", Some("default"));
+        let policy = json!({
+            "apiVersion": "policy.karmada.io/v1alpha1", "kind": "PropagationPolicy", "metadata": {"name": name},
+            "spec": {"placement": {"clusterAffinity": {"clusterNames": ["m1"]}},
+                "resourceSelectors": [{"apiVersion": "v1", "kind": "ConfigMap", "name": name}]},
+        });
+        let maps = objects(&self.to_cp, "", "v1", "ConfigMap", Some("default"));
+        let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"a": "1"}});
+        let created = PostParams::default();
+        self.runtime.block_on(policies.create(&created, &object(policy)?)).context("creating a policy")?;
+        self.runtime.block_on(maps.create(&created, &object(map)?)).context("creating a ConfigMap")?;
+        Ok(())
+    }
+
+    fn has_arrived(&self, name: &str) -> Result<bool> {
+        let in_member = objects(&self.to_m1, "", "v1", "ConfigMap", Some("default"));
+        Ok(self.runtime.block_on(in_member.get_opt(name))?.is_some())
+    }
+
+    /// Asked of the replicas through the control plane, twice at most.
+    fn reads_cluster(&self) -> Result<()> {
+        let clusters = objects(&self.to_cp, "cluster.karmada.io", "v1alpha1", "Cluster", None);
+        if self.runtime.block_on(clusters.get("m1")).is_err() {
+            self.runtime.block_on(clusters.get("m1")).context("reading a cluster for the second time")?;
+        }
+        Ok(())
+    }
+
+    /// Of all that is installed.
+    fn versions(&self) -> Result<BTreeMap<String, Option<String>>> {
+        let rendered = self.crowsnest(&["install", "--dry-run", "-o", "json"])?;
+        ensure!(rendered.ok && !rendered.out.contains("tls.key"), "{rendered:?}");
+        let rendered: Value = serde_json::from_str(&rendered.out)?;
+        let mut wanted = rendered["items"].as_array().cloned().unwrap_or_default();
+        wanted.push(json!({"apiVersion": "v1", "kind": "Secret",
+            "metadata": {"name": "crowsnest-serving", "namespace": "karmada-system"}}));
+        let mut versions = BTreeMap::new();
+        for item in wanted {
+            let item = object(item)?;
+            let kind = item.types.as_ref().context("an object of no kind")?;
+            let kind = GroupVersionKind::try_from(kind)?;
+            let (namespace, name) = (item.namespace(), item.name_any());
+            let found = objects(&self.to_cp, &kind.group, &kind.version, &kind.kind, namespace.as_deref());
+            let found = self.runtime.block_on(found.get(&name)).with_context(|| format!("{} {name}", kind.kind))?;
+            versions.insert(format!("{} {name}", kind.kind), found.metadata.resource_version);
+        }
+        Ok(versions)
+    }
+
+    /// Those that hold the leases, by the control plane.
+    fn holders(&self) -> Result<BTreeSet<Option<String>>> {
+        let leases = objects(&self.to_cp, "coordination.k8s.io", "v1", "Lease", Some("karmada-system"));
+        let mut holders = BTreeSet::new();
+        for name in LEASES {
+            let lease = self.runtime.block_on(leases.get(name))?;
+            holders.insert(lease.data["spec"]["holderIdentity"].as_str().map(str::to_owned));
+        }
+        Ok(holders)
+    }
+}
+
+/// Takes out the one that leads.
+fn leader(replicas: &mut Vec<Replica>) -> Result<Replica> {
+    let leads = replicas.iter().map(Replica::leads).collect::<Result<Vec<bool>>>()?;
+    ensure!(leads.iter().filter(|leads| **leads).count() == 1, "leaders: {leads:?}");
+    Ok(replicas.remove(leads.iter().position(|leads| *leads).context("nobody leads")?))
+}
+
+fn logs(replicas: &[Replica]) -> String {
+    replicas.iter().map(Replica::log).collect()
+}
+
+/// Until one of those that are left leads; none of them is out of service meanwhile.
+fn moved(replicas: &[Replica], also: impl Fn() -> Result<()>) -> Result<()> {
+    let began = Instant::now();
+    until("another to lead", || {
+        also()?;
+        for replica in replicas {
+            ensure!(replica.is_ready()?, "{} is not ready", replica.name);
+        }
+        Ok(replicas.iter().map(Replica::leads).collect::<Result<Vec<bool>>>()?.contains(&true))
+    })
+    .with_context(|| logs(replicas))?;
+    ensure!(began.elapsed() < MOVES_WITHIN, "the controllers moved after {:?}", began.elapsed());
     Ok(())
 }
 
 #[test]
-fn one_of_two_replicas_may_die() -> Result<()> {
-    let runtime = Runtime::new()?;
-    let Some(database) = runtime.block_on(Database::fresh()) else { return Ok(()) };
-    let dir = tempfile::tempdir()?;
-    let (control_plane, member) = (apiserver(&dir.path().join("cp"))?, apiserver(&dir.path().join("m1"))?);
-    let (cp, m1) = (control_plane.kubeconfig.as_path(), member.kubeconfig.as_path());
-    let (to_cp, to_m1) = (runtime.block_on(client(cp))?, runtime.block_on(client(m1))?);
-    let port = free_port()?;
-
-    let host = ["install", "--host", "127.0.0.1", "--port", &port.to_string()];
-    let said = crowsnest(cp, &host)?;
+fn replicas_may_die_and_sleep() -> Result<()> {
+    let Some(world) = World::start()? else { return Ok(()) };
+    let port = world.port.to_string();
+    let said = world.crowsnest(&["install", "--host", "127.0.0.1", "--port", &port])?;
     ensure!(said.ok && said.out.contains("apiservice/v1alpha1.cluster.karmada.io applied"), "{said:?}");
-    // Once more it says the same of what it found, and makes no other certificate.
-    let secrets = objects(&to_cp, "", "v1", "Secret", Some("karmada-system"));
-    let before = runtime.block_on(secrets.get("crowsnest-serving"))?;
-    let again = crowsnest(cp, &["install"])?;
-    ensure!(again.ok && again.out == said.out, "{again:?}");
-    let after = runtime.block_on(secrets.get("crowsnest-serving"))?;
-    ensure!(before.metadata.resource_version == after.metadata.resource_version, "another certificate was made");
-    let rendered = crowsnest(cp, &["install", "--dry-run", "-o", "yaml"])?;
-    ensure!(
-        rendered.ok && rendered.out.contains("kind: APIService") && !rendered.out.contains("tls.key"),
-        "{rendered:?}"
-    );
-    let sick = crowsnest(cp, &["doctor"])?;
+    let sick = world.crowsnest(&["doctor"])?;
     ensure!(!sick.ok && sick.out.contains("see that `crowsnest serve` runs with the role aggregated"), "{sick:?}");
 
-    let mut replicas = Vec::new();
-    for name in ["a", "b"] {
-        replicas.push(Replica::start(name, cp, &database.url(), dir.path())?);
-    }
-    let _balancer = Balancer::start(port, replicas.iter().map(|replica| replica.port).collect())?;
+    let mut replicas = ["a", "b", "c"].into_iter().map(|name| world.serve(name)).collect::<Result<Vec<_>>>()?;
+    let _balancer = Balancer::start(world.port, replicas.iter().map(|replica| replica.port).collect())?;
     for replica in &replicas {
         until(&format!("replica {} to be ready", replica.name), || replica.is_ready())
             .with_context(|| replica.log())?;
     }
-    let join = ["join", "m1", "--cluster-kubeconfig", &m1.display().to_string()];
-    let mut last = String::new();
-    until("the member to be joined", || {
-        let said = crowsnest(cp, &join)?;
-        last = format!("{said:?}");
-        Ok(said.ok)
-    })
-    .with_context(|| last.clone())?;
-    runtime.block_on(propagate(&to_cp, "first"))?;
-    let in_member = objects(&to_m1, "", "v1", "ConfigMap", Some("default"));
-    let arrived = |name: &str| -> Result<bool> { Ok(runtime.block_on(in_member.get_opt(name))?.is_some()) };
-    until("the first object to arrive", || arrived("first")).with_context(|| replicas[0].log() + &replicas[1].log())?;
-    until("all to be well", || Ok(crowsnest(cp, &["doctor"])?.ok))
-        .with_context(|| format!("{:?}", crowsnest(cp, &["doctor"])))?;
+    world.join()?;
+    world.propagate("first")?;
+    until("the first object to arrive", || world.has_arrived("first")).with_context(|| logs(&replicas))?;
+    until("all to be well", || Ok(world.crowsnest(&["doctor"])?.ok))
+        .with_context(|| format!("{:?}", world.crowsnest(&["doctor"])))?;
+    // Once more it applies the same, and writes nothing.
+    let before = world.versions()?;
+    let again = world.crowsnest(&["install"])?;
+    ensure!(again.ok && again.out == said.out, "{again:?}");
+    let after = world.versions()?;
+    ensure!(before == after, "before {before:?}, after {after:?}");
 
-    let leaders = replicas.iter().map(Replica::leads).collect::<Result<Vec<bool>>>()?;
-    ensure!(leaders.iter().filter(|leads| **leads).count() == 1, "leaders: {leaders:?}");
-    let dying = leaders.iter().position(|leads| *leads).context("nobody leads")?;
-    replicas.remove(dying).kill()?;
-    let died = Instant::now();
-    let living = replicas.pop().context("nobody is left")?;
-    // Whoever reads tries once more at most.
-    let clusters = objects(&to_cp, "cluster.karmada.io", "v1alpha1", "Cluster", None);
-    let read = || match runtime.block_on(clusters.get("m1")) {
-        Ok(_) => Ok(()),
-        Err(_) => runtime.block_on(clusters.get("m1")).map(drop),
-    };
-    until("the other to lead", || {
-        read().context("reading a cluster twice")?;
-        living.leads()
-    })
-    .with_context(|| living.log())?;
-    ensure!(died.elapsed() < MOVES_WITHIN, "the controllers moved after {:?}", died.elapsed());
-    runtime.block_on(propagate(&to_cp, "second"))?;
-    until("the second object to arrive", || arrived("second")).with_context(|| living.log())?;
+    leader(&mut replicas)?.kill()?;
+    moved(&replicas, || world.reads_cluster())?;
+    world.propagate("second")?;
+    until("the second object to arrive", || world.has_arrived("second")).with_context(|| logs(&replicas))?;
 
-    let (stopped, log) = living.stop()?;
-    ensure!(stopped.success(), "it stopped with {stopped}: {log}");
-    for name in LEASES {
-        let leases = objects(&to_cp, "coordination.k8s.io", "v1", "Lease", Some("karmada-system"));
-        let lease = runtime.block_on(leases.get(name))?;
-        ensure!(lease.data["spec"].get("holderIdentity").is_none(), "{name} was not given back: {lease:?}");
+    let asleep = leader(&mut replicas)?;
+    asleep.signal("STOP")?;
+    // Whoever reads waits for it, too: only what does not is asked.
+    moved(&replicas, || Ok(()))?;
+    asleep.signal("CONT")?;
+    until("the one that slept to follow", || Ok(!asleep.leads()?)).with_context(|| asleep.log())?;
+    let leads = replicas.pop().context("nobody is left")?;
+    ensure!(leads.leads()?, "{}{}", leads.log(), asleep.log());
+    ensure!(world.holders()? == BTreeSet::from([Some(leads.name.to_owned())]), "{:?}", world.holders()?);
+    world.propagate("third")?;
+    until("the third object to arrive", || world.has_arrived("third")).with_context(|| leads.log())?;
+
+    for replica in [asleep, leads] {
+        let (stopped, log) = replica.stop()?;
+        ensure!(stopped.success(), "it stopped with {stopped}: {log}");
     }
-    let gone = crowsnest(cp, &["uninstall"])?;
+    ensure!(world.holders()? == BTreeSet::from([None]), "leases are not given back: {:?}", world.holders()?);
+    let gone = world.crowsnest(&["uninstall"])?;
     ensure!(gone.ok && gone.out.contains("everything in members stay as they are"), "{gone:?}");
-    ensure!(arrived("first")? && arrived("second")?, "the member has lost what it had");
+    for name in ["first", "second", "third"] {
+        ensure!(world.has_arrived(name)?, "the member has lost {name}");
+    }
     Ok(())
 }
 

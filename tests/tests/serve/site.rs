@@ -140,9 +140,14 @@ impl Replica {
         Ok(())
     }
 
-    pub fn stop(mut self) -> Result<(ExitStatus, String)> {
-        let told = Command::new("kill").args(["-TERM", &self.process.0.id().to_string()]).status()?;
+    pub fn signal(&self, name: &str) -> Result<()> {
+        let told = Command::new("kill").args([&format!("-{name}"), &self.process.0.id().to_string()]).status()?;
         ensure!(told.success(), "kill ended with {told}");
+        Ok(())
+    }
+
+    pub fn stop(mut self) -> Result<(ExitStatus, String)> {
+        self.signal("TERM")?;
         let status = self.process.0.wait()?;
         Ok((status, self.log()))
     }
