@@ -68,9 +68,13 @@ impl Campaign {
 
     /// Renews what is held and takes what is free.
     pub(crate) async fn ask(&mut self) -> Result<Asked, kube::Error> {
+        let Self { leases, me, times, seats } = self;
+        // All of them, also those behind one that is somebody's: how long each has been as it is counts from its first look, and
+        // they would run out one after the other.
+        futures::future::try_join_all(seats.iter_mut().map(|seat| seat.look(leases))).await?;
         let mut term = None;
-        for seat in &mut self.seats {
-            match seat.ask(&self.leases, &self.me, &self.times).await? {
+        for seat in seats {
+            match seat.ask(leases, me, times).await? {
                 Asked::Held { term: number } => {
                     term.get_or_insert(number);
                 }
@@ -96,11 +100,16 @@ impl Campaign {
 }
 
 impl Seat {
+    async fn look(&mut self, leases: &Api<Lease>) -> Result<(), kube::Error> {
+        let found = leases.get_opt(&self.name).await?;
+        self.see(found);
+        Ok(())
+    }
+
+    /// By what was seen of it.
     async fn ask(&mut self, leases: &Api<Lease>, me: &str, times: &Times) -> Result<Asked, kube::Error> {
         // Once more where somebody else was faster: it says who.
         for _ in 0..2 {
-            let found = leases.get_opt(&self.name).await?;
-            self.see(found);
             let spec = self.seen.as_ref().and_then(|(lease, since)| Some((lease.spec.as_ref()?, since.elapsed())));
             let next = match step(spec, me, times, Timestamp::now()) {
                 Step::Take(spec) | Step::Renew(spec) => spec,
@@ -108,7 +117,7 @@ impl Seat {
             };
             match self.write(leases, next).await {
                 Ok(term) => return Ok(Asked::Held { term }),
-                Err(kube::Error::Api(status)) if status.code == 409 => {}
+                Err(kube::Error::Api(status)) if status.code == 409 => self.look(leases).await?,
                 Err(error) => return Err(error),
             }
         }
@@ -144,8 +153,7 @@ impl Seat {
 
     async fn leave(&mut self, leases: &Api<Lease>, me: &str) -> Result<(), kube::Error> {
         // It may have been taken by a request whose answer did not come.
-        let found = leases.get_opt(&self.name).await?;
-        self.see(found);
+        self.look(leases).await?;
         let spec = self.seen.as_ref().and_then(|(lease, _)| lease.spec.as_ref());
         let Some(spec) = spec.filter(|spec| spec.holder_identity.as_deref() == Some(me)) else { return Ok(()) };
         let next = left(spec, Timestamp::now());
