@@ -110,7 +110,25 @@ where
 }
 
 async fn apply(client: &kube::Client, manifest: &Value) -> Result<(), InstallError> {
-    apply_with(client, manifest, "").await.map(drop)
+    match manifest["kind"].as_str() {
+        Some("Namespace") => create(client, manifest).await,
+        _ => apply_with(client, manifest, "").await.map(drop),
+    }
+}
+
+/// For what has nothing of ours but its name: applied, it would be written once more as another manager's from before.
+async fn create(client: &kube::Client, manifest: &Value) -> Result<(), InstallError> {
+    let path = path_of(manifest)?;
+    let collection = path.rsplit_once('/').map_or(path.as_str(), |(collection, _)| collection);
+    let request = Request::post(format!("{collection}?fieldManager={MANAGER}"))
+        .header(header::CONTENT_TYPE, "application/json")
+        .header(header::ACCEPT, "application/json")
+        .body(serde_json::to_vec(manifest)?)?;
+    match client.request::<Value>(request).await {
+        Ok(_) => Ok(()),
+        Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
+        Err(source) => Err(InstallError::Apply { path, source }),
+    }
 }
 
 /// What the object would be if it were applied.
