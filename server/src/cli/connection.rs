@@ -34,13 +34,17 @@ impl ConnectionArgs {
             Some(_) => None,
             None => Some(crate::up::default_data_dir().join("kubeconfigs/cp.kubeconfig")).filter(|p| p.is_file()),
         });
-        let config = match path {
+        let found = match path {
             Some(path) => {
                 let file = Kubeconfig::read_from(&path).with_context(|| format!("reading {}", path.display()))?;
                 kube::Config::from_custom_kubeconfig(file, &options).await
             }
             None => kube::Config::from_kubeconfig(&options).await,
         };
-        config.context("no control plane: start one with `crowsnest up` or name a kubeconfig with --kubeconfig")
+        let mut config =
+            found.context("no control plane: start one with `crowsnest up` or name a kubeconfig with --kubeconfig")?;
+        // The client would ask again for minutes what is not served; whoever called is told at once.
+        config.default_retry = false;
+        Ok(config)
     }
 }

@@ -114,11 +114,13 @@ impl Site {
     /// All that can be found wrong without the control plane, and the probes.
     async fn prepare(args: ServeArgs) -> anyhow::Result<Self> {
         let said = Said::read(&args)?;
-        let upstream = match &args.kubeconfig {
+        let mut upstream = match &args.kubeconfig {
             Some(file) => crate::agent::read(file, args.context.clone()).await?,
             None => kube::Config::incluster()
                 .context("outside of a pod, name the control plane's kubeconfig with --kubeconfig")?,
         };
+        // All that ask have a pace of their own, and a fence may end before the client's.
+        upstream.default_retry = false;
         let dir = DataDir::open(&args.data_dir.clone().unwrap_or_else(default_data_dir), false)?;
         let (auditor, audit) = args.edge.audit.start(&dir.dir("audit")?)?;
         let reloader = args.edge.reloader();

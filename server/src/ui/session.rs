@@ -28,6 +28,8 @@ impl Upstream {
     /// `config` gives the address and the authority; its own credentials are never used.
     pub(crate) fn new(mut config: kube::Config) -> Self {
         config.auth_info = kube::config::AuthInfo::default();
+        // The browser says when to ask again.
+        config.default_retry = false;
         let clients = Cache::builder().max_capacity(1_000).time_to_idle(Duration::from_secs(600)).build();
         Self { config, clients }
     }
