@@ -168,7 +168,8 @@ fn moved(replicas: &[Replica], also: impl Fn() -> Result<()>) -> Result<()> {
         Ok(replicas.iter().map(Replica::leads).collect::<Result<Vec<bool>>>()?.contains(&true))
     })
     .with_context(|| logs(replicas))?;
-    ensure!(began.elapsed() < MOVES_WITHIN, "the controllers moved after {:?}", began.elapsed());
+    let took = began.elapsed();
+    ensure!(took < MOVES_WITHIN, "the controllers moved after {took:?}\n{}", logs(replicas));
     Ok(())
 }
 
