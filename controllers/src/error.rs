@@ -61,6 +61,8 @@ pub enum Error {
     Waiting(String),
     #[error("{0}")]
     Apply(String),
+    #[error("{0} is not written: this process does not lead the controllers any more")]
+    Fenced(String),
 }
 
 /// The API server's own words where it gave any.
@@ -129,9 +131,10 @@ impl Error {
         self.code() == Some(409)
     }
 
-    /// Whether a failure is told of an object: another's write in between, and what is only not yet, are not.
+    /// Whether a failure is told of an object: another's write in between, and what is only not yet, are not; nor is what
+    /// another process does now.
     pub fn is_told(&self) -> bool {
-        !self.is_conflict() && !self.is_waiting()
+        !self.is_conflict() && !self.is_waiting() && !matches!(self, Error::Fenced(_))
     }
 
     pub fn is_waiting(&self) -> bool {

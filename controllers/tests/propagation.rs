@@ -10,6 +10,7 @@ mod failover;
 mod health;
 mod home;
 mod interpreting;
+mod leading;
 mod rebalancing;
 mod scheduling;
 

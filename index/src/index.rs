@@ -66,6 +66,10 @@ impl Drop for Inner {
 /// Which workers are not well. Empty is healthy.
 pub(crate) type Health = BTreeMap<&'static str, String>;
 
+fn failing((part, reason): (&&str, &String)) -> String {
+    format!("the cache's {part} fails: {reason}")
+}
+
 impl Index {
     /// Opens the store, starts the workers and begins to collect. Returns at once: [`CollectionState::complete`] says
     /// what is there.
@@ -239,10 +243,16 @@ impl Index {
         handle.inspect(AbortHandle::abort).is_some()
     }
 
+    /// Workers that are dead, which only another start of the cache mends, each with the reason.
+    pub fn dead(&self) -> Vec<String> {
+        // What is unwell and no worker comes right by itself.
+        let workers = self.inner.workers.lock();
+        self.inner.health.borrow().iter().filter(|(name, _)| workers.contains_key(*name)).map(failing).collect()
+    }
+
     /// False, with the reason, when a worker is dead or the registry does not follow the control plane.
     pub fn ready(&self) -> Result<(), String> {
         // All of them: a worker's death may be another's, and which came first is not known here.
-        let failing = |(worker, reason): (&&str, &String)| format!("the cache's {worker} fails: {reason}");
         let failing: Vec<String> = self.inner.health.borrow().iter().map(failing).collect();
         if !failing.is_empty() {
             return Err(failing.join("; "));

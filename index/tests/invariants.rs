@@ -216,7 +216,7 @@ async fn i6_a_dead_worker_makes_the_cache_unready() {
     for worker in ["store writer", "text index", "rights", "collectors"] {
         let world = World::new().await;
         let index = world.opened(world.options()).await;
-        assert_eq!(index.ready(), Ok(()));
+        assert_eq!((index.ready(), index.dead()), (Ok(()), Vec::new()));
         assert!(index.abort(worker), "there is no {worker}");
         let unready = within(worker, async {
             loop {
@@ -227,6 +227,7 @@ async fn i6_a_dead_worker_makes_the_cache_unready() {
             }
         });
         assert!(unready.await.contains(worker), "{worker}");
+        assert!(index.dead().iter().any(|dead| dead.contains(worker)), "{worker}: {:?}", index.dead());
         index.stop().await;
     }
 }

@@ -3,12 +3,17 @@
 //! Everything is applied server-side under one field manager, so that doing it twice writes nothing and what others added stays.
 
 pub(crate) mod agents;
+pub(crate) mod installation;
+pub(crate) mod serving;
 
 use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::pin::pin;
 use std::time::Duration;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use crowsnest_controllers::admission::webhook_configurations;
 use futures::StreamExt;
 use http::{Request, header};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -21,6 +26,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::aggregated::discovery::{self, Group};
+use crate::webhook::stored_configurations;
 
 const MANAGER: &str = "crowsnest";
 /// The namespace of our own objects, as in Karmada.
@@ -104,17 +110,48 @@ where
 }
 
 async fn apply(client: &kube::Client, manifest: &Value) -> Result<(), InstallError> {
+    match manifest["kind"].as_str() {
+        Some("Namespace") => create(client, manifest).await,
+        _ => apply_with(client, manifest, "").await.map(drop),
+    }
+}
+
+/// For what has nothing of ours but its name: applied, it would be written once more as another manager's from before.
+async fn create(client: &kube::Client, manifest: &Value) -> Result<(), InstallError> {
     let path = path_of(manifest)?;
-    let request = Request::patch(format!("{path}?fieldManager={MANAGER}&force=true"))
+    let collection = path.rsplit_once('/').map_or(path.as_str(), |(collection, _)| collection);
+    let request = Request::post(format!("{collection}?fieldManager={MANAGER}"))
+        .header(header::CONTENT_TYPE, "application/json")
+        .header(header::ACCEPT, "application/json")
+        .body(serde_json::to_vec(manifest)?)?;
+    match client.request::<Value>(request).await {
+        Ok(_) => Ok(()),
+        Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
+        Err(source) => Err(InstallError::Apply { path, source }),
+    }
+}
+
+/// What the object would be if it were applied.
+pub(crate) async fn would_apply(client: &kube::Client, manifest: &Value) -> Result<Value, InstallError> {
+    apply_with(client, manifest, "&dryRun=All").await
+}
+
+async fn apply_with(client: &kube::Client, manifest: &Value, more: &str) -> Result<Value, InstallError> {
+    let path = path_of(manifest)?;
+    let request = Request::patch(format!("{path}?fieldManager={MANAGER}&force=true{more}"))
         .header(header::CONTENT_TYPE, "application/apply-patch+yaml")
         .header(header::ACCEPT, "application/json")
         .body(serde_json::to_vec(manifest)?)?;
-    client.request::<Value>(request).await.map_err(|source| InstallError::Apply { path, source })?;
-    Ok(())
+    client.request(request).await.map_err(|source| InstallError::Apply { path, source })
+}
+
+/// As Secrets and bundles have it.
+fn encoded(text: &str) -> String {
+    STANDARD.encode(text)
 }
 
 /// The path of one of the kinds that are installed.
-fn path_of(manifest: &Value) -> Result<String, InstallError> {
+pub(crate) fn path_of(manifest: &Value) -> Result<String, InstallError> {
     let text = |pointer: &str, what| {
         let found = manifest.pointer(pointer).and_then(Value::as_str);
         found.ok_or_else(|| InstallError::Manifest(manifest["kind"].to_string(), what))
@@ -170,6 +207,21 @@ pub(crate) fn foundations() -> Vec<Value> {
         json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "system:monitoring"}),
     ));
     manifests
+}
+
+/// The kinds, converted at `webhooks`, a base URL without a trailing slash whose certificate `ca` (PEM) vouches for.
+pub(crate) fn definitions(webhooks: &str, ca: &str) -> Vec<Value> {
+    crowsnest_api::crd::crds(Some(&crowsnest_api::crd::Webhook {
+        url: webhooks.to_owned(),
+        ca_bundle: STANDARD.encode(ca),
+    }))
+}
+
+/// Who is asked before objects are stored.
+pub(crate) fn admission(webhooks: &str, ca: &str) -> Vec<Value> {
+    let bundle = STANDARD.encode(ca);
+    let ours = webhook_configurations(&bundle, webhooks);
+    ours.into_iter().chain(stored_configurations(&bundle, webhooks)).collect()
 }
 
 fn role_and_binding(name: &str, rules: Value, subject: Value) -> [Value; 2] {
@@ -261,8 +313,7 @@ fn others(service: &APIService) -> Option<String> {
 
 /// The Service and the APIServices of the aggregated groups.
 pub(crate) fn aggregation(endpoints: &Endpoints, groups: &[&Group]) -> Vec<Value> {
-    use base64::Engine;
-    let bundle = base64::engine::general_purpose::STANDARD.encode(&endpoints.ca);
+    let bundle = STANDARD.encode(&endpoints.ca);
     let mut manifests = vec![json!({
         "apiVersion": "v1", "kind": "Service",
         "metadata": {"name": SERVICE, "namespace": SYSTEM_NAMESPACE},

@@ -5,12 +5,17 @@ use std::process::ExitCode;
 mod agent;
 mod aggregated;
 mod cli;
+mod doctor;
 mod estimator;
 mod install;
+mod leading;
+mod migrate;
 mod peers;
 mod reload;
 mod roles;
+mod serve;
 mod serving;
+mod steering;
 mod trust;
 mod ui;
 mod up;
@@ -28,7 +33,7 @@ fn main() -> ExitCode {
         Err(error) => return cli::fail(&error),
     }
     let command = cli::Cli::read();
-    init_logging(command.verbosity());
+    init_logging(command.verbosity(), command.logs_json());
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return cli::fail(&anyhow::Error::new(error).context("starting the async runtime")),
@@ -42,7 +47,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn init_logging(verbosity: u8) {
+fn init_logging(verbosity: u8, json: bool) {
     use tracing_subscriber::EnvFilter;
     // What kube's client logs of a failed connection, its caller is told and says once.
     let default = match verbosity {
@@ -52,5 +57,9 @@ fn init_logging(verbosity: u8) {
         _ => "trace",
     };
     let filter = EnvFilter::try_from_env("CROWSNEST_LOG").unwrap_or_else(|_| EnvFilter::new(default));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(true).init();
+    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(true);
+    match json {
+        true => lines.json().init(),
+        false => lines.init(),
+    }
 }

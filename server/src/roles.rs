@@ -11,6 +11,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::aggregated::fleet_status::Statuses;
+use crate::steering::{Steering, Steers};
 
 /// What runs. Empty until [`Roles::start`]; requests that need a part before that are answered 503.
 #[derive(Default)]
@@ -22,10 +23,7 @@ pub(crate) struct Running {
     pub(crate) fleet: Fleet,
     pub(crate) index: Index,
     pub(crate) proxy: Proxy,
-    controllers: parking_lot::Mutex<Option<act::Manager>>,
-    controllers_health: tokio::sync::watch::Receiver<Result<(), String>>,
-    reports: act::reports::Reports,
-    pub(crate) figures: act::FiguresReader,
+    pub(crate) steering: Steering,
     registries: JoinHandle<()>,
     registered: tokio::sync::watch::Receiver<act::registries::Progress>,
     pub(crate) statuses: Statuses,
@@ -33,9 +31,11 @@ pub(crate) struct Running {
 }
 
 /// How to start.
+#[derive(Clone)]
 pub(crate) struct RolesConfig {
     pub(crate) cache: IndexOptions,
     pub(crate) controllers: act::Config,
+    pub(crate) steers: Steers,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -53,17 +53,21 @@ impl Roles {
     pub(crate) async fn start(&self, control_plane: kube::Client, config: RolesConfig) -> Result<(), RolesError> {
         let fleet = Fleet::start(control_plane, FleetOptions::default()).await?;
         let options = IndexOptions { chosen_labels: act::world::chosen_labels(), ..config.cache };
-        let index = Index::open(fleet.clone(), options).await?;
+        let index = match Index::open(fleet.clone(), options).await {
+            Ok(index) => index,
+            Err(error) => {
+                // Whoever tries again starts with another one.
+                fleet.stop().await;
+                return Err(error.into());
+            }
+        };
         let stop = CancellationToken::new();
-        let controllers = act::Manager::start(index.clone(), config.controllers, stop.clone());
+        let steering = Steering::start(&index, config.controllers, config.steers, &stop);
         let (progress, registered) = tokio::sync::watch::channel(act::registries::Progress::default());
         let registries = act::registries::run(fleet.clone(), index.clone(), progress, stop.clone());
         let running = Running {
             proxy: Proxy::new(index.clone()),
-            controllers_health: controllers.health(),
-            reports: controllers.reports(),
-            figures: controllers.figures(),
-            controllers: parking_lot::Mutex::new(Some(controllers)),
+            steering,
             registries: tokio::spawn(registries),
             registered,
             statuses: Statuses::default(),
@@ -93,7 +97,7 @@ impl Roles {
         };
         note("fleet", running.fleet.ready());
         note("cache", running.index.ready());
-        note("controllers", running.controllers_health.borrow().clone());
+        note("controllers", running.steering.health());
         if running.registries.is_finished() && !running.stop.is_cancelled() {
             note("registries", Err("the loop has died".to_owned()));
         } else {
@@ -115,18 +119,28 @@ impl Running {
         self.registered.borrow().declared
     }
 
+    /// Workers that have ended and do not come back by themselves.
+    pub(crate) fn deaths(&self) -> Vec<String> {
+        if self.stop.is_cancelled() {
+            return Vec::new();
+        }
+        let mut deaths = self.index.dead();
+        deaths.extend(self.steering.death().map(|why| format!("controllers: {why}")));
+        if self.registries.is_finished() {
+            deaths.push("registries: the loop has died".to_owned());
+        }
+        deaths
+    }
+
     /// Why objects are where they are; while the control plane has not been read, why that is not known.
-    pub(crate) fn reports(&self) -> Result<&act::reports::Reports, String> {
-        self.controllers_health.borrow().clone().map(|()| &self.reports)
+    pub(crate) fn reports(&self) -> Result<act::reports::Reports, String> {
+        self.steering.reports()
     }
 
     /// Writers before readers before connections.
     async fn stop(&self) {
         self.stop.cancel();
-        let controllers = self.controllers.lock().take();
-        if let Some(controllers) = controllers {
-            controllers.stop().await;
-        }
+        self.steering.stop().await;
         self.statuses.stop().await;
         self.proxy.stop().await;
         self.index.stop().await;

@@ -80,6 +80,15 @@ impl Tls {
         Ok(Self { serving, active })
     }
 
+    /// Asks clients for no certificate: for browsers.
+    pub(crate) fn anybody(serving: Arc<Serving>) -> Self {
+        let mut config =
+            rustls::ServerConfig::builder().with_no_client_auth().with_cert_resolver(Arc::<Serving>::clone(&serving));
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        let acceptor = TlsAcceptor::from(Arc::new(config));
+        Self { serving, active: Arc::new(ArcSwap::from_pointee(Active { acceptor, clients: None })) }
+    }
+
     /// Believes others from now on.
     pub(crate) fn believe(&self, clients: Authorities) {
         self.active.store(Arc::new(Active::new(Arc::clone(&self.serving), clients)));

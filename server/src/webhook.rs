@@ -10,12 +10,15 @@ use axum::response::Response;
 use axum::routing::post;
 use crowsnest_api::config::ResourceInterpreterCustomization;
 use crowsnest_api::policy::FederatedResourceQuota;
+use crowsnest_controllers::act;
 use crowsnest_controllers::act::journal::Journal;
 use crowsnest_controllers::admission::{self, Gates, Refusal, Review, World};
 use crowsnest_controllers::interpreter::lua;
 use http::StatusCode;
 use kube::api::{Api, ListParams};
 use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 mod quota;
 mod stored;
@@ -38,7 +41,26 @@ struct Shared {
     turns: quota::Turns,
 }
 
-pub(crate) fn router(webhooks: Webhooks) -> Router {
+/// The webhooks of a control plane, admitting as the loops are set to; what they tell the journal is written by a task among
+/// `tasks` until `stop`.
+pub(crate) fn start(
+    control_plane: kube::Client,
+    settings: &act::Config,
+    tasks: &TaskTracker,
+    stop: &CancellationToken,
+) -> Router {
+    let objects = act::objects::Objects::new(control_plane.clone());
+    let (journal, entries) = Journal::new(objects, "crowsnest-webhook", Arc::default(), stop.clone(), stop.clone());
+    tasks.spawn(entries);
+    router(Webhooks {
+        control_plane,
+        journal,
+        gates: settings.gates,
+        allow_no_execute_taint_policy: settings.allow_no_execute_taint_policy,
+    })
+}
+
+fn router(webhooks: Webhooks) -> Router {
     Router::new()
         .route("/convert", post(convert))
         .route("/stored/{resource}", post(stored_object))

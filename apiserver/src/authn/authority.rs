@@ -101,6 +101,12 @@ impl Authority {
         Ok(authority)
     }
 
+    /// The authority that somebody else keeps.
+    pub fn of(credentials: Credentials) -> Result<Self> {
+        let issuer = Issuer::from_ca_cert_pem(&credentials.certificate, KeyPair::from_pem(&credentials.key)?)?;
+        Ok(Self { credentials, issuer })
+    }
+
     /// The authority's certificate, PEM.
     pub fn certificate(&self) -> &str {
         &self.credentials.certificate

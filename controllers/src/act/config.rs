@@ -7,6 +7,7 @@ use crowsnest_fleet::Estimators;
 
 use super::clock::Clock;
 use super::controllers::Controllers;
+use super::fence::Fence;
 use crate::plan::autoscaling::replicas::Counting;
 use crate::plan::eviction::Safety;
 use crate::plan::eviction::rate::Rates;
@@ -121,6 +122,8 @@ pub struct Config {
     pub decoded_bytes: usize,
     /// What the loops take for the time.
     pub clock: Clock,
+    /// Until when they may write.
+    pub fence: Fence,
 }
 
 impl Default for Config {
@@ -149,6 +152,7 @@ impl Default for Config {
             impersonate_whole: true,
             decoded_bytes: 32 << 20,
             clock: Clock::default(),
+            fence: Fence::default(),
         }
     }
 }

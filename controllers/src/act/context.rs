@@ -214,7 +214,7 @@ impl Context {
         let services = Services { world: world.clone(), services: kinds.service.clone() };
         Arc::new(Context {
             control_plane: ClusterName::control_plane(),
-            objects: Objects::new(fleet.control_plane()),
+            objects: Objects::fenced(fleet.control_plane(), config.fence.clone()),
             catalog: Catalog::new(fleet.clone()),
             figures: Figures::new(fleet.clone()),
             fleet,

@@ -22,6 +22,7 @@ pub mod estimators;
 pub mod events;
 pub mod evictions;
 pub mod exclusive;
+pub mod fence;
 pub mod figures;
 pub mod journal;
 pub mod left_behind;
@@ -63,6 +64,7 @@ use context::Context;
 use controllers::Controller;
 use discovering::Discovering;
 use events::Events;
+use fence::Fence;
 use journal::Journal;
 use objects::{Objects, Resource};
 use queue::Busy;
@@ -109,10 +111,20 @@ struct Loops {
     pass: Notify,
 }
 
+/// Why controllers are not all at work.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Unwell {
+    #[error("the control plane has not been read yet")]
+    Starting,
+    /// A loop ended by itself. Only a new start brings it back.
+    #[error("{0}")]
+    Broken(String),
+}
+
 /// The running controllers.
 pub struct Manager {
     loops: Arc<Loops>,
-    health: watch::Receiver<Result<(), String>>,
+    health: watch::Receiver<Result<(), Unwell>>,
     stop: CancellationToken,
     supervisor: tokio::task::JoinHandle<()>,
 }
@@ -122,25 +134,45 @@ impl Manager {
     /// [`world::chosen_labels`]. Returns at once; [`Manager::health`] says when the first look at everything is in, and
     /// when a loop has died.
     pub fn start(index: Index, config: Config, stop: CancellationToken) -> Self {
+        let loops = |context| {
+            let loops = Loops::new(context);
+            loops.close_switched_off();
+            loops
+        };
+        Self::run(index, config, stop, loops)
+    }
+
+    /// Follows the control plane as [`Manager::start`] does, so that [`Manager::reports`] answers, and does nothing:
+    /// another process acts.
+    pub fn observe(index: Index, config: Config, stop: CancellationToken) -> Self {
+        let loops = |context| {
+            let loops = Loops::new(context);
+            loops.queues().iter().for_each(|(queue, _)| queue.close());
+            loops
+        };
+        Self::run(index, Config { fence: Fence::closed(), ..config }, stop, loops)
+    }
+
+    fn run(index: Index, config: Config, stop: CancellationToken, loops: impl FnOnce(Arc<Context>) -> Loops) -> Self {
         let stop = stop.child_token();
         let fleet = index.fleet().clone();
         let (world, teller) = World::new(index, config.decoded_bytes);
-        let (events, writer) =
-            Events::new(Objects::new(fleet.control_plane()), "crowsnest-controllers", stop.child_token());
+        let events = Objects::fenced(fleet.control_plane(), config.fence.clone());
+        let (events, writer) = Events::new(events, "crowsnest-controllers", stop.child_token());
         let closing = CancellationToken::new();
+        // What was done is told even by whoever may do no more.
         let (objects, traffic) = (Objects::new(fleet.control_plane()), Arc::clone(events.traffic()));
         let (journal, entries) = Journal::new(objects, "crowsnest-controllers", traffic, stop.clone(), closing.clone());
         let context = Context::new(fleet, world, events, journal, config);
-        let loops = Arc::new(Loops::new(context));
-        loops.close_switched_off();
-        let (health, reader) = watch::channel(Err("the control plane has not been read yet".to_owned()));
+        let loops = Arc::new(loops(context));
+        let (health, reader) = watch::channel(Err(Unwell::Starting));
         let supervisor =
             tokio::spawn(supervise(Arc::clone(&loops), health, stop.clone(), (teller, writer), (entries, closing)));
         Manager { loops, health: reader, stop, supervisor }
     }
 
     /// `Ok` while every loop runs and the control plane has been read.
-    pub fn health(&self) -> watch::Receiver<Result<(), String>> {
+    pub fn health(&self) -> watch::Receiver<Result<(), Unwell>> {
         self.health.clone()
     }
 

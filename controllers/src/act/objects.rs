@@ -5,6 +5,7 @@ use http::{Method, Request};
 use kube::Client;
 use serde_json::{Value, json};
 
+use super::fence::{Fence, Now};
 use crate::Error;
 
 /// A resource as requests need it.
@@ -85,11 +86,17 @@ const DRY_RUN: &str = "?dryRun=All&fieldValidation=Strict&fieldManager=crowsnest
 #[derive(Clone)]
 pub struct Objects {
     client: Client,
+    fence: Fence,
 }
 
 impl Objects {
     pub fn new(client: Client) -> Self {
-        Objects { client }
+        Self::fenced(client, Fence::default())
+    }
+
+    /// Nothing is written once `fence` has ended.
+    pub fn fenced(client: Client, fence: Fence) -> Self {
+        Objects { client, fence }
     }
 
     pub fn client(&self) -> &Client {
@@ -102,13 +109,27 @@ impl Objects {
             None => Vec::new(),
             Some(body) => serde_json::to_vec(body).map_err(|source| Error::Decode { what: what.clone(), source })?,
         };
+        let writes = method != Method::GET && !path.contains("dryRun=All");
+        let left = if writes { self.fence.left(Now::read()) } else { None };
+        if left.is_some_and(|left| left.is_zero()) {
+            return Err(Error::Fenced(what));
+        }
         let mut request = Request::builder().method(method).uri(path).header("Accept", "application/json");
         if body.is_some() {
             request = request.header("Content-Type", content_type);
         }
         let request =
             request.body(bytes).map_err(|error| Error::request(what.clone(), kube::Error::HttpError(error)))?;
-        self.client.request(request).await.map_err(|source| Error::request(what, source))
+        let asking = self.client.request(request);
+        let answered = match left {
+            None => asking.await,
+            // A write that is still under way is given up: the rest of the lease is for what cannot be called back.
+            Some(_) => tokio::select! {
+                answered = asking => answered,
+                () = self.fence.ended() => return Err(Error::Fenced(what)),
+            },
+        };
+        answered.map_err(|source| Error::request(what, source))
     }
 
     /// The object, or `None` when there is none.

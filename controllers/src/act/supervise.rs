@@ -11,9 +11,9 @@ use tokio_util::sync::CancellationToken;
 use super::queue::{Outcome, Queue};
 use super::world::{Listener, Teller};
 use super::{
-    Loops, access, applications, autoscaling, bindings, certificates, clusters, descheduling, distributor, evictions,
-    namespaces, quotas, rebalancer, remedies, replicas_syncer, returning, scale_target_marker, scheduling, services,
-    statuses, taint_policies, templates, works,
+    Loops, Unwell, access, applications, autoscaling, bindings, certificates, clusters, descheduling, distributor,
+    evictions, namespaces, quotas, rebalancer, remedies, replicas_syncer, returning, scale_target_marker, scheduling,
+    services, statuses, taint_policies, templates, works,
 };
 use crate::Error;
 
@@ -42,7 +42,7 @@ fn spawn<K, L, R>(
 /// Runs every loop until they are to stop; tells when the first look is over, and when one ended by itself.
 pub(super) async fn supervise(
     loops: Arc<Loops>,
-    health: watch::Sender<Result<(), String>>,
+    health: watch::Sender<Result<(), Unwell>>,
     stop: CancellationToken,
     (teller, writer): (Teller, impl Future<Output = ()> + Send + 'static),
     (journal, closing): (impl Future<Output = ()> + Send + 'static, CancellationToken),
@@ -160,6 +160,6 @@ pub(super) async fn supervise(
             Err(error) => format!("a loop died: {error}"),
         };
         tracing::error!(reason, "the controllers are not whole any more");
-        drop(health.send_replace(Err(reason)));
+        drop(health.send_replace(Err(Unwell::Broken(reason))));
     }
 }

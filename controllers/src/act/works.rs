@@ -244,7 +244,7 @@ impl Works {
     }
 
     fn member(&self, cluster: &ClusterName) -> Result<Objects, Error> {
-        Ok(Objects::new(self.context.fleet.client(cluster)?))
+        Ok(Objects::fenced(self.context.fleet.client(cluster)?, self.context.config.fence.clone()))
     }
 
     /// Applies every manifest; the errors of those that failed. Their templates are told what became of them.

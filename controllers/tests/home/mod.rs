@@ -282,6 +282,14 @@ impl Home {
         Home { manager, ..self }
     }
 
+    /// Other loops in the place of those that run.
+    pub async fn led(self, start: impl FnOnce(Index, CancellationToken) -> Manager) -> Self {
+        self.manager.stop().await;
+        let manager = start(self.index.clone(), self.stop.clone());
+        manager.health().wait_for(Result::is_ok).await.expect("healthy");
+        Home { manager, ..self }
+    }
+
     pub async fn stop(self) {
         self.manager.stop().await;
         self.index.stop().await;

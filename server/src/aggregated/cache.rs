@@ -27,12 +27,23 @@ pub(super) async fn status(running: &Running) -> Result<Response, Failure> {
 }
 
 /// Counts every collection's records, as `status` does: a scrape costs as much.
-pub(super) async fn metrics(running: &Running, more: impl Iterator<Item = Series>) -> Result<Response, Failure> {
+pub(crate) async fn metrics(running: &Running, more: impl Iterator<Item = Series>) -> Result<Response, Failure> {
     let now_ms = jiff::Timestamp::now().as_millisecond();
     let mut series = running.index.series(now_ms).await.map_err(Failure::internal)?;
     series.extend(tunnels(&running.fleet));
+    series.extend(running.steering.series());
     series.extend(more);
-    let text = exposition(series, |text| running.figures.write(text)).map_err(Failure::internal)?;
+    let figures = running.steering.figures();
+    exposed(series, |text| figures.write(text))
+}
+
+/// Those of a process without a cache.
+pub(crate) fn metrics_alone(series: impl Iterator<Item = Series>) -> Result<Response, Failure> {
+    exposed(series.collect(), |_| Ok(()))
+}
+
+fn exposed(series: Vec<Series>, more: impl FnOnce(&mut String) -> fmt::Result) -> Result<Response, Failure> {
+    let text = exposition(series, more).map_err(Failure::internal)?;
     let mut response = Response::new(Body::from(text));
     let kind = HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
     response.headers_mut().insert(header::CONTENT_TYPE, kind);

@@ -36,7 +36,7 @@ const MOST_OBJECTS: usize = 100;
 const TEMPLATES: usize = 50;
 const MOST_TEMPLATES: usize = 500;
 
-fn reports(state: &Aggregated) -> Result<&Reports, Failure> {
+fn reports(state: &Aggregated) -> Result<Reports, Failure> {
     running(&state.roles)?
         .reports()
         .map_err(|why| Failure::new(StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable", why))
@@ -239,7 +239,7 @@ pub(super) async fn plan(state: &Aggregated, caller: &UserInfo, request: Request
         .map_err(|error| Failure::bad_request(format!("error decoding the Plan's JSON: {error}")))?;
     check(&sent)?;
     let asking = Asking { state, caller };
-    let proposal = asking.proposal(reports, &sent.spec).await?;
+    let proposal = asking.proposal(&reports, &sent.spec).await?;
     let mut chosen = Chosen { left: sent.spec.limit.unwrap_or(TEMPLATES), ..Chosen::default() };
     let mut planning = reports.planning(&proposal, sent.spec.manifests).await?;
     planning.plan(&asking.choose(&proposal, reports.affected(&proposal).await?, &mut chosen).await?).await?;

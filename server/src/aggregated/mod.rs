@@ -7,7 +7,7 @@
 mod asked;
 mod attach;
 pub(crate) mod audited;
-mod cache;
+pub(crate) mod cache;
 pub(crate) mod discovery;
 pub(crate) mod edge;
 mod explain;
@@ -20,7 +20,7 @@ pub(crate) mod local;
 mod metrics;
 mod openapi;
 pub(crate) mod reply;
-mod route;
+pub(crate) mod route;
 mod search;
 pub(crate) mod server;
 pub(crate) mod shared;

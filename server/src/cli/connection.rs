@@ -58,7 +58,7 @@ impl ConnectionArgs {
             Some(_) => None,
             None => running(),
         });
-        let config = match path {
+        let found = match path {
             Some(path) => {
                 let file = Kubeconfig::read_from(&path).with_context(|| format!("reading {}", path.display()))?;
                 kube::Config::from_custom_kubeconfig(file, &options).await
@@ -66,12 +66,14 @@ impl ConnectionArgs {
             None => kube::Config::from_kubeconfig(&options).await,
         };
         let config =
-            config.context("no control plane: start one with `crowsnest up` or name a kubeconfig with --kubeconfig")?;
+            found.context("no control plane: start one with `crowsnest up` or name a kubeconfig with --kubeconfig")?;
         Ok(self.applied(config))
     }
 
     /// As whom, and with which patience.
     fn applied(&self, mut config: kube::Config) -> kube::Config {
+        // The client would ask again for minutes what is not served; whoever called is told at once.
+        config.default_retry = false;
         if let Some(user) = &self.as_user {
             config.auth_info.impersonate = Some(user.clone());
             config.auth_info.impersonate_groups = Some(self.as_groups.clone()).filter(|groups| !groups.is_empty());

@@ -64,7 +64,7 @@ fn gates(list: &str) -> Result<Gates, String> {
     Gates::default().with(list).map_err(|error| error.to_string())
 }
 
-fn address(text: &str) -> Result<Listening, String> {
+pub(super) fn address(text: &str) -> Result<Listening, String> {
     let whole = if text.starts_with(':') { format!("0.0.0.0{text}") } else { text.to_owned() };
     match text {
         "0" => Ok(Listening(None)),

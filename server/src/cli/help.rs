@@ -8,12 +8,13 @@ use clap::{Arg, Args, Command};
 use super::connection::ConnectionArgs;
 
 /// Commands by what they are for.
-const GROUPS: [(&str, &[&str]); 6] = [
+const GROUPS: [(&str, &[&str]); 7] = [
     ("Look", &["search", "get", "describe", "events", "logs", "top", "history", "diff", "explain", "journal"]),
     ("Steer", &["plan", "apply", "promote", "create", "delete", "edit", "patch", "label", "annotate"]),
     ("In containers", &["exec", "attach", "cp", "port-forward"]),
     ("Clusters", &["join", "unjoin", "register", "unregister", "token", "cordon", "uncordon", "taint"]),
-    ("Run", &["up", "apiserver", "agent", "estimator"]),
+    ("Run", &["up", "serve", "apiserver", "agent", "estimator"]),
+    ("Operate", &["install", "uninstall", "doctor", "migrate"]),
     (
         "Tools",
         &[

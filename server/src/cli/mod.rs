@@ -22,6 +22,7 @@ pub(crate) mod cordon;
 mod cp;
 mod describe;
 mod diff;
+mod doctor;
 pub(crate) mod edge;
 pub(crate) mod estimator;
 mod eventlog;
@@ -31,6 +32,7 @@ pub(crate) mod explain;
 pub(crate) mod get;
 mod help;
 mod history;
+pub(crate) mod install;
 pub(crate) mod interpret;
 pub(crate) mod join;
 pub(crate) mod journal;
@@ -38,6 +40,7 @@ pub(crate) mod keep;
 mod kubectl;
 pub(crate) mod logs;
 mod man;
+pub(crate) mod migrate;
 mod object;
 pub(crate) mod oidc;
 mod output;
@@ -49,6 +52,8 @@ pub(crate) mod reach;
 mod register;
 pub(crate) mod rights;
 pub(crate) mod search;
+pub(crate) mod serve;
+mod settings;
 pub(crate) mod sim;
 pub(crate) mod taint;
 mod token;
@@ -86,6 +91,16 @@ pub(crate) struct Cli {
 enum Command {
     /// Start a control plane, members, the cache, all APIs and the UI on this machine
     Up(Box<up::UpArgs>),
+    /// Serve a control plane that runs elsewhere: its aggregated APIs, webhooks, controllers, cache and UI
+    Serve(Box<serve::ServeArgs>),
+    /// Put into a control plane what `crowsnest serve` needs there, or bring it to this version
+    Install(install::InstallArgs),
+    /// Take out of a control plane what makes it ask `crowsnest serve`; objects and members stay as they are
+    Uninstall(install::UninstallArgs),
+    /// Say what is wrong with an installation, and what mends it
+    Doctor(doctor::DoctorArgs),
+    /// Take over from Karmada in its own control plane, and go back
+    Migrate(migrate::MigrateArgs),
     /// Register a cluster that somebody else runs
     Join(join::JoinArgs),
     /// Take a cluster out that was joined
@@ -199,7 +214,17 @@ enum Command {
 impl Cli {
     /// What the line says, by the name we are called by. Ends the process where it makes no sense or asks for help.
     pub(crate) fn read() -> Self {
-        Self::from_arg_matches(&complete::command().get_matches()).unwrap_or_else(|error| error.exit())
+        let mut matches = complete::command().get_matches();
+        let more = settings::added(&complete::command(), &matches).unwrap_or_else(|error| error.exit());
+        if !more.is_empty() {
+            matches = complete::command().get_matches_from(std::env::args_os().chain(more));
+        }
+        Self::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
+    }
+
+    /// Whether log lines are JSON.
+    pub(crate) fn logs_json(&self) -> bool {
+        matches!(&self.command, Command::Serve(args) if args.log_format == serve::LogFormat::Json)
     }
 
     pub(crate) fn verbosity(&self) -> u8 {
@@ -211,6 +236,11 @@ impl Cli {
 pub(crate) async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     match cli.command {
         Command::Up(args) => up::run(*args).await,
+        Command::Serve(args) => serve::run(*args).await,
+        Command::Install(args) => install::run(args).await,
+        Command::Uninstall(args) => install::run_uninstall(args).await,
+        Command::Doctor(args) => doctor::run(args).await,
+        Command::Migrate(args) => migrate::run(args).await,
         Command::Join(args) => join::run(args).await,
         Command::Unjoin(args) => unjoin::run_unjoin(args).await,
         Command::Unregister(args) => unjoin::run_unregister(args).await,

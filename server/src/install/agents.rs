@@ -7,10 +7,15 @@
 //!
 //! Rights on the control plane's objects are not given here: Karmada grants bearers of these tokens everything, which is too much.
 
+use anyhow::Context;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use crowsnest_controllers::plan::overriding::yaml;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::config::Kubeconfig;
 use serde_json::{Value, json};
+
+use super::MANAGER;
 
 /// Bearers of the tokens that `karmadactl token create` makes.
 const BOOTSTRAPPERS: &str = "system:bootstrappers:karmada:default-cluster-token";
@@ -50,6 +55,21 @@ pub(crate) fn cluster_info(server: &str, ca: &str) -> [Value; 3] {
     ]
 }
 
+/// Address and authority that a ConfigMap tells, where it was us who wrote them there.
+pub(super) fn told(map: &ConfigMap) -> anyhow::Result<Option<(String, String)>> {
+    let mut managers = map.metadata.managed_fields.iter().flatten().filter_map(|fields| fields.manager.as_deref());
+    let text =
+        map.data.as_ref().and_then(|data| data.get("kubeconfig")).filter(|_| managers.any(|name| name == MANAGER));
+    let Some(text) = text else { return Ok(None) };
+    let what = "kubeconfig of ConfigMap kube-public/cluster-info";
+    let cluster = Kubeconfig::from_yaml(text).context(what)?.clusters.into_iter().find_map(|named| named.cluster);
+    let Some((server, ca)) = cluster.and_then(|cluster| cluster.server.zip(cluster.certificate_authority_data)) else {
+        return Ok(None);
+    };
+    let ca = String::from_utf8(STANDARD.decode(ca).context(what)?).context(what)?;
+    Ok(Some((server, ca)))
+}
+
 fn role(name: &str, subresource: &str) -> Value {
     let rule = json!({"apiGroups": ["certificates.k8s.io"], "verbs": ["create"],
         "resources": [format!("certificatesigningrequests/{subresource}")]});
@@ -60,4 +80,20 @@ fn binding(name: &str, role: &str, group: &str) -> Value {
     json!({"apiVersion": format!("{RBAC}/v1"), "kind": "ClusterRoleBinding", "metadata": {"name": name},
         "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": role},
         "subjects": [{"apiGroup": RBAC, "kind": "Group", "name": group}]})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+
+    #[rstest]
+    #[case("crowsnest", true)]
+    #[case::of_kubeadm("kubeadm", false)]
+    fn what_we_told_is_told_again(#[case] manager: &str, #[case] again: bool) {
+        let [mut map, ..] = cluster_info("https://cp:6443", "a certificate\n");
+        map["metadata"]["managedFields"] = json!([{"manager": manager, "operation": "Apply"}]);
+        let expected = again.then(|| ("https://cp:6443".to_owned(), "a certificate\n".to_owned()));
+        assert_eq!(told(&serde_json::from_value(map).unwrap()).unwrap(), expected);
+    }
 }

@@ -19,38 +19,43 @@ const MOST: u64 = 10_000;
 
 /// See the module.
 #[derive(Clone)]
-pub(crate) struct Identities(Cache<Fingerprint, kube::Client>);
+pub(crate) struct Identities {
+    sessions: Cache<Fingerprint, kube::Client>,
+    /// Whether browsers come over HTTPS.
+    secure: bool,
+}
 
 impl Identities {
-    pub(crate) fn new() -> Self {
-        Self(Cache::builder().max_capacity(MOST).time_to_idle(IDLE).build())
+    pub(crate) fn new(secure: bool) -> Self {
+        Self { sessions: Cache::builder().max_capacity(MOST).time_to_idle(IDLE).build(), secure }
     }
 
     /// A new session of whom a client acts as: the cookie that leads to it.
     pub(super) fn open(&self, client: kube::Client, random: [u8; 32]) -> Cookie {
         let handle = handle::handle(random);
-        self.0.insert(fingerprint(&handle), client);
-        cookie(&handle)
+        self.sessions.insert(fingerprint(&handle), client);
+        self.cookie(&handle)
     }
 
     /// Who a browser's session acts as; None when it has none of this kind.
     pub(super) fn client(&self, headers: &HeaderMap) -> Result<Option<kube::Client>, Failure> {
-        let Some(handle) = cookies::find(headers, COOKIE) else { return Ok(None) };
+        let Some(handle) = cookies::find(headers, &self.cookie("").full_name()) else { return Ok(None) };
         let over = || Failure::new(StatusCode::UNAUTHORIZED, "Unauthorized", "your session is over; sign in again");
-        self.0.get(&fingerprint(&handle)).map(Some).ok_or_else(over)
+        self.sessions.get(&fingerprint(&handle)).map(Some).ok_or_else(over)
     }
 
     /// Ends a browser's session: the cookie that forgets it.
     pub(super) fn end(&self, headers: &HeaderMap) -> Cookie {
-        if let Some(handle) = cookies::find(headers, COOKIE) {
-            self.0.invalidate(&fingerprint(&handle));
+        if let Some(handle) = cookies::find(headers, &self.cookie("").full_name()) {
+            self.sessions.invalidate(&fingerprint(&handle));
         }
-        cookie("").gone()
+        self.cookie("").gone()
     }
-}
 
-fn cookie(handle: &str) -> Cookie {
-    Cookie { name: COOKIE, value: handle.to_owned(), same_site: SameSite::Strict, max_age: None, secure: false }
+    fn cookie(&self, handle: &str) -> Cookie {
+        let value = handle.to_owned();
+        Cookie { name: COOKIE, value, same_site: SameSite::Strict, max_age: None, secure: self.secure }
+    }
 }
 
 /// Whom a kubeconfig's current context signs in as, as far as that is in the kubeconfig itself.
@@ -107,7 +112,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_handle_leads_to_one_session_until_it_ends() {
-        let identities = Identities::new();
+        let identities = Identities::new(false);
         let answers = tower::service_fn(|_: http::Request<kube::client::Body>| async {
             Ok::<_, std::convert::Infallible>(http::Response::new(kube::client::Body::empty()))
         });

@@ -39,6 +39,8 @@ pub(crate) struct Ui {
     /// Of people who signed in with a kubeconfig.
     pub(crate) identities: Identities,
     pub(crate) tunnels: Tunnels,
+    /// Browsers come over HTTPS.
+    pub(crate) secure: bool,
 }
 
 /// All routes of the UI.

@@ -30,6 +30,8 @@ impl Upstream {
     /// `config` gives the address and the authority; its own credentials are never used.
     pub(crate) fn new(mut config: kube::Config) -> Self {
         config.auth_info = kube::config::AuthInfo::default();
+        // The browser says when to ask again.
+        config.default_retry = false;
         let clients = Cache::builder().max_capacity(1_000).time_to_idle(Duration::from_secs(600)).build();
         Self { config, clients }
     }
@@ -55,8 +57,8 @@ impl Upstream {
 }
 
 /// The cookie of a token that was typed in.
-pub(super) fn cookie(token: &str) -> Cookie {
-    Cookie { name: COOKIE, value: token.to_owned(), same_site: SameSite::Strict, max_age: None, secure: false }
+pub(super) fn cookie(ui: &Ui, token: &str) -> Cookie {
+    Cookie { name: COOKIE, value: token.to_owned(), same_site: SameSite::Strict, max_age: None, secure: ui.secure }
 }
 
 /// Acts as the session's user, whose token is renewed where it has to be.
@@ -69,7 +71,7 @@ pub(super) async fn client(ui: &Ui, headers: &HeaderMap) -> Result<kube::Client,
     if let Some(client) = ui.identities.client(headers)? {
         return Ok(client);
     }
-    let token = cookies::find(headers, COOKIE).ok_or_else(Failure::unauthorized)?;
+    let token = cookies::find(headers, &cookie(ui, "").full_name()).ok_or_else(Failure::unauthorized)?;
     ui.upstream.as_user(&token).await
 }
 
@@ -110,12 +112,12 @@ async fn opened(ui: &Ui, sign_in: &SignIn) -> Result<(serde_json::Value, Cookie)
     {
         return Err(Failure::bad_request("that is no bearer token"));
     }
-    Ok((who(&ui.upstream, token).await?, cookie(token)))
+    Ok((who(&ui.upstream, token).await?, cookie(ui, token)))
 }
 
 /// Ends whatever session a browser has: the cookies that forget it, and where it may be ended at the issuer, too.
 async fn ended(ui: &Ui, headers: &HeaderMap) -> (Vec<Cookie>, Option<String>) {
-    let mut gone = vec![cookie("").gone(), ui.identities.end(headers)];
+    let mut gone = vec![cookie(ui, "").gone(), ui.identities.end(headers)];
     let mut elsewhere = None;
     if let Some(oidc) = &ui.oidc {
         let (cookie, end) = oidc.sign_out(headers).await;

@@ -12,8 +12,6 @@ use crowsnest_apiserver::authn::{Oidc, Serving};
 use crowsnest_apiserver::storage::Durability;
 use crowsnest_apiserver::{ApiServer, Config, Data};
 use crowsnest_controllers::act;
-use crowsnest_controllers::act::journal::Journal;
-use crowsnest_controllers::admission::webhook_configurations;
 use crowsnest_embedded::controlplane::{self, Controllers};
 use crowsnest_embedded::member::admin;
 use serde_json::Value;
@@ -33,7 +31,7 @@ use crate::reload::Reloader;
 use crate::roles::Roles;
 use crate::serving::{self, Tls};
 use crate::trust::{self, Trust};
-use crate::webhook::{self, Webhooks};
+use crate::webhook;
 
 /// Karmada's name for the administrator; `cluster-proxy-admin` is bound to it.
 const ADMIN: &str = "system:admin";
@@ -132,31 +130,19 @@ impl ControlPlane {
             edge,
             metrics_adapter,
         };
-        let objects = act::objects::Objects::new(client.clone());
-        let (journal, entries) =
-            Journal::new(objects, "crowsnest-webhook", Arc::default(), serving.clone(), serving.clone());
-        servers.spawn(entries);
-        let webhooks = Webhooks {
-            control_plane: client.clone(),
-            journal,
-            gates: controllers.gates,
-            allow_no_execute_taint_policy: controllers.allow_no_execute_taint_policy,
-        };
+        let webhooks = webhook::start(client.clone(), controllers, servers, serving);
         let aggregated = router(state);
         let local = Arc::new(Local(aggregated.clone()));
         self.server.services().local.mount(install::SYSTEM_NAMESPACE, install::SERVICE, local);
-        let routes = axum::Router::new().nest("/webhooks", webhook::router(webhooks)).fallback_service(aggregated);
+        let routes = axum::Router::new().nest("/webhooks", webhooks).fallback_service(aggregated);
         servers.spawn(serving::serve(listener, Some(tls), routes, serving.clone()));
 
         let ca = self.server.authority().certificate().to_owned();
-        let bundle = base64::engine::general_purpose::STANDARD.encode(&ca);
         let hooks = format!("https://127.0.0.1:{port}/webhooks");
-        let conversion = crowsnest_api::crd::Webhook { url: hooks.clone(), ca_bundle: bundle.clone() };
         let mut manifests: Vec<Value> = install::foundations();
         manifests.extend(install::agents::cluster_info(&self.url, &ca));
-        manifests.extend(crowsnest_api::crd::crds(Some(&conversion)));
-        manifests.extend(webhook_configurations(&bundle, &hooks));
-        manifests.extend(webhook::stored_configurations(&bundle, &hooks));
+        manifests.extend(install::definitions(&hooks, &ca));
+        manifests.extend(install::admission(&hooks, &ca));
         install::apply_all(&client, &manifests).await?;
         // Ours are described by the kinds that keep them, so those have to be served first.
         let groups = install::groups(&client, metrics_adapter).await?;

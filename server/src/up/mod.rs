@@ -33,6 +33,7 @@ use crate::cli::up::{Profile, UpArgs};
 use crate::install;
 use crate::roles::{Roles, RolesConfig};
 use crate::serving;
+use crate::steering::Steers;
 use crate::ui::oidc::SignIn;
 use crate::ui::{self, Ui};
 use controlplane::ControlPlane;
@@ -156,7 +157,7 @@ fn open(path: Option<&Path>, reset: bool) -> anyhow::Result<DataDir> {
     Ok(DataDir::open(&path, reset)?)
 }
 
-async fn bind(address: SocketAddr, flag: &str) -> anyhow::Result<TcpListener> {
+pub(crate) async fn bind(address: SocketAddr, flag: &str) -> anyhow::Result<TcpListener> {
     match TcpListener::bind(address).await {
         Ok(listener) => Ok(listener),
         Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => {
@@ -239,7 +240,7 @@ impl Fleet {
 
         let cache = args.keep.options(dir.dir("cache")?);
         let looks = controllers.controllers.runs(Controller::ClusterStatus);
-        roles.start(control_plane.client(), RolesConfig { cache, controllers }).await?;
+        roles.start(control_plane.client(), RolesConfig { cache, controllers, steers: Steers::Always }).await?;
         if looks {
             members.looked_at(&control_plane.client(), progress).await;
         }
@@ -253,8 +254,8 @@ impl Fleet {
             None => None,
         };
         let tunnels = ui::Tunnels { tasks: servers.clone(), stopping: serving.clone() };
-        let identities = ui::Identities::new();
-        let ui = Ui { upstream: ui::Upstream::new(upstream), oidc, identities, tunnels };
+        let identities = ui::Identities::new(false);
+        let ui = Ui { upstream: ui::Upstream::new(upstream), oidc, identities, tunnels, secure: false };
         servers.spawn(serving::serve(ui_listener, None, ui::router(ui), serving.clone()));
         if let Some(load) = &args.load {
             members.load(load, progress).await?;

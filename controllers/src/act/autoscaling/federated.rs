@@ -452,7 +452,7 @@ impl Federated {
         if !world.wait_synced(cluster, &pods.gvr, ANSWERS_WITHIN).await {
             return Err(Error::Waiting(format!("pods of cluster {cluster} are not listed yet")));
         }
-        let member = Objects::new(self.context.fleet.client(cluster)?);
+        let member = Objects::fenced(self.context.fleet.client(cluster)?, self.context.config.fence.clone());
         let asked = tokio::time::timeout(ANSWERS_WITHIN, scale(&member, target)).await;
         let late = |_| Error::Waiting(format!("cluster {cluster} does not answer"));
         let scale = asked.map_err(late)??;

@@ -247,7 +247,7 @@ pub(super) async fn callback(
             }
             let handle = sign_in.sessions.open(fresh, flow.nonce, rand::random());
             let opened = sign_in.cookie(Kind::Session, &handle);
-            redirect(&flow.back, &[spent, opened, session::cookie("").gone(), ui.identities.end(&headers)])
+            redirect(&flow.back, &[spent, opened, session::cookie(&ui, "").gone(), ui.identities.end(&headers)])
         }
         Err(failure) => refused(&sign_in.unknown(&failure), &flow.back, &[spent]),
     }

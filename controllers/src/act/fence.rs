@@ -1,0 +1,145 @@
+//! Until when this process may write what the loops decide. Written by whoever holds the lease of the controllers, read before
+//! each write.
+//!
+//! A fence ends by this process' own clocks, before the lease can be somebody else's. A process that was stopped and goes on
+//! finds that it has ended: of the monotonic clock and the wall's the one that went farther counts, as the former stands still
+//! while a machine sleeps.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use tokio::sync::watch;
+
+/// One moment on both clocks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Now {
+    pub mono: Instant,
+    pub wall: SystemTime,
+}
+
+impl Now {
+    pub fn read() -> Self {
+        Now { mono: Instant::now(), wall: SystemTime::now() }
+    }
+
+    /// How long it is until `later`; nothing where either clock is there.
+    fn until(&self, later: &Until) -> Duration {
+        let mono = later.mono.saturating_duration_since(self.mono);
+        let wall = later.wall.map_or(mono, |wall| wall.duration_since(self.wall).unwrap_or_default());
+        mono.min(wall)
+    }
+}
+
+/// The end of a fence on both clocks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Until {
+    mono: Instant,
+    /// None where the clock knows no such time.
+    wall: Option<SystemTime>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// There is nobody else.
+    Alone,
+    Until(Until),
+    Closed,
+}
+
+/// Cheap to clone; all clones are the same fence.
+#[derive(Debug, Clone)]
+pub struct Fence(Arc<watch::Sender<State>>);
+
+impl Default for Fence {
+    /// For a process that is alone with its control plane: never closed.
+    fn default() -> Self {
+        Fence(Arc::new(watch::Sender::new(State::Alone)))
+    }
+}
+
+impl Fence {
+    /// For whoever only watches: nothing may be written.
+    pub fn closed() -> Self {
+        Fence(Arc::new(watch::Sender::new(State::Closed)))
+    }
+
+    /// Writes may go on for so long after `from`, the moment before the lease was asked for.
+    pub fn extend(&self, from: Now, lasts: Duration) {
+        let until = Until { mono: from.mono + lasts, wall: from.wall.checked_add(lasts) };
+        self.0.send_replace(State::Until(until));
+    }
+
+    /// Nothing is written from now on.
+    pub fn close(&self) {
+        self.0.send_replace(State::Closed);
+    }
+
+    /// How long writes may still go on; `None` for ever.
+    pub fn left(&self, now: Now) -> Option<Duration> {
+        match *self.0.borrow() {
+            State::Alone => None,
+            State::Until(until) => Some(now.until(&until)),
+            State::Closed => Some(Duration::ZERO),
+        }
+    }
+
+    pub fn is_open(&self, now: Now) -> bool {
+        self.left(now) != Some(Duration::ZERO)
+    }
+
+    /// Waits until nothing may be written any more.
+    pub async fn ended(&self) {
+        let mut changes = self.0.subscribe();
+        loop {
+            changes.borrow_and_update();
+            let wait = match self.left(Now::read()) {
+                Some(Duration::ZERO) => return,
+                Some(left) => left,
+                None => Duration::MAX,
+            };
+            // The sender lives as long as this fence.
+            tokio::select! {
+                () = tokio::time::sleep(wait.min(LONGEST)) => {}
+                _ = changes.changed() => {}
+            }
+        }
+    }
+}
+
+/// Between two looks at the clocks.
+const LONGEST: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[rstest]
+    #[case::at_once(0, 0, 10)]
+    #[case::later(4, 4, 6)]
+    #[case::over(10, 10, 0)]
+    #[case::the_machine_slept(1, 30, 0)]
+    #[case::somebody_set_the_clock_back(10, 2, 0)]
+    #[case::somebody_set_the_clock_back_early(3, 0, 7)]
+    fn the_clock_that_went_farther_counts(#[case] mono: u32, #[case] wall: u32, #[case] left: u64) {
+        let fence = Fence::closed();
+        let from = Now::read();
+        fence.extend(from, 10 * SECOND);
+        let now = Now { mono: from.mono + mono * SECOND, wall: from.wall + wall * SECOND };
+        assert_eq!(fence.left(now), Some(Duration::from_secs(left)));
+        assert_eq!(fence.is_open(now), left > 0);
+    }
+
+    #[tokio::test]
+    async fn whoever_waits_for_the_end_hears_of_it() {
+        let fence = Fence::default();
+        assert!(fence.is_open(Now::read()));
+        let waiting = fence.clone();
+        let waiting = tokio::spawn(async move { waiting.ended().await });
+        fence.close();
+        waiting.await.unwrap();
+        assert!(!fence.is_open(Now::read()));
+    }
+}

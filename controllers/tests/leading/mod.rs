@@ -1,0 +1,59 @@
+//! One of several processes acts: whoever follows writes nothing, nor does a leader whose fence has ended.
+
+use std::time::Duration;
+
+use crowsnest_controllers::act::fence::{Fence, Now};
+use crowsnest_controllers::act::objects::Target;
+use crowsnest_controllers::act::{Config, Manager};
+use serde_json::json;
+
+use super::home::{Home, LONGEST, builtin};
+use super::{binding, merge, policy, propagation_policy};
+
+/// So many more looks have met the fence.
+const TRIES: u64 = 4;
+
+async fn looked_again(manager: &Manager) {
+    let looks = || manager.looks().values().sum::<u64>();
+    let before = looks();
+    let looking = async {
+        while looks() < before + TRIES {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(LONGEST, looking).await.expect("loops try again");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nobody_writes_but_the_leader() {
+    let home = Home::start(&["m1"]).await;
+    let home = home.led(|index, stop| Manager::observe(index, Config::conformance(), stop)).await;
+    let (control_plane, m1) = (home.objects(), home.member("m1"));
+    let config_map = builtin("", "configmaps", "ConfigMap");
+    let template = json!({"apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": "app", "namespace": "default"}, "data": {"a": "1"}});
+    control_plane.create(&config_map, "default", &template).await.unwrap();
+    let wanted = policy("p", "ConfigMap", "v1", json!({"clusterAffinity": {"clusterNames": ["m1"]}}));
+    control_plane.create(&propagation_policy(), "default", &wanted).await.unwrap();
+    home.idle().await;
+    assert_eq!(home.manager.looks().values().sum::<u64>(), 0, "whoever follows looks at nothing");
+    assert_eq!(control_plane.get(Target::new(&binding(), "default", "app-configmap")).await.unwrap(), None);
+
+    let fence = Fence::closed();
+    fence.extend(Now::read(), Duration::from_secs(3600));
+    let config = Config { fence: fence.clone(), ..Config::conformance() };
+    let home = home.led(|index, stop| Manager::start(index, config, stop)).await;
+    home.when(&m1, &config_map, "default", "app", |object| object["data"]["a"] == "1").await;
+    home.idle().await;
+
+    // As when the lease was not renewed: what is decided from now on is not carried out.
+    fence.close();
+    merge(&control_plane, &config_map, "app", json!({"data": {"a": "2"}})).await;
+    looked_again(&home.manager).await;
+    let left = m1.get(Target::new(&config_map, "default", "app")).await.unwrap().unwrap();
+    assert_eq!(left["data"]["a"], "1");
+
+    let home = home.led(|index, stop| Manager::start(index, Config::conformance(), stop)).await;
+    home.when(&m1, &config_map, "default", "app", |object| object["data"]["a"] == "2").await;
+    home.stop().await;
+}

@@ -1,0 +1,276 @@
+//! `crowsnest serve`: its flags, and nothing else; the work is in `crate::serve`.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::bail;
+use clap::{Args, ValueEnum};
+use crowsnest_index::{PostgresOptions, StoreOptions};
+
+use super::controllers::ControllerArgs;
+use super::edge::EdgeArgs;
+use super::estimator::{Listening, address};
+use super::keep::{self, KeepArgs};
+use super::oidc::{OidcArgs, SignInArgs};
+use crate::leading::Times;
+
+/// A part of what we do for a control plane.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Role {
+    /// The aggregated APIs, proxies and searches; with a cache
+    Aggregated,
+    /// Admission and conversion
+    Webhook,
+    /// The loops that steer, in one process at a time; with a cache
+    Controllers,
+    /// Take part in collecting what members have
+    Cache,
+    /// The web UI
+    Ui,
+    All,
+}
+
+/// How log lines look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LogFormat {
+    Text,
+    Json,
+}
+
+/// Where the cache keeps its records: a URL that may have a password in it, and so is never printed.
+#[derive(Clone)]
+pub(crate) struct DatabaseUrl(String);
+
+impl From<&str> for DatabaseUrl {
+    fn from(text: &str) -> Self {
+        Self(text.to_owned())
+    }
+}
+
+impl fmt::Debug for DatabaseUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("DatabaseUrl(…)")
+    }
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  crowsnest serve --kubeconfig karmada-apiserver.config --db postgres://crowsnest@db/crowsnest\n  crowsnest serve --config /etc/crowsnest/serve.yaml --roles webhook"
+)]
+pub(crate) struct ServeArgs {
+    /// Settings in a file: YAML with these flags' names as keys. Flags and environment go before it
+    #[arg(long, env = "CROWSNEST_CONFIG", value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Kubeconfig of the control plane [default: the service account of the pod it runs in]
+    #[arg(long, env = "CROWSNEST_KUBECONFIG", value_name = "FILE")]
+    pub(crate) kubeconfig: Option<PathBuf>,
+    /// Context of that kubeconfig
+    #[arg(long, value_name = "NAME", requires = "kubeconfig")]
+    pub(crate) context: Option<String>,
+    /// What this process does, by comma
+    #[arg(
+        long,
+        env = "CROWSNEST_ROLES",
+        value_enum,
+        value_delimiter = ',',
+        default_value = "all",
+        value_name = "ROLES"
+    )]
+    pub(crate) roles: Vec<Role>,
+    /// Where the cache is kept: sqlite: for one process alone, postgres://… for several
+    #[arg(long, env = "CROWSNEST_DB", hide_env_values = true, default_value = "sqlite:", value_name = "URL")]
+    pub(crate) db: DatabaseUrl,
+    /// Connections to Postgres for reading
+    #[arg(long, env = "CROWSNEST_DB_CONNECTIONS", default_value_t = 8, value_name = "N",
+          value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) db_connections: u32,
+    /// Where the text index, the audit log and with sqlite: the cache are kept: one for each process
+    /// [default: $XDG_DATA_HOME/crowsnest-serve or ~/.local/share/crowsnest-serve]
+    #[arg(long, env = "CROWSNEST_DATA_DIR", value_name = "DIR")]
+    pub(crate) data_dir: Option<PathBuf>,
+    /// Name of this process, unlike any other's [default: the host's name and something random]
+    #[arg(long, env = "CROWSNEST_REPLICA", value_name = "NAME", value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    pub(crate) replica: Option<String>,
+    /// Address of the aggregated APIs and the webhooks
+    #[arg(long, env = "CROWSNEST_LISTEN", default_value = "0.0.0.0:8443", value_name = "ADDRESS")]
+    pub(crate) listen: SocketAddr,
+    /// Certificate of that address, and of the UI's [default: the one that `crowsnest install` made]
+    #[arg(long, env = "CROWSNEST_TLS_CERT_FILE", value_name = "FILE", requires = "tls_private_key_file")]
+    pub(crate) tls_cert_file: Option<PathBuf>,
+    /// Key of that certificate
+    #[arg(long, env = "CROWSNEST_TLS_PRIVATE_KEY_FILE", value_name = "FILE", requires = "tls_cert_file")]
+    pub(crate) tls_private_key_file: Option<PathBuf>,
+    /// Address of /metrics, 0 for none
+    #[arg(long, env = "CROWSNEST_METRICS_BIND_ADDRESS", value_name = "ADDRESS", default_value = ":8080", value_parser = address)]
+    pub(crate) metrics_bind_address: Listening,
+    /// Address of /healthz, /livez and /readyz, 0 for none
+    #[arg(long, env = "CROWSNEST_HEALTH_PROBE_BIND_ADDRESS", value_name = "ADDRESS", default_value = ":10357",
+          value_parser = address)]
+    pub(crate) health_probe_bind_address: Listening,
+    /// Address of the web UI, 0 for none; plain HTTP on loopback, else HTTPS
+    #[arg(long, env = "CROWSNEST_UI_LISTEN", value_name = "ADDRESS", default_value = "127.0.0.1:7080", value_parser = address)]
+    pub(crate) ui_listen: Listening,
+    /// Serve metrics.k8s.io and custom.metrics.k8s.io of all members; false where Karmada's own metrics adapter does
+    #[arg(long, env = "CROWSNEST_METRICS_ADAPTER", num_args = 0..=1, require_equals = true, default_value = "true",
+          default_missing_value = "true", action = clap::ArgAction::Set, value_name = "BOOL")]
+    pub(crate) metrics_adapter: bool,
+    /// How long to go on serving, no longer ready, before stopping: until nobody sends anything here any more
+    #[arg(long, env = "CROWSNEST_SHUTDOWN_DELAY_DURATION", default_value = "0s", value_name = "DURATION", value_parser = keep::duration)]
+    pub(crate) shutdown_delay_duration: Duration,
+    /// How log lines look on standard error
+    #[arg(long, env = "CROWSNEST_LOG_FORMAT", value_enum, default_value = "text", value_name = "FORMAT")]
+    pub(crate) log_format: LogFormat,
+    #[command(flatten)]
+    pub(crate) leading: LeadingArgs,
+    #[command(flatten)]
+    pub(crate) controllers: ControllerArgs,
+    #[command(flatten)]
+    pub(crate) keep: KeepArgs,
+    #[command(flatten)]
+    pub(crate) edge: EdgeArgs,
+    #[command(flatten)]
+    pub(crate) oidc: OidcArgs,
+    #[command(flatten)]
+    pub(crate) sign_in: SignInArgs,
+}
+
+/// Which of several processes steers. Named as the flags of Karmada's components.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Leader election")]
+pub(crate) struct LeadingArgs {
+    /// Let the controllers act only while this process holds their leases; false where no other process ever runs them
+    #[arg(long, env = "CROWSNEST_LEADER_ELECT", num_args = 0..=1, require_equals = true, default_value = "true",
+          default_missing_value = "true", action = clap::ArgAction::Set, value_name = "BOOL")]
+    pub(crate) leader_elect: bool,
+    /// Namespace of the leases in the control plane
+    #[arg(
+        long,
+        env = "CROWSNEST_LEADER_ELECT_RESOURCE_NAMESPACE",
+        default_value = "karmada-system",
+        value_name = "NAMESPACE"
+    )]
+    pub(crate) leader_elect_resource_namespace: String,
+    /// How long others wait for a renewal before they take over
+    #[arg(long, env = "CROWSNEST_LEADER_ELECT_LEASE_DURATION", default_value = "10s", value_name = "DURATION", value_parser = keep::duration)]
+    leader_elect_lease_duration: Duration,
+    /// How long the controllers act without a renewal
+    #[arg(long, env = "CROWSNEST_LEADER_ELECT_RENEW_DEADLINE", default_value = "7s", value_name = "DURATION", value_parser = keep::duration)]
+    leader_elect_renew_deadline: Duration,
+    /// Between two tries to renew, or to take over
+    #[arg(long, env = "CROWSNEST_LEADER_ELECT_RETRY_PERIOD", default_value = "2s", value_name = "DURATION", value_parser = keep::duration)]
+    leader_elect_retry_period: Duration,
+}
+
+impl LeadingArgs {
+    pub(crate) fn times(&self) -> anyhow::Result<Times> {
+        let times = Times {
+            lease: self.leader_elect_lease_duration,
+            renew: self.leader_elect_renew_deadline,
+            retry: self.leader_elect_retry_period,
+        };
+        times.check().map_err(anyhow::Error::msg)
+    }
+}
+
+impl ServeArgs {
+    pub(crate) fn does(&self, role: Role) -> bool {
+        self.roles.contains(&role) || self.roles.contains(&Role::All)
+    }
+
+    /// Whether any role reads what members have.
+    pub(crate) fn caches(&self) -> bool {
+        [Role::Aggregated, Role::Controllers, Role::Cache].into_iter().any(|role| self.does(role))
+    }
+
+    /// Where the cache is, and its folder in a data directory where it is not told.
+    pub(crate) fn store(&self, replica: &str) -> anyhow::Result<(StoreOptions, Option<PathBuf>)> {
+        match self.db.0.split_once(':') {
+            Some(("sqlite", "")) => Ok((StoreOptions::Sqlite, None)),
+            Some(("sqlite", folder)) => Ok((StoreOptions::Sqlite, Some(folder.into()))),
+            Some(("postgres" | "postgresql", rest)) if rest.starts_with("//") => {
+                let (connections, replica) = (self.db_connections, Some(replica.to_owned()));
+                let url = PostgresOptions::new(self.db.0.as_str());
+                Ok((StoreOptions::Postgres(PostgresOptions { connections, replica, ..url }), None))
+            }
+            _ => bail!("--db is neither sqlite:, sqlite:FOLDER nor postgres://user:password@host/database"),
+        }
+    }
+}
+
+pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
+    crate::serve::run(args).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+    use rstest::rstest;
+
+    #[derive(Debug, Parser)]
+    struct Command {
+        #[command(flatten)]
+        serve: ServeArgs,
+    }
+
+    fn parse(line: &str) -> Result<ServeArgs, String> {
+        let command = Command::try_parse_from(["serve"].into_iter().chain(line.split_whitespace()));
+        command.map(|command| command.serve).map_err(|error| error.to_string())
+    }
+
+    #[rstest]
+    #[case("", true, true)]
+    #[case("--roles webhook,ui", false, true)]
+    #[case("--roles aggregated", true, false)]
+    #[case("--roles cache", true, false)]
+    fn roles_are_what_is_done(#[case] line: &str, #[case] caches: bool, #[case] ui: bool) {
+        let args = parse(line).unwrap();
+        assert_eq!((args.caches(), args.does(Role::Ui)), (caches, ui));
+    }
+
+    #[test]
+    fn a_database_is_not_shown() {
+        let args = parse("--db postgres://me:open-sesame@db/crowsnest --db-connections 3").unwrap();
+        assert!(!format!("{args:?}").contains("sesame"));
+        let (StoreOptions::Postgres(options), None) = args.store("a-1").unwrap() else { panic!("{:?}", args.db) };
+        assert!(!format!("{options:?}").contains("sesame"));
+        assert_eq!((options.connections, options.replica.as_deref()), (3, Some("a-1")));
+    }
+
+    #[rstest]
+    #[case("sqlite:", None)]
+    #[case("sqlite:/var/cache/crowsnest", Some("/var/cache/crowsnest"))]
+    fn a_file_is_in_a_folder(#[case] db: &str, #[case] folder: Option<&str>) {
+        let (store, found) = parse(&format!("--db {db}")).unwrap().store("a").unwrap();
+        assert!(matches!(store, StoreOptions::Sqlite));
+        assert_eq!(found, folder.map(PathBuf::from));
+    }
+
+    #[rstest]
+    #[case("--roles everything", "[possible values: aggregated, webhook, controllers, cache, ui, all]")]
+    #[case("--tls-cert-file a.crt", "--tls-private-key-file")]
+    #[case("--ui-listen nowhere", "no address such as")]
+    fn what_makes_no_sense_is_refused(#[case] line: &str, #[case] expected: &str) {
+        let error = parse(line).unwrap_err();
+        assert!(error.contains(expected), "{error}");
+    }
+
+    #[rstest]
+    #[case("mysql://me:open-sesame@db")]
+    #[case("postgres:me:open-sesame@db")]
+    #[case("open-sesame")]
+    fn no_other_database_and_no_word_of_it(#[case] db: &str) {
+        let error = parse(&format!("--db {db}")).unwrap().store("a").unwrap_err().to_string();
+        assert!(error.starts_with("--db is neither sqlite:") && !error.contains("sesame"), "{error}");
+    }
+
+    #[test]
+    fn times_that_do_not_fit_are_refused() {
+        let error = parse("--leader-elect-renew-deadline 20s").unwrap().leading.times().unwrap_err();
+        assert!(error.to_string().starts_with("--leader-elect-lease-duration has to be longer"), "{error}");
+        assert!(parse("").unwrap().leading.times().is_ok());
+    }
+}

@@ -1,0 +1,226 @@
+//! `crowsnest doctor`: looks at an installation, says what is wrong with it and what mends that. It changes nothing; what would be
+//! installed is asked for with a dry run, so that the control plane itself says how it would be.
+//!
+//! Asked with the kubeconfig that `serve` has, it sees what `serve` may do.
+
+mod judge;
+
+use anyhow::Context;
+use http::{Request, header};
+use http_body_util::BodyExt;
+use jiff::Timestamp;
+use k8s_openapi::api::authorization::v1::{ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec};
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::Api;
+use kube::api::PostParams;
+use kube::client::Body;
+use serde_json::{Value, json};
+
+use crate::install::installation::{self, Record, Wish};
+use crate::install::{SERVICE_HOST, SYSTEM_NAMESPACE, serving};
+use crate::leading::LEASES;
+pub(crate) use judge::{Finding, Severity};
+
+/// Rights without which `serve` can't do its work: verb, group, resource.
+const RIGHTS: [(&str, &str, &str); 9] = [
+    ("*", "*", "*"),
+    ("impersonate", "", "users"),
+    ("impersonate", "", "groups"),
+    ("impersonate", "", "serviceaccounts"),
+    ("create", "authentication.k8s.io", "tokenreviews"),
+    ("create", "authorization.k8s.io", "subjectaccessreviews"),
+    ("update", "coordination.k8s.io", "leases"),
+    ("get", "", "secrets"),
+    ("update", "work.karmada.io", "works"),
+];
+
+/// Everything that can be found out; the worst is not the last.
+pub(crate) async fn examine(client: &kube::Client) -> anyhow::Result<Vec<Finding>> {
+    let mut findings = reach(client).await.context("asking the control plane")?;
+    findings.extend(rights(client).await?);
+    findings.push(trust(client).await?);
+    let Some(record) = installation::recorded(client).await? else {
+        let mend = "run `crowsnest install --host HOST`";
+        findings.push(Finding::broken("installation", "nothing is installed", mend));
+        return Ok(findings);
+    };
+    findings.push(Finding::good("installation", format!("{} at {}:{}", record.version, record.host, record.port)));
+    findings.extend(certificate(client, &record).await?);
+    findings.extend(installed(client, &record).await?);
+    findings.extend(registrations(client, &record).await?);
+    findings.push(leader(client).await?);
+    findings.extend(members(client).await?);
+    Ok(findings)
+}
+
+/// Whether it answers, which version it is, and what time it has.
+async fn reach(client: &kube::Client) -> Result<Vec<Finding>, kube::Error> {
+    let asked = Timestamp::now();
+    let request = Request::get("/version").body(Body::empty()).map_err(kube::Error::HttpError)?;
+    let answer = client.send(request).await?;
+    let answered = Timestamp::now();
+    let date = answer.headers().get(header::DATE).and_then(|date| date.to_str().ok()).map(str::to_owned);
+    let body = answer.into_body().collect().await?.to_bytes();
+    let version: Value = serde_json::from_slice(&body).map_err(kube::Error::SerdeError)?;
+    let text = |field: &str| version[field].as_str().unwrap_or_default();
+    let mut findings = vec![judge::version(text("minor"), text("gitVersion"))];
+    let theirs = date.as_deref().and_then(|date| jiff::fmt::rfc2822::parse(date).ok());
+    findings.extend(theirs.map(|theirs| judge::clocks(asked, theirs.timestamp(), answered)));
+    Ok(findings)
+}
+
+async fn rights(client: &kube::Client) -> anyhow::Result<Vec<Finding>> {
+    let reviews: Api<SelfSubjectAccessReview> = Api::all(client.clone());
+    let mut missing = Vec::new();
+    for (verb, group, resource) in RIGHTS {
+        let attributes = ResourceAttributes {
+            verb: Some(verb.to_owned()),
+            group: Some(group.to_owned()),
+            resource: Some(resource.to_owned()),
+            ..ResourceAttributes::default()
+        };
+        let spec = SelfSubjectAccessReviewSpec {
+            resource_attributes: Some(attributes),
+            ..SelfSubjectAccessReviewSpec::default()
+        };
+        let review = SelfSubjectAccessReview { spec, ..SelfSubjectAccessReview::default() };
+        let answer = reviews.create(&PostParams::default(), &review).await.context("asking for rights")?;
+        if !answer.status.is_some_and(|status| status.allowed) {
+            missing.push(if group.is_empty() {
+                format!("{verb} {resource}")
+            } else {
+                format!("{verb} {resource}.{group}")
+            });
+        }
+    }
+    Ok(match missing.is_empty() {
+        true => vec![Finding::good("rights in the control plane", "all that are needed")],
+        false => vec![Finding::broken(
+            "rights in the control plane",
+            format!("whoever asks may not {}", missing.join(", ")),
+            "bind the user of serve's kubeconfig to the ClusterRole cluster-admin, and ask with that kubeconfig",
+        )],
+    })
+}
+
+/// Whether the control plane says whom its front proxy is known by.
+async fn trust(client: &kube::Client) -> anyhow::Result<Finding> {
+    const NAME: &str = "extension-apiserver-authentication";
+    let what = format!("ConfigMap kube-system/{NAME}");
+    let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": NAME, "namespace": "kube-system"}});
+    let found = installation::read(client, &map).await?;
+    let authority = found.as_ref().and_then(|map| map.pointer("/data/requestheader-client-ca-file"));
+    Ok(match authority {
+        Some(_) => Finding::good(what, "it names the front proxy's authority"),
+        None => Finding::broken(
+            what,
+            "it names no authority of front proxies, so that nobody's requests are believed",
+            "start kube-apiserver with --requestheader-client-ca-file and the flags that go with it",
+        ),
+    })
+}
+
+async fn certificate(client: &kube::Client, record: &Record) -> anyhow::Result<Option<Finding>> {
+    // Somebody else's certificate is theirs to look after.
+    let Some(kept) = serving::kept(client).await? else { return Ok(None) };
+    let mut missing = Vec::new();
+    for host in [record.host.as_str(), SERVICE_HOST] {
+        if !serving::covers(&kept.own.certificate, host)? {
+            missing.push(host);
+        }
+    }
+    Ok(Some(judge::certificate(serving::ends(&kept.own.certificate)?, &missing, Timestamp::now())))
+}
+
+/// What is installed, against what this version would install.
+async fn installed(client: &kube::Client, record: &Record) -> anyhow::Result<Vec<Finding>> {
+    let kept = serving::kept(client).await?;
+    // Without a certificate of ours, its authority is what is there.
+    let ca = match kept {
+        Some(_) => None,
+        None => Some(bundle(client, record).await?.unwrap_or_default()),
+    };
+    let wish = Wish {
+        record: Record::new(record.host.clone(), record.port, record.metrics_adapter),
+        ca,
+        take_over: false,
+        advertised: None,
+    };
+    let mut findings = Vec::new();
+    let manifests = installation::rendered(client, &wish).await?;
+    for manifest in &manifests {
+        let name = format!(
+            "{} {}",
+            manifest["kind"].as_str().unwrap_or_default(),
+            manifest.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default()
+        );
+        let live = installation::read(client, manifest).await?;
+        match crate::install::would_apply(client, manifest).await {
+            Ok(wanted) => findings.extend(judge::drift(&name, live.as_ref(), &wanted)),
+            Err(error) => {
+                let error = format!("{:#}", anyhow::Error::new(error));
+                findings.push(Finding::broken(name, error, "run `crowsnest install` with the rights to"));
+            }
+        }
+    }
+    if findings.is_empty() {
+        findings.push(Finding::good(
+            "objects of the installation",
+            format!("{} as this version installs them", manifests.len()),
+        ));
+    }
+    Ok(findings)
+}
+
+/// The authority that webhooks are called with.
+async fn bundle(client: &kube::Client, record: &Record) -> anyhow::Result<Option<String>> {
+    use base64::Engine;
+    for manifest in crate::install::admission(&record.webhooks(), "") {
+        let found = installation::read(client, &manifest).await?;
+        let bundle = found.as_ref().and_then(|found| found.pointer("/webhooks/0/clientConfig/caBundle")?.as_str());
+        if let Some(bundle) = bundle {
+            let pem = base64::engine::general_purpose::STANDARD.decode(bundle).context("the webhooks' caBundle")?;
+            return Ok(Some(String::from_utf8(pem).context("the webhooks' caBundle")?));
+        }
+    }
+    Ok(None)
+}
+
+async fn registrations(client: &kube::Client, record: &Record) -> anyhow::Result<Vec<Finding>> {
+    let address = format!("{}:{}", record.host, record.port);
+    let mut findings = Vec::new();
+    for (name, by) in installation::foreign(client).await? {
+        let mend = "run `crowsnest migrate` and `crowsnest install --take-over`";
+        findings.push(Finding::broken(format!("APIService {name}"), format!("it is served by {by}"), mend));
+    }
+    for service in installation::registered(client).await? {
+        let service = serde_json::to_value(service)?;
+        findings.push(judge::registration(&service, &address));
+    }
+    Ok(findings)
+}
+
+async fn leader(client: &kube::Client) -> anyhow::Result<Finding> {
+    let leases: Api<Lease> = Api::namespaced(client.clone(), SYSTEM_NAMESPACE);
+    let mut found = Vec::new();
+    for name in LEASES {
+        found.push((name, leases.get_opt(name).await.with_context(|| format!("reading Lease {name}"))?));
+    }
+    Ok(judge::leases(&found, Timestamp::now()))
+}
+
+async fn members(client: &kube::Client) -> anyhow::Result<Vec<Finding>> {
+    let request = Request::get("/apis/cluster.karmada.io/v1alpha1/clusters").body(Vec::new())?;
+    let list: Value = match client.request(request).await {
+        Ok(list) => list,
+        Err(error) => {
+            let mend = "mend the APIService v1alpha1.cluster.karmada.io first";
+            return Ok(vec![Finding::broken("clusters", format!("they can't be listed: {error}"), mend)]);
+        }
+    };
+    let clusters: Vec<Finding> = list["items"].as_array().into_iter().flatten().map(judge::member).collect();
+    Ok(match clusters.is_empty() {
+        true => vec![Finding::good("clusters", "there are none: `crowsnest join` brings some")],
+        false => clusters,
+    })
+}

@@ -1,0 +1,123 @@
+//! What is told to whoever watches over this process: /healthz, /livez and /readyz, and /metrics for Prometheus. Plain HTTP, and
+//! nothing of any object.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::State;
+use axum::response::Response;
+use axum::routing::get;
+use crowsnest_index::metrics::Series;
+use http::StatusCode;
+use tokio::sync::watch;
+
+use crate::aggregated::cache;
+use crate::aggregated::edge::Edge;
+use crate::aggregated::reply::Failure;
+use crate::roles::Roles;
+
+/// How far this process is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// And what it waits for.
+    Starting(String),
+    Running,
+    /// Requests are still answered, but no new ones should come.
+    Stopping,
+}
+
+#[derive(Clone)]
+pub(super) struct Probes {
+    pub(super) phase: watch::Receiver<Phase>,
+    pub(super) roles: Arc<Roles>,
+    /// Whether one of the roles needs what `roles` runs.
+    pub(super) caches: bool,
+    pub(super) edge: Edge,
+}
+
+impl Probes {
+    /// Why requests should go elsewhere, a line each.
+    fn problems(&self) -> Vec<String> {
+        let mut problems = match &*self.phase.borrow() {
+            Phase::Starting(what) => return vec![format!("starting: {what}")],
+            Phase::Stopping => vec!["stopping".to_owned()],
+            Phase::Running => Vec::new(),
+        };
+        if self.caches {
+            problems.extend(self.roles.problems());
+        }
+        problems.extend(self.edge.problems());
+        problems
+    }
+}
+
+pub(super) fn health(probes: Probes) -> Router {
+    Router::new()
+        .route("/healthz", get(alive))
+        .route("/livez", get(alive))
+        .route("/readyz", get(ready))
+        .with_state(probes)
+}
+
+pub(super) fn metrics(probes: Probes) -> Router {
+    Router::new().route("/metrics", get(exposition)).with_state(probes)
+}
+
+/// A new start mends what has died, and nothing else.
+async fn alive(State(probes): State<Probes>) -> (StatusCode, String) {
+    answer(probes.roles.get().map(|running| running.deaths()).unwrap_or_default())
+}
+
+async fn ready(State(probes): State<Probes>) -> (StatusCode, String) {
+    answer(probes.problems())
+}
+
+fn answer(problems: Vec<String>) -> (StatusCode, String) {
+    match problems.is_empty() {
+        true => (StatusCode::OK, "ok".to_owned()),
+        false => (StatusCode::SERVICE_UNAVAILABLE, problems.join("\n")),
+    }
+}
+
+async fn exposition(State(probes): State<Probes>) -> Response {
+    let ready = Series {
+        name: "crowsnest_ready",
+        help: "Whether /readyz says ok.",
+        counts: false,
+        labels: Vec::new(),
+        value: u64::from(probes.problems().is_empty()),
+    };
+    let series = probes.edge.series().chain([ready]);
+    let told = match probes.roles.get() {
+        Some(running) => cache::metrics(running, series).await,
+        None => cache::metrics_alone(series),
+    };
+    told.unwrap_or_else(Failure::into_response)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::aggregated::limits::Limits;
+    use crate::reload::Reloads;
+    use crowsnest_apiserver::audit::Auditor;
+    use rstest::rstest;
+    use std::time::Duration;
+
+    #[rstest]
+    #[case(Phase::Starting("the control plane".to_owned()), true, "starting: the control plane")]
+    #[case::nothing_is_cached(Phase::Running, false, "")]
+    #[case::the_cache_has_not_been_opened(Phase::Running, true, "starting")]
+    #[case(Phase::Stopping, false, "stopping")]
+    fn readiness_says_why_not(#[case] phase: Phase, #[case] caches: bool, #[case] expected: &str) {
+        let edge = Edge {
+            auditor: Auditor::default(),
+            limits: Limits::new(1, 1),
+            reloads: Arc::new(Reloads::default()),
+            timeout: Duration::from_secs(1),
+        };
+        let (_tell, phase) = watch::channel(phase);
+        let probes = Probes { phase, roles: Arc::default(), caches, edge };
+        assert_eq!(probes.problems().join("\n"), expected);
+    }
+}
