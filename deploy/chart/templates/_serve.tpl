@@ -1,25 +1,28 @@
-{{/* What `serve` and `install` read, mount and are told. The keys are `crowsnest serve`'s flags; values.config goes before them. */}}
+{{- define "crowsnest.kubeconfigPath" -}}
+{{- eq .Values.controlPlane.mode "included" | ternary "/etc/crowsnest/kubeconfig" "/etc/crowsnest-pki/control-plane/kubeconfig" -}}
+{{- end -}}
+
+{{/* The file of `crowsnest serve`: names of its flags, and values. values.config goes before what is said here. */}}
 {{- define "crowsnest.config" -}}
-{{- $name := include "crowsnest.fullname" . -}}
-{{- $host := printf "%s.%s.svc.%s" $name .Release.Namespace .Values.clusterDomain -}}
-{{- $kubeconfig := eq .Values.controlPlane.mode "included" | ternary "/etc/crowsnest/kubeconfig" "/etc/crowsnest-pki/control-plane/kubeconfig" -}}
 {{- $own := dict
-  "kubeconfig" $kubeconfig
+  "kubeconfig" (include "crowsnest.kubeconfigPath" .)
   "data-dir" "/var/lib/crowsnest"
   "listen" "0.0.0.0:8443"
-  "metrics-listen" "0.0.0.0:8080"
+  "metrics-bind-address" "0.0.0.0:8080"
+  "health-probe-bind-address" "0.0.0.0:10357"
   "ui-listen" "0.0.0.0:7080"
   "tls-cert-file" "/etc/crowsnest-pki/server/tls.crt"
   "tls-private-key-file" "/etc/crowsnest-pki/server/tls.key"
-  "tls-ca-file" "/etc/crowsnest-pki/server/ca.crt"
-  "advertise" (printf "%s:8443" (default $host .Values.controlPlane.external.advertise))
+  "shutdown-delay-duration" "10s"
+  "log-format" "json"
 -}}
 {{- mergeOverwrite $own (deepCopy .Values.config) | toYaml -}}
 {{- end -}}
 
 {{- define "crowsnest.env" -}}
 - {name: CROWSNEST_LOG, value: {{ .Values.log | quote }}}
-- name: POD_NAME
+# What its part of the cache is kept under.
+- name: CROWSNEST_REPLICA
   valueFrom: {fieldRef: {fieldPath: metadata.name}}
 {{- if ne .Values.postgres.mode "none" }}
 - name: CROWSNEST_DB
