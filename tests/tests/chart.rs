@@ -436,6 +436,7 @@ fn metrics_of(question: &str) -> BTreeSet<&str> {
                 "resource_",
                 "binding_",
                 "work_",
+        "leader_",
                 "federatedhpa_",
                 "cronfederatedhpa_",
             ]

@@ -50,8 +50,10 @@ secrets:
   - {kind: certificate, name: {{ $name }}-front-proxy-client, issuer: {{ $name }}-front-proxy-ca, commonName: front-proxy-client, usages: [client]}
   - {kind: certificate, name: {{ $name }}-kube-controller-manager, issuer: {{ $name }}-ca, commonName: "system:kube-controller-manager", usages: [client]}
   - {kind: certificate, name: {{ $name }}-client, issuer: {{ $name }}-ca, commonName: "system:crowsnest", organization: "system:masters", usages: [client]}
+  {{- if .Values.certificates.administrator }}
   # For people, the first time: docs/DEPLOY.md makes a kubeconfig of it.
   - {kind: certificate, name: {{ $name }}-admin, issuer: {{ $name }}-ca, commonName: "system:admin", organization: "system:masters", usages: [client]}
+  {{- end }}
   {{- end }}
   {{- if include "crowsnest.includesEtcd" . }}
   - {kind: authority, name: {{ $name }}-etcd-ca, commonName: {{ $name }}-etcd}
