@@ -228,8 +228,7 @@ async fn write(secrets: &Api<Secret>, wish: &Wish, there: Option<Secret>, data: 
         }
         None => {
             let kind = if matches!(wish, Wish::Password { .. }) { "Opaque" } else { "kubernetes.io/tls" };
-            let mut secret =
-                Secret { data: Some(data), type_: Some(kind.to_owned()), immutable: None, ..Secret::default() };
+            let mut secret = Secret { data: Some(data), type_: Some(kind.to_owned()), ..Secret::default() };
             secret.metadata.name = Some(wish.name().to_owned());
             let label = ("app.kubernetes.io/managed-by".to_owned(), "crowsnest".to_owned());
             secret.metadata.labels = Some(BTreeMap::from([label]));

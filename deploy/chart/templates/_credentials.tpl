@@ -65,7 +65,9 @@ secrets:
     names:
       - localhost
       - 127.0.0.1
-      - "*.{{ $name }}-etcd.{{ $ns }}.svc.{{ $domain }}"
+      {{- range $i := until (int .Values.etcd.replicas) }}
+      - {{ $name }}-etcd-{{ $i }}.{{ $name }}-etcd.{{ $ns }}.svc.{{ $domain }}
+      {{- end }}
   - {kind: certificate, name: {{ $name }}-etcd-client, issuer: {{ $name }}-etcd-ca, commonName: kube-apiserver-etcd-client, usages: [client]}
   {{- end }}
   {{- if include "crowsnest.includesPostgres" . }}

@@ -181,6 +181,9 @@ contexts:
 {{- if and (eq .Values.controlPlane.mode "external") (not .Values.controlPlane.external.kubeconfigSecret) -}}
 {{- fail "controlPlane.external.kubeconfigSecret: name the Secret with the control plane's kubeconfig" -}}
 {{- end -}}
+{{- if and (eq .Values.controlPlane.mode "external") .Values.networkPolicies.enabled (not .Values.networkPolicies.aggregatedFrom) -}}
+{{- fail "networkPolicies.aggregatedFrom: say from where the control plane reaches port 8443" -}}
+{{- end -}}
 {{- if and (eq .Values.postgres.mode "external") (not .Values.postgres.external.urlSecret) -}}
 {{- fail "postgres.external.urlSecret: name the Secret with the database's URL" -}}
 {{- end -}}
@@ -191,5 +194,8 @@ contexts:
 {{- end -}}
 {{- if and .Values.ui.ingress.enabled (not .Values.ui.ingress.host) -}}
 {{- fail "ui.ingress.host: say under which name the UI is reached" -}}
+{{- end -}}
+{{- if and .Values.ui.ingress.enabled .Values.networkPolicies.enabled (not .Values.networkPolicies.uiFrom) -}}
+{{- fail "networkPolicies.uiFrom: say where the Ingress controller is" -}}
 {{- end -}}
 {{- end -}}

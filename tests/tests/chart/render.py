@@ -31,6 +31,7 @@ EXTERNAL = {
     "replicas": 2,
     "controlPlane": {"mode": "external", "external": {"kubeconfigSecret": "control-plane"}},
     "postgres": {"mode": "external", "external": {"urlSecret": "database"}},
+    "networkPolicies": {"aggregatedFrom": [{}]},
 }
 MANIFESTS = [
     ("crowsnest.yaml", "deploy/chart", "crowsnest", {}, "One of each, the cache in SQLite."),
