@@ -42,7 +42,7 @@ LABEL org.opencontainers.image.title="Crowsnest" \
 COPY --from=build /out/ /
 USER 65532:65532
 WORKDIR /var/lib/crowsnest
-ENV CROWSNEST_DATA_DIR=/var/lib/crowsnest
+ENV CROWSNEST_DATA_DIR=/var/lib/crowsnest/data
 # 8443 aggregated APIs and webhooks, 8080 metrics, 10357 health, 7080 the UI.
 EXPOSE 8443 8080 10357 7080
 ENTRYPOINT ["/usr/local/bin/crowsnest"]

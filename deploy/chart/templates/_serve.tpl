@@ -4,9 +4,10 @@
 
 {{/* The file of `crowsnest serve`: names of its flags, and values. values.config goes before what is said here. */}}
 {{- define "crowsnest.config" -}}
+{{- /* A folder of its own: the volume's root may hold a lost+found. */ -}}
 {{- $own := dict
   "kubeconfig" (include "crowsnest.kubeconfigPath" .)
-  "data-dir" "/var/lib/crowsnest"
+  "data-dir" "/var/lib/crowsnest/data"
   "listen" "0.0.0.0:8443"
   "metrics-bind-address" "0.0.0.0:8080"
   "health-probe-bind-address" "0.0.0.0:10357"
