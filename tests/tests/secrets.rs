@@ -17,7 +17,8 @@ const REFUSED: &str = include_str!("secrets/refused.yaml");
 const REFUSED_VALUE: &str = "half-a-pair-20c7-refused";
 const MADE_UP: &str = "made-up-bearer-71b2";
 /// What Secrets hold that everybody may know.
-const PUBLIC: [&str; 6] = ["ca.crt", "caBundle", "namespace", "token-id", "expiration", "auth-extra-groups"];
+const PUBLIC: [&str; 7] =
+    ["ca.crt", "caBundle", "namespace", "token-id", "expiration", "auth-extra-groups", "description"];
 /// A shorter word may stand anywhere.
 const SHORTEST: usize = 12;
 
