@@ -121,7 +121,9 @@ pub(crate) fn read(text: &str) -> Result<Vec<Wish>, CredentialsError> {
             return wrong("the list has it twice");
         }
         match wish {
-            Wish::Authority { .. } => drop(authorities.insert(name)),
+            Wish::Authority { .. } => {
+                authorities.insert(name);
+            }
             Wish::Certificate(leaf) if leaf.usages.is_empty() => return wrong("usages: client, server, or both"),
             Wish::Certificate(leaf) if !authorities.contains(leaf.issuer.as_str()) => {
                 return wrong(&format!("issuer: no authority {} stands before it", leaf.issuer));

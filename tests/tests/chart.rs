@@ -264,7 +264,9 @@ fn secrets(case: &Case, objects: &[Value]) -> Result<BTreeSet<String>> {
     while let Some(value) = rest.pop() {
         for (key, value) in value.as_object().into_iter().flatten() {
             match value.as_str() {
-                Some(secret) if named.contains(&key.as_str()) => drop(all.insert(secret.to_owned())),
+                Some(secret) if named.contains(&key.as_str()) => {
+                    all.insert(secret.to_owned());
+                }
                 _ => rest.push(value),
             }
         }
