@@ -10,7 +10,7 @@ use x509_parser::extensions::GeneralName;
 use x509_parser::pem::parse_x509_pem;
 use x509_parser::x509::AttributeTypeAndValue;
 
-use super::{AUTHORITY, CERTIFICATE, Clock, Credentials, CredentialsError, Held, Leaf, PASSWORD, PLACEHOLDER};
+use super::{AUTHORITY, Clock, Credentials, CredentialsError, Held, Leaf, PASSWORD, PLACEHOLDER};
 use super::{URL, Usage, Wish, credentials, text};
 
 /// What becomes of a Secret.
