@@ -31,7 +31,7 @@ EXTERNAL = {
     "replicas": 2,
     "controlPlane": {"mode": "external", "external": {"kubeconfigSecret": "control-plane"}},
     "postgres": {"mode": "external", "external": {"urlSecret": "database"}},
-    "networkPolicies": {"aggregatedFrom": [{}]},
+    "networkPolicies": {"aggregatedFrom": [{"ipBlock": {"cidr": "0.0.0.0/0"}}, {"ipBlock": {"cidr": "::/0"}}]},
 }
 MANIFESTS = [
     ("crowsnest.yaml", "deploy/chart", "crowsnest", {}, "One of each, the cache in SQLite."),
