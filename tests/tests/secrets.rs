@@ -80,7 +80,8 @@ fn steer(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
 
 /// Somebody with a token, somebody with a wrong one, at every door.
 fn prove(fleet: &Fleet, kubectl: &Kubectl, secrets: &mut Secrets) -> Result<()> {
-    let token = kubectl.ok(&["create", "token", "default"], "")?;
+    kubectl.ok(&["create", "serviceaccount", "prover"], "")?;
+    let token = kubectl.ok(&["create", "token", "prover"], "")?;
     secrets.note("a service account's token", token.trim());
     let server = fleet.server()?;
     for token in [token.trim(), MADE_UP] {
