@@ -5,6 +5,7 @@ use std::process::ExitCode;
 mod agent;
 mod aggregated;
 mod cli;
+mod credentials;
 mod doctor;
 mod estimator;
 mod install;

@@ -20,6 +20,7 @@ pub(crate) mod connection;
 pub(crate) mod controllers;
 pub(crate) mod cordon;
 mod cp;
+mod credentials;
 mod describe;
 mod diff;
 mod doctor;
@@ -121,6 +122,8 @@ enum Command {
     Taint(taint::TaintArgs),
     /// Start the embedded control plane alone: a plain Kubernetes API server
     Apiserver(apiserver::ApiserverArgs),
+    /// Make the certificates and passwords by which the parts of an installation know each other
+    Credentials(credentials::CredentialsArgs),
     /// In a member that nobody can dial: register it and let the control plane reach it
     Agent(agent::AgentArgs),
     /// Beside a member: say how much fits there, for our scheduler or Karmada's
@@ -250,6 +253,7 @@ pub(crate) async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Uncordon(args) => cordon::run(args, cordon::Wanted::Uncordoned).await,
         Command::Taint(args) => taint::run(args).await,
         Command::Apiserver(args) => apiserver::run(args).await,
+        Command::Credentials(args) => credentials::run(args).await,
         Command::Agent(args) => agent::run(args).await,
         Command::Estimator(args) => estimator::run(args).await,
         Command::Search(args) => search::run(args).await,

@@ -1,0 +1,201 @@
+{{/* What resources are called. */}}
+{{- define "crowsnest.fullname" -}}
+{{- if .Values.fullnameOverride -}}
+{{- .Values.fullnameOverride | trunc 40 | trimSuffix "-" -}}
+{{- else -}}
+{{- $name := default .Chart.Name .Values.nameOverride -}}
+{{- if contains $name .Release.Name -}}
+{{- .Release.Name | trunc 40 | trimSuffix "-" -}}
+{{- else -}}
+{{- printf "%s-%s" .Release.Name $name | trunc 40 | trimSuffix "-" -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Of (context, component): what a Service and a NetworkPolicy choose pods by. */}}
+{{- define "crowsnest.selector" -}}
+{{- $root := index . 0 -}}
+app.kubernetes.io/name: {{ default $root.Chart.Name $root.Values.nameOverride | trunc 63 }}
+app.kubernetes.io/instance: {{ $root.Release.Name | trunc 63 }}
+app.kubernetes.io/component: {{ index . 1 }}
+{{- end -}}
+
+{{- define "crowsnest.labels" -}}
+{{- $root := index . 0 -}}
+{{ include "crowsnest.selector" . }}
+app.kubernetes.io/part-of: crowsnest
+app.kubernetes.io/version: {{ $root.Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ $root.Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace "+" "_" }}
+{{- end -}}
+
+{{/* Of (image, tag): a digest goes before a tag. */}}
+{{- define "crowsnest.imageOf" -}}
+{{- $image := index . 0 -}}
+{{- if $image.digest -}}
+{{- printf "%s@%s" $image.repository $image.digest -}}
+{{- else -}}
+{{- printf "%s:%s" $image.repository (index . 1) -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "crowsnest.image" -}}
+{{- include "crowsnest.imageOf" (list .Values.image (default .Chart.AppVersion .Values.image.tag)) -}}
+{{- end -}}
+
+{{/* Nobody here is root, writes beside its volumes, or has a capability. */}}
+{{- define "crowsnest.containerSecurity" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+runAsNonRoot: true
+capabilities: {drop: [ALL]}
+seccompProfile: {type: RuntimeDefault}
+{{- end -}}
+
+{{/* Of a user's id. */}}
+{{- define "crowsnest.podSecurity" -}}
+runAsNonRoot: true
+runAsUser: {{ . }}
+runAsGroup: {{ . }}
+fsGroup: {{ . }}
+fsGroupChangePolicy: OnRootMismatch
+seccompProfile: {type: RuntimeDefault}
+{{- end -}}
+
+{{/* Of (context, component): where pods go. */}}
+{{- define "crowsnest.placement" -}}
+{{- $root := index . 0 -}}
+{{- with $root.Values.imagePullSecrets }}
+imagePullSecrets: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with $root.Values.priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- with $root.Values.nodeSelector }}
+nodeSelector: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with $root.Values.tolerations }}
+tolerations: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with $root.Values.affinity }}
+affinity: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- if $root.Values.topologySpread }}
+topologySpreadConstraints:
+  - maxSkew: 1
+    topologyKey: kubernetes.io/hostname
+    whenUnsatisfiable: ScheduleAnyway
+    labelSelector:
+      matchLabels: {{- include "crowsnest.selector" . | nindent 8 }}
+{{- end }}
+{{- end -}}
+
+{{/* Of (name, persistence): a claim, where something is to be kept. */}}
+{{- define "crowsnest.claim" -}}
+{{- $persistence := index . 1 -}}
+- apiVersion: v1
+  kind: PersistentVolumeClaim
+  metadata:
+    name: {{ index . 0 }}
+  spec:
+    accessModes: [ReadWriteOnce]
+    {{- with $persistence.storageClassName }}
+    storageClassName: {{ . }}
+    {{- end }}
+    resources:
+      requests:
+        storage: {{ $persistence.size }}
+{{- end -}}
+
+{{- define "crowsnest.includesControlPlane" -}}
+{{- if eq .Values.controlPlane.mode "included" }}true{{ end -}}
+{{- end -}}
+
+{{- define "crowsnest.includesEtcd" -}}
+{{- if and (eq .Values.controlPlane.mode "included") (eq .Values.etcd.mode "included") }}true{{ end -}}
+{{- end -}}
+
+{{- define "crowsnest.includesPostgres" -}}
+{{- if eq .Values.postgres.mode "included" }}true{{ end -}}
+{{- end -}}
+
+{{- define "crowsnest.apiserverName" -}}
+{{ include "crowsnest.fullname" . }}-kube-apiserver
+{{- end -}}
+
+{{- define "crowsnest.etcdEndpoints" -}}
+{{- if eq .Values.etcd.mode "external" -}}
+{{- join "," .Values.etcd.external.endpoints -}}
+{{- else -}}
+{{- $name := printf "%s-etcd" (include "crowsnest.fullname" .) -}}
+{{- $root := . -}}
+{{- $all := list -}}
+{{- range $i := until (int .Values.etcd.replicas) -}}
+{{- $all = append $all (printf "https://%s-%d.%s.%s.svc.%s:2379" $name $i $name $root.Release.Namespace $root.Values.clusterDomain) -}}
+{{- end -}}
+{{- join "," $all -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "crowsnest.etcdSecret" -}}
+{{- if eq .Values.etcd.mode "external" }}{{ .Values.etcd.external.tlsSecret }}{{ else }}{{ include "crowsnest.fullname" . }}-etcd-client{{ end -}}
+{{- end -}}
+
+{{/* The Secret with the control plane's certificates of Crowsnest, or with its kubeconfig. */}}
+{{- define "crowsnest.controlPlaneSecret" -}}
+{{- if include "crowsnest.includesControlPlane" . }}{{ include "crowsnest.fullname" . }}-client{{ else }}{{ .Values.controlPlane.external.kubeconfigSecret }}{{ end -}}
+{{- end -}}
+
+{{/* The Secret that has the database's URL. */}}
+{{- define "crowsnest.databaseSecret" -}}
+{{- if include "crowsnest.includesPostgres" . }}{{ include "crowsnest.fullname" . }}-database{{ else }}{{ .Values.postgres.external.urlSecret }}{{ end -}}
+{{- end -}}
+
+{{/* Of (user, paths of certificate and key): a kubeconfig for the control plane that is included. */}}
+{{- define "crowsnest.kubeconfig" -}}
+{{- $root := index . 0 -}}
+{{- $folder := index . 2 -}}
+apiVersion: v1
+kind: Config
+current-context: control-plane
+clusters:
+  - name: control-plane
+    cluster:
+      server: https://{{ include "crowsnest.apiserverName" $root }}.{{ $root.Release.Namespace }}.svc:{{ $root.Values.kubeApiserver.service.port }}
+      certificate-authority: {{ $folder }}/ca.crt
+users:
+  - name: {{ index . 1 }}
+    user:
+      client-certificate: {{ $folder }}/tls.crt
+      client-key: {{ $folder }}/tls.key
+contexts:
+  - name: control-plane
+    context: {cluster: control-plane, user: {{ index . 1 }}}
+{{- end -}}
+
+{{/* Combinations that no schema can refuse. */}}
+{{- define "crowsnest.check" -}}
+{{- if and (gt (int .Values.replicas) 1) (eq .Values.postgres.mode "none") -}}
+{{- fail "replicas: more than one process needs a database that they share: set postgres.mode to included or external" -}}
+{{- end -}}
+{{- if and (eq .Values.controlPlane.mode "external") (not .Values.controlPlane.external.kubeconfigSecret) -}}
+{{- fail "controlPlane.external.kubeconfigSecret: name the Secret with the control plane's kubeconfig" -}}
+{{- end -}}
+{{- if and (eq .Values.controlPlane.mode "external") .Values.networkPolicies.enabled (not .Values.networkPolicies.aggregatedFrom) -}}
+{{- fail "networkPolicies.aggregatedFrom: say from where the control plane reaches port 8443" -}}
+{{- end -}}
+{{- if and (eq .Values.postgres.mode "external") (not .Values.postgres.external.urlSecret) -}}
+{{- fail "postgres.external.urlSecret: name the Secret with the database's URL" -}}
+{{- end -}}
+{{- if and (eq .Values.controlPlane.mode "included") (eq .Values.etcd.mode "external") -}}
+{{- if or (not .Values.etcd.external.endpoints) (not .Values.etcd.external.tlsSecret) -}}
+{{- fail "etcd.external: name the endpoints and the Secret with certificate, key and authority" -}}
+{{- end -}}
+{{- end -}}
+{{- if and .Values.ui.ingress.enabled (not .Values.ui.ingress.host) -}}
+{{- fail "ui.ingress.host: say under which name the UI is reached" -}}
+{{- end -}}
+{{- if and .Values.ui.ingress.enabled .Values.networkPolicies.enabled (not .Values.networkPolicies.uiFrom) -}}
+{{- fail "networkPolicies.uiFrom: say where the Ingress controller is" -}}
+{{- end -}}
+{{- end -}}

@@ -1,0 +1,61 @@
+{{- define "crowsnest.kubeconfigPath" -}}
+{{- eq .Values.controlPlane.mode "included" | ternary "/etc/crowsnest/kubeconfig" "/etc/crowsnest-pki/control-plane/kubeconfig" -}}
+{{- end -}}
+
+{{/* The file of `crowsnest serve`: names of its flags, and values. values.config goes before what is said here. */}}
+{{- define "crowsnest.config" -}}
+{{- /* A folder of its own: the volume's root may hold a lost+found. */ -}}
+{{- $own := dict
+  "kubeconfig" (include "crowsnest.kubeconfigPath" .)
+  "data-dir" "/var/lib/crowsnest/data"
+  "listen" "0.0.0.0:8443"
+  "metrics-bind-address" "0.0.0.0:8080"
+  "health-probe-bind-address" "0.0.0.0:10357"
+  "ui-listen" "0.0.0.0:7080"
+  "tls-cert-file" "/etc/crowsnest-pki/server/tls.crt"
+  "tls-private-key-file" "/etc/crowsnest-pki/server/tls.key"
+  "shutdown-delay-duration" "10s"
+  "log-format" "json"
+-}}
+{{- mergeOverwrite $own (deepCopy .Values.config) | toYaml -}}
+{{- end -}}
+
+{{- define "crowsnest.env" -}}
+- {name: CROWSNEST_LOG, value: {{ .Values.log | quote }}}
+# What its part of the cache is kept under.
+- name: CROWSNEST_REPLICA
+  valueFrom: {fieldRef: {fieldPath: metadata.name}}
+{{- if ne .Values.postgres.mode "none" }}
+- name: CROWSNEST_DB
+  valueFrom: {secretKeyRef: {name: {{ include "crowsnest.databaseSecret" . }}, key: url}}
+{{- end }}
+{{- with .Values.extraEnv }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{- define "crowsnest.mounts" -}}
+- {name: config, mountPath: /etc/crowsnest, readOnly: true}
+- {name: control-plane, mountPath: /etc/crowsnest-pki/control-plane, readOnly: true}
+- {name: server, mountPath: /etc/crowsnest-pki/server, readOnly: true}
+{{- if or (include "crowsnest.includesPostgres" .) (and (eq .Values.postgres.mode "external") .Values.postgres.external.caSecret) }}
+- {name: postgres, mountPath: /etc/crowsnest-pki/postgres, readOnly: true}
+{{- end }}
+{{- end -}}
+
+{{- define "crowsnest.volumes" -}}
+{{- $name := include "crowsnest.fullname" . -}}
+- name: config
+  configMap: {name: {{ $name }}}
+- name: control-plane
+  secret: {secretName: {{ include "crowsnest.controlPlaneSecret" . }}, defaultMode: 0440}
+- name: server
+  secret: {secretName: {{ $name }}-server, defaultMode: 0440}
+{{- if include "crowsnest.includesPostgres" . }}
+- name: postgres
+  secret: {secretName: {{ $name }}-postgres, defaultMode: 0440, items: [{key: ca.crt, path: ca.crt}]}
+{{- else if and (eq .Values.postgres.mode "external") .Values.postgres.external.caSecret }}
+- name: postgres
+  secret: {secretName: {{ .Values.postgres.external.caSecret }}, defaultMode: 0440, items: [{key: ca.crt, path: ca.crt}]}
+{{- end }}
+{{- end -}}

@@ -1,0 +1,76 @@
+//! `crowsnest credentials`: its flags, and what it says; the work is in `crate::credentials`.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Context;
+use clap::Args;
+use jiff::{SignedDuration, Timestamp};
+use kube::Api;
+
+use super::keep;
+use crate::credentials::{Clock, Outcome, ensure, read};
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  crowsnest credentials --file credentials.yaml -n crowsnest --dry-run\n  crowsnest credentials --file credentials.yaml -n crowsnest --kubeconfig host.kubeconfig"
+)]
+pub(crate) struct CredentialsArgs {
+    /// What there is to be: the list in the chart's ConfigMap
+    #[arg(long, value_name = "FILE")]
+    file: PathBuf,
+    /// Namespace of the Secrets
+    #[arg(short, long, value_name = "NAMESPACE")]
+    namespace: String,
+    /// Kubeconfig of the cluster they are in [default: the service account of the pod it runs in]
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// Context of that kubeconfig
+    #[arg(long, value_name = "NAME", requires = "kubeconfig")]
+    context: Option<String>,
+    /// Certificates that end within so long are issued anew; they hold a year
+    #[arg(long, value_name = "DURATION", default_value = "2880h", value_parser = keep::duration)]
+    renew_before: Duration,
+    /// Only say what would be made
+    #[arg(long)]
+    dry_run: bool,
+}
+
+pub(crate) async fn run(args: CredentialsArgs) -> anyhow::Result<ExitCode> {
+    let wrong = || format!("reading {}", args.file.display());
+    let text = std::fs::read_to_string(&args.file).with_context(wrong)?;
+    let wishes = read(&text).with_context(wrong)?;
+    let config = match &args.kubeconfig {
+        Some(file) => crate::agent::read(file, args.context.clone()).await?,
+        None => {
+            kube::Config::incluster().context("outside of a pod, name the cluster's kubeconfig with --kubeconfig")?
+        }
+    };
+    let secrets = Api::namespaced(kube::Client::try_from(config)?, &args.namespace);
+    let clock = Clock { now: Timestamp::now(), ahead: SignedDuration::try_from(args.renew_before)? };
+    let mut lines = Vec::new();
+    let told = |name: &str, outcome: &Outcome| lines.push(line(name, outcome, clock, args.dry_run));
+    let ended = ensure(&secrets, &wishes, clock, args.dry_run, told).await;
+    // What was done until then is told, however it ended.
+    let mut out = std::io::stdout().lock();
+    for line in lines {
+        writeln!(out, "{line}")?;
+    }
+    ended?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn line(name: &str, outcome: &Outcome, clock: Clock, dry_run: bool) -> String {
+    let made = if dry_run { "would be made" } else { "made" };
+    match outcome {
+        Outcome::Made(why) => format!("{name}: {made}: {why}"),
+        Outcome::Kept(None) => format!("{name}: kept"),
+        // Only an authority: nothing else is kept until then.
+        Outcome::Kept(Some(until)) if until.duration_since(clock.now) <= clock.ahead => {
+            format!("{name}: kept, BUT IT ENDS AT {until}: replace it and everything it issued (docs/DEPLOY.md)")
+        }
+        Outcome::Kept(Some(until)) => format!("{name}: kept until {until}"),
+    }
+}

@@ -1,0 +1,143 @@
+//! Making what a Secret is to hold. Keys are made here and go nowhere but into the Secret.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::ByteString;
+use rcgen::{
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose, SanType,
+};
+
+use super::{AUTHORITY, CERTIFICATE, Credentials, CredentialsError, Held, KEY, Leaf, PASSWORD, PLACEHOLDER, URL};
+use super::{Usage, Wish, text};
+
+/// Days an authority is valid.
+const AUTHORITY_DAYS: i64 = 3650;
+/// Days what it issues is valid.
+const CERTIFICATE_DAYS: i64 = 365;
+
+/// What `wish` is to hold; `chance` makes a password of it where there was none.
+pub(super) fn data(
+    wish: &Wish,
+    held: Option<&Held>,
+    issuer: Option<&Credentials>,
+    now: Timestamp,
+    chance: &[u8; 32],
+) -> Result<Held, CredentialsError> {
+    let name = wish.name();
+    match wish {
+        Wish::Authority { common_name, .. } => {
+            let made = authority(common_name, now).map_err(|error| error.of(name))?;
+            let itself = made.certificate.clone();
+            Ok(tls(made, itself))
+        }
+        Wish::Certificate(leaf) => {
+            let Some(issuer) = issuer else {
+                let why = format!("its authority {} is not known", leaf.issuer);
+                return Err(CredentialsError::Wish { name: name.to_owned(), why });
+            };
+            let key = held.filter(|_| leaf.keep_key).and_then(|held| text(held, KEY));
+            let made = certificate(leaf, key, issuer, now).map_err(|error| error.of(name))?;
+            Ok(tls(made, issuer.certificate.clone()))
+        }
+        Wish::Password { url, .. } => {
+            let known = held.and_then(|held| text(held, PASSWORD)).map(str::to_owned);
+            let password = known.unwrap_or_else(|| URL_SAFE_NO_PAD.encode(chance));
+            let url = url.replace(PLACEHOLDER, &password);
+            Ok(BTreeMap::from([(PASSWORD, password), (URL, url)].map(part)))
+        }
+    }
+}
+
+fn part((key, text): (&str, String)) -> (String, ByteString) {
+    (key.to_owned(), ByteString(text.into_bytes()))
+}
+
+fn tls(made: Credentials, authority: String) -> Held {
+    BTreeMap::from([(CERTIFICATE, made.certificate), (KEY, made.key), (AUTHORITY, authority)].map(part))
+}
+
+/// Why nothing could be made.
+enum Failure {
+    Rcgen(rcgen::Error),
+    Date,
+}
+
+impl From<rcgen::Error> for Failure {
+    fn from(error: rcgen::Error) -> Self {
+        Failure::Rcgen(error)
+    }
+}
+
+impl Failure {
+    fn of(self, name: &str) -> CredentialsError {
+        let name = name.to_owned();
+        match self {
+            Failure::Rcgen(source) => CredentialsError::Issue { name, source },
+            Failure::Date => CredentialsError::Date { name },
+        }
+    }
+}
+
+fn authority(common_name: &str, now: Timestamp) -> Result<Credentials, Failure> {
+    let key = KeyPair::generate()?;
+    let mut params = params(common_name, None, AUTHORITY_DAYS, now)?;
+    // It signs certificates, none of other authorities.
+    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign, KeyUsagePurpose::DigitalSignature];
+    let certificate = params.self_signed(&key)?.pem();
+    Ok(Credentials { certificate, key: key.serialize_pem() })
+}
+
+fn certificate(leaf: &Leaf, key: Option<&str>, issuer: &Credentials, now: Timestamp) -> Result<Credentials, Failure> {
+    let key = key.map_or_else(KeyPair::generate, KeyPair::from_pem)?;
+    let mut params = params(&leaf.common_name, leaf.organization.as_deref(), CERTIFICATE_DAYS, now)?;
+    for name in &leaf.names {
+        let entry = match name.parse::<IpAddr>() {
+            Ok(address) => SanType::IpAddress(address),
+            Err(_) => SanType::DnsName(name.as_str().try_into()?),
+        };
+        params.subject_alt_names.push(entry);
+    }
+    params.key_usages = vec![KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyEncipherment];
+    let usage = |usage: &Usage| match usage {
+        Usage::Server => ExtendedKeyUsagePurpose::ServerAuth,
+        Usage::Client => ExtendedKeyUsagePurpose::ClientAuth,
+    };
+    params.extended_key_usages = leaf.usages.iter().map(usage).collect();
+    params.use_authority_key_identifier_extension = true;
+    let issuer = Issuer::from_ca_cert_pem(&issuer.certificate, KeyPair::from_pem(&issuer.key)?)?;
+    let certificate = params.signed_by(&key, &issuer)?.pem();
+    Ok(Credentials { certificate, key: key.serialize_pem() })
+}
+
+fn params(
+    common_name: &str,
+    organization: Option<&str>,
+    days: i64,
+    now: Timestamp,
+) -> Result<CertificateParams, Failure> {
+    let mut params = CertificateParams::default();
+    let mut subject = DistinguishedName::new();
+    subject.push(DnType::CommonName, common_name);
+    if let Some(organization) = organization {
+        subject.push(DnType::OrganizationName, organization);
+    }
+    params.distinguished_name = subject;
+    let date = |offset: i64| {
+        let day = now.checked_add(SignedDuration::from_hours(offset * 24)).map_err(|_| Failure::Date)?;
+        let day = day.to_zoned(jiff::tz::TimeZone::UTC);
+        let (Ok(month), Ok(number)) = (u8::try_from(day.month()), u8::try_from(day.day())) else {
+            return Err(Failure::Date);
+        };
+        Ok(rcgen::date_time_ymd(i32::from(day.year()), month, number))
+    };
+    // Clocks differ.
+    params.not_before = date(-1)?;
+    params.not_after = date(days)?;
+    Ok(params)
+}

@@ -1,0 +1,149 @@
+use rstest::rstest;
+
+use super::*;
+
+const LIST: &str = "
+secrets:
+- {kind: authority, name: ca, commonName: fleet}
+- {kind: certificate, name: server, issuer: ca, commonName: api, usages: [server], names: [api.ns.svc, 127.0.0.1, '::1', '*.etcd']}
+- {kind: certificate, name: client, issuer: ca, commonName: system:admin, organization: system:masters, usages: [client]}
+- {kind: certificate, name: signer, issuer: ca, commonName: signer, usages: [client], keepKey: true}
+- {kind: password, name: db, url: 'postgres://u:{password}@db/x'}
+";
+
+fn clock(now: &str) -> Clock {
+    Clock { now: now.parse().unwrap(), ahead: SignedDuration::from_hours(120 * 24) }
+}
+
+fn wishes() -> Vec<Wish> {
+    read(LIST).unwrap()
+}
+
+/// Everything as it is made the first time.
+fn made(wishes: &[Wish], now: Timestamp) -> BTreeMap<String, Held> {
+    let mut all: BTreeMap<String, Held> = BTreeMap::new();
+    for wish in wishes {
+        let issuer = issuer(wish, &all);
+        let data = issue::data(wish, None, issuer.as_ref(), now, &[7; 32]).unwrap();
+        all.insert(wish.name().to_owned(), data);
+    }
+    all
+}
+
+fn issuer(wish: &Wish, all: &BTreeMap<String, Held>) -> Option<Credentials> {
+    let Wish::Certificate(leaf) = wish else { return None };
+    Some(credentials(&leaf.issuer, &all[&leaf.issuer]).unwrap())
+}
+
+fn verdicts(wishes: &[Wish], all: &BTreeMap<String, Held>, clock: Clock) -> Vec<String> {
+    let verdict = |wish: &Wish| match judge(wish, all.get(wish.name()), issuer(wish, all).as_ref(), clock) {
+        Ok(Verdict::Keep(_)) => "kept".to_owned(),
+        Ok(Verdict::Make(why)) => why.to_string(),
+        Err(error) => error.to_string(),
+    };
+    wishes.iter().map(verdict).collect()
+}
+
+#[test]
+fn what_was_made_is_kept_until_it_nears_its_end() {
+    let wishes = wishes();
+    let all = made(&wishes, clock("2026-11-01T12:00:00Z").now);
+    assert_eq!(verdicts(&wishes, &all, clock("2027-06-01T00:00:00Z")), ["kept"; 5]);
+    let ends = "it ends at 2027-11-01T00:00:00Z";
+    // An authority is people's business, a password has no end.
+    let expected = ["kept", ends, ends, ends, "kept"];
+    assert_eq!(verdicts(&wishes, &all, clock("2027-07-10T00:00:00Z")), expected);
+}
+
+#[test]
+fn what_is_not_wanted_any_more_is_made_anew() {
+    let now = clock("2026-11-01T12:00:00Z");
+    let all = made(&wishes(), now.now);
+    let changed =
+        LIST.replace("api.ns.svc", "api.other.svc").replace("system:masters", "readers").replace("@db/x", "@other/x");
+    let differs = "another one is wanted now";
+    assert_eq!(verdicts(&read(&changed).unwrap(), &all, now), ["kept", differs, differs, "kept", differs]);
+
+    // Another authority under the same name.
+    let mut other = all.clone();
+    other.insert("ca".to_owned(), made(&wishes(), now.now)["ca"].clone());
+    let stranger = "its authority is another one now";
+    assert_eq!(verdicts(&wishes(), &other, now), ["kept", stranger, stranger, stranger, "kept"]);
+}
+
+#[test]
+fn a_key_that_signs_tokens_and_a_password_stay() {
+    let now = clock("2026-11-01T12:00:00Z").now;
+    let wishes = wishes();
+    let all = made(&wishes, now);
+    for wish in &wishes[1..] {
+        let held = &all[wish.name()];
+        let again = issue::data(wish, Some(held), issuer(wish, &all).as_ref(), now, &[8; 32]).unwrap();
+        let kept = |key: &str| again.get(key) == held.get(key);
+        let expected = match wish {
+            Wish::Password { .. } => kept(PASSWORD) && kept(URL),
+            Wish::Certificate(leaf) => kept(KEY) == leaf.keep_key,
+            Wish::Authority { .. } => false,
+        };
+        assert!(expected, "{}", wish.name());
+    }
+}
+
+#[test]
+fn broken_secrets_are_made_anew_but_for_authorities() {
+    let now = clock("2026-11-01T12:00:00Z");
+    let wishes = wishes();
+    let mut all = made(&wishes, now.now);
+    for held in all.values_mut() {
+        let spoilt = |key: &&String| [CERTIFICATE, PASSWORD].contains(&key.as_str());
+        let key = held.keys().find(spoilt).cloned().unwrap();
+        held.insert(key, ByteString(b"nonsense".to_vec()));
+    }
+    all.get_mut("db").unwrap().remove(PASSWORD);
+    let told = |wish: &Wish| {
+        let issuer = Credentials { certificate: "x".to_owned(), key: "y".to_owned() };
+        judge(wish, all.get(wish.name()), Some(&issuer), now).map_err(|error| error.to_string())
+    };
+    assert_eq!(
+        told(&wishes[0]),
+        Err("Secret ca is no use, and is left as it is: its certificate can't be read".to_owned())
+    );
+    for wish in &wishes[1..] {
+        assert_eq!(told(wish), Ok(Verdict::Make(Why::Incomplete)), "{}", wish.name());
+    }
+}
+
+#[test]
+fn a_password_is_in_its_url_and_nowhere_it_would_be_printed() {
+    let all = made(&wishes(), clock("2026-11-01T12:00:00Z").now);
+    let password = text(&all["db"], PASSWORD).unwrap();
+    assert_eq!(password.len(), 43);
+    assert_eq!(text(&all["db"], URL), Some(format!("postgres://u:{password}@db/x").as_str()));
+    let printed = format!("{:?}", credentials("client", &all["client"]).unwrap());
+    assert!(printed.contains("BEGIN CERTIFICATE") && !printed.contains("PRIVATE"), "{printed}");
+}
+
+#[rstest]
+#[case(
+    "secrets: [{kind: certificate, name: a, issuer: ca, commonName: a, usages: [client]}]",
+    "a: issuer: no authority ca stands before it"
+)]
+#[case("secrets: [{kind: authority, name: A, commonName: a}]", "A: a lowercase RFC 1123 subdomain must consist of")]
+#[case(
+    "secrets: [{kind: authority, name: a, commonName: a}, {kind: password, name: a, url: '{password}'}]",
+    "a: the list has it twice"
+)]
+#[case("secrets: [{kind: password, name: a, url: postgres://x}]", "a: url: has no {password}")]
+#[case(
+    "secrets: [{kind: authority, name: ca, commonName: a}, {kind: certificate, name: a, issuer: ca, commonName: a, usages: []}]",
+    "a: usages: client, server, or both"
+)]
+#[case("secrets: [{kind: token, name: a}]", "the list can't be read")]
+#[case(
+    "secrets: [{kind: authority, name: ca, commonName: a}, {kind: certificate, name: a, issuer: ca, commonName: a, usages: [client], name: b}]",
+    "the list can't be read"
+)]
+fn a_list_that_makes_no_sense_is_refused(#[case] list: &str, #[case] expected: &str) {
+    let error = read(list).unwrap_err().to_string();
+    assert!(error.starts_with(expected), "{error}");
+}

@@ -1,0 +1,488 @@
+//! The Helm charts, rendered as Helm does it: what they install is sound, speaks the binary's language, and is what deploy/manifests
+//! has; alerts and dashboards ask for figures that there are.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail, ensure};
+use crowsnest_tests::{binary, in_ci, python};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+const CASES: &str = include_str!("chart/cases.yaml");
+/// Kinds that make pods, and where the template is.
+const WORKLOADS: [(&str, &str); 4] = [
+    ("Deployment", "/spec/template"),
+    ("StatefulSet", "/spec/template"),
+    ("Job", "/spec/template"),
+    ("CronJob", "/spec/jobTemplate/spec/template"),
+];
+
+#[derive(Debug, Deserialize)]
+struct Case {
+    name: String,
+    chart: String,
+    release: String,
+    values: Value,
+    error: Option<String>,
+}
+
+/// What became of a case: what would be installed, what the linter said, or why there is nothing.
+#[derive(Debug, Deserialize)]
+struct Rendered {
+    #[serde(default)]
+    manifests: BTreeMap<String, String>,
+    #[serde(default)]
+    lint: Vec<String>,
+    error: Option<String>,
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+/// The script, where there is a Python with Helm in it.
+fn helm() -> Result<Option<Command>> {
+    let Some(program) = python()? else { return Ok(None) };
+    let has = Command::new(&program).args(["-c", "import helm_python"]).stderr(Stdio::null()).status()?;
+    if !has.success() {
+        ensure!(!in_ci(), "{} has no helm-python-sdk: .ci/tools brings it", program.display());
+        writeln!(
+            std::io::stderr(),
+            "skipped: helm-python-sdk is missing here (.ci/tools brings it); CI runs this test"
+        )?;
+        return Ok(None);
+    }
+    let mut command = Command::new(program);
+    command.arg(root().join("tests/tests/chart/render.py"));
+    Ok(Some(command))
+}
+
+fn cases() -> Result<Vec<Case>> {
+    serde_saphyr::from_str(CASES).context("cases.yaml")
+}
+
+/// Every case with what became of it; none where there is no Helm.
+fn rendered() -> Result<Option<Vec<(Case, Rendered)>>> {
+    let Some(mut command) = helm()? else { return Ok(None) };
+    let cases = cases()?;
+    let told: Vec<Value> =
+        cases.iter().map(|case| json!({"chart": case.chart, "release": case.release, "values": case.values})).collect();
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+    child.stdin.take().context("no standard input")?.write_all(&serde_json::to_vec(&told)?)?;
+    let output = child.wait_with_output()?;
+    ensure!(output.status.success(), "render.py ended with {}", output.status);
+    let outcomes: Vec<Rendered> = serde_json::from_slice(&output.stdout)?;
+    ensure!(outcomes.len() == cases.len());
+    Ok(Some(cases.into_iter().zip(outcomes).collect()))
+}
+
+/// Those that are to be installed.
+fn installed() -> Result<Option<Vec<(Case, Vec<Value>)>>> {
+    let Some(all) = rendered()? else { return Ok(None) };
+    let good = all.into_iter().filter(|(case, _)| case.error.is_none());
+    let parsed = good.map(|(case, rendered)| {
+        let objects = objects(&rendered).with_context(|| case.name.clone())?;
+        Ok((case, objects))
+    });
+    parsed.collect::<Result<Vec<_>>>().map(Some)
+}
+
+fn objects(rendered: &Rendered) -> Result<Vec<Value>> {
+    let mut all = Vec::new();
+    for (file, text) in &rendered.manifests {
+        let documents: Vec<Option<Value>> =
+            serde_saphyr::from_multiple(text).with_context(|| format!("{file}:\n{text}"))?;
+        all.extend(documents.into_iter().flatten());
+    }
+    Ok(all)
+}
+
+fn kind(object: &Value) -> &str {
+    object["kind"].as_str().unwrap_or_default()
+}
+
+fn name(object: &Value) -> &str {
+    object["metadata"]["name"].as_str().unwrap_or_default()
+}
+
+fn list(value: &Value) -> impl Iterator<Item = &Value> {
+    value.as_array().into_iter().flatten()
+}
+
+/// Name and pod template of each workload.
+fn pods(objects: &[Value]) -> Vec<(String, &Value)> {
+    let mut pods = Vec::new();
+    for object in objects {
+        let at = WORKLOADS.iter().find(|(known, _)| *known == kind(object)).map(|(_, at)| *at);
+        if let Some(pod) = at.and_then(|at| object.pointer(at)) {
+            pods.push((format!("{} {}", kind(object), name(object)), pod));
+        }
+    }
+    pods
+}
+
+/// Whether a selector's labels are among a pod's.
+fn selects(selector: &Value, pod: &Value) -> bool {
+    let labels = &pod["metadata"]["labels"];
+    selector.as_object().is_some_and(|wanted| wanted.iter().all(|(key, value)| labels.get(key) == Some(value)))
+}
+
+#[test]
+fn charts_render_or_say_why_not() -> Result<()> {
+    let Some(all) = rendered()? else { return Ok(()) };
+    for (case, rendered) in all {
+        match (&case.error, &rendered.error) {
+            (None, None) => ensure!(rendered.lint.is_empty(), "{}: the linter says {:?}", case.name, rendered.lint),
+            (Some(expected), Some(said)) => ensure!(said.contains(expected), "{}: {said}", case.name),
+            (None, Some(said)) => bail!("{}: {said}", case.name),
+            (Some(expected), None) => bail!("{}: rendered instead of saying {expected:?}", case.name),
+        }
+        for object in objects(&rendered)? {
+            ensure!(object["apiVersion"].is_string() && !name(&object).is_empty(), "{}: {object:#}", case.name);
+            // What is secret is made in the cluster, never rendered.
+            ensure!(kind(&object) != "Secret", "{}: {object:#}", case.name);
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn every_pod_is_restricted() -> Result<()> {
+    let Some(all) = installed()? else { return Ok(()) };
+    for (case, objects) in &all {
+        for (workload, pod) in pods(objects) {
+            let whose = format!("{}: {workload}", case.name);
+            let spec = &pod["spec"];
+            ensure!(spec["automountServiceAccountToken"].is_boolean(), "{whose} does not say whether it gets a token");
+            for field in ["hostNetwork", "hostPID", "hostIPC"] {
+                ensure!(spec.get(field).is_none(), "{whose} has {field}");
+            }
+            let context = &spec["securityContext"];
+            ensure!(context["runAsNonRoot"] == true && context["runAsUser"].as_u64() > Some(0), "{whose}: {context}");
+            let volumes: BTreeSet<&str> = list(&spec["volumes"])
+                .filter_map(|volume| volume["name"].as_str())
+                .chain(claims(objects, &workload))
+                .collect();
+            ensure!(list(&spec["volumes"]).all(|volume| volume.get("hostPath").is_none()), "{whose} mounts its node");
+            for container in list(&spec["containers"]).chain(list(&spec["initContainers"])) {
+                let expected = json!({"allowPrivilegeEscalation": false, "readOnlyRootFilesystem": true, "runAsNonRoot": true,
+                    "capabilities": {"drop": ["ALL"]}, "seccompProfile": {"type": "RuntimeDefault"}});
+                ensure!(container["securityContext"] == expected, "{whose}: {container:#}");
+                let resources = &container["resources"];
+                let sized = ["/requests/cpu", "/requests/memory", "/limits/memory"];
+                ensure!(sized.iter().all(|at| resources.pointer(at).is_some()), "{whose} is not sized: {resources}");
+                let image = container["image"].as_str().unwrap_or_default();
+                let (_, tag) = image.rsplit_once([':', '@']).unwrap_or_default();
+                ensure!(!tag.is_empty() && tag != "latest", "{whose}: {image}");
+                for mount in list(&container["volumeMounts"]) {
+                    let volume = mount["name"].as_str().unwrap_or_default();
+                    ensure!(volumes.contains(volume), "{whose} mounts {volume}, which there is not");
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Names of the volumes that a StatefulSet claims.
+fn claims<'a>(objects: &'a [Value], workload: &str) -> Vec<&'a str> {
+    let of = objects
+        .iter()
+        .find(|object| workload == format!("StatefulSet {}", name(object)) && kind(object) == "StatefulSet");
+    let claims = of.into_iter().flat_map(|of| list(&of["spec"]["volumeClaimTemplates"]));
+    claims.map(name).collect()
+}
+
+#[test]
+fn what_is_referred_to_is_there() -> Result<()> {
+    let Some(all) = installed()? else { return Ok(()) };
+    for (case, objects) in &all {
+        let pods = pods(objects);
+        let of = |wanted: &str| -> BTreeSet<&str> { objects.iter().filter(|o| kind(o) == wanted).map(name).collect() };
+        let (maps, accounts) = (of("ConfigMap"), of("ServiceAccount"));
+        let secrets = secrets(case, objects)?;
+        for (workload, pod) in &pods {
+            let whose = format!("{}: {workload}", case.name);
+            let spec = &pod["spec"];
+            if let Some(account) = spec["serviceAccountName"].as_str() {
+                ensure!(accounts.contains(account), "{whose} is {account}, which there is not");
+            }
+            for volume in list(&spec["volumes"]) {
+                if let Some(map) = volume.pointer("/configMap/name").and_then(Value::as_str) {
+                    ensure!(maps.contains(map), "{whose} mounts ConfigMap {map}, which there is not");
+                }
+                if let Some(secret) = volume.pointer("/secret/secretName").and_then(Value::as_str) {
+                    ensure!(secrets.contains(secret), "{whose} mounts Secret {secret}, which nobody makes");
+                }
+            }
+            let containers: Vec<&Value> = list(&spec["containers"]).collect();
+            let variables = containers.iter().flat_map(|container| list(&container["env"]));
+            for variable in variables {
+                if let Some(secret) = variable.pointer("/valueFrom/secretKeyRef/name").and_then(Value::as_str) {
+                    ensure!(secrets.contains(secret), "{whose} reads Secret {secret}, which nobody makes");
+                }
+            }
+        }
+        for service in objects.iter().filter(|object| kind(object) == "Service") {
+            let chosen: Vec<_> = pods.iter().filter(|(_, pod)| selects(&service["spec"]["selector"], pod)).collect();
+            ensure!(!chosen.is_empty(), "{}: Service {} leads nowhere", case.name, name(service));
+            for port in list(&service["spec"]["ports"]) {
+                let named = |pod: &Value| {
+                    let mut ports = list(&pod["spec"]["containers"]).flat_map(|container| list(&container["ports"]));
+                    ports.any(|known| known["name"] == port["targetPort"])
+                };
+                let whole = chosen.iter().all(|(_, pod)| named(pod));
+                ensure!(whole, "{}: Service {}, port {port}", case.name, name(service));
+            }
+        }
+        for budget in objects.iter().filter(|object| kind(object) == "PodDisruptionBudget") {
+            let selector = &budget["spec"]["selector"]["matchLabels"];
+            let chosen = pods.iter().filter(|(_, pod)| selects(selector, pod)).count();
+            ensure!(chosen == 1, "{}: PodDisruptionBudget {} is for {chosen}", case.name, name(budget));
+        }
+    }
+    Ok(())
+}
+
+/// Secrets that are made by the job or by cert-manager, and those that the values name.
+fn secrets(case: &Case, objects: &[Value]) -> Result<BTreeSet<String>> {
+    let mut all: BTreeSet<String> = BTreeSet::new();
+    for map in objects.iter().filter(|object| kind(object) == "ConfigMap") {
+        if let Some(text) = map["data"]["credentials.yaml"].as_str() {
+            let wanted: Value = serde_saphyr::from_str(text)?;
+            all.extend(list(&wanted["secrets"]).filter_map(|secret| secret["name"].as_str()).map(str::to_owned));
+        }
+    }
+    let certificates = objects.iter().filter(|object| kind(object) == "Certificate");
+    all.extend(certificates.filter_map(|one| one["spec"]["secretName"].as_str()).map(str::to_owned));
+    let named = ["kubeconfigSecret", "tlsSecret", "urlSecret", "caSecret", "encryptionSecret"];
+    let mut rest = vec![&case.values];
+    while let Some(value) = rest.pop() {
+        for (key, value) in value.as_object().into_iter().flatten() {
+            match value.as_str() {
+                Some(secret) if named.contains(&key.as_str()) => {
+                    all.insert(secret.to_owned());
+                }
+                _ => rest.push(value),
+            }
+        }
+    }
+    if case.values.pointer("/certificates/mode") == Some(&json!("external")) {
+        let parts = [
+            "server",
+            "client",
+            "kube-apiserver",
+            "front-proxy-client",
+            "service-accounts",
+            "ca",
+            "kube-controller-manager",
+            "etcd-server",
+            "etcd-client",
+        ];
+        all.extend(parts.map(|part| format!("crowsnest-{part}")));
+    }
+    // The agent's, by the name that `crowsnest register` gives it.
+    all.insert("karmada-kubeconfig".to_owned());
+    Ok(all)
+}
+
+#[test]
+fn nobody_is_reached_who_was_not_meant_to_be() -> Result<()> {
+    let Some(all) = installed()? else { return Ok(()) };
+    for (case, objects) in &all {
+        if case.values.pointer("/networkPolicies/enabled") == Some(&json!(false)) {
+            continue;
+        }
+        let policies: Vec<&Value> = objects.iter().filter(|object| kind(object) == "NetworkPolicy").collect();
+        for (workload, pod) in pods(objects) {
+            let of_pod: Vec<_> =
+                policies.iter().filter(|policy| selects(&policy["spec"]["podSelector"]["matchLabels"], pod)).collect();
+            for direction in ["Ingress", "Egress"] {
+                let covered =
+                    of_pod.iter().any(|policy| list(&policy["spec"]["policyTypes"]).any(|kind| kind == direction));
+                ensure!(covered, "{}: no NetworkPolicy says who may have {direction} with {workload}", case.name);
+            }
+        }
+        // An open door is one that the values open.
+        for policy in policies {
+            for rule in list(&policy["spec"]["ingress"]) {
+                ensure!(!list(&rule["from"]).next().is_none(), "{}: {policy:#}", case.name);
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn rights_are_no_more_than_needed() -> Result<()> {
+    let Some(all) = installed()? else { return Ok(()) };
+    for (case, objects) in &all {
+        let roles = objects.iter().filter(|object| kind(object).ends_with("Role"));
+        for role in roles {
+            let everything = list(&role["rules"]).any(|rule| rule.to_string().contains("\"*\""));
+            // An agent that gives the control plane an account gives it its rights.
+            let reports = case.chart.ends_with("agent-chart")
+                && name(role) == "crowsnest-agent"
+                && case.values.pointer("/reportSecrets/0") != Some(&json!("None"));
+            ensure!(everything == reports, "{}: {role:#}", case.name);
+            if case.chart == "deploy/chart" {
+                ensure!(kind(role) == "Role", "{}: rights in the whole cluster: {role:#}", case.name);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Every container that runs the binary says something that the binary understands.
+#[test]
+fn commands_are_the_binarys() -> Result<()> {
+    let Some(all) = installed()? else { return Ok(()) };
+    let mut tried = BTreeSet::new();
+    for (case, objects) in &all {
+        for (workload, pod) in pods(objects) {
+            for container in list(&pod["spec"]["containers"]) {
+                let args: Vec<&str> = list(&container["args"]).filter_map(Value::as_str).collect();
+                // Other programs have a command; Postgres' image has none, and its arguments begin with a dash.
+                if container.get("command").is_some() || args.first().is_none_or(|first| first.starts_with('-')) {
+                    continue;
+                }
+                if !tried.insert(args.join(" ")) {
+                    continue;
+                }
+                // What comes before is read before help is given.
+                let said = Command::new(binary()?).args(&args).arg("--help").output()?;
+                let error = String::from_utf8_lossy(&said.stderr);
+                ensure!(said.status.success(), "{}: {workload}: crowsnest {}: {error}", case.name, args.join(" "));
+            }
+        }
+    }
+    ensure!(tried.len() >= 5, "{tried:?}");
+    Ok(())
+}
+
+/// Keys of the file are names of flags.
+#[test]
+fn the_configuration_is_what_serve_reads() -> Result<()> {
+    let Some(all) = installed()? else { return Ok(()) };
+    let help = Command::new(binary()?).args(["serve", "--help"]).output()?;
+    let help = String::from_utf8(help.stdout)?;
+    let flags: BTreeSet<&str> = help.split_whitespace().filter_map(|word| word.strip_prefix("--")).collect();
+    for (case, objects) in &all {
+        let files = objects.iter().filter_map(|object| object.pointer("/data/config.yaml").and_then(Value::as_str));
+        for text in files {
+            let settings: BTreeMap<String, Value> = serde_saphyr::from_str(text)?;
+            for key in settings.keys() {
+                ensure!(flags.contains(key.as_str()), "{}: serve has no --{key}", case.name);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What `crowsnest credentials` is given makes sense to it: it goes on to ask for the cluster.
+#[test]
+fn the_list_of_credentials_is_understood() -> Result<()> {
+    let Some(all) = installed()? else { return Ok(()) };
+    let folder = tempfile::tempdir()?;
+    let nowhere = folder.path().join("nowhere.kubeconfig");
+    for (case, objects) in &all {
+        let lists =
+            objects.iter().filter_map(|object| object.pointer("/data/credentials.yaml").and_then(Value::as_str));
+        for text in lists {
+            let file = folder.path().join("credentials.yaml");
+            fs::write(&file, text)?;
+            let mut command = Command::new(binary()?);
+            command.args(["credentials", "-n", "crowsnest", "--file"]).arg(&file).arg("--kubeconfig").arg(&nowhere);
+            let error = String::from_utf8(command.output()?.stderr)?;
+            ensure!(
+                error.contains("nowhere.kubeconfig") && !error.contains("credentials.yaml"),
+                "{}: {error}",
+                case.name
+            );
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn manifests_are_what_the_charts_render() -> Result<()> {
+    let Some(mut command) = helm()? else { return Ok(()) };
+    let kept = root().join("deploy/manifests");
+    let folder = tempfile::tempdir()?;
+    ensure!(command.arg("--manifests").arg(folder.path()).status()?.success());
+    let names =
+        |folder: &Path| -> Result<BTreeSet<_>> { fs::read_dir(folder)?.map(|entry| Ok(entry?.file_name())).collect() };
+    ensure!(names(folder.path())? == names(&kept)?);
+    for name in names(&kept)? {
+        let (now, then) = (fs::read_to_string(folder.path().join(&name))?, fs::read_to_string(kept.join(&name))?);
+        let mend = "tests/tests/chart/render.py --manifests deploy/manifests";
+        ensure!(now == then, "{} is not what the chart renders: {mend}", name.display());
+    }
+    Ok(())
+}
+
+/// What names of metrics begin with.
+const FAMILIES: &str =
+    "crowsnest_ cluster_ eviction_ policy_ resource_ binding_ work_ leader_ federatedhpa_ cronfederatedhpa_";
+
+/// Names of metrics in a question: what a brace, a bracket or an operator follows.
+fn metrics_of(question: &str) -> BTreeSet<&str> {
+    let words = question.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
+    words.filter(|word| FAMILIES.split(' ').any(|family| word.starts_with(family))).collect()
+}
+
+#[test]
+fn alerts_and_dashboards_ask_for_figures_that_there_are() -> Result<()> {
+    let mut questions = Vec::new();
+    let alerts: Value = serde_saphyr::from_str(&fs::read_to_string(root().join("deploy/alerts.yaml"))?)?;
+    for rule in list(&alerts["groups"]).flat_map(|group| list(&group["rules"])) {
+        ensure!(rule["labels"]["severity"].is_string() && rule["annotations"]["summary"].is_string(), "{rule:#}");
+        questions.push(rule["expr"].as_str().context("an alert without a question")?.to_owned());
+    }
+    for entry in fs::read_dir(root().join("deploy/grafana"))? {
+        let board: Value = serde_json::from_str(&fs::read_to_string(entry?.path())?)?;
+        let mut ids = BTreeSet::new();
+        for panel in list(&board["panels"]) {
+            ensure!(ids.insert(panel["id"].as_u64()), "a panel's id is there twice: {panel:#}");
+            questions.extend(list(&panel["targets"]).filter_map(|target| target["expr"].as_str()).map(str::to_owned));
+        }
+    }
+    let told = sources()?;
+    let mut asked = 0;
+    for question in &questions {
+        for metric in metrics_of(question) {
+            // Labels and matchers that look like metrics.
+            if ["member_cluster", "resource_kind", "cluster"].contains(&metric) {
+                continue;
+            }
+            asked += 1;
+            let base = ["_bucket", "_count", "_sum", "_total"].iter().find_map(|end| metric.strip_suffix(end));
+            let quoted = |name: &str| told.contains(&format!("\"{name}\""));
+            ensure!(quoted(metric) || base.is_some_and(quoted), "nothing tells {metric}: {question}");
+        }
+    }
+    ensure!(asked > 40, "{asked}");
+    Ok(())
+}
+
+/// The text of all sources that tell metrics.
+fn sources() -> Result<String> {
+    let mut text = String::new();
+    let mut folders: Vec<PathBuf> =
+        ["server/src", "index/src", "controllers/src", "fleet/src"].map(|at| root().join(at)).into();
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder)? {
+            let path = entry?.path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|end| end == "rs") {
+                text += &fs::read_to_string(path)?;
+            }
+        }
+    }
+    Ok(text)
+}

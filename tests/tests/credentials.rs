@@ -1,0 +1,148 @@
+//! What the manifests install, at an API server that checks it: every object is taken as it is, and the job makes its Secrets with the
+//! rights it is given and no more, once, whoever else does so at the same time.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use anyhow::{Context, Result, ensure};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use crowsnest_tests::{Fleet, Kubectl, Said, binary};
+use serde_json::Value;
+
+const NAMESPACE: &str = "crowsnest";
+
+fn manifests(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/manifests").join(name)
+}
+
+#[test]
+fn manifests_are_taken_and_credentials_are_made_once() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let fleet = Fleet::start(&dir.path().join("data"), &["--no-members"])?;
+    let Some(kubectl) = fleet.any_kubectl()? else { return Ok(()) };
+    let kubectl = kubectl.with(&["-n", NAMESPACE]);
+    for name in ["crowsnest-several.yaml", "crowsnest-external.yaml", "crowsnest.yaml", "agent.yaml"] {
+        let file = manifests(name).display().to_string();
+        let said =
+            kubectl.run(&["apply", "--server-side", "--force-conflicts", "--validate=strict", "-f", &file], "")?;
+        ensure!(said.code == Some(0) && !said.err.contains("Warning"), "{name}: {said:?}");
+    }
+    // The list of the job, and its account.
+    let list =
+        kubectl.ok(&["get", "configmap", "crowsnest-credentials", "-o", r"jsonpath={.data.credentials\.yaml}"], "")?;
+    let job = Job::new(&fleet, &kubectl, dir.path(), &list)?;
+    let several = [job.start()?, job.start()?, job.start()?];
+    for child in several {
+        let said = Said::of(&child.wait_with_output()?)?;
+        ensure!(said.code == Some(0), "{said:?}");
+    }
+    let made = secrets(&kubectl)?;
+    let names: Vec<&str> = made.keys().map(String::as_str).collect();
+    ensure!(names.contains(&"crowsnest-ca") && names.contains(&"crowsnest-etcd-server"), "{names:?}");
+    for (name, secret) in &made {
+        let [authority, certificate] = ["ca.crt", "tls.crt"].map(|key| &secret["data"][key]);
+        ensure!(secret["type"] == "kubernetes.io/tls" && secret["data"]["tls.key"].is_string(), "{name}: {names:?}");
+        let issuer = ["ca", "front-proxy-ca", "etcd-ca"].map(|ca| &made[&format!("crowsnest-{ca}")]["data"]["tls.crt"]);
+        let is_known = issuer.contains(&authority);
+        ensure!(is_known && certificate.is_string(), "{name} was issued by an authority that was lost");
+    }
+
+    let again = job.run(&[])?;
+    ensure!(
+        again.out.lines().count() == made.len() && again.out.lines().all(|line| line.contains(": kept until 20")),
+        "{again:?}"
+    );
+    kubectl.ok(&["delete", "secret", "crowsnest-client"], "")?;
+    let dry = job.run(&["--dry-run"])?;
+    ensure!(dry.out.contains("crowsnest-client: would be made: there was none"), "{dry:?}");
+    ensure!(!secrets(&kubectl)?.contains_key("crowsnest-client"));
+    let mended = job.run(&[])?;
+    ensure!(mended.out.matches(": made: ").count() == 1, "{mended:?}");
+    // Long before their end certificates are issued anew, but no authority and no key that signs tokens.
+    let early = job.run(&["--renew-before", "8761h"])?;
+    let anew = early.out.matches(": made: it ends at 20").count();
+    ensure!(anew == made.len() - 3, "{early:?}");
+    let now = secrets(&kubectl)?;
+    let key = |all: &BTreeMap<String, Value>, name: &str| all[name]["data"]["tls.key"].clone();
+    for (name, stays) in [("crowsnest-service-accounts", true), ("crowsnest-ca", true), ("crowsnest-server", false)] {
+        ensure!((key(&made, name) == key(&now, name)) == stays, "the key of {name}");
+    }
+    has_little(&job.kubectl)?;
+    ensure!(fleet.stop()?.success());
+    Ok(())
+}
+
+/// The job's account reads and writes what is on its list, and that is all.
+fn has_little(kubectl: &Kubectl) -> Result<()> {
+    kubectl.ok(&["get", "secret", "crowsnest-ca", "-o", "name"], "")?;
+    for refused in [
+        vec!["get", "secrets"],
+        vec!["get", "secret", "another"],
+        vec!["delete", "secret", "crowsnest-ca"],
+        vec!["get", "pods"],
+    ] {
+        kubectl.says(&refused, "", 1, "forbidden")?;
+    }
+    Ok(())
+}
+
+/// The job as it runs in a pod, but for where its kubeconfig is.
+struct Job {
+    list: PathBuf,
+    kubeconfig: PathBuf,
+    kubectl: Kubectl,
+}
+
+impl Job {
+    fn new(fleet: &Fleet, kubectl: &Kubectl, folder: &Path, list: &str) -> Result<Self> {
+        let (file, kubeconfig) = (folder.join("credentials.yaml"), folder.join("job.kubeconfig"));
+        fs::write(&file, list)?;
+        let token = kubectl.ok(&["create", "token", "crowsnest-credentials"], "")?;
+        let config: Value = serde_saphyr::from_str(&fs::read_to_string(fleet.kubeconfig("cp"))?)?;
+        let authority = config.pointer("/clusters/0/cluster/certificate-authority-data").and_then(Value::as_str);
+        let authority = String::from_utf8(STANDARD.decode(authority.context("no authority")?)?)?;
+        let ca = folder.join("ca.crt");
+        fs::write(&ca, authority)?;
+        let (server, token) = (fleet.server()?, token.trim());
+        let text = format!(
+            "apiVersion: v1\nkind: Config\ncurrent-context: job\n\
+             clusters: [{{name: job, cluster: {{server: \"{server}\", certificate-authority: \"{}\"}}}}]\n\
+             users: [{{name: job, user: {{token: \"{token}\"}}}}]\ncontexts: [{{name: job, context: {{cluster: job, user: job}}}}]\n",
+            ca.display()
+        );
+        fs::write(&kubeconfig, text)?;
+        let kubectl = kubectl.on(&kubeconfig);
+        Ok(Self { list: file, kubeconfig, kubectl })
+    }
+
+    fn command(&self, more: &[&str]) -> Result<Command> {
+        let mut command = Command::new(binary()?);
+        command.args(["credentials", "--namespace", NAMESPACE, "--file"]).arg(&self.list);
+        command.arg("--kubeconfig").arg(&self.kubeconfig).args(more);
+        Ok(command)
+    }
+
+    fn start(&self) -> Result<Child> {
+        Ok(self.command(&[])?.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?)
+    }
+
+    fn run(&self, more: &[&str]) -> Result<Said> {
+        let said = Said::of(&self.command(more)?.output()?)?;
+        ensure!(said.code == Some(0), "{said:?}");
+        Ok(said)
+    }
+}
+
+/// The job's Secrets by name.
+fn secrets(kubectl: &Kubectl) -> Result<BTreeMap<String, Value>> {
+    let mine = ["get", "secrets", "-l", "app.kubernetes.io/managed-by=crowsnest", "-o", "json"];
+    let list: Value = serde_json::from_str(&kubectl.ok(&mine, "")?)?;
+    let items = list["items"].as_array().context("no list")?;
+    Ok(items
+        .iter()
+        .map(|item| (item["metadata"]["name"].as_str().unwrap_or_default().to_owned(), item.clone()))
+        .collect())
+}

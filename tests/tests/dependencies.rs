@@ -1,0 +1,104 @@
+//! What we are made of: every dependency's licence is one that deny.toml allows, none of its banned crates is among them, and all come
+//! from the registry. `cargo deny`, which asks for advisories, too, runs where the network is (the release).
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+
+const REGISTRY: &str = "registry+https://github.com/rust-lang/crates.io-index";
+
+#[test]
+fn licences_and_sources_are_as_we_say() -> Result<()> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let rules = fs::read_to_string(root.join("deny.toml"))?;
+    let allowed = section(&rules, "\nallow = [", "]")?;
+    let excepted = section(&rules, "\nexceptions = [", "\n")?;
+    let banned = section(&rules, "\ndeny = [", "\n]")?;
+    let said = Command::new(env!("CARGO"))
+        .args(["metadata", "--locked", "--offline", "--all-features", "--format-version", "1"])
+        .current_dir(&root)
+        .output()?;
+    ensure!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
+    let metadata: Value = serde_json::from_slice(&said.stdout)?;
+    let packages = metadata["packages"].as_array().context("no packages")?;
+    ensure!(packages.len() > 300, "{}", packages.len());
+    for package in packages {
+        let name = package["name"].as_str().unwrap_or_default();
+        let Some(source) = package["source"].as_str() else { continue };
+        ensure!(source == REGISTRY, "{name} comes from {source}");
+        ensure!(!banned.contains(name), "{name} is banned by deny.toml");
+        let licence = package["license"].as_str().unwrap_or_default();
+        let fine = is_allowed(licence, &allowed) || excepted.contains(name);
+        ensure!(fine, "{name} is under {licence:?}, which deny.toml does not allow");
+    }
+    Ok(())
+}
+
+/// The strings between two marks.
+fn section<'a>(text: &'a str, begin: &str, end: &str) -> Result<BTreeSet<&'a str>> {
+    let (_, rest) = text.split_once(begin).with_context(|| format!("deny.toml has no {begin}"))?;
+    let (inside, _) = rest.split_once(end).with_context(|| format!("deny.toml has no end of {begin}"))?;
+    Ok(inside.split('"').skip(1).step_by(2).collect())
+}
+
+/// An SPDX expression: any of the alternatives, each with all its parts. A slash is an old OR.
+fn is_allowed(expression: &str, allowed: &BTreeSet<&str>) -> bool {
+    let mut words: Vec<String> = Vec::new();
+    let spaced = expression.replace('(', " ( ").replace(')', " ) ").replace('/', " OR ").replace(" WITH ", "~");
+    words.extend(spaced.split_whitespace().map(|word| word.replace('~', " WITH ")));
+    let mut rest = words.as_slice();
+    any(&mut rest, allowed) && rest.is_empty()
+}
+
+fn any(rest: &mut &[String], allowed: &BTreeSet<&str>) -> bool {
+    let mut fine = all(rest, allowed);
+    while rest.first().is_some_and(|word| word == "OR") {
+        *rest = &rest[1..];
+        fine |= all(rest, allowed);
+    }
+    fine
+}
+
+fn all(rest: &mut &[String], allowed: &BTreeSet<&str>) -> bool {
+    let mut fine = one(rest, allowed);
+    while rest.first().is_some_and(|word| word == "AND") {
+        *rest = &rest[1..];
+        fine &= one(rest, allowed);
+    }
+    fine
+}
+
+fn one(rest: &mut &[String], allowed: &BTreeSet<&str>) -> bool {
+    let Some((word, after)) = rest.split_first() else { return false };
+    *rest = after;
+    if word != "(" {
+        return allowed.contains(word.as_str());
+    }
+    let fine = any(rest, allowed);
+    // Its bracket.
+    *rest = rest.get(1..).unwrap_or_default();
+    fine
+}
+
+#[test]
+fn licences_are_read_as_they_are_meant() {
+    let allowed = BTreeSet::from(["MIT", "ISC", "Apache-2.0 WITH LLVM-exception"]);
+    for (expression, expected) in [
+        ("MIT", true),
+        ("GPL-3.0-only", false),
+        ("GPL-3.0-only OR MIT", true),
+        ("GPL-3.0-only AND MIT", false),
+        ("(MIT OR GPL-2.0-only) AND ISC", true),
+        ("(GPL-3.0-only OR GPL-2.0-only) AND ISC", false),
+        ("Unlicense/MIT", true),
+        ("Apache-2.0 WITH LLVM-exception", true),
+        ("Apache-2.0", false),
+        ("", false),
+    ] {
+        assert_eq!(is_allowed(expression, &allowed), expected, "{expression}");
+    }
+}

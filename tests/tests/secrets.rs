@@ -1,0 +1,142 @@
+//! Nothing that is secret is in the log, however much is logged: not what Secrets hold, not what anybody proved who they are with,
+//! whether it was let in or refused.
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use crowsnest_tests::{Fleet, Kubectl};
+use serde_json::Value;
+
+const FLEET: &str = include_str!("secrets/fleet.yaml");
+const REFUSED: &str = include_str!("secrets/refused.yaml");
+const REFUSED_VALUE: &str = "half-a-pair-20c7-refused";
+const MADE_UP: &str = "made-up-bearer-71b2";
+/// What Secrets hold that everybody may know.
+const PUBLIC: [&str; 7] =
+    ["ca.crt", "caBundle", "namespace", "token-id", "expiration", "auth-extra-groups", "description"];
+/// A shorter word may stand anywhere.
+const SHORTEST: usize = 12;
+
+#[test]
+fn nothing_secret_is_logged() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let data = dir.path().join("data");
+    let everything = [("CROWSNEST_LOG", OsString::from("debug"))];
+    let fleet = Fleet::start_in(&data, &["--members", "member1"], &everything)?;
+    let Some(kubectl) = fleet.any_kubectl()? else { return Ok(()) };
+    let mut secrets = Secrets::default();
+    secrets.note("a value that was refused", REFUSED_VALUE);
+    secrets.note("a token that was refused", MADE_UP);
+    secrets.note("the UI's token", fleet.ui_url.split_once("#token=").context("the UI has no token")?.1);
+    steer(&fleet, &kubectl)?;
+    prove(&fleet, &kubectl, &mut secrets)?;
+    for name in ["cp", "member1"] {
+        secrets.of_kubeconfig(&fleet.kubeconfig(name))?;
+        secrets.of_cluster(&kubectl.on(&fleet.kubeconfig(name)), name)?;
+    }
+    let registered = fleet.crowsnest(&["token", "create"])?;
+    let token = registered.out.trim();
+    secrets.note("a bootstrap token", token);
+    secrets.note("a bootstrap token's secret", token.split_once('.').context("a token has two parts")?.1);
+    ensure!(fleet.stop()?.success());
+
+    let log = fs::read_to_string(data.with_extension("log"))?;
+    ensure!(log.lines().count() > 100 && log.contains("DEBUG"), "little is logged:\n{log}");
+    ensure!(secrets.all.len() > 10, "{} secrets", secrets.all.len());
+    for (what, secret) in &secrets.all {
+        let line = log.lines().find(|line| line.contains(secret.as_str()));
+        // Neither the secret nor the line: this is a log, too.
+        ensure!(
+            line.is_none(),
+            "{what} is in the log, {} bytes into it",
+            log.find(secret.as_str()).unwrap_or_default()
+        );
+    }
+    ensure!(!log.contains("PRIVATE KEY"), "a private key is in the log");
+    Ok(())
+}
+
+/// A Secret on its way: written, overridden, in its member, changed, refused.
+fn steer(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
+    kubectl.ok(&["apply", "-f", "-"], FLEET)?;
+    let member = kubectl.on(&fleet.kubeconfig("member1"));
+    let value = ["get", "secret", "db", "-o", "jsonpath={.data.password}"];
+    member.until(&value, |out| out == "c3RhcGxlLTQ0YWUtb3ZlcnJpZGRlbg==")?;
+    kubectl.ok(
+        &["patch", "secret", "db", "--type=merge", "-p", r#"{"stringData":{"user":"another-one-5d2b-patched"}}"#],
+        "",
+    )?;
+    member.until(&["get", "secret", "db", "-o", "jsonpath={.data.user}"], |out| !out.is_empty())?;
+    kubectl.says(&["create", "-f", "-"], REFUSED, 1, "tls.crt")?;
+    fleet.crowsnest(&["search", "kind:secret name:db"])?;
+    fleet.crowsnest(&["explain", "secret/db"])?;
+    Ok(())
+}
+
+/// Somebody with a token, somebody with a wrong one, at every door.
+fn prove(fleet: &Fleet, kubectl: &Kubectl, secrets: &mut Secrets) -> Result<()> {
+    kubectl.ok(&["create", "serviceaccount", "prover"], "")?;
+    let token = kubectl.ok(&["create", "token", "prover"], "")?;
+    secrets.note("a service account's token", token.trim());
+    let server = fleet.server()?;
+    for token in [token.trim(), MADE_UP] {
+        for path in [
+            "/api/v1/namespaces/default/secrets",
+            "/apis/cluster.karmada.io/v1alpha1/clusters/member1/proxy/api/v1/namespaces/default/secrets",
+            "/apis/search.crowsnest.io/v1alpha1/query?q=kind:secret",
+        ] {
+            // Whether it is let in is not what is asked here.
+            kubectl.with(&["--server", &server, "--token", token]).run(&["get", "--raw", path], "")?;
+        }
+    }
+    Ok(())
+}
+
+/// What may not be logged, and what it is.
+#[derive(Default)]
+struct Secrets {
+    all: BTreeSet<(String, String)>,
+}
+
+impl Secrets {
+    fn note(&mut self, what: &str, secret: &str) {
+        if secret.len() >= SHORTEST {
+            self.all.insert((what.to_owned(), secret.to_owned()));
+            self.all.insert((format!("{what}, in base64,"), STANDARD.encode(secret)));
+        }
+    }
+
+    fn of_kubeconfig(&mut self, path: &Path) -> Result<()> {
+        let config: Value = serde_saphyr::from_str(&fs::read_to_string(path)?)?;
+        for user in config["users"].as_array().into_iter().flatten() {
+            for key in ["client-key-data", "token"] {
+                if let Some(secret) = user["user"][key].as_str() {
+                    self.note(&format!("{key} of {}", path.display()), secret);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn of_cluster(&mut self, kubectl: &Kubectl, cluster: &str) -> Result<()> {
+        let list: Value = serde_json::from_str(&kubectl.ok(&["get", "secrets", "-A", "-o", "json"], "")?)?;
+        for secret in list["items"].as_array().into_iter().flatten() {
+            let name = format!("{}/{}", secret["metadata"]["namespace"], secret["metadata"]["name"]);
+            for (key, value) in secret["data"].as_object().into_iter().flatten() {
+                let bytes = STANDARD.decode(value.as_str().unwrap_or_default())?;
+                if let Ok(text) = String::from_utf8(bytes)
+                    && !PUBLIC.contains(&key.as_str())
+                    && !key.starts_with("usage-")
+                {
+                    self.note(&format!("{key} of Secret {name} of {cluster}"), text.trim());
+                }
+            }
+        }
+        Ok(())
+    }
+}
