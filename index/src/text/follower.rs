@@ -432,26 +432,33 @@ mod tests {
     use crate::{CollectionKey, Epoch};
     use serde_json::{Value, json};
 
-    fn pod(name: &str) -> Value {
+    fn pod(name: &str, version: &str) -> Value {
         json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"namespace": "a", "name": name, "uid": name,
-            "resourceVersion": "1"}})
+            "resourceVersion": version}})
     }
 
-    async fn apply(store: &SqliteStore, codec: &Codec, steps: impl IntoIterator<Item = (&str, bool)>) {
-        let step = |(name, deleted): (&str, bool)| match deleted {
-            true => Step::Delete { namespace: "a".to_owned(), name: name.to_owned(), resource_version: "2".to_owned() },
-            false => {
-                let draft = draft(&pod(name));
-                let (packed, _) = codec.pack("/Pod", &draft.body).unwrap();
-                Step::Put(Box::new(draft), packed)
-            }
-        };
-        let collection = CollectionKey::new(cluster("member1"), resource_of(&pod("")));
-        let steps = steps.into_iter().map(step).collect();
+    fn put(codec: &Codec, name: &str, version: &str) -> Step {
+        let draft = draft(&pod(name, version));
+        let (packed, _) = codec.pack("/Pod", &draft.body).unwrap();
+        Step::Put(Box::new(draft), packed)
+    }
+
+    fn delete(name: &str) -> Step {
+        Step::Delete { namespace: "a".to_owned(), name: name.to_owned(), resource_version: "9".to_owned() }
+    }
+
+    async fn apply(store: &SqliteStore, codec: &Codec, steps: impl IntoIterator<Item = (&str, bool)>) -> Vec<Change> {
+        let step = |(name, deleted): (&str, bool)| if deleted { delete(name) } else { put(codec, name, "1") };
+        store_all(store, steps.into_iter().map(step)).await
+    }
+
+    async fn store_all(store: &SqliteStore, steps: impl IntoIterator<Item = Step>) -> Vec<Change> {
+        let collection = CollectionKey::new(cluster("member1"), resource_of(&pod("", "")));
+        let steps = steps.into_iter().collect();
         store
             .apply(&[Batch { collection, epoch: Epoch::ALONE, steps, progress: Progress::default() }], 0)
             .await
-            .unwrap();
+            .unwrap()
     }
 
     const FORGOTTEN: History = History { kept_for: Duration::ZERO, per_object: 1, max_bytes: 0, max_store_bytes: None };
@@ -501,5 +508,47 @@ mod tests {
         folders.iter().filter(|folder| folder.exists()).for_each(|folder| std::fs::remove_dir_all(folder).unwrap());
         assert_eq!(caught_up(&options, &store).await, 1);
         assert_eq!(folders.map(|folder| folder.exists()), [true, false]);
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn what_changes_again_and_again_is_taken_in_as_it_is_last() {
+        let directory = tempfile::tempdir().unwrap();
+        let options =
+            IndexOptions { text_commit_interval: Duration::from_millis(100), ..IndexOptions::new(directory.path()) };
+        let codec = Arc::new(Codec::default());
+        let store = Arc::new(SqliteStore::open(&options, Arc::clone(&codec)).await.unwrap());
+        let opened = TextIndex::open(&options, &store.identity().await.unwrap()).unwrap();
+        let text = Arc::clone(&opened.0);
+        let tail = Arc::new(Tail::new(store.latest().await.unwrap(), 100, 1 << 20));
+        let shared: Arc<dyn Store> = Arc::clone(&store) as _;
+        let (follower, mut searchable) = TextFollower::new(
+            opened,
+            shared,
+            Arc::clone(&tail),
+            Arc::default(),
+            Arc::default(),
+            &options,
+            Box::new(|_, _, _| {}),
+        );
+        let stop = CancellationToken::new();
+        let running = tokio::spawn(follower.run(stop.clone()));
+        // Each row is told at once; of its objects so many are found then.
+        let rows = [
+            (vec![put(&codec, "one", "1"), put(&codec, "two", "1")], vec![put(&codec, "one", "2"), delete("two")], 1),
+            (vec![put(&codec, "one", "3")], vec![put(&codec, "one", "4"), put(&codec, "two", "2")], 2),
+            (vec![delete("one")], vec![put(&codec, "one", "5"), delete("two")], 1),
+            (vec![put(&codec, "one", "6")], vec![delete("one")], 0),
+        ];
+        for (number, (first, then, found)) in rows.into_iter().enumerate() {
+            for steps in [first, then] {
+                assert!(tail.publish(store_all(&store, steps).await));
+            }
+            let latest = tail.latest();
+            let reached = searchable.wait_for(|seq| *seq >= latest);
+            tokio::time::timeout(Duration::from_secs(60), reached).await.unwrap().unwrap();
+            assert_eq!(text.searcher().num_docs(), found, "row {number}");
+        }
+        stop.cancel();
+        running.await.unwrap().unwrap();
     }
 }
