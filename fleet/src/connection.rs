@@ -13,6 +13,10 @@ use std::sync::Arc;
 use std::time::Duration;
 use tower::ServiceBuilder;
 
+/// Connections that wait for their next request: about as many as the loops that write to members use at once of one. To
+/// open one costs both sides more than a request does.
+const IDLE: usize = 32;
+
 /// Kept across changes of the Cluster object for as long as its [`ConnectionSpec`] stays equal.
 #[derive(Clone)]
 pub struct Connection {
@@ -95,7 +99,7 @@ fn client(config: &kube::Config, dialer: Dialer, token: Option<&Token>) -> Resul
     };
     let hyper = hyper_util::client::legacy::Builder::new(hyper_util::rt::TokioExecutor::new())
         .pool_idle_timeout(Duration::from_secs(60))
-        .pool_max_idle_per_host(8)
+        .pool_max_idle_per_host(IDLE)
         .build::<_, Body>(dialer);
     let service = ServiceBuilder::new()
         .layer(config.base_uri_layer())

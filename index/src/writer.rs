@@ -28,6 +28,9 @@ use tokio_util::sync::CancellationToken;
 const TRANSACTION_STEPS: usize = 2000;
 /// Batches that may wait.
 const QUEUE: usize = 64;
+/// From one transaction to the next: what comes meanwhile goes into one. A transaction costs as much as a good many steps, and what
+/// comes after a pause is stored at once.
+const GATHER: Duration = Duration::from_millis(5);
 const DROP_CHUNK: usize = 1000;
 /// Between two looks at what is too old, and between two times that the positions of bookmarks are stored. Servers keep what they can
 /// tell again for minutes.
@@ -104,6 +107,15 @@ impl States {
 enum Order {
     Apply(Batch, Waiting),
     Other(Other),
+}
+
+/// What waits, or comes until then.
+async fn following(queue: &mut mpsc::Receiver<Order>, until: Option<tokio::time::Instant>) -> Option<Order> {
+    match (queue.try_recv(), until) {
+        (Ok(order), _) => Some(order),
+        (Err(_), Some(until)) => tokio::time::timeout_at(until, queue.recv()).await.ok().flatten(),
+        (Err(_), None) => None,
+    }
 }
 
 /// What is given back, and who is told, once a batch is stored or left out.
@@ -220,6 +232,7 @@ impl Writer {
         let mut tidy = tokio::time::interval(TIDY_EVERY);
         tidy.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut positions = Positions::new();
+        let mut stored_at = None;
         loop {
             let order = tokio::select! {
                 biased;
@@ -238,7 +251,8 @@ impl Writer {
                 self.store_last(positions).await;
                 return Ok(());
             };
-            self.obey(order, &mut queue, &mut positions).await.or_else(|error| self.claims.give_up(error))?;
+            let obeyed = self.obey(order, &mut queue, &mut positions, &mut stored_at).await;
+            obeyed.or_else(|error| self.claims.give_up(error))?;
         }
     }
 
@@ -298,6 +312,7 @@ impl Writer {
         order: Order,
         queue: &mut mpsc::Receiver<Order>,
         positions: &mut Positions,
+        stored_at: &mut Option<tokio::time::Instant>,
     ) -> Result<(), Error> {
         let mut next = Some(order);
         while let Some(order) = next.take() {
@@ -305,17 +320,19 @@ impl Writer {
                 Order::Apply(batch, then) => {
                     let mut taken = Taken::default();
                     self.admit(batch, then, &mut taken);
+                    let until = stored_at.map(|stored| stored + GATHER);
                     while taken.steps < TRANSACTION_STEPS {
-                        match queue.try_recv() {
-                            Ok(Order::Apply(batch, then)) => self.admit(batch, then, &mut taken),
-                            Ok(other) => {
+                        match following(queue, until).await {
+                            Some(Order::Apply(batch, then)) => self.admit(batch, then, &mut taken),
+                            Some(other) => {
                                 next = Some(other);
                                 break;
                             }
-                            Err(_) => break,
+                            None => break,
                         }
                     }
                     self.apply(&taken.batches).await?;
+                    *stored_at = Some(tokio::time::Instant::now());
                     taken.batches.iter().for_each(|batch| drop(positions.remove(&batch.collection)));
                     self.note(taken.positions, positions);
                     drop(taken.batches);

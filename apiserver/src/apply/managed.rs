@@ -124,11 +124,10 @@ pub fn starting_point(old: Option<&Value>, new: &Value, subresource: &str) -> Ve
 /// Writes the entries in their order: appliers first, then by time, name, version, subresource.
 pub fn encode(object: &mut Value, mut entries: Vec<Entry>) {
     cap(&mut entries);
-    entries.sort_by(|a, b| {
-        let key =
-            |e: &Entry| (!e.apply, e.time.clone(), e.manager.clone(), e.api_version.clone(), e.subresource.clone());
-        key(a).cmp(&key(b))
-    });
+    fn order(entry: &Entry) -> impl Ord + '_ {
+        (!entry.apply, &entry.time, &entry.manager, &entry.api_version, &entry.subresource)
+    }
+    entries.sort_by(|a, b| order(a).cmp(&order(b)));
     let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) else { return };
     if entries.is_empty() {
         metadata.remove("managedFields");

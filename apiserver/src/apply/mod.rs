@@ -3,6 +3,8 @@
 //! Pure. `registry/` calls [`track_update`] for every create, update and patch, [`apply`] for apply patches. Both stand between
 //! decoding with defaults and admission, before the strategy's `prepare_*`, as in kube-apiserver.
 
+use std::sync::LazyLock;
+
 use serde_json::{Value, json};
 
 use crate::schema::{Schema, normalise};
@@ -68,7 +70,7 @@ pub fn manager_name(field_manager: &str, user_agent: &str) -> String {
 }
 
 /// Identity and bookkeeping nobody owns.
-fn nobodys() -> FieldSet {
+static NOBODYS: LazyLock<FieldSet> = LazyLock::new(|| {
     let mut set = FieldSet::default();
     for name in ["apiVersion", "kind", "metadata"] {
         set.insert_fields(&[name]);
@@ -87,7 +89,7 @@ fn nobodys() -> FieldSet {
         set.insert_fields(&["metadata", name]);
     }
     set
-}
+});
 
 fn without_managers(object: &Value) -> Value {
     let mut out = object.clone();
@@ -114,28 +116,42 @@ pub fn track_update(schema: Option<&Schema>, old: Option<&Value>, new: &mut Valu
         managed::encode(new, entries);
         return;
     }
-    let live = old.map_or_else(|| nothing(schema), without_managers);
-    let after = without_managers(new);
-    update(schema, &live, &after, &mut entries, manager);
+    match old {
+        Some(old) => update(schema, old, new, &mut entries, manager),
+        None => update(schema, &nothing(schema), new, &mut entries, manager),
+    }
     managed::encode(new, entries);
 }
 
 /// True when an update did nothing but tell the time: what it set was set back, by admission or by defaults. Such an update
 /// is none, or an object that is applied again and again would have as many versions.
 pub fn only_times_differ(old: &Value, new: &Value) -> bool {
-    fn managers(object: &Value) -> Vec<Value> {
-        let mut entries =
-            object.pointer("/metadata/managedFields").and_then(Value::as_array).cloned().unwrap_or_default();
-        for entry in entries.iter_mut().filter_map(Value::as_object_mut) {
-            entry.remove("time");
-        }
-        entries
+    is_same_without(METADATA, old, new, |before, after| is_same_without(MANAGED_FIELDS, before, after, same_managers))
+}
+
+const METADATA: &str = "metadata";
+const MANAGED_FIELDS: &str = "managedFields";
+
+/// Whether two objects are equal in everything but one member, and `same` says so of that.
+fn is_same_without(name: &str, old: &Value, new: &Value, same: impl FnOnce(&Value, &Value) -> bool) -> bool {
+    let (Value::Object(before), Value::Object(after)) = (old, new) else { return old == new };
+    let rest = |fields: &serde_json::Map<String, Value>| fields.len() - usize::from(fields.contains_key(name));
+    rest(before) == rest(after)
+        && before.iter().all(|(key, value)| key == name || after.get(key) == Some(value))
+        && same(before.get(name).unwrap_or(&Value::Null), after.get(name).unwrap_or(&Value::Null))
+}
+
+/// Entries are ordered by time, so they may have changed places.
+fn same_managers(old: &Value, new: &Value) -> bool {
+    fn entries(list: &Value) -> Vec<&Value> {
+        list.as_array().into_iter().flatten().collect()
     }
-    let (before, mut after) = (managers(old), managers(new));
-    // Entries are ordered by time, so they may have changed places.
-    let same_managers = before.len() == after.len()
-        && before.iter().all(|entry| after.iter().position(|e| e == entry).map(|at| after.swap_remove(at)).is_some());
-    same_managers && without_managers(old) == without_managers(new)
+    let (before, mut after) = (entries(old), entries(new));
+    let same = |one: &Value, other: &Value| is_same_without("time", one, other, |_, _| true);
+    before.len() == after.len()
+        && before
+            .iter()
+            .all(|entry| after.iter().position(|other| same(entry, other)).map(|at| after.swap_remove(at)).is_some())
 }
 
 /// The new owner takes what changed; everyone loses what went.
@@ -146,7 +162,7 @@ fn update(schema: Option<&Schema>, live: &Value, new: &Value, entries: &mut Vec<
         entry.fields.difference(&removed);
     }
     removed.difference(&taken);
-    taken.difference(&nobodys());
+    taken.difference(&NOBODYS);
     if !taken.is_empty() {
         let mut own = manager.entry(false, taken);
         own.time = manager.time();
@@ -163,7 +179,7 @@ fn update(schema: Option<&Schema>, live: &Value, new: &Value, entries: &mut Vec<
 
 /// (added or modified, removed).
 fn changes(schema: Option<&Schema>, live: &Value, new: &Value, manager: &Manager<'_>) -> (FieldSet, FieldSet) {
-    let comparison = typed::compare(schema, Some(live), Some(new));
+    let comparison = typed::compare_but(schema, Some(live), Some(new), &[METADATA, MANAGED_FIELDS]);
     let (mut taken, mut removed) = (comparison.modified, comparison.removed);
     taken.union(&comparison.added);
     let ignored = manager.ignored();
@@ -270,7 +286,7 @@ fn merge(
         entry.fields.difference(&taken);
         entry.fields.difference(&removed);
     }
-    own.fields.difference(&nobodys());
+    own.fields.difference(&NOBODYS);
     if live.is_none() || after != before {
         own.time = manager.time();
     }

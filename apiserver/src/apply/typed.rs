@@ -164,6 +164,11 @@ fn empty(value: Option<&Value>) -> bool {
 
 /// Compares `old` with `new`.
 pub fn compare(schema: Option<&Schema>, old: Option<&Value>, new: Option<&Value>) -> Comparison {
+    compare_but(schema, old, new, &[])
+}
+
+/// The same without the field at a path of names.
+pub fn compare_but(schema: Option<&Schema>, old: Option<&Value>, new: Option<&Value>, but: &[&str]) -> Comparison {
     let mut out = Comparison::default();
     if old.is_none() && new.is_none() {
         return out;
@@ -178,16 +183,20 @@ pub fn compare(schema: Option<&Schema>, old: Option<&Value>, new: Option<&Value>
             let (left, right) =
                 (old.and_then(Value::as_object).unwrap_or(&none), new.and_then(Value::as_object).unwrap_or(&none));
             for key in left.keys().chain(right.keys().filter(|key| !left.contains_key(*key))) {
-                let child = compare(field_schema(schema, key), left.get(key), right.get(key));
+                let below = match but {
+                    [name] if *name == key.as_str() => continue,
+                    [name, below @ ..] if *name == key.as_str() => below,
+                    _ => &[],
+                };
+                let child = compare_but(field_schema(schema, key), left.get(key), right.get(key), below);
                 out.put(PathElement::Field(key.as_str().into()), child);
             }
         }
         (Some(Kind::List) | None, Some(Kind::List) | None) if !both_empty => {
-            let items = |value: Option<&'_ Value>| {
-                value.and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default().to_vec()
-            };
-            let (left, right) = (items(old), items(new));
-            let (left, right) = (indexed(schema, &left), indexed(schema, &right));
+            fn items(value: Option<&Value>) -> &[Value] {
+                value.and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
+            }
+            let (left, right) = (indexed(schema, items(old)), indexed(schema, items(new)));
             for (element, item) in &left {
                 let other = right.iter().find(|(e, _)| e == element).map(|(_, item)| *item);
                 out.put(element.clone(), compare(item_schema(schema), Some(item), other));

@@ -1,5 +1,7 @@
 //! The strategy of every built-in kind: the rules they share, dispatching to the modules that hold a kind's own.
 
+use std::sync::OnceLock;
+
 use crowsnest_api::field::FieldError;
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
@@ -18,6 +20,7 @@ pub struct BuiltinStrategy {
     pub(super) group: &'static str,
     pub(super) version: &'static str,
     pub(super) kind: &'static str,
+    schema: OnceLock<Option<SchemaRef>>,
 }
 
 /// What counts as a change of the spec.
@@ -33,7 +36,7 @@ enum Generation {
 
 impl BuiltinStrategy {
     pub fn new(group: &'static str, version: &'static str, kind: &'static str) -> Self {
-        Self { group, version, kind }
+        Self { group, version, kind, schema: OnceLock::new() }
     }
 
     /// Kinds whose `status` is written through the status subresource only.
@@ -188,7 +191,7 @@ impl Strategy for BuiltinStrategy {
     }
 
     fn schema(&self) -> Option<SchemaRef> {
-        SchemaSet::builtin().kind(self.group, self.version, self.kind)
+        self.schema.get_or_init(|| SchemaSet::builtin().kind(self.group, self.version, self.kind)).clone()
     }
 
     fn reset_fields(&self, subresource: &str) -> &'static [&'static [&'static str]] {

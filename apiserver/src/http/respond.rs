@@ -33,7 +33,10 @@ pub fn text(code: u16, body: impl Into<Body>) -> Response {
 /// A JSON (or YAML) value.
 pub fn value(code: u16, encoding: Encoding, value: &Value) -> Response {
     match encoding {
-        Encoding::Json | Encoding::Protobuf => bytes(code, JSON, value.to_string()),
+        Encoding::Json | Encoding::Protobuf => match serde_json::to_vec(value) {
+            Ok(json) => bytes(code, JSON, json),
+            Err(e) => error(&ApiError::internal(e)),
+        },
         Encoding::Yaml => match serde_saphyr::to_string(value) {
             Ok(yaml) => bytes(code, YAML, yaml),
             Err(e) => error(&ApiError::internal(e)),

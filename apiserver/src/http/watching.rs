@@ -127,9 +127,14 @@ impl Shaping {
 }
 
 fn push_line(out: &mut Vec<u8>, event: &str, object: &Value) {
+    let start = out.len();
     out.extend_from_slice(b"{\"type\":\"");
     out.extend_from_slice(event.as_bytes());
     out.extend_from_slice(b"\",\"object\":");
-    out.extend_from_slice(object.to_string().as_bytes());
+    if let Err(error) = serde_json::to_writer(&mut *out, object) {
+        tracing::error!(%error, "an event cannot be written");
+        out.truncate(start);
+        return;
+    }
     out.extend_from_slice(b"}\n");
 }

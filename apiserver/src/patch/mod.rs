@@ -96,19 +96,39 @@ pub struct Reading<'a> {
 /// Reads a patched object again: types, unknown fields, canonical form. A wrong type is 422 at `patch`.
 /// The second part are the strict findings.
 pub fn decode_patched(schema: &Schema, patched: Value, reading: Reading<'_>) -> ApiResult<(Value, Vec<String>)> {
-    let mut decoded = crate::schema::decode::decode_value(patched.clone(), schema);
     if schema.name.is_none() {
-        // Custom resources are checked and pruned by their own schema.
-        decoded.strict = crate::schema::check(schema, &patched).unknown;
-        decoded.wrong = crate::schema::decode::wrong_metadata(&patched);
+        return check_custom(schema, patched, reading);
     }
+    // The object as it was is told only of one that is refused.
+    let as_it_was = (reading.strict || !crate::schema::decode::fits(schema, &patched)).then(|| patched.clone());
+    let decoded = crate::schema::decode::decode_value(patched, schema);
     let findings = [reading.found, decoded.strict.as_slice()].concat();
-    let why = match &decoded.wrong {
-        Some(wrong) => wrong.clone(),
-        None if reading.strict && !findings.is_empty() => format!("strict decoding error: {}", findings.join(", ")),
-        None => return Ok((decoded.object, findings)),
-    };
-    Err(unreadable(reading.shown.map_or_else(|| json::as_go_prints(&patched), str::to_owned), why))
+    match refused(decoded.wrong, &findings, reading) {
+        None => Ok((decoded.object, findings)),
+        Some(why) => {
+            let shown = || json::as_go_prints(as_it_was.as_ref().unwrap_or(&decoded.object));
+            Err(unreadable(reading.shown.map_or_else(shown, str::to_owned), why))
+        }
+    }
+}
+
+/// Custom resources keep everything here: their own schema prunes and checks them.
+fn check_custom(schema: &Schema, mut patched: Value, reading: Reading<'_>) -> ApiResult<(Value, Vec<String>)> {
+    let unknown = crate::schema::check(schema, &patched).unknown;
+    let findings = [reading.found, unknown.as_slice()].concat();
+    match refused(crate::schema::decode::wrong_metadata(&patched), &findings, reading) {
+        None => {
+            crate::schema::decode::keep_wish(&mut patched);
+            Ok((patched, findings))
+        }
+        Some(why) => Err(unreadable(reading.shown.map_or_else(|| json::as_go_prints(&patched), str::to_owned), why)),
+    }
+}
+
+/// Why a patched object is not taken.
+fn refused(wrong: Option<String>, findings: &[String], reading: Reading<'_>) -> Option<String> {
+    let strict = || format!("strict decoding error: {}", findings.join(", "));
+    wrong.or_else(|| (reading.strict && !findings.is_empty()).then(strict))
 }
 
 /// 422 at `patch` for what a patch made of an object.

@@ -51,14 +51,15 @@ impl Registry {
             apply::track_update(schema.as_deref(), None, &mut object, &manager(resource, ctx, options, &api_version));
         }
         let generated = object.name().is_empty() && !object.meta_text("generateName").is_empty();
+        if !generated {
+            return self.create_named(resource, ctx, object, options, warnings).await;
+        }
+        let base: String = object.meta_text("generateName").chars().take(BASE).collect();
         for attempt in 0.. {
             let mut candidate = object.clone();
-            if generated {
-                let base: String = object.meta_text("generateName").chars().take(BASE).collect();
-                candidate.metadata_mut().insert("name".into(), format!("{base}{}", suffix()).into());
-            }
+            candidate.metadata_mut().insert("name".into(), format!("{base}{}", suffix()).into());
             match self.create_named(resource, ctx, candidate, options, warnings).await {
-                Err(error) if generated && attempt + 1 < TRIES && error.is(crate::status::Reason::AlreadyExists) => {}
+                Err(error) if attempt + 1 < TRIES && error.is(crate::status::Reason::AlreadyExists) => {}
                 other => return other,
             }
         }

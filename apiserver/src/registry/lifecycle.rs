@@ -1,8 +1,11 @@
 //! NamespaceLifecycle: nothing is made in namespaces that are absent or going, and the system's namespaces stay.
 
+use std::num::NonZeroUsize;
 use std::sync::{Arc, Weak};
 
 use async_trait::async_trait;
+use lru::LruCache;
+use parking_lot::Mutex;
 use serde_json::Value;
 
 use crate::admission::{Admission, Attributes, Operation};
@@ -10,24 +13,38 @@ use crate::registry::Registry;
 use crate::registry::object::Object;
 use crate::registry::resource::Gvr;
 use crate::status::{ApiError, ApiResult, Cause};
+use crate::storage::Revision;
 
 /// Namespaces that cannot be deleted.
 const IMMORTAL: [&str; 3] = ["default", "kube-system", "kube-public"];
 
+/// Namespaces of which it is kept whether they are going.
+const SEEN: NonZeroUsize = NonZeroUsize::new(1024).expect("a constant above zero");
+
 /// See the module.
 pub struct NamespaceLifecycle {
     registry: Weak<Registry>,
+    /// Whether a namespace is going, as of the revision that was looked at.
+    seen: Mutex<LruCache<String, (Revision, bool)>>,
 }
 
 impl NamespaceLifecycle {
     pub fn new(registry: &Arc<Registry>) -> Self {
-        Self { registry: Arc::downgrade(registry) }
+        Self { registry: Arc::downgrade(registry), seen: Mutex::new(LruCache::new(SEEN)) }
     }
 
-    async fn namespace(&self, name: &str) -> ApiResult<Option<Value>> {
-        let Some(registry) = self.registry.upgrade() else { return Ok(None) };
-        let Some(namespaces) = registry.catalog.get(&Gvr::new("", "v1", "namespaces")) else { return Ok(None) };
-        registry.get(&namespaces, "", name).await.map(Some)
+    async fn is_going(&self, name: &str) -> ApiResult<bool> {
+        let Some(registry) = self.registry.upgrade() else { return Ok(false) };
+        let Some(namespaces) = registry.catalog.get(&Gvr::new("", "v1", "namespaces")) else { return Ok(false) };
+        let record = registry.record(&namespaces, "", name)?;
+        let revision = record.revision;
+        if let Some((_, going)) = self.seen.lock().get(name).filter(|(seen, _)| *seen == revision) {
+            return Ok(*going);
+        }
+        let namespace = registry.decode(&namespaces, record).await?;
+        let going = namespace["status"]["phase"] == "Terminating" || namespace.is_deleting();
+        self.seen.lock().put(name.to_owned(), (revision, going));
+        Ok(going)
     }
 }
 
@@ -47,8 +64,7 @@ impl Admission for NamespaceLifecycle {
             return Ok(());
         }
         let name = &a.ctx.namespace;
-        let Some(namespace) = self.namespace(name).await? else { return Ok(()) };
-        if namespace["status"]["phase"] != "Terminating" && !namespace.is_deleting() {
+        if !self.is_going(name).await? {
             return Ok(());
         }
         let why = format!("unable to create new content in namespace {name} because it is being terminated");

@@ -202,7 +202,10 @@ fn check_patched(
         patched["kind"] = resource.kind.clone().into();
         patched["apiVersion"] = resource.gvr.api_version().into();
     }
-    resource.strategy.prune(&mut patched);
+    // By a schema it was pruned when it was decoded, or is as its defaults are set.
+    if schema.is_none() {
+        resource.strategy.prune(&mut patched);
+    }
     resource.strategy.default(&mut patched);
     Ok(patched)
 }

@@ -93,7 +93,37 @@ const TYPE_META: &str =
 pub fn wrong_metadata(object: &Value) -> Option<String> {
     let metadata = object.get("metadata").filter(|metadata| !metadata.is_null())?;
     let schema = super::set::SchemaSet::builtin().definition("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta")?;
+    if fits(&schema, metadata) {
+        return None;
+    }
     decode_value(metadata.clone(), &schema).wrong
+}
+
+/// Whether a value is of the right types throughout, told without reading it into another. False of what only its own decoder
+/// knows to judge.
+pub fn fits(schema: &Schema, value: &Value) -> bool {
+    match (schema.ty, value) {
+        (Type::Any, _) | (_, Value::Null) => true,
+        (Type::Object, Value::Object(fields)) => {
+            fields.iter().all(|(key, value)| schema.child(key).is_none_or(|node| fits(node, value)))
+        }
+        (Type::Array, Value::Array(items)) => {
+            schema.items.as_deref().is_none_or(|node| items.iter().all(|item| fits(node, item)))
+        }
+        (Type::String, Value::String(_))
+        | (Type::Boolean, Value::Bool(_))
+        | (Type::Number, Value::Number(_))
+        | (Type::IntOrString, Value::String(_)) => true,
+        (Type::Integer, Value::Number(number)) => is_whole(schema, number),
+        (Type::Time, Value::String(text)) => canonical_time(text).is_ok(),
+        (Type::MicroTime, Value::String(text)) => canonical_micro_time(text).is_ok(),
+        _ => false,
+    }
+}
+
+/// Whether a number is an integer of the width the schema tells.
+fn is_whole(schema: &Schema, number: &Number) -> bool {
+    number.as_i64().is_some_and(|n| schema.format.as_deref() != Some("int32") || i32::try_from(n).is_ok())
 }
 
 /// JSON with Go's syntax errors.
@@ -127,7 +157,7 @@ pub fn check(schema: &Schema, object: &Value) -> Checked {
         let decoded = decode_value(object.clone(), schema);
         return Checked { unknown: decoded.strict, wrong: decoded.wrong };
     }
-    let unknown = super::prune(schema, &mut object.clone());
+    let unknown = super::unknown(schema, object);
     Checked { unknown: unknown.into_iter().map(|path| format!("unknown field {path:?}")).collect(), wrong: None }
 }
 
@@ -244,12 +274,7 @@ fn finish(json: Json, schema: Option<&Schema>) -> Decoded {
         }
         _ => reader.untyped(json, &mut String::new()),
     };
-    // A list without managers is a wish to forget them, which the canonical form would not tell from none.
-    let managers =
-        object.pointer_mut("/metadata/managedFields").filter(|list| list.as_array().is_some_and(Vec::is_empty));
-    if let Some(list) = managers {
-        *list = Value::Array(vec![Value::Object(Map::new())]);
-    }
+    keep_wish(&mut object);
     let wrong = reader.fatal.or(reader.wrong);
     if wrong.is_none()
         && let Some(schema) = schema.filter(|schema| schema.name.is_some())
@@ -257,6 +282,14 @@ fn finish(json: Json, schema: Option<&Schema>) -> Decoded {
         normalise(schema, &mut object);
     }
     Decoded { object, strict: reader.strict, wrong }
+}
+
+/// A list without managers is a wish to forget them, which the canonical form would not tell from none.
+pub(crate) fn keep_wish(object: &mut Value) {
+    let managers = object.get_mut("metadata").and_then(|metadata| metadata.get_mut("managedFields"));
+    if let Some(list) = managers.filter(|list| list.as_array().is_some_and(Vec::is_empty)) {
+        *list = Value::Array(vec![Value::Object(Map::new())]);
+    }
 }
 
 #[derive(Default)]
@@ -337,9 +370,7 @@ impl<'a> Reader<'a> {
     }
 
     fn integer(&mut self, schema: &Schema, number: Number, go_type: &str) -> Option<Value> {
-        let fits =
-            number.as_i64().is_some_and(|n| schema.format.as_deref() != Some("int32") || i32::try_from(n).is_ok());
-        if fits {
+        if is_whole(schema, &number) {
             return Some(Value::Number(number));
         }
         self.mismatch(&format!("number {number}"), go_type);

@@ -21,7 +21,7 @@ mod time;
 
 pub use decode::{Checked, check};
 pub use normal::{drop_nulls, normalise};
-pub use prune::prune;
+pub use prune::{prune, unknown};
 pub use time::{canonical_micro_time, canonical_time};
 
 /// What a node holds. The Kubernetes scalars with their own (un)marshalling are types of their own.

@@ -1,6 +1,6 @@
 use serde_json::{Value, json};
 
-use super::decode::{Expected, decode_body, decode_value};
+use super::decode::{Expected, decode_body, decode_value, fits};
 use super::set::SchemaSet;
 use super::{Schema, canonical_micro_time, canonical_time, check, normalise};
 
@@ -98,4 +98,48 @@ fn custom_resources_keep_what_their_schema_lets_them() {
     }}));
     let object = json!({"metadata": {"name": "x"}, "spec": {"size": 1, "open": {"any": 1}, "bogus": 1}});
     assert_eq!(check(&schema, &object).unknown, ["unknown field \"spec.bogus\""]);
+}
+
+#[test]
+fn what_fits_is_what_can_be_read() {
+    let metadata = SchemaSet::builtin().definition("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta").unwrap();
+    for (value, fit) in [
+        (json!({}), true),
+        (json!({"name": "a", "labels": {"a": "b"}, "annotations": null, "generation": 3, "unknown": [1]}), true),
+        (json!({"creationTimestamp": "2026-01-02T03:04:05Z", "finalizers": ["a"]}), true),
+        (json!({"managedFields": [{"manager": "a", "fieldsV1": {"f:spec": {}}, "time": null}]}), true),
+        (json!({"ownerReferences": [{"uid": "a", "controller": true}]}), true),
+        (json!({"name": 5}), false),
+        (json!({"labels": {"a": true}}), false),
+        (json!({"labels": ["a"]}), false),
+        (json!({"finalizers": "a"}), false),
+        (json!({"generation": 1.5}), false),
+        (json!({"creationTimestamp": "yesterday"}), false),
+        (json!({"managedFields": [{"time": 1}]}), false),
+        (json!({"ownerReferences": [{"controller": "yes"}]}), false),
+        (json!([]), false),
+    ] {
+        assert_eq!(fits(&metadata, &value), fit, "{value}");
+        assert_eq!(decode_value(value.clone(), &metadata).wrong.is_none(), fit, "{value}");
+    }
+    // What only its own decoder knows to judge is left to that.
+    let quantities = json!({"spec": {"hard": {"pods": "5"}}});
+    let quota = SchemaSet::builtin().kind("", "v1", "ResourceQuota").unwrap();
+    assert!(!fits(&quota, &quantities) && decode_value(quantities, &quota).wrong.is_none());
+}
+
+#[test]
+fn unknown_is_what_pruning_drops() {
+    let schema = Schema::for_custom_resource(&json!({"type": "object", "properties": {
+        "spec": {"type": "object", "properties": {
+            "known": {"type": "string"},
+            "open": {"type": "object", "x-kubernetes-preserve-unknown-fields": true},
+            "list": {"type": "array", "items": {"type": "object", "properties": {"a": {"type": "string"}}}},
+        }},
+    }}));
+    let mut object = json!({"apiVersion": "a/v1", "kind": "A", "metadata": {"name": "a"}, "other": 1,
+        "spec": {"known": "a", "bogus": {"below": 1}, "open": {"any": 1}, "list": [{"a": "b"}, {"c": "d"}]}});
+    let found = super::unknown(&schema, &object);
+    assert_eq!(found, super::prune(&schema, &mut object));
+    assert_eq!(found, ["other", "spec.bogus", "spec.list[1].c"]);
 }

@@ -11,6 +11,7 @@ use std::thread::LocalKey;
 
 use bytes::Bytes;
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use zstd::bulk::{Compressor, Decompressor};
 
@@ -150,9 +151,7 @@ impl Body {
 
     /// What ties the object to others, without parsing the rest of it.
     pub fn links(&self) -> Result<Links> {
-        let (plain, _) = self.plain()?;
-        let partial: Partial = serde_json::from_slice(&plain).map_err(|e| Error::Damaged(e.to_string()))?;
-        let metadata = partial.metadata;
+        let metadata: PartialMetadata = self.metadata()?;
         Ok(Links {
             uid: metadata.uid,
             owners: metadata.owner_references,
@@ -163,9 +162,15 @@ impl Body {
 
     /// `metadata.labels`, without parsing the rest.
     pub fn labels(&self) -> Result<Option<Value>> {
-        let (plain, _) = self.plain()?;
-        let partial: PartialLabels = serde_json::from_slice(&plain).map_err(|e| Error::Damaged(e.to_string()))?;
-        Ok(partial.metadata.labels)
+        Ok(self.metadata::<OnlyLabels>()?.labels)
+    }
+
+    /// Reads `metadata` as far as a type wants it; what comes after it is not looked at.
+    fn metadata<T: DeserializeOwned>(&self) -> Result<T> {
+        let (plain, at) = self.plain()?;
+        // The brace before its first member.
+        let mut text = serde_json::Deserializer::from_slice(&plain[at - 1..]);
+        T::deserialize(&mut text).map_err(|e| Error::Damaged(e.to_string()))
     }
 
     /// The parsed object with its resourceVersion.
@@ -199,18 +204,8 @@ pub struct OwnerLink {
 }
 
 #[derive(Deserialize)]
-struct PartialLabels {
-    metadata: OnlyLabels,
-}
-
-#[derive(Deserialize)]
 struct OnlyLabels {
     labels: Option<Value>,
-}
-
-#[derive(Deserialize)]
-struct Partial {
-    metadata: PartialMetadata,
 }
 
 #[derive(Deserialize, Default)]

@@ -199,7 +199,10 @@ impl Manager {
         let mut untold = loops.context.world.untold();
         let (events, journal) = (&loops.context.events, &loops.context.journal);
         // What gives way comes back into its queue.
-        let gives_way = || !loops.works.giving_way.is_empty() || !loops.statuses.giving_way.is_empty();
+        let gives_way = || {
+            let bindings = [&loops.scheduling.giving_way, &loops.statuses.giving_way];
+            !loops.works.giving_way.is_empty() || bindings.into_iter().any(|waiting| !waiting.is_empty())
+        };
         loop {
             let told = *untold.borrow_and_update() == 0;
             let idle = told && !gives_way() && queues.iter().all(|(queue, _)| queue.is_idle());

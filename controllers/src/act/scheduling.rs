@@ -23,6 +23,7 @@ use super::context::{Context, decode};
 use super::estimators;
 use super::objects::Resource;
 use super::queue::{Outcome, Priority, Queue};
+use super::traffic::GivingWay;
 use super::world::Change;
 use crate::Error;
 use crate::plan::estimation::Estimator;
@@ -30,7 +31,7 @@ use crate::plan::estimation::accurate::{Accurate, Answers};
 pub use crate::plan::estimation::ledger::BindingKey;
 use crate::plan::estimation::ledger::Ledger;
 use crate::plan::estimation::room::Remembered;
-use crate::plan::scheduling::{self, Binding, ClusterFacts, Peer, Plan, Report, ScheduleError};
+use crate::plan::scheduling::{self, Binding, ClusterFacts, Peer, Plan, Report, ScheduleError, Trigger};
 use crate::plan::{conditions, object};
 pub(super) use imagined::Imagined;
 use results::{At, Scheduled};
@@ -47,6 +48,8 @@ pub struct Scheduling {
     began: Instant,
     /// Bindings with affinity groups must see each other's results, so they are decided and written one at a time.
     grouped: tokio::sync::Mutex<()>,
+    /// Bindings whose first success is not told yet, because the control plane is busy.
+    pub giving_way: GivingWay<BindingKey>,
 }
 
 impl Scheduling {
@@ -60,6 +63,7 @@ impl Scheduling {
             remembered: Remembered::default(),
             began: Instant::now(),
             grouped: tokio::sync::Mutex::new(()),
+            giving_way: GivingWay::default(),
         })
     }
 
@@ -237,6 +241,7 @@ impl Scheduling {
     }
 
     pub async fn reconcile(self: Arc<Self>, key: BindingKey) -> Result<Outcome, Error> {
+        let waited = self.giving_way.begin(&key);
         let resource = self.context.kinds.binding(&key.0);
         let Some(binding) = self.context.get(resource, &key.0, &key.1).await? else { return Ok(Outcome::Done) };
         let typed: ResourceBinding = decode(&binding)?;
@@ -255,6 +260,9 @@ impl Scheduling {
         match plan {
             // The result was written, and whoever wrote it came no further.
             Plan::Keep if is_untold(&typed) => {
+                if let Some(wait) = self.giving_way.wait(self.context.traffic(), key, waited) {
+                    return Ok(Outcome::Again(wait));
+                }
                 let told = Scheduled { clusters: &typed.spec.clusters, affinity: None, changed: false };
                 self.write_success(&at, &binding, told).await?;
                 Ok(Outcome::Done)
@@ -274,6 +282,14 @@ impl Scheduling {
                 self.ledger.lock().written(&key, object::generation(&binding));
                 if changed {
                     self.tell_move(&at, &key, &binding, &clusters, None).await;
+                }
+                // Works are made of the result alone. What the next decision depends on is told at once.
+                if !conditions::is_true(&typed.status.conditions, condition::SCHEDULED)
+                    && affinity.is_none()
+                    && at.report.trigger != Some(Trigger::RescheduleRequested)
+                    && let Some(wait) = self.giving_way.wait(self.context.traffic(), key, waited)
+                {
+                    return Ok(Outcome::Again(wait));
                 }
                 self.write_success(&at, &binding, Scheduled { clusters: &clusters, affinity, changed }).await?;
                 Ok(Outcome::Done)

@@ -3,10 +3,11 @@
 use super::document::Document;
 use super::{Built, Pace, Payload, Prepare, TextIndex, merges};
 use crate::metrics::Metrics;
-use crate::record::{Happened, Object, Seq};
+use crate::record::{Change, Happened, Object, Seq};
 use crate::store::{OUTAGE_RETRY, Replayed, Store};
 use crate::tail::Tail;
 use crate::{Error, IndexOptions};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -17,12 +18,19 @@ use tokio_util::sync::CancellationToken;
 
 /// Changes read from the store at once while catching up.
 const REPLAY: usize = 500;
+/// More changes than this to take in are many.
+const MANY: usize = REPLAY * 2;
+/// Bytes of changed objects that wait for the next commit.
+const HELD: usize = 8 << 20;
 /// Without changes for so long, what was merged is looked at; then after twice as long each time, up to the longest: what takes long to
 /// merge is not missed sooner.
 const REST: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(600));
-/// Of the threads that write: about a quarter of the time of a core that others want too.
-#[cfg(target_os = "linux")]
+/// Of the threads that write: about a quarter of the time of a core that others want too, and a tenth while a start fills the
+/// cache, when nothing can be found yet anyway and all others wait for objects.
 const NICE: i32 = 5;
+const NICER: i32 = 10;
+/// A start is over when the text index has not been far behind for so long.
+const STARTED: Duration = Duration::from_secs(5);
 
 pub(crate) struct TextFollower {
     pub text: Arc<TextIndex>,
@@ -79,37 +87,67 @@ impl TextFollower {
         (follower, receiver)
     }
 
-    /// Runs on a thread of its own until stopped: documents are built and committed there.
+    /// Runs until stopped: first on threads that others come before by far, then, since no thread gets back what it gave up, on
+    /// others.
     pub async fn run(self, stop: CancellationToken) -> Result<(), Error> {
+        match self.on_thread(NICER, Some(STARTED), stop.clone()).await? {
+            Some(started) => started.on_thread(NICE, None, stop).await.map(drop),
+            None => Ok(()),
+        }
+    }
+
+    /// Documents are built and committed on a thread of its own, until stopped or, if that is given, up to date for so long:
+    /// then it comes back.
+    async fn on_thread(
+        self,
+        nice: i32,
+        until: Option<Duration>,
+        stop: CancellationToken,
+    ) -> Result<Option<Self>, Error> {
         let runtime = Handle::current();
         let (ended, end) = oneshot::channel();
         let work = move || {
-            stand_back();
+            stand_back(nice);
             // For timers that are made here.
             let _entered = runtime.enter();
             // Nobody listens any more only when all is stopped.
-            let _ = ended.send(self.follow(&runtime, &stop));
+            let _ = ended.send(self.follow(&runtime, until, &stop));
         };
         let thread = std::thread::Builder::new().name("text-index".to_owned()).spawn(work);
         thread.map_err(|source| Error::Io { path: "the text index's thread".to_owned(), source })?;
         end.await.unwrap_or_else(|_| Err(Error::StoreFormat("the text index's writer panicked".to_owned())))
     }
 
-    fn follow(mut self, runtime: &Handle, stop: &CancellationToken) -> Result<(), Error> {
+    fn follow(
+        mut self,
+        runtime: &Handle,
+        until: Option<Duration>,
+        stop: &CancellationToken,
+    ) -> Result<Option<Self>, Error> {
+        let mut behind_at = Instant::now();
         let mut writer = self.text.writer(self.heap_bytes)?;
         let mut tail = self.tail.follow(Seq(self.payload.seq));
         let mut pending = Pending::default();
         let mut pace = Pace::Following;
         let mut rest = REST.0;
         loop {
-            // Far behind, larger commits get there sooner: each is a segment, to be merged again and again.
-            let behind = self.tail.latest().0.saturating_sub(tail.since().0) > REPLAY as u64 * 2;
+            // Far behind, or told of very much, larger commits get there sooner: each is a segment, to be merged again and again.
+            let lag = self.tail.latest().0.saturating_sub(tail.since().0);
+            let behind = lag > MANY as u64 || pending.changes > MANY;
+            if behind {
+                behind_at = Instant::now();
+            } else if pending.seq.is_none() && until.is_some_and(|until| behind_at.elapsed() > until) {
+                writer.wait_merging_threads().map_err(|e| Error::text("cannot finish its merges", e))?;
+                return Ok(Some(self));
+            }
             let wanted = if behind { Pace::Filling } else { Pace::Following };
             if std::mem::replace(&mut pace, wanted) != wanted {
                 writer.set_merge_policy(merges(wanted));
             }
-            let interval = if behind { self.interval * 10 } else { self.until_commit() };
-            let deadline = pending.since.map(|since| since + interval);
+            let deadline = match (pending.since, pending.last) {
+                (Some(since), Some(last)) if behind => Some((since + self.interval * 10).min(last + self.interval)),
+                (since, _) => since.map(|since| since + self.until_commit()),
+            };
             let next = runtime.block_on(async {
                 let until = async {
                     match deadline {
@@ -131,7 +169,8 @@ impl TextFollower {
             match next {
                 Next::Stop => {
                     self.commit(&mut writer, &mut pending)?;
-                    return writer.wait_merging_threads().map_err(|e| Error::text("cannot finish its merges", e));
+                    writer.wait_merging_threads().map_err(|e| Error::text("cannot finish its merges", e))?;
+                    return Ok(None);
                 }
                 Next::Commit => {
                     self.commit(&mut writer, &mut pending)?;
@@ -142,18 +181,20 @@ impl TextFollower {
                     rest = (rest * 2).min(REST.1);
                 }
                 Next::Changes(Ok(changes)) => {
-                    for change in &changes {
-                        match change.happened {
-                            Happened::Deleted => self.delete(&writer, change.object.record.id),
-                            Happened::Added | Happened::Modified => self.put(&writer, &pending, &change.object)?,
-                        }
+                    for change in changes {
                         pending.add(change.seq);
+                        pending.hold(change);
+                    }
+                    if pending.held_bytes > HELD {
+                        self.release(&writer, &mut pending)?;
                     }
                 }
                 Next::Changes(Err(_)) => {
+                    self.release(&writer, &mut pending)?;
                     let since = pending.seq.unwrap_or(Seq(self.payload.seq)).max(tail.since());
                     let reached = self.catch_up(runtime, stop, &mut writer, &mut pending, since)?;
                     tail.skip_to(reached);
+                    behind_at = Instant::now();
                 }
             }
             if pending.changes >= self.commit_changes {
@@ -213,12 +254,14 @@ impl TextFollower {
                 return Ok(reached);
             }
             for change in &changes {
+                let taken_in = pending.taken_in.map_or(self.payload.seq, |seq| seq.0);
                 match change {
-                    Replayed::Put(object) => self.put(writer, pending, object)?,
+                    Replayed::Put(object) => self.put(writer, taken_in, object)?,
                     Replayed::Deleted { id, .. } => self.delete(writer, *id),
                 }
                 since = change.seq();
                 pending.add(since);
+                pending.taken_in = Some(since);
             }
             let waited = pending.since.is_some_and(|first| first.elapsed() >= self.interval * 10);
             if pending.changes >= self.commit_changes || waited {
@@ -252,9 +295,23 @@ impl TextFollower {
         writer.delete_term(Term::from_field_u64(self.text.columns.id, id));
     }
 
-    fn put(&self, writer: &IndexWriter, pending: &Pending, object: &Object) -> Result<(), Error> {
+    /// Takes in what is held: of each object the last change alone.
+    fn release(&self, writer: &IndexWriter, pending: &mut Pending) -> Result<(), Error> {
+        let taken_in = pending.taken_in.map_or(self.payload.seq, |seq| seq.0);
+        for (id, change) in std::mem::take(&mut pending.held) {
+            match change.happened {
+                Happened::Deleted if id <= taken_in => self.delete(writer, id),
+                Happened::Deleted => {}
+                Happened::Added | Happened::Modified => self.put(writer, taken_in, &change.object)?,
+            }
+        }
+        (pending.held_bytes, pending.taken_in) = (0, pending.seq);
+        Ok(())
+    }
+
+    fn put(&self, writer: &IndexWriter, taken_in: u64, object: &Object) -> Result<(), Error> {
         // An id is the seq of its first change: one that lies ahead cannot be in the index, and to look for it costs time.
-        if object.record.id <= pending.seq.map_or(self.payload.seq, |seq| seq.0) {
+        if object.record.id <= taken_in {
             self.delete(writer, object.record.id);
         }
         let document = Document::of(object)?.to_tantivy(&self.text.columns);
@@ -280,6 +337,7 @@ impl TextFollower {
     fn commit(&mut self, writer: &mut IndexWriter, pending: &mut Pending) -> Result<(), Error> {
         let Some(seq) = pending.seq else { return Ok(()) };
         let started = Instant::now();
+        self.release(writer, pending)?;
         self.payload.seq = seq.0;
         let payload = serde_json::to_string(&self.payload)
             .map_err(|source| Error::Decode { what: "commit payload".to_owned(), source })?;
@@ -303,9 +361,13 @@ impl TextFollower {
 
 /// Answers come first, and what comes in from members: the text index may be a little late, the cache may not. Holds for
 /// this thread and those it starts, which build segments and merge them.
-fn stand_back() {
+#[cfg_attr(
+    not(target_os = "linux"),
+    expect(unused_variables, reason = "only Linux's threads have a priority of their own")
+)]
+fn stand_back(nice: i32) {
     #[cfg(target_os = "linux")]
-    if let Err(error) = rustix::process::setpriority_process(None, NICE) {
+    if let Err(error) = rustix::process::setpriority_process(None, nice) {
         tracing::debug!(%error, "the text index's threads keep their priority");
     }
 }
@@ -318,19 +380,36 @@ struct Replay {
     latest: Seq,
 }
 
-/// Written, not committed.
+/// Told, not committed.
 #[derive(Default)]
 struct Pending {
     changes: usize,
+    /// Of the last change.
     seq: Option<Seq>,
+    /// Up to here the writer has it.
+    taken_in: Option<Seq>,
     since: Option<Instant>,
+    last: Option<Instant>,
+    /// What the writer does not have yet, by the objects' ids: what changes again soon need not be taken in twice.
+    held: HashMap<u64, Arc<Change>>,
+    held_bytes: usize,
 }
 
 impl Pending {
     fn add(&mut self, seq: Seq) {
         self.changes += 1;
         self.seq = Some(seq);
-        self.since.get_or_insert_with(Instant::now);
+        let now = Instant::now();
+        self.since.get_or_insert(now);
+        self.last = Some(now);
+    }
+
+    fn hold(&mut self, change: Arc<Change>) {
+        let size = |change: &Change| change.object.body.len();
+        self.held_bytes += size(&change);
+        if let Some(before) = self.held.insert(change.object.record.id, change) {
+            self.held_bytes -= size(&before);
+        }
     }
 }
 
@@ -339,7 +418,7 @@ enum Next {
     Commit,
     /// Nothing has come for a while.
     Rest,
-    Changes(Result<Vec<Arc<crate::Change>>, crate::Gone>),
+    Changes(Result<Vec<Arc<Change>>, crate::Gone>),
 }
 
 #[cfg(test)]
@@ -353,26 +432,33 @@ mod tests {
     use crate::{CollectionKey, Epoch};
     use serde_json::{Value, json};
 
-    fn pod(name: &str) -> Value {
+    fn pod(name: &str, version: &str) -> Value {
         json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"namespace": "a", "name": name, "uid": name,
-            "resourceVersion": "1"}})
+            "resourceVersion": version}})
     }
 
-    async fn apply(store: &SqliteStore, codec: &Codec, steps: impl IntoIterator<Item = (&str, bool)>) {
-        let step = |(name, deleted): (&str, bool)| match deleted {
-            true => Step::Delete { namespace: "a".to_owned(), name: name.to_owned(), resource_version: "2".to_owned() },
-            false => {
-                let draft = draft(&pod(name));
-                let (packed, _) = codec.pack("/Pod", &draft.body).unwrap();
-                Step::Put(Box::new(draft), packed)
-            }
-        };
-        let collection = CollectionKey::new(cluster("member1"), resource_of(&pod("")));
-        let steps = steps.into_iter().map(step).collect();
+    fn put(codec: &Codec, name: &str, version: &str) -> Step {
+        let draft = draft(&pod(name, version));
+        let (packed, _) = codec.pack("/Pod", &draft.body).unwrap();
+        Step::Put(Box::new(draft), packed)
+    }
+
+    fn delete(name: &str) -> Step {
+        Step::Delete { namespace: "a".to_owned(), name: name.to_owned(), resource_version: "9".to_owned() }
+    }
+
+    async fn apply(store: &SqliteStore, codec: &Codec, steps: impl IntoIterator<Item = (&str, bool)>) -> Vec<Change> {
+        let step = |(name, deleted): (&str, bool)| if deleted { delete(name) } else { put(codec, name, "1") };
+        store_all(store, steps.into_iter().map(step)).await
+    }
+
+    async fn store_all(store: &SqliteStore, steps: impl IntoIterator<Item = Step>) -> Vec<Change> {
+        let collection = CollectionKey::new(cluster("member1"), resource_of(&pod("", "")));
+        let steps = steps.into_iter().collect();
         store
             .apply(&[Batch { collection, epoch: Epoch::ALONE, steps, progress: Progress::default() }], 0)
             .await
-            .unwrap();
+            .unwrap()
     }
 
     const FORGOTTEN: History = History { kept_for: Duration::ZERO, per_object: 1, max_bytes: 0, max_store_bytes: None };
@@ -422,5 +508,47 @@ mod tests {
         folders.iter().filter(|folder| folder.exists()).for_each(|folder| std::fs::remove_dir_all(folder).unwrap());
         assert_eq!(caught_up(&options, &store).await, 1);
         assert_eq!(folders.map(|folder| folder.exists()), [true, false]);
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn what_changes_again_and_again_is_taken_in_as_it_is_last() {
+        let directory = tempfile::tempdir().unwrap();
+        let options =
+            IndexOptions { text_commit_interval: Duration::from_millis(100), ..IndexOptions::new(directory.path()) };
+        let codec = Arc::new(Codec::default());
+        let store = Arc::new(SqliteStore::open(&options, Arc::clone(&codec)).await.unwrap());
+        let opened = TextIndex::open(&options, &store.identity().await.unwrap()).unwrap();
+        let text = Arc::clone(&opened.0);
+        let tail = Arc::new(Tail::new(store.latest().await.unwrap(), 100, 1 << 20));
+        let shared: Arc<dyn Store> = Arc::clone(&store) as _;
+        let (follower, mut searchable) = TextFollower::new(
+            opened,
+            shared,
+            Arc::clone(&tail),
+            Arc::default(),
+            Arc::default(),
+            &options,
+            Box::new(|_, _, _| {}),
+        );
+        let stop = CancellationToken::new();
+        let running = tokio::spawn(follower.run(stop.clone()));
+        // Each row is told at once; of its objects so many are found then.
+        let rows = [
+            (vec![put(&codec, "one", "1"), put(&codec, "two", "1")], vec![put(&codec, "one", "2"), delete("two")], 1),
+            (vec![put(&codec, "one", "3")], vec![put(&codec, "one", "4"), put(&codec, "two", "2")], 2),
+            (vec![delete("one")], vec![put(&codec, "one", "5"), delete("two")], 1),
+            (vec![put(&codec, "one", "6")], vec![delete("one")], 0),
+        ];
+        for (number, (first, then, found)) in rows.into_iter().enumerate() {
+            for steps in [first, then] {
+                assert!(tail.publish(store_all(&store, steps).await));
+            }
+            let latest = tail.latest();
+            let reached = searchable.wait_for(|seq| *seq >= latest);
+            tokio::time::timeout(Duration::from_secs(60), reached).await.unwrap().unwrap();
+            assert_eq!(text.searcher().num_docs(), found, "row {number}");
+        }
+        stop.cancel();
+        running.await.unwrap().unwrap();
     }
 }

@@ -11,7 +11,7 @@ mod members;
 mod own;
 mod teller;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -28,7 +28,7 @@ use tokio::time::Instant;
 
 pub use cached::{Cached, Change, Header, Old};
 use decoded::{Decoded, Look};
-use own::{Key, Own, Place, Version};
+use own::{Key, Ours, Own, Place, Version};
 pub use teller::{Listener, Teller};
 
 use super::objects::Resource;
@@ -261,9 +261,9 @@ impl World {
     }
 
     /// Our own writes that the cache may not have heard of yet.
-    fn ours(&self, key: &CollectionKey, namespace: Option<&str>) -> BTreeMap<Key, (Version, Cached)> {
+    fn ours(&self, key: &CollectionKey, namespace: Option<&str>) -> Ours {
         let mut ours = self.inner.own.lock().of(key);
-        ours.retain(|(of, _), _| namespace.is_none_or(|namespace| of == namespace));
+        ours.retain(|key, _| namespace.is_none_or(|namespace| key.0 == namespace));
         ours
     }
 
@@ -322,7 +322,7 @@ impl World {
         }
         let ours = self.inner.own.lock().of(&key);
         let mut keys = self.inner.index.keys(&key).await?;
-        keys.extend(ours.into_keys());
+        keys.extend(ours.into_keys().map(|key| Key::clone(&key)));
         self.count(keys.len());
         Ok(keys)
     }
@@ -383,15 +383,11 @@ impl World {
         let ours = self.inner.own.lock().of(&key);
         let records = self.inner.index.labelled(&key, label, value).await?;
         self.count(records.len());
-        Ok(headers(&records, ours, |header| has_label(header.labels.get(label).map(String::as_str), value)))
+        Ok(headers(&records, ours, |object| has_label(object::label(object, label), value)))
     }
 
     /// The records' objects, or our own newer ones, which are taken out of `ours`.
-    async fn with_bodies(
-        &self,
-        records: Vec<Record>,
-        ours: &mut BTreeMap<Key, (Version, Cached)>,
-    ) -> Result<Vec<Cached>, Error> {
+    async fn with_bodies(&self, records: Vec<Record>, ours: &mut Ours) -> Result<Vec<Cached>, Error> {
         let mut found = Vec::with_capacity(records.len());
         let mut unread = Vec::new();
         for record in records {
@@ -484,23 +480,19 @@ fn has_label(label: Option<&str>, value: Option<&str>) -> bool {
     label.is_some_and(|label| value.is_none_or(|value| label == value))
 }
 
-/// Of the records or our own newer objects, those that `keep` accepts.
-fn headers(
-    records: &[Record],
-    mut ours: BTreeMap<Key, (Version, Cached)>,
-    keep: impl Fn(&Header) -> bool,
-) -> Vec<Header> {
+/// The records, but of our own newer objects those that `keep` accepts.
+fn headers(records: &[Record], mut ours: Ours, keep: impl Fn(&Value) -> bool) -> Vec<Header> {
+    let kept = |object: &Cached| keep(object.view()).then(|| object.header());
     let mut found: Vec<Header> = records
         .iter()
-        .map(|record| {
+        .filter_map(|record| {
             let mine = ours.remove(&(record.key.namespace.to_string(), record.key.name.to_string()));
             match mine.filter(|(version, _)| *version > Version::of(&record.resource_version)) {
-                Some((_, object)) => object.header(),
-                None => Header::from(record),
+                Some((_, object)) => kept(&object),
+                None => Some(Header::from(record)),
             }
         })
         .collect();
-    found.extend(ours.values().map(|(_, object)| object.header()));
-    found.retain(keep);
+    found.extend(ours.values().filter_map(|(_, object)| kept(object)));
     found
 }

@@ -9,6 +9,7 @@
 //! version it was made for.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
 
 use crowsnest_index::{CollectionKey, Seq};
@@ -21,6 +22,9 @@ const LONGEST: Duration = Duration::from_secs(30);
 
 /// Namespace and name.
 pub type Key = (String, String);
+
+/// Of one collection, for a reader.
+pub type Ours = BTreeMap<Arc<Key>, (Version, Cached)>;
 
 /// A resourceVersion, as far as our own are compared. 0 is older than any.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -80,7 +84,7 @@ pub struct Settled {
 
 /// All kept writes.
 pub struct Own {
-    collections: HashMap<CollectionKey, BTreeMap<Key, Entry>>,
+    collections: HashMap<CollectionKey, BTreeMap<Arc<Key>, Entry>>,
     order: VecDeque<(CollectionKey, Key, Version)>,
     bytes: usize,
     max_bytes: usize,
@@ -121,7 +125,7 @@ impl Own {
         self.bytes += bytes;
         self.order.push_back((collection.clone(), key.clone(), version));
         let entry = Entry { object, version, bytes, since: now, previous, told: false, until };
-        self.collections.entry(collection.clone()).or_default().insert(key, entry);
+        self.collections.entry(collection.clone()).or_default().insert(Arc::new(key), entry);
         while self.bytes > self.max_bytes && self.drop_oldest() {}
         true
     }
@@ -152,9 +156,9 @@ impl Own {
     }
 
     /// Everything kept of a collection.
-    pub fn of(&self, collection: &CollectionKey) -> BTreeMap<Key, (Version, Cached)> {
+    pub fn of(&self, collection: &CollectionKey) -> Ours {
         let entries = self.collections.get(collection).into_iter().flatten();
-        entries.map(|(key, entry)| (key.clone(), (entry.version, entry.object.clone()))).collect()
+        entries.map(|(key, entry)| (Arc::clone(key), (entry.version, entry.object.clone()))).collect()
     }
 
     /// Marks a write as told, once: the object with what was before. `None` when the cache's own change came first.
@@ -200,7 +204,7 @@ impl Own {
                     entry.until = Some(place.latest);
                 }
                 if entry.until.is_some_and(|until| until <= place.told) || now - entry.since > LONGEST {
-                    reached.push((collection.clone(), key.clone()));
+                    reached.push((collection.clone(), Key::clone(key)));
                 }
             }
         }

@@ -172,7 +172,9 @@ impl Teller {
             None => {
                 collection.told.send_replace(true);
                 if let Some(mut keys) = telling.again {
-                    keys.extend(self.world.inner.own.lock().of(&collection.key).into_keys());
+                    keys.extend(
+                        self.world.inner.own.lock().of(&collection.key).into_keys().map(|key| Key::clone(&key)),
+                    );
                     listener.told_again(&collection.key.cluster, &collection.resource, &keys);
                     if self.telling.is_empty() {
                         listener.look_at_everything();
