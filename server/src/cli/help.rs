@@ -88,7 +88,7 @@ mod tests {
             let help = command.render_help().to_string();
             let lines = help.lines().count();
             // What runs servers has a flag for each of their parts.
-            let servers = ["up", "apiserver", "agent", "estimator", "bench"];
+            let servers = ["up", "serve", "apiserver", "agent", "estimator", "bench"];
             let is_server = servers.iter().any(|name| help.contains(&format!("Usage: crowsnest {name}")));
             assert!(lines <= SCREEN || is_server, "{} has {lines} lines:\n{help}", command.get_name());
             all.extend(command.get_subcommands().filter(|sub| sub.get_name() != "help").cloned());
