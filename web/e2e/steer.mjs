@@ -3,16 +3,15 @@
 // The fleet has the Deployment default/web, its policy and its override, as tests/tests/quickstart.rs makes them.
 import assert from 'node:assert/strict'
 import { join } from 'node:path'
-import { fileURLToPath } from 'node:url'
 import { hanging, oneNamespace } from './bounds.mjs'
-import { accessible, api, expected, open, paste } from './browser.mjs'
+import { accessible, api, expected, isMain, paste, signedIn } from './browser.mjs'
 
 const WEB = 'apiVersion=apps%2Fv1&kind=Deployment&namespace=default&name=web'
 const POLICIES = '/apis/policy.karmada.io/v1alpha1/namespaces/default'
 const CLUSTERS = '/apis/cluster.karmada.io/v1alpha1/clusters'
 const REBALANCERS = '/apis/apps.karmada.io/v1alpha1/workloadrebalancers'
 
-/** Walks through everything, on a page that is signed in. `problems` are those of `open`. */
+/** Walks through everything, on a page that is signed in. `problems` are those of the walk. */
 export async function steer(page, origin, pictures, problems) {
   const shot = (name) => page.screenshot({ path: join(pictures, `steer-${name}.png`), fullPage: true })
   await page.goto(origin)
@@ -529,20 +528,7 @@ async function languages(page, origin, problems, shot) {
   await page.getByRole('combobox', { name: 'Theme' }).selectOption('auto')
 }
 
-if (process.argv[1] === fileURLToPath(import.meta.url)) {
+if (isMain(import.meta)) {
   const [address, pictures] = process.argv.slice(2)
-  const { browser, page, problems, origin } = await open(address)
-  try {
-    await page.goto(address)
-    await page.getByRole('combobox', { name: 'Search all clusters' }).waitFor()
-    await steer(page, origin, pictures, problems)
-    assert.deepEqual(problems, [])
-    console.log('1 passed, 0 failed')
-  } catch (error) {
-    for (const problem of problems) console.error(problem)
-    await page.screenshot({ path: join(pictures, 'failed.png') })
-    throw error
-  } finally {
-    await browser.close()
-  }
+  await signedIn(address, (page, origin, problems) => steer(page, origin, pictures, problems), { pictures })
 }
