@@ -8,7 +8,7 @@ import { useFleet } from '../../api/useFleet'
 import { Answer, useAsk } from '../../parts/Asking'
 import { Bar } from '../../parts/Bar'
 import { ClusterName } from '../../parts/ClusterName'
-import { age } from '../../parts/format'
+import { age, number } from '../../parts/format'
 import { quantity, readable } from '../../parts/quantity'
 import { Table } from '../../parts/Table'
 import { useTextOf } from '../../text'
@@ -107,7 +107,7 @@ function Problems() {
                   <th scope="row">
                     <Link href={searchAddress({ q })}>{t.problemNames[name]}</Link>
                   </th>
-                  <td>{found.total.toLocaleString()}</td>
+                  <td>{number(found.total)}</td>
                   <td>
                     <Where q={q} values={found.facets.cluster ?? []} />
                   </td>
@@ -166,7 +166,7 @@ function ClusterRow({ status, cluster }: { status: ClusterStatus; cluster: Clust
           <Room cluster={cluster} resource={resource} />
         </td>
       ))}
-      <td>{status.objects.toLocaleString()}</td>
+      <td>{number(status.objects)}</td>
       <td>
         {cluster?.metadata.deletionTimestamp && <span className="chip">{t.leaving}</span>}
         {isCordoned(taints) && <span className="chip">{t.cordoned}</span>}

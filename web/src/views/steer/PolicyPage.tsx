@@ -8,7 +8,7 @@ import { useMay } from '../../api/useMay'
 import { Answer, useAsk } from '../../parts/Asking'
 import { Control } from '../../parts/Control'
 import { withoutServers } from '../../parts/manifest'
-import { since } from '../../parts/format'
+import { number, since } from '../../parts/format'
 import { print } from '../../parts/yaml'
 import { useTextOf } from '../../text'
 import { steerText } from '../../text/steer'
@@ -89,7 +89,7 @@ function AppliedTo({ name }: { name: string }) {
   const works = useAsk(['applied', name], (signal) => counted(q, [], signal))
   return (
     <p>
-      <Link href={searchAddress({ q })}>{t.appliedTo}</Link> <b>{works.data?.total.toLocaleString()}</b>
+      <Link href={searchAddress({ q })}>{t.appliedTo}</Link> <b>{works.data && number(works.data.total)}</b>
     </p>
   )
 }

@@ -8,12 +8,12 @@ import { Answer, useAsk } from '../../parts/Asking'
 import { Bar } from '../../parts/Bar'
 import { ClusterName } from '../../parts/ClusterName'
 import { since } from '../../parts/format'
+import { Narrow } from '../../parts/Narrow'
 import { quantity, readable } from '../../parts/quantity'
 import { Table } from '../../parts/Table'
 import { useTextOf } from '../../text'
 import { steerText } from '../../text/steer'
 import { EventTable } from '../fleet/Events'
-import { Narrow } from '../fleet/Nodes'
 import { TemplateLink, useBindings } from './Bindings'
 
 const MOST = 100
