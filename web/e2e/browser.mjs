@@ -85,8 +85,22 @@ export async function paste(content, text) {
   }, text)
 }
 
-/** Fails when what is shown breaks a rule of WCAG 2.2 AA that a program can see. */
+/** Names of clusters that stand without their colour and shape. */
+function bareNames() {
+  const found = []
+  const texts = document.createTreeWalker(document.querySelector('main') ?? document.body, NodeFilter.SHOW_TEXT)
+  while (texts.nextNode()) {
+    const { data, parentElement: at } = texts.currentNode
+    // A choice has no pictures; queries, commands and manifests are text; an object may be called as a cluster is.
+    const plain = at.closest('option, code, pre, .query, .why, .editor, [data-column=name]')
+    if (/^(member\d+|control plane|控制面)$/.test(data.trim()) && !plain && !at.closest('.cluster, g')?.querySelector('svg')) found.push(at.outerHTML.slice(0, 160))
+  }
+  return found
+}
+
+/** Fails when what is shown breaks a rule of WCAG 2.2 AA that a program can see, or tells a cluster by its name alone. */
 export async function accessible(page) {
+  assert.deepEqual(await page.evaluate(bareNames), [], `clusters at ${page.url()}`)
   // Evaluated by the browser itself: the page's policy allows no such script.
   await page.evaluate(`${await readFile(AXE, 'utf8')};undefined`)
   const broken = await page.evaluate(async (tags) => {

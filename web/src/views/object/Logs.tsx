@@ -130,7 +130,7 @@ function Said({ told, ring }: { told: Told; ring: Ring }) {
       ))}
       {skipped.map(({ cluster, reason }) => (
         <p key={cluster} className="bad">
-          {cluster}: {reason}
+          <ClusterName name={cluster} />: {reason}
         </p>
       ))}
       {refused.map(({ source, message }) => (
