@@ -20,6 +20,17 @@ export async function oneNamespace(page, origin, pictures, problems) {
   const other = await somebodyElse(page, origin, problems)
   await other.goto(`${origin}/steer#token=${status.token}`)
   await other.getByRole('table', { name: 'Policies' }).locator('tr[data-policy="default/web"]').first().waitFor()
+  // What others share is there; what they keep for themselves, and what is only theirs to change, is not.
+  const searches = '/apis/search.crowsnest.io/v1alpha1/savedsearches'
+  const kept = []
+  for (const [title, shared] of [['For everybody', true], ['For me', false]]) {
+    kept.push(await api(page, 'POST', searches, { spec: { title, query: 'kind:deployment', shared } }))
+  }
+  await other.goto(`${origin}/saved`)
+  const row = other.getByRole('row', { name: /^For everybody/ })
+  assert.match(await row.getByRole('button', { name: 'Delete', disabled: true }).getAttribute('title'), /^Only .* may change it/)
+  assert.equal(await other.getByRole('row', { name: /^For me/ }).count(), 0)
+  for (const { metadata } of kept) await api(page, 'DELETE', `${searches}/${metadata.name}`)
   await other.goto(`${origin}/why?${WEB}`)
   await other.getByRole('table', { name: 'Where it is' }).locator('tr[data-target=member1]').waitFor()
   await other.goto(`${origin}/fleet`)

@@ -15,6 +15,7 @@ export async function home(page, origin, pictures) {
   await typing(page, origin)
   await facets(page, origin)
   await keyboard(page, origin)
+  await streaming(page, origin)
   await live(page, origin)
   await columns(page, origin)
   await palette(page, origin)
@@ -132,41 +133,75 @@ async function keyboard(page, origin) {
   await page.getByRole('dialog').waitFor({ state: 'detached' })
 }
 
-/** Live answers are the server's; here they are told by hand, so that what is shown of them is exact. */
-async function live(page, origin) {
-  const hit = (name, status) => ({ cluster: 'member1', apiVersion: 'v1', kind: 'Pod', resource: 'pods', namespace: 'shop', name, status, matched: [] })
+const hit = (name, status) => ({ cluster: 'member1', apiVersion: 'v1', kind: 'Pod', resource: 'pods', namespace: 'shop', name, status, matched: [] })
+const done = (total) => ['done', { total, totalRelation: 'eq', tookMs: 1, seq: 1 }]
+
+/** Answers to queries with a certain word are told by hand, event by event, so that what is shown of each is exact. */
+async function toldByHand(page) {
   await page.addInitScript(() => {
     const real = window.fetch
     window.fetch = (input, init) => {
-      if (!String(input).includes('watch=true') || !String(input).includes('live-test')) return real(input, init)
+      if (!/\/query\?.*told-by-hand/.test(String(input))) return real(input, init)
       const body = new ReadableStream({
         start(stream) {
+          window.asked = String(input)
           window.tell = (event, data) => stream.enqueue(new TextEncoder().encode(`event: ${event}\ndata: ${JSON.stringify(data)}\n\n`))
         },
       })
       return Promise.resolve(new Response(body))
     }
   })
-  const tell = (...events) => page.evaluate((all) => all.forEach(([event, data]) => window.tell(event, data)), events)
-  await search(page, origin, 'live-test')
+}
+
+const tell = (page, ...events) => page.evaluate((all) => all.forEach(([event, data]) => window.tell(event, data)), events)
+const asked = (page, part) => page.waitForFunction((part) => window.asked?.includes(part), part)
+const names = (page) => page.locator('.hits .row:not(.head) [data-column=name]').allTextContents()
+
+/** What has come is shown before the rest has; what was there stays until the first of the next answer comes. */
+async function streaming(page, origin) {
+  await toldByHand(page)
+  await page.goto(`${origin}/search?q=told-by-hand`)
+  await asked(page, 'told-by-hand')
+  await tell(page, ['facets', { kind: [{ value: 'Pod', count: 2 }] }], ['matches', [hit('a', 'Running')]])
+  await page.getByRole('status').getByText('Searching… 1').waitFor()
+  assert.deepEqual(await names(page), ['a'])
+  await page.getByRole('complementary', { name: 'Facets' }).getByRole('button', { name: 'Pod 2' }).waitFor()
+  await tell(page, ['matches', [hit('b', 'Running')]], ['skipped', [{ cluster: 'member3', reason: 'timeout', ageSeconds: 90 }]], done(2))
+  await page.getByText('2 objects in 1 ms').waitFor()
+  await page.getByText('(timeout, as of 90s ago)').waitFor()
+  assert.deepEqual(await names(page), ['a', 'b'])
+  await accessible(page)
+  await box(page).fill('told-by-hand again')
+  await asked(page, 'again')
+  assert.deepEqual(await names(page), ['a', 'b'])
+  await tell(page, ['matches', [hit('c', 'Running')]], done(1))
+  await page.getByText('1 object in 1 ms').waitFor()
+  assert.deepEqual(await names(page), ['c'])
+}
+
+/** Live answers are the server's; here they are told by hand. */
+async function live(page, origin) {
+  await page.goto(`${origin}/search?q=told-by-hand`)
+  await asked(page, 'told-by-hand')
+  await tell(page, done(0))
   await page.getByRole('button', { name: 'Live' }).click()
   await page.waitForURL(/live=true/)
-  await tell(['facets', {}], ['matches', [hit('a', 'Running'), hit('b', 'Running')]], ['done', { total: 2, totalRelation: 'eq', tookMs: 1, seq: 1 }])
+  await asked(page, 'watch=true')
+  await tell(page, ['facets', {}], ['matches', [hit('a', 'Running'), hit('b', 'Running')]], done(2))
   const rows = page.locator('.hits .row:not(.head)')
-  const names = () => rows.locator('[data-column=name]').allTextContents()
   await rows.nth(1).waitFor()
 
-  await tell(['changed', hit('b', 'Error')], ['changed', hit('c', 'Pending')], ['left', hit('a', 'Running')], ['counts', { total: 2, facets: {} }])
+  await tell(page, ['changed', hit('b', 'Error')], ['changed', hit('c', 'Pending')], ['left', hit('a', 'Running')], ['counts', { total: 2, facets: {} }])
   await page.locator('.row.changed', { hasText: 'Error' }).waitFor()
-  assert.deepEqual(await names(), ['c', 'b'])
+  assert.deepEqual(await names(page), ['c', 'b'])
 
   await page.getByRole('button', { name: 'Pause' }).click()
-  await tell(['changed', hit('d', 'Running')], ['left', hit('b', 'Error')])
+  await tell(page, ['changed', hit('d', 'Running')], ['left', hit('b', 'Error')])
   await page.getByText('2 changes wait').waitFor()
-  assert.deepEqual(await names(), ['c', 'b'])
+  assert.deepEqual(await names(page), ['c', 'b'])
   await page.getByRole('button', { name: 'Go on' }).click()
   await page.locator('.row', { hasText: 'Running' }).waitFor()
-  assert.deepEqual(await names(), ['d', 'c'])
+  assert.deepEqual(await names(page), ['d', 'c'])
 
   // The real one comes up, and what can't change says so.
   await search(page, origin, 'kind:node', '&live=true')
@@ -303,6 +338,12 @@ async function themes(page, origin, pictures) {
     await page.screenshot({ path: join(pictures, `home-${theme}.png`) })
   }
   await page.getByRole('combobox', { name: 'Theme' }).selectOption('auto')
+  // As the system has it, and as it changes there.
+  const background = async (colorScheme) => {
+    await page.emulateMedia({ colorScheme })
+    return page.evaluate(() => getComputedStyle(document.body).backgroundColor)
+  }
+  assert.notEqual(await background('dark'), await background('light'))
 }
 
 /** Texts whose contrast is below 4.5, as WCAG AA asks for. */

@@ -29,6 +29,8 @@ export async function object(page, origin, pictures, problems) {
   await actions(page, origin, pictures, problems)
   await refusals(page, origin, pod)
   await languages(page, origin, pod)
+  // As it was before.
+  for (const left of ['configmaps/edited', 'secrets/hidden']) await api(page, 'DELETE', `${MEMBER}/api/v1/namespaces/default/${left}`)
 }
 
 /** One pod of the Deployment in member1. */
@@ -51,6 +53,7 @@ async function overview(page, origin, pod, pictures) {
   await show(page, origin, { resource: 'pods', name: pod })
   await page.getByRole('table', { name: 'Conditions' }).getByRole('row', { name: /^Ready ✓ True/ }).waitFor()
   await page.getByRole('table', { name: 'Containers' }).getByRole('link', { name: 'nginx:1.25' }).waitFor()
+  await page.getByRole('table', { name: 'Containers' }).getByRole('cell', { name: '80/TCP' }).waitFor()
   await page.getByText('podIP').waitFor()
   assert.match(await page.getByRole('link', { name: 'app=web' }).getAttribute('href'), /label%3Aapp%3Dweb/)
   await accessible(page)
@@ -265,6 +268,10 @@ async function logs(page, origin, pod, pictures) {
   const looks = await lines.evaluateAll((all) => all.map((line) => [line.querySelector('.pod').textContent, line.querySelector('.pod').style.borderLeftColor]))
   assert.equal(new Set(looks.map(([pod, colour]) => `${pod} ${colour}`)).size, new Set(looks.map(([pod]) => pod)).size)
   await page.getByText('following', { exact: true }).waitFor()
+  // What is written meanwhile comes by itself.
+  const came = async () => Number(/(\d+) lines/.exec(await page.locator('.said').textContent())[1])
+  const before = await came()
+  await page.waitForFunction((before) => Number(/(\d+) lines/.exec(document.querySelector('.said').textContent)?.[1]) > before, before)
   await accessible(page)
   await page.screenshot({ path: join(pictures, 'logs-merged.png') })
   // One pod; a line has an address of its own.
@@ -303,6 +310,8 @@ async function logs(page, origin, pod, pictures) {
   await page.getByRole('checkbox', { name: 'Previous run' }).check()
   await isParameter(page, 'previous', 'true')
   assert.equal(await page.getByRole('button', { name: 'Follow', exact: true }).getAttribute('aria-disabled'), 'true')
+  // It has not run before, which the member says.
+  await page.getByText(/previous terminated container .* not found/).first().waitFor()
 }
 
 /** More than a page can keep: the oldest leave, the page stays as it is. */
@@ -453,7 +462,7 @@ async function actions(page, origin, pictures, problems) {
   await dialog.getByText('The cluster would do that (dry run).').waitFor()
   await dialog.getByRole('button', { name: 'Delete' }).click()
   await page.getByText('See what was kept of it.').click()
-  await page.getByText('until it was deleted').waitFor()
+  await page.getByText('until it was deleted').first().waitFor()
   // A copy says where it comes from.
   await show(page, origin, WEB)
   expected(problems, /status of 404/)
