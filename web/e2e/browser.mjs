@@ -12,7 +12,13 @@ const WCAG_AA = ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa']
 
 const VIEWPORT = { width: 1400, height: 850 }
 
-/** A page whose errors, and requests to anywhere but its address and `elsewhere`, are added to `problems`. */
+/** Whether all objects of a kind are asked for, of the control plane's own API: there may be any number of them. */
+function isList({ pathname, searchParams }) {
+  const list = /^\/(api\/v1|apis\/(?!search\.crowsnest\.io)[^/]+\/[^/]+)(\/namespaces\/[^/]+)?\/[a-z]+$/.test(pathname)
+  return list && !searchParams.has('limit')
+}
+
+/** A page whose errors, requests for whole lists, and requests to anywhere but its address and `elsewhere`, are added to `problems`. */
 async function opened(browser, origin, problems, elsewhere = []) {
   // Other places are tests' own, with certificates nobody knows.
   const context = await browser.newContext({ viewport: VIEWPORT, ignoreHTTPSErrors: elsewhere.length > 0 })
@@ -26,7 +32,9 @@ async function opened(browser, origin, problems, elsewhere = []) {
     }
   })
   page.on('request', (request) => {
-    if (![origin, ...elsewhere].includes(new URL(request.url()).origin)) problems.push(`outside request: ${request.url()}`)
+    const address = new URL(request.url())
+    if (![origin, ...elsewhere].includes(address.origin)) problems.push(`outside request: ${address}`)
+    if (request.method() === 'GET' && isList(address)) problems.push(`whole list: ${address}`)
   })
   return page
 }

@@ -84,6 +84,7 @@ async function policy(page, origin) {
     await page.goto(origin + view)
     await page.locator('main').waitFor()
     await page.locator('main').locator('h1, p').first().waitFor({ state: 'attached' })
+    await accessible(page)
     const elsewhere = await page.evaluate(() => performance.getEntries().map(({ name }) => name).filter((name) => /^(https?|wss?):/.test(name) && new URL(name).host !== location.host))
     assert.deepEqual(elsewhere, [], view)
     assert.equal(await page.locator('style, [style*="url("], script:not([src])').count(), 0, view)

@@ -161,6 +161,7 @@ const en = {
   close: 'Close',
 
   doubts: 'Clusters in doubt or leaving',
+  noClusters: 'There are no clusters that you may list.',
   noDoubts: 'Every cluster is as it seems: signals agree, no evictions are halted.',
   doubtHeads: ['Cluster', 'Ready', 'Condition', 'Reason', 'Since', 'What it says'],
   breaker: 'Rate and breaker',
@@ -367,6 +368,7 @@ const zh: typeof en = {
   close: '关闭',
 
   doubts: '存疑或正在离开的集群',
+  noClusters: '没有您有权列出的集群。',
   noDoubts: '所有集群都如所见：信号一致，没有暂停的驱逐。',
   doubtHeads: ['集群', '就绪', '状况', '原因', '始于', '说明'],
   breaker: '速率与熔断',
