@@ -101,7 +101,7 @@ function bareNames() {
     const { data, parentElement: at } = texts.currentNode
     // A choice has no pictures; queries, commands and manifests are text; an object may be called as a cluster is.
     const plain = at.closest('option, code, pre, .query, .why, .editor, [data-column=name]')
-    if (/^(member\d+|control plane|控制面)$/.test(data.trim()) && !plain && !at.closest('.cluster, g')?.querySelector('svg')) found.push(at.outerHTML.slice(0, 160))
+    if (/^(m(ember)?\d+|control plane|控制面)$/.test(data.trim()) && !plain && !at.closest('.cluster, g')?.querySelector('svg')) found.push(at.outerHTML.slice(0, 160))
   }
   return found
 }

@@ -30,7 +30,7 @@ export async function object(page, origin, pictures, problems) {
   await refusals(page, origin, pod)
   await languages(page, origin, pod)
   // As it was before.
-  for (const left of ['configmaps/edited', 'secrets/hidden']) await api(page, 'DELETE', `${MEMBER}/api/v1/namespaces/default/${left}`)
+  for (const left of [`configmaps/${EDITED}`, 'secrets/hidden']) await api(page, 'DELETE', `${MEMBER}/api/v1/namespaces/default/${left}`)
 }
 
 /** One pod of the Deployment in member1. */
@@ -98,7 +98,9 @@ async function manifest(page, origin, pod, pictures) {
   await page.screenshot({ path: join(pictures, 'manifest.png') })
 }
 
-const CONFIG = { apiVersion: 'v1', kind: 'ConfigMap', metadata: { name: 'edited' }, data: { colour: 'red', size: 'small' } }
+/** Another one in each run, so that its history is its own. */
+const EDITED = `edited-${Date.now().toString(36)}`
+const CONFIG = { apiVersion: 'v1', kind: 'ConfigMap', metadata: { name: EDITED }, data: { colour: 'red', size: 'small' } }
 
 /** Replaces the whole text in the editor. */
 async function write(page, change) {
@@ -112,7 +114,7 @@ async function write(page, change) {
 
 async function edit(page, origin, pictures, problems) {
   await api(page, 'POST', `${MEMBER}/api/v1/namespaces/default/configmaps`, CONFIG)
-  await show(page, origin, { resource: 'configmaps', name: 'edited', tab: 'yaml' })
+  await show(page, origin, { resource: 'configmaps', name: EDITED, tab: 'yaml' })
   await page.getByRole('button', { name: 'Edit' }).click()
   await isParameter(page, 'edit', 'true')
   await accessible(page)
@@ -141,7 +143,7 @@ async function edit(page, origin, pictures, problems) {
   await change.locator('.cm-changedText', { hasText: 'blue' }).waitFor()
   await accessible(page)
   await page.screenshot({ path: join(pictures, 'preview.png') })
-  const path = `${MEMBER}/api/v1/namespaces/default/configmaps/edited`
+  const path = `${MEMBER}/api/v1/namespaces/default/configmaps/${EDITED}`
   assert.equal((await api(page, 'GET', path)).data.colour, 'red')
   await page.getByRole('button', { name: 'Save in member1' }).click()
   await page.getByText('Saved.').waitFor()
@@ -150,8 +152,8 @@ async function edit(page, origin, pictures, problems) {
 }
 
 async function conflict(page, origin, pictures, problems) {
-  const path = `${MEMBER}/api/v1/namespaces/default/configmaps/edited`
-  await show(page, origin, { resource: 'configmaps', name: 'edited', tab: 'yaml', edit: 'true' })
+  const path = `${MEMBER}/api/v1/namespaces/default/configmaps/${EDITED}`
+  await show(page, origin, { resource: 'configmaps', name: EDITED, tab: 'yaml', edit: 'true' })
   await write(page, (text) => text.replace('colour: blue', 'colour: green').replace('size: small', 'size: large'))
   await api(page, 'PATCH', path, { data: { colour: 'black', shape: 'round' } })
   await page.getByRole('button', { name: 'Preview' }).click()
@@ -237,7 +239,7 @@ async function related(page, origin, pictures) {
 }
 
 async function history(page, origin, pictures) {
-  await show(page, origin, { resource: 'configmaps', name: 'edited', tab: 'history' })
+  await show(page, origin, { resource: 'configmaps', name: EDITED, tab: 'history' })
   const versions = page.getByRole('table', { name: 'Versions' })
   await versions.getByRole('row').nth(3).waitFor()
   const differences = page.getByRole('table', { name: 'Differences' })

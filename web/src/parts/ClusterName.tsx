@@ -16,12 +16,14 @@ const SHAPES = [
 ]
 const WHEEL = 'M5 .5a4.5 4.5 0 1 1 0 9 4.5 4.5 0 1 1 0-9zm0 2.2a2.3 2.3 0 1 0 0 4.6 2.3 2.3 0 1 0 0-4.6z'
 
+/** The control plane has none of a member's colours. */
+export const colourOf = (name: string) => (name === CONTROL_PLANE ? 'var(--muted)' : colour(name))
+
 /** A cluster's colour and shape: they stand beside its name. */
 export function ClusterMark({ name, ...place }: { name: string } & SVGProps<SVGSVGElement>) {
-  const own = name === CONTROL_PLANE
   return (
-    <svg aria-hidden="true" viewBox="0 0 10 10" fill={own ? 'var(--muted)' : colour(name)} {...place}>
-      <path d={own ? WHEEL : SHAPES[icon(name, SHAPES.length)]} />
+    <svg aria-hidden="true" viewBox="0 0 10 10" fill={colourOf(name)} {...place}>
+      <path d={name === CONTROL_PLANE ? WHEEL : SHAPES[icon(name, SHAPES.length)]} />
     </svg>
   )
 }

@@ -4,8 +4,7 @@ import { Link, useLocation } from 'wouter'
 import { objectAddress } from '../../api/address'
 import { CONTROL_PLANE, getJson, type ObjectRef } from '../../api/client'
 import { API } from '../../api/useSearch'
-import { ClusterMark, ClusterName } from '../../parts/ClusterName'
-import { colour } from '../../parts/format'
+import { ClusterMark, ClusterName, colourOf } from '../../parts/ClusterName'
 import { Table } from '../../parts/Table'
 import { useText, useTextOf } from '../../text'
 import { object as texts } from '../../text/object'
@@ -115,7 +114,7 @@ function Place({ box, graph: { nodes, edges }, onOpen }: { box: Box; graph: Grap
     <>
       <title>{label}</title>
       <rect width={BOX.width} height={BOX.height} rx="6" />
-      <rect className="of-cluster" width="5" height={BOX.height} rx="2" fill={colour(node.cluster)} />
+      <rect className="of-cluster" width="5" height={BOX.height} rx="2" fill={colourOf(node.cluster)} />
       <ClusterMark name={node.cluster} x="13" y="9" width="10" height="10" />
       <text x="27" y="18" className="kind">
         {shown[0]}
