@@ -1,6 +1,6 @@
 //! What whole-system tests share: starting the real binary, real kubectl and real Chromium, and waiting on state.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -52,6 +52,33 @@ pub fn kubectl(generation: &str) -> Result<Option<PathBuf>> {
 pub fn chromium() -> Result<Option<PathBuf>> {
     let named = env::var_os("CROWSNEST_CHROMIUM").map(PathBuf::from).filter(|p| p.is_file());
     missing(named.or_else(|| on_path("chromium")), "Chromium", "apt-get install chromium")
+}
+
+/// Where walks leave their pictures: beside the build.
+pub fn pictures() -> Result<PathBuf> {
+    let binary = binary()?;
+    let target = binary.parent().and_then(Path::parent).context("the binary has no target directory")?;
+    let pictures = target.join("tmp/pictures");
+    fs::create_dir_all(&pictures)?;
+    Ok(pictures)
+}
+
+/// What a walk of `web/e2e` through pages in a real browser says. `None` where there is no Chromium and this is not CI.
+pub fn walk(script: &str, args: &[&OsStr], environment: &[(&str, OsString)]) -> Result<Option<String>> {
+    let Some(chromium) = chromium()? else { return Ok(None) };
+    let output = Command::new("node")
+        .arg(format!("e2e/{script}.mjs"))
+        .args(args)
+        .env("CROWSNEST_CHROMIUM", chromium)
+        .envs(environment.iter().map(|(name, value)| (name, value)))
+        .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../web"))
+        .output()
+        .context("running node")?;
+    let said = Said::of(&output)?;
+    if said.code != Some(0) {
+        bail!("the walk {script} failed: {}{}", said.out, said.err);
+    }
+    Ok(Some(said.out))
 }
 
 /// A Python with the Kubernetes client.

@@ -1,11 +1,8 @@
 //! Why did it move? A member dies, what ran there goes elsewhere, and the journal tells the chain from the last to the first cause:
 //! by `crowsnest journal`, by the query language, to whoever may read it, and after the API server has forgotten its Events.
 
-use std::path::PathBuf;
-use std::process::Command;
-
-use anyhow::{Context, Result, bail, ensure};
-use crowsnest_tests::{Fleet, Kubectl, chromium, until};
+use anyhow::{Context, Result, ensure};
+use crowsnest_tests::{Fleet, Kubectl, pictures, until, walk};
 use serde_json::Value;
 
 const FLEET: &str = include_str!("journal/fleet.yaml");
@@ -129,21 +126,7 @@ fn queries_find_it(fleet: &Fleet) -> Result<()> {
 
 /// In a real browser, which leaves pictures behind.
 fn pages_show_it(fleet: &Fleet) -> Result<()> {
-    let Some(chromium) = chromium()? else { return Ok(()) };
-    let pictures = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("pictures");
-    std::fs::create_dir_all(&pictures)?;
-    let output = Command::new("node")
-        .args(["e2e/journal.mjs", &fleet.ui_url])
-        .arg(&pictures)
-        .env("CROWSNEST_CHROMIUM", chromium)
-        .current_dir(PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../web"))
-        .output()
-        .context("running node")?;
-    if !output.status.success() {
-        let said = [output.stdout, output.stderr].concat();
-        bail!("the browser test failed: {}", String::from_utf8_lossy(&said));
-    }
-    Ok(())
+    walk("journal", &[fleet.ui_url.as_ref(), pictures()?.as_ref()], &[]).map(drop)
 }
 
 /// What a quota refuses is told of the template and of the quota, once however often it is asked for.

@@ -1,10 +1,10 @@
 //! A newcomer's first minutes: one command, then finding, reading and steering a fleet with kubectl, the CLI and the browser.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
-use anyhow::{Context, Result, bail};
-use crowsnest_tests::{Fleet, binary, chromium, kubectl, until};
+use anyhow::{Context, Result};
+use crowsnest_tests::{Fleet, binary, kubectl, pictures, until, walk};
 
 const DEPLOYMENT: &str = include_str!("quickstart/web.yaml");
 const OVERRIDE: &str = include_str!("quickstart/override.yaml");
@@ -117,29 +117,10 @@ fn through_the_proxy(fleet: &Fleet, kubectl: &Path) -> Result<()> {
 
 /// The UI in a real browser: overview, search, the object with its tabs, fleet and steering. Leaves pictures behind.
 fn browse(fleet: &Fleet, data: &Path) -> Result<()> {
-    let Some(chromium) = chromium()? else { return Ok(()) };
-    let web = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../web");
-    let pictures = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("pictures");
-    std::fs::create_dir_all(&pictures)?;
-    let output = Command::new("node")
-        .arg("e2e/quickstart.mjs")
-        .arg(&fleet.ui_url)
-        .arg(&pictures)
-        .env("CROWSNEST_CHROMIUM", chromium)
-        // A member hangs meanwhile: `crowsnest sim`.
-        .env("CROWSNEST_BINARY", binary()?)
-        .env("CROWSNEST_DATA_DIR", data)
-        .current_dir(web)
-        .output()
-        .context("running node")?;
-    if !output.status.success() {
-        bail!(
-            "the browser test failed: {}{}",
-            String::from_utf8_lossy(&output.stdout),
-            String::from_utf8_lossy(&output.stderr)
-        );
-    }
-    Ok(())
+    let pictures = pictures()?;
+    // A member hangs meanwhile: `crowsnest sim`.
+    let environment = [("CROWSNEST_BINARY", binary()?.into_os_string()), ("CROWSNEST_DATA_DIR", data.into())];
+    walk("quickstart", &[fleet.ui_url.as_ref(), pictures.as_ref()], &environment).map(drop)
 }
 
 /// SIGTERM drains and exits 0; the second start has everything; deleting the template cleans up.

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict'
 import { execFileSync } from 'node:child_process'
 import { join } from 'node:path'
-import { accessible, api, expected } from './browser.mjs'
+import { accessible, api, expected, somebodyElse } from './browser.mjs'
 
 const WEB = 'apiVersion=apps%2Fv1&kind=Deployment&namespace=default&name=web'
 
@@ -17,10 +17,20 @@ export async function oneNamespace(page, origin, pictures, problems) {
   const subjects = [{ kind: 'ServiceAccount', name, namespace: 'default' }]
   await api(page, 'POST', `${rbac}/rolebindings`, { metadata: { name }, roleRef: { apiGroup: 'rbac.authorization.k8s.io', kind: 'Role', name }, subjects }, [201, 409])
   const { status } = await api(page, 'POST', `${accounts}/${name}/token`, { apiVersion: 'authentication.k8s.io/v1', kind: 'TokenRequest', spec: {} })
-  const other = await (await page.context().browser().newContext({ viewport: { width: 1400, height: 850 } })).newPage()
-  other.setDefaultTimeout(60_000)
+  const other = await somebodyElse(page, origin, problems)
   await other.goto(`${origin}/steer#token=${status.token}`)
   await other.getByRole('table', { name: 'Policies' }).locator('tr[data-policy="default/web"]').first().waitFor()
+  // What others share is there; what they keep for themselves, and what is only theirs to change, is not.
+  const searches = '/apis/search.crowsnest.io/v1alpha1/savedsearches'
+  const kept = []
+  for (const [title, shared] of [['For everybody', true], ['For me', false]]) {
+    kept.push(await api(page, 'POST', searches, { spec: { title, query: 'kind:deployment', shared } }))
+  }
+  await other.goto(`${origin}/saved`)
+  const row = other.getByRole('row', { name: /^For everybody/ })
+  assert.match(await row.getByRole('button', { name: 'Delete', disabled: true }).getAttribute('title'), /^Only .* may change it/)
+  assert.equal(await other.getByRole('row', { name: /^For me/ }).count(), 0)
+  for (const { metadata } of kept) await api(page, 'DELETE', `${searches}/${metadata.name}`)
   await other.goto(`${origin}/why?${WEB}`)
   await other.getByRole('table', { name: 'Where it is' }).locator('tr[data-target=member1]').waitFor()
   await other.goto(`${origin}/fleet`)

@@ -2,49 +2,86 @@
 import assert from 'node:assert/strict'
 import { readFile } from 'node:fs/promises'
 import { createRequire } from 'node:module'
+import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
 import { chromium } from 'playwright-core'
 
 const AXE = createRequire(import.meta.url).resolve('axe-core/axe.min.js')
 /** The success criteria that a page has to meet. */
 const WCAG_AA = ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa']
 
-/** What a page may log as errors for now: answers that a test asks for. */
-const toBeRefused = new WeakMap()
+const VIEWPORT = { width: 1400, height: 850 }
 
-/** Does something that the server refuses, which the browser logs as an error. */
-export async function refused(page, statuses, something) {
-  toBeRefused.set(page, statuses)
-  await something()
-  toBeRefused.delete(page)
+/** Whether all objects of a kind are asked for, of the control plane's own API: there may be any number of them. */
+function isList({ pathname, searchParams }) {
+  const list = /^\/(api\/v1|apis\/(?!search\.crowsnest\.io)[^/]+\/[^/]+)(\/namespaces\/[^/]+)?\/[a-z]+$/.test(pathname)
+  return list && !searchParams.has('limit')
 }
 
-/** Opens a page at an address; `problems` fills with errors and with requests to anywhere but there and `elsewhere`. */
-export async function open(address, elsewhere = []) {
-  const browser = await chromium.launch({
-    executablePath: process.env.CROWSNEST_CHROMIUM ?? '/usr/bin/chromium',
-    args: ['--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking', '--disable-component-update', '--disable-sync'],
-  })
-  const problems = []
-  const context = await browser.newContext({
-    viewport: { width: 1400, height: 850 },
-    // Other places are tests' own, with certificates nobody knows.
-    ignoreHTTPSErrors: elsewhere.length > 0,
-  })
+/** A page whose errors, requests for whole lists, and requests to anywhere but its address and `elsewhere`, are added to `problems`. */
+async function opened(browser, origin, problems, elsewhere = []) {
+  // Other places are tests' own, with certificates nobody knows.
+  const context = await browser.newContext({ viewport: VIEWPORT, ignoreHTTPSErrors: elsewhere.length > 0 })
   const page = await context.newPage()
   page.setDefaultTimeout(60_000)
-  const origin = new URL(address).origin
   page.on('pageerror', (error) => problems.push(`page error: ${error.message}`))
   page.on('console', (message) => {
     // The browser logs the 401 that asks for a sign-in; everything else is ours to answer for.
-    const known = [401, ...(toBeRefused.get(page) ?? [])].some((status) => message.text().includes(`status of ${status}`))
-    if (message.type() === 'error' && !known) {
+    if (message.type() === 'error' && !message.text().includes('status of 401')) {
       problems.push(`console: ${message.text()} ${message.location().url}`)
     }
   })
   page.on('request', (request) => {
-    if (![origin, ...elsewhere].includes(new URL(request.url()).origin)) problems.push(`outside request: ${request.url()}`)
+    const address = new URL(request.url())
+    if (![origin, ...elsewhere].includes(address.origin)) problems.push(`outside request: ${address}`)
+    if (request.method() === 'GET' && isList(address)) problems.push(`whole list: ${address}`)
   })
-  return { browser, page, problems, origin }
+  return page
+}
+
+/** A page of somebody else, in the same browser, that keeps nothing in common with the first one. */
+export async function somebodyElse(page, origin, problems) {
+  return opened(page.context().browser(), origin, problems)
+}
+
+/**
+ * Walks through pages in a browser of its own. Errors that a page logs, and requests to anywhere else, fail the walk unless they are
+ * `fine`; what was there to be seen when it failed is a picture.
+ */
+export async function walk(address, steps, { pictures, elsewhere, fine = () => false } = {}) {
+  const browser = await chromium.launch({
+    executablePath: process.env.CROWSNEST_CHROMIUM ?? '/usr/bin/chromium',
+    args: ['--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking', '--disable-component-update', '--disable-sync'],
+  })
+  const { origin } = new URL(address)
+  const problems = []
+  const page = await opened(browser, origin, problems, elsewhere)
+  try {
+    await steps(page, origin, problems)
+    assert.deepEqual(problems.filter((problem) => !fine(problem)), [])
+  } catch (error) {
+    for (const problem of problems) console.error(problem)
+    if (pictures) await page.screenshot({ path: join(pictures, 'failed.png') }).catch(() => undefined)
+    throw error
+  } finally {
+    await browser.close()
+  }
+}
+
+/** Whether a file of walks is the one that node was started with, and not a part of another. */
+export const isMain = (meta) => process.argv[1] === fileURLToPath(meta.url)
+
+/** A walk that begins signed in, with the address that `crowsnest up` prints. */
+export async function signedIn(address, steps, options) {
+  await walk(
+    address,
+    async (page, origin, problems) => {
+      await page.goto(address)
+      await page.getByRole('combobox', { name: 'Search all clusters' }).waitFor()
+      await steps(page, origin, problems)
+    },
+    options,
+  )
 }
 
 /** Puts text where the cursor of an editor is, as the clipboard does. */
@@ -56,8 +93,22 @@ export async function paste(content, text) {
   }, text)
 }
 
-/** Fails when what is shown breaks a rule of WCAG 2.2 AA that a program can see. */
+/** Names of clusters that stand without their colour and shape. */
+function bareNames() {
+  const found = []
+  const texts = document.createTreeWalker(document.querySelector('main') ?? document.body, NodeFilter.SHOW_TEXT)
+  while (texts.nextNode()) {
+    const { data, parentElement: at } = texts.currentNode
+    // A choice has no pictures; queries, commands and manifests are text; an object may be called as a cluster is.
+    const plain = at.closest('option, code, pre, .query, .why, .editor, [data-column=name]')
+    if (/^(m(ember)?\d+|control plane|控制面)$/.test(data.trim()) && !plain && !at.closest('.cluster, g')?.querySelector('svg')) found.push(at.outerHTML.slice(0, 160))
+  }
+  return found
+}
+
+/** Fails when what is shown breaks a rule of WCAG 2.2 AA that a program can see, or tells a cluster by its name alone. */
 export async function accessible(page) {
+  assert.deepEqual(await page.evaluate(bareNames), [], `clusters at ${page.url()}`)
   // Evaluated by the browser itself: the page's policy allows no such script.
   await page.evaluate(`${await readFile(AXE, 'utf8')};undefined`)
   const broken = await page.evaluate(async (tags) => {

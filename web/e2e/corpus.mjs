@@ -2,13 +2,12 @@
 // node e2e/corpus.mjs <address with token> <JSON file with the queries>
 import assert from 'node:assert/strict'
 import { readFile } from 'node:fs/promises'
-import { open } from './browser.mjs'
+import { signedIn } from './browser.mjs'
 
 const [address, file] = process.argv.slice(2)
-const { browser, page, problems, origin } = await open(address)
 
 /** Hits, their number and remarks, once the answer is whole and every row of it is there. */
-async function shown() {
+async function shown(page) {
   await page.waitForFunction(() => {
     const status = document.querySelector('.summary [role=status]')?.textContent ?? 'Searching'
     // With its head.
@@ -21,15 +20,14 @@ async function shown() {
       texts(row, '[role=gridcell]').slice(0, 4).filter((text) => text !== '').join('/'),
     )
     const status = document.querySelector('.summary [role=status]').textContent
-    const total = /^([\d,]+) objects in [\d.]+ ms$/.exec(status)?.[1]
+    const total = /^([\d,]+) objects? in [\d.]+ ms$/.exec(status)?.[1]
     if (total === undefined) throw new Error(`it says ${status}`)
     return { hits, total: Number(total.replaceAll(',', '')), remarks: texts(document, '.summary .notice') }
   })
 }
 
-try {
-  const answers = []
-  await page.goto(address)
+const answers = []
+await signedIn(address, async (page, origin) => {
   for (const query of JSON.parse(await readFile(file, 'utf8'))) {
     // From elsewhere each time, so that nothing of the answer before is left on the page.
     await page.getByRole('link', { name: 'Search', exact: true }).click()
@@ -37,17 +35,11 @@ try {
     await page.getByRole('combobox', { name: 'Search all clusters' }).fill(query)
     await page.keyboard.press('Enter')
     await page.waitForURL(/\/search\?q=/)
-    const typed = await shown()
+    const typed = await shown(page)
     await page.goto(`${origin}/search?q=${encodeURIComponent(query)}`)
-    const linked = await shown()
+    const linked = await shown(page)
     assert.equal(await page.getByRole('combobox', { name: 'Search all clusters' }).inputValue(), query)
     answers.push({ typed, linked })
   }
-  assert.deepEqual(problems, [])
-  console.log(JSON.stringify(answers))
-} catch (error) {
-  for (const problem of problems) console.error(problem)
-  throw error
-} finally {
-  await browser.close()
-}
+})
+console.log(JSON.stringify(answers))

@@ -36,6 +36,16 @@ it('entries are in their order, each with the way to its root', () => {
   ])
 })
 
+it('a cause that was told after its effect stands before it', () => {
+  const found = entriesIn([
+    event('gone', '2026-01-01T10:05:21.4Z', 'ClusterFlipped'),
+    event('evicted', '2026-01-01T10:05:21.7Z', 'Evicted', 'tainted'),
+    event('tainted', '2026-01-01T10:05:22.2Z', 'ClusterTainted', 'gone'),
+    event('between', '2026-01-01T10:05:22.1Z', 'Rescheduled'),
+  ])
+  expect(found.map(({ action }) => action)).toEqual(['ClusterFlipped', 'ClusterTainted', 'Evicted', 'Rescheduled'])
+})
+
 it('a circle ends', () => {
   const found = entriesIn([event('a', '2026-01-01T10:05:02Z', 'A', 'b'), event('b', '2026-01-01T10:05:02Z', 'B', 'a')])
   expect(found.map(({ causes }) => causes)).toEqual([['shop/b'], ['shop/a']])

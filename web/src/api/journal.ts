@@ -106,8 +106,17 @@ export function entriesIn(events: KubeEvent[]): Entry[] {
     })
   }
   for (const entry of entries.values()) entry.causes = way(entry, entries)
-  // Times of conditions are whole seconds: within one a cause comes first.
-  const second = ({ at }: Entry) => at.slice(0, 19)
+  // Times of conditions are whole seconds, and what is told of a cause may be written after its effects: it stands in the second of the
+  // first of them, and within one a cause comes first.
+  const seconds = new Map<string, string>()
+  for (const { id, at, causes } of entries.values()) {
+    const second = at.slice(0, 19)
+    for (const cause of [id, ...causes]) {
+      const first = seconds.get(cause)
+      if (first === undefined || second < first) seconds.set(cause, second)
+    }
+  }
+  const second = ({ id }: Entry) => seconds.get(id) ?? ''
   return [...entries.values()].sort((a, b) => second(a).localeCompare(second(b)) || a.causes.length - b.causes.length || a.at.localeCompare(b.at))
 }
 

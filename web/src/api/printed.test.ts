@@ -1,8 +1,15 @@
 import { expect, it } from 'vitest'
-import { pathsOf } from './printed'
+import { namesOf, pathsOf } from './printed'
 
 it('columns of a definition that are plain paths', () => {
   const paths = ['.spec.replicas', '.spec.hosts[0]', '.metadata.creationTimestamp', '.status.conditions[?(@.type=="Ready")].status', '.spec.a,b']
   expect(pathsOf(paths.map((jsonPath) => ({ jsonPath })))).toEqual(['.spec.replicas', '.spec.hosts[0]'])
   expect(pathsOf(undefined)).toEqual([])
+})
+
+it('what is printed, and no other column says', () => {
+  const hit = { cluster: 'm1', apiVersion: 'v1', kind: 'Pod', resource: 'pods', name: 'a', matched: [], ready: '1/1', node: 'n1' }
+  const columns = { 'print:Name': 'a', 'print:Ready': '1', 'print:Node': 'n1', 'print:Ip': '10.0.0.1' }
+  expect(namesOf({ ...hit, columns })).toEqual(['print:Ready', 'print:Ip'])
+  expect(namesOf(hit)).toEqual([])
 })

@@ -15,12 +15,18 @@ export async function printedOf(q: string, signal: AbortSignal): Promise<string[
   const { hits } = await getJson<{ hits: Hit[] }>(`${API}/query?limit=1&facets=&columns=print:*&q=${encodeURIComponent(q)}`, signal)
   const [hit] = hits
   if (!hit) return []
-  const names = Object.keys(hit.columns ?? {}).filter((name) => !ALREADY.has(name))
+  const names = namesOf(hit)
   const [group, version] = hit.apiVersion.split('/')
   if (names.length > 0 || version === undefined) return names
   // A kind of the cluster's own: its definition says what is printed, by paths.
   const [definition] = await objectsOf<Definition>(`kind:customresourcedefinition name:="${hit.resource}.${group}" cluster:"${hit.cluster}"`, 1, signal)
   return pathsOf(definition?.spec.versions.find(({ name }) => name === version)?.additionalPrinterColumns)
+}
+
+/** The names of what kubectl prints of a hit, without what its other columns say in the same words. */
+export function namesOf({ columns = {}, node, ready, status }: Hit): string[] {
+  const said: Record<string, string | undefined> = { 'print:Node': node, 'print:Ready': ready, 'print:Status': status }
+  return Object.keys(columns).filter((name) => !ALREADY.has(name) && columns[name] !== said[name])
 }
 
 /** Those that are plain paths: what chooses among items of a list is none of the query language. */

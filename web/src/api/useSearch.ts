@@ -8,8 +8,9 @@ import type { Facets, Groups, Hit, Notice, SearchDone, Skipped } from './types'
 export const API = '/apis/search.crowsnest.io/v1alpha1'
 /** What is counted beside the results, in the order in which it is shown. */
 export const FACETS = ['kind', 'status', 'cluster', 'namespace', 'region', 'provider', 'label', 'image', 'reason', 'node']
-/** Rows below what is in view that are asked for before they are needed. */
+/** Rows below what is in view that are asked for before they are needed: some of each answer, more once somebody reads on. */
 const AHEAD = 100
+const FURTHER = PAGE
 /** How often changes are shown at most: rows that move all the time cannot be read. */
 const SHOW_EVERY = 400
 /** Changes that wait while the reader has paused; with more, the answer is asked for anew. */
@@ -226,7 +227,7 @@ export function useSearch(q: string | undefined, live: Live, columns = ''): Sear
     (first: number, last: number) => {
       const gone = missing(pages, first, last)
       const end = rows(pages)
-      const cursor = gone === undefined ? (last > end - AHEAD ? pages.next : undefined) : pages.pages[gone]?.cursor
+      const cursor = gone === undefined ? (last > end - (first > 0 ? FURTHER : AHEAD) ? pages.next : undefined) : pages.pages[gone]?.cursor
       // One page at a time: what else is in view is asked for when this one is there.
       if (q !== undefined && cursor !== undefined && paging.current === undefined) {
         const abort = new AbortController()

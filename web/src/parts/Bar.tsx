@@ -1,4 +1,4 @@
-import { share } from './quantity'
+import { share } from '../api/quantity'
 
 interface BarProps {
   label: string

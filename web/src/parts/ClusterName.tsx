@@ -1,3 +1,4 @@
+import type { SVGProps } from 'react'
 import { CONTROL_PLANE } from '../api/client'
 import { useText } from '../text'
 import { colour, icon } from './format'
@@ -15,16 +16,25 @@ const SHAPES = [
 ]
 const WHEEL = 'M5 .5a4.5 4.5 0 1 1 0 9 4.5 4.5 0 1 1 0-9zm0 2.2a2.3 2.3 0 1 0 0 4.6 2.3 2.3 0 1 0 0-4.6z'
 
+/** The control plane has none of a member's colours. */
+export const colourOf = (name: string) => (name === CONTROL_PLANE ? 'var(--muted)' : colour(name))
+
+/** A cluster's colour and shape: they stand beside its name. */
+export function ClusterMark({ name, ...place }: { name: string } & SVGProps<SVGSVGElement>) {
+  return (
+    <svg aria-hidden="true" viewBox="0 0 10 10" fill={colourOf(name)} {...place}>
+      <path d={name === CONTROL_PLANE ? WHEEL : SHAPES[icon(name, SHAPES.length)]} />
+    </svg>
+  )
+}
+
 /** A cluster's name with its colour and shape; neither stands alone. */
 export function ClusterName({ name }: { name: string }) {
-  const own = name === CONTROL_PLANE
   const { controlPlane } = useText()
   return (
     <span className="cluster">
-      <svg aria-hidden="true" viewBox="0 0 10 10" fill={own ? 'var(--muted)' : colour(name)}>
-        <path d={own ? WHEEL : SHAPES[icon(name, SHAPES.length)]} />
-      </svg>
-      {own ? controlPlane : name}
+      <ClusterMark name={name} />
+      {name === CONTROL_PLANE ? controlPlane : name}
     </span>
   )
 }

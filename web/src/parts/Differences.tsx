@@ -20,7 +20,7 @@ interface DifferencesProps {
   label: string
   of: Difference[]
   /** What the two sides are called; absent: before and after. */
-  sides?: [string, string]
+  sides?: [ReactNode, ReactNode]
   /** The label stands above the table. */
   caption?: boolean
   /** What is shown instead of values that are not to be seen. */

@@ -16,8 +16,7 @@ import { useTextOf } from '../text'
 import { asking } from '../text/asking'
 import { help } from './help'
 import { remarks } from './lint'
-import type { Mark } from './manifest'
-import { parse } from './yaml'
+import { parse, type Problem } from './yaml'
 import './editor.css'
 
 interface EditorProps {
@@ -28,7 +27,7 @@ interface EditorProps {
   /** Shows what differs from this. */
   original?: string | undefined
   /** What others say is wrong; absent, the editor itself says what is no YAML. */
-  problems?: Mark[]
+  problems?: Problem[]
   /** Puts the cursor there; another object of the same place does it again. */
   goTo?: { at: number } | undefined
   /** Its height at most, in lines of the screen. */

@@ -7,9 +7,11 @@ import type { Hit } from '../api/types'
 import { useText } from '../text'
 import { leastWidth, titleOf, type Column } from './columns'
 import { isTyping, useKeys } from './keys'
-import { reveal, step, visible, type Window } from './window'
+import { most, placed, reveal, step, visible, type Window } from './window'
 
 const ROW = 30
+/** Milliseconds without scrolling, after which it is at rest. */
+const REST = 150
 
 interface HitsProps {
   pages: Pages
@@ -29,7 +31,8 @@ export function Hits({ pages, total, columns, q, changed, look, onAsk, onOpen }:
   const [, navigate] = useLocation()
   const scroller = useRef<HTMLDivElement>(null)
   const count = rows(pages)
-  const { first, last, measure } = useWindow(scroller, count)
+  const seen = useWindow(scroller, count)
+  const { first, last } = seen
   const [active, setActive] = useState(-1)
 
   useEffect(() => look(first, last), [look, first, last])
@@ -77,7 +80,16 @@ export function Hits({ pages, total, columns, q, changed, look, onAsk, onOpen }:
       aria-rowcount={(pages.next === undefined ? count : Math.max(total ?? 0, count)) + 1}
       aria-colcount={columns.length}
       aria-activedescendant={active >= first && active <= last ? `row-${active}` : undefined}
-      onScroll={measure}
+      onScroll={seen.scrolled}
+      onClick={(event) => {
+        const link = (event.target as Element).closest('a')
+        if (!link) return
+        onOpen()
+        // As a link of the page's own does it: what asks for another tab or a file is the browser's.
+        if (event.ctrlKey || event.metaKey || event.altKey || event.shiftKey) return
+        event.preventDefault()
+        navigate(link.getAttribute('href') ?? '')
+      }}
     >
       <div role="row" aria-rowindex={1} className="row head">
         {columns.map(({ name, sort }) => {
@@ -97,11 +109,10 @@ export function Hits({ pages, total, columns, q, changed, look, onAsk, onOpen }:
         })}
       </div>
       <div style={{ height: count * ROW, position: 'relative' }} role="rowgroup">
-        {Array.from({ length: Math.max(0, last - first + 1) }, (_, nth) => {
-          const row = first + nth
+        {placed(seen, seen.slots, seen.moving).map((row) => {
           const hit = rowAt(pages, row)
           const flash = hit !== undefined && changed.size > 0 && changed.has(keyOf(hit))
-          return <HitRow key={row} row={row} hit={hit} columns={columns} active={row === active} changed={flash} onOpen={onOpen} />
+          return <HitRow key={row % seen.slots} row={row} hit={hit} columns={columns} active={row === active} changed={flash} />
         })}
       </div>
     </div>
@@ -114,10 +125,9 @@ interface HitRowProps {
   columns: Column[]
   active: boolean
   changed: boolean
-  onOpen: () => void
 }
 
-const HitRow = memo(function HitRow({ row, hit, columns, active, changed, onOpen }: HitRowProps) {
+const HitRow = memo(function HitRow({ row, hit, columns, active, changed }: HitRowProps) {
   const state = `${hit?.deleted ? ' deleted' : ''}${active ? ' active' : ''}${changed ? ' changed' : ''}`
   return (
     <div
@@ -126,10 +136,7 @@ const HitRow = memo(function HitRow({ row, hit, columns, active, changed, onOpen
       aria-rowindex={row + 2}
       aria-selected={active}
       className={`row${state}`}
-      style={{ transform: `translateY(${row * ROW}px)` }}
-      onClick={(event) => {
-        if ((event.target as HTMLElement).closest('a')) onOpen()
-      }}
+      style={{ top: row * ROW }}
     >
       {columns.map(({ name, show, title }) => (
         <span key={name} role="gridcell" data-column={name} title={hit && title?.(hit)}>
@@ -140,24 +147,40 @@ const HitRow = memo(function HitRow({ row, hit, columns, active, changed, onOpen
   )
 })
 
+interface Seen extends Window {
+  /** Rows that are taken in turns for what is shown. */
+  slots: number
+  moving: boolean
+  scrolled: () => void
+}
+
 /** The rows to render, as the scroller moves and its size changes. */
-function useWindow(scroller: RefObject<HTMLDivElement | null>, count: number): Window & { measure: () => void } {
-  const [place, setPlace] = useState({ top: 0, height: 0 })
-  const measure = () => {
+function useWindow(scroller: RefObject<HTMLDivElement | null>, count: number): Seen {
+  const [place, setPlace] = useState({ top: 0, height: 0, moving: false })
+  const rest = useRef<ReturnType<typeof setTimeout>>(undefined)
+  const measure = (moving: boolean) => {
     const box = scroller.current
     if (!box) return
     // A row's height at a time: less is no other rows.
     const top = Math.floor(box.scrollTop / ROW) * ROW
     const height = box.clientHeight
-    setPlace((old) => (old.top === top && old.height === height ? old : { top, height }))
+    setPlace((old) => (old.top === top && old.height === height && old.moving === moving ? old : { top, height, moving }))
+  }
+  const scrolled = () => {
+    clearTimeout(rest.current)
+    rest.current = setTimeout(() => measure(false), REST)
+    measure(true)
   }
   useLayoutEffect(() => {
-    measure()
+    measure(false)
     const box = scroller.current
     if (!box) return
-    const sizes = new ResizeObserver(measure)
+    const sizes = new ResizeObserver(() => measure(false))
     sizes.observe(box)
-    return () => sizes.disconnect()
+    return () => {
+      sizes.disconnect()
+      clearTimeout(rest.current)
+    }
   }, [])
-  return { ...visible(place.top, place.height, ROW, count), measure }
+  return { ...visible(place.top, place.height, ROW, count), slots: most(place.height, ROW), moving: place.moving, scrolled }
 }

@@ -3,7 +3,7 @@ import './panels.css'
 
 interface TableProps {
   label: string
-  heads: string[]
+  heads: readonly ReactNode[]
   /** The label stands above it, where no heading does. */
   caption?: boolean
   children: ReactNode

@@ -1,6 +1,5 @@
 // The columns that results may have: what each shows, how wide it is, and what the query language calls it.
 import type { ReactNode } from 'react'
-import { Link } from 'wouter'
 import { objectAddress } from '../api/address'
 import type { Hit } from '../api/types'
 import type { Text } from '../text'
@@ -33,9 +32,9 @@ const ALL: Column[] = [
     sort: 'name',
     // The grid has the focus and opens what is active: no row is a stop of its own.
     show: (hit) => (
-      <Link href={objectAddress(hit)} tabIndex={-1}>
+      <a href={objectAddress(hit)} tabIndex={-1}>
         <Marked hit={hit} field="name" text={hit.name} />
-      </Link>
+      </a>
     ),
     title: (hit) => hit.name,
   },

@@ -12,6 +12,18 @@ export function age(seconds: number): string {
   return d < 8 && h % 24 !== 0 ? `${d}d${h % 24}h` : `${d}d`
 }
 
+/** The language of the page, which the reader may have chosen against the browser's. */
+const language = () => document.documentElement.lang || undefined
+
+export function number(n: number): string {
+  return n.toLocaleString(language())
+}
+
+/** A time of day. */
+export function clock(at: Date): string {
+  return at.toLocaleTimeString(language())
+}
+
 export function since(time: string | undefined, now = Date.now()): string {
   if (!time) return ''
   const at = Date.parse(time)

@@ -46,7 +46,14 @@ test('what is no YAML says where', () => {
   const { manifests, problems } = read('a: [1\nb: 2')
   expect(manifests).toEqual([])
   expect(problems.length).toBeGreaterThan(0)
-  expect(read('- 1').problems.map(({ message }) => message)).toEqual(['an object is a mapping of fields'])
+  expect(read('a: b\n---\n- 1')).toMatchObject({ manifests: [{ object: { a: 'b' } }], problems: [], others: [{ from: 9 }] })
+})
+
+test('a draft is read as the cluster reads it', () => {
+  const [manifest] = read('a: &a [1, 2]\nb: *a\non: yes\nmode: 0644\nat: 2026-01-01\n').manifests
+  expect(manifest?.object).toEqual({ a: [1, 2], b: [1, 2], true: true, mode: 420, at: '2026-01-01' })
+  const laughs = ['a: &a [x, x, x, x, x, x, x, x, x, x]', 'b: &b [*a, *a, *a, *a, *a, *a, *a, *a, *a, *a]', 'c: &c [*b, *b, *b, *b, *b, *b, *b, *b, *b, *b]', 'd: [*c, *c, *c]'].join('\n')
+  expect(read(laughs)).toMatchObject({ manifests: [], problems: [{ message: expect.stringContaining('alias') }] })
 })
 
 test('what a server adds is left out', () => {

@@ -1,16 +1,10 @@
-// Manifests as text: read, written, and where in the text a field stands.
-import { isMap, isScalar, isSeq, LineCounter, parseAllDocuments, stringify, type Document, type ParsedNode } from 'yaml'
+// Manifests as text: read, and where in the text a field stands.
+import { isMap, isScalar, isSeq } from 'yaml'
 import type { KubeObject } from '../api/types'
+import { parseAll, type ParsedDocument, type Problem } from './yaml'
 
-export interface Mark {
-  from: number
-  to: number
-  message: string
-}
-
-export interface Manifest {
+export interface Manifest extends Pick<ParsedDocument, 'document'> {
   object: KubeObject
-  document: Document.Parsed<ParsedNode>
   /** Where its text is. */
   from: number
   to: number
@@ -18,31 +12,21 @@ export interface Manifest {
 
 export interface Read {
   manifests: Manifest[]
-  /** What is no YAML, or no object. */
-  problems: Mark[]
+  /** What is no YAML. */
+  problems: Problem[]
+  /** Where something stands that is no object. */
+  others: Pick<Problem, 'from' | 'to'>[]
 }
 
-/** Reads documents; those that hold nothing are none. */
 export function read(text: string): Read {
-  const lines = new LineCounter()
-  const documents = parseAllDocuments(text, { lineCounter: lines, prettyErrors: false })
-  const found: Read = { manifests: [], problems: [] }
-  if (!Array.isArray(documents)) return found
-  for (const document of documents as Document.Parsed<ParsedNode>[]) {
+  const found: Read = { manifests: [], problems: [], others: [] }
+  for (const { document, value, problems } of parseAll(text)) {
     const [from = 0, , to = text.length] = document.range ?? []
-    const wrong = document.errors.map(({ message, pos: [at, end] }) => ({ from: at, to: Math.max(end, at), message }))
-    found.problems.push(...wrong)
-    if (wrong.length > 0 || document.contents === null) continue
-    const object = document.toJS() as KubeObject | null
-    if (object === null) continue
-    if (isMap(document.contents)) found.manifests.push({ object, document, from, to })
-    else found.problems.push({ from, to, message: 'an object is a mapping of fields' })
+    found.problems.push(...problems)
+    if (isMap(document.contents) && problems.length === 0) found.manifests.push({ object: value as KubeObject, document, from, to })
+    else if (problems.length === 0) found.others.push(rangeOf(document.contents) ?? { from, to })
   }
   return found
-}
-
-export function write(object: unknown): string {
-  return stringify(object, { lineWidth: 0, aliasDuplicateObjects: false })
 }
 
 /** A path of a Kubernetes error in steps: spec.containers[0].image, metadata.labels[app.kubernetes.io/name] */

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { reveal, step, visible } from './window'
+import { most, placed, reveal, step, visible } from './window'
 
 test.each([
   ['nothing', 0, 600, 0, 0, -1],
@@ -10,6 +10,14 @@ test.each([
   ['beyond the end, when rows have left', 9_000, 600, 10, 9, 9],
 ])('%s', (_, top, height, count, first, last) => {
   expect(visible(top, height, 30, count)).toEqual({ first, last })
+})
+
+test('rows stand in order at rest, and stay where they are while they move', () => {
+  expect(most(600, 30)).toBe(61)
+  expect(placed({ first: 0, last: -1 }, 61, true)).toEqual([])
+  expect(placed({ first: 3, last: 7 }, 5, false)).toEqual([3, 4, 5, 6, 7])
+  expect(placed({ first: 3, last: 7 }, 5, true)).toEqual([5, 6, 7, 3, 4])
+  expect(placed({ first: 4, last: 8 }, 5, true)).toEqual([5, 6, 7, 8, 4])
 })
 
 test.each([

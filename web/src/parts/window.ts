@@ -15,6 +15,17 @@ export function visible(top: number, height: number, row: number, count: number)
   return { first: Math.min(first, Math.max(0, count - 1)), last }
 }
 
+/** The most rows that are rendered at a time. */
+export function most(height: number, row: number): number {
+  return Math.ceil(height / row) + 2 * AROUND + 1
+}
+
+/** The rendered rows as they stand in the document: in order at rest; while they move each stays where it is, and shows another hit. */
+export function placed({ first, last }: Window, slots: number, moving: boolean): number[] {
+  const rows = Array.from({ length: Math.max(0, last - first + 1) }, (_, nth) => first + nth)
+  return moving ? rows.sort((a, b) => (a % slots) - (b % slots)) : rows
+}
+
 /** Where to scroll so that a row is in view, with as little movement as possible. `head` covers the top. */
 export function reveal(nth: number, top: number, height: number, row: number, head: number): number {
   const begin = nth * row

@@ -1,5 +1,5 @@
 // YAML as Kubernetes reads and writes it: version 1.1, where `yes` is a truth value, but without dates and times of its own.
-import { LineCounter, parseDocument, stringify, type Tags } from 'yaml'
+import { LineCounter, parseAllDocuments, parseDocument, stringify, type Document, type ParsedNode, type Tags } from 'yaml'
 
 export interface Problem {
   message: string
@@ -12,20 +12,43 @@ export interface Problem {
 const TEXT = ['tag:yaml.org,2002:timestamp']
 const tags = (known: Tags): Tags => known.filter((tag) => typeof tag === 'string' || !(TEXT.includes(tag.tag) || tag.format === 'TIME'))
 
+const AS_KUBERNETES = { version: '1.1', customTags: tags, prettyErrors: false, uniqueKeys: true } as const
+
 /** What a text says, or where it can't be read. */
-export function parse(text: string): { value: unknown; problems: Problem[] } {
+export interface Parsed {
+  value: unknown
+  problems: Problem[]
+}
+
+export function parse(text: string): Parsed {
   const lines = new LineCounter()
-  const document = parseDocument(text, { version: '1.1', customTags: tags, prettyErrors: false, lineCounter: lines, uniqueKeys: true })
+  return said(parseDocument(text, { ...AS_KUBERNETES, lineCounter: lines }), text, lines)
+}
+
+export type ParsedDocument = Parsed & { document: Document.Parsed<ParsedNode> }
+
+/** The same of several documents; those that hold nothing are none. */
+export function parseAll(text: string): ParsedDocument[] {
+  const lines = new LineCounter()
+  const documents = parseAllDocuments(text, { ...AS_KUBERNETES, lineCounter: lines })
+  if (!Array.isArray(documents)) return []
+  return (documents as Document.Parsed<ParsedNode>[])
+    .map((document) => ({ document, ...said(document, text, lines) }))
+    .filter(({ value, problems }) => problems.length > 0 || (value ?? undefined) !== undefined)
+}
+
+function said(document: Document.Parsed<ParsedNode>, text: string, lines: LineCounter): Parsed {
   const problems = document.errors.map(({ message, pos: [from, to] }) => {
     const { line, col } = lines.linePos(from)
-    return { message: `${message} (${line}:${col})`, from: Math.min(from, text.length), to: Math.min(to, text.length) }
+    return { message: `${message} (${line}:${col})`, from: Math.min(from, text.length), to: Math.min(Math.max(from, to), text.length) }
   })
   // An alias that leads to too much is told when it is followed.
   if (problems.length > 0) return { value: undefined, problems }
   try {
     return { value: document.toJS({ maxAliasCount: 100 }), problems }
   } catch (error) {
-    return { value: undefined, problems: [{ message: error instanceof Error ? error.message : String(error), from: 0, to: 0 }] }
+    const [from = 0] = document.range ?? []
+    return { value: undefined, problems: [{ message: error instanceof Error ? error.message : String(error), from, to: from }] }
   }
 }
 

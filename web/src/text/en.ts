@@ -46,7 +46,7 @@ export const en = {
   results: 'Results',
   searching: (n: number) => `Searching… ${n}`,
   found: (total: number, least: boolean, ms: number) =>
-    `${least ? '≥ ' : ''}${total.toLocaleString('en')} objects in ${ms} ms`,
+    `${least ? '≥ ' : ''}${total.toLocaleString('en')} ${total === 1 && !least ? 'object' : 'objects'} in ${ms} ms`,
   behind: (n: number) => `${n.toLocaleString('en')} newer changes are not searched yet.`,
   notComplete: 'Not complete:',
   asOf: (age: string) => `as of ${age} ago`,

@@ -124,6 +124,7 @@ const en = {
   applying: 'Applying…',
   format: 'Start from',
   startEmpty: 'Nothing',
+  noObject: 'An object is a mapping of fields.',
   checking: 'Checking with the control plane…',
   checked: (n: number) => (n === 1 ? 'The control plane would take it (dry run).' : `The control plane would take all ${n} (dry run).`),
   refused: (n: number) => (n === 1 ? '1 problem:' : `${n} problems:`),
@@ -160,6 +161,7 @@ const en = {
   close: 'Close',
 
   doubts: 'Clusters in doubt or leaving',
+  noClusters: 'There are no clusters that you may list.',
   noDoubts: 'Every cluster is as it seems: signals agree, no evictions are halted.',
   doubtHeads: ['Cluster', 'Ready', 'Condition', 'Reason', 'Since', 'What it says'],
   breaker: 'Rate and breaker',
@@ -329,6 +331,7 @@ const zh: typeof en = {
   applying: '正在应用…',
   format: '起始内容',
   startEmpty: '空白',
+  noObject: '对象必须是字段的映射。',
   checking: '正在由控制面检查…',
   checked: (n) => `控制面会接受全部 ${n} 个（试运行）。`,
   refused: (n) => `${n} 个问题：`,
@@ -365,6 +368,7 @@ const zh: typeof en = {
   close: '关闭',
 
   doubts: '存疑或正在离开的集群',
+  noClusters: '没有您有权列出的集群。',
   noDoubts: '所有集群都如所见：信号一致，没有暂停的驱逐。',
   doubtHeads: ['集群', '就绪', '状况', '原因', '始于', '说明'],
   breaker: '速率与熔断',

@@ -5,6 +5,7 @@ import { clusterAddress, readSearch, searchAddress } from '../api/address'
 import { useSaved } from '../api/saved'
 import { fromShorthand, isShorthand } from '../api/shorthand'
 import { useSuggestions } from '../api/useSuggestions'
+import { ClusterName } from '../parts/ClusterName'
 import { Modal } from '../parts/Modal'
 import { Query } from '../parts/Query'
 import { noteAsked, setPrefs, usePrefs } from '../prefs'
@@ -15,8 +16,8 @@ interface Entry {
   key: string
   text: string
   about?: string | undefined
-  /** The text is a query. */
-  query?: boolean
+  /** The text is a query, or a cluster's name. */
+  is?: 'query' | 'cluster'
   /** What Enter does; absent: it completes the text. */
   run?: () => void
   completed?: string
@@ -102,7 +103,7 @@ export function Palette({ begin, onClose, onKeys }: PaletteProps) {
             onPointerDown={(event) => event.preventDefault()}
             onClick={() => take(entry)}
           >
-            {entry.query ? <Query text={entry.text} /> : <span>{entry.text}</span>}
+            {entry.is === 'query' ? <Query text={entry.text} /> : entry.is === 'cluster' ? <ClusterName name={entry.text} /> : <span>{entry.text}</span>}
             <small>{entry.about}</small>
           </li>
         ))}
@@ -129,7 +130,7 @@ function useEntries(text: string, onKeys: () => void): Entry[] {
     noteAsked(session.user, q)
     navigate(searchAddress({ q }))
   }
-  const asking: Entry = { key: 'ask', text: query, query: true, about: t.search, run: search(query) }
+  const asking: Entry = { key: 'ask', text: query, is: 'query', about: t.search, run: search(query) }
   if (short) {
     const items = completing && found?.field !== undefined ? found.items : []
     return [
@@ -157,10 +158,10 @@ function useEntries(text: string, onKeys: () => void): Entry[] {
   const named = Object.entries(runs).map(([name, run]): Entry => ({ key: name, text: t.commandNames[name as keyof typeof runs], run }))
   const clusters = (named.length > 0 && found?.field === 'cluster' ? found.items : []).map((item): Entry => {
     const name = item.text.replace(/^cluster:|^"|"$/g, '')
-    return { key: `cluster ${name}`, text: name, about: t.clusterPage, run: () => navigate(clusterAddress(name)) }
+    return { key: `cluster ${name}`, text: name, is: 'cluster', about: t.clusterPage, run: () => navigate(clusterAddress(name)) }
   })
   const kept = searches.map(({ metadata, spec }): Entry => ({ key: metadata.name, text: spec.title, about: t.saved, run: search(spec.query) }))
-  const before = (prefs.asked[session.user] ?? []).map((q): Entry => ({ key: `asked ${q}`, text: q, query: true, about: t.recent, run: search(q) }))
+  const before = (prefs.asked[session.user] ?? []).map((q): Entry => ({ key: `asked ${q}`, text: q, is: 'query', about: t.recent, run: search(q) }))
   const wanted = text.trim().toLowerCase()
   const fits = [...kept, ...named, ...clusters, ...before.slice(0, 10)].filter((entry) => entry.text.toLowerCase().includes(wanted))
   return wanted === '' ? fits : [...fits, asking]

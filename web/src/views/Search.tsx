@@ -4,6 +4,7 @@ import { readSearch, searchAddress } from '../api/address'
 import { toggle } from '../api/query'
 import { useSaved } from '../api/saved'
 import { useSearch, type Live, type SearchState } from '../api/useSearch'
+import { ClusterName } from '../parts/ClusterName'
 import { columnsNamed, isAsked, isOfKind } from '../parts/columns'
 import { FacetRail } from '../parts/Facets'
 import { age } from '../parts/format'
@@ -130,8 +131,14 @@ function Summary({ result, q }: { result: SearchState; q: string }) {
       {(done?.behind ?? 0) > BEHIND && <p className="notice late">{t.behind(done?.behind ?? 0)}</p>}
       {skipped.length > 0 && (
         <p className="bad">
-          {t.notComplete}{' '}
-          {skipped.map((s) => `${s.cluster} (${s.reason}${s.ageSeconds === undefined ? '' : `, ${t.asOf(age(s.ageSeconds))}`})`).join(', ')}
+          {t.notComplete}
+          {skipped.map(({ cluster, reason, ageSeconds }) => (
+            <span key={cluster}>
+              {' '}
+              <ClusterName name={cluster} /> ({reason}
+              {ageSeconds !== undefined && `, ${t.asOf(age(ageSeconds))}`})
+            </span>
+          ))}
         </p>
       )}
       {done?.total === 0 && (

@@ -161,12 +161,23 @@ fn told(entries: Entries, causes: Entries) -> Vec<Value> {
     };
     let ways: HashMap<String, Vec<String>> =
         entries.keys().chain(causes.keys()).map(|id| (id.clone(), way(id))).collect();
+    // Times of conditions and taints are whole seconds, and what is told of a cause may be written after its effects: it stands in the
+    // second of the first of them, and within one a cause comes first.
+    let mut seconds: HashMap<String, String> = HashMap::new();
+    for (id, entry) in entries.iter().chain(&causes) {
+        let second = entry.at.get(..19).unwrap_or_default();
+        for cause in std::iter::once(id).chain(ways.get(id).into_iter().flatten()) {
+            let first = seconds.entry(cause.clone()).or_insert_with(|| second.to_owned());
+            if second < first.as_str() {
+                second.clone_into(first);
+            }
+        }
+    }
     let all = entries.into_iter().map(|one| (one, false)).chain(causes.into_iter().map(|one| (one, true)));
     let mut sorted = BTreeMap::new();
     for ((id, mut entry), is_cause) in all {
         let way = ways.get(&id).cloned().unwrap_or_default();
-        // Times of conditions and taints are whole seconds: within one a cause comes first.
-        let second = entry.at.get(..19).unwrap_or_default().to_owned();
+        let second = seconds.get(&id).cloned().unwrap_or_default();
         let place = (second, way.len(), entry.at, id);
         entry.told["causes"] = json!(way);
         if is_cause {
@@ -184,6 +195,18 @@ mod tests {
 
     fn entry(at: &str, because: Option<&str>) -> Entry {
         Entry { at: at.to_owned(), because: because.map(str::to_owned), told: json!({"at": at}) }
+    }
+
+    #[test]
+    fn a_cause_that_was_told_after_its_effect_stands_before_it() {
+        let entries = Entries::from([
+            ("shop/evicted".to_owned(), entry("2026-01-01T10:05:21.7Z", Some("default/taint"))),
+            ("default/taint".to_owned(), entry("2026-01-01T10:05:22.2Z", Some("default/flip"))),
+            ("default/flip".to_owned(), entry("2026-01-01T10:05:21.4Z", None)),
+        ]);
+        let told = told(entries, Entries::new());
+        let at: Vec<_> = told.iter().filter_map(|entry| entry["at"].as_str()).collect();
+        assert_eq!(at, ["2026-01-01T10:05:21.4Z", "2026-01-01T10:05:22.2Z", "2026-01-01T10:05:21.7Z"]);
     }
 
     #[test]

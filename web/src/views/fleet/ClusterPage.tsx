@@ -12,9 +12,9 @@ import { Answer, Problem, useAsk } from '../../parts/Asking'
 import { Bar } from '../../parts/Bar'
 import { ClusterName } from '../../parts/ClusterName'
 import { Control } from '../../parts/Control'
-import { since } from '../../parts/format'
+import { number, since } from '../../parts/format'
 import { Modal } from '../../parts/Modal'
-import { quantity, readable } from '../../parts/quantity'
+import { quantity, readable } from '../../api/quantity'
 import { Table } from '../../parts/Table'
 import { useTextOf } from '../../text'
 import { fleetText, type FleetText } from '../../text/fleet'
@@ -368,7 +368,7 @@ function WaitingFor({ name }: { name: string }) {
           <ul className="plain">
             {all.map(({ label, q, total }) => (
               <li key={label}>
-                <Link href={searchAddress({ q })}>{t.waitingNames[label]}</Link> <b>{total.toLocaleString()}</b>
+                <Link href={searchAddress({ q })}>{t.waitingNames[label]}</Link> <b>{number(total)}</b>
               </li>
             ))}
           </ul>

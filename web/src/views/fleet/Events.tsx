@@ -6,13 +6,13 @@ import { clusterOf, counted, objectsOf } from '../../api/kube'
 import type { KubeEvent } from '../../api/types'
 import { Answer, useAsk } from '../../parts/Asking'
 import { ClusterName } from '../../parts/ClusterName'
-import { age, since } from '../../parts/format'
+import { age, clock, since } from '../../parts/format'
+import { Narrow } from '../../parts/Narrow'
 import { Table } from '../../parts/Table'
 import { useTextOf } from '../../text'
 import { asking } from '../../text/asking'
 import { fleetText } from '../../text/fleet'
 import { buckets, during, iso, isSpan, SPANS, type Bucket, type Span } from './buckets'
-import { Narrow } from './Nodes'
 
 const MOST = 100
 /** Histogram questions at a time. */
@@ -74,7 +74,7 @@ export function Events() {
       <Histogram asked={asked} span={view.span} live={view.live} onChoose={({ from, to }) => go({ from: iso(from), to: iso(to) })} chosen={view.from} />
       {view.from && view.to && (
         <p>
-          {t.between(new Date(view.from).toLocaleTimeString(), new Date(view.to).toLocaleTimeString())}{' '}
+          {t.between(clock(new Date(view.from)), clock(new Date(view.to)))}{' '}
           <button type="button" onClick={() => go({ from: undefined, to: undefined })}>
             {t.whole}
           </button>
@@ -140,7 +140,7 @@ function Histogram({ asked, span, live, onChoose, chosen }: { asked: string; spa
         const sum = (of: 'warnings' | 'others') => bars.reduce((all, bar) => all + bar[of], 0)
         const width = WIDTH / bars.length
         const high = (count: number) => (count / most) * HEIGHT
-        const time = (bar: Bucket) => new Date(bar.from * 1000).toLocaleTimeString()
+        const time = (bar: Bucket) => clock(new Date(bar.from * 1000))
         return (
           <figure className="histogram">
             <figcaption>
@@ -273,7 +273,7 @@ function EventRow({ event }: { event: KubeEvent }) {
       </th>
       <td>
         {about.kind} {about.namespace ? `${about.namespace}/` : ''}
-        {about.name}
+        {about.kind === 'Cluster' && about.name ? <ClusterName name={about.name} /> : about.name}
       </td>
       <td>{event.count ?? 1}</td>
       <td>{event.message ?? (event.note as string | undefined)}</td>

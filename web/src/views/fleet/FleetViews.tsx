@@ -1,6 +1,6 @@
 // Everything below /fleet and /cluster: what the clusters are, what is wrong with them, what happens in them.
-import { Link, useLocation } from 'wouter'
-import { Asking } from '../../parts/Asking'
+import { useLocation } from 'wouter'
+import { Part } from '../../parts/Part'
 import { useTextOf } from '../../text'
 import { fleetText } from '../../text/fleet'
 import { ClusterPage } from './ClusterPage'
@@ -22,27 +22,18 @@ export function FleetViews() {
   const [path] = useLocation()
   const cluster = /^\/cluster\/([^/]+)$/.exec(path)?.[1]
   return (
-    <Asking>
-      <div className="page">
-        <nav className="subnav" aria-label={t.views}>
-          {TABS.map(([name, href]) => (
-            <Link key={name} href={href} aria-current={path === href ? 'page' : undefined}>
-              {t.tabs[name]}
-            </Link>
-          ))}
-        </nav>
-        {cluster !== undefined ? (
-          <ClusterPage name={decodeURIComponent(cluster)} key={cluster} />
-        ) : path === '/fleet/nodes' ? (
-          <Nodes />
-        ) : path === '/fleet/events' ? (
-          <Events />
-        ) : path === '/fleet/join' ? (
-          <Join />
-        ) : (
-          <Overview />
-        )}
-      </div>
-    </Asking>
+    <Part label={t.views} tabs={TABS.map(([name, href]) => [t.tabs[name], href])}>
+      {cluster !== undefined ? (
+        <ClusterPage name={decodeURIComponent(cluster)} key={cluster} />
+      ) : path === '/fleet/nodes' ? (
+        <Nodes />
+      ) : path === '/fleet/events' ? (
+        <Events />
+      ) : path === '/fleet/join' ? (
+        <Join />
+      ) : (
+        <Overview />
+      )}
+    </Part>
   )
 }

@@ -1,12 +1,12 @@
-import { useState } from 'react'
-import { Link, useLocation, useSearch as useParameters } from 'wouter'
-import { clusterAddress, objectAddress, readAddress, searchAddress, writeAddress } from '../../api/address'
+import { Link, useSearch as useParameters } from 'wouter'
+import { clusterAddress, objectAddress, readAddress, searchAddress } from '../../api/address'
 import type { Node } from '../../api/karmada'
 import { clusterOf, counted, objectsOf } from '../../api/kube'
 import { Answer, useAsk } from '../../parts/Asking'
 import { ClusterName } from '../../parts/ClusterName'
 import { since } from '../../parts/format'
-import { quantity, readable } from '../../parts/quantity'
+import { Narrow } from '../../parts/Narrow'
+import { quantity, readable } from '../../api/quantity'
 import { Table } from '../../parts/Table'
 import { useTextOf } from '../../text'
 import { fleetText } from '../../text/fleet'
@@ -24,29 +24,6 @@ export function Nodes() {
       <Narrow label={t.nodeFilter} path="/fleet/nodes" q={q} of={{}} placeholder="cluster:member1 -status:Ready" />
       <NodeTable q={q} />
     </>
-  )
-}
-
-/** A query that narrows a view; it lives in the address. */
-export function Narrow({ label, path, q, of, placeholder }: { label: string; path: string; q: string; of: Record<string, unknown>; placeholder: string }) {
-  const [, navigate] = useLocation()
-  const [text, setText] = useState(q)
-  const [was, setWas] = useState(q)
-  if (was !== q) {
-    setWas(q)
-    setText(q)
-  }
-  return (
-    <form
-      className="acts"
-      role="search"
-      onSubmit={(event) => {
-        event.preventDefault()
-        navigate(`${path}${writeAddress({ ...of, q: text.trim() || undefined })}`)
-      }}
-    >
-      <input type="search" aria-label={label} placeholder={placeholder} title={label} spellCheck={false} value={text} onChange={(event) => setText(event.target.value)} />
-    </form>
   )
 }
 

@@ -1,15 +1,15 @@
 import { Link } from 'wouter'
 import { clusterAddress, searchAddress } from '../../api/address'
-import { conditionOf, isCordoned, type Cluster } from '../../api/karmada'
+import { clusterFacts, RESOURCES, type ClusterFacts, type Resource, type Room } from '../../api/clusters'
+import { isCordoned } from '../../api/karmada'
 import { counted } from '../../api/kube'
-import { getJson } from '../../api/client'
 import type { ClusterStatus, FacetValue } from '../../api/types'
 import { useFleet } from '../../api/useFleet'
 import { Answer, useAsk } from '../../parts/Asking'
 import { Bar } from '../../parts/Bar'
 import { ClusterName } from '../../parts/ClusterName'
-import { age } from '../../parts/format'
-import { quantity, readable } from '../../parts/quantity'
+import { age, number } from '../../parts/format'
+import { readable } from '../../api/quantity'
 import { Table } from '../../parts/Table'
 import { useTextOf } from '../../text'
 import { fleetText, type FleetText } from '../../text/fleet'
@@ -31,28 +31,18 @@ const WORST = 3
 /** An age beyond which what is shown of a cluster is called stale: the cache hears from each within seconds. */
 export const STALE_AFTER = 60
 
-export function useClusters() {
-  return useAsk(['clusters'], (signal) => getJson<{ items: Cluster[] }>('/apis/cluster.karmada.io/v1alpha1/clusters', signal))
-}
-
-/** What a cluster has of a resource, and what is asked for. */
-export function room(cluster: Cluster | undefined, resource: string): { used: number; whole: number } | undefined {
-  const summary = cluster?.status?.resourceSummary
-  if (summary?.allocatable?.[resource] === undefined) return undefined
-  return { used: quantity(summary.allocated?.[resource]) + quantity(summary.allocating?.[resource]), whole: quantity(summary.allocatable[resource]) }
-}
-
 export function Overview() {
   const t = useTextOf(fleetText)
   const { fleet, problem } = useFleet()
-  const listed = useClusters()
-  const clusters = new Map((listed.data?.items ?? []).map((cluster) => [cluster.metadata.name, cluster]))
+  const { data: clusters = new Map<string, ClusterFacts>(), error, isPending } = useAsk(['clusters'], clusterFacts)
+  // The index says nothing of what may not be listed.
+  const untold = error !== null || (!isPending && clusters.size === 0 && (fleet?.clusters.length ?? 0) > 0)
   return (
     <>
       <h1>{t.fleet}</h1>
       {problem && <p role="alert">{t.interrupted(problem)}</p>}
       {fleet && <Totals known={fleet.clusters} clusters={[...clusters.values()]} />}
-      {listed.error && <p className="notice">{t.noCapacity}</p>}
+      {untold && <p className="notice">{t.noCapacity}</p>}
       <Problems />
       <h2>{t.clusters}</h2>
       {fleet && <Clusters known={fleet.clusters} clusters={clusters} />}
@@ -60,10 +50,10 @@ export function Overview() {
   )
 }
 
-function Totals({ known, clusters }: { known: ClusterStatus[]; clusters: Cluster[] }) {
+function Totals({ known, clusters }: { known: ClusterStatus[]; clusters: ClusterFacts[] }) {
   const t = useTextOf(fleetText)
-  const sum = (resource: string) => {
-    const rooms = clusters.map((cluster) => room(cluster, resource)).filter((one) => one !== undefined)
+  const sum = (resource: Resource) => {
+    const rooms = clusters.map(({ room }) => room[resource]).filter((one) => one !== undefined)
     return { used: rooms.reduce((all, one) => all + one.used, 0), whole: rooms.reduce((all, one) => all + one.whole, 0) }
   }
   const nodes = known.map((cluster) => cluster.nodes ?? { total: 0, ready: 0 })
@@ -107,7 +97,7 @@ function Problems() {
                   <th scope="row">
                     <Link href={searchAddress({ q })}>{t.problemNames[name]}</Link>
                   </th>
-                  <td>{found.total.toLocaleString()}</td>
+                  <td>{number(found.total)}</td>
                   <td>
                     <Where q={q} values={found.facets.cluster ?? []} />
                   </td>
@@ -131,7 +121,7 @@ function Where({ q, values }: { q: string; values: FacetValue[] }) {
   ))
 }
 
-function Clusters({ known, clusters }: { known: ClusterStatus[]; clusters: Map<string, Cluster> }) {
+function Clusters({ known, clusters }: { known: ClusterStatus[]; clusters: Map<string, ClusterFacts> }) {
   const t = useTextOf(fleetText)
   return (
     <Table label={t.clusters} heads={t.clusterHeads}>
@@ -142,10 +132,9 @@ function Clusters({ known, clusters }: { known: ClusterStatus[]; clusters: Map<s
   )
 }
 
-function ClusterRow({ status, cluster }: { status: ClusterStatus; cluster: Cluster | undefined }) {
+function ClusterRow({ status, cluster }: { status: ClusterStatus; cluster: ClusterFacts | undefined }) {
   const t = useTextOf(fleetText)
-  const ready = conditionOf(cluster?.status?.conditions, 'Ready')
-  const taints = cluster?.spec.taints ?? []
+  const taints = cluster?.taints ?? []
   return (
     <tr data-cluster={status.name}>
       <th scope="row">
@@ -155,20 +144,20 @@ function ClusterRow({ status, cluster }: { status: ClusterStatus; cluster: Clust
       </th>
       <td className={status.ready === 'True' ? 'good' : 'bad'} title={status.message}>
         {t.readyWords[status.ready] ?? status.ready}
-        {status.ready !== 'True' && ready?.reason && <small> {ready.reason}</small>}
+        {status.ready !== 'True' && status.message && <small> {status.message}</small>}
       </td>
       <td>{status.version}</td>
       <td>{status.mode}</td>
       <td>{[status.provider, status.region, ...(status.zones ?? [])].filter(Boolean).join(' · ')}</td>
       <td>{status.nodes ? `${status.nodes.ready}/${status.nodes.total}` : ''}</td>
-      {(['cpu', 'memory', 'pods'] as const).map((resource) => (
+      {RESOURCES.map((resource) => (
         <td key={resource}>
-          <Room cluster={cluster} resource={resource} />
+          <RoomBar label={`${t[resource]}, ${status.name}`} of={cluster?.room[resource]} resource={resource} />
         </td>
       ))}
-      <td>{status.objects.toLocaleString()}</td>
+      <td>{number(status.objects)}</td>
       <td>
-        {cluster?.metadata.deletionTimestamp && <span className="chip">{t.leaving}</span>}
+        {cluster?.leaving && <span className="chip">{t.leaving}</span>}
         {isCordoned(taints) && <span className="chip">{t.cordoned}</span>}
         {taints.filter((taint) => !isCordoned([taint])).map(({ key, effect }) => (
           <span key={`${key}:${effect}`} className="chip">
@@ -183,12 +172,10 @@ function ClusterRow({ status, cluster }: { status: ClusterStatus; cluster: Clust
   )
 }
 
-export function Room({ cluster, resource }: { cluster: Cluster | undefined; resource: 'cpu' | 'memory' | 'pods' }) {
+function RoomBar({ label, of, resource }: { label: string; of: Room | undefined; resource: Resource }) {
   const t = useTextOf(fleetText)
-  const has = room(cluster, resource)
-  if (!has) return null
-  const label = `${t[resource]}, ${cluster?.metadata.name ?? ''}`
-  return <Bar label={label} used={has.used} whole={has.whole} text={t.of(readable(resource, has.used), readable(resource, has.whole))} />
+  if (!of) return null
+  return <Bar label={label} used={of.used} whole={of.whole} text={t.of(readable(resource, of.used), readable(resource, of.whole))} />
 }
 
 /** How old what is known of a cluster is; said apart when that is too old to be taken for now. */

@@ -1,8 +1,9 @@
 import { useQuery } from '@tanstack/react-query'
-import { lazy, Suspense } from 'react'
+import { lazy, Suspense, type ReactNode } from 'react'
 import { getJson, type ObjectRef } from '../../api/client'
 import type { FacetValue, KubeObject } from '../../api/types'
 import { API } from '../../api/useSearch'
+import { ClusterName } from '../../parts/ClusterName'
 import { Differences } from '../../parts/Differences'
 import { age, since } from '../../parts/format'
 import { Table } from '../../parts/Table'
@@ -64,7 +65,7 @@ export function History({ refTo }: { refTo: ObjectRef }) {
         </label>
       </p>
       {view.with ? (
-        <Compared refTo={refTo} parameters={`with=${encodeURIComponent(view.with)}`} noise={view.noise === 'true'} heads={[refTo.cluster, view.with]} />
+        <Compared refTo={refTo} parameters={`with=${encodeURIComponent(view.with)}`} noise={view.noise === 'true'} heads={[<ClusterName name={refTo.cluster} />, <ClusterName name={view.with} />]} />
       ) : from && to ? (
         <Compared refTo={refTo} parameters={`from=${from}&to=${to}`} noise={view.noise === 'true'} heads={[t.before, t.after]} />
       ) : (
@@ -109,7 +110,7 @@ function Elsewhere({ refTo, chosen, onChoose }: { refTo: ObjectRef; chosen: stri
   )
 }
 
-function Compared({ refTo, parameters, noise, heads }: { refTo: ObjectRef; parameters: string; noise: boolean; heads: [string, string] }) {
+function Compared({ refTo, parameters, noise, heads }: { refTo: ObjectRef; parameters: string; noise: boolean; heads: [ReactNode, ReactNode] }) {
   const t = useTextOf(texts)
   const diff = useQuery({
     queryKey: ['diff', refTo, parameters],

@@ -1,4 +1,4 @@
-import { useLayoutEffect, useMemo, useRef, useState } from 'react'
+import { memo, useCallback, useLayoutEffect, useMemo, useRef, useState } from 'react'
 import { CONTROL_PLANE, type ObjectRef } from '../../api/client'
 import type { KubeObject } from '../../api/types'
 import { ClusterName } from '../../parts/ClusterName'
@@ -45,6 +45,7 @@ export function Logs({ refTo, object, q }: { refTo: ObjectRef; object: KubeObjec
   }
   const { ring, told, drawn, again } = useLogs(wish)
   const names = useMemo(() => containers(object).map(({ name }) => name), [object])
+  const choose = useCallback((name: string | undefined) => change({ line: name }), [change])
   const toggle = (name: string, on: boolean, usual = false) => change({ [name]: on === usual ? undefined : String(on) })
   return (
     <>
@@ -108,7 +109,7 @@ export function Logs({ refTo, object, q }: { refTo: ObjectRef; object: KubeObjec
       </p>
       {problem && <p role="alert">{problem}</p>}
       <Said told={told} ring={ring} />
-      <Lines ring={ring} drawn={drawn} following={follow} linked={line} chosen={view.line} timestamps={view.timestamps === 'true'} onChoose={(name) => change({ line: name })} />
+      <Lines ring={ring} drawn={drawn} following={follow} linked={line} chosen={view.line} timestamps={view.timestamps === 'true'} onChoose={choose} />
     </>
   )
 }
@@ -129,7 +130,7 @@ function Said({ told, ring }: { told: Told; ring: Ring }) {
       ))}
       {skipped.map(({ cluster, reason }) => (
         <p key={cluster} className="bad">
-          {cluster}: {reason}
+          <ClusterName name={cluster} />: {reason}
         </p>
       ))}
       {refused.map(({ source, message }) => (
@@ -244,16 +245,16 @@ interface RowProps {
   onChoose: (name: string) => void
 }
 
-function Row({ line, top, chosen, timestamps, onChoose }: RowProps) {
+const Row = memo(function Row({ line, top, chosen, timestamps, onChoose }: RowProps) {
   const { source, text, time } = line
   return (
-    <div role="option" aria-selected={chosen} id={`line-${line.nth}`} className="line" style={{ transform: `translateY(${top}px)` }} onClick={() => onChoose(nameOf(line))}>
+    <div role="option" aria-selected={chosen} id={`line-${line.nth}`} className="line" style={{ top }} onClick={() => onChoose(nameOf(line))}>
       <Source source={source} />
       {timestamps && <time>{time?.slice(0, 23).replace('T', ' ')}</time>}
       <code>{text.length > SHOWN ? `${text.slice(0, SHOWN)}…` : text}</code>
     </div>
   )
-}
+})
 
 /** Whose line it is: the cluster with its colour and shape, the pod with a colour of its own. */
 function Source({ source: { cluster, pod, container, namespace } }: { source: LogSource }) {

@@ -4,8 +4,7 @@ import { Link, useLocation } from 'wouter'
 import { objectAddress } from '../../api/address'
 import { CONTROL_PLANE, getJson, type ObjectRef } from '../../api/client'
 import { API } from '../../api/useSearch'
-import { ClusterName } from '../../parts/ClusterName'
-import { colour } from '../../parts/format'
+import { ClusterMark, ClusterName, colourOf } from '../../parts/ClusterName'
 import { Table } from '../../parts/Table'
 import { useText, useTextOf } from '../../text'
 import { object as texts } from '../../text/object'
@@ -107,7 +106,7 @@ function Place({ box, graph: { nodes, edges }, onOpen }: { box: Box; graph: Grap
   const name = many ? t.folded(box.members.length) : node.name
   const how = many || nth === 0 ? [] : related(nth, edges).map(({ word, other }) => `${t.relations[word.relation][word.end]} ${nodes[other]?.kind} ${nodes[other]?.name}`)
   const kind = `${node.kind} · ${node.cluster === CONTROL_PLANE ? controlPlane : node.cluster}`
-  const shown = [cut(kind, state && !many ? 25 : 34), cut(name, 26), ...(many || !state ? [] : [cut(state, 14)])]
+  const shown = [cut(kind, state && !many ? 23 : 32), cut(name, 26), ...(many || !state ? [] : [cut(state, 14)])]
   const isCut = shown[0] !== kind || shown[1] !== name
   // Begins as it is read on it; what is cut there follows whole.
   const label = `${shown.join(' ')}${isCut ? `; ${kind} ${name}` : ''}${how.length > 0 ? `; ${how.slice(0, 3).join('; ')}` : ''}`
@@ -115,8 +114,9 @@ function Place({ box, graph: { nodes, edges }, onOpen }: { box: Box; graph: Grap
     <>
       <title>{label}</title>
       <rect width={BOX.width} height={BOX.height} rx="6" />
-      <rect className="of-cluster" width="5" height={BOX.height} rx="2" fill={colour(node.cluster)} />
-      <text x="14" y="18" className="kind">
+      <rect className="of-cluster" width="5" height={BOX.height} rx="2" fill={colourOf(node.cluster)} />
+      <ClusterMark name={node.cluster} x="13" y="9" width="10" height="10" />
+      <text x="27" y="18" className="kind">
         {shown[0]}
       </text>{' '}
       <text x="14" y="36">

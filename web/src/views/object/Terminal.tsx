@@ -5,6 +5,7 @@ import { useEffect, useRef, useState } from 'react'
 import { ApiError, objectPath, request, type ObjectRef } from '../../api/client'
 import type { KubeObject } from '../../api/types'
 import { ClusterName } from '../../parts/ClusterName'
+import { clock } from '../../parts/format'
 import { usePrefs } from '../../prefs'
 import { useTextOf } from '../../text'
 import { object as texts, type ObjectText } from '../../text/object'
@@ -161,7 +162,7 @@ function connect(screen: Screen, path: string, container: string, wanted: string
     const decoder = new TextDecoder()
     own.onopen = () => {
       opened = true
-      if (tries > 0) say(t.newShell(new Date().toLocaleTimeString()))
+      if (tries > 0) say(t.newShell(clock(new Date())))
       tell({ at: 'open', shell })
       own.send(size(screen.cols, screen.rows))
     }

@@ -5,10 +5,10 @@ import { counted, objectsOf } from '../../api/kube'
 import { templateAddress } from '../../api/propagation'
 import { Answer, useAsk } from '../../parts/Asking'
 import { ClusterName } from '../../parts/ClusterName'
+import { Narrow } from '../../parts/Narrow'
 import { Table } from '../../parts/Table'
 import { useTextOf } from '../../text'
 import { steerText } from '../../text/steer'
-import { Narrow } from '../fleet/Nodes'
 
 const MOST = 100
 /** Bindings of either scope. */

@@ -12,8 +12,9 @@ import { Answer, Problem, useAsk } from '../../parts/Asking'
 import { ClusterName } from '../../parts/ClusterName'
 import { Value } from '../../parts/Differences'
 import { since } from '../../parts/format'
-import { withoutServers, write } from '../../parts/manifest'
+import { withoutServers } from '../../parts/manifest'
 import { Table } from '../../parts/Table'
+import { print } from '../../parts/yaml'
 import { useTextOf } from '../../text'
 import { asking } from '../../text/asking'
 import { steerText } from '../../text/steer'
@@ -103,7 +104,7 @@ function Compared({ cluster, wanted, live }: { cluster: string; wanted: KubeObje
       <details>
         <summary>{t.wholeDiff}</summary>
         <Suspense fallback={null}>
-          <Editor label={t.wholeDiff} original={write(withoutServers(wanted, { version: false }))} value={write(withoutServers(live, { version: false }))} />
+          <Editor label={t.wholeDiff} original={print(withoutServers(wanted, { version: false }))} value={print(withoutServers(live, { version: false }))} />
         </Suspense>
       </details>
     </>

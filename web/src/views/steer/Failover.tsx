@@ -1,9 +1,10 @@
 // What leaves where and why, what is kept and why, and whether the fleet doubts itself. docs/FAILOVER.md has the rules.
 import { Link, useLocation, useSearch as useParameters } from 'wouter'
 import { clusterAddress, readAddress, searchAddress, writeAddress } from '../../api/address'
+import { CLUSTERS } from '../../api/clusters'
 import { entriesIn, entriesOf } from '../../api/journal'
 import { conditionOf, type Binding, type Cluster, type EvictionTask } from '../../api/karmada'
-import { objectsOf } from '../../api/kube'
+import { counted, objectsOf } from '../../api/kube'
 import type { KubeEvent } from '../../api/types'
 import { Answer, useAsk } from '../../parts/Asking'
 import { ClusterName } from '../../parts/ClusterName'
@@ -16,7 +17,6 @@ import { journalText } from '../../text/journal'
 import { steerText } from '../../text/steer'
 import { isSpan, SPANS } from '../fleet/buckets'
 import { EventTable } from '../fleet/Events'
-import { useClusters } from '../fleet/Overview'
 import { BindingTable, TemplateLink, useBindings } from './Bindings'
 
 /** Conditions of a Cluster that tell of doubt, halted evictions, leaving; each with the status that is nothing to tell. */
@@ -28,14 +28,14 @@ const EVENTS = 'EvictionWaitsForReplacement,EvictionCancelled,EvictionsHalted,Ev
 
 export function Failover() {
   const t = useTextOf(steerText)
-  const clusters = useClusters()
+  const clusters = useAsk(['clusters in doubt'], doubtful)
   return (
     <>
       <h1>{t.tabs.failover}</h1>
       <h2>{t.breaker}</h2>
-      <Answer of={clusters}>{({ items }) => <Breaker clusters={items} />}</Answer>
+      <Answer of={clusters}>{(told) => <Breaker {...told} />}</Answer>
       <h2>{t.doubts}</h2>
-      <Answer of={clusters}>{({ items }) => <Doubts clusters={items} />}</Answer>
+      <Answer of={clusters}>{(told) => told.all > 0 && <Doubts clusters={told.clusters} />}</Answer>
       <h2>{t.evictions}</h2>
       <Evictions />
       <h2>{t.returning}</h2>
@@ -84,18 +84,37 @@ function Moves() {
   )
 }
 
-const isDown = ({ status, metadata }: Cluster) => !metadata.deletionTimestamp && conditionOf(status?.conditions, 'Ready')?.status === 'False'
+interface Doubtful {
+  all: number
+  /** Not ready, and not leaving. */
+  down: number
+  /** Of which there is something to tell. */
+  clusters: Cluster[]
+}
 
-function Breaker({ clusters }: { clusters: Cluster[] }) {
+/** Clusters in doubt or leaving that are shown. */
+const MOST_DOUBTS = 100
+const DOUBTS = Object.entries(TELLING).map(([type, well]) => `(condition:${type}${well && ` -condition:${type}=${well}`})`)
+
+async function doubtful(signal: AbortSignal): Promise<Doubtful> {
+  const [all, down, clusters] = await Promise.all([
+    counted(CLUSTERS, [], signal),
+    counted(`${CLUSTERS} condition:Ready=False -is:terminating`, [], signal),
+    objectsOf<Cluster>(`${CLUSTERS} (${DOUBTS.join(' OR ')}) sort:name`, MOST_DOUBTS, signal),
+  ])
+  return { all: all.total, down: down.total, clusters }
+}
+
+function Breaker({ all, down, clusters }: Doubtful) {
   const t = useTextOf(steerText)
-  const down = clusters.filter(isDown).length
+  if (all === 0) return <p className="empty">{t.noClusters}</p>
   const doubted = clusters.some(({ status }) => conditionOf(status?.conditions, 'HealthSignals')?.reason === 'Doubted')
-  const part = clusters.length === 0 ? 0 : down / clusters.length
+  const part = down / all
   const halted = doubted || (down >= 2 && part > MOST)
   const state = halted ? 'halted' : down >= 2 && part > MANY ? 'slow' : 'calm'
   return (
     <p data-breaker={state}>
-      <b className={state === 'calm' ? 'good' : 'bad'}>{t.breakerSays(down, clusters.length)}</b>{' '}
+      <b className={state === 'calm' ? 'good' : 'bad'}>{t.breakerSays(down, all)}</b>{' '}
       {state === 'halted' ? t.breakerHalted : state === 'slow' ? t.breakerSlow : t.breakerCalm} <small className="why">{t.breakerNote}</small>
     </p>
   )

@@ -12,7 +12,8 @@ import { useMay } from '../../api/useMay'
 import { Answer, Problem, useAsk } from '../../parts/Asking'
 import { Control } from '../../parts/Control'
 import { Editor } from '../../parts/Editor'
-import { locate, read, withoutServers, write, type Manifest, type Mark } from '../../parts/manifest'
+import { locate, read, withoutServers, type Manifest } from '../../parts/manifest'
+import { print, type Problem as Mark } from '../../parts/yaml'
 import { useTextOf } from '../../text'
 import { steerText } from '../../text/steer'
 import { PlanResult } from './PlanResult'
@@ -45,7 +46,7 @@ async function begin(given: Given, signal: AbortSignal): Promise<Begun> {
   const sent = await fromFragment(window.location.hash)
   if (!given.name) return { text: sent ?? SKELETONS[given.new ?? ''] ?? '', stored: undefined }
   const stored = await getObject<KubeObject>(await refGiven(given), signal)
-  return { text: sent ?? write(withoutServers(stored, { version: true })), stored }
+  return { text: sent ?? print(withoutServers(stored, { version: true })), stored }
 }
 
 function Beginning({ given }: { given: Given }) {
@@ -94,7 +95,7 @@ function Bench({ begun, stored }: { begun: string; stored: KubeObject | undefine
   const parsed = read(text)
   const empty = parsed.manifests.length === 0
   const current = checked?.of === text ? checked : undefined
-  const readable = parsed.problems.length === 0
+  const readable = parsed.problems.length + parsed.others.length === 0
   const whyNotAsk = asked.busy ? t.asking : empty ? t.emptyDraft : readable ? undefined : t.fixFirst
   const whyNotApply = applied.busy ? t.applying : empty ? t.emptyDraft : !current ? t.notChecked : current.marks.length > 0 ? t.fixFirst : undefined
 
@@ -195,11 +196,12 @@ function withVersions(text: string, manifests: Manifest[], done: KubeObject[]): 
 
 /** Asks for a dry run of each object when nothing was typed for a while. */
 function useChecked(text: string, force: boolean): Checked | undefined {
+  const { noObject } = useTextOf(steerText)
   const [checked, setChecked] = useState<Checked>()
   useEffect(() => {
     let over = false
     const timer = setTimeout(() => {
-      check(text, force).then(
+      check(text, force, noObject).then(
         (found) => !over && setChecked(found),
         (error: unknown) => !over && setChecked({ of: text, marks: [{ from: 0, to: 0, message: error instanceof Error ? error.message : String(error) }], count: 0, conflict: false }),
       )
@@ -208,13 +210,13 @@ function useChecked(text: string, force: boolean): Checked | undefined {
       over = true
       clearTimeout(timer)
     }
-  }, [text, force])
+  }, [text, force, noObject])
   return checked
 }
 
-async function check(text: string, force: boolean): Promise<Checked> {
-  const { manifests, problems } = read(text)
-  const found: Checked = { of: text, marks: [...problems], count: manifests.length, conflict: force }
+async function check(text: string, force: boolean, noObject: string): Promise<Checked> {
+  const { manifests, problems, others } = read(text)
+  const found: Checked = { of: text, marks: [...problems, ...others.map((place) => ({ ...place, message: noObject }))], count: manifests.length, conflict: force }
   for (const manifest of manifests) {
     const lacks = (['apiVersion', 'kind'] as const).find((field) => typeof manifest.object[field] !== 'string') ?? (manifest.object.metadata?.name ? undefined : 'metadata.name')
     if (lacks) {

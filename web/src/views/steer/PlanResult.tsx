@@ -3,9 +3,10 @@ import { lazy, Suspense, useState } from 'react'
 import type { ClusterPlan, PlanReport, TemplatePlan } from '../../api/propagation'
 import { ClusterName } from '../../parts/ClusterName'
 import { Differences } from '../../parts/Differences'
-import { withoutServers, write } from '../../parts/manifest'
+import { withoutServers } from '../../parts/manifest'
 import { Modal } from '../../parts/Modal'
 import { Table } from '../../parts/Table'
+import { print } from '../../parts/yaml'
 import { useTextOf } from '../../text'
 import { asking } from '../../text/asking'
 import { steerText } from '../../text/steer'
@@ -131,7 +132,7 @@ function ClusterRow({ plan, onShow }: { plan: ClusterPlan; onShow: () => void })
 
 function Manifests({ plan, onClose }: { plan: ClusterPlan; onClose: () => void }) {
   const t = useTextOf(steerText)
-  const text = (manifest: ClusterPlan['manifest']) => (manifest ? write(withoutServers(manifest, { version: false })) : '')
+  const text = (manifest: ClusterPlan['manifest']) => (manifest ? print(withoutServers(manifest, { version: false })) : '')
   return (
     <Modal label={t.manifestOf(plan.name)} className="wide" onClose={onClose}>
       <h2>

@@ -6,10 +6,10 @@ import { policyAddress } from '../../api/propagation'
 import { Answer, useAsk } from '../../parts/Asking'
 import { ClusterName } from '../../parts/ClusterName'
 import { since } from '../../parts/format'
+import { Narrow } from '../../parts/Narrow'
 import { Table } from '../../parts/Table'
 import { useTextOf } from '../../text'
 import { steerText, type SteerText } from '../../text/steer'
-import { Narrow } from '../fleet/Nodes'
 
 /** Policies on a page. */
 const MOST = 200

@@ -7,8 +7,9 @@ import { counted, getObject } from '../../api/kube'
 import { useMay } from '../../api/useMay'
 import { Answer, useAsk } from '../../parts/Asking'
 import { Control } from '../../parts/Control'
-import { withoutServers, write } from '../../parts/manifest'
-import { since } from '../../parts/format'
+import { withoutServers } from '../../parts/manifest'
+import { number, since } from '../../parts/format'
+import { print } from '../../parts/yaml'
 import { useTextOf } from '../../text'
 import { steerText } from '../../text/steer'
 import { BindingTable } from './Bindings'
@@ -58,7 +59,7 @@ function Shown({ kind, refTo }: { kind: Kind; refTo: ObjectRef }) {
               </>
             )}
             <h2>{t.definition}</h2>
-            <Editor label={t.definition} value={write(withoutServers(policy, { version: false }))} height="50vh" />
+            <Editor label={t.definition} value={print(withoutServers(policy, { version: false }))} height="50vh" />
           </>
         )}
       </Answer>
@@ -88,7 +89,7 @@ function AppliedTo({ name }: { name: string }) {
   const works = useAsk(['applied', name], (signal) => counted(q, [], signal))
   return (
     <p>
-      <Link href={searchAddress({ q })}>{t.appliedTo}</Link> <b>{works.data?.total.toLocaleString()}</b>
+      <Link href={searchAddress({ q })}>{t.appliedTo}</Link> <b>{works.data && number(works.data.total)}</b>
     </p>
   )
 }

@@ -1,7 +1,7 @@
 // Everything that steers: policies and what they hold, why an object is where it is, what would become of the fleet, failover, quotas.
 import { lazy, Suspense } from 'react'
-import { Link, useLocation } from 'wouter'
-import { Asking } from '../../parts/Asking'
+import { useLocation } from 'wouter'
+import { Part } from '../../parts/Part'
 import { useTextOf } from '../../text'
 import { asking } from '../../text/asking'
 import { steerText } from '../../text/steer'
@@ -31,18 +31,9 @@ export function SteerViews() {
   const ask = useTextOf(asking)
   const [path] = useLocation()
   return (
-    <Asking>
-      <div className="page">
-        <nav className="subnav" aria-label={t.views}>
-          {TABS.map(([name, href]) => (
-            <Link key={name} href={href} aria-current={path === href ? 'page' : undefined}>
-              {t.tabs[name]}
-            </Link>
-          ))}
-        </nav>
-        <Suspense fallback={<p className="empty">{ask.loading}</p>}>{viewOf(path)}</Suspense>
-      </div>
-    </Asking>
+    <Part label={t.views} tabs={TABS.map(([name, href]) => [t.tabs[name], href])}>
+      <Suspense fallback={<p className="empty">{ask.loading}</p>}>{viewOf(path)}</Suspense>
+    </Part>
   )
 }
 

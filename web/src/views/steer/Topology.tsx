@@ -7,7 +7,7 @@ import { ApiError, CONTROL_PLANE, getJson } from '../../api/client'
 import type { Explanation, Template } from '../../api/propagation'
 import { API } from '../../api/useSearch'
 import { Answer } from '../../parts/Asking'
-import { ClusterName } from '../../parts/ClusterName'
+import { ClusterMark, ClusterName } from '../../parts/ClusterName'
 import { useTextOf } from '../../text'
 import { steerText } from '../../text/steer'
 import { layout, owned, stepTo, treeOf, type MemberGraph, type Placed, type TreeNode } from './tree'
@@ -151,6 +151,7 @@ function Tree({ root, label, template }: { root: TreeNode; label: string; templa
               >
                 <title>{told}</title>
                 <rect width={WIDTH} height={HEIGHT} rx={6} />
+                {node.cluster && <ClusterMark name={node.cluster} x={WIDTH - 17} y={6} width={10} height={10} />}
                 <text x={10} y={14} className="kind">
                   {SIGNS[node.health]} {node.kind} {node.note}
                 </text>{' '}

@@ -6,7 +6,7 @@ import { explain, nameOf, policyAddress, type Explanation, type PolicyReport, ty
 import { Answer, useAsk } from '../../parts/Asking'
 import { ClusterName } from '../../parts/ClusterName'
 import { Differences } from '../../parts/Differences'
-import { since } from '../../parts/format'
+import { number, since } from '../../parts/format'
 import { Table } from '../../parts/Table'
 import { useTextOf } from '../../text'
 import { steerText } from '../../text/steer'
@@ -168,7 +168,7 @@ export function SchedulingReport({ scheduling: { decision, trigger, reason, mess
                   {cluster.rejected && <div className="mid">{cluster.rejected.reason}</div>}
                 </td>
                 <td>{cluster.rejected ? '' : cluster.score}</td>
-                <td>{cluster.estimate?.replicas.toLocaleString()}</td>
+                <td>{cluster.estimate && number(cluster.estimate.replicas)}</td>
                 <td>{cluster.estimate?.boundBy && (t.bounds[cluster.estimate.boundBy] ?? cluster.estimate.boundBy)}</td>
                 <td>{cluster.rejected ? '' : cluster.selected ? t.yes : t.no}</td>
                 <td>{cluster.replicas}</td>

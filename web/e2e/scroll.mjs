@@ -1,0 +1,112 @@
+// An answer of a hundred thousand rows, scrolled to its end: what the page keeps of it, and how long each frame takes.
+// As part of the quickstart, or alone: node e2e/scroll.mjs <address with token>
+import assert from 'node:assert/strict'
+import { isMain, signedIn } from './browser.mjs'
+
+const ROWS = 100_000
+const ROW = 30
+const HEAP = 150 << 20
+/** Rows that are in the document at a time. */
+const RENDERED = 120
+/** Milliseconds of a frame at 60 a second: so long the page itself may work for one, by the clock of its thread. */
+const WORK = 1_000 / 60
+/** Milliseconds from one frame to the next, in the middle of them: many, for machines that are busy and draw without a graphics card. */
+const FRAME = 50
+
+/** Answers of the server, told by hand: as many hits as that are quickly made. */
+function answer(route) {
+  const address = new URL(route.request().url())
+  const from = Number(address.searchParams.get('cursor') ?? 0)
+  const to = Math.min(ROWS, from + Number(address.searchParams.get('limit')))
+  const hits = Array.from({ length: to - from }, (_, nth) => ({
+    cluster: `member${(nth % 300) + 1}`,
+    apiVersion: 'v1',
+    kind: 'Pod',
+    resource: 'pods',
+    namespace: `team-${nth % 40}`,
+    name: `checkout-${from + nth}-5d9c7b6f4-x${nth}`,
+    uid: `00000000-0000-0000-0000-${String(from + nth).padStart(12, '0')}`,
+    status: 'Running',
+    ready: '1/1',
+    restarts: nth % 7,
+    node: `node-${nth % 100}`,
+    images: [`registry.example.com/shop/checkout:${nth % 20}`],
+    created: '2026-01-01T00:00:00Z',
+    matched: [{ field: 'name', text: `checkout-${from + nth}-5d9c7b6f4-x${nth}`, marks: [[0, 8]] }],
+  }))
+  const done = { total: ROWS, totalRelation: 'eq', tookMs: 1, seq: 1, ...(to < ROWS && { cursor: String(to) }) }
+  if (from > 0) return route.fulfill({ json: { hits, ...done } })
+  const body = [['facets', {}], ['matches', hits], ['done', done]].map(([event, data]) => `event: ${event}\ndata: ${JSON.stringify(data)}\n\n`).join('')
+  return route.fulfill({ body, contentType: 'text/event-stream' })
+}
+
+/** In the page: scrolls on by so many pixels a frame, until there were so many frames or the end is reached. */
+async function scroll({ by, most, height }) {
+  const grid = document.querySelector('.hits')
+  const times = []
+  let rendered = 0
+  let frames = 0
+  while (times.length < most && grid.scrollTop + grid.clientHeight < height) {
+    const before = performance.now()
+    const at = grid.scrollTop
+    grid.scrollTop += by
+    await new Promise(requestAnimationFrame)
+    frames += 1
+    rendered = Math.max(rendered, grid.querySelectorAll('.row').length)
+    // Where the rows end that have come by now, nothing moves until more have.
+    if (grid.scrollTop !== at) times.push(performance.now() - before)
+  }
+  times.sort((a, b) => a - b)
+  return { rendered, frames, median: times[times.length >> 1], p95: times[Math.floor(times.length * 0.95)] }
+}
+
+export async function manyRows(page, origin) {
+  const many = /v1alpha1\/query\?.*many-rows/
+  await page.route(many, answer)
+  await page.goto(`${origin}/search?q=many-rows`)
+  await page.getByText(`${ROWS.toLocaleString('en')} objects in`).waitFor()
+  const browser = await page.context().newCDPSession(page)
+  // What its thread works, whatever else the machine does meanwhile: drawing is not its work.
+  await browser.send('Performance.enable', { timeDomain: 'threadTicks' })
+  const worked = async () => {
+    const { metrics } = await browser.send('Performance.getMetrics')
+    return Object.fromEntries(metrics.map(({ name, value }) => [name, value * 1_000]))
+  }
+  const scrolled = async (how, by, most = Infinity) => {
+    const before = await worked()
+    const seen = await page.evaluate(scroll, { by, most, height: ROWS * ROW })
+    const after = await worked()
+    const work = (name) => (after[name] - before[name]) / seen.frames
+    const told = ['TaskDuration', 'ScriptDuration', 'RecalcStyleDuration', 'LayoutDuration'].map((name) => work(name).toFixed(1))
+    console.log(`${how}: ${told[0]} ms of work a frame (script ${told[1]}, styles ${told[2]}, layout ${told[3]}); ${seen.median.toFixed(1)} ms from frame to frame (95 %: ${seen.p95.toFixed(1)}); ${seen.rendered} rows rendered`)
+    assert.ok(work('TaskDuration') < WORK, `${how}: ${work('TaskDuration')} ms of work a frame`)
+    assert.ok(seen.median < FRAME, `${how}: ${seen.median} ms from frame to frame`)
+    assert.ok(seen.rendered < RENDERED, `${how}: ${seen.rendered} rows are rendered at a time`)
+  }
+  // As a wheel does it, as a finger does it, and to the end.
+  await scrolled('by four rows a frame', 4 * ROW, 120)
+  await scrolled('by twenty rows a frame', 20 * ROW, 120)
+  await scrolled('by two hundred rows a frame', 200 * ROW)
+  const last = page.locator('.hits .row', { hasText: `checkout-${ROWS - 1}-` })
+  await last.waitFor()
+  await inOrder(page)
+  await browser.send('HeapProfiler.collectGarbage')
+  const { usedSize } = await browser.send('Runtime.getHeapUsage')
+  console.log(`${(usedSize / (1 << 20)).toFixed(1)} MiB of heap`)
+  assert.ok(usedSize < HEAP, `${usedSize} bytes of heap`)
+  // Back at the top, where the pages were let go.
+  await page.evaluate((top) => (document.querySelector('.hits').scrollTop = top), 310 * ROW)
+  await page.locator('.hits .row', { hasText: 'checkout-310-' }).waitFor()
+  await inOrder(page)
+  await page.unroute(many)
+}
+
+/** At rest rows stand in the document as they are seen: for whoever reads or selects several of them. */
+async function inOrder(page) {
+  await page.waitForFunction(() => {
+    const rows = [...document.querySelectorAll('.hits .row')].map((row) => Number(row.getAttribute('aria-rowindex')))
+    return rows.length > 2 && rows.slice(2).every((row, nth) => row === rows[nth + 1] + 1)
+  })
+}
+
+if (isMain(import.meta)) await signedIn(process.argv[2], manyRows)

@@ -1,0 +1,29 @@
+import type { ReactNode } from 'react'
+import { Link, useLocation } from 'wouter'
+import { Asking } from './Asking'
+
+interface PartProps {
+  label: string
+  /** The views of this part, by what they are called, and their addresses. */
+  tabs: readonly (readonly [name: string, href: string])[]
+  children: ReactNode
+}
+
+/** A part of the UI that has several views, with the ways to them. */
+export function Part({ label, tabs, children }: PartProps) {
+  const [path] = useLocation()
+  return (
+    <Asking>
+      <div className="page">
+        <nav className="subnav" aria-label={label}>
+          {tabs.map(([name, href]) => (
+            <Link key={href} href={href} aria-current={path === href ? 'page' : undefined}>
+              {name}
+            </Link>
+          ))}
+        </nav>
+        {children}
+      </div>
+    </Asking>
+  )
+}

@@ -1,0 +1,88 @@
+// Every text is in both languages, and none is anywhere else.
+import ts from 'typescript'
+import { describe, expect, test } from 'vitest'
+import type { Locale } from '../prefs'
+import { asking } from './asking'
+import { en } from './en'
+import { fleetText } from './fleet'
+import { journalText } from './journal'
+import { object } from './object'
+import { steerText } from './steer'
+import { zh } from './zh-CN'
+
+const CATALOGUES: Record<string, Record<Locale, object>> = { page: { en, 'zh-CN': zh }, asking, fleet: fleetText, journal: journalText, object, steer: steerText }
+/** Names of things that are called the same in every language. */
+const SAME = new Set(['CPU', 'YAML', 'UID', 'API', 'Pod', 'Work', 'Finalizers', 'Generation', 'Shell', 'init'])
+/** Keys, queries, commands and languages by their own names. */
+const SAMPLES = /^(locale|commandNames\.en|(keyTable|languageTable)\.\d+\.0|atHint|confirm)$/
+
+/** Texts by where they are: `tabs.yaml`, `keyTable.2.1`; what takes words is told by what it gives for some. */
+function texts(of: object, path = ''): [string, string][] {
+  return Object.entries(of).flatMap(([key, value]): [string, string][] => {
+    const at = `${path}${key}`
+    if (typeof value === 'function') return [[at, String((value as (...given: unknown[]) => unknown)(...Array.from({ length: value.length }, () => 2)))]]
+    return typeof value === 'object' && value !== null ? texts(value as object, `${at}.`) : [[at, String(value)]]
+  })
+}
+
+/** What only one language needs: names that the other one takes from the server or a library. */
+const OF_ONE = /^(tiles|editorPhrases)\./
+
+describe.each(Object.entries(CATALOGUES))('texts of %s', (_, { en, 'zh-CN': zh }) => {
+  const english = new Map(texts(en).filter(([at]) => !OF_ONE.test(at)))
+  const chinese = new Map(texts(zh).filter(([at]) => !OF_ONE.test(at)))
+
+  test('are in both languages', () => {
+    expect([...chinese.keys()].sort()).toEqual([...english.keys()].sort())
+  })
+
+  test('are Chinese in Chinese', () => {
+    const left = [...chinese].filter(([at, text]) => /\p{L}{2,}/u.test(text) && !/\p{Script=Han}/u.test(text) && !SAME.has(text) && !SAMPLES.test(at))
+    expect(left).toEqual([])
+  })
+})
+
+/** Attributes that a reader sees or hears. */
+const SAID = new Set(['title', 'alt', 'placeholder', 'label', 'aria-label', 'aria-description', 'aria-roledescription', 'aria-valuetext'])
+/** Names, keys, types of Events and queries, which are the same in every language. */
+const NAMES = /^(Crowsnest|English|简体中文|Ctrl-.|Warning|Normal|(-?[a-z]+:\S+ ?)+.*)$/
+
+/** Words in a file that a reader would see in one language only. */
+function literals(name: string, source: string): string[] {
+  const file = ts.createSourceFile(name, source, ts.ScriptTarget.Latest, true, ts.ScriptKind.TSX)
+  const found: string[] = []
+  const told = (text: string) => {
+    const words = text.trim()
+    if (/\p{L}{2,}/u.test(words) && !NAMES.test(words)) found.push(`${name}: ${words}`)
+  }
+  /** An expression whose value is shown: its strings, whichever is chosen. */
+  const shown = (node: ts.Expression): void => {
+    if (ts.isStringLiteralLike(node)) told(node.text)
+    else if (ts.isTemplateExpression(node)) [node.head, ...node.templateSpans.map(({ literal }) => literal)].forEach(({ text }) => told(text))
+    else if (ts.isParenthesizedExpression(node)) shown(node.expression)
+    else if (ts.isConditionalExpression(node)) [node.whenTrue, node.whenFalse].forEach(shown)
+    else if (ts.isBinaryExpression(node) && /^(&&|\|\||\?\?|\+)$/.test(node.operatorToken.getText())) [node.left, node.right].forEach(shown)
+  }
+  const visit = (node: ts.Node): void => {
+    if (ts.isJsxText(node)) told(node.text)
+    if (ts.isJsxExpression(node) && node.expression && !ts.isJsxAttribute(node.parent)) shown(node.expression)
+    if (ts.isJsxAttribute(node) && SAID.has(node.name.getText()) && node.initializer) {
+      if (ts.isStringLiteral(node.initializer)) told(node.initializer.text)
+      else if (ts.isJsxExpression(node.initializer) && node.initializer.expression) shown(node.initializer.expression)
+    }
+    ts.forEachChild(node, visit)
+  }
+  visit(file)
+  return found
+}
+
+test('words are found wherever a reader sees them', () => {
+  const source = 'const a = <p title="one">two {b ? "three" : `four ${c}`} <i aria-label={d ?? "five"} className="no">{n}</i> · {"x"}</p>'
+  expect(literals('a', source)).toEqual(['a: one', 'a: two', 'a: three', 'a: four', 'a: five'])
+})
+
+test('no view has words of its own', () => {
+  const files = import.meta.glob<string>('../**/*.tsx', { query: '?raw', import: 'default', eager: true })
+  expect(Object.keys(files).length).toBeGreaterThan(40)
+  expect(Object.entries(files).flatMap(([name, source]) => literals(name, source))).toEqual([])
+})
