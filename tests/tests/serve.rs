@@ -10,11 +10,14 @@ mod postgres;
 mod site;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use crowsnest_tests::until;
-use kube::api::{DynamicObject, PostParams};
+use kube::api::{DynamicObject, ListParams, PostParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Api, Client, ResourceExt};
 use postgres::Database;
@@ -25,6 +28,8 @@ use tokio::runtime::Runtime;
 
 /// Controllers move to another replica within this.
 const MOVES_WITHIN: Duration = Duration::from_secs(15);
+/// Of the database.
+const PASSWORD: &str = "open-sesame-7e1f";
 const LEASES: [&str; 3] = ["karmada-controller-manager", "karmada-scheduler", "karmada-descheduler"];
 
 fn objects(client: &Client, group: &str, version: &str, kind: &str, namespace: Option<&str>) -> Api<DynamicObject> {
@@ -69,7 +74,9 @@ impl World {
     }
 
     fn serve(&self, name: &'static str) -> Result<Replica> {
-        Replica::start(name, &self.control_plane.kubeconfig, &self.database.url(), self.dir.path())
+        // The server trusts whoever comes.
+        let database = self.database.url().replacen('@', &format!(":{PASSWORD}@"), 1);
+        Replica::start(name, &self.control_plane.kubeconfig, &database, self.dir.path())
     }
 
     fn join(&self) -> Result<()> {
@@ -99,9 +106,43 @@ impl World {
         Ok(())
     }
 
-    fn has_arrived(&self, name: &str) -> Result<bool> {
+    fn in_member(&self, name: &str) -> Result<Option<DynamicObject>> {
         let in_member = objects(&self.to_m1, "", "v1", "ConfigMap", Some("default"));
-        Ok(self.runtime.block_on(in_member.get_opt(name))?.is_some())
+        Ok(self.runtime.block_on(in_member.get_opt(name))?)
+    }
+
+    fn has_arrived(&self, name: &str) -> Result<bool> {
+        Ok(self.in_member(name)?.is_some())
+    }
+
+    /// What no log may show: the database's password, and lines of all Secrets' values but certificates.
+    fn secrets(&self) -> Result<Vec<String>> {
+        let secrets = objects(&self.to_cp, "", "v1", "Secret", None);
+        let mut lines = vec![PASSWORD.to_owned()];
+        for secret in self.runtime.block_on(secrets.list(&ListParams::default()))? {
+            for (key, value) in secret.data["data"].as_object().into_iter().flatten() {
+                if key.ends_with(".crt") || key == "caBundle" {
+                    continue;
+                }
+                let text = String::from_utf8(STANDARD.decode(value.as_str().unwrap_or_default())?)?;
+                let told = |line: &&str| line.len() >= 16 && !line.starts_with("-----");
+                lines.extend(text.lines().filter(told).map(str::to_owned));
+            }
+        }
+        Ok(lines)
+    }
+
+    /// All logs of all processes, those that died included.
+    fn all_logs(&self) -> Result<Vec<(PathBuf, String)>> {
+        let mut logs = Vec::new();
+        for entry in std::fs::read_dir(self.dir.path())? {
+            let path = entry?.path();
+            if path.extension().is_some_and(|extension| extension == "log") {
+                let text = std::fs::read_to_string(&path)?;
+                logs.push((path, text));
+            }
+        }
+        Ok(logs)
     }
 
     /// Asked of the replicas through the control plane, twice at most.
@@ -191,6 +232,7 @@ fn replicas_may_die_and_sleep() -> Result<()> {
     world.join()?;
     world.propagate("first")?;
     until("the first object to arrive", || world.has_arrived("first")).with_context(|| logs(&replicas))?;
+    let first = world.in_member("first")?;
     until("all to be well", || Ok(world.crowsnest(&["doctor"])?.ok))
         .with_context(|| format!("{:?}", world.crowsnest(&["doctor"])))?;
     // Once more it applies the same, and writes nothing.
@@ -222,6 +264,14 @@ fn replicas_may_die_and_sleep() -> Result<()> {
         ensure!(stopped.success(), "it stopped with {stopped}: {log}");
     }
     ensure!(world.holders()? == BTreeSet::from([None]), "leases are not given back: {:?}", world.holders()?);
+    // Whoever took over found it as it should be.
+    ensure!(world.in_member("first")? == first, "{first:?} has been written again: {:?}", world.in_member("first")?);
+    let (secrets, logs) = (world.secrets()?, world.all_logs()?);
+    ensure!(secrets.len() > 3 && logs.len() == 5, "{} secrets, {} logs", secrets.len(), logs.len());
+    for (path, log) in &logs {
+        let shown = secrets.iter().position(|secret| log.contains(secret));
+        ensure!(shown.is_none(), "{} shows secret {shown:?} of {}", path.display(), secrets.len());
+    }
     let gone = world.crowsnest(&["uninstall"])?;
     ensure!(gone.ok && gone.out.contains("everything in members stay as they are"), "{gone:?}");
     for name in ["first", "second", "third"] {
