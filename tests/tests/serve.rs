@@ -1,5 +1,5 @@
 //! `crowsnest serve` beside a control plane of its own process: installed twice, served by three replicas on one Postgres behind one
-//! address. One that steers is killed, the next is paused: another steers, and whoever reads and tries once more is answered.
+//! address. One that steers is killed, the next is paused, the third cut off: each time another steers.
 
 #![expect(clippy::unwrap_used, clippy::print_stderr, reason = "Postgres is started by what the cache's tests share")]
 
@@ -22,7 +22,7 @@ use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Api, Client, ResourceExt};
 use postgres::Database;
 use serde_json::{Value, json};
-use site::{Apiserver, Balancer, Replica, Said, apiserver, client, crowsnest, free_port};
+use site::{Apiserver, Relay, Replica, Said, apiserver, client, crowsnest, free_port};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
@@ -215,7 +215,7 @@ fn moved(replicas: &[Replica], also: impl Fn() -> Result<()>) -> Result<()> {
 }
 
 #[test]
-fn replicas_may_die_and_sleep() -> Result<()> {
+fn replicas_may_die_sleep_and_be_cut_off() -> Result<()> {
     let Some(world) = World::start()? else { return Ok(()) };
     let port = world.port.to_string();
     let said = world.crowsnest(&["install", "--host", "127.0.0.1", "--port", &port])?;
@@ -224,7 +224,7 @@ fn replicas_may_die_and_sleep() -> Result<()> {
     ensure!(!sick.ok && sick.out.contains("see that `crowsnest serve` runs with the role aggregated"), "{sick:?}");
 
     let mut replicas = ["a", "b", "c"].into_iter().map(|name| world.serve(name)).collect::<Result<Vec<_>>>()?;
-    let _balancer = Balancer::start(world.port, replicas.iter().map(|replica| replica.port).collect())?;
+    let _balancer = Relay::start(world.port, replicas.iter().map(|replica| replica.port).collect())?;
     for replica in &replicas {
         until(&format!("replica {} to be ready", replica.name), || replica.is_ready())
             .with_context(|| replica.log())?;
@@ -252,14 +252,26 @@ fn replicas_may_die_and_sleep() -> Result<()> {
     // Whoever reads waits for it, too: only what does not is asked.
     moved(&replicas, || Ok(()))?;
     asleep.signal("CONT")?;
-    until("the one that slept to follow", || Ok(!asleep.leads()?)).with_context(|| asleep.log())?;
-    let leads = replicas.pop().context("nobody is left")?;
-    ensure!(leads.leads()?, "{}{}", leads.log(), asleep.log());
-    ensure!(world.holders()? == BTreeSet::from([Some(leads.name.to_owned())]), "{:?}", world.holders()?);
+    until("the one that slept to follow", || Ok(!asleep.leads()? && asleep.is_ready()?))
+        .with_context(|| asleep.log())?;
+    replicas.push(asleep);
+    let cut_off = leader(&mut replicas)?;
+    ensure!(world.holders()? == BTreeSet::from([Some(cut_off.name.to_owned())]), "{:?}", world.holders()?);
     world.propagate("third")?;
-    until("the third object to arrive", || world.has_arrived("third")).with_context(|| leads.log())?;
+    until("the third object to arrive", || world.has_arrived("third")).with_context(|| cut_off.log())?;
 
-    for replica in [asleep, leads] {
+    // The same for one that runs on, and hears nothing: it has ended before another begins.
+    cut_off.cable.cut();
+    moved(&replicas, || Ok(()))?;
+    ensure!(!cut_off.leads()?, "two lead: {}{}", cut_off.log(), logs(&replicas));
+    cut_off.cable.mend();
+    let leads = replicas.pop().context("nobody is left")?;
+    world.propagate("fourth")?;
+    until("the fourth object to arrive", || world.has_arrived("fourth")).with_context(|| leads.log())?;
+    ensure!(world.holders()? == BTreeSet::from([Some(leads.name.to_owned())]), "{:?}", world.holders()?);
+    ensure!(!cut_off.leads()? && leads.leads()?, "{}{}", cut_off.log(), leads.log());
+
+    for replica in [cut_off, leads] {
         let (stopped, log) = replica.stop()?;
         ensure!(stopped.success(), "it stopped with {stopped}: {log}");
     }
@@ -274,7 +286,7 @@ fn replicas_may_die_and_sleep() -> Result<()> {
     }
     let gone = world.crowsnest(&["uninstall"])?;
     ensure!(gone.ok && gone.out.contains("everything in members stay as they are"), "{gone:?}");
-    for name in ["first", "second", "third"] {
+    for name in ["first", "second", "third", "fourth"] {
         ensure!(world.has_arrived(name)?, "the member has lost {name}");
     }
     Ok(())
