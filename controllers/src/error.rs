@@ -61,7 +61,7 @@ pub enum Error {
     Waiting(String),
     #[error("{0}")]
     Apply(String),
-    #[error("{0} is not written: this process does not lead the controllers any more")]
+    #[error("{0} is given up: this process does not lead the controllers any more")]
     Fenced(String),
 }
 

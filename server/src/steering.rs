@@ -305,7 +305,6 @@ impl Helm {
         if let At::Acting { fence, term, .. } = &self.at {
             fence.close();
             tracing::warn!(term, why, "does not lead the controllers any more");
-            self.end().await;
         }
         self.tell.send_if_modified(|standing| {
             let next = Standing::Following { leader: leader.clone() };
@@ -316,6 +315,9 @@ impl Helm {
             }
             changed
         });
+        if let At::Acting { .. } = self.at {
+            self.end().await;
+        }
         if let At::Nowhere = self.at {
             let manager = Manager::observe(self.index.clone(), self.config.clone(), CancellationToken::new());
             self.show(&manager);

@@ -1,5 +1,5 @@
 //! `crowsnest serve` beside a control plane of its own process: installed twice, served by three replicas on one Postgres behind one
-//! address. One that steers is killed, the next is paused: another steers, and whoever reads and tries once more is answered.
+//! address. One that steers is killed, the next is paused, the third cut off: each time another steers.
 
 #![expect(clippy::unwrap_used, clippy::print_stderr, reason = "Postgres is started by what the cache's tests share")]
 
@@ -10,21 +10,26 @@ mod postgres;
 mod site;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use crowsnest_tests::until;
-use kube::api::{DynamicObject, PostParams};
+use kube::api::{DynamicObject, ListParams, PostParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Api, Client, ResourceExt};
 use postgres::Database;
 use serde_json::{Value, json};
-use site::{Apiserver, Balancer, Replica, Said, apiserver, client, crowsnest, free_port};
+use site::{Apiserver, Relay, Replica, Said, apiserver, client, crowsnest, free_port};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
 /// Controllers move to another replica within this.
 const MOVES_WITHIN: Duration = Duration::from_secs(15);
+/// Of the database.
+const PASSWORD: &str = "open-sesame-7e1f";
 const LEASES: [&str; 3] = ["karmada-controller-manager", "karmada-scheduler", "karmada-descheduler"];
 
 fn objects(client: &Client, group: &str, version: &str, kind: &str, namespace: Option<&str>) -> Api<DynamicObject> {
@@ -69,7 +74,9 @@ impl World {
     }
 
     fn serve(&self, name: &'static str) -> Result<Replica> {
-        Replica::start(name, &self.control_plane.kubeconfig, &self.database.url(), self.dir.path())
+        // The server trusts whoever comes.
+        let database = self.database.url().replacen('@', &format!(":{PASSWORD}@"), 1);
+        Replica::start(name, &self.control_plane.kubeconfig, &database, self.dir.path())
     }
 
     fn join(&self) -> Result<()> {
@@ -99,9 +106,43 @@ impl World {
         Ok(())
     }
 
-    fn has_arrived(&self, name: &str) -> Result<bool> {
+    fn in_member(&self, name: &str) -> Result<Option<DynamicObject>> {
         let in_member = objects(&self.to_m1, "", "v1", "ConfigMap", Some("default"));
-        Ok(self.runtime.block_on(in_member.get_opt(name))?.is_some())
+        Ok(self.runtime.block_on(in_member.get_opt(name))?)
+    }
+
+    fn has_arrived(&self, name: &str) -> Result<bool> {
+        Ok(self.in_member(name)?.is_some())
+    }
+
+    /// What no log may show: the database's password, and lines of all Secrets' values but certificates.
+    fn secrets(&self) -> Result<Vec<String>> {
+        let secrets = objects(&self.to_cp, "", "v1", "Secret", None);
+        let mut lines = vec![PASSWORD.to_owned()];
+        for secret in self.runtime.block_on(secrets.list(&ListParams::default()))? {
+            for (key, value) in secret.data["data"].as_object().into_iter().flatten() {
+                if key.ends_with(".crt") || key == "caBundle" {
+                    continue;
+                }
+                let text = String::from_utf8(STANDARD.decode(value.as_str().unwrap_or_default())?)?;
+                let told = |line: &&str| line.len() >= 16 && !line.starts_with("-----");
+                lines.extend(text.lines().filter(told).map(str::to_owned));
+            }
+        }
+        Ok(lines)
+    }
+
+    /// All logs of all processes, those that died included.
+    fn all_logs(&self) -> Result<Vec<(PathBuf, String)>> {
+        let mut logs = Vec::new();
+        for entry in std::fs::read_dir(self.dir.path())? {
+            let path = entry?.path();
+            if path.extension().is_some_and(|extension| extension == "log") {
+                let text = std::fs::read_to_string(&path)?;
+                logs.push((path, text));
+            }
+        }
+        Ok(logs)
     }
 
     /// Asked of the replicas through the control plane, twice at most.
@@ -174,7 +215,7 @@ fn moved(replicas: &[Replica], also: impl Fn() -> Result<()>) -> Result<()> {
 }
 
 #[test]
-fn replicas_may_die_and_sleep() -> Result<()> {
+fn replicas_may_die_sleep_and_be_cut_off() -> Result<()> {
     let Some(world) = World::start()? else { return Ok(()) };
     let port = world.port.to_string();
     let said = world.crowsnest(&["install", "--host", "127.0.0.1", "--port", &port])?;
@@ -183,7 +224,7 @@ fn replicas_may_die_and_sleep() -> Result<()> {
     ensure!(!sick.ok && sick.out.contains("see that `crowsnest serve` runs with the role aggregated"), "{sick:?}");
 
     let mut replicas = ["a", "b", "c"].into_iter().map(|name| world.serve(name)).collect::<Result<Vec<_>>>()?;
-    let _balancer = Balancer::start(world.port, replicas.iter().map(|replica| replica.port).collect())?;
+    let _balancer = Relay::start(world.port, replicas.iter().map(|replica| replica.port).collect())?;
     for replica in &replicas {
         until(&format!("replica {} to be ready", replica.name), || replica.is_ready())
             .with_context(|| replica.log())?;
@@ -191,6 +232,7 @@ fn replicas_may_die_and_sleep() -> Result<()> {
     world.join()?;
     world.propagate("first")?;
     until("the first object to arrive", || world.has_arrived("first")).with_context(|| logs(&replicas))?;
+    let first = world.in_member("first")?;
     until("all to be well", || Ok(world.crowsnest(&["doctor"])?.ok))
         .with_context(|| format!("{:?}", world.crowsnest(&["doctor"])))?;
     // Once more it applies the same, and writes nothing.
@@ -210,21 +252,41 @@ fn replicas_may_die_and_sleep() -> Result<()> {
     // Whoever reads waits for it, too: only what does not is asked.
     moved(&replicas, || Ok(()))?;
     asleep.signal("CONT")?;
-    until("the one that slept to follow", || Ok(!asleep.leads()?)).with_context(|| asleep.log())?;
-    let leads = replicas.pop().context("nobody is left")?;
-    ensure!(leads.leads()?, "{}{}", leads.log(), asleep.log());
-    ensure!(world.holders()? == BTreeSet::from([Some(leads.name.to_owned())]), "{:?}", world.holders()?);
+    until("the one that slept to follow", || Ok(!asleep.leads()? && asleep.is_ready()?))
+        .with_context(|| asleep.log())?;
+    replicas.push(asleep);
+    let cut_off = leader(&mut replicas)?;
+    ensure!(world.holders()? == BTreeSet::from([Some(cut_off.name.to_owned())]), "{:?}", world.holders()?);
     world.propagate("third")?;
-    until("the third object to arrive", || world.has_arrived("third")).with_context(|| leads.log())?;
+    until("the third object to arrive", || world.has_arrived("third")).with_context(|| cut_off.log())?;
 
-    for replica in [asleep, leads] {
+    // The same for one that runs on, and hears nothing: it has ended before another begins.
+    cut_off.cable.cut();
+    moved(&replicas, || Ok(()))?;
+    ensure!(!cut_off.leads()?, "two lead: {}{}", cut_off.log(), logs(&replicas));
+    cut_off.cable.mend();
+    let leads = replicas.pop().context("nobody is left")?;
+    world.propagate("fourth")?;
+    until("the fourth object to arrive", || world.has_arrived("fourth")).with_context(|| leads.log())?;
+    ensure!(world.holders()? == BTreeSet::from([Some(leads.name.to_owned())]), "{:?}", world.holders()?);
+    ensure!(!cut_off.leads()? && leads.leads()?, "{}{}", cut_off.log(), leads.log());
+
+    for replica in [cut_off, leads] {
         let (stopped, log) = replica.stop()?;
         ensure!(stopped.success(), "it stopped with {stopped}: {log}");
     }
     ensure!(world.holders()? == BTreeSet::from([None]), "leases are not given back: {:?}", world.holders()?);
+    // Whoever took over found it as it should be.
+    ensure!(world.in_member("first")? == first, "{first:?} has been written again: {:?}", world.in_member("first")?);
+    let (secrets, logs) = (world.secrets()?, world.all_logs()?);
+    ensure!(secrets.len() > 3 && logs.len() == 5, "{} secrets, {} logs", secrets.len(), logs.len());
+    for (path, log) in &logs {
+        let shown = secrets.iter().position(|secret| log.contains(secret));
+        ensure!(shown.is_none(), "{} shows secret {shown:?} of {}", path.display(), secrets.len());
+    }
     let gone = world.crowsnest(&["uninstall"])?;
     ensure!(gone.ok && gone.out.contains("everything in members stay as they are"), "{gone:?}");
-    for name in ["first", "second", "third"] {
+    for name in ["first", "second", "third", "fourth"] {
         ensure!(world.has_arrived(name)?, "the member has lost {name}");
     }
     Ok(())

@@ -42,6 +42,8 @@ struct Until {
 enum State {
     /// There is nobody else.
     Alone,
+    /// Others write: here it is only read.
+    Watching,
     Until(Until),
     Closed,
 }
@@ -58,9 +60,9 @@ impl Default for Fence {
 }
 
 impl Fence {
-    /// For whoever only watches: nothing may be written.
+    /// For whoever only watches: nothing may be written, as long as it is not extended.
     pub fn closed() -> Self {
-        Fence(Arc::new(watch::Sender::new(State::Closed)))
+        Fence(Arc::new(watch::Sender::new(State::Watching)))
     }
 
     /// Writes may go on for so long after `from`, the moment before the lease was asked for.
@@ -69,7 +71,7 @@ impl Fence {
         self.0.send_replace(State::Until(until));
     }
 
-    /// Nothing is written from now on.
+    /// Nothing is done from now on.
     pub fn close(&self) {
         self.0.send_replace(State::Closed);
     }
@@ -79,7 +81,7 @@ impl Fence {
         match *self.0.borrow() {
             State::Alone => None,
             State::Until(until) => Some(now.until(&until)),
-            State::Closed => Some(Duration::ZERO),
+            State::Watching | State::Closed => Some(Duration::ZERO),
         }
     }
 
@@ -87,19 +89,29 @@ impl Fence {
         self.left(now) != Some(Duration::ZERO)
     }
 
-    /// Waits until nothing may be written any more.
+    /// Whether it is one that ends: of whoever leads.
+    pub fn ends(&self) -> bool {
+        matches!(*self.0.borrow(), State::Until(_) | State::Closed)
+    }
+
+    /// Whether it has ended: whoever led has nothing to read either, where it may not be answered any more.
+    pub fn is_over(&self, now: Now) -> bool {
+        self.ends() && !self.is_open(now)
+    }
+
+    /// Waits until it is over.
     pub async fn ended(&self) {
         let mut changes = self.0.subscribe();
         loop {
             changes.borrow_and_update();
-            let wait = match self.left(Now::read()) {
-                Some(Duration::ZERO) => return,
-                Some(left) => left,
-                None => Duration::MAX,
-            };
+            let now = Now::read();
+            if self.is_over(now) {
+                return;
+            }
+            let wait = if self.ends() { self.left(now) } else { None };
             // The sender lives as long as this fence.
             tokio::select! {
-                () = tokio::time::sleep(wait.min(LONGEST)) => {}
+                () = tokio::time::sleep(wait.unwrap_or(LONGEST).min(LONGEST)) => {}
                 _ = changes.changed() => {}
             }
         }
@@ -141,5 +153,16 @@ mod tests {
         fence.close();
         waiting.await.unwrap();
         assert!(!fence.is_open(Now::read()));
+    }
+
+    #[test]
+    fn whoever_only_watches_reads_on() {
+        let fence = Fence::closed();
+        let now = Now::read();
+        assert!(!fence.is_open(now) && !fence.is_over(now));
+        fence.extend(now, SECOND);
+        assert!(fence.is_open(now) && !fence.is_over(now));
+        fence.close();
+        assert!(!fence.is_open(now) && fence.is_over(now));
     }
 }

@@ -110,8 +110,8 @@ impl Objects {
             Some(body) => serde_json::to_vec(body).map_err(|source| Error::Decode { what: what.clone(), source })?,
         };
         let writes = method != Method::GET && !path.contains("dryRun=All");
-        let left = if writes { self.fence.left(Now::read()) } else { None };
-        if left.is_some_and(|left| left.is_zero()) {
+        let now = Now::read();
+        if writes && !self.fence.is_open(now) || self.fence.is_over(now) {
             return Err(Error::Fenced(what));
         }
         let mut request = Request::builder().method(method).uri(path).header("Accept", "application/json");
@@ -121,10 +121,11 @@ impl Objects {
         let request =
             request.body(bytes).map_err(|error| Error::request(what.clone(), kube::Error::HttpError(error)))?;
         let asking = self.client.request(request);
-        let answered = match left {
-            None => asking.await,
-            // A write that is still under way is given up: the rest of the lease is for what cannot be called back.
-            Some(_) => tokio::select! {
+        let answered = match self.fence.ends() {
+            false => asking.await,
+            // What is still under way is given up: the rest of the lease is for writes that cannot be called back, and where
+            // nobody answers any more the loops would not end for minutes.
+            true => tokio::select! {
                 answered = asking => answered,
                 () = self.fence.ended() => return Err(Error::Fenced(what)),
             },
@@ -204,5 +205,66 @@ impl Objects {
             Err(error) if error.is_not_found() => Ok(()),
             Err(error) => Err(error),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::Response;
+    use kube::client::Body;
+    use rstest::rstest;
+    use std::convert::Infallible;
+    use std::time::Duration;
+    use tokio::sync::mpsc;
+
+    /// An API server that says what it was asked, and answers nothing.
+    fn silent() -> (Client, mpsc::UnboundedReceiver<Method>) {
+        let (told, asked) = mpsc::unbounded_channel();
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let told = told.send(request.method().clone());
+            async move {
+                told.expect("a listener");
+                std::future::pending::<Result<Response<Body>, Infallible>>().await
+            }
+        });
+        (Client::new(service, "default"), asked)
+    }
+
+    fn things() -> Resource {
+        Resource::builtin("example.com", "v1", "things", "Thing", true)
+    }
+
+    async fn ask(objects: Objects, method: Method) -> Result<(), Error> {
+        match method {
+            Method::GET => objects.get(Target::new(&things(), "a", "b")).await.map(drop),
+            _ => objects.create(&things(), "a", &json!({})).await.map(drop),
+        }
+    }
+
+    #[rstest]
+    #[tokio::test]
+    async fn what_is_under_way_ends_with_the_fence(#[values(Method::GET, Method::POST)] method: Method) {
+        let (client, mut asked) = silent();
+        let fence = Fence::closed();
+        fence.extend(Now::read(), Duration::from_secs(3600));
+        let objects = Objects::fenced(client, fence.clone());
+        let asking = tokio::spawn(ask(objects.clone(), method.clone()));
+        assert_eq!(asked.recv().await, Some(method.clone()));
+        fence.close();
+        assert!(matches!(asking.await.unwrap(), Err(Error::Fenced(_))));
+        // And nobody is asked after it.
+        assert!(matches!(ask(objects, method).await, Err(Error::Fenced(_))));
+        assert!(asked.is_empty());
+    }
+
+    #[tokio::test]
+    async fn whoever_only_watches_asks_and_writes_nothing() {
+        let (client, mut asked) = silent();
+        let objects = Objects::fenced(client, Fence::closed());
+        assert!(matches!(ask(objects.clone(), Method::POST).await, Err(Error::Fenced(_))));
+        let asking = tokio::spawn(ask(objects, Method::GET));
+        assert_eq!(asked.recv().await, Some(Method::GET));
+        asking.abort();
     }
 }

@@ -1,11 +1,11 @@
-//! Processes of a site: plain API servers, replicas of `crowsnest serve`, and the one address in front of them.
+//! Processes of a site: plain API servers, replicas of `crowsnest serve`, and the addresses in front of them.
 
 use std::io::{BufRead, BufReader};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::{fs, io, thread};
 
@@ -93,6 +93,8 @@ pub struct Replica {
     health: u16,
     metrics: u16,
     log: PathBuf,
+    /// Its way to the control plane.
+    pub cable: Relay,
 }
 
 impl Replica {
@@ -100,6 +102,8 @@ impl Replica {
         let [port, health, metrics] = [free_port()?, free_port()?, free_port()?];
         let at = |port: u16| format!("127.0.0.1:{port}");
         let log = folder.join(format!("{name}.log"));
+        let kubeconfig = folder.join(format!("{name}.kubeconfig"));
+        let cable = cable(control_plane, &kubeconfig)?;
         let child = Command::new(binary()?)
             .args(["-v", "serve", "--replica", name, "--ui-listen", "0", "--audit-log-path", "none"])
             .args(["--listen", &at(port), "--health-probe-bind-address", &at(health)])
@@ -108,14 +112,14 @@ impl Replica {
             .args(["--leader-elect-retry-period", "1s", "--cluster-status-update-frequency", "2s"])
             .args(["--cluster-success-threshold", "1s"])
             .arg("--kubeconfig")
-            .arg(control_plane)
+            .arg(kubeconfig)
             .arg("--data-dir")
             .arg(folder.join(name))
             .env("CROWSNEST_DB", database)
             .stdout(Stdio::null())
             .stderr(fs::File::create(&log)?)
             .spawn()?;
-        Ok(Self { process: Process(child), name, port, health, metrics, log })
+        Ok(Self { process: Process(child), name, port, health, metrics, log, cable })
     }
 
     pub fn is_ready(&self) -> Result<bool> {
@@ -155,6 +159,17 @@ impl Replica {
     }
 }
 
+/// A way of its own to a control plane, and the kubeconfig that takes it.
+fn cable(control_plane: &Path, file: &Path) -> Result<Relay> {
+    let text = fs::read_to_string(control_plane)?;
+    let clusters = Kubeconfig::from_yaml(&text)?.clusters;
+    let server = clusters.into_iter().find_map(|named| named.cluster?.server).context("a kubeconfig of no server")?;
+    let (host, port) = server.rsplit_once(':').context("a server without a port")?;
+    let relay = Relay::start(0, vec![port.parse()?])?;
+    fs::write(file, text.replace(&server, &format!("{host}:{}", relay.port)))?;
+    Ok(relay)
+}
+
 /// An answer with its head; none where nobody listens.
 fn get(port: u16, path: &str) -> Result<Option<String>> {
     let Ok(mut stream) = TcpStream::connect(("127.0.0.1", port)) else { return Ok(None) };
@@ -167,18 +182,41 @@ fn get(port: u16, path: &str) -> Result<Option<String>> {
     Ok(io::Read::read_to_string(&mut stream, &mut answer).ok().map(|_| answer))
 }
 
-/// One address: each connection goes to the next replica that takes it.
-pub struct Balancer {
+/// One address: each connection goes to the next of those behind it that takes it.
+pub struct Relay {
     port: u16,
+    gate: Arc<Gate>,
     ends: Arc<AtomicBool>,
     accepting: Option<JoinHandle<()>>,
 }
 
-impl Balancer {
-    pub fn start(port: u16, replicas: Vec<u16>) -> Result<Self> {
+/// Whether bytes come through. Those that do not wait, and nobody is told, as where a cable is cut.
+#[derive(Default)]
+struct Gate {
+    shut: Mutex<bool>,
+    opened: Condvar,
+}
+
+impl Gate {
+    fn set(&self, shut: bool) {
+        *self.shut.lock().unwrap_or_else(PoisonError::into_inner) = shut;
+        self.opened.notify_all();
+    }
+
+    fn pass(&self) {
+        let mut shut = self.shut.lock().unwrap_or_else(PoisonError::into_inner);
+        while *shut {
+            shut = self.opened.wait(shut).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+impl Relay {
+    pub fn start(port: u16, behind: Vec<u16>) -> Result<Self> {
         let listener = TcpListener::bind(("127.0.0.1", port))?;
-        let ends = Arc::new(AtomicBool::new(false));
-        let (ended, next) = (Arc::clone(&ends), AtomicUsize::new(0));
+        let port = listener.local_addr()?.port();
+        let (ends, gate) = (Arc::new(AtomicBool::new(false)), Arc::<Gate>::default());
+        let (ended, through, next) = (Arc::clone(&ends), Arc::clone(&gate), AtomicUsize::new(0));
         let accepting = thread::spawn(move || {
             for incoming in listener.incoming() {
                 if ended.load(Ordering::Relaxed) {
@@ -186,19 +224,28 @@ impl Balancer {
                 }
                 let Ok(incoming) = incoming else { continue };
                 let first = next.fetch_add(1, Ordering::Relaxed);
-                let taken = (0..replicas.len())
-                    .find_map(|at| TcpStream::connect(("127.0.0.1", replicas[(first + at) % replicas.len()])).ok());
+                let taken = (0..behind.len())
+                    .find_map(|at| TcpStream::connect(("127.0.0.1", behind[(first + at) % behind.len()])).ok());
                 if let Some(taken) = taken {
-                    join(incoming, taken);
+                    join(incoming, taken, &through);
                 }
             }
         });
-        Ok(Self { port, ends, accepting: Some(accepting) })
+        Ok(Self { port, gate, ends, accepting: Some(accepting) })
+    }
+
+    pub fn cut(&self) {
+        self.gate.set(true);
+    }
+
+    pub fn mend(&self) {
+        self.gate.set(false);
     }
 }
 
-impl Drop for Balancer {
+impl Drop for Relay {
     fn drop(&mut self) {
+        self.mend();
         self.ends.store(true, Ordering::Relaxed);
         // Wakes it.
         drop(TcpStream::connect(("127.0.0.1", self.port)));
@@ -209,12 +256,20 @@ impl Drop for Balancer {
 }
 
 /// Carries bytes both ways until one side is done.
-fn join(one: TcpStream, other: TcpStream) {
+fn join(one: TcpStream, other: TcpStream, gate: &Arc<Gate>) {
     for (from, to) in [(one.try_clone(), other.try_clone()), (Ok(other), Ok(one))] {
         let (Ok(mut from), Ok(mut to)) = (from, to) else { return };
+        let gate = Arc::clone(gate);
         thread::spawn(move || {
+            let mut bytes = vec![0; 1 << 16];
             // A side that is gone ends the other.
-            let _ = io::copy(&mut from, &mut to);
+            while let Ok(read @ 1..) = io::Read::read(&mut from, &mut bytes) {
+                gate.pass();
+                if io::Write::write_all(&mut to, &bytes[..read]).is_err() {
+                    break;
+                }
+            }
+            gate.pass();
             let _ = to.shutdown(Shutdown::Both);
             let _ = from.shutdown(Shutdown::Both);
         });
