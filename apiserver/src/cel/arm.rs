@@ -181,31 +181,3 @@ fn fits(value: &IdedExpr, place: &str) -> Result<(), String> {
         _ => Ok(()),
     }
 }
-
-/// What a patch expression gives, as far as its text tells.
-pub(super) fn type_of(expr: &IdedExpr) -> Option<String> {
-    match &expr.expr {
-        Expr::Struct(object) => Some(object.type_name.clone()),
-        Expr::List(list) => {
-            let first = list.elements.first().and_then(type_of)?;
-            Some(format!("list({first})"))
-        }
-        Expr::Map(_) => Some("map(dyn, dyn)".to_owned()),
-        Expr::Literal(literal) => Some(
-            match literal {
-                LiteralValue::Boolean(_) => "bool",
-                LiteralValue::Bytes(_) => "bytes",
-                LiteralValue::Double(_) => "double",
-                LiteralValue::Int(_) => "int",
-                LiteralValue::Null => "null_type",
-                LiteralValue::String(_) => "string",
-                LiteralValue::UInt(_) => "uint",
-            }
-            .to_owned(),
-        ),
-        Expr::Call(called) if called.func_name == operators::CONDITIONAL => {
-            called.args.iter().skip(1).find_map(type_of)
-        }
-        _ => None,
-    }
-}

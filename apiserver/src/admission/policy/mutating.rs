@@ -103,15 +103,11 @@ impl MutatingPolicies {
         let (policy, a) = (invocation.policy, write.a);
         let (asker, own) = expression::asker(&self.judge, a);
         let (first, old, request) = write.versioned(&invocation.gvr, Some(object)).await.map_err(ApiError::internal)?;
-        let inputs = |object| Inputs {
-            object,
-            old: old.as_ref(),
-            request: &request,
-            namespace: write.namespace.as_ref(),
-            params: invocation.params.as_ref(),
-            authorizer: Some((&asker, &own)),
-        };
-        match with_base(|base| conditions_hold(policy, &inputs(first.as_ref()), base)) {
+        let (params, namespace) = (invocation.params.as_ref(), write.namespace.as_ref());
+        let authorizer = Some((&asker, &own));
+        let inputs =
+            Inputs { object: first.as_ref(), old: old.as_ref(), request: &request, namespace, params, authorizer };
+        match with_base(|base| conditions_hold(policy, &inputs, base)) {
             Ok(true) => {}
             Ok(false) => return Ok(()),
             Err(why) => {
@@ -128,7 +124,7 @@ impl MutatingPolicies {
         for mutation in &policy.mutations {
             let current = super::in_version(&invocation.gvr, a, Some(object)).await.map_err(ApiError::internal)?;
             let changed = with_base(|base| {
-                let inputs = inputs(current.as_ref());
+                let inputs = Inputs { object: current.as_ref(), ..inputs };
                 let mut scope = inputs.scope(base);
                 let failed = bind_variables(policy, &mut scope, &mut Budget::rules());
                 mutated(mutation, current.as_ref().unwrap_or(&Value::Null), schema.as_deref(), &scope, &failed)
