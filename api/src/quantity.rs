@@ -408,6 +408,18 @@ mod tests {
         assert_eq!(Quantity::parse(written), Err(error), "{written}");
     }
 
+    /// Recorded of Go's own implementation.
+    #[test]
+    fn go_reads_and_prints_them_alike() {
+        let lines = include_str!("fixtures/quantities.tsv").lines().filter(|line| !line.starts_with('#'));
+        let differs = lines.filter_map(|line| {
+            let (written, wanted) = line.split_once('\t').unwrap();
+            let given = Quantity::parse(written).map_or_else(|_| "!".to_owned(), |quantity| quantity.to_string());
+            (given != wanted).then(|| format!("{written}: {given}, not {wanted}"))
+        });
+        assert_eq!(differs.collect::<Vec<_>>(), Vec::<String>::new());
+    }
+
     #[test]
     fn arithmetic() {
         let quantity = |text: &str| Quantity::parse(text).unwrap();
