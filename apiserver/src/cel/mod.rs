@@ -47,17 +47,20 @@ pub fn parse(source: &str) -> Result<IdedExpr, String> {
     bounds::check(source)?;
     let parser = Parser::new().max_recursion_depth(DEPTH).enable_optional_syntax(true);
     let parsed = catch_unwind(AssertUnwindSafe(|| parser.parse(source)));
-    let parsed = parsed.map_err(|_| syntax_error(source, "expression cannot be parsed"))?;
+    let unreadable = || syntax_error(source, (1, 1), "Syntax error: expression cannot be parsed");
+    let parsed = parsed.map_err(|_| unreadable())?;
     let parsed = parsed.map_err(|errors| match errors.errors.first() {
-        Some(first) => syntax_error(source, &first.msg),
-        None => syntax_error(source, "expression cannot be parsed"),
+        Some(first) => syntax_error(source, first.pos, &first.msg),
+        None => unreadable(),
     })?;
     macros::unfold(parsed)
 }
 
-fn syntax_error(source: &str, text: &str) -> String {
-    let first = source.lines().next().unwrap_or_default();
-    format!("ERROR: <input>:1:1: Syntax error: {text}\n | {first}\n | ^")
+/// As cel-go shows it: with the line, and a mark below the place.
+fn syntax_error(source: &str, (line, column): (isize, isize), text: &str) -> String {
+    let (line, column) = (usize::try_from(line).unwrap_or(1).max(1), usize::try_from(column).unwrap_or(1).max(1));
+    let shown = source.lines().nth(line - 1).unwrap_or_default();
+    format!("ERROR: <input>:{line}:{column}: {text}\n | {shown}\n | {}^", ".".repeat(column - 1))
 }
 
 /// Why an expression has no value.
