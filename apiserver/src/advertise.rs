@@ -35,9 +35,12 @@ pub async fn write(registry: &Arc<Registry>, address: SocketAddr) -> ApiResult<(
     for (gvr, wanted, edit) in edits {
         let Some(resource) = registry.catalog.get(&gvr) else { continue };
         let (ctx, options, mut warnings) = (loopback(NAMESPACE), loopback_options(), Vec::new());
-        match registry.create(&resource, &ctx, wanted.clone(), &options, &mut warnings).await {
-            Ok(_) => continue,
-            Err(error) if error.is(Reason::AlreadyExists) => {}
+        match registry.get(&resource, NAMESPACE, NAME).await {
+            Ok(_) => {}
+            Err(error) if error.is(Reason::NotFound) => {
+                registry.create(&resource, &ctx, wanted, &options, &mut warnings).await?;
+                continue;
+            }
             Err(error) => return Err(error),
         }
         let edit = Edit(Arc::new(move |live: &mut Value| {

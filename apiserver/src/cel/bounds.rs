@@ -6,17 +6,19 @@ const MAX_CODE_POINTS: usize = 100_000;
 /// As cel-go.
 const MAX_DEPTH: usize = 250;
 
-/// Refuses what is too long or nested too deep.
-pub(super) fn check(source: &str) -> Result<(), String> {
+/// How deep it is at most; refuses what is too long or nested too deep.
+pub(super) fn check(source: &str) -> Result<usize, String> {
     let size = source.chars().count();
     if size > MAX_CODE_POINTS {
         let text = format!("expression code point size exceeds limit: size: {size}, limit {MAX_CODE_POINTS}");
         return Err(format!("ERROR: <input>:-1:0: {text}"));
     }
-    if depth(source) > MAX_DEPTH {
-        return Err(format!("ERROR: <input>:-1:0: expression recursion limit exceeded: {MAX_DEPTH}"));
+    match depth(source) {
+        depth if depth > MAX_DEPTH => {
+            Err(format!("ERROR: <input>:-1:0: expression recursion limit exceeded: {MAX_DEPTH}"))
+        }
+        depth => Ok(depth),
     }
-    Ok(())
 }
 
 /// Of the tree at most: each operator of a chain (`a.b.c`, `1 + 2 + 3`) and each bracket is a level.
@@ -94,10 +96,10 @@ mod tests {
             assert!(depth(source) >= at_least, "{source}: {}", depth(source));
         }
         let sum = |terms: usize| vec!["1"; terms].join(" + ");
-        assert_eq!(check(&sum(200)), Ok(()));
+        assert_eq!(check(&sum(200)), Ok(199));
         assert!(check(&sum(300)).unwrap_err().contains("expression recursion limit exceeded: 250"));
         assert!(check(&"x".repeat(100_001)).unwrap_err().contains("size: 100001, limit 100000"));
         let many = format!("self in [{}]", vec!["'a.b.c'"; 1000].join(", "));
-        assert_eq!(check(&many), Ok(()));
+        assert!(check(&many).is_ok());
     }
 }

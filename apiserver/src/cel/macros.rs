@@ -115,7 +115,7 @@ fn macros(mut called: CallExpr) -> Result<IdedExpr, String> {
             | ("all" | "exists" | "existsOne" | "exists_one" | "transformList" | "transformMap", 3)
             | ("transformList" | "transformMap", 4)
     );
-    let (true, Some(target)) = (known, called.target.take()) else { return Ok(node(Expr::Call(called))) };
+    let Some(target) = called.target.take_if(|_| known) else { return Ok(node(Expr::Call(called))) };
     let name = take(&mut called.func_name);
     let mut args = called.args.into_iter();
     let mut next = || args.next().unwrap_or_default();

@@ -25,6 +25,15 @@ pub use value::to_json;
 
 /// Longest nesting that the parser takes.
 const DEPTH: u16 = 96;
+/// Deeper ones are not left to whatever stack the thread has.
+const SHALLOW: usize = 12;
+/// What the deepest takes in a debug build, with room to spare. Of it only what is used costs anything.
+const STACK: usize = 64 << 20;
+
+/// Runs what recurses as deep as an expression is.
+fn deep<T>(depth: usize, run: impl FnOnce() -> T) -> T {
+    if depth > SHALLOW { stacker::grow(STACK, run) } else { run() }
+}
 
 /// Lends the scope with all functions that expressions may call; it is made once per thread.
 pub fn with_base<R>(evaluate: impl FnOnce(&Context<'static>) -> R) -> R {
@@ -32,6 +41,12 @@ pub fn with_base<R>(evaluate: impl FnOnce(&Context<'static>) -> R) -> R {
         static BASE: Context<'static> = base();
     }
     BASE.with(evaluate)
+}
+
+/// Looks at an expression as it is written, with its macros unfolded: what types are checked on.
+pub fn read<T>(source: &str, of: impl FnOnce(&IdedExpr) -> Result<T, String>) -> Result<T, String> {
+    let depth = bounds::check(source)?;
+    deep(depth, || of(&parse_within(source)?))
 }
 
 /// All functions Kubernetes offers.
@@ -42,9 +57,8 @@ fn base() -> Context<'static> {
     context
 }
 
-/// An expression as it is written, with its macros unfolded: what types are checked on.
-pub fn parse(source: &str) -> Result<IdedExpr, String> {
-    bounds::check(source)?;
+/// An expression as it is written, with its macros unfolded.
+fn parse_within(source: &str) -> Result<IdedExpr, String> {
     let parser = Parser::new().max_recursion_depth(DEPTH).enable_optional_syntax(true);
     let parsed = catch_unwind(AssertUnwindSafe(|| parser.parse(source)));
     let unreadable = || syntax_error(source, (1, 1), "Syntax error: expression cannot be parsed");
@@ -83,22 +97,28 @@ pub struct Program {
     expression: IdedExpr,
     /// What it costs without its loops.
     cost: u64,
+    /// How deep it is at most.
+    depth: usize,
 }
 
 impl Program {
     /// What is wrong is told as cel-go does, without kube-apiserver's words before it.
     pub fn compile(source: &str) -> Result<Self, String> {
-        Self::of(parse(source)?, false)
+        Self::of(source, false)
     }
 
     /// One that may write `Object{…}` and `JSONPatch{…}`.
     pub fn compile_patch(source: &str) -> Result<Self, String> {
-        Self::of(parse(source)?, true)
+        Self::of(source, true)
     }
 
-    fn of(parsed: IdedExpr, patches: bool) -> Result<Self, String> {
-        let cost = arm::size(&parsed);
-        Ok(Self { expression: arm::arm(parsed, patches)?, cost })
+    fn of(source: &str, patches: bool) -> Result<Self, String> {
+        let depth = bounds::check(source)?;
+        deep(depth, || {
+            let parsed = parse_within(source)?;
+            let cost = arm::size(&parsed);
+            Ok(Self { expression: arm::arm(parsed, patches)?, cost, depth })
+        })
     }
 
     pub fn references(&self) -> ExpressionReferences<'_> {
@@ -108,7 +128,8 @@ impl Program {
     /// Its value; what it took is taken from the budget.
     pub fn execute(&self, scope: &Context<'_>, budget: &mut Budget) -> Result<Cel, Failure> {
         budget.run(self.cost, || {
-            let value = catch_unwind(AssertUnwindSafe(|| Cel::resolve(&self.expression, scope)));
+            let resolve = || catch_unwind(AssertUnwindSafe(|| Cel::resolve(&self.expression, scope)));
+            let value = deep(self.depth, resolve);
             let value =
                 value.map_err(|_| Failure::Evaluation("internal error: expression cannot be evaluated".into()))?;
             value.map_err(|error| Failure::Evaluation(words(&error)))

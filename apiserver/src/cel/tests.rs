@@ -110,8 +110,17 @@ fn depth_is_bounded() {
         let error = Program::compile(&source).unwrap_err();
         assert!(error.contains("expression recursion limit exceeded: 250"), "{error}");
     }
-    let longest = vec!["1"; 120].join("+");
-    assert_eq!(run(&longest), Ok(json!(120)));
+    // As deep as may be, in each way that there is.
+    let longest = vec!["1"; 250].join("+");
+    assert_eq!(run(&longest), Ok(json!(250)));
+    let lists = format!("{}1{}", "[".repeat(80), "]".repeat(80));
+    assert!(run(&lists).is_ok());
+    let calls = format!("{}1{}", "dyn(".repeat(80), ")".repeat(80));
+    assert_eq!(run(&calls), Ok(json!(1)));
+    let fields = format!("self{}", ".?a".repeat(125));
+    assert!(Program::compile(&fields).is_ok());
+    let chosen = "false ? 1 : ".repeat(60) + "2";
+    assert_eq!(run(&chosen), Ok(json!(2)));
     let conjunctions = vec!["self.number == 3"; 60].join(" && ");
     assert_eq!(run(&conjunctions), Ok(json!(true)));
 }

@@ -6,7 +6,7 @@ use kube::core::cel::cel::common::ast::{EntryExpr, Expr, IdedEntryExpr, IdedExpr
 use serde_json::Value;
 
 use super::cel::escape;
-use crate::cel::{Program, parse};
+use crate::cel::{Program, read};
 
 /// What is known of an expression.
 #[derive(Debug, Clone)]
@@ -284,11 +284,12 @@ struct Scope<'a> {
 /// The first thing wrong with a rule over values of `schema`, as cel-go reports it. `root` says that `schema` is a whole resource.
 pub fn check_rule(source: &str, schema: &Value, root: bool, optional_old: bool, wanted: &str) -> Result<(), String> {
     Program::compile(source)?;
-    let expression = parse(source)?;
     let this = typed(schema, root);
     let old = Some(if optional_old { Ty::Dyn } else { this.clone() });
     let mut scope = Scope { this: Some(this), old, locals: Vec::new() };
-    let found = infer(&expression, &mut scope).map_err(|(text, token)| located(source, &text, &token))?;
+    let found = read(source, |expression| {
+        infer(expression, &mut scope).map_err(|(text, token)| located(source, &text, &token))
+    })?;
     let fits = match wanted {
         "bool" => matches!(found, Ty::Bool | Ty::Dyn),
         _ => matches!(found, Ty::Text | Ty::Dyn),
@@ -298,12 +299,13 @@ pub fn check_rule(source: &str, schema: &Value, root: bool, optional_old: bool, 
 
 /// The type that an expression gives, which reads variables of any type and of known ones, or the first thing wrong with it.
 pub fn check_expression(source: &str, any: &[&str], known: &[(&str, &Value)]) -> Result<String, String> {
-    let expression = parse(source)?;
     let mut locals: Vec<(String, Ty<'_>)> = any.iter().map(|name| ((*name).to_owned(), Ty::Dyn)).collect();
     locals.extend(known.iter().map(|(name, schema)| ((*name).to_owned(), Ty::Plain(schema))));
     let mut scope = Scope { this: None, old: None, locals };
-    let found = infer(&expression, &mut scope);
-    found.map(|found| found.name()).map_err(|(text, token)| located(source, &text, &token))
+    read(source, |expression| {
+        let found = infer(expression, &mut scope);
+        found.map(|found| found.name()).map_err(|(text, token)| located(source, &text, &token))
+    })
 }
 
 /// True when the rule reads `oldSelf`.

@@ -131,6 +131,9 @@ fn mutation(mutation: &Value, path: &str, reads: Reads<'_>, errors: &mut Vec<Fie
         ("ApplyConfiguration", "applyConfiguration", Wanted::ApplyConfiguration),
     ];
     let patch_type = text(mutation, "patchType");
+    if patch_type.is_empty() {
+        return errors.push(FieldError::required(format!("{path}.patchType"), ""));
+    }
     if !kinds.iter().any(|(name, _, _)| *name == patch_type) {
         return choice(mutation, "patchType", path, &["ApplyConfiguration", "JSONPatch"], errors);
     }
