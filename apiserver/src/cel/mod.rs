@@ -64,8 +64,9 @@ fn parse_within(source: &str) -> Result<IdedExpr, String> {
     let unreadable = || syntax_error(source, (1, 1), "Syntax error: expression cannot be parsed");
     let parsed = parsed.map_err(|_| unreadable())?;
     let parsed = parsed.map_err(|errors| match errors.errors.first() {
-        Some(first) => syntax_error(source, first.pos, &first.msg),
-        None => unreadable(),
+        // One without a place was nested deeper than the parser goes.
+        Some(first) if first.pos.0 > 0 => syntax_error(source, first.pos, &first.msg),
+        _ => unreadable(),
     })?;
     macros::unfold(parsed)
 }
