@@ -9,6 +9,7 @@ pub mod audit;
 pub mod authn;
 pub mod authz;
 pub mod builtin;
+pub mod cel;
 pub mod crd;
 pub mod discovery;
 pub mod error;

@@ -219,7 +219,12 @@ impl ApiServer {
             Arc::new(EscalationGuard::new(self.inner.api.authorizer.clone())),
         ];
         chain.extend(more);
-        chain.extend(plugins(registry, &self.inner.outbound, &self.inner.disabled_admission));
+        chain.extend(plugins(
+            registry,
+            &self.inner.api.authorizer,
+            &self.inner.outbound,
+            &self.inner.disabled_admission,
+        ));
         registry.set_admission(chain);
     }
 

@@ -87,6 +87,13 @@ pub fn python() -> Result<Option<PathBuf>> {
     missing(named, "Python with the Kubernetes client (CROWSNEST_PYTHON)", ".ci/tools")
 }
 
+/// A folder with the JavaScript client in its `node_modules`.
+pub fn node_client() -> Result<Option<PathBuf>> {
+    let there = |dir: &PathBuf| dir.join("node_modules/@kubernetes/client-node").is_dir() && on_path("node").is_some();
+    let named = env::var_os("CROWSNEST_NODE_CLIENT").map(PathBuf::from).filter(there);
+    missing(named, "Node with the Kubernetes client (CROWSNEST_NODE_CLIENT)", ".ci/tools")
+}
+
 fn on_path(name: &str) -> Option<PathBuf> {
     env::split_paths(&env::var_os("PATH")?).map(|dir| dir.join(name)).find(|p| p.is_file())
 }

@@ -8,6 +8,7 @@ pub mod limits;
 pub mod policy;
 pub mod priority;
 pub mod quota;
+mod reinvocation;
 mod surroundings;
 pub mod tolerations;
 pub mod webhook;
@@ -17,6 +18,8 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use serde_json::Value;
 
+use crate::authz::Authorizer;
+use crate::cel::authorizer::Judge;
 use crate::outbound::Outbound;
 use crate::registry::Registry;
 use crate::registry::resource::ResourceRef;
@@ -24,6 +27,7 @@ use crate::registry::strategy::RequestContext;
 use crate::status::ApiResult;
 
 pub use crate::outbound::Target;
+pub use reinvocation::Reinvocation;
 pub use webhook::client::WebhookClient;
 pub use webhook::config::webhook_client_config;
 
@@ -58,6 +62,8 @@ pub struct Attributes<'a> {
     pub old: Option<&'a Value>,
     /// `CreateOptions`, `UpdateOptions`, `PatchOptions`, `DeleteOptions` as the client sent them.
     pub options: &'a Value,
+    /// How far mutating admission has come.
+    pub reinvocation: Reinvocation,
 }
 
 /// A step of the chain. `object` is absent on delete. Warnings go to the answer's `Warning` headers.
@@ -90,15 +96,17 @@ pub enum Plugin {
     LimitRanger,
     Priority,
     DefaultTolerationSeconds,
+    MutatingAdmissionPolicy,
     ValidatingAdmissionPolicy,
     ResourceQuota,
 }
 
 impl Plugin {
-    const ALL: [Plugin; 5] = [
+    const ALL: [Plugin; 6] = [
         Plugin::LimitRanger,
         Plugin::Priority,
         Plugin::DefaultTolerationSeconds,
+        Plugin::MutatingAdmissionPolicy,
         Plugin::ValidatingAdmissionPolicy,
         Plugin::ResourceQuota,
     ];
@@ -108,6 +116,7 @@ impl Plugin {
             Plugin::LimitRanger => "LimitRanger",
             Plugin::Priority => "Priority",
             Plugin::DefaultTolerationSeconds => "DefaultTolerationSeconds",
+            Plugin::MutatingAdmissionPolicy => "MutatingAdmissionPolicy",
             Plugin::ValidatingAdmissionPolicy => "ValidatingAdmissionPolicy",
             Plugin::ResourceQuota => "ResourceQuota",
         }
@@ -126,14 +135,22 @@ impl std::str::FromStr for Plugin {
 }
 
 /// The later part of every chain, in kube-apiserver's order: limits, priority, tolerations, policies, webhooks; quota last,
-/// because what it charges is final.
-pub fn plugins(registry: &Arc<Registry>, outbound: &Arc<Outbound>, disabled: &[Plugin]) -> Vec<Arc<dyn Admission>> {
-    let webhooks = webhook::Webhooks::new(registry, Arc::new(WebhookClient::new(outbound.clone())));
-    let chain: [(Option<Plugin>, Arc<dyn Admission>); 6] = [
+/// because what it charges is final. Policies that validate do so before webhooks do.
+pub fn plugins(
+    registry: &Arc<Registry>,
+    authorizer: &Arc<Authorizer>,
+    outbound: &Arc<Outbound>,
+    disabled: &[Plugin],
+) -> Vec<Arc<dyn Admission>> {
+    let judge: Arc<dyn Judge> = authorizer.clone();
+    let client = Arc::new(WebhookClient::new(outbound.clone()));
+    let webhooks = webhook::Webhooks::new(registry, judge.clone(), client);
+    let chain: [(Option<Plugin>, Arc<dyn Admission>); 7] = [
         (Some(Plugin::LimitRanger), Arc::new(limits::LimitRanger::new(registry))),
         (Some(Plugin::Priority), Arc::new(priority::Priority::new(registry))),
         (Some(Plugin::DefaultTolerationSeconds), Arc::new(tolerations::DefaultTolerationSeconds)),
-        (Some(Plugin::ValidatingAdmissionPolicy), Arc::new(policy::ValidatingPolicies::new(registry))),
+        (Some(Plugin::MutatingAdmissionPolicy), Arc::new(policy::MutatingPolicies::new(registry, judge.clone()))),
+        (Some(Plugin::ValidatingAdmissionPolicy), Arc::new(policy::ValidatingPolicies::new(registry, judge))),
         (None, Arc::new(webhooks)),
         (Some(Plugin::ResourceQuota), Arc::new(quota::ResourceQuota::new(registry))),
     ];

@@ -15,7 +15,7 @@ mod managed;
 mod path;
 #[cfg(test)]
 mod tests;
-mod typed;
+pub(crate) mod typed;
 
 use managed::Entry;
 pub use path::{FieldSet, PathElement};

@@ -117,7 +117,80 @@ fn data() -> impl Strategy<Value = Vec<(String, String)>> {
     prop::collection::vec(("[a-d]", "[0-2]"), 1..5)
 }
 
+/// A Deployment of containers out of three, each with some environment.
+fn any_deployment() -> impl Strategy<Value = Value> {
+    let env = prop::collection::btree_map("[P-R]", "[0-1]", 0..3);
+    let container = (prop::option::of("[x-z]"), env);
+    let containers = prop::collection::btree_map("[a-c]", container, 0..4);
+    (prop::option::of(1..3_u32), containers, prop::collection::btree_map("[k-l]", "[0-1]", 0..3)).prop_map(
+        |(replicas, containers, labels)| {
+            let containers = containers.into_iter().map(|(name, (image, env))| {
+                let env: Vec<Value> =
+                    env.into_iter().map(|(name, value)| json!({"name": name, "value": value})).collect();
+                let mut container = json!({"name": name, "env": env});
+                if let Some(image) = image {
+                    container["image"] = image.into();
+                }
+                container
+            });
+            let containers: Vec<Value> = containers.collect();
+            let template = json!({"metadata": {"labels": labels}, "spec": {"containers": containers}});
+            let mut spec = json!({"template": template});
+            if let Some(replicas) = replicas {
+                spec["replicas"] = replicas.into();
+            }
+            json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"}, "spec": spec})
+        },
+    )
+}
+
+/// (who, whether by apply, forced, what)
+fn any_writes() -> impl Strategy<Value = Vec<(&'static str, bool, bool, Value)>> {
+    let who = prop::sample::select(vec!["one", "two", "three"]);
+    prop::collection::vec((who, prop::bool::weighted(0.7), any::<bool>(), any_deployment()), 1..8)
+}
+
+/// Values of the object with nobody who owns them, and owned fields that are not there.
+fn ownership(schema: &Schema, object: &Value) -> (Vec<String>, Vec<String>) {
+    let mut owned: Vec<String> =
+        super::managed::decode(object).unwrap().iter().flat_map(|entry| entry.fields.paths()).collect();
+    owned.sort();
+    let mut plain = object.clone();
+    plain["metadata"] = json!({"name": "d"});
+    let there = super::typed::field_set(Some(schema), &plain).paths();
+    let below = |path: &String| path.starts_with(".spec");
+    let lost = there.iter().filter(|path| below(path) && owned.binary_search(path).is_err()).cloned().collect();
+    // A struct or a list that holds something is there although it is no leaf.
+    let is_there = |path: &String| there.iter().any(|other| other.starts_with(path.as_str()));
+    let gone = owned.into_iter().filter(|path| below(path) && !is_there(path)).collect();
+    (lost, gone)
+}
+
 proptest! {
+    #[test]
+    fn whatever_is_written_has_an_owner_and_applying_again_changes_nothing(writes in any_writes()) {
+        let schema = schema("apps", "Deployment");
+        let mut live: Option<Value> = None;
+        for (who, applies, force, object) in writes {
+            if applies {
+                // What conflicts is not written.
+                let Ok(next) = apply(Some(&schema), live.as_ref(), &object, &manager(who), force) else { continue };
+                let again = apply(Some(&schema), Some(&next), &object, &manager(who), false).unwrap();
+                prop_assert_eq!(&again, &next);
+                live = Some(next);
+            } else {
+                let mut next = object;
+                track_update(Some(&schema), live.as_ref(), &mut next, &manager(who));
+                live = Some(next);
+            }
+            if let Some(live) = &live {
+                let (lost, gone) = ownership(&schema, live);
+                prop_assert_eq!(lost, Vec::<String>::new(), "nobody's in {}", live);
+                prop_assert_eq!(gone, Vec::<String>::new(), "owned and not there in {}", live);
+            }
+        }
+    }
+
     #[test]
     fn applying_twice_changes_nothing(first in data(), second in data()) {
         let schema = schema("", "ConfigMap");

@@ -18,6 +18,7 @@ use parking_lot::RwLock;
 use serde::Deserialize;
 use serde_json::Value;
 
+use crate::cel::authorizer::Judge;
 use crate::http::path::RequestInfo;
 use crate::registry::Registry;
 use crate::status::{ApiError, ApiResult, Reason};
@@ -55,6 +56,10 @@ impl Authorizer {
         Self { registry, snapshot: RwLock::new(([Revision::MAX; 4], Arc::default())) }
     }
 
+    pub(crate) fn registry(&self) -> &Registry {
+        &self.registry
+    }
+
     /// RBAC as it is now; compiled anew when one of its tables changed.
     pub fn rbac(&self) -> Arc<Rbac> {
         let tables = TABLES.map(|resource| ResourceKey::new(GROUP, resource));
@@ -90,6 +95,12 @@ impl Authorizer {
     /// Allowed, or the 403 that says who may not do what where.
     pub fn check(&self, user: &UserInfo, action: &Action) -> ApiResult<()> {
         verdict(user, action, self.decide(user, action))
+    }
+}
+
+impl Judge for Authorizer {
+    fn decide(&self, user: &UserInfo, action: &Action) -> Decision {
+        self.decide(user, action)
     }
 }
 

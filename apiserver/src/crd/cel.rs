@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use crowsnest_api::field::{FieldError, FieldErrorKind, printed};
 use crowsnest_api::jsonpath::JsonPath;
-use kube::core::cel::KubeCelExt;
-use kube::core::cel::cel::objects::{Key, Map};
-use kube::core::cel::cel::{Context, ExecutionError, Program, Value as Cel};
+use kube::core::cel::cel::objects::{Key, Map, OptionalValue};
+use kube::core::cel::cel::{Context, Value as Cel};
 use serde_json::Value;
+
+use crate::cel::{Budget, Failure, Program, with_base};
 
 /// Longest text a `messageExpression` may give.
 const MAX_MESSAGE: usize = 5 * 1024;
@@ -59,6 +60,14 @@ pub struct Rules {
     additional: Option<Box<Rules>>,
 }
 
+/// What rules found so far, and what they may still take.
+struct Found {
+    errors: Vec<FieldError>,
+    budget: Budget,
+    /// No further rules are evaluated.
+    over: bool,
+}
+
 impl Rules {
     /// Compiles every rule below `schema`; `None` when there are none. Rules that do not compile are left out: validation of the
     /// definition refused them.
@@ -85,9 +94,9 @@ impl Rules {
     /// What the rules hold against `new`. With `old` this is an update: transition rules run, and rules over unchanged values
     /// do not (a value that was stored stays acceptable).
     pub fn check(&self, schema: &Value, new: &Value, old: Option<&Value>, name: &str) -> Vec<FieldError> {
-        let mut errors = Vec::new();
-        with_base(|base| self.walk(base, schema, new, old, name, &mut errors));
-        errors
+        let mut found = Found { errors: Vec::new(), budget: Budget::rules(), over: false };
+        with_base(|base| self.walk(base, schema, new, old, name, &mut found));
+        found.errors
     }
 
     fn walk(
@@ -97,9 +106,9 @@ impl Rules {
         new: &Value,
         old: Option<&Value>,
         name: &str,
-        errors: &mut Vec<FieldError>,
+        found: &mut Found,
     ) {
-        if new.is_null() {
+        if new.is_null() || found.over {
             return;
         }
         let unchanged = old.is_some_and(|old| old == new);
@@ -110,7 +119,10 @@ impl Rules {
                 scope.add_variable_from_value("oldSelf", to_cel(schema, old));
             }
             for rule in self.own.iter().filter(|r| !unchanged || r.uses_old) {
-                errors.extend(rule.check(&scope, new, old.is_some(), name));
+                rule.check(&scope, schema, (new, old), name, found);
+                if found.over {
+                    return;
+                }
             }
         }
         match new {
@@ -120,11 +132,11 @@ impl Rules {
                     if let Some((rules, sub)) =
                         self.properties.get(key).zip(schema.pointer("/properties").and_then(|p| p.get(key)))
                     {
-                        rules.walk(base, sub, member, old, &join(name, key), errors);
+                        rules.walk(base, sub, member, old, &join(name, key), found);
                     } else if let Some((rules, sub)) =
                         self.additional.as_deref().zip(schema.get("additionalProperties"))
                     {
-                        rules.walk(base, sub, member, old, &format!("{name}[{key}]"), errors);
+                        rules.walk(base, sub, member, old, &format!("{name}[{key}]"), found);
                     }
                 }
             }
@@ -132,7 +144,7 @@ impl Rules {
                 if let Some((rules, sub)) = self.items.as_deref().zip(schema.get("items")) {
                     for (index, item) in items.iter().enumerate() {
                         let old = old.and_then(|o| correlated(schema, item, o));
-                        rules.walk(base, sub, item, old, &format!("{name}[{index}]"), errors);
+                        rules.walk(base, sub, item, old, &format!("{name}[{index}]"), found);
                     }
                 }
             }
@@ -155,21 +167,6 @@ fn join(name: &str, key: &str) -> String {
     if name.is_empty() { key.to_owned() } else { format!("{name}.{key}") }
 }
 
-/// Lends the scope with all functions that rules may call; it is made once per thread.
-pub(crate) fn with_base<R>(evaluate: impl FnOnce(&Context<'static>) -> R) -> R {
-    thread_local! {
-        static BASE: Context<'static> = base();
-    }
-    BASE.with(evaluate)
-}
-
-/// All functions Kubernetes offers to rules.
-fn base() -> Context<'static> {
-    let mut context = Context::default().with_all();
-    context.add_function("dyn", |value: Cel| -> Result<Cel, ExecutionError> { Ok(value) });
-    context
-}
-
 fn compile_rule(rule: &Value) -> Option<Rule> {
     let text = |key: &str| rule.get(key).and_then(Value::as_str).unwrap_or("").to_owned();
     let source = text("rule");
@@ -189,38 +186,55 @@ fn compile_rule(rule: &Value) -> Option<Rule> {
 }
 
 impl Rule {
-    fn check(&self, scope: &Context<'_>, value: &Value, has_old: bool, name: &str) -> Option<FieldError> {
-        if self.uses_old && !has_old && !self.optional_old {
-            return None;
+    fn check(
+        &self,
+        scope: &Context<'_>,
+        schema: &Value,
+        (value, old): (&Value, Option<&Value>),
+        name: &str,
+        found: &mut Found,
+    ) {
+        if self.uses_old && old.is_none() && !self.optional_old {
+            return;
         }
         let mut inner;
         let scope = if self.optional_old {
             inner = scope.new_inner_scope();
             // With optionalOldSelf, oldSelf is an optional.
-            let optional = match has_old {
-                true => Program::compile("optional.of(oldSelf)").ok().and_then(|p| p.execute(scope).ok()),
-                false => Program::compile("optional.none()").ok().and_then(|p| p.execute(scope).ok()),
-            };
-            inner.add_variable_from_value("oldSelf", optional.unwrap_or(Cel::Null));
+            let optional = old.map_or_else(OptionalValue::none, |old| OptionalValue::of(to_cel(schema, old)));
+            inner.add_variable_from_value("oldSelf", Cel::Opaque(Arc::new(optional)));
             &inner
         } else {
             scope
         };
-        let detail = match self.program.execute(scope) {
-            Ok(Cel::Bool(true)) => return None,
-            Ok(Cel::Bool(false)) => self.explain(scope),
+        let detail = match self.program.execute(scope, &mut found.budget) {
+            Ok(Cel::Bool(true)) => return,
+            Ok(Cel::Bool(false)) => self.explain(scope, &mut found.budget),
             Ok(_) => format!("rule did not evaluate to a bool: {}", self.described()),
-            Err(error) => format!("{error} evaluating rule: {}", self.described()),
+            Err(Failure::Evaluation(error)) => format!("{error} evaluating rule: {}", self.described()),
+            Err(too_dear) => {
+                found.over = true;
+                let detail = match too_dear {
+                    Failure::Budget => too_dear.to_string(),
+                    _ => format!(
+                        "'{too_dear}': no further validation rules will be run due to call cost exceeds limit for rule: {}",
+                        self.described()
+                    ),
+                };
+                let kind = schema.get("type").map(printed);
+                found.errors.push(FieldError::new(FieldErrorKind::Invalid, shown(name), kind, detail));
+                return;
+            }
         };
-        Some(self.error(value, name, detail))
+        found.errors.push(self.error(value, name, detail));
     }
 
     fn described(&self) -> &str {
         if self.message.is_empty() { &self.source } else { &self.message }
     }
 
-    fn explain(&self, scope: &Context<'_>) -> String {
-        if let Some(Ok(Cel::String(text))) = self.message_program.as_ref().map(|p| p.execute(scope)) {
+    fn explain(&self, scope: &Context<'_>, budget: &mut Budget) -> String {
+        if let Some(Ok(Cel::String(text))) = self.message_program.as_ref().map(|p| p.execute(scope, budget)) {
             let trimmed = text.trim();
             if !trimmed.is_empty() && !trimmed.contains('\n') && text.len() <= MAX_MESSAGE {
                 return trimmed.to_owned();
@@ -231,8 +245,7 @@ impl Rule {
 
     fn error(&self, value: &Value, name: &str, detail: String) -> FieldError {
         let field = format!("{name}{}", relative(&self.field_path));
-        let field = if name.is_empty() { field.trim_start_matches('.').to_owned() } else { field };
-        let field = if field.is_empty() { "<nil>".to_owned() } else { field };
+        let field = shown(if name.is_empty() { field.trim_start_matches('.') } else { &field });
         // Whole objects and lists are not repeated in the message.
         let shown = (!value.is_object() && !value.is_array()).then(|| printed(value));
         match self.reason.as_str() {
@@ -242,6 +255,11 @@ impl Rule {
             _ => FieldError::new(FieldErrorKind::Invalid, field, shown, detail),
         }
     }
+}
+
+/// A field's path as errors have it.
+fn shown(path: &str) -> String {
+    if path.is_empty() { "<nil>".to_owned() } else { path.to_owned() }
 }
 
 /// A rule's `fieldPath` (`.a.b`, `.a['x.y']`) as it continues a printed field path.
@@ -331,7 +349,9 @@ fn string_to_cel(schema: &Value, text: &str) -> Cel {
 /// CEL's own parser of times and durations, so that values and rule literals mean the same.
 fn convert(function: &str, text: &str) -> Option<Cel> {
     let program = Program::compile(function).ok()?;
-    let mut context = Context::default();
-    context.add_variable_from_value("v", Cel::String(Arc::new(text.to_owned())));
-    program.execute(&context).ok()
+    with_base(|base| {
+        let mut scope = base.new_inner_scope();
+        scope.add_variable_from_value("v", Cel::String(Arc::new(text.to_owned())));
+        program.execute(&scope, &mut Budget::rules()).ok()
+    })
 }

@@ -2,11 +2,11 @@
 //!
 //! Not a full type checker: what it cannot tell is dynamic and passes. What it refuses, kube-apiserver refuses too.
 
-use kube::core::cel::cel::Program;
-use kube::core::cel::cel::common::ast::{Expr, IdedExpr, LiteralValue, operators};
+use kube::core::cel::cel::common::ast::{EntryExpr, Expr, IdedEntryExpr, IdedExpr, LiteralValue, operators};
 use serde_json::Value;
 
 use super::cel::escape;
+use crate::cel::{Program, read};
 
 /// What is known of an expression.
 #[derive(Debug, Clone)]
@@ -21,8 +21,12 @@ enum Ty<'a> {
     Map(Box<Ty<'a>>),
     /// An object with declared fields; the flag says that it is a resource with `apiVersion`, `kind` and `metadata`.
     Object(&'a Value, bool),
+    /// One whose fields are written as they are called.
+    Plain(&'a Value),
     /// `metadata` of a resource: only its name can be read.
     Metadata,
+    /// What a literal with a type's name makes.
+    Message(String),
 }
 
 impl Ty<'_> {
@@ -33,10 +37,11 @@ impl Ty<'_> {
             Ty::Int => "int".into(),
             Ty::Double => "double".into(),
             Ty::Text => "string".into(),
-            Ty::Null => "null".into(),
+            Ty::Null => "null_type".into(),
             Ty::List(item) => format!("list({})", item.name()),
             Ty::Map(value) => format!("map(string, {})", value.name()),
-            Ty::Object(..) | Ty::Metadata => "object".into(),
+            Ty::Object(..) | Ty::Plain(_) | Ty::Metadata => "object".into(),
+            Ty::Message(name) => name.clone(),
         }
     }
 
@@ -49,6 +54,7 @@ impl Ty<'_> {
 const FUNCTIONS: &[&str] = &[
     "abs",
     "add",
+    "allowed",
     "asApproximateFloat",
     "asInteger",
     "base64.decode",
@@ -57,6 +63,7 @@ const FUNCTIONS: &[&str] = &[
     "bytes",
     "ceil",
     "charAt",
+    "check",
     "cidr",
     "compareTo",
     "contains",
@@ -67,8 +74,11 @@ const FUNCTIONS: &[&str] = &[
     "duration",
     "dyn",
     "endsWith",
+    "error",
+    "errored",
     "exists",
     "family",
+    "fieldSelector",
     "find",
     "findAll",
     "first",
@@ -91,6 +101,7 @@ const FUNCTIONS: &[&str] = &[
     "getQuery",
     "getScheme",
     "getSeconds",
+    "group",
     "hasValue",
     "indexOf",
     "int",
@@ -112,6 +123,7 @@ const FUNCTIONS: &[&str] = &[
     "isURL",
     "isUnspecified",
     "join",
+    "labelSelector",
     "jsonpatch.escapeKey",
     "last",
     "lastIndexOf",
@@ -140,19 +152,25 @@ const FUNCTIONS: &[&str] = &[
     "max",
     "min",
     "minor",
+    "name",
+    "namespace",
     "optional.none",
     "optional.of",
     "optional.ofNonZeroValue",
     "or",
     "orValue",
     "patch",
+    "path",
     "prefixLength",
     "quantity",
     "quote",
     "range",
+    "reason",
     "replace",
+    "resource",
     "reverse",
     "semver",
+    "serviceAccount",
     "sets.contains",
     "sets.equivalent",
     "sets.intersects",
@@ -165,6 +183,7 @@ const FUNCTIONS: &[&str] = &[
     "string",
     "strings.quote",
     "sub",
+    "subresource",
     "substring",
     "sum",
     "timestamp",
@@ -257,24 +276,36 @@ const NAMES: &[&str] = &[
 ];
 
 struct Scope<'a> {
-    this: Ty<'a>,
+    this: Option<Ty<'a>>,
     old: Option<Ty<'a>>,
     locals: Vec<(String, Ty<'a>)>,
 }
 
 /// The first thing wrong with a rule over values of `schema`, as cel-go reports it. `root` says that `schema` is a whole resource.
 pub fn check_rule(source: &str, schema: &Value, root: bool, optional_old: bool, wanted: &str) -> Result<(), String> {
-    let program =
-        Program::compile(source).map_err(|e| format!("ERROR: <input>:1:1: Syntax error: {e}\n | {source}\n | ^"))?;
+    Program::compile(source)?;
     let this = typed(schema, root);
     let old = Some(if optional_old { Ty::Dyn } else { this.clone() });
-    let mut scope = Scope { this, old, locals: Vec::new() };
-    let found = infer(program.expression(), &mut scope).map_err(|(text, token)| located(source, &text, &token))?;
+    let mut scope = Scope { this: Some(this), old, locals: Vec::new() };
+    let found = read(source, |expression| {
+        infer(expression, &mut scope).map_err(|(text, token)| located(source, &text, &token))
+    })?;
     let fits = match wanted {
         "bool" => matches!(found, Ty::Bool | Ty::Dyn),
         _ => matches!(found, Ty::Text | Ty::Dyn),
     };
     if fits { Ok(()) } else { Err(format!("cel expression must evaluate to a {wanted}")) }
+}
+
+/// The type that an expression gives, which reads variables of any type and of known ones, or the first thing wrong with it.
+pub fn check_expression(source: &str, any: &[&str], known: &[(&str, &Value)]) -> Result<String, String> {
+    let mut locals: Vec<(String, Ty<'_>)> = any.iter().map(|name| ((*name).to_owned(), Ty::Dyn)).collect();
+    locals.extend(known.iter().map(|(name, schema)| ((*name).to_owned(), Ty::Plain(schema))));
+    let mut scope = Scope { this: None, old: None, locals };
+    read(source, |expression| {
+        let found = infer(expression, &mut scope);
+        found.map(|found| found.name()).map_err(|(text, token)| located(source, &text, &token))
+    })
 }
 
 /// True when the rule reads `oldSelf`.
@@ -324,6 +355,7 @@ fn select<'a>(operand: &Ty<'a>, field: &str) -> Result<Ty<'a>, Failure> {
             "name" | "generateName" => Ok(Ty::Text),
             _ => Err(undefined()),
         },
+        Ty::Plain(schema) => schema["properties"].get(field).map(|sub| typed(sub, false)).ok_or_else(undefined),
         Ty::Object(schema, resource) => {
             let properties = schema.get("properties").and_then(Value::as_object);
             if *resource {
@@ -363,13 +395,19 @@ fn infer<'a>(expr: &IdedExpr, scope: &mut Scope<'a>) -> Result<Ty<'a>, Failure> 
             Ok(if select_expr.test { Ty::Bool } else { found })
         }
         Expr::List(list) => {
-            let mut item = Ty::Dyn;
-            for element in &list.elements {
-                item = infer(element, scope)?;
-            }
-            Ok(Ty::List(Box::new(if list.elements.len() == 1 { item } else { Ty::Dyn })))
+            let items = list.elements.iter().map(|element| infer(element, scope)).collect::<Result<Vec<_>, _>>()?;
+            let same = items.windows(2).all(|pair| pair[0].name() == pair[1].name());
+            Ok(Ty::List(Box::new(items.into_iter().next().filter(|_| same).unwrap_or(Ty::Dyn))))
         }
-        Expr::Map(_) | Expr::Struct(_) | Expr::Unspecified => Ok(Ty::Dyn),
+        Expr::Map(map) => {
+            entries(&map.entries, scope)?;
+            Ok(Ty::Map(Box::new(Ty::Dyn)))
+        }
+        Expr::Struct(object) => {
+            entries(&object.entries, scope)?;
+            Ok(Ty::Message(object.type_name.clone()))
+        }
+        Expr::Unspecified => Ok(Ty::Dyn),
         Expr::Call(call) => self::call(call, scope),
         Expr::Comprehension(loop_expr) => {
             let range = infer(&loop_expr.iter_range, scope)?;
@@ -405,12 +443,28 @@ fn infer<'a>(expr: &IdedExpr, scope: &mut Scope<'a>) -> Result<Ty<'a>, Failure> 
     }
 }
 
+/// Looks into a literal.
+fn entries<'a>(all: &[IdedEntryExpr], scope: &mut Scope<'a>) -> Result<(), Failure> {
+    for entry in all {
+        match &entry.expr {
+            EntryExpr::MapEntry(entry) => {
+                infer(&entry.key, scope)?;
+                infer(&entry.value, scope)?;
+            }
+            EntryExpr::StructField(field) => {
+                infer(&field.value, scope)?;
+            }
+        }
+    }
+    Ok(())
+}
+
 fn ident<'a>(name: &str, scope: &Scope<'a>) -> Result<Ty<'a>, Failure> {
     if let Some((_, ty)) = scope.locals.iter().rev().find(|(local, _)| local == name) {
         return Ok(ty.clone());
     }
     match name {
-        "self" => Ok(scope.this.clone()),
+        "self" if scope.this.is_some() => Ok(scope.this.clone().unwrap_or(Ty::Dyn)),
         "oldSelf" if scope.old.is_some() => Ok(scope.old.clone().unwrap_or(Ty::Dyn)),
         _ if NAMES.contains(&name) => Ok(Ty::Dyn),
         _ => Err((format!("undeclared reference to '{name}' (in container '')"), name.to_owned())),

@@ -26,5 +26,6 @@ mod served_tests;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use cel::{untyped as untyped_cel, with_base as with_cel_base};
+pub(crate) use cel::untyped as untyped_cel;
+pub(crate) use cel_types::check_expression as check_cel;
 pub use strategy::CustomStrategy;

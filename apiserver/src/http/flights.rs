@@ -1,7 +1,8 @@
 //! How many requests run at once, in all and for one user; `layers::limit` takes a place for each request.
 //!
-//! What kube-apiserver does by priority and fairness is done more simply: nobody but an administrator takes more than half of
-//! the places, whoever finds none waits in line for a while, and a line has an end.
+//! What kube-apiserver does by priority and fairness is done more simply: nobody takes more than half of the places, whoever
+//! finds none waits in line for a while, and a line has an end. Administrators always get an answer, as they do there: the parts
+//! of this process are among them, and what waits for a webhook or an extension server in turn waits for them.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -31,7 +32,8 @@ struct Line {
 
 /// A place, until dropped.
 pub(super) struct Flight<'a> {
-    _place: SemaphorePermit<'a>,
+    /// An administrator may have none.
+    _place: Option<SemaphorePermit<'a>>,
     _own: Option<OwnedSemaphorePermit>,
     _line: Option<InLine<'a>>,
 }
@@ -60,20 +62,14 @@ impl Flights {
 
     /// Waits for a place. None when the user's line is full or patience ends.
     pub(super) async fn enter<'a>(&'a self, user: &'a UserInfo, patience: Duration) -> Option<Flight<'a>> {
-        let line = match user.is_master() {
-            true => None,
-            false => Some(self.join(&user.name)?),
-        };
-        let own = line.as_ref().map(|line| Arc::clone(&line.places));
-        let places = async {
-            let own = match own {
-                Some(places) => Some(places.acquire_owned().await.ok()?),
-                None => None,
-            };
-            Some((own, self.places.acquire().await.ok()?))
-        };
+        if user.is_master() {
+            return Some(Flight { _place: self.places.try_acquire().ok(), _own: None, _line: None });
+        }
+        let line = self.join(&user.name)?;
+        let own = Arc::clone(&line.places);
+        let places = async { Some((own.acquire_owned().await.ok()?, self.places.acquire().await.ok()?)) };
         let (own, place) = tokio::time::timeout(patience, places).await.ok().flatten()?;
-        Some(Flight { _place: place, _own: own, _line: line })
+        Some(Flight { _place: Some(place), _own: Some(own), _line: Some(line) })
     }
 
     /// As many wait as run at most.
@@ -123,12 +119,15 @@ mod tests {
         assert!(flights.enter(&greedy, Duration::ZERO).await.is_none(), "patience ends");
         let third = enter(&other).await.unwrap();
         let fourth = enter(&admin).await.unwrap();
-        assert!(enter(&admin).now_or_never().is_none(), "four places are four places");
-        drop(first);
+        assert!(flights.enter(&user("late", &[]), Duration::ZERO).await.is_none(), "four places are four places");
+        let more = join_all((0..4).map(|_| enter(&admin))).await;
+        assert!(more.iter().all(Option::is_some), "an administrator always gets an answer");
+        drop((more, first));
         assert!(enter(&greedy).await.is_some());
         drop((second, third, fourth));
         assert!(flights.users.lock().is_empty(), "of those who left nothing is remembered");
         let many = join_all((0..4).map(|_| enter(&admin))).await;
-        assert!(many.iter().all(Option::is_some), "an administrator may take every place");
+        assert!(many.iter().all(Option::is_some));
+        assert!(flights.enter(&other, Duration::ZERO).await.is_none(), "they take places where there are some");
     }
 }

@@ -238,6 +238,7 @@ fn remove(doc: &mut Value, path: &[String]) -> Option<Value> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
     use serde_json::json;
 
     use super::*;
@@ -302,5 +303,63 @@ mod tests {
         ] {
             assert_eq!(json_patch(&doc, &patch).ok(), expected, "{patch}");
         }
+    }
+
+    fn any_json() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            (0..3_i32).prop_map(Value::from),
+            "[a-c]{0,2}".prop_map(Value::from),
+        ];
+        leaf.prop_recursive(3, 24, 4, |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+                prop::collection::btree_map("[a-c/~]{1,2}", inner, 0..4)
+                    .prop_map(|map| Value::Object(map.into_iter().collect())),
+            ]
+        })
+    }
+
+    /// Pointers of which many lead somewhere.
+    fn any_pointer() -> impl Strategy<Value = String> {
+        prop::collection::vec("[a-c]|0|1|2|-|a~1|~0a|01|", 0..4)
+            .prop_map(|parts| parts.iter().map(|part| format!("/{part}")).collect())
+    }
+
+    fn any_operation() -> impl Strategy<Value = Value> {
+        let op = prop::sample::select(vec!["add", "remove", "replace", "move", "copy", "test"]);
+        (op, any_pointer(), any_pointer(), any_json())
+            .prop_map(|(op, path, from, value)| json!({"op": op, "path": path, "from": from, "value": value}))
+    }
+
+    proptest! {
+        /// Where the library of RFC 6902 applies a patch, so do we, and to the same end.
+        #[test]
+        fn patches_do_what_the_standard_says(doc in any_json(), operations in prop::collection::vec(any_operation(), 1..5)) {
+            let patch = Value::Array(operations);
+            let mut wanted = doc.clone();
+            let standard: json_patch::Patch = serde_json::from_value(patch.clone()).unwrap();
+            if json_patch::patch(&mut wanted, &standard).is_ok() {
+                match json_patch(&doc, &patch) {
+                    Ok(given) => prop_assert_eq!(given, wanted),
+                    // evanphx/json-patch, which kube-apiserver has, patches no scalars and no document as a whole.
+                    Err(_) => prop_assert!(!doc.is_object() || whole(&patch), "{} of {}", patch, doc),
+                }
+            }
+        }
+
+        #[test]
+        fn no_patch_breaks_the_server(doc in any_json(), patch in any_json(), body in any::<String>()) {
+            let _ = json_patch(&doc, &patch);
+            let _ = read_json_patch(body.as_bytes());
+            let _ = read_json_patch(patch.to_string().as_bytes());
+        }
+    }
+
+    /// Whether some operation is about the document as a whole.
+    fn whole(patch: &Value) -> bool {
+        let is = |operation: &Value, key: &str| operation[key] == "";
+        patch.as_array().into_iter().flatten().any(|operation| is(operation, "path") || is(operation, "from"))
     }
 }

@@ -3,7 +3,7 @@
 use rand::Rng;
 use serde_json::Value;
 
-use crate::admission::{Attributes, Operation};
+use crate::admission::{Attributes, Operation, Reinvocation};
 use crate::apply;
 use crate::error::Error;
 use crate::registry::object::{Object, time};
@@ -75,8 +75,15 @@ impl Registry {
         warnings: &mut Vec<String>,
     ) -> ApiResult<Value> {
         let name = object.name().to_owned();
-        let attributes =
-            Attributes { ctx, resource, operation: Operation::Create, name: &name, old: None, options: &options.raw };
+        let attributes = Attributes {
+            ctx,
+            resource,
+            operation: Operation::Create,
+            name: &name,
+            old: None,
+            options: &options.raw,
+            reinvocation: Reinvocation::default(),
+        };
         self.mutate(&attributes, Some(&mut object), warnings).await?;
         resource.strategy.default_admitted(&mut object);
         self.before_create(resource, ctx, &mut object, warnings)?;

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::admission::{Attributes, Operation};
+use crate::admission::{Attributes, Operation, Reinvocation};
 use crate::error::Error;
 use crate::registry::object::{Object, time};
 use crate::registry::options::{DeleteOptions, ListOptions, Propagation};
@@ -63,6 +63,7 @@ impl Registry {
                 name,
                 old: Some(&live),
                 options: &options.raw,
+                reinvocation: Reinvocation::default(),
             };
             self.mutate(&attributes, None, warnings).await?;
             self.validate(&attributes, None, warnings).await?;

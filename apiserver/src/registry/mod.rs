@@ -27,7 +27,7 @@ use arc_swap::ArcSwap;
 use parking_lot::RwLock;
 use serde_json::Value;
 
-use crate::admission::{Admission, Attributes, Operation};
+use crate::admission::{Admission, Attributes, Operation, Reinvocation};
 use crate::error::Error;
 use crate::registry::catalog::Catalog;
 use crate::registry::connect::Connect;
@@ -174,10 +174,15 @@ impl Registry {
         mut object: Option<&mut Value>,
         warnings: &mut Vec<String>,
     ) -> ApiResult<()> {
-        for step in self.admission.load_full().iter() {
-            step.mutate(attributes, object.as_deref_mut(), warnings).await?;
+        let chain = self.admission.load_full();
+        loop {
+            for step in chain.iter() {
+                step.mutate(attributes, object.as_deref_mut(), warnings).await?;
+            }
+            if !attributes.reinvocation.begin_second() {
+                return Ok(());
+            }
         }
-        Ok(())
     }
 
     pub(crate) async fn validate(
@@ -201,7 +206,15 @@ impl Registry {
         options: &Value,
         warnings: &mut Vec<String>,
     ) -> ApiResult<()> {
-        let attributes = Attributes { ctx, resource, operation: Operation::Connect, name, old: None, options };
+        let attributes = Attributes {
+            ctx,
+            resource,
+            operation: Operation::Connect,
+            name,
+            old: None,
+            options,
+            reinvocation: Reinvocation::default(),
+        };
         self.mutate(&attributes, None, warnings).await?;
         self.validate(&attributes, None, warnings).await
     }

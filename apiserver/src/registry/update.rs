@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crowsnest_api::field::{FieldError, FieldErrorKind};
 use serde_json::Value;
 
-use crate::admission::{Attributes, Operation};
+use crate::admission::{Attributes, Operation, Reinvocation};
 use crate::apply;
 use crate::error::Error;
 use crate::registry::create::{dedup_owners, manager, set_namespace};
@@ -206,8 +206,15 @@ impl Registry {
             let manager = manager(resource, ctx, options, &api_version);
             apply::track_update(schema.as_deref(), Some(&live), &mut new, &manager);
         }
-        let attributes =
-            Attributes { ctx, resource, operation: Operation::Update, name, old: Some(&live), options: &options.raw };
+        let attributes = Attributes {
+            ctx,
+            resource,
+            operation: Operation::Update,
+            name,
+            old: Some(&live),
+            options: &options.raw,
+            reinvocation: Reinvocation::default(),
+        };
         self.mutate(&attributes, Some(&mut new), warnings).await?;
         resource.strategy.default_admitted(&mut new);
         self.before_update(resource, ctx, &live, &mut new, warnings)?;

@@ -62,7 +62,11 @@ pub fn decode_object(object: Value, expected: &Expected<'_>) -> ApiResult<Decode
 pub fn decode_delete_options(body: &[u8]) -> ApiResult<Value> {
     let unrecognized =
         |why: String| ApiError::bad_request(format!("couldn't get version/kind; json parse error: {why}"));
-    let json = ordered::parse(body).map_err(unrecognized)?;
+    let json = match ordered::parse(body).map_err(unrecognized)? {
+        // Into a struct null changes nothing.
+        Json::Null => Json::Object(Vec::new()),
+        json => json,
+    };
     let Json::Object(fields) = &json else {
         return Err(unrecognized(format!("json: cannot unmarshal {} into Go value of type {TYPE_META}", json.kind())));
     };

@@ -85,4 +85,6 @@ impl fmt::Display for ObjectKey {
 }
 
 #[cfg(test)]
+mod model_tests;
+#[cfg(test)]
 mod tests;

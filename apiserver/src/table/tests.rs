@@ -46,7 +46,126 @@ fn bad_json_paths(#[case] path: &str) {
     assert!(JsonPath::parse(path).is_err(), "{path}");
 }
 
+/// Objects of which many parts are where columns look for them, and seldom of the type they should have.
+fn any_object() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        any::<f64>().prop_map(Value::from),
+        "[a-z0-9./:-]{0,6}|2024-05-31T1[0-9]:00:00Z|-?[0-9]{1,20}|é{1,9}|10%|1Gi".prop_map(Value::from),
+    ];
+    let names: Vec<&str> = vec![
+        "metadata",
+        "spec",
+        "status",
+        "name",
+        "namespace",
+        "labels",
+        "annotations",
+        "creationTimestamp",
+        "deletionTimestamp",
+        "containers",
+        "initContainers",
+        "containerStatuses",
+        "initContainerStatuses",
+        "conditions",
+        "type",
+        "reason",
+        "state",
+        "waiting",
+        "running",
+        "terminated",
+        "exitCode",
+        "signal",
+        "ready",
+        "restartCount",
+        "replicas",
+        "readyReplicas",
+        "selector",
+        "matchLabels",
+        "matchExpressions",
+        "ports",
+        "port",
+        "nodePort",
+        "protocol",
+        "clusterIP",
+        "externalIPs",
+        "loadBalancer",
+        "ingress",
+        "ip",
+        "hostname",
+        "rules",
+        "host",
+        "tls",
+        "backend",
+        "phase",
+        "accessModes",
+        "capacity",
+        "storage",
+        "metrics",
+        "resource",
+        "target",
+        "current",
+        "schedule",
+        "lastScheduleTime",
+        "active",
+        "startTime",
+        "completionTime",
+        "completions",
+        "parallelism",
+        "succeeded",
+        "subjects",
+        "roleRef",
+        "kind",
+        "hard",
+        "used",
+        "template",
+        "data",
+        "value",
+        "addresses",
+        "endpoints",
+        "subsets",
+        "nodeInfo",
+        "involvedObject",
+        "message",
+        "count",
+        "source",
+        "firstTimestamp",
+        "lastTimestamp",
+        "series",
+        "rolloutStatus",
+        "images",
+        "image",
+        "volumes",
+        "handler",
+        "webhooks",
+    ];
+    let name = prop::sample::select(names);
+    leaf.prop_recursive(6, 96, 6, move |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..3).prop_map(Value::from),
+            prop::collection::btree_map(name.clone(), inner, 0..8)
+                .prop_map(|map| Value::Object(map.into_iter().map(|(key, value)| (key.to_owned(), value)).collect())),
+        ]
+    })
+}
+
 proptest! {
+    #[test]
+    fn any_object_of_any_kind_has_a_row(parts in prop::collection::vec(any_object(), 3)) {
+        let objects: Vec<Value> = serde_json::from_str(include_str!("fixtures/objects.json")).unwrap();
+        for known in &objects {
+            let mut object = known.clone();
+            for (key, part) in ["metadata", "spec", "status"].into_iter().zip(&parts) {
+                object[key] = part.clone();
+            }
+            let group = known["apiVersion"].as_str().and_then(|of| of.split_once('/')).map_or("", |(group, _)| group);
+            let printer = Printer::built_in(group, known["kind"].as_str().unwrap());
+            prop_assert_eq!(printer.cells(&object, now()).len(), printer.headers().len());
+        }
+    }
+
     #[test]
     fn parsing_never_panics_and_printing_round_trips(text in r#"[\.\$@a-c\[\]0-9:,'"*?()=<> \\]{0,24}"#) {
         if let Ok(path) = JsonPath::parse(&text) {

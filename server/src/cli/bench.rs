@@ -1,5 +1,6 @@
 //! `crowsnest bench`: the figures of docs/BENCHMARKS.md, each printed as `name value unit`.
 
+mod apiserver;
 mod cache;
 mod failover;
 mod load;
@@ -45,6 +46,8 @@ enum Bench {
         #[arg(long, default_value_t = 10)]
         settle: u64,
     },
+    /// What the embedded API server takes on: writes, reads, lists, watches, and memory of many objects
+    Apiserver(apiserver::ApiserverArgs),
     /// What synthetic pods in another process cost the cache, how fast they come in and how fast they are found
     Cache(cache::CacheArgs),
     /// What questions of a user with some namespaces in every cluster cost, while pods change and others ask
@@ -108,6 +111,7 @@ enum Bench {
 pub(crate) async fn run(args: BenchArgs) -> anyhow::Result<ExitCode> {
     match args.what {
         Bench::Up { members, runs, settle } => up(members, runs.max(1), settle).await?,
+        Bench::Apiserver(args) => apiserver::run(&args).await?,
         Bench::Cache(args) => cache::run(&args).await?,
         Bench::Search(args) => search::run(&args).await?,
         Bench::Proxy(args) => proxy::run(&args).await?,
@@ -165,13 +169,23 @@ fn scratch() -> PathBuf {
 }
 
 async fn start(dir: &Path, members: usize) -> anyhow::Result<Running> {
+    let members = members.to_string();
+    spawn(dir, &["up", "--ui-listen", "127.0.0.1:0", "--members", &members]).await
+}
+
+/// The embedded API server alone.
+async fn start_apiserver(dir: &Path) -> anyhow::Result<Running> {
+    spawn(dir, &["apiserver"]).await
+}
+
+async fn spawn(dir: &Path, arguments: &[&str]) -> anyhow::Result<Running> {
     let program: PathBuf = std::env::current_exe()?;
     let began = Instant::now();
     let mut child = Command::new(program)
-        .arg("up")
+        .args(arguments)
         .arg("--data-dir")
         .arg(dir)
-        .args(["--listen", "127.0.0.1:0", "--ui-listen", "127.0.0.1:0", "--members", &members.to_string()])
+        .args(["--listen", "127.0.0.1:0"])
         .stdout(Stdio::piped())
         .stderr(Stdio::inherit())
         .kill_on_drop(true)
@@ -180,7 +194,7 @@ async fn start(dir: &Path, members: usize) -> anyhow::Result<Running> {
     let mut lines = BufReader::new(out).lines();
     // The banner comes when everything is ready; its first line is enough.
     if lines.next_line().await?.is_none() {
-        bail!("crowsnest up ended before it was ready");
+        bail!("crowsnest {} ended before it was ready", arguments[0]);
     }
     Ok(Running { child, ready: began.elapsed(), _out: lines })
 }
@@ -203,14 +217,25 @@ fn resident_kib(child: &Child) -> anyhow::Result<u64> {
     Ok(resident(&pid.to_string())? / 1024)
 }
 
+/// The most memory that it had so far.
+fn peak_kib(child: &Child) -> anyhow::Result<u64> {
+    let pid = child.id().context("the fleet ended by itself")?;
+    Ok(memory(&pid.to_string(), "VmHWM:")? / 1024)
+}
+
 /// Of this process.
 fn resident_bytes() -> anyhow::Result<u64> {
     resident("self")
 }
 
 fn resident(process: &str) -> anyhow::Result<u64> {
+    memory(process, "VmRSS:")
+}
+
+/// A figure of the kernel's about a process, in bytes.
+fn memory(process: &str, figure: &str) -> anyhow::Result<u64> {
     let status = std::fs::read_to_string(format!("/proc/{process}/status"))?;
-    let line = status.lines().find_map(|l| l.strip_prefix("VmRSS:")).context("no VmRSS")?;
+    let line = status.lines().find_map(|l| l.strip_prefix(figure)).with_context(|| format!("no {figure}"))?;
     Ok(line.trim().trim_end_matches("kB").trim().parse::<u64>()? * 1024)
 }
 

@@ -1,4 +1,4 @@
-//! ValidatingAdmissionPolicies and their bindings as this server reads them: parsed once per change.
+//! Policies and their bindings as this server reads them: parsed once per change.
 
 use serde_json::Value;
 
@@ -58,6 +58,13 @@ pub struct Validation {
     pub reason: Option<String>,
 }
 
+/// One change that a policy makes: an expression that gives it.
+#[derive(Debug)]
+pub enum Mutation {
+    ApplyConfiguration(Expression),
+    JsonPatch(Expression),
+}
+
 #[derive(Debug)]
 pub struct Policy {
     pub name: String,
@@ -71,6 +78,9 @@ pub struct Policy {
     pub variables: Vec<(String, Expression)>,
     pub validations: Vec<Validation>,
     pub annotations: Vec<(String, Expression)>,
+    pub mutations: Vec<Mutation>,
+    /// Asked again when others changed the object later.
+    pub reinvoke: bool,
 }
 
 /// Where a binding finds its parameters.
@@ -105,6 +115,17 @@ fn entries<'a>(spec: &'a Value, key: &str) -> impl Iterator<Item = &'a Value> {
     spec[key].as_array().into_iter().flatten()
 }
 
+impl Mutation {
+    fn parse(entry: &Value) -> Option<Self> {
+        let of = |key: &str| entry[key]["expression"].as_str().map(Expression::compile_patch);
+        match entry["patchType"].as_str()? {
+            "ApplyConfiguration" => of("applyConfiguration").map(Self::ApplyConfiguration),
+            "JSONPatch" => of("jsonPatch").map(Self::JsonPatch),
+            _ => None,
+        }
+    }
+}
+
 impl Policy {
     pub fn parse(object: &Value) -> Self {
         let spec = &object["spec"];
@@ -129,6 +150,8 @@ impl Policy {
             variables: named("variables", "name", "expression"),
             validations: entries(spec, "validations").filter_map(validation).collect(),
             annotations: named("auditAnnotations", "key", "valueExpression"),
+            mutations: entries(spec, "mutations").filter_map(Mutation::parse).collect(),
+            reinvoke: spec["reinvocationPolicy"] == "IfNeeded",
         }
     }
 }

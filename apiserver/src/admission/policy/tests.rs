@@ -154,6 +154,127 @@ async fn writes_are_judged_where_bindings_say_so() {
     server.stop().await.unwrap();
 }
 
+const MUTATING: &str = "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicies";
+const MUTATING_BINDINGS: &str = "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicybindings";
+
+fn apply(expression: &str) -> Value {
+    json!({"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": expression}})
+}
+
+fn json_patch(expression: &str) -> Value {
+    json!({"patchType": "JSONPatch", "jsonPatch": {"expression": expression}})
+}
+
+#[tokio::test]
+async fn writes_are_changed_where_bindings_say_so() {
+    let (server, service) = started().await;
+    let label =
+        |key: &str, value: &str| apply(&format!("Object{{metadata: Object.metadata{{labels: {{'{key}': {value}}}}}}}"));
+    let mutating = |name: &str, mutations: Value, more: Value| {
+        let mut policy = policy(name, json!({"mutations": mutations, "reinvocationPolicy": "Never"}));
+        for (key, value) in more.as_object().unwrap() {
+            policy["spec"][key] = value.clone();
+        }
+        policy
+    };
+    let bound = |name: &str, more: Value| {
+        let mut binding = json!({"metadata": {"name": name}, "spec": {"policyName": name}});
+        for (key, value) in more.as_object().unwrap() {
+            binding["spec"][key] = value.clone();
+        }
+        binding
+    };
+    // The first counts what it sees, and sees what the second does only when it is asked again.
+    let count = label("labels", "string(size(object.metadata.?labels.orValue({})))");
+    let objects = [
+        (MAPS, json!({"metadata": {"name": "team"}, "data": {"name": "blue"}})),
+        (MUTATING, mutating("a-counts", json!([count]), json!({"reinvocationPolicy": "IfNeeded"}))),
+        (MUTATING_BINDINGS, bound("a-counts", json!({}))),
+        (
+            MUTATING,
+            mutating(
+                "b-team",
+                json!([label("team", "params.data.name")]),
+                json!({"paramKind": {"apiVersion": "v1", "kind": "ConfigMap"}}),
+            ),
+        ),
+        (MUTATING_BINDINGS, bound("b-team", json!({"paramRef": {"name": "team", "parameterNotFoundAction": "Deny"}}))),
+        (
+            MUTATING,
+            mutating(
+                "c-patches",
+                json!([json_patch(
+                    "[JSONPatch{op: 'add', path: '/data/' + jsonpatch.escapeKey('by/who'), value: request.userInfo.username}]"
+                )]),
+                json!({
+                    "matchConditions": [{"name": "data", "expression": "has(object.data) && !('plain' in object.data)"}],
+                    "variables": [{"name": "unused", "expression": "object.none"}],
+                }),
+            ),
+        ),
+        (MUTATING_BINDINGS, bound("c-patches", json!({}))),
+    ];
+    for (path, object) in objects {
+        let (code, _, answer) = ask(&service, "POST", path, &object).await;
+        assert_eq!(code, 201, "{answer}");
+    }
+    let map = json!({"metadata": {"name": "m", "labels": {"own": "1"}}, "data": {"a": "1"}});
+    let (code, _, answer) = ask(&service, "POST", MAPS, &map).await;
+    assert_eq!(code, 201, "{answer}");
+    assert_eq!(answer["metadata"]["labels"], json!({"own": "1", "labels": "3", "team": "blue"}));
+    assert_eq!(answer["data"], json!({"a": "1", "by/who": "admin"}));
+    let (_, _, answer) = ask(&service, "POST", MAPS, &json!({"metadata": {"name": "p"}, "data": {"plain": "1"}})).await;
+    assert_eq!(answer["data"], json!({"plain": "1"}));
+    // What fails refuses, unless the policy says otherwise.
+    let broken = json!([json_patch("[JSONPatch{op: 'remove', path: '/data/none'}]")]);
+    for (name, failure_policy, code) in [("d-broken", "Fail", 403), ("d-broken", "Ignore", 201)] {
+        let object = mutating(name, broken.clone(), json!({"failurePolicy": failure_policy}));
+        ask(&service, "DELETE", &format!("{MUTATING}/{name}"), &Value::Null).await;
+        assert_eq!(ask(&service, "POST", MUTATING, &object).await.0, 201);
+        ask(&service, "POST", MUTATING_BINDINGS, &bound(name, json!({}))).await;
+        let (given, _, answer) =
+            ask(&service, "POST", MAPS, &json!({"metadata": {"name": format!("after-{code}")}, "data": {"k": "1"}}))
+                .await;
+        assert_eq!(given, code, "{answer}");
+        if code == 403 {
+            let why = "policy 'd-broken' with binding 'd-broken' denied request: JSON Patch: error in remove for path: '/data/none': Unable to remove nonexistent key: none: missing value";
+            assert_eq!((answer["message"].as_str(), answer["reason"].as_str()), (Some(why), Some("Invalid")));
+        }
+    }
+    server.stop().await.unwrap();
+}
+
+/// Who writes a policy or a binding must be allowed to read what it reads.
+#[tokio::test]
+async fn nobody_reads_by_a_policy_what_they_may_not_read() {
+    let (server, service) = started().await;
+    let rules = json!([{"apiGroups": ["admissionregistration.k8s.io"], "resources": ["*"], "verbs": ["*"]}]);
+    let role = json!({"metadata": {"name": "policies"}, "rules": rules});
+    let subjects = json!([{"kind": "User", "name": "eve", "apiGroup": "rbac.authorization.k8s.io"}]);
+    let role_ref = json!({"kind": "ClusterRole", "name": "policies", "apiGroup": "rbac.authorization.k8s.io"});
+    let role_binding = json!({"metadata": {"name": "policies"}, "subjects": subjects, "roleRef": role_ref});
+    let rbac = "/apis/rbac.authorization.k8s.io/v1";
+    ask(&service, "POST", &format!("{rbac}/clusterroles"), &role).await;
+    ask(&service, "POST", &format!("{rbac}/clusterrolebindings"), &role_binding).await;
+    let eve = server.service(UserInfo { name: "eve".into(), ..UserInfo::default() });
+    let of_secrets =
+        json!({"paramKind": {"apiVersion": "v1", "kind": "Secret"}, "validations": [{"expression": "true"}]});
+    let (code, _, answer) = ask(&eve, "POST", POLICIES, &policy("p", of_secrets.clone())).await;
+    let why = "spec.paramKind: Forbidden: user eve must have \"get\" permission on all objects of the referenced paramKind (kind=Secret, apiVersion=v1)";
+    assert_eq!(code, 422, "{answer}");
+    assert!(answer["message"].as_str().unwrap().ends_with(why), "{answer}");
+    assert_eq!(ask(&service, "POST", POLICIES, &policy("p", of_secrets)).await.0, 201);
+    let reads = json!({"paramRef": {"name": "s", "parameterNotFoundAction": "Deny"}});
+    let (code, _, answer) = ask(&eve, "POST", BINDINGS, &binding("b", "p", reads.clone())).await;
+    let why =
+        "spec.paramRef: Forbidden: user eve does not have \"get\" permission on the object referenced by paramRef";
+    assert_eq!(code, 422, "{answer}");
+    assert!(answer["message"].as_str().unwrap().ends_with(why), "{answer}");
+    assert_eq!(ask(&service, "POST", BINDINGS, &binding("b", "p", reads)).await.0, 201);
+    assert_eq!(ask(&eve, "POST", BINDINGS, &binding("c", "p", json!({}))).await.0, 201, "it reads nothing");
+    server.stop().await.unwrap();
+}
+
 #[tokio::test]
 async fn policies_that_make_no_sense_are_refused() {
     let (server, service) = started().await;
@@ -191,6 +312,41 @@ async fn policies_that_make_no_sense_are_refused() {
             vec![
                 "spec.variables[1].name: Duplicate value: \"a\"",
                 "spec.variables[2].name: Invalid value: \"b-c\": name is not a valid CEL identifier",
+            ],
+        ),
+        (
+            POLICIES,
+            policy(
+                "p",
+                json!({"validations": [{"expression": "size(object.a)"}, {"expression": "request.none == 1"},
+                {"expression": "self.a == 1"}, {"expression": "params.a == 1"}]}),
+            ),
+            vec![
+                "spec.validations[0].expression: Invalid value: \"size(object.a)\": must evaluate to bool but got int",
+                "spec.validations[1].expression: Invalid value: \"request.none == 1\": compilation failed: ERROR: <input>:1:8: undefined field 'none'\n | request.none == 1\n | .......^",
+                "spec.validations[2].expression: Invalid value: \"self.a == 1\": compilation failed: ERROR: <input>:1:1: undeclared reference to 'self' (in container '')\n | self.a == 1\n | ^",
+                "spec.validations[3].expression: Invalid value: \"params.a == 1\": compilation failed: ERROR: <input>:1:1: undeclared reference to 'params' (in container '')\n | params.a == 1\n | ^",
+            ],
+        ),
+        (
+            MUTATING,
+            policy("p", json!({"reinvocationPolicy": "Never"})),
+            vec!["spec.mutations: Required value: mutations must contain at least one item"],
+        ),
+        (
+            MUTATING,
+            policy(
+                "p",
+                json!({"reinvocationPolicy": "Once", "mutations": [
+                {"patchType": "JSONPatch", "applyConfiguration": {"expression": "Object{}"}},
+                {"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": "{'a': 1}"}}, {}]}),
+            ),
+            vec![
+                "spec.mutations[0].jsonPatch: Required value: must be specified when patchType is JSONPatch",
+                "spec.mutations[0].applyConfiguration: Invalid value: \"{applyConfiguration}\": must not be specified when patchType is JSONPatch",
+                "spec.mutations[1].applyConfiguration.expression: Invalid value: \"{'a': 1}\": must evaluate to Object but got map(string, dyn)",
+                "spec.mutations[2].patchType: Required value",
+                "spec.reinvocationPolicy: Unsupported value: \"Once\": supported values: \"IfNeeded\", \"Never\"",
             ],
         ),
         (

@@ -1,11 +1,11 @@
-//! Validation of ValidatingAdmissionPolicies and their bindings, in kube-apiserver's order and wording.
+//! Validation of admission policies and their bindings, in kube-apiserver's order and wording.
 
 use std::collections::BTreeSet;
 
 use crowsnest_api::field::FieldError;
 use serde_json::Value;
 
-use crate::admission::expression::Expression;
+use crate::admission::expression::{Reads, Wanted, problem};
 use crate::admission::webhook::validation::{conditions, rule, selector};
 use crate::registry::validation::{dns1123_subdomain, qualified_name};
 
@@ -33,11 +33,64 @@ fn choice(value: &Value, key: &str, path: &str, known: &[&str], errors: &mut Vec
     }
 }
 
-/// Everything wrong with a policy.
-pub fn policy(object: &Value) -> Vec<FieldError> {
+/// Everything wrong with a ValidatingAdmissionPolicy.
+pub fn validating_policy(object: &Value) -> Vec<FieldError> {
     let (spec, mut errors) = (&object["spec"], Vec::new());
-    choice(spec, "failurePolicy", "spec", &["Fail", "Ignore"], &mut errors);
-    if let Some(kind) = given(spec, "paramKind") {
+    let variables = common(spec, &[], &mut errors);
+    let params = given(spec, "paramKind").is_some();
+    let reads = Reads { params, authorizer: true, variables: Some(&variables) };
+    let (validations, annotations) = (entries(spec, "validations"), entries(spec, "auditAnnotations"));
+    if validations.is_empty() && annotations.is_empty() {
+        for key in ["validations", "auditAnnotations"] {
+            let why = "validations or auditAnnotations must be specified";
+            errors.push(FieldError::required(format!("spec.{key}"), why));
+        }
+    }
+    for (index, validation) in validations.iter().enumerate() {
+        self::validation(validation, &format!("spec.validations[{index}]"), reads, &mut errors);
+    }
+    let policy = object["metadata"]["name"].as_str().unwrap_or_default();
+    let mut seen = BTreeSet::new();
+    for (index, annotation) in annotations.iter().enumerate() {
+        let at = format!("spec.auditAnnotations[{index}]");
+        let (field, key) = (format!("{at}.key"), text(annotation, "key"));
+        let wrong = qualified_name(&format!("{policy}/{key}"));
+        let whole = format!("{policy}/{key}");
+        errors.extend(wrong.into_iter().map(|why| FieldError::invalid(field.as_str(), &whole, why)));
+        if !seen.insert(key) {
+            errors.push(FieldError::duplicate(field, key));
+        }
+        let missing = "valueExpression is not specified";
+        expression(annotation, "valueExpression", &at, missing, reads, Wanted::TextOrNull, &mut errors);
+    }
+    errors
+}
+
+/// Everything wrong with a MutatingAdmissionPolicy.
+pub fn mutating_policy(object: &Value) -> Vec<FieldError> {
+    let (spec, mut errors) = (&object["spec"], Vec::new());
+    let variables = common(spec, &["CONNECT", "CREATE", "UPDATE"], &mut errors);
+    let params = given(spec, "paramKind").is_some();
+    let reads = Reads { params, authorizer: true, variables: Some(&variables) };
+    let mutations = entries(spec, "mutations");
+    if mutations.is_empty() {
+        errors.push(FieldError::required("spec.mutations", "mutations must contain at least one item"));
+    }
+    for (index, mutation) in mutations.iter().enumerate() {
+        self::mutation(mutation, &format!("spec.mutations[{index}]"), reads, &mut errors);
+    }
+    match text(spec, "reinvocationPolicy") {
+        "" => errors.push(FieldError::required("spec.reinvocationPolicy", "")),
+        _ => choice(spec, "reinvocationPolicy", "spec", &["IfNeeded", "Never"], &mut errors),
+    }
+    errors
+}
+
+/// What policies of both kinds have; the names of the variables. No operations: any is allowed.
+fn common(spec: &Value, operations: &[&str], errors: &mut Vec<FieldError>) -> Vec<String> {
+    choice(spec, "failurePolicy", "spec", &["Fail", "Ignore"], errors);
+    let kind = given(spec, "paramKind");
+    if let Some(kind) = kind {
         for key in ["apiVersion", "kind"] {
             if text(kind, key).is_empty() {
                 errors.push(FieldError::required(format!("spec.paramKind.{key}"), ""));
@@ -47,26 +100,59 @@ pub fn policy(object: &Value) -> Vec<FieldError> {
     match given(spec, "matchConstraints") {
         None => errors.push(FieldError::required("spec.matchConstraints", "")),
         Some(constraints) => {
-            matching(constraints, "spec.matchConstraints", &mut errors);
+            matching(constraints, "spec.matchConstraints", errors);
             if entries(constraints, "resourceRules").is_empty() {
                 errors.push(FieldError::required("spec.matchConstraints.resourceRules", ""));
             }
+            if !operations.is_empty() {
+                self::operations(constraints, operations, errors);
+            }
         }
     }
-    conditions(spec, "spec.matchConditions", &mut errors);
-    named(entries(spec, "variables"), "name", "expression", "spec.variables", &mut errors);
-    let (validations, annotations) = (entries(spec, "validations"), entries(spec, "auditAnnotations"));
-    if validations.is_empty() && annotations.is_empty() {
-        for key in ["validations", "auditAnnotations"] {
-            let why = "validations or auditAnnotations must be specified";
-            errors.push(FieldError::required(format!("spec.{key}"), why));
+    conditions(spec, "spec.matchConditions", kind.is_some(), errors);
+    self::variables(entries(spec, "variables"), kind.is_some(), errors)
+}
+
+/// Operations that a policy can't have.
+fn operations(constraints: &Value, known: &[&str], errors: &mut Vec<FieldError>) {
+    for (index, rule) in entries(constraints, "resourceRules").iter().enumerate() {
+        for (at, operation) in entries(rule, "operations").iter().enumerate() {
+            if operation == "DELETE" {
+                let field = format!("spec.matchConstraints.resourceRules[{index}].operations[{at}]");
+                errors.push(FieldError::not_supported_sorted(field, operation, known));
+            }
         }
     }
-    for (index, validation) in validations.iter().enumerate() {
-        self::validation(validation, &format!("spec.validations[{index}]"), &mut errors);
+}
+
+fn mutation(mutation: &Value, path: &str, reads: Reads<'_>, errors: &mut Vec<FieldError>) {
+    let kinds = [
+        ("JSONPatch", "jsonPatch", Wanted::JsonPatch),
+        ("ApplyConfiguration", "applyConfiguration", Wanted::ApplyConfiguration),
+    ];
+    let patch_type = text(mutation, "patchType");
+    if patch_type.is_empty() {
+        return errors.push(FieldError::required(format!("{path}.patchType"), ""));
     }
-    named(annotations, "key", "valueExpression", "spec.auditAnnotations", &mut errors);
-    errors
+    if !kinds.iter().any(|(name, _, _)| *name == patch_type) {
+        return choice(mutation, "patchType", path, &["ApplyConfiguration", "JSONPatch"], errors);
+    }
+    for (name, key, wanted) in kinds {
+        let at = format!("{path}.{key}");
+        match (name == patch_type, given(mutation, key)) {
+            (true, None) => {
+                errors.push(FieldError::required(at, format!("must be specified when patchType is {patch_type}")));
+            }
+            (true, Some(patch)) => {
+                expression(patch, "expression", &at, "expression is not specified", reads, wanted, errors);
+            }
+            (false, Some(_)) => {
+                let why = format!("must not be specified when patchType is {patch_type}");
+                errors.push(FieldError::invalid(at, &format!("{{{key}}}"), why));
+            }
+            (false, None) => {}
+        }
+    }
 }
 
 fn matching(resources: &Value, path: &str, errors: &mut Vec<FieldError>) {
@@ -82,34 +168,43 @@ fn matching(resources: &Value, path: &str, errors: &mut Vec<FieldError>) {
 }
 
 /// An expression that must be there and compile.
-fn expression(value: &Value, key: &str, path: &str, missing: &str, errors: &mut Vec<FieldError>) {
+fn expression(
+    value: &Value,
+    key: &str,
+    path: &str,
+    missing: &str,
+    reads: Reads<'_>,
+    wanted: Wanted,
+    errors: &mut Vec<FieldError>,
+) {
     let field = format!("{path}.{key}");
     let source = text(value, key);
     if source.trim().is_empty() {
         errors.push(FieldError::required(field, missing));
-    } else if let Some(problem) = Expression::compile(source).problem() {
+    } else if let Some(problem) = problem(source, reads, wanted) {
         errors.push(FieldError::invalid(field, source, problem));
     }
 }
 
-/// Variables and audit annotations: names once, with an expression each.
-fn named(list: &[Value], name: &str, source: &str, path: &str, errors: &mut Vec<FieldError>) {
-    let mut seen = BTreeSet::new();
+/// Variables: names once, with an expression each, which may use those before it.
+fn variables(list: &[Value], params: bool, errors: &mut Vec<FieldError>) -> Vec<String> {
+    let mut known: Vec<String> = Vec::new();
     for (index, entry) in list.iter().enumerate() {
-        let at = format!("{path}[{index}]");
-        let (field, called) = (format!("{at}.{name}"), text(entry, name));
-        if called.is_empty() {
-            errors.push(FieldError::required(field, if name == "name" { "name is not specified" } else { "" }));
-        } else if name == "name" && !is_identifier(called) {
-            errors.push(FieldError::invalid(field, called, "name is not a valid CEL identifier"));
-        } else if name == "key" && !qualified_name(called).is_empty() {
-            errors
-                .extend(qualified_name(called).into_iter().map(|why| FieldError::invalid(field.as_str(), called, why)));
-        } else if !seen.insert(called) {
-            errors.push(FieldError::duplicate(field, called));
+        let at = format!("spec.variables[{index}]");
+        let (field, name) = (format!("{at}.name"), text(entry, "name"));
+        if name.is_empty() {
+            errors.push(FieldError::required(field, "name is not specified"));
+        } else if !is_identifier(name) {
+            errors.push(FieldError::invalid(field, name, "name is not a valid CEL identifier"));
+        } else if known.iter().any(|one| one == name) {
+            errors.push(FieldError::duplicate(field, name));
         }
-        expression(entry, source, &at, if name == "name" { "expression is not specified" } else { "" }, errors);
+        let reads = Reads { params, authorizer: true, variables: Some(&known) };
+        let missing = "expression is not specified";
+        expression(entry, "expression", &at, missing, reads, Wanted::Anything, errors);
+        known.push(name.to_owned());
     }
+    known
 }
 
 fn is_identifier(name: &str) -> bool {
@@ -118,10 +213,11 @@ fn is_identifier(name: &str) -> bool {
         && chars.all(|next| next.is_ascii_alphanumeric() || next == '_')
 }
 
-fn validation(validation: &Value, path: &str, errors: &mut Vec<FieldError>) {
-    expression(validation, "expression", path, "expression is not specified", errors);
+fn validation(validation: &Value, path: &str, reads: Reads<'_>, errors: &mut Vec<FieldError>) {
+    expression(validation, "expression", path, "expression is not specified", reads, Wanted::Bool, errors);
     if given(validation, "messageExpression").is_some() {
-        expression(validation, "messageExpression", path, "must be non-empty if specified", errors);
+        let (missing, reads) = ("must be non-empty if specified", Reads { authorizer: false, ..reads });
+        expression(validation, "messageExpression", path, missing, reads, Wanted::Text, errors);
     }
     if let Some(message) = given(validation, "message").and_then(Value::as_str) {
         let field = format!("{path}.message");
@@ -136,22 +232,17 @@ fn validation(validation: &Value, path: &str, errors: &mut Vec<FieldError>) {
     }
 }
 
-/// Everything wrong with a binding.
-pub fn binding(object: &Value) -> Vec<FieldError> {
+/// Everything wrong with a MutatingAdmissionPolicyBinding.
+pub fn mutating_binding(object: &Value) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    binding(&object["spec"], &mut errors);
+    errors
+}
+
+/// Everything wrong with a ValidatingAdmissionPolicyBinding.
+pub fn validating_binding(object: &Value) -> Vec<FieldError> {
     let (spec, mut errors) = (&object["spec"], Vec::new());
-    let policy = text(spec, "policyName");
-    if policy.is_empty() {
-        errors.push(FieldError::required("spec.policyName", ""));
-    }
-    for why in Some(dns1123_subdomain(policy)).filter(|_| !policy.is_empty()).into_iter().flatten() {
-        errors.push(FieldError::invalid("spec.policyName", policy, why));
-    }
-    if let Some(param_ref) = given(spec, "paramRef") {
-        self::param_ref(param_ref, "spec.paramRef", &mut errors);
-    }
-    if let Some(resources) = given(spec, "matchResources") {
-        matching(resources, "spec.matchResources", &mut errors);
-    }
+    binding(spec, &mut errors);
     let actions = entries(spec, "validationActions");
     if actions.is_empty() {
         errors.push(FieldError::required("spec.validationActions", ""));
@@ -172,6 +263,23 @@ pub fn binding(object: &Value) -> Vec<FieldError> {
         errors.push(FieldError::invalid("spec.validationActions", &spec["validationActions"], why));
     }
     errors
+}
+
+/// What bindings of both kinds have.
+fn binding(spec: &Value, errors: &mut Vec<FieldError>) {
+    let policy = text(spec, "policyName");
+    if policy.is_empty() {
+        errors.push(FieldError::required("spec.policyName", ""));
+    }
+    for why in Some(dns1123_subdomain(policy)).filter(|_| !policy.is_empty()).into_iter().flatten() {
+        errors.push(FieldError::invalid("spec.policyName", policy, why));
+    }
+    if let Some(param_ref) = given(spec, "paramRef") {
+        self::param_ref(param_ref, "spec.paramRef", errors);
+    }
+    if let Some(resources) = given(spec, "matchResources") {
+        matching(resources, "spec.matchResources", errors);
+    }
 }
 
 fn param_ref(param_ref: &Value, path: &str, errors: &mut Vec<FieldError>) {

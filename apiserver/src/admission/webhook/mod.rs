@@ -21,7 +21,8 @@ use self::review::Answer;
 use super::expression::{self, Inputs};
 use super::surroundings::{self, in_version};
 use super::{Admission, Attributes, Operation};
-use crate::crd::with_cel_base;
+use crate::cel::authorizer::Judge;
+use crate::cel::with_base;
 use crate::registry::Registry;
 use crate::registry::resource::Gvr;
 use crate::status::{ApiError, ApiResult, Cause, Details, Reason};
@@ -62,9 +63,13 @@ impl Source {
     }
 }
 
+/// The name of this step where steps of a second round are told apart.
+const STEP: &str = "MutatingAdmissionWebhook";
+
 /// See the module.
 pub struct Webhooks {
     registry: Weak<Registry>,
+    judge: Arc<dyn Judge>,
     client: Arc<WebhookClient>,
     mutating: Source,
     validating: Source,
@@ -77,9 +82,10 @@ struct Call<'a> {
 }
 
 impl Webhooks {
-    pub fn new(registry: &Arc<Registry>, client: Arc<WebhookClient>) -> Self {
+    pub fn new(registry: &Arc<Registry>, judge: Arc<dyn Judge>, client: Arc<WebhookClient>) -> Self {
         Self {
             registry: Arc::downgrade(registry),
+            judge,
             client,
             mutating: Source::new("mutatingwebhookconfigurations"),
             validating: Source::new("validatingwebhookconfigurations"),
@@ -101,11 +107,16 @@ impl Webhooks {
         if !matching::selectors(&webhook.selectors, a, object, namespace) {
             return Ok(None);
         }
-        let request = review::request(a, &matched.gvr, "", None, None);
-        let inputs = Inputs { object, old: a.old, request: &request, namespace: None, params: None };
         let held = match webhook.conditions.is_empty() {
             true => Ok(true),
-            false => with_cel_base(|base| expression::hold(&webhook.conditions, &inputs.scope(base))),
+            false => {
+                let request = review::request(a, &matched.gvr, "", None, None);
+                let (asker, own) = expression::asker(&self.judge, a);
+                let authorizer = Some((&asker, &own));
+                let inputs =
+                    Inputs { object, old: a.old, request: &request, namespace: None, params: None, authorizer };
+                with_base(|base| expression::hold(&webhook.conditions, &inputs.scope(base)))
+            }
         };
         match held {
             Ok(true) => Ok(Some(Call { webhook, gvr: matched.gvr })),
@@ -178,25 +189,20 @@ impl Webhooks {
             return Ok(());
         }
         let (namespace, equivalents) = (surroundings::namespace(&registry, a), surroundings::equivalents(&registry, a));
-        // Which webhooks saw the object in which state: those that may be asked again when others changed it later.
-        let mut again: Vec<(&Webhook, Value)> = Vec::new();
+        a.reinvocation.enter(STEP, object.as_deref());
         for webhook in &configured.webhooks {
             let Some(call) = self.wanted(webhook, a, object.as_deref(), namespace.as_ref(), &equivalents)? else {
                 continue;
             };
-            self.mutate_one(&call, a, object, warnings).await?;
-            if let (true, Some(object)) = (webhook.reinvoke, object.as_deref()) {
-                again.push((webhook, object.clone()));
-            }
-        }
-        for (webhook, seen) in again {
-            if object.as_deref() == Some(&seen) {
+            let who = format!("{}/{}", webhook.configuration, webhook.name);
+            if !a.reinvocation.asks(STEP, &who) {
                 continue;
             }
-            if let Some(call) = self.wanted(webhook, a, object.as_deref(), namespace.as_ref(), &equivalents)? {
-                self.mutate_one(&call, a, object, warnings).await?;
-            }
+            let before = object.as_deref().cloned();
+            self.mutate_one(&call, a, object, warnings).await?;
+            a.reinvocation.asked(STEP, &who, object.as_deref() != before.as_ref(), webhook.reinvoke);
         }
+        a.reinvocation.leave(STEP, object.as_deref());
         Ok(())
     }
 

@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 
 use crowsnest_api::field::{FieldError, FieldErrorKind};
-use kube::core::cel::cel::Program;
 use serde_json::Value;
 
 use super::config::webhook_client_config;
+use crate::admission::expression::{Reads, Wanted, problem};
 use crate::registry::validation::{dns1035_label, dns1123_subdomain, qualified_name};
 
 const MAX_CONDITIONS: usize = 64;
@@ -81,7 +81,7 @@ fn one(webhook: &Value, path: &str, errors: &mut Vec<FieldError>) {
         ));
     }
     errors.extend(webhook_client_config(&webhook["clientConfig"], &format!("{path}.clientConfig")));
-    conditions(webhook, &format!("{path}.matchConditions"), errors);
+    conditions(webhook, &format!("{path}.matchConditions"), false, errors);
 }
 
 pub(in crate::admission) fn rule(rule: &Value, path: &str, errors: &mut Vec<FieldError>) {
@@ -177,7 +177,8 @@ pub(in crate::admission) fn selector(selector: &Value, path: &str, errors: &mut 
     }
 }
 
-pub(in crate::admission) fn conditions(webhook: &Value, path: &str, errors: &mut Vec<FieldError>) {
+pub(in crate::admission) fn conditions(webhook: &Value, path: &str, params: bool, errors: &mut Vec<FieldError>) {
+    let reads = Reads { params, authorizer: true, ..Reads::default() };
     let all = webhook["matchConditions"].as_array().map(Vec::as_slice).unwrap_or_default();
     if all.len() > MAX_CONDITIONS {
         let count = Some(all.len().to_string());
@@ -191,8 +192,7 @@ pub(in crate::admission) fn conditions(webhook: &Value, path: &str, errors: &mut
             (condition["name"].as_str().unwrap_or(""), condition["expression"].as_str().unwrap_or(""));
         if expression.trim().is_empty() {
             errors.push(FieldError::required(format!("{at}.expression"), ""));
-        } else if let Err(error) = Program::compile(expression) {
-            let detail = format!("compilation failed: {error}");
+        } else if let Some(detail) = problem(expression, reads, Wanted::Bool) {
             errors.push(FieldError::invalid(format!("{at}.expression"), &condition["expression"], detail));
         }
         if name.is_empty() {

@@ -152,15 +152,21 @@ pub(super) fn create(ctx: &RequestContext, group: &str, kind: &str, object: &Val
         ("admissionregistration.k8s.io", "ValidatingWebhookConfiguration" | "MutatingWebhookConfiguration") => {
             e.0.extend(crate::admission::webhook::validation::validate(object));
         }
-        ("admissionregistration.k8s.io", "ValidatingAdmissionPolicy") => {
-            e.0.extend(crate::admission::policy::validation::policy(object));
-        }
-        ("admissionregistration.k8s.io", "ValidatingAdmissionPolicyBinding") => {
-            e.0.extend(crate::admission::policy::validation::binding(object));
-        }
+        ("admissionregistration.k8s.io", _) => e.0.extend(policies(kind, object)),
         _ => {}
     }
     errors.0
+}
+
+fn policies(kind: &str, object: &Value) -> Vec<FieldError> {
+    use crate::admission::policy::validation;
+    match kind {
+        "ValidatingAdmissionPolicy" => validation::validating_policy(object),
+        "ValidatingAdmissionPolicyBinding" => validation::validating_binding(object),
+        "MutatingAdmissionPolicy" => validation::mutating_policy(object),
+        "MutatingAdmissionPolicyBinding" => validation::mutating_binding(object),
+        _ => Vec::new(),
+    }
 }
 
 /// Everything wrong with a change.

@@ -228,6 +228,9 @@ fn pair(out: &mut BytesMut, kind: u16, first: u32, second: u32) {
 
 #[cfg(test)]
 mod tests {
+    use futures::FutureExt;
+    use proptest::prelude::*;
+
     use super::*;
 
     #[tokio::test]
@@ -267,5 +270,77 @@ mod tests {
             pieces.push((data.len(), fin));
         }
         assert_eq!(pieces, [(MAX_PIECE, false), (MAX_PIECE, false), (5, true)]);
+    }
+
+    fn any_headers() -> impl Strategy<Value = Headers> {
+        let values = prop::collection::vec("[ -~]{0,12}", 1..3);
+        prop::collection::btree_map("[a-z-]{1,12}", values, 0..4)
+    }
+
+    fn any_frame() -> impl Strategy<Value = Frame> {
+        let id = 0..=0x7fff_ffff_u32;
+        let (small, word) = (any::<bool>(), any::<u32>());
+        prop_oneof![
+            (id.clone(), any_headers(), small, any::<bool>()).prop_map(|(stream, headers, fin, unidirectional)| {
+                Frame::SynStream { stream, headers, fin, unidirectional }
+            }),
+            (id.clone(), any_headers(), small).prop_map(|(stream, headers, fin)| Frame::SynReply {
+                stream,
+                headers,
+                fin
+            }),
+            (id.clone(), any_headers(), small).prop_map(|(stream, headers, fin)| Frame::Headers {
+                stream,
+                headers,
+                fin
+            }),
+            (id.clone(), word).prop_map(|(stream, status)| Frame::RstStream { stream, status: RstStatus(status) }),
+            prop::collection::vec((0..=0x00ff_ffff_u32, word), 0..5).prop_map(Frame::Settings),
+            word.prop_map(Frame::Ping),
+            (id.clone(), word).prop_map(|(last_good, status)| Frame::GoAway { last_good, status }),
+            (id.clone(), id.clone()).prop_map(|(stream, delta)| Frame::WindowUpdate { stream, delta }),
+            (id, prop::collection::vec(any::<u8>(), 0..100), small).prop_map(|(stream, data, fin)| Frame::Data {
+                stream,
+                data: data.into(),
+                fin
+            }),
+        ]
+    }
+
+    /// All frames of some bytes, up to the first that is none.
+    fn read(bytes: &[u8]) -> Vec<Frame> {
+        let mut reader = Reader::new(bytes);
+        let mut frames = Vec::new();
+        // A slice is always ready.
+        while let Some(Ok(Some(frame))) = reader.next().now_or_never() {
+            frames.push(frame);
+        }
+        frames
+    }
+
+    proptest! {
+        #[test]
+        fn any_frames_survive_the_wire(frames in prop::collection::vec(any_frame(), 0..12)) {
+            let mut compressor = Compressor::new().unwrap();
+            let wire: Vec<u8> = frames.iter().flat_map(|frame| frame.encode(&mut compressor).unwrap()).collect();
+            prop_assert_eq!(read(&wire), frames);
+        }
+
+        #[test]
+        fn no_bytes_break_the_reader(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            read(&bytes);
+        }
+
+        #[test]
+        fn frames_that_are_damaged_end_the_reading(
+            frames in prop::collection::vec(any_frame(), 1..6), at in any::<prop::sample::Index>(), flip in 1..=255_u8, cut in any::<prop::sample::Index>(),
+        ) {
+            let mut compressor = Compressor::new().unwrap();
+            let mut wire: Vec<u8> = frames.iter().flat_map(|frame| frame.encode(&mut compressor).unwrap()).collect();
+            let at = at.index(wire.len());
+            wire[at] ^= flip;
+            read(&wire);
+            read(&wire[..cut.index(wire.len())]);
+        }
     }
 }

@@ -249,9 +249,7 @@ async fn quiet(manager: &Manager, index: &Index, began: Instant) -> anyhow::Resu
 }
 
 fn peak_bytes() -> anyhow::Result<u64> {
-    let status = std::fs::read_to_string("/proc/self/status")?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).context("no VmHWM")?;
-    Ok(line.trim().trim_end_matches("kB").trim().parse::<u64>()? * 1024)
+    super::memory("self", "VmHWM:")
 }
 
 /// A part, as whoever started it sees it. It ends when this is dropped.

@@ -1,4 +1,4 @@
-//! What a policy finds in one write, with one set of parameters. Pure.
+//! What a policy demands of one write, with one set of parameters, and its variables.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use kube::core::cel::cel::{Context, Value as Cel};
 
 use super::config::{Policy, Validation};
 use crate::admission::expression::{Inputs, hold};
-use crate::crd::with_cel_base;
+use crate::cel::{Budget, with_base};
 
 /// Longest text a `messageExpression` may give.
 const MAX_MESSAGE: usize = 5 * 1024;
@@ -34,10 +34,9 @@ pub struct Findings {
 }
 
 pub fn evaluate(policy: &Policy, inputs: &Inputs<'_>) -> Findings {
-    with_cel_base(|base| {
+    with_base(|base| {
         let mut findings = Findings::default();
-        let mut scope = inputs.scope(base);
-        match hold(&policy.conditions, &scope) {
+        match conditions_hold(policy, inputs, base) {
             Ok(true) => {}
             Ok(false) => return findings,
             Err(message) => {
@@ -47,12 +46,14 @@ pub fn evaluate(policy: &Policy, inputs: &Inputs<'_>) -> Findings {
                 return findings;
             }
         }
-        let failed = bind_variables(policy, &mut scope);
+        let mut scope = inputs.scope(base);
+        let mut budget = Budget::rules();
+        let failed = bind_variables(policy, &mut scope, &mut budget);
         for (index, validation) in policy.validations.iter().enumerate() {
-            match validation.expression.evaluate(&scope) {
+            match validation.expression.evaluate(&scope, &mut budget) {
                 Ok(Cel::Bool(true)) => {}
                 Ok(_) => {
-                    let message = explain(validation, &scope);
+                    let message = explain(validation, &scope, &mut budget);
                     findings.violations.push(Violation { index, message, reason: validation.reason.clone() });
                 }
                 Err(_) if policy.ignore_failure => {}
@@ -67,12 +68,20 @@ pub fn evaluate(policy: &Policy, inputs: &Inputs<'_>) -> Findings {
     })
 }
 
+/// Whether a policy's conditions hold. They do not see the namespace.
+pub(super) fn conditions_hold(policy: &Policy, inputs: &Inputs<'_>, base: &Context<'_>) -> Result<bool, String> {
+    match policy.conditions.is_empty() {
+        true => Ok(true),
+        false => hold(&policy.conditions, &Inputs { namespace: None, ..*inputs }.scope(base)),
+    }
+}
+
 /// Variables that could not be computed, and why. Only who uses them fails.
-struct Failed(Vec<(String, String)>);
+pub(super) struct Failed(Vec<(String, String)>);
 
 impl Failed {
     /// Why an expression failed: a variable it uses has, or it did by itself.
-    fn behind(&self, source: &str, why: String) -> String {
+    pub(super) fn behind(&self, source: &str, why: String) -> String {
         let used = |name: &str| {
             let path = format!("variables.{name}");
             source.match_indices(&path).any(|(at, _)| {
@@ -87,12 +96,12 @@ impl Failed {
 }
 
 /// Computes the variables one after the other, as later ones may use earlier ones.
-fn bind_variables(policy: &Policy, scope: &mut Context<'_>) -> Failed {
+pub(super) fn bind_variables(policy: &Policy, scope: &mut Context<'_>, budget: &mut Budget) -> Failed {
     let (mut known, mut failed) = (HashMap::new(), Failed(Vec::new()));
     let map = |known: &HashMap<Key, Cel>| Cel::Map(Map { map: Arc::new(known.clone()) });
     scope.add_variable_from_value("variables", map(&known));
     for (name, expression) in &policy.variables {
-        match expression.evaluate(scope) {
+        match expression.evaluate(scope, budget) {
             Ok(value) => {
                 known.insert(Key::String(Arc::new(name.clone())), value);
                 scope.add_variable_from_value("variables", map(&known));
@@ -107,8 +116,8 @@ fn bind_variables(policy: &Policy, scope: &mut Context<'_>) -> Failed {
 }
 
 /// The message of a demand that is not met.
-fn explain(validation: &Validation, scope: &Context<'_>) -> String {
-    if let Some(Ok(Cel::String(text))) = validation.message_expression.as_ref().map(|e| e.evaluate(scope)) {
+fn explain(validation: &Validation, scope: &Context<'_>, budget: &mut Budget) -> String {
+    if let Some(Ok(Cel::String(text))) = validation.message_expression.as_ref().map(|e| e.evaluate(scope, budget)) {
         let text = text.trim();
         if !text.is_empty() && !text.contains('\n') && text.len() <= MAX_MESSAGE {
             return text.to_owned();
@@ -121,8 +130,9 @@ fn explain(validation: &Validation, scope: &Context<'_>) -> String {
 }
 
 fn annotate(policy: &Policy, scope: &Context<'_>, failed: &Failed, findings: &mut Findings) {
+    let mut budget = Budget::rules();
     for (key, expression) in &policy.annotations {
-        match expression.evaluate(scope) {
+        match expression.evaluate(scope, &mut budget) {
             Ok(Cel::Null) => {}
             Ok(Cel::String(value)) => match value.trim() {
                 "" => {}
@@ -141,10 +151,31 @@ fn annotate(policy: &Policy, scope: &Context<'_>, failed: &Failed, findings: &mu
 
 #[cfg(test)]
 mod tests {
+    use crowsnest_api::rbac::{Action, Decision};
+    use crowsnest_api::user::UserInfo;
     use rstest::rstest;
     use serde_json::{Value, json};
 
+    use crate::cel::authorizer::{Asker, Judge};
+
     use super::*;
+
+    /// Everybody gets deployments and the path `/healthz`; a service account gets anything.
+    struct Readers;
+
+    impl Judge for Readers {
+        fn decide(&self, user: &UserInfo, action: &Action) -> Decision {
+            let may = user.name.starts_with("system:serviceaccount:")
+                || match action {
+                    Action::Resource { verb, resource, .. } => verb == "get" && resource == "deployments",
+                    Action::Path { verb, path } => verb == "get" && path == "/healthz",
+                };
+            match may {
+                true => Decision::Allowed { reason: "so it is".into() },
+                false => Decision::NoOpinion { reason: String::new() },
+            }
+        }
+    }
 
     fn policy(spec: Value) -> Policy {
         Policy::parse(&json!({"metadata": {"name": "p"}, "spec": spec}))
@@ -158,6 +189,15 @@ mod tests {
         let (request, params) = (json!({"operation": "UPDATE", "userInfo": {"username": "eve"}}), json!({"max": 5}));
         let namespace = json!({"metadata": {"name": "ns"}});
         let old = json!({"spec": {"replicas": 1}});
+        let own = Action::Resource {
+            verb: String::new(),
+            group: "apps".into(),
+            resource: "deployments".into(),
+            subresource: String::new(),
+            namespace: "ns".into(),
+            name: "d".into(),
+        };
+        let asker = Asker::new(Arc::new(Readers), UserInfo::new("eve", ["system:authenticated"]));
         evaluate(
             &policy(spec),
             &Inputs {
@@ -166,6 +206,7 @@ mod tests {
                 request: &request,
                 namespace: Some(&namespace),
                 params: Some(&params),
+                authorizer: Some((&asker, &own)),
             },
         )
     }
@@ -187,14 +228,30 @@ mod tests {
     #[case::a_variable_that_fails(
         "variables.broken == 1",
         Some(
-            "composited variable \"broken\" fails to evaluate: expression 'object.spec.none' resulted in error: No such key: none"
+            "composited variable \"broken\" fails to evaluate: expression 'object.spec.none' resulted in error: no such key: none"
         )
     )]
     #[case::one_that_nobody_reaches("has(object.spec.none) ? variables.broken == 1 : true", None)]
-    #[case::authorizer(
-        "authorizer.group('').resource('pods').check('get').allowed()",
+    #[case::may_do_what_it_does("authorizer.requestResource.check('get').allowed()", None)]
+    #[case::may_not(
+        "authorizer.group('').resource('pods').namespace('ns').check('get').allowed()",
+        Some("failed expression: authorizer.group('').resource('pods').namespace('ns').check('get').allowed()")
+    )]
+    #[case::reasons("authorizer.path('/healthz').check('get').reason() == 'so it is'", None)]
+    #[case::service_accounts(
+        "authorizer.serviceAccount('ns', 'a').group('').resource('pods').subresource('log').name('p').check('get').allowed()",
+        None
+    )]
+    #[case::what_is_no_name(
+        "authorizer.serviceAccount('no name', 'a').path('/').check('get').allowed()",
         Some(
-            "expression 'authorizer.group('').resource('pods').check('get').allowed()' resulted in error: expressions with 'authorizer' are not supported by this server"
+            "expression 'authorizer.serviceAccount('no name', 'a').path('/').check('get').allowed()' resulted in error: Invalid service account namespace"
+        )
+    )]
+    #[case::too_dear(
+        "[1, 2, 3].all(x, authorizer.requestResource.check('get').allowed())",
+        Some(
+            "expression '[1, 2, 3].all(x, authorizer.requestResource.check('get').allowed())' resulted in error: operation cancelled: actual cost limit exceeded"
         )
     )]
     fn demands(#[case] expression: &str, #[case] message: Option<&str>) {
@@ -259,6 +316,6 @@ mod tests {
             {"key": "d", "valueExpression": "object.none"},
         ]}));
         assert_eq!(findings.annotations, [("a".to_owned(), "replicas: 9".to_owned())]);
-        assert_eq!(findings.failed_annotations, ["expression 'object.none' resulted in error: No such key: none"]);
+        assert_eq!(findings.failed_annotations, ["expression 'object.none' resulted in error: no such key: none"]);
     }
 }

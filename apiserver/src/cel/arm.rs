@@ -1,0 +1,183 @@
+//! Makes of a parsed expression one that may be evaluated: see [`super`].
+
+use kube::core::cel::cel::common::ast::{
+    CallExpr, EntryExpr, Expr, IdedEntryExpr, IdedExpr, LiteralValue, MapEntryExpr, MapExpr, SelectExpr, StructExpr,
+    operators,
+};
+
+use super::authorizer::{AUTHORIZER, REQUEST_RESOURCE};
+use super::functions::{CHARGE, SIZED};
+use super::macros::{call, int, node};
+
+/// The object that an apply configuration makes, and objects within it (`Object.spec.template`).
+const OBJECT: &str = "Object";
+/// An operation of a JSON patch.
+const JSON_PATCH: &str = "JSONPatch";
+/// Methods whose cost is that of looking through all of a text or a list.
+const LOOK_THROUGH: &[&str] = &[
+    "contains",
+    "find",
+    "findAll",
+    "indexOf",
+    "isSorted",
+    "lastIndexOf",
+    "lowerAscii",
+    "matches",
+    "max",
+    "min",
+    "quote",
+    "reverse",
+    "sort",
+    "split",
+    "sum",
+    "trim",
+    "upperAscii",
+];
+/// What stands before the name of a function and is no value.
+const NAMESPACES: &[&str] = &["base64", "format", "jsonpatch", "lists", "math", "optional", "sets", "strings"];
+/// Functions that compile a pattern each time, and what that costs in steps.
+const PATTERNS: &[&str] = &["find", "findAll", "matches"];
+const PATTERN: u64 = 100;
+
+/// Steps that evaluating takes once, whatever is in loops once more for each turn.
+pub(super) fn size(expr: &IdedExpr) -> u64 {
+    let all = |each: &mut dyn Iterator<Item = &IdedExpr>| each.map(size).sum::<u64>();
+    1 + match &expr.expr {
+        Expr::Call(called) => {
+            let pattern = if PATTERNS.contains(&called.func_name.as_str()) { PATTERN } else { 0 };
+            pattern + all(&mut called.target.iter().map(AsRef::as_ref).chain(&called.args))
+        }
+        Expr::Select(select) => size(&select.operand),
+        Expr::List(list) => all(&mut list.elements.iter()),
+        Expr::Map(map) => map.entries.iter().map(entry_size).sum(),
+        Expr::Struct(object) => object.entries.iter().map(entry_size).sum(),
+        Expr::Comprehension(of) => size(&of.iter_range) + size(&of.accu_init) + size(&of.result),
+        Expr::Literal(_) | Expr::Ident(_) | Expr::Unspecified => 0,
+    }
+}
+
+fn entry_size(entry: &IdedEntryExpr) -> u64 {
+    match &entry.expr {
+        EntryExpr::MapEntry(entry) => size(&entry.key) + size(&entry.value),
+        EntryExpr::StructField(field) => size(&field.value),
+    }
+}
+
+/// What is evaluated in the place of `expr`.
+pub(super) fn arm(expr: IdedExpr, patches: bool) -> Result<IdedExpr, String> {
+    let id = expr.id;
+    let expr = match expr.expr {
+        Expr::Call(called) => return armed_call(called, patches),
+        Expr::Select(SelectExpr { operand, field, test }) => {
+            if matches!(&operand.expr, Expr::Ident(name) if name == AUTHORIZER) && field == REQUEST_RESOURCE {
+                return Ok(node(Expr::Ident(format!("{AUTHORIZER}.{REQUEST_RESOURCE}"))));
+            }
+            let operand = arm(*operand, patches)?;
+            if !test {
+                // An index goes into optionals, and fails where there is nothing to go into.
+                return Ok(call(operators::INDEX, vec![operand, string(field)]));
+            }
+            Expr::Select(SelectExpr { operand: Box::new(operand), field, test })
+        }
+        Expr::List(mut list) => {
+            list.elements = list.elements.into_iter().map(|one| arm(one, patches)).collect::<Result<_, _>>()?;
+            Expr::List(list)
+        }
+        Expr::Map(map) => {
+            let entries = map.entries.into_iter().map(|entry| armed_entry(entry, patches));
+            Expr::Map(MapExpr { entries: entries.collect::<Result<_, _>>()? })
+        }
+        Expr::Struct(object) => armed_object(object, patches)?,
+        Expr::Comprehension(mut of) => {
+            let turn = size(&of.loop_cond) + size(&of.loop_step);
+            of.iter_range = arm(of.iter_range, patches)?;
+            of.accu_init = arm(of.accu_init, patches)?;
+            of.loop_step = arm(of.loop_step, patches)?;
+            of.result = arm(of.result, patches)?;
+            let charge = call(CHARGE, vec![int(i64::try_from(turn).unwrap_or(i64::MAX))]);
+            of.loop_cond = call(operators::LOGICAL_AND, vec![charge, arm(of.loop_cond, patches)?]);
+            Expr::Comprehension(of)
+        }
+        Expr::Unspecified => return Err("ERROR: <input>:1:1: Syntax error: expression cannot be parsed".to_owned()),
+        other => other,
+    };
+    Ok(IdedExpr { id, expr })
+}
+
+fn string(text: String) -> IdedExpr {
+    node(Expr::Literal(LiteralValue::String(text.into())))
+}
+
+fn armed_call(called: CallExpr, patches: bool) -> Result<IdedExpr, String> {
+    let CallExpr { func_name: name, target, args } = called;
+    let target = target.map(|target| arm(*target, patches)).transpose()?;
+    let mut args = args.into_iter().map(|one| arm(one, patches)).collect::<Result<Vec<_>, _>>()?;
+    let name = match name.as_str() {
+        // The crate's selection fails where a field is missing.
+        operators::OPT_SELECT => operators::OPT_INDEX.to_owned(),
+        operators::ADD | operators::IN => {
+            // What is written down is small.
+            let small = match name.as_str() {
+                operators::ADD => args.iter().any(|one| matches!(one.expr, Expr::Literal(_))),
+                _ => args.get(1).is_some_and(|one| matches!(one.expr, Expr::List(_))),
+            };
+            if !small && let Some(right) = args.pop() {
+                args.push(call(SIZED, vec![right]));
+            }
+            name
+        }
+        _ => name,
+    };
+    let looks = LOOK_THROUGH.contains(&name.as_str());
+    let target = target.map(|target| match &target.expr {
+        Expr::Ident(namespace) if NAMESPACES.contains(&namespace.as_str()) => Box::new(target),
+        _ if looks => Box::new(call(SIZED, vec![target])),
+        _ => Box::new(target),
+    });
+    Ok(node(Expr::Call(CallExpr { func_name: name, target, args })))
+}
+
+fn armed_entry(entry: IdedEntryExpr, patches: bool) -> Result<IdedEntryExpr, String> {
+    let expr = match entry.expr {
+        EntryExpr::MapEntry(MapEntryExpr { key, value, optional }) => {
+            EntryExpr::MapEntry(MapEntryExpr { key: arm(key, patches)?, value: arm(value, patches)?, optional })
+        }
+        EntryExpr::StructField(field) => EntryExpr::MapEntry(MapEntryExpr {
+            key: string(field.field),
+            value: arm(field.value, patches)?,
+            optional: field.optional,
+        }),
+    };
+    Ok(IdedEntryExpr { id: entry.id, expr })
+}
+
+/// An object of a patch is a map.
+fn armed_object(object: StructExpr, patches: bool) -> Result<Expr, String> {
+    let name = object.type_name.as_str();
+    let is_object = name == OBJECT || name.starts_with("Object.");
+    if !patches || (!is_object && name != JSON_PATCH) {
+        return Err(format!("ERROR: <input>:1:1: undeclared reference to '{name}' (in container '')"));
+    }
+    for entry in &object.entries {
+        let EntryExpr::StructField(field) = &entry.expr else { continue };
+        if name == JSON_PATCH && !["op", "path", "from", "value"].contains(&field.field.as_str()) {
+            return Err(format!("ERROR: <input>:1:1: undefined field '{}'", field.field));
+        }
+        if is_object {
+            fits(&field.value, &format!("{name}.{}", field.field))?;
+        }
+    }
+    let entries = object.entries.into_iter().map(|entry| armed_entry(entry, patches));
+    Ok(Expr::Map(MapExpr { entries: entries.collect::<Result<_, _>>()? }))
+}
+
+/// Objects within an object, in lists as well, are of the type that their place names.
+fn fits(value: &IdedExpr, place: &str) -> Result<(), String> {
+    match &value.expr {
+        Expr::Struct(object) if object.type_name != place => {
+            Err(format!("type mismatch: unexpected type name {:?}, expected {place:?}", object.type_name))
+        }
+        Expr::List(list) => list.elements.iter().try_for_each(|element| fits(element, place)),
+        _ => Ok(()),
+    }
+}

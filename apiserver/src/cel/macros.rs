@@ -1,0 +1,192 @@
+//! Macros of cel-go that the `cel` crate's parser leaves as calls: of optionals, and of loops with two variables.
+
+use std::mem::take;
+
+use kube::core::cel::cel::common::ast::{
+    CallExpr, ComprehensionExpr, EntryExpr, Expr, IdedExpr, ListExpr, LiteralValue, operators,
+};
+
+use super::functions::{MAP_OF, PAIRS};
+
+/// The variable that a loop builds its result in, which nobody can write.
+const RESULT: &str = "@result";
+/// The variable of a loop over pairs.
+const PAIR: &str = "@pair";
+
+pub(super) fn node(expr: Expr) -> IdedExpr {
+    IdedExpr { id: 0, expr }
+}
+
+pub(super) fn call(name: &str, args: Vec<IdedExpr>) -> IdedExpr {
+    node(Expr::Call(CallExpr { func_name: name.to_owned(), target: None, args }))
+}
+
+fn method(target: IdedExpr, name: &str) -> IdedExpr {
+    node(Expr::Call(CallExpr { func_name: name.to_owned(), target: Some(Box::new(target)), args: Vec::new() }))
+}
+
+fn ident(name: &str) -> IdedExpr {
+    node(Expr::Ident(name.to_owned()))
+}
+
+fn list(elements: Vec<IdedExpr>) -> IdedExpr {
+    node(Expr::List(ListExpr::new(elements)))
+}
+
+fn boolean(value: bool) -> IdedExpr {
+    node(Expr::Literal(LiteralValue::Boolean(value.into())))
+}
+
+pub(super) fn int(value: i64) -> IdedExpr {
+    node(Expr::Literal(LiteralValue::Int(value.into())))
+}
+
+/// `body`, in which a name stands for a value: a loop without turns.
+fn bind(name: String, value: IdedExpr, body: IdedExpr) -> IdedExpr {
+    node(Expr::Comprehension(Box::new(ComprehensionExpr {
+        iter_range: list(Vec::new()),
+        iter_var: "@none".to_owned(),
+        iter_var2: None,
+        loop_step: ident(&name),
+        accu_var: name,
+        accu_init: value,
+        loop_cond: boolean(false),
+        result: body,
+    })))
+}
+
+/// The expression with all of its macros unfolded, from within.
+pub(super) fn unfold(expr: IdedExpr) -> Result<IdedExpr, String> {
+    let id = expr.id;
+    let expr = match expr.expr {
+        Expr::Call(mut called) => {
+            called.target = called.target.map(|target| unfold(*target).map(Box::new)).transpose()?;
+            called.args = each(called.args)?;
+            return match called.target.is_some() {
+                true => macros(called),
+                false => Ok(IdedExpr { id, expr: Expr::Call(called) }),
+            };
+        }
+        Expr::Select(mut select) => {
+            select.operand = Box::new(unfold(*select.operand)?);
+            Expr::Select(select)
+        }
+        Expr::List(mut list) => {
+            list.elements = each(list.elements)?;
+            Expr::List(list)
+        }
+        Expr::Map(mut map) => {
+            for entry in &mut map.entries {
+                if let EntryExpr::MapEntry(entry) = &mut entry.expr {
+                    entry.key = unfold(take(&mut entry.key))?;
+                    entry.value = unfold(take(&mut entry.value))?;
+                }
+            }
+            Expr::Map(map)
+        }
+        Expr::Struct(mut object) => {
+            for entry in &mut object.entries {
+                if let EntryExpr::StructField(field) = &mut entry.expr {
+                    field.value = unfold(take(&mut field.value))?;
+                }
+            }
+            Expr::Struct(object)
+        }
+        Expr::Comprehension(mut of) => {
+            for part in [&mut of.iter_range, &mut of.accu_init, &mut of.loop_cond, &mut of.loop_step, &mut of.result] {
+                *part = unfold(take(part))?;
+            }
+            Expr::Comprehension(of)
+        }
+        other => other,
+    };
+    Ok(IdedExpr { id, expr })
+}
+
+fn each(all: Vec<IdedExpr>) -> Result<Vec<IdedExpr>, String> {
+    all.into_iter().map(unfold).collect()
+}
+
+/// A call of a method, which may be a macro.
+fn macros(mut called: CallExpr) -> Result<IdedExpr, String> {
+    let known = matches!(
+        (called.func_name.as_str(), called.args.len()),
+        ("optMap" | "optFlatMap", 2)
+            | ("all" | "exists" | "existsOne" | "exists_one" | "transformList" | "transformMap", 3)
+            | ("transformList" | "transformMap", 4)
+    );
+    let Some(target) = called.target.take_if(|_| known) else { return Ok(node(Expr::Call(called))) };
+    let name = take(&mut called.func_name);
+    let mut args = called.args.into_iter();
+    let mut next = || args.next().unwrap_or_default();
+    if let "optMap" | "optFlatMap" = name.as_str() {
+        let (variable, body) = (variable(next())?, next());
+        return Ok(of_optional(&name, *target, variable, body));
+    }
+    let (first, second) = (variable(next())?, variable(next())?);
+    let bodies: Vec<IdedExpr> = args.map(|body| in_pair(&first, &second, body)).collect();
+    Ok(of_pairs(&name, *target, bodies))
+}
+
+fn variable(expr: IdedExpr) -> Result<String, String> {
+    match expr.expr {
+        Expr::Ident(name) => Ok(name),
+        _ => Err("ERROR: <input>:1:1: argument must be a simple name".to_owned()),
+    }
+}
+
+fn of_optional(name: &str, target: IdedExpr, variable: String, body: IdedExpr) -> IdedExpr {
+    let optional = |method: &str, args: Vec<IdedExpr>| {
+        let target = Some(Box::new(ident("optional")));
+        node(Expr::Call(CallExpr { func_name: method.to_owned(), target, args }))
+    };
+    let bound = bind(variable, method(target.clone(), "value"), body);
+    let bound = if name == "optMap" { optional("of", vec![bound]) } else { bound };
+    call(operators::CONDITIONAL, vec![method(target, "hasValue"), bound, optional("none", Vec::new())])
+}
+
+/// A body in which two names are the parts of the pair at hand.
+fn in_pair(first: &str, second: &str, body: IdedExpr) -> IdedExpr {
+    let part = |index: i64| call(operators::INDEX, vec![ident(PAIR), int(index)]);
+    bind(first.to_owned(), part(0), bind(second.to_owned(), part(1), body))
+}
+
+fn of_pairs(name: &str, target: IdedExpr, mut bodies: Vec<IdedExpr>) -> IdedExpr {
+    let body = bodies.pop().unwrap_or_default();
+    let filter = bodies.pop();
+    let result = || ident(RESULT);
+    let plus = |added: IdedExpr| call(operators::ADD, vec![result(), list(vec![added])]);
+    let strictly = |condition: IdedExpr| call(operators::NOT_STRICTLY_FALSE, vec![condition]);
+    let kept = |step: IdedExpr| match filter {
+        Some(filter) => call(operators::CONDITIONAL, vec![filter, step, result()]),
+        None => step,
+    };
+    let (init, condition, step, end) = match name {
+        "all" => (boolean(true), strictly(result()), call(operators::LOGICAL_AND, vec![result(), body]), result()),
+        "exists" => {
+            let condition = strictly(call(operators::LOGICAL_NOT, vec![result()]));
+            (boolean(false), condition, call(operators::LOGICAL_OR, vec![result(), body]), result())
+        }
+        "existsOne" | "exists_one" => {
+            let more = call(operators::ADD, vec![result(), int(1)]);
+            let step = call(operators::CONDITIONAL, vec![body, more, result()]);
+            (int(0), boolean(true), step, call(operators::EQUALS, vec![result(), int(1)]))
+        }
+        "transformList" => (list(Vec::new()), boolean(true), kept(plus(body)), result()),
+        _ => {
+            let key = call(operators::INDEX, vec![ident(PAIR), int(0)]);
+            let step = kept(plus(list(vec![key, body])));
+            (list(Vec::new()), boolean(true), step, call(MAP_OF, vec![result()]))
+        }
+    };
+    node(Expr::Comprehension(Box::new(ComprehensionExpr {
+        iter_range: call(PAIRS, vec![target]),
+        iter_var: PAIR.to_owned(),
+        iter_var2: None,
+        accu_var: RESULT.to_owned(),
+        accu_init: init,
+        loop_cond: condition,
+        loop_step: step,
+        result: end,
+    })))
+}

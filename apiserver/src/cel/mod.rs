@@ -1,0 +1,167 @@
+//! CEL as kube-apiserver speaks it: rules of definitions, match conditions, policies. Read by `crd/` and `admission/`.
+//!
+//! The `cel` crate parses and evaluates. What it lacks is written into an expression once, when it is compiled: [`macros`] it
+//! does not know, and, by [`arm`], optional selection, object literals of patches and a charge for each turn of a loop, so
+//! that no expression takes longer than it may. [`bounds`] keeps texts from it that would exhaust the stack. All of it is pure;
+//! [`authorizer`] asks what it is given.
+
+mod arm;
+pub mod authorizer;
+mod bounds;
+mod budget;
+mod functions;
+mod macros;
+mod value;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use kube::core::cel::KubeCelExt;
+use kube::core::cel::cel::common::ast::IdedExpr;
+use kube::core::cel::cel::parser::{ExpressionReferences, Parser};
+use kube::core::cel::cel::{Context, ExecutionError, Value as Cel};
+
+pub use budget::Budget;
+pub use value::to_json;
+
+/// Longest nesting that the parser takes.
+const DEPTH: u16 = 96;
+/// Deeper ones are not left to whatever stack the thread has.
+const SHALLOW: usize = 12;
+/// What the deepest takes in a debug build, with room to spare. Of it only what is used costs anything.
+const STACK: usize = 64 << 20;
+
+/// Runs what recurses as deep as an expression is.
+fn deep<T>(depth: usize, run: impl FnOnce() -> T) -> T {
+    if depth > SHALLOW { stacker::grow(STACK, run) } else { run() }
+}
+
+/// Lends the scope with all functions that expressions may call; it is made once per thread.
+pub fn with_base<R>(evaluate: impl FnOnce(&Context<'static>) -> R) -> R {
+    thread_local! {
+        static BASE: Context<'static> = base();
+    }
+    BASE.with(evaluate)
+}
+
+/// Looks at an expression as it is written, with its macros unfolded: what types are checked on.
+pub fn read<T>(source: &str, of: impl FnOnce(&IdedExpr) -> Result<T, String>) -> Result<T, String> {
+    let depth = bounds::check(source)?;
+    deep(depth, || of(&parse_within(source)?))
+}
+
+/// All functions Kubernetes offers.
+fn base() -> Context<'static> {
+    let mut context = Context::default().with_all();
+    functions::add(&mut context);
+    authorizer::add(&mut context);
+    context
+}
+
+/// An expression as it is written, with its macros unfolded.
+fn parse_within(source: &str) -> Result<IdedExpr, String> {
+    let parser = Parser::new().max_recursion_depth(DEPTH).enable_optional_syntax(true);
+    let parsed = catch_unwind(AssertUnwindSafe(|| parser.parse(source)));
+    let unreadable = || syntax_error(source, (1, 1), "Syntax error: expression cannot be parsed");
+    let parsed = parsed.map_err(|_| unreadable())?;
+    let parsed = parsed.map_err(|errors| match errors.errors.first() {
+        // One without a place was nested deeper than the parser goes.
+        Some(first) if first.pos.0 > 0 => syntax_error(source, first.pos, &first.msg),
+        _ => unreadable(),
+    })?;
+    macros::unfold(parsed)
+}
+
+/// As cel-go shows it: with the line, and a mark below the place.
+fn syntax_error(source: &str, (line, column): (isize, isize), text: &str) -> String {
+    let (line, column) = (usize::try_from(line).unwrap_or(1).max(1), usize::try_from(column).unwrap_or(1).max(1));
+    let shown = source.lines().nth(line - 1).unwrap_or_default();
+    format!("ERROR: <input>:{line}:{column}: {text}\n | {shown}\n | {}^", ".".repeat(column - 1))
+}
+
+/// Why an expression has no value.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Failure {
+    /// In cel-go's words.
+    #[error("{0}")]
+    Evaluation(String),
+    /// It alone took more than one expression may.
+    #[error("operation cancelled: actual cost limit exceeded")]
+    Call,
+    /// All expressions together took more than they may.
+    #[error("validation failed due to running out of cost budget, no further validation rules will be run")]
+    Budget,
+}
+
+/// An expression that can be evaluated.
+#[derive(Debug)]
+pub struct Program {
+    expression: IdedExpr,
+    /// What it costs without its loops.
+    cost: u64,
+    /// How deep it is at most.
+    depth: usize,
+}
+
+impl Program {
+    /// What is wrong is told as cel-go does, without kube-apiserver's words before it.
+    pub fn compile(source: &str) -> Result<Self, String> {
+        Self::of(source, false)
+    }
+
+    /// One that may write `Object{…}` and `JSONPatch{…}`.
+    pub fn compile_patch(source: &str) -> Result<Self, String> {
+        Self::of(source, true)
+    }
+
+    fn of(source: &str, patches: bool) -> Result<Self, String> {
+        let depth = bounds::check(source)?;
+        deep(depth, || {
+            let parsed = parse_within(source)?;
+            let cost = arm::size(&parsed);
+            Ok(Self { expression: arm::arm(parsed, patches)?, cost, depth })
+        })
+    }
+
+    pub fn references(&self) -> ExpressionReferences<'_> {
+        self.expression.references()
+    }
+
+    /// Its value; what it took is taken from the budget.
+    pub fn execute(&self, scope: &Context<'_>, budget: &mut Budget) -> Result<Cel, Failure> {
+        budget.run(self.cost, || {
+            let resolve = || catch_unwind(AssertUnwindSafe(|| Cel::resolve(&self.expression, scope)));
+            let value = deep(self.depth, resolve);
+            let value =
+                value.map_err(|_| Failure::Evaluation("internal error: expression cannot be evaluated".into()))?;
+            value.map_err(|error| Failure::Evaluation(words(&error)))
+        })
+    }
+}
+
+/// An error in cel-go's words.
+fn words(error: &ExecutionError) -> String {
+    match error {
+        ExecutionError::NoSuchKey(key) => format!("no such key: {key}"),
+        ExecutionError::UndeclaredReference(name) => format!("undeclared reference to '{name}' (in container '')"),
+        ExecutionError::DivisionByZero(_) => "division by zero".into(),
+        ExecutionError::RemainderByZero(_) => "modulus by zero".into(),
+        ExecutionError::Overflow(..) => "integer overflow".into(),
+        ExecutionError::IndexOutOfBounds(Cel::Int(index)) => format!("index out of bounds: {index}"),
+        ExecutionError::FunctionError { message, .. } => message.clone(),
+        ExecutionError::NoSuchOverload
+        | ExecutionError::InvalidArgumentCount { .. }
+        | ExecutionError::UnsupportedTargetType { .. }
+        | ExecutionError::NotSupportedAsMethod { .. }
+        | ExecutionError::UnexpectedType { .. }
+        | ExecutionError::ValuesNotComparable(..)
+        | ExecutionError::UnsupportedUnaryOperator(..)
+        | ExecutionError::UnsupportedBinaryOperator(..)
+        | ExecutionError::UnsupportedMapIndex(_)
+        | ExecutionError::UnsupportedListIndex(_)
+        | ExecutionError::UnsupportedIndex(..) => "no such overload".into(),
+        other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,201 @@
+//! What expressions give, what they are refused for, and what they may not do to the server.
+
+use std::sync::Arc;
+
+use proptest::prelude::*;
+use rstest::rstest;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::crd::untyped_cel;
+
+fn run(source: &str) -> Result<Value, String> {
+    let object = json!({
+        "name": "n", "none": null, "number": 3, "texts": ["a", "b"], "map": {"x": {"y": 1}},
+        "many": (0..2000).collect::<Vec<_>>(),
+    });
+    let program = Program::compile(source)?;
+    with_base(|base| {
+        let mut scope = base.new_inner_scope();
+        scope.add_variable_from_value("self", untyped_cel(&object));
+        let value = program.execute(&scope, &mut Budget::rules()).map_err(|failure| failure.to_string())?;
+        to_json(&value)
+    })
+}
+
+#[rstest]
+#[case::optional_fields("self.?map.?x.?y.orValue(0)", json!(1))]
+#[case::optional_fields_that_are_missing("self.?map.?z.?y.orValue(7)", json!(7))]
+#[case::fields_of_optionals("self.?map.x.y.hasValue()", json!(true))]
+#[case::optional_keys("self.map[?'z'].hasValue()", json!(false))]
+#[case::optional_entries("{?'a': self.?name, ?'b': self.?missing}", json!({"a": "n"}))]
+#[case::optional_elements("[?self.?name, ?self.?missing]", json!(["n"]))]
+#[case::opt_map("self.?number.optMap(n, n + 1).orValue(0)", json!(4))]
+#[case::opt_map_of_none("self.?missing.optMap(n, n + 1).hasValue()", json!(false))]
+#[case::opt_flat_map("self.?map.optFlatMap(m, m[?'x']).hasValue()", json!(true))]
+#[case::pairs_of_lists("self.texts.all(i, t, i < 2 && t != '')", json!(true))]
+#[case::pairs_of_maps("self.map.exists(k, v, k == 'x' && v.y == 1)", json!(true))]
+#[case::exactly_one_pair("[1, 1].existsOne(i, v, i == v)", json!(true))]
+#[case::lists_of_pairs("self.texts.transformList(i, t, i > 0, t + string(i))", json!(["b1"]))]
+#[case::maps_of_pairs("self.map.transformMap(k, v, v.y + 1)", json!({"x": 2}))]
+#[case::has("has(self.map.x) && !has(self.map.z)", json!(true))]
+#[case::replace("'a.b.c'.replace('.', '-', 1)", json!("a-b.c"))]
+#[case::replace_all("'aaa'.replace('a', 'b')", json!("bbb"))]
+#[case::join("['a', 'b'].join(',')", json!("a,b"))]
+#[case::long_lists("self.many.all(x, x >= 0)", json!(true))]
+#[case::long_maps_of_lists("self.many.map(x, x * 2).filter(x, x > 3990).size()", json!(4))]
+fn values(#[case] source: &str, #[case] wanted: Value) {
+    assert_eq!(run(source), Ok(wanted));
+}
+
+#[rstest]
+#[case("self.missing", "no such key: missing")]
+#[case("self.name.missing", "no such overload")]
+#[case("self.texts[5]", "index out of bounds: 5")]
+#[case("1 / 0", "division by zero")]
+#[case("1 % 0", "modulus by zero")]
+#[case("9223372036854775807 + 1", "integer overflow")]
+#[case("self.many.all(x, self.many.all(y, y >= 0))", "operation cancelled: actual cost limit exceeded")]
+#[case("self.many.exists(x, self.many.exists(y, y < 0)) || true", "operation cancelled: actual cost limit exceeded")]
+#[case("self.many.all(x, x in self.many)", "operation cancelled: actual cost limit exceeded")]
+#[case("Pod{name: 'x'}", "ERROR: <input>:1:1: undeclared reference to 'Pod' (in container '')")]
+#[case("@charge(1)", "ERROR: <input>:1:1: Syntax error: ")]
+fn failures(#[case] source: &str, #[case] wanted: &str) {
+    let error = run(source).unwrap_err();
+    assert!(error.starts_with(wanted), "{error}");
+}
+
+#[test]
+fn what_grows_is_charged() {
+    // Each turn doubles a text: 40 turns would be a terabyte.
+    let turns: Vec<String> = (0..40).map(|turn| turn.to_string()).collect();
+    let source = format!("[{}].map(x, self.name).join('{}')", turns.join(", "), "-".repeat(60));
+    assert!(run(&source).is_ok());
+    let double = "'0123456789'".to_owned();
+    let doubled = (0..40).fold(double, |text, _| format!("[{text}].map(t, t + t)[0]"));
+    assert!(run(&doubled).is_err());
+    let error = run("self.many.map(x, self.many.map(y, self.many))").unwrap_err();
+    assert!(error.contains("cost limit exceeded"), "{error}");
+}
+
+#[test]
+fn expressions_share_a_budget() {
+    let program = Program::compile("self.all(x, self.all(y, true))").unwrap();
+    let numbers: Vec<Cel> = (0..300).map(Cel::Int).collect();
+    let mut budget = Budget::conditions();
+    with_base(|base| {
+        let mut scope = base.new_inner_scope();
+        scope.add_variable_from_value("self", Cel::List(Arc::new(numbers)));
+        let mut outcomes = (0..50).map(|_| program.execute(&scope, &mut budget));
+        assert_eq!(outcomes.next(), Some(Ok(Cel::Bool(true))));
+        assert_eq!(outcomes.last(), Some(Err(Failure::Budget)));
+    });
+    assert!(budget.is_spent());
+}
+
+/// Deep enough to exhaust the stack, were it not refused.
+#[test]
+fn depth_is_bounded() {
+    for source in [
+        format!("self{}", ".a".repeat(20_000)),
+        vec!["1"; 40_000].join("+"),
+        "(".repeat(20_000) + "1" + &")".repeat(20_000),
+        "[".repeat(20_000),
+        "!".repeat(50_000) + "true",
+        "-".repeat(50_000) + "1",
+        "true ? ".repeat(10_000) + "1",
+        format!("self{}", "[0]".repeat(20_000)),
+    ] {
+        let error = Program::compile(&source).unwrap_err();
+        assert!(error.contains("expression recursion limit exceeded: 250"), "{error}");
+    }
+    // As deep as may be, in each way that there is.
+    let longest = vec!["1"; 250].join("+");
+    assert_eq!(run(&longest), Ok(json!(250)));
+    let lists = format!("{}1{}", "[".repeat(80), "]".repeat(80));
+    assert!(run(&lists).is_ok());
+    let calls = format!("{}1{}", "dyn(".repeat(80), ")".repeat(80));
+    assert_eq!(run(&calls), Ok(json!(1)));
+    let fields = format!("self{}", ".?a".repeat(125));
+    assert!(Program::compile(&fields).is_ok());
+    let chosen = "false ? 1 : ".repeat(60) + "2";
+    assert_eq!(run(&chosen), Ok(json!(2)));
+    let conjunctions = vec!["self.number == 3"; 60].join(" && ");
+    assert_eq!(run(&conjunctions), Ok(json!(true)));
+}
+
+/// Tokens in any order: most are no expression, many are one, and some look like one.
+fn tokens() -> impl Strategy<Value = String> {
+    let token = prop::sample::select(vec![
+        "self",
+        "oldSelf",
+        "x",
+        "(",
+        ")",
+        "[",
+        "]",
+        "{",
+        "}",
+        ".",
+        "?",
+        ":",
+        ",",
+        "+",
+        "-",
+        "*",
+        "/",
+        "%",
+        "!",
+        "&&",
+        "||",
+        "==",
+        "<",
+        "in",
+        "1",
+        "1u",
+        "0x1f",
+        "1.5",
+        "'a'",
+        "\"b\"",
+        "b'c'",
+        "r'\\d'",
+        "true",
+        "null",
+        "name",
+        "texts",
+        "map",
+        "all",
+        "exists",
+        "filter",
+        "size",
+        "matches",
+        "optional.of",
+        "has",
+        "Object",
+        "JSONPatch",
+        "a:",
+        ".?",
+        "[?",
+        "optMap",
+        "transformList",
+        "duration",
+        "timestamp",
+        "dyn",
+        "type",
+        "'''",
+        "//",
+        "\n",
+        "\\",
+        "é",
+    ]);
+    prop::collection::vec(token, 0..14).prop_map(|all| all.join(" "))
+}
+
+proptest! {
+    #[test]
+    fn no_text_brings_the_server_down(source in prop_oneof![tokens(), any::<String>()]) {
+        let _ = run(&source);
+        let _ = Program::compile_patch(&source);
+        let _ = crate::crd::check_cel(&source, &["self"], &[]);
+    }
+}

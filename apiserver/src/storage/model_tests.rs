@@ -1,0 +1,376 @@
+//! Any sequence of operations does to a store what it does to a map that remembers all of its versions; and whatever is cut off
+//! the end of its log, what is found after a start is one of those versions.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use parking_lot::Mutex;
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::journal::Entry;
+use super::*;
+use crate::error::{Error, Result};
+
+const NAMESPACES: [&str; 2] = ["one", "two"];
+
+/// The objects of a table at some time: revision and payload.
+type State = BTreeMap<ObjectKey, (Revision, u64)>;
+
+/// What the store should hold: every state it ever had, by revision.
+#[derive(Debug, Clone, Default)]
+struct Model {
+    states: BTreeMap<Revision, State>,
+    /// (revision, kind, key) of each change.
+    changes: Vec<(Revision, ChangeKind, ObjectKey)>,
+    compacted: Revision,
+}
+
+impl Model {
+    fn new(revision: Revision) -> Self {
+        Self { states: BTreeMap::from([(revision, State::new())]), ..Self::default() }
+    }
+
+    fn revision(&self) -> Revision {
+        *self.states.keys().next_back().unwrap()
+    }
+
+    fn now(&self) -> &State {
+        &self.states[&self.revision()]
+    }
+
+    /// What comes of a write: its revision, or why it is refused.
+    fn write(
+        &mut self,
+        key: &ObjectKey,
+        expect: Expect,
+        payload: Option<u64>,
+    ) -> std::result::Result<Revision, String> {
+        let mut next = self.now().clone();
+        match (expect, next.get(key)) {
+            (Expect::Absent, Some(_)) => return Err(Error::Exists.to_string()),
+            (Expect::Revision(_), None) => return Err(Error::NotFound.to_string()),
+            (Expect::Revision(wanted), Some((current, _))) if wanted != *current => {
+                return Err(Error::Conflict { current: *current }.to_string());
+            }
+            _ => {}
+        }
+        let revision = self.revision() + 1;
+        let kind = match (next.contains_key(key), payload) {
+            (_, None) => ChangeKind::Deleted,
+            (true, _) => ChangeKind::Modified,
+            (false, _) => ChangeKind::Added,
+        };
+        match payload {
+            Some(payload) => drop(next.insert(key.clone(), (revision, payload))),
+            None => drop(next.remove(key)),
+        }
+        self.states.insert(revision, next);
+        self.changes.push((revision, kind, key.clone()));
+        Ok(revision)
+    }
+}
+
+#[derive(Debug, Clone)]
+enum Operation {
+    Create {
+        object: usize,
+        payload: u64,
+    },
+    /// On the present revision, or on one before it.
+    Update {
+        object: usize,
+        payload: u64,
+        stale: bool,
+    },
+    Delete {
+        object: usize,
+        stale: bool,
+    },
+    /// So many creates in one group, of which some are of the same object.
+    Together {
+        objects: Vec<usize>,
+    },
+    /// Everything up to a part of history is forgotten.
+    Compact {
+        percent: u64,
+    },
+    /// A list as of a part of history, in pages.
+    List {
+        percent: u64,
+        namespace: usize,
+        page: usize,
+    },
+    /// Changes since a part of history.
+    Watch {
+        percent: u64,
+    },
+    /// The process dies and starts again.
+    Crash,
+}
+
+fn operation() -> impl Strategy<Value = Operation> {
+    let object = 0..6_usize;
+    prop_oneof![
+        4 => (object.clone(), any::<u64>()).prop_map(|(object, payload)| Operation::Create { object, payload }),
+        4 => (object.clone(), any::<u64>(), prop::bool::weighted(0.2))
+            .prop_map(|(object, payload, stale)| Operation::Update { object, payload, stale }),
+        3 => (object.clone(), prop::bool::weighted(0.2)).prop_map(|(object, stale)| Operation::Delete { object, stale }),
+        1 => prop::collection::vec(object, 1..6).prop_map(|objects| Operation::Together { objects }),
+        1 => (0..=100_u64).prop_map(|percent| Operation::Compact { percent }),
+        2 => (0..=100_u64, 0..3_usize, 1..4_usize)
+            .prop_map(|(percent, namespace, page)| Operation::List { percent, namespace, page }),
+        2 => (0..=100_u64).prop_map(|percent| Operation::Watch { percent }),
+        1 => Just(Operation::Crash),
+    ]
+}
+
+fn table() -> ResourceKey {
+    ResourceKey::new("", "configmaps")
+}
+
+fn key(object: usize) -> ObjectKey {
+    ObjectKey::new(NAMESPACES[object % 2], &format!("o{}", object / 2))
+}
+
+fn body(payload: u64) -> Body {
+    // Some are large enough to be compressed.
+    let filler = "x".repeat((payload % 5) as usize * 700);
+    let object = json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {}, "data": {"n": payload.to_string(), "filler": filler},
+    });
+    Body::encode(&object).unwrap()
+}
+
+fn payload(record: &Record) -> u64 {
+    record.body.value(record.revision).unwrap()["data"]["n"].as_str().unwrap().parse().unwrap()
+}
+
+/// A revision between what is forgotten and now.
+fn part(model: &Model, percent: u64) -> Revision {
+    let oldest = *model.states.keys().next().unwrap();
+    oldest + (model.revision() - oldest) * percent / 100
+}
+
+fn held(store: &Store, at: Option<Revision>) -> Result<State> {
+    let listing = store.list(&table(), "", at, None, usize::MAX)?;
+    Ok(listing.records.iter().map(|record| (record.key.clone(), (record.revision, payload(record)))).collect())
+}
+
+async fn write(store: &Store, model: &mut Model, object: usize, expect: Expect, payload: Option<u64>) {
+    let key = key(object);
+    let wanted = model.write(&key, expect, payload);
+    let write = Write { table: table(), key, expect, body: payload.map(body) };
+    let given = store.write(write).await.map_err(|error| error.to_string());
+    assert_eq!(given, wanted);
+}
+
+/// The revision a write names.
+fn expected(model: &Model, object: usize, stale: bool) -> Expect {
+    let current = model.now().get(&key(object)).map_or(7, |(revision, _)| *revision);
+    Expect::Revision(if stale { current - 1 } else { current })
+}
+
+async fn together(store: &Store, model: &mut Model, objects: &[usize]) {
+    let writes = objects.iter().map(|object| Write {
+        table: table(),
+        key: key(*object),
+        expect: Expect::Absent,
+        body: Some(body(*object as u64)),
+    });
+    let given = store.write_all(writes.collect()).await.unwrap();
+    for (object, given) in objects.iter().zip(given) {
+        let wanted = model.write(&key(*object), Expect::Absent, Some(*object as u64));
+        assert_eq!(given.map_err(|error| error.to_string()), wanted);
+    }
+}
+
+fn list(store: &Store, model: &Model, percent: u64, namespace: usize, page: usize) {
+    let at = part(model, percent);
+    let namespace = NAMESPACES.get(namespace).copied().unwrap_or_default();
+    let forgotten = at < model.compacted;
+    let (mut seen, mut after) = (State::new(), None);
+    loop {
+        let listing = match store.list(&table(), namespace, Some(at), after.as_ref(), page) {
+            Err(Error::Expired { .. }) if forgotten => return,
+            listing => listing.unwrap(),
+        };
+        seen.extend(listing.records.iter().map(|record| (record.key.clone(), (record.revision, payload(record)))));
+        after = listing.records.last().map(|record| record.key.clone());
+        if listing.remaining == 0 {
+            break;
+        }
+    }
+    let wanted = model.states[&at].iter().filter(|(key, _)| namespace.is_empty() || key.namespace() == namespace);
+    assert_eq!(seen, wanted.map(|(key, state)| (key.clone(), *state)).collect(), "at {at}");
+}
+
+async fn watch(store: &Store, model: &Model, percent: u64) {
+    let since = part(model, percent);
+    let mut watcher = match store.watch(&table(), since) {
+        Err(Error::Expired { .. }) if since < model.compacted => return,
+        watcher => watcher.unwrap(),
+    };
+    let wanted: Vec<_> = model.changes.iter().filter(|(revision, ..)| *revision > since).cloned().collect();
+    let mut seen = Vec::new();
+    while seen.len() < wanted.len() {
+        let changes = watcher.next().await.unwrap();
+        seen.extend(changes.iter().map(|change| (change.revision, change.kind, change.key.clone())));
+    }
+    assert_eq!(seen, wanted);
+    assert_eq!(watcher.position(), model.revision());
+}
+
+async fn run(operations: Vec<Operation>, directory: &Path) -> (Store, Model) {
+    let open = || async { SqliteJournal::open(directory, Durability::Process).await };
+    let mut store = Store::open(Box::new(open().await.unwrap()), Limits::default()).await.unwrap();
+    let mut model = Model::new(store.revision());
+    for operation in operations {
+        match operation {
+            Operation::Create { object, payload } => {
+                write(&store, &mut model, object, Expect::Absent, Some(payload)).await;
+            }
+            Operation::Update { object, payload, stale } => {
+                let expect = expected(&model, object, stale);
+                write(&store, &mut model, object, expect, Some(payload)).await;
+            }
+            Operation::Delete { object, stale } => {
+                let expect = expected(&model, object, stale);
+                write(&store, &mut model, object, expect, None).await;
+            }
+            Operation::Together { objects } => together(&store, &mut model, &objects).await,
+            Operation::Compact { percent } => {
+                let at = part(&model, percent);
+                store.compact(at);
+                model.compacted = model.compacted.max(at);
+            }
+            Operation::List { percent, namespace, page } => list(&store, &model, percent, namespace, page),
+            Operation::Watch { percent } => watch(&store, &model, percent).await,
+            Operation::Crash => {
+                store.close().await.unwrap();
+                store = Store::open(Box::new(open().await.unwrap()), Limits::default()).await.unwrap();
+                // History is kept in memory.
+                let now = model.now().clone();
+                let revision = model.revision();
+                model = Model { states: BTreeMap::from([(revision, now)]), changes: Vec::new(), compacted: revision };
+            }
+        }
+        assert_eq!(store.revision(), model.revision());
+        assert_eq!(held(&store, None).unwrap(), *model.now());
+    }
+    (store, model)
+}
+
+/// The bytes of a log of SQLite's: a header, then frames of a page each.
+const HEADER: u64 = 32;
+const FRAME: u64 = 4096 + 24;
+
+/// Copies a data directory with only so much of its log, as a machine that died may leave it.
+fn copy(from: &Path, to: &Path, length: u64) {
+    let name = |end: &str| format!("objects.db{end}");
+    std::fs::copy(from.join(name("")), to.join(name(""))).unwrap();
+    std::fs::copy(from.join(name("-wal")), to.join(name("-wal"))).unwrap();
+    std::fs::OpenOptions::new().write(true).open(to.join(name("-wal"))).unwrap().set_len(length).unwrap();
+}
+
+/// A journal whose commits fail from some time on, before or after they are stored.
+struct Breaking {
+    stored: Arc<Mutex<Vec<Entry>>>,
+    commits: usize,
+    after: bool,
+}
+
+#[async_trait]
+impl Journal for Breaking {
+    async fn load(&mut self) -> Result<Snapshot> {
+        Ok(Snapshot { revision: 1, objects: Vec::new() })
+    }
+
+    async fn commit(&mut self, entries: &[Entry], _: Revision) -> Result<()> {
+        let broken = self.commits == 0;
+        self.commits = self.commits.saturating_sub(1);
+        if !broken || self.after {
+            self.stored.lock().extend_from_slice(entries);
+        }
+        if broken { Err(Error::Failed("the disk is full".into())) } else { Ok(()) }
+    }
+
+    async fn close(self: Box<Self>) -> Result<()> {
+        Ok(())
+    }
+}
+
+fn blocking<T>(run: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap().block_on(run)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_store_is_a_map_that_remembers(operations in prop::collection::vec(operation(), 1..60)) {
+        let directory = tempfile::tempdir().unwrap();
+        blocking(async {
+            let (store, _) = run(operations, directory.path()).await;
+            store.close().await.unwrap();
+        });
+    }
+
+    #[test]
+    fn what_is_left_of_a_log_is_a_state_that_was(
+        operations in prop::collection::vec(operation().prop_filter("no crash but the last", |o| !matches!(o, Operation::Crash)), 1..24),
+        torn in prop::collection::vec(0..FRAME, 4),
+    ) {
+        let directory = tempfile::tempdir().unwrap();
+        blocking(async {
+            let (store, model) = run(operations, directory.path()).await;
+            let whole = std::fs::metadata(directory.path().join("objects.db-wal")).unwrap().len();
+            let frames = whole.saturating_sub(HEADER) / FRAME;
+            let boundaries = (0..=frames).map(|frame| HEADER + frame * FRAME);
+            let torn = torn.iter().enumerate().map(|(at, bytes)| HEADER + (at as u64 * frames / 4) * FRAME + bytes);
+            let mut last = 0;
+            for length in boundaries.chain(torn.filter(|length| *length < whole)).chain([0, whole]) {
+                let left = tempfile::tempdir().unwrap();
+                copy(directory.path(), left.path(), length);
+                let journal = SqliteJournal::open(left.path(), Durability::Process).await.unwrap();
+                let found = Store::open(Box::new(journal), Limits::default()).await.unwrap();
+                last = found.revision();
+                // Before the first write the file has a revision as well.
+                let wanted = model.states.get(&last).unwrap_or_else(|| panic!("revision {last} never was"));
+                assert_eq!(&held(&found, None).unwrap(), wanted, "{length} bytes of {whole}");
+                found.close().await.unwrap();
+            }
+            assert_eq!(last, model.revision(), "all of the log is all that was acknowledged");
+            store.close().await.unwrap();
+        });
+    }
+
+    #[test]
+    fn a_write_that_failed_is_never_seen(writes in 1..12_usize, commits in 0..8_usize, after in any::<bool>()) {
+        blocking(async {
+            let stored = Arc::new(Mutex::new(Vec::new()));
+            let journal = Breaking { stored: stored.clone(), commits, after };
+            let store = Store::open(Box::new(journal), Limits::default()).await.unwrap();
+            let mut acknowledged = 0;
+            for object in 0..writes {
+                let key = ObjectKey::new("one", &format!("w{object}"));
+                let write = Write { table: table(), key: key.clone(), expect: Expect::Absent, body: Some(body(1)) };
+                match store.write(write).await {
+                    Ok(_) => acknowledged += 1,
+                    Err(error) => {
+                        assert!(matches!(error, Error::Failed(_)), "{error}");
+                        assert!(store.get(&table(), &key).is_none());
+                        assert!(store.failure().is_some());
+                    }
+                }
+            }
+            assert_eq!(acknowledged, writes.min(commits));
+            assert_eq!(held(&store, None).unwrap().len(), acknowledged);
+            // One more may be on the disk, of which nobody was told that it is.
+            let on_disk = stored.lock().len();
+            assert!((acknowledged..=acknowledged + 1).contains(&on_disk), "{on_disk}");
+        });
+    }
+}

@@ -1,0 +1,251 @@
+//! `crowsnest bench apiserver`: what the embedded API server takes on, durable, in a process of its own and over its socket.
+
+use std::io::Write;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, ensure};
+use clap::Args;
+use futures::future::try_join_all;
+use futures::{StreamExt, TryStreamExt};
+use http::Request;
+use http_body_util::BodyExt;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::{PostParams, WatchEvent, WatchParams};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Api, Client};
+use parking_lot::Mutex;
+use serde_json::json;
+use tokio::task::JoinSet;
+
+use super::cache::Figures;
+
+#[derive(Debug, Clone, Args)]
+pub(super) struct ApiserverArgs {
+    /// ConfigMaps of 2 KB that are created, read and listed
+    #[arg(long, default_value_t = 10_000)]
+    objects: usize,
+    /// Clients that create at the same time
+    #[arg(long, default_value_t = 64)]
+    clients: usize,
+    /// Gets, one after the other
+    #[arg(long, default_value_t = 5_000)]
+    gets: usize,
+    /// Watches of one resource
+    #[arg(long, default_value_t = 1_000)]
+    watchers: usize,
+    /// Writes that all of them are told
+    #[arg(long, default_value_t = 200)]
+    writes: usize,
+    /// ConfigMaps of 5 KB whose memory is measured; 0 leaves that out
+    #[arg(long, default_value_t = 100_000)]
+    stored: usize,
+}
+
+const NAMESPACE: &str = "default";
+const SMALL: usize = 2_000;
+const LARGE: usize = 5_000;
+const LISTS: usize = 5;
+/// Between two writes that watchers are told.
+const WRITE_EVERY: Duration = Duration::from_millis(20);
+const SETTLE: Duration = Duration::from_secs(5);
+
+pub(super) async fn run(args: &ApiserverArgs) -> anyhow::Result<()> {
+    let mut figures = Figures { out: std::io::stdout().lock() };
+    let scratch = super::scratch();
+    let server = super::start_apiserver(&scratch).await?;
+    let maps = maps(&scratch).await?;
+    create(&maps, args.objects, args.clients, SMALL, Some(&mut figures)).await?;
+    gets(&maps, args, &mut figures).await?;
+    lists(&scratch, &server, args, &mut figures).await?;
+    watches(&scratch, args, &mut figures).await?;
+    super::stop(server).await?;
+    std::fs::remove_dir_all(&scratch).with_context(|| format!("removing {}", scratch.display()))?;
+    if args.stored > 0 {
+        stored(args, &mut figures).await?;
+    }
+    Ok(())
+}
+
+async fn client(dir: &Path) -> anyhow::Result<Client> {
+    let file = dir.join("kubeconfigs/cp.kubeconfig");
+    let file = Kubeconfig::read_from(&file).with_context(|| format!("reading {}", file.display()))?;
+    let mut config = kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?;
+    config.read_timeout = None;
+    Ok(Client::try_from(config)?)
+}
+
+async fn maps(dir: &Path) -> anyhow::Result<Api<ConfigMap>> {
+    Ok(Api::namespaced(client(dir).await?, NAMESPACE))
+}
+
+/// About so many bytes of text that is not the same in every object, and compresses as text does.
+fn config_map(name: &str, bytes: usize, seed: usize) -> anyhow::Result<ConfigMap> {
+    const WORDS: [&str; 12] = [
+        "cluster",
+        "namespace",
+        "replicas=3",
+        "0.0.0.0:8080",
+        "true",
+        "timeout",
+        "/var/lib",
+        "eu-west",
+        "level",
+        "10s",
+        "\n",
+        "=",
+    ];
+    let (mut text, mut state) = (String::with_capacity(bytes), seed as u64 + 1);
+    while text.len() < bytes {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        match (state >> 33) as usize % 4 {
+            0 => text.push_str(&format!("{:x} ", state >> 40)),
+            _ => text.push_str(WORDS[(state >> 50) as usize % WORDS.len()]),
+        }
+    }
+    let object = json!({"metadata": {"name": name, "labels": {"app": "bench"}}, "data": {"config": text}});
+    Ok(serde_json::from_value(object)?)
+}
+
+fn name(nth: usize) -> String {
+    format!("map-{nth:06}")
+}
+
+/// Creates by so many clients at once.
+async fn create(
+    maps: &Api<ConfigMap>,
+    objects: usize,
+    clients: usize,
+    bytes: usize,
+    figures: Option<&mut Figures<impl Write>>,
+) -> anyhow::Result<()> {
+    let (next, took) = (AtomicUsize::new(0), Mutex::new(Vec::with_capacity(objects)));
+    let began = Instant::now();
+    try_join_all((0..clients).map(|_| async {
+        loop {
+            let nth = next.fetch_add(1, Ordering::Relaxed);
+            if nth >= objects {
+                return anyhow::Ok(());
+            }
+            let object = config_map(&name(nth), bytes, nth)?;
+            let began = Instant::now();
+            maps.create(&PostParams::default(), &object).await?;
+            took.lock().push(began.elapsed());
+        }
+    }))
+    .await?;
+    let Some(figures) = figures else { return Ok(()) };
+    figures.line("apiserver/create/rate", objects as f64 / began.elapsed().as_secs_f64(), "objects/s")?;
+    figures.spread("apiserver/create", took.into_inner())
+}
+
+async fn gets(maps: &Api<ConfigMap>, args: &ApiserverArgs, figures: &mut Figures<impl Write>) -> anyhow::Result<()> {
+    let mut took = Vec::with_capacity(args.gets);
+    for nth in 0..args.gets {
+        let name = name(nth * 7 % args.objects);
+        let began = Instant::now();
+        maps.get(&name).await?;
+        took.push(began.elapsed());
+    }
+    figures.spread("apiserver/get", took)
+}
+
+/// All objects at once, as they come, and by how much the server's memory grows meanwhile.
+async fn lists(
+    dir: &Path,
+    server: &super::Running,
+    args: &ApiserverArgs,
+    figures: &mut Figures<impl Write>,
+) -> anyhow::Result<()> {
+    let client = client(dir).await?;
+    let peak = || super::peak_kib(&server.child);
+    let before = super::resident_kib(&server.child)?.max(peak()?);
+    let mut took = Vec::new();
+    for _ in 0..LISTS {
+        let began = Instant::now();
+        let request = Request::get(format!("/api/v1/namespaces/{NAMESPACE}/configmaps"));
+        let mut body = client.send(request.body(kube::client::Body::empty())?).await?.into_body();
+        let mut bytes = 0;
+        while let Some(frame) = body.frame().await {
+            bytes += frame?.data_ref().map_or(0, bytes::Bytes::len);
+        }
+        took.push(began.elapsed());
+        ensure!(bytes > args.objects * SMALL, "a list has {bytes} bytes");
+    }
+    took.sort_unstable();
+    let middle = took.get(LISTS / 2).copied().unwrap_or_default();
+    figures.line(&format!("apiserver/list-{}", args.objects), middle.as_secs_f64() * 1e3, "ms")?;
+    let grown = peak()?.saturating_sub(before) as f64 / 1024.0;
+    figures.line(&format!("apiserver/list-{}/peak-rss-grown", args.objects), grown, "MB")
+}
+
+fn now() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+}
+
+/// From before a write until each watcher has its event.
+async fn watches(dir: &Path, args: &ApiserverArgs, figures: &mut Figures<impl Write>) -> anyhow::Result<()> {
+    const WRITTEN: &str = "bench/written";
+    let maps = maps(dir).await?;
+    let (took, ready) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicUsize::new(0)));
+    let mut watching = JoinSet::new();
+    for _ in 0..args.watchers {
+        let (maps, took, ready) = (maps.clone(), took.clone(), ready.clone());
+        watching.spawn(async move {
+            // Of what is written now, none of what is there.
+            let params = WatchParams::default().labels("bench=watched");
+            let mut events = maps.watch(&params, "0").await?.boxed();
+            ready.fetch_add(1, Ordering::Relaxed);
+            while let Some(event) = events.try_next().await? {
+                let (WatchEvent::Added(map) | WatchEvent::Modified(map)) = event else { continue };
+                let written = map.metadata.annotations.as_ref().and_then(|all| all.get(WRITTEN));
+                let written: u64 = written.context("an event does not say when it was written")?.parse()?;
+                took.lock().push(now().saturating_sub(Duration::from_nanos(written)));
+            }
+            anyhow::Ok(())
+        });
+    }
+    while ready.load(Ordering::Relaxed) < args.watchers {
+        if let Some(ended) = watching.try_join_next() {
+            ended??;
+        }
+        tokio::time::sleep(WRITE_EVERY).await;
+    }
+    for nth in 0..args.writes {
+        let mut object = config_map(&format!("watched-{nth:05}"), SMALL, nth)?;
+        object.metadata.labels = Some([("bench".to_owned(), "watched".to_owned())].into());
+        object.metadata.annotations = Some([(WRITTEN.to_owned(), now().as_nanos().to_string())].into());
+        maps.create(&PostParams::default(), &object).await?;
+        tokio::time::sleep(WRITE_EVERY).await;
+    }
+    let all = args.watchers * args.writes;
+    let told = async {
+        while took.lock().len() < all {
+            tokio::time::sleep(WRITE_EVERY).await;
+        }
+    };
+    tokio::time::timeout(SETTLE * 12, told).await.with_context(|| format!("{} of {all} events", took.lock().len()))?;
+    watching.shutdown().await;
+    let took = std::mem::take(&mut *took.lock());
+    figures.spread(&format!("apiserver/watch-{}", args.watchers), took)
+}
+
+/// What many objects weigh, and how long a start with them takes.
+async fn stored(args: &ApiserverArgs, figures: &mut Figures<impl Write>) -> anyhow::Result<()> {
+    let scratch = super::scratch();
+    let server = super::start_apiserver(&scratch).await?;
+    create(&maps(&scratch).await?, args.stored, args.clients, LARGE, None::<&mut Figures<std::io::Sink>>).await?;
+    tokio::time::sleep(SETTLE).await;
+    let megabytes = |kib: u64| kib as f64 / 1024.0;
+    let of = format!("apiserver/stored-{}", args.stored);
+    figures.line(&format!("{of}/rss"), megabytes(super::resident_kib(&server.child)?), "MB")?;
+    super::stop(server).await?;
+    let again = super::start_apiserver(&scratch).await?;
+    figures.line(&format!("{of}/restart"), again.ready.as_secs_f64() * 1e3, "ms")?;
+    tokio::time::sleep(SETTLE).await;
+    figures.line(&format!("{of}/restarted-rss"), megabytes(super::resident_kib(&again.child)?), "MB")?;
+    super::stop(again).await?;
+    std::fs::remove_dir_all(&scratch).with_context(|| format!("removing {}", scratch.display()))
+}

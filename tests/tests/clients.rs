@@ -1,0 +1,128 @@
+//! Programs that know nothing of Crowsnest, at the embedded API server: written with the Python client, the JavaScript one, and
+//! as a controller with kube-rs whose reflector is compared with the truth while objects come, change and go.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use crowsnest_tests::{Fleet, Said, node_client, python, until};
+use futures::StreamExt;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::runtime::controller::Action;
+use kube::runtime::{Controller, watcher};
+use kube::{Api, Client, Resource, ResourceExt};
+use serde_json::json;
+use tokio::runtime::Runtime;
+
+const PYTHON: &str = include_str!("clients/client.py");
+const JAVASCRIPT: &str = include_str!("clients/client.mjs");
+const SOURCES: &str = "of=source";
+const COUNT: usize = 40;
+const ROUNDS: usize = 5;
+
+#[test]
+fn the_api_server_serves_them() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let fleet = Fleet::start(&dir.path().join("data"), &["--no-members"])?;
+    let kubeconfig = fleet.kubeconfig("cp");
+    if let Some(program) = python()? {
+        let script = dir.path().join("client.py");
+        std::fs::write(&script, PYTHON)?;
+        is_well(Command::new(program).arg(script).arg(&kubeconfig).arg("python-client"))?;
+    }
+    if let Some(modules) = node_client()? {
+        let script = dir.path().join("client.mjs");
+        std::fs::write(&script, JAVASCRIPT)?;
+        is_well(Command::new("node").arg(script).arg(modules).arg(&kubeconfig).arg("javascript-client"))?;
+    }
+    let runtime = Runtime::new()?;
+    for (way, config) in [
+        ("listing", watcher::Config::default().labels(SOURCES)),
+        ("streaming", watcher::Config::default().labels(SOURCES).streaming_lists()),
+    ] {
+        controls(&runtime, &kubeconfig, config).with_context(|| format!("{way}\n{}", fleet.log()))?;
+    }
+    drop(runtime);
+    ensure!(fleet.stop()?.success());
+    Ok(())
+}
+
+fn is_well(command: &mut Command) -> Result<()> {
+    let said = Said::of(&command.env_remove("KUBECONFIG").output()?)?;
+    ensure!(said.code == Some(0) && said.out.trim() == "well", "{}{}", said.out, said.err);
+    Ok(())
+}
+
+/// Copies a source, as its owner.
+async fn copy(source: Arc<ConfigMap>, maps: Arc<Api<ConfigMap>>) -> Result<Action, kube::Error> {
+    let owner = source.controller_owner_ref(&());
+    let name = format!("copy-of-{}", source.name_any());
+    let copy = json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": name, "labels": {"of": "copy"}, "ownerReferences": [owner]}, "data": source.data,
+    });
+    maps.patch(&name, &PatchParams::apply("copier").force(), &Patch::Apply(&copy)).await?;
+    Ok(Action::await_change())
+}
+
+/// What objects say, by name.
+type Contents = BTreeMap<String, BTreeMap<String, String>>;
+
+fn controls(runtime: &Runtime, kubeconfig: &Path, config: watcher::Config) -> Result<()> {
+    let file = Kubeconfig::read_from(kubeconfig)?;
+    let client = runtime.block_on(async {
+        let config = kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?;
+        anyhow::Ok(Client::try_from(config)?)
+    })?;
+    let maps: Api<ConfigMap> = Api::namespaced(client, "default");
+    let controller =
+        Controller::new(maps.clone(), config).owns(maps.clone(), watcher::Config::default().labels("of=copy"));
+    let sources = controller.store();
+    let retry = |_: Arc<ConfigMap>, _: &kube::Error, _: Arc<Api<ConfigMap>>| Action::requeue(Duration::from_millis(50));
+    let running = runtime.spawn(controller.run(copy, retry, Arc::new(maps.clone())).for_each(|_| async {}));
+    for round in 0..ROUNDS {
+        runtime.block_on(churn(&maps, round))?;
+    }
+    let listed = |selector: &str| -> Result<Contents> {
+        let all = runtime.block_on(maps.list(&ListParams::default().labels(selector)))?;
+        Ok(all.into_iter().map(|map| (map.name_any(), map.data.unwrap_or_default())).collect())
+    };
+    let wanted = listed(SOURCES)?;
+    ensure!(wanted.len() > COUNT / 2, "{} sources are left", wanted.len());
+    until("every source to have its copy, and no other", || {
+        let copies = listed("of=copy")?;
+        Ok(copies == wanted.iter().map(|(name, data)| (format!("copy-of-{name}"), data.clone())).collect())
+    })?;
+    let reflected = || -> Contents {
+        let all = sources.state();
+        all.iter().map(|map| (map.name_any(), map.data.clone().unwrap_or_default())).collect()
+    };
+    until("the reflector to hold what is there", || Ok(reflected() == wanted))?;
+    running.abort();
+    runtime.block_on(async {
+        maps.delete_collection(&DeleteParams::default(), &ListParams::default().labels(SOURCES)).await
+    })?;
+    until("the copies of what is gone to be collected", || Ok(listed("of=copy")?.is_empty()))
+}
+
+/// Creates and changes all sources, and deletes some of them, in whatever order the answers come.
+async fn churn(maps: &Api<ConfigMap>, round: usize) -> Result<()> {
+    let writes = (0..COUNT).map(|n| async move {
+        let name = format!("source-{n}");
+        let source = json!({
+            "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "labels": {"of": "source"}},
+            "data": {"round": round.to_string()},
+        });
+        maps.patch(&name, &PatchParams::apply("churn").force(), &Patch::Apply(&source)).await?;
+        if (n + round).is_multiple_of(7) {
+            maps.delete(&name, &DeleteParams::default()).await?;
+        }
+        Ok::<_, kube::Error>(())
+    });
+    Ok(futures::future::try_join_all(writes).await.map(drop)?)
+}

@@ -1,0 +1,101 @@
+// What a program with the JavaScript client does at an API server, each answer looked at.
+//
+//     client.mjs MODULES KUBECONFIG NAMESPACE
+
+import assert from "node:assert/strict";
+import { createRequire } from "node:module";
+
+const [modules, kubeconfig, namespace] = process.argv.slice(2);
+const k8s = createRequire(`${modules}/`)("@kubernetes/client-node");
+const config = new k8s.KubeConfig();
+config.loadFromFile(kubeconfig);
+const core = config.makeApiClient(k8s.CoreV1Api);
+const apps = config.makeApiClient(k8s.AppsV1Api);
+
+const refused = async (call, code, reason) => {
+  const error = await call.then(() => assert.fail(`${reason} was not refused`), (error) => error);
+  assert.equal(error.code, code);
+  const body = typeof error.body === "string" ? JSON.parse(error.body) : error.body;
+  assert.equal(body.reason, reason);
+};
+
+const map = (name, data) => ({ metadata: { name, labels: { of: "node" } }, data });
+
+async function configMaps() {
+  for (let n = 0; n < 7; n++) {
+    await core.createNamespacedConfigMap({ namespace, body: map(`js-${n}`, { n: String(n) }) });
+  }
+  await refused(core.createNamespacedConfigMap({ namespace, body: map("js-0", {}) }), 409, "AlreadyExists");
+  await refused(core.createNamespacedConfigMap({ namespace, body: map("No Name", {}) }), 422, "Invalid");
+  await refused(core.readNamespacedConfigMap({ namespace, name: "none" }), 404, "NotFound");
+
+  const live = await core.readNamespacedConfigMap({ namespace, name: "js-1" });
+  live.data.more = "x";
+  const replaced = await core.replaceNamespacedConfigMap({ namespace, name: "js-1", body: live });
+  assert.deepEqual({ ...replaced.data }, { n: "1", more: "x" });
+  await refused(core.replaceNamespacedConfigMap({ namespace, name: "js-1", body: live }), 409, "Conflict");
+  const body = [{ op: "replace", path: "/data/n", value: "one" }];
+  const patched = await core.patchNamespacedConfigMap({ namespace, name: "js-1", body });
+  assert.equal(patched.data.n, "one");
+
+  const names = [];
+  let next;
+  do {
+    const page = await core.listNamespacedConfigMap({ namespace, limit: 3, labelSelector: "of=node", _continue: next });
+    names.push(...page.items.map((one) => one.metadata.name));
+    next = page.metadata._continue;
+  } while (next);
+  assert.deepEqual(names, [0, 1, 2, 3, 4, 5, 6].map((n) => `js-${n}`));
+}
+
+// An informer hears of everything that changes, and ends up with what is there.
+async function informer() {
+  const path = `/api/v1/namespaces/${namespace}/configmaps`;
+  const list = () => core.listNamespacedConfigMap({ namespace, labelSelector: "of=node" });
+  const informer = k8s.makeInformer(config, path, list, "of=node");
+  const heard = { add: 0, update: 0, delete: 0 };
+  const settled = new Promise((resolve, reject) => {
+    for (const what of Object.keys(heard)) {
+      informer.on(what, () => {
+        heard[what] += 1;
+        if (heard.add === 27 && heard.update === 20 && heard.delete === 20) resolve();
+      });
+    }
+    informer.on("error", reject);
+    setTimeout(() => reject(new Error(`heard of ${JSON.stringify(heard)}`)), 60_000).unref();
+  });
+  await informer.start();
+  for (let n = 0; n < 20; n++) {
+    await core.createNamespacedConfigMap({ namespace, body: map(`churn-${n}`, { n: "0" }) });
+    const body = [{ op: "add", path: "/data/n", value: "1" }];
+    await core.patchNamespacedConfigMap({ namespace, name: `churn-${n}`, body });
+    await core.deleteNamespacedConfigMap({ namespace, name: `churn-${n}` });
+  }
+  await settled;
+  const cached = informer.list(namespace).map((one) => one.metadata.name).sort();
+  assert.deepEqual(cached, [0, 1, 2, 3, 4, 5, 6].map((n) => `js-${n}`));
+  await informer.stop();
+}
+
+async function deployments() {
+  const labels = { app: "js" };
+  const spec = { containers: [{ name: "main", image: "nginx" }] };
+  const deployment = { metadata: { name: "js" }, spec: { selector: { matchLabels: labels }, template: { metadata: { labels }, spec } } };
+  const made = await apps.createNamespacedDeployment({ namespace, body: deployment });
+  assert.equal(made.spec.strategy.rollingUpdate.maxSurge, "25%");
+  const objects = k8s.KubernetesObjectApi.makeApiClient(config);
+  const applied = { apiVersion: "apps/v1", kind: "Deployment", metadata: { name: "js", namespace }, spec: { replicas: 3 } };
+  const options = [undefined, undefined, "js-client", true, k8s.PatchStrategy.ServerSideApply];
+  const answer = await objects.patch(applied, ...options);
+  assert.equal(answer.spec.replicas, 3);
+  assert.ok(answer.metadata.managedFields.some((one) => one.manager === "js-client" && one.operation === "Apply"));
+  await apps.deleteNamespacedDeployment({ namespace, name: "js" });
+}
+
+await core.createNamespace({ body: { metadata: { name: namespace } } });
+await configMaps();
+await informer();
+await deployments();
+await core.deleteNamespace({ name: namespace });
+console.log("well");
+process.exit(0);
