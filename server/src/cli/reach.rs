@@ -114,10 +114,18 @@ pub(super) fn failure(cluster: Option<&str>, error: &kube::Error) -> String {
 fn next(cluster: Option<&str>, status: &Status) -> Option<String> {
     match (status.code, cluster) {
         (401, _) => Some("--kubeconfig or --context names who else you are".to_owned()),
+        (403, _) if is_of_a_cluster(status) => Some(
+            "who may ask members, and how, is told in docs/RIGHTS.md; `kubectl auth can-i --list` tells what you may"
+                .to_owned(),
+        ),
         (403, None) => Some("`kubectl auth can-i --list` tells what you may".to_owned()),
         (403, Some(cluster)) => Some(format!("who may what in {cluster} is up to its own roles: docs/RIGHTS.md")),
         (404, _) if is_of_a_cluster(status) => {
             Some("`crowsnest get clusters -s karmada` lists those there are".to_owned())
+        }
+        (404, _) => {
+            let name = status.details.as_ref().map(|details| details.name.as_str()).filter(|name| !name.is_empty())?;
+            Some(format!("`crowsnest search 'name:={name}'` tells who has it"))
         }
         (502..=504, Some(cluster)) => {
             Some(format!("`crowsnest describe cluster/{cluster} -s karmada` tells how it is"))
@@ -158,7 +166,16 @@ mod tests {
         Some("m1"),
         "clusters \"m1\" not found; `crowsnest get clusters -s karmada` lists those there are"
     )]
-    #[case::no_pod(status(404, "pods \"web\" not found", "pods"), None, "pods \"web\" not found")]
+    #[case::no_pod(
+        status(404, "pods \"web\" not found", "pods"),
+        None,
+        "pods \"web\" not found; `crowsnest search 'name:=m1'` tells who has it"
+    )]
+    #[case::nobody_of_members(
+        status(403, "clusters \"m1\" is forbidden", "clusters"),
+        Some("m1"),
+        "clusters \"m1\" is forbidden; who may ask members, and how, is told in docs/RIGHTS.md; `kubectl auth can-i --list` tells what you may"
+    )]
     #[case::nobody(
         status(401, "Unauthorized", ""),
         None,

@@ -76,7 +76,7 @@ impl Getting<'_> {
                 Ok(answer) => answers.push((source.clone(), answer)),
                 // A cluster without the object, or without its kind, misses nothing.
                 Err(kube::Error::Api(status)) if status.code == 404 && !is_of_a_cluster(&status) => {
-                    missing = Some(status.message.clone());
+                    missing = Some(kube::Error::Api(status));
                 }
                 Err(error) => refused.push((source.cluster.clone().unwrap_or_default(), error)),
             }
@@ -97,6 +97,11 @@ impl Getting<'_> {
         let partial = !refused.is_empty();
         if answers.is_empty() && !sources.is_empty() {
             let left_out = refused.into_iter().map(|(cluster, _)| cluster).collect::<Vec<_>>().join(", ");
+            let missing = missing.map(|error| match (self.scope, alone) {
+                (Scope::Named(named), true) => failure(named.first().map(String::as_str), &error),
+                (_, true) => format!("the control plane: {}", failure(None, &error)),
+                (_, false) => format!("no cluster that was asked has it: {}", failure(None, &error)),
+            });
             return match (missing, partial) {
                 (Some(_), _) if self.args.ignore_not_found => Ok(Told { sources, answers, partial }),
                 (Some(missing), false) => Err(anyhow!("{missing}")),
