@@ -42,10 +42,9 @@ fn main() -> ExitCode {
     let outcome = runtime.block_on(cli::run(command));
     // Blocking work that outlived its drain (a hung DNS look-up) must not hold the exit.
     runtime.shutdown_timeout(std::time::Duration::from_secs(2));
-    match outcome {
-        Ok(code) => code,
-        Err(error) => cli::fail(&error),
-    }
+    let code = outcome.unwrap_or_else(|error| cli::fail(&error));
+    cli::pager::end();
+    code
 }
 
 /// Rustls with ring. What we dial is asked for the shorter keys of AES first, as Go's clients do: they are enough, and what is

@@ -185,12 +185,17 @@ impl Fleet {
         Stream::of(command, format!("crowsnest {args:?}"))
     }
 
-    /// The same in a pseudo-terminal, which script(1) makes.
+    /// The same in a pseudo-terminal, which script(1) makes; nothing is read page by page.
     pub fn crowsnest_terminal(&self, args: &[&str]) -> Result<Stream> {
+        self.crowsnest_terminal_with(args, &[("CROWSNEST_PAGER", "")])
+    }
+
+    /// The same with something in its environment.
+    pub fn crowsnest_terminal_with(&self, args: &[&str], environment: &[(&str, &str)]) -> Result<Stream> {
         let mut command = self.surround(Command::new("script"));
         command.args(["-qec", &format!("{} {}", binary()?.display(), args.join(" ")), "/dev/null"]);
         // One that has colours, whatever the tests themselves run in.
-        command.env("TERM", "xterm").env_remove("NO_COLOR");
+        command.env("TERM", "xterm").env_remove("NO_COLOR").envs(environment.iter().copied());
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         Stream::of(command, format!("crowsnest {args:?} in a terminal"))
     }

@@ -11,6 +11,9 @@ use anyhow::{Context, Result, ensure};
 use crowsnest_tests::{Fleet, Kubectl, Said, binary, kubectl, until};
 use serde_json::Value;
 
+#[path = "cli/golden.rs"]
+mod golden;
+
 const POD: &str = include_str!("proxies/web.yaml");
 const WEB: &str = include_str!("cli/web.yaml");
 const SETTINGS: &str = include_str!("cli/settings.yaml");
@@ -28,6 +31,7 @@ fn the_cli_shows_and_steers_the_fleet() -> Result<()> {
     let walk = || -> Result<()> {
         formats(&fleet)?;
         terminals(&fleet)?;
+        golden::compared(&fleet)?;
         described(&fleet)?;
         histories(&fleet, &members[0])?;
         differences(&fleet)?;
@@ -113,6 +117,18 @@ fn formats(fleet: &Fleet) -> Result<()> {
     let said = says(fleet, &["get", "pods", "-C", "member1", "--as", "nobody"], 1, "nobody")?;
     ensure!(said.out.is_empty(), "{said:?}");
 
+    let said = says(fleet, &["get", "all", "-l", "app=both", "-C", "member1", "-o", "name"], 0, "")?;
+    ensure!(said.out == "member1/default/pods/both\n", "{said:?}");
+    let raw = ["get", "--raw", "/api/v1/namespaces/default/pods/both", "--cluster", "member2"];
+    let said = says(fleet, &raw, 0, "")?;
+    ensure!(serde_json::from_str::<Value>(&said.out)?["metadata"]["name"] == "both", "{said:?}");
+    let said =
+        says(fleet, &["get", "pod/both", "-C", "member1", "--template={{.metadata.name}}", "--watch=false"], 0, "")?;
+    ensure!(said.out == "both", "{said:?}");
+    let recursive = ["explain", "deployments.spec.strategy", "--recursive", "--cluster", "member1"];
+    says(fleet, &recursive, 0, "FIELD: strategy <DeploymentStrategy>\n")?;
+    says(fleet, &["explain", "propagationpolicies.spec.placement"], 0, "  clusterAffinity\t<Object>\n")?;
+    says(fleet, &["explain", "pods.nosuch"], 1, "field \"nosuch\" does not exist: pods has apiVersion, kind, ")?;
     let mut watch = fleet.crowsnest_stream(&["search", "-w", "kind:pod label:app=both"])?;
     watch.expect("CLUSTER ")?;
     watch.expect("member2")?;
@@ -157,6 +173,9 @@ fn described(fleet: &Fleet) -> Result<()> {
     let said = says(fleet, &["describe", "pods", "-l", "app=both"], 0, "")?;
     ensure!(lines(&said, "Name", "both") == 2, "{said:?}");
     says(fleet, &["describe", "pods", "-n", "empty"], 0, "No resources found in empty namespace.")?;
+    let said = says(fleet, &["describe", "pod/bot", "--show-events=false", "-C", "member2"], 0, "")?;
+    ensure!(lines(&said, "Name", "both") == 1 && lines(&said, "Cluster", "member2") == 1, "{said:?}");
+    says(fleet, &["describe", "pods", "-C", "nosuch"], 1, "`crowsnest get clusters -s karmada` lists those there are")?;
     says(fleet, &["describe", "pod/both", "-A"], 1, "an object is named: -l and -A go with a kind alone")?;
     Ok(())
 }
@@ -229,7 +248,11 @@ fn files(fleet: &Fleet, folder: &Path) -> Result<()> {
     let (from, back) = (conf.display().to_string(), folder.join("back").display().to_string());
     let said = says(fleet, &["cp", &from, "both:/tmp/conf", "--cluster", "member1"], 0, "")?;
     ensure!(said.out.is_empty() && said.err.is_empty(), "{said:?}");
-    says(fleet, &["exec", "--cluster", "member1", "both", "--", "cat", "/tmp/conf/deep/a.txt"], 0, "there and back")?;
+    let named = folder.join("both.yaml");
+    fs::write(&named, POD.replace("NAME", "both"))?;
+    let named = named.display().to_string();
+    let cat = ["--pod-running-timeout", "30s", "--", "cat", "/tmp/conf/deep/a.txt"];
+    says(fleet, &[&["exec", "--cluster", "member1", "-f", &named], &cat[..]].concat(), 0, "there and back")?;
     says(fleet, &["cp", "member1/default/both:/tmp/conf", &back], 0, "")?;
     ensure!(fs::read_to_string(Path::new(&back).join("deep/a.txt"))? == "there and back\n");
     // Into a folder that is there.
@@ -290,6 +313,10 @@ fn written(fleet: &Fleet, kubectl: &Kubectl, members: &[Kubectl; 2], folder: &Pa
     let said = shows(fleet, &["apply", "-f", &file, "--all-clusters"], |said| said.code == Some(0))?;
     ensure!(said.out == format!("configmap/settings unchanged\n{policy} configured\n"), "{said:?}");
     members[1].until(&["get", "configmap", "settings", "-o", "jsonpath={.data.level}"], |out| out == "one")?;
+    let said = says(fleet, &["get", "-f", &file, "-s", "karmada", "-o", "jsonpath={.data.level}"], 0, "")?;
+    ensure!(said.out == "one", "{said:?}");
+    says(fleet, &["describe", "-f", &file, "-s", "karmada", "--show-events=false"], 0, "level:\n----\none\n")?;
+    pruned(fleet, kubectl, &members[1], folder)?;
 
     members[1].ok(&["create", "configmap", "own", "--from-literal", "a=b"], "")?;
     let said = says(fleet, &["promote", "configmap", "own", "-C", "member2", "-o", "yaml"], 0, "")?;
@@ -308,6 +335,37 @@ fn written(fleet: &Fleet, kubectl: &Kubectl, members: &[Kubectl; 2], folder: &Pa
         1,
         "cluster member2 has no configmaps default/nosuch",
     )?;
+    Ok(())
+}
+
+/// What was applied before goes, from the members too; what others applied stays.
+fn pruned(fleet: &Fleet, kubectl: &Kubectl, member: &Kubectl, folder: &Path) -> Result<()> {
+    let labelled = |name: &str| SETTINGS.replace("name: settings", &format!("name: {name}, labels: {{set: pruned}}"));
+    let file = folder.join("set.yaml");
+    fs::write(&file, [labelled("stays"), labelled("goes")].join("---\n"))?;
+    let path = file.display().to_string();
+    let apply = |more: &[&str]| fleet.crowsnest(&[&["apply", "-f", path.as_str(), "-C", "member2"], more].concat());
+    ensure!(apply(&[])?.code == Some(0));
+    member.until(&["get", "configmap", "goes", "-o", "name"], |out| out == "configmap/goes\n")?;
+    kubectl.ok(&["apply", "-f", "-"], &labelled("others"))?;
+    fs::write(&file, labelled("stays"))?;
+    let said = apply(&["--prune"])?;
+    ensure!(said.code == Some(1) && said.err.contains("say which with -l KEY=VALUE, or --all"), "{said:?}");
+    let rows =
+        |said: &Said| said.out.lines().filter(|row| row.contains(" pruned")).map(str::to_owned).collect::<Vec<_>>();
+    let said = apply(&["--prune", "-l", "set=pruned", "--dry-run=server"])?;
+    let told = rows(&said);
+    ensure!(told.len() == 2 && told[1] == "configmap/goes pruned (server dry run)", "{said:?}");
+    ensure!(told[0].starts_with("propagationpolicy.policy.karmada.io/goes-"), "{said:?}");
+    kubectl.ok(&["get", "configmap", "goes"], "")?;
+    let said = apply(&["--prune", "-l", "set=pruned", "--wait"])?;
+    ensure!(said.code == Some(0) && rows(&said).len() == 2, "{said:?}");
+    kubectl.says(&["get", "configmap", "goes"], "", 1, "not found")?;
+    kubectl.ok(&["get", "configmap", "others"], "")?;
+    member.until(&["get", "configmap", "-l", "set=pruned", "-o", "name"], |out| out == "configmap/stays\n")?;
+    fs::write(&file, labelled("stays").replace("\ndata:", "\ndatum:"))?;
+    let said = apply(&[])?;
+    ensure!(said.code == Some(1) && said.err.contains("datum"), "{said:?}");
     Ok(())
 }
 
@@ -375,6 +433,15 @@ fn completions(fleet: &Fleet, folder: &Path) -> Result<()> {
     ensure!(said.code == Some(0) && said.out == "configmap/settings labeled\n", "{said:?}");
     let said = with_kubectl(&["delete", "configmap", "nosuch"])?;
     ensure!(said.code == Some(1) && said.err.contains("configmaps \"nosuch\" not found"), "{said:?}");
+    let offered = |words: &[&str]| -> Result<Vec<String>> {
+        let mut command = Command::new(bin.join("kubectl_complete-crowsnest"));
+        command.args(words).env("PATH", format!("{}:{path}", bin.display()));
+        let said = Said::of(&command.env("KUBECONFIG", fleet.kubeconfig("cp")).output()?)?;
+        Ok(said.out.lines().map(str::to_owned).collect())
+    };
+    // kubectl may take longer to start than is waited for it.
+    until("what kubectl offers", || Ok(offered(&["create", "configm"])? == ["configmap", ":4"]))?;
+    ensure!(offered(&["taint", "clusters", "mem"])? == ["member1", "member2", ":4"]);
     let overlay = folder.join("overlay");
     fs::create_dir(&overlay)?;
     fs::write(overlay.join("settings.yaml"), SETTINGS)?;

@@ -140,7 +140,12 @@ fn explained(fleet: &Fleet) -> Result<()> {
     says(fleet, "explain cm/free -n shop -o yaml", 0, "name: configmaps:free")?;
     says(fleet, "explain cm/nosuch -n shop", 1, "configmaps \"nosuch\" not found")?;
     says(fleet, "explain nosuch/web", 1, "the control plane has no resource type \"nosuch\"")?;
-    says(fleet, "explain web", 1, "\"web\" names no object: KIND/NAME does")?;
+    says(
+        fleet,
+        "explain web",
+        1,
+        "there is no resource type \"web\": `crowsnest api-resources` lists them; KIND/NAME, as in",
+    )?;
     says(fleet, "explain pp/web -n shop", 1, "nothing in a namespace that is propagated is called")?;
     Ok(())
 }

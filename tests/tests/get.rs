@@ -96,7 +96,12 @@ fn names_are_told_apart(fleet: &Fleet) -> Result<()> {
     ensure!(rows(&said.out) == [("both", "member1"), ("both", "member2")], "{said:?}");
     let said = says(fleet, "get pod/lone", 0, "Running")?;
     ensure!(rows(&said.out) == [("lone", "member2")], "{said:?}");
-    says(fleet, "get pod nosuch", 1, "error: pods \"nosuch\" not found\n")?;
+    says(
+        fleet,
+        "get pod nosuch",
+        1,
+        "pods \"nosuch\" not found; `crowsnest search 'name:=nosuch'` tells who has it\n",
+    )?;
     let said = says(fleet, "get pod nosuch --ignore-not-found", 0, "")?;
     ensure!(said.out.is_empty() && said.err.is_empty(), "{said:?}");
     Ok(())
@@ -184,7 +189,7 @@ fn without_a_member(fleet: &Fleet) -> Result<()> {
     );
     says(fleet, "get pods --clusters all --allow-partial", 0, "lone")?;
     says(fleet, "get pods --cluster member1", 1, "error: ")?;
-    says(fleet, "get pod nosuch --clusters all", 1, "pods \"nosuch\" not found; not all is known of member1")?;
+    says(fleet, "get pod nosuch --clusters all", 1, "tells who has it; not all is known of member1")?;
     // The fleet shows what it knows of it, and says how old that is.
     let said = shows(fleet, "get pods", |said| said.code == Some(5))?;
     ensure!(said.err.contains("warning: cluster member1 is shown as of "), "{said:?}");

@@ -4,13 +4,15 @@ use std::collections::BTreeSet;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use anyhow::bail;
 use clap::{Args, ValueEnum};
 use crowsnest_fleet::{ApiResource, ApiResources};
+use serde_json::{Value, json};
 
 use super::columns;
 use super::connection::ConnectionArgs;
 use super::get::{OperationScope, is_broken_pipe};
+use super::output::Format;
+use super::pager;
 use super::reach;
 
 /// Who is asked.
@@ -30,6 +32,8 @@ struct ServedArgs {
 enum Output {
     Wide,
     Name,
+    Json,
+    Yaml,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -55,9 +59,15 @@ pub(crate) struct ApiResourcesArgs {
     /// That are in all of these categories, by comma
     #[arg(long, value_delimiter = ',', value_name = "CATEGORIES")]
     categories: Vec<String>,
-    /// wide (with verbs and categories), name
+    /// wide (with verbs and categories), name, json, yaml
     #[arg(short, long, value_enum, value_name = "FORMAT")]
     output: Option<Output>,
+    /// As kubectl has it: nothing is kept of what was asked before
+    #[arg(long, hide = true)]
+    cached: bool,
+    /// As karmadactl has it: what is served has none
+    #[arg(long, hide = true)]
+    show_managed_fields: bool,
     /// [default: by group]
     #[arg(long, value_enum, value_name = "BY")]
     sort_by: Option<SortBy>,
@@ -77,14 +87,7 @@ pub(crate) struct ApiVersionsArgs {
 impl ServedArgs {
     async fn ask(&self) -> anyhow::Result<ApiResources> {
         let config = self.connection.config().await?;
-        let client = match (&self.cluster, self.operation_scope) {
-            (Some(_), Some(OperationScope::Karmada)) => {
-                bail!("-s karmada asks the control plane: leave --cluster away")
-            }
-            (Some(cluster), _) => reach::member(&config, cluster)?,
-            (None, Some(OperationScope::Members | OperationScope::All)) => bail!("say which member with --cluster"),
-            (None, _) => kube::Client::try_from(config)?,
-        };
+        let client = reach::one(config, self.cluster.as_deref(), self.operation_scope)?;
         let served = crowsnest_fleet::discovery::discover(&client).await?;
         for group in &served.stale {
             writeln!(io::stderr(), "warning: {group}: who serves it does not answer")?;
@@ -95,6 +98,7 @@ impl ServedArgs {
 
 pub(crate) async fn run_resources(args: ApiResourcesArgs) -> anyhow::Result<ExitCode> {
     let served = args.served.ask().await?;
+    pager::begin();
     finished(print(&mut io::stdout().lock(), &args, &served))
 }
 
@@ -132,8 +136,13 @@ fn print(out: &mut impl Write, args: &ApiResourcesArgs, served: &ApiResources) -
             of(one).cmp(&of(other))
         }),
     }
-    if args.output == Some(Output::Name) {
-        return Ok(found.iter().try_for_each(|resource| writeln!(out, "{}", resource.gvr.group_resource()))?);
+    match args.output {
+        Some(Output::Name) => {
+            return Ok(found.iter().try_for_each(|resource| writeln!(out, "{}", resource.gvr.group_resource()))?);
+        }
+        Some(Output::Json) => return Format::Json.print(out, &list(&found), |_| String::new()),
+        Some(Output::Yaml) => return Format::Yaml.print(out, &list(&found), |_| String::new()),
+        Some(Output::Wide) | None => {}
     }
     let wide = args.output == Some(Output::Wide);
     let mut heads = vec!["NAME", "SHORTNAMES", "APIVERSION", "NAMESPACED", "KIND"];
@@ -144,6 +153,17 @@ fn print(out: &mut impl Write, args: &ApiResourcesArgs, served: &ApiResources) -
     let rows = found.iter().map(|resource| row(resource, wide));
     let rows: Vec<Vec<String>> = (!args.no_headers).then_some(heads).into_iter().chain(rows).collect();
     Ok(columns::write(out, &rows)?)
+}
+
+/// What kubectl calls an APIResourceList, of all groups.
+fn list(found: &[&ApiResource]) -> Value {
+    let one = |resource: &&ApiResource| {
+        json!({"name": &*resource.gvr.resource, "singularName": resource.singular, "namespaced": resource.namespaced,
+            "group": &*resource.gvr.group, "version": &*resource.gvr.version, "kind": resource.kind,
+            "verbs": resource.verbs, "shortNames": resource.short_names, "categories": resource.categories})
+    };
+    json!({"apiVersion": "v1", "kind": "APIResourceList", "groupVersion": "",
+        "resources": found.iter().map(one).collect::<Vec<_>>()})
 }
 
 fn row(resource: &ApiResource, wide: bool) -> Vec<String> {
@@ -198,6 +218,10 @@ mod tests {
     #[case("-o name --api-group apps", "deployments.apps\n")]
     #[case("-o name --sort-by name --categories all", "deployments.apps\nnodes\npods\n")]
     #[case("-o name --verbs watch", "")]
+    #[case(
+        "-o yaml --api-group apps",
+        "apiVersion: v1\ngroupVersion: \"\"\nkind: APIResourceList\nresources:\n- categories:\n  - all\n  group: apps\n  kind: Deployment\n  name: deployments\n  namespaced: true\n  shortNames:\n  - deploy\n  singularName: deployment\n  verbs:\n  - get\n  - list\n  version: v1\n"
+    )]
     #[case(
         "-o wide --no-headers --api-group apps",
         "deployments   deploy   apps/v1   true   Deployment   get,list   all\n"

@@ -7,17 +7,21 @@ use std::process::ExitCode;
 use anyhow::{Context, anyhow, bail};
 use clap::{Args, ValueEnum};
 use crowsnest_api::names::{Gvk, policy_name};
+use crowsnest_api::selector::Selector;
 use crowsnest_fleet::{ApiResource, ApiResources};
+use kube::client::Body;
 use serde_json::{Value, json};
 
 use super::connection::ConnectionArgs;
-use super::get::ask;
-use super::interpret::files;
-use super::kubectl;
+use super::get::ask::{self, answered, warnings};
 use super::object::{escaped, text};
 use super::output::Format;
 use super::plan::place;
-use super::reach::said;
+use super::reach::{self, failure};
+use super::sources::SourceArgs;
+use prune::{Applied, PruneArgs};
+
+mod prune;
 
 const POLICIES: &str = "policy.karmada.io/v1alpha1";
 /// Kinds of these are for the control plane: nothing propagates them.
@@ -33,26 +37,37 @@ pub(super) enum DryRun {
     Server,
 }
 
+/// What becomes of fields that a kind does not have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum Validation {
+    #[value(alias = "true")]
+    Strict,
+    Warn,
+    #[value(alias = "false")]
+    Ignore,
+}
+
+impl Validation {
+    /// As the API has it.
+    fn word(self) -> &'static str {
+        match self {
+            Self::Strict => "Strict",
+            Self::Warn => "Warn",
+            Self::Ignore => "Ignore",
+        }
+    }
+}
+
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  crowsnest apply -f web.yaml                        in the control plane alone\n  crowsnest apply -f web.yaml -C member1,member2     and a policy that puts it there\n  crowsnest apply -f manifests/ -R --all-clusters --dry-run=server\n  crowsnest apply -k overlays/prod --all-clusters\n  crowsnest plan -f web.yaml                         what would become of the fleet"
+    after_help = "Examples:\n  crowsnest apply -f web.yaml                        in the control plane alone\n  crowsnest apply -f web.yaml -C member1,member2     and a policy that puts it there\n  crowsnest apply -f manifests/ -R --all-clusters --dry-run=server\n  crowsnest apply -k overlays/prod --all-clusters\n  crowsnest apply -f shop/ -l app=shop --prune       and what was applied so before goes\n  crowsnest plan -f web.yaml                         what would become of the fleet"
 )]
 pub(crate) struct ApplyArgs {
-    /// Files, patterns of them (in quotes), folders or URLs, - for standard input
-    #[arg(
-        short = 'f',
-        long = "filename",
-        value_name = "FILE",
-        value_delimiter = ',',
-        required_unless_present = "kustomize"
-    )]
-    filenames: Vec<String>,
-    /// What `kubectl kustomize` makes of this folder or URL
-    #[arg(short = 'k', long, value_name = "FOLDER", conflicts_with_all = ["filenames", "recursive"])]
-    kustomize: Option<String>,
-    /// Folders named with -f, and those in them
-    #[arg(short = 'R', long)]
-    recursive: bool,
+    #[command(flatten)]
+    sources: SourceArgs,
+    /// Of the files' objects those with these labels
+    #[arg(short = 'l', long, visible_alias = "labels")]
+    selector: Option<String>,
     /// Of objects that say none [default: that of the kubeconfig's context]
     #[arg(short, long)]
     namespace: Option<String>,
@@ -71,15 +86,32 @@ pub(crate) struct ApplyArgs {
     /// As kubectl has it: it always is
     #[arg(long, hide = true)]
     server_side: bool,
-    /// Refused
+    /// As kubectl has it: fields that others wrote are taken over by --force-conflicts alone
+    #[arg(long, hide = true, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    overwrite: Option<bool>,
+    /// As kubectl has it: the server knows how its kinds are merged
+    #[arg(long, hide = true, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    openapi_patch: Option<bool>,
+    /// As kubectl has it, which refuses it with --server-side
     #[arg(long, hide = true)]
-    prune: bool,
+    force: bool,
+    #[command(flatten)]
+    prune: PruneArgs,
+    /// What becomes of fields that a kind does not have: strict is an error, warn a warning, ignore nothing
+    #[arg(long, value_enum, default_value = "strict", num_args = 0..=1, default_missing_value = "strict", require_equals = true, hide_short_help = true)]
+    validate: Validation,
+    /// Of each object this alone, as status
+    #[arg(long, value_name = "SUBRESOURCE", hide_short_help = true)]
+    subresource: Option<String>,
     /// Who is noted as the one that wrote
     #[arg(long, default_value = "crowsnest-apply", value_name = "NAME")]
     field_manager: String,
     /// json, yaml, name, jsonpath=TEMPLATE, go-template=TEMPLATE [default: a line for each object]
     #[arg(short, long, value_name = "FORMAT", value_parser = Format::of_an_object)]
     output: Option<Format>,
+    /// With metadata.managedFields, in JSON and YAML
+    #[arg(long, hide_short_help = true)]
+    show_managed_fields: bool,
     #[command(flatten)]
     connection: ConnectionArgs,
 }
@@ -90,35 +122,43 @@ pub(super) struct Writing<'a> {
     pub(super) dry_run: DryRun,
     pub(super) force: bool,
     pub(super) manager: &'a str,
+    pub(super) validation: Validation,
+    /// What of an object is written, where that is not all of it.
+    pub(super) subresource: Option<&'a str>,
 }
 
 pub(crate) async fn run(args: ApplyArgs) -> anyhow::Result<ExitCode> {
-    if args.prune {
+    if args.sources.is_empty() {
+        bail!("nothing is named to apply: -f FILE, -f - or -k FOLDER");
+    }
+    if args.force {
         bail!(
-            "--prune is not known: what it deletes here would go from all clusters; `crowsnest search label:KEY=VALUE` shows what there is, `crowsnest delete` deletes it"
+            "--force deletes and creates anew: delete what is in the way, or take fields over with --force-conflicts"
         );
     }
-    let documents = match &args.kustomize {
-        Some(folder) => {
-            let made = kubectl::output(&["kustomize", folder]).await;
-            files::parse(
-                folder,
-                None,
-                made.context("-k is kubectl's: `kubectl kustomize FOLDER | crowsnest apply -f -`")?,
-            )?
-        }
-        None => files::read(&args.filenames, args.recursive).await?,
-    };
-    let objects = flattened(documents.into_iter().map(|document| (document.source, document.body)))?;
+    let selector = args.selector.as_deref();
+    let prune = args.prune.wanted(selector)?;
+    let mut objects = args.sources.objects().await?;
+    if let Some(selector) = selector {
+        let selector = Selector::parse(selector).map_err(|why| anyhow!("-l {selector}: {why}"))?;
+        objects.retain(|object| selector.matches_with(|label| object["metadata"]["labels"][label].as_str()));
+    }
     let config = args.connection.config().await?;
     let default = config.default_namespace.clone();
     let client = kube::Client::try_from(config)?;
     if !args.clusters.is_empty() {
         known(&args.clusters, &ask::clusters(&client).await?)?;
     }
-    let writing =
-        Writing { client: &client, dry_run: args.dry_run, force: args.force_conflicts, manager: &args.field_manager };
+    let writing = Writing {
+        client: &client,
+        dry_run: args.dry_run,
+        force: args.force_conflicts,
+        manager: &args.field_manager,
+        validation: args.validate,
+        subresource: args.subresource.as_deref(),
+    };
     let mut served = crowsnest_fleet::discovery::discover(&client).await?;
+    let mut all = Applied::default();
     for mut object in objects {
         if find(&served, &object).is_none() {
             // One of the objects before may have been what defines it.
@@ -130,7 +170,13 @@ pub(crate) async fn run(args: ApplyArgs) -> anyhow::Result<ExitCode> {
             wanted.push(policy(&object, &args.clusters, false)?);
         }
         for object in wanted {
-            let (applied, how) = writing.apply(&served, &object).await?;
+            let (mut applied, how) = writing.apply(&served, &object).await?;
+            all.note(&applied);
+            if !args.show_managed_fields
+                && let Some(metadata) = applied.get_mut("metadata").and_then(Value::as_object_mut)
+            {
+                metadata.remove("managedFields");
+            }
             let name = named(&served, &applied);
             let mut out = io::stdout().lock();
             match &args.output {
@@ -139,30 +185,10 @@ pub(crate) async fn run(args: ApplyArgs) -> anyhow::Result<ExitCode> {
             }
         }
     }
+    if prune {
+        args.prune.prune(&writing, &served, &all, selector).await?;
+    }
     Ok(ExitCode::SUCCESS)
-}
-
-/// Objects one by one; lists are taken apart.
-fn flattened(documents: impl Iterator<Item = (String, Value)>) -> anyhow::Result<Vec<Value>> {
-    let mut objects = Vec::new();
-    for (source, body) in documents {
-        let items = match body.get("items").and_then(Value::as_array) {
-            Some(items) if text(&body, "/kind").ends_with("List") => items.clone(),
-            _ => vec![body],
-        };
-        for object in items {
-            for field in ["/apiVersion", "/kind", "/metadata/name"] {
-                if text(&object, field).is_empty() {
-                    bail!("{source} has something that is no object: {} is missing", field[1..].replace('/', "."));
-                }
-            }
-            objects.push(object);
-        }
-    }
-    if objects.is_empty() {
-        bail!("no objects passed to apply");
-    }
-    Ok(objects)
 }
 
 fn known(named: &[String], there: &[String]) -> anyhow::Result<()> {
@@ -239,18 +265,20 @@ impl Writing<'_> {
             return Ok((object.clone(), how));
         }
         let dry_run = if self.dry_run == DryRun::Server { "&dryRun=All" } else { "" };
-        let force = self.force;
-        let query = format!("fieldManager={}&force={force}{dry_run}", escaped(self.manager));
-        let request = http::Request::patch(format!("{path}?{query}"))
+        let (force, validation) = (self.force, self.validation.word());
+        let of = self.subresource.map(|of| format!("/{}", escaped(of))).unwrap_or_default();
+        let query =
+            format!("fieldManager={}&force={force}&fieldValidation={validation}{dry_run}", escaped(self.manager));
+        let request = http::Request::patch(format!("{path}{of}?{query}"))
             .header(http::header::CONTENT_TYPE, "application/apply-patch+yaml")
             .header(http::header::ACCEPT, "application/json")
-            .body(serde_json::to_vec(object)?)?;
-        let applied: Value = match self.client.request(request).await {
+            .body(Body::from(serde_json::to_vec(object)?))?;
+        let applied: Value = match self.send(request).await {
             Ok(applied) => applied,
             Err(kube::Error::Api(status)) if status.code == 409 && !force => {
                 bail!("{}: {}; --force-conflicts takes these fields over", named(served, object), status.message)
             }
-            Err(error) => bail!("{}: {}", named(served, object), said(&error)),
+            Err(error) => bail!("{}: {}", named(served, object), failure(None, &error)),
         };
         let version = |object: &Value| text(object, "/metadata/resourceVersion").to_owned();
         let how = match &before {
@@ -261,13 +289,18 @@ impl Writing<'_> {
         Ok((applied, how))
     }
 
-    pub(super) async fn read(&self, path: &str) -> anyhow::Result<Option<Value>> {
-        let request = http::Request::get(path).header(http::header::ACCEPT, "application/json").body(Vec::new())?;
-        match self.client.request(request).await {
-            Ok(object) => Ok(Some(object)),
-            Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
-            Err(error) => Err(anyhow!("{}", said(&error))),
+    /// What is answered; what the server warns of is told.
+    async fn send(&self, request: http::Request<Body>) -> Result<Value, kube::Error> {
+        let (object, headers) = answered(self.client, request).await?;
+        for warning in warnings(&headers) {
+            // A closed standard error changes nothing.
+            let _ = writeln!(io::stderr(), "warning: {warning}");
         }
+        Ok(object)
+    }
+
+    pub(super) async fn read(&self, path: &str) -> anyhow::Result<Option<Value>> {
+        reach::find(self.client, None, path).await
     }
 }
 
@@ -303,20 +336,6 @@ mod tests {
         assert_eq!(told["kind"], "ClusterPropagationPolicy");
         assert_eq!(told["spec"]["placement"], json!({"clusterAffinity": {}}));
         assert!(is_propagated(&role) && !is_propagated(&told));
-    }
-
-    #[rstest::rstest]
-    #[case(json!({"apiVersion": "v1", "kind": "List", "items": [{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}}]}), Ok(1))]
-    #[case(json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}}), Ok(1))]
-    #[case(json!({"apiVersion": "v1", "kind": "Pod", "metadata": {}}), Err("a.yaml has something that is no object: metadata.name is missing"))]
-    #[case(json!({"kind": "Pod"}), Err("apiVersion is missing"))]
-    #[case(json!({"apiVersion": "v1", "kind": "List", "items": []}), Err("no objects passed to apply"))]
-    fn lists_are_taken_apart(#[case] body: Value, #[case] expected: Result<usize, &str>) {
-        match (flattened([("a.yaml".to_owned(), body)].into_iter()), expected) {
-            (Ok(objects), Ok(expected)) => assert_eq!(objects.len(), expected),
-            (Err(error), Err(expected)) => assert!(error.to_string().contains(expected), "{error}"),
-            (objects, _) => panic!("{objects:?}"),
-        }
     }
 
     #[test]

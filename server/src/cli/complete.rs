@@ -162,9 +162,12 @@ fn named(arg: Arg, command: &str) -> Arg {
         ("query", "logs" | "events") => ArgValueCompleter::new(live::query_or_object),
         ("object" | "kind", _) => ArgValueCompleter::new(live::objects),
         ("name", "get") => ArgValueCompleter::new(live::names),
-        ("pod", "exec" | "attach" | "port-forward") => ArgValueCompleter::new(live::pods),
+        ("pod", "exec" | "attach" | "port-forward") | ("name", "pods") => ArgValueCompleter::new(live::pods),
+        ("name", "nodes") => ArgValueCompleter::new(live::nodes),
         ("about", "events") => ArgValueCompleter::new(live::objects),
         ("context", _) => ArgValueCompleter::new(live::contexts),
+        ("arguments", "taint") => ArgValueCompleter::new(live::tainted),
+        ("arguments", _) => ArgValueCompleter::new(live::of_kubectl),
         _ => return arg,
     };
     arg.add(completer)
@@ -277,7 +280,7 @@ mod tests {
         let mut command = Cli::command();
         command.build();
         let own = ["help", "sim", "apiserver"];
-        for sub in command.get_subcommands_mut().filter(|sub| !own.contains(&sub.get_name())) {
+        for sub in command.get_subcommands_mut().filter(|sub| !own.contains(&sub.get_name()) && !sub.is_hide_set()) {
             let name = sub.get_name().to_owned();
             let help = sub.render_help().to_string();
             assert!(help.contains(&format!("  crowsnest {name}")), "{name} has no example of itself:\n{help}");

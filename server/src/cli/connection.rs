@@ -16,11 +16,20 @@ pub(crate) struct ConnectionArgs {
     #[arg(long, visible_alias = "karmada-context")]
     context: Option<String>,
     /// As this user
-    #[arg(long = "as", value_name = "USER", hide_short_help = true)]
+    #[arg(long = "as", alias = "karmada-as", value_name = "USER", hide_short_help = true)]
     as_user: Option<String>,
     /// As somebody of this group; may be repeated
-    #[arg(long = "as-group", value_name = "GROUP", hide_short_help = true, requires = "as_user")]
+    #[arg(
+        long = "as-group",
+        alias = "karmada-as-group",
+        value_name = "GROUP",
+        hide_short_help = true,
+        requires = "as_user"
+    )]
     as_groups: Vec<String>,
+    /// As somebody with this UID
+    #[arg(long = "as-uid", alias = "karmada-as-uid", value_name = "UID", hide_short_help = true, requires = "as_user")]
+    as_uid: Option<String>,
     /// How long a server may say nothing, as 5s or 2m; 0 for as long as it likes
     #[arg(long, value_name = "DURATION", hide_short_help = true, value_parser = silence)]
     request_timeout: Option<Duration>,
@@ -43,7 +52,7 @@ pub(super) fn running() -> Option<PathBuf> {
 impl ConnectionArgs {
     /// What flags say that were read otherwise.
     pub(super) fn of(kubeconfig: Option<PathBuf>, context: Option<String>) -> Self {
-        Self { kubeconfig, context, as_user: None, as_groups: Vec::new(), request_timeout: None }
+        Self { kubeconfig, context, as_user: None, as_groups: Vec::new(), as_uid: None, request_timeout: None }
     }
 
     /// A client for the control plane.
@@ -77,6 +86,7 @@ impl ConnectionArgs {
         if let Some(user) = &self.as_user {
             config.auth_info.impersonate = Some(user.clone());
             config.auth_info.impersonate_groups = Some(self.as_groups.clone()).filter(|groups| !groups.is_empty());
+            config.auth_info.impersonate_uid = self.as_uid.clone();
         }
         if let Some(timeout) = self.request_timeout.filter(|timeout| !timeout.is_zero()) {
             config.read_timeout = Some(timeout);
@@ -106,7 +116,8 @@ mod tests {
 
     #[test]
     fn others_can_be_asked_as() {
-        let config = applied("--as alice --as-group devs --as-group ops").unwrap();
+        let config = applied("--karmada-as alice --as-group devs --as-group ops --as-uid 7").unwrap();
+        assert_eq!(config.auth_info.impersonate_uid.as_deref(), Some("7"));
         assert_eq!(config.auth_info.impersonate.as_deref(), Some("alice"));
         assert_eq!(config.auth_info.impersonate_groups, Some(vec!["devs".to_owned(), "ops".to_owned()]));
         assert!(applied("--as-group devs").unwrap_err().contains("--as <USER>"));

@@ -54,7 +54,9 @@ pub(crate) async fn run(args: CpArgs) -> anyhow::Result<ExitCode> {
     let find = async |remote: &Remote| {
         let cluster = remote.cluster.clone().or(cluster);
         let namespace = remote.namespace.clone().or(namespace);
-        ContainerArgs { cluster, namespace, container, operation_scope: None, connection }.find(&remote.pod).await
+        ContainerArgs { cluster, namespace, container, operation_scope: None, pod_running_timeout: None, connection }
+            .find(&remote.pod)
+            .await
     };
     match (from, to) {
         (Place::Here(from), Place::There(to)) => {

@@ -16,9 +16,10 @@ use serde_json::Value;
 
 use super::connection::ConnectionArgs;
 use super::get::is_broken_pipe;
-use super::object::{Asked, ObjectArgs, escaped, is_of_a_cluster, text};
+use super::object::{Asked, ObjectArgs, escaped, text};
 use super::output::color::{CYAN, ColorArgs, GREEN, RED, paint};
-use super::reach::{self, said};
+use super::pager;
+use super::reach;
 
 const WORKS: &str = "/apis/work.karmada.io/v1alpha1/works";
 const BINDINGS: &str = "/apis/work.karmada.io/v1alpha2";
@@ -87,6 +88,7 @@ struct Pair {
 
 /// True when there is a difference.
 fn print(args: &DiffArgs, pairs: &[Pair]) -> io::Result<bool> {
+    pager::begin();
     let mut out = io::stdout().lock();
     let painted = args.color.painted();
     let mut differs = false;
@@ -161,7 +163,7 @@ async fn drifted(args: &DiffArgs, asked: &Asked) -> anyhow::Result<ExitCode> {
     for (cluster, desired) in wanted {
         let name = |what: &str| format!("{cluster}/{} {what}", asked.called());
         let names = [name("as it is"), name("as it should be")];
-        match asked.read(&reach::member(&asked.config, cluster)?).await {
+        match asked.read(&reach::member(&asked.config, cluster)?, Some(cluster)).await {
             Ok(None) => {
                 pairs.push(Pair { names, texts: compare::texts(None, &compare::wanted(desired)) });
             }
@@ -176,13 +178,13 @@ async fn drifted(args: &DiffArgs, asked: &Asked) -> anyhow::Result<ExitCode> {
                 let live = compare::within(&live, &desired);
                 pairs.push(Pair { names, texts: compare::texts(Some(&live), &desired) });
             }
-            Err(error) => refused.push((cluster, error)),
+            Err(error) => refused.push(error),
         }
     }
     let differs = print(args, &pairs)?;
     let mut err = io::stderr().lock();
-    for (cluster, why) in &refused {
-        writeln!(err, "error: {cluster}: {why:#}")?;
+    for why in &refused {
+        writeln!(err, "error: {why:#}")?;
     }
     Ok(match (refused.is_empty(), differs) {
         (false, _) => ExitCode::from(FAILED),
@@ -194,7 +196,7 @@ async fn drifted(args: &DiffArgs, asked: &Asked) -> anyhow::Result<ExitCode> {
 /// By cluster, what its Work wants the object to be.
 async fn works(asked: &Asked) -> anyhow::Result<Vec<(String, Value)>> {
     let called = asked.called();
-    let template = asked.read(&asked.control_plane).await?;
+    let template = asked.read(&asked.control_plane, None).await?;
     let template = template.ok_or_else(|| {
         anyhow!("the control plane has no {called}, so nothing says how it should be: compare clusters with --cluster and --with")
     })?;
@@ -205,10 +207,11 @@ async fn works(asked: &Asked) -> anyhow::Result<Vec<(String, Value)>> {
         None => ("clusterresourcebindings".to_owned(), label::CLUSTER_RESOURCE_BINDING_PERMANENT_ID),
     };
     let name = escaped(&binding_name(text(&template, "/kind"), &asked.name));
-    let binding = read(asked, &format!("{BINDINGS}/{place}/{name}")).await?;
+    let binding = reach::find(&asked.control_plane, None, &format!("{BINDINGS}/{place}/{name}")).await?;
     let binding = binding.ok_or_else(|| anyhow!("{called} is propagated nowhere: `crowsnest explain` tells why"))?;
     let value = binding["metadata"]["labels"][id].as_str().unwrap_or_default().to_owned();
-    let list = read(asked, &format!("{WORKS}?labelSelector={}", escaped(&format!("{id}={value}")))).await?;
+    let works = format!("{WORKS}?labelSelector={}", escaped(&format!("{id}={value}")));
+    let list = reach::find(&asked.control_plane, None, &works).await?;
     let list = list.context("the control plane serves no Works")?;
     let mut works = Vec::new();
     for work in list.get("items").and_then(Value::as_array).into_iter().flatten() {
@@ -222,14 +225,5 @@ async fn works(asked: &Asked) -> anyhow::Result<Vec<(String, Value)>> {
     match works.is_empty() {
         true => bail!("{called} is propagated nowhere: `crowsnest explain` tells why"),
         false => Ok(works),
-    }
-}
-
-async fn read(asked: &Asked, path: &str) -> anyhow::Result<Option<Value>> {
-    let request = http::Request::get(path).header(http::header::ACCEPT, "application/json").body(Vec::new())?;
-    match asked.control_plane.request(request).await {
-        Ok(object) => Ok(Some(object)),
-        Err(kube::Error::Api(status)) if status.code == 404 && !is_of_a_cluster(&status) => Ok(None),
-        Err(error) => Err(anyhow!("{}", said(&error))),
     }
 }

@@ -17,7 +17,8 @@ use super::get::is_broken_pipe;
 use super::object::{SEARCH, escaped, text};
 use super::output::Format;
 use super::output::color::ColorArgs;
-use super::reach::said;
+use super::pager;
+use super::reach::{self, failure};
 use super::search::PARTIAL;
 
 const CACHED_FROM: &str = "/metadata/annotations/resource.karmada.io~1cached-from-cluster";
@@ -122,6 +123,7 @@ async fn once(args: &EventsArgs, client: &kube::Client, query: &str) -> anyhow::
     let mut events = export(client, query, args.limit).await?;
     events.sort_by_cached_key(seen);
     let partial = complain(client, query, events.len()).await?;
+    pager::begin();
     print(args, &events)?;
     Ok(if partial && !args.allow_partial { ExitCode::from(PARTIAL) } else { ExitCode::SUCCESS })
 }
@@ -129,7 +131,7 @@ async fn once(args: &EventsArgs, client: &kube::Client, query: &str) -> anyhow::
 async fn export(client: &kube::Client, query: &str, limit: usize) -> anyhow::Result<Vec<Value>> {
     let path = format!("{SEARCH}/export?format=jsonl&limit={limit}&q={}", escaped(query));
     let request = http::Request::get(path).body(Vec::new())?;
-    let stream = client.request_stream(request).await.map_err(|error| anyhow!("{}", said(&error)))?;
+    let stream = client.request_stream(request).await.map_err(|error| anyhow!("{}", failure(None, &error)))?;
     let mut lines = std::pin::pin!(stream.lines());
     let mut events = Vec::new();
     while let Some(line) = lines.try_next().await.context("reading events")? {
@@ -141,8 +143,7 @@ async fn export(client: &kube::Client, query: &str, limit: usize) -> anyhow::Res
 /// Tells what is missing; true when clusters were left out.
 async fn complain(client: &kube::Client, query: &str, shown: usize) -> anyhow::Result<bool> {
     let path = format!("{SEARCH}/count?q={}", escaped(query));
-    let request = http::Request::get(path).header(http::header::ACCEPT, "application/json").body(Vec::new())?;
-    let answer: Value = client.request(request).await.map_err(|error| anyhow!("{}", said(&error)))?;
+    let answer = reach::ask(client, &path).await?;
     let list = |field: &str| answer.get(field).and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
     let mut err = io::stderr().lock();
     for notice in list("notices") {
@@ -168,7 +169,7 @@ fn print(args: &EventsArgs, events: &[Value]) -> anyhow::Result<()> {
         Format::Table | Format::Wide if events.is_empty() => {}
         Format::Table | Format::Wide => {
             let heads = heads(args.all_namespaces);
-            let mut widths = if args.color.painted() { Widths::painted(&heads) } else { Widths::default() };
+            let mut widths = widths(args, &heads);
             let now = jiff::Timestamp::now();
             let rows = events.iter().map(|event| row(event, args.all_namespaces, now));
             let rows: Vec<Vec<String>> = (!args.no_headers).then_some(heads).into_iter().chain(rows).collect();
@@ -182,6 +183,11 @@ fn print(args: &EventsArgs, events: &[Value]) -> anyhow::Result<()> {
         }
     }
     Ok(out.flush()?)
+}
+
+fn widths(args: &EventsArgs, heads: &[String]) -> Widths {
+    let widths = if args.color.painted() { Widths::painted(heads) } else { Widths::default() };
+    widths.fitting(pager::width())
 }
 
 fn heads(namespaces: bool) -> Vec<String> {

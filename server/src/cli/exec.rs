@@ -2,10 +2,12 @@
 
 use std::process::ExitCode;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use clap::Args;
 use kube::ResourceExt;
 
+use super::interpret::files;
+use super::object::text;
 use super::process::{ContainerArgs, StreamArgs, attend, ended};
 
 #[derive(Debug, Args)]
@@ -14,8 +16,11 @@ use super::process::{ContainerArgs, StreamArgs, attend, ended};
 )]
 pub(crate) struct ExecArgs {
     /// The pod, or TYPE/NAME: one of its pods that runs is taken
-    #[arg(value_name = "POD")]
-    pod: String,
+    #[arg(value_name = "POD", required_unless_present = "filename")]
+    pod: Option<String>,
+    /// A file that says which, in its place
+    #[arg(short = 'f', long, value_name = "FILE", conflicts_with = "pod", hide_short_help = true)]
+    filename: Option<String>,
     #[command(flatten)]
     container: ContainerArgs,
     #[command(flatten)]
@@ -26,7 +31,12 @@ pub(crate) struct ExecArgs {
 }
 
 pub(crate) async fn run(args: ExecArgs) -> anyhow::Result<ExitCode> {
-    let found = args.container.find(&args.pod).await?;
+    let pod = match (&args.pod, &args.filename) {
+        (Some(pod), _) => pod.clone(),
+        (None, Some(file)) => named_in(file).await?,
+        (None, None) => bail!("say which pod, or -f FILE"),
+    };
+    let found = args.container.find(&pod).await?;
     let terminal = args.streams.terminal()?;
     let parameters = found.parameters(args.streams.stdin, terminal.is_some());
     let process = found.pods.exec(&found.pod.name_any(), args.command.clone(), &parameters).await;
@@ -34,4 +44,12 @@ pub(crate) async fn run(args: ExecArgs) -> anyhow::Result<ExitCode> {
     let status = attend(process).await;
     drop(terminal);
     ended(status?)
+}
+
+/// TYPE/NAME of the object in a file.
+async fn named_in(file: &str) -> anyhow::Result<String> {
+    match files::read(&[file.to_owned()], false).await?.as_slice() {
+        [one] => Ok(format!("{}/{}", text(&one.body, "/kind").to_lowercase(), text(&one.body, "/metadata/name"))),
+        several => bail!("{file} has {} objects: one has the pod that is meant", several.len()),
+    }
 }

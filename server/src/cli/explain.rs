@@ -1,4 +1,7 @@
-//! `crowsnest explain`: why an object of the control plane is in its clusters, as `propagation.crowsnest.io` tells it.
+//! `crowsnest explain`: why an object of the control plane is in its clusters, as `propagation.crowsnest.io` tells it; of a kind alone, or
+//! a path into one, what its fields are.
+
+mod schema;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -12,8 +15,9 @@ use serde_json::Value;
 use super::columns;
 use super::connection::ConnectionArgs;
 use super::get::kind::Kind;
-use super::get::{is_broken_pipe, yaml};
-use super::reach::said;
+use super::get::{OperationScope, is_broken_pipe, yaml};
+use super::pager;
+use super::reach;
 
 const ROOT: &str = "/apis/propagation.crowsnest.io/v1alpha1";
 
@@ -22,6 +26,7 @@ const SEGMENT: &AsciiSet = &CONTROLS.add(b' ').add(b'"').add(b'#').add(b'%').add
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Output {
+    #[value(aliases = ["plaintext", "plaintext-openapiv2"])]
     Text,
     Json,
     Yaml,
@@ -29,35 +34,58 @@ pub(super) enum Output {
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  crowsnest explain deployment/web -n shop\n  crowsnest explain clusterrole/reader -o yaml\n  crowsnest explain resourcebinding/web-deployment -n shop"
+    after_help = "Examples:\n  crowsnest explain deployment/web -n shop\n  crowsnest explain clusterrole/reader -o yaml\n  crowsnest explain resourcebinding/web-deployment -n shop\n  crowsnest explain deployments.spec.strategy                  what the fields of a kind are\n  crowsnest explain pods.spec --recursive --cluster member1    as a member knows them"
 )]
 pub(crate) struct ExplainArgs {
-    /// The object in the control plane, or its binding
-    #[arg(value_name = "KIND/NAME")]
+    /// The object in the control plane, or its binding; or a kind and a path of its fields, as pods.spec.containers
+    #[arg(value_name = "KIND/NAME|KIND.FIELD")]
     object: String,
     /// Its namespace [default: that of the kubeconfig's context]
     #[arg(short, long)]
     namespace: Option<String>,
     #[arg(short, long, value_enum, default_value = "text")]
     output: Output,
+    /// Of a kind: all fields, with those in them
+    #[arg(long)]
+    recursive: bool,
+    /// Of a kind: in this version of its group, as apps/v1
+    #[arg(long, value_name = "VERSION")]
+    api_version: Option<String>,
+    /// Of a kind: as this member knows it [default: as the control plane does]
+    #[arg(short = 'C', long, visible_alias = "clusters", value_name = "CLUSTER")]
+    cluster: Option<String>,
+    /// Of a kind: the control plane's, or with --cluster a member's
+    #[arg(short = 's', long, value_enum, value_name = "SCOPE", hide_short_help = true)]
+    operation_scope: Option<OperationScope>,
     #[command(flatten)]
     connection: ConnectionArgs,
 }
 
 pub(crate) async fn run(args: ExplainArgs) -> anyhow::Result<ExitCode> {
     if !args.object.contains('/') {
-        bail!(
-            "{:?} names no object: KIND/NAME does, as in deployment/web; `kubectl explain {}` tells of the kind's fields",
-            args.object,
-            args.object
-        )
+        return fields(&args).await;
+    }
+    let of_kinds = [args.recursive, args.api_version.is_some(), args.cluster.is_some(), args.operation_scope.is_some()];
+    if of_kinds.contains(&true) {
+        bail!("--recursive, --api-version, --cluster and -s go with a kind: {:?} is an object", args.object);
     }
     let Asked { client, kind, namespace, name } =
         asked(&args.object, args.namespace.as_deref(), &args.connection).await?;
     let path = path(&kind, &namespace, &name);
-    let request = http::Request::get(path).header(http::header::ACCEPT, "application/json").body(Vec::new())?;
-    let answer: Value = client.request(request).await.map_err(|error| anyhow!("{}", said(&error)))?;
+    let answer = reach::ask(&client, &path).await?;
     print(&answer, args.output, |out| render(out, &answer))
+}
+
+/// What a kind's fields are.
+async fn fields(args: &ExplainArgs) -> anyhow::Result<ExitCode> {
+    let config = args.connection.config().await?;
+    let cluster = args.cluster.as_deref();
+    let client = reach::one(config, cluster, args.operation_scope)?;
+    let served = crowsnest_fleet::discovery::discover(&client).await?;
+    let asked = schema::Asked::of(&args.object, args.api_version.as_deref(), &served)?;
+    let document = schema::document(&client, cluster, &asked.kind).await?;
+    let field = schema::field(&document, &asked)?;
+    print(field.schema(), args.output, |out| field.render(out, args.recursive))
 }
 
 /// An object of the control plane that somebody asks about.
@@ -108,8 +136,7 @@ async fn bound(
     name: &str,
 ) -> anyhow::Result<(Kind, String, String)> {
     let place = kind.gvr.path(kind.namespaced.then_some(namespace));
-    let request = http::Request::get(format!("{place}/{}", utf8_percent_encode(name, SEGMENT))).body(Vec::new())?;
-    let binding: Value = client.request(request).await.map_err(|error| anyhow!("{}", said(&error)))?;
+    let binding = reach::ask(client, &format!("{place}/{}", utf8_percent_encode(name, SEGMENT))).await?;
     let of = |field: &str| text(&binding, &format!("/spec/resource/{field}")).to_owned();
     let (api_version, wanted) = (of("apiVersion"), of("kind"));
     let found = served.resources.iter().find(|one| one.kind == wanted && one.gvr.api_version() == api_version);
@@ -127,6 +154,7 @@ pub(super) fn print(
     output: Output,
     tell: impl FnOnce(&mut dyn Write) -> io::Result<()>,
 ) -> anyhow::Result<ExitCode> {
+    pager::begin();
     let mut out = io::stdout().lock();
     let printed = match output {
         Output::Text => tell(&mut out).map_err(anyhow::Error::from),
@@ -147,6 +175,11 @@ pub(super) fn text<'v>(value: &'v Value, pointer: &str) -> &'v str {
 
 pub(super) fn list<'v>(value: &'v Value, field: &str) -> &'v [Value] {
     value.get(field).and_then(Value::as_array).map_or(&[], Vec::as_slice)
+}
+
+/// A text as it is, all else as JSON.
+fn plain(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
 /// `Deployment shop/web`

@@ -9,27 +9,30 @@ use clap::Args;
 use serde_json::Value;
 
 use super::connection::ConnectionArgs;
-use super::object::is_of_a_cluster;
 use super::output::Format;
 use super::output::color::ColorArgs;
+use super::pager;
 use super::reach;
 use super::search::PARTIAL;
-use ask::{Answer, Question, Source};
+use super::sources::SourceArgs;
+use ask::Question;
+use asked::Asked;
 use beside::{Beside, SortBy};
 use kind::Kind;
 use shown::Shown;
+use tell::{Getting, Told};
 
 pub(super) mod ask;
+mod asked;
 mod beside;
 mod follow;
 pub(super) mod kind;
 mod shown;
 mod table;
+mod tell;
 
 /// What the control plane is called beside the members.
 const CONTROL_PLANE: &str = "Karmada";
-/// What to do about a name that several clusters have.
-const CHOOSE: &str = "say which one with --cluster, or take all of them with --clusters all";
 
 /// Whose objects are meant, in karmadactl's words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -48,11 +51,16 @@ pub(super) enum OperationScope {
 )]
 pub(crate) struct GetArgs {
     /// What is to be shown: pods, deploy, deployments.apps, several by comma; or KIND/NAME
-    #[arg(value_name = "KIND")]
-    kind: String,
+    #[arg(value_name = "KIND", required_unless_present_any = ["filenames", "kustomize", "raw"], conflicts_with_all = ["filenames", "kustomize", "raw"])]
+    kind: Option<String>,
     /// These objects; or more of KIND/NAME
     #[arg(value_name = "NAME")]
     name: Vec<String>,
+    #[command(flatten)]
+    sources: SourceArgs,
+    /// What the control plane, or with --cluster a member, has at this path, as it is
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["filenames", "kustomize", "watch", "watch_only", "output"])]
+    raw: Option<String>,
     /// Of this cluster
     #[arg(long, conflicts_with = "clusters")]
     cluster: Option<String>,
@@ -74,7 +82,7 @@ pub(crate) struct GetArgs {
     /// Whose objects: the control plane's, the members' or both [default: members]
     #[arg(short = 's', long, value_enum, value_name = "SCOPE", conflicts_with = "cluster")]
     operation_scope: Option<OperationScope>,
-    /// wide, json, yaml, name, jsonpath=TEMPLATE, go-template=TEMPLATE, custom-columns=HEAD:PATH,…
+    /// wide, json, yaml, kyaml, name, jsonpath=TEMPLATE, go-template=TEMPLATE, custom-columns=HEAD:PATH,…
     #[arg(short, long, value_name = "FORMAT", value_parser = Format::of_objects)]
     output: Option<Format>,
     /// Go on with what changes
@@ -142,45 +150,6 @@ impl GetArgs {
         }
     }
 
-    /// Kinds' words, each with the name of an object, if any.
-    fn asked(&self) -> anyhow::Result<Vec<(String, Option<String>)>> {
-        if self.operation_scope == Some(OperationScope::Karmada) && !self.clusters.is_empty() {
-            bail!("-s karmada asks the control plane alone, not clusters: -s all asks both");
-        }
-        let asked: Vec<(String, Option<String>)> = match self.kind.contains('/') {
-            true => {
-                std::iter::once(&self.kind).chain(&self.name).map(|one| both(one)).collect::<anyhow::Result<_>>()?
-            }
-            false => {
-                let kinds: Vec<&str> = self.kind.split(',').filter(|kind| !kind.is_empty()).collect();
-                let of = |kind: &&str| match self.name.as_slice() {
-                    [] => vec![((*kind).to_owned(), None)],
-                    names => names.iter().map(|name| ((*kind).to_owned(), Some(name.clone()))).collect(),
-                };
-                kinds.iter().flat_map(of).collect::<Vec<_>>()
-            }
-        };
-        for name in asked.iter().filter_map(|(_, name)| name.as_ref()) {
-            match name {
-                name if name.is_empty() || name.contains('/') => bail!("{name:?} is no name of an object"),
-                _ if self.all_namespaces => bail!("an object is not named across all namespaces: say which with -n"),
-                _ if self.selector.is_some() || self.field_selector.is_some() => {
-                    bail!("selectors may not be given when an object is named")
-                }
-                _ => {}
-            }
-        }
-        match asked.as_slice() {
-            [] => bail!("{:?} names no kind: `crowsnest api-resources` lists them", self.kind),
-            [_, _, ..] if self.follows() => bail!("-w follows one kind, or one object of it"),
-            _ if self.output_watch_events && !self.follows() => {
-                bail!("--output-watch-events goes with --watch or --watch-only")
-            }
-            _ if self.show_labels && !self.as_table() => bail!("--show-labels goes with tables, not with -o"),
-            _ => Ok(asked),
-        }
-    }
-
     fn follows(&self) -> bool {
         self.watch || self.watch_only
     }
@@ -199,53 +168,64 @@ impl GetArgs {
     }
 }
 
-/// Of `KIND/NAME`.
-fn both(text: &str) -> anyhow::Result<(String, Option<String>)> {
-    match text.split_once('/') {
-        Some((kind, name)) => Ok((kind.to_owned(), Some(name.to_owned()))),
-        None => bail!("{text:?} is no KIND/NAME, as the word before it is"),
-    }
-}
-
-/// What is asked of whom, and how it is told.
-struct Getting<'a> {
-    args: &'a GetArgs,
-    config: &'a kube::Config,
-    control_plane: &'a kube::Client,
-    scope: &'a Scope,
-    question: Question,
-}
-
-/// Who answered.
-struct Told {
-    sources: Vec<Source>,
-    /// Of those who answered, in the order of the sources.
-    answers: Vec<(Source, Answer)>,
-    /// Somebody was left out, or is not shown as they are.
-    partial: bool,
-}
-
 pub(crate) async fn run(args: GetArgs) -> anyhow::Result<ExitCode> {
-    let asked = args.asked()?;
-    let config = args.connection.config().await?;
-    let control_plane = kube::Client::try_from(config.clone())?;
-    let scope = args.scope();
-    let mut gettings = Vec::new();
-    for (word, name) in asked {
-        let kind = find_kind(&word, &scope, &config, &control_plane).await?;
-        let namespace = (kind.namespaced && !args.all_namespaces)
-            .then(|| args.namespace.clone().unwrap_or_else(|| config.default_namespace.clone()));
-        let (labels, fields, as_table) = (args.selector.clone(), args.field_selector.clone(), args.as_table());
-        let with_objects = args.sort_by.is_some();
-        let question = Question { kind, namespace, name, labels, fields, as_table, with_objects };
-        let (config, control_plane) = (&config, &control_plane);
-        gettings.push(Getting { args: &args, config, control_plane, scope: &scope, question });
-    }
-    match show(&args, &gettings).await {
+    let told = match &args.raw {
+        Some(path) => raw(&args, path).await,
+        None => get(&args).await,
+    };
+    match told {
         // Whoever reads has seen enough.
         Err(error) if is_broken_pipe(&error) => Ok(ExitCode::SUCCESS),
-        shown => shown,
+        told => told,
     }
+}
+
+async fn get(args: &GetArgs) -> anyhow::Result<ExitCode> {
+    let asked = args.wanted().await?;
+    let config = args.connection.config().await?;
+    let control_plane = kube::Client::try_from(config.clone())?;
+    let served = crowsnest_fleet::discovery::discover(&control_plane).await?;
+    let scope = args.scope();
+    let mut gettings = Vec::new();
+    for Asked { word, name, namespace } in asked {
+        let mut kinds = Kind::all_of(&word, &served);
+        if kinds.is_empty() {
+            kinds.push(find_in_members(&word, &scope, &config, &control_plane).await?);
+        }
+        for kind in kinds {
+            let said = namespace.clone().or_else(|| args.namespace.clone());
+            let namespace = (kind.namespaced && !args.all_namespaces)
+                .then(|| said.unwrap_or_else(|| config.default_namespace.clone()));
+            let (labels, fields, as_table) = (args.selector.clone(), args.field_selector.clone(), args.as_table());
+            let (name, with_objects) = (name.clone(), args.sort_by.is_some());
+            let question = Question { kind, namespace, name, labels, fields, as_table, with_objects };
+            let (config, control_plane) = (&config, &control_plane);
+            gettings.push(Getting { args, config, control_plane, scope: &scope, question });
+        }
+    }
+    if gettings.len() > 1 && args.follows() {
+        bail!("-w follows one kind, or one object of it");
+    }
+    show(args, &gettings).await
+}
+
+/// What is at a path, byte for byte.
+async fn raw(args: &GetArgs, path: &str) -> anyhow::Result<ExitCode> {
+    if !path.starts_with('/') {
+        bail!("{path:?} is no path of an API server, as /version is");
+    }
+    let config = args.connection.config().await?;
+    let (client, cluster) = match args.scope() {
+        Scope::Named(named) if named.len() == 1 => (reach::member(&config, &named[0])?, Some(named[0].clone())),
+        Scope::Fleet | Scope::ControlPlane(_) if args.clusters.is_empty() => (kube::Client::try_from(config)?, None),
+        _ => bail!("--raw asks the control plane, or one member that --cluster names"),
+    };
+    let request = http::Request::get(path).body(Vec::new())?;
+    let text = client.request_text(request).await;
+    let text = text.map_err(|error| anyhow!("{}", reach::failure(cluster.as_deref(), &error)))?;
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes())?;
+    Ok(out.flush().map(|()| ExitCode::SUCCESS)?)
 }
 
 /// One error of several is told, and the rest is shown.
@@ -283,6 +263,9 @@ impl GetArgs {
 
 /// Prints what was told: a table for each kind, or one document. Gives what goes on from there, where it is followed.
 fn print(args: &GetArgs, told: &[(&Getting<'_>, Told)]) -> anyhow::Result<Option<Shown>> {
+    if !args.follows() {
+        pager::begin();
+    }
     let (mut out, mut err) = (io::stdout().lock(), io::stderr().lock());
     let answers = || told.iter().flat_map(|(_, told)| &told.answers);
     for warning in answers().flat_map(|(_, answer)| &answer.warnings) {
@@ -341,9 +324,19 @@ pub(super) async fn find_kind(
     control_plane: &kube::Client,
 ) -> anyhow::Result<Kind> {
     let served = crowsnest_fleet::discovery::discover(control_plane).await?;
-    if let Some(kind) = Kind::of(word, &served) {
-        return Ok(kind);
+    match Kind::of(word, &served) {
+        Some(kind) => Ok(kind),
+        None => find_in_members(word, scope, config, control_plane).await,
     }
+}
+
+/// The first member that knows a word says what it means.
+async fn find_in_members(
+    word: &str,
+    scope: &Scope,
+    config: &kube::Config,
+    control_plane: &kube::Client,
+) -> anyhow::Result<Kind> {
     let members = match scope {
         Scope::Named(named) => named.clone(),
         Scope::ControlPlane(Some(named)) => named.clone(),
@@ -361,89 +354,6 @@ pub(super) async fn find_kind(
         }
     }
     Err(anyhow!("no server has a resource type {word:?}{unknown}; `crowsnest api-resources` lists those there are"))
-}
-
-impl Getting<'_> {
-    /// The fleet-wide proxy shows kinds of other groups by their names alone.
-    fn fleet_tells_enough(&self) -> bool {
-        *self.scope == Scope::Fleet && (!self.question.as_table || self.question.kind.gvr.group.is_empty())
-    }
-
-    async fn tell(&self) -> anyhow::Result<Told> {
-        if self.fleet_tells_enough() {
-            let source = Source { cluster: None, client: reach::fleet(self.config)? };
-            match self.question.ask(&source).await {
-                Ok(answer) if answer.is_of_the_fleet() => {
-                    let partial = answer.incomplete > 0;
-                    return Ok(Told { sources: vec![source.clone()], answers: vec![(source, answer)], partial });
-                }
-                Err(kube::Error::Api(status)) if status.code == 409 => {
-                    bail!("{}: {CHOOSE}", status.message);
-                }
-                // Nobody registered it, the cache has not heard of it, or the caller is let in to single members alone.
-                Ok(_) => {}
-                Err(kube::Error::Api(status)) if matches!(status.code, 403 | 404) => {}
-                Err(error) => return Err(anyhow!("{}", reach::said(&error))),
-            }
-        }
-        self.ask_members().await
-    }
-
-    async fn ask_members(&self) -> anyhow::Result<Told> {
-        let clusters = match self.scope {
-            Scope::Named(named) => named.clone(),
-            Scope::ControlPlane(Some(named)) => named.clone(),
-            _ => ask::clusters(self.control_plane).await?,
-        };
-        let source = |cluster: &String| {
-            Ok(Source { cluster: Some(cluster.clone()), client: reach::member(self.config, cluster)? })
-        };
-        let mut sources: Vec<Source> = clusters.iter().map(source).collect::<anyhow::Result<_>>()?;
-        if matches!(self.scope, Scope::ControlPlane(_)) {
-            sources.insert(0, Source { cluster: Some(CONTROL_PLANE.to_owned()), client: self.control_plane.clone() });
-        }
-        let said = self.question.ask_all(&sources).await;
-        let (mut answers, mut refused, mut missing) = (Vec::new(), Vec::new(), None);
-        for (source, said) in sources.iter().zip(said) {
-            match said {
-                Ok(answer) => answers.push((source.clone(), answer)),
-                // A cluster without the object, or without its kind, misses nothing.
-                Err(kube::Error::Api(status)) if status.code == 404 && !is_of_a_cluster(&status) => {
-                    missing = Some(status.message.clone());
-                }
-                Err(error) => refused.push((source.cluster.clone().unwrap_or_default(), reach::said(&error))),
-            }
-        }
-        let alone = match self.scope {
-            Scope::Named(named) => named.len() == 1,
-            scope => *scope == Scope::ControlPlane(Some(Vec::new())),
-        };
-        if let [(_, why)] = refused.as_slice()
-            && alone
-        {
-            bail!("{why}");
-        }
-        let mut err = io::stderr().lock();
-        for (cluster, why) in &refused {
-            writeln!(err, "warning: {cluster}: {why}")?;
-        }
-        let partial = !refused.is_empty();
-        if answers.is_empty() && !sources.is_empty() {
-            let left_out = refused.into_iter().map(|(cluster, _)| cluster).collect::<Vec<_>>().join(", ");
-            return match (missing, partial) {
-                (Some(_), _) if self.args.ignore_not_found => Ok(Told { sources, answers, partial }),
-                (Some(missing), false) => Err(anyhow!("{missing}")),
-                (Some(missing), true) => Err(anyhow!("{missing}; not all is known of {left_out}")),
-                (None, _) => Err(anyhow!("no cluster answered: {left_out}")),
-            };
-        }
-        if let (Scope::Fleet, Some(name), [_, _, ..]) = (self.scope, &self.question.name, answers.as_slice()) {
-            let clusters: Vec<&str> = answers.iter().filter_map(|(source, _)| source.cluster.as_deref()).collect();
-            let kind = self.question.kind.name();
-            bail!("{kind} {name:?} is in clusters [{}]: {CHOOSE}", clusters.join(", "));
-        }
-        Ok(Told { sources, answers, partial })
-    }
 }
 
 pub(super) fn yaml(document: &Value) -> anyhow::Result<String> {

@@ -14,6 +14,7 @@ use super::connection::ConnectionArgs;
 use super::get::is_broken_pipe;
 use super::object::{Asked, ObjectArgs, text};
 use super::output::Format;
+use super::pager;
 
 /// Differences that are asked for at once.
 const AT_ONCE: usize = 4;
@@ -28,7 +29,7 @@ pub(crate) struct HistoryArgs {
     #[command(flatten)]
     object: ObjectArgs,
     /// Its cluster [default: the one that has it, or had it]
-    #[arg(long)]
+    #[arg(short = 'C', long, visible_alias = "clusters")]
     cluster: Option<String>,
     /// The manifest of one version, by its SEQ
     #[arg(long, value_name = "SEQ")]
@@ -55,6 +56,7 @@ pub(crate) async fn run(args: HistoryArgs) -> anyhow::Result<ExitCode> {
         (_, Some(_)) => bail!("a manifest is no table: -o yaml or -o json"),
         _ => table(&mut out, &args, &asked, &cluster, &answer).await?,
     }
+    pager::begin();
     let written = io::stdout().write_all(&out).map_err(anyhow::Error::from);
     match written {
         Err(error) if !is_broken_pipe(&error) => Err(error),

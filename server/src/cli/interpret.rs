@@ -64,6 +64,15 @@ pub(crate) struct InterpretArgs {
     /// [default: its name]
     #[arg(short, long, value_name = "FORMAT", value_parser = Format::of_an_object)]
     output: Option<Format>,
+    /// As karmadactl has it: a customization of a file has none
+    #[arg(long, hide = true)]
+    show_managed_fields: bool,
+    /// As karmadactl has it: nothing is asked of a control plane
+    #[arg(long, hide = true)]
+    kubeconfig: Option<String>,
+    /// The same
+    #[arg(long, hide = true, alias = "karmada-context")]
+    context: Option<String>,
 }
 
 pub(crate) async fn run(args: InterpretArgs) -> anyhow::Result<ExitCode> {

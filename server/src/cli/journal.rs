@@ -3,7 +3,6 @@
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use anyhow::anyhow;
 use clap::Args;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
@@ -12,7 +11,8 @@ use super::columns;
 use super::connection::ConnectionArgs;
 use super::explain::{Asked, asked, list, named, text};
 use super::get::{is_broken_pipe, yaml};
-use super::reach::said;
+use super::pager;
+use super::reach;
 use super::search::PARTIAL;
 
 const PATH: &str = "/apis/search.crowsnest.io/v1alpha1/journal";
@@ -63,11 +63,11 @@ pub(crate) async fn run(args: JournalArgs) -> anyhow::Result<ExitCode> {
             path.push_str(&format!("&{parameter}={}", encoded(value)));
         }
     }
-    let request = http::Request::get(path).header(http::header::ACCEPT, "application/json").body(Vec::new())?;
-    let answer: Value = client.request(request).await.map_err(|error| anyhow!("{}", said(&error)))?;
+    let answer = reach::ask(&client, &path).await?;
+    pager::begin();
     let mut out = io::stdout().lock();
     let printed = match args.output {
-        Output::Table => table(&mut out, &answer).map_err(anyhow::Error::from),
+        Output::Table => table(&mut out, &answer, pager::width()).map_err(anyhow::Error::from),
         Output::Json => writeln!(out, "{answer:#}").map_err(anyhow::Error::from),
         Output::Yaml => yaml(&answer).and_then(|text| Ok(write!(out, "{text}")?)),
     };
@@ -85,7 +85,7 @@ fn encoded(text: &str) -> String {
 }
 
 /// Oldest first; what happened to others is there because it is a cause.
-fn table(out: &mut impl Write, answer: &Value) -> io::Result<()> {
+fn table(out: &mut impl Write, answer: &Value, width: Option<usize>) -> io::Result<()> {
     let entries = list(answer, "entries");
     if entries.is_empty() {
         return Ok(());
@@ -98,7 +98,7 @@ fn table(out: &mut impl Write, answer: &Value) -> io::Result<()> {
         vec![at, text(entry, "/action").to_owned(), named(&entry["subject"]), message]
     };
     let rows: Vec<Vec<String>> = std::iter::once(head).chain(entries.iter().map(row)).collect();
-    columns::write(out, &rows)
+    columns::Widths::default().fitting(width).write(out, &rows)
 }
 
 /// Tells on standard error what the answer lacks. True when something was left out.
@@ -142,7 +142,7 @@ mod tests {
             entry("2026-01-01T10:05:01.2Z", "Evicted", web, "Evicted from m1", false),
         ]});
         let mut out = Vec::new();
-        table(&mut out, &answer).unwrap();
+        table(&mut out, &answer, None).unwrap();
         let expected = "AT                     ACTION           OBJECT                MESSAGE\n\
             2026-01-01T10:05:00Z   ClusterFlipped   Cluster m1            Ready is False\n\
             2026-01-01T10:05:01Z   Evicted          Deployment shop/web   Evicted from m1\n";

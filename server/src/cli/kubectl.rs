@@ -53,7 +53,7 @@ pub(crate) async fn output(arguments: &[&str]) -> anyhow::Result<Vec<u8>> {
 }
 
 /// In kubectl's words.
-fn translated(arguments: Vec<OsString>) -> Vec<OsString> {
+pub(super) fn translated(arguments: Vec<OsString>) -> Vec<OsString> {
     let mut own = true;
     let word = |argument: OsString| {
         // Behind it, words are somebody else's.

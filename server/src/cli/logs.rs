@@ -1,21 +1,25 @@
 //! `crowsnest logs`: the logs of all pods a query finds, in all clusters. Lines go to standard output, what is said of them to
 //! standard error.
 
+use std::collections::BTreeMap;
 use std::hash::Hasher;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use clap::Args;
 use futures::{AsyncBufRead, AsyncBufReadExt, TryStreamExt};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use regex::Regex;
 use serde_json::Value;
 use xxhash_rust::xxh3::Xxh3;
 
 use super::connection::ConnectionArgs;
 use super::events::Events;
+use super::get::is_broken_pipe;
 use super::output::Format;
 use super::output::color::ColorArgs;
+use super::reach::failure;
 use super::search::PARTIAL;
 use super::workload::Workload;
 
@@ -75,6 +79,9 @@ pub(crate) struct LogsArgs {
     /// Lines that do not match this regular expression; may be repeated: none of them
     #[arg(short, long, value_name = "REGEX")]
     exclude: Vec<String>,
+    /// What matches this regular expression stands out, where colours are; may be repeated
+    #[arg(short = 'H', long, value_name = "REGEX")]
+    highlight: Vec<Regex>,
     /// Of the runs before the last restarts
     #[arg(short, long, conflicts_with = "follow")]
     previous: bool,
@@ -103,9 +110,21 @@ pub(crate) struct LogsArgs {
     /// Exit with 0 even when logs or clusters were left out
     #[arg(long, alias = "ignore-errors")]
     allow_partial: bool,
+    /// Of each log that many bytes at most; its lines stay whole
+    #[arg(long, value_name = "BYTES", hide_short_help = true)]
+    limit_bytes: Option<usize>,
     /// As kubectl has it: they always are
     #[arg(long, hide = true)]
     all_containers: bool,
+    /// The same
+    #[arg(long, hide = true)]
+    all_pods: bool,
+    /// As kubectl has it: a pod that comes later is followed
+    #[arg(long, hide = true)]
+    pod_running_timeout: Option<String>,
+    /// As kubectl has it: refused
+    #[arg(long, hide = true)]
+    insecure_skip_tls_verify_backend: bool,
     /// As kubectl has it: it always is there, but for --no-prefix
     #[arg(long, hide = true, conflicts_with = "no_prefix")]
     prefix: bool,
@@ -177,6 +196,9 @@ impl LogsArgs {
             prefix,
             timestamps: self.timestamps,
             follow: self.follow,
+            highlight: self.highlight.clone(),
+            limit: self.limit_bytes,
+            said: BTreeMap::new(),
             partial: false,
             done: false,
         }
@@ -184,10 +206,13 @@ impl LogsArgs {
 }
 
 pub(crate) async fn run(args: LogsArgs) -> anyhow::Result<ExitCode> {
+    if args.insecure_skip_tls_verify_backend {
+        bail!("--insecure-skip-tls-verify-backend is not known: each member's API server knows its kubelets");
+    }
     let client = args.connection.client().await?;
     let path = format!("/apis/search.crowsnest.io/v1alpha1/logs?{}", args.parameters());
     let request = http::Request::get(path).header(http::header::ACCEPT, "text/event-stream").body(Vec::new())?;
-    let stream = client.request_stream(request).await.context("asking for logs")?;
+    let stream = client.request_stream(request).await.map_err(|error| anyhow!("{}", failure(None, &error)))?;
     let mut printer = args.printer();
     match print(stream, &mut printer).await {
         Ok(()) => {}
@@ -213,10 +238,6 @@ async fn print(stream: impl AsyncBufRead, printer: &mut Printer) -> anyhow::Resu
     Ok(())
 }
 
-fn is_broken_pipe(error: &anyhow::Error) -> bool {
-    error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
-}
-
 struct Printer {
     output: Output,
     template: Option<Format>,
@@ -224,6 +245,10 @@ struct Printer {
     prefix: bool,
     timestamps: bool,
     follow: bool,
+    highlight: Vec<Regex>,
+    /// Of each log, and how much of it was printed.
+    limit: Option<usize>,
+    said: BTreeMap<String, usize>,
     /// Something was left out.
     partial: bool,
     done: bool,
@@ -233,6 +258,7 @@ impl Printer {
     fn print(&mut self, out: &mut impl Write, err: &mut impl Write, name: &str, data: &Value) -> anyhow::Result<()> {
         let of = |data: &Value, field: &str| data.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
         match name {
+            "line" if !self.has_room(data) => {}
             "line" => match (&self.template, self.output) {
                 (Some(template), _) => {
                     template.print(out, data, named)?;
@@ -276,6 +302,14 @@ impl Printer {
         Ok(())
     }
 
+    /// Whether the log of this line may say so much.
+    fn has_room(&mut self, data: &Value) -> bool {
+        let Some(limit) = self.limit else { return true };
+        let said = self.said.entry(named(data)).or_default();
+        *said += data.get("text").and_then(Value::as_str).map_or(0, str::len) + 1;
+        *said <= limit
+    }
+
     fn line(&self, out: &mut impl Write, data: &Value) -> io::Result<()> {
         let of = |field: &str| data.get(field).and_then(Value::as_str).unwrap_or_default();
         if self.prefix && self.colored {
@@ -287,8 +321,27 @@ impl Printer {
             write!(out, "{} ", of("time"))?;
         }
         let cut = if data.get("cut").is_some() { " [cut]" } else { "" };
-        writeln!(out, "{}{cut}", of("text"))
+        match self.colored && !self.highlight.is_empty() {
+            true => writeln!(out, "{}{cut}", highlighted(of("text"), &self.highlight)),
+            false => writeln!(out, "{}{cut}", of("text")),
+        }
     }
+}
+
+/// A line with what matches in reverse; what matches twice, or overlaps, stands out once.
+fn highlighted(text: &str, all: &[Regex]) -> String {
+    let found = all.iter().flat_map(|one| one.find_iter(text)).map(|found| (found.start(), found.end()));
+    let mut found: Vec<(usize, usize)> = found.filter(|(from, to)| from < to).collect();
+    found.sort_unstable();
+    let (mut line, mut at) = (String::new(), 0);
+    for (from, to) in found {
+        let from = from.max(at);
+        if from < to {
+            line.push_str(&format!("{}\x1b[7m{}\x1b[27m", &text[at..from], &text[from..to]));
+            at = to;
+        }
+    }
+    line + &text[at..]
 }
 
 /// With what a line says where it is JSON.
@@ -369,6 +422,7 @@ mod tests {
     #[case::raw("-o raw", "hi [cut]\n")]
     #[case::template("--template {{.pod}}:{{.text}}", "web-0:hi\n")]
     #[case::bare("--no-prefix --timestamps", "2026-01-01T00:00:00Z hi [cut]\n")]
+    #[case::highlighted("--color always --no-prefix -H h -H i$", "\u{1b}[7mh\u{1b}[27m\u{1b}[7mi\u{1b}[27m [cut]\n")]
     #[case::colored("--color always", "\u{1b}[COLOURmm1 shop/web-0 web\u{1b}[0m | hi [cut]\n")]
     fn lines_are_printed(#[case] line: &str, #[case] expected: &str) {
         let event = of(json!({"text": "hi", "time": "2026-01-01T00:00:00Z", "cut": true}));

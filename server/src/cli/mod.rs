@@ -25,6 +25,7 @@ mod describe;
 mod diff;
 mod doctor;
 pub(crate) mod edge;
+mod elsewhere;
 pub(crate) mod estimator;
 mod eventlog;
 mod events;
@@ -45,6 +46,7 @@ pub(crate) mod migrate;
 mod object;
 pub(crate) mod oidc;
 mod output;
+pub(crate) mod pager;
 pub(crate) mod plan;
 mod portforward;
 mod process;
@@ -56,6 +58,8 @@ pub(crate) mod search;
 pub(crate) mod serve;
 mod settings;
 pub(crate) mod sim;
+mod sources;
+mod spelling;
 pub(crate) mod taint;
 mod token;
 mod top;
@@ -204,6 +208,15 @@ enum Command {
         after_help = "Examples:\n  crowsnest annotate deploy/web note=hello -n shop\n\n`kubectl annotate --help` tells what it takes."
     )]
     Annotate(kubectl::KubectlArgs),
+    /// Said by karmadactl: what does it here
+    #[command(hide = true)]
+    Init(elsewhere::ElsewhereArgs),
+    /// The same
+    #[command(hide = true)]
+    Deinit(elsewhere::ElsewhereArgs),
+    /// The same
+    #[command(hide = true)]
+    Addons(elsewhere::ElsewhereArgs),
     /// Print the flags that most commands take
     Options(help::OptionsArgs),
     /// Print our version, and the control plane's
@@ -217,10 +230,16 @@ enum Command {
 impl Cli {
     /// What the line says, by the name we are called by. Ends the process where it makes no sense or asks for help.
     pub(crate) fn read() -> Self {
-        let mut matches = complete::command().get_matches();
-        let more = settings::added(&complete::command(), &matches).unwrap_or_else(|error| error.exit());
+        let command = complete::command();
+        let spelling::Spelled { words, notes } = spelling::spelled(&command, std::env::args_os().collect());
+        let mut matches = command.clone().get_matches_from(&words);
+        let more = settings::added(&command, &matches).unwrap_or_else(|error| error.exit());
         if !more.is_empty() {
-            matches = complete::command().get_matches_from(std::env::args_os().chain(more));
+            matches = command.get_matches_from(words.into_iter().chain(more));
+        }
+        for note in notes {
+            // A closed standard error changes nothing.
+            let _ = writeln!(std::io::stderr(), "note: {note}");
         }
         Self::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
     }
@@ -285,6 +304,9 @@ pub(crate) async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Patch(args) => kubectl::run("patch", args).await,
         Command::Label(args) => kubectl::run("label", args).await,
         Command::Annotate(args) => kubectl::run("annotate", args).await,
+        Command::Init(args) => elsewhere::run(elsewhere::Verb::Init, &args),
+        Command::Deinit(args) => elsewhere::run(elsewhere::Verb::Deinit, &args),
+        Command::Addons(args) => elsewhere::run(elsewhere::Verb::Addons, &args),
         Command::Options(args) => help::run(&args),
         Command::Version(args) => version::run(args).await,
         Command::Completion(args) => complete::run(&args),
@@ -294,9 +316,22 @@ pub(crate) async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
 
 /// Prints an error as one line, its causes included, and gives exit code 1.
 pub(crate) fn fail(error: &anyhow::Error) -> ExitCode {
-    // `{:#}` joins the chain; a closed standard error changes nothing.
-    let _ = writeln!(std::io::stderr(), "error: {error:#}");
+    // A closed standard error changes nothing.
+    let _ = writeln!(std::io::stderr(), "error: {}", told(error));
     ExitCode::FAILURE
+}
+
+/// An error's causes from the outermost on; the last is what a server said, or that none did.
+fn told(error: &anyhow::Error) -> String {
+    let mut causes = Vec::new();
+    for cause in error.chain() {
+        if let Some(request) = reach::of_a_request(cause) {
+            causes.push(reach::failure(None, request));
+            break;
+        }
+        causes.push(cause.to_string());
+    }
+    causes.join(": ")
 }
 
 #[cfg(test)]

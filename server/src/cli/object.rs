@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::connection::ConnectionArgs;
 use super::get::kind::Kind;
 use super::get::{Scope, find_kind};
-use super::reach::{self, said};
+use super::reach;
 
 pub(super) const SEARCH: &str = "/apis/search.crowsnest.io/v1alpha1";
 /// That many clusters are looked at for those that have an object.
@@ -43,16 +43,24 @@ pub(super) struct Whereabouts {
 }
 
 impl ObjectArgs {
+    pub(super) fn of(object: Vec<String>, namespace: Option<String>) -> Self {
+        Self { object, namespace }
+    }
+
+    /// The object of a file, in the version that it says.
+    pub(super) fn of_object(object: &Value, namespace: Option<&str>) -> anyhow::Result<Self> {
+        let (word, name) = (versioned(object), text(object, "/metadata/name"));
+        let own = Some(text(object, "/metadata/namespace")).filter(|own| !own.is_empty());
+        let namespace = same_namespace(own, namespace)?;
+        Ok(Self::of(vec![word, name.to_owned()], namespace.map(str::to_owned)))
+    }
+
     /// The kind's word, where no object of it is named.
     pub(super) fn kind_alone(&self) -> Option<&str> {
         match self.object.as_slice() {
             [one] if !one.contains('/') => Some(one),
             _ => None,
         }
-    }
-
-    pub(super) fn namespace(&self) -> Option<&str> {
-        self.namespace.as_deref()
     }
 
     /// The kind's word, and the name.
@@ -105,20 +113,13 @@ impl Asked {
     }
 
     /// It, as an API server has it; none where it has none, or does not know its kind.
-    pub(super) async fn read(&self, client: &kube::Client) -> anyhow::Result<Option<Value>> {
-        let request =
-            http::Request::get(self.path()).header(http::header::ACCEPT, "application/json").body(Vec::new())?;
-        match client.request(request).await {
-            Ok(object) => Ok(Some(object)),
-            Err(kube::Error::Api(status)) if status.code == 404 && !is_of_a_cluster(&status) => Ok(None),
-            Err(error) => Err(anyhow!("{}", said(&error))),
-        }
+    pub(super) async fn read(&self, client: &kube::Client, cluster: Option<&str>) -> anyhow::Result<Option<Value>> {
+        reach::find(client, cluster, &self.path()).await
     }
 
     /// It, as a member has it.
     pub(super) async fn read_in(&self, cluster: &str) -> anyhow::Result<Value> {
-        let read =
-            self.read(&reach::member(&self.config, cluster)?).await.map_err(|why| anyhow!("{cluster}: {why:#}"))?;
+        let read = self.read(&reach::member(&self.config, cluster)?, Some(cluster)).await?;
         read.ok_or_else(|| {
             anyhow!("{cluster} has no {}: `crowsnest search 'name:={}'` tells who has", self.called(), self.name)
         })
@@ -127,39 +128,21 @@ impl Asked {
     /// An answer of the search API about it.
     pub(super) async fn ask(&self, resource: &str, cluster: &str, more: &str) -> anyhow::Result<Value> {
         let path = format!("{SEARCH}/{resource}?{}{more}", self.parameters(cluster));
-        let request = http::Request::get(path).header(http::header::ACCEPT, "application/json").body(Vec::new())?;
-        self.control_plane.request(request).await.map_err(|error| anyhow!("{}", said(&error)))
+        reach::ask(&self.control_plane, &path).await
     }
 
     /// Members that have it, as the caller may know.
     async fn whereabouts(&self, deleted: bool) -> anyhow::Result<Whereabouts> {
-        let deleted = if deleted { " is:deleted" } else { "" };
-        let namespace = self.namespace.as_ref().map(|namespace| format!(" namespace:={namespace}")).unwrap_or_default();
-        let query = format!("kind:{} name:={}{namespace}{deleted}", self.kind.gvr.resource, self.name);
-        let path = format!("{SEARCH}/query?limit={MOST_CLUSTERS}&facets=cluster&q={}", escaped(&query));
-        let request = http::Request::get(path).header(http::header::ACCEPT, "application/json").body(Vec::new())?;
-        let answer: Value = self.control_plane.request(request).await.map_err(|error| anyhow!("{}", said(&error)))?;
-        Ok(self.of(&answer))
+        self.sought().found(&self.control_plane, deleted).await
     }
 
-    fn of(&self, answer: &Value) -> Whereabouts {
-        let list = |field: &str| answer.get(field).and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
-        let text = |value: &Value, field: &str| value.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
-        let group = |hit: &Value| {
-            text(hit, "apiVersion").split_once('/').map(|(group, _)| group.to_owned()).unwrap_or_default()
-        };
-        let is_it = |hit: &&Value| {
-            text(hit, "resource") == *self.kind.gvr.resource
-                && group(hit) == *self.kind.gvr.group
-                && text(hit, "name") == self.name
-                && text(hit, "namespace") == self.namespace.as_deref().unwrap_or_default()
-        };
-        let mut clusters: Vec<String> = list("hits").iter().filter(is_it).map(|hit| text(hit, "cluster")).collect();
-        // A template of the control plane is in no member.
-        clusters.retain(|cluster| cluster != CONTROL_PLANE);
-        clusters.sort();
-        let skipped = list("skipped").iter().map(|one| (text(one, "cluster"), text(one, "reason"))).collect();
-        Whereabouts { clusters, skipped }
+    fn sought(&self) -> Sought<'_> {
+        Sought {
+            resource: &self.kind.gvr.resource,
+            group: &self.kind.gvr.group,
+            namespace: self.namespace.as_deref(),
+            name: &self.name,
+        }
     }
 
     /// The clusters that are meant: those that were named, or those that have it. Never none.
@@ -203,8 +186,46 @@ impl Asked {
     }
 }
 
+/// An object that is looked for in all members.
+pub(super) struct Sought<'a> {
+    pub(super) resource: &'a str,
+    pub(super) group: &'a str,
+    pub(super) namespace: Option<&'a str>,
+    pub(super) name: &'a str,
+}
+
+impl Sought<'_> {
+    /// Those that have it, or had it.
+    pub(super) async fn found(&self, control_plane: &kube::Client, deleted: bool) -> anyhow::Result<Whereabouts> {
+        let deleted = if deleted { " is:deleted" } else { "" };
+        let namespace = self.namespace.map(|namespace| format!(" namespace:={namespace}")).unwrap_or_default();
+        let query = format!("kind:{} name:={}{namespace}{deleted}", self.resource, self.name);
+        let path = format!("{SEARCH}/query?limit={MOST_CLUSTERS}&facets=cluster&q={}", escaped(&query));
+        Ok(self.of(&reach::ask(control_plane, &path).await?))
+    }
+
+    /// A search may find more than what was asked for: other groups' kinds of that name, and templates.
+    pub(super) fn of(&self, answer: &Value) -> Whereabouts {
+        let list = |field: &str| answer.get(field).and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+        let group = |hit: &Value| text(hit, "/apiVersion").split_once('/').map_or("", |(group, _)| group) == self.group;
+        let is_it = |hit: &&Value| {
+            text(hit, "/resource") == self.resource
+                && group(hit)
+                && text(hit, "/name") == self.name
+                && text(hit, "/namespace") == self.namespace.unwrap_or_default()
+        };
+        let found = list("hits").iter().filter(is_it).map(|hit| text(hit, "/cluster").to_owned());
+        // A template of the control plane is in no member.
+        let mut clusters: Vec<String> = found.filter(|cluster| cluster != CONTROL_PLANE).collect();
+        clusters.sort();
+        let skipped = list("skipped").iter();
+        let skipped = skipped.map(|one| (text(one, "/cluster").to_owned(), text(one, "/reason").to_owned()));
+        Whereabouts { clusters, skipped: skipped.collect() }
+    }
+}
+
 impl Whereabouts {
-    fn missing(&self) -> String {
+    pub(super) fn missing(&self) -> String {
         match self.skipped.as_slice() {
             [] => String::new(),
             some => {
@@ -218,6 +239,23 @@ impl Whereabouts {
 /// A 404 that is about the member and not about what is in it.
 pub(super) fn is_of_a_cluster(status: &kube::core::Status) -> bool {
     status.details.as_ref().is_some_and(|details| details.group == "cluster.karmada.io" && details.kind == "clusters")
+}
+
+/// `Deployment.v1.apps`: the kind's word for what a manifest says.
+pub(super) fn versioned(object: &Value) -> String {
+    let api_version = text(object, "/apiVersion");
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    format!("{}.{version}.{group}", text(object, "/kind"))
+}
+
+/// The namespace of a manifest, or the one that is said, which have to be the same.
+pub(super) fn same_namespace<'n>(own: Option<&'n str>, said: Option<&'n str>) -> anyhow::Result<Option<&'n str>> {
+    match (own, said) {
+        (Some(own), Some(said)) if own != said => {
+            bail!("the namespace from the provided object {own:?} does not match the namespace {said:?}")
+        }
+        (own, said) => Ok(own.or(said)),
+    }
 }
 
 pub(super) fn escaped(text: &str) -> String {
@@ -268,7 +306,7 @@ mod tests {
         let answer = json!({"skipped": [{"cluster": "m3", "reason": "gone"}], "hits": [
             hit("m2", "apps/v1beta1", "web"), hit("m1", "apps/v1", "web"), hit("m1", "apps/v1", "web-2"),
             hit("m4", "example.io/v1", "web"), hit("@control-plane", "apps/v1", "web")]});
-        let found = asked.of(&answer);
+        let found = asked.sought().of(&answer);
         assert_eq!(found.clusters, ["m1", "m2"]);
         assert_eq!(found.missing(), "; not all is known of m3");
         assert_eq!(asked.called(), "deployments.apps shop/web");

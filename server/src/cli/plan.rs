@@ -1,10 +1,9 @@
 //! `crowsnest plan`: what would become of the fleet if these files were applied, or what they name deleted. Nothing is.
 
-use std::io::{self, Read, Write};
-use std::path::{Path, PathBuf};
+use std::io::{self, Write};
 use std::process::ExitCode;
 
-use anyhow::{Context, anyhow, bail};
+use anyhow::{anyhow, bail};
 use clap::Args;
 use crowsnest_controllers::plan::object;
 use crowsnest_controllers::plan::work::managed;
@@ -15,8 +14,9 @@ use similar::TextDiff;
 use super::connection::ConnectionArgs;
 use super::explain::{Output, difference, list, named, number, overrides, policies, print, section, text, waiting};
 use super::get::yaml;
-use super::reach::said;
+use super::reach::failure;
 use super::search::PARTIAL;
+use super::sources::SourceArgs;
 
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
@@ -28,10 +28,8 @@ const CHANGED: u8 = 4;
     after_help = "Examples:\n  crowsnest plan -f policy.yaml\n  crowsnest plan -f web.yaml -f policy.yaml -f override.yaml -n shop\n  crowsnest plan --delete -f policy.yaml\n  crowsnest plan -f fleet/ --brief --fail-on-change\n\nExit codes: 0, 1 where something cannot be placed or planned, 4 with --fail-on-change where something would change, 5 where templates were left out."
 )]
 pub(crate) struct PlanArgs {
-    /// Files with policies, overrides, customizations, clusters, quotas, rebalancers and objects to propagate; folders, or - for
-    /// standard input
-    #[arg(short, long = "filename", value_name = "FILE", required = true)]
-    filenames: Vec<PathBuf>,
+    #[command(flatten)]
+    sources: SourceArgs,
     /// Namespace of objects that say none [default: that of the kubeconfig's context]
     #[arg(short, long)]
     namespace: Option<String>,
@@ -57,7 +55,12 @@ pub(crate) struct PlanArgs {
 }
 
 pub(crate) async fn run(args: PlanArgs) -> anyhow::Result<ExitCode> {
-    let mut objects = read(&args.filenames)?;
+    if args.sources.is_empty() {
+        bail!(
+            "nothing is named to plan with: -f FILE of policies, overrides, customizations, clusters, quotas, rebalancers and objects to propagate"
+        );
+    }
+    let mut objects = args.sources.objects().await?;
     let config = args.connection.config().await?;
     let default = config.default_namespace.clone();
     let client = kube::Client::try_from(config)?;
@@ -74,59 +77,11 @@ pub(crate) async fn run(args: PlanArgs) -> anyhow::Result<ExitCode> {
     let request = http::Request::post("/apis/propagation.crowsnest.io/v1alpha1/plans")
         .header(http::header::CONTENT_TYPE, "application/json")
         .body(serde_json::to_vec(&question)?)?;
-    let answer: Value = client.request(request).await.map_err(|error| anyhow!("{}", said(&error)))?;
+    let answer: Value = client.request(request).await.map_err(|error| anyhow!("{}", failure(None, &error)))?;
     let status = &answer["status"];
     print(&answer, args.output, |out| render(out, status))?;
     complain(&mut io::stderr().lock(), status)?;
     Ok(ExitCode::from(code(status, args.fail_on_change, args.allow_partial)))
-}
-
-/// All objects of the files, in their order; lists are taken apart.
-fn read(files: &[PathBuf]) -> anyhow::Result<Vec<Value>> {
-    let mut objects = Vec::new();
-    for file in files {
-        for (name, content) in contents(file)? {
-            let documents: Vec<Value> =
-                serde_saphyr::from_multiple(&content).with_context(|| format!("reading {name}"))?;
-            for document in documents.into_iter().filter(|document| !document.is_null()) {
-                if text(&document, "/apiVersion").is_empty() || text(&document, "/kind").is_empty() {
-                    bail!("{name} has something that is no object: apiVersion or kind is missing");
-                }
-                match document.get("items").and_then(Value::as_array) {
-                    Some(items) if text(&document, "/kind") == "List" => objects.extend(items.iter().cloned()),
-                    _ => objects.push(document),
-                }
-            }
-        }
-    }
-    if objects.is_empty() {
-        bail!("the files hold no objects");
-    }
-    Ok(objects)
-}
-
-/// What a file holds, or each file of a folder.
-fn contents(file: &Path) -> anyhow::Result<Vec<(String, String)>> {
-    let reading = || format!("reading {}", file.display());
-    if file.as_os_str() == "-" {
-        let mut content = String::new();
-        io::stdin().read_to_string(&mut content).context("reading standard input")?;
-        return Ok(vec![("standard input".to_owned(), content)]);
-    }
-    let mut paths = vec![file.to_owned()];
-    if file.is_dir() {
-        let entries = std::fs::read_dir(file).with_context(reading)?;
-        paths = entries.map(|entry| entry.map(|entry| entry.path())).collect::<Result<_, _>>().with_context(reading)?;
-        let is_manifest =
-            |path: &PathBuf| path.extension().is_some_and(|end| end == "yaml" || end == "yml" || end == "json");
-        paths.retain(is_manifest);
-        paths.sort();
-    }
-    let read = |path: PathBuf| {
-        let content = std::fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
-        Ok((path.display().to_string(), content))
-    };
-    paths.into_iter().map(read).collect()
 }
 
 /// Gives an object the namespace it is applied to, as kubectl does.

@@ -2,6 +2,7 @@
 
 use std::io::{IsTerminal, Read, Write};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
 use clap::Args;
@@ -19,6 +20,7 @@ use tokio::task::JoinSet;
 use super::connection::ConnectionArgs;
 use super::get::OperationScope;
 use super::reach;
+use super::unjoin::duration;
 use super::workload::{Workload, default_container};
 
 /// Bytes that are typed at once.
@@ -39,6 +41,9 @@ pub(super) struct ContainerArgs {
     /// As karmadactl has it: a member's
     #[arg(short = 's', long, value_enum, value_name = "SCOPE", hide = true)]
     pub(super) operation_scope: Option<OperationScope>,
+    /// How long to wait for a pod that does not run yet [default: not at all]
+    #[arg(long, value_name = "DURATION", value_parser = duration, hide_short_help = true)]
+    pub(super) pod_running_timeout: Option<Duration>,
     #[command(flatten)]
     pub(super) connection: ConnectionArgs,
 }
@@ -102,7 +107,11 @@ impl ContainerArgs {
             None => workload.cluster(&kube::Client::try_from(config.clone())?, &namespace).await?,
         };
         let member = reach::member(&config, &cluster)?;
-        let pod = workload.pod(&member, &namespace).await.with_context(|| format!("in cluster {cluster}"))?;
+        let pod = match self.pod_running_timeout {
+            None => workload.pod(&member, &namespace).await,
+            Some(patience) => workload.running(&member, &namespace, patience).await,
+        };
+        let pod = pod.with_context(|| format!("in cluster {cluster}"))?;
         let container = self.container.clone().or_else(|| default_container(&pod));
         let pods = Api::namespaced(member, &namespace);
         Ok(Found { cluster, namespace, pod, container, pods })

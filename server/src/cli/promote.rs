@@ -14,7 +14,7 @@ use crowsnest_controllers::plan::work::prune::prune;
 use crowsnest_fleet::ApiResources;
 use serde_json::{Value, json};
 
-use super::apply::{DryRun, Writing, collection, named, policy};
+use super::apply::{DryRun, Validation, Writing, collection, named, policy};
 use super::connection::ConnectionArgs;
 use super::join::member_config;
 use super::object::{ObjectArgs, escaped, text};
@@ -58,14 +58,24 @@ pub(crate) struct PromoteArgs {
 
 pub(crate) async fn run(args: PromoteArgs) -> anyhow::Result<ExitCode> {
     let asked = args.object.resolve(&args.connection, std::slice::from_ref(&args.cluster)).await?;
-    let member = match &args.cluster_kubeconfig {
+    let (member, read) = match &args.cluster_kubeconfig {
         Some(file) => {
             let context = args.cluster_context.clone().or_else(|| Some(args.cluster.clone()));
-            kube::Client::try_from(member_config(file, context).await?)?
+            let member = kube::Client::try_from(member_config(file, context).await?)?;
+            let read = match reach::get(&member, &asked.path()).await {
+                Ok(object) => Some(object),
+                Err(kube::Error::Api(status)) if status.code == 404 => None,
+                // It is asked itself: nobody else is between.
+                Err(error) => bail!("cluster {}: {}", args.cluster, said(&error)),
+            };
+            (member, read)
         }
-        None => reach::member(&asked.config, &args.cluster)?,
+        None => {
+            let member = reach::member(&asked.config, &args.cluster)?;
+            let read = asked.read(&member, Some(&args.cluster)).await?;
+            (member, read)
+        }
     };
-    let read = asked.read(&member).await.with_context(|| format!("in cluster {}", args.cluster))?;
     let object = read.ok_or_else(|| {
         anyhow!(
             "cluster {} has no {}: `crowsnest search 'name:={}'` tells who has",
@@ -89,7 +99,14 @@ pub(crate) async fn run(args: PromoteArgs) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let dry_run = if args.dry_run { DryRun::Client } else { DryRun::None };
-    let writing = Writing { client: &asked.control_plane, dry_run, force: false, manager: "crowsnest-promote" };
+    let writing = Writing {
+        client: &asked.control_plane,
+        dry_run,
+        force: false,
+        manager: "crowsnest-promote",
+        validation: Validation::Strict,
+        subresource: None,
+    };
     promote(&writing, &served, &wanted, made.as_ref()).await
 }
 
@@ -139,12 +156,7 @@ async fn needed(template: &Value, member: &kube::Client, served: &ApiResources) 
 }
 
 async fn read(client: &kube::Client, path: &str) -> anyhow::Result<Option<Value>> {
-    let request = http::Request::get(path).header(http::header::ACCEPT, "application/json").body(Vec::new())?;
-    match client.request(request).await {
-        Ok(object) => Ok(Some(object)),
-        Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
-        Err(error) => Err(anyhow!("reading what it needs: {}", said(&error))),
-    }
+    reach::find(client, None, path).await.context("reading what it needs")
 }
 
 async fn list(client: &kube::Client, collection: &str, selector: &Value) -> anyhow::Result<Vec<Value>> {

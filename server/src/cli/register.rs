@@ -96,6 +96,9 @@ pub(crate) struct RegisterArgs {
     /// With --run: where the agent's kubeconfig of the control plane is written
     #[arg(long, value_name = "FILE", default_value = "crowsnest-agent.kubeconfig")]
     agent_kubeconfig: PathBuf,
+    /// Only look whether the cluster could be registered: no certificate is asked for, and nothing is written
+    #[arg(long)]
+    dry_run: bool,
 }
 
 pub(crate) async fn run(args: RegisterArgs) -> anyhow::Result<ExitCode> {
@@ -112,6 +115,11 @@ pub(crate) async fn run(args: RegisterArgs) -> anyhow::Result<ExitCode> {
         format!("{} did not answer within {} s", args.control_plane, args.discovery_timeout.as_secs())
     })??;
     writeln!(std::io::stderr(), "the control plane at {} is the one the token is of", control_plane.server)?;
+    if args.dry_run {
+        let how = if args.run { "an agent here" } else { "an agent in it" };
+        writeln!(std::io::stdout(), "cluster({}) would be registered, with {how} (dry run)", args.cluster_name)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let wanted =
         Wanted { cluster: &args.cluster_name, seconds: args.cert_expiration_seconds, within: args.discovery_timeout };
     let issued = wanted.ask(control_plane.client(&args.token)?).await?;

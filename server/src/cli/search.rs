@@ -17,7 +17,8 @@ use super::connection::ConnectionArgs;
 use super::get::is_broken_pipe;
 use super::output::color::ColorArgs;
 use super::output::{Format, csv};
-use super::reach::said;
+use super::pager;
+use super::reach::{self, failure};
 use super::waiting;
 
 /// Exit code of `--fail-on-empty` with no hit.
@@ -97,9 +98,8 @@ async fn once(args: &SearchArgs, query: &str) -> anyhow::Result<ExitCode> {
     let client = args.connection.client().await?;
     let resource = if args.explain { "explain" } else { "query" };
     let path = path(resource, query, &format!("&limit={}", args.limit));
-    let request = http::Request::get(path).header(http::header::ACCEPT, "application/json").body(Vec::new())?;
-    let answer = waiting::shown(|| "searching".to_owned(), client.request::<Value>(request)).await;
-    let answer = answer.map_err(|error| anyhow!("{}", said(&error)))?;
+    let answer = waiting::shown(|| "searching".to_owned(), reach::ask(&client, &path)).await?;
+    pager::begin();
     let mut out = io::stdout().lock();
     if args.explain {
         match &args.output {
@@ -126,7 +126,7 @@ async fn objects(args: &SearchArgs, query: &str) -> anyhow::Result<ExitCode> {
     let client = args.connection.client().await?;
     let path = path("export", query, &format!("&format=jsonl&limit={}", args.limit));
     let request = http::Request::get(path).body(Vec::new())?;
-    let stream = client.request_stream(request).await.map_err(|error| anyhow!("{}", said(&error)))?;
+    let stream = client.request_stream(request).await.map_err(|error| anyhow!("{}", failure(None, &error)))?;
     let mut lines = std::pin::pin!(stream.lines());
     let (mut items, mut empty) = (Vec::new(), true);
     let mut out = io::stdout();

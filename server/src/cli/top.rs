@@ -19,7 +19,8 @@ use super::connection::ConnectionArgs;
 use super::get::ask::warnings;
 use super::get::is_broken_pipe;
 use super::object::{escaped, text};
-use super::reach::{self, said};
+use super::pager;
+use super::reach::{self, failure};
 use super::search::PARTIAL;
 use usage::{Capacity, Usage};
 
@@ -57,9 +58,15 @@ struct CommonArgs {
     /// With these labels
     #[arg(short = 'l', long, visible_alias = "labels", conflicts_with = "name")]
     selector: Option<String>,
+    /// With these fields
+    #[arg(long, conflicts_with = "name")]
+    field_selector: Option<String>,
     /// Of these clusters, by comma [default: all]
     #[arg(short = 'C', long, visible_alias = "cluster", value_delimiter = ',', value_name = "CLUSTERS")]
     clusters: Vec<String>,
+    /// As kubectl has it: JSON is asked for
+    #[arg(long, hide = true, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    use_protocol_buffers: Option<bool>,
     /// The largest first, by cpu or memory
     #[arg(long, value_enum, value_name = "BY")]
     sort_by: Option<By>,
@@ -129,6 +136,7 @@ async fn pods(args: &PodsArgs) -> anyhow::Result<ExitCode> {
             false => writeln!(err, "No resources found in {namespace} namespace.")?,
         }
     } else {
+        pager::begin();
         let rows = usage::pods(&used, args.all_namespaces, args.containers, args.sum, !args.common.no_headers);
         columns::write(&mut io::stdout().lock(), &rows)?;
     }
@@ -155,6 +163,7 @@ async fn nodes(args: &NodesArgs) -> anyhow::Result<ExitCode> {
     match used.is_empty() {
         true => writeln!(io::stderr(), "No resources found")?,
         false => {
+            pager::begin();
             columns::write(&mut io::stdout().lock(), &usage::nodes(&used, &capacities, !args.common.no_headers))?;
         }
     }
@@ -163,9 +172,8 @@ async fn nodes(args: &NodesArgs) -> anyhow::Result<ExitCode> {
 
 /// What the nodes of a member have.
 async fn capacity(config: &kube::Config, cluster: &str, all: bool) -> anyhow::Result<Vec<(String, Capacity)>> {
-    let request = http::Request::get("/api/v1/nodes").header(header::ACCEPT, "application/json").body(Vec::new())?;
-    let list: Value =
-        reach::member(config, cluster)?.request(request).await.map_err(|error| anyhow!("{}", said(&error)))?;
+    let list = reach::get(&reach::member(config, cluster)?, "/api/v1/nodes").await;
+    let list = list.map_err(|error| anyhow!("{}", failure(Some(cluster), &error)))?;
     let nodes = list.get("items").and_then(Value::as_array).into_iter().flatten();
     Ok(nodes.map(|node| (text(node, "/metadata/name").to_owned(), Capacity::of(node, all))).collect())
 }
@@ -173,15 +181,17 @@ async fn capacity(config: &kube::Config, cluster: &str, all: bool) -> anyhow::Re
 impl CommonArgs {
     /// What is measured now, and whether clusters were left out.
     async fn measured(&self, client: &kube::Client, place: &str) -> anyhow::Result<(Vec<Value>, bool)> {
+        // A name may be that of several members' pods: only a list has all of them.
+        let named = self.name.as_ref().map(|name| format!("metadata.name={name}"));
         let selectors = [
             ("labelSelector", self.selector.clone()),
-            // A name may be that of several members' pods: only a list has all of them.
-            ("fieldSelector", self.name.as_ref().map(|name| format!("metadata.name={name}"))),
+            ("fieldSelector", named.or_else(|| self.field_selector.clone())),
         ];
         let said_of = selectors.iter().filter_map(|(name, value)| Some(format!("{name}={}", escaped(value.as_ref()?))));
         let path = format!("{place}?{}", said_of.collect::<Vec<_>>().join("&"));
         let request = http::Request::get(path).header(header::ACCEPT, "application/json").body(Body::empty())?;
-        let (parts, body) = client.send(request).await.map_err(|error| anyhow!("{}", said(&error)))?.into_parts();
+        let (parts, body) =
+            client.send(request).await.map_err(|error| anyhow!("{}", failure(None, &error)))?.into_parts();
         let body = body.collect().await.context("reading usage")?.to_bytes();
         let answer: Value = serde_json::from_slice(&body).unwrap_or_default();
         if !parts.status.is_success() {

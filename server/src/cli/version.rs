@@ -3,14 +3,13 @@
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use anyhow::anyhow;
 use clap::{Args, ValueEnum};
 use crowsnest_controllers::plan::overriding::yaml;
 use serde_json::{Value, json};
 
 use super::connection::ConnectionArgs;
 use super::object::text;
-use super::reach::said;
+use super::reach;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Output {
@@ -55,6 +54,5 @@ pub(crate) async fn run(args: VersionArgs) -> anyhow::Result<ExitCode> {
 
 async fn served(args: &VersionArgs) -> anyhow::Result<Value> {
     let client = args.connection.client().await?;
-    let request = http::Request::get("/version").header(http::header::ACCEPT, "application/json").body(Vec::new())?;
-    client.request(request).await.map_err(|error| anyhow!("{}", said(&error)))
+    reach::ask(&client, "/version").await
 }

@@ -2,20 +2,22 @@
 
 mod ports;
 
+use std::time::Duration;
+
 use anyhow::{Context, anyhow, bail};
-use crowsnest_api::names::CONTROL_PLANE;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::api::ListParams;
 use kube::core::Selector;
 use kube::{Api, ResourceExt};
-use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 
+use super::object::{Sought, Whereabouts};
+use super::reach;
 pub(super) use ports::Ports;
 
-/// That many clusters are looked at for one that has an object of a name.
-const MOST_CLUSTERS: usize = 100;
+/// How often it is looked whether a pod runs.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(500);
 /// Which container is meant when none is named.
 const DEFAULT_CONTAINER: &str = "kubectl.kubernetes.io/default-container";
 
@@ -110,36 +112,18 @@ impl Workload {
         if !is_name(namespace) {
             bail!("{namespace:?} is no name of a namespace");
         }
-        let query = format!("kind:{} name:={} namespace:={namespace}", self.kind.name, self.name);
-        let query = utf8_percent_encode(&query, NON_ALPHANUMERIC);
-        let path = format!("/apis/search.crowsnest.io/v1alpha1/query?limit={MOST_CLUSTERS}&facets=cluster&q={query}");
-        let request = http::Request::get(path).header(http::header::ACCEPT, "application/json").body(Vec::new())?;
-        let answer: Value =
-            client.request(request).await.with_context(|| format!("looking for the {}", self.kind.name))?;
-        self.one(&answer, namespace)
+        let found = self.sought(namespace).found(client, false).await;
+        self.one(&found.with_context(|| format!("looking for the {}", self.kind.name))?, namespace)
     }
 
-    /// The one cluster an answer names; clusters that were left out may have it too.
-    fn one(&self, answer: &Value, namespace: &str) -> anyhow::Result<String> {
-        let list = |field: &str| answer.get(field).and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
-        let of = |value: &Value, field: &str| value.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
-        let is_it = |hit: &&Value| {
-            // A template of the control plane is in no member.
-            of(hit, "cluster") != CONTROL_PLANE
-                && of(hit, "resource") == self.kind.plural
-                && of(hit, "apiVersion") == self.kind.api_version()
-                && of(hit, "name") == self.name
-                && of(hit, "namespace") == namespace
-        };
-        let mut clusters: Vec<String> = list("hits").iter().filter(is_it).map(|hit| of(hit, "cluster")).collect();
-        clusters.sort();
-        let missing: Vec<String> = list("skipped").iter().map(|skipped| of(skipped, "cluster")).collect();
-        let missing = match missing.as_slice() {
-            [] => String::new(),
-            some => format!("; not all is known of {}", some.join(", ")),
-        };
-        let named = self.named(namespace);
-        match clusters.as_slice() {
+    fn sought<'a>(&'a self, namespace: &'a str) -> Sought<'a> {
+        Sought { resource: self.kind.plural, group: self.kind.group, namespace: Some(namespace), name: &self.name }
+    }
+
+    /// The one cluster that was found; clusters that were left out may have it too.
+    fn one(&self, found: &Whereabouts, namespace: &str) -> anyhow::Result<String> {
+        let (named, missing) = (self.named(namespace), found.missing());
+        match found.clusters.as_slice() {
             [one] => Ok(one.clone()),
             [] => Err(anyhow!(
                 "no cluster has a {named} you may see{missing}: look with `crowsnest search 'kind:{} {}'`, or say --cluster",
@@ -166,25 +150,64 @@ impl Workload {
 
     /// The pod itself, or one of its pods that runs.
     pub(super) async fn pod(&self, member: &kube::Client, namespace: &str) -> anyhow::Result<Pod> {
+        match self.look(member, namespace).await? {
+            Looked::Found(pod) => Ok(*pod),
+            // A container of a pod that starts may run already.
+            Looked::Starting(pod) => Ok(*pod),
+            Looked::None(why) => bail!("{why}"),
+        }
+    }
+
+    /// The same, once one runs.
+    pub(super) async fn running(
+        &self,
+        member: &kube::Client,
+        namespace: &str,
+        patience: Duration,
+    ) -> anyhow::Result<Pod> {
+        let until = tokio::time::Instant::now() + patience;
+        loop {
+            let why = match self.look(member, namespace).await? {
+                Looked::Found(pod) => return Ok(*pod),
+                Looked::Starting(_) => format!("{} does not run yet", self.named(namespace)),
+                Looked::None(why) => why,
+            };
+            if tokio::time::Instant::now() >= until {
+                bail!("after {} s {why}: `crowsnest describe pods -n {namespace}` tells more", patience.as_secs());
+            }
+            tokio::time::sleep(BETWEEN_LOOKS).await;
+        }
+    }
+
+    async fn look(&self, member: &kube::Client, namespace: &str) -> anyhow::Result<Looked> {
         let pods: Api<Pod> = Api::namespaced(member.clone(), namespace);
         let named = self.named(namespace);
         if *self.kind == PODS {
             let pod = pods.get(&self.name).await.with_context(|| format!("reading {named}"))?;
             return match phase(&pod) {
                 "Succeeded" | "Failed" => bail!("{named} has ended ({}): no command can run in it", phase(&pod)),
-                _ => Ok(pod),
+                "Pending" => Ok(Looked::Starting(Box::new(pod))),
+                _ => Ok(Looked::Found(Box::new(pod))),
             };
         }
-        let request = http::Request::get(self.kind.path(namespace, &self.name)).body(Vec::new())?;
-        let object: Value = member.request(request).await.with_context(|| format!("reading {named}"))?;
+        let object = reach::get(member, &self.kind.path(namespace, &self.name)).await;
+        let object = object.with_context(|| format!("reading {named}"))?;
         let selector = selector(&object).with_context(|| format!("{named} selects no pods"))?;
         let found = pods.list(&ListParams::default().labels_from(&selector)).await;
         let found = found.with_context(|| format!("listing the pods of {named}"))?.items;
-        match running(&found) {
-            Some(pod) => Ok(pod.clone()),
-            None => bail!("no pod of {named} runs; it has {}", found.len()),
-        }
+        Ok(match running(&found) {
+            Some(pod) => Looked::Found(Box::new(pod.clone())),
+            None => Looked::None(format!("no pod of {named} runs; it has {}", found.len())),
+        })
     }
+}
+
+/// Whether there is a pod to run something in.
+enum Looked {
+    Found(Box<Pod>),
+    Starting(Box<Pod>),
+    /// Why there is none.
+    None(String),
 }
 
 /// The container that is meant when none is named: an API server wants to be told one of several.
@@ -242,7 +265,8 @@ mod tests {
         "pod shop/web-0 is in several clusters: say which one with --cluster (m1, m2)"
     )]
     fn the_cluster_is_found(#[case] answer: Value, #[case] expected: &str) {
-        let found = Workload::parse("web-0").unwrap().one(&answer, "shop").unwrap_or_else(|error| error.to_string());
+        let pod = Workload::parse("web-0").unwrap();
+        let found = pod.one(&pod.sought("shop").of(&answer), "shop").unwrap_or_else(|error| error.to_string());
         assert!(found.starts_with(expected), "{found}");
     }
 

@@ -1,16 +1,20 @@
 //! What is there now, as the caller may see it.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::{Command, CommandFactory};
 use clap_complete::CompletionCandidate;
 use kube::config::Kubeconfig;
 use serde_json::Value;
 
+use crate::cli::Cli;
 use crate::cli::connection::ConnectionArgs;
 use crate::cli::get::ask;
+use crate::cli::kubectl::translated;
 use crate::cli::object::{SEARCH, escaped, text};
+use crate::cli::reach;
 
 /// Whoever waits for a completion does not wait long.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -26,7 +30,8 @@ pub(super) fn clusters(current: &OsStr) -> Candidates {
 
 pub(super) fn namespaces(current: &OsStr) -> Candidates {
     let found = asked(async |client: kube::Client| {
-        let answer = get(&client, &format!("{SEARCH}/query?limit={MOST}&facets=namespace&q=kind%3Anamespace")).await?;
+        let answer =
+            reach::get(&client, &format!("{SEARCH}/query?limit={MOST}&facets=namespace&q=kind%3Anamespace")).await?;
         Ok(names_of(&answer))
     });
     beginning(current, found)
@@ -45,7 +50,7 @@ pub(super) fn query(current: &OsStr) -> Candidates {
     let query = current.to_string_lossy().into_owned();
     let asked_of = query.clone();
     let found = asked(async move |client: kube::Client| {
-        let answer = get(&client, &format!("{SEARCH}/suggest?limit={MOST}&q={}", escaped(&asked_of))).await?;
+        let answer = reach::get(&client, &format!("{SEARCH}/suggest?limit={MOST}&q={}", escaped(&asked_of))).await?;
         let start = answer.get("start").and_then(Value::as_u64).and_then(|at| usize::try_from(at).ok());
         let before = start.and_then(|start| asked_of.get(..start)).unwrap_or_default();
         Ok(list(&answer, "/items").iter().map(|item| format!("{before}{}", text(item, "/text"))).collect())
@@ -84,6 +89,10 @@ pub(super) fn pods(current: &OsStr) -> Candidates {
     }
 }
 
+pub(super) fn nodes(current: &OsStr) -> Candidates {
+    beginning(current, named("node"))
+}
+
 pub(super) fn contexts(current: &OsStr) -> Candidates {
     let file = flag(&["--kubeconfig"]);
     let read = file.map_or_else(Kubeconfig::read, |file| Kubeconfig::read_from(PathBuf::from(file)));
@@ -113,17 +122,22 @@ fn named(kind: &str) -> Vec<String> {
     }
     asked(async move |client: kube::Client| {
         let path = format!("{SEARCH}/query?limit={MOST}&facets=kind&q={}", escaped(&query));
-        let answer = get(&client, &path).await?;
+        let answer = reach::get(&client, &path).await?;
         Ok(names_of(&answer))
     })
 }
 
-/// The words that are on the line, without us and the command.
-fn words() -> Vec<String> {
+/// The words that are on the line, without us.
+fn line() -> Vec<String> {
     let all: Vec<String> = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
     // A script says them behind a `--`, kubectl behind our name.
     let from = all.iter().position(|word| word == "--").map_or(1, |at| at + 2);
-    all.into_iter().skip(from + 1).collect()
+    all.into_iter().skip(from).collect()
+}
+
+/// Those behind the command.
+fn words() -> Vec<String> {
+    line().into_iter().skip(1).collect()
 }
 
 /// What a flag of the line says.
@@ -139,25 +153,41 @@ fn flag(names: &[&str]) -> Option<String> {
     names.iter().find_map(said).filter(|said| !said.is_empty())
 }
 
-/// A word before the last that is no flag, nor what a flag says.
+/// The first word before the last that is no flag, nor what a flag says.
 fn kind_before() -> Option<String> {
-    let words = words();
-    let (_, before) = words.split_last()?;
-    let with_value = |word: &str| word.starts_with('-') && !word.contains('=');
-    let plain = before.iter().enumerate().filter(|(at, word)| {
-        let behind_a_flag = at.checked_sub(1).and_then(|at| before.get(at)).is_some_and(|word| with_value(word));
-        !word.starts_with('-') && !behind_a_flag
-    });
-    plain.map(|(_, word)| word.clone()).next()
+    let line = line();
+    let (_, before) = line.split_last()?;
+    let (verb, words) = before.split_first()?;
+    plain(Cli::command().find_subcommand(verb)?, words).next().map(str::to_owned)
+}
+
+/// Words that are no flags, nor what flags say.
+fn plain<'w>(command: &Command, words: &'w [String]) -> impl Iterator<Item = &'w str> {
+    let speaks = |word: &str| {
+        let mut args = command.get_arguments();
+        let said_behind = match word.strip_prefix("--") {
+            _ if word.contains('=') => None,
+            Some(long) => args.find(|arg| arg.get_long_and_visible_aliases().is_some_and(|all| all.contains(&long))),
+            // Of several letters the last may say something, as in -it.
+            None => word.strip_prefix('-').and_then(|shorts| args.find(|arg| arg.get_short() == shorts.chars().last())),
+        };
+        said_behind.is_some_and(|arg| arg.get_action().takes_values() && !arg.is_require_equals_set())
+    };
+    let is_said: Vec<bool> = words.iter().map(|word| speaks(word)).collect();
+    let own = move |at: usize| at.checked_sub(1).and_then(|at| is_said.get(at)).is_none_or(|said| !said);
+    words.iter().enumerate().filter(move |(at, word)| !word.starts_with('-') && own(*at)).map(|(_, word)| word.as_str())
 }
 
 /// What the control plane answers, unless it takes too long or can't be asked: then nothing is offered.
 fn asked(ask: impl AsyncFnOnce(kube::Client) -> anyhow::Result<Vec<String>>) -> Vec<String> {
-    let answer = async {
+    within_patience(async {
         let (kubeconfig, context) = (flag(&["--kubeconfig"]), flag(&["--context", "--karmada-context"]));
         let client = ConnectionArgs::of(kubeconfig.map(PathBuf::from), context).client().await?;
         ask(client).await
-    };
+    })
+}
+
+fn within_patience(answer: impl Future<Output = anyhow::Result<Vec<String>>>) -> Vec<String> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let answered = runtime.map(|runtime| runtime.block_on(async { tokio::time::timeout(PATIENCE, answer).await }));
     match answered {
@@ -170,9 +200,29 @@ fn asked(ask: impl AsyncFnOnce(kube::Client) -> anyhow::Result<Vec<String>>) -> 
     }
 }
 
-async fn get(client: &kube::Client, path: &str) -> anyhow::Result<Value> {
-    let request = http::Request::get(path).header(http::header::ACCEPT, "application/json").body(Vec::new())?;
-    Ok(client.request(request).await?)
+/// What kubectl offers for its own verbs.
+pub(super) fn of_kubectl(current: &OsStr) -> Candidates {
+    let mut words: Vec<OsString> = line().into_iter().map(OsString::from).collect();
+    // What is being written is what is asked about.
+    words.pop();
+    words.push(current.to_owned());
+    let mut command = tokio::process::Command::new("kubectl");
+    command.arg("__complete").args(translated(words)).kill_on_drop(true);
+    candidates(within_patience(async move {
+        let said = command.output().await?;
+        let said = String::from_utf8_lossy(&said.stdout).into_owned();
+        // The last line says how the shell is to treat them.
+        let lines = said.lines().take_while(|line| !line.starts_with(':'));
+        Ok(lines.filter_map(|line| line.split('\t').next()).map(str::to_owned).collect())
+    }))
+}
+
+/// `clusters`, then their names.
+pub(super) fn tainted(current: &OsStr) -> Candidates {
+    match kind_before() {
+        None => beginning(current, vec!["clusters".to_owned()]),
+        Some(_) => clusters(current),
+    }
 }
 
 fn list<'v>(value: &'v Value, pointer: &str) -> &'v [Value] {
@@ -202,6 +252,18 @@ mod tests {
 
     fn texts(candidates: &Candidates) -> Vec<String> {
         candidates.iter().map(|one| one.get_value().to_string_lossy().into_owned()).collect()
+    }
+
+    #[rstest::rstest]
+    #[case("get", "-A pods -l app=web", &["pods"])]
+    #[case("get", "--namespace shop -o wide deploy", &["deploy"])]
+    #[case("get", "--namespace=shop pods web", &["pods", "web"])]
+    #[case("exec", "-it web-0", &["web-0"])]
+    fn flags_are_no_names(#[case] verb: &str, #[case] line: &str, #[case] expected: &[&str]) {
+        let root = Cli::command();
+        let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
+        let found: Vec<&str> = plain(root.find_subcommand(verb).unwrap(), &words).collect();
+        assert_eq!(found, expected);
     }
 
     #[test]

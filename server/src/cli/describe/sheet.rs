@@ -143,6 +143,13 @@ pub(super) fn list(value: &Value) -> &[Value] {
     value.as_array().map_or(&[], Vec::as_slice)
 }
 
+/// Fields by their names.
+pub(super) fn sorted(of: &Value) -> Vec<(&String, &Value)> {
+    let mut fields: Vec<(&String, &Value)> = of.as_object().into_iter().flatten().collect();
+    fields.sort_by_key(|(name, _)| *name);
+    fields
+}
+
 /// Texts with commas between, or that there are none.
 pub(super) fn joined(value: &Value, between: &str) -> String {
     let texts: Vec<String> = list(value).iter().map(plain).collect();

@@ -11,7 +11,7 @@ use futures::{AsyncBufReadExt, TryStreamExt};
 use serde_json::{Value, json};
 use tokio::time::{Instant, timeout_at};
 
-use super::{CACHED_FROM, EventsArgs, export, heads, row, seen};
+use super::{CACHED_FROM, EventsArgs, export, heads, row, seen, widths};
 use crate::cli::columns::Widths;
 use crate::cli::events::Events;
 use crate::cli::object::{SEARCH, escaped, text};
@@ -39,7 +39,7 @@ struct Watched<'a> {
 
 pub(super) async fn follow(args: &EventsArgs, client: &kube::Client, query: &str) -> anyhow::Result<ExitCode> {
     let heads = heads(args.all_namespaces);
-    let widths = if args.color.painted() { Widths::painted(&heads) } else { Widths::default() };
+    let widths = widths(args, &heads);
     let (known, head, first) = (BTreeMap::new(), !args.no_headers, true);
     let mut watched = Watched { args, client, query, known, widths, head, first };
     // The events themselves are read apart: which there are is all that is asked.

@@ -167,6 +167,14 @@ impl Question {
 async fn get(client: &kube::Client, path: &str, accept: &str) -> Result<(Value, HeaderMap), kube::Error> {
     let request =
         Request::get(path).header(header::ACCEPT, accept).body(Body::empty()).map_err(kube::Error::HttpError)?;
+    answered(client, request).await
+}
+
+/// What an API server answers, with the headers that say what it warns of.
+pub(in crate::cli) async fn answered(
+    client: &kube::Client,
+    request: Request<Body>,
+) -> Result<(Value, HeaderMap), kube::Error> {
     let (parts, body) = client.send(request).await?.into_parts();
     let body = body.collect().await?.to_bytes();
     if parts.status.is_success() {
@@ -191,7 +199,7 @@ pub(in crate::cli) fn warnings(headers: &HeaderMap) -> Vec<String> {
 pub(in crate::cli) async fn clusters(control_plane: &kube::Client) -> anyhow::Result<Vec<String>> {
     let (list, _) = get(control_plane, "/apis/cluster.karmada.io/v1alpha1/clusters", OBJECTS)
         .await
-        .map_err(|error| anyhow::anyhow!("{}", reach::said(&error)))
+        .map_err(|error| anyhow::anyhow!("{}", reach::failure(None, &error)))
         .context("listing clusters; name those you mean with --clusters")?;
     let items = list.get("items").and_then(Value::as_array).into_iter().flatten();
     let names = items.filter_map(|cluster| cluster.pointer("/metadata/name")?.as_str());

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::process::ExitCode;
-use std::time::Duration;
 
 use anyhow::anyhow;
 use futures::{AsyncBufReadExt, TryStreamExt};
@@ -17,10 +16,8 @@ use super::ask::{Answer, Question, Source, marked};
 use super::shown::Shown;
 use super::table::{Column, Table};
 use crate::cli::reach;
+use crate::cli::search::watch::Pauses;
 
-/// The first pause before a watch is begun anew, and the longest.
-const SHORTEST: Duration = Duration::from_millis(500);
-const LONGEST: Duration = Duration::from_secs(30);
 /// Events that wait to be printed.
 const WAITING: usize = 64;
 
@@ -94,7 +91,7 @@ type Events = mpsc::Sender<(Option<String>, Event)>;
 /// Watches one source. Ends when it may not be watched, or nobody listens.
 async fn watch(question: Question, source: Source, mut version: Option<String>, events: Events) {
     let tell = |event| events.send((source.cluster.clone(), event));
-    let mut pause = SHORTEST;
+    let mut pauses = Pauses::default();
     loop {
         let began = tokio::time::Instant::now();
         let ended = match version.take() {
@@ -115,9 +112,6 @@ async fn watch(question: Question, source: Source, mut version: Option<String>, 
                 Err(error) => Err(End::of(error)),
             },
         };
-        if began.elapsed() > LONGEST {
-            pause = SHORTEST;
-        }
         let told = match ended {
             // Watches end after a while by themselves.
             Ok(()) => Ok(()),
@@ -136,8 +130,7 @@ async fn watch(question: Question, source: Source, mut version: Option<String>, 
         if told.is_err() {
             return;
         }
-        tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(LONGEST);
+        tokio::time::sleep(pauses.next(began.elapsed())).await;
     }
 }
 

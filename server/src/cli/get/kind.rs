@@ -34,6 +34,17 @@ impl Kind {
         Some(Self { gvr: found.gvr.clone(), kind: found.kind.clone(), namespaced: found.namespaced })
     }
 
+    /// The one that is called so; or those of a category, as `all`.
+    pub(in crate::cli) fn all_of(word: &str, served: &ApiResources) -> Vec<Self> {
+        if let Some(kind) = Self::of(word, served) {
+            return vec![kind];
+        }
+        let word = word.to_lowercase();
+        let preferred = served.preferred().into_iter();
+        let within = preferred.filter(|one| one.is_listable() && one.categories.contains(&word));
+        within.map(|one| Self { gvr: one.gvr.clone(), kind: one.kind.clone(), namespaced: one.namespaced }).collect()
+    }
+
     /// `deployments.apps`, as API servers write it.
     pub(in crate::cli) fn name(&self) -> String {
         self.gvr.group_resource()
@@ -65,6 +76,22 @@ mod tests {
         }
     }
 
+    #[test]
+    fn categories_are_several_kinds() {
+        let mut jobs = resource("batch", "v1", "jobs", "Job", "", true);
+        let mut pods = resource("", "v1", "pods", "Pod", "po", true);
+        for one in [&mut jobs, &mut pods] {
+            one.categories = vec!["all".to_owned()];
+            one.verbs.insert("watch".to_owned());
+        }
+        let nodes = resource("", "v1", "nodes", "Node", "no", true);
+        let served = ApiResources { resources: vec![nodes, pods, jobs], stale: BTreeSet::new() };
+        let named = |word: &str| Kind::all_of(word, &served).iter().map(Kind::name).collect::<Vec<_>>();
+        assert_eq!(named("all"), ["pods", "jobs.batch"]);
+        assert_eq!(named("no"), ["nodes"]);
+        assert_eq!(named("nosuch"), Vec::<String>::new());
+    }
+
     #[rstest::rstest]
     #[case("pods", Some("v1 pods"))]
     #[case("po", Some("v1 pods"))]
@@ -94,6 +121,7 @@ mod tests {
             ],
             stale: BTreeSet::new(),
         };
+        assert_eq!(Kind::all_of(word, &served).first(), Kind::of(word, &served).as_ref());
         let found = Kind::of(word, &served).map(|kind| format!("{} {}", kind.gvr.api_version(), kind.gvr.resource));
         assert_eq!(found.as_deref(), expected);
     }

@@ -120,7 +120,7 @@ impl Shown {
 
     /// Who wrote which field is long, and seldom what is looked for.
     fn without_managed_fields(&self, mut object: Value) -> Value {
-        let told = matches!(self.output, Some(Format::Json | Format::Yaml));
+        let told = matches!(self.output, Some(Format::Json | Format::Yaml | Format::Kyaml));
         if told
             && !self.managed_fields
             && let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut)

@@ -1,18 +1,19 @@
 //! What is asked by which flags, and what is printed of answers.
 
+use super::ask::Answer;
 use super::*;
 use clap::Parser;
 use crowsnest_api::names::Gvr;
 use serde_json::json;
 
 #[derive(Debug, Parser)]
-struct Asked {
+struct Line {
     #[command(flatten)]
     get: GetArgs,
 }
 
 fn parse(line: &str) -> Result<GetArgs, String> {
-    let parsed = Asked::try_parse_from(std::iter::once("get").chain(line.split_whitespace()));
+    let parsed = Line::try_parse_from(std::iter::once("get").chain(line.split_whitespace()));
     parsed.map(|asked| asked.get).map_err(|error| error.to_string())
 }
 
@@ -30,7 +31,7 @@ fn flags_say_what_and_where(#[case] line: &str, #[case] scope: Scope, #[case] as
     let args = parse(line).unwrap();
     assert_eq!(args.scope(), scope);
     let all = args.asked().unwrap();
-    let all: Vec<(&str, Option<&str>)> = all.iter().map(|(word, name)| (word.as_str(), name.as_deref())).collect();
+    let all: Vec<(&str, Option<&str>)> = all.iter().map(|one| (one.word.as_str(), one.name.as_deref())).collect();
     assert_eq!(all, [asked]);
 }
 
@@ -41,7 +42,7 @@ fn flags_say_what_and_where(#[case] line: &str, #[case] scope: Scope, #[case] as
 #[case("deploy/web svc/db", &[("deploy", Some("web")), ("svc", Some("db"))])]
 fn several_things_are_asked_for(#[case] line: &str, #[case] expected: &[(&str, Option<&str>)]) {
     let all = parse(line).unwrap().asked().unwrap();
-    let all: Vec<(&str, Option<&str>)> = all.iter().map(|(word, name)| (word.as_str(), name.as_deref())).collect();
+    let all: Vec<(&str, Option<&str>)> = all.iter().map(|one| (one.word.as_str(), one.name.as_deref())).collect();
     assert_eq!(all, expected);
 }
 
@@ -63,6 +64,29 @@ fn several_things_are_asked_for(#[case] line: &str, #[case] expected: &[(&str, O
 fn what_makes_no_sense_is_refused(#[case] line: &str, #[case] expected: &str) {
     let error = parse(line).and_then(|args| args.asked().map_err(|error| error.to_string())).unwrap_err();
     assert!(error.contains(expected), "{error}");
+}
+
+#[tokio::test]
+async fn files_name_objects() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("web.yaml");
+    let manifest = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web, namespace: shop}\n---\n\
+        apiVersion: v1\nkind: Service\nmetadata: {name: web}\n";
+    std::fs::write(&file, manifest).unwrap();
+    let asked = |more: &str| parse(&format!("-f {} {more}", file.display()));
+    let named = |word: &str, namespace: Option<&str>| Asked {
+        word: word.to_owned(),
+        name: Some("web".to_owned()),
+        namespace: namespace.map(str::to_owned),
+    };
+    let all = asked("").unwrap().wanted().await.unwrap();
+    assert_eq!(all, [named("Deployment.v1.apps", Some("shop")), named("Service.v1.", None)]);
+    let error = asked("-n other").unwrap().wanted().await.unwrap_err().to_string();
+    assert!(error.contains("\"shop\" does not match the namespace \"other\""), "{error}");
+    assert!(asked("-A").unwrap().wanted().await.unwrap_err().to_string().contains("-A goes with a kind"));
+    assert!(parse("pods -f x.yaml").unwrap_err().contains("cannot be used with"));
+    assert!(parse("").unwrap_err().contains("<KIND>"));
+    assert!(parse("--raw /version").is_ok());
 }
 
 fn pod(name: &str) -> Value {

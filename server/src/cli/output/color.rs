@@ -1,8 +1,8 @@
 //! Whether and how lines are coloured: in a terminal, unless `NO_COLOR` or a terminal that can't says otherwise.
 
-use std::io::IsTerminal;
-
 use clap::Args;
+
+use crate::cli::pager;
 
 pub(in crate::cli) const RED: u8 = 31;
 pub(in crate::cli) const GREEN: u8 = 32;
@@ -31,7 +31,7 @@ impl ColorArgs {
         match self.color {
             Color::Always => true,
             Color::Never => false,
-            Color::Auto => !no_color && !dumb && std::io::stdout().is_terminal(),
+            Color::Auto => !no_color && !dumb && pager::for_people(),
         }
     }
 }

@@ -15,6 +15,7 @@ use path::PathTemplate;
 pub(super) mod color;
 mod columns;
 mod go;
+mod kyaml;
 mod path;
 
 /// What a template may be given as, beside the format's own name.
@@ -37,6 +38,7 @@ pub(super) enum Format {
     Json,
     Jsonl,
     Yaml,
+    Kyaml,
     Csv,
     Name,
     JsonPath(PathTemplate),
@@ -48,17 +50,20 @@ pub(super) enum Format {
 impl Format {
     /// Of a command that shows objects: what `kubectl get` knows.
     pub(super) fn of_objects(text: &str) -> Result<Self, String> {
-        Self::read(text, &["custom-columns", "custom-columns-file", "name", "wide", "yaml"])
+        Self::read(text, &["custom-columns", "custom-columns-file", "kyaml", "name", "wide", "yaml"])
     }
 
     /// Of a command that prints one object: what `kubectl apply` knows.
     pub(super) fn of_an_object(text: &str) -> Result<Self, String> {
-        Self::read(text, &["name", "yaml"])
+        Self::read(text, &["kyaml", "name", "yaml"])
     }
 
     /// Of a command that shows what a search finds.
     pub(super) fn of_hits(text: &str) -> Result<Self, String> {
-        Self::read(text, &["csv", "custom-columns", "custom-columns-file", "jsonl", "name", "table", "wide", "yaml"])
+        Self::read(
+            text,
+            &["csv", "custom-columns", "custom-columns-file", "jsonl", "kyaml", "name", "table", "wide", "yaml"],
+        )
     }
 
     fn read(text: &str, more: &[&str]) -> Result<Self, String> {
@@ -84,6 +89,7 @@ impl Format {
             ("json", None) => Ok(Self::Json),
             ("jsonl", None) => Ok(Self::Jsonl),
             ("yaml", None) => Ok(Self::Yaml),
+            ("kyaml", None) => Ok(Self::Kyaml),
             ("csv", None) => Ok(Self::Csv),
             ("name", None) => Ok(Self::Name),
             ("wide", None) => Ok(Self::Wide),
@@ -113,6 +119,7 @@ impl Format {
             Self::Json | Self::Table | Self::Wide | Self::Csv => writeln!(out, "{document:#}")?,
             Self::Jsonl => items(document).iter().try_for_each(|item| writeln!(out, "{item}"))?,
             Self::Yaml => out.write_all(yaml::written(document).as_bytes())?,
+            Self::Kyaml => out.write_all(kyaml::written(document).as_bytes())?,
             Self::Name => items(document).iter().try_for_each(|item| writeln!(out, "{}", name(item)))?,
             Self::JsonPath(template) => out.write_all(template.filled(document).as_bytes())?,
             Self::JsonPathAsJson(template) => {

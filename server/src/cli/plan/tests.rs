@@ -1,4 +1,4 @@
-//! What people are shown of plans, which exit codes they end with, and what is read of files.
+//! What people are shown of plans, and which exit codes they end with.
 
 use super::*;
 use crowsnest_api::names::Gvr;
@@ -28,26 +28,6 @@ fn plans_are_shown(#[case] plan: &str, #[case] expected: &str) {
 #[case(include_str!("nobody.yaml"), true, true, 0)]
 fn codes_say_how_it_ended(#[case] plan: &str, #[case] fail: bool, #[case] allow: bool, #[case] expected: u8) {
     assert_eq!(code(&status(plan), fail, allow), expected);
-}
-
-#[test]
-fn files_are_read_in_their_order_and_lists_taken_apart() {
-    let dir = tempfile::tempdir().unwrap();
-    let object = |name: &str| format!("{{apiVersion: v1, kind: ConfigMap, metadata: {{name: {name}}}}}");
-    let write = |file: &str, content: &str| std::fs::write(dir.path().join(file), content).unwrap();
-    write("b.yaml", &format!("# nothing\n---\n{}\n---\n{}\n", object("b"), object("c")));
-    write("a.json", &format!("{{\"apiVersion\": \"v1\", \"kind\": \"List\", \"items\": [{}]}}", r#"{"kind":"A"}"#));
-    write("notes.txt", "no manifest");
-    let read_all = |names: &[&str]| read(&names.iter().map(|name| dir.path().join(name)).collect::<Vec<_>>());
-    let found = read_all(&[""]).unwrap();
-    assert_eq!(found.len(), 3);
-    assert_eq!((&found[0]["kind"], &found[2]["metadata"]["name"]), (&json!("A"), &json!("c")));
-    let error = |names: &[&str]| format!("{:#}", read_all(names).unwrap_err());
-    assert!(error(&["missing.yaml"]).contains("missing.yaml"));
-    write("wrong.yaml", "just: text");
-    assert!(error(&["wrong.yaml"]).contains("apiVersion or kind is missing"));
-    write("empty.yaml", "---\n");
-    assert_eq!(error(&["empty.yaml"]), "the files hold no objects");
 }
 
 #[rstest]

@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::nodes::taints;
 use super::{CONDITIONS, conditions, created, since};
 use crate::cli::describe::render::marks;
-use crate::cli::describe::sheet::{Sheet, joined, list, number, or_none, plain};
+use crate::cli::describe::sheet::{Sheet, joined, list, number, or_none, plain, sorted};
 
 pub(super) fn cluster(sheet: &mut Sheet, cluster: &Value, now: jiff::Timestamp) {
     let (spec, status) = (&cluster["spec"], &cluster["status"]);
@@ -36,13 +36,15 @@ pub(super) fn cluster(sheet: &mut Sheet, cluster: &Value, now: jiff::Timestamp) 
 
 /// What the cluster has, and what of it is taken.
 fn resources(sheet: &mut Sheet, summary: &Value) {
-    let Some(allocatable) = summary["allocatable"].as_object().filter(|all| !all.is_empty()) else { return };
-    let mut names: Vec<&String> = allocatable.keys().collect();
-    names.sort();
+    let allocatable = sorted(&summary["allocatable"]);
+    if allocatable.is_empty() {
+        return;
+    }
     let amount = |of: &str, name: &str| summary[of][name].as_str().map_or_else(|| "0".to_owned(), str::to_owned);
-    let row = |name: &&String| {
-        vec![(*name).clone(), plain(&allocatable[name.as_str()]), amount("allocated", name), amount("allocating", name)]
+    let row = |(name, has): (&String, &Value)| {
+        vec![name.clone(), plain(has), amount("allocated", name), amount("allocating", name)]
     };
     sheet.head(0, "Resources");
-    sheet.table(2, &["Resource", "Allocatable", "Allocated", "Allocating"], &names.iter().map(row).collect::<Vec<_>>());
+    let rows: Vec<Vec<String>> = allocatable.into_iter().map(row).collect();
+    sheet.table(2, &["Resource", "Allocatable", "Allocated", "Allocating"], &rows);
 }

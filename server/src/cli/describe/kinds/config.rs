@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::{CONDITIONS, LIMITS, QUOTAS, Related, SECRETS, conditions, unknown};
 use crate::cli::describe::render::marks;
-use crate::cli::describe::sheet::{NONE, Sheet, list, or_none, plain};
+use crate::cli::describe::sheet::{NONE, Sheet, list, or_none, plain, sorted};
 
 pub(super) fn config_map(sheet: &mut Sheet, map: &Value) {
     marks(sheet, map);
@@ -36,12 +36,6 @@ fn block(sheet: &mut Sheet, head: &str) {
     sheet.line(0, "");
     sheet.line(0, head);
     sheet.line(0, "====");
-}
-
-fn sorted(of: &Value) -> Vec<(&String, &Value)> {
-    let mut fields: Vec<(&String, &Value)> = of.as_object().into_iter().flatten().collect();
-    fields.sort_by_key(|(key, _)| *key);
-    fields
 }
 
 /// How long what base64 stands for is.

@@ -1,9 +1,9 @@
 //! Containers, volumes and where they run: of pods and of templates of pods. Pure.
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use crate::cli::describe::render::{content, marks_of};
-use crate::cli::describe::sheet::{NONE, Sheet, list, number, or_none, plain, selector, time};
+use crate::cli::describe::sheet::{NONE, Sheet, list, number, or_none, plain, selector, sorted, time};
 
 /// How a container is of which nothing is told.
 static NOTHING: Value = Value::Null;
@@ -57,9 +57,10 @@ fn container_of(sheet: &mut Sheet, indent: usize, container: &Value, status: Opt
         sheet.say(indent, "Restart Count", number(&status["restartCount"]).to_string());
     }
     for (label, field) in [("Limits", "limits"), ("Requests", "requests")] {
-        if let Some(amounts) = container["resources"][field].as_object().filter(|amounts| !amounts.is_empty()) {
+        let amounts = sorted(&container["resources"][field]);
+        if !amounts.is_empty() {
             sheet.head(indent, label);
-            sorted(amounts).into_iter().for_each(|(name, amount)| sheet.say(indent + 2, name, plain(amount)));
+            amounts.into_iter().for_each(|(name, amount)| sheet.say(indent + 2, name, plain(amount)));
         }
     }
     for (label, field) in [("Liveness", "livenessProbe"), ("Readiness", "readinessProbe"), ("Startup", "startupProbe")]
@@ -83,12 +84,6 @@ fn container_of(sheet: &mut Sheet, indent: usize, container: &Value, status: Opt
             mounts.into_iter().for_each(|mount| sheet.line(indent + 2, mount));
         }
     }
-}
-
-fn sorted(fields: &Map<String, Value>) -> Vec<(&String, &Value)> {
-    let mut fields: Vec<(&String, &Value)> = fields.iter().collect();
-    fields.sort_by_key(|(name, _)| *name);
-    fields
 }
 
 fn plain_or_nothing(value: &Value) -> &str {

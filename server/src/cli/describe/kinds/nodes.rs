@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::{LEASES, PODS, Related, conditions, created, since, unknown};
 use crate::cli::describe::render::marks;
-use crate::cli::describe::sheet::{NONE, Sheet, list, or_none, plain, time};
+use crate::cli::describe::sheet::{NONE, Sheet, list, or_none, plain, sorted, time};
 
 const ROLE: &str = "node-role.kubernetes.io/";
 
@@ -35,8 +35,7 @@ pub(super) fn node(sheet: &mut Sheet, node: &Value, related: &Related, now: jiff
         sheet.say(2, &plain(&address["type"]), plain(&address["address"]));
     }
     for (label, field) in [("Capacity", "capacity"), ("Allocatable", "allocatable")] {
-        let mut amounts: Vec<(&String, &Value)> = status[field].as_object().into_iter().flatten().collect();
-        amounts.sort_by_key(|(name, _)| *name);
+        let amounts = sorted(&status[field]);
         if !amounts.is_empty() {
             sheet.head(0, label);
             amounts.into_iter().for_each(|(name, amount)| sheet.say(2, name, plain(amount)));

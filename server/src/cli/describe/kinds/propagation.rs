@@ -90,7 +90,11 @@ fn division(scheduling: &Value) -> String {
         return "Duplicated".to_owned();
     }
     let weights = &scheduling["weightPreference"];
-    let fixed = |one: &Value| format!("{} to {}", plain(&one["weight"]), affinity(&one["targetCluster"]));
+    let fixed = |one: &Value| {
+        let whom = affinity(&one["targetCluster"]);
+        let those = if whom.starts_with("with") { "those " } else { "" };
+        format!("{} for {those}{whom}", plain(&one["weight"]))
+    };
     let how = match scheduling["replicaDivisionPreference"].as_str() {
         Some("Aggregated") => "Aggregated".to_owned(),
         _ if weights["dynamicWeight"].is_string() => format!("Weighted by {}", plain(&weights["dynamicWeight"])),

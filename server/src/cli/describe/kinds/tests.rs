@@ -7,7 +7,7 @@ use crate::cli::describe::render::description;
 
 fn described(fixture: &str) -> String {
     let fixture: Value = serde_saphyr::from_str(fixture).unwrap();
-    let known = [PODS, REPLICA_SETS, SLICES, LEASES];
+    let known = [PODS, REPLICA_SETS, SLICES, LEASES, QUOTAS, LIMITS, SECRETS];
     let given = known.iter().filter_map(|what| Some((*what, Ok(fixture["related"][*what].as_array()?.clone()))));
     let now = "2026-01-01T00:10:00Z".parse().unwrap();
     description(&fixture["object"], Some("member1"), &given.collect(), None, now)
@@ -19,6 +19,18 @@ fn described(fixture: &str) -> String {
 #[case::node(include_str!("fixtures/node.yaml"), include_str!("fixtures/node.txt"))]
 #[case::service(include_str!("fixtures/service.yaml"), include_str!("fixtures/service.txt"))]
 #[case::binding(include_str!("fixtures/binding.yaml"), include_str!("fixtures/binding.txt"))]
+#[case::policy(include_str!("fixtures/policy.yaml"), include_str!("fixtures/policy.txt"))]
+#[case::work(include_str!("fixtures/work.yaml"), include_str!("fixtures/work.txt"))]
+#[case::cluster(include_str!("fixtures/cluster.yaml"), include_str!("fixtures/cluster.txt"))]
+#[case::statefulset(include_str!("fixtures/statefulset.yaml"), include_str!("fixtures/statefulset.txt"))]
+#[case::daemonset(include_str!("fixtures/daemonset.yaml"), include_str!("fixtures/daemonset.txt"))]
+#[case::job(include_str!("fixtures/job.yaml"), include_str!("fixtures/job.txt"))]
+#[case::cronjob(include_str!("fixtures/cronjob.yaml"), include_str!("fixtures/cronjob.txt"))]
+#[case::autoscaler(include_str!("fixtures/autoscaler.yaml"), include_str!("fixtures/autoscaler.txt"))]
+#[case::ingress(include_str!("fixtures/ingress.yaml"), include_str!("fixtures/ingress.txt"))]
+#[case::claim(include_str!("fixtures/claim.yaml"), include_str!("fixtures/claim.txt"))]
+#[case::namespace(include_str!("fixtures/namespace.yaml"), include_str!("fixtures/namespace.txt"))]
+#[case::account(include_str!("fixtures/account.yaml"), include_str!("fixtures/account.txt"))]
 fn known_kinds_are_described_in_their_words(#[case] fixture: &str, #[case] expected: &str) {
     assert_eq!(described(fixture), expected);
 }

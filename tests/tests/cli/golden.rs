@@ -1,0 +1,96 @@
+//! What commands print, to the letter: in a pipe, each stream by itself, and in a terminal, with its colours. Ages and times differ from
+//! run to run and are words here.
+
+use anyhow::{Context, Result, ensure};
+use crowsnest_tests::Fleet;
+
+const PIPE: &str = include_str!("pipe.txt");
+const TERMINAL: &str = include_str!("terminal.txt");
+/// What a command line begins with in these files.
+const PROMPT: &str = "$ crowsnest ";
+
+/// Runs each command of the files and compares what it prints.
+pub fn compared(fleet: &Fleet) -> Result<()> {
+    let mut told = String::new();
+    for line in commands(PIPE) {
+        let said = fleet.crowsnest(&words(line))?;
+        let err: String = said.err.lines().map(|line| format!("! {line}").trim_end().to_owned() + "\n").collect();
+        told.push_str(&format!("{PROMPT}{line}\n{}{}= {}\n", plain(&said.out), plain(&err), code(said.code)));
+    }
+    ensure!(told == PIPE, "in a pipe commands print:\n{told}");
+    let mut told = String::new();
+    for line in commands(TERMINAL) {
+        let (ended, shown) = fleet.crowsnest_terminal(&words(line))?.end()?;
+        told.push_str(&format!("{PROMPT}{line}\n{}= {}\n", plain(&seen(&shown)), code(ended)));
+    }
+    ensure!(told == TERMINAL, "in a terminal commands print:\n{told}");
+    paged(fleet)
+}
+
+/// A pager reads what is printed, and what is told beside it, with the colours of a terminal.
+fn paged(fleet: &Fleet) -> Result<()> {
+    let by = [("CROWSNEST_PAGER", "sed 's/^/page: /'")];
+    let args = ["search", "kind:pod", "label:app=both", "sort:cluster", "--limit", "1"];
+    let (ended, shown) = fleet.crowsnest_terminal_with(&args, &by)?.end()?;
+    let shown = seen(&shown);
+    ensure!(ended == Some(0) && shown.lines().all(|line| line.starts_with("page: ")), "{ended:?} {shown:?}");
+    ensure!(shown.contains("\u{241b}[32mRunning\u{241b}[0m") && shown.contains("page: 1 of 2 shown"), "{shown:?}");
+    // What follows is read as it comes, and its errors are errors.
+    let (ended, shown) = fleet.crowsnest_terminal_with(&["get", "pods", "-C", "nosuch"], &by)?.end()?;
+    ensure!(ended == Some(1) && seen(&shown).contains("error: "), "{ended:?} {shown:?}");
+    Ok(())
+}
+
+fn commands(golden: &str) -> impl Iterator<Item = &str> {
+    golden.lines().filter_map(|line| line.strip_prefix(PROMPT))
+}
+
+fn words(line: &str) -> Vec<&str> {
+    line.split(' ').collect()
+}
+
+fn code(code: Option<i32>) -> String {
+    code.map_or_else(|| "by a signal".to_owned(), |code| code.to_string())
+}
+
+/// What stays on the screen: a line that was cleared shows what came after that. Escapes are visible.
+fn seen(shown: &str) -> String {
+    let lines = shown.split("\r\n").map(|line| line.rsplit("\r\u{1b}[K").next().unwrap_or(line));
+    lines.collect::<Vec<_>>().join("\n").replace('\u{1b}', "\u{241b}")
+}
+
+/// Ages are AGE, times TIME.
+fn plain(text: &str) -> String {
+    let word = |word: &str| match word {
+        word if is_age(word) => "AGE".to_owned(),
+        word if is_time(word) => "TIME".to_owned(),
+        word => word.to_owned(),
+    };
+    let line = |line: &str| line.split(' ').map(word).collect::<Vec<_>>().join(" ");
+    text.split('\n').map(line).collect::<Vec<_>>().join("\n")
+}
+
+/// `5s`, `2m30s`, `3d4h`.
+fn is_age(word: &str) -> bool {
+    let numbers: Vec<&str> = word.split_inclusive(['s', 'm', 'h', 'd', 'y']).collect();
+    let is_part = |part: &&str| {
+        let digits = part.trim_end_matches(['s', 'm', 'h', 'd', 'y']);
+        part.len() == digits.len() + 1 && !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())
+    };
+    !numbers.is_empty() && numbers.iter().all(is_part)
+}
+
+/// `2026-01-01T00:00:00Z`
+fn is_time(word: &str) -> bool {
+    word.len() >= 20 && word.ends_with('Z') && word.as_bytes().get(10) == Some(&b'T')
+}
+
+#[test]
+fn what_differs_is_a_word() -> Result<()> {
+    ensure!(plain("web   1/1   2m30s\nat 2026-01-01T00:00:00Z") == "web   1/1   AGE\nat TIME");
+    ensure!(plain("sss 10 m1 5") == "sss 10 m1 5");
+    ensure!(seen("\r\u{1b}[K| searching\r\u{1b}[KNAME\r\nweb\r\n") == "NAME\nweb\n");
+    let first = commands("$ crowsnest get pods\n= 0\n").next().context("a command")?;
+    ensure!(words(first) == ["get", "pods"]);
+    Ok(())
+}
