@@ -5,6 +5,8 @@
 const MAX_CODE_POINTS: usize = 100_000;
 /// As cel-go.
 const MAX_DEPTH: usize = 250;
+/// Of as many conditions as an expression may have.
+const BALANCED: usize = 16;
 
 /// How deep it is at most; refuses what is too long or nested too deep.
 pub(super) fn check(source: &str) -> Result<usize, String> {
@@ -46,7 +48,9 @@ fn depth(source: &str) -> usize {
             }
             // Arguments and elements stand beside each other.
             ',' => level.now = level.base,
-            '.' | '+' | '-' | '*' | '/' | '%' | '!' | '?' | ':' | '<' | '>' | '=' | '&' | '|' => level.now += 1,
+            '.' | '+' | '-' | '*' | '/' | '%' | '!' | '?' | ':' | '<' | '>' | '=' => level.now += 1,
+            // The parser balances these.
+            '&' | '|' => level.now = level.base + BALANCED,
             // The operator `in`.
             'i' if rest.peek() == Some(&'n') => level.now += 1,
             _ => {}

@@ -204,7 +204,7 @@ async fn writes_are_changed_where_bindings_say_so() {
             mutating(
                 "c-patches",
                 json!([json_patch(
-                    "[JSONPatch{op: 'add', path: '/data/' + jsonpatch.escapeKey('by/who'), value: request.userInfo.username}]"
+                    "[JSONPatch{op: 'add', path: '/data/' + jsonpatch.escapeKey('by.who'), value: request.userInfo.username}]"
                 )]),
                 json!({
                     "matchConditions": [{"name": "data", "expression": "has(object.data) && !('plain' in object.data)"}],
@@ -222,7 +222,7 @@ async fn writes_are_changed_where_bindings_say_so() {
     let (code, _, answer) = ask(&service, "POST", MAPS, &map).await;
     assert_eq!(code, 201, "{answer}");
     assert_eq!(answer["metadata"]["labels"], json!({"own": "1", "labels": "3", "team": "blue"}));
-    assert_eq!(answer["data"], json!({"a": "1", "by/who": "admin"}));
+    assert_eq!(answer["data"], json!({"a": "1", "by.who": "admin"}));
     let (_, _, answer) = ask(&service, "POST", MAPS, &json!({"metadata": {"name": "p"}, "data": {"plain": "1"}})).await;
     assert_eq!(answer["data"], json!({"plain": "1"}));
     // What fails refuses, unless the policy says otherwise.
