@@ -7,11 +7,15 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Duration;
 use std::{fs, io, thread};
 
 use anyhow::{Context, Result, bail, ensure};
 use crowsnest_tests::binary;
 use kube::config::{KubeConfigOptions, Kubeconfig};
+
+/// Whoever takes longer is said to have not answered, so that the test says who that was.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(30);
 
 /// What a call of the CLI said.
 #[derive(Debug)]
@@ -42,6 +46,7 @@ pub async fn client(kubeconfig: &Path) -> Result<kube::Client> {
     let mut config = kube::Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await?;
     // Tests count how often is asked.
     config.default_retry = false;
+    config.read_timeout = Some(ANSWERS_WITHIN);
     Ok(kube::Client::try_from(config)?)
 }
 
@@ -173,6 +178,7 @@ fn cable(control_plane: &Path, file: &Path) -> Result<Relay> {
 /// An answer with its head; none where nobody listens.
 fn get(port: u16, path: &str) -> Result<Option<String>> {
     let Ok(mut stream) = TcpStream::connect(("127.0.0.1", port)) else { return Ok(None) };
+    stream.set_read_timeout(Some(ANSWERS_WITHIN))?;
     io::Write::write_all(
         &mut stream,
         format!("GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").as_bytes(),
