@@ -4,12 +4,13 @@
 //! behind, and writes conditions and manifest statuses in one patch. A member object that changes asks for its Work
 //! again; what drifted is put back, what reports is reflected.
 
+mod removing;
+
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use std::time::Duration;
 
 use crowsnest_api::cluster::Cluster;
-use crowsnest_api::constants::{annotation, condition, event, finalizer};
+use crowsnest_api::constants::{annotation, condition, event};
 use crowsnest_api::names::{ClusterName, Gvr};
 use crowsnest_api::work::{ManifestStatus, Work, WorkStatus};
 use crowsnest_fleet::Through;
@@ -22,7 +23,6 @@ use serde_json::{Value, json};
 use super::bindings::{cluster_of, member_of};
 use super::context::{Context, decode};
 use super::events::Severity;
-use super::exclusive;
 use super::left_behind::{Fingerprint, Left, LeftBehind};
 use super::objects::{Objects, Target};
 use super::queue::{Outcome, Queue};
@@ -31,7 +31,6 @@ use super::world::{Cached, Change};
 use crate::Error;
 use crate::error::aggregated;
 use crate::plan::work::apply::{self, ApplyPlan, Meeting};
-use crate::plan::work::exclusive::is_run_by;
 use crate::plan::work::managed;
 use crate::plan::{conditions, object, status};
 
@@ -48,8 +47,6 @@ pub struct Works {
     unserved: Mutex<HashSet<WorkKey>>,
 }
 
-/// Between two looks whether an exclusive copy has stopped.
-const STOPPING: Duration = Duration::from_secs(1);
 /// The status of an answer that refuses an object as invalid.
 const UNPROCESSABLE: u16 = 422;
 /// What an API server answers to a request for a resource it does not have.
@@ -449,116 +446,6 @@ impl Works {
         }
         let nothing_yet = statuses.is_empty() && typed.status.manifest_statuses.is_empty();
         Ok((!nothing_yet).then_some(statuses))
-    }
-
-    /// Takes the objects out of the member, or gives them up, and lets the Work go. One that is exclusive goes when they are
-    /// gone, with all that they ran; when that can't be seen, its binding says so.
-    async fn remove(
-        &self,
-        cluster: &ClusterName,
-        member: Option<&Cluster>,
-        work: &Value,
-        typed: &Work,
-    ) -> Result<Outcome, Error> {
-        if !object::has_finalizer(work, finalizer::EXECUTION_CONTROLLER) {
-            return Ok(Outcome::Done);
-        }
-        let leaving = member.is_none_or(|member| member.metadata.deletion_timestamp.is_some());
-        let preserve = typed.spec.preserve_resources_on_deletion.unwrap_or_default();
-        let exclusive = exclusive::is_marked(work) && !preserve;
-        if member.is_some_and(is_ready) {
-            let mut gone = true;
-            for manifest in &typed.spec.workload.manifests {
-                match exclusive {
-                    true => gone &= self.is_stopped(cluster, &manifest.0).await?,
-                    false => self.remove_one(cluster, &manifest.0, preserve).await?,
-                }
-            }
-            if !gone {
-                return Ok(Outcome::Again(STOPPING));
-            }
-        } else if !leaving {
-            return Err(Error::Waiting(format!("cluster({cluster}) not ready")));
-        } else if exclusive {
-            exclusive::leave_unconfirmed(&self.context, work, cluster.as_str()).await?;
-        }
-        let key = (object::namespace(work).to_owned(), object::name(work).to_owned());
-        for manifest in &typed.spec.workload.manifests {
-            self.give_up(cluster, &key, &manifest.0).await;
-        }
-        self.unserved.lock().remove(&key);
-        self.context.remove_finalizer(&self.context.kinds.work, work, finalizer::EXECUTION_CONTROLLER).await?;
-        Ok(Outcome::Done)
-    }
-
-    /// Nothing is remembered any more of the object that this Work left in the member.
-    async fn give_up(&self, cluster: &ClusterName, work: &WorkKey, manifest: &Value) {
-        let (api_version, kind) = (object::api_version(manifest), object::kind(manifest));
-        if let Some(resource) = self.context.catalog.known(cluster, api_version, kind) {
-            let (namespace, name) = (object::namespace(manifest), object::name(manifest));
-            let key = RecordKey::new(cluster.clone(), resource.gvr.clone(), namespace, name);
-            if self.left.of(&key).is_some_and(|left| left.work == *work) {
-                self.left.remove(&key).await;
-            }
-        }
-    }
-
-    /// Has an object deleted after all it owns; whether it is gone, and no pod of it runs any more.
-    async fn is_stopped(&self, cluster: &ClusterName, manifest: &Value) -> Result<bool, Error> {
-        let (api_version, kind) = (object::api_version(manifest), object::kind(manifest));
-        let resource = match self.context.catalog.find(cluster, api_version, kind).await {
-            Ok(resource) => resource,
-            Err(Error::UnknownKind { .. }) => return Ok(true),
-            Err(error) => return Err(error),
-        };
-        let target = Target::new(&resource, object::namespace(manifest), object::name(manifest));
-        let member = self.member(cluster)?;
-        match member.get(target).await? {
-            Some(live) if managed::is_managed(&live) => {
-                if !object::is_terminating(&live) {
-                    member.delete_after_dependents(target).await?;
-                }
-                Ok(false)
-            }
-            Some(_) => Ok(true),
-            None => Ok(!self.has_pods(cluster, manifest).await?),
-        }
-    }
-
-    /// Whether pods of a manifest's object may still be running.
-    async fn has_pods(&self, cluster: &ClusterName, manifest: &Value) -> Result<bool, Error> {
-        let (world, pods) = (&self.context.world, &self.context.kinds.pod);
-        world.collect(cluster, pods);
-        if !world.wait_synced(cluster, &pods.gvr, STOPPING).await {
-            return Err(Error::Waiting(format!("pods of cluster({cluster}) are not listed yet")));
-        }
-        let found = world.list(cluster, &pods.gvr, Some(object::namespace(manifest))).await?;
-        Ok(found.iter().any(|pod| is_run_by(pod.view(), manifest)))
-    }
-
-    async fn remove_one(&self, cluster: &ClusterName, manifest: &Value, preserve: bool) -> Result<(), Error> {
-        let (api_version, kind) = (object::api_version(manifest), object::kind(manifest));
-        let resource = match self.context.catalog.find(cluster, api_version, kind).await {
-            Ok(resource) => resource,
-            // A kind that isn't served any more has no objects.
-            Err(Error::UnknownKind { .. }) => return Ok(()),
-            Err(error) => return Err(error),
-        };
-        let target = Target::new(&resource, object::namespace(manifest), object::name(manifest));
-        let member = self.member(cluster)?;
-        let Some(live) = member.get(target).await? else { return Ok(()) };
-        if !managed::is_managed(&live) {
-            return Ok(());
-        }
-        if !preserve {
-            return member.delete(target).await;
-        }
-        let mut given_up = manifest.clone();
-        managed::disown(&mut given_up);
-        if let ApplyPlan::Update(object) = self.plan(cluster, &given_up, Some(&live), None).await? {
-            member.replace(target, &object).await?;
-        }
-        Ok(())
     }
 }
 
