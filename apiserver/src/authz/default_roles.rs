@@ -196,7 +196,7 @@ mod tests {
             assert_eq!(object["metadata"]["annotations"][AUTOUPDATE], "true");
         }
         let counts: Vec<(&str, usize)> = counts.iter().map(|(kind, count)| (kind.as_str(), *count)).collect();
-        assert_eq!(counts, [("ClusterRole", 69), ("ClusterRoleBinding", 50), ("Role", 7), ("RoleBinding", 7)]);
+        assert_eq!(counts, [("ClusterRole", 70), ("ClusterRoleBinding", 51), ("Role", 7), ("RoleBinding", 7)]);
     }
 
     #[test]

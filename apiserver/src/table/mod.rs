@@ -171,7 +171,15 @@ impl Printer {
     /// The cells of one object, one per column.
     pub fn cells(&self, object: &Value, now: Now) -> Vec<Value> {
         match self {
-            Printer::BuiltIn(kind) => (kind.cells)(object, now),
+            Printer::BuiltIn(kind) => {
+                let (cells, columns) = ((kind.cells)(object, now), kind.columns.len());
+                if cells.len() == columns {
+                    return cells;
+                }
+                // What has not its kind's shape has a name all the same, and a cell in each column.
+                let others = columns.saturating_sub(1);
+                std::iter::once(read::name(object)).chain(std::iter::repeat_n(Value::Null, others)).collect()
+            }
             Printer::Generic => vec![read::name(object), json!(read::text(object, "/metadata/creationTimestamp"))],
             Printer::Custom(custom) => {
                 let mut cells = vec![read::name(object)];
