@@ -16,7 +16,9 @@ RUN ln -s ../lib/node_modules/npm/bin/npm-cli.js /usr/local/bin/npm \
 WORKDIR /src
 COPY . .
 ARG SOURCE_DATE_EPOCH=0
+ARG REVISION
 ENV SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH} \
+    CROWSNEST_COMMIT=${REVISION} \
     CARGO_INCREMENTAL=0 \
     CARGO_TERM_COLOR=never \
     RUSTFLAGS="--remap-path-prefix=/src=/crowsnest --remap-path-prefix=/usr/local/cargo=/cargo -C link-arg=-Wl,--build-id=none" \

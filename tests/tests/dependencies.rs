@@ -1,5 +1,5 @@
 //! What we are made of: every dependency's licence is one that deny.toml allows, none of its banned crates is among them, and all come
-//! from the registry. `cargo deny`, which asks for advisories, too, runs where the network is (the release).
+//! from the registry. `cargo deny`, which asks for advisories, too, runs where the network is (.github/workflows).
 
 use std::collections::BTreeSet;
 use std::fs;
