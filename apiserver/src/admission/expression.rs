@@ -1,24 +1,25 @@
 //! CEL expressions over a write: match conditions of webhooks and policies, what policies demand, make and say. Pure but for
 //! what `authorizer` asks.
 
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
 use crowsnest_api::rbac::Action;
 use kube::core::cel::cel::{Context, Value as Cel};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::Attributes;
 use crate::cel::authorizer::{Asker, Judge};
+use crate::cel::typing::{Names, Type, check};
 use crate::cel::{Budget, Failure, Program};
-use crate::crd::{check_cel, untyped_cel};
+use crate::crd::untyped_cel;
 
 /// What an expression may read besides the object, the old one, the request and its namespace.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Reads<'a> {
     pub params: bool,
     pub authorizer: bool,
-    /// Names of the variables that it may use, if there are any at all.
-    pub variables: Option<&'a [String]>,
+    /// The variables that it may use and their types, if there are any at all.
+    pub variables: Option<&'a [(String, Type)]>,
 }
 
 /// What an expression is for, which is what it may give.
@@ -32,63 +33,129 @@ pub enum Wanted {
     JsonPatch,
 }
 
-/// The fields of `request`.
-static REQUEST: LazyLock<Value> = LazyLock::new(|| {
-    let object = |properties: Value| json!({"type": "object", "properties": properties});
-    let text = || json!({"type": "string"});
-    let texts = |names: &[&str]| -> Value { names.iter().map(|name| ((*name).to_owned(), text())).collect() };
-    let (kind, resource) =
-        (object(texts(&["group", "version", "kind"])), object(texts(&["group", "version", "resource"])));
-    let list = json!({"type": "array", "items": text()});
-    let user = json!({
-        "username": text(), "uid": text(), "groups": list,
-        "extra": {"type": "object", "additionalProperties": list},
-    });
-    object(json!({
-        "kind": kind, "resource": resource, "subResource": text(), "requestKind": kind, "requestResource": resource,
-        "requestSubResource": text(), "name": text(), "namespace": text(), "operation": text(), "userInfo": object(user),
-        "dryRun": {"type": "boolean"}, "options": {},
-    }))
-});
-
-/// What is wrong with an expression that somebody writes, in kube-apiserver's words.
-pub fn problem(source: &str, reads: Reads<'_>, wanted: Wanted) -> Option<String> {
+/// What is wrong with an expression that somebody writes, in kube-apiserver's words; else the type of what it gives.
+pub fn checked(source: &str, reads: Reads<'_>, wanted: Wanted) -> Result<Type, String> {
     let patches = matches!(wanted, Wanted::ApplyConfiguration | Wanted::JsonPatch);
-    let compiled = match patches {
-        true => Program::compile_patch(source),
-        false => Program::compile(source),
+    let failed = |why: String| format!("compilation failed: {why}");
+    let given = check(source, &names(reads, patches)).map_err(failed)?.gives().clone();
+    let wanted = match wanted {
+        Wanted::Anything => return Ok(given),
+        Wanted::Bool => &["bool"][..],
+        Wanted::Text => &["string"],
+        Wanted::TextOrNull => &["string", "null_type"],
+        Wanted::ApplyConfiguration => &["Object"],
+        Wanted::JsonPatch => &["list(JSONPatch)"],
     };
-    if let Err(why) = compiled {
-        return Some(format!("compilation failed: {why}"));
+    let named = given.full_name();
+    if !wanted.contains(&named.as_str()) {
+        return Err(match wanted {
+            [one] => format!("must evaluate to {one} but got {named}"),
+            several => format!("must evaluate to one of [{}] but got {named}", several.join(" ")),
+        });
     }
-    let mut known = vec!["object", "oldObject", "namespaceObject"];
-    for (name, may) in [("params", reads.params), ("authorizer", reads.authorizer)] {
-        known.extend(may.then_some(name));
-    }
-    let fields = |names: &[String]| -> Value { names.iter().map(|name| (name.clone(), json!({}))).collect() };
-    let variables = reads.variables.map(|names| json!({"properties": fields(names)}));
-    let mut typed: Vec<(&str, &Value)> = vec![("request", &REQUEST)];
-    typed.extend(variables.as_ref().map(|variables| ("variables", variables)));
-    match check_cel(source, &known, &typed) {
-        Err(why) => Some(format!("compilation failed: {why}")),
-        Ok(given) => unwanted(&given, wanted),
-    }
+    let compiled = if patches { Program::compile_patch(source) } else { Program::compile(source) };
+    compiled.map_err(failed).map(|_| given)
 }
 
-/// Why a type that is known is not what is wanted.
-fn unwanted(given: &str, wanted: Wanted) -> Option<String> {
-    let (fits, named): (&[&str], &str) = match wanted {
-        Wanted::Anything => return None,
-        Wanted::Bool => (&["bool"], "bool"),
-        Wanted::Text => (&["string"], "string"),
-        Wanted::TextOrNull => (&["string", "null_type"], "one of [string null_type]"),
-        Wanted::ApplyConfiguration => (&["Object"], "Object"),
-        Wanted::JsonPatch => (&["list(JSONPatch)", "list(dyn)"], "list(JSONPatch)"),
-    };
-    // What types can't tell, evaluating does.
-    let fits = fits.contains(&given) || given == "dyn";
-    (!fits).then(|| format!("must evaluate to {named} but got {given}"))
+/// What is in every expression of a policy besides the objects, which may be of any type here.
+pub fn names(reads: Reads<'_>, patches: bool) -> Names {
+    let mut names = Names { patches, ..Names::default() };
+    for (name, fields) in OBJECTS {
+        names.add_object(name, fields);
+    }
+    let mut add = |name: &str, of: Type| names.variables.insert(name.to_owned(), of);
+    for name in ["object", "oldObject"].into_iter().chain(reads.params.then_some("params")) {
+        add(name, Type::Dyn);
+    }
+    add("request", Type::object("kubernetes.AdmissionRequest"));
+    add("namespaceObject", Type::object("kubernetes.Namespace"));
+    if reads.authorizer {
+        add("authorizer", Type::object("kubernetes.authorization.Authorizer"));
+        add("authorizer.requestResource", Type::object("kubernetes.authorization.ResourceCheck"));
+    }
+    if patches {
+        let fields = [("op", "string"), ("path", "string"), ("from", "string"), ("value", "dyn")];
+        names.add_object("JSONPatch", &fields);
+    }
+    if let Some(variables) = reads.variables {
+        names.variables.insert("variables".to_owned(), Type::object(VARIABLES));
+        names.objects.insert(VARIABLES.into(), variables.iter().cloned().collect());
+    }
+    names
 }
+
+const VARIABLES: &str = "kubernetes.variables";
+
+type Fields = &'static [(&'static str, &'static str)];
+
+/// Objects that expressions read, with their fields.
+const OBJECTS: &[(&str, Fields)] = &[
+    (
+        "kubernetes.AdmissionRequest",
+        &[
+            ("kind", "kubernetes.GroupVersionKind"),
+            ("resource", "kubernetes.GroupVersionResource"),
+            ("subResource", "string"),
+            ("requestKind", "kubernetes.GroupVersionKind"),
+            ("requestResource", "kubernetes.GroupVersionResource"),
+            ("requestSubResource", "string"),
+            ("name", "string"),
+            ("namespace", "string"),
+            ("operation", "string"),
+            ("userInfo", "kubernetes.UserInfo"),
+            ("dryRun", "bool"),
+            ("options", "dyn"),
+        ],
+    ),
+    ("kubernetes.GroupVersionKind", &[("group", "string"), ("version", "string"), ("kind", "string")]),
+    ("kubernetes.GroupVersionResource", &[("group", "string"), ("version", "string"), ("resource", "string")]),
+    (
+        "kubernetes.UserInfo",
+        &[
+            ("username", "string"),
+            ("uid", "string"),
+            ("groups", "list(string)"),
+            ("extra", "map(string, list(string))"),
+        ],
+    ),
+    (
+        "kubernetes.Namespace",
+        &[
+            ("metadata", "kubernetes.NamespaceMetadata"),
+            ("spec", "kubernetes.NamespaceSpec"),
+            ("status", "kubernetes.NamespaceStatus"),
+        ],
+    ),
+    (
+        "kubernetes.NamespaceMetadata",
+        &[
+            ("name", "string"),
+            ("generateName", "string"),
+            ("namespace", "string"),
+            ("labels", "map(string, string)"),
+            ("annotations", "map(string, string)"),
+            ("UID", "string"),
+            ("creationTimestamp", "timestamp"),
+            ("deletionGracePeriodSeconds", "int"),
+            ("deletionTimestamp", "timestamp"),
+            ("generation", "int"),
+            ("resourceVersion", "string"),
+            ("finalizers", "list(string)"),
+        ],
+    ),
+    ("kubernetes.NamespaceSpec", &[("finalizers", "list(string)")]),
+    ("kubernetes.NamespaceStatus", &[("conditions", "list(kubernetes.NamespaceCondition)"), ("phase", "string")]),
+    (
+        "kubernetes.NamespaceCondition",
+        &[
+            ("status", "string"),
+            ("type", "string"),
+            ("lastTransitionTime", "timestamp"),
+            ("message", "string"),
+            ("reason", "string"),
+        ],
+    ),
+];
 
 /// One expression, compiled once.
 #[derive(Debug)]

@@ -5,10 +5,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use kube::core::cel::cel::extractors::{Arguments, This};
-use kube::core::cel::cel::objects::{Key, Map};
+use kube::core::cel::cel::objects::{Key, Map, Opaque};
 use kube::core::cel::cel::{Context, ExecutionError, Value as Cel};
 
 use super::budget::charge;
+use super::value;
 
 /// Takes steps from the budget.
 pub(super) const CHARGE: &str = "@charge";
@@ -18,6 +19,11 @@ pub(super) const SIZED: &str = "@sized";
 pub(super) const PAIRS: &str = "@pairs";
 /// A map of pairs.
 pub(super) const MAP_OF: &str = "@map_of";
+
+/// A map with the entries of another.
+pub(super) const INSERTED: &str = "@inserted";
+/// A list sorted by a list of keys.
+pub(super) const SORTED: &str = "@sorted";
 
 type Outcome = Result<Cel, ExecutionError>;
 
@@ -35,6 +41,110 @@ pub(super) fn add(context: &mut Context<'_>) {
     context.add_function(MAP_OF, map_of);
     context.add_function("replace", replace);
     context.add_function("join", join);
+    context.add_function("type", |value: Cel| -> Outcome { Ok(TypeName::of(&value)) });
+    context.add_function("bool", to_bool);
+    context.add_function("int", to_int);
+    context.add_function(INSERTED, inserted);
+    context.add_function(SORTED, sorted);
+    for name in TYPES {
+        context.add_variable_from_value(*name, Cel::Opaque(Arc::new(TypeName((*name).to_owned()))));
+    }
+    let google = |name: &str| {
+        let of = Cel::Opaque(Arc::new(TypeName(format!("google.protobuf.{name}"))));
+        (Key::String(Arc::new(name.to_owned())), of)
+    };
+    let protobuf = Cel::Map(Map { map: Arc::new(HashMap::from([google("Timestamp"), google("Duration")])) });
+    let protobuf = HashMap::from([(Key::String(Arc::new("protobuf".to_owned())), protobuf)]);
+    context.add_variable_from_value("google", Cel::Map(Map { map: Arc::new(protobuf) }));
+}
+
+/// Names of types that expressions compare with what `type` gives.
+const TYPES: &[&str] = &["bool", "bytes", "double", "int", "list", "map", "null_type", "string", "type", "uint"];
+
+/// The type of a value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct TypeName(String);
+
+impl Opaque for TypeName {
+    fn runtime_type_name(&self) -> &str {
+        "type"
+    }
+}
+
+impl TypeName {
+    fn of(value: &Cel) -> Cel {
+        let name = match value {
+            Cel::Null => "null_type",
+            Cel::Bool(_) => "bool",
+            Cel::Int(_) => "int",
+            Cel::UInt(_) => "uint",
+            Cel::Float(_) => "double",
+            Cel::String(_) => "string",
+            Cel::Bytes(_) => "bytes",
+            Cel::List(_) => "list",
+            Cel::Map(_) => "map",
+            Cel::Timestamp(_) => "google.protobuf.Timestamp",
+            Cel::Duration(_) => "google.protobuf.Duration",
+            Cel::Opaque(opaque) => opaque.runtime_type_name(),
+            _ => "dyn",
+        };
+        Cel::Opaque(Arc::new(TypeName(name.to_owned())))
+    }
+}
+
+fn no_conversion(from: &str, to: &str) -> ExecutionError {
+    ExecutionError::function_error(to, format!("type conversion error from '{from}' to '{to}'"))
+}
+
+fn to_bool(value: Cel) -> Outcome {
+    match &value {
+        Cel::Bool(_) => Ok(value),
+        Cel::String(text) => match text.as_str() {
+            "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(Cel::Bool(true)),
+            "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(Cel::Bool(false)),
+            _ => Err(no_conversion("string", "bool")),
+        },
+        _ => Err(ExecutionError::NoSuchOverload),
+    }
+}
+
+fn to_int(value: Cel) -> Outcome {
+    let overflow = || ExecutionError::function_error("int", "integer overflow");
+    match &value {
+        Cel::Int(_) => Ok(value),
+        Cel::UInt(number) => i64::try_from(*number).map(Cel::Int).map_err(|_| overflow()),
+        Cel::Float(number) if number.abs() < 9.223_372_036_854_775e18 => Ok(Cel::Int(*number as i64)),
+        Cel::Float(_) => Err(overflow()),
+        Cel::String(text) => text.parse().map(Cel::Int).map_err(|_| no_conversion("string", "int")),
+        Cel::Timestamp(time) => Ok(Cel::Int(time.timestamp())),
+        _ => Err(ExecutionError::NoSuchOverload),
+    }
+}
+
+/// A map with the entries of another, whose keys must be new.
+fn inserted(into: Cel, more: Cel) -> Outcome {
+    let (Cel::Map(into), Cel::Map(more)) = (&into, &more) else { return Err(ExecutionError::NoSuchOverload) };
+    let mut map = (*into.map).clone();
+    for (key, value) in more.map.iter() {
+        if map.insert(key.clone(), value.clone()).is_some() {
+            let why = format!("insert failed: key {} already exists", value::printed(key));
+            return Err(ExecutionError::function_error(INSERTED, why));
+        }
+    }
+    Ok(Cel::Map(Map { map: Arc::new(map) }))
+}
+
+/// A list in the order of its elements' keys.
+fn sorted(items: Cel, keys: Cel) -> Outcome {
+    let (Cel::List(items), Cel::List(keys)) = (&items, &keys) else { return Err(ExecutionError::NoSuchOverload) };
+    spend(items.len() as u64 * 2)?;
+    let mut pairs: Vec<(&Cel, &Cel)> = keys.iter().zip(items.iter()).collect();
+    let comparable = pairs.windows(2).all(|two| two[0].0.partial_cmp(two[1].0).is_some());
+    if !comparable {
+        return Err(ExecutionError::NoSuchOverload);
+    }
+    pairs.sort_by(|one, other| one.0.partial_cmp(other.0).unwrap_or(std::cmp::Ordering::Equal));
+    Ok(Cel::List(Arc::new(pairs.into_iter().map(|(_, item)| item.clone()).collect())))
 }
 
 fn spend(steps: u64) -> Result<(), ExecutionError> {

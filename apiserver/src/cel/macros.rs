@@ -3,10 +3,10 @@
 use std::mem::take;
 
 use kube::core::cel::cel::common::ast::{
-    CallExpr, ComprehensionExpr, EntryExpr, Expr, IdedExpr, ListExpr, LiteralValue, operators,
+    CallExpr, ComprehensionExpr, EntryExpr, Expr, IdedExpr, ListExpr, LiteralValue, MapExpr, operators,
 };
 
-use super::functions::{MAP_OF, PAIRS};
+use super::functions::{INSERTED, MAP_OF, PAIRS, SORTED};
 
 /// The variable that a loop builds its result in, which nobody can write.
 const RESULT: &str = "@result";
@@ -112,8 +112,12 @@ fn macros(mut called: CallExpr) -> Result<IdedExpr, String> {
     let known = matches!(
         (called.func_name.as_str(), called.args.len()),
         ("optMap" | "optFlatMap", 2)
-            | ("all" | "exists" | "existsOne" | "exists_one" | "transformList" | "transformMap", 3)
-            | ("transformList" | "transformMap", 4)
+            | ("sortBy", 2)
+            | (
+                "all" | "exists" | "existsOne" | "exists_one" | "transformList" | "transformMap" | "transformMapEntry",
+                3
+            )
+            | ("transformList" | "transformMap" | "transformMapEntry", 4)
     );
     let Some(target) = called.target.take_if(|_| known) else { return Ok(node(Expr::Call(called))) };
     let name = take(&mut called.func_name);
@@ -122,6 +126,10 @@ fn macros(mut called: CallExpr) -> Result<IdedExpr, String> {
     if let "optMap" | "optFlatMap" = name.as_str() {
         let (variable, body) = (variable(next())?, next());
         return Ok(of_optional(&name, *target, variable, body));
+    }
+    if name == "sortBy" {
+        let (variable, key) = (variable(next())?, next());
+        return Ok(of_sorted(*target, variable, key));
     }
     let (first, second) = (variable(next())?, variable(next())?);
     let bodies: Vec<IdedExpr> = args.map(|body| in_pair(&first, &second, body)).collect();
@@ -143,6 +151,23 @@ fn of_optional(name: &str, target: IdedExpr, variable: String, body: IdedExpr) -
     let bound = bind(variable, method(target.clone(), "value"), body);
     let bound = if name == "optMap" { optional("of", vec![bound]) } else { bound };
     call(operators::CONDITIONAL, vec![method(target, "hasValue"), bound, optional("none", Vec::new())])
+}
+
+/// A list that is sorted by what a body gives for each element.
+fn of_sorted(target: IdedExpr, variable: String, body: IdedExpr) -> IdedExpr {
+    const INPUT: &str = "@input";
+    let result = || ident(RESULT);
+    let keys = node(Expr::Comprehension(Box::new(ComprehensionExpr {
+        iter_range: ident(INPUT),
+        iter_var: variable,
+        iter_var2: None,
+        accu_var: RESULT.to_owned(),
+        accu_init: list(Vec::new()),
+        loop_cond: boolean(true),
+        loop_step: call(operators::ADD, vec![result(), list(vec![body])]),
+        result: result(),
+    })));
+    bind(INPUT.to_owned(), target, call(SORTED, vec![ident(INPUT), keys]))
 }
 
 /// A body in which two names are the parts of the pair at hand.
@@ -173,6 +198,10 @@ fn of_pairs(name: &str, target: IdedExpr, mut bodies: Vec<IdedExpr>) -> IdedExpr
             (int(0), boolean(true), step, call(operators::EQUALS, vec![result(), int(1)]))
         }
         "transformList" => (list(Vec::new()), boolean(true), kept(plus(body)), result()),
+        "transformMapEntry" => {
+            let empty = node(Expr::Map(MapExpr { entries: Vec::new() }));
+            (empty, boolean(true), kept(call(INSERTED, vec![result(), body])), result())
+        }
         _ => {
             let key = call(operators::INDEX, vec![ident(PAIR), int(0)]);
             let step = kept(plus(list(vec![key, body])));

@@ -3,7 +3,7 @@
 //! The `cel` crate parses and evaluates. What it lacks is written into an expression once, when it is compiled: [`macros`] it
 //! does not know, and, by [`arm`], optional selection, object literals of patches and a charge for each turn of a loop, so
 //! that no expression takes longer than it may. [`bounds`] keeps texts from it that would exhaust the stack. All of it is pure;
-//! [`authorizer`] asks what it is given.
+//! [`authorizer`] asks what it is given. What an expression is before it is evaluated, its type and its cost, tells [`typing`].
 
 mod arm;
 pub mod authorizer;
@@ -11,6 +11,7 @@ mod bounds;
 mod budget;
 mod functions;
 mod macros;
+pub mod typing;
 mod value;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -43,12 +44,6 @@ pub fn with_base<R>(evaluate: impl FnOnce(&Context<'static>) -> R) -> R {
     BASE.with(evaluate)
 }
 
-/// Looks at an expression as it is written, with its macros unfolded: what types are checked on.
-pub fn read<T>(source: &str, of: impl FnOnce(&IdedExpr) -> Result<T, String>) -> Result<T, String> {
-    let depth = bounds::check(source)?;
-    deep(depth, || of(&parse_within(source)?))
-}
-
 /// All functions Kubernetes offers.
 fn base() -> Context<'static> {
     let mut context = Context::default().with_all();
@@ -63,12 +58,26 @@ fn parse_within(source: &str) -> Result<IdedExpr, String> {
     let parsed = catch_unwind(AssertUnwindSafe(|| parser.parse(source)));
     let unreadable = || syntax_error(source, (1, 1), "Syntax error: expression cannot be parsed");
     let parsed = parsed.map_err(|_| unreadable())?;
-    let parsed = parsed.map_err(|errors| match errors.errors.first() {
+    let parsed = parsed.map_err(|errors| {
         // One without a place was nested deeper than the parser goes.
-        Some(first) if first.pos.0 > 0 => syntax_error(source, first.pos, &first.msg),
-        _ => unreadable(),
+        let placed = errors.errors.iter().filter(|error| error.pos.0 > 0);
+        let shown: Vec<String> = placed.map(|error| syntax_error(source, error.pos, &error.msg)).collect();
+        if shown.is_empty() { unreadable() } else { shown.join("\n") }
     })?;
     macros::unfold(parsed)
+}
+
+/// Whether a text that is written as a function's argument is one that the function takes.
+fn is_literal(function: &str, text: &str) -> bool {
+    if function == "matches" {
+        return regex::Regex::new(text).is_ok();
+    }
+    let Ok(program) = Program::compile(&format!("{function}(v)")) else { return true };
+    with_base(|base| {
+        let mut scope = base.new_inner_scope();
+        scope.add_variable_from_value("v", text);
+        program.execute(&scope, &mut Budget::conditions()).is_ok()
+    })
 }
 
 /// As cel-go shows it: with the line, and a mark below the place.
@@ -147,7 +156,17 @@ fn words(error: &ExecutionError) -> String {
         ExecutionError::RemainderByZero(_) => "modulus by zero".into(),
         ExecutionError::Overflow(..) => "integer overflow".into(),
         ExecutionError::IndexOutOfBounds(Cel::Int(index)) => format!("index out of bounds: {index}"),
-        ExecutionError::FunctionError { message, .. } => message.clone(),
+        ExecutionError::FunctionError { function, message }
+            if function == "quantity" && !message.starts_with("expected") =>
+        {
+            "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'".into()
+        }
+        ExecutionError::FunctionError { message, .. } => {
+            match message.split_once(" out of range for list of length ") {
+                Some((call, length)) => format!("cannot {call}, list is length {length}"),
+                None => message.clone(),
+            }
+        }
         ExecutionError::NoSuchOverload
         | ExecutionError::InvalidArgumentCount { .. }
         | ExecutionError::UnsupportedTargetType { .. }

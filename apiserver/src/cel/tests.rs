@@ -196,6 +196,6 @@ proptest! {
     fn no_text_brings_the_server_down(source in prop_oneof![tokens(), any::<String>()]) {
         let _ = run(&source);
         let _ = Program::compile_patch(&source);
-        let _ = crate::crd::check_cel(&source, &["self"], &[]);
+        let _ = typing::check(&source, &typing::Names::default());
     }
 }

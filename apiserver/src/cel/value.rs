@@ -35,7 +35,7 @@ pub fn to_json(value: &Cel) -> Result<Value, String> {
     })
 }
 
-fn printed(key: &Key) -> String {
+pub(super) fn printed(key: &Key) -> String {
     match key {
         Key::Int(key) => key.to_string(),
         Key::Uint(key) => key.to_string(),

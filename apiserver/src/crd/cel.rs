@@ -4,39 +4,18 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use crowsnest_api::field::{FieldError, FieldErrorKind, printed};
-use crowsnest_api::jsonpath::JsonPath;
 use kube::core::cel::cel::objects::{Key, Map, OptionalValue};
 use kube::core::cel::cel::{Context, Value as Cel};
 use serde_json::Value;
 
+use super::field_paths;
+use crate::cel::typing::RESERVED;
 use crate::cel::{Budget, Failure, Program, with_base};
 
 /// Longest text a `messageExpression` may give.
 const MAX_MESSAGE: usize = 5 * 1024;
-/// Identifiers that CEL keeps for itself; fields of these names are written `__name__` in rules.
-const RESERVED: &[&str] = &[
-    "true",
-    "false",
-    "null",
-    "in",
-    "as",
-    "break",
-    "const",
-    "continue",
-    "else",
-    "for",
-    "function",
-    "if",
-    "import",
-    "let",
-    "loop",
-    "package",
-    "namespace",
-    "return",
-    "var",
-    "void",
-    "while",
-];
+/// Words of values and operators; fields of these names, and of those that are reserved, are written `__name__` in rules.
+const WORDS: [&str; 4] = ["true", "false", "null", "in"];
 
 /// One compiled rule.
 #[derive(Debug)]
@@ -44,8 +23,10 @@ struct Rule {
     source: String,
     program: Program,
     message: String,
-    message_program: Option<Program>,
+    /// With its source.
+    message_program: Option<(String, Program)>,
     reason: String,
+    /// As it continues the path of the value that the rule is about.
     field_path: String,
     uses_old: bool,
     optional_old: bool,
@@ -63,6 +44,8 @@ pub struct Rules {
 /// What rules found so far, and what they may still take.
 struct Found {
     errors: Vec<FieldError>,
+    /// What does not hold of values that were stored as they are, which is only told.
+    stored: Vec<FieldError>,
     budget: Budget,
     /// No further rules are evaluated.
     over: bool,
@@ -75,7 +58,7 @@ impl Rules {
         let own: Vec<Rule> = schema
             .get("x-kubernetes-validations")
             .and_then(Value::as_array)
-            .map(|rules| rules.iter().filter_map(compile_rule).collect())
+            .map(|rules| rules.iter().filter_map(|rule| compile_rule(schema, rule)).collect())
             .unwrap_or_default();
         let mut properties = BTreeMap::new();
         if let Some(all) = schema.get("properties").and_then(Value::as_object) {
@@ -91,35 +74,43 @@ impl Rules {
         (!empty).then_some(Self { own, properties, items, additional })
     }
 
-    /// What the rules hold against `new`. With `old` this is an update: transition rules run, and rules over unchanged values
-    /// do not (a value that was stored stays acceptable).
-    pub fn check(&self, schema: &Value, new: &Value, old: Option<&Value>, name: &str) -> Vec<FieldError> {
-        let mut found = Found { errors: Vec::new(), budget: Budget::rules(), over: false };
-        with_base(|base| self.walk(base, schema, new, old, name, &mut found));
-        found.errors
-    }
-
-    fn walk(
+    /// What the rules hold against `new`. With `old` this is an update: transition rules run, and what a rule holds against a
+    /// value that is as it was is only a warning, which comes second.
+    pub fn check(
         &self,
-        base: &Context<'_>,
         schema: &Value,
         new: &Value,
         old: Option<&Value>,
         name: &str,
+    ) -> (Vec<FieldError>, Vec<FieldError>) {
+        let mut found = Found { errors: Vec::new(), stored: Vec::new(), budget: Budget::rules(), over: false };
+        with_base(|base| self.walk(base, schema, (new, old), name, false, &mut found));
+        (found.errors, found.stored)
+    }
+
+    /// `same` says that what the value stands in is as it was.
+    fn walk(
+        &self,
+        base: &Context<'_>,
+        schema: &Value,
+        (new, old): (&Value, Option<&Value>),
+        name: &str,
+        same: bool,
         found: &mut Found,
     ) {
         if new.is_null() || found.over {
             return;
         }
-        let unchanged = old.is_some_and(|old| old == new);
+        let old = old.filter(|old| !old.is_null());
+        let same = same || old.is_some_and(|old| old == new);
         if !self.own.is_empty() {
             let mut scope = base.new_inner_scope();
             scope.add_variable_from_value("self", to_cel(schema, new));
             if let Some(old) = old {
                 scope.add_variable_from_value("oldSelf", to_cel(schema, old));
             }
-            for rule in self.own.iter().filter(|r| !unchanged || r.uses_old) {
-                rule.check(&scope, schema, (new, old), name, found);
+            for rule in &self.own {
+                rule.check(&scope, schema, (new, old), name, same, found);
                 if found.over {
                     return;
                 }
@@ -132,11 +123,11 @@ impl Rules {
                     if let Some((rules, sub)) =
                         self.properties.get(key).zip(schema.pointer("/properties").and_then(|p| p.get(key)))
                     {
-                        rules.walk(base, sub, member, old, &join(name, key), found);
+                        rules.walk(base, sub, (member, old), &join(name, key), same, found);
                     } else if let Some((rules, sub)) =
                         self.additional.as_deref().zip(schema.get("additionalProperties"))
                     {
-                        rules.walk(base, sub, member, old, &format!("{name}[{key}]"), found);
+                        rules.walk(base, sub, (member, old), &format!("{name}[{key}]"), same, found);
                     }
                 }
             }
@@ -144,7 +135,7 @@ impl Rules {
                 if let Some((rules, sub)) = self.items.as_deref().zip(schema.get("items")) {
                     for (index, item) in items.iter().enumerate() {
                         let old = old.and_then(|o| correlated(schema, item, o));
-                        rules.walk(base, sub, item, old, &format!("{name}[{index}]"), found);
+                        rules.walk(base, sub, (item, old), &format!("{name}[{index}]"), same, found);
                     }
                 }
             }
@@ -167,7 +158,7 @@ fn join(name: &str, key: &str) -> String {
     if name.is_empty() { key.to_owned() } else { format!("{name}.{key}") }
 }
 
-fn compile_rule(rule: &Value) -> Option<Rule> {
+fn compile_rule(schema: &Value, rule: &Value) -> Option<Rule> {
     let text = |key: &str| rule.get(key).and_then(Value::as_str).unwrap_or("").to_owned();
     let source = text("rule");
     let program = Program::compile(&source).ok()?;
@@ -177,9 +168,12 @@ fn compile_rule(rule: &Value) -> Option<Rule> {
         uses_old,
         program,
         message: text("message").trim().to_owned(),
-        message_program: (!message_expression.is_empty()).then(|| Program::compile(&message_expression).ok()).flatten(),
+        message_program: Program::compile(&message_expression)
+            .ok()
+            .filter(|_| !message_expression.is_empty())
+            .map(|program| (message_expression, program)),
         reason: text("reason"),
-        field_path: text("fieldPath"),
+        field_path: field_paths::find(&text("fieldPath"), schema, true).map(|found| found.shown).unwrap_or_default(),
         optional_old: rule.get("optionalOldSelf").and_then(Value::as_bool).unwrap_or(false),
         source,
     })
@@ -192,13 +186,14 @@ impl Rule {
         schema: &Value,
         (value, old): (&Value, Option<&Value>),
         name: &str,
+        same: bool,
         found: &mut Found,
     ) {
         if self.uses_old && old.is_none() && !self.optional_old {
             return;
         }
         let mut inner;
-        let scope = if self.optional_old {
+        let with_old = if self.optional_old {
             inner = scope.new_inner_scope();
             // With optionalOldSelf, oldSelf is an optional.
             let optional = old.map_or_else(OptionalValue::none, |old| OptionalValue::of(to_cel(schema, old)));
@@ -207,45 +202,78 @@ impl Rule {
         } else {
             scope
         };
-        let detail = match self.program.execute(scope, &mut found.budget) {
-            Ok(Cel::Bool(true)) => return,
-            Ok(Cel::Bool(false)) => self.explain(scope, &mut found.budget),
-            Ok(_) => format!("rule did not evaluate to a bool: {}", self.described()),
-            Err(Failure::Evaluation(error)) => format!("{error} evaluating rule: {}", self.described()),
-            Err(too_dear) => {
-                found.over = true;
-                let detail = match too_dear {
-                    Failure::Budget => too_dear.to_string(),
-                    _ => format!(
-                        "'{too_dear}': no further validation rules will be run due to call cost exceeds limit for rule: {}",
-                        self.described()
-                    ),
-                };
-                let kind = schema.get("type").map(printed);
-                found.errors.push(FieldError::new(FieldErrorKind::Invalid, shown(name), kind, detail));
-                return;
-            }
-        };
-        found.errors.push(self.error(value, name, detail));
-    }
-
-    fn described(&self) -> &str {
-        if self.message.is_empty() { &self.source } else { &self.message }
-    }
-
-    fn explain(&self, scope: &Context<'_>, budget: &mut Budget) -> String {
-        if let Some(Ok(Cel::String(text))) = self.message_program.as_ref().map(|p| p.execute(scope, budget)) {
-            let trimmed = text.trim();
-            if !trimmed.is_empty() && !trimmed.contains('\n') && text.len() <= MAX_MESSAGE {
-                return trimmed.to_owned();
+        // What could not be evaluated is told with the type of the value.
+        let kind = printed(schema.get("type").and_then(Value::as_str).unwrap_or(""));
+        let failed =
+            |path: &str, detail: String| FieldError::new(FieldErrorKind::Invalid, path, Some(kind.clone()), detail);
+        match self.program.execute(with_old, &mut found.budget) {
+            Ok(Cel::Bool(true)) => {}
+            Ok(_) => match self.explain(scope, &mut found.budget) {
+                Ok(detail) => {
+                    let error = self.error(value, name, detail);
+                    let errors = if same && !self.uses_old { &mut found.stored } else { &mut found.errors };
+                    errors.push(error);
+                }
+                Err(why) => {
+                    found.over = true;
+                    found.errors.push(failed(&self.place(name), why));
+                }
+            },
+            Err(failure) => {
+                found.over = !matches!(failure, Failure::Evaluation(_));
+                found.errors.push(failed(&shown(name), self.failure(&failure)));
             }
         }
-        if self.message.is_empty() { format!("failed rule: {}", self.source.trim()) } else { self.message.clone() }
+    }
+
+    /// Why a rule could not be evaluated.
+    fn failure(&self, failure: &Failure) -> String {
+        let rule = if self.message.is_empty() { self.source.trim() } else { &self.message };
+        match failure {
+            Failure::Evaluation(text) if text.starts_with("no such overload") => format!(
+                "'{text}': call arguments did not match a supported operator, function or macro signature for rule: {rule}"
+            ),
+            Failure::Evaluation(text) => format!("{text} evaluating rule: {rule}"),
+            Failure::Budget => failure.to_string(),
+            Failure::Call => {
+                format!(
+                    "'{failure}': no further validation rules will be run due to call cost exceeds limit for rule: {rule}"
+                )
+            }
+        }
+    }
+
+    /// What a rule that does not hold says; an error when no further rules may run.
+    fn explain(&self, scope: &Context<'_>, budget: &mut Budget) -> Result<String, String> {
+        match self.message_program.as_ref().map(|(source, program)| (source, program.execute(scope, budget))) {
+            Some((_, Ok(Cel::String(text)))) => {
+                let trimmed = text.trim();
+                if !trimmed.is_empty() && !trimmed.contains('\n') && trimmed.len() <= MAX_MESSAGE {
+                    return Ok(trimmed.to_owned());
+                }
+            }
+            Some((_, Err(Failure::Budget))) => {
+                const SPENT: &str = "messageExpression evaluation failed due to running out of cost budget, no further validation rules will be run";
+                return Err(SPENT.to_owned());
+            }
+            Some((source, Err(Failure::Call))) => {
+                return Err(format!(
+                    "no further validation rules will be run due to call cost exceeds limit for messageExpression: {source:?}"
+                ));
+            }
+            _ => {}
+        }
+        Ok(if self.message.is_empty() { format!("failed rule: {}", self.source.trim()) } else { self.message.clone() })
+    }
+
+    /// The path of what a rule is about.
+    fn place(&self, name: &str) -> String {
+        let joins = name.is_empty() || self.field_path.is_empty() || self.field_path.starts_with('[');
+        shown(&format!("{name}{}{}", if joins { "" } else { "." }, self.field_path))
     }
 
     fn error(&self, value: &Value, name: &str, detail: String) -> FieldError {
-        let field = format!("{name}{}", relative(&self.field_path));
-        let field = shown(if name.is_empty() { field.trim_start_matches('.') } else { &field });
+        let field = self.place(name);
         // Whole objects and lists are not repeated in the message.
         let shown = (!value.is_object() && !value.is_array()).then(|| printed(value));
         match self.reason.as_str() {
@@ -262,26 +290,24 @@ fn shown(path: &str) -> String {
     if path.is_empty() { "<nil>".to_owned() } else { path.to_owned() }
 }
 
-/// A rule's `fieldPath` (`.a.b`, `.a['x.y']`) as it continues a printed field path.
-fn relative(field_path: &str) -> String {
-    if field_path.is_empty() {
-        return String::new();
-    }
-    let path = JsonPath::parse(field_path).ok();
-    let fields = path.as_ref().and_then(JsonPath::fields);
-    let plain = |name: &str| name.chars().all(|c| c.is_alphanumeric() || c == '_' || c == '-');
-    match fields {
-        Some(fields) => fields.iter().map(|f| if plain(f) { format!(".{f}") } else { format!("[{f}]") }).collect(),
-        None => String::new(),
-    }
+/// Whether CEL keeps a word for itself.
+pub(crate) fn reserved(name: &str) -> bool {
+    WORDS.contains(&name) || RESERVED.contains(&name)
 }
 
 /// A field name as rules write it.
 pub(crate) fn escape(name: &str) -> String {
-    if RESERVED.contains(&name) {
+    if reserved(name) {
         return format!("__{name}__");
     }
     name.replace("__", "__underscores__").replace('.', "__dot__").replace('-', "__dash__").replace('/', "__slash__")
+}
+
+/// The same, if rules can name the field at all.
+pub(crate) fn field(name: &str) -> Option<String> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-' | '/');
+    let starts = name.chars().next().is_some_and(|first| !first.is_ascii_digit());
+    (starts && name.chars().all(plain)).then(|| escape(name))
 }
 
 /// Converts JSON by its schema: dates, durations and bytes become CEL values, field names of structs are escaped.
@@ -302,7 +328,7 @@ pub(crate) fn to_cel(schema: &Value, value: &Value) -> Cel {
         Value::Object(members) => {
             let properties = schema.get("properties").and_then(Value::as_object);
             let additional = schema.get("additionalProperties").filter(|a| a.is_object());
-            let map: HashMap<Key, Cel> = members
+            let mut map: HashMap<Key, Cel> = members
                 .iter()
                 .map(|(name, member)| {
                     let (key, sub) = match (properties.and_then(|p| p.get(name)), additional) {
@@ -313,6 +339,12 @@ pub(crate) fn to_cel(schema: &Value, value: &Value) -> Cel {
                     (Key::String(Arc::new(key)), to_cel(sub, member))
                 })
                 .collect();
+            // Words that CEL keeps for itself may be written as they are as well.
+            for name in members.keys().filter(|name| properties.is_some() && reserved(name)) {
+                if let Some(value) = map.get(&Key::String(Arc::new(escape(name)))).cloned() {
+                    map.insert(Key::String(Arc::new(name.clone())), value);
+                }
+            }
             Cel::Map(Map { map: Arc::new(map) })
         }
     }

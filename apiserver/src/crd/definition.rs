@@ -204,12 +204,9 @@ pub fn default(definition: &mut Value) {
             names.insert("listKind".into(), json!(format!("{kind}List")));
         }
     }
-    let conversion = spec.entry("conversion").or_insert_with(|| json!({}));
+    let conversion = spec.entry("conversion").or_insert(Value::Null);
     if conversion.is_null() {
-        *conversion = json!({});
-    }
-    if let Some(conversion) = conversion.as_object_mut() {
-        conversion.entry("strategy").or_insert_with(|| json!("None"));
+        *conversion = json!({"strategy": "None"});
     }
     if let Some(service) = conversion.pointer_mut("/webhook/clientConfig/service").and_then(Value::as_object_mut) {
         service.entry("port").or_insert_with(|| json!(443));

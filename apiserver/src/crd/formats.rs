@@ -5,6 +5,9 @@ use std::sync::LazyLock;
 
 use base64::Engine;
 use regex::Regex;
+use serde_json::Value;
+
+use super::structural::{children, word};
 
 macro_rules! pattern {
     ($name:ident, $pattern:literal) => {
@@ -12,35 +15,86 @@ macro_rules! pattern {
     };
 }
 
-pattern!(HOSTNAME, r"^([a-zA-Z0-9]([-a-zA-Z0-9]{0,61}[a-zA-Z0-9])?)(\.[a-zA-Z0-9]([-a-zA-Z0-9]{0,61}[a-zA-Z0-9])?)*$");
-pattern!(EMAIL, r"^[^\s@<>()\[\],;:]+@[^\s@]+$");
+// One label of letters, digits and symbols, or several before one of letters alone.
+pattern!(
+    HOSTNAME,
+    r"^([a-zA-Z0-9\p{S}\p{L}](-?[a-zA-Z0-9\p{S}\p{L}]{0,62})?|([a-zA-Z0-9\p{S}\p{L}]([-a-zA-Z0-9\p{S}\p{L}]{0,61}[a-zA-Z0-9\p{S}\p{L}])?\.)+[a-zA-Z\p{L}]{2,63})$"
+);
+pattern!(EMAIL, r"^([^<>@]*<[^\s@<>()\[\],;:]+@[^\s@<>]+>|[^\s@<>()\[\],;:]+@[^\s@]+)$");
 pattern!(MAC, r"^([0-9A-Fa-f]{2}([:-]))([0-9A-Fa-f]{2}[:-]){4}[0-9A-Fa-f]{2}$");
+pattern!(DOTTED_MAC, r"^([0-9A-Fa-f]{4}\.){2}[0-9A-Fa-f]{4}$");
 pattern!(UUID, r"(?i)^[0-9a-f]{8}-?[0-9a-f]{4}-?([0-9a-f])[0-9a-f]{3}-?([0-9a-f])[0-9a-f]{3}-?[0-9a-f]{12}$");
 pattern!(BSON, r"^[0-9a-fA-F]{24}$");
 pattern!(HEX_COLOR, r"^#?([0-9a-fA-F]{3}|[0-9a-fA-F]{6})$");
 pattern!(RGB_COLOR, r"^rgb\(\s*(\d{1,3})\s*,\s*(\d{1,3})\s*,\s*(\d{1,3})\s*\)$");
-pattern!(SSN, r"^\d{3}[- ]?\d{2}[- ]?\d{4}$");
+pattern!(SSN, r"^\d{3}[- ]\d{2}[- ]\d{4}$");
 pattern!(CARD, r"^[\d\- ]{13,23}$");
 pattern!(ISBN, r"^[\dXx\- ]{10,17}$");
 pattern!(DATE, r"^\d{4}-\d{2}-\d{2}$");
-pattern!(
-    DURATION,
-    r"^[+-]?(\d+(\.\d*)?\s*(ns|us|µs|ms|s|m|h|d|w|nanoseconds?|microseconds?|milliseconds?|seconds?|minutes?|hours?|days?|weeks?)\s*)+$|^0$"
-);
+pattern!(DURATION, r"^[+-]?(0|((\d+(\.\d*)?|\.\d+)(ns|us|µs|μs|ms|s|m|h))+)$");
+pattern!(COUNTED, r"\d+\s*([A-Za-zµ]+)");
 pattern!(SHORT_NAME, r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$");
 pattern!(LONG_NAME, r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$");
+
+/// Formats of strings, without their dashes.
+const KNOWN: &[&str] = &[
+    "bsonobjectid",
+    "byte",
+    "cidr",
+    "creditcard",
+    "date",
+    "datetime",
+    "duration",
+    "email",
+    "hexcolor",
+    "hostname",
+    "ipv4",
+    "ipv6",
+    "isbn",
+    "isbn10",
+    "isbn13",
+    "k8slongname",
+    "k8sshortname",
+    "mac",
+    "password",
+    "rgbcolor",
+    "ssn",
+    "uri",
+    "uuid",
+    "uuid3",
+    "uuid4",
+    "uuid5",
+];
+
+/// Formats in a schema that mean nothing, each once.
+pub(super) fn unrecognized(schema: &Value, found: &mut Vec<String>) {
+    let format = word(schema, "format");
+    let known = match word(schema, "type") {
+        _ if format.is_empty() => true,
+        "" | "string" => KNOWN.contains(&format.replace('-', "").as_str()),
+        "integer" => matches!(format, "int32" | "int64"),
+        "number" => matches!(format, "float" | "double"),
+        _ => false,
+    };
+    if !known && !found.iter().any(|other| other == format) {
+        found.push(format.to_owned());
+    }
+    for (_, child, _) in children(schema, "") {
+        unrecognized(child, found);
+    }
+}
 
 /// Whether `text` is of the format.
 pub fn fits(format: &str, text: &str) -> bool {
     match format {
         "date-time" | "datetime" => date_time(text),
         "date" => DATE.is_match(text) && text.parse::<jiff::civil::Date>().is_ok(),
-        "duration" => DURATION.is_match(text),
+        "duration" => DURATION.is_match(text) || COUNTED.captures_iter(text).any(|found| is_unit(&found[1])),
         "ipv4" => text.parse::<Ipv4Addr>().is_ok(),
         "ipv6" => text.parse::<Ipv6Addr>().is_ok(),
         "cidr" => cidr(text),
-        "mac" => MAC.is_match(text),
-        "hostname" => text.len() <= 255 && HOSTNAME.is_match(text),
+        "mac" => MAC.is_match(text) || DOTTED_MAC.is_match(text),
+        "hostname" => text.len() <= 255 && HOSTNAME.is_match(text) && text.split('.').all(|label| label.len() <= 63),
         "email" => EMAIL.is_match(text),
         "uri" => {
             text.starts_with('/') || text.parse::<http::Uri>().is_ok_and(|u| u.scheme().is_some()) || opaque_uri(text)
@@ -49,7 +103,7 @@ pub fn fits(format: &str, text: &str) -> bool {
         "uuid3" => uuid_of(text, "3"),
         "uuid4" => uuid_of(text, "4"),
         "uuid5" => uuid_of(text, "5"),
-        "byte" => base64::engine::general_purpose::STANDARD.decode(text).is_ok(),
+        "byte" => !text.is_empty() && base64::engine::general_purpose::STANDARD.decode(text).is_ok(),
         "bsonobjectid" => BSON.is_match(text),
         "hexcolor" => HEX_COLOR.is_match(text),
         "rgbcolor" => {
@@ -64,10 +118,20 @@ pub fn fits(format: &str, text: &str) -> bool {
     }
 }
 
+/// A unit of time, or a longer word for one.
+fn is_unit(word: &str) -> bool {
+    let word = word.to_lowercase();
+    matches!(word.as_str(), "ns" | "us" | "µs" | "ms" | "s" | "m" | "h" | "hr" | "d" | "w")
+        || ["nano", "micro", "milli", "sec", "min", "hour", "day", "week"].iter().any(|name| word.starts_with(name))
+}
+
 fn date_time(text: &str) -> bool {
     // RFC 3339 wants an offset; civil times alone do not count.
     let has_offset = text.ends_with(['Z', 'z']) || text.rfind(['+', '-']).is_some_and(|at| at > 10);
-    has_offset && text.len() >= 20 && text.parse::<jiff::Timestamp>().is_ok()
+    has_offset
+        && text.len() >= 20
+        && matches!(text.as_bytes()[10], b'T' | b't')
+        && text.parse::<jiff::Timestamp>().is_ok()
 }
 
 fn cidr(text: &str) -> bool {

@@ -1,103 +1,181 @@
-//! The keywords of a schema that the API restricts: unsupported ones, list and map types, CEL rules.
+//! The keywords of a schema that the API restricts: unsupported ones, list and map types, and where rules stand.
+//!
+//! In kube-apiserver's order: what is wrong with the schemas first, the inner ones before their lists' and maps' types, then
+//! what is wrong with rules. Pure.
 
 use crowsnest_api::field::FieldError;
 use serde_json::Value;
 
-use super::cel_types;
-use super::structural::{Place, children, get, is, non_empty, word};
+use super::rule_costs::Spent;
+use super::rules;
+use super::structural::{get, is, non_empty, word};
 
 const TYPES: &[&str] = &["array", "boolean", "integer", "number", "object", "string"];
-const REASONS: &[&str] = &["FieldValueInvalid", "FieldValueForbidden", "FieldValueRequired", "FieldValueDuplicate"];
+const METADATA: &[&str] = &["apiVersion", "kind", "metadata"];
 
-/// Where a schema stands, as far as its rules care.
+/// Where a schema stands.
+#[derive(Clone)]
 pub(super) struct Around {
     pub root: bool,
-    pub in_junction: bool,
-    /// Path of the list or junction that breaks the correlation with the old object.
+    /// The list that breaks the correlation with the old object.
     pub uncorrelated: Option<String>,
-    /// Whether CEL rules are compiled: only over structurally sound schemas.
-    pub rules: bool,
+    /// Within the metadata or the type of a resource.
+    in_metadata: bool,
+    /// Why there may be no default.
+    no_default: Option<String>,
+    /// Whether rules are looked at: not in junctions.
+    rules: bool,
+    /// How many values there may be, if anything limits that.
+    pub most: Option<u64>,
 }
 
-/// Checks the keywords of a schema and of everything below it.
-pub(super) fn walk(schema: &Value, path: &str, around: &Around, errors: &mut Vec<FieldError>) {
-    unsupported(schema, path, errors);
+/// What was found, of which schemas and of which rules.
+#[derive(Default)]
+pub(super) struct Found {
+    pub schemas: Vec<FieldError>,
+    pub rules: Vec<FieldError>,
+}
+
+/// Checks the keywords of a schema and of everything below it. Without `spent` no rule is compiled.
+pub(super) fn check(schema: &Value, path: &str, spent: Option<&mut Spent>) -> Vec<FieldError> {
+    let mut found = Found::default();
+    let around = Around {
+        root: true,
+        uncorrelated: None,
+        in_metadata: false,
+        no_default: None,
+        rules: spent.is_some(),
+        most: Some(1),
+    };
+    let mut none = Spent::new(true);
+    walk(schema, path, &around, spent.unwrap_or(&mut none), &mut found);
+    found.schemas.extend(found.rules);
+    found.schemas
+}
+
+fn walk(schema: &Value, path: &str, around: &Around, spent: &mut Spent, found: &mut Found) {
+    let before = found.schemas.len();
+    unsupported(schema, path, around, &mut found.schemas);
     if is(schema, "uniqueItems") {
         let detail = "uniqueItems cannot be set to true since the runtime complexity becomes quadratic";
-        errors.push(FieldError::forbidden(format!("{path}.uniqueItems"), detail));
+        found.schemas.push(FieldError::forbidden(format!("{path}.uniqueItems"), detail));
     }
     if non_empty(schema, "properties") && get(schema, "additionalProperties").is_some_and(|a| *a != Value::Bool(true)) {
         let detail = "additionalProperties and properties are mutual exclusive";
-        errors.push(FieldError::forbidden(format!("{path}.additionalProperties"), detail));
+        found.schemas.push(FieldError::forbidden(format!("{path}.additionalProperties"), detail));
     }
+    below(schema, path, around, spent, found);
     if schema.get("x-kubernetes-preserve-unknown-fields") == Some(&Value::Bool(false)) {
         let field = format!("{path}.x-kubernetes-preserve-unknown-fields");
-        errors.push(FieldError::invalid(field, &Value::from(false), "must be true or undefined"));
+        found.schemas.push(FieldError::invalid(field, &Value::from(false), "must be true or undefined"));
     }
-    if let Some(pattern) = get(schema, "pattern").and_then(Value::as_str)
-        && let Err(error) = regex::Regex::new(pattern)
-    {
-        let detail = format!("must be a valid regular expression, but isn't: {error}");
-        errors.push(FieldError::invalid(format!("{path}.pattern"), &Value::from(pattern), detail));
-    }
-    collections(schema, path, errors);
-    if around.rules {
-        rules(schema, path, around, errors);
-    }
-    let list_of_maps = word(schema, "x-kubernetes-list-type") == "map";
-    for (at, child, place) in children(schema, path) {
-        let breaks = match place {
-            Place::Junction => true,
-            Place::Item => !list_of_maps,
-            _ => false,
-        };
-        let uncorrelated = around.uncorrelated.clone().or_else(|| breaks.then(|| at.clone()));
-        let in_junction = around.in_junction || place == Place::Junction;
-        walk(child, &at, &Around { root: false, in_junction, uncorrelated, rules: around.rules }, errors);
+    collections(schema, path, &mut found.schemas);
+    rules::written(schema, path, &mut found.schemas);
+    if around.rules && found.schemas.len() == before {
+        rules::compiled(schema, path, around, spent, &mut found.rules);
     }
 }
 
-fn unsupported(schema: &Value, path: &str, errors: &mut Vec<FieldError>) {
+/// All schemas directly below, in kube-apiserver's order.
+fn below(schema: &Value, path: &str, around: &Around, spent: &mut Spent, found: &mut Found) {
+    let most = around.most.zip(most_elements(schema)).map(|(most, elements)| most.saturating_mul(elements));
+    let inner = Around { root: false, most, ..around.clone() };
+    if let Some(values) = get(schema, "additionalProperties").filter(|values| values.is_object()) {
+        let mut inner = inner.clone();
+        if around.in_metadata {
+            inner.no_default = Some(" inside additionalProperties applying to object metadata".to_owned());
+        }
+        walk(values, &format!("{path}.additionalProperties"), &inner, spent, found);
+    }
+    let resource = around.root || is(schema, "x-kubernetes-embedded-resource");
+    for (name, property) in get(schema, "properties").and_then(Value::as_object).into_iter().flatten() {
+        let mut inner = inner.clone();
+        if resource && METADATA.contains(&name.as_str()) {
+            inner.in_metadata = true;
+            if around.root {
+                inner.no_default = Some(format!(" in top-level {name}"));
+            }
+        }
+        walk(property, &format!("{path}.properties[{name}]"), &inner, spent, found);
+    }
+    let junction = Around { rules: false, ..inner.clone() };
+    if let Some(not) = get(schema, "not") {
+        walk(not, &format!("{path}.not"), &junction, spent, found);
+    }
+    for key in ["allOf", "oneOf", "anyOf"] {
+        for (index, branch) in get(schema, key).and_then(Value::as_array).into_iter().flatten().enumerate() {
+            walk(branch, &format!("{path}.{key}[{index}]"), &junction, spent, found);
+        }
+    }
+    if let Some(items) = get(schema, "items").filter(|items| items.is_object()) {
+        let breaks = word(schema, "x-kubernetes-list-type") != "map";
+        let uncorrelated = around.uncorrelated.clone().or_else(|| breaks.then(|| path.to_owned()));
+        let inner = Around { uncorrelated, ..inner };
+        walk(items, &format!("{path}.items"), &inner, spent, found);
+    }
+}
+
+/// How many values a list or map holds for each one of itself; `None` where nothing limits that.
+fn most_elements(schema: &Value) -> Option<u64> {
+    let limit = |key: &str| get(schema, key).and_then(Value::as_i64).map(|limit| u64::try_from(limit).unwrap_or(0));
+    match word(schema, "type") {
+        "object" if get(schema, "additionalProperties").is_some() => limit("maxProperties"),
+        "array" => limit("maxItems"),
+        _ => Some(1),
+    }
+}
+
+fn unsupported(schema: &Value, path: &str, around: &Around, errors: &mut Vec<FieldError>) {
+    let kind = word(schema, "type");
+    if !kind.is_empty() && !TYPES.contains(&kind) {
+        errors.push(FieldError::not_supported_sorted(format!("{path}.type"), &Value::from(kind), TYPES));
+    }
+    if let Some(why) = around.no_default.as_ref().filter(|_| get(schema, "default").is_some()) {
+        errors.push(FieldError::forbidden(format!("{path}.default"), format!("must not be set{why}")));
+    }
     for key in ["id", "additionalItems", "patternProperties", "definitions", "dependencies", "$ref"] {
-        if non_empty(schema, key) {
+        if non_empty(schema, key) || (matches!(key, "additionalItems" | "$ref") && get(schema, key).is_some()) {
             errors.push(FieldError::forbidden(format!("{path}.{key}"), format!("{key} is not supported")));
         }
     }
-    let kind = word(schema, "type");
     if kind == "null" {
         let detail = "type cannot be set to null, use nullable as an alternative";
         errors.push(FieldError::forbidden(format!("{path}.type"), detail));
-    } else if !kind.is_empty() && !TYPES.contains(&kind) {
-        errors.push(FieldError::not_supported_sorted(format!("{path}.type"), &Value::from(kind), TYPES));
     }
     if schema.get("items").is_some_and(Value::is_array) {
         let detail = "items must be a schema object and not an array";
         errors.push(FieldError::forbidden(format!("{path}.items"), detail));
+    }
+    if around.in_metadata && is(schema, "x-kubernetes-embedded-resource") {
+        let field = format!("{path}.x-kubernetes-embedded-resource");
+        errors.push(FieldError::forbidden(field, "must not be used inside of resource meta"));
     }
 }
 
 /// `x-kubernetes-map-type`, `x-kubernetes-list-type` and the keys of list maps.
 fn collections(schema: &Value, path: &str, errors: &mut Vec<FieldError>) {
     let kind = word(schema, "type");
-    let mut type_must_be = |wanted: &str, key: &str| {
+    let type_must_be = |wanted: &str, key: &str| {
         let detail = format!("must be {wanted} if {key} is specified");
         let field = format!("{path}.type");
-        errors.push(match kind {
+        match kind {
             "" => FieldError::required(field, detail),
             _ => FieldError::invalid(field, &Value::from(kind), detail),
-        });
+        }
     };
     let map_type = get(schema, "x-kubernetes-map-type");
     let list_type = get(schema, "x-kubernetes-list-type");
     if map_type.is_some() && kind != "object" {
-        type_must_be("object", "x-kubernetes-map-type");
-    }
-    if list_type.is_some() && kind != "array" {
-        type_must_be("array", "x-kubernetes-list-type");
+        errors.push(type_must_be("object", "x-kubernetes-map-type"));
     }
     if let Some(map_type) = map_type.filter(|m| *m != "atomic" && *m != "granular") {
         let field = format!("{path}.x-kubernetes-map-type");
         errors.push(FieldError::not_supported_sorted(field, map_type, &["atomic", "granular"]));
+    }
+    if list_type.is_some() && kind != "array" {
+        errors.push(type_must_be("array", "x-kubernetes-list-type"));
+    } else if word(schema, "x-kubernetes-list-type") == "set" {
+        list_set(schema, path, errors);
     }
     let list_path = format!("{path}.x-kubernetes-list-type");
     if let Some(list_type) = list_type.filter(|l| *l != "atomic" && *l != "set" && *l != "map") {
@@ -111,9 +189,13 @@ fn collections(schema: &Value, path: &str, errors: &mut Vec<FieldError>) {
             _ => {}
         }
     }
-    match list_type.and_then(Value::as_str) {
-        Some("map") => list_map(schema, path, errors),
-        Some("set") => list_set(schema, path, errors),
+    match word(schema, "x-kubernetes-list-type") {
+        "map" => list_map(schema, path, errors),
+        "set" => {
+            if let Some(items) = get(schema, "items").filter(|items| items.is_object()) {
+                never_null(items, "set", path, errors);
+            }
+        }
         _ => {}
     }
 }
@@ -191,91 +273,5 @@ fn list_set(schema: &Value, path: &str, errors: &mut Vec<FieldError>) {
         // kube-apiserver shows the type of the list in both cases.
         let detail = "must be atomic as item of a list with x-kubernetes-list-type=set";
         errors.push(FieldError::invalid(format!("{path}.items.{key}"), list_type.unwrap_or(&Value::Null), detail));
-    }
-    never_null(items, "set", path, errors);
-}
-
-fn rules(schema: &Value, path: &str, around: &Around, errors: &mut Vec<FieldError>) {
-    let Some(rules) = get(schema, "x-kubernetes-validations").and_then(Value::as_array).filter(|r| !r.is_empty())
-    else {
-        return;
-    };
-    if around.in_junction {
-        errors
-            .push(FieldError::forbidden(format!("{path}.x-kubernetes-validations"), "must be empty to be structural"));
-        return;
-    }
-    for (index, rule) in rules.iter().enumerate() {
-        let at = format!("{path}.x-kubernetes-validations[{index}]");
-        let (source, message) = (word(rule, "rule").trim(), word(rule, "message"));
-        if source.is_empty() {
-            errors.push(FieldError::required(format!("{at}.rule"), "rule is not specified"));
-        } else if !message.is_empty() && message.trim().is_empty() {
-            let detail = "must be non-empty if specified";
-            errors.push(FieldError::invalid(format!("{at}.message"), &Value::from(message), detail));
-        } else if message.trim().contains('\n') {
-            let detail = "must not contain line breaks";
-            errors.push(FieldError::invalid(format!("{at}.message"), &Value::from(message), detail));
-        } else if source.contains('\n') && message.trim().is_empty() {
-            let detail = "message must be specified if rule contains line breaks";
-            errors.push(FieldError::required(format!("{at}.message"), detail));
-        }
-        if let Some(reason) = get(rule, "reason").filter(|r| !REASONS.iter().any(|known| *r == known)) {
-            errors.push(FieldError::not_supported_sorted(format!("{at}.reason"), reason, REASONS));
-        }
-        field_path(schema, rule, &at, errors);
-        if source.is_empty() {
-            continue;
-        }
-        let optional = is(rule, "optionalOldSelf");
-        if let Err(text) = cel_types::check_rule(source, schema, around.root, optional, "bool") {
-            let detail = if text.starts_with("ERROR") { format!("compilation failed: {text}") } else { text };
-            errors.push(FieldError::invalid(format!("{at}.rule"), &rule["rule"], detail));
-        }
-        if let Some(outside) = around.uncorrelated.as_deref().filter(|_| cel_types::uses_old(source)) {
-            let detail = format!("oldSelf cannot be used on the uncorrelatable portion of the schema within {outside}");
-            errors.push(FieldError::invalid(format!("{at}.rule"), &rule["rule"], detail));
-        }
-        if let Some(given) = get(rule, "optionalOldSelf").filter(|_| !cel_types::uses_old(source)) {
-            let detail = "may not be set if oldSelf is not used in rule";
-            errors.push(FieldError::invalid(format!("{at}.optionalOldSelf"), given, detail));
-        }
-        message_expression(schema, rule, &at, around, errors);
-    }
-}
-
-fn message_expression(schema: &Value, rule: &Value, at: &str, around: &Around, errors: &mut Vec<FieldError>) {
-    let Some(expression) = get(rule, "messageExpression").filter(|expression| *expression != "") else { return };
-    let (field, source) = (format!("{at}.messageExpression"), expression.as_str().unwrap_or("").trim());
-    if source.is_empty() {
-        errors.push(FieldError::required(field, "messageExpression must be non-empty if specified"));
-    } else if let Err(text) = cel_types::check_rule(source, schema, around.root, is(rule, "optionalOldSelf"), "string")
-    {
-        let detail = if text.starts_with("ERROR") { format!("compilation failed: {text}") } else { text };
-        errors.push(FieldError::invalid(field, expression, detail));
-    }
-}
-
-/// A rule's `fieldPath` must name declared fields.
-fn field_path(schema: &Value, rule: &Value, at: &str, errors: &mut Vec<FieldError>) {
-    let Some(given) = get(rule, "fieldPath").filter(|f| *f != "") else { return };
-    let text = given.as_str().unwrap_or("");
-    let field = format!("{at}.fieldPath");
-    if text.trim().is_empty() {
-        errors.push(FieldError::invalid(field.as_str(), given, "must be non-empty if specified"));
-    }
-    if text.contains(['\n', '\r']) {
-        errors.push(FieldError::invalid(field.as_str(), given, "must not contain line breaks"));
-    }
-    let path = crowsnest_api::jsonpath::JsonPath::parse(text).ok();
-    let mut current = Some(schema);
-    for field in path.as_ref().and_then(|p| p.fields()).unwrap_or_default() {
-        current = current.and_then(|s| {
-            s.pointer("/properties").and_then(|p| p.get(field)).or_else(|| s.get("additionalProperties"))
-        });
-    }
-    let parses = path.as_ref().is_some_and(|p| p.fields().is_some_and(|f| !f.is_empty()));
-    if !parses || current.is_none() {
-        errors.push(FieldError::invalid(field, given, "must be a valid path"));
     }
 }

@@ -1,24 +1,30 @@
 //! CustomResourceDefinitions: their validation and status, and the custom resources they serve.
 //!
-//! Pure parts: [`definition`] (reading and defaulting), [`validation`], `structural`, [`values`] (validating objects),
-//! [`defaulting`], `cel`, [`names`]. [`controller`] watches definitions, writes their status and installs what they serve into
+//! Pure parts: [`definition`] (reading and defaulting), [`validation`], `structural`, `keywords`, `defaults` and `rules` (a
+//! definition's schemas), [`values`] (validating objects), [`defaulting`], `cel`, [`names`]. [`controller`] watches definitions, writes their status and installs what they serve into
 //! the registry's catalog, from which `http/`, `discovery/` and `openapi/` read.
 
 mod cel;
-mod cel_types;
 pub mod controller;
 mod conversion;
 pub mod defaulting;
+mod defaults;
 pub mod definition;
 mod embedded;
+mod field_paths;
 mod formats;
+mod internal;
 mod keywords;
 pub mod names;
+mod patterns;
 pub mod resources;
+mod rule_costs;
+mod rules;
 mod strategy;
 mod structural;
 pub mod validation;
 pub mod values;
+mod version_parts;
 pub mod versions;
 
 #[cfg(test)]
@@ -26,6 +32,5 @@ mod served_tests;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use cel::untyped as untyped_cel;
-pub(crate) use cel_types::check_expression as check_cel;
+pub(crate) use cel::{field as cel_field, reserved as cel_reserved, untyped as untyped_cel};
 pub use strategy::CustomStrategy;

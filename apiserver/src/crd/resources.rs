@@ -7,10 +7,10 @@ use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
 use super::conversion::Converter;
-use super::definition::{self, Definition, GROUP, KIND, text};
+use super::definition::{self, Definition, GROUP, KIND, Version, text};
 use super::names::{Condition, stored_versions};
 use super::strategy::CustomStrategy;
-use super::validation;
+use super::{formats, validation};
 use crate::admission::WebhookClient;
 use crate::registry::resource::{Gvr, ResourceInfo, ScalePaths, Subresource};
 use crate::registry::strategy::{RequestContext, Strategy};
@@ -105,9 +105,24 @@ fn scale_paths(scale: &Value) -> ScalePaths {
 #[derive(Debug, Default)]
 pub struct DefinitionStrategy;
 
+/// Formats in a definition that mean nothing.
+fn unrecognized_formats(definition: &Value) -> Vec<String> {
+    let mut found = Vec::new();
+    for schema in Definition(definition).versions().filter_map(Version::schema) {
+        formats::unrecognized(schema, &mut found);
+    }
+    found
+}
+
 impl Strategy for DefinitionStrategy {
     fn default(&self, object: &mut Value) {
         definition::default(object);
+    }
+
+    fn warnings(&self, _ctx: &RequestContext, old: Option<&Value>, new: &Value) -> Vec<String> {
+        let known = old.map(unrecognized_formats).unwrap_or_default();
+        let new = unrecognized_formats(new).into_iter().filter(|format| !known.contains(format));
+        new.map(|format| format!("unrecognized format {format:?}")).collect()
     }
 
     fn prepare_create(&self, _ctx: &RequestContext, object: &mut Value) {
@@ -116,7 +131,7 @@ impl Strategy for DefinitionStrategy {
             json!({"conditions": null, "acceptedNames": {"plural": "", "kind": ""}, "storedVersions": []});
         let stored = stored_versions(Definition(object));
         object["status"] = json!({
-            "conditions": [], "acceptedNames": {"plural": "", "kind": ""}, "storedVersions": stored,
+            "conditions": null, "acceptedNames": {"plural": "", "kind": ""}, "storedVersions": stored,
         });
     }
 

@@ -70,13 +70,20 @@ impl CustomStrategy {
                     "some validation rules were not checked because the object was invalid; correct the existing errors to complete validation",
                 ));
             } else {
-                errors.extend(rules.check(&self.schema, new, old, ""));
+                errors.extend(rules.check(&self.schema, new, old, "").0);
             }
         }
         if let Some(path) = &self.spec_replicas {
             errors.extend(check_replicas(path, new));
         }
         errors
+    }
+
+    /// Whether the schema, before its rules, holds nothing against an update.
+    fn fits_schema(&self, old: &Value, new: &Value) -> bool {
+        let mut errors = values::validate(&self.schema, new, "");
+        errors.retain(|error| !unchanged(&self.schema, old, new, &error.field));
+        !errors.iter().any(blocks_rules)
     }
 }
 
@@ -95,7 +102,7 @@ fn blocks_rules(error: &FieldError) -> bool {
 fn check_replicas(path: &str, object: &Value) -> Option<FieldError> {
     let value = object.pointer(&path.replace('.', "/"))?;
     let replicas = value.as_i64()?;
-    let field = path.trim_start_matches('.');
+    let field = path;
     if replicas < 0 {
         return Some(FieldError::invalid(field, value, "should be a non-negative integer"));
     }
@@ -224,6 +231,15 @@ impl Strategy for CustomStrategy {
 
     fn validate_update(&self, _ctx: &RequestContext, old: &Value, new: &Value) -> Vec<FieldError> {
         self.validate(Some(old), new)
+    }
+
+    /// Rules that do not hold of what was stored before, and is as it was.
+    fn warnings(&self, _ctx: &RequestContext, old: Option<&Value>, new: &Value) -> Vec<String> {
+        let Some((rules, old)) = self.rules.as_ref().zip(old) else { return Vec::new() };
+        if !self.fits_schema(old, new) {
+            return Vec::new();
+        }
+        rules.check(&self.schema, new, Some(old), "").1.iter().map(ToString::to_string).collect()
     }
 
     fn history_floor(&self) -> Revision {

@@ -1,12 +1,11 @@
-//! What a schema must keep to: the structural rules and its defaults; `keywords` checks the rest.
+//! What a schema must keep to: types everywhere, no contradictions between the extensions, metadata left alone, and in
+//! junctions only validations of what is declared. `keywords` checks the rest, `defaults` what defaults are set to. Pure.
 
 use crowsnest_api::field::{FieldError, FieldErrorKind};
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use super::{defaulting, keywords, values};
-use crate::schema::Schema;
-
-const METADATA: &[&str] = &["apiVersion", "kind", "metadata"];
+use super::rule_costs::Spent;
+use super::{defaults, internal, keywords, patterns};
 
 pub(super) fn get<'a>(schema: &'a Value, key: &str) -> Option<&'a Value> {
     schema.get(key).filter(|v| !v.is_null())
@@ -62,8 +61,9 @@ pub(super) enum Place {
     Junction,
 }
 
-/// Checks a version's `openAPIV3Schema`. `path` is its field path, `status` whether the version has a status subresource.
-pub fn validate(schema: &Value, path: &str, status: bool) -> Vec<FieldError> {
+/// Checks a version's `openAPIV3Schema`. `path` is its field path, `status` whether the version has a status subresource,
+/// `stored` whether it was accepted as it is before.
+pub fn validate(schema: &Value, path: &str, status: bool, stored: bool) -> Vec<FieldError> {
     let mut errors = Vec::new();
     if status {
         errors.extend(root_with_status(schema, path));
@@ -71,84 +71,122 @@ pub fn validate(schema: &Value, path: &str, status: bool) -> Vec<FieldError> {
     if is(schema, "nullable") {
         errors.push(FieldError::forbidden(format!("{path}.nullable"), "nullable cannot be true at the root"));
     }
-    let mut structural = Vec::new();
-    invariants(schema, path, Place::Root, &mut structural);
-    let mut keywords = Vec::new();
-    let rules_too = structural.is_empty();
-    keywords::walk(
-        schema,
-        path,
-        &keywords::Around { root: true, in_junction: false, uncorrelated: None, rules: rules_too },
-        &mut keywords,
-    );
-    errors.extend(keywords);
-    structural.sort_by_key(ToString::to_string);
-    let sound = structural.is_empty();
-    errors.extend(structural);
-    if sound {
-        defaults(schema, schema, path, &mut errors);
+    let mut spent = None;
+    let unconvertible = unconvertible(schema);
+    if unconvertible.is_none() {
+        let mut found = Vec::new();
+        invariants(schema, path, Place::Root, &mut found);
+        completeness(schema, Some(schema), path, path, &mut found);
+        found.sort_by_key(ToString::to_string);
+        if found.is_empty() {
+            found = defaults::check(schema, path);
+        }
+        // Rules are looked at where the rest is sound.
+        spent = found.is_empty().then(|| Spent::new(stored));
+        errors.extend(found);
     }
+    errors.extend(keywords::check(schema, path, spent.as_mut()));
+    if errors.is_empty()
+        && let Some(why) = unconvertible
+    {
+        errors.push(FieldError::invalid(path, "", why));
+    }
+    errors.extend(spent.map(|spent| spent.errors(path)).unwrap_or_default());
     errors
 }
 
-fn root_with_status(schema: &Value, path: &str) -> Option<FieldError> {
-    const ALLOWED: &[&str] = &[
-        "description",
-        "type",
-        "format",
-        "title",
-        "maximum",
-        "exclusiveMaximum",
-        "minimum",
-        "exclusiveMinimum",
-        "maxLength",
-        "minLength",
-        "pattern",
-        "maxItems",
-        "minItems",
-        "uniqueItems",
-        "multipleOf",
-        "required",
-        "items",
-        "properties",
-        "externalDocs",
-        "example",
-        "x-kubernetes-preserve-unknown-fields",
-        "x-kubernetes-validations",
-        "additionalProperties",
-        "enum",
-        "anyOf",
-        "oneOf",
-        "allOf",
-        "not",
-        "maxProperties",
-        "minProperties",
-        "nullable",
-        "default",
-        "x-kubernetes-embedded-resource",
-        "x-kubernetes-int-or-string",
-        "x-kubernetes-map-type",
+/// Why a schema is none that Kubernetes reads. `keywords` tells most of it better.
+fn unconvertible(schema: &Value) -> Option<String> {
+    let unsupported = [
+        ("id", "id"),
+        ("$schema", "schema"),
+        ("$ref", "$ref"),
+        ("patternProperties", "patternProperties"),
+        ("dependencies", "dependencies"),
+        ("additionalItems", "additionalItems"),
+        ("definitions", "definitions"),
     ];
+    let there = |key: &str| non_empty(schema, key) || (key == "additionalItems" && get(schema, key).is_some());
+    if let Some((_, name)) = unsupported.iter().find(|(key, _)| there(key)) {
+        return Some(format!("OpenAPIV3Schema '{name}' is not supported"));
+    }
+    if schema.get("items").is_some_and(Value::is_array) {
+        return Some("OpenAPIV3Schema 'items' must be a schema, but is an array".to_owned());
+    }
+    if schema.get("x-kubernetes-preserve-unknown-fields") == Some(&Value::Bool(false)) {
+        return Some("internal error: 'x-kubernetes-preserve-unknown-fields' must be true or undefined".to_owned());
+    }
+    children(schema, "").into_iter().find_map(|(_, child, _)| unconvertible(child))
+}
+
+/// What may stand at the root beside a status, by its name in Kubernetes and in JSON.
+const WITH_STATUS: &[(&str, &str)] = &[
+    ("Description", "description"),
+    ("Type", "type"),
+    ("Format", "format"),
+    ("Title", "title"),
+    ("Maximum", "maximum"),
+    ("ExclusiveMaximum", "exclusiveMaximum"),
+    ("Minimum", "minimum"),
+    ("ExclusiveMinimum", "exclusiveMinimum"),
+    ("MaxLength", "maxLength"),
+    ("MinLength", "minLength"),
+    ("Pattern", "pattern"),
+    ("MaxItems", "maxItems"),
+    ("MinItems", "minItems"),
+    ("UniqueItems", "uniqueItems"),
+    ("MultipleOf", "multipleOf"),
+    ("Required", "required"),
+    ("Items", "items"),
+    ("Properties", "properties"),
+    ("ExternalDocs", "externalDocs"),
+    ("Example", "example"),
+    ("XPreserveUnknownFields", "x-kubernetes-preserve-unknown-fields"),
+    ("XValidations", "x-kubernetes-validations"),
+];
+
+fn root_with_status(schema: &Value, path: &str) -> Option<FieldError> {
     let kind = word(schema, "type");
-    if !kind.is_empty() && kind != "object" {
+    let stray = |key: &String| !WITH_STATUS.iter().any(|(_, name)| name == key);
+    // Kubernetes looks at the keywords in this order.
+    let before_type = ["id", "$schema", "$ref"].iter().any(|key| non_empty(schema, key));
+    if !kind.is_empty() && kind != "object" && !before_type {
         let detail =
             r#"only "object" is allowed as the type at the root of the schema if the status subresource is enabled"#;
         return Some(FieldError::invalid(format!("{path}.type"), &Value::from(kind), detail));
     }
-    let stray = schema.as_object()?.keys().find(|key| !ALLOWED.contains(&key.as_str()) && non_empty(schema, key))?;
+    schema.as_object()?.keys().find(|key| stray(key) && non_empty(schema, key))?;
+    let names: Vec<&str> = WITH_STATUS.iter().map(|(name, _)| *name).collect();
     let detail = format!(
-        "only {ALLOWED:?} fields are allowed at the root of the schema if the status subresource is enabled ({stray})"
+        "only [{}] fields are allowed at the root of the schema if the status subresource is enabled",
+        names.join(" ")
     );
-    Some(FieldError::invalid(path, schema, detail))
+    Some(FieldError::new(FieldErrorKind::Invalid, path, Some(internal::schema(schema)), detail))
 }
 
-/// Types everywhere, no contradictions between the extensions, metadata left alone.
 fn invariants(schema: &Value, path: &str, place: Place, errors: &mut Vec<FieldError>) {
     let kind = word(schema, "type");
     let embedded = is(schema, "x-kubernetes-embedded-resource");
     let either = is(schema, "x-kubernetes-int-or-string");
     let preserve = is(schema, "x-kubernetes-preserve-unknown-fields");
     let type_path = format!("{path}.type");
+    let additional = format!("{path}.additionalProperties");
+    if kind == "array" && get(schema, "items").is_none() {
+        errors.push(FieldError::required(format!("{path}.items"), "must be specified"));
+    }
+    let may_be_more = get(schema, "additionalProperties").is_some();
+    if may_be_more && place == Place::Root {
+        errors.push(FieldError::forbidden(additional.as_str(), "must not be used at the root"));
+    }
+    if either {
+        for key in ["x-kubernetes-preserve-unknown-fields", "x-kubernetes-embedded-resource"] {
+            if is(schema, key) {
+                let detail = "must be false if x-kubernetes-int-or-string is true";
+                errors.push(FieldError::invalid(format!("{path}.{key}"), &Value::from(true), detail));
+            }
+        }
+    }
+    junctions(schema, path, int_or_string_any_of(schema), int_or_string_all_of(schema), errors);
     if embedded && kind != "object" {
         let detail = "must be object if x-kubernetes-embedded-resource is true";
         errors.push(match kind {
@@ -165,158 +203,139 @@ fn invariants(schema: &Value, path: &str, place: Place, errors: &mut Vec<FieldEr
             },
         ));
     }
+    if embedded && may_be_more {
+        let detail = "must not be used if x-kubernetes-embedded-resource is set";
+        errors.push(FieldError::forbidden(additional.as_str(), detail));
+    }
     if place == Place::Root && !kind.is_empty() && kind != "object" {
         errors.push(FieldError::invalid(type_path.as_str(), &Value::from(kind), "must be object at the root"));
     }
-    if either {
-        for key in ["x-kubernetes-preserve-unknown-fields", "x-kubernetes-embedded-resource"] {
-            if is(schema, key) {
-                let detail = "must be false if x-kubernetes-int-or-string is true";
-                errors.push(FieldError::invalid(format!("{path}.{key}"), &Value::from(true), detail));
-            }
-        }
-        if !kind.is_empty() {
-            let detail = "must be empty if x-kubernetes-int-or-string is true";
-            errors.push(FieldError::invalid(type_path.as_str(), &Value::from(kind), detail));
-        }
-    }
-    let additional = format!("{path}.additionalProperties");
-    if get(schema, "additionalProperties").is_some() {
-        if embedded {
-            errors.push(FieldError::forbidden(
-                additional.as_str(),
-                "must not be used if x-kubernetes-embedded-resource is set",
-            ));
-        }
-        if place == Place::Root {
-            errors.push(FieldError::forbidden(additional.as_str(), "must not be used at the root"));
-        }
-    }
+    metadata(schema, path, place == Place::Root, embedded, errors);
     if embedded && !preserve && !non_empty(schema, "properties") {
         errors.push(FieldError::required(
             format!("{path}.properties"),
             "must not be empty if x-kubernetes-embedded-resource is true without x-kubernetes-preserve-unknown-fields",
         ));
     }
-    if kind == "array" && get(schema, "items").is_none() {
-        errors.push(FieldError::required(format!("{path}.items"), "must be specified"));
-    }
-    if place == Place::Root || embedded {
-        metadata(schema, path, errors);
-    }
-    completeness(schema, path, errors);
     for (path, child, place) in children(schema, path) {
-        if place == Place::Junction {
-            junction(child, &path, either, errors);
-        } else {
+        if place != Place::Junction {
             invariants(child, &path, place, errors);
         }
     }
 }
 
-fn metadata(schema: &Value, path: &str, errors: &mut Vec<FieldError>) {
+/// `anyOf: [{type: integer}, {type: string}]`, which may say again what int-or-string says.
+fn int_or_string_any_of(schema: &Value) -> bool {
+    get(schema, "anyOf").is_some_and(|any| *any == json!([{"type": "integer"}, {"type": "string"}]))
+}
+
+/// The same as the first of all.
+fn int_or_string_all_of(schema: &Value) -> bool {
+    get(schema, "allOf").and_then(|all| all.get(0)).is_some_and(int_or_string_any_of)
+}
+
+fn metadata(schema: &Value, path: &str, root: bool, embedded: bool, errors: &mut Vec<FieldError>) {
+    let property = |name: &str| schema.pointer("/properties").and_then(|all| all.get(name));
     for (name, wanted) in [("kind", "string"), ("apiVersion", "string"), ("metadata", "object")] {
-        let Some(property) = schema.pointer("/properties").and_then(|p| p.get(name)) else { continue };
+        let Some(property) = property(name).filter(|_| root || embedded) else { continue };
         if word(property, "type") != wanted {
             let field = format!("{path}.properties[{name}].type");
             errors.push(FieldError::invalid(field, &Value::from(word(property, "type")), format!("must be {wanted}")));
         }
     }
-    let Some(meta) = schema.pointer("/properties/metadata") else { return };
-    for name in meta.get("properties").and_then(Value::as_object).into_iter().flat_map(|p| p.keys()) {
-        if name != "name" && name != "generateName" {
-            errors.push(FieldError::forbidden(
-                format!("{path}.properties[metadata]"),
-                "must not specify anything other than name and generateName, but metadata is implicitly specified",
-            ));
-            return;
-        }
+    let Some(meta) = property("metadata").and_then(Value::as_object).filter(|_| root) else { return };
+    let named = meta
+        .get("properties")
+        .and_then(Value::as_object)
+        .is_none_or(|all| all.is_empty() || all.keys().all(|name| name == "name" || name == "generateName"));
+    let stray =
+        |key: &String| !matches!(key.as_str(), "properties" | "type" | "default") && non_empty(&json!(meta), key);
+    if !named || meta.keys().any(stray) {
+        errors.push(FieldError::forbidden(
+            format!("{path}.properties[metadata]"),
+            "must not specify anything other than name and generateName, but metadata is implicitly specified",
+        ));
     }
 }
 
-/// Inside anyOf, allOf, oneOf and not, only validations may stand.
-fn junction(schema: &Value, path: &str, int_or_string: bool, errors: &mut Vec<FieldError>) {
+/// What stands in anyOf, allOf, oneOf and not, and the pattern.
+fn junctions(schema: &Value, path: &str, skip_any: bool, skip_first: bool, errors: &mut Vec<FieldError>) {
+    let branches = |key: &'static str| get(schema, key).and_then(Value::as_array).into_iter().flatten().enumerate();
+    for (index, branch) in branches("anyOf").filter(|_| !skip_any) {
+        junction(branch, &format!("{path}.anyOf[{index}]"), false, errors);
+    }
+    for (index, branch) in branches("allOf") {
+        junction(branch, &format!("{path}.allOf[{index}]"), skip_first && index == 0, errors);
+    }
+    for (index, branch) in branches("oneOf") {
+        junction(branch, &format!("{path}.oneOf[{index}]"), false, errors);
+    }
+    if let Some(not) = get(schema, "not") {
+        junction(not, &format!("{path}.not"), false, errors);
+    }
+    if let Some(pattern) = get(schema, "pattern").and_then(Value::as_str)
+        && let Some(problem) = patterns::problem(pattern)
+    {
+        let detail = format!("must be a valid regular expression, but isn't: {problem}");
+        errors.push(FieldError::invalid(format!("{path}.pattern"), &Value::from(pattern), detail));
+    }
+}
+
+/// In a junction only validations may stand.
+fn junction(schema: &Value, path: &str, skip_any: bool, errors: &mut Vec<FieldError>) {
+    junctions(schema, path, skip_any, false, errors);
+    for (path, child, place) in children(schema, path) {
+        let more = path.ends_with(".additionalProperties");
+        if place != Place::Junction && !more {
+            junction(child, &path, false, errors);
+        }
+    }
     for (key, must_be) in [
+        ("type", "empty"),
+        ("additionalProperties", "undefined"),
+        ("default", "undefined"),
         ("title", "empty"),
         ("description", "empty"),
-        ("default", "undefined"),
-        ("additionalProperties", "undefined"),
         ("nullable", "false"),
         ("x-kubernetes-preserve-unknown-fields", "false"),
         ("x-kubernetes-embedded-resource", "false"),
         ("x-kubernetes-int-or-string", "false"),
-        ("x-kubernetes-list-type", "undefined"),
         ("x-kubernetes-list-map-keys", "empty"),
+        ("x-kubernetes-list-type", "undefined"),
         ("x-kubernetes-map-type", "undefined"),
+        ("x-kubernetes-validations", "empty"),
     ] {
-        if non_empty(schema, key) {
+        let there = if must_be == "undefined" { get(schema, key).is_some() } else { non_empty(schema, key) };
+        if there {
             errors.push(FieldError::forbidden(format!("{path}.{key}"), format!("must be {must_be} to be structural")));
         }
     }
-    if non_empty(schema, "type") && !int_or_string {
-        errors.push(FieldError::forbidden(format!("{path}.type"), "must be empty to be structural"));
-    }
-    for (path, child, _) in children(schema, path) {
-        junction(child, &path, int_or_string, errors);
+    if schema.pointer("/properties/metadata").is_some() {
+        let field = format!("{path}.properties[metadata]");
+        errors.push(FieldError::forbidden(field, "must not be specified in a nested context"));
     }
 }
 
-/// Fields named in junctions must be declared in the schema itself.
-fn completeness(schema: &Value, path: &str, errors: &mut Vec<FieldError>) {
-    for (at, branch, place) in children(schema, path) {
-        if place != Place::Junction {
-            continue;
-        }
-        let declared = schema.get("properties");
-        for name in branch.get("properties").and_then(Value::as_object).into_iter().flat_map(|p| p.keys()) {
-            if declared.and_then(|d| d.get(name)).is_none() {
-                let detail = format!("because it is defined in {at}.properties[{name}]");
-                errors.push(FieldError::required(format!("{path}.properties[{name}]"), detail));
-            }
-        }
-        if branch.get("items").is_some() && schema.get("items").is_none() {
-            errors.push(FieldError::required(format!("{path}.items"), format!("because it is defined in {at}.items")));
-        }
+/// What a junction validates must be declared outside of it. `declared` is what stands at the same place there.
+fn completeness(schema: &Value, declared: Option<&Value>, at: &str, path: &str, errors: &mut Vec<FieldError>) {
+    for (path, branch, _) in children(schema, path).into_iter().filter(|(_, _, place)| *place == Place::Junction) {
+        nested_completeness(branch, declared, at, &path, errors);
     }
 }
 
-/// Defaults must be valid, pruned values of their own schema.
-fn defaults(root: &Value, schema: &Value, path: &str, errors: &mut Vec<FieldError>) {
-    if let Some(default) = get(schema, "default") {
-        let at = format!("{path}.default");
-        let mut filled = default.clone();
-        let own = Schema::for_custom_resource(&serde_json::json!({"type": "object", "properties": {"value": schema}}));
-        let mut wrapped = serde_json::json!({"value": filled});
-        let unknown = crate::schema::prune(&own, &mut wrapped);
-        if !unknown.is_empty() {
-            errors.push(FieldError::invalid(at.as_str(), default, "must not have unknown fields"));
-        }
-        defaulting::fill(schema, &mut filled);
-        let mut found = values::validate(schema, &filled, "");
-        found.extend(values::list_uniqueness(schema, &filled, ""));
-        for mut error in found {
-            error.field = match error.field.as_str() {
-                "" => at.clone(),
-                "<nil>" => "<nil>".to_owned(),
-                below if below.starts_with('[') => format!("{at}{below}"),
-                below => format!("{at}.{below}"),
-            };
-            errors.push(error);
-        }
-    } else if schema.get("default").is_some_and(Value::is_null) && !is(schema, "nullable") {
-        errors.push(FieldError::new(
-            FieldErrorKind::Invalid,
-            format!("{path}.default"),
-            Some("null".into()),
-            "must not be null if nullable is not true",
-        ));
+fn nested_completeness(branch: &Value, declared: Option<&Value>, at: &str, path: &str, errors: &mut Vec<FieldError>) {
+    let Some(declared) = declared else {
+        errors.push(FieldError::required(at, format!("because it is defined in {path}")));
+        return;
+    };
+    completeness(branch, Some(declared), at, path, errors);
+    if let Some(items) = get(branch, "items").filter(|items| items.is_object()) {
+        let (at, path) = (format!("{at}.items"), format!("{path}.items"));
+        nested_completeness(items, get(declared, "items"), &at, &path, errors);
     }
-    let top = std::ptr::eq(root, schema);
-    for (at, child, place) in children(schema, path) {
-        let of_metadata = (top || is(schema, "x-kubernetes-embedded-resource"))
-            && METADATA.iter().any(|name| at == format!("{path}.properties[{name}]"));
-        if place != Place::Junction && !(of_metadata && top) {
-            defaults(root, child, &at, errors);
-        }
+    for (name, property) in get(branch, "properties").and_then(Value::as_object).into_iter().flatten() {
+        let (at, path) = (format!("{at}.properties[{name}]"), format!("{path}.properties[{name}]"));
+        let declared = declared.get("properties").and_then(|all| all.get(name));
+        nested_completeness(property, declared, &at, &path, errors);
     }
 }

@@ -3,27 +3,26 @@
 use std::collections::BTreeSet;
 
 use crowsnest_api::field::{FieldError, FieldErrorKind};
-use crowsnest_api::jsonpath::JsonPath;
 use serde_json::Value;
 
-use super::definition::{Definition, Version, flag, list, text, texts};
-use super::structural;
+use super::definition::{Definition, Version, flag, text, texts};
+use super::version_parts::{columns, deprecation, selectable, subresources};
+use super::{internal, structural};
 use crate::registry::validation::{dns1035_label, dns1123_subdomain};
 
 const APPROVAL: &str = "api-approved.kubernetes.io";
 const APPROVAL_HELP: &str = "see https://github.com/kubernetes/enhancements/pull/1111";
-const COLUMN_TYPES: &[&str] = &["integer", "number", "string", "boolean", "date"];
-const COLUMN_FORMATS: &[&str] = &["int32", "int64", "float", "double", "byte", "date", "date-time", "password"];
 
 /// Everything wrong with a new definition (its status as `prepare_create` left it).
 pub fn validate_create(definition: &Value) -> Vec<FieldError> {
     let view = Definition(definition);
-    let mut errors = Vec::new();
+    let wrong = dns1123_subdomain(view.name()).into_iter();
+    let mut errors: Vec<FieldError> = wrong.map(|why| FieldError::invalid("metadata.name", view.name(), why)).collect();
     if view.name() != format!("{}.{}", view.plural(), view.group()) {
         let detail = "must be spec.names.plural+\".\"+spec.group";
         errors.push(FieldError::invalid("metadata.name", &Value::from(view.name()), detail));
     }
-    errors.extend(spec(view));
+    errors.extend(spec(view, None));
     errors.extend(status(view));
     errors.extend(approval(view, None));
     if flag(definition, "/spec/preserveUnknownFields") {
@@ -37,7 +36,7 @@ pub fn validate_create(definition: &Value) -> Vec<FieldError> {
 /// Everything wrong with a change.
 pub fn validate_update(old: &Value, new: &Value) -> Vec<FieldError> {
     let (before, after) = (Definition(old), Definition(new));
-    let mut errors = spec(after);
+    let mut errors = spec(after, Some(before));
     let mut immutable = |pointer: &str, field: &str| {
         let (old, new) = (old.pointer(pointer), new.pointer(pointer));
         if old != new {
@@ -64,13 +63,13 @@ fn joined(problems: Vec<String>) -> Option<String> {
     (!problems.is_empty()).then(|| problems.join(","))
 }
 
-/// Prints a whole list the way Go prints the internal versions: only their names matter to a reader.
 fn invalid_versions(view: Definition<'_>, detail: &str) -> FieldError {
-    let shown = view.0.pointer("/spec/versions").cloned().unwrap_or(Value::Null);
-    FieldError::invalid("spec.versions", &shown, detail)
+    let shared = |key: &str| same_everywhere(view, key).is_some();
+    let shown = internal::versions(view.0.pointer("/spec/versions").unwrap_or(&Value::Null), &shared);
+    FieldError::new(FieldErrorKind::Invalid, "spec.versions", Some(shown), detail)
 }
 
-fn spec(view: Definition<'_>) -> Vec<FieldError> {
+fn spec(view: Definition<'_>, old: Option<Definition<'_>>) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let group = view.group();
     if group.is_empty() {
@@ -92,14 +91,14 @@ fn spec(view: Definition<'_>) -> Vec<FieldError> {
             errors.push(FieldError::required(format!("spec.versions[{index}].schema.openAPIV3Schema"), ""));
         }
     }
-    versions(view, &mut errors);
+    versions(view, old, &mut errors);
     names(view.0, "/spec/names", true, &mut errors);
-    shared_parts(view, &mut errors);
-    conversion(view, &mut errors);
+    shared_parts(view, old, &mut errors);
+    conversion(view, old, &mut errors);
     errors
 }
 
-fn versions(view: Definition<'_>, errors: &mut Vec<FieldError>) {
+fn versions(view: Definition<'_>, old: Option<Definition<'_>>, errors: &mut Vec<FieldError>) {
     let mut seen = BTreeSet::new();
     let mut unique = true;
     for (index, version) in view.versions().enumerate() {
@@ -111,7 +110,8 @@ fn versions(view: Definition<'_>, errors: &mut Vec<FieldError>) {
         deprecation(version, &path, errors);
         let own = |key: &str| same_everywhere(view, key).is_none();
         if own("schema") {
-            schema(version, &format!("{path}.schema.openAPIV3Schema"), version.has_status(), errors);
+            let path = format!("{path}.schema.openAPIV3Schema");
+            schema(version, &path, version.has_status(), stored(version, old), errors);
         }
         if own("subresources") {
             subresources(version, &format!("{path}.subresources"), errors);
@@ -144,10 +144,10 @@ fn same_everywhere<'a>(view: Definition<'a>, key: &str) -> Option<Version<'a>> {
     all.all(|v| v.0.get(key) == first.0.get(key)).then_some(first)
 }
 
-fn shared_parts(view: Definition<'_>, errors: &mut Vec<FieldError>) {
+fn shared_parts(view: Definition<'_>, old: Option<Definition<'_>>, errors: &mut Vec<FieldError>) {
     if let Some(version) = same_everywhere(view, "schema") {
         let status = view.versions().any(Version::has_status);
-        schema(version, "spec.validation.openAPIV3Schema", status, errors);
+        schema(version, "spec.validation.openAPIV3Schema", status, stored(version, old), errors);
     }
     if let Some(version) = same_everywhere(view, "subresources") {
         subresources(version, "spec.subresources", errors);
@@ -160,143 +160,15 @@ fn shared_parts(view: Definition<'_>, errors: &mut Vec<FieldError>) {
     }
 }
 
-fn schema(version: Version<'_>, path: &str, status: bool, errors: &mut Vec<FieldError>) {
+/// Whether the version's schema is as it was.
+fn stored(version: Version<'_>, old: Option<Definition<'_>>) -> bool {
+    let before = old.and_then(|old| old.version(version.name()));
+    before.is_some_and(|before| before.schema() == version.schema())
+}
+
+fn schema(version: Version<'_>, path: &str, status: bool, stored: bool, errors: &mut Vec<FieldError>) {
     if let Some(schema) = version.schema() {
-        errors.extend(structural::validate(schema, path, status));
-    }
-}
-
-fn deprecation(version: Version<'_>, path: &str, errors: &mut Vec<FieldError>) {
-    let Some(warning) = version.0.get("deprecationWarning").filter(|w| !w.is_null()) else { return };
-    let written = warning.as_str().unwrap_or("");
-    let unprintable = written.char_indices().find(|(_, c)| c.is_control());
-    let problem = if !flag(version.0, "/deprecated") {
-        "can only be set for deprecated versions".to_owned()
-    } else if written.is_empty() {
-        "must not be an empty string".to_owned()
-    } else if written.chars().count() > 256 {
-        "must be <= 256 characters long".to_owned()
-    } else if let Some((at, _)) = unprintable {
-        format!("must only contain printable UTF-8 characters; non-printable character found at index {at}")
-    } else {
-        return;
-    };
-    errors.push(FieldError::invalid(format!("{path}.deprecationWarning"), warning, problem));
-}
-
-fn subresources(version: Version<'_>, path: &str, errors: &mut Vec<FieldError>) {
-    let Some(scale) = version.scale() else { return };
-    let mut check = |key: &str, start: &[&str], required: bool| {
-        let field = format!("{path}.scale.{key}");
-        let written = text(scale, &format!("/{key}"));
-        if written.is_empty() {
-            if required {
-                errors.push(FieldError::required(field, ""));
-            }
-            return;
-        }
-        let why = match written.starts_with('.') {
-            false => "must be a simple json path starting with .".to_owned(),
-            true if start.iter().any(|start| written.starts_with(&format!("{start}."))) => return,
-            true if start.len() > 1 => format!("should be a json path under either {}", start.join(" or ")),
-            true => format!("should be a json path under {}", start.concat()),
-        };
-        errors.push(FieldError::invalid(field, written, why));
-    };
-    check("specReplicasPath", &[".spec"], true);
-    check("statusReplicasPath", &[".status"], true);
-    check("labelSelectorPath", &[".spec", ".status"], false);
-}
-
-fn columns(version: Version<'_>, path: &str, errors: &mut Vec<FieldError>) {
-    for (index, column) in version.columns().iter().enumerate() {
-        let at = format!("{path}[{index}]");
-        if text(column, "/name").is_empty() {
-            errors.push(FieldError::required(format!("{at}.name"), ""));
-        }
-        match text(column, "/type") {
-            "" => {
-                let detail = format!("must be one of {}", COLUMN_TYPES.join(","));
-                errors.push(FieldError::required(format!("{at}.type"), detail));
-            }
-            kind if !COLUMN_TYPES.contains(&kind) => {
-                let detail = format!("must be one of {}", sorted(COLUMN_TYPES));
-                errors.push(FieldError::invalid(format!("{at}.type"), &Value::from(kind), detail));
-            }
-            _ => {}
-        }
-        let format = text(column, "/format");
-        if !format.is_empty() && !COLUMN_FORMATS.contains(&format) {
-            let detail = format!("must be one of {}", sorted(COLUMN_FORMATS));
-            errors.push(FieldError::invalid(format!("{at}.format"), &Value::from(format), detail));
-        }
-        let json_path = text(column, "/jsonPath");
-        if json_path.is_empty() {
-            errors.push(FieldError::required(format!("{at}.JSONPath"), ""));
-        } else if let Err(error) = JsonPath::parse(json_path) {
-            let detail = format!("is an invalid jsonPath: {error}");
-            errors.push(FieldError::invalid(format!("{at}.JSONPath"), &Value::from(json_path), detail));
-        }
-    }
-}
-
-fn sorted(words: &[&str]) -> String {
-    let mut words = words.to_vec();
-    words.sort_unstable();
-    words.join(",")
-}
-
-fn selectable(version: Version<'_>, path: &str, errors: &mut Vec<FieldError>) {
-    let fields = list(version.0, "/selectableFields");
-    if !fields.is_empty() && version.schema().is_none() {
-        let detail = "may only be set when `version.schema.openAPIV3Schema` is not included";
-        errors.push(FieldError::invalid(path, "", detail));
-        return;
-    }
-    if fields.len() > 8 {
-        let count = Some(fields.len().to_string());
-        errors.push(FieldError::new(FieldErrorKind::TooMany, path, count, "must have at most 8 items"));
-    }
-    let mut seen: BTreeSet<&str> = BTreeSet::new();
-    for (index, field) in fields.iter().enumerate() {
-        let at = format!("{path}[{index}].jsonPath");
-        let written = text(field, "/jsonPath");
-        let value = Value::from(written);
-        if written.is_empty() {
-            errors.push(FieldError::required(at, ""));
-            continue;
-        }
-        let path = JsonPath::parse(written).ok();
-        let names = path.as_ref().and_then(JsonPath::fields).filter(|f| !f.is_empty() && written.starts_with('.'));
-        let Some(names) = names else {
-            errors.push(FieldError::invalid(at, &value, "is an invalid path: must be a simple JSON path"));
-            continue;
-        };
-        if names[0] == "metadata" {
-            errors.push(FieldError::invalid(at.as_str(), &value, "must not point to fields in metadata"));
-        }
-        let mut node = version.schema();
-        for name in &names {
-            node = node.and_then(|s| s.pointer("/properties").and_then(|p| p.get(*name)));
-        }
-        match node.map(|n| text(n, "/type")) {
-            Some("string" | "integer" | "boolean") => {}
-            Some(_) => {
-                let detail = "must point to a field of type string, boolean or integer. Enum string fields and strings with formats are allowed.";
-                errors.push(FieldError::invalid(at.as_str(), &value, detail));
-            }
-            None if names[0] != "metadata" => {
-                errors.push(FieldError::invalid(
-                    at.as_str(),
-                    &value,
-                    "is an invalid path: does not refer to a valid field",
-                ));
-            }
-            None => {}
-        }
-        if !seen.insert(written) {
-            errors.push(FieldError::duplicate(at, &value));
-        }
+        errors.extend(structural::validate(schema, path, status, stored));
     }
 }
 
@@ -350,70 +222,63 @@ fn names(definition: &Value, pointer: &str, complete: bool, errors: &mut Vec<Fie
     }
 }
 
-fn conversion(view: Definition<'_>, errors: &mut Vec<FieldError>) {
+/// `old` is the definition before, whose bundle of authorities may have been none.
+fn conversion(view: Definition<'_>, old: Option<Definition<'_>>, errors: &mut Vec<FieldError>) {
     let Some(conversion) = view.0.pointer("/spec/conversion") else { return };
     let strategy = text(conversion, "/strategy");
-    let webhook = conversion.get("webhook").filter(|w| w.is_object());
     match strategy {
-        "Webhook" => {
-            let Some(webhook) = webhook else {
-                errors.push(FieldError::required(
-                    "spec.conversion.webhookClientConfig",
-                    "required when strategy is set to Webhook",
-                ));
-                return;
-            };
-            match webhook.get("clientConfig").filter(|c| c.is_object()) {
-                Some(client) => {
-                    errors
-                        .extend(crate::admission::webhook_client_config(client, "spec.conversion.webhookClientConfig"));
-                }
-                None => {
-                    errors.push(FieldError::required(
-                        "spec.conversion.webhookClientConfig",
-                        "required when strategy is set to Webhook",
-                    ));
-                }
-            }
-            review_versions(webhook, errors);
-        }
-        "" | "None" => {
-            if strategy.is_empty() {
-                errors.push(FieldError::required("spec.conversion.strategy", ""));
-            }
-            if webhook.is_some_and(|w| w.get("clientConfig").is_some()) {
-                let detail = "should not be set when strategy is not set to Webhook";
-                errors.push(FieldError::forbidden("spec.conversion.webhookClientConfig", detail));
-            }
-        }
+        "" => errors.push(FieldError::required("spec.conversion.strategy", "")),
+        "None" | "Webhook" => {}
         other => {
             let field = "spec.conversion.strategy";
             errors.push(FieldError::not_supported_sorted(field, &Value::from(other), &["None", "Webhook"]));
         }
     }
+    let at = "spec.conversion.webhookClientConfig";
+    let client = conversion.pointer("/webhook/clientConfig").filter(|client| client.is_object());
+    let reviews = "spec.conversion.conversionReviewVersions";
+    let versions = texts(conversion, "/webhook/conversionReviewVersions");
+    if strategy == "Webhook" {
+        match client {
+            Some(client) => errors.extend(crate::admission::webhook_client_config(client, at)),
+            None => errors.push(FieldError::required(at, "required when strategy is set to Webhook")),
+        }
+        let before = old.map(|old| texts(old.0, "/spec/conversion/webhook/conversionReviewVersions"));
+        let lenient =
+            before.is_some_and(|before| !before.is_empty() && !before.iter().any(|version| known_review(version)));
+        review_versions(&versions, reviews, lenient, errors);
+        return;
+    }
+    const DETAIL: &str = "should not be set when strategy is not set to Webhook";
+    if client.is_some() {
+        errors.push(FieldError::forbidden(at, DETAIL));
+    }
+    if !versions.is_empty() {
+        errors.push(FieldError::forbidden(reviews, DETAIL));
+    }
 }
 
-fn review_versions(webhook: &Value, errors: &mut Vec<FieldError>) {
-    let field = "spec.conversion.conversionReviewVersions";
-    let versions = texts(webhook, "/conversionReviewVersions");
+fn known_review(version: &str) -> bool {
+    matches!(version, "v1" | "v1beta1")
+}
+
+fn review_versions(versions: &[String], field: &str, lenient: bool, errors: &mut Vec<FieldError>) {
     if versions.is_empty() {
         errors.push(FieldError::required(field, ""));
         return;
     }
     for (index, version) in versions.iter().enumerate() {
+        let at = format!("{field}[{index}]");
         if versions[..index].contains(version) {
-            errors.push(FieldError::invalid(
-                format!("{field}[{index}]"),
-                &Value::from(version.as_str()),
-                "duplicate version",
-            ));
-        } else if let Some(problems) = joined(dns1035_label(version)) {
-            errors.push(FieldError::invalid(format!("{field}[{index}]"), &Value::from(version.as_str()), problems));
+            errors.push(FieldError::invalid(at, version.as_str(), "duplicate version"));
+            continue;
         }
+        let wrong = dns1035_label(version).into_iter();
+        errors.extend(wrong.map(|why| FieldError::invalid(at.as_str(), version.as_str(), why)));
     }
-    if !versions.iter().any(|v| v == "v1" || v == "v1beta1") {
+    if !lenient && !versions.iter().any(|version| known_review(version)) {
         let detail = "must include at least one of v1, v1beta1";
-        errors.push(FieldError::invalid(field, &serde_json::json!(versions), detail));
+        errors.push(FieldError::invalid(field, versions, detail));
     }
 }
 
@@ -423,7 +288,14 @@ fn status(view: Definition<'_>) -> Vec<FieldError> {
     let field = "status.storedVersions";
     let stored = texts(view.0, "/status/storedVersions");
     if stored.is_empty() {
-        errors.push(FieldError::invalid(field, &serde_json::json!([]), "must have at least one stored version"));
+        errors.push(FieldError::invalid(field, &Value::Null, "must have at least one stored version"));
+        return errors;
+    }
+    for version in view.versions().filter(|version| flag(version.0, "/storage")) {
+        if !stored.iter().any(|name| name == version.name()) {
+            let detail = format!("must have the storage version {}", version.name());
+            errors.push(FieldError::invalid(field, &stored, detail));
+        }
     }
     for (index, version) in stored.iter().enumerate() {
         if view.version(version).is_none() {

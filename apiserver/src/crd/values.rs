@@ -60,7 +60,7 @@ fn type_name(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
         Value::Bool(_) => "boolean",
-        Value::Number(n) if n.is_f64() && n.as_f64().is_some_and(|f| f.fract() != 0.0) => "number",
+        Value::Number(n) if n.is_f64() && !n.as_f64().is_some_and(is_whole) => "number",
         Value::Number(_) => "integer",
         Value::String(_) => "string",
         Value::Array(_) => "array",
@@ -167,20 +167,31 @@ fn check_number(schema: &Value, value: &Value, name: &str, found: &mut Findings)
         let or_equal = if exclusive { "" } else { " or equal to" };
         found.check(fits, || invalid(name, value, format!("should be greater than{or_equal} {}", plain(shown))));
     }
-    if let Some(format @ ("int32" | "int64")) = keyword(schema, "format").and_then(Value::as_str) {
-        let fits = match format {
-            "int32" => value.as_i64().is_none_or(|n| i32::try_from(n).is_ok()),
-            _ => value.as_u64().is_none_or(|n| i64::try_from(n).is_ok()),
-        };
-        found.check(fits, || {
-            FieldError::new(
-                FieldErrorKind::Invalid,
-                name,
-                Some(printed(value)),
-                format!("Checked value must be of type {format} with format {format} in body"),
-            )
-        });
+    integer(schema, value, name, found);
+}
+
+/// Whether a number that has to be whole is, and has room in its format.
+fn integer(schema: &Value, value: &Value, name: &str, found: &mut Findings) {
+    if keyword(schema, "type").and_then(Value::as_str) != Some("integer") {
+        return;
     }
+    let format = keyword(schema, "format").and_then(Value::as_str).unwrap_or("");
+    let whole = value.as_i64().is_some() || value.as_f64().is_some_and(is_whole);
+    let fits = match format {
+        "int32" => value.as_i64().map_or(whole, |number| i32::try_from(number).is_ok()),
+        "int64" | "" => whole,
+        _ => true,
+    };
+    let format = if format.is_empty() { "(default format)".to_owned() } else { format!("with format {format}") };
+    found.check(fits, || {
+        let detail = format!("Checked value must be of type integer {format} in {name}");
+        FieldError::new(FieldErrorKind::Invalid, "<nil>", Some("\"\"".into()), detail)
+    });
+}
+
+/// Whether a number is one that 64 bits can count.
+fn is_whole(number: f64) -> bool {
+    number.fract() == 0.0 && number.abs() < 9.2e18
 }
 
 /// A bound as Go prints a float: `10`, `0.5`.

@@ -2,8 +2,8 @@
 //! bindings say so.
 //!
 //! Here is what both kinds share: which policies are bound, which of them mean a write, with which parameters. Policies and
-//! bindings are read anew when one of them changed. Errors are worded as kube-apiserver words them. Types of objects are not
-//! checked beforehand (`status.typeChecking` stays empty).
+//! bindings are read anew when one of them changed. Errors are worded as kube-apiserver words them. What the types of objects
+//! hold against a ValidatingAdmissionPolicy stands in its status (`status`, `type_checking`).
 
 mod config;
 mod demands;
@@ -12,6 +12,7 @@ mod patches;
 pub mod status;
 #[cfg(test)]
 mod tests;
+mod type_checking;
 mod validating;
 pub mod validation;
 

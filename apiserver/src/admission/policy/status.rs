@@ -1,12 +1,12 @@
-//! The status of ValidatingAdmissionPolicies: which generation this server applies. Nothing is said of types, which CEL finds out
-//! while it evaluates.
+//! The status of ValidatingAdmissionPolicies: which generation this server applies, and what the types of the objects that it
+//! matches hold against its expressions ([`type_checking`](super::type_checking)).
 
 use std::sync::Arc;
 
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use super::GROUP;
+use super::{GROUP, type_checking};
 use crate::authz::bootstrap::{loopback, loopback_options};
 use crate::registry::object::Object;
 use crate::registry::resource::Gvr;
@@ -40,11 +40,14 @@ async fn pass(registry: &Arc<Registry>) -> ApiResult<()> {
         if policy["status"]["observedGeneration"] == policy.generation() {
             continue;
         }
-        let edit = Edit(Arc::new(|policy: &mut Value| {
+        let served = registry.catalog.served();
+        let edit = Edit(Arc::new(move |policy: &mut Value| {
+            let warnings = type_checking::warnings(policy, &served);
             policy["status"]["observedGeneration"] = policy.generation().into();
-            if !policy["status"]["typeChecking"].is_object() {
-                policy["status"]["typeChecking"] = json!({});
-            }
+            policy["status"]["typeChecking"] = match warnings.is_empty() {
+                true => json!({}),
+                false => json!({"expressionWarnings": warnings}),
+            };
             Ok(())
         }));
         let ctx = RequestContext { subresource: "status".into(), ..loopback("") };

@@ -344,7 +344,7 @@ async fn policies_that_make_no_sense_are_refused() {
             vec![
                 "spec.mutations[0].jsonPatch: Required value: must be specified when patchType is JSONPatch",
                 "spec.mutations[0].applyConfiguration: Invalid value: \"{applyConfiguration}\": must not be specified when patchType is JSONPatch",
-                "spec.mutations[1].applyConfiguration.expression: Invalid value: \"{'a': 1}\": must evaluate to Object but got map(string, dyn)",
+                "spec.mutations[1].applyConfiguration.expression: Invalid value: \"{'a': 1}\": must evaluate to Object but got map(string, int)",
                 "spec.mutations[2].patchType: Required value",
                 "spec.reinvocationPolicy: Unsupported value: \"Once\": supported values: \"IfNeeded\", \"Never\"",
             ],
@@ -370,4 +370,64 @@ async fn policies_that_make_no_sense_are_refused() {
         assert_eq!(given, wanted, "{object}");
     }
     server.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn what_does_not_fit_the_kinds_is_told() {
+    let (_server, service) = started().await;
+    let rule = |group: &str, resources: Value| json!({"apiGroups": [group], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": resources});
+    let object = json!({"metadata": {"name": "typed"}, "spec": {
+        "matchConstraints": {"resourceRules": [rule("apps", json!(["deployments", "daemonsets/status"])), rule("", json!(["pods"]))]},
+        "variables": [{"name": "names", "expression": "object.metadata.labels"}, {"name": "odd", "expression": "object.spec.odd"}],
+        "validations": [
+            {"expression": "object.spec.replicas > 'x'"},
+            {"expression": "variables.names.size() > 1 && object.metadata.name == 'a'"},
+            {"expression": "variables.odd == 1", "messageExpression": "string(object.kind.size() + object.kind)"},
+            {"expression": "namespaceObject.metadata.nope == request.name"},
+        ],
+    }});
+    let (code, _, answer) = ask(&service, "POST", POLICIES, &object).await;
+    assert_eq!(
+        (code, answer["message"].as_str()),
+        (
+            422,
+            Some(
+                "ValidatingAdmissionPolicy.admissionregistration.k8s.io \"typed\" is invalid: \
+        spec.validations[3].expression: Invalid value: \"namespaceObject.metadata.nope == request.name\": compilation failed: \
+        ERROR: <input>:1:25: undefined field 'nope'\n | namespaceObject.metadata.nope == request.name\n | ........................^"
+            )
+        )
+    );
+    let mut object = object;
+    object["spec"]["validations"].as_array_mut().unwrap().pop();
+    let (code, _, answer) = ask(&service, "POST", POLICIES, &object).await;
+    assert_eq!(code, 201, "{answer}");
+    let seen = async || loop {
+        let (_, _, policy) = ask(&service, "GET", &format!("{POLICIES}/typed"), &Value::Null).await;
+        if policy["status"]["observedGeneration"] == 1 {
+            return policy;
+        }
+        tokio::task::yield_now().await;
+    };
+    let policy = tokio::time::timeout(std::time::Duration::from_secs(10), seen()).await.unwrap();
+    let text = |place: usize, text: &str, line: &str| {
+        format!("ERROR: <input>:1:{}: {text}\n | {line}\n | {}^\n", place + 1, ".".repeat(place))
+    };
+    let (replicas, message) = ("object.spec.replicas > 'x'", "string(object.kind.size() + object.kind)");
+    let mixed = "found no matching overload for '_+_' applied to '(int, string)'";
+    let warnings = json!([
+        {
+            "fieldRef": "spec.validations[0].expression",
+            "warning": format!(
+                "/v1, Kind=Pod: {}\napps/v1, Kind=Deployment: {}",
+                text(11, "undefined field 'replicas'", replicas),
+                text(21, "found no matching overload for '_>_' applied to '(int, string)'", replicas),
+            ),
+        },
+        {
+            "fieldRef": "spec.validations[2].messageExpression",
+            "warning": format!("/v1, Kind=Pod: {0}\napps/v1, Kind=Deployment: {0}", text(26, mixed, message)),
+        },
+    ]);
+    assert_eq!(policy["status"]["typeChecking"], json!({"expressionWarnings": warnings}));
 }

@@ -5,8 +5,9 @@ use std::collections::BTreeSet;
 use crowsnest_api::field::FieldError;
 use serde_json::Value;
 
-use crate::admission::expression::{Reads, Wanted, problem};
+use crate::admission::expression::{Reads, Wanted, checked};
 use crate::admission::webhook::validation::{conditions, rule, selector};
+use crate::cel::typing::Type;
 use crate::registry::validation::{dns1123_subdomain, qualified_name};
 
 const REASONS: &[&str] = &["Forbidden", "Invalid", "RequestEntityTooLarge", "Unauthorized"];
@@ -86,8 +87,8 @@ pub fn mutating_policy(object: &Value) -> Vec<FieldError> {
     errors
 }
 
-/// What policies of both kinds have; the names of the variables. No operations: any is allowed.
-fn common(spec: &Value, operations: &[&str], errors: &mut Vec<FieldError>) -> Vec<String> {
+/// What policies of both kinds have; the variables with their types. No operations: any is allowed.
+fn common(spec: &Value, operations: &[&str], errors: &mut Vec<FieldError>) -> Vec<(String, Type)> {
     choice(spec, "failurePolicy", "spec", &["Fail", "Ignore"], errors);
     let kind = given(spec, "paramKind");
     if let Some(kind) = kind {
@@ -167,7 +168,7 @@ fn matching(resources: &Value, path: &str, errors: &mut Vec<FieldError>) {
     choice(resources, "matchPolicy", path, &["Equivalent", "Exact"], errors);
 }
 
-/// An expression that must be there and compile.
+/// An expression that must be there and compile; the type of what it gives if it does.
 fn expression(
     value: &Value,
     key: &str,
@@ -176,19 +177,25 @@ fn expression(
     reads: Reads<'_>,
     wanted: Wanted,
     errors: &mut Vec<FieldError>,
-) {
+) -> Option<Type> {
     let field = format!("{path}.{key}");
     let source = text(value, key);
     if source.trim().is_empty() {
         errors.push(FieldError::required(field, missing));
-    } else if let Some(problem) = problem(source, reads, wanted) {
-        errors.push(FieldError::invalid(field, source, problem));
+        return None;
+    }
+    match checked(source, reads, wanted) {
+        Ok(given) => Some(given),
+        Err(problem) => {
+            errors.push(FieldError::invalid(field, source, problem));
+            None
+        }
     }
 }
 
 /// Variables: names once, with an expression each, which may use those before it.
-fn variables(list: &[Value], params: bool, errors: &mut Vec<FieldError>) -> Vec<String> {
-    let mut known: Vec<String> = Vec::new();
+fn variables(list: &[Value], params: bool, errors: &mut Vec<FieldError>) -> Vec<(String, Type)> {
+    let mut known: Vec<(String, Type)> = Vec::new();
     for (index, entry) in list.iter().enumerate() {
         let at = format!("spec.variables[{index}]");
         let (field, name) = (format!("{at}.name"), text(entry, "name"));
@@ -196,13 +203,13 @@ fn variables(list: &[Value], params: bool, errors: &mut Vec<FieldError>) -> Vec<
             errors.push(FieldError::required(field, "name is not specified"));
         } else if !is_identifier(name) {
             errors.push(FieldError::invalid(field, name, "name is not a valid CEL identifier"));
-        } else if known.iter().any(|one| one == name) {
+        } else if known.iter().any(|(one, _)| one == name) {
             errors.push(FieldError::duplicate(field, name));
         }
         let reads = Reads { params, authorizer: true, variables: Some(&known) };
         let missing = "expression is not specified";
-        expression(entry, "expression", &at, missing, reads, Wanted::Anything, errors);
-        known.push(name.to_owned());
+        let given = expression(entry, "expression", &at, missing, reads, Wanted::Anything, errors);
+        known.push((name.to_owned(), given.unwrap_or(Type::Dyn)));
     }
     known
 }

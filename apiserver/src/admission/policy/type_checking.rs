@@ -1,0 +1,172 @@
+//! What the types of the objects that a ValidatingAdmissionPolicy matches hold against its expressions: the warnings in its
+//! status, in kube-apiserver's words. They refuse nothing. Pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Value, json};
+
+use crate::admission::expression::{Reads, names};
+use crate::cel::typing::{Names, Objects, Type, check};
+use crate::crd::cel_field;
+use crate::registry::catalog::Served;
+use crate::registry::resource::Gvr;
+use crate::schema::{self, Schema};
+
+/// As many kinds as one rule is checked for.
+const MOST: usize = 10;
+
+/// Kinds by group, version and kind, in which order warnings name them.
+type Kinds = BTreeSet<(String, String, String)>;
+
+/// `status.typeChecking.expressionWarnings`.
+pub(super) fn warnings(policy: &Value, served: &Served) -> Vec<Value> {
+    let spec = &policy["spec"];
+    let kinds = matched(spec, served);
+    let param_kind = spec.get("paramKind").filter(|kind| kind.is_object());
+    let params = param_kind.and_then(|kind| {
+        let (version, kind) = (kind["apiVersion"].as_str()?, kind["kind"].as_str()?);
+        Some((kind.to_owned(), served.by_kind(version, kind)?.strategy.schema()?))
+    });
+    let known: Vec<((String, String, String), Names)> = kinds
+        .into_iter()
+        .filter_map(|(group, version, kind)| {
+            let api_version = if group.is_empty() { version.clone() } else { format!("{group}/{version}") };
+            let schema = served.by_kind(&api_version, &kind)?.strategy.schema()?;
+            let mut names = names(Reads { params: param_kind.is_some(), authorizer: true, variables: None }, false);
+            names.variables.remove("authorizer.requestResource");
+            let object = of_kind(&schema, &kind, &mut names.objects);
+            for variable in ["object", "oldObject"] {
+                names.variables.insert(variable.to_owned(), object.clone());
+            }
+            if let Some((kind, schema)) = &params {
+                let params = of_kind(schema, kind, &mut names.objects);
+                names.variables.insert("params".to_owned(), params);
+            }
+            variables(spec, &mut names);
+            Some(((group, version, kind), names))
+        })
+        .collect();
+    let mut warnings = Vec::new();
+    for (index, validation) in spec["validations"].as_array().into_iter().flatten().enumerate() {
+        for key in ["expression", "messageExpression"] {
+            let source = validation[key].as_str().unwrap_or("");
+            if source.is_empty() && key == "messageExpression" {
+                continue;
+            }
+            let found: Vec<String> = known.iter().filter_map(|(kind, names)| one(source, kind, names)).collect();
+            if !found.is_empty() {
+                let field = format!("spec.validations[{index}].{key}");
+                warnings.push(json!({"fieldRef": field, "warning": found.join("\n")}));
+            }
+        }
+    }
+    warnings
+}
+
+/// What is wrong with an expression over objects of one kind.
+fn one(source: &str, (group, version, kind): &(String, String, String), names: &Names) -> Option<String> {
+    let issues = check(source, names).err()?;
+    Some(format!("{group}/{version}, Kind={kind}: {issues}\n"))
+}
+
+/// The variables that the policy makes, each of the type of its expression as far as that is known.
+fn variables(spec: &Value, names: &mut Names) {
+    const VARIABLES: &str = "kubernetes.variables";
+    names.variables.insert("variables".to_owned(), Type::object(VARIABLES));
+    names.objects.insert(VARIABLES.into(), BTreeMap::new());
+    for variable in spec["variables"].as_array().into_iter().flatten() {
+        let of =
+            check(variable["expression"].as_str().unwrap_or(""), names).map_or(Type::Dyn, |one| one.gives().clone());
+        if let Some(fields) = names.objects.get_mut(VARIABLES) {
+            fields.insert(variable["name"].as_str().unwrap_or("").to_owned(), of);
+        }
+    }
+}
+
+/// The kinds of what the policy's rules name without wildcards and subresources.
+fn matched(spec: &Value, served: &Served) -> Kinds {
+    let mut kinds = Kinds::new();
+    for rule in spec.pointer("/matchConstraints/resourceRules").and_then(Value::as_array).into_iter().flatten() {
+        let listed = |key: &str| -> Vec<&str> {
+            let mut all: Vec<&str> = rule[key].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+            all.sort_unstable();
+            all
+        };
+        let (groups, versions, mut resources) = (listed("apiGroups"), listed("apiVersions"), listed("resources"));
+        if groups.iter().chain(&versions).any(|one| one.contains('*')) {
+            continue;
+        }
+        resources.retain(|resource| !resource.contains(['*', '/']));
+        let mut count = 0;
+        for (group, version) in groups.iter().flat_map(|group| versions.iter().map(move |version| (*group, *version))) {
+            for resource in &resources {
+                let Some(resource) = served.get(&Gvr::new(group, version, resource)) else { continue };
+                kinds.insert((group.to_owned(), version.to_owned(), resource.kind.clone()));
+                count += 1;
+                if count == MOST {
+                    return kinds;
+                }
+            }
+        }
+    }
+    kinds
+}
+
+/// The type of a kind's objects. kube-apiserver gives their names a number that is another one each time.
+fn of_kind(schema: &Schema, kind: &str, objects: &mut Objects) -> Type {
+    let name = format!("{kind}0");
+    of(schema, &name, &mut Vec::new(), objects).unwrap_or(Type::Dyn)
+}
+
+/// The type of values of a schema; `None` where expressions see nothing of them. `within` are the definitions around it: one
+/// that holds itself ends there.
+fn of<'a>(schema: &'a Schema, name: &str, within: &mut Vec<&'a str>, objects: &mut Objects) -> Option<Type> {
+    let defined = schema.name.as_deref();
+    if let Some(defined) = defined
+        && within.contains(&defined)
+    {
+        objects.insert(name.into(), BTreeMap::new());
+        return Some(Type::object(name));
+    }
+    within.extend(defined);
+    let found = match schema.ty {
+        // A quantity has one of two types, which expressions see nothing of.
+        schema::Type::Any | schema::Type::Quantity => None,
+        schema::Type::String => Some(match schema.format.as_deref() {
+            Some("byte") => Type::Bytes,
+            Some("duration") => Type::Duration,
+            Some("date" | "date-time") => Type::Timestamp,
+            _ => Type::Text,
+        }),
+        schema::Type::Integer => Some(Type::Int),
+        schema::Type::Number => Some(Type::Double),
+        schema::Type::Boolean => Some(Type::Bool),
+        schema::Type::IntOrString => Some(Type::Dyn),
+        schema::Type::Time | schema::Type::MicroTime => Some(Type::Timestamp),
+        schema::Type::Bytes => Some(Type::Bytes),
+        schema::Type::Array => schema
+            .items
+            .as_deref()
+            .and_then(|items| of(items, &format!("{name}.@idx"), within, objects))
+            .map(Type::list),
+        schema::Type::Object => match schema.additional.as_deref() {
+            Some(values) => {
+                of(values, &format!("{name}.@elem"), within, objects).map(|value| Type::map(Type::Text, value))
+            }
+            None => {
+                let mut fields = BTreeMap::new();
+                for (key, field) in &schema.properties {
+                    let Some(escaped) = cel_field(key) else { continue };
+                    let found = of(&field.node, &format!("{name}.{escaped}"), within, objects);
+                    fields.extend(found.map(|found| (escaped, found)));
+                }
+                objects.insert(name.into(), fields);
+                Some(Type::object(name))
+            }
+        },
+    };
+    if defined.is_some() {
+        within.pop();
+    }
+    found
+}

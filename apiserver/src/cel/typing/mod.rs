@@ -1,0 +1,94 @@
+//! Types and costs of expressions before anything is evaluated, told with cel-go's rules and in its words.
+//!
+//! [`check`] reads an expression, tells everything that does not fit what it may read, and gives [`Checked`], which knows the
+//! expression's type, the variables it reads and what it costs at most. Pure. Read by `crd/` and `admission/policy/`.
+
+mod calls;
+mod checker;
+mod cost;
+mod declared;
+mod functions;
+mod lexer;
+mod macros;
+mod parser;
+mod syntax;
+mod types;
+
+use std::collections::BTreeMap;
+
+pub use declared::{Declared, Objects};
+pub(crate) use parser::RESERVED;
+pub use types::Type;
+
+use checker::Facts;
+use parser::Unreadable;
+use syntax::{Node, shown};
+
+/// What expressions may read, and whether they may make patches.
+#[derive(Debug, Clone, Default)]
+pub struct Names {
+    pub variables: BTreeMap<String, Type>,
+    pub objects: Objects,
+    pub patches: bool,
+}
+
+impl Names {
+    /// Adds a variable, with all objects that are in it.
+    pub fn add(&mut self, name: &str, declared: &Declared) {
+        self.variables.insert(name.to_owned(), declared.of.clone());
+        declared.objects(&mut self.objects);
+    }
+
+    /// Adds an object with fields whose types are written as errors show them.
+    pub fn add_object(&mut self, name: &str, fields: &[(&str, &str)]) {
+        let fields = fields.iter().filter_map(|(field, of)| Some(((*field).to_owned(), functions::written(of)?)));
+        self.objects.insert(name.into(), fields.collect());
+    }
+}
+
+/// An expression in which everything fits.
+#[derive(Debug)]
+pub struct Checked {
+    node: Node,
+    facts: Facts,
+    depth: usize,
+}
+
+/// Checks an expression; what is wrong with it is told as cel-go shows it.
+pub fn check(source: &str, names: &Names) -> Result<Checked, String> {
+    let depth = super::bounds::check(source)?;
+    super::deep(depth, || {
+        let parsed = parser::parse(source);
+        if let Err(Unreadable::Issue(issue)) = parsed {
+            return Err(shown(source, vec![issue]));
+        }
+        // What the evaluating parser cannot read, it tells better.
+        super::parse_within(source)?;
+        let unreadable = || super::syntax_error(source, (1, 1), "Syntax error: expression cannot be parsed");
+        let (node, count) = parsed.map_err(|_| unreadable())?;
+        let facts = checker::check(&node, count, names).map_err(|issues| shown(source, issues))?;
+        let issues = checker::literals(&node, &facts, &super::is_literal);
+        if !issues.is_empty() {
+            return Err(shown(source, issues));
+        }
+        Ok(Checked { node, facts, depth })
+    })
+}
+
+impl Checked {
+    pub fn gives(&self) -> &Type {
+        &self.facts.types[self.node.id]
+    }
+
+    pub fn reads(&self, variable: &str) -> bool {
+        self.facts.reads.contains(variable)
+    }
+
+    /// The most steps that it takes over values of `root`.
+    pub fn cost(&self, root: &Declared) -> u64 {
+        super::deep(self.depth, || cost::estimate(&self.node, &self.facts, root).most)
+    }
+}
+
+#[cfg(test)]
+mod tests;

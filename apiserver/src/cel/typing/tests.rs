@@ -1,0 +1,44 @@
+//! Types, what does not fit, and costs, as Kubernetes' own library told them.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::*;
+
+#[derive(Deserialize)]
+struct Cases {
+    schemas: BTreeMap<String, Value>,
+    cases: BTreeMap<String, Vec<Case>>,
+}
+
+#[derive(Deserialize)]
+struct Case {
+    rule: String,
+    gives: Option<String>,
+    cost: Option<u64>,
+    refused: Option<String>,
+}
+
+#[test]
+fn as_kubernetes_tells() {
+    let Cases { schemas, cases } = serde_saphyr::from_str(include_str!("cases.yaml")).unwrap();
+    let mut wrong = Vec::new();
+    for (schema, cases) in cases {
+        let declared = Declared::of_schema(&schemas[&schema], false, "selfType0").unwrap();
+        let mut names = Names::default();
+        names.add("self", &declared);
+        for Case { rule, gives, cost, refused } in cases {
+            let found = match check(&rule, &names) {
+                Ok(checked) => json!([checked.gives().to_string(), checked.cost(&declared), null]),
+                Err(text) => json!([null, null, text]),
+            };
+            let wanted = json!([gives, cost, refused]);
+            if found != wanted {
+                wrong.push(format!("{rule}\n  found  {found}\n  wanted {wanted}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}:\n{}", wrong.len(), wrong.join("\n"));
+}

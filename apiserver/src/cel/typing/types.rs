@@ -1,0 +1,272 @@
+//! Types of expressions, and which fit which: cel-go's rules of assignment with type parameters. Pure.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum Type {
+    Dyn,
+    /// Of what was refused: fits everything, so that one mistake is told once.
+    Error,
+    Null,
+    Bool,
+    Int,
+    Uint,
+    Double,
+    Text,
+    Bytes,
+    Duration,
+    Timestamp,
+    List(Arc<Type>),
+    Map(Arc<(Type, Type)>),
+    /// With fields, by its name.
+    Object(Arc<str>),
+    /// Without fields: an address, an optional.
+    Opaque(Arc<str>, Arc<[Type]>),
+    /// The type of a type.
+    Kind(Option<Arc<Type>>),
+    /// Stands for a type until one is found.
+    Param(Arc<str>),
+}
+
+const OPTIONAL: &str = "optional_type";
+
+impl Type {
+    pub fn list(item: Type) -> Self {
+        Type::List(Arc::new(item))
+    }
+
+    pub fn map(key: Type, value: Type) -> Self {
+        Type::Map(Arc::new((key, value)))
+    }
+
+    pub fn object(name: &str) -> Self {
+        Type::Object(name.into())
+    }
+
+    pub fn optional(of: Type) -> Self {
+        Type::Opaque(OPTIONAL.into(), Arc::new([of]))
+    }
+
+    pub(super) fn kind(of: Type) -> Self {
+        Type::Kind(Some(Arc::new(of)))
+    }
+
+    pub(super) fn is_dyn(&self) -> bool {
+        matches!(self, Type::Dyn)
+    }
+
+    pub(super) fn is_dyn_or_error(&self) -> bool {
+        matches!(self, Type::Dyn | Type::Error)
+    }
+
+    /// What an optional is of.
+    pub(super) fn in_optional(&self) -> Option<&Type> {
+        match self {
+            Type::Opaque(name, params) if name.as_ref() == OPTIONAL => params.first(),
+            _ => None,
+        }
+    }
+
+    /// One whose values all have the same size.
+    pub(super) fn is_scalar(&self) -> bool {
+        match self {
+            Type::Bool | Type::Double | Type::Duration | Type::Int | Type::Timestamp | Type::Uint => true,
+            other => other.in_optional().is_some_and(Type::is_scalar),
+        }
+    }
+
+    /// Its name where policies are told what an expression gives: that of its protocol buffer.
+    pub fn full_name(&self) -> String {
+        let params: Vec<String> = self.params().into_iter().map(Type::full_name).collect();
+        let name = match self {
+            Type::Null => "null_type".to_owned(),
+            Type::Duration => "google.protobuf.Duration".to_owned(),
+            Type::Timestamp => "google.protobuf.Timestamp".to_owned(),
+            Type::List(_) => "list".to_owned(),
+            Type::Map(_) => "map".to_owned(),
+            Type::Opaque(name, _) => name.to_string(),
+            Type::Kind(_) => "type".to_owned(),
+            other => other.to_string(),
+        };
+        if params.is_empty() { name } else { format!("{name}({})", params.join(", ")) }
+    }
+
+    fn params(&self) -> Vec<&Type> {
+        match self {
+            Type::List(item) => vec![item],
+            Type::Map(pair) => vec![&pair.0, &pair.1],
+            Type::Opaque(_, params) => params.iter().collect(),
+            Type::Kind(of) => of.iter().map(AsRef::as_ref).collect(),
+            _ => Vec::new(),
+        }
+    }
+
+    fn nullable(&self) -> bool {
+        matches!(self, Type::Opaque(..) | Type::Object(_) | Type::Duration | Type::Timestamp | Type::Null)
+    }
+}
+
+impl fmt::Display for Type {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name: &str = match self {
+            Type::Dyn => "dyn",
+            Type::Error => "!error!",
+            Type::Null => "null",
+            Type::Bool => "bool",
+            Type::Int => "int",
+            Type::Uint => "uint",
+            Type::Double => "double",
+            Type::Text => "string",
+            Type::Bytes => "bytes",
+            Type::Duration => "duration",
+            Type::Timestamp => "timestamp",
+            Type::List(_) => "list",
+            Type::Map(_) => "map",
+            Type::Object(name) | Type::Opaque(name, _) | Type::Param(name) => name,
+            Type::Kind(_) => "type",
+        };
+        f.write_str(name)?;
+        let params = self.params();
+        for (index, param) in params.iter().enumerate() {
+            f.write_str(if index == 0 { "(" } else { ", " })?;
+            param.fmt(f)?;
+        }
+        f.write_str(if params.is_empty() { "" } else { ")" })
+    }
+}
+
+/// Which types parameters stand for.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Known(HashMap<Arc<str>, Type>);
+
+impl Known {
+    pub fn put(&mut self, name: Arc<str>, of: Type) {
+        self.0.insert(name, of);
+    }
+
+    fn find(&self, of: &Type) -> Option<&Type> {
+        match of {
+            Type::Param(name) => self.0.get(name),
+            _ => None,
+        }
+    }
+
+    /// The type with its parameters replaced by what is known; with `open`, unknown ones become dynamic.
+    pub fn replace(&self, of: &Type, open: bool) -> Type {
+        if let Some(found) = self.find(of) {
+            return self.replace(found, open);
+        }
+        match of {
+            Type::Param(_) if open => Type::Dyn,
+            Type::List(item) => Type::list(self.replace(item, open)),
+            Type::Map(pair) => Type::map(self.replace(&pair.0, open), self.replace(&pair.1, open)),
+            Type::Opaque(name, params) => {
+                Type::Opaque(name.clone(), params.iter().map(|param| self.replace(param, open)).collect())
+            }
+            Type::Kind(Some(inner)) => Type::kind(self.replace(inner, open)),
+            other => other.clone(),
+        }
+    }
+
+    /// Whether each of the first fits the one across from it. What is learnt is kept only if all do.
+    pub fn fit_all(&mut self, these: &[Type], those: &[Type]) -> bool {
+        let mut learnt = self.clone();
+        let fits = learnt.each(these, those);
+        if fits {
+            *self = learnt;
+        }
+        fits
+    }
+
+    pub fn fit(&mut self, this: &Type, that: &Type) -> bool {
+        self.fit_all(std::slice::from_ref(this), std::slice::from_ref(that))
+    }
+
+    fn each(&mut self, these: &[Type], those: &[Type]) -> bool {
+        these.len() == those.len() && these.iter().zip(those).all(|(this, that)| self.assignable(this, that))
+    }
+
+    fn assignable(&mut self, this: &Type, that: &Type) -> bool {
+        if let Type::Param(name) = that {
+            let (valid, known) = self.stands_for(name, that, this);
+            if valid || known {
+                return valid;
+            }
+        }
+        if let Type::Param(name) = this {
+            return self.stands_for(name, this, that).0;
+        }
+        if this.is_dyn_or_error() || that.is_dyn_or_error() {
+            return true;
+        }
+        match (this, that) {
+            (Type::Null, other) | (other, Type::Null) => other.nullable(),
+            (Type::Kind(_), Type::Kind(_)) => true,
+            (Type::List(one), Type::List(other)) => self.assignable(one, other),
+            (Type::Map(one), Type::Map(other)) => {
+                self.assignable(&one.0, &other.0) && self.assignable(&one.1, &other.1)
+            }
+            (Type::Opaque(one, these), Type::Opaque(other, those)) => one == other && self.each(these, those),
+            (one, other) => one == other,
+        }
+    }
+
+    /// Whether a parameter may stand for a type, and whether it already stands for one.
+    fn stands_for(&mut self, name: &Arc<str>, param: &Type, of: &Type) -> (bool, bool) {
+        if param == of {
+            return (true, true);
+        }
+        if let Some(found) = self.0.get(name).cloned() {
+            if found == *of {
+                return (true, true);
+            }
+            if !self.assignable(of, &found) {
+                return (false, true);
+            }
+            let general = most_general(of, &found).clone();
+            if self.free_of(param, &general) {
+                self.0.insert(name.clone(), general);
+            }
+            return (true, true);
+        }
+        let free = self.free_of(param, of);
+        if free {
+            self.0.insert(name.clone(), of.clone());
+        }
+        (free, false)
+    }
+
+    /// Whether a parameter does not occur within a type.
+    fn free_of(&self, param: &Type, within: &Type) -> bool {
+        if param == within {
+            return false;
+        }
+        match within {
+            Type::Param(_) => self.find(within).is_none_or(|found| self.free_of(param, found)),
+            other => other.params().into_iter().all(|inner| self.free_of(param, inner)),
+        }
+    }
+}
+
+/// The more general of two types that fit each other.
+pub(super) fn most_general<'a>(one: &'a Type, other: &'a Type) -> &'a Type {
+    if less_specific(one, other) { one } else { other }
+}
+
+fn less_specific(one: &Type, other: &Type) -> bool {
+    match (one, other) {
+        (Type::Dyn | Type::Param(_), _) => true,
+        (_, Type::Dyn | Type::Param(_)) => false,
+        (Type::List(one), Type::List(other)) => less_specific(one, other),
+        (Type::Map(one), Type::Map(other)) => less_specific(&one.0, &other.0) && less_specific(&one.1, &other.1),
+        (Type::Opaque(name, these), Type::Opaque(named, those)) => {
+            name == named
+                && these.len() == those.len()
+                && these.iter().zip(those.iter()).all(|(a, b)| less_specific(a, b))
+        }
+        (Type::Kind(_), Type::Kind(_)) => true,
+        (one, other) => one == other,
+    }
+}

@@ -1,0 +1,128 @@
+//! Paths to fields that definitions write (`.spec.a['x.y']`), read along the schema. Pure.
+
+use serde_json::Value;
+
+use super::structural::get;
+
+/// Where a path leads.
+#[derive(Debug)]
+pub(super) struct Found<'a> {
+    /// As errors write it: `spec.a[x.y]`.
+    pub shown: String,
+    pub schema: &'a Value,
+}
+
+/// Follows a path; what is wrong with it is told as kube-apiserver tells it.
+pub(super) fn find<'a>(path: &str, schema: &'a Value, brackets: bool) -> Result<Found<'a>, String> {
+    const END: &str = "unexpected end of JSON path";
+    let mut tokens = tokens(path).into_iter();
+    let mut found = Found { shown: String::new(), schema };
+    while let Some(token) = tokens.next() {
+        match token {
+            "[" if !brackets => return Err("array notation is not allowed".to_owned()),
+            "[" => {
+                let quoted = tokens.next().ok_or(END)?;
+                let inner = quoted.strip_prefix('\'').and_then(|rest| rest.strip_suffix('\''));
+                let inner = inner.ok_or_else(|| format!("expected single quoted string but got {quoted}"))?;
+                found.step(&unescaped(inner)?)?;
+                match tokens.next().ok_or(END)? {
+                    "]" => {}
+                    other => return Err(format!("expected ] but got {other}")),
+                }
+            }
+            "." => found.step(tokens.next().ok_or(END)?)?,
+            other => return Err(format!("expected [ or . but got: {other}")),
+        }
+    }
+    Ok(found)
+}
+
+impl Found<'_> {
+    fn step(&mut self, name: &str) -> Result<(), String> {
+        const NOWHERE: &str = "does not refer to a valid field";
+        if let Some(properties) = get(self.schema, "properties") {
+            self.schema = properties.get(name).ok_or(NOWHERE)?;
+            let dot = if self.shown.is_empty() { "" } else { "." };
+            self.shown.push_str(&format!("{dot}{name}"));
+        } else {
+            self.schema = get(self.schema, "additionalProperties").ok_or(NOWHERE)?;
+            self.shown.push_str(&format!("[{name}]"));
+        }
+        Ok(())
+    }
+}
+
+/// Dots, brackets, quoted texts, and what is between them.
+fn tokens(path: &str) -> Vec<&str> {
+    let mut all = Vec::new();
+    let mut rest = path;
+    while let Some(first) = rest.chars().next() {
+        let length = match first {
+            '.' | '[' | ']' => 1,
+            '\'' => {
+                let bytes = rest.as_bytes();
+                let end = (1..bytes.len()).find(|at| bytes[*at] == b'\'' && bytes[at - 1] != b'\\');
+                end.map_or(rest.len(), |end| end + 1)
+            }
+            _ => rest.find(['.', '[', ']']).unwrap_or(rest.len()),
+        };
+        all.push(&rest[..length]);
+        rest = &rest[length..];
+    }
+    all
+}
+
+fn unescaped(text: &str) -> Result<String, String> {
+    let mut unescaped = String::with_capacity(text.len());
+    let mut letters = text.chars();
+    while let Some(letter) = letters.next() {
+        if letter != '\\' {
+            unescaped.push(letter);
+            continue;
+        }
+        let Some(next) = letters.next() else {
+            unescaped.push(letter);
+            break;
+        };
+        unescaped.push(match next {
+            'a' => '\u{7}',
+            'b' => '\u{8}',
+            'f' => '\u{c}',
+            'n' => '\n',
+            'r' => '\r',
+            't' => '\t',
+            'v' => '\u{b}',
+            '\'' | '\\' => next,
+            other => return Err(format!("invalid string literal: invalid escape char \\{other}")),
+        });
+    }
+    Ok(unescaped)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    #[test]
+    fn paths() {
+        let schema = json!({"properties": {"spec": {"properties": {
+            "a": {"type": "string"}, "x.y": {"type": "string"}, "m": {"additionalProperties": {"type": "string"}}}}}});
+        for (path, wanted) in [
+            (".spec.a", "spec.a"),
+            (".spec['x.y']", "spec.x.y"),
+            (".spec.m['it\\'s']", "spec.m[it's]"),
+            (".spec.m.k", "spec.m[k]"),
+            ("spec.a", "expected [ or . but got: spec"),
+            (".spec.b", "does not refer to a valid field"),
+            (".spec.a.b", "does not refer to a valid field"),
+            (".spec[0]", "expected single quoted string but got 0"),
+            (".spec['a'", "unexpected end of JSON path"),
+            (".spec.", "unexpected end of JSON path"),
+            (".spec['\\q']", "invalid string literal: invalid escape char \\q"),
+        ] {
+            let found = super::find(path, &schema, true).map_or_else(|why| why, |found| found.shown);
+            assert_eq!(found, wanted, "{path}");
+        }
+        assert_eq!(super::find(".spec['a']", &schema, false).unwrap_err(), "array notation is not allowed");
+    }
+}

@@ -1,0 +1,137 @@
+//! `x-kubernetes-validations` when a definition is written: what may be written, whether it compiles, and what it costs. Pure.
+
+use crowsnest_api::field::{FieldError, FieldErrorKind};
+use serde_json::Value;
+
+use super::keywords::Around;
+use super::rule_costs::Spent;
+use super::structural::{get, is, word};
+use super::{field_paths, internal};
+use crate::cel::typing::{Checked, Declared, Names, Type, check};
+
+const REASONS: &[&str] = &["FieldValueInvalid", "FieldValueForbidden", "FieldValueRequired", "FieldValueDuplicate"];
+/// What the type of `self` is called. kube-apiserver gives it another number each time.
+const SELF: &str = "selfType0";
+
+fn all(schema: &Value) -> impl Iterator<Item = (usize, &Value)> {
+    get(schema, "x-kubernetes-validations").and_then(Value::as_array).into_iter().flatten().enumerate()
+}
+
+/// What is wrong with rules without looking into their expressions.
+pub(super) fn written(schema: &Value, path: &str, errors: &mut Vec<FieldError>) {
+    for (index, rule) in all(schema) {
+        let at = |field: &str| format!("{path}.x-kubernetes-validations[{index}].{field}");
+        let (source, message) = (word(rule, "rule").trim(), word(rule, "message"));
+        let broken = |text: &str| text.contains(['\n', '\r']);
+        if source.is_empty() {
+            errors.push(FieldError::required(at("rule"), "rule is not specified"));
+        } else if !message.is_empty() && message.trim().is_empty() {
+            errors.push(FieldError::invalid(at("message"), message, "must be non-empty if specified"));
+        } else if broken(message.trim()) {
+            errors.push(FieldError::invalid(at("message"), message, "must not contain line breaks"));
+        } else if broken(source) && message.trim().is_empty() {
+            let detail = "message must be specified if rule contains line breaks";
+            errors.push(FieldError::required(at("message"), detail));
+        }
+        let expression = word(rule, "messageExpression");
+        if !expression.is_empty() && expression.trim().is_empty() {
+            let detail = "messageExpression must be non-empty if specified";
+            errors.push(FieldError::required(at("messageExpression"), detail));
+        }
+        if let Some(reason) = get(rule, "reason").filter(|reason| !REASONS.iter().any(|known| reason == known)) {
+            errors.push(FieldError::not_supported_sorted(at("reason"), reason, REASONS));
+        }
+        let field = word(rule, "fieldPath");
+        if !field.is_empty() {
+            field_path(schema, field, &at("fieldPath"), errors);
+        }
+    }
+}
+
+/// A rule's `fieldPath` must name declared fields.
+fn field_path(schema: &Value, written: &str, at: &str, errors: &mut Vec<FieldError>) {
+    if written.trim().is_empty() {
+        errors.push(FieldError::invalid(at, written, "must be non-empty if specified"));
+    }
+    if written.contains(['\n', '\r']) {
+        errors.push(FieldError::invalid(at, written, "must not contain line breaks"));
+    }
+    if field_paths::find(written, schema, true).is_err() {
+        errors.push(FieldError::invalid(at, written, "must be a valid path"));
+    }
+}
+
+/// What is wrong with the expressions of rules over values of a sound schema, and what they cost.
+pub(super) fn compiled(schema: &Value, path: &str, around: &Around, spent: &mut Spent, errors: &mut Vec<FieldError>) {
+    if all(schema).next().is_none() {
+        return;
+    }
+    let resource = around.root || is(schema, "x-kubernetes-embedded-resource");
+    let Some(declared) = Declared::of_schema(schema, resource, SELF) else {
+        let why = "internal error: failed to construct type information for x-kubernetes-validations rules: \
+                   unable to convert structural schema to CEL declarations";
+        let field = format!("{path}.x-kubernetes-validations");
+        errors.push(FieldError::new(FieldErrorKind::Internal, field, None, why));
+        return;
+    };
+    for (index, rule) in all(schema) {
+        one(rule, &format!("{path}.x-kubernetes-validations[{index}]"), &declared, around, spent, errors);
+    }
+}
+
+/// `self` and the old one.
+fn names(declared: &Declared, optional_old: bool) -> Names {
+    let mut names = Names::default();
+    names.add("self", declared);
+    let old = if optional_old { Type::optional(declared.of.clone()) } else { declared.of.clone() };
+    names.variables.insert("oldSelf".to_owned(), old);
+    names
+}
+
+fn one(rule: &Value, at: &str, declared: &Declared, around: &Around, spent: &mut Spent, errors: &mut Vec<FieldError>) {
+    let names = names(declared, is(rule, "optionalOldSelf"));
+    let invalid = |field: &str, detail: String| {
+        FieldError::new(FieldErrorKind::Invalid, format!("{at}.{field}"), Some(internal::rule(rule)), detail)
+    };
+    let compiled = match check(word(rule, "rule"), &names) {
+        Err(issues) => Err(format!("compilation failed: {issues}")),
+        Ok(checked) if *checked.gives() == Type::Bool => Ok(checked),
+        Ok(_) => Err("cel expression must evaluate to a bool".to_owned()),
+    };
+    // Where nothing limits how many there are, the size of a request does.
+    let times = around.most.unwrap_or_else(|| declared.most_in_a_request());
+    let cost = compiled.as_ref().map_or(0, |checked| checked.cost(declared).saturating_mul(times));
+    errors.extend(spent.count("estimated rule cost", format!("{at}.rule"), cost));
+    match &compiled {
+        Err(why) => errors.push(invalid("rule", why.clone())),
+        Ok(_) => match message(rule, &names) {
+            Some(Err(why)) => errors.push(invalid("messageExpression", why)),
+            Some(Ok(message)) => {
+                let field = format!("{at}.messageExpression");
+                errors.extend(spent.count("estimated messageExpression cost", field, message.cost(declared)));
+            }
+            None => {}
+        },
+    }
+    if compiled.is_ok_and(|checked| checked.reads("oldSelf")) {
+        if let Some(outside) = &around.uncorrelated {
+            let detail = format!("oldSelf cannot be used on the uncorrelatable portion of the schema within {outside}");
+            errors.push(FieldError::invalid(format!("{at}.rule"), &rule["rule"], detail));
+        }
+    } else if let Some(given) = get(rule, "optionalOldSelf") {
+        let detail = "may not be set if oldSelf is not used in rule";
+        errors.push(FieldError::invalid(format!("{at}.optionalOldSelf"), given, detail));
+    }
+}
+
+fn message(rule: &Value, names: &Names) -> Option<Result<Checked, String>> {
+    let expression = word(rule, "messageExpression");
+    if expression.is_empty() {
+        return None;
+    }
+    Some(match check(expression, names) {
+        Err(issues) => Err(format!("messageExpression compilation failed: {issues}")),
+        Ok(checked) if *checked.gives() == Type::Text => Ok(checked),
+        Ok(_) => Err("messageExpression must evaluate to a string".to_owned()),
+    })
+}
