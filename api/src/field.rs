@@ -123,7 +123,8 @@ impl FieldError {
     }
 
     pub fn too_long(field: impl Into<String>, max_bytes: usize) -> Self {
-        Self::new(FieldErrorKind::TooLong, field, None, format!("may not be more than {max_bytes} bytes"))
+        let bytes = if max_bytes == 1 { "byte" } else { "bytes" };
+        Self::new(FieldErrorKind::TooLong, field, None, format!("may not be more than {max_bytes} {bytes}"))
     }
 
     /// Everything but the field: the message of the cause.

@@ -93,6 +93,8 @@ pub struct ApiError {
     pub reason: String,
     pub message: String,
     pub details: Option<Box<Details>>,
+    /// Where a list that cannot be continued as it was begun goes on as it is now.
+    pub continue_token: Option<Box<str>>,
 }
 
 /// Result of every operation that can end in a `Status`.
@@ -100,7 +102,12 @@ pub type ApiResult<T> = Result<T, ApiError>;
 
 impl ApiError {
     pub fn new(reason: Reason, message: impl Into<String>) -> Self {
-        Self { code: reason.code(), reason: format!("{reason:?}"), message: message.into(), details: None }
+        Self { reason: format!("{reason:?}"), ..Self::unexplained(reason.code(), message) }
+    }
+
+    /// A failure without a reason.
+    pub fn unexplained(code: u16, message: impl Into<String>) -> Self {
+        Self { code, reason: String::new(), message: message.into(), details: None, continue_token: None }
     }
 
     pub fn with_details(mut self, details: Details) -> Self {
@@ -186,6 +193,9 @@ impl ApiError {
         });
         if !self.reason.is_empty() {
             status["reason"] = self.reason.clone().into();
+        }
+        if let Some(token) = &self.continue_token {
+            status["metadata"]["continue"] = (&**token).into();
         }
         if let Some(details) = &self.details {
             status["details"] = serde_json::to_value(details).unwrap_or_default();

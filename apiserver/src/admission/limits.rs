@@ -97,17 +97,19 @@ pub(super) fn parse(value: &Value) -> Option<Quantity> {
 }
 
 /// `default` and `defaultRequest` of the container items, with what follows from `max` and `min`.
-fn defaults(range: &Value) -> (Amounts, Amounts) {
-    let (mut limits, mut requests) = (Amounts::new(), Amounts::new());
+fn defaults(range: &Value) -> (Map<String, Value>, Map<String, Value>) {
+    let (mut limits, mut requests) = (Map::new(), Map::new());
+    // As they are written.
+    let list = |item: &Value, name: &str| item[name].as_object().cloned().unwrap_or_default();
     for item in range.pointer("/spec/limits").and_then(Value::as_array).into_iter().flatten() {
         if item["type"] != "Container" {
             continue;
         }
-        let mut own_limits = amounts(item.get("max"));
-        own_limits.extend(amounts(item.get("default")));
-        let mut own_requests = amounts(item.get("min"));
+        let mut own_limits = list(item, "max");
+        own_limits.extend(list(item, "default"));
+        let mut own_requests = list(item, "min");
         own_requests.extend(own_limits.clone());
-        own_requests.extend(amounts(item.get("defaultRequest")));
+        own_requests.extend(list(item, "defaultRequest"));
         limits.extend(own_limits);
         requests.extend(own_requests);
     }
@@ -144,7 +146,7 @@ fn fill(range: &Value, pod: &mut Value) {
     }
 }
 
-fn merge(container: &mut Value, kind: &str, wanted: &Amounts) -> Vec<String> {
+fn merge(container: &mut Value, kind: &str, wanted: &Map<String, Value>) -> Vec<String> {
     let mut set = Vec::new();
     // A container's own limit stands in for its request; that is the kind's own default.
     let own_limits = container.pointer("/resources/limits").and_then(Value::as_object).cloned().unwrap_or_default();
@@ -154,7 +156,7 @@ fn merge(container: &mut Value, kind: &str, wanted: &Amounts) -> Vec<String> {
         if current.contains_key(name) || (kind == "requests" && own_limits.contains_key(name)) {
             continue;
         }
-        current.insert(name.clone(), json!(amount.to_string()));
+        current.insert(name.clone(), amount.clone());
         set.push(name.clone());
     }
     if !set.is_empty() {

@@ -240,7 +240,7 @@ pub(crate) fn check_config(schema: Option<&Schema>, config: &Value) -> ApiResult
         text("/metadata/name"),
         text("/kind")
     );
-    Err(ApiError { code: 500, reason: String::new(), message, details: None })
+    Err(ApiError::unexplained(500, message))
 }
 
 fn merge(

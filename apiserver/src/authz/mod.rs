@@ -9,6 +9,7 @@ pub mod default_roles;
 pub mod escalation;
 mod guard;
 mod review;
+mod selectors;
 
 use std::sync::Arc;
 

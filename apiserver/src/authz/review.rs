@@ -6,7 +6,7 @@ use crowsnest_api::user::UserInfo;
 use serde_json::{Value, json};
 
 use crate::authn::Authenticator;
-use crate::authz::Authorizer;
+use crate::authz::{Authorizer, selectors};
 use crate::registry::object::{Object, time};
 use crate::registry::resource::ResourceRef;
 use crate::registry::strategy::RequestContext;
@@ -22,12 +22,10 @@ impl Authorizer {
         object: &Value,
     ) -> Option<ApiResult<Value>> {
         let answer = match (resource.gvr.group.as_str(), resource.kind.as_str()) {
-            ("authorization.k8s.io", "SelfSubjectAccessReview") => self.access(object, ctx.user.clone(), ""),
-            ("authorization.k8s.io", "SubjectAccessReview") => {
-                checked_subject(object).and_then(|user| self.access(object, user, ""))
-            }
+            ("authorization.k8s.io", "SelfSubjectAccessReview") => self.access(object, Kind::Own, ctx.user.clone(), ""),
+            ("authorization.k8s.io", "SubjectAccessReview") => self.access(object, Kind::Anyone, subject(object), ""),
             ("authorization.k8s.io", "LocalSubjectAccessReview") => {
-                checked_subject(object).and_then(|user| self.access(object, user, &ctx.namespace))
+                self.access(object, Kind::Local, subject(object), &ctx.namespace)
             }
             ("authorization.k8s.io", "SelfSubjectRulesReview") => self.rules(object, &ctx.user),
             ("authentication.k8s.io", "SelfSubjectReview") => Ok(who(ctx)),
@@ -41,33 +39,13 @@ impl Authorizer {
         }))
     }
 
-    fn access(&self, object: &Value, user: UserInfo, namespace: &str) -> ApiResult<Value> {
+    fn access(&self, object: &Value, kind: Kind, user: UserInfo, namespace: &str) -> ApiResult<Value> {
         let spec = &object["spec"];
         let text = |value: &Value, key: &str| value[key].as_str().unwrap_or_default().to_owned();
         let (resource, path) = (&spec["resourceAttributes"], &spec["nonResourceAttributes"]);
-        if resource.is_object() == path.is_object() {
-            let value = if resource.is_object() { resource.to_string() } else { "null".into() };
-            let detail = "exactly one of nonResourceAttributes or resourceAttributes must be specified";
-            return Err(refused(FieldError::new(
-                FieldErrorKind::Invalid,
-                "spec.resourceAttributes",
-                Some(value),
-                detail,
-            )));
-        }
-        if !namespace.is_empty() && resource.is_object() && text(resource, "namespace") != namespace {
-            let value = json!(text(resource, "namespace"));
-            let field = "spec.resourceAttributes.namespace";
-            return Err(refused(FieldError::invalid(field, &value, "must match metadata.namespace")));
-        }
-        if !namespace.is_empty() && path.is_object() {
-            let detail = "disallowed on this kind of request";
-            return Err(refused(FieldError::new(
-                FieldErrorKind::Invalid,
-                "spec.nonResourceAttributes",
-                Some(path.to_string()),
-                detail,
-            )));
+        let errors = wrong(object, kind, namespace);
+        if !errors.is_empty() {
+            return Err(ApiError::invalid("authorization.k8s.io", "", "", errors));
         }
         let action = if resource.is_object() {
             Action::Resource {
@@ -88,6 +66,10 @@ impl Authorizer {
         let mut status = json!({"allowed": allowed});
         if !reason.is_empty() {
             status["reason"] = reason.into();
+        }
+        let unread = selectors::unread(resource);
+        if !unread.is_empty() {
+            status["evaluationError"] = unread.into();
         }
         let mut review = json!({"metadata": {}, "spec": spec, "status": status});
         if !object.namespace().is_empty() || !namespace.is_empty() {
@@ -121,23 +103,68 @@ impl Authorizer {
     }
 }
 
-fn refused(error: FieldError) -> ApiError {
-    ApiError::invalid("authorization.k8s.io", "", "", vec![error])
+/// Whose access a review asks for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Own,
+    Anyone,
+    Local,
 }
 
-fn checked_subject(object: &Value) -> ApiResult<UserInfo> {
+/// Everything wrong with a review of access.
+fn wrong(object: &Value, kind: Kind, namespace: &str) -> Vec<FieldError> {
     let spec = &object["spec"];
-    let user = UserInfo {
+    let (resource, path) = (&spec["resourceAttributes"], &spec["nonResourceAttributes"]);
+    // Values as Go prints a struct without names of JSON.
+    let shown = || json!({"Path": text(path, "path"), "Verb": text(path, "verb")}).to_string();
+    let invalid = |field: &str, value: String, why: &str| {
+        FieldError::new(FieldErrorKind::Invalid, field.to_owned(), Some(value), why)
+    };
+    let mut errors = Vec::new();
+    if resource.is_object() && path.is_object() {
+        let why = "cannot be specified in combination with resourceAttributes";
+        errors.push(invalid("spec.nonResourceAttributes", shown(), why));
+    }
+    if !resource.is_object() && !path.is_object() {
+        let why = "exactly one of nonResourceAttributes or resourceAttributes must be specified";
+        errors.push(invalid("spec.resourceAttributes", "null".into(), why));
+    }
+    let subject = subject(object);
+    if kind != Kind::Own && subject.name.is_empty() && subject.groups.is_empty() {
+        let why = "at least one of user or group must be specified";
+        errors.push(FieldError::invalid("spec.user", "", why));
+    }
+    errors.extend(selectors::wrong(resource));
+    let metadata = object["metadata"].as_object();
+    let stray = metadata.is_some_and(|m| m.iter().any(|(name, v)| name != "managedFields" && !v.is_null()));
+    match kind {
+        Kind::Local => {
+            if resource.is_object() && text(resource, "namespace") != namespace {
+                let (field, why) = ("spec.resourceAttributes.namespace", "must match metadata.namespace");
+                errors.push(FieldError::invalid(field, text(resource, "namespace"), why));
+            }
+            if path.is_object() {
+                errors.push(invalid("spec.nonResourceAttributes", shown(), "disallowed on this kind of request"));
+            }
+        }
+        _ if stray => errors.push(invalid("metadata", object["metadata"].to_string(), "must be empty")),
+        _ => {}
+    }
+    errors
+}
+
+fn text<'v>(value: &'v Value, key: &str) -> &'v str {
+    value[key].as_str().unwrap_or_default()
+}
+
+fn subject(object: &Value) -> UserInfo {
+    let spec = &object["spec"];
+    UserInfo {
         name: spec["user"].as_str().unwrap_or_default().to_owned(),
         uid: spec["uid"].as_str().unwrap_or_default().to_owned(),
         groups: strings(&spec["groups"]),
         extra: spec["extra"].as_object().into_iter().flatten().map(|(k, v)| (k.clone(), strings(v))).collect(),
-    };
-    if user.name.is_empty() && user.groups.is_empty() {
-        let detail = "at least one of user or group must be specified";
-        return Err(refused(FieldError::invalid("spec.user", &json!(""), detail)));
     }
-    Ok(user)
 }
 
 fn strings(value: &Value) -> Vec<String> {

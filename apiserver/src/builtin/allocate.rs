@@ -9,7 +9,8 @@ use crowsnest_api::field::FieldError;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
-use super::object::{at, each, inside, items, put, set, text, unset};
+use super::families;
+use super::object::{at, each, inside, items, put, text, unset};
 use crate::registry::strategy::{Allocators, RequestContext};
 
 /// 10.96.0.0/16, as kubeadm chooses; what is below the first handed out is for addresses asked for by name.
@@ -138,14 +139,6 @@ impl Held {
                 put(spec, "clusterIPs", json!([address]));
             }
         }
-        if let Some(spec) = inside(new, "spec") {
-            if !set(spec, "ipFamilies") {
-                put(spec, "ipFamilies", json!(["IPv4"]));
-            }
-            if unset(spec, "ipFamilyPolicy") {
-                put(spec, "ipFamilyPolicy", "SingleStack");
-            }
-        }
         Ok(())
     }
 
@@ -212,6 +205,10 @@ impl Allocators for ServiceAllocators {
     fn allocate(&self, ctx: &RequestContext, old: Option<&Value>, new: &mut Value) -> Result<(), Vec<FieldError>> {
         if !ctx.subresource.is_empty() {
             return Ok(());
+        }
+        let errors = families::settle(old, new);
+        if !errors.is_empty() {
+            return Err(errors);
         }
         let owner = uid(new);
         let mut held = self.held.lock();

@@ -10,6 +10,7 @@ use crate::table::Printer;
 mod allocate;
 mod convert;
 mod defaults;
+mod families;
 mod kinds;
 mod object;
 mod prepare;

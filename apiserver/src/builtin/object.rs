@@ -1,5 +1,6 @@
 //! Reading and completing parts of an object.
 
+use crowsnest_api::quantity::Quantity;
 use serde_json::{Map, Value};
 
 static NULL: Value = Value::Null;
@@ -78,5 +79,42 @@ pub(super) fn copy(from: &Value, to: &mut Value, field: &str) {
     match from.get(field) {
         Some(value) => put(to, field, value.clone()),
         None => drop(take(to, field)),
+    }
+}
+
+/// `apiequality.Semantic.DeepEqual`: amounts of resources are equal however they are written.
+pub(super) fn same(one: &Value, other: &Value) -> bool {
+    const LISTS: [&str; 9] =
+        ["limits", "requests", "overhead", "podFixed", "capacity", "allocatable", "hard", "used", "allocatedResources"];
+    fn alike(one: &Value, other: &Value, amounts: bool) -> bool {
+        match (one, other) {
+            (Value::Object(one), Value::Object(other)) => {
+                let field = |(name, value): (&String, &Value)| {
+                    other.get(name).is_some_and(|found| alike(value, found, amounts || LISTS.contains(&name.as_str())))
+                };
+                one.len() == other.len() && one.iter().all(field)
+            }
+            (Value::Array(one), Value::Array(other)) => {
+                one.len() == other.len() && one.iter().zip(other).all(|(one, other)| alike(one, other, false))
+            }
+            (Value::String(one), Value::String(other)) if amounts && one != other => {
+                matches!((Quantity::parse(one), Quantity::parse(other)), (Ok(one), Ok(other)) if one == other)
+            }
+            _ => one == other,
+        }
+    }
+    alike(one, other, false)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn amounts_are_the_same_however_they_are_written() {
+        let pod = |cpu: &str, label: &str| serde_json::json!({"labels": {"a": label}, "containers": [{"resources": {"limits": {"cpu": cpu}}}]});
+        assert!(same(&pod("1.500", "1"), &pod("1500m", "1")));
+        assert!(!same(&pod("1.500", "1"), &pod("1", "1")));
+        assert!(!same(&pod("1", "1.500"), &pod("1", "1500m")));
     }
 }

@@ -6,7 +6,7 @@ use crowsnest_api::field::FieldError;
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
-use super::object::{at, copy, inside, put, take};
+use super::object::{at, copy, inside, put, same, take};
 use super::{convert, defaults, prepare, select, validate};
 use crate::registry::strategy::{RequestContext, Strategy};
 use crate::registry::validation::qualified_name;
@@ -66,9 +66,10 @@ impl BuiltinStrategy {
     fn changed(&self, old: &Value, new: &Value) -> bool {
         match self.generation() {
             Generation::None => false,
-            Generation::Spec => at(old, "spec") != at(new, "spec"),
+            Generation::Spec => !same(at(old, "spec"), at(new, "spec")),
             Generation::SpecAndAnnotations => {
-                at(old, "spec") != at(new, "spec") || at(old, "metadata.annotations") != at(new, "metadata.annotations")
+                !same(at(old, "spec"), at(new, "spec"))
+                    || at(old, "metadata.annotations") != at(new, "metadata.annotations")
             }
             Generation::Content => {
                 let content = |object: &Value| {
@@ -77,7 +78,7 @@ impl BuiltinStrategy {
                     take(&mut copy, "status");
                     copy
                 };
-                content(old) != content(new)
+                !same(&content(old), &content(new))
                     || (self.kind == "EndpointSlice" && at(old, "metadata.labels") != at(new, "metadata.labels"))
             }
         }

@@ -81,6 +81,20 @@ impl Health {
         paths
     }
 
+    /// What each check says now, as metrics.
+    pub(super) fn metrics(&self) -> String {
+        let mut out = String::from(
+            "# HELP kubernetes_healthcheck [STABLE] This metric records the result of a single healthcheck.\n# TYPE kubernetes_healthcheck gauge\n",
+        );
+        for kind in ["healthz", "livez", "readyz"] {
+            for (name, result) in self.checks(kind == "readyz") {
+                let well = u8::from(result.is_ok());
+                out.push_str(&format!("kubernetes_healthcheck{{name={name:?},type={kind:?}}} {well}\n"));
+            }
+        }
+        out
+    }
+
     /// The answer when the path is one of health's.
     pub(super) fn serve(&self, path: &str, query: Option<&str>) -> Option<Response> {
         let query = Query::parse(query);

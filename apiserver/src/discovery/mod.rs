@@ -57,6 +57,7 @@ impl Discovery {
             [] | [""] => respond::value(200, Encoding::Json, &self.paths(api)),
             ["version"] => respond::value(200, Encoding::Json, &version()),
             ["metrics"] => respond::text(200, self.metrics()),
+            ["metrics", "slis"] => respond::text(200, self.health.metrics()),
             ["openid", "v1", "jwks"] => respond::value(200, Encoding::Json, &api.authenticator.signer.key_set()),
             [".well-known", "openid-configuration"] => {
                 respond::value(200, Encoding::Json, &openid(api.authenticator.signer.algorithm()))
@@ -121,8 +122,8 @@ impl Discovery {
             }
         }
         paths.extend(self.health.paths());
-        let more = ["/.well-known/openid-configuration", "/metrics", "/openapi/v2", "/openapi/v3", "/openid/v1/jwks"];
-        paths.extend(more.map(String::from));
+        paths.extend(["/.well-known/openid-configuration", "/metrics", "/metrics/slis"].map(String::from));
+        paths.extend(["/openapi/v2", "/openapi/v3", "/openid/v1/jwks"].map(String::from));
         paths.push("/version".to_owned());
         paths.sort();
         json!({"paths": paths})
@@ -137,6 +138,8 @@ impl Discovery {
         }
         out.push_str("# TYPE apiserver_storage_revision gauge\n");
         out.push_str(&format!("apiserver_storage_revision {}\n", store.revision()));
+        out.push_str("# TYPE apiserver_watch_event_encodings_total counter\n");
+        out.push_str(&format!("apiserver_watch_event_encodings_total {}\n", self.registry.recent.lines_made()));
         out
     }
 }

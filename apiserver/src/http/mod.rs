@@ -11,6 +11,8 @@ pub mod delegate;
 mod flights;
 pub mod handler;
 mod layers;
+#[cfg(test)]
+mod lifecycle_tests;
 pub mod negotiate;
 pub mod path;
 mod protobuf;
@@ -20,7 +22,10 @@ mod refusals_tests;
 pub mod respond;
 pub mod serve;
 mod subresource;
+mod unreachable;
 mod watching;
+#[cfg(test)]
+mod watching_tests;
 
 use std::sync::Arc;
 

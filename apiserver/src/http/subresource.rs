@@ -17,6 +17,8 @@ use crate::schema::decode::Expected;
 use crate::schema::set::SchemaSet;
 use crate::status::{ApiError, ApiResult, Cause, Details, Reason};
 
+/// Pods a budget counts as leaving before evictions wait for its controller.
+const MOST_DISRUPTED: usize = 2000;
 /// Subresources that are views of the object itself.
 const VIEWS: [&str; 5] = ["status", "finalize", "approval", "ephemeralcontainers", "resize"];
 
@@ -219,12 +221,19 @@ async fn evict(call: &mut Call, ctx: &RequestContext, eviction: &Value) -> ApiRe
             }
         }
         if matching.len() > 1 {
+            // A Status of failure, but the answer to a creation that went well.
             let text =
                 "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.";
-            return Err(crate::registry::unexpected(text));
+            let status = json!({
+                "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": text, "code": 500,
+            });
+            return Ok(respond::status(201, call.accepted.encoding, status));
         }
         // A pod that is not ready does not count as healthy: it may go while enough others are.
-        if let Some(budget) = matching.first().filter(|budget| is_ready(&pod) || !healthy(budget)) {
+        let free = |budget: &Value| {
+            !is_ready(&pod) && (budget["spec"]["unhealthyPodEvictionPolicy"] == "AlwaysAllow" || healthy(budget))
+        };
+        if let Some(budget) = matching.first().filter(|budget| !free(budget)) {
             spend(call, ctx, &budgets, budget, &name).await?;
         }
     }
@@ -272,11 +281,16 @@ async fn spend(
             let name = budget.name();
             return refuse(format!("The disruption budget {name} is still being processed by the server."), Some(10));
         }
-        if number("disruptionsAllowed") <= 0 {
-            let (wanted, found) = (number("desiredHealthy"), number("currentHealthy"));
-            let name = budget.name();
-            let text = format!("The disruption budget {name} needs {wanted} healthy pods and has {found} currently");
-            return refuse(text, None);
+        let forbidden =
+            |why: &str| Err(ApiError::forbidden("policy", "poddisruptionbudget", budget.name(), why.to_owned()));
+        if number("disruptionsAllowed") < 0 {
+            return forbidden("pdb disruptions allowed is negative");
+        }
+        if status["disruptedPods"].as_object().map_or(0, serde_json::Map::len) > MOST_DISRUPTED {
+            return forbidden("DisruptedPods map too big - too many evictions not confirmed by PDB controller");
+        }
+        if number("disruptionsAllowed") == 0 {
+            return refuse(exhausted(budget), None);
         }
         let left = number("disruptionsAllowed") - 1;
         budget["status"]["disruptionsAllowed"] = left.into();
@@ -288,6 +302,25 @@ async fn spend(
     let registry = call.api.registry.clone();
     registry.update(budgets, &ctx, &name, &Change::Edit(edit), &options, &mut call.warnings).await?;
     Ok(())
+}
+
+/// Why a budget allows no disruption.
+fn exhausted(budget: &Value) -> String {
+    let (name, status) = (budget.name(), &budget["status"]);
+    let mut conditions = status["conditions"].as_array().into_iter().flatten();
+    let allowed = conditions.find(|condition| condition["type"] == "DisruptionAllowed");
+    let number = |key: &str| status[key].as_i64().unwrap_or(0);
+    let (wanted, found) = (number("desiredHealthy"), number("currentHealthy"));
+    match allowed.filter(|condition| condition["reason"] == "SyncFailed") {
+        Some(condition) => {
+            let why = condition["message"].as_str().unwrap_or_default();
+            format!("The disruption budget {name} does not allow evicting pods currently because it failed sync: {why}")
+        }
+        None if found <= wanted => {
+            format!("The disruption budget {name} needs {wanted} healthy pods and has {found} currently")
+        }
+        None => format!("The disruption budget {name} does not allow evicting pods currently"),
+    }
 }
 
 /// `serviceaccounts/token`: a signed token for a service account.
@@ -303,11 +336,29 @@ async fn token(call: &mut Call, ctx: &RequestContext, request: &Value) -> ApiRes
     Ok(respond::value(201, call.accepted.encoding, &issued))
 }
 
+/// A conversation that nobody in this server serves.
+async fn unreachable(call: &Call, resource: &ResourceRef) -> ApiResult<Response> {
+    let (registry, info) = (&call.api.registry, &call.info);
+    // `scheme:name:port` of a proxy.
+    let parts: Vec<&str> = info.name.split(':').collect();
+    let name = if parts.len() == 3 { parts[1] } else { parts[0] };
+    let object = registry.get(resource, namespace(info, resource), name).await?;
+    let nodes = registry.resource(&Gvr::new("", "v1", "nodes"))?;
+    let node = match object["spec"]["nodeName"].as_str().filter(|node| !node.is_empty()) {
+        Some(node) => registry.get(&nodes, "", node).await.ok(),
+        None => None,
+    };
+    let seen = super::unreachable::Surroundings { object: &object, node: node.as_ref() };
+    let container = call.query.get("container").unwrap_or_default();
+    super::unreachable::answer(&resource.gvr.resource, &info.subresource, container, &seen)?;
+    Ok(respond::bytes(204, respond::JSON, ""))
+}
+
 async fn connect(call: &mut Call, resource: &ResourceRef, request: Request) -> ApiResult<Response> {
     let info = call.info.clone();
     let registry = call.api.registry.clone();
     let Some(connect) = registry.connect(&resource.gvr.group, &resource.gvr.resource, &info.subresource) else {
-        return Err(unknown_path());
+        return unreachable(call, resource).await;
     };
     let ctx = call.context(false);
     // Missing parents are the server's business, everything else the backend's; proxy names may carry scheme and port.

@@ -1,5 +1,6 @@
 //! Watch answers: a stream of event lines that ends by timeout, drain or error.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
@@ -15,25 +16,26 @@ use crate::http::negotiate::{Accepted, Shape};
 use crate::http::{Response, respond};
 use crate::registry::options::ListOptions;
 use crate::registry::resource::ResourceRef;
-use crate::registry::{Emitted, Watch};
+use crate::registry::{EventForm, Watch};
 use crate::status::ApiResult;
 use crate::table::{IncludeObject, ListMeta, partial_object_metadata, table, to_v1beta1};
 
 /// Watches without a timeout of their own end after one to two times this.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(1800);
 
-/// How events are written for one client.
+/// Tables tell ages; after so long they are written anew.
+const AGES: Duration = Duration::from_secs(2);
+
+/// How events are written for clients that ask alike.
 struct Shaping {
+    name: String,
     accepted: Accepted,
     include: IncludeObject,
     resource: ResourceRef,
-    /// Tables repeat no column definitions after the first event.
-    columns_sent: bool,
 }
 
 struct Running {
     watch: Watch,
-    shaping: Shaping,
     deadline: Instant,
     draining: CancellationToken,
     done: bool,
@@ -46,15 +48,11 @@ pub(super) async fn serve(call: &Call, resource: &ResourceRef) -> ApiResult<Resp
     }
     let include = IncludeObject::parse(call.include())?;
     let timeout = options.timeout.unwrap_or_else(|| DEFAULT_TIMEOUT.mul_f64(1.0 + rand::rng().random::<f64>()));
-    let plain = call.accepted.shape == Shape::Object && resource.strategy.serves_stored();
-    let watch = call.api.registry.watch(resource, namespace(&call.info, resource), options, plain).await?;
-    let running = Running {
-        watch,
-        shaping: Shaping { accepted: call.accepted, include, resource: resource.clone(), columns_sent: false },
-        deadline: Instant::now() + timeout,
-        draining: call.api.draining.clone(),
-        done: false,
-    };
+    let name = format!("{:?} {include:?}", call.accepted);
+    let form = Arc::new(Shaping { name, accepted: call.accepted, include, resource: resource.clone() });
+    let watch = call.api.registry.watch(resource, namespace(&call.info, resource), options, form).await?;
+    let running =
+        Running { watch, deadline: Instant::now() + timeout, draining: call.api.draining.clone(), done: false };
     let stream = stream::unfold(running, |mut running| async move {
         let chunk = running.next().await?;
         Some((Ok::<_, std::convert::Infallible>(chunk), running))
@@ -77,7 +75,7 @@ impl Running {
                 () = self.draining.cancelled() => return None,
             };
             if !batch.is_empty() {
-                return Some(self.shaping.write(batch));
+                return Some(joined(batch));
             }
             if self.done {
                 return None;
@@ -86,31 +84,56 @@ impl Running {
     }
 }
 
-impl Shaping {
-    fn write(&mut self, batch: Vec<Emitted>) -> Bytes {
-        let mut out = Vec::with_capacity(512 * batch.len());
-        for emitted in batch {
-            match emitted {
-                Emitted::Encoded(line) => out.extend_from_slice(&line),
-                Emitted::Object { event, object } => {
-                    let mut object = self.shape(event, object);
-                    if self.accepted.beta {
-                        to_v1beta1(&mut object);
-                    }
-                    push_line(&mut out, event, &object);
-                }
-                Emitted::Error(error) => push_line(&mut out, "ERROR", &error.to_status()),
-            }
-        }
-        out.into()
+/// Lines of several events in one piece; one alone is shared with other watches.
+fn joined(batch: Vec<Bytes>) -> Bytes {
+    match <[Bytes; 1]>::try_from(batch) {
+        Ok([line]) => line,
+        Err(batch) => batch.concat().into(),
+    }
+}
+
+impl EventForm for Shaping {
+    fn name(&self) -> &str {
+        &self.name
     }
 
-    fn shape(&mut self, event: &str, object: Value) -> Value {
+    fn as_stored(&self) -> bool {
+        self.accepted.shape == Shape::Object && self.resource.strategy.serves_stored()
+    }
+
+    fn fresh(&self) -> Option<Duration> {
+        (self.accepted.shape == Shape::Table).then_some(AGES)
+    }
+
+    fn tells_more_first(&self) -> bool {
+        self.accepted.shape == Shape::Table
+    }
+
+    fn write(&self, event: &str, object: Value, first: bool) -> Bytes {
+        let mut object = if event == "ERROR" { object } else { self.shape(event, object, first) };
+        if self.accepted.beta && event != "ERROR" {
+            to_v1beta1(&mut object);
+        }
+        let mut line = Vec::with_capacity(512);
+        line.extend_from_slice(b"{\"type\":\"");
+        line.extend_from_slice(event.as_bytes());
+        line.extend_from_slice(b"\",\"object\":");
+        if let Err(error) = serde_json::to_writer(&mut line, &object) {
+            tracing::error!(%error, "an event cannot be written");
+            return Bytes::new();
+        }
+        line.extend_from_slice(b"}\n");
+        line.into()
+    }
+}
+
+impl Shaping {
+    fn shape(&self, event: &str, object: Value, first: bool) -> Value {
         match self.accepted.shape {
             Shape::Table => {
                 let printer = &self.resource.printer;
-                let columns = (!self.columns_sent).then(|| printer.columns(&respond::docs));
-                self.columns_sent = true;
+                // Tables repeat no column definitions after the first event.
+                let columns = first.then(|| printer.columns(&respond::docs));
                 let meta = ListMeta::of(&object);
                 let objects = (event != "BOOKMARK").then_some(&object);
                 let mut table = table(printer, columns, objects, &meta, self.include, jiff::Timestamp::now());
@@ -124,17 +147,4 @@ impl Shaping {
             Shape::Object | Shape::Aggregated { .. } => object,
         }
     }
-}
-
-fn push_line(out: &mut Vec<u8>, event: &str, object: &Value) {
-    let start = out.len();
-    out.extend_from_slice(b"{\"type\":\"");
-    out.extend_from_slice(event.as_bytes());
-    out.extend_from_slice(b"\",\"object\":");
-    if let Err(error) = serde_json::to_writer(&mut *out, object) {
-        tracing::error!(%error, "an event cannot be written");
-        out.truncate(start);
-        return;
-    }
-    out.extend_from_slice(b"}\n");
 }

@@ -20,7 +20,7 @@ fn bad(why: impl Into<String>) -> ApiError {
 
 /// What the library fails with otherwise reaches the client as a bare 500.
 fn failed(message: String) -> ApiError {
-    ApiError { code: 500, reason: String::new(), message, details: None }
+    ApiError::unexplained(500, message)
 }
 
 fn no_merge_key(fields: &Map<String, Value>, key: &str) -> ApiError {

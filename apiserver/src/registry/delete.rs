@@ -50,6 +50,7 @@ impl Registry {
         options: &DeleteOptions,
         warnings: &mut Vec<String>,
     ) -> ApiResult<Deleted> {
+        warnings.extend(warning(resource, options).map(str::to_owned));
         loop {
             let namespace = if resource.namespaced { ctx.namespace.as_str() } else { "" };
             let record = self.record(resource, namespace, name)?;
@@ -167,7 +168,7 @@ fn check_preconditions(resource: &ResourceRef, name: &str, options: &DeleteOptio
 fn decide(resource: &ResourceRef, now: jiff::Timestamp, options: &DeleteOptions, live: &Value) -> Decision {
     let core = |plural: &str| resource.gvr.group.is_empty() && resource.gvr.resource == plural;
     let mut object = live.clone();
-    let wanted = finalizers(options, live);
+    let wanted = finalizers(resource, options, live);
     let changed = wanted != live.finalizers();
     object.set_finalizers(wanted.clone());
     if core("pods") {
@@ -253,14 +254,31 @@ fn mark(object: &mut Value, now: jiff::Timestamp, grace: i64) {
     metadata.insert("deletionGracePeriodSeconds".into(), json!(grace));
 }
 
+/// Kinds whose dependents stay when nobody says what to do with them, as they did before there was a collector.
+fn leaves_dependents(resource: &ResourceRef) -> bool {
+    matches!(
+        (resource.gvr.group.as_str(), resource.gvr.resource.as_str()),
+        ("batch", "jobs") | ("", "replicationcontrollers")
+    )
+}
+
+/// What is said to who deletes a job without telling what becomes of its pods.
+fn warning(resource: &ResourceRef, options: &DeleteOptions) -> Option<&'static str> {
+    let untold = options.propagation.is_none() && options.orphan_dependents.is_none();
+    (untold && resource.gvr.resource == "jobs" && leaves_dependents(resource)).then_some(
+        "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress this warning",
+    )
+}
+
 /// The finalizers an object gets for its dependents' sake.
-fn finalizers(options: &DeleteOptions, live: &Value) -> Vec<String> {
+fn finalizers(resource: &ResourceRef, options: &DeleteOptions, live: &Value) -> Vec<String> {
     let mut current = live.finalizers();
     let has = |name: &str| current.iter().any(|f| f == name);
     let (orphan, foreground) = match (options.orphan_dependents, options.propagation) {
         (Some(orphan), _) => (orphan, false),
         (None, Some(policy)) => (policy == Propagation::Orphan, policy == Propagation::Foreground),
-        (None, None) => (has(ORPHAN), has(FOREGROUND)),
+        (None, None) if has(ORPHAN) || has(FOREGROUND) => (has(ORPHAN), has(FOREGROUND)),
+        (None, None) => (leaves_dependents(resource), false),
     };
     for (name, wanted) in [(ORPHAN, orphan), (FOREGROUND, foreground)] {
         if !wanted {

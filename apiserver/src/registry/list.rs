@@ -49,7 +49,7 @@ impl Registry {
         check_fields(resource, &options.fields)?;
         let start = self.start(namespace, options).await?;
         let everything = options.labels.is_everything() && options.fields.is_everything();
-        if let (None, Some(name)) = (start.at, options.fields.exact("metadata.name"))
+        if let (None, None, Some(name)) = (start.at, &start.after, options.fields.exact("metadata.name"))
             && (!namespace.is_empty() || !resource.namespaced)
         {
             return self.list_one(resource, namespace, name, options).await;
@@ -76,7 +76,7 @@ impl Registry {
                     return Ok(List {
                         objects,
                         revision,
-                        continue_token: encode_token(revision, keys[i].as_str(), namespace),
+                        continue_token: encode_token(signed(revision), keys[i].as_str(), namespace),
                         remaining: everything.then_some(left),
                     });
                 }
@@ -110,7 +110,7 @@ impl Registry {
         let limit = if options.limit == 0 { usize::MAX } else { options.limit };
         let listing = self.read(resource, namespace, options, start.at, start.after.as_ref(), limit)?;
         let continue_token = match listing.records.last() {
-            Some(last) if listing.remaining > 0 => encode_token(listing.revision, last.key.as_str(), namespace),
+            Some(last) if listing.remaining > 0 => encode_token(signed(listing.revision), last.key.as_str(), namespace),
             _ => String::new(),
         };
         let remaining = (listing.remaining > 0).then_some(listing.remaining);
@@ -126,12 +126,13 @@ impl Registry {
         after: Option<&ObjectKey>,
         limit: usize,
     ) -> ApiResult<crate::storage::Listing> {
-        self.store.list(&table(resource), namespace, at, after, limit).map_err(|error| match error {
-            Error::Expired { .. } if options.continue_token.is_some() => ApiError::new(
-                Reason::Expired,
-                "The provided continue parameter is too old to display a consistent list result. You must start a new list without the continue parameter.",
-            ),
-            other => storage_error(other),
+        self.store.list(&table(resource), namespace, at, after, limit).map_err(|error| match (error, after) {
+            (Error::Expired { .. }, Some(after)) if options.continue_token.is_some() => ApiError {
+                continue_token: Some(encode_token(LATEST, after.as_str(), namespace).into()),
+                ..ApiError::new(Reason::Expired, INCONSISTENT)
+            },
+            (Error::Expired { .. }, _) => ApiError::new(Reason::Expired, EXPIRED),
+            (other, _) => storage_error(other),
         })
     }
 
@@ -147,7 +148,7 @@ impl Registry {
                 return Err(ApiError::bad_request(text));
             }
             let (revision, key) = decode_token(token, namespace)?;
-            return Ok(Start { at: Some(revision), after: Some(key) });
+            return Ok(Start { at: Revision::try_from(revision).ok(), after: Some(key) });
         }
         let revision = parse_version(&options.resource_version)
             .map_err(|e| ApiError::bad_request(format!("invalid resource version: {}", e.message)))?;
@@ -197,6 +198,10 @@ fn candidates(options: &ListOptions, records: Vec<Record>) -> ApiResult<(Vec<usi
     Ok(kept)
 }
 
+fn signed(revision: Revision) -> i64 {
+    i64::try_from(revision).unwrap_or(i64::MAX)
+}
+
 /// `ParseResourceVersion`: empty and 0 mean any.
 pub(crate) fn parse_version(text: &str) -> ApiResult<Revision> {
     if text.is_empty() {
@@ -244,12 +249,18 @@ pub(crate) fn matches(resource: &ResourceRef, options: &ListOptions, object: &Va
     })
 }
 
-fn encode_token(revision: Revision, key: &str, namespace: &str) -> String {
+/// In place of a revision in a token: the list goes on as it is now.
+const LATEST: i64 = -1;
+const EXPIRED: &str = "The resourceVersion for the provided list is too old.";
+const INCONSISTENT: &str = "The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter, or use the continue token in this response to retrieve the remainder of the results. Continuing with the provided token results in an inconsistent list - objects that were created, modified, or deleted between the time the first chunk was returned and now may show up in the list.";
+
+fn encode_token(revision: i64, key: &str, namespace: &str) -> String {
     let start = if namespace.is_empty() { key } else { key.split_once('/').map_or(key, |(_, name)| name) };
     URL_SAFE_NO_PAD.encode(json!({"v": "meta.k8s.io/v1", "rv": revision, "start": format!("{start}\u{0}")}).to_string())
 }
 
-fn decode_token(token: &str, namespace: &str) -> ApiResult<(Revision, ObjectKey)> {
+/// The revision is negative where the latest one is meant.
+fn decode_token(token: &str, namespace: &str) -> ApiResult<(i64, ObjectKey)> {
     let invalid = |why: String| ApiError::bad_request(format!("invalid continue token: {why}"));
     let bytes = URL_SAFE_NO_PAD.decode(token).map_err(|error| {
         let at = match error {
@@ -265,7 +276,7 @@ fn decode_token(token: &str, namespace: &str) -> ApiResult<(Revision, ObjectKey)
         let why = "continue key is not valid: server does not recognize this encoded version";
         return Err(invalid(format!("{why} {version}")));
     }
-    let revision = token["rv"].as_u64().filter(|revision| *revision > 0).ok_or_else(|| {
+    let revision = token["rv"].as_i64().filter(|revision| *revision != 0).ok_or_else(|| {
         let why = "continue key is not valid: incorrect encoded start resourceVersion (version meta.k8s.io/v1)";
         invalid(why.into())
     })?;

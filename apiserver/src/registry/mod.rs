@@ -34,13 +34,13 @@ use crate::registry::connect::Connect;
 use crate::registry::resource::{Gvr, ResourceRef};
 use crate::registry::strategy::{Allocators, RequestContext};
 use crate::status::{ApiError, ApiResult, Reason, qualified};
-use crate::storage::{ObjectKey, Record, ResourceKey, Store};
+use crate::storage::{ObjectKey, Recent, Record, ResourceKey, Store};
 
 pub use delete::Deleted;
 pub(crate) use list::parse_version;
 pub use list::{List, Page};
 pub use update::{Change, Edit};
-pub use watch::{Emitted, Watch};
+pub use watch::{EventForm, Watch};
 
 /// Part of a table: (group, plural).
 type GroupResource = (String, String);
@@ -52,6 +52,8 @@ pub struct Registry {
     admission: ArcSwap<Vec<Arc<dyn Admission>>>,
     allocators: RwLock<HashMap<GroupResource, Arc<dyn Allocators>>>,
     connects: RwLock<HashMap<(GroupResource, String), Arc<dyn Connect>>>,
+    /// What watches share.
+    pub(crate) recent: Recent,
 }
 
 impl std::fmt::Debug for Registry {
@@ -68,6 +70,7 @@ impl Registry {
             admission: ArcSwap::default(),
             allocators: RwLock::default(),
             connects: RwLock::default(),
+            recent: Recent::default(),
         }
     }
 
@@ -250,7 +253,7 @@ pub fn unknown_method() -> ApiError {
 
 /// An error kube-apiserver answers with 500 and no reason.
 pub fn unexpected(message: impl Into<String>) -> ApiError {
-    ApiError { code: 500, reason: String::new(), message: message.into(), details: None }
+    ApiError::unexplained(500, message)
 }
 
 /// The store's errors that have no object to speak of.

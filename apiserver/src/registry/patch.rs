@@ -167,7 +167,7 @@ fn check_repeated(config: &Body, options: &WriteOptions) -> ApiResult<()> {
 /// An applied configuration says what it is.
 fn check_applied(wanted: &str, wanted_kind: &str, config: &Value) -> ApiResult<()> {
     let managed = config.get("metadata").and_then(|m| m.get("managedFields"));
-    if managed.and_then(Value::as_array).is_some_and(|fields| !fields.is_empty()) {
+    if managed.is_some_and(Value::is_array) {
         return Err(ApiError::bad_request("metadata.managedFields must be nil"));
     }
     let text = |key: &str| config.get(key).and_then(Value::as_str).unwrap_or_default();

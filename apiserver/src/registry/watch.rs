@@ -1,34 +1,46 @@
 //! Watch: the initial state when asked for, then changes with selectors applied to both sides of each.
+//!
+//! However many watches there are, a change becomes a line once for each form that clients want it in.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::error::Error;
 use crate::registry::list::{check_fields, matches, parse_version};
+use crate::registry::object::Object as _;
 use crate::registry::options::ListOptions;
 use crate::registry::resource::ResourceRef;
 use crate::registry::{Registry, storage_error, table};
 use crate::status::{ApiError, ApiResult};
-use crate::storage::{Change, ChangeKind, Record, Revision, Watcher};
+use crate::storage::{Body, Change, ChangeKind, LineKey, Record, Revision, Selectable, Sides, Watcher};
 
 /// Between two periodic bookmarks.
 const BOOKMARKS: Duration = Duration::from_secs(60);
 /// Initial events decoded at once.
 const CHUNK: usize = 500;
+/// About what selectors look at in one change, in bytes.
+const SIDES: usize = 512;
 
-/// One watch event on its way to the client.
-#[derive(Debug)]
-pub enum Emitted {
-    Object {
-        event: &'static str,
-        object: Value,
-    },
-    /// A whole event line, shared with other watchers.
-    Encoded(Arc<Vec<u8>>),
-    Error(ApiError),
+/// How a client wants the objects of its events.
+pub trait EventForm: Send + Sync {
+    /// Forms of one name write the same lines.
+    fn name(&self) -> &str;
+
+    /// Objects may be passed on as stored, when no selector asks for more.
+    fn as_stored(&self) -> bool;
+
+    /// How long a line is as good as one made now; `None`: always.
+    fn fresh(&self) -> Option<Duration>;
+
+    /// The first line of a watch differs from later ones.
+    fn tells_more_first(&self) -> bool;
+
+    /// One line. `first` tells that the watch has written no other before.
+    fn write(&self, event: &str, object: Value, first: bool) -> Bytes;
 }
 
 /// A running watch.
@@ -37,9 +49,11 @@ pub struct Watch {
     resource: ResourceRef,
     namespace: String,
     options: ListOptions,
-    /// Events may be passed on as stored.
-    plain: bool,
-    representation: Arc<str>,
+    form: Arc<dyn EventForm>,
+    /// The form's name as part of keys.
+    form_name: Arc<str>,
+    version: Arc<str>,
+    first: bool,
     initial: std::vec::IntoIter<Record>,
     initial_end: Option<Revision>,
     watcher: Watcher,
@@ -50,13 +64,13 @@ pub struct Watch {
 }
 
 impl Registry {
-    /// Starts a watch. `plain` tells that the client takes objects as they are (no table, no partial metadata).
+    /// Starts a watch whose events are written in a form.
     pub async fn watch(
         self: &Arc<Self>,
         resource: &ResourceRef,
         namespace: &str,
         options: ListOptions,
-        plain: bool,
+        form: Arc<dyn EventForm>,
     ) -> ApiResult<Watch> {
         check_fields(resource, &options.fields)?;
         let requested = parse_version(&options.resource_version)?;
@@ -86,13 +100,15 @@ impl Registry {
             }
             Err(error) => return Err(storage_error(error)),
         };
-        let plain = plain && options.labels.is_everything() && options.fields.is_everything();
+        let version: Arc<str> = resource.gvr.api_version().into();
         Ok(Watch {
             registry: self.clone(),
             resource: resource.clone(),
             namespace: namespace.to_owned(),
-            plain,
-            representation: resource.gvr.api_version().into(),
+            form_name: format!("{version} {}", form.name()).into(),
+            form,
+            version,
+            first: true,
             initial: records.into_iter(),
             initial_end,
             watcher,
@@ -105,41 +121,39 @@ impl Registry {
 }
 
 impl Watch {
-    /// The next events; `None` after an error ended the watch. May return an empty batch.
-    pub async fn next(&mut self) -> Option<Vec<Emitted>> {
+    /// The lines of the next events; `None` after an error ended the watch. May return an empty batch.
+    pub async fn next(&mut self) -> Option<Vec<Bytes>> {
         if self.ended {
             return None;
         }
-        if let Some(error) = self.refused.take() {
-            self.ended = true;
-            return Some(vec![Emitted::Error(error)]);
-        }
-        let batch = match self.step().await {
-            Ok(batch) => batch,
-            Err(Error::Closed) => {
-                self.ended = true;
-                return None;
-            }
-            Err(error) => {
-                self.ended = true;
-                vec![Emitted::Error(storage_error(error))]
-            }
+        let batch = match self.refused.take() {
+            Some(error) => Err(error),
+            None => match self.step().await {
+                Err(Error::Closed) => {
+                    self.ended = true;
+                    return None;
+                }
+                batch => batch.map_err(storage_error),
+            },
         };
-        Some(batch)
+        Some(batch.unwrap_or_else(|error| {
+            self.ended = true;
+            vec![self.write("ERROR", error.to_status())]
+        }))
     }
 
     /// The bookmark a watch sends before it times out.
-    pub fn last_bookmark(&mut self) -> Option<Emitted> {
+    pub fn last_bookmark(&mut self) -> Option<Bytes> {
         (self.options.bookmarks && !self.ended).then(|| {
             let position = self.watcher.position();
             self.bookmark(position, false)
         })
     }
 
-    async fn step(&mut self) -> Result<Vec<Emitted>, Error> {
+    async fn step(&mut self) -> Result<Vec<Bytes>, Error> {
         let records: Vec<Record> = self.initial.by_ref().take(CHUNK).collect();
         if !records.is_empty() {
-            return Ok(self.initial_events(records).await?);
+            return self.initial_events(records).await;
         }
         if let Some(revision) = self.initial_end.take() {
             return Ok(vec![self.bookmark(revision, true)]);
@@ -158,91 +172,126 @@ impl Watch {
         }
     }
 
-    async fn initial_events(&self, records: Vec<Record>) -> ApiResult<Vec<Emitted>> {
-        let objects = self.registry.decode_all(&self.resource, records).await?;
-        Ok(objects
-            .into_iter()
-            .filter(|object| matches(&self.resource, &self.options, object))
-            .map(|object| Emitted::Object { event: "ADDED", object })
-            .collect())
+    fn everything(&self) -> bool {
+        self.options.labels.is_everything() && self.options.fields.is_everything()
     }
 
-    async fn events(&self, changes: Vec<Arc<Change>>) -> Result<Vec<Emitted>, Error> {
+    fn write(&mut self, event: &str, object: Value) -> Bytes {
+        self.form.write(event, object, std::mem::take(&mut self.first))
+    }
+
+    /// True when bodies of this version are sent as they lie in storage.
+    fn sends_stored(&self, body: &Body) -> bool {
+        self.form.as_stored() && body.api_version() == &*self.version
+    }
+
+    async fn initial_events(&mut self, records: Vec<Record>) -> Result<Vec<Bytes>, Error> {
+        if self.everything() && records.iter().all(|record| self.sends_stored(&record.body)) {
+            self.first = false;
+            return records.iter().map(|record| stored_line("ADDED", &record.body, record.revision)).collect();
+        }
+        let mut objects = self.registry.decode_all(&self.resource, records).await?;
+        objects.retain(|object| matches(&self.resource, &self.options, object));
+        Ok(objects.into_iter().map(|object| self.write("ADDED", object)).collect())
+    }
+
+    async fn events(&mut self, changes: Vec<Arc<Change>>) -> Result<Vec<Bytes>, Error> {
         let mut out = Vec::with_capacity(changes.len());
         for change in changes {
             if !self.namespace.is_empty() && change.key.namespace() != self.namespace {
                 continue;
             }
-            if self.plain && change.body.api_version() == &*self.representation {
-                out.push(Emitted::Encoded(self.encoded(&change)?));
-            } else {
-                out.extend(self.selected(&change).await?);
+            if let Some(event) = self.meaning(&change).await? {
+                out.push(self.line(&change, event).await?);
+                self.first = false;
             }
         }
         Ok(out)
     }
 
-    /// The line of a change, encoded once for everybody who watches it unchanged.
-    fn encoded(&self, change: &Arc<Change>) -> Result<Arc<Vec<u8>>, Error> {
-        if let Some(line) = change.shared(&self.representation) {
-            return Ok(line);
-        }
-        let mut line = Vec::with_capacity(256);
-        line.extend_from_slice(b"{\"type\":\"");
-        line.extend_from_slice(event_name(change.kind).as_bytes());
-        line.extend_from_slice(b"\",\"object\":");
-        change.body.write_json(&mut line, change.revision, true)?;
-        line.extend_from_slice(b"}\n");
-        let line = Arc::new(line);
-        change.share(&self.representation, &line);
+    /// The line of a change, made once for everybody who wants it like this.
+    async fn line(&self, change: &Arc<Change>, event: &'static str) -> Result<Bytes, Error> {
+        let first = self.first && self.form.tells_more_first();
+        let key = LineKey { event, form: self.form_name.clone(), first };
+        let place = change.shared.line(key, self.form.fresh());
+        let line = place.get_or_try_init(|| self.encode(change, event, first)).await?;
+        Ok(line.clone())
+    }
+
+    async fn encode(&self, change: &Arc<Change>, event: &'static str, first: bool) -> Result<Bytes, Error> {
+        // What left the view is told as it was in it.
+        let body = match &change.previous {
+            Some((_, before)) if event == "DELETED" && change.kind != ChangeKind::Deleted => before,
+            _ => &change.body,
+        };
+        let line = if self.sends_stored(body) {
+            stored_line(event, body, change.revision)?
+        } else {
+            self.form.write(event, self.decode(change, body).await?, first)
+        };
+        self.registry.recent.encoded(change, line.len());
         Ok(line)
     }
 
-    /// What a change means to a watch with selectors: objects enter and leave its view.
-    async fn selected(&self, change: &Change) -> ApiResult<Option<Emitted>> {
-        let decode = async |revision: Revision, body: &crate::storage::Body| {
-            let record = Record { key: change.key.clone(), revision, body: body.clone() };
-            self.registry.decode(&self.resource, record).await
-        };
-        let wants = |object: &Value| matches(&self.resource, &self.options, object);
-        if !self.concerns(change)? {
+    async fn decode(&self, change: &Change, body: &Body) -> ApiResult<Value> {
+        let record = Record { key: change.key.clone(), revision: change.revision, body: body.clone() };
+        self.registry.decode(&self.resource, record).await
+    }
+
+    /// What a change means to this watch: objects enter and leave the view of selectors.
+    async fn meaning(&self, change: &Arc<Change>) -> Result<Option<&'static str>, Error> {
+        if self.everything() {
+            return Ok(Some(match change.kind {
+                ChangeKind::Added => "ADDED",
+                ChangeKind::Modified => "MODIFIED",
+                ChangeKind::Deleted => "DELETED",
+            }));
+        }
+        if self.options.fields.exact("metadata.name").is_some_and(|name| name != change.key.name()) {
             return Ok(None);
         }
-        let everything = self.options.labels.is_everything() && self.options.fields.is_everything();
-        let before = match &change.previous {
-            Some((_, body)) if !everything => Some(decode(change.revision, body).await?),
-            _ => None,
+        let by_metadata = |path: &str| path == "metadata.name" || path == "metadata.namespace";
+        let whole = self.options.fields.terms.iter().any(|(path, _, _)| !by_metadata(path));
+        let version = if whole { self.version.clone() } else { Arc::from("") };
+        let place = change.shared.sides(&version);
+        let sides = place.get_or_try_init(|| self.sides(change, whole)).await?;
+        let wants = |side: &Selectable| {
+            self.options.labels.matches(side.labels.as_ref())
+                && self.options.fields.matches(&|path| match path {
+                    "metadata.name" => change.key.name().to_owned(),
+                    "metadata.namespace" => change.key.namespace().to_owned(),
+                    other => side.fields.iter().find(|(k, _)| k == other).map(|(_, v)| v.clone()).unwrap_or_default(),
+                })
         };
-        let was_in = change.previous.is_some() && before.as_ref().is_none_or(&wants);
-        if change.kind == ChangeKind::Deleted {
-            let last = decode(change.revision, &change.body).await?;
-            return Ok(was_in.then_some(Emitted::Object { event: "DELETED", object: last }));
-        }
-        let object = decode(change.revision, &change.body).await?;
-        Ok(match (was_in, wants(&object)) {
-            (false, true) => Some(Emitted::Object { event: "ADDED", object }),
-            (true, true) => Some(Emitted::Object { event: "MODIFIED", object }),
-            (true, false) => before.map(|object| Emitted::Object { event: "DELETED", object }),
+        let was_in = sides.before.as_ref().is_some_and(wants);
+        Ok(match (was_in, change.kind != ChangeKind::Deleted && wants(&sides.now)) {
+            (false, true) => Some("ADDED"),
+            (true, true) => Some("MODIFIED"),
+            (true, false) => Some("DELETED"),
             (false, false) => None,
         })
     }
 
-    /// False when neither side of the change can be in view, told from labels and key alone.
-    fn concerns(&self, change: &Change) -> ApiResult<bool> {
-        if self.options.fields.exact("metadata.name").is_some_and(|name| name != change.key.name()) {
-            return Ok(false);
-        }
-        if self.options.labels.is_everything() {
-            return Ok(true);
-        }
-        let selected = |body: &crate::storage::Body| {
-            let labels = body.labels().map_err(storage_error)?;
-            Ok::<_, ApiError>(self.options.labels.matches(labels.as_ref()))
+    /// What selectors look at; labels alone are read without converting the object.
+    async fn sides(&self, change: &Arc<Change>, whole: bool) -> Result<Sides, Error> {
+        let side = async |body: &Body| match whole {
+            false => Ok(Selectable { labels: body.labels()?, fields: Vec::new() }),
+            true => {
+                let object = self.decode(change, body).await?;
+                let labels = object.labels().cloned();
+                Ok::<_, Error>(Selectable { labels, fields: self.resource.strategy.selectable_fields(&object) })
+            }
         };
-        Ok(selected(&change.body)? || change.previous.as_ref().map_or(Ok(false), |(_, body)| selected(body))?)
+        let now = side(&change.body).await?;
+        let before = match &change.previous {
+            Some((_, body)) => Some(side(body).await?),
+            None => None,
+        };
+        self.registry.recent.keep(change, SIDES);
+        Ok(Sides { now, before })
     }
 
-    fn bookmark(&self, revision: Revision, initial_end: bool) -> Emitted {
+    fn bookmark(&mut self, revision: Revision, initial_end: bool) -> Bytes {
         let mut object = json!({
             "kind": self.resource.kind, "apiVersion": self.resource.gvr.api_version(),
             "metadata": {"resourceVersion": revision.to_string()},
@@ -250,14 +299,17 @@ impl Watch {
         if initial_end {
             object["metadata"]["annotations"] = json!({"k8s.io/initial-events-end": "true"});
         }
-        Emitted::Object { event: "BOOKMARK", object }
+        self.write("BOOKMARK", object)
     }
 }
 
-fn event_name(kind: ChangeKind) -> &'static str {
-    match kind {
-        ChangeKind::Added => "ADDED",
-        ChangeKind::Modified => "MODIFIED",
-        ChangeKind::Deleted => "DELETED",
-    }
+/// A line with an object as it lies in storage.
+fn stored_line(event: &str, body: &Body, revision: Revision) -> Result<Bytes, Error> {
+    let mut line = Vec::with_capacity(256);
+    line.extend_from_slice(b"{\"type\":\"");
+    line.extend_from_slice(event.as_bytes());
+    line.extend_from_slice(b"\",\"object\":");
+    body.write_json(&mut line, revision, true)?;
+    line.extend_from_slice(b"}\n");
+    Ok(line.into())
 }

@@ -13,6 +13,7 @@ pub mod decode;
 mod normal;
 mod ordered;
 mod prune;
+mod reader;
 pub mod set;
 mod structural;
 #[cfg(test)]

@@ -2,13 +2,13 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ops::Bound;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use crate::error::{Error, Result};
+use crate::storage::shared::Shared;
 use crate::storage::{Body, ObjectKey, ResourceKey, Revision};
 
 /// How much history each table keeps for watches and continued lists. Whichever bound is reached first compacts.
@@ -40,9 +40,6 @@ pub enum ChangeKind {
     Deleted,
 }
 
-/// (representation, the encoding while somebody holds it).
-type SharedEncoding = (Arc<str>, Weak<Vec<u8>>);
-
 /// One committed write. For `Deleted` the body is the last state and the revision that of the delete.
 #[derive(Debug)]
 pub struct Change {
@@ -53,24 +50,12 @@ pub struct Change {
     /// The state before, absent for `Added`.
     pub previous: Option<(Revision, Body)>,
     at: Instant,
-    /// The encoding watchers share while any of them is sending it, per representation (requested API version).
-    shared: Mutex<Vec<SharedEncoding>>,
+    pub shared: Shared,
 }
 
 impl Change {
     fn size(&self) -> usize {
         self.body.size() + self.previous.as_ref().map_or(0, |(_, b)| b.size()) + self.key.as_str().len() + 160
-    }
-
-    /// The encoding of this change as `representation`, made once for all watchers that send it at the same time.
-    pub fn shared(&self, representation: &Arc<str>) -> Option<Arc<Vec<u8>>> {
-        self.shared.lock().iter().find(|(r, _)| r == representation).and_then(|(_, weak)| weak.upgrade())
-    }
-
-    pub fn share(&self, representation: &Arc<str>, encoded: &Arc<Vec<u8>>) {
-        let mut shared = self.shared.lock();
-        shared.retain(|(r, weak)| r != representation && weak.strong_count() > 0);
-        shared.push((representation.clone(), Arc::downgrade(encoded)));
     }
 }
 
@@ -203,7 +188,7 @@ impl Index {
             (None, Some((_, last))) => (ChangeKind::Deleted, last.clone()),
             (None, None) => return,
         };
-        let change = Change { kind, key: key.clone(), revision, body, previous, at: now, shared: Mutex::default() };
+        let change = Change { kind, key: key.clone(), revision, body, previous, at: now, shared: Shared::default() };
         table.bytes += change.size();
         table.changes.push_back(Arc::new(change));
         table.compact(&self.limits, now);

@@ -6,6 +6,7 @@
 mod body;
 mod index;
 mod journal;
+mod shared;
 mod sqlite;
 mod store;
 
@@ -15,6 +16,7 @@ use std::sync::Arc;
 pub use body::{Body, Links, OwnerLink};
 pub use index::{Change, ChangeKind, Limits, Listing, Record};
 pub use journal::{Journal, MemoryJournal, Snapshot};
+pub use shared::{LineKey, Recent, Selectable, Sides};
 pub use sqlite::{Durability, SqliteJournal};
 pub use store::{Expect, Feed, FeedChange, Store, Watcher, Write};
 

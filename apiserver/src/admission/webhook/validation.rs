@@ -6,7 +6,7 @@ use crowsnest_api::field::{FieldError, FieldErrorKind};
 use serde_json::Value;
 
 use super::config::webhook_client_config;
-use crate::admission::expression::{Reads, Wanted, problem};
+use crate::admission::expression::{Reads, Wanted, checked};
 use crate::registry::validation::{dns1035_label, dns1123_subdomain, qualified_name};
 
 const MAX_CONDITIONS: usize = 64;
@@ -192,7 +192,7 @@ pub(in crate::admission) fn conditions(webhook: &Value, path: &str, params: bool
             (condition["name"].as_str().unwrap_or(""), condition["expression"].as_str().unwrap_or(""));
         if expression.trim().is_empty() {
             errors.push(FieldError::required(format!("{at}.expression"), ""));
-        } else if let Some(detail) = problem(expression, reads, Wanted::Bool) {
+        } else if let Err(detail) = checked(expression, reads, Wanted::Bool) {
             errors.push(FieldError::invalid(format!("{at}.expression"), &condition["expression"], detail));
         }
         if name.is_empty() {

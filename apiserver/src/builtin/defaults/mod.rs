@@ -1,8 +1,8 @@
 //! Defaults of the built-in kinds, as kube-apiserver's versioned defaulting fills them.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use super::object::{at, default, each, inside, put, set, text, unset};
+use super::object::{at, default, each, inside, items, put, set, text, unset};
 
 mod batch;
 mod cluster;
@@ -14,7 +14,12 @@ mod workload;
 /// Fills the defaults of one object.
 pub(super) fn apply(group: &str, version: &str, kind: &str, object: &mut Value) {
     match (group, kind) {
-        ("", "Pod") => pod::pod(object),
+        ("", "Pod") => {
+            pod::pod(object);
+            if let Some(status) = inside(object, "status") {
+                first_of(status, "podIP", "podIPs", |address| json!({"ip": address}));
+            }
+        }
         ("", "PodTemplate") => each_template(object, "template"),
         ("", "ReplicationController") => workload::replication_controller(object),
         ("apps", "Deployment") => workload::deployment(object),
@@ -37,7 +42,12 @@ pub(super) fn apply(group: &str, version: &str, kind: &str, object: &mut Value) 
         ("storage.k8s.io", _) => storage::storage(kind, object),
         ("", "Secret") => cluster::secret(object),
         ("", "Namespace") => cluster::namespace(object),
-        ("", "Node") => cluster::node(object),
+        ("", "Node") => {
+            cluster::node(object);
+            if let Some(spec) = inside(object, "spec") {
+                first_of(spec, "podCIDR", "podCIDRs", |range| json!(range));
+            }
+        }
         ("", "LimitRange") => cluster::limit_range(object),
         ("autoscaling", _) => cluster::autoscaler(version, object),
         ("rbac.authorization.k8s.io", _) => cluster::rbac(kind, object),
@@ -52,6 +62,21 @@ pub(super) fn apply(group: &str, version: &str, kind: &str, object: &mut Value) 
         ("scheduling.k8s.io", "PriorityClass") => default(object, "preemptionPolicy", "PreemptLowerPriority"),
         ("flowcontrol.apiserver.k8s.io", _) => cluster::flow_control(kind, object),
         _ => {}
+    }
+}
+
+/// A list and the field that holds its first, from when there was but one: who gives one of them means both, and the one that older
+/// clients know counts.
+fn first_of(object: &mut Value, one: &str, many: &str, entry: fn(&str) -> Value) {
+    let given = text(object, one).to_owned();
+    let first = items(object, many).first().cloned();
+    if !given.is_empty() && first.as_ref() != Some(&entry(&given)) {
+        put(object, many, vec![entry(&given)]);
+    } else if given.is_empty()
+        && let Some(first) = first
+    {
+        let single = first.get("ip").cloned().unwrap_or(first);
+        put(object, one, single);
     }
 }
 

@@ -1,7 +1,7 @@
 //! Jobs and cron jobs.
 
 use super::selector::label_selector;
-use super::{Errors, Value, at, cron, fields, go, job_policy as policy, json, number, pod, set, text};
+use super::{Errors, Value, at, cron, fields, go, job_policy as policy, json, number, pod, same, set, text};
 
 const JOB_RESTART: [&str; 2] = ["OnFailure", "Never"];
 /// Of an indexed job.
@@ -136,7 +136,7 @@ pub(super) fn job_update(e: &mut Errors, old: &Value, new: &Value) {
             }
         }
     }
-    if &wanted != at(before, "template") {
+    if !same(&wanted, at(before, "template")) {
         e.push(go::invalid("spec.template", at(after, "template"), TEMPLATE, "field is immutable"));
     }
     for field in &fixed[1..] {

@@ -2,15 +2,15 @@
 
 use super::selector::label_selector;
 use super::{
-    Errors, Value, at, dns1123_subdomain, fields, items, json, label_value, number, qualified_name, set, text,
+    Errors, Value, at, dns1123_label, dns1123_subdomain, fields, items, json, label_value, labels, number,
+    qualified_name, resources, scheduling, set, text,
 };
 
 pub(super) fn disruption_budget(e: &mut Errors, object: &Value) {
     let spec = at(object, "spec");
     if set(spec, "minAvailable") && set(spec, "maxUnavailable") {
-        let definition = "io.k8s.api.policy.v1.PodDisruptionBudgetSpec";
         let why = "minAvailable and maxUnavailable cannot be both set";
-        e.push(super::go::invalid("spec", spec, definition, why));
+        e.push(super::go::invalid_internal("spec", spec, super::go::DISRUPTION_BUDGET, why));
     }
     for field in ["minAvailable", "maxUnavailable"] {
         let (value, path) = (at(spec, field), format!("spec.{field}"));
@@ -98,7 +98,7 @@ fn taints(e: &mut Errors, object: &Value) {
             e.unsupported(format!("{path}.effect"), &json!(effect), &EFFECTS);
         }
         if seen.contains(&(key, effect)) {
-            let shown = super::go::text_of(taint, "io.k8s.api.core.v1.Taint");
+            let shown = super::go::internal_text(taint, super::go::TAINT);
             let detail = "taints must be unique by key and effect pair";
             e.push(super::FieldError::new(super::FieldErrorKind::Duplicate, &path, Some(shown), detail));
         }
@@ -265,6 +265,26 @@ fn system_class(name: &str, value: i64, default: bool) -> Option<String> {
         return Some(format!("value of {name} PriorityClass must be {known}"));
     }
     default.then(|| format!("globalDefault of {name} PriorityClass must be false"))
+}
+
+pub(super) fn runtime_class(e: &mut Errors, object: &Value) {
+    let handler = text(object, "handler");
+    e.names("handler", handler, dns1123_label(handler));
+    if set(object, "overhead") {
+        let limits = json!({"limits": at(object, "overhead.podFixed")});
+        resources::requirements(e, &limits, None, "overhead");
+    }
+    let scheduling = at(object, "scheduling");
+    e.0.extend(labels(scheduling.get("nodeSelector"), "scheduling.nodeSelector"));
+    scheduling::tolerations(e, scheduling, "scheduling");
+    let tolerations = items(scheduling, "tolerations");
+    for (index, toleration) in tolerations.iter().enumerate() {
+        if tolerations[..index].contains(toleration) {
+            let shown = super::go::internal_text(toleration, super::go::TOLERATION);
+            let path = format!("scheduling.tolerations[{index}]");
+            e.push(super::FieldError::new(super::FieldErrorKind::Duplicate, path, Some(shown), ""));
+        }
+    }
 }
 
 pub(super) fn priority_class_update(e: &mut Errors, old: &Value, new: &Value) {

@@ -28,6 +28,10 @@ pub(super) enum Go {
     Nullable,
     /// A text, empty when absent.
     Text,
+    /// A number, zero when absent.
+    Number,
+    /// A pointer to a struct of the API itself, by its definition.
+    Api(&'static str),
     /// A pointer to a struct.
     Struct(Fields),
     /// A list of structs.
@@ -79,11 +83,79 @@ pub(super) const SCOPE_SELECTOR: Fields = &[(
     ]),
 )];
 
-/// An `Invalid` error whose value is a struct of the server's own: it has no names of JSON, and leaves nothing out.
-pub(super) fn invalid_internal(field: &str, value: &Value, fields: Fields, detail: &str) -> FieldError {
+pub(super) const DISRUPTION_BUDGET: Fields = &[
+    ("MinAvailable", "minAvailable", Go::Nullable),
+    ("Selector", "selector", Go::Api("io.k8s.apimachinery.pkg.apis.meta.v1.LabelSelector")),
+    ("MaxUnavailable", "maxUnavailable", Go::Nullable),
+    ("UnhealthyPodEvictionPolicy", "unhealthyPodEvictionPolicy", Go::Nullable),
+];
+
+pub(super) const STATEFUL_SET_STRATEGY: Fields = &[
+    ("Type", "type", Go::Text),
+    (
+        "RollingUpdate",
+        "rollingUpdate",
+        Go::Struct(&[("Partition", "partition", Go::Number), ("MaxUnavailable", "maxUnavailable", Go::Nullable)]),
+    ),
+];
+
+pub(super) const TOLERATION: Fields = &[
+    ("Key", "key", Go::Text),
+    ("Operator", "operator", Go::Text),
+    ("Value", "value", Go::Text),
+    ("Effect", "effect", Go::Text),
+    ("TolerationSeconds", "tolerationSeconds", Go::Nullable),
+];
+
+pub(super) const ATTACHMENT: Fields = &[
+    ("Attacher", "attacher", Go::Text),
+    (
+        "Source",
+        "source",
+        Go::Struct(&[
+            ("PersistentVolumeName", "persistentVolumeName", Go::Nullable),
+            ("InlineVolumeSpec", "inlineVolumeSpec", Go::Nullable),
+        ]),
+    ),
+    ("NodeName", "nodeName", Go::Text),
+];
+
+pub(super) const NODE_DRIVER: Fields = &[
+    ("Name", "name", Go::Text),
+    ("NodeID", "nodeID", Go::Text),
+    ("TopologyKeys", "topologyKeys", Go::Nullable),
+    ("Allocatable", "allocatable", Go::Nullable),
+];
+
+pub(super) const TAINT: Fields = &[
+    ("Key", "key", Go::Text),
+    ("Value", "value", Go::Text),
+    ("Effect", "effect", Go::Text),
+    ("TimeAdded", "timeAdded", Go::Nullable),
+];
+
+pub(super) const ROLE_REF: Fields =
+    &[("APIGroup", "apiGroup", Go::Text), ("Kind", "kind", Go::Text), ("Name", "name", Go::Text)];
+
+pub(super) const SERVICE_PORT: Fields = &[
+    ("Name", "name", Go::Text),
+    ("Protocol", "protocol", Go::Text),
+    ("AppProtocol", "appProtocol", Go::Nullable),
+    ("Port", "port", Go::Number),
+    ("TargetPort", "targetPort", Go::Number),
+    ("NodePort", "nodePort", Go::Number),
+];
+
+/// A struct of the server's own as JSON.
+pub(super) fn internal_text(value: &Value, fields: Fields) -> String {
     let mut text = String::new();
     internal(fields, value, &mut text);
-    FieldError::new(FieldErrorKind::Invalid, field, Some(text), detail)
+    text
+}
+
+/// An `Invalid` error whose value is a struct of the server's own: it has no names of JSON, and leaves nothing out.
+pub(super) fn invalid_internal(field: &str, value: &Value, fields: Fields, detail: &str) -> FieldError {
+    FieldError::new(FieldErrorKind::Invalid, field, Some(internal_text(value, fields)), detail)
 }
 
 fn internal(fields: Fields, value: &Value, out: &mut String) {
@@ -107,6 +179,8 @@ fn internal(fields: Fields, value: &Value, out: &mut String) {
                 out.push(']');
             }
             Go::Text if value.is_null() => out.push_str("\"\""),
+            Go::Number if value.is_null() => out.push('0'),
+            Go::Api(definition) => out.push_str(&text_of(value, definition)),
             _ => out.push_str(&value.to_string()),
         }
     }

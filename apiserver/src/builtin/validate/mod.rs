@@ -3,7 +3,7 @@
 use crowsnest_api::field::{FieldError, FieldErrorKind};
 use serde_json::{Value, json};
 
-use super::object::{at, fields, flag, items, number, set, text, unset};
+use super::object::{at, fields, flag, items, number, same, set, text, unset};
 use crate::registry::strategy::RequestContext;
 use crate::registry::validation::{
     dns1035_label, dns1123_label, dns1123_subdomain, label_value, labels, path_segment, qualified_name,
@@ -15,6 +15,8 @@ mod cluster;
 mod config;
 mod container;
 mod cron;
+mod difference;
+mod drivers;
 mod event;
 mod go;
 mod ingress;
@@ -138,6 +140,7 @@ pub(super) fn create(ctx: &RequestContext, group: &str, kind: &str, object: &Val
         ("", "PersistentVolumeClaim") => storage::claim(e, at(object, "spec"), "spec"),
         ("", "PersistentVolume") => storage::volume(e, object),
         ("storage.k8s.io", "StorageClass") => storage::class(e, object),
+        ("storage.k8s.io", _) => drivers::create(e, kind, object),
         ("autoscaling", _) => autoscaler::autoscaler(e, object),
         ("rbac.authorization.k8s.io", _) => rbac::create(e, kind, object),
         ("", "Node") => cluster::node(e, object),
@@ -145,6 +148,7 @@ pub(super) fn create(ctx: &RequestContext, group: &str, kind: &str, object: &Val
         ("coordination.k8s.io", "Lease") => cluster::lease(e, object),
         ("certificates.k8s.io", "CertificateSigningRequest") => cluster::signing_request(e, object),
         ("scheduling.k8s.io", "PriorityClass") => cluster::priority_class(e, object),
+        ("node.k8s.io", "RuntimeClass") => cluster::runtime_class(e, object),
         ("", "ResourceQuota") => quota::resource_quota(e, object),
         ("", "LimitRange") => quota::limit_range(e, object),
         ("", "Namespace") => cluster::finalizers(e, object, false),
@@ -209,12 +213,7 @@ pub(super) fn update(ctx: &RequestContext, group: &str, kind: &str, old: &Value,
         ("rbac.authorization.k8s.io", _) => {
             e.0.extend(create(ctx, group, kind, new));
             if at(old, "roleRef") != at(new, "roleRef") {
-                e.push(go::invalid(
-                    "roleRef",
-                    at(new, "roleRef"),
-                    "io.k8s.api.rbac.v1.RoleRef",
-                    "cannot change roleRef",
-                ));
+                e.push(go::invalid_internal("roleRef", at(new, "roleRef"), go::ROLE_REF, "cannot change roleRef"));
             }
         }
         ("", "PersistentVolumeClaim") => storage::claim_update(e, old, new),
@@ -223,7 +222,10 @@ pub(super) fn update(ctx: &RequestContext, group: &str, kind: &str, old: &Value,
             storage::volume_update(e, old, new);
         }
         ("storage.k8s.io", "StorageClass") => storage::class_update(e, old, new),
+        ("storage.k8s.io", _) => drivers::update(e, kind, old, new),
         ("scheduling.k8s.io", "PriorityClass") => cluster::priority_class_update(e, old, new),
+        // What else a class says may change, however wrong it is.
+        ("node.k8s.io", "RuntimeClass") => e.immutable("handler", at(old, "handler"), at(new, "handler")),
         ("", "Node") => cluster::node_update(e, old, new),
         ("", "ResourceQuota") => {
             quota::resource_quota(e, new);
@@ -246,6 +248,13 @@ pub(super) fn update(ctx: &RequestContext, group: &str, kind: &str, old: &Value,
         }
         _ => e.0.extend(create(ctx, group, kind, new)),
     }
+    errors.0
+}
+
+/// Addresses and families of a service as far as they can be judged before it has any.
+pub(super) fn cluster_ips(spec: &Value) -> Vec<FieldError> {
+    let mut errors = Errors::default();
+    service::cluster_ips(&mut errors, spec);
     errors.0
 }
 

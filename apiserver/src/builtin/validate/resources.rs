@@ -93,7 +93,7 @@ fn pod_resource_name(e: &mut Errors, name: &str, path: &str) {
 pub(super) fn resource_value(e: &mut Errors, name: &str, value: &Value, path: &str) {
     let Some(quantity) = amount(value) else { return };
     if quantity.sign() < 0 {
-        e.invalid(path, &json!(quantity.to_string()), "must be greater than or equal to 0");
+        e.invalid(path, value, "must be greater than or equal to 0");
     }
     let whole = OBJECT_COUNTS.contains(&name) || name == "pods" || is_extended(name);
     if whole && quantity.milli_value() % 1000 != 0 {
@@ -106,8 +106,8 @@ fn huge_value(e: &mut Errors, name: &str, value: &Value, path: &str) {
     let (Some(page), Some(quantity)) = (name.strip_prefix("hugepages-"), amount(value)) else { return };
     let Ok(page) = Quantity::parse(page) else { return };
     if page.value() > 0 && quantity.value() % page.value() != 0 {
-        let why = format!("{quantity} is not positive integer multiple of {name}");
-        e.invalid(path, &json!(quantity.to_string()), why);
+        let why = format!("{} is not positive integer multiple of {name}", value.as_str().unwrap_or_default());
+        e.invalid(path, value, why);
     }
 }
 

@@ -115,8 +115,7 @@ fn repeated_ports(e: &mut Errors, spec: &Value) {
     for (index, port) in list.iter().enumerate() {
         let key = (at(port, "protocol"), at(port, "port"));
         if seen.contains(&key) {
-            let shown =
-                super::go::text_of(&json!({"protocol": key.0, "port": key.1}), "io.k8s.api.core.v1.ServicePort");
+            let shown = super::go::internal_text(&json!({"protocol": key.0, "port": key.1}), super::go::SERVICE_PORT);
             e.push(super::FieldError::new(
                 super::FieldErrorKind::Duplicate,
                 format!("spec.ports[{index}]"),
@@ -154,7 +153,7 @@ fn is_v6(address: &Value) -> bool {
     address.as_str().is_some_and(|address| address.contains(':'))
 }
 
-fn cluster_ips(e: &mut Errors, spec: &Value) {
+pub(super) fn cluster_ips(e: &mut Errors, spec: &Value) {
     const FIELD: &str = "spec.clusterIPs";
     let (list, single) = (items(spec, "clusterIPs"), text(spec, "clusterIP"));
     match (list.first(), single) {

@@ -1,9 +1,10 @@
 //! Claims, volumes, storage classes.
 
+use super::difference::difference;
 use super::resources::amount;
 use super::selector::{label_selector, node_selector};
 use super::{
-    Errors, Value, at, dns1123_label, dns1123_subdomain, fields, items, json, qualified_name, set, text, volume,
+    Errors, Value, at, dns1123_label, dns1123_subdomain, fields, items, json, qualified_name, same, set, text, volume,
 };
 use crate::builtin::object;
 
@@ -109,8 +110,9 @@ pub(super) fn claim_update(e: &mut Errors, old: &Value, new: &Value) {
     if (bound || was == wants) && set(before, "resources") {
         object::copy(before, &mut wanted, "resources");
     }
-    if &wanted != before {
-        e.forbidden("spec", CLAIM_UPDATE);
+    if !same(&wanted, before) {
+        let differs = difference("core.PersistentVolumeClaimSpec", before, &wanted);
+        e.forbidden("spec", &format!("{CLAIM_UPDATE}\n{differs}"));
     }
     let held = fields(old, "status.capacity").get("storage").and_then(amount);
     if request(at(new, "spec")) < was && request(at(new, "spec")) <= held {
@@ -138,7 +140,7 @@ pub(super) fn volume(e: &mut Errors, object: &Value) {
         e.required("spec.capacity", "");
     }
     if !capacity.contains_key("storage") || capacity.len() > 1 {
-        e.unsupported("spec.capacity", &json!(capacity), &["storage"]);
+        e.unsupported("spec.capacity", at(spec, "capacity"), &["storage"]);
     }
     for (name, value) in capacity {
         if amount(value).is_some_and(|quantity| quantity.sign() <= 0) {
@@ -262,8 +264,11 @@ pub(super) fn volume_update(e: &mut Errors, old: &Value, new: &Value) {
         }
         spec
     };
-    if source(old) != source(new) {
-        e.forbidden("spec.persistentvolumesource", "spec.persistentvolumesource is immutable after creation");
+    let (before, after) = (source(old), source(new));
+    if before != after {
+        let differs = difference("core.PersistentVolumeSource", &before, &after);
+        let why = format!("spec.persistentvolumesource is immutable after creation\n{differs}");
+        e.forbidden("spec.persistentvolumesource", &why);
     }
     // The path of this field lacks its parent in kube-apiserver too.
     e.immutable("volumeMode", at(old, "spec.volumeMode"), at(new, "spec.volumeMode"));
@@ -273,12 +278,7 @@ pub(super) fn volume_update(e: &mut Errors, old: &Value, new: &Value) {
 }
 
 pub(super) fn class(e: &mut Errors, object: &Value) {
-    let provisioner = text(object, "provisioner");
-    if provisioner.is_empty() {
-        e.required("provisioner", "");
-    } else {
-        e.names("provisioner", provisioner, qualified_name(&provisioner.to_lowercase()));
-    }
+    provisioner(e, text(object, "provisioner"), "provisioner");
     parameters(e, fields(object, "parameters"));
     e.optional_one_of("reclaimPolicy", at(object, "reclaimPolicy"), &["Delete", "Retain"]);
     if text(object, "volumeBindingMode").is_empty() {
@@ -289,7 +289,16 @@ pub(super) fn class(e: &mut Errors, object: &Value) {
     topologies(e, items(object, "allowedTopologies"));
 }
 
-fn parameters(e: &mut Errors, parameters: &serde_json::Map<String, Value>) {
+/// A driver by its name.
+pub(super) fn provisioner(e: &mut Errors, name: &str, field: &str) {
+    if name.is_empty() {
+        e.required(field, "");
+    } else {
+        e.names(field, name, qualified_name(&name.to_lowercase()));
+    }
+}
+
+pub(super) fn parameters(e: &mut Errors, parameters: &serde_json::Map<String, Value>) {
     const MOST: usize = 512;
     const SIZE: usize = 256 * 1024;
     if parameters.len() > MOST {

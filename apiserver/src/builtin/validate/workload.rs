@@ -203,7 +203,10 @@ pub(super) fn stateful_set(e: &mut Errors, object: &Value) {
                 at_most_everything(e, "spec.updateStrategy.rollingUpdate.maxUnavailable", unavailable);
             }
         }
-        _ => e.invalid("spec.updateStrategy", strategy, "must be 'RollingUpdate' or 'OnDelete'"),
+        _ => {
+            let why = "must be 'RollingUpdate' or 'OnDelete'";
+            e.push(go::invalid_internal("spec.updateStrategy", strategy, go::STATEFUL_SET_STRATEGY, why));
+        }
     }
     for field in ["whenDeleted", "whenScaled"] {
         let path = format!("persistentVolumeClaimRetentionPolicy.{field}");
@@ -241,7 +244,7 @@ pub(super) fn stateful_set_update(e: &mut Errors, old: &Value, new: &Value) {
         }
         spec
     };
-    if closed(old) != closed(new) {
+    if !super::same(&closed(old), &closed(new)) {
         e.forbidden("spec", STATEFUL_SET_UPDATE);
     }
 }

@@ -1,0 +1,142 @@
+//! Selectors in reviews of access: what is wrong with them, and what of them cannot be read. RBAC does not look at them.
+
+use crowsnest_api::field::FieldError;
+use serde_json::Value;
+
+use crate::registry::selector::{FieldSelector, LabelSelector};
+use crate::registry::validation::{label_value, qualified_name};
+
+const KINDS: [&str; 2] = ["fieldSelector", "labelSelector"];
+
+fn text<'v>(value: &'v Value, key: &str) -> &'v str {
+    value[key].as_str().unwrap_or_default()
+}
+
+fn list<'v>(value: &'v Value, key: &str) -> &'v [Value] {
+    value[key].as_array().map(Vec::as_slice).unwrap_or_default()
+}
+
+/// Everything wrong with the selectors of `resourceAttributes`. Unknown operators are let through for newer clients.
+pub(super) fn wrong(attributes: &Value) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    for kind in KINDS {
+        let (selector, path) = (&attributes[kind], format!("spec.resourceAttributes.{kind}"));
+        if !selector.is_object() {
+            continue;
+        }
+        let (raw, requirements) = (text(selector, "rawSelector"), list(selector, "requirements"));
+        if !raw.is_empty() && !requirements.is_empty() {
+            let why = "may not specified at the same time as requirements";
+            errors.push(FieldError::invalid(format!("{path}.rawSelector"), raw, why));
+        }
+        if raw.is_empty() && requirements.is_empty() {
+            let why = format!("when {path} is specified, requirements or rawSelector is required");
+            errors.push(FieldError::required(format!("{path}.requirements"), why));
+        }
+        for (index, requirement) in requirements.iter().enumerate() {
+            self::requirement(&mut errors, kind, requirement, &format!("{path}.requirements[{index}]"));
+        }
+    }
+    errors
+}
+
+fn requirement(errors: &mut Vec<FieldError>, kind: &str, requirement: &Value, path: &str) {
+    let (key, values) = (text(requirement, "key"), list(requirement, "values"));
+    if kind == "fieldSelector" && key.is_empty() {
+        errors.push(FieldError::required(format!("{path}.key"), "must be specified"));
+    }
+    match text(requirement, "operator") {
+        "In" | "NotIn" if values.is_empty() => {
+            let why = "must be specified when `operator` is 'In' or 'NotIn'";
+            errors.push(FieldError::required(format!("{path}.values"), why));
+        }
+        "Exists" | "DoesNotExist" if !values.is_empty() => {
+            let why = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'";
+            errors.push(FieldError::forbidden(format!("{path}.values"), why));
+        }
+        _ => {}
+    }
+    if kind == "labelSelector" {
+        let wrong = qualified_name(key).into_iter();
+        errors.extend(wrong.map(|why| FieldError::invalid(format!("{path}.key"), key, why)));
+        for (index, value) in values.iter().enumerate() {
+            let value = value.as_str().unwrap_or_default();
+            let wrong = label_value(value).into_iter();
+            errors.extend(wrong.map(|why| FieldError::invalid(format!("{path}.values[{index}]"), value, why)));
+        }
+    }
+}
+
+/// `status.evaluationError`: selectors that are not taken into account as they cannot be read.
+pub(super) fn unread(attributes: &Value) -> String {
+    let mut said = Vec::new();
+    for kind in KINDS {
+        let selector = &attributes[kind];
+        let (raw, requirements) = (text(selector, "rawSelector"), list(selector, "requirements"));
+        let readable = requirements.iter().filter(|requirement| readable(kind, requirement)).count();
+        let path = format!("spec.resourceAttributes.{kind}");
+        if readable < requirements.len() {
+            let how = if readable > 0 { "partially ignored" } else { "ignored" };
+            said.push(format!("{path} {how} due to parse error"));
+        } else if !raw.is_empty() && !parses(kind, raw) {
+            said.push(format!("{path} ignored due to parse error"));
+        }
+    }
+    said.join("; ")
+}
+
+fn parses(kind: &str, raw: &str) -> bool {
+    if kind == "labelSelector" { LabelSelector::parse(raw).is_ok() } else { FieldSelector::parse(raw).is_ok() }
+}
+
+fn readable(kind: &str, requirement: &Value) -> bool {
+    let (operator, values) = (text(requirement, "operator"), list(requirement, "values"));
+    match kind {
+        "fieldSelector" => values.len() == 1 && matches!(operator, "In" | "NotIn"),
+        _ => matches!(operator, "In" | "NotIn" | "Exists" | "DoesNotExist"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case::none(r#"{}"#, &[], "")]
+    #[case::both(
+        r#"{"fieldSelector": {"rawSelector": "a=b", "requirements": [{"key": "a", "operator": "In", "values": ["b"]}]}}"#,
+        &["spec.resourceAttributes.fieldSelector.rawSelector: Invalid value: \"a=b\": may not specified at the same time as requirements"],
+        ""
+    )]
+    #[case::empty(
+        r#"{"labelSelector": {}}"#,
+        &["spec.resourceAttributes.labelSelector.requirements: Required value: when spec.resourceAttributes.labelSelector is specified, requirements or rawSelector is required"],
+        ""
+    )]
+    #[case::values(
+        r#"{"fieldSelector": {"requirements": [{"operator": "In"}, {"key": "a", "operator": "Exists", "values": ["x"]}]}}"#,
+        &[
+            "spec.resourceAttributes.fieldSelector.requirements[0].key: Required value: must be specified",
+            "spec.resourceAttributes.fieldSelector.requirements[0].values: Required value: must be specified when `operator` is 'In' or 'NotIn'",
+            "spec.resourceAttributes.fieldSelector.requirements[1].values: Forbidden: may not be specified when `operator` is 'Exists' or 'DoesNotExist'",
+        ],
+        "spec.resourceAttributes.fieldSelector ignored due to parse error"
+    )]
+    #[case::unknown_operator(
+        r#"{"labelSelector": {"requirements": [{"key": "a", "operator": "Foo"}, {"key": "b", "operator": "Exists"}]}}"#,
+        &[],
+        "spec.resourceAttributes.labelSelector partially ignored due to parse error"
+    )]
+    #[case::raw(
+        r#"{"fieldSelector": {"rawSelector": "a"}, "labelSelector": {"rawSelector": "a in (b"}}"#,
+        &[],
+        "spec.resourceAttributes.fieldSelector ignored due to parse error; spec.resourceAttributes.labelSelector ignored due to parse error"
+    )]
+    fn judged(#[case] attributes: &str, #[case] said: &[&str], #[case] ignored: &str) {
+        let attributes: Value = serde_json::from_str(attributes).unwrap();
+        let errors: Vec<String> = wrong(&attributes).iter().map(ToString::to_string).collect();
+        assert_eq!((errors, unread(&attributes)), (said.iter().map(ToString::to_string).collect(), ignored.to_owned()));
+    }
+}

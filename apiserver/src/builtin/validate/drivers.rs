@@ -1,0 +1,189 @@
+//! What storage drivers write: drivers, nodes, attachments, capacities; and classes of attributes.
+
+use super::selector::label_selector;
+use super::{
+    Errors, Value, at, dns1123_subdomain, fields, go, items, json, number, qualified_name, set, storage, text, volume,
+};
+
+const POLICIES: [&str; 3] = ["File", "None", "ReadWriteOnceWithFSType"];
+const LIFECYCLES: [&str; 2] = ["Persistent", "Ephemeral"];
+/// Of what a driver tells of a node.
+const NODE_ID: usize = 192;
+
+pub(super) fn create(e: &mut Errors, kind: &str, object: &Value) {
+    match kind {
+        "CSIDriver" => driver(e, at(object, "spec")),
+        "CSINode" => node(e, items(object, "spec.drivers")),
+        "VolumeAttachment" => {
+            attachment(e, at(object, "spec"));
+            volume::driver(e, at(object, "spec.attacher"), "spec.attacher");
+            if let Some(name) = at(object, "spec.source.persistentVolumeName").as_str() {
+                e.names("spec.source.persistentVolumeName", name, dns1123_subdomain(name));
+            }
+        }
+        "CSIStorageCapacity" => capacity(e, object),
+        "VolumeAttributesClass" => attributes(e, object),
+        _ => {}
+    }
+}
+
+pub(super) fn update(e: &mut Errors, kind: &str, old: &Value, new: &Value) {
+    match kind {
+        "CSIDriver" => {
+            driver(e, at(new, "spec"));
+            // kube-apiserver calls the first one so.
+            for (field, shown) in
+                [("attachRequired", "spec.attachedRequired"), ("volumeLifecycleModes", "spec.volumeLifecycleModes")]
+            {
+                let of = |object: &Value| at(at(object, "spec"), field).clone();
+                e.immutable(shown, &of(old), &of(new));
+            }
+        }
+        "CSINode" => {
+            node(e, items(new, "spec.drivers"));
+            let fixed = |driver: &Value| (at(driver, "nodeID").clone(), at(driver, "topologyKeys").clone());
+            for before in items(old, "spec.drivers") {
+                for after in items(new, "spec.drivers").iter().filter(|after| after["name"] == before["name"]) {
+                    if fixed(before) != fixed(after) {
+                        // How much a node takes may change.
+                        let shown = json!({"name": after["name"], "nodeID": after["nodeID"], "topologyKeys": after["topologyKeys"]});
+                        e.push(go::invalid_internal("spec.drivers", &shown, go::NODE_DRIVER, "field is immutable"));
+                    }
+                }
+            }
+        }
+        "VolumeAttachment" => {
+            attachment(e, at(new, "spec"));
+            if at(old, "spec") != at(new, "spec") {
+                e.push(go::invalid_internal("spec", at(new, "spec"), go::ATTACHMENT, "field is immutable"));
+            }
+        }
+        "CSIStorageCapacity" => {
+            for field in ["nodeTopology", "storageClassName"] {
+                e.immutable(field, at(old, field), at(new, field));
+            }
+        }
+        "VolumeAttributesClass" => {
+            for field in ["driverName", "parameters"] {
+                if at(old, field) != at(new, field) {
+                    e.forbidden(field, &format!("updates to {field} are forbidden."));
+                }
+            }
+            attributes(e, new);
+        }
+        _ => {}
+    }
+}
+
+fn driver(e: &mut Errors, spec: &Value) {
+    for (field, shown) in [
+        ("attachRequired", "attachedRequired"),
+        ("podInfoOnMount", "podInfoOnMount"),
+        ("storageCapacity", "storageCapacity"),
+    ] {
+        if !set(spec, field) {
+            e.required(format!("spec.{shown}"), "");
+        }
+    }
+    let policy = at(spec, "fsGroupPolicy");
+    if !policy.is_null() && !POLICIES.iter().any(|known| policy == known) {
+        e.unsupported("spec.fsGroupPolicy", policy, &POLICIES);
+    }
+    let requests = items(spec, "tokenRequests");
+    for (index, request) in requests.iter().enumerate() {
+        let path = format!("spec.tokenRequests[{index}]");
+        let audience = text(request, "audience");
+        if requests[..index].iter().any(|other| text(other, "audience") == audience) {
+            e.duplicate(format!("{path}.audience"), &json!(audience));
+            continue;
+        }
+        let field = format!("{path}.expirationSeconds");
+        match number(request, "expirationSeconds") {
+            Some(seconds) if seconds < 600 => {
+                e.invalid(field, &json!(seconds), "may not specify a duration less than 10 minutes");
+            }
+            Some(seconds) if seconds > 1 << 32 => {
+                e.invalid(field, &json!(seconds), "may not specify a duration larger than 2^32 seconds");
+            }
+            _ => {}
+        }
+    }
+    for mode in items(spec, "volumeLifecycleModes") {
+        if !LIFECYCLES.iter().any(|known| mode == known) {
+            e.unsupported("spec.volumeLifecycleModes", mode, &LIFECYCLES);
+        }
+    }
+    if !set(spec, "seLinuxMount") {
+        e.required("spec.seLinuxMount", "");
+    }
+    if let Some(seconds) = number(spec, "nodeAllocatableUpdatePeriodSeconds").filter(|seconds| *seconds < 10) {
+        let why = "must be greater than or equal to 10 seconds";
+        e.invalid("spec.nodeAllocatableUpdatePeriodSeconds", &json!(seconds), why);
+    }
+}
+
+fn node(e: &mut Errors, drivers: &[Value]) {
+    for (index, driver) in drivers.iter().enumerate() {
+        let path = format!("spec.drivers[{index}]");
+        volume::driver(e, at(driver, "name"), &format!("{path}.name"));
+        let id = text(driver, "nodeID");
+        if id.is_empty() {
+            e.required(format!("{path}.nodeID"), "");
+        }
+        if id.len() > NODE_ID {
+            e.invalid(format!("{path}.nodeID"), &json!(id), format!("must be {NODE_ID} characters or less"));
+        }
+        e.non_negative(format!("{path}.allocatable.count"), at(driver, "allocatable.count"));
+        if drivers[..index].iter().any(|other| other["name"] == driver["name"]) {
+            e.duplicate(format!("{path}.name"), at(driver, "name"));
+        }
+        let keys = items(driver, "topologyKeys");
+        for (position, key) in keys.iter().enumerate() {
+            if key == "" {
+                e.required(&path, "");
+            }
+            if keys[..position].contains(key) {
+                e.duplicate(&path, key);
+            }
+            let key = key.as_str().unwrap_or_default();
+            e.names(&path, key, qualified_name(key));
+        }
+    }
+}
+
+fn attachment(e: &mut Errors, spec: &Value) {
+    const ONE: &str = "must specify exactly one of inlineVolumeSpec and persistentVolumeName";
+    if text(spec, "attacher").is_empty() {
+        e.required("spec.attacher", "");
+    }
+    match (set(spec, "source.inlineVolumeSpec"), at(spec, "source.persistentVolumeName").as_str()) {
+        (false, None) => e.required("spec.source", ONE),
+        (true, Some(_)) => e.forbidden("spec.source", ONE),
+        (false, Some("")) => {
+            e.required("spec.source.persistentVolumeName", "must specify non empty persistentVolumeName");
+        }
+        _ => {}
+    }
+    let node = text(spec, "nodeName");
+    e.names("spec.nodeName", node, dns1123_subdomain(node));
+}
+
+fn capacity(e: &mut Errors, object: &Value) {
+    if set(object, "nodeTopology") {
+        label_selector(e, at(object, "nodeTopology"), "nodeTopology");
+    }
+    let class = text(object, "storageClassName");
+    e.names("storageClassName", class, dns1123_subdomain(class));
+    let amount = at(object, "capacity");
+    if super::resources::amount(amount).is_some_and(|amount| amount.sign() < 0) {
+        e.invalid("capacity", amount, "must be greater than or equal to 0");
+    }
+}
+
+fn attributes(e: &mut Errors, object: &Value) {
+    storage::provisioner(e, text(object, "driverName"), "driverName");
+    if fields(object, "parameters").is_empty() {
+        return e.required("parameters", "must contain at least one key/value pair");
+    }
+    storage::parameters(e, fields(object, "parameters"));
+}

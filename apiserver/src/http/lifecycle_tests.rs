@@ -1,0 +1,84 @@
+//! Objects and their subresources on a running server, as a table of requests.
+
+use axum::body::Body;
+use crowsnest_api::user::UserInfo;
+use http::Request;
+use serde_json::Value;
+use tower::ServiceExt;
+
+use crate::http::client::InProcessService;
+use crate::{ApiServer, Config, Data};
+
+async fn started() -> (ApiServer, InProcessService) {
+    let server = ApiServer::start(Config::new("test", Data::Memory)).await.unwrap();
+    let groups = vec![crowsnest_api::user::MASTERS.to_owned()];
+    let service = server.service(UserInfo { name: "admin".into(), groups, ..UserInfo::default() });
+    (server, service)
+}
+
+async fn get(service: &InProcessService, path: &str) -> (u16, Value) {
+    let response = service.clone().oneshot(Request::get(path).body(Body::empty()).unwrap()).await.unwrap();
+    let code = response.status().as_u16();
+    let bytes = axum::body::to_bytes(response.into_body(), usize::MAX).await.unwrap();
+    (code, serde_json::from_slice(&bytes).unwrap())
+}
+
+#[tokio::test]
+async fn lists_go_on_after_compaction_as_things_are_then() {
+    let (server, service) = started().await;
+    const ROLES: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
+    let (_, page) = get(&service, &format!("{ROLES}?limit=1")).await;
+    let token = page["metadata"]["continue"].as_str().unwrap().to_owned();
+    let version = page["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
+    let (_, whole) = get(&service, ROLES).await;
+    let revision = server.registry().store.revision();
+    let body = Body::from(r#"{"metadata": {"name": "zz"}}"#);
+    let request = Request::post(ROLES).header("content-type", "application/json").body(body).unwrap();
+    assert_eq!(service.clone().oneshot(request).await.unwrap().status().as_u16(), 201);
+    server.registry().store.compact(revision + 1);
+    let (code, refused) = get(&service, &format!("{ROLES}?limit=5&continue={token}")).await;
+    assert_eq!((code, refused["reason"].as_str()), (410, Some("Expired")), "{refused}");
+    let token = refused["metadata"]["continue"].as_str().unwrap();
+    let (code, rest) = get(&service, &format!("{ROLES}?continue={token}")).await;
+    let names = |list: &Value| -> Vec<String> {
+        list["items"].as_array().unwrap().iter().map(|role| role["metadata"]["name"].to_string()).collect()
+    };
+    let mut wanted = names(&whole).split_off(1);
+    wanted.push("\"zz\"".to_owned());
+    assert_eq!((code, names(&rest)), (200, wanted));
+    let (code, refused) = get(&service, &format!("{ROLES}?resourceVersion={version}&resourceVersionMatch=Exact")).await;
+    assert_eq!(
+        (code, refused["message"].as_str()),
+        (410, Some("The resourceVersion for the provided list is too old."))
+    );
+    server.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn requests_are_told() {
+    let (server, service) = started().await;
+    let steps: Vec<Value> = serde_saphyr::from_str(include_str!("fixtures/lifecycle.yaml")).unwrap();
+    for step in &steps {
+        let line = step["do"].as_str().unwrap();
+        let (method, path) = line.split_once(' ').unwrap();
+        let media = if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
+        let body = step.get("body").map_or_else(Body::empty, |body| Body::from(body.to_string()));
+        let request = Request::builder().method(method).uri(path).header("content-type", media).body(body).unwrap();
+        let response = service.clone().oneshot(request).await.unwrap();
+        let code = response.status().as_u16();
+        let warned = response.headers().get("warning").map(|text| text.to_str().unwrap().to_owned());
+        let bytes = axum::body::to_bytes(response.into_body(), usize::MAX).await.unwrap();
+        let answer: Value = serde_json::from_slice(&bytes).unwrap_or_default();
+        assert_eq!(Some(u64::from(code)), step["code"].as_u64(), "{line}: {answer}");
+        if let Some(said) = step["said"].as_str() {
+            assert!(answer["message"].as_str().unwrap().contains(said), "{line}: {answer}");
+        }
+        if let Some(text) = step["warned"].as_str() {
+            assert!(warned.unwrap_or_default().contains(text), "{line}");
+        }
+        for (pointer, wanted) in step["is"].as_object().into_iter().flatten() {
+            assert_eq!(answer.pointer(pointer), Some(wanted), "{line}: {answer}");
+        }
+    }
+    server.stop().await.unwrap();
+}

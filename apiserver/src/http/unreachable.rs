@@ -1,0 +1,108 @@
+//! What a server without kubelets answers to conversations with pods and services: as kube-apiserver does before it would dial a
+//! node. Pure; `subresource` asks when nobody serves the conversation.
+
+use serde_json::Value;
+
+use crate::registry::object::Object;
+use crate::status::{ApiError, ApiResult, Reason};
+
+/// Objects the answer depends on.
+pub(super) struct Surroundings<'a> {
+    pub object: &'a Value,
+    /// Whether the node of a pod is known.
+    pub node: Option<&'a Value>,
+}
+
+/// `Ok` for the log of a pod that runs nowhere yet: there is none.
+pub(super) fn answer(resource: &str, subresource: &str, container: &str, seen: &Surroundings<'_>) -> ApiResult<()> {
+    let name = seen.object.name();
+    match (resource, subresource) {
+        ("services", _) => {
+            let why = format!("no endpoints available for service {name:?}");
+            Err(ApiError::new(Reason::ServiceUnavailable, why))
+        }
+        ("pods", "proxy") => match seen.object["status"]["podIP"].as_str() {
+            None | Some("") => Err(ApiError::bad_request("address not allowed")),
+            Some(address) => Err(unreachable(address)),
+        },
+        ("pods", _) => {
+            if subresource != "portforward" {
+                check_container(seen.object, container)?;
+            }
+            match (seen.object["spec"]["nodeName"].as_str().unwrap_or_default(), seen.node) {
+                ("", _) if subresource == "log" => Ok(()),
+                ("", _) => Err(ApiError::bad_request(format!("pod {name} does not have a host assigned"))),
+                (node, None) => Err(ApiError::not_found("", "nodes", node)),
+                (node, Some(_)) => Err(unreachable(node)),
+            }
+        }
+        _ => Err(unreachable(name)),
+    }
+}
+
+fn unreachable(node: &str) -> ApiError {
+    ApiError::new(Reason::ServiceUnavailable, format!("this server has no connection to {node}"))
+}
+
+/// One container is meant when a pod has no other.
+fn check_container(pod: &Value, wanted: &str) -> ApiResult<()> {
+    let names = |list: &str| -> Vec<&str> {
+        let containers = pod["spec"][list].as_array().into_iter().flatten();
+        containers.filter_map(|container| container["name"].as_str()).collect()
+    };
+    let (own, init, ephemeral) = (names("containers"), names("initContainers"), names("ephemeralContainers"));
+    let name = pod.name();
+    if !wanted.is_empty() {
+        return match own.iter().chain(&init).chain(&ephemeral).any(|known| *known == wanted) {
+            true => Ok(()),
+            false => Err(ApiError::bad_request(format!("container {wanted} is not valid for pod {name}"))),
+        };
+    }
+    if own.len() == 1 {
+        return Ok(());
+    }
+    let mut why = format!("a container name must be specified for pod {name}, choose one of: [{}]", own.join(" "));
+    for (others, what) in [(init, "init"), (ephemeral, "ephemeral")] {
+        if !others.is_empty() {
+            why += &format!(" or one of the {what} containers: [{}]", others.join(" "));
+        }
+    }
+    Err(ApiError::bad_request(why))
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+    use serde_json::json;
+
+    use super::*;
+
+    #[rstest]
+    #[case::waiting("log", "", None, "c", "")]
+    #[case::nowhere("exec", "", None, "c", "pod p does not have a host assigned")]
+    #[case::forward("portforward", "", None, "zz", "pod p does not have a host assigned")]
+    #[case::unknown("log", "", None, "zz", "container zz is not valid for pod p")]
+    #[case::several(
+        "log",
+        "",
+        None,
+        "",
+        "a container name must be specified for pod p, choose one of: [c d] or one of the init containers: [i]"
+    )]
+    #[case::lost("attach", "n", None, "c", "nodes \"n\" not found")]
+    #[case::there("attach", "n", Some(json!({})), "c", "this server has no connection to n")]
+    #[case::proxy("proxy", "", None, "", "address not allowed")]
+    fn of_pods(
+        #[case] subresource: &str,
+        #[case] on: &str,
+        #[case] node: Option<Value>,
+        #[case] container: &str,
+        #[case] said: &str,
+    ) {
+        let object = json!({"metadata": {"name": "p"}, "spec": {"nodeName": on,
+            "containers": [{"name": "c"}, {"name": "d"}], "initContainers": [{"name": "i"}]}});
+        let seen = Surroundings { object: &object, node: node.as_ref() };
+        let given = answer("pods", subresource, container, &seen).err().map(|error| error.message).unwrap_or_default();
+        assert_eq!(given, said);
+    }
+}

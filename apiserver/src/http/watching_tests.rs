@@ -1,0 +1,75 @@
+//! What many watches of one resource cost, on a running server.
+
+use axum::body::Body;
+use crowsnest_api::user::UserInfo;
+use http::Request;
+use serde_json::{Value, json};
+use tower::ServiceExt;
+
+use crate::http::client::InProcessService;
+use crate::{ApiServer, Config, Data};
+
+const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json";
+const BETA: &str = "application/json;as=Table;v=v1beta1;g=meta.k8s.io";
+const PARTIAL: &str = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io";
+
+async fn ask(service: &InProcessService, method: &str, path: &str, accept: &str, body: &Value) -> Body {
+    let request = Request::builder().method(method).uri(path).header("accept", accept);
+    let request = request.header("content-type", "application/json").body(Body::from(body.to_string())).unwrap();
+    let response = service.clone().oneshot(request).await.unwrap();
+    let code = response.status();
+    assert!(code.is_success() || code == 409, "{method} {path}: {code}");
+    response.into_body()
+}
+
+/// The next event of a watch.
+async fn event(watch: &mut Body) -> Value {
+    let frame = http_body_util::BodyExt::frame(watch).await.unwrap().unwrap();
+    serde_json::from_slice(frame.data_ref().unwrap()).unwrap()
+}
+
+/// How clients watch, how many of them, and what each sees of a change of labels, of a delete: the event's type and kind.
+const WATCHES: [(&str, &str, usize, &str, &str); 7] = [
+    ("", "*/*", 1000, "MODIFIED ConfigMap", "DELETED ConfigMap"),
+    ("", TABLE, 400, "MODIFIED Table", "DELETED Table"),
+    ("&includeObject=Object", TABLE, 50, "MODIFIED Table", "DELETED Table"),
+    ("", BETA, 50, "MODIFIED Table", "DELETED Table"),
+    ("", PARTIAL, 200, "MODIFIED PartialObjectMetadata", "DELETED PartialObjectMetadata"),
+    ("&labelSelector=to", "*/*", 150, "ADDED ConfigMap", "DELETED ConfigMap"),
+    ("&fieldSelector=metadata.name%3Dc", "*/*", 150, "MODIFIED ConfigMap", "DELETED ConfigMap"),
+];
+
+#[tokio::test]
+async fn two_thousand_watches_cost_one_encoding_of_each_kind() {
+    let server = ApiServer::start(Config::new("test", Data::Memory)).await.unwrap();
+    let groups = vec![crowsnest_api::user::MASTERS.to_owned()];
+    let service = server.service(UserInfo { name: "admin".into(), groups, ..UserInfo::default() });
+    drop(ask(&service, "POST", "/api/v1/namespaces", "*/*", &json!({"metadata": {"name": "default"}})).await);
+    drop(ask(&service, "POST", MAPS, "*/*", &json!({"metadata": {"name": "c"}})).await);
+    let since = server.registry().store.revision();
+    let mut watches = Vec::new();
+    for (query, accept, count, changed, deleted) in WATCHES {
+        for _ in 0..count {
+            let path = format!("{MAPS}?watch=true&resourceVersion={since}{query}");
+            watches.push((ask(&service, "GET", &path, accept, &Value::Null).await, changed, deleted));
+        }
+    }
+    assert_eq!(watches.len(), 2000);
+    let made = || server.registry().recent.lines_made();
+    assert_eq!(made(), 0);
+    let labelled = json!({"metadata": {"name": "c", "labels": {"to": "see"}}});
+    // Plain objects, three tables, partial ones; the selectors' lines are plain ones, of which one enters the view.
+    for (method, body, lines) in [("PUT", labelled, 6), ("DELETE", Value::Null, 5)] {
+        let before = made();
+        drop(ask(&service, method, &format!("{MAPS}/c"), "*/*", &body).await);
+        for (watch, changed, deleted) in &mut watches {
+            let seen = event(watch).await;
+            let kind = format!("{} {}", seen["type"].as_str().unwrap(), seen["object"]["kind"].as_str().unwrap());
+            assert_eq!(kind, if method == "PUT" { *changed } else { *deleted });
+        }
+        assert_eq!(made() - before, lines, "{method}");
+    }
+    drop(watches);
+    server.stop().await.unwrap();
+}
