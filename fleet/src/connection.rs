@@ -3,6 +3,8 @@
 use crate::Error;
 use crate::credentials::{ConnectionSpec, Token};
 use crate::dial::{Dialer, ProxyRoute};
+use crate::requests::{CountRequests, Requests};
+use crate::traced::hand_on;
 use crate::tunnel::Tunnels;
 use http::{HeaderValue, Request};
 use kube::Client;
@@ -32,8 +34,13 @@ impl std::fmt::Debug for Connection {
 }
 
 impl Connection {
-    /// Prepares TLS and the client. Nothing is dialled yet. Must run inside a tokio runtime.
-    pub fn open(spec: ConnectionSpec, connect_timeout: Duration, tunnels: &Tunnels) -> Result<Self, Error> {
+    /// Prepares TLS and the client, whose requests are counted. Nothing is dialled yet. Must run inside a tokio runtime.
+    pub fn open(
+        spec: ConnectionSpec,
+        connect_timeout: Duration,
+        tunnels: &Tunnels,
+        requests: &Requests,
+    ) -> Result<Self, Error> {
         let cluster = spec.cluster.clone();
         let unusable =
             |reason: String| Error::Endpoint { cluster: cluster.clone(), endpoint: spec.endpoint.to_string(), reason };
@@ -57,7 +64,8 @@ impl Connection {
         let route = ProxyRoute { url: spec.proxy_url.clone(), headers: spec.proxy_header.clone(), tls: proxy_tls };
         let dialer = Dialer::new(spec.endpoint.clone(), member_tls, route, connect_timeout)?;
         let dialer = dialer.through(spec.through, tunnels, &spec.cluster)?;
-        let client = client(&config, dialer.clone(), spec.token.as_ref()).map_err(unusable)?;
+        let counted = requests.layer(spec.endpoint.authority().map(|host| host.as_str()).unwrap_or_default());
+        let client = client(&config, dialer.clone(), spec.token.as_ref(), counted).map_err(unusable)?;
         Ok(Self { spec: Arc::new(spec), dialer, client })
     }
 
@@ -88,7 +96,12 @@ impl Connection {
 }
 
 /// No request retries and no rate limit: each caller has its own backoff.
-fn client(config: &kube::Config, dialer: Dialer, token: Option<&Token>) -> Result<Client, String> {
+fn client(
+    config: &kube::Config,
+    dialer: Dialer,
+    token: Option<&Token>,
+    counted: CountRequests,
+) -> Result<Client, String> {
     let authorization = match token {
         Some(token) => {
             let mut value = HeaderValue::from_str(&format!("Bearer {}", token.reveal())).map_err(|e| e.to_string())?;
@@ -102,11 +115,13 @@ fn client(config: &kube::Config, dialer: Dialer, token: Option<&Token>) -> Resul
         .pool_max_idle_per_host(IDLE)
         .build::<_, Body>(dialer);
     let service = ServiceBuilder::new()
+        .layer(counted)
         .layer(config.base_uri_layer())
         .map_request(move |mut request: Request<Body>| {
             if let Some(value) = &authorization {
                 request.headers_mut().entry(http::header::AUTHORIZATION).or_insert_with(|| value.clone());
             }
+            hand_on(request.headers_mut());
             request
         })
         .service(hyper);

@@ -1,0 +1,141 @@
+//! Requests to API servers, counted by host, method and status as client-go does: those of members' clients, and of whichever other
+//! client is given the layer. Requests that are passed on for callers are not among them. Written by the clients, read by whoever
+//! exposes metrics; a host is forgotten with the last client that asks it.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
+use std::task::{Context, Poll};
+
+use futures::future::BoxFuture;
+use http::{Method, Request, Response, StatusCode};
+use parking_lot::Mutex;
+use tower::{Layer, Service};
+
+/// See the module. Clones are the same.
+#[derive(Debug, Clone, Default)]
+pub struct Requests(Arc<Mutex<Vec<Weak<Host>>>>);
+
+/// What became of requests; no status where there was no answer.
+type Outcomes = HashMap<(Method, Option<StatusCode>), u64>;
+
+#[derive(Debug)]
+struct Host {
+    name: String,
+    outcomes: Mutex<Outcomes>,
+}
+
+/// How many requests of one kind there were.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Counted {
+    pub host: String,
+    pub method: String,
+    pub status: Option<u16>,
+    pub count: u64,
+}
+
+impl Requests {
+    /// Counts the requests of a client of `host`.
+    pub fn layer(&self, host: &str) -> CountRequests {
+        let mut hosts = self.0.lock();
+        hosts.retain(|host| host.strong_count() > 0);
+        let known = hosts.iter().filter_map(Weak::upgrade).find(|known| known.name == host);
+        let host = known.unwrap_or_else(|| {
+            let host = Arc::new(Host { name: host.to_owned(), outcomes: Mutex::default() });
+            hosts.push(Arc::downgrade(&host));
+            host
+        });
+        CountRequests(host)
+    }
+
+    /// All of them, by host.
+    pub fn counted(&self) -> Vec<Counted> {
+        let hosts: Vec<Arc<Host>> = self.0.lock().iter().filter_map(Weak::upgrade).collect();
+        let mut counted = Vec::new();
+        for host in hosts {
+            let outcomes = host.outcomes.lock();
+            counted.extend(outcomes.iter().map(|((method, status), count)| Counted {
+                host: host.name.clone(),
+                method: method.to_string(),
+                status: status.map(|status| status.as_u16()),
+                count: *count,
+            }));
+        }
+        counted.sort();
+        counted
+    }
+}
+
+/// Counts the requests to one host.
+#[derive(Debug, Clone)]
+pub struct CountRequests(Arc<Host>);
+
+impl<S> Layer<S> for CountRequests {
+    type Service = Counting<S>;
+
+    fn layer(&self, inner: S) -> Counting<S> {
+        Counting { inner, host: Arc::clone(&self.0) }
+    }
+}
+
+/// A client whose requests are counted.
+#[derive(Debug, Clone)]
+pub struct Counting<S> {
+    inner: S,
+    host: Arc<Host>,
+}
+
+impl<S, A, B> Service<Request<A>> for Counting<S>
+where
+    S: Service<Request<A>, Response = Response<B>>,
+    S::Future: Send + 'static,
+{
+    type Response = Response<B>;
+    type Error = S::Error;
+    type Future = BoxFuture<'static, Result<Response<B>, S::Error>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, request: Request<A>) -> Self::Future {
+        let (host, method) = (Arc::clone(&self.host), request.method().clone());
+        let asked = self.inner.call(request);
+        Box::pin(async move {
+            let answered = asked.await;
+            let status = answered.as_ref().ok().map(Response::status);
+            *host.outcomes.lock().entry((method, status)).or_default() += 1;
+            answered
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tower::ServiceExt;
+
+    #[tokio::test]
+    async fn requests_are_counted_by_what_became_of_them_for_as_long_as_somebody_asks() {
+        let requests = Requests::default();
+        let server = tower::service_fn(|request: Request<()>| async move {
+            match request.uri().path() {
+                "/gone" => Ok(Response::builder().status(404).body(()).expect("a response")),
+                "/" => Ok(Response::new(())),
+                _ => Err("no connection"),
+            }
+        });
+        let first = requests.layer("m1:6443").layer(server);
+        let second = requests.layer("m1:6443").layer(server);
+        let other = requests.layer("m2:6443").layer(server);
+        for (client, path) in [(&first, "/"), (&second, "/"), (&first, "/gone"), (&first, "/nowhere"), (&other, "/")] {
+            drop(client.clone().oneshot(Request::get(path).body(()).expect("a request")).await);
+        }
+        drop(other);
+        let told: Vec<String> = requests
+            .counted()
+            .iter()
+            .map(|Counted { host, method, status, count }| format!("{host} {method} {status:?} {count}"))
+            .collect();
+        assert_eq!(told, ["m1:6443 GET None 1", "m1:6443 GET Some(200) 2", "m1:6443 GET Some(404) 1"]);
+    }
+}

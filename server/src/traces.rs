@@ -1,0 +1,194 @@
+//! Sends traces to an OTLP receiver, where one was named: what is made of the spans of `crowsnest_fleet::traced`.
+//!
+//! Written by whoever makes spans, read by one thread of the SDK that sends them in batches. What it can't send is lost: spans
+//! wait in a bounded queue, and nobody waits for them.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::Context;
+use async_trait::async_trait;
+use bytes::Bytes;
+use crowsnest_fleet::traced::SPANS;
+use http::{Request, Response};
+use opentelemetry::trace::TracerProvider;
+use opentelemetry::{KeyValue, global};
+use opentelemetry_http::{HttpClient, HttpError};
+use opentelemetry_otlp::{Protocol, SpanExporter, WithExportConfig, WithHttpConfig};
+use opentelemetry_sdk::Resource;
+use opentelemetry_sdk::propagation::TraceContextPropagator;
+use opentelemetry_sdk::resource::EnvResourceDetector;
+use opentelemetry_sdk::trace::{Sampler, SdkTracerProvider};
+use tokio::runtime::Handle;
+use tracing_subscriber::Layer;
+use tracing_subscriber::filter::{LevelFilter, filter_fn};
+use tracing_subscriber::registry::LookupSpan;
+use url::Url;
+
+use crate::cli::tracing::TracingArgs;
+
+/// How long a receiver may take.
+const ANSWER_WITHIN: Duration = Duration::from_secs(10);
+/// How long the end waits for what is left to be sent.
+const LAST: Duration = Duration::from_secs(3);
+/// Of an answer, which says at most what was wrong with some spans.
+const MAX_ANSWER: usize = 64 << 10;
+
+/// The sender. It is to be ended: what is left is sent then.
+pub(crate) struct Traces {
+    provider: SdkTracerProvider,
+    lost: Arc<AtomicBool>,
+}
+
+impl Traces {
+    /// None where traces go nowhere. Requests are made by `runtime`'s tasks; `what` is the command.
+    pub(crate) fn start(args: &TracingArgs, what: &str, runtime: &Handle) -> anyhow::Result<Option<Self>> {
+        let Some(endpoint) = &args.tracing_endpoint else { return Ok(None) };
+        let lost = Arc::new(AtomicBool::new(false));
+        let sender = Sender {
+            client: client(args)?,
+            runtime: runtime.clone(),
+            endpoint: endpoint.clone(),
+            lost: Arc::clone(&lost),
+        };
+        let exporter = SpanExporter::builder()
+            .with_http()
+            .with_http_client(sender)
+            .with_protocol(Protocol::HttpBinary)
+            .with_endpoint(endpoint.as_str())
+            .with_timeout(ANSWER_WITHIN)
+            .build()
+            .context("--tracing-endpoint")?;
+        let rate = f64::from(args.tracing_sampling_rate_per_million) / 1e6;
+        let provider = SdkTracerProvider::builder()
+            .with_batch_exporter(exporter)
+            .with_sampler(Sampler::ParentBased(Box::new(Sampler::TraceIdRatioBased(rate))))
+            .with_resource(resource(what))
+            .build();
+        global::set_text_map_propagator(TraceContextPropagator::new());
+        Ok(Some(Self { provider, lost }))
+    }
+
+    /// What takes up spans.
+    pub(crate) fn layer<S>(&self) -> impl Layer<S> + use<S>
+    where
+        S: tracing::Subscriber + for<'span> LookupSpan<'span>,
+    {
+        let spans = filter_fn(|metadata| metadata.is_span() && metadata.target() == SPANS);
+        tracing_opentelemetry::layer()
+            .with_tracer(self.provider.tracer(env!("CARGO_PKG_NAME")))
+            .with_location(false)
+            .with_threads(false)
+            .with_level(false)
+            .with_target(false)
+            .with_tracked_inactivity(false)
+            .with_filter(spans.with_max_level_hint(LevelFilter::INFO))
+    }
+
+    /// Sends what is left. The runtime has to be there still.
+    pub(crate) fn end(self) {
+        let ended = self.provider.shutdown_with_timeout(LAST);
+        if let Err(error) = ended
+            && !self.lost.load(Ordering::Relaxed)
+        {
+            tracing::warn!(%error, "the last traces may be lost");
+        }
+    }
+}
+
+/// Who sends; OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES go before what we know ourselves.
+fn resource(what: &str) -> Resource {
+    let resource = Resource::builder_empty()
+        .with_service_name(format!("crowsnest-{what}"))
+        .with_attributes([
+            KeyValue::new("service.version", env!("CARGO_PKG_VERSION")),
+            KeyValue::new("service.instance.id", uuid::Uuid::new_v4().to_string()),
+        ])
+        .with_detector(Box::new(EnvResourceDetector::new()));
+    match std::env::var("OTEL_SERVICE_NAME") {
+        Ok(name) if !name.is_empty() => resource.with_service_name(name).build(),
+        _ => resource.build(),
+    }
+}
+
+fn client(args: &TracingArgs) -> anyhow::Result<reqwest::Client> {
+    let builder = reqwest::Client::builder().timeout(ANSWER_WITHIN).redirect(reqwest::redirect::Policy::none());
+    let builder = match &args.tracing_ca_file {
+        Some(file) => {
+            let wrong = || format!("--tracing-ca-file {}", file.display());
+            let pem = std::fs::read(file).with_context(wrong)?;
+            let authorities = reqwest::Certificate::from_pem_bundle(&pem).with_context(wrong)?;
+            anyhow::ensure!(!authorities.is_empty(), "{}: there is no certificate in it", wrong());
+            builder.tls_certs_only(authorities)
+        }
+        None => builder,
+    };
+    builder.build().context("--tracing-endpoint")
+}
+
+/// Carries batches to the receiver. The SDK's thread has no runtime of its own.
+struct Sender {
+    client: reqwest::Client,
+    runtime: Handle,
+    endpoint: Url,
+    /// The last batch was not taken, which has been told.
+    lost: Arc<AtomicBool>,
+}
+
+impl std::fmt::Debug for Sender {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Sender").field("endpoint", &self.endpoint.as_str()).finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+impl HttpClient for Sender {
+    async fn send_bytes(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
+        let (client, request) = (self.client.clone(), reqwest::Request::try_from(request)?);
+        let sent = self.runtime.spawn(async move { taken(client.execute(request).await?).await }).await;
+        let sent = sent.map_err(HttpError::from).and_then(|sent| sent.map_err(HttpError::from));
+        self.tell(match &sent {
+            Ok(response) if response.status().is_success() => None,
+            Ok(response) => Some(format!("it answered {}", response.status())),
+            Err(error) => Some(chain(error.as_ref())),
+        });
+        sent
+    }
+}
+
+impl Sender {
+    /// Once when it begins to fail, once when it works again.
+    fn tell(&self, wrong: Option<String>) {
+        let endpoint = self.endpoint.as_str();
+        match (self.lost.swap(wrong.is_some(), Ordering::Relaxed), wrong) {
+            (false, Some(error)) => {
+                tracing::warn!(endpoint, error, "traces can't be delivered and are lost until they can");
+            }
+            (true, None) => tracing::warn!(endpoint, "traces are delivered again"),
+            _ => {}
+        }
+    }
+}
+
+/// An answer with its body, or the beginning of it.
+async fn taken(mut response: reqwest::Response) -> reqwest::Result<Response<Bytes>> {
+    let mut body = Vec::new();
+    while let Some(chunk) = response.chunk().await? {
+        body.extend_from_slice(&chunk);
+        if body.len() >= MAX_ANSWER {
+            break;
+        }
+    }
+    let mut answer = Response::new(Bytes::from(body));
+    *answer.status_mut() = response.status();
+    // It may say when to come again.
+    answer.headers_mut().clone_from(response.headers());
+    Ok(answer)
+}
+
+/// An error with its causes.
+fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}

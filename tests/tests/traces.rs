@@ -1,0 +1,262 @@
+//! Traces of `crowsnest up`, as a receiver gets them: requests are part of their callers' traces, members are told of it, nothing
+//! secret is in them, and a receiver that is not there keeps nobody from anything.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use anyhow::{Context, Result, ensure};
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::routing::post;
+use crowsnest_tests::Fleet;
+use http::{HeaderMap, Request, Uri};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use opentelemetry_proto::tonic::collector::trace::v1::{ExportTraceServiceRequest, ExportTraceServiceResponse};
+use opentelemetry_proto::tonic::common::v1::any_value;
+use opentelemetry_proto::tonic::trace::v1::Span;
+use prost::Message;
+use tokio::runtime::Runtime;
+
+const MEMBER: &str = include_str!("traces/member.yaml");
+const CLUSTERS: &str = "/apis/cluster.karmada.io/v1alpha1/clusters";
+/// What no span may have in it, beside what the fleet's own tokens are.
+const SECRET: &str = "hunter2-and-more";
+const SECRET_BASE64: &str = "aHVudGVyMi1hbmQtbW9yZQ==";
+/// What the receiver is to be told.
+const PASS: &str = "open-sesame-7e1f";
+const SERVER: i32 = 2;
+const CLIENT: i32 = 3;
+
+/// An OTLP receiver, and below other paths a member that answers with the request's head.
+#[derive(Clone, Default)]
+struct Receiver {
+    heads: Arc<Mutex<Vec<HeaderMap>>>,
+    bodies: Arc<Mutex<Vec<Bytes>>>,
+}
+
+impl Receiver {
+    fn start(runtime: &Runtime) -> Result<(Self, String)> {
+        let receiver = Self::default();
+        let routes = Router::new().route("/v1/traces", post(take)).fallback(echo).with_state(receiver.clone());
+        let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0"))?;
+        let url = format!("http://{}", listener.local_addr()?);
+        runtime.spawn(async move { axum::serve(listener, routes).await });
+        Ok((receiver, url))
+    }
+
+    fn spans(&self) -> Result<Vec<Span>> {
+        let mut spans = Vec::new();
+        for body in self.bodies.lock().expect("bodies").iter() {
+            let sent = ExportTraceServiceRequest::decode(body.clone())?;
+            for resource in sent.resource_spans {
+                let about = resource.resource.context("nobody sent them")?;
+                let name = about.attributes.iter().find(|one| one.key == "service.name").context("no service.name")?;
+                ensure!(format!("{name:?}").contains("crowsnest-up"), "{name:?}");
+                spans.extend(resource.scope_spans.into_iter().flat_map(|scope| scope.spans));
+            }
+        }
+        Ok(spans)
+    }
+}
+
+async fn take(State(receiver): State<Receiver>, headers: HeaderMap, body: Bytes) -> Vec<u8> {
+    receiver.heads.lock().expect("heads").push(headers);
+    receiver.bodies.lock().expect("bodies").push(body);
+    ExportTraceServiceResponse::default().encode_to_vec()
+}
+
+async fn echo(uri: Uri, headers: HeaderMap) -> axum::Json<BTreeMap<String, String>> {
+    let text = |value: &http::HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
+    let mut head: BTreeMap<_, _> = headers.iter().map(|(name, value)| (name.to_string(), text(value))).collect();
+    head.insert("path".to_owned(), uri.path().to_owned());
+    axum::Json(head)
+}
+
+/// Values of a span that are text or numbers.
+fn attributes(span: &Span) -> BTreeMap<&str, String> {
+    let value = |value: &any_value::Value| match value {
+        any_value::Value::StringValue(text) => Some(text.clone()),
+        any_value::Value::IntValue(number) => Some(number.to_string()),
+        _ => None,
+    };
+    let each = span.attributes.iter().filter_map(|one| Some((&*one.key, value(one.value.as_ref()?.value.as_ref()?)?)));
+    each.collect()
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// A request's trace, which its caller has begun in a span of this number.
+struct Begun {
+    trace: String,
+    span: String,
+}
+
+impl Begun {
+    fn new(number: u8) -> Self {
+        Self { trace: hex(&[number; 16]), span: hex(&[number; 8]) }
+    }
+
+    fn header(&self, flags: &str) -> String {
+        format!("00-{}-{}-{flags}", self.trace, self.span)
+    }
+}
+
+struct Asking<'a> {
+    runtime: &'a Runtime,
+    client: kube::Client,
+}
+
+impl<'a> Asking<'a> {
+    fn new(runtime: &'a Runtime, fleet: &Fleet) -> Result<Self> {
+        let kubeconfig = Kubeconfig::read_from(fleet.kubeconfig("cp"))?;
+        let client = runtime.block_on(async {
+            let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+            anyhow::Ok(kube::Client::try_from(config)?)
+        })?;
+        Ok(Self { runtime, client })
+    }
+
+    fn ask(&self, method: &str, path: &str, traceparent: &str, body: String) -> Result<String> {
+        let request = Request::builder().method(method).uri(path).header("traceparent", traceparent);
+        let request = request.header("content-type", "application/json").body(body.into_bytes())?;
+        self.runtime.block_on(self.client.request_text(request)).with_context(|| format!("{method} {path}"))
+    }
+}
+
+#[test]
+fn a_receiver_gets_traces() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let data = dir.path().join("data");
+    let runtime = Runtime::new()?;
+    let (receiver, url) = Receiver::start(&runtime)?;
+    let header = format!("authorization=Bearer%20{PASS}");
+    let environment = [("OTEL_EXPORTER_OTLP_HEADERS", OsString::from(header))];
+    let args = ["--members", "member1", "--tracing-endpoint", &url, "--tracing-sampling-rate-per-million", "1000000"];
+    let fleet = Fleet::start_in(&data, &args, &environment)?;
+    let asking = Asking::new(&runtime, &fleet)?;
+
+    let member = format!("{CLUSTERS}/member1/proxy/api/v1/namespaces/default");
+    let (listed, made, unwanted, echoed) = (Begun::new(1), Begun::new(2), Begun::new(3), Begun::new(4));
+    let mut last = String::new();
+    crowsnest_tests::until("the member to let us in", || {
+        let answer = asking.ask("GET", &format!("{member}/pods"), &unwanted.header("00"), String::new());
+        last = answer.as_ref().err().map(|error| format!("{error:#}")).unwrap_or_default();
+        Ok(answer.is_ok())
+    })
+    .context(last)?;
+    asking.ask(
+        "GET",
+        &format!("{member}/pods?fieldSelector=metadata.name%3D{SECRET}"),
+        &listed.header("01"),
+        String::new(),
+    )?;
+    let secret = serde_json::json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "quiet"}, "data": {"a": SECRET_BASE64}});
+    asking.ask("POST", &format!("{member}/secrets"), &made.header("01"), secret.to_string())?;
+    let told = echoes(&fleet, &asking, &url, &echoed)?;
+
+    let token = fleet.ui_url.split_once("#token=").context("no token in the UI's address")?.1.to_owned();
+    // What is not sent yet is sent at the end.
+    ensure!(fleet.stop()?.success());
+    let spans = receiver.spans()?;
+    let of = |begun: &Begun, kind: i32| {
+        let found = spans.iter().find(|span| hex(&span.trace_id) == begun.trace && span.kind == kind);
+        found.with_context(|| format!("no such span in {spans:#?}"))
+    };
+    let (ours, theirs) = (of(&listed, SERVER)?, of(&listed, CLIENT)?);
+    ensure!(hex(&ours.parent_span_id) == listed.span && theirs.parent_span_id == ours.span_id, "{ours:#?} {theirs:#?}");
+    ensure!(ours.name == "GET clusters/proxy" && theirs.name == "GET pods", "{ours:#?} {theirs:#?}");
+    let said = attributes(ours);
+    let expected = [
+        ("http.route", "clusters/proxy"),
+        ("http.request.method", "GET"),
+        ("http.response.status_code", "200"),
+        ("k8s.cluster.name", "member1"),
+        ("k8s.namespace.name", "default"),
+        ("crowsnest.verb", "list"),
+        ("crowsnest.resource", "pods"),
+    ];
+    for (key, value) in expected {
+        ensure!(said.get(key).is_some_and(|said| said == value), "{key}: {said:#?}");
+    }
+    ensure!(audited(&data)?.contains(said.get("crowsnest.audit_id").context("no audit ID")?), "{said:#?}");
+    ensure!(attributes(of(&made, CLIENT)?).get("http.response.status_code").is_some_and(|code| code == "201"));
+    ensure!(of(&unwanted, SERVER).is_err(), "its caller did not want it traced");
+
+    // The member is told of the span that it is asked in.
+    let asked = spans.iter().filter(|span| span.kind == CLIENT);
+    let asked: Vec<String> = asked.map(|span| format!("00-{}-{}-01", echoed.trace, hex(&span.span_id))).collect();
+    ensure!(asked.contains(&told), "{told}: {asked:#?}");
+    for begins in ["reconcile ", "list "] {
+        ensure!(spans.iter().any(|span| span.name.starts_with(begins)), "no span {begins}");
+    }
+    let reconciled = spans.iter().find(|span| span.name.starts_with("reconcile ")).context("none")?;
+    ensure!(reconciled.parent_span_id.is_empty() && attributes(reconciled).contains_key("crowsnest.key"));
+
+    for body in receiver.bodies.lock().expect("bodies").iter() {
+        for secret in [SECRET, SECRET_BASE64, PASS, &token] {
+            ensure!(!body.windows(secret.len()).any(|part| part == secret.as_bytes()), "{secret} is in a span");
+        }
+    }
+    let heads = receiver.heads.lock().expect("heads");
+    ensure!(heads.iter().all(|head| head["authorization"] == format!("Bearer {PASS}")), "{heads:?}");
+    ensure!(!log(&data)?.contains(PASS), "what proves who sends traces is in the log");
+    Ok(())
+}
+
+/// What the receiver, which is a member too, is told of a request's trace.
+fn echoes(fleet: &Fleet, asking: &Asking<'_>, url: &str, begun: &Begun) -> Result<String> {
+    let documents = MEMBER.replace("URL", url);
+    let kubectl = fleet.any_kubectl()?;
+    let Some(kubectl) = kubectl else {
+        anyhow::bail!("kubectl is missing: tests/fetch-kubectl");
+    };
+    kubectl.ok(&["apply", "-f", "-"], &documents)?;
+    let mut said = String::new();
+    crowsnest_tests::until("the member that echoes", || {
+        let answer =
+            asking.ask("GET", &format!("{CLUSTERS}/echo/proxy/api/v1/nodes"), &begun.header("01"), String::new());
+        said = answer.unwrap_or_else(|error| format!("{error:#}"));
+        Ok(said.contains("traceparent"))
+    })
+    .with_context(|| said.clone())?;
+    let head: BTreeMap<String, String> = serde_json::from_str(&said)?;
+    ensure!(head["path"] == "/api/v1/nodes" && head["authorization"] == "Bearer of-the-member", "{head:#?}");
+    Ok(head["traceparent"].clone())
+}
+
+fn audited(data: &Path) -> Result<String> {
+    Ok(fs::read_to_string(data.join("audit/audit.log"))?)
+}
+
+fn log(data: &Path) -> Result<String> {
+    Ok(fs::read_to_string(data.with_extension("log"))?)
+}
+
+#[test]
+fn a_receiver_that_is_not_there_is_told_of_once() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let data = dir.path().join("data");
+    // Taken, and nobody listens.
+    let nobody = std::net::TcpListener::bind("127.0.0.1:0")?;
+    let url = format!("http://{}", nobody.local_addr()?);
+    drop(nobody);
+    let args = ["--no-members", "--tracing-endpoint", &url, "--tracing-sampling-rate-per-million", "1000000"];
+    let often = [("OTEL_BSP_SCHEDULE_DELAY", OsString::from("100"))];
+    let fleet = Fleet::start_in(&data, &args, &often)?;
+    let runtime = Runtime::new()?;
+    let asking = Asking::new(&runtime, &fleet)?;
+    asking.ask("GET", CLUSTERS, &Begun::new(1).header("01"), String::new())?;
+    crowsnest_tests::until("a word of it", || Ok(log(&data)?.contains("traces can't be delivered")))?;
+    asking.ask("GET", CLUSTERS, &Begun::new(2).header("01"), String::new())?;
+    ensure!(fleet.stop()?.success());
+    let log = log(&data)?;
+    ensure!(log.matches("traces can't be delivered").count() == 1, "{log}");
+    ensure!(log.contains(&url) && log.contains("Connection refused"), "{log}");
+    Ok(())
+}
