@@ -61,6 +61,12 @@ pub mod annotation {
     pub const IMPERSONATES_WHOLE: &str = "whole";
     /// Ours, on Clusters that were joined with less than all rights: which. Rights to impersonate were given then, for good.
     pub const RIGHTS: &str = "join.crowsnest.io/rights";
+    /// Ours, on Clusters and ResourceRegistries that came from Karmada in place: the UID they had there, and are served with, so
+    /// that what they own stays theirs.
+    pub const MIGRATED_UID: &str = "migrate.crowsnest.io/uid";
+    /// Ours, on Clusters that came from Karmada in place: their members get nothing that Karmada did not give them.
+    pub const MIGRATED_FROM: &str = "migrate.crowsnest.io/from";
+    pub const MIGRATED_FROM_KARMADA: &str = "karmada";
     /// Ours, on Clusters: `true` lets one count as not ready although its fleet is doubted.
     pub const CONFIRMED_DOWN: &str = "failover.crowsnest.io/confirmed-down";
     /// Ours, on policies and bindings: a workload goes back to the clusters it was evicted from, `after=10m,rate=1/m`.

@@ -30,6 +30,9 @@ pub enum Error {
     },
     #[error("{cluster} does not serve {api_version} {kind}")]
     UnknownKind { cluster: ClusterName, api_version: String, kind: String },
+    /// In the words of a Go client's cache, which Karmada passes on.
+    #[error("Cluster.cluster.karmada.io {0:?} not found")]
+    NoCluster(String),
     #[error(transparent)]
     Override(#[from] overriding::Failed),
     #[error("ResourceInterpreterCustomization {customization}: {source}")]

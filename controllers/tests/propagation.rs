@@ -252,6 +252,26 @@ async fn a_cluster_whose_share_cannot_be_made_keeps_no_other_waiting() {
     home.stop().await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_binding_that_names_an_absent_cluster_says_so_and_serves_the_others() {
+    let home = Home::start(&["m1"]).await;
+    let control_plane = home.objects();
+    let mut wanted = policy("p", "Deployment", "apps/v1", json!({}));
+    wanted["spec"]["schedulerName"] = json!("of-somebody-else");
+    control_plane.create(&propagation_policy(), "default", &wanted).await.unwrap();
+    control_plane.create(&deployment(), "default", &web(5)).await.unwrap();
+    home.when(&control_plane, &binding(), "default", "web-deployment", |_| true).await;
+    let clusters = json!({"spec": {"clusters": [{"name": "gone", "replicas": 1}, {"name": "m1", "replicas": 4}]}});
+    merge(&control_plane, &binding(), "web-deployment", clusters).await;
+    for about in ["web-deployment", "web"] {
+        let said = home.told("SyncWorkFailed", about).await;
+        assert_eq!(said, "Cluster.cluster.karmada.io \"gone\" not found", "{about}");
+    }
+    let live = home.when(&home.member("m1"), &deployment(), "default", "web", |_| true).await;
+    assert_eq!(live["spec"]["replicas"], 4);
+    home.stop().await;
+}
+
 /// A definition that lets everything in, with a status of its own.
 fn kind(group: &str, version: &str, singular: &str, kind: &str) -> Value {
     let open = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});

@@ -5,7 +5,8 @@
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::{Path, State};
+use axum::extract::{MatchedPath, Path, Request, State};
+use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::Response;
 use axum::routing::post;
 use crowsnest_api::config::ResourceInterpreterCustomization;
@@ -19,11 +20,15 @@ use kube::api::{Api, ListParams};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use tracing::{Instrument, Span};
 
+pub(crate) mod counted;
 mod quota;
 mod stored;
 
 use crate::aggregated::reply::{Failure, json as reply};
+use crate::aggregated::traced::{answered, of_webhook};
+use counted::Admissions;
 
 /// Settings of admission; the gates are those of the loops.
 #[derive(Clone)]
@@ -46,27 +51,39 @@ struct Shared {
 pub(crate) fn start(
     control_plane: kube::Client,
     settings: &act::Config,
+    admissions: &Admissions,
     tasks: &TaskTracker,
     stop: &CancellationToken,
 ) -> Router {
     let objects = act::objects::Objects::new(control_plane.clone());
     let (journal, entries) = Journal::new(objects, "crowsnest-webhook", Arc::default(), stop.clone(), stop.clone());
     tasks.spawn(entries);
-    router(Webhooks {
+    let webhooks = Webhooks {
         control_plane,
         journal,
         gates: settings.gates,
         allow_no_execute_taint_policy: settings.allow_no_execute_taint_policy,
-    })
+    };
+    router(webhooks, admissions)
 }
 
-fn router(webhooks: Webhooks) -> Router {
+fn router(webhooks: Webhooks, admissions: &Admissions) -> Router {
+    let counting = from_fn_with_state(admissions.clone(), counted::count);
     Router::new()
         .route("/convert", post(convert))
         .route("/stored/{resource}", post(stored_object))
-        .route("/{path}", post(review))
+        .route("/{path}", post(review).layer(counting))
+        .layer(from_fn(traced))
         .layer(tower_http::catch_panic::CatchPanicLayer::new())
         .with_state(Arc::new(Shared { webhooks, turns: quota::Turns::default() }))
+}
+
+async fn traced(request: Request, next: Next) -> Response {
+    let route = request.extensions().get::<MatchedPath>().map_or("webhook", MatchedPath::as_str);
+    let span = of_webhook(request.method(), route, request.headers());
+    let response = next.run(request).instrument(span.clone()).await;
+    answered(&span, response.status());
+    response
 }
 
 /// The configurations of the internal group's admission. `base_url` has no trailing slash; `ca_bundle` is PEM in base64.
@@ -101,7 +118,11 @@ async fn review(
         },
     };
     let review = match decide(&shared, &path, &request).await {
-        Ok(Some(review)) => review,
+        Ok(Some(review)) => {
+            // It is one of ours now.
+            Span::current().record("crowsnest.webhook", path.as_str());
+            review
+        }
         Ok(None) => return Failure::not_found(format!("there is no webhook at {path}")).into_response(),
         // An answer of the field's own kind: whoever asked is told why, instead of that the webhook could not be called.
         Err(error) => Review::from(Err(Refusal::internal(error.to_string()))),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crowsnest_api::cluster::Cluster;
-use crowsnest_api::constants::annotation::{IMPERSONATES, IMPERSONATES_WHOLE, RIGHTS};
+use crowsnest_api::constants::annotation::{IMPERSONATES, IMPERSONATES_WHOLE, MIGRATED_FROM, RIGHTS};
 use crowsnest_api::constants::condition::APPLIED;
 use crowsnest_api::constants::event;
 use crowsnest_api::names::work_name;
@@ -102,7 +102,8 @@ impl Access {
                 return Err(error);
             }
         }
-        let whole = context.config.impersonate_whole;
+        // A cluster that came from Karmada in place keeps what Karmada gave it.
+        let whole = context.config.impersonate_whole && object::annotation(&cluster, MIGRATED_FROM).is_none();
         if whole {
             let (role, binding) = access::whole(&secret.namespace);
             for manifest in [role, binding] {

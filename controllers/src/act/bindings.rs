@@ -389,7 +389,7 @@ impl Bindings {
     async fn sync_one(&self, target: &TargetCluster, share: &Share<'_>) -> Result<bool, Error> {
         let cluster = target.name.as_str();
         let Some(member) = self.context.cluster(cluster).await? else {
-            return Err(Error::Waiting(format!("cluster {cluster} does not exist")));
+            return Err(Error::NoCluster(cluster.to_owned()));
         };
         let mut manifest = self.manifest(target, share).await?;
         let (cluster_wide, namespaced) = (share.cluster_wide.as_plan(), share.namespaced.as_plan());

@@ -2,6 +2,11 @@
 //!
 //! What can be looked up is not kept: Clusters say how they are, and the queue of evictions how long it is.
 
+pub mod autoscaling;
+pub mod operations;
+mod queues;
+pub mod scheduling;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
@@ -20,40 +25,66 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
-use super::queue::Queue;
+use super::queue::{Busy, Queue};
 use super::scheduling::BindingKey;
 use super::works::is_ready;
+use autoscaling::Autoscaling;
+use operations::Operations;
+use queues::Queues;
+use scheduling::{Attempts, Pending};
 
 type Labels = Vec<(&'static str, String)>;
 type Histograms = Family<Labels, Histogram, fn() -> Histogram>;
+/// Labels that are known before anything happens.
+type Fixed<const N: usize> = [(&'static str, &'static str); N];
+type FixedHistograms<const N: usize> = Family<Fixed<N>, Histogram, fn() -> Histogram>;
 
 /// How often something went well, and how often not.
-#[derive(Clone, Default)]
-pub struct Counts(Family<Labels, Counter>);
+#[derive(Clone)]
+pub struct Counts {
+    family: Family<Labels, Counter>,
+    /// Of what failed, and of what went well: nothing is looked up when something is noted.
+    by_result: [Counter; 2],
+}
 
 impl Counts {
+    fn new() -> Self {
+        let family = Family::<Labels, Counter>::default();
+        let by_result = [false, true].map(|is_well| family.get_or_create_owned(&vec![result(is_well)]));
+        Counts { family, by_result }
+    }
+
     pub fn note(&self, is_well: bool) {
-        self.0.get_or_create(&vec![result(is_well)]).inc();
+        self.by_result[usize::from(is_well)].inc();
     }
 }
 
 /// How long something takes, by how it ends.
 #[derive(Clone)]
-pub struct Durations(Histograms);
+pub struct Durations {
+    family: Histograms,
+    by_result: [Histogram; 2],
+}
 
 impl Durations {
     /// Buckets of Karmada's controllers.
     fn new() -> Self {
-        Durations(Family::new_with_constructor(|| Histogram::new(exponential_buckets(0.001, 2.0, 12))))
+        Self::with(|| Histogram::new(exponential_buckets(0.001, 2.0, 12)))
     }
 
     /// Buckets for what takes ten times as long.
     fn of_slow() -> Self {
-        Durations(Family::new_with_constructor(|| Histogram::new(exponential_buckets(0.01, 2.0, 12))))
+        Self::with(|| Histogram::new(exponential_buckets(0.01, 2.0, 12)))
+    }
+
+    fn with(buckets: fn() -> Histogram) -> Self {
+        let family = Histograms::new_with_constructor(buckets);
+        let by_result = [false, true].map(|is_well| family.get_or_create_owned(&vec![result(is_well)]));
+        Durations { family, by_result }
     }
 
     pub fn note(&self, took: Duration, is_well: bool) {
-        self.0.get_or_create(&vec![result(is_well)]).observe(took.as_secs_f64());
+        self.by_result[usize::from(is_well)].observe(took.as_secs_f64());
     }
 }
 
@@ -82,6 +113,9 @@ pub struct Figures {
     pub federated_hpa: Durations,
     pub cron_federated_hpa: Durations,
     pub cron_rule: Durations,
+    pub autoscaling: Autoscaling,
+    pub operations: Operations,
+    pub attempts: Attempts,
 }
 
 impl Figures {
@@ -97,13 +131,16 @@ impl Figures {
             }),
             match_policy: Histogram::new(exponential_buckets(0.001, 2.0, 12)),
             apply_policy: Durations::new(),
-            policy_attempts: Counts::default(),
-            preemptions: Counts::default(),
+            policy_attempts: Counts::new(),
+            preemptions: Counts::new(),
             sync_work: Durations::new(),
             sync_workload: Durations::new(),
             federated_hpa: Durations::of_slow(),
             cron_federated_hpa: Durations::new(),
             cron_rule: Durations::new(),
+            autoscaling: Autoscaling::new(),
+            operations: Operations::default(),
+            attempts: Attempts::new(),
         };
         figures.register(Fleetwide(fleet));
         figures
@@ -118,7 +155,7 @@ impl Figures {
         histograms(name, "How long it takes to process an eviction", latency);
         let name = "cluster_sync_status_duration_seconds";
         histograms(name, "How long a look at the status of a cluster takes", &self.cluster_status);
-        let mut durations = |name, help, durations: &Durations| histograms(name, help, &durations.0);
+        let mut durations = |name, help, durations: &Durations| histograms(name, help, &durations.family);
         let name = "resource_apply_policy_duration_seconds";
         durations(name, "How long it takes to apply a policy to a template, by result", &self.apply_policy);
         let name = "binding_sync_work_duration_seconds";
@@ -136,9 +173,23 @@ impl Figures {
         // The encoder says itself that a counter is a total.
         registry.register("eviction_processing", "Evictions that were processed, by result", total.clone());
         let (name, help) = ("policy_apply_attempts", "How often a policy was applied to a template, by result");
-        registry.register(name, help, self.policy_attempts.0.clone());
+        registry.register(name, help, self.policy_attempts.family.clone());
         let (name, help) = ("policy_preemption", "How often a policy took a template from another one, by result");
-        registry.register(name, help, self.preemptions.0.clone());
+        registry.register(name, help, self.preemptions.family.clone());
+        registry.register_collector(Box::new(self.operations.clone()));
+        self.autoscaling.register(&mut registry);
+        self.attempts.register(&mut registry);
+    }
+
+    /// Has queues counted.
+    pub(super) fn count_queues<'a>(&self, queues: impl Iterator<Item = &'a dyn Busy>) {
+        let queues = queues.map(Busy::shared).collect();
+        self.registry.write().register_collector(Box::new(Queues(queues)));
+    }
+
+    /// Has the bindings counted that wait to be scheduled.
+    pub fn count_pending(&self, queue: Queue<BindingKey>) {
+        self.registry.write().register_collector(Box::new(Pending(queue)));
     }
 
     /// Has a queue of evictions counted.
@@ -160,6 +211,7 @@ impl Figures {
 
     pub fn forget_cluster(&self, cluster: &str) {
         self.cluster_status.remove(&of_cluster(cluster));
+        self.operations.forget(cluster);
     }
 
     /// A template's policy was looked for.
@@ -313,7 +365,7 @@ impl Collector for Fleetwide {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use serde_json::json;
 
@@ -325,7 +377,8 @@ mod tests {
         names.iter().map(|name| (*name).to_owned()).collect()
     }
 
-    fn text(collector: impl Collector) -> String {
+    /// What a collector tells, but for its explanations.
+    pub(in crate::act) fn text(collector: impl Collector) -> String {
         let mut registry = Registry::default();
         registry.register_collector(Box::new(collector));
         let mut text = String::new();

@@ -273,8 +273,13 @@ impl Loops {
         }
     }
 
-    /// Reads the control plane for the first time; decisions made on half of it would be wrong.
+    /// Reads the control plane for the first time; decisions made on half of it would be wrong. Ends at once with `stop`: nobody
+    /// tells any more what is waited for, and whoever leads next in this process waits for the end.
     pub(super) async fn first_look(&self, stop: &CancellationToken) {
+        stop.run_until_cancelled(self.read_control_plane()).await;
+    }
+
+    async fn read_control_plane(&self) {
         let context = &self.context;
         for resource in context.kinds.of_control_plane() {
             context.world.collect(&context.control_plane, resource);
@@ -282,17 +287,11 @@ impl Loops {
         let mut delay = Duration::from_millis(100);
         while let Err(error) = self.discover_once().await {
             tracing::warn!(%error, "discovery failed");
-            tokio::select! {
-                () = stop.cancelled() => return,
-                () = tokio::time::sleep(delay) => delay = (delay * 2).min(Duration::from_secs(5)),
-            }
+            tokio::time::sleep(delay).await;
+            delay = (delay * 2).min(Duration::from_secs(5));
         }
         for resource in context.kinds.of_control_plane() {
-            while !context.world.wait_synced(&context.control_plane, &resource.gvr, Duration::from_secs(1)).await {
-                if stop.is_cancelled() {
-                    return;
-                }
-            }
+            while !context.world.wait_synced(&context.control_plane, &resource.gvr, Duration::from_secs(1)).await {}
         }
         for resource in context.world.resources(&context.control_plane) {
             // One resource that can't be listed doesn't hold up the others' propagation.

@@ -123,6 +123,7 @@ impl Manager {
         let (journal, entries) = Journal::new(objects, "crowsnest-controllers", traffic, stop.clone(), closing.clone());
         let context = Context::new(fleet, world, events, journal, config);
         let loops = Arc::new(loops(context));
+        loops.context.figures.count_queues(loops.queues().iter().map(|(queue, _)| *queue));
         let (health, reader) = watch::channel(Err(Unwell::Starting));
         let supervisor =
             tokio::spawn(supervise(Arc::clone(&loops), health, stop.clone(), (teller, writer), (entries, closing)));
@@ -184,6 +185,20 @@ impl Manager {
     /// How often each loop has looked at something, by the name of its queue.
     pub fn looks(&self) -> BTreeMap<&'static str, u64> {
         self.loops.queues().iter().map(|(queue, _)| (queue.name(), *queue.finished().borrow())).collect()
+    }
+
+    /// Waits until all loops together have looked at something so many times more.
+    pub async fn looked(&self, times: u64) {
+        let mut finished: Vec<_> = self.loops.queues().iter().map(|(queue, _)| queue.finished()).collect();
+        let mut wanted = None;
+        loop {
+            let looks = finished.iter_mut().map(|finished| *finished.borrow_and_update()).sum::<u64>();
+            if looks >= *wanted.get_or_insert(looks + times) {
+                return;
+            }
+            let next = finished.iter_mut().map(|finished| Box::pin(finished.changed()));
+            drop(futures::future::select_all(next).await);
+        }
     }
 
     /// How many objects, or what is told of them without their bodies, all loops have read so far.

@@ -5,6 +5,7 @@
 //! after a while ([`Outcome::Later`]), or waits aside until something changes that it may depend on
 //! ([`Outcome::Parked`], [`Queue::unpark`]).
 
+mod counted;
 #[cfg(test)]
 mod tests;
 
@@ -14,14 +15,19 @@ use std::hash::Hash;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crowsnest_fleet::traced::{SPANS, failed};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+use tracing::field::Empty;
+use tracing::{Instrument, Span};
 
 use super::figures::Durations;
 use crate::Error;
+use counted::Counts;
+pub use counted::{Measured, Pending, RESULTS};
 
 /// How a reconcile ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,8 +84,9 @@ struct Delayed {
 #[derive(Debug)]
 struct Running {
     priority: Priority,
-    /// Somebody asked for it meanwhile.
-    again: Option<Priority>,
+    began: Instant,
+    /// Somebody asked for it meanwhile, first at this moment.
+    again: Option<(Priority, Instant)>,
     /// How often parked keys had been woken when it began.
     wakes: u64,
 }
@@ -87,7 +94,8 @@ struct Running {
 /// The keys and their times; it knows no clock.
 #[derive(Debug)]
 struct State<K> {
-    ready: BTreeMap<Turn, K>,
+    /// With the moment since when it waits for its turn.
+    ready: BTreeMap<Turn, (K, Instant)>,
     turns: HashMap<K, Turn>,
     running: HashMap<K, Running>,
     times: BTreeMap<(Instant, u64), K>,
@@ -100,6 +108,9 @@ struct State<K> {
     sequence: u64,
     wakes: u64,
     closed: bool,
+    /// How many may be run at once.
+    workers: usize,
+    counts: Counts,
 }
 
 impl<K: Hash + Eq + Clone> State<K> {
@@ -115,6 +126,8 @@ impl<K: Hash + Eq + Clone> State<K> {
             sequence: 0,
             wakes: 0,
             closed: false,
+            workers: 0,
+            counts: Counts::new(),
         }
     }
 
@@ -130,35 +143,43 @@ impl<K: Hash + Eq + Clone> State<K> {
 
     /// Whether there is more to do now. A key that waits keeps its turn among its new equals, and the priority it has
     /// where none is given.
-    fn add(&mut self, key: K, priority: Option<Priority>) -> bool {
+    fn add(&mut self, key: K, priority: Option<Priority>, now: Instant) -> bool {
         if self.closed {
             return false;
         }
         if let Some(running) = self.running.get_mut(&key) {
-            let known = running.again.unwrap_or(running.priority);
-            running.again = Some(priority.unwrap_or(known));
+            self.counts.adds += u64::from(running.again.is_none());
+            let (known, since) = running.again.unwrap_or((running.priority, now));
+            running.again = Some((priority.unwrap_or(known), since));
             return false;
         }
+        let is_new = self.put_in_turn(key, priority, now);
+        self.counts.adds += u64::from(is_new);
+        is_new
+    }
+
+    /// Whether it had no turn yet.
+    fn put_in_turn(&mut self, key: K, priority: Option<Priority>, since: Instant) -> bool {
         let parked = self.parked.remove(&key).and_then(|_| self.undelay(&key));
         match self.turns.get(&key).copied() {
             Some(turn) => {
                 if let Some(priority) = priority.filter(|priority| *priority != turn.priority()) {
-                    self.ready.remove(&turn);
-                    self.put(key, Turn::new(priority, turn.arrival));
+                    let since = self.ready.remove(&turn).map_or(since, |(_, since)| since);
+                    self.put(key, Turn::new(priority, turn.arrival), since);
                 }
                 false
             }
             None => {
                 let arrival = self.next_number();
-                self.put(key, Turn::new(priority.or(parked).unwrap_or_default(), arrival));
+                self.put(key, Turn::new(priority.or(parked).unwrap_or_default(), arrival), since);
                 true
             }
         }
     }
 
-    fn put(&mut self, key: K, turn: Turn) {
+    fn put(&mut self, key: K, turn: Turn, since: Instant) {
         self.turns.insert(key.clone(), turn);
-        self.ready.insert(turn, key);
+        self.ready.insert(turn, (key, since));
     }
 
     /// The earlier of two such wishes counts.
@@ -208,13 +229,14 @@ impl<K: Hash + Eq + Clone> State<K> {
             let priority = self.delayed.remove(&key).map(|delayed| delayed.priority);
             // Whoever is asked for already has a turn, which may be of another priority by now.
             let known = self.turns.contains_key(&key) || self.running.contains_key(&key);
-            self.add(key, priority.filter(|_| !known));
+            self.add(key, priority.filter(|_| !known), now);
         }
-        let Some((turn, key)) = self.ready.pop_first() else {
+        let Some((turn, (key, since))) = self.ready.pop_first() else {
             return Err(self.times.first_key_value().map(|((at, _), _)| *at));
         };
         self.turns.remove(&key);
-        let running = Running { priority: turn.priority(), again: None, wakes: self.wakes };
+        self.counts.waited(now.saturating_duration_since(since));
+        let running = Running { priority: turn.priority(), began: now, again: None, wakes: self.wakes };
         self.running.insert(key.clone(), running);
         Ok(key)
     }
@@ -223,6 +245,9 @@ impl<K: Hash + Eq + Clone> State<K> {
     fn finish(&mut self, key: K, outcome: Result<Outcome, ()>, now: Instant) -> u32 {
         let running = self.running.remove(&key);
         let priority = running.as_ref().map(|running| running.priority);
+        if let Some(running) = &running {
+            self.counts.ended(outcome, now.saturating_duration_since(running.began));
+        }
         let attempts = match outcome {
             Ok(Outcome::Done | Outcome::Again(_)) => {
                 self.attempts.remove(&key);
@@ -248,10 +273,31 @@ impl<K: Hash + Eq + Clone> State<K> {
             }
             Err(()) => self.delay(key.clone(), now + self.backoff(&key, FAILED), priority),
         }
-        if let Some(priority) = running.and_then(|running| running.again) {
-            self.add(key, Some(priority));
+        if let Some((priority, since)) = running.and_then(|running| running.again)
+            && !self.closed
+        {
+            self.put_in_turn(key, Some(priority), since);
         }
         attempts
+    }
+
+    fn measured(&self, now: Instant) -> Measured {
+        let running = self.running.values().map(|running| now.saturating_duration_since(running.began));
+        Measured {
+            depth: self.ready.len(),
+            active: self.running.len(),
+            workers: self.workers,
+            unfinished: running.clone().sum(),
+            longest: running.max().unwrap_or_default(),
+            counts: self.counts.clone(),
+        }
+    }
+
+    /// What waits, and what for.
+    fn pending(&self) -> Pending {
+        let waits = |key: &&K| self.delayed.contains_key(*key) && !self.parked.contains_key(*key);
+        let backoff = self.attempts.keys().filter(waits).count();
+        Pending { active: self.ready.len(), backoff, unschedulable: self.parked.len() }
     }
 }
 
@@ -278,9 +324,15 @@ pub trait Busy {
 
     /// Changes whenever a key was handled.
     fn finished(&self) -> watch::Receiver<u64>;
+
+    /// What it counts; none of a queue that is closed.
+    fn measured(&self) -> Option<Measured>;
+
+    /// The same queue once more.
+    fn shared(&self) -> Box<dyn Busy + Send + Sync>;
 }
 
-impl<K: Hash + Eq + Clone> Busy for Queue<K> {
+impl<K: Hash + Eq + Clone + Send + 'static> Busy for Queue<K> {
     fn name(&self) -> &'static str {
         self.name
     }
@@ -296,6 +348,15 @@ impl<K: Hash + Eq + Clone> Busy for Queue<K> {
 
     fn finished(&self) -> watch::Receiver<u64> {
         self.finished.subscribe()
+    }
+
+    fn measured(&self) -> Option<Measured> {
+        let state = self.state.lock();
+        (!state.closed).then(|| state.measured(Instant::now()))
+    }
+
+    fn shared(&self) -> Box<dyn Busy + Send + Sync> {
+        Box::new(self.clone())
     }
 }
 
@@ -333,6 +394,12 @@ impl<K: Hash + Eq + Clone + Debug + Send + 'static> Queue<K> {
         state.turns.keys().chain(state.running.keys()).for_each(see);
     }
 
+    /// What waits here, and what for; none in a queue that is closed.
+    pub fn pending(&self) -> Option<Pending> {
+        let state = self.state.lock();
+        (!state.closed).then(|| state.pending())
+    }
+
     pub fn is_closed(&self) -> bool {
         self.state.lock().closed
     }
@@ -348,14 +415,20 @@ impl<K: Hash + Eq + Clone + Debug + Send + 'static> Queue<K> {
     }
 
     fn add_as(&self, key: K, priority: Option<Priority>) {
-        if self.state.lock().add(key, priority) {
+        let now = Instant::now();
+        if self.state.lock().add(key, priority, now) {
             self.wake.notify_one();
         }
     }
 
     /// Asks for `key` to be looked at after a while; the earlier of two such wishes counts.
     pub fn add_after(&self, key: K, delay: Duration) {
-        self.state.lock().delay(key, Instant::now() + delay, None);
+        let now = Instant::now();
+        {
+            let mut state = self.state.lock();
+            state.counts.retries += 1;
+            state.delay(key, now + delay, None);
+        }
         self.wake.notify_one();
     }
 
@@ -367,6 +440,20 @@ impl<K: Hash + Eq + Clone + Debug + Send + 'static> Queue<K> {
 
     fn next(&self) -> Result<K, Option<Instant>> {
         self.state.lock().next(Instant::now())
+    }
+
+    /// Of one look at a key.
+    fn span(&self, key: &K) -> Span {
+        tracing::info_span!(
+            target: SPANS,
+            "reconcile",
+            otel.name = %format_args!("reconcile {}", self.name),
+            otel.status_code = Empty,
+            crowsnest.controller = self.name,
+            crowsnest.key = ?key,
+            crowsnest.outcome = Empty,
+            error.type = Empty,
+        )
     }
 
     fn finish(&self, key: K, result: Result<Outcome, Error>) {
@@ -391,15 +478,18 @@ impl<K: Hash + Eq + Clone + Debug + Send + 'static> Queue<K> {
         R: Future<Output = Result<Outcome, Error>> + Send + 'static,
     {
         let mut running: JoinSet<(K, Result<Outcome, Error>)> = JoinSet::new();
+        self.state.lock().workers = workers;
         loop {
             let mut look_again = None;
             while running.len() < workers && !stop.is_cancelled() {
                 match self.next() {
                     Ok(key) => {
                         let (work, timed) = (reconcile(key.clone()), self.timed.clone());
+                        let span = self.span(&key);
                         running.spawn(async move {
                             let began = Instant::now();
-                            let result = work.await;
+                            let result = work.instrument(span.clone()).await;
+                            note(&span, &result);
                             if let Some(timed) = timed {
                                 timed.note(began.elapsed(), result.is_ok());
                             }
@@ -425,6 +515,18 @@ impl<K: Hash + Eq + Clone + Debug + Send + 'static> Queue<K> {
                 () = stop.cancelled(), if !stop.is_cancelled() => {}
             }
         }
+    }
+}
+
+/// How a look ended: not what was wrong, which may have parts of an object in it.
+fn note(span: &Span, result: &Result<Outcome, Error>) {
+    match result {
+        Ok(outcome) => {
+            span.record("crowsnest.outcome", tracing::field::debug(outcome));
+        }
+        Err(error) if error.is_conflict() => failed(span, "conflict"),
+        Err(error) if error.is_waiting() => failed(span, "waiting"),
+        Err(_) => failed(span, "failed"),
     }
 }
 

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crowsnest_api::cluster::Cluster;
-use crowsnest_api::constants::{annotation, condition, label};
+use crowsnest_api::constants::{annotation, label};
 use crowsnest_api::work::{ResourceBinding, ResourceBindingSpec};
 use futures::TryStreamExt;
 use parking_lot::{Mutex, RwLock};
@@ -21,6 +21,7 @@ use serde_json::Value;
 use super::capacity::Capacity;
 use super::context::{Context, decode};
 use super::estimators;
+use super::figures::scheduling::Incoming;
 use super::objects::Resource;
 use super::queue::{Outcome, Priority, Queue};
 use super::traffic::GivingWay;
@@ -31,10 +32,10 @@ use crate::plan::estimation::accurate::{Accurate, Answers};
 pub use crate::plan::estimation::ledger::BindingKey;
 use crate::plan::estimation::ledger::Ledger;
 use crate::plan::estimation::room::Remembered;
-use crate::plan::scheduling::{self, Binding, ClusterFacts, Peer, Plan, Report, ScheduleError, Trigger};
-use crate::plan::{conditions, object};
+use crate::plan::object;
+use crate::plan::scheduling::{self, Binding, ClusterFacts, Peer, Plan, Report, Unobserved, World};
 pub(super) use imagined::Imagined;
-use results::{At, Scheduled};
+use results::At;
 
 pub struct Scheduling {
     context: Arc<Context>,
@@ -54,11 +55,13 @@ pub struct Scheduling {
 
 impl Scheduling {
     pub fn new(context: Arc<Context>, capacity: Arc<Capacity>) -> Arc<Self> {
+        let bindings = Queue::new("scheduling");
+        context.figures.count_pending(bindings.clone());
         Arc::new(Scheduling {
             ledger: Mutex::new(Ledger::new(context.config.gates)),
             context,
             capacity,
-            bindings: Queue::new("scheduling"),
+            bindings,
             clusters: RwLock::default(),
             remembered: Remembered::default(),
             began: Instant::now(),
@@ -80,6 +83,8 @@ impl Scheduling {
             };
             self.hear(&key, new);
             if change.is_marked() {
+                let is_new = change.old.is_none();
+                self.incoming(if is_new { Incoming::BindingAdd } else { Incoming::BindingUpdate });
                 self.bindings.add_first(key, self.priority(new));
             }
         }
@@ -130,6 +135,10 @@ impl Scheduling {
             }
             Err(error) => tracing::warn!(?key, %error, "binding cannot be read"),
         }
+    }
+
+    fn incoming(&self, why: Incoming) {
+        self.context.figures.attempts.came(why);
     }
 
     /// Its place in the queue.
@@ -199,6 +208,7 @@ impl Scheduling {
 
     fn ask_affected(&self, versions: &[&Cluster]) {
         for (key, priority) in self.context.placements.affected(versions) {
+            self.incoming(Incoming::ClusterChanged);
             self.bindings.add_first(key, self.in_turn(priority));
         }
     }
@@ -210,6 +220,7 @@ impl Scheduling {
             while let Some(binding) = bindings.try_next().await? {
                 let binding = binding.view();
                 if which(binding) {
+                    self.incoming(Incoming::ClusterChanged);
                     let key = (object::namespace(binding).to_owned(), object::name(binding).to_owned());
                     self.bindings.add_first(key, self.priority(binding));
                 }
@@ -241,6 +252,14 @@ impl Scheduling {
     }
 
     pub async fn reconcile(self: Arc<Self>, key: BindingKey) -> Result<Outcome, Error> {
+        let ended = self.look(key).await;
+        if is_in_vain(&ended) {
+            self.incoming(Incoming::ScheduleAttemptFailure);
+        }
+        ended
+    }
+
+    async fn look(&self, key: BindingKey) -> Result<Outcome, Error> {
         let waited = self.giving_way.begin(&key);
         let resource = self.context.kinds.binding(&key.0);
         let Some(binding) = self.context.get(resource, &key.0, &key.1).await? else { return Ok(Outcome::Done) };
@@ -253,70 +272,16 @@ impl Scheduling {
             None => None,
         };
         let peers = self.peers(&key, &typed.spec).await?;
+        let began = Instant::now();
         let subject = view(&binding, &typed);
         let answers = self.asked(&key, &subject, &peers, scheduling::plan).await;
         let (plan, report) = self.decide(&key, &subject, &peers, answers.as_ref());
         let at = At { resource, binding: &binding, typed: &typed, report: &report };
-        match plan {
-            // The result was written, and whoever wrote it came no further.
-            Plan::Keep if is_untold(&typed) => {
-                if let Some(wait) = self.giving_way.wait(self.context.traffic(), key, waited) {
-                    return Ok(Outcome::Again(wait));
-                }
-                let told = Scheduled { clusters: &typed.spec.clusters, affinity: None, changed: false };
-                self.write_success(&at, &binding, told).await?;
-                Ok(Outcome::Done)
-            }
-            Plan::Keep => {
-                self.observe_generation(&at).await?;
-                Ok(Outcome::Done)
-            }
-            Plan::Schedule { clusters, affinity } => {
-                let (binding, changed) = match self.write_result(&at, &clusters).await {
-                    Ok(written) => written,
-                    Err(error) => {
-                        self.not_written(&key, &binding, &error);
-                        return self.refused(&at, error).await;
-                    }
-                };
-                self.ledger.lock().written(&key, object::generation(&binding));
-                if changed {
-                    self.tell_move(&at, &key, &binding, &clusters, None).await;
-                }
-                // Works are made of the result alone. What the next decision depends on is told at once.
-                if !conditions::is_true(&typed.status.conditions, condition::SCHEDULED)
-                    && affinity.is_none()
-                    && at.report.trigger != Some(Trigger::RescheduleRequested)
-                    && let Some(wait) = self.giving_way.wait(self.context.traffic(), key, waited)
-                {
-                    return Ok(Outcome::Again(wait));
-                }
-                self.write_success(&at, &binding, Scheduled { clusters: &clusters, affinity, changed }).await?;
-                Ok(Outcome::Done)
-            }
-            Plan::Clear { error } => {
-                let (binding, changed) = self.write_result(&at, &[]).await?;
-                self.given_back(|ledger| ledger.forget(&key));
-                if changed {
-                    self.tell_move(&at, &key, &binding, &[], Some(&error)).await;
-                }
-                self.write_failure(&At { binding: &binding, ..at }, &error).await?;
-                Ok(Outcome::Done)
-            }
-            Plan::Fail { error } => {
-                self.write_failure(&at, &error).await?;
-                Ok(if matches!(error, ScheduleError::Unschedulable(_)) { Outcome::Parked } else { Outcome::Later })
-            }
+        let ended = self.carry_out(plan, at, key, waited).await;
+        if let Some(trigger) = report.trigger {
+            self.context.figures.attempts.tried(trigger, began.elapsed(), !is_in_vain(&ended));
         }
-    }
-
-    /// What a decision promised that was not written. Where nobody knows whether it was, the promise stands: the binding
-    /// tells, or the next decision does.
-    fn not_written(&self, key: &BindingKey, binding: &Value, error: &Error) {
-        match error.code() {
-            Some(code) if code < 500 => self.given_back(|ledger| ledger.failed(key)),
-            _ => self.ledger.lock().written(key, object::generation(binding)),
-        }
+        ended
     }
 
     /// Decides about a binding, and promises its clusters what it gives away in the same step.
@@ -333,7 +298,9 @@ impl Scheduling {
         if ledger.as_mut().is_some_and(|ledger| ledger.lapse(now)) {
             self.room_grew();
         }
-        let plan = |world: &scheduling::World<'_>, _: &Estimator<'_>| scheduling::plan(world, binding);
+        let stopwatch = self.context.figures.attempts.stopwatch();
+        let plan =
+            |world: &World<'_>, _: &Estimator<'_>| scheduling::plan(&World { observer: &stopwatch, ..*world }, binding);
         let (decided, _) = self.in_rooms(key, ledger.as_deref_mut(), peers, answers, plan);
         if let (Some(ledger), Plan::Schedule { clusters, .. }) = (&mut ledger, &decided.0) {
             ledger.promise(key, binding.spec, binding.status, clusters, now);
@@ -348,7 +315,7 @@ impl Scheduling {
         key: &BindingKey,
         binding: &Binding<'_>,
         peers: &[Peer],
-        decide: fn(&scheduling::World<'_>, &Binding<'_>) -> (Plan, Report),
+        decide: fn(&World<'_>, &Binding<'_>) -> (Plan, Report),
     ) -> Option<Answers> {
         let estimators = self.context.config.estimators.as_ref().filter(|_| binding.spec.is_workload())?;
         let gates = self.context.config.gates;
@@ -358,7 +325,7 @@ impl Scheduling {
         loop {
             let unasked: Vec<estimators::Cluster> = {
                 let mut ledger = self.ledger.lock();
-                let look = |world: &scheduling::World<'_>, _: &Estimator<'_>| decide(world, binding);
+                let look = |world: &World<'_>, _: &Estimator<'_>| decide(world, binding);
                 let (_, unasked) = self.in_rooms(key, Some(&mut ledger), peers, Some(&answers), look);
                 let with_promises = |cluster: String| {
                     let assumed = ledger.assumed(&cluster, key);
@@ -381,7 +348,7 @@ impl Scheduling {
         key: &BindingKey,
         peers: &[Peer],
         answers: Option<&Answers>,
-        ask: impl FnOnce(&scheduling::World<'_>, &Estimator<'_>) -> T,
+        ask: impl FnOnce(&World<'_>, &Estimator<'_>) -> T,
     ) -> T {
         let mut ledger = self.ledger.lock();
         self.in_rooms(key, Some(&mut ledger), peers, answers, ask).0
@@ -395,7 +362,7 @@ impl Scheduling {
         ledger: Option<&mut Ledger>,
         peers: &[Peer],
         answers: Option<&Answers>,
-        ask: impl FnOnce(&scheduling::World<'_>, &Estimator<'_>) -> T,
+        ask: impl FnOnce(&World<'_>, &Estimator<'_>) -> T,
     ) -> (T, Vec<String>) {
         let clusters = Arc::clone(&self.clusters.read());
         self.in_rooms_of((&clusters, &self.remembered), key, ledger, peers, answers, ask)
@@ -409,7 +376,7 @@ impl Scheduling {
         ledger: Option<&mut Ledger>,
         peers: &[Peer],
         answers: Option<&Answers>,
-        ask: impl FnOnce(&scheduling::World<'_>, &Estimator<'_>) -> T,
+        ask: impl FnOnce(&World<'_>, &Estimator<'_>) -> T,
     ) -> (T, Vec<String>) {
         let rooms = ledger.map(|ledger| {
             let known = self.capacity.known(clusters.iter().map(|facts| facts.name()));
@@ -417,13 +384,14 @@ impl Scheduling {
         });
         let estimate = Estimator { rooms: rooms.unwrap_or_default(), remembered };
         let accurate = answers.map(|answers| Accurate::new(&estimate, clusters, answers));
-        let world = scheduling::World {
+        let world = World {
             clusters,
             estimate: accurate.as_ref().map_or(&estimate as &dyn scheduling::Estimate, |accurate| accurate),
             peers,
             gates: self.context.config.gates,
             plugins: self.context.config.plugins,
             propagate_empty_workloads: self.context.config.propagate_empty_workloads,
+            observer: &Unobserved,
         };
         let told = ask(&world, &estimate);
         (told, accurate.map(Accurate::unasked).unwrap_or_default())
@@ -468,14 +436,9 @@ fn peer(spec: &ResourceBindingSpec) -> Option<Peer> {
     })
 }
 
-/// A result that stands and is not told as one. What a quota refuses the template is told until the binding changes.
-fn is_untold(binding: &ResourceBinding) -> bool {
-    let shown = conditions::find(&binding.status.conditions, condition::SCHEDULED);
-    let is_seen = binding.metadata.generation == Some(binding.status.scheduler_observed_generation);
-    let waits = is_seen && shown.is_some_and(|shown| shown.reason == condition::SCHEDULED_QUOTA_EXCEEDED);
-    !binding.spec.clusters.is_empty()
-        && !waits
-        && !conditions::is_true(&binding.status.conditions, condition::SCHEDULED)
+/// Whether the scheduler has to try again. That no cluster fits is a result.
+fn is_in_vain(ended: &Result<Outcome, Error>) -> bool {
+    matches!(ended, Ok(Outcome::Later | Outcome::Parked) | Err(_))
 }
 
 pub(super) fn view<'a>(binding: &'a Value, typed: &'a ResourceBinding) -> Binding<'a> {

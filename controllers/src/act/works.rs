@@ -4,6 +4,7 @@
 //! behind, and writes conditions and manifest statuses in one patch. A member object that changes asks for its Work
 //! again; what drifted is put back, what reports is reflected.
 
+mod counting;
 mod removing;
 
 use std::collections::{HashMap, HashSet};
@@ -23,6 +24,7 @@ use serde_json::{Value, json};
 use super::bindings::{cluster_of, member_of};
 use super::context::{Context, decode};
 use super::events::Severity;
+use super::figures::operations::{Operation, Update};
 use super::left_behind::{Fingerprint, Left, LeftBehind};
 use super::objects::{Objects, Target};
 use super::queue::{Outcome, Queue};
@@ -33,6 +35,7 @@ use crate::error::aggregated;
 use crate::plan::work::apply::{self, ApplyPlan, Meeting};
 use crate::plan::work::managed;
 use crate::plan::{conditions, object, status};
+use counting::written;
 
 /// A Work by execution namespace and name.
 pub type WorkKey = (String, String);
@@ -316,6 +319,7 @@ impl Works {
         // What was left of this very manifest; of another one it says nothing.
         let left = self.left.of(&key).filter(|left| left.work == *work && left.manifest == fingerprint);
         if is_as_left(left.as_ref(), seen.as_ref().map(Cached::view)) {
+            self.count(cluster, manifest, Operation::Update(Update::None), true);
             return Ok(false);
         }
         let is_applied = left.is_some();
@@ -337,11 +341,24 @@ impl Works {
                     let version = observed.as_deref().map(object::resource_version).unwrap_or_default().to_owned();
                     let left = Left { work: work.clone(), manifest: fingerprint, version, difference };
                     self.left.put(key, left).await;
+                    self.count(cluster, manifest, Operation::Update(Update::None), true);
                     return Ok(false);
                 }
-                ApplyPlan::Create(object) => member.create(&resource, target.namespace, object).await,
-                ApplyPlan::Update(object) => member.replace(target, object).await,
-                ApplyPlan::Conflict(message) => return Err(Error::Apply(message.clone())),
+                ApplyPlan::Create(object) => {
+                    let created = member.create(&resource, target.namespace, object).await;
+                    self.count(cluster, manifest, Operation::Create, created.is_ok());
+                    created
+                }
+                ApplyPlan::Update(object) => {
+                    let updated = member.replace(target, object).await;
+                    let update = written(observed.as_deref(), &updated);
+                    self.count(cluster, manifest, Operation::Update(update), updated.is_ok());
+                    updated
+                }
+                ApplyPlan::Conflict(message) => {
+                    self.count(cluster, manifest, Operation::Update(Update::None), false);
+                    return Err(Error::Apply(message.clone()));
+                }
             };
             match (written, plan) {
                 (Ok(live), ApplyPlan::Create(sent) | ApplyPlan::Update(sent)) => {

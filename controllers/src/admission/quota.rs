@@ -8,8 +8,8 @@ use crowsnest_api::work::ResourceBinding;
 
 use super::decode::decode;
 use super::{Outcome, Refusal, Request};
-use crate::plan::journal::Reference;
 use crate::plan::quota::{self as plan, Exceeded, Usage, add, amount, amounts, is_huge_page, to_list, usage};
+use crate::plan::reference::Reference;
 
 /// Resources a quota may name without a domain.
 const STANDARD: [&str; 20] = [

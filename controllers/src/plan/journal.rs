@@ -9,15 +9,14 @@
 pub mod clusters;
 pub mod workloads;
 
-use crowsnest_api::cluster::Cluster;
 use crowsnest_api::constants::{annotation, event};
-use crowsnest_api::work::ObjectReference;
 use k8s_openapi::jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
 use super::object;
+use super::reference::Reference;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Action {
@@ -67,46 +66,6 @@ impl Action {
             Action::FenceWaits => event::WAITING_FOR_FENCE,
             other => other.name(),
         }
-    }
-}
-
-/// An object of the control plane, as an Event names it.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct Reference {
-    pub api_version: String,
-    pub kind: String,
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub namespace: String,
-    pub name: String,
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub uid: String,
-}
-
-impl Reference {
-    pub fn named(api_version: &str, kind: &str, namespace: &str, name: &str) -> Self {
-        let [api_version, kind, namespace, name] = [api_version, kind, namespace, name].map(str::to_owned);
-        Reference { api_version, kind, namespace, name, uid: String::new() }
-    }
-
-    /// A cluster of which nothing but the name is at hand.
-    pub fn cluster(name: &str) -> Self {
-        Self::named("cluster.karmada.io/v1alpha1", "Cluster", "", name)
-    }
-
-    pub fn of_cluster(cluster: &Cluster) -> Self {
-        let name = cluster.metadata.name.as_deref().unwrap_or_default();
-        Reference { uid: cluster.metadata.uid.clone().unwrap_or_default(), ..Self::cluster(name) }
-    }
-
-    pub fn of_template(template: &ObjectReference) -> Self {
-        let named = Self::named(&template.api_version, &template.kind, &template.namespace, &template.name);
-        Reference { uid: template.uid.clone(), ..named }
-    }
-
-    /// Where its Events are.
-    fn events_in(&self) -> &str {
-        if self.namespace.is_empty() { "default" } else { &self.namespace }
     }
 }
 

@@ -23,6 +23,7 @@ pub mod overriding;
 pub mod propagation;
 pub mod quota;
 pub mod rebalance;
+pub mod reference;
 pub mod remedies;
 pub mod report;
 pub mod retaining;

@@ -15,7 +15,7 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::conditions;
-use super::journal::Reference;
+use super::reference::Reference;
 use super::work::construct::{self, DesiredWork, WorkOptions};
 
 /// Amounts by resource name.

@@ -14,31 +14,10 @@ use super::object;
 use super::overriding::traced::Traced;
 use super::propagation::Policy;
 use super::propagation::choice::{Considered, Outcome};
+use super::reference::Reference;
 use super::scheduling::{Plan, Rejection, Report, Trigger};
 use super::selector::Precision;
 use super::waiting::Waiting;
-
-/// Which object is meant.
-#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Reference {
-    pub api_version: String,
-    pub kind: String,
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub namespace: String,
-    pub name: String,
-}
-
-impl Reference {
-    pub fn of(object: &Value) -> Self {
-        Reference {
-            api_version: object::api_version(object).to_owned(),
-            kind: object::kind(object).to_owned(),
-            namespace: object::namespace(object).to_owned(),
-            name: object::name(object).to_owned(),
-        }
-    }
-}
 
 /// A policy of either scope by its kind.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

@@ -6,7 +6,8 @@ use serde_json::{Map, Value};
 use super::object;
 use super::propagation::choice::Considered;
 use super::propagation::{Choice, Claim, Policy, choose, claim};
-use super::report::{Change, ObjectPlan, Reference};
+use super::reference::Reference;
+use super::report::{Change, ObjectPlan};
 
 /// Stands for ids that are given when something is stored.
 pub const UNKNOWN_ID: &str = "known-after-apply";

@@ -154,6 +154,20 @@ async fn metrics_of_pods_in_all_clusters_scale_the_template() {
     let bounds = json!({"spec": {"maxReplicas": 3}});
     control_plane.merge(Target::new(&federated(), "default", "h"), &bounds).await.unwrap();
     home.when(&control_plane, &deployments, "default", "web", |object| object["spec"]["replicas"] == 3).await;
+    home.when(&control_plane, &federated(), "default", "h", |object| object["status"]["desiredReplicas"] == 3).await;
+    home.idle().await;
+    let hpa = "horizontal_pod_autoscaler_controller";
+    for series in [
+        "federatedhpa_pull_metrics_duration_seconds_count{result=\"error\",metricType=\"ResourceMetric\"}",
+        "federatedhpa_pull_metrics_duration_seconds_count{result=\"success\",metricType=\"ResourceMetric\"}",
+        &format!("{hpa}_reconciliations_total{{action=\"none\",error=\"internal\"}}"),
+        &format!("{hpa}_reconciliations_total{{action=\"scale_up\",error="),
+        &format!("{hpa}_reconciliation_duration_seconds_count{{action=\"scale_down\",error="),
+        &format!("{hpa}_metric_computation_total{{action=\"none\",error=\"internal\",metric_type=\"Resource\"}}"),
+        &format!("{hpa}_metric_computation_duration_seconds_count{{action=\"scale_up\",error=\"none\",metric_type="),
+    ] {
+        assert!(home.counted(series) >= 1.0, "{series}");
+    }
     home.stop().await;
 }
 

@@ -298,7 +298,20 @@ async fn evictions_are_counted_as_karmada_counts_them() {
     assert!(value("work_sync_workload_duration_seconds_count{result=\"success\"}") >= Some(2.0), "{text}");
     for member in ["m1", "m2"] {
         assert_eq!(value(&format!("cluster_ready_state{{member_cluster=\"{member}\"}}")), Some(1.0), "{text}");
+        let kind = format!("result=\"success\",apiversion=\"v1\",kind=\"ConfigMap\",member_cluster=\"{member}\"");
+        let created = format!("create_resource_to_cluster{{{kind},recreate=\"false\"}}");
+        assert!(value(&created) >= Some(1.0), "{created} in {text}");
+        let deleted = value(&format!("delete_resource_from_cluster{{{kind}}}"));
+        assert_eq!(deleted.is_some(), member == "m1", "of {member} in {text}");
     }
+    let changed = json!({"data": {"a": "another"}});
+    control_plane.merge(Target::new(&config_maps(), "default", "a"), &changed).await.unwrap();
+    let follows = |object: &Value| object["data"]["a"] == "another";
+    home.when(&home.member("m2"), &config_maps(), "default", "a", follows).await;
+    home.idle().await;
+    let updated = "update_resource_to_cluster{result=\"success\",apiversion=\"v1\",kind=\"ConfigMap\",\
+        member_cluster=\"m2\",operationResult=\"updated\"}";
+    assert!(home.counted(updated) >= 1.0);
     home.stop().await;
 }
 

@@ -206,6 +206,14 @@ impl Home {
         watch(&what, objects, resource, namespace, name, |object| object.is_none()).await;
     }
 
+    /// The sum of all series that are told so, or begin so.
+    pub fn counted(&self, series: &str) -> f64 {
+        let mut text = String::new();
+        self.manager.figures().write(&mut text).unwrap();
+        let values = text.lines().filter(|line| line.starts_with(series)).filter_map(|line| line.rsplit(' ').next());
+        values.map(|value| value.parse::<f64>().unwrap()).sum()
+    }
+
     /// Waits until an event with this reason is told of an object of the namespace `default`, and answers its text.
     pub async fn told(&self, reason: &str, about: &str) -> String {
         let api: kube::Api<Event> = kube::Api::namespaced(self.control_plane.admin(), "default");

@@ -6,23 +6,15 @@ use crowsnest_controllers::act::fence::{Fence, Now};
 use crowsnest_controllers::act::objects::Target;
 use crowsnest_controllers::act::{Config, Manager};
 use serde_json::json;
+use tokio_util::sync::CancellationToken;
 
 use super::home::{Home, LONGEST, builtin};
 use super::{binding, merge, policy, propagation_policy};
 
+/// What is under way ends within this; whatever the control plane has not told yet is not waited for.
+const ENDS_WITHIN: Duration = Duration::from_secs(5);
 /// So many more looks have met the fence.
 const TRIES: u64 = 4;
-
-async fn looked_again(manager: &Manager) {
-    let looks = || manager.looks().values().sum::<u64>();
-    let before = looks();
-    let looking = async {
-        while looks() < before + TRIES {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    };
-    tokio::time::timeout(LONGEST, looking).await.expect("loops try again");
-}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nobody_writes_but_the_leader() {
@@ -49,11 +41,25 @@ async fn nobody_writes_but_the_leader() {
     // As when the lease was not renewed: what is decided from now on is not carried out.
     fence.close();
     merge(&control_plane, &config_map, "app", json!({"data": {"a": "2"}})).await;
-    looked_again(&home.manager).await;
+    tokio::time::timeout(LONGEST, home.manager.looked(TRIES)).await.expect("loops try again");
     let left = m1.get(Target::new(&config_map, "default", "app")).await.unwrap().unwrap();
     assert_eq!(left["data"]["a"], "1");
 
     let home = home.led(|index, stop| Manager::start(index, Config::conformance(), stop)).await;
     home.when(&m1, &config_map, "default", "app", |object| object["data"]["a"] == "2").await;
+    home.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_stops_while_it_reads_the_control_plane_ends_at_once() {
+    let home = Home::start(&["m1"]).await;
+    // Somewhere in it, each time a little later.
+    for turns in (0..13).map(|power| 1 << power) {
+        let manager = Manager::observe(home.index.clone(), Config::conformance(), CancellationToken::new());
+        for _ in 0..turns {
+            tokio::task::yield_now().await;
+        }
+        tokio::time::timeout(ENDS_WITHIN, manager.stop()).await.expect("it ends");
+    }
     home.stop().await;
 }

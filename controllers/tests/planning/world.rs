@@ -13,7 +13,7 @@ use crowsnest_controllers::plan::estimation::nodes::Nodes;
 use crowsnest_controllers::plan::estimation::room::{Known, Remembered};
 use crowsnest_controllers::plan::gates::Gates;
 use crowsnest_controllers::plan::scheduling::{
-    Binding, ClusterFacts, Estimate, Peer, Plan, Plugins, Report, World, explain,
+    Binding, ClusterFacts, Estimate, Peer, Plan, Plugins, Report, Unobserved, World, explain,
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -91,6 +91,7 @@ impl Question<'_> {
             gates: self.gates,
             plugins: Plugins::default(),
             propagate_empty_workloads: self.propagate_empty,
+            observer: &Unobserved,
         };
         let (spec, status) = (self.spec, self.status);
         explain(&world, &Binding { generation: 1, applied_placement: self.applied, spec, status })

@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crowsnest_api::autoscaling::{FederatedHPA, FederatedHPASpec};
 use crowsnest_api::constants::condition;
@@ -12,7 +12,7 @@ use crowsnest_api::names::{ClusterName, binding_name};
 use crowsnest_api::selector::Selector;
 use crowsnest_api::work::ResourceBindingSpec;
 use futures::future::join_all;
-use k8s_openapi::api::autoscaling::v2::{HorizontalPodAutoscalerStatus, MetricStatus};
+use k8s_openapi::api::autoscaling::v2::{HorizontalPodAutoscalerStatus, MetricSpec, MetricStatus};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
@@ -22,12 +22,13 @@ use super::{Key, Scale, scale, target_of};
 use crate::Error;
 use crate::act::context::{Context, decode};
 use crate::act::events::Severity;
+use crate::act::figures::autoscaling::{Action, Failure};
 use crate::act::objects::{Objects, Resource, Target};
 use crate::act::queue::{Outcome, Queue};
 use crate::act::world::Change;
 use crate::plan::autoscaling::behavior::{Bounds, Past};
 use crate::plan::autoscaling::federated::{self as plan, ABLE_TO_SCALE, Bound, SCALING_ACTIVE, SCALING_LIMITED};
-use crate::plan::autoscaling::metrics::{Invalid, Wish, combine, propose, question};
+use crate::plan::autoscaling::metrics::{INVALID_SOURCE, Invalid, Wish, combine, propose, question};
 use crate::plan::autoscaling::pods::Pod;
 use crate::plan::autoscaling::replicas::Workload;
 use crate::plan::{conditions, object};
@@ -115,26 +116,54 @@ impl Federated {
         let typed: FederatedHPA = decode(&autoscaler)?;
         self.selectors.lock().entry(key.clone()).or_default();
         let status = typed.status.clone();
-        let mut look =
-            Look { all: &self, key: &key, autoscaler: &autoscaler, spec: &typed.spec, status, now: context.now() };
+        let mut look = Look {
+            all: &self,
+            key: &key,
+            autoscaler: &autoscaler,
+            spec: &typed.spec,
+            status,
+            action: Action::None,
+            failure: Failure::None,
+            now: context.now(),
+        };
+        let began = Instant::now();
         let ended = look.scale().await;
-        let status = look.status;
-        if status != typed.status {
-            let mut told = autoscaler.as_ref().clone();
-            told["status"] = json!(status);
-            if let Err(error) = context.replace_status(resource, &told).await {
-                if error.is_told() {
-                    context.events.note(&autoscaler, Severity::Warning, "FailedUpdateStatus", error.message());
-                }
-                return Err(error);
-            }
-        }
+        let (action, failure) = (look.action, look.failure);
+        let told = tell(context, &autoscaler, &typed, look.status).await;
+        let failure = match (&ended, &told) {
+            (Err(Stop::Unready | Stop::Failed(_)), _) | (_, Err(_)) => Failure::Internal,
+            (Err(Stop::Uncounted), _) if failure == Failure::None => Failure::Internal,
+            _ => failure,
+        };
+        context.figures.autoscaling.looked(action, failure, began.elapsed());
+        told?;
         match ended {
             Ok(()) | Err(Stop::Uncounted) => Ok(Outcome::Again(context.config.periods.autoscaling_sync)),
             Err(Stop::Unready) => Ok(Outcome::Later),
             Err(Stop::Failed(error)) => Err(error),
         }
     }
+}
+
+/// Writes the status, if it is another.
+async fn tell(
+    context: &Context,
+    autoscaler: &Value,
+    typed: &FederatedHPA,
+    status: HorizontalPodAutoscalerStatus,
+) -> Result<(), Error> {
+    if status == typed.status {
+        return Ok(());
+    }
+    let mut told = autoscaler.clone();
+    told["status"] = json!(status);
+    let written = context.replace_status(&context.kinds.federated_hpa, &told).await;
+    if let Err(error) = &written
+        && error.is_told()
+    {
+        context.events.note(autoscaler, Severity::Warning, "FailedUpdateStatus", error.message());
+    }
+    written.map(|_| ())
 }
 
 /// One look at one FederatedHPA.
@@ -144,6 +173,10 @@ struct Look<'a> {
     autoscaler: &'a Value,
     spec: &'a FederatedHPASpec,
     status: HorizontalPodAutoscalerStatus,
+    /// What was done.
+    action: Action,
+    /// What was wrong with the metrics.
+    failure: Failure,
     now: Timestamp,
 }
 
@@ -376,11 +409,12 @@ impl Look<'_> {
         Ok(selector)
     }
 
-    async fn wish(&self, selector: &Selector, workload: &Workload<'_>) -> Wish {
-        let (context, namespace) = (self.context(), &self.key.0);
+    async fn wish(&mut self, selector: &Selector, workload: &Workload<'_>) -> Wish {
+        let (context, namespace) = (&self.all.context, &self.key.0);
         let metrics = Metrics { context, namespace, selector };
         let mut proposals = Vec::with_capacity(self.spec.metrics.len());
         for spec in &self.spec.metrics {
+            let began = Instant::now();
             let proposal = match question(spec) {
                 Ok(question) => {
                     let answer = metrics.ask(&question).await;
@@ -388,8 +422,19 @@ impl Look<'_> {
                 }
                 Err(invalid) => Err(invalid),
             };
+            let (action, failure) = match &proposal {
+                Ok(proposal) => {
+                    (Action::of(self.status.current_replicas.unwrap_or_default(), proposal.replicas), Failure::None)
+                }
+                Err(Invalid { reason, .. }) if *reason == INVALID_SOURCE => (Action::None, Failure::Spec),
+                Err(_) => (Action::None, Failure::Internal),
+            };
+            context.figures.autoscaling.counted(source(spec), action, failure, began.elapsed());
             if let Err(Invalid { reason, cause, .. }) = &proposal {
                 self.warn(reason, cause.clone());
+            }
+            if self.failure == Failure::None {
+                self.failure = failure;
             }
             proposals.push(proposal);
         }
@@ -429,6 +474,8 @@ impl Look<'_> {
                 return Err(Stop::Uncounted);
             }
         }
+        self.action = Action::of(before, replicas);
+        let context = self.context();
         let text = format!("New size: {replicas}; reason: {reason}");
         context.events.note(self.autoscaler, Severity::Normal, "SuccessfulRescale", text);
         let message = format!("the HPA controller was able to update the target scale to {replicas}");
@@ -469,6 +516,12 @@ impl Federated {
         let found = found.map(|pod| Pod::of(cluster.as_str(), pod)).collect();
         Ok((scale, Ok(found)))
     }
+}
+
+/// The type of a metric's source; none of those that nobody knows.
+fn source(spec: &MetricSpec) -> &'static str {
+    const KNOWN: [&str; 5] = ["Resource", "ContainerResource", "Pods", "Object", "External"];
+    KNOWN.into_iter().find(|known| *known == spec.type_).unwrap_or_default()
 }
 
 fn parsed(selector: &str) -> Result<Selector, String> {

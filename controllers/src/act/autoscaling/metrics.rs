@@ -2,6 +2,7 @@
 //! for the clusters. Messages are Kubernetes'.
 
 use std::collections::BTreeMap;
+use std::time::Instant;
 
 use crowsnest_api::constants::annotation;
 use crowsnest_api::quantity::Quantity;
@@ -77,11 +78,18 @@ fn encoded(text: &str) -> String {
 
 impl Metrics<'_> {
     pub async fn ask(&self, question: &Question<'_>) -> Result<Answer, String> {
-        match question {
-            Question::Resource { resource, container } => self.of_resource(resource, *container).await,
-            Question::Pods { metric, selector } => self.of_pods(metric, selector).await,
-            Question::Object { metric, selector, object } => self.of_object(metric, selector, object).await,
-        }
+        let began = Instant::now();
+        let (kind, answer) = match question {
+            Question::Resource { resource, container } => {
+                ("ResourceMetric", self.of_resource(resource, *container).await)
+            }
+            Question::Pods { metric, selector } => ("RawMetric", self.of_pods(metric, selector).await),
+            Question::Object { metric, selector, object } => {
+                ("ObjectMetric", self.of_object(metric, selector, object).await)
+            }
+        };
+        self.context.figures.autoscaling.pulled(kind, began.elapsed(), answer.is_ok());
+        answer
     }
 
     async fn of_resource(&self, resource: &str, container: Option<&str>) -> Result<Answer, String> {

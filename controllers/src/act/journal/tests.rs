@@ -1,5 +1,6 @@
 use super::*;
-use crate::plan::journal::{Action, Cause, Reference, id};
+use crate::plan::journal::{Action, Cause, id};
+use crate::plan::reference::Reference;
 use http::{Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use kube::client::Body;

@@ -55,7 +55,7 @@ fn drain(state: &mut State<char>, now: Instant) -> String {
 fn order(#[case] added: &[(char, Option<Priority>)], #[case] expected: &str) {
     let mut state = State::new();
     for (key, priority) in added {
-        state.add(*key, *priority);
+        state.add(*key, *priority, Instant::now());
     }
     assert_eq!(drain(&mut state, Instant::now()), expected);
 }
@@ -66,7 +66,7 @@ fn order(#[case] added: &[(char, Option<Priority>)], #[case] expected: &str) {
 #[case::parked(Ok(Outcome::Parked), &[300_000, 300_000])]
 fn delays_grow(#[case] outcome: Result<Outcome, ()>, #[case] expected: &[u64]) {
     let (mut state, mut now) = (State::new(), Instant::now());
-    state.add('a', None);
+    state.add('a', None, now);
     for millis in expected {
         assert_eq!(state.next(now), Ok('a'));
         state.finish('a', outcome, now);
@@ -76,7 +76,7 @@ fn delays_grow(#[case] outcome: Result<Outcome, ()>, #[case] expected: &[u64]) {
     }
     state.next(now).expect("its time has come");
     state.finish('a', Ok(Outcome::Done), now);
-    state.add('a', None);
+    state.add('a', None, now);
     state.next(now).expect("asked for");
     state.finish('a', Ok(Outcome::Later), now);
     assert_eq!(state.next(now), Err(Some(now + SECOND)), "success ends the row");
@@ -86,7 +86,7 @@ fn delays_grow(#[case] outcome: Result<Outcome, ()>, #[case] expected: &[u64]) {
 fn parked_keys_wake_together_by_priority_and_no_sooner_than_they_may() {
     let (mut state, start) = (State::new(), Instant::now());
     for (key, priority) in [('a', 1), ('b', 2)] {
-        state.add(key, Some(priority));
+        state.add(key, Some(priority), start);
         assert_eq!(state.next(start), Ok(key));
         state.finish(key, Ok(Outcome::Parked), start);
     }
@@ -94,7 +94,7 @@ fn parked_keys_wake_together_by_priority_and_no_sooner_than_they_may() {
     assert_eq!(state.next(start), Err(Some(start + SECOND)), "tried a moment ago");
     assert_eq!(drain(&mut state, start + SECOND), "ba");
     // Woken long after, it is looked at at once.
-    state.add('a', Some(1));
+    state.add('a', Some(1), start);
     state.next(start).expect("asked for");
     state.finish('a', Ok(Outcome::Parked), start);
     let later = start + 60 * SECOND;
@@ -106,7 +106,7 @@ fn parked_keys_wake_together_by_priority_and_no_sooner_than_they_may() {
 #[test]
 fn what_changed_while_it_was_looked_at_is_not_missed() {
     let (mut state, now) = (State::new(), Instant::now());
-    state.add('a', None);
+    state.add('a', None, now);
     state.next(now).expect("asked for");
     state.unpark();
     state.finish('a', Ok(Outcome::Parked), now);
@@ -116,10 +116,10 @@ fn what_changed_while_it_was_looked_at_is_not_missed() {
 #[test]
 fn who_asks_for_a_parked_key_gets_it_at_once() {
     let (mut state, now) = (State::new(), Instant::now());
-    state.add('a', Some(4));
+    state.add('a', Some(4), now);
     state.next(now).expect("asked for");
     state.finish('a', Ok(Outcome::Parked), now);
-    state.add('a', None);
+    state.add('a', None, now);
     assert_eq!(drain(&mut state, now), "a");
     assert_eq!(state.next(now + PARKED), Err(None), "and only once");
 }
@@ -135,7 +135,7 @@ proptest! {
         for (step, key, priority) in steps {
             match step {
                 0 => {
-                    state.add(key, (priority >= 0).then_some(priority));
+                    state.add(key, (priority >= 0).then_some(priority), now);
                     owed.insert(key);
                 }
                 1 => if let Ok(key) = state.next(now) {

@@ -15,7 +15,7 @@ use crate::act::scheduling::BindingKey;
 use crate::plan::dependencies::{self, AttachedPlan, Parent, Wishes};
 use crate::plan::interpreter::dependencies::Dependency;
 use crate::plan::object;
-use crate::plan::report::Reference;
+use crate::plan::reference::Reference;
 use crate::plan::whatif::UNKNOWN_ID;
 
 /// What is known of dependencies so far.
@@ -225,12 +225,8 @@ impl Planning<'_> {
 }
 
 fn reference(one: &Dependency) -> Reference {
-    Reference {
-        api_version: one.api_version.clone(),
-        kind: one.kind.clone(),
-        namespace: one.namespace.clone(),
-        name: if one.name.is_empty() { "*".to_owned() } else { one.name.clone() },
-    }
+    let name = if one.name.is_empty() { "*" } else { &one.name };
+    Reference::named(&one.api_version, &one.kind, &one.namespace, name)
 }
 
 fn found_in<'a>(others: &'a BTreeMap<BindingKey, Arc<Value>>) -> impl Fn(&str, &str) -> Option<&'a Value> {

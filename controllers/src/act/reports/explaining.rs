@@ -12,8 +12,9 @@ use crate::act::context::decode;
 use crate::act::objects::Resource;
 use crate::plan::propagation::binding::{self, Intent, Interpreted};
 use crate::plan::propagation::{Choice, choose};
+use crate::plan::reference::Reference;
 use crate::plan::report::{
-    BindingReport, Explanation, OverrideReport, Placed, PolicyName, PolicyReport, Reference, TargetReport, replicas_of,
+    BindingReport, Explanation, OverrideReport, Placed, PolicyName, PolicyReport, TargetReport, replicas_of,
 };
 use crate::plan::waiting::{self, BindingState, Cause, TargetState, TemplateState, Waiting};
 use crate::plan::whatif::{UNKNOWN_ID, claimed};
@@ -194,7 +195,7 @@ fn target_report(
     let status = typed.status.aggregated_status.iter().find(|item| item.cluster_name == target.name);
     let reference = |_| {
         let (namespace, name) = work_key(&target.name, template);
-        Reference { api_version: "work.karmada.io/v1alpha1".to_owned(), kind: "Work".to_owned(), namespace, name }
+        Reference::named("work.karmada.io/v1alpha1", "Work", &namespace, &name)
     };
     TargetReport {
         cluster: target.name.clone(),
@@ -209,12 +210,7 @@ fn target_report(
 
 pub(super) fn parent(snapshot: &BindingSnapshot) -> Reference {
     let kind = if snapshot.namespace.is_empty() { "ClusterResourceBinding" } else { "ResourceBinding" };
-    Reference {
-        api_version: "work.karmada.io/v1alpha2".to_owned(),
-        kind: kind.to_owned(),
-        namespace: snapshot.namespace.clone(),
-        name: snapshot.name.clone(),
-    }
+    Reference::named("work.karmada.io/v1alpha2", kind, &snapshot.namespace, &snapshot.name)
 }
 
 /// The priority a binding has, which nothing here depends on.

@@ -12,11 +12,12 @@ use crate::Error;
 use crate::act::events::Severity;
 use crate::act::objects::Resource;
 use crate::act::queue::Outcome;
+use crate::act::traffic::Waited;
 use crate::plan::conditions;
 use crate::plan::estimation::ledger::BindingKey;
 use crate::plan::journal::workloads::{Bound, Move, rescheduled};
 use crate::plan::object;
-use crate::plan::scheduling::{Report, ScheduleError, Trigger};
+use crate::plan::scheduling::{Plan, Report, ScheduleError, Trigger};
 
 /// The binding that was decided about, as it was then.
 #[derive(Clone, Copy)]
@@ -35,6 +36,77 @@ pub(super) struct Scheduled<'a> {
 }
 
 impl Scheduling {
+    /// Does what was decided about a binding.
+    pub(super) async fn carry_out(
+        &self,
+        plan: Plan,
+        at: At<'_>,
+        key: BindingKey,
+        waited: Waited,
+    ) -> Result<Outcome, Error> {
+        let At { binding, typed, .. } = at;
+        match plan {
+            // The result was written, and whoever wrote it came no further.
+            Plan::Keep if is_untold(typed) => {
+                if let Some(wait) = self.giving_way.wait(self.context.traffic(), key, waited) {
+                    return Ok(Outcome::Again(wait));
+                }
+                let told = Scheduled { clusters: &typed.spec.clusters, affinity: None, changed: false };
+                self.write_success(&at, binding, told).await?;
+                Ok(Outcome::Done)
+            }
+            Plan::Keep => {
+                self.observe_generation(&at).await?;
+                Ok(Outcome::Done)
+            }
+            Plan::Schedule { clusters, affinity } => {
+                let (binding, changed) = match self.write_result(&at, &clusters).await {
+                    Ok(written) => written,
+                    Err(error) => {
+                        self.not_written(&key, binding, &error);
+                        return self.refused(&at, error).await;
+                    }
+                };
+                self.ledger.lock().written(&key, object::generation(&binding));
+                if changed {
+                    self.tell_move(&at, &key, &binding, &clusters, None).await;
+                }
+                // Works are made of the result alone. What the next decision depends on is told at once.
+                if !conditions::is_true(&typed.status.conditions, condition::SCHEDULED)
+                    && affinity.is_none()
+                    && at.report.trigger != Some(Trigger::RescheduleRequested)
+                    && let Some(wait) = self.giving_way.wait(self.context.traffic(), key, waited)
+                {
+                    return Ok(Outcome::Again(wait));
+                }
+                self.write_success(&at, &binding, Scheduled { clusters: &clusters, affinity, changed }).await?;
+                Ok(Outcome::Done)
+            }
+            Plan::Clear { error } => {
+                let (binding, changed) = self.write_result(&at, &[]).await?;
+                self.given_back(|ledger| ledger.forget(&key));
+                if changed {
+                    self.tell_move(&at, &key, &binding, &[], Some(&error)).await;
+                }
+                self.write_failure(&At { binding: &binding, ..at }, &error).await?;
+                Ok(Outcome::Done)
+            }
+            Plan::Fail { error } => {
+                self.write_failure(&at, &error).await?;
+                Ok(if matches!(error, ScheduleError::Unschedulable(_)) { Outcome::Parked } else { Outcome::Later })
+            }
+        }
+    }
+
+    /// What a decision promised that was not written. Where nobody knows whether it was, the promise stands: the binding
+    /// tells, or the next decision does.
+    fn not_written(&self, key: &BindingKey, binding: &Value, error: &Error) {
+        match error.code() {
+            Some(code) if code < 500 => self.given_back(|ledger| ledger.failed(key)),
+            _ => self.ledger.lock().written(key, object::generation(binding)),
+        }
+    }
+
     /// Writes clusters and the placement they were made for, in one patch; whether anything changed.
     pub(super) async fn write_result(
         &self,
@@ -189,4 +261,14 @@ fn without_empty(mut patch: Value) -> Value {
         object::remove(&mut patch, &["status", "schedulerObservingAffinityName"]);
     }
     patch
+}
+
+/// A result that stands and is not told as one. What a quota refuses the template is told until the binding changes.
+fn is_untold(binding: &ResourceBinding) -> bool {
+    let shown = conditions::find(&binding.status.conditions, condition::SCHEDULED);
+    let is_seen = binding.metadata.generation == Some(binding.status.scheduler_observed_generation);
+    let waits = is_seen && shown.is_some_and(|shown| shown.reason == condition::SCHEDULED_QUOTA_EXCEEDED);
+    !binding.spec.clusters.is_empty()
+        && !waits
+        && !conditions::is_true(&binding.status.conditions, condition::SCHEDULED)
 }

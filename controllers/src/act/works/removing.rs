@@ -9,9 +9,11 @@ use crowsnest_api::work::Work;
 use crowsnest_index::RecordKey;
 use serde_json::Value;
 
+use super::counting::written;
 use super::{WorkKey, Works, is_ready};
 use crate::Error;
 use crate::act::exclusive;
+use crate::act::figures::operations::Operation;
 use crate::act::objects::Target;
 use crate::act::queue::Outcome;
 use crate::plan::object;
@@ -88,7 +90,9 @@ impl Works {
         match member.get(target).await? {
             Some(live) if managed::is_managed(&live) => {
                 if !object::is_terminating(&live) {
-                    member.delete_after_dependents(target).await?;
+                    let deleted = member.delete_after_dependents(target).await;
+                    self.count(cluster, manifest, Operation::Delete, deleted.is_ok());
+                    deleted?;
                 }
                 Ok(false)
             }
@@ -108,7 +112,16 @@ impl Works {
         Ok(found.iter().any(|pod| is_run_by(pod.view(), manifest)))
     }
 
+    /// What is given up is updated for that; anything else is deleted, also when it is gone already.
     async fn remove_one(&self, cluster: &ClusterName, manifest: &Value, preserve: bool) -> Result<(), Error> {
+        let removed = self.try_remove(cluster, manifest, preserve).await;
+        if !preserve {
+            self.count(cluster, manifest, Operation::Delete, removed.is_ok());
+        }
+        removed
+    }
+
+    async fn try_remove(&self, cluster: &ClusterName, manifest: &Value, preserve: bool) -> Result<(), Error> {
         let (api_version, kind) = (object::api_version(manifest), object::kind(manifest));
         let resource = match self.context.catalog.find(cluster, api_version, kind).await {
             Ok(resource) => resource,
@@ -128,7 +141,10 @@ impl Works {
         let mut given_up = manifest.clone();
         managed::disown(&mut given_up);
         if let ApplyPlan::Update(object) = self.plan(cluster, &given_up, Some(&live), None).await? {
-            member.replace(target, &object).await?;
+            let updated = member.replace(target, &object).await;
+            let update = written(Some(&live), &updated);
+            self.count(cluster, manifest, Operation::Update(update), updated.is_ok());
+            updated?;
         }
         Ok(())
     }

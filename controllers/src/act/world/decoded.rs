@@ -56,9 +56,11 @@ pub struct Asking<'d> {
 impl Asking<'_> {
     /// Keeps what the store had, unless something newer was told meanwhile.
     pub fn found(self, seq: Seq, object: Option<&Cached>) {
+        let entry = Entry::new(seq, object);
+        let mut dropped = Vec::new();
         let mut known = self.decoded.known.lock();
         if known.asked.get(&self.key).is_some_and(|asked| !asked.changed) {
-            known.put(self.key.clone(), seq, object.cloned(), self.decoded.max_bytes);
+            known.put(self.key.clone(), entry, self.decoded.max_bytes, &mut dropped);
         }
     }
 }
@@ -75,16 +77,22 @@ impl Drop for Asking<'_> {
     }
 }
 
+impl Entry {
+    fn new(seq: Seq, object: Option<&Cached>) -> Self {
+        let bytes = ENTRY + object.map_or(0, |object| weigh(object.view()));
+        Entry { seq, object: object.cloned(), bytes }
+    }
+}
+
 impl Known {
-    fn put(&mut self, key: RecordKey, seq: Seq, object: Option<Cached>, max_bytes: usize) {
-        let bytes = ENTRY + object.as_ref().map_or(0, |object| weigh(object.view()));
-        self.bytes += bytes;
-        if let Some(replaced) = self.entries.put(key, Entry { seq, object, bytes }) {
-            self.bytes -= replaced.bytes;
-        }
+    /// What has to go for it is taken apart once nobody waits for the lock: objects are large trees.
+    fn put(&mut self, key: RecordKey, entry: Entry, max_bytes: usize, dropped: &mut Vec<Entry>) {
+        self.bytes += entry.bytes;
+        dropped.extend(self.entries.put(key, entry).inspect(|replaced| self.bytes -= replaced.bytes));
         while self.bytes > max_bytes {
-            let Some((_, dropped)) = self.entries.pop_lru() else { break };
-            self.bytes -= dropped.bytes;
+            let Some((_, oldest)) = self.entries.pop_lru() else { break };
+            self.bytes -= oldest.bytes;
+            dropped.push(oldest);
         }
     }
 }
@@ -118,6 +126,7 @@ impl Decoded {
     /// Takes in a change that is about to be told and answers what was kept before. A key nobody reads is only kept
     /// when asked to.
     pub fn tell(&self, key: &RecordKey, seq: Seq, object: Option<&Cached>, keep: bool) -> Option<Cached> {
+        let mut dropped = Vec::new();
         let mut known = self.known.lock();
         if let Some(asked) = known.asked.get_mut(key) {
             asked.changed = true;
@@ -127,12 +136,12 @@ impl Decoded {
             // A reader was faster.
             Some((kept, _)) if kept >= seq => None,
             Some((_, old)) => {
-                known.put(key.clone(), seq, object.cloned(), self.max_bytes);
+                known.put(key.clone(), Entry::new(seq, object), self.max_bytes, &mut dropped);
                 old
             }
             None => {
                 if keep {
-                    known.put(key.clone(), seq, object.cloned(), self.max_bytes);
+                    known.put(key.clone(), Entry::new(seq, object), self.max_bytes, &mut dropped);
                 }
                 None
             }

@@ -72,6 +72,9 @@ pub enum Wish {
 const OBJECT: (&str, &str) = ("FailedGetObjectMetric", "failed to get object metric value");
 const PODS: (&str, &str) = ("FailedGetPodsMetric", "failed to get pods metric value");
 
+/// The reason of a metric of a type that nobody knows.
+pub const INVALID_SOURCE: &str = "InvalidMetricSourceType";
+
 /// What to ask for a metric.
 pub fn question(spec: &MetricSpec) -> Result<Question<'_>, Invalid> {
     let kind = spec.type_.as_str();
@@ -90,7 +93,7 @@ pub fn question(spec: &MetricSpec) -> Result<Question<'_>, Invalid> {
         return Ok(Question::Object { metric: &source.metric.name, selector, object: &source.described_object });
     }
     let cause = format!("unknown metric source type {kind:?}");
-    Err(Invalid::new("InvalidMetricSourceType", "", cause))
+    Err(Invalid::new(INVALID_SOURCE, "", cause))
 }
 
 fn selector(metric: &MetricIdentifier) -> Result<Selector, SelectorError> {

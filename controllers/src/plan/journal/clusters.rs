@@ -9,8 +9,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::{Action, Cause, Entry, Reference, id, second};
+use super::{Action, Cause, Entry, id, second};
 use crate::plan::conditions;
+use crate::plan::reference::Reference;
 
 fn ready(cluster: &Cluster) -> Option<&Condition> {
     conditions::find(&cluster.status.conditions, condition::READY)

@@ -16,9 +16,10 @@ use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::clusters::{driving, flip_id, taint_id, why_not_ready, words};
-use super::{Action, Cause, Entry, Reference, id, second};
+use super::{Action, Cause, Entry, id, second};
 use crate::plan::object;
 use crate::plan::quota::Exceeded;
+use crate::plan::reference::Reference;
 use crate::plan::scheduling::Trigger;
 
 /// Clusters that a change has to do with, by name.

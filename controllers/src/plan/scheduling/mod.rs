@@ -8,6 +8,7 @@ mod assignment;
 mod changes;
 mod filters;
 mod groups;
+mod observer;
 mod plugins;
 mod report;
 mod selection;
@@ -23,6 +24,7 @@ use crowsnest_api::work::{Component, ReplicaRequirements, ResourceBindingSpec, R
 
 pub use assignment::Mode;
 pub use changes::{affected_by_cluster, is_placement_changed, is_reschedule_required};
+pub use observer::{Observer, Step, Unobserved};
 pub use plugins::{Plugin, Plugins, UnknownPlugin};
 pub use report::{ClusterReport, Rejection, Report, TermReport, Trigger};
 pub use selection::scheduling_type;
@@ -115,6 +117,18 @@ pub struct World<'a> {
     pub plugins: Plugins,
     /// Keep selected clusters without replicas in the result.
     pub propagate_empty_workloads: bool,
+    /// Hears how decisions go on.
+    pub observer: &'a dyn Observer,
+}
+
+impl World<'_> {
+    /// Takes a step, and lets the observer know.
+    fn step<T>(&self, step: Step, take: impl FnOnce() -> T) -> T {
+        self.observer.began(step);
+        let taken = take();
+        self.observer.ended(step);
+        taken
+    }
 }
 
 /// The binding to decide about.
@@ -286,27 +300,31 @@ fn run(
 ) -> Result<Vec<TargetCluster>, ScheduleError> {
     let spec = binding.spec;
     let subject = Subject { spec, term };
-    let feasible = feasible(world, &subject, entries);
+    let feasible = world.step(Step::Filter, || feasible(world, &subject, entries));
     if feasible.is_empty() {
         return Err(ScheduleError::NoFit(fit_message(world, &subject)));
     }
     let sets = is_placed_as_set(world.gates, spec, placement);
-    let mut candidates = candidates(world, spec, &feasible, term, sets);
-    selection::sort(&mut candidates);
-    for candidate in &candidates {
-        entries.note(candidate.place, |entry| {
-            entry.score = candidate.score;
-            entry.allocatable = Some(candidate.allocatable);
-        });
-    }
+    let scores = world.step(Step::Score, || scores(world, &feasible));
     let demand = Demand { capacity: if sets { 1 } else { spec.replicas }, replicas: spec.replicas };
-    let selected = selection::select(placement, candidates, demand)?;
+    let selected = world.step(Step::Select, || {
+        let mut candidates = candidates(world, spec, &feasible, &scores, term, sets);
+        selection::sort(&mut candidates);
+        for candidate in &candidates {
+            entries.note(candidate.place, |entry| {
+                entry.score = candidate.score;
+                entry.allocatable = Some(candidate.allocatable);
+            });
+        }
+        selection::select(placement, candidates, demand)
+    })?;
     let mode = if changes::is_reschedule_required(spec, binding.status) { Mode::Fresh } else { Mode::Steady };
     let overflows =
         placement.cluster_affinity.is_none() && term.is_some_and(|term| !term.overflow_affinities.is_empty());
     let records_components = sets && spec.components.len() > 1;
     selected.iter().for_each(|candidate| entries.note(candidate.place, |entry| entry.selected = true));
-    let mut targets = Assignment { spec, mode, overflows, records_components }.assign(&selected)?;
+    let assignment = Assignment { spec, mode, overflows, records_components };
+    let mut targets = world.step(Step::AssignReplicas, || assignment.assign(&selected))?;
     if world.propagate_empty_workloads {
         let missing = |candidate: &&Candidate<'_>| !targets.iter().any(|target| target.name == candidate.name());
         let empty: Vec<TargetCluster> = selected
@@ -398,11 +416,18 @@ const LOCALITY_SCORE: i64 = 100;
 /// The order of a cluster that no overflow tier names; it can only be there as an earlier target.
 const NO_TIER: i32 = 1000;
 
+/// How much each feasible cluster is liked.
+fn scores(world: &World<'_>, feasible: &[(usize, Site<'_>)]) -> Vec<i64> {
+    let local = world.plugins.has(Plugin::ClusterLocality);
+    feasible.iter().map(|(_, site)| if local && site.held.is_some() { LOCALITY_SCORE } else { 0 }).collect()
+}
+
 /// Feasible clusters with what they have room for. A binding that asks for nothing fits everywhere.
 fn candidates<'a>(
     world: &World<'a>,
     spec: &ResourceBindingSpec,
     feasible: &[(usize, Site<'a>)],
+    scores: &[i64],
     term: Option<&ClusterAffinityTerm>,
     sets: bool,
 ) -> Vec<Candidate<'a>> {
@@ -412,21 +437,20 @@ fn candidates<'a>(
         (_, components) if sets => world.estimate.component_sets(&places, components, &spec.resource.namespace),
         _ => world.estimate.replicas(&places, spec.replica_requirements.as_ref()),
     };
-    let local = world.plugins.has(Plugin::ClusterLocality);
     let unknown = if spec.replicas == 0 && spec.components.is_empty() { i32::MAX } else { spec.replicas };
-    let candidate = |((place, site), estimate): (&(usize, Site<'a>), Option<i32>)| {
+    let candidate = |(((place, site), score), estimate): ((&(usize, Site<'a>), &i64), Option<i32>)| {
         let allocatable = estimate.filter(|replicas| *replicas != i32::MAX).unwrap_or(unknown);
         Candidate {
             facts: site.facts,
             place: *place,
             held: site.held,
-            score: if local && site.held.is_some() { LOCALITY_SCORE } else { 0 },
+            score: *score,
             overflow_order: overflow_order(spec, &site.facts.cluster, term),
             allocatable,
             available: i64::from(allocatable) + site.held.map_or(0, |held| i64::from(held.replicas)),
         }
     };
-    feasible.iter().zip(estimates).map(candidate).collect()
+    feasible.iter().zip(scores).zip(estimates).map(candidate).collect()
 }
 
 fn overflow_order(spec: &ResourceBindingSpec, cluster: &Cluster, term: Option<&ClusterAffinityTerm>) -> i32 {

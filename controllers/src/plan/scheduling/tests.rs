@@ -1,5 +1,6 @@
 //! Decisions as a whole: what is decided once stays, and asking why decides nothing else.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -8,7 +9,10 @@ use proptest::prelude::*;
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use super::{Binding, ClusterFacts, Estimate, Plan, Plugins, World, explain, is_placement_changed, plan};
+use super::{
+    Binding, ClusterFacts, Estimate, Observer, Plan, Plugins, Step, Unobserved, World, explain, is_placement_changed,
+    plan,
+};
 use crate::plan::gates::Gates;
 
 /// So much room in each cluster, whoever asks.
@@ -111,6 +115,7 @@ fn world<'a>(clusters: &'a [Arc<ClusterFacts>], rooms: &'a Rooms) -> World<'a> {
         gates: Gates::all(),
         plugins: Plugins::default(),
         propagate_empty_workloads: false,
+        observer: &Unobserved,
     }
 }
 
@@ -210,4 +215,39 @@ fn terms_that_failed_are_told_by_their_places() {
     assert!(matches!(decided, Plan::Schedule { affinity: Some(affinity), .. } if affinity == "gold"));
     let tried: Vec<_> = report.terms.iter().map(|term| (term.index, term.error.is_some())).collect();
     assert_eq!(tried, [(0, true), (1, false)]);
+}
+
+/// Steps that were begun, and those that ended.
+#[derive(Default)]
+struct Heard(RefCell<Vec<(Step, bool)>>);
+
+impl Observer for Heard {
+    fn began(&self, step: Step) {
+        self.0.borrow_mut().push((step, false));
+    }
+
+    fn ended(&self, step: Step) {
+        self.0.borrow_mut().push((step, true));
+    }
+}
+
+/// Nobody is in the first of the terms; the last case fits nowhere for want of room.
+#[rstest]
+#[case::by_terms(6, 5, &[Step::Filter, Step::Filter, Step::Score, Step::Select, Step::AssignReplicas])]
+#[case::at_once(3, 5, &[Step::Filter, Step::Score, Step::Select, Step::AssignReplicas])]
+#[case::without_room(3, 0, &[Step::Filter, Step::Score, Step::Select, Step::AssignReplicas])]
+fn steps_are_heard_until_one_fails(#[case] kind: u8, #[case] room: i32, #[case] expected: &[Step]) {
+    let (clusters, rooms) = (fleet(3), Rooms(vec![room; 3]));
+    let mut stored = Stored { spec: spec(kind, 2), status: ResourceBindingStatus::default(), applied: None };
+    let heard = Heard::default();
+    let world = World { observer: &heard, ..world(&clusters, &rooms) };
+    let (decided, _) = plan(&world, &stored.binding());
+    let each = expected.iter().flat_map(|step| [(*step, false), (*step, true)]);
+    assert_eq!(heard.0.take(), each.collect::<Vec<_>>());
+    // What stands is not decided again.
+    if let Plan::Schedule { clusters, affinity } = decided {
+        stored.write(clusters, affinity);
+        plan(&world, &stored.binding());
+        assert_eq!(heard.0.take(), []);
+    }
 }

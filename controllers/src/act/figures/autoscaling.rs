@@ -1,0 +1,147 @@
+//! FederatedHPAs, under the names that Karmada and the HPA controller of Kubernetes have.
+
+use std::time::Duration;
+
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::Registry;
+
+use super::{Fixed, FixedHistograms};
+
+/// Which way a FederatedHPA scales, or one metric would.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Action {
+    ScaleUp,
+    ScaleDown,
+    None,
+}
+
+impl Action {
+    pub fn of(before: i32, after: i32) -> Self {
+        match after.cmp(&before) {
+            std::cmp::Ordering::Greater => Action::ScaleUp,
+            std::cmp::Ordering::Less => Action::ScaleDown,
+            std::cmp::Ordering::Equal => Action::None,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Action::ScaleUp => "scale_up",
+            Action::ScaleDown => "scale_down",
+            Action::None => "none",
+        }
+    }
+}
+
+/// Why a look did not say how to scale.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Failure {
+    None,
+    /// What is asked for makes no sense.
+    Spec,
+    Internal,
+}
+
+impl Failure {
+    fn name(self) -> &'static str {
+        match self {
+            Failure::None => "none",
+            Failure::Spec => "spec",
+            Failure::Internal => "internal",
+        }
+    }
+}
+
+/// See the module. Looks are few: every so many seconds one at each FederatedHPA.
+pub struct Autoscaling {
+    pulls: FixedHistograms<2>,
+    looks: Family<Fixed<2>, Counter>,
+    look_durations: FixedHistograms<2>,
+    metrics: Family<Fixed<3>, Counter>,
+    metric_durations: FixedHistograms<3>,
+}
+
+fn buckets() -> Histogram {
+    Histogram::new(exponential_buckets(0.001, 2.0, 15))
+}
+
+impl Autoscaling {
+    pub(super) fn new() -> Self {
+        Autoscaling {
+            pulls: Family::new_with_constructor(|| Histogram::new(exponential_buckets(0.01, 2.0, 12))),
+            looks: Family::default(),
+            look_durations: Family::new_with_constructor(buckets),
+            metrics: Family::default(),
+            metric_durations: Family::new_with_constructor(buckets),
+        }
+    }
+
+    pub(super) fn register(&self, registry: &mut Registry) {
+        let name = "federatedhpa_pull_metrics_duration_seconds";
+        registry.register(name, "How long it takes to get the values of a metric, by result", self.pulls.clone());
+        let name = "horizontal_pod_autoscaler_controller_reconciliations";
+        registry.register(name, "Looks at FederatedHPAs, by what was done", self.looks.clone());
+        let name = "horizontal_pod_autoscaler_controller_reconciliation_duration_seconds";
+        registry.register(name, "How long a look at a FederatedHPA takes", self.look_durations.clone());
+        let name = "horizontal_pod_autoscaler_controller_metric_computation";
+        registry.register(name, "Metrics that were counted, by what they ask for", self.metrics.clone());
+        let name = "horizontal_pod_autoscaler_controller_metric_computation_duration_seconds";
+        registry.register(name, "How long it takes to count a metric", self.metric_durations.clone());
+    }
+
+    /// Values of a metric were asked for.
+    pub fn pulled(&self, kind: &'static str, took: Duration, is_well: bool) {
+        let result = if is_well { "success" } else { "error" };
+        self.pulls.get_or_create(&[("result", result), ("metricType", kind)]).observe(took.as_secs_f64());
+    }
+
+    /// A FederatedHPA was looked at.
+    pub fn looked(&self, action: Action, failure: Failure, took: Duration) {
+        let labels = [("action", action.name()), ("error", failure.name())];
+        self.looks.get_or_create(&labels).inc();
+        self.look_durations.get_or_create(&labels).observe(took.as_secs_f64());
+    }
+
+    /// It was counted what one metric, of a type, asks for.
+    pub fn counted(&self, kind: &'static str, action: Action, failure: Failure, took: Duration) {
+        let labels = [("action", action.name()), ("error", failure.name()), ("metric_type", kind)];
+        self.metrics.get_or_create(&labels).inc();
+        self.metric_durations.get_or_create(&labels).observe(took.as_secs_f64());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use prometheus_client::encoding::text::encode_registry;
+
+    #[test]
+    fn looks_and_metrics_are_told_under_kubernetes_names() {
+        let autoscaling = Autoscaling::new();
+        let mut registry = Registry::default();
+        autoscaling.register(&mut registry);
+        let took = Duration::from_millis(30);
+        autoscaling.pulled("ResourceMetric", took, true);
+        autoscaling.looked(Action::of(3, 5), Failure::None, took);
+        autoscaling.counted("Resource", Action::of(3, 2), Failure::None, took);
+        autoscaling.counted("Pods", Action::of(3, 3), Failure::Spec, took);
+        let mut text = String::new();
+        encode_registry(&mut text, &registry).expect("text");
+        let hpa = "horizontal_pod_autoscaler_controller";
+        for line in [
+            "federatedhpa_pull_metrics_duration_seconds_bucket{le=\"20.48\",result=\"success\",metricType=\"ResourceMetric\"} 1",
+            &format!("{hpa}_reconciliations_total{{action=\"scale_up\",error=\"none\"}} 1"),
+            &format!("{hpa}_reconciliation_duration_seconds_sum{{action=\"scale_up\",error=\"none\"}} 0.03"),
+            &format!(
+                "{hpa}_metric_computation_total{{action=\"scale_down\",error=\"none\",metric_type=\"Resource\"}} 1"
+            ),
+            &format!(
+                "{hpa}_metric_computation_duration_seconds_count{{action=\"none\",error=\"spec\",metric_type=\"Pods\"}} 1"
+            ),
+        ] {
+            assert!(text.lines().any(|told| told == line), "no {line} in\n{text}");
+        }
+    }
+}

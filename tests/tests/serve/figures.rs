@@ -1,0 +1,73 @@
+//! Karmada's metrics, by a table of their names: each is told with its labels and a sensible value, or it is said why not.
+
+use std::fmt::Write;
+
+use anyhow::Result;
+use serde::Deserialize;
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Row {
+    name: String,
+    #[serde(default)]
+    labels: Vec<String>,
+    told: Option<String>,
+    least: Option<f64>,
+    idle: Option<String>,
+    elsewhere: Option<String>,
+    missing: Option<String>,
+}
+
+/// One line of what is told.
+struct Sample<'a> {
+    name: &'a str,
+    labels: &'a str,
+    value: f64,
+}
+
+impl<'a> Sample<'a> {
+    fn read(line: &'a str) -> Option<Self> {
+        let (series, value) = line.rsplit_once(' ')?;
+        let (name, labels) = series.split_once('{').unwrap_or((series, "}"));
+        Some(Sample { name, labels: labels.strip_suffix('}')?, value: value.parse().ok()? })
+    }
+
+    /// A histogram tells its count under a name of its own.
+    fn is_of(&self, metric: &str) -> bool {
+        self.name == metric || self.name.strip_suffix("_count") == Some(metric)
+    }
+
+    fn names(&self) -> Vec<&'a str> {
+        let parts = self.labels.split("\",").filter(|part| !part.is_empty());
+        parts.filter_map(|part| part.split_once('=')).map(|(name, _)| name).collect()
+    }
+}
+
+/// What is wrong with the metrics of some processes, a line each.
+pub fn wrong(told: &[String]) -> Result<String> {
+    let rows: Vec<Row> = serde_saphyr::from_str(include_str!("karmada.yaml"))?;
+    let lines = told.iter().flat_map(|told| told.lines()).filter(|line| !line.starts_with('#'));
+    let samples: Vec<Sample<'_>> = lines.filter_map(Sample::read).collect();
+    let mut wrong = String::new();
+    for row in &rows {
+        let series: Vec<&Sample<'_>> = samples.iter().filter(|sample| sample.is_of(&row.name)).collect();
+        let reason = row.missing.as_ref().or(row.elsewhere.as_ref());
+        match reason {
+            Some(reason) if !series.is_empty() => writeln!(wrong, "{} is told, in spite of: {reason}", row.name)?,
+            Some(_) => continue,
+            None if series.is_empty() && row.idle.is_none() => writeln!(wrong, "{} is not told", row.name)?,
+            None => {}
+        }
+        if let Some(other) = series.iter().find(|sample| sample.names() != row.labels) {
+            writeln!(wrong, "{} has the labels {}", row.name, other.labels)?;
+        }
+        if let Some(least) = row.least {
+            let meant = series.iter().filter(|sample| sample.labels.contains(row.told.as_deref().unwrap_or_default()));
+            let values: Vec<f64> = meant.map(|sample| sample.value).collect();
+            if values.is_empty() || values.iter().sum::<f64>() < least {
+                writeln!(wrong, "{} with {:?} is {values:?}", row.name, row.told)?;
+            }
+        }
+    }
+    Ok(wrong)
+}
