@@ -5,7 +5,7 @@ mod reading;
 use crate::collect::{Budget, Shared, Supervisor};
 use crate::metrics::Metrics;
 use crate::replicas::Claims;
-use crate::replicas::follower::LogFollower;
+use crate::replicas::follower::{self, LogFollower};
 use crate::replicas::interests::SharedInterests;
 use crate::replicas::keeper::Keeper;
 use crate::replicas::plan::View;
@@ -105,7 +105,11 @@ impl Index {
         codec: Arc<Codec>,
         collect: bool,
     ) -> Result<Self, Error> {
-        let tail = Arc::new(Tail::new(store.latest().await?, options.tail_changes, options.tail_bytes));
+        let (changes, bytes) = (options.tail_changes, options.tail_bytes);
+        let tail = Arc::new(match &replicated {
+            Some(log) => follower::resumed(log, changes, bytes).await?,
+            None => Tail::new(store.latest().await?, changes, bytes),
+        });
         let states = Arc::new(States::default());
         let mut stored_scopes = HashMap::new();
         for stored in store.collections().await? {
@@ -159,7 +163,7 @@ impl Index {
         let text = TextIndex::open(&shared.options, &identity)?;
         let (store, tail, metrics) = (&shared.store, &shared.tail, &shared.metrics);
         let rules = Arc::new(Rights::new(Arc::clone(metrics)));
-        let (follower, searchable) = TextFollower::new(
+        let (text_follower, searchable) = TextFollower::new(
             (Arc::clone(&text.0), text.1),
             Arc::clone(store),
             Arc::clone(tail),
@@ -184,7 +188,7 @@ impl Index {
         });
         let index = Self { inner };
         index.work("store writer", writing);
-        index.work("text index", follower.run(stop.clone()));
+        index.work("text index", text_follower.run(stop.clone()));
         index.work("rights", rights::follow(rules, Arc::clone(&shared), stop.clone()));
         if let Some(postgres) = replicated {
             index.share(&shared, postgres, collect, &stop);

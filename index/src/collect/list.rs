@@ -10,9 +10,12 @@ use super::watch::Ended;
 use crate::Error;
 use crate::store::{Progress, Step};
 use bytes::Bytes;
+use crowsnest_fleet::traced;
 use serde_json::value::RawValue;
 use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};
+use tracing::field::Empty;
+use tracing::{Instrument, Span};
 
 /// Steps sent to the writer at once.
 const BATCH_STEPS: usize = 500;
@@ -65,6 +68,11 @@ impl Seen {
         }
     }
 
+    /// How many were what was asked for.
+    pub fn right(&self) -> usize {
+        self.right
+    }
+
     fn has(&self, namespace: &str, name: &str) -> bool {
         self.hashes.contains(&self.hash(namespace, name))
     }
@@ -93,9 +101,27 @@ impl Collector {
             }
         }
         course.by_pages = false;
-        let version = self.paged_list(reached.as_deref(), course).await?;
-        course.advance(version);
+        let span = self.listing();
+        let listed = self.paged_list(reached.as_deref(), course).instrument(span.clone()).await;
+        if let Err(error) = &listed {
+            traced::failed(&span, what_failed(error));
+        }
+        course.advance(listed?);
         Ok(None)
+    }
+
+    /// The span of a list.
+    pub fn listing(&self) -> Span {
+        tracing::info_span!(
+            target: traced::SPANS,
+            "list",
+            otel.name = %format_args!("list {}", self.key.resource.group_resource()),
+            otel.status_code = Empty,
+            k8s.cluster.name = %self.key.cluster,
+            crowsnest.resource = self.key.resource.group_resource(),
+            crowsnest.objects = Empty,
+            error.type = Empty,
+        )
     }
 
     async fn paged_list(&self, reached: Option<&str>, course: &mut Course) -> Result<String, Error> {
@@ -117,6 +143,7 @@ impl Collector {
                 Some(_) => return Err(self.interrupted("its list does not end: it tells the same again and again")),
                 None => {
                     self.finish_list(&listing.seen, &version).await?;
+                    Span::current().record("crowsnest.objects", listing.seen.right);
                     course.doubted = None;
                     return Ok(version);
                 }
@@ -231,6 +258,16 @@ impl Collector {
         self.send_and_wait(gone, progress).await?;
         self.shared.states.update(&self.key, |state| state.trouble = None);
         Ok(())
+    }
+}
+
+/// Why a list came to nothing, of a few words: not what was sent.
+fn what_failed(error: &Error) -> &'static str {
+    match error {
+        Error::Answer { .. } => "refused",
+        Error::Slow { .. } => "timeout",
+        error if error.is_garbage() => "unreadable",
+        _ => "interrupted",
     }
 }
 

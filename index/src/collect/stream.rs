@@ -8,9 +8,11 @@ use super::watch::{Ended, Watching};
 use crate::Error;
 use crate::store::Progress;
 use bytes::Bytes;
+use crowsnest_fleet::traced::Lasting;
 use futures::Stream;
 use http_body_util::BodyExt;
 use tokio::time::Instant;
+use tracing::Instrument;
 
 /// The initial events so far.
 struct Initial {
@@ -20,14 +22,15 @@ struct Initial {
 }
 
 impl Collector {
-    /// None when the server does not offer it.
+    /// None when the server does not offer it. Its span is that of the list, which the watch is not part of.
     pub async fn watch_list(&self, course: &mut Course) -> Result<Option<Ended>, Error> {
+        let listing = Lasting(self.listing());
         let patience = self.shared.options.patience;
         let mut turn = Turn::take(&self.shared, &self.key.cluster).await?;
         let seconds = self.watch_seconds();
         let query = "watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
         let query = format!("{query}&timeoutSeconds={}", seconds.as_secs());
-        let body = match turn.lend(self.get(&query)).await {
+        let body = match turn.lend(self.get(&query)).instrument(listing.0.clone()).await {
             // Older servers refuse the parameters.
             Err(Error::Answer { status: 400 | 422, .. }) => return Ok(self.without_streams()),
             other => other?,
@@ -57,7 +60,8 @@ impl Collector {
         self.finish_list(&initial.seen, &version).await?;
         course.by_pages = false;
         course.advance(version);
-        drop(turn);
+        listing.0.record("crowsnest.objects", initial.seen.right());
+        drop((turn, listing));
         self.watch_lines(&mut lines, Watching::begin(&self.shared.options.patience, seconds), course).await.map(Some)
     }
 

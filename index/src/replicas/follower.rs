@@ -4,10 +4,10 @@
 //! own changes to the tail at once where they come next, and the tail takes each seq once, whoever is first.
 
 use super::Claims;
-use crate::Error;
 use crate::store::Store;
 use crate::store::postgres::{Log, PostgresStore};
 use crate::tail::Tail;
+use crate::{Error, Seq};
 use sqlx::postgres::PgListener;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,6 +17,22 @@ use tokio_util::sync::CancellationToken;
 /// Changes read at once: also bounds the bodies in memory.
 const CHUNK: u64 = 500;
 const POLL: Duration = Duration::from_secs(1);
+
+/// The tail of a replica that starts: it begins with what the log still has of the changes before, as far as there is room, so
+/// that watches that were at another replica go on here.
+pub(crate) async fn resumed(store: &PostgresStore, max_changes: usize, max_bytes: usize) -> Result<Tail, Error> {
+    let latest = store.latest().await?;
+    let tail = Tail::new(Seq(latest.0.saturating_sub(max_changes as u64)), max_changes, max_bytes);
+    while tail.latest() < latest {
+        match store.changes(tail.latest(), CHUNK).await? {
+            Log::Changes(changes) if changes.is_empty() => break,
+            Log::Changes(changes) => drop(tail.publish(changes)),
+            // What comes first is not kept any more: half as far back, until nothing is missing.
+            Log::Pruned(_) => tail.restart(Seq(latest.0 - (latest.0 - tail.latest().0) / 2)),
+        }
+    }
+    Ok(tail)
+}
 
 pub(crate) struct LogFollower {
     pub store: Arc<PostgresStore>,

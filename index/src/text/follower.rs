@@ -1,6 +1,7 @@
 //! Keeps the text index behind the store: one writer, batched commits, the reached seq as payload.
 
 use super::document::Document;
+use super::standing_back::{Work, stand_back};
 use super::{Built, Pace, Payload, Prepare, TextIndex, merges};
 use crate::metrics::Metrics;
 use crate::record::{Change, Happened, Object, Seq};
@@ -53,6 +54,8 @@ pub(crate) struct TextFollower {
     prepare: Box<Prepare>,
     /// The last one.
     commit_took: Duration,
+    /// While a start fills the cache: the work that is followed by a rest.
+    resting: Option<Work>,
 }
 
 impl TextFollower {
@@ -83,6 +86,7 @@ impl TextFollower {
             outlives_outages: options.store.outlives_outages(),
             prepare,
             commit_took: Duration::ZERO,
+            resting: None,
         };
         (follower, receiver)
     }
@@ -99,7 +103,7 @@ impl TextFollower {
     /// Documents are built and committed on a thread of its own, until stopped or, if that is given, up to date for so long:
     /// then it comes back.
     async fn on_thread(
-        self,
+        mut self,
         nice: i32,
         until: Option<Duration>,
         stop: CancellationToken,
@@ -110,6 +114,7 @@ impl TextFollower {
             stand_back(nice);
             // For timers that are made here.
             let _entered = runtime.enter();
+            self.resting = until.map(|_| Work::begin());
             // Nobody listens any more only when all is stopped.
             let _ = ended.send(self.follow(&runtime, until, &stop));
         };
@@ -166,6 +171,7 @@ impl TextFollower {
                     },
                 }
             });
+            self.begin();
             match next {
                 Next::Stop => {
                     self.commit(&mut writer, &mut pending)?;
@@ -200,6 +206,7 @@ impl TextFollower {
             if pending.changes >= self.commit_changes {
                 self.commit(&mut writer, &mut pending)?;
             }
+            self.rest(runtime, stop);
             let latest = self.tail.latest().0;
             self.metrics.text_lag.set(latest.saturating_sub(pending.seq.map_or(self.payload.seq, |seq| seq.0)));
         }
@@ -229,6 +236,7 @@ impl TextFollower {
                 }
                 other => other?,
             };
+            self.begin();
             if pruned > since.max(self.empty_at) {
                 if since == Seq(0) {
                     // Nothing was taken in yet: it need not be built beside itself, and is searched while it fills.
@@ -263,11 +271,27 @@ impl TextFollower {
                 pending.add(since);
                 pending.taken_in = Some(since);
             }
+            self.rest(runtime, stop);
             let waited = pending.since.is_some_and(|first| first.elapsed() >= self.interval * 10);
             if pending.changes >= self.commit_changes || waited {
                 self.commit(writer, pending)?;
             }
             self.metrics.text_lag.set(self.tail.latest().0.saturating_sub(since.0));
+        }
+    }
+
+    /// What comes now is work.
+    fn begin(&mut self) {
+        if let Some(work) = &mut self.resting {
+            *work = Work::begin();
+        }
+    }
+
+    /// After work, while a start fills the cache.
+    fn rest(&self, runtime: &Handle, stop: &CancellationToken) {
+        let due = self.resting.as_ref().map_or(Duration::ZERO, Work::rest);
+        if !due.is_zero() {
+            runtime.block_on(stop.run_until_cancelled(tokio::time::sleep(due)));
         }
     }
 
@@ -356,19 +380,6 @@ impl TextFollower {
         self.metrics.text_commit_microseconds.add(self.commit_took.as_micros() as u64);
         *pending = Pending::default();
         Ok(())
-    }
-}
-
-/// Answers come first, and what comes in from members: the text index may be a little late, the cache may not. Holds for
-/// this thread and those it starts, which build segments and merge them.
-#[cfg_attr(
-    not(target_os = "linux"),
-    expect(unused_variables, reason = "only Linux's threads have a priority of their own")
-)]
-fn stand_back(nice: i32) {
-    #[cfg(target_os = "linux")]
-    if let Err(error) = rustix::process::setpriority_process(None, nice) {
-        tracing::debug!(%error, "the text index's threads keep their priority");
     }
 }
 

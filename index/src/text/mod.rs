@@ -10,6 +10,7 @@ pub mod manifest;
 pub mod names;
 pub mod segments;
 pub mod sets;
+mod standing_back;
 pub mod terms;
 pub mod tokens;
 mod turns;

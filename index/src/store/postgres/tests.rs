@@ -4,6 +4,7 @@ use super::{Log, PostgresStore, migrations};
 use crate::fixtures::{cluster, draft, resource_of};
 use crate::postgres_server::Database;
 use crate::record::{Change, CollectionKey, Seq};
+use crate::replicas::follower::resumed;
 use crate::replicas::interests::Wish;
 use crate::store::codec::Codec;
 use crate::store::history;
@@ -63,6 +64,39 @@ async fn follow(store: &PostgresStore, mut since: Seq, limit: u64) -> Vec<Change
             Log::Pruned(latest) => panic!("pruned up to {latest} after {since}"),
         }
     }
+}
+
+/// The changes after `since` that the tail of a replica that starts now has; none: it has forgotten some.
+async fn at_the_start(database: &Database, since: u64, most: usize) -> Option<Vec<u64>> {
+    let tail = Arc::new(resumed(&open(database, "new").await, most, 1 << 20).await.unwrap());
+    let changes = tail.follow(Seq(since)).ready_now().ok()?;
+    Some(changes.iter().map(|change| change.seq.0).collect())
+}
+
+#[tokio::test]
+async fn a_replica_that_starts_tells_what_came_before() {
+    let Some(database) = Database::fresh().await else { return };
+    let store = open(&database, "one").await;
+    let codec = &store.catalog.codec;
+    let write = async |version: u64| {
+        let step = put(codec, &pod("a", "1", &version.to_string()));
+        assert_eq!(store.apply(&[batch("member1", vec![step])], 1000).await.unwrap().len(), 1);
+    };
+    assert_eq!(at_the_start(&database, 0, 100).await, Some(vec![]));
+    for version in 1..=6 {
+        write(version).await;
+    }
+    assert_eq!(at_the_start(&database, 0, 100).await, Some(vec![1, 2, 3, 4, 5, 6]));
+    // No more than there is room for.
+    assert_eq!(at_the_start(&database, 4, 2).await, Some(vec![5, 6]));
+    assert_eq!(at_the_start(&database, 3, 2).await, None);
+    // Nothing from before a hole.
+    store.prune(&History::default(), i64::MAX, Seq(u64::MAX)).await.unwrap();
+    for version in 7..=8 {
+        write(version).await;
+    }
+    assert_eq!(at_the_start(&database, 6, 100).await, Some(vec![7, 8]));
+    assert_eq!(at_the_start(&database, 2, 100).await, None);
 }
 
 #[tokio::test]
