@@ -115,10 +115,7 @@ pub async fn join(
     member_config: &kube::Config,
     options: &JoinOptions,
 ) -> Result<Joined, Error> {
-    let member = Client::try_from(member_config.clone())
-        .map_err(|e| Error::kube(format!("connecting to cluster {}", options.name), e))?;
-    let id = cluster_id(&member).await?;
-    let existing = not_registered_yet(control_plane, options, &id).await?;
+    let (member, id, existing) = found(control_plane, member_config, options).await?;
     let tokens = credentials_in_member(&member, options).await?;
     let ca_bundle = ca_bundle(member_config);
     put_secrets(control_plane, options, tokens, ca_bundle).await?;
@@ -133,11 +130,21 @@ pub async fn would_join(
     member_config: &kube::Config,
     options: &JoinOptions,
 ) -> Result<Joined, Error> {
+    let (_, id, existing) = found(control_plane, member_config, options).await?;
+    Ok(Joined { name: options.name.clone(), id, created: existing.is_none() })
+}
+
+/// The member, its ID, and what it is registered as already where that may be refreshed.
+async fn found(
+    control_plane: &Client,
+    member_config: &kube::Config,
+    options: &JoinOptions,
+) -> Result<(Client, String, Option<Cluster>), Error> {
     let member = Client::try_from(member_config.clone())
         .map_err(|e| Error::kube(format!("connecting to cluster {}", options.name), e))?;
     let id = cluster_id(&member).await?;
     let existing = not_registered_yet(control_plane, options, &id).await?;
-    Ok(Joined { name: options.name.clone(), id, created: existing.is_none() })
+    Ok((member, id, existing))
 }
 
 /// UID of kube-system: the one thing every cluster has exactly once.

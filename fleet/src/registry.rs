@@ -5,6 +5,7 @@
 use crate::connection::Connection;
 use crate::credentials::{ConnectionSpec, Secrets, Through, impersonator_token};
 use crate::interest::Interests;
+use crate::requests::Requests;
 use crate::tunnel::Tunnels;
 use crate::{Error, Member};
 use arc_swap::ArcSwap;
@@ -31,11 +32,17 @@ pub struct FleetOptions {
     pub connect_timeout: Duration,
     /// How long [`Fleet::start`] waits for the first list of Clusters.
     pub start_timeout: Duration,
+    /// Where requests to members are counted.
+    pub requests: Requests,
 }
 
 impl Default for FleetOptions {
     fn default() -> Self {
-        Self { connect_timeout: Duration::from_secs(10), start_timeout: Duration::from_secs(30) }
+        Self {
+            connect_timeout: Duration::from_secs(10),
+            start_timeout: Duration::from_secs(30),
+            requests: Requests::default(),
+        }
     }
 }
 
@@ -82,7 +89,7 @@ impl Fleet {
         let _ = fleet.inner.health.send_replace(Err("the first list of Clusters is not in".to_owned()));
         let mut healthy = fleet.inner.health.subscribe();
         let inner = Arc::clone(&fleet.inner);
-        let keeper = Keeper::new(inner, options.connect_timeout);
+        let keeper = Keeper::new(inner, options.connect_timeout, options.requests);
         fleet.inner.tasks.spawn(keeper.run());
         let first = tokio::time::timeout(options.start_timeout, healthy.wait_for(Result::is_ok)).await;
         match first {
@@ -227,6 +234,7 @@ enum Heard {
 struct Keeper {
     inner: Arc<Inner>,
     connect_timeout: Duration,
+    requests: Requests,
     clusters: BTreeMap<String, Arc<Cluster>>,
     /// Names seen by the list in progress; those missing at its end are gone.
     listing: Option<BTreeSet<String>>,
@@ -239,7 +247,7 @@ struct Keeper {
 }
 
 impl Keeper {
-    fn new(inner: Arc<Inner>, connect_timeout: Duration) -> Self {
+    fn new(inner: Arc<Inner>, connect_timeout: Duration, requests: Requests) -> Self {
         let mut streams = futures::stream::SelectAll::new();
         let api: Api<Cluster> = Api::all(inner.control_plane.clone());
         streams.push(heard(api, Heard::Cluster, "Clusters"));
@@ -247,6 +255,7 @@ impl Keeper {
         Self {
             inner,
             connect_timeout,
+            requests,
             clusters: BTreeMap::new(),
             listing: None,
             secrets: Secrets::new(),
@@ -398,7 +407,7 @@ impl Keeper {
             let kept = previous.and_then(|member| member.connection.as_ref().ok());
             match kept {
                 Some(kept) if *kept.spec() == spec => Ok(Arc::clone(kept)),
-                _ => Connection::open(spec, self.connect_timeout, tunnels).map(Arc::new),
+                _ => Connection::open(spec, self.connect_timeout, tunnels, &self.requests).map(Arc::new),
             }
         });
         let impersonator = impersonator_token(name, cluster, &self.secrets);

@@ -62,6 +62,12 @@ impl Native {
         Some(native)
     }
 
+    /// What is asked for, as RBAC writes it: `pods/log`, `deployments.apps`.
+    pub fn kind(&self) -> String {
+        let slash = if self.subresource.is_empty() { "" } else { "/" };
+        format!("{}{slash}{}", self.resource.group_resource(), self.subresource)
+    }
+
     pub fn verb(&self, method: &Method, query: &Query) -> Verb {
         match (method.as_str(), self.name.is_empty()) {
             ("POST", _) => Verb::Create,

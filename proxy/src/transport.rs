@@ -7,15 +7,17 @@ use std::time::{Duration, Instant};
 
 use crowsnest_api::constants::annotation::ANSWER_WITHIN;
 use crowsnest_api::names::ClusterName;
-use crowsnest_fleet::{Connection, Dialer, Member, impersonate};
-use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, Uri, header};
+use crowsnest_fleet::{Connection, Dialer, Member, impersonate, traced};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, Uri, header};
 use http_body_util::BodyExt;
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use parking_lot::Mutex;
+use tracing::field::Empty;
+use tracing::{Instrument, Span};
 
 use crate::breaker::{Breaker, Refused};
-use crate::native::Query;
+use crate::native::{Native, Query};
 use crate::{Body, Caller, Error};
 
 /// Idle connections kept to one member, and for how long.
@@ -78,6 +80,25 @@ impl Transport {
         member: &Member,
         caller: &Caller,
         path: &str,
+        request: Request<Body>,
+        within: Option<Duration>,
+    ) -> Result<Response<Body>, Error> {
+        let span = asking(member.name(), path, request.method());
+        let sent = self.carry(member, caller, path, request, within).instrument(span.clone()).await;
+        match &sent {
+            Ok(response) => {
+                span.record("http.response.status_code", response.status().as_u16());
+            }
+            Err(error) => traced::failed(&span, error.reason().1),
+        }
+        sent
+    }
+
+    async fn carry(
+        &self,
+        member: &Member,
+        caller: &Caller,
+        path: &str,
         mut request: Request<Body>,
         within: Option<Duration>,
     ) -> Result<Response<Body>, Error> {
@@ -99,6 +120,7 @@ impl Transport {
         let target = target(&connection, path, request.uri().query())
             .map_err(|error| Error::BadRequest(format!("path {path:?}: {error}")))?;
         strip_hop_headers(request.headers_mut());
+        traced::hand_on(request.headers_mut());
         *request.uri_mut() = target;
         *request.version_mut() = http::Version::HTTP_11;
         let follows = Query::parse(request.uri().query()).flag("follow");
@@ -154,6 +176,24 @@ impl Reached {
             }
         }
     }
+}
+
+/// The span of a request until its answer begins. Of its path only what names a kind is told: the rest may be anybody's.
+fn asking(cluster: &ClusterName, path: &str, method: &Method) -> Span {
+    // Taken apart only where somebody looks.
+    let kind = || Native::parse(path).map(|native| native.kind()).unwrap_or_default();
+    tracing::info_span!(
+        target: traced::SPANS,
+        "ask",
+        otel.name = %format_args!("{method} {}", kind()),
+        otel.kind = "client",
+        otel.status_code = Empty,
+        k8s.cluster.name = %cluster,
+        crowsnest.resource = kind(),
+        http.request.method = method.as_str(),
+        http.response.status_code = Empty,
+        error.type = Empty,
+    )
 }
 
 /// The time a member's Cluster gives it.

@@ -19,9 +19,11 @@ use crowsnest_api::work;
 use crowsnest_apiserver::authn::{Credentials, Serving};
 use crowsnest_controllers::act::estimating::Member;
 use crowsnest_controllers::plan::estimation::accurate::Assumed;
+use crowsnest_fleet::Requests;
 use http::{HeaderValue, StatusCode, header};
 use jiff::SignedDuration;
-use prometheus_client::encoding::text::encode;
+use kube::client::ClientBuilder;
+use prometheus_client::encoding::text::{encode, encode_registry};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
@@ -33,8 +35,10 @@ use tonic::Status;
 use tonic_prost::ProstCodec;
 
 use crate::agent::read;
+use crate::aggregated::cache::Scrape;
 use crate::cli::estimator::{EstimatorArgs, Listening};
-use crate::reload::Reloader;
+use crate::figures::{BuildInfo, Sent};
+use crate::reload::{Reloader, Reloads};
 use crate::serving::{self, Tls};
 use crate::up::Stop;
 
@@ -60,12 +64,20 @@ async fn serve(args: EstimatorArgs, stop: &CancellationToken) -> anyhow::Result<
     if tls.is_none() {
         tracing::warn!("without --grpc-auth-cert-file it serves plain text, to whoever asks");
     }
-    let member = Member::new(kube::Client::try_from(config)?, args.feature_gates);
+    let requests = Requests::default();
+    let host = config.cluster_url.authority().map(|host| host.as_str()).unwrap_or_default();
+    let counted = requests.layer(host);
+    let client = ClientBuilder::try_from(config)?.with_layer(&counted).build();
+    let member = Member::new(client, args.feature_gates);
     let estimator = Arc::new(Estimator::new(args.cluster_name.clone(), Arc::clone(&member)));
     let beside = TaskTracker::new();
     for (Listening(address), what, routes) in [
         (args.health_probe_bind_address, "--health-probe-bind-address", health(Arc::clone(&member))),
-        (args.metrics_bind_address, "--metrics-bind-address", metrics(Arc::clone(&estimator))),
+        (
+            args.metrics_bind_address,
+            "--metrics-bind-address",
+            metrics(Told { estimator: Arc::clone(&estimator), reloads: reloader.counts(), requests }),
+        ),
     ] {
         let Some(address) = address else { continue };
         let listener = TcpListener::bind(address).await.with_context(|| format!("listening on {address} ({what})"))?;
@@ -139,6 +151,7 @@ struct Figures {
 impl Figures {
     fn new() -> Self {
         let mut registry = Registry::default();
+        registry.register_collector(Box::new(BuildInfo));
         let requests: Family<Labels, Counter> = Family::default();
         let buckets: fn() -> Histogram = || Histogram::new(exponential_buckets(0.001, 2.0, 10));
         let durations = Family::new_with_constructor(buckets);
@@ -323,13 +336,26 @@ async fn ready(State(member): State<Arc<Member>>) -> (StatusCode, &'static str) 
     }
 }
 
-fn metrics(estimator: Arc<Estimator>) -> Router {
-    Router::new().route("/metrics", get(exposition)).with_state(estimator)
+/// What /metrics tells.
+#[derive(Clone)]
+struct Told {
+    estimator: Arc<Estimator>,
+    reloads: Arc<Reloads>,
+    requests: Requests,
 }
 
-async fn exposition(State(estimator): State<Arc<Estimator>>) -> Result<Response, StatusCode> {
+fn metrics(told: Told) -> Router {
+    Router::new().route("/metrics", get(exposition)).with_state(told)
+}
+
+async fn exposition(State(told): State<Told>) -> Result<Response, StatusCode> {
     let mut text = String::new();
-    encode(&mut text, &estimator.figures.registry).map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)?;
+    let mut beside = Registry::default();
+    beside.register_collector(Box::new(Scrape(told.reloads.series())));
+    beside.register_collector(Box::new(Sent(told.requests)));
+    encode_registry(&mut text, &beside)
+        .and_then(|()| encode(&mut text, &told.estimator.figures.registry))
+        .map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)?;
     let mut response = Response::new(axum::body::Body::from(text));
     let kind = HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
     response.headers_mut().insert(header::CONTENT_TYPE, kind);

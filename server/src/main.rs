@@ -2,12 +2,16 @@
 
 use std::process::ExitCode;
 
+use crowsnest_fleet::traced::SPANS;
+use traces::Traces;
+
 mod agent;
 mod aggregated;
 mod cli;
 mod credentials;
 mod doctor;
 mod estimator;
+mod figures;
 mod install;
 mod leading;
 mod migrate;
@@ -17,6 +21,7 @@ mod roles;
 mod serve;
 mod serving;
 mod steering;
+mod traces;
 mod trust;
 mod ui;
 mod up;
@@ -34,12 +39,20 @@ fn main() -> ExitCode {
         Err(error) => return cli::fail(&error),
     }
     let command = cli::Cli::read();
-    init_logging(command.verbosity(), command.logs_json());
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return cli::fail(&anyhow::Error::new(error).context("starting the async runtime")),
     };
+    let traces = command.traces().map(|(args, what)| Traces::start(args, what, runtime.handle())).transpose();
+    let traces = match traces {
+        Ok(traces) => traces.flatten(),
+        Err(error) => return cli::fail(&error),
+    };
+    init_logging(command.verbosity(), command.logs_json(), traces.as_ref());
     let outcome = runtime.block_on(cli::run(command));
+    if let Some(traces) = traces {
+        traces.end();
+    }
     // Blocking work that outlived its drain (a hung DNS look-up) must not hold the exit.
     runtime.shutdown_timeout(std::time::Duration::from_secs(2));
     let code = outcome.unwrap_or_else(|error| cli::fail(&error));
@@ -61,8 +74,10 @@ fn cryptography() -> rustls::crypto::CryptoProvider {
     provider
 }
 
-fn init_logging(verbosity: u8, json: bool) {
-    use tracing_subscriber::EnvFilter;
+fn init_logging(verbosity: u8, json: bool, traces: Option<&Traces>) {
+    use tracing_subscriber::layer::SubscriberExt;
+    use tracing_subscriber::util::SubscriberInitExt;
+    use tracing_subscriber::{EnvFilter, Layer, fmt};
     // What kube's client logs of a failed connection, its caller is told and says once.
     let default = match verbosity {
         0 => "warn,kube_client::client::builder=off",
@@ -70,10 +85,22 @@ fn init_logging(verbosity: u8, json: bool) {
         2 => "debug,hyper=info,h2=info,rustls=info,sqlx=info,tantivy=info",
         _ => "trace",
     };
-    let filter = EnvFilter::try_from_env("CROWSNEST_LOG").unwrap_or_else(|_| EnvFilter::new(default));
-    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(true);
-    match json {
-        true => lines.json().init(),
-        false => lines.init(),
+    let mut filter = EnvFilter::try_from_env("CROWSNEST_LOG").unwrap_or_else(|_| EnvFilter::new(default));
+    // Spans are no part of log lines; where nobody sends them, none is made.
+    if let Ok(no_spans) = format!("{SPANS}=off").parse() {
+        filter = filter.add_directive(no_spans);
     }
+    let Some(traces) = traces else {
+        let lines = fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(true);
+        return match json {
+            true => lines.json().init(),
+            false => lines.init(),
+        };
+    };
+    let lines = fmt::layer().with_writer(std::io::stderr).with_target(true);
+    let lines = match json {
+        true => lines.json().boxed(),
+        false => lines.boxed(),
+    };
+    tracing_subscriber::registry().with(lines.with_filter(filter)).with(traces.layer()).init();
 }

@@ -41,10 +41,19 @@ struct Watched {
 pub(crate) struct Reloads {
     done: AtomicU64,
     failed: AtomicU64,
+    /// Looks at serving certificates, as controller-runtime counts them.
+    read: AtomicU64,
+    unread: AtomicU64,
     stale: Mutex<Vec<(&'static str, Arc<AtomicBool>)>>,
 }
 
 impl Reloads {
+    /// A serving certificate was read, or could not be used.
+    pub(crate) fn read_certificate(&self, is_well: bool) {
+        self.read.fetch_add(1, Ordering::Relaxed);
+        self.unread.fetch_add(u64::from(!is_well), Ordering::Relaxed);
+    }
+
     pub(crate) fn series(&self) -> Vec<Series> {
         let count = |name, help, value: &AtomicU64| Series {
             name,
@@ -65,6 +74,12 @@ impl Reloads {
             .chain([
                 count("crowsnest_reloads_total", "Changed files that were taken into use.", &self.done),
                 count("crowsnest_reload_failures_total", "Changed files that could not be used.", &self.failed),
+                count("certwatcher_read_certificate_total", "Looks at serving certificates.", &self.read),
+                count(
+                    "certwatcher_read_certificate_errors_total",
+                    "Serving certificates that could not be read or used.",
+                    &self.unread,
+                ),
             ])
             .collect()
     }
@@ -89,6 +104,9 @@ impl Reloader {
     ) -> anyhow::Result<()> {
         let used = read(&files).await.with_context(|| format!("--{what}"))?;
         take(&used).with_context(|| format!("--{what}"))?;
+        if is_certificate(what) {
+            self.counts.read_certificate(true);
+        }
         let stale = Arc::new(AtomicBool::new(false));
         self.counts.stale.lock().push((what, Arc::clone(&stale)));
         self.watched.push(Watched { what, files, take: Box::new(take), used, refused: None, stale });
@@ -105,6 +123,9 @@ impl Reloader {
     async fn look(&mut self) {
         for watched in &mut self.watched {
             watched.look(&self.counts).await;
+            if is_certificate(watched.what) {
+                self.counts.read_certificate(watched.refused.is_none());
+            }
         }
     }
 }
@@ -141,6 +162,11 @@ impl Watched {
         self.stale.store(refused.is_some(), Ordering::Relaxed);
         self.refused = refused;
     }
+}
+
+/// Whether the files that a flag names are a serving certificate and its key.
+fn is_certificate(what: &str) -> bool {
+    ["tls-cert-file", "grpc-auth-cert-file", "tls-sni-cert-key"].contains(&what)
 }
 
 async fn read(files: &[PathBuf]) -> anyhow::Result<Vec<String>> {

@@ -4,7 +4,7 @@
 use std::sync::OnceLock;
 
 use crowsnest_controllers::act;
-use crowsnest_fleet::{Fleet, FleetOptions};
+use crowsnest_fleet::{Fleet, FleetOptions, Requests};
 use crowsnest_index::{Index, IndexOptions};
 use crowsnest_proxy::Proxy;
 use tokio::task::JoinHandle;
@@ -36,6 +36,8 @@ pub(crate) struct RolesConfig {
     pub(crate) cache: IndexOptions,
     pub(crate) controllers: act::Config,
     pub(crate) steers: Steers,
+    /// Where requests to members are counted.
+    pub(crate) requests: Requests,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -51,7 +53,8 @@ pub(crate) enum RolesError {
 impl Roles {
     /// Starts everything against `control_plane`, which already serves the aggregated groups.
     pub(crate) async fn start(&self, control_plane: kube::Client, config: RolesConfig) -> Result<(), RolesError> {
-        let fleet = Fleet::start(control_plane, FleetOptions::default()).await?;
+        let fleet =
+            Fleet::start(control_plane, FleetOptions { requests: config.requests, ..FleetOptions::default() }).await?;
         let options = IndexOptions { chosen_labels: act::world::chosen_labels(), ..config.cache };
         let index = match Index::open(fleet.clone(), options).await {
             Ok(index) => index,

@@ -131,9 +131,36 @@ pub(crate) fn certificates(pem: &str, what: &'static str) -> Result<Vec<Certific
     if found.is_empty() { Err(ServingError::Pem(what)) } else { Ok(found) }
 }
 
+/// The connections of a listener, which may be told to end: after the requests under way, and others may come. Cheap to clone.
+#[derive(Clone, Default)]
+pub(crate) struct Sessions(Arc<ArcSwap<CancellationToken>>);
+
+impl Sessions {
+    /// Ends those of now.
+    pub(crate) fn end(&self) {
+        self.0.swap(Arc::default()).cancel();
+    }
+
+    /// Of a connection that begins now.
+    fn token(&self) -> CancellationToken {
+        CancellationToken::clone(&self.0.load())
+    }
+}
+
 /// Accepts until `shutdown`, then lets open requests finish for a few seconds. `tls: None` serves plain HTTP (the UI on loopback).
 pub(crate) async fn serve(listener: TcpListener, tls: Option<Tls>, router: axum::Router, shutdown: CancellationToken) {
-    accept(listener, tls, Protocol::Http1, router, shutdown).await;
+    accept(listener, tls, Protocol::Http1, router, Sessions::default(), shutdown).await;
+}
+
+/// The same with connections that may be told to end.
+pub(crate) async fn serve_sessions(
+    listener: TcpListener,
+    tls: Tls,
+    router: axum::Router,
+    sessions: Sessions,
+    shutdown: CancellationToken,
+) {
+    accept(listener, Some(tls), Protocol::Http1, router, sessions, shutdown).await;
 }
 
 /// The same for gRPC, whose clients begin with h2 where there is no TLS to agree on it.
@@ -143,7 +170,7 @@ pub(crate) async fn serve_grpc(
     router: axum::Router,
     shutdown: CancellationToken,
 ) {
-    accept(listener, tls, Protocol::Http2, router, shutdown).await;
+    accept(listener, tls, Protocol::Http2, router, Sessions::default(), shutdown).await;
 }
 
 async fn accept(
@@ -151,6 +178,7 @@ async fn accept(
     tls: Option<Tls>,
     plain: Protocol,
     router: axum::Router,
+    sessions: Sessions,
     shutdown: CancellationToken,
 ) {
     let tasks = TaskTracker::new();
@@ -169,7 +197,14 @@ async fn accept(
         };
         prepare(&socket);
         let tls = tls.as_ref().map(|tls| tls.active.load_full());
-        let (router, shutdown) = (router.clone(), shutdown.clone());
+        let (router, session) = (router.clone(), sessions.token());
+        let stopping = shutdown.clone();
+        let shutdown = async move {
+            tokio::select! {
+                () = stopping.cancelled() => {}
+                () = session.cancelled() => {}
+            }
+        };
         let address = Some(address.ip());
         tasks.spawn(async move {
             let ended = match tls {
@@ -216,7 +251,7 @@ async fn connection<IO>(
     peer: Peer,
     protocol: Protocol,
     router: axum::Router,
-    shutdown: CancellationToken,
+    shutdown: impl Future<Output = ()>,
 ) -> Result<(), Box<dyn std::error::Error + Send + Sync>>
 where
     IO: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
@@ -245,11 +280,11 @@ where
 }
 
 /// Serves to the end, which comes sooner after `shutdown`.
-async fn until<C: Future>(serving: C, end: impl FnOnce(Pin<&mut C>), shutdown: CancellationToken) -> C::Output {
+async fn until<C: Future>(serving: C, end: impl FnOnce(Pin<&mut C>), shutdown: impl Future<Output = ()>) -> C::Output {
     let mut serving = std::pin::pin!(serving);
     tokio::select! {
         ended = serving.as_mut() => ended,
-        () = shutdown.cancelled() => {
+        () = shutdown => {
             end(serving.as_mut());
             serving.await
         }

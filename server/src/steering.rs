@@ -161,9 +161,11 @@ impl Steering {
             Standing::Alone | Standing::Watching => return Vec::new(),
         };
         let gauge = |name, help, labels, value| Series { name, help, counts: false, labels, value };
-        let labels = vec![("name", crate::leading::LEASES[0].to_owned())];
-        let help = "Whether this process holds the lease of the controllers: 1 if it does.";
-        let mut all = vec![gauge("leader_election_master_status", help, labels, leads)];
+        let help = "Whether this process holds the lease: 1 if it does.";
+        // All of them are held, or none.
+        let mut all = crate::leading::LEASES
+            .map(|lease| gauge("leader_election_master_status", help, vec![("name", lease.to_owned())], leads))
+            .to_vec();
         if let Some(term) = term {
             let help = "How often the lease has gone to another process, as it was when this one took it.";
             all.push(gauge("crowsnest_leader_term", help, Vec::new(), term));

@@ -17,6 +17,17 @@
   "shutdown-delay-duration" "10s"
   "log-format" "json"
 -}}
+{{- with .Values.tracing }}
+{{- if .endpoint }}
+{{- $_ := set $own "tracing-endpoint" .endpoint }}
+{{- $_ := set $own "tracing-sampling-rate-per-million" (int .samplingRatePerMillion) }}
+{{- if .caSecret }}
+{{- $_ := set $own "tracing-ca-file" "/etc/crowsnest-pki/tracing/ca.crt" }}
+{{- end }}
+{{- else if or .headersSecret .caSecret }}
+{{- fail "tracing.endpoint: say where traces go, or name no Secrets for it" }}
+{{- end }}
+{{- end }}
 {{- mergeOverwrite $own (deepCopy .Values.config) | toYaml -}}
 {{- end -}}
 
@@ -28,6 +39,10 @@
 {{- if ne .Values.postgres.mode "none" }}
 - name: CROWSNEST_DB
   valueFrom: {secretKeyRef: {name: {{ include "crowsnest.databaseSecret" . }}, key: url}}
+{{- end }}
+{{- with .Values.tracing.headersSecret }}
+- name: OTEL_EXPORTER_OTLP_HEADERS
+  valueFrom: {secretKeyRef: {name: {{ . }}, key: headers}}
 {{- end }}
 {{- with .Values.extraEnv }}
 {{ toYaml . }}

@@ -8,7 +8,7 @@ use crowsnest_apiserver::authz::bootstrap::loopback;
 use crowsnest_apiserver::error::Error;
 use crowsnest_apiserver::registry::Registry;
 use crowsnest_apiserver::registry::object::{Object, time};
-use crowsnest_apiserver::registry::options::DeleteOptions;
+use crowsnest_apiserver::registry::options::{DeleteOptions, Propagation};
 use crowsnest_apiserver::registry::resource::ResourceRef;
 use crowsnest_apiserver::status::{ApiResult, Reason};
 use crowsnest_apiserver::storage::ResourceKey;
@@ -114,7 +114,8 @@ async fn empty(registry: &Arc<Registry>, resource: &ResourceRef, namespace: &str
         Ok(list) => list.objects,
         Err(error) => return remains.failures.push(format!("{qualified}: {error}")),
     };
-    let options = DeleteOptions { raw: json!({}), ..DeleteOptions::default() };
+    let propagation = Some(Propagation::Background);
+    let options = DeleteOptions { propagation, raw: json!({}), ..DeleteOptions::default() };
     for object in objects {
         let deleted = registry.delete(resource, &loopback(namespace), object.name(), &options, &mut Vec::new()).await;
         match deleted {

@@ -114,13 +114,14 @@ impl CustomMetrics {
         Self { world: Arc::downgrade(world) }
     }
 
-    /// Resource, slash and metric, and whether the resource is namespaced.
-    fn listed(&self) -> BTreeSet<(String, bool)> {
-        let mut listed = BTreeSet::new();
+    /// Each resource, whether it is namespaced, and its metrics.
+    fn listed(&self) -> BTreeMap<(&'static str, bool), BTreeSet<String>> {
+        let mut listed = BTreeMap::<_, BTreeSet<String>>::new();
         if let Some(world) = self.world.upgrade() {
             each(&world, None, &mut |described, _, _, annotations| {
                 for metric in annotations.keys().filter_map(|name| name.strip_prefix(PREFIX)) {
-                    listed.insert((format!("{}/{metric}", described.resource), described.namespaced));
+                    let resource = (described.resource, described.namespaced);
+                    listed.entry(resource).or_default().insert(metric.to_owned());
                 }
             });
         }
@@ -191,8 +192,10 @@ impl CustomMetrics {
     }
 
     fn resources(&self, version: &str) -> Value {
-        let resource = |(name, namespaced): (String, bool)| json!({"name": name, "singularName": "", "namespaced": namespaced, "kind": "MetricValueList", "verbs": ["get"]});
-        let resources: Vec<Value> = self.listed().into_iter().map(resource).collect();
+        let listed = self.listed();
+        let each = listed.iter().flat_map(|(resource, metrics)| metrics.iter().map(move |metric| (resource, metric)));
+        let resource = |((resource, namespaced), metric): (&(&str, bool), &String)| json!({"name": format!("{resource}/{metric}"), "singularName": "", "namespaced": namespaced, "kind": "MetricValueList", "verbs": ["get"]});
+        let resources: Vec<Value> = each.map(resource).collect();
         json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": format!("{GROUP}/{version}"), "resources": resources})
     }
 }
@@ -238,21 +241,18 @@ impl Delegate for CustomMetrics {
 
     fn discovery(&self) -> Vec<RankedGroup> {
         let none = || json!({"group": "", "version": "", "kind": ""});
-        let mut parents: BTreeMap<(String, bool), Vec<Value>> = BTreeMap::new();
-        for (name, namespaced) in self.listed() {
-            if let Some((parent, metric)) = name.split_once('/') {
-                let kind = json!({"group": "", "version": "", "kind": "MetricValueList"});
-                let metric = json!({"subresource": metric, "responseKind": kind, "verbs": ["get"]});
-                parents.entry((parent.to_owned(), namespaced)).or_default().push(metric);
-            }
-        }
+        let kind = json!({"group": "", "version": "", "kind": "MetricValueList"});
+        let listed = self.listed();
         // What lists nothing is not kept by kubectl, which would ask for it again with each command.
-        if parents.is_empty() {
+        if listed.is_empty() {
             return Vec::new();
         }
-        let resources: Vec<Value> = parents
+        let resources: Vec<Value> = listed
             .into_iter()
             .map(|((parent, namespaced), metrics)| {
+                let metrics =
+                    metrics.iter().map(|metric| json!({"subresource": metric, "responseKind": kind, "verbs": ["get"]}));
+                let metrics: Vec<Value> = metrics.collect();
                 let scope = if namespaced { "Namespaced" } else { "Cluster" };
                 json!({"resource": parent, "responseKind": none(), "scope": scope, "singularResource": "", "verbs": [],
                     "subresources": metrics})

@@ -16,6 +16,7 @@ use prometheus_client::registry::Registry;
 use serde_json::json;
 
 use super::reply::{Body, Failure, json as reply};
+use crate::figures::Figures;
 use crate::roles::Running;
 
 pub(super) async fn status(running: &Running) -> Result<Response, Failure> {
@@ -27,19 +28,23 @@ pub(super) async fn status(running: &Running) -> Result<Response, Failure> {
 }
 
 /// Counts every collection's records, as `status` does: a scrape costs as much.
-pub(crate) async fn metrics(running: &Running, more: impl Iterator<Item = Series>) -> Result<Response, Failure> {
+pub(crate) async fn metrics(
+    running: &Running,
+    more: impl Iterator<Item = Series>,
+    own: &Figures,
+) -> Result<Response, Failure> {
     let now_ms = jiff::Timestamp::now().as_millisecond();
     let mut series = running.index.series(now_ms).await.map_err(Failure::internal)?;
     series.extend(tunnels(&running.fleet));
     series.extend(running.steering.series());
     series.extend(more);
     let figures = running.steering.figures();
-    exposed(series, |text| figures.write(text))
+    exposed(series, |text| own.write(text).and_then(|()| figures.write(text)))
 }
 
 /// Those of a process without a cache.
-pub(crate) fn metrics_alone(series: impl Iterator<Item = Series>) -> Result<Response, Failure> {
-    exposed(series.collect(), |_| Ok(()))
+pub(crate) fn metrics_alone(series: impl Iterator<Item = Series>, own: &Figures) -> Result<Response, Failure> {
+    exposed(series.collect(), |text| own.write(text))
 }
 
 fn exposed(series: Vec<Series>, more: impl FnOnce(&mut String) -> fmt::Result) -> Result<Response, Failure> {
@@ -78,7 +83,7 @@ fn exposition(series: Vec<Series>, more: impl FnOnce(&mut String) -> fmt::Result
 
 /// All series of one moment; those of one metric stand together.
 #[derive(Debug)]
-struct Scrape(Vec<Series>);
+pub(crate) struct Scrape(pub(crate) Vec<Series>);
 
 impl Collector for Scrape {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {

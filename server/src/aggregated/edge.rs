@@ -1,4 +1,4 @@
-//! The way of a request from the socket to its handler and back, in this order: name it → authenticate → audit → impersonate →
+//! The way of a request from the socket to its handler and back, in this order: name it → trace → authenticate → audit → impersonate →
 //! count → authorise → limit in time → handle. A panic is audited and passed on to the layer that answers it.
 //!
 //! A request that a control plane of this process passed on has a record of its own already, which is found and told more.
@@ -13,10 +13,12 @@ use crowsnest_api::user::UserInfo;
 use crowsnest_apiserver::audit::held::{Heard, Held};
 use crowsnest_apiserver::audit::{self, AUDIT_ID, Auditor, HANDED, Record};
 use crowsnest_apiserver::authn::impersonation;
+use crowsnest_fleet::traced::Lasting;
 use crowsnest_index::metrics::Series;
 use futures::FutureExt;
 use http::HeaderValue;
 use jiff::Timestamp;
+use tracing::Instrument;
 
 use super::asked::Asked;
 use super::audited::Reached;
@@ -25,6 +27,8 @@ use super::limits::{InFlight, Limits};
 use super::reply::{Body, Failure, Told};
 use super::route::Route;
 use super::server::{Aggregated, dispatch, health};
+use super::traced;
+use crate::figures::Figures;
 use crate::peers::Peer;
 use crate::reload::Reloads;
 
@@ -34,6 +38,7 @@ pub(crate) struct Edge {
     pub(crate) auditor: Auditor,
     pub(crate) limits: Limits,
     pub(crate) reloads: Arc<Reloads>,
+    pub(crate) figures: Arc<Figures>,
     /// The longest an answer of our own may take to begin. Members are given theirs by the proxy.
     pub(crate) timeout: Duration,
 }
@@ -61,7 +66,7 @@ impl Edge {
 pub(super) async fn serve(
     State(state): State<Aggregated>,
     Extension(peer): Extension<Peer>,
-    mut request: Request,
+    request: Request,
 ) -> Response {
     let received = Timestamp::now();
     let path = request.uri().path().to_owned();
@@ -71,6 +76,24 @@ pub(super) async fn serve(
     }
     let id = audit::id_of(request.headers(), || uuid::Uuid::new_v4().to_string());
     let asked = Asked::of(&route, request.method(), &path, request.uri().query(), request.headers());
+    let span = traced::of_request((&route, &asked, &id), request.method(), request.headers(), &peer);
+    let lasts = asked.lasts;
+    let response = answer(state, peer, request, received, (route, asked, id)).instrument(span.clone()).await;
+    traced::answered(&span, response.status());
+    // Of watches and tunnels it is told how they begin.
+    match lasts || span.is_disabled() {
+        true => response,
+        false => response.map(|body| Body::new(Held::new(body, Lasting(span)))),
+    }
+}
+
+async fn answer(
+    state: Aggregated,
+    peer: Peer,
+    mut request: Request,
+    received: Timestamp,
+    (route, asked, id): (Route<'_>, Asked, String),
+) -> Response {
     let caller = state.delegated.authenticate(&peer, request.headers()).await;
     let record = match handed(&state.edge.auditor, &peer, &mut request) {
         Some(record) => record,

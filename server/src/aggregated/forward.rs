@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 use super::reply::Failure;
 use super::stored::STORAGE_GROUP;
 
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
 /// As often as an API server tries.
 const PATCH_ATTEMPTS: usize = 5;
 
@@ -37,6 +38,13 @@ pub(super) struct Forward<'r> {
     pub(super) strategic: bool,
 }
 
+/// What of the answers that a client takes can be translated.
+fn readable(accept: &HeaderValue) -> HeaderValue {
+    let Some(text) = accept.to_str().ok().filter(|text| text.contains("protobuf")) else { return accept.clone() };
+    let left: Vec<&str> = text.split(',').filter(|kind| !kind.contains("protobuf")).collect();
+    HeaderValue::from_str(&left.join(",")).ok().filter(|left| !left.is_empty()).unwrap_or(JSON)
+}
+
 impl Forward<'_> {
     /// Sends `body` to `tail` (`/clusters/m1/status`).
     pub(super) async fn send(&self, tail: &str, body: &[u8]) -> Result<Response<KubeBody>, Failure> {
@@ -44,6 +52,13 @@ impl Forward<'_> {
             return self.merge(tail, &parse_merge_patch(body)?).await;
         }
         self.request(&self.method, tail, &self.query, self.content_type.as_ref(), body.to_vec()).await
+    }
+
+    /// The object as it is stored; what says that there is none is no object.
+    pub(super) async fn read(&self, tail: &str) -> Result<Value, Failure> {
+        let found = self.request(&Method::GET, tail, "", None, Vec::new()).await?;
+        let found = found.into_body().collect().await.map_err(Failure::upstream)?.to_bytes();
+        serde_json::from_slice(&found).map_err(Failure::internal)
     }
 
     async fn request(
@@ -57,16 +72,17 @@ impl Forward<'_> {
         let uri = format!("/apis/{STORAGE_GROUP}/v1alpha1{tail}{query}");
         let mut request = Request::builder().method(method).uri(uri);
         if let Some(headers) = request.headers_mut() {
-            for name in [header::ACCEPT, header::USER_AGENT] {
-                if let Some(value) = self.headers.get(&name) {
-                    headers.insert(name, value.clone());
-                }
+            if let Some(value) = self.headers.get(header::USER_AGENT) {
+                headers.insert(header::USER_AGENT, value.clone());
+            }
+            if let Some(accept) = self.headers.get(header::ACCEPT) {
+                headers.insert(header::ACCEPT, readable(accept));
             }
             if let Some(content_type) = content_type {
                 headers.insert(header::CONTENT_TYPE, content_type.clone());
             }
             if self.plain {
-                headers.insert(header::ACCEPT, HeaderValue::from_static("application/json"));
+                headers.insert(header::ACCEPT, JSON);
             }
         }
         let request = request.body(KubeBody::from(body)).map_err(Failure::internal)?;
@@ -74,7 +90,6 @@ impl Forward<'_> {
     }
 
     async fn merge(&self, tail: &str, patch: &Value) -> Result<Response<KubeBody>, Failure> {
-        let json = HeaderValue::from_static("application/json");
         // Whoever names a version wants the conflict.
         let attempts = if patch.pointer("/metadata/resourceVersion").is_some() { 1 } else { PATCH_ATTEMPTS };
         let mut attempt = 1;
@@ -86,11 +101,31 @@ impl Forward<'_> {
             let live = live.into_body().collect().await.map_err(Failure::upstream)?.to_bytes();
             let live: Value = serde_json::from_slice(&live).map_err(Failure::internal)?;
             let merged = serde_json::to_vec(&strategic_merge(&SCHEMA, &live, patch)?).map_err(Failure::internal)?;
-            let answer = self.request(&Method::PUT, tail, &self.query, Some(&json), merged).await?;
+            let answer = self.request(&Method::PUT, tail, &self.query, Some(&JSON), merged).await?;
             if answer.status() != StatusCode::CONFLICT || attempt == attempts {
                 return Ok(answer);
             }
             attempt += 1;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+
+    #[rstest]
+    #[case::kubectl(
+        "application/json;as=Table;v=v1;g=meta.k8s.io,application/json",
+        "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
+    )]
+    #[case::the_garbage_collector(
+        "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1",
+        "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+    )]
+    #[case("application/vnd.kubernetes.protobuf", "application/json")]
+    fn answers_have_to_be_readable(#[case] accept: &'static str, #[case] expected: &str) {
+        assert_eq!(readable(&HeaderValue::from_static(accept)), expected);
     }
 }

@@ -26,3 +26,4 @@ pub(crate) mod server;
 pub(crate) mod shared;
 pub(crate) mod stored;
 mod table;
+pub(crate) mod traced;

@@ -114,6 +114,33 @@ impl<'a> Route<'a> {
         }
     }
 
+    /// What it is about, without anybody's names: the same for all requests of a kind.
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Self::Groups => "/apis",
+            Self::Group(_) => "/apis/{group}",
+            Self::Resources { .. } => "/apis/{group}/{version}",
+            Self::Stored { group: CLUSTERS, .. } => "clusters",
+            Self::Stored { .. } => "resourceregistries",
+            Self::ClusterProxy { .. } => "clusters/proxy",
+            Self::Attach { .. } => "clusters/attach",
+            Self::SearchCache { .. } => "search/cache",
+            Self::SearchOpenSearch { .. } => "search/opensearch",
+            Self::FleetProxy { .. } => "proxying/proxy",
+            Self::Search("query") => "search.crowsnest.io/query",
+            Self::Search("logs") => "search.crowsnest.io/logs",
+            Self::Search(_) => "search.crowsnest.io",
+            Self::Saved(_) => "savedsearches",
+            Self::Explanation { .. } => "explanations",
+            Self::Plans => "plans",
+            Self::Usage(_) => "metrics.k8s.io",
+            Self::CustomMetrics(_) => "custom.metrics.k8s.io",
+            Self::OpenApi(_) => "/openapi",
+            Self::Health => "/healthz",
+            Self::Unknown => "unknown",
+        }
+    }
+
     fn clusters(tail: &'a str) -> Self {
         let (resource, rest) = cut(&tail[1..]);
         let (name, rest) = cut(rest.strip_prefix('/').unwrap_or_default());

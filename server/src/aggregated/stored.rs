@@ -6,6 +6,7 @@
 //! the verb; their denial is handed on in this group's own words.
 
 use bytes::{Bytes, BytesMut};
+use crowsnest_api::constants::annotation::MIGRATED_UID;
 use futures::{Stream, StreamExt, TryStreamExt};
 use http::{HeaderMap, HeaderName, Method, Request, Response, StatusCode, header};
 use http_body_util::BodyExt;
@@ -63,6 +64,9 @@ impl StoredGroup {
             follow(&mut sent, &answer.into_body().collect().await.map_err(Failure::upstream)?.to_bytes())?;
             bytes = serde_json::to_vec(&sent).map_err(Failure::internal)?;
         }
+        if forward.method == Method::DELETE {
+            own_precondition(&forward, tail, &mut bytes).await?;
+        }
         let answer = forward.send(tail, &bytes).await?;
         if watch && answer.status().is_success() {
             return Ok(self.translate_watch(answer, table));
@@ -115,6 +119,12 @@ impl StoredGroup {
             return Ok((bytes.to_vec(), content_type));
         };
         rename(&mut value, self.public, STORAGE_GROUP);
+        if migrated_uid(&value).is_some_and(|uid| value["metadata"]["uid"] == uid)
+            && let Some(metadata) = value["metadata"].as_object_mut()
+        {
+            // The control plane knows it by another.
+            metadata.remove("uid");
+        }
         let text = serde_json::to_vec(&value).map_err(Failure::internal)?;
         let sent_as = if kind == "application/yaml" { "application/json" } else { kind };
         Ok((text, Some(http::HeaderValue::from_str(sent_as).map_err(Failure::internal)?)))
@@ -166,14 +176,22 @@ impl StoredGroup {
             self.status(value);
             return;
         }
-        rename(value, STORAGE_GROUP, self.public);
+        self.show(value);
         for list in ["items", "rows"] {
             for item in value.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
                 let object = if list == "rows" { item.get_mut("object") } else { Some(item) };
                 if let Some(object) = object {
-                    rename(object, STORAGE_GROUP, self.public);
+                    self.show(object);
                 }
             }
+        }
+    }
+
+    /// One object, with the UID that its dependents know it by.
+    fn show(self, object: &mut Value) {
+        rename(object, STORAGE_GROUP, self.public);
+        if let Some(uid) = migrated_uid(object).map(Value::from) {
+            object["metadata"]["uid"] = uid;
         }
     }
 
@@ -191,6 +209,23 @@ impl StoredGroup {
             status["details"]["group"] = self.public.into();
         }
     }
+}
+
+/// The UID of an object before it came to us.
+fn migrated_uid(object: &Value) -> Option<&str> {
+    object.get("metadata")?.get("annotations")?.get(MIGRATED_UID)?.as_str()
+}
+
+/// Whoever deletes an object of a certain UID may know it by the one it is shown with.
+async fn own_precondition(forward: &Forward<'_>, tail: &str, bytes: &mut Vec<u8>) -> Result<(), Failure> {
+    let Ok(mut options) = serde_json::from_slice::<Value>(bytes) else { return Ok(()) };
+    let Some(wanted) = options.pointer_mut("/preconditions/uid") else { return Ok(()) };
+    let found = forward.read(tail).await?;
+    if migrated_uid(&found).is_some_and(|uid| *wanted == uid) {
+        *wanted = found["metadata"]["uid"].clone();
+        *bytes = serde_json::to_vec(&options).map_err(Failure::internal)?;
+    }
+    Ok(())
 }
 
 /// A body made for the object before `answer` is made to follow it, when it asks for a version at all.

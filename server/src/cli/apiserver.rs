@@ -1,7 +1,6 @@
 //! `crowsnest apiserver`: the embedded control plane alone, a plain Kubernetes API server.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
@@ -9,18 +8,15 @@ use crowsnest_apiserver::admission::Plugin;
 
 use super::edge::AuditArgs;
 use super::oidc::OidcArgs;
+use super::place::PlaceArgs;
 
 #[derive(Debug, Args)]
 pub(crate) struct ApiserverArgs {
-    /// Where everything is kept
-    #[arg(long, env = "CROWSNEST_DATA_DIR")]
-    pub(crate) data_dir: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) place: PlaceArgs,
     /// Address of the API
     #[arg(long, default_value = "127.0.0.1:7443")]
     pub(crate) listen: SocketAddr,
-    /// Throw away everything in the data directory first
-    #[arg(long)]
-    pub(crate) reset: bool,
     /// Admission plugins to do without, by comma and by kube-apiserver's names
     #[arg(long, value_delimiter = ',', value_name = "PLUGINS")]
     pub(crate) disable_admission_plugins: Vec<Plugin>,

@@ -15,6 +15,7 @@ use crowsnest_apiserver::authn::{Credentials, Serving};
 use crate::aggregated::audited::{DELICATE, Members};
 use crate::aggregated::edge::Edge;
 use crate::aggregated::limits::Limits;
+use crate::figures::Figures;
 use crate::reload::{Reloader, Reloads};
 use crate::trust::Trust;
 
@@ -135,7 +136,7 @@ impl EdgeArgs {
     /// What stands before the handlers.
     pub(crate) fn edge(&self, auditor: Auditor, reloads: Arc<Reloads>) -> Edge {
         let limits = Limits::new(self.max_requests_inflight, self.max_mutating_requests_inflight);
-        Edge { auditor, limits, reloads, timeout: TIMEOUT }
+        Edge { auditor, limits, reloads, figures: Arc::new(Figures::new()), timeout: TIMEOUT }
     }
 }
 

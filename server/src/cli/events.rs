@@ -1,4 +1,62 @@
-//! Server-sent events, line by line.
+//! Server-sent events: line by line, and streams of them that are asked for anew when they end.
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::bail;
+use futures::stream::BoxStream;
+use futures::{AsyncBufReadExt, StreamExt};
+use tokio::time::Instant;
+
+use super::reach::said;
+
+/// The first pause before a stream is asked for anew, and the longest.
+const SHORTEST: Duration = Duration::from_millis(500);
+const LONGEST: Duration = Duration::from_secs(30);
+
+/// Lines of a stream.
+pub(crate) type Lines = BoxStream<'static, io::Result<String>>;
+
+/// Reads the stream at `path`, and anew whenever it ends, for ever. `read` reads one to its end, and says whether that told all it
+/// had to tell first; a request that is refused ends it all.
+pub(crate) async fn follow(
+    client: &kube::Client,
+    path: &str,
+    mut read: impl AsyncFnMut(Lines) -> anyhow::Result<bool>,
+) -> anyhow::Result<ExitCode> {
+    let mut pauses = Pauses::default();
+    loop {
+        let request = http::Request::get(path).header(http::header::ACCEPT, "text/event-stream").body(Vec::new())?;
+        let began = Instant::now();
+        let why = match client.request_stream(request).await {
+            Ok(stream) => match read(stream.lines().boxed()).await? {
+                true => None,
+                false => Some("the connection broke off".to_owned()),
+            },
+            Err(kube::Error::Api(status)) if status.code < 500 && status.code != 429 => bail!("{}", status.message),
+            Err(error) => Some(said(&error)),
+        };
+        if let Some(why) = why {
+            writeln!(io::stderr(), "note: {why}; watching on")?;
+        }
+        tokio::time::sleep(pauses.next(began.elapsed())).await;
+    }
+}
+
+/// How long it is waited before a stream is asked for anew: longer each time, unless one has lasted.
+#[derive(Debug, Default)]
+pub(crate) struct Pauses {
+    last: Option<Duration>,
+}
+
+impl Pauses {
+    pub(crate) fn next(&mut self, lasted: Duration) -> Duration {
+        let longer = self.last.filter(|_| lasted < LONGEST).map_or(SHORTEST, |last| (last * 2).min(LONGEST));
+        self.last = Some(longer);
+        longer
+    }
+}
 
 /// What is known of the next event.
 #[derive(Debug, Default)]
@@ -35,6 +93,17 @@ impl Events {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn streams_that_end_at_once_are_asked_for_ever_later() {
+        let mut pauses = Pauses::default();
+        let told: Vec<u64> = [0, 0, 0, 29, 60, 1, 0]
+            .map(|lasted| u64::try_from(pauses.next(Duration::from_secs(lasted)).as_millis()).unwrap())
+            .to_vec();
+        assert_eq!(told, [500, 1000, 2000, 4000, 500, 1000, 2000]);
+        let longest = (0..20).map(|_| pauses.next(Duration::ZERO)).max();
+        assert_eq!(longest, Some(LONGEST));
+    }
 
     #[test]
     fn events_are_read() {

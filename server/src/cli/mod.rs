@@ -7,6 +7,7 @@ use std::process::ExitCode;
 
 use clap::{FromArgMatches, Parser, Subcommand};
 
+mod adapter;
 pub(crate) mod agent;
 mod apiresources;
 pub(crate) mod apiserver;
@@ -47,6 +48,7 @@ mod object;
 pub(crate) mod oidc;
 mod output;
 pub(crate) mod pager;
+pub(crate) mod place;
 pub(crate) mod plan;
 mod portforward;
 mod process;
@@ -63,6 +65,7 @@ mod spelling;
 pub(crate) mod taint;
 mod token;
 mod top;
+pub(crate) mod tracing;
 pub(crate) mod unjoin;
 pub(crate) mod up;
 mod version;
@@ -247,6 +250,15 @@ impl Cli {
     /// Whether log lines are JSON.
     pub(crate) fn logs_json(&self) -> bool {
         matches!(&self.command, Command::Serve(args) if args.log_format == serve::LogFormat::Json)
+    }
+
+    /// Whether traces are made, where they go, and the command's name there.
+    pub(crate) fn traces(&self) -> Option<(&tracing::TracingArgs, &'static str)> {
+        match &self.command {
+            Command::Up(args) => Some((&args.tracing, "up")),
+            Command::Serve(args) => Some((&args.tracing, "serve")),
+            _ => None,
+        }
     }
 
     pub(crate) fn verbosity(&self) -> u8 {

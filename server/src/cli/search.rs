@@ -1,6 +1,6 @@
 //! `crowsnest search`: a query over all clusters, the same text as in the UI.
 
-pub(super) mod watch;
+mod watch;
 mod web;
 
 use std::io::{self, Write};

@@ -10,11 +10,13 @@ use anyhow::bail;
 use clap::{Args, ValueEnum};
 use crowsnest_index::{PostgresOptions, StoreOptions};
 
+use super::adapter::AdapterArgs;
 use super::controllers::ControllerArgs;
 use super::edge::EdgeArgs;
 use super::estimator::{Listening, address};
 use super::keep::{self, KeepArgs};
 use super::oidc::{OidcArgs, SignInArgs};
+use super::tracing::TracingArgs;
 use crate::leading::Times;
 
 /// A part of what we do for a control plane.
@@ -113,10 +115,8 @@ pub(crate) struct ServeArgs {
     /// Address of the web UI, 0 for none; plain HTTP on loopback, else HTTPS
     #[arg(long, env = "CROWSNEST_UI_LISTEN", value_name = "ADDRESS", default_value = "127.0.0.1:7080", value_parser = address)]
     pub(crate) ui_listen: Listening,
-    /// Serve metrics.k8s.io and custom.metrics.k8s.io of all members; false where Karmada's own metrics adapter does
-    #[arg(long, env = "CROWSNEST_METRICS_ADAPTER", num_args = 0..=1, require_equals = true, default_value = "true",
-          default_missing_value = "true", action = clap::ArgAction::Set, value_name = "BOOL")]
-    pub(crate) metrics_adapter: bool,
+    #[command(flatten)]
+    pub(crate) adapter: AdapterArgs,
     /// How long to go on serving, no longer ready, before stopping: until nobody sends anything here any more
     #[arg(long, env = "CROWSNEST_SHUTDOWN_DELAY_DURATION", default_value = "0s", value_name = "DURATION", value_parser = keep::duration)]
     pub(crate) shutdown_delay_duration: Duration,
@@ -135,6 +135,8 @@ pub(crate) struct ServeArgs {
     pub(crate) oidc: OidcArgs,
     #[command(flatten)]
     pub(crate) sign_in: SignInArgs,
+    #[command(flatten)]
+    pub(crate) tracing: TracingArgs,
 }
 
 /// Which of several processes steers. Named as the flags of Karmada's components.

@@ -9,11 +9,14 @@ use clap::Args;
 use crowsnest_api::names::ClusterName;
 use crowsnest_embedded::load::Load;
 
+use super::adapter::AdapterArgs;
 use super::controllers::ControllerArgs;
 use super::edge::EdgeArgs;
 use super::keep::KeepArgs;
 use super::oidc::{OidcArgs, SignInArgs};
+use super::place::PlaceArgs;
 use super::rights::RightsArgs;
+use super::tracing::TracingArgs;
 
 /// Members to simulate: a count or names.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -63,9 +66,8 @@ pub(crate) enum Profile {
     after_help = "Examples:\n  crowsnest up --members 5 --load pods=10000,churn=50/s\n  crowsnest up --kubeconfig ~/.kube/config --contexts prod,staging"
 )]
 pub(crate) struct UpArgs {
-    /// Where everything is kept [default: $XDG_DATA_HOME/crowsnest or ~/.local/share/crowsnest]
-    #[arg(long, env = "CROWSNEST_DATA_DIR")]
-    pub(crate) data_dir: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) place: PlaceArgs,
     /// Simulated members: how many, or their names (m1,m2,m3) [default: 3]
     #[arg(long, value_name = "COUNT|NAMES", conflicts_with_all = ["no_members", "profile"])]
     pub(crate) members: Option<Members>,
@@ -92,14 +94,8 @@ pub(crate) struct UpArgs {
     pub(crate) contexts: Vec<String>,
     #[command(flatten)]
     pub(crate) rights: RightsArgs,
-    /// Serve metrics.k8s.io and custom.metrics.k8s.io of all members at the control plane's address; false where Karmada's own metrics
-    /// adapter does
-    #[arg(long, env = "CROWSNEST_METRICS_ADAPTER", num_args = 0..=1, require_equals = true, default_value = "true",
-          default_missing_value = "true", action = clap::ArgAction::Set, value_name = "BOOL")]
-    pub(crate) metrics_adapter: bool,
-    /// Throw away everything in the data directory first
-    #[arg(long)]
-    pub(crate) reset: bool,
+    #[command(flatten)]
+    pub(crate) adapter: AdapterArgs,
     #[command(flatten)]
     pub(crate) controllers: ControllerArgs,
     #[command(flatten)]
@@ -110,6 +106,8 @@ pub(crate) struct UpArgs {
     pub(crate) oidc: OidcArgs,
     #[command(flatten)]
     pub(crate) sign_in: SignInArgs,
+    #[command(flatten)]
+    pub(crate) tracing: TracingArgs,
 }
 
 pub(crate) async fn run(args: UpArgs) -> anyhow::Result<ExitCode> {

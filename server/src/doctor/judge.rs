@@ -39,7 +39,7 @@ impl Finding {
     }
 }
 
-/// Minors of Kubernetes that are known to serve.
+/// Minors of Kubernetes that have all that is asked for.
 const KNOWN_MINORS: std::ops::RangeInclusive<u32> = 27..=37;
 /// Certificates of a control plane and leases bear no more.
 const MOST_SKEW: SignedDuration = SignedDuration::from_secs(5);
@@ -52,7 +52,7 @@ pub(super) fn version(minor: &str, git_version: &str) -> Finding {
         Ok(minor) if KNOWN_MINORS.contains(&minor) => Finding::good(what, git_version),
         _ => Finding::warning(
             what,
-            format!("{git_version}, and 1.27 to 1.37 are known to work"),
+            format!("{git_version}, and Crowsnest is made for 1.27 to 1.37"),
             "use a version of kube-apiserver between them",
         ),
     }

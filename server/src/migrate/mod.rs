@@ -1,6 +1,7 @@
 //! `crowsnest migrate`: from Karmada to us in place, and back. What Karmada's aggregated API servers keep in etcd under names of
 //! their own - Clusters and ResourceRegistries - is read from their API and written to where we keep it; everything else is in
-//! the control plane already, under the same names. Members are not asked.
+//! the control plane already, under the same names. Members are not asked. The objects keep the UIDs that they had there: they are
+//! noted, and the aggregated server shows them, so that nothing loses its owner.
 //!
 //! What Karmada had registered is kept in a ConfigMap, so that it can be put back. All of it may be done again at any time.
 
@@ -18,7 +19,7 @@ use serde_json::{Value, json};
 
 use crate::install::installation::{self, is_admission};
 use crate::install::{self, SYSTEM_NAMESPACE};
-use plan::{Step, name, plan};
+use plan::{Step, Way, migrated_uid, name, plan};
 
 /// Keeps what was registered before.
 const BEFORE: &str = "crowsnest-before-migration";
@@ -56,8 +57,7 @@ pub(crate) async fn forth(client: &kube::Client, dry_run: bool, out: &mut impl W
         }
         let here = list(client, theirs, resource).await?.unwrap_or_default();
         let there = list(client, ours, resource).await?.unwrap_or_default();
-        // What only we have may have come from somewhere else.
-        let steps = plan(&here, &there, ours, false);
+        let steps = plan(&here, &there, ours, Way::Forth);
         carry(client, (ours, resource), &steps, dry_run, out).await?;
         writeln!(out, "{} {resource}, {} of them written", here.len(), steps.len())?;
     }
@@ -102,8 +102,7 @@ pub(crate) async fn back(client: &kube::Client, dry_run: bool, out: &mut impl Wr
         }
         let here = list(client, ours, resource).await?.unwrap_or_default();
         let there = reached(client, theirs, resource, &here).await?;
-        // Whatever they had and we have no more was taken away by somebody meanwhile.
-        let steps = plan(&here, &there, theirs, true);
+        let steps = plan(&here, &there, theirs, Way::Back);
         carry(client, (theirs, resource), &steps, dry_run, out).await?;
         writeln!(out, "{} {resource}, {} of them written", here.len(), steps.len())?;
     }
@@ -187,7 +186,7 @@ async fn reached(
     ours: &[Value],
 ) -> anyhow::Result<Vec<Value>> {
     let uid = |object: &Value| object.pointer("/metadata/uid").cloned();
-    let is_ours = |object: &Value| ours.iter().any(|own| uid(own) == uid(object));
+    let is_ours = |object: &Value| migrated_uid(object).is_some() || ours.iter().any(|own| uid(own) == uid(object));
     let asking = async {
         loop {
             match list(client, api_version, resource).await {

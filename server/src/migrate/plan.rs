@@ -2,7 +2,20 @@
 
 use std::collections::BTreeMap;
 
+use crowsnest_api::constants::annotation::{MIGRATED_FROM, MIGRATED_FROM_KARMADA, MIGRATED_UID};
 use serde_json::{Map, Value, json};
+
+/// From Karmada to us, or back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Way {
+    /// What only we have may have come from somewhere else, and stays.
+    Forth,
+    /// Whatever they had and we have no more was taken away by somebody meanwhile.
+    Back,
+}
+
+/// What is noted on objects here.
+const NOTES: [&str; 2] = [MIGRATED_UID, MIGRATED_FROM];
 
 /// One write. Objects are whole, in the words of the place they go to.
 #[derive(Debug, Clone, PartialEq)]
@@ -14,16 +27,19 @@ pub(super) enum Step {
     Delete(String),
 }
 
-/// What makes `there` be as `here`, whose objects are served as `api_version` there. Objects that only `there` has go where they
-/// are known to have been taken away (`deletes`).
-pub(super) fn plan(here: &[Value], there: &[Value], api_version: &str, deletes: bool) -> Vec<Step> {
+/// What makes `there` be as `here`, whose objects are served as `api_version` there.
+pub(super) fn plan(here: &[Value], there: &[Value], api_version: &str, way: Way) -> Vec<Step> {
     let mut left: BTreeMap<&str, &Value> = there.iter().map(|object| (name(object), object)).collect();
     let mut steps = Vec::new();
     for object in here {
-        let wanted = carried(object, api_version);
+        let mut wanted = carried(object, api_version);
+        if let (Way::Forth, Some(uid)) = (way, object.pointer("/metadata/uid")) {
+            wanted["metadata"]["annotations"][MIGRATED_UID] = uid.clone();
+            wanted["metadata"]["annotations"][MIGRATED_FROM] = MIGRATED_FROM_KARMADA.into();
+        }
         match left.remove(name(object)) {
             None => steps.push(Step::Create(wanted)),
-            Some(found) if carried(found, api_version) == wanted => {}
+            Some(found) if as_written(found, api_version, way) == wanted => {}
             Some(found) => {
                 let mut next = wanted;
                 next["metadata"]["resourceVersion"] = found["metadata"]["resourceVersion"].clone();
@@ -31,7 +47,7 @@ pub(super) fn plan(here: &[Value], there: &[Value], api_version: &str, deletes: 
             }
         }
     }
-    if deletes {
+    if way == Way::Back {
         steps.extend(left.into_keys().map(|name| Step::Delete(name.to_owned())));
     }
     steps
@@ -41,14 +57,34 @@ pub(super) fn name(object: &Value) -> &str {
     object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default()
 }
 
-/// What of an object is the same in both places: not what an API server gave it.
+/// What `there` has of what would be written.
+fn as_written(found: &Value, api_version: &str, way: Way) -> Value {
+    let mut written = carried(found, api_version);
+    for note in NOTES {
+        if let (Way::Forth, Some(noted)) = (way, found["metadata"]["annotations"].get(note)) {
+            written["metadata"]["annotations"][note] = noted.clone();
+        }
+    }
+    written
+}
+
+/// The UID an object had before it came to us.
+pub(super) fn migrated_uid(object: &Value) -> Option<&str> {
+    object["metadata"]["annotations"][MIGRATED_UID].as_str()
+}
+
+/// What of an object is the same in both places: not what an API server gave it, nor what we noted.
 fn carried(object: &Value, api_version: &str) -> Value {
     let kept = |field: &&str| object.pointer(&format!("/metadata/{field}")).is_some_and(|value| !is_empty(value));
-    let metadata: Map<String, Value> = ["name", "labels", "annotations", "finalizers"]
+    let mut metadata: Map<String, Value> = ["name", "labels", "annotations", "finalizers"]
         .into_iter()
         .filter(kept)
         .map(|field| (field.to_owned(), object["metadata"][field].clone()))
         .collect();
+    if let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut) {
+        annotations.retain(|name, _| !NOTES.contains(&name.as_str()));
+    }
+    metadata.retain(|_, value| !is_empty(value));
     let mut carried = json!({"apiVersion": api_version, "kind": object["kind"], "metadata": metadata});
     for field in ["spec", "status"] {
         if object.get(field).is_some_and(|value| !is_empty(value)) {
@@ -86,31 +122,45 @@ mod tests {
     #[test]
     fn objects_become_what_they_are_elsewhere() {
         let karmada = "cluster.karmada.io/v1alpha1";
+        let migrated = |name: &str, version: &str, region: &str| {
+            let mut stored = cluster(STORED, name, version, region);
+            stored["metadata"]["annotations"] =
+                json!({MIGRATED_UID: format!("{karmada}-{name}"), MIGRATED_FROM: "karmada"});
+            stored
+        };
         let here = [
             cluster(karmada, "same", "1", "a"),
             cluster(karmada, "changed", "2", "b"),
             cluster(karmada, "new", "3", "c"),
         ];
-        let there = [
-            cluster(STORED, "same", "7", "a"),
-            cluster(STORED, "changed", "8", "a"),
-            cluster(STORED, "gone", "9", "d"),
-        ];
-        let steps = plan(&here, &there, STORED, true);
-        let [Step::Replace(changed), Step::Create(new), Step::Delete(gone)] = steps.as_slice() else {
-            panic!("{steps:?}")
-        };
-        assert_eq!(changed["metadata"]["resourceVersion"], "8");
-        assert_eq!((changed["spec"]["region"].as_str(), gone.as_str()), (Some("b"), "gone"));
+        let there = [migrated("same", "7", "a"), migrated("changed", "8", "a"), cluster(STORED, "ours", "9", "d")];
+        let steps = plan(&here, &there, STORED, Way::Forth);
+        let [Step::Replace(changed), Step::Create(new)] = steps.as_slice() else { panic!("{steps:?}") };
+        assert_eq!((&changed["metadata"]["resourceVersion"], &changed["spec"]["region"]), (&json!("8"), &json!("b")));
         let expected = json!({
             "apiVersion": STORED, "kind": "Cluster",
-            "metadata": {"name": "new", "finalizers": ["karmada.io/cluster-controller"]},
+            "metadata": {"name": "new", "finalizers": ["karmada.io/cluster-controller"],
+                "annotations": {MIGRATED_UID: "cluster.karmada.io/v1alpha1-new", MIGRATED_FROM: "karmada"}},
             "spec": {"region": "c", "id": "7"}, "status": {"kubernetesVersion": "v1.36.0"},
         });
         assert_eq!(new, &expected);
-        assert_eq!(plan(&here, &there, STORED, false).len(), 2, "nothing is deleted unless it is known to be gone");
         // Once more, nothing is left to do.
-        let done = [here[0].clone(), expected, cluster(STORED, "changed", "10", "b")];
-        assert_eq!(plan(&here, &done, STORED, true), []);
+        let done = [here[0].clone(), here[1].clone(), here[2].clone()];
+        let there = [migrated("same", "7", "a"), migrated("changed", "10", "b"), expected];
+        assert_eq!(plan(&done, &there, STORED, Way::Forth), []);
+    }
+
+    #[test]
+    fn karmada_gets_back_what_it_had() {
+        let karmada = "cluster.karmada.io/v1alpha1";
+        let mut ours = cluster(STORED, "same", "7", "a");
+        ours["metadata"]["annotations"] = json!({MIGRATED_UID: "u", MIGRATED_FROM: "karmada"});
+        let theirs = [cluster(karmada, "same", "1", "a"), cluster(karmada, "gone", "2", "a")];
+        let steps = plan(&[ours.clone()], &theirs, karmada, Way::Back);
+        assert_eq!(steps, [Step::Delete("gone".to_owned())]);
+        ours["spec"]["region"] = "b".into();
+        let steps = plan(&[ours], &theirs[..1], karmada, Way::Back);
+        let [Step::Replace(changed)] = steps.as_slice() else { panic!("{steps:?}") };
+        assert_eq!((&changed["spec"]["region"], &changed["metadata"]["annotations"]), (&json!("b"), &Value::Null));
     }
 }

@@ -16,7 +16,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::install::SYSTEM_NAMESPACE;
 use crate::install::serving::{SECRET, credentials};
-use crate::reload::Reloader;
+use crate::reload::{Reloader, Reloads};
 
 /// What is shown is read anew by the reloader where it is in files, else by one of `tasks`, until `stop`.
 pub(super) async fn serving(
@@ -26,7 +26,7 @@ pub(super) async fn serving(
     tasks: &TaskTracker,
     stop: &CancellationToken,
 ) -> anyhow::Result<Arc<Serving>> {
-    let Some((certificate, key)) = files else { return kept(control_plane, tasks, stop).await };
+    let Some((certificate, key)) = files else { return kept(control_plane, reloader.counts(), tasks, stop).await };
     let mut first = Vec::new();
     for file in [&certificate, &key] {
         let read = tokio::fs::read_to_string(file).await;
@@ -46,6 +46,7 @@ fn pair(read: &[String]) -> Credentials {
 
 async fn kept(
     control_plane: &kube::Client,
+    counts: Arc<Reloads>,
     tasks: &TaskTracker,
     stop: &CancellationToken,
 ) -> anyhow::Result<Arc<Serving>> {
@@ -55,17 +56,18 @@ async fn kept(
         format!("there is no Secret {SYSTEM_NAMESPACE}/{SECRET}: run `crowsnest install`, or name a certificate with --tls-cert-file")
     })?;
     let own = Serving::new(&credentials(&found)?).with_context(|| format!("Secret {SYSTEM_NAMESPACE}/{SECRET}"))?;
-    tasks.spawn(follow(secrets, Arc::clone(&own), stop.clone()));
+    tasks.spawn(follow(secrets, Arc::clone(&own), counts, stop.clone()));
     Ok(own)
 }
 
-async fn follow(secrets: Api<Secret>, own: Arc<Serving>, stop: CancellationToken) {
+async fn follow(secrets: Api<Secret>, own: Arc<Serving>, counts: Arc<Reloads>, stop: CancellationToken) {
     let mut told = std::pin::pin!(watch_object(secrets, SECRET).default_backoff());
     while let Some(Some(seen)) = stop.run_until_cancelled(told.next()).await {
         match seen {
             Ok(None) => tracing::warn!("Secret {SYSTEM_NAMESPACE}/{SECRET} is gone: its certificate is still shown"),
             Ok(Some(secret)) => {
                 let taken = credentials(&secret).and_then(|next| Ok(own.replace(&next)?));
+                counts.read_certificate(taken.is_ok());
                 if let Err(error) = taken {
                     let error = format!("{error:#}");
                     tracing::error!(

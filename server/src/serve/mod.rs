@@ -4,6 +4,7 @@
 //! It writes nothing into the control plane to be there: `crowsnest install` has done that. Nothing here knows the embedded one.
 
 mod certificate;
+mod contact;
 mod probes;
 mod shortcut;
 
@@ -17,6 +18,7 @@ use anyhow::{Context, bail};
 use crowsnest_apiserver::audit::log::Writer;
 use crowsnest_apiserver::authn::{Oidc, Serving};
 use crowsnest_controllers::act;
+use crowsnest_fleet::traced;
 use crowsnest_index::{IndexOptions, StoreOptions};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -31,7 +33,7 @@ use crate::cli::serve::{Role, ServeArgs};
 use crate::leading::{Election, LEASES, Times};
 use crate::reload::Reloader;
 use crate::roles::{Roles, RolesConfig, RolesError};
-use crate::serving::{self, Tls};
+use crate::serving::{self, Sessions, Tls};
 use crate::steering::Steers;
 use crate::trust::{self, Trust};
 use crate::ui::oidc::{Client, SignIn};
@@ -39,6 +41,7 @@ use crate::ui::{self, Ui};
 use crate::up::datadir::DataDir;
 use crate::up::{Stop, bind};
 use crate::webhook;
+use contact::{Contact, Guard};
 use probes::{Phase, Probes};
 
 /// Between two tries of what has to work before anything else can; twice as long each time.
@@ -101,6 +104,10 @@ struct Site {
     edge: Edge,
     reloader: Option<Reloader>,
     phase: watch::Sender<Phase>,
+    /// Whether the control plane answers; told by a task of its own.
+    contact: watch::Sender<Contact>,
+    /// Of the aggregated APIs and the webhooks.
+    sessions: Sessions,
     /// Of requests; they end after what is asked of them.
     servers: TaskTracker,
     serving: CancellationToken,
@@ -125,14 +132,18 @@ impl Site {
         let (auditor, audit) = args.edge.audit.start(&dir.dir("audit")?)?;
         let reloader = args.edge.reloader();
         let edge = args.edge.edge(auditor, reloader.counts());
-        let (phase, _) = watch::channel(Phase::Starting("nothing has been asked yet".to_owned()));
+        let host = upstream.cluster_url.authority().map(|host| host.as_str()).unwrap_or_default();
+        let counted = edge.figures.requests.layer(host);
+        let phase = watch::Sender::new(Phase::Starting("nothing has been asked yet".to_owned()));
         let site = Self {
-            control_plane: kube::Client::try_from(upstream.clone())?,
+            control_plane: traced::client(upstream.clone(), &counted)?,
             upstream,
             roles: Arc::new(Roles::default()),
             edge,
             reloader: Some(reloader),
             phase,
+            contact: watch::Sender::new(Contact::Heard),
+            sessions: Sessions::default(),
             servers: TaskTracker::new(),
             serving: CancellationToken::new(),
             probes: TaskTracker::new(),
@@ -149,6 +160,7 @@ impl Site {
     async fn probe(&self) -> anyhow::Result<()> {
         let probes = Probes {
             phase: self.phase.subscribe(),
+            contact: self.contact.subscribe(),
             roles: Arc::clone(&self.roles),
             caches: self.args.caches(),
             edge: self.edge.clone(),
@@ -185,6 +197,8 @@ impl Site {
             self.show(listener, own.filter(|_| secure))?;
         }
         self.servers.spawn(reloader.run(self.serving.clone()));
+        let (client, tell, sessions) = (self.control_plane.clone(), self.contact.clone(), self.sessions.clone());
+        self.servers.spawn(contact::follow(client, tell, sessions, self.serving.clone()));
         if self.args.caches() {
             self.work().await?;
         }
@@ -229,7 +243,8 @@ impl Site {
         self.servers.spawn(async move { trust.follow(follower, stop).await });
         let mut routes = axum::Router::new();
         if self.args.does(Role::Webhook) {
-            let webhooks = webhook::start(client.clone(), &self.said.controllers, &self.servers, &self.serving);
+            let (settings, admissions) = (&self.said.controllers, &self.edge.figures.admissions);
+            let webhooks = webhook::start(client.clone(), settings, admissions, &self.servers, &self.serving);
             routes = routes.nest("/webhooks", webhooks);
         }
         if self.args.does(Role::Aggregated) {
@@ -238,10 +253,13 @@ impl Site {
                 delegated: Delegated::new(client.clone()),
                 roles: Arc::clone(&self.roles),
                 edge: self.edge.clone(),
-                metrics_adapter: self.args.metrics_adapter,
+                metrics_adapter: self.args.adapter.metrics_adapter,
             }));
         }
-        self.servers.spawn(serving::serve(listener, Some(tls), routes, self.serving.clone()));
+        let guard = Guard { contact: self.contact.subscribe(), stopping: self.serving.clone() };
+        let routes = routes.layer(axum::middleware::from_fn_with_state(guard, contact::guard));
+        let sessions = self.sessions.clone();
+        self.servers.spawn(serving::serve_sessions(listener, tls, routes, sessions, self.serving.clone()));
         Ok(())
     }
 
@@ -268,6 +286,7 @@ impl Site {
             cache: IndexOptions { store, ..self.args.keep.options(folder) },
             controllers: self.said.controllers.clone(),
             steers: self.steers(),
+            requests: self.edge.figures.requests.clone(),
         };
         let client = shortcut::client(&self.control_plane);
         let mut pause = AGAIN.0;

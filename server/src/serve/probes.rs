@@ -15,6 +15,7 @@ use crate::aggregated::cache;
 use crate::aggregated::edge::Edge;
 use crate::aggregated::reply::Failure;
 use crate::roles::Roles;
+use crate::serve::contact::Contact;
 
 /// How far this process is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,6 +30,7 @@ pub(super) enum Phase {
 #[derive(Clone)]
 pub(super) struct Probes {
     pub(super) phase: watch::Receiver<Phase>,
+    pub(super) contact: watch::Receiver<Contact>,
     pub(super) roles: Arc<Roles>,
     /// Whether one of the roles needs what `roles` runs.
     pub(super) caches: bool,
@@ -43,6 +45,7 @@ impl Probes {
             Phase::Stopping => vec!["stopping".to_owned()],
             Phase::Running => Vec::new(),
         };
+        problems.extend(self.contact.borrow().problem());
         if self.caches {
             problems.extend(self.roles.problems());
         }
@@ -89,8 +92,8 @@ async fn exposition(State(probes): State<Probes>) -> Response {
     };
     let series = probes.edge.series().chain([ready]);
     let told = match probes.roles.get() {
-        Some(running) => cache::metrics(running, series).await,
-        None => cache::metrics_alone(series),
+        Some(running) => cache::metrics(running, series, &probes.edge.figures).await,
+        None => cache::metrics_alone(series, &probes.edge.figures),
     };
     told.unwrap_or_else(Failure::into_response)
 }
@@ -99,25 +102,33 @@ async fn exposition(State(probes): State<Probes>) -> Response {
 mod tests {
     use super::*;
     use crate::aggregated::limits::Limits;
+    use crate::figures::Figures;
     use crate::reload::Reloads;
     use crowsnest_apiserver::audit::Auditor;
     use rstest::rstest;
     use std::time::Duration;
 
     #[rstest]
-    #[case(Phase::Starting("the control plane".to_owned()), true, "starting: the control plane")]
-    #[case::nothing_is_cached(Phase::Running, false, "")]
-    #[case::the_cache_has_not_been_opened(Phase::Running, true, "starting")]
-    #[case(Phase::Stopping, false, "stopping")]
-    fn readiness_says_why_not(#[case] phase: Phase, #[case] caches: bool, #[case] expected: &str) {
+    #[case(Phase::Starting("the control plane".to_owned()), Contact::Lost, true, "starting: the control plane")]
+    #[case::nothing_is_cached(Phase::Running, Contact::Heard, false, "")]
+    #[case::the_cache_has_not_been_opened(Phase::Running, Contact::Heard, true, "starting")]
+    #[case::cut_off(Phase::Running, Contact::Silent, false, "the control plane does not answer")]
+    #[case(Phase::Stopping, Contact::Heard, false, "stopping")]
+    fn readiness_says_why_not(
+        #[case] phase: Phase,
+        #[case] contact: Contact,
+        #[case] caches: bool,
+        #[case] expected: &str,
+    ) {
         let edge = Edge {
             auditor: Auditor::default(),
             limits: Limits::new(1, 1),
             reloads: Arc::new(Reloads::default()),
+            figures: Arc::new(Figures::new()),
             timeout: Duration::from_secs(1),
         };
-        let (_tell, phase) = watch::channel(phase);
-        let probes = Probes { phase, roles: Arc::default(), caches, edge };
+        let ((_tell, phase), (_say, contact)) = (watch::channel(phase), watch::channel(contact));
+        let probes = Probes { phase, contact, roles: Arc::default(), caches, edge };
         assert_eq!(probes.problems().join("\n"), expected);
     }
 }

@@ -123,6 +123,7 @@ impl ControlPlane {
         servers.spawn(async move { trust.follow(follower, stop).await });
         let stop = serving.clone();
         servers.spawn(async move { authority.renew(&own, &names, &stop).await });
+        let webhooks = webhook::start(client.clone(), controllers, &edge.figures.admissions, servers, serving);
         let state = Aggregated {
             control_plane: client.clone(),
             delegated: Delegated::new(client.clone()),
@@ -130,7 +131,6 @@ impl ControlPlane {
             edge,
             metrics_adapter,
         };
-        let webhooks = webhook::start(client.clone(), controllers, servers, serving);
         let aggregated = router(state);
         let local = Arc::new(Local(aggregated.clone()));
         self.server.services().local.mount(install::SYSTEM_NAMESPACE, install::SERVICE, local);

@@ -11,9 +11,10 @@ mod progress;
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::{Arc, OnceLock};
+use std::time::Instant;
 
 use anyhow::{Context, bail};
 use crowsnest_apiserver::audit::log::Writer;
@@ -29,6 +30,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::cli::apiserver::ApiserverArgs;
+use crate::cli::place::PlaceArgs;
 use crate::cli::up::{Profile, UpArgs};
 use crate::install;
 use crate::roles::{Roles, RolesConfig};
@@ -61,7 +63,7 @@ pub(crate) async fn run(args: UpArgs) -> anyhow::Result<ExitCode> {
         None if rights != Rights::Full => bail!("--rights are those in clusters of --kubeconfig, which is not given"),
         None => None,
     };
-    let dir = open(args.data_dir.as_deref(), args.reset)?;
+    let dir = open(&args.place)?;
     let api = bind(args.listen, "--listen").await?;
     let ui = bind(args.ui_listen, "--ui-listen").await?;
     progress.done(&format!("data directory {}", dir.root().display()));
@@ -77,13 +79,14 @@ pub(crate) async fn run(args: UpArgs) -> anyhow::Result<ExitCode> {
             }
             progress.done("ready");
             stop.wait().await;
+            let stopping = Instant::now();
             progress.begin("stopping");
             // A second signal ends the drain.
             tokio::select! {
                 stopped = fleet.stop() => stopped?,
                 () = stop.wait() => bail!("stopped before everything was drained"),
             }
-            progress.done("stopped");
+            progress.done_since("stopped", stopping);
             Ok(ExitCode::SUCCESS)
         }
     }
@@ -93,7 +96,7 @@ pub(crate) async fn run(args: UpArgs) -> anyhow::Result<ExitCode> {
 pub(crate) async fn run_apiserver(args: ApiserverArgs) -> anyhow::Result<ExitCode> {
     let mut stop = Stop::new()?;
     let oidc = args.oidc.read()?;
-    let dir = open(args.data_dir.as_deref(), args.reset)?;
+    let dir = open(&args.place)?;
     let listener = bind(args.listen, "--listen").await?;
     let nobody = Arc::new(OnceLock::from(BTreeMap::new()));
     let (auditor, audit) = args.audit.start(&dir.dir("audit")?)?;
@@ -152,9 +155,9 @@ impl Stop {
     }
 }
 
-fn open(path: Option<&Path>, reset: bool) -> anyhow::Result<DataDir> {
-    let path = path.map_or_else(default_data_dir, Path::to_owned);
-    Ok(DataDir::open(&path, reset)?)
+fn open(place: &PlaceArgs) -> anyhow::Result<DataDir> {
+    let path = place.data_dir.clone().unwrap_or_else(default_data_dir);
+    Ok(DataDir::open(&path, place.reset)?)
 }
 
 pub(crate) async fn bind(address: SocketAddr, flag: &str) -> anyhow::Result<TcpListener> {
@@ -223,8 +226,9 @@ impl Fleet {
         let own = files.add("cp", &control_plane.kubeconfig()?)?;
         let mut reloader = args.edge.reloader();
         let edge = args.edge.edge(auditor, reloader.counts());
+        let requests = edge.figures.requests.clone();
         let trusted = (&args.edge, &mut reloader);
-        let settings = (&controllers, args.metrics_adapter);
+        let settings = (&controllers, args.adapter.metrics_adapter);
         control_plane.install(&roles, edge, trusted, settings, (&servers, &serving)).await?;
         if args.profile == Some(Profile::Conformance) {
             // The recorded fleet's administrator.
@@ -240,7 +244,8 @@ impl Fleet {
 
         let cache = args.keep.options(dir.dir("cache")?);
         let looks = controllers.controllers.runs(Controller::ClusterStatus);
-        roles.start(control_plane.client(), RolesConfig { cache, controllers, steers: Steers::Always }).await?;
+        let config = RolesConfig { cache, controllers, steers: Steers::Always, requests };
+        roles.start(control_plane.client(), config).await?;
         if looks {
             members.looked_at(&control_plane.client(), progress).await;
         }

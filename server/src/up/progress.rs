@@ -23,7 +23,12 @@ impl Progress {
 
     /// Tells that a step is done, with the time since the start.
     pub(crate) fn done(&self, what: &str) {
-        let ms = self.started.elapsed().as_millis();
+        self.done_since(what, self.started);
+    }
+
+    /// Tells that what is no part of the start is done, with the time since it began.
+    pub(crate) fn done_since(&self, what: &str, began: Instant) {
+        let ms = began.elapsed().as_millis();
         let tick = if self.colour { "\x1b[32m✓\x1b[0m" } else { "✓" };
         self.line(&format!("  {tick} {what} ({ms} ms)"));
     }

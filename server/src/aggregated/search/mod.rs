@@ -69,7 +69,7 @@ pub(super) async fn serve(
         "status" if streamed || parameters.flag("watch") => Ok(followed(running, caller).into_response()),
         "status" => Ok(reply(StatusCode::OK, &fleet_status::now(running, caller).await?)),
         "cache" => cache::status(running).await,
-        "metrics" => cache::metrics(running, state.edge.series()).await,
+        "metrics" => cache::metrics(running, state.edge.series(), &state.edge.figures).await,
         other => Err(Failure::not_found(format!("search.crowsnest.io has no resource {other:?}"))),
     }
 }

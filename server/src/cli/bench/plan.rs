@@ -18,7 +18,7 @@ use crowsnest_controllers::plan::estimation::ledger::{BindingKey, Ledger};
 use crowsnest_controllers::plan::estimation::resources::Resources;
 use crowsnest_controllers::plan::estimation::room::{Known, Remembered, Room};
 use crowsnest_controllers::plan::gates::Gates;
-use crowsnest_controllers::plan::scheduling::{self, Binding, ClusterFacts, Plan, Plugins, World};
+use crowsnest_controllers::plan::scheduling::{self, Binding, ClusterFacts, Plan, Plugins, Unobserved, World};
 use serde_json::{Value, json};
 
 #[derive(Debug, Clone, Args)]
@@ -284,6 +284,7 @@ impl Desk<'_> {
             gates: self.fleet.gates,
             plugins: Plugins::default(),
             propagate_empty_workloads: false,
+            observer: &Unobserved,
         };
         let binding = Binding {
             generation: 1,

@@ -6,18 +6,16 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context, anyhow, bail};
-use futures::{AsyncBufReadExt, TryStreamExt};
+use anyhow::{Context, anyhow};
+use futures::TryStreamExt;
 use serde_json::{Value, json};
 use tokio::time::{Instant, timeout_at};
 
 use super::{CACHED_FROM, EventsArgs, export, heads, row, seen, widths};
 use crate::cli::columns::Widths;
-use crate::cli::events::Events;
+use crate::cli::events::{self, Events, Lines};
 use crate::cli::object::{SEARCH, escaped, text};
-use crate::cli::reach::said;
 use crate::cli::search::complain;
-use crate::cli::search::watch::Pauses;
 
 /// How long it is waited for more news, so that they are read together, and how many are.
 const TOGETHER: Duration = Duration::from_millis(250);
@@ -44,23 +42,7 @@ pub(super) async fn follow(args: &EventsArgs, client: &kube::Client, query: &str
     let mut watched = Watched { args, client, query, known, widths, head, first };
     // The events themselves are read apart: which there are is all that is asked.
     let path = format!("{SEARCH}/query?q={}&limit=0&watch=true", escaped(query));
-    let mut pauses = Pauses::default();
-    loop {
-        let request = http::Request::get(&path).header(http::header::ACCEPT, "text/event-stream").body(Vec::new())?;
-        let began = Instant::now();
-        let why = match client.request_stream(request).await {
-            Ok(stream) => match watched.read(stream.lines()).await? {
-                true => None,
-                false => Some("the connection broke off".to_owned()),
-            },
-            Err(kube::Error::Api(status)) if status.code < 500 && status.code != 429 => bail!("{}", status.message),
-            Err(error) => Some(said(&error)),
-        };
-        if let Some(why) = why {
-            writeln!(io::stderr(), "note: {why}; watching on")?;
-        }
-        tokio::time::sleep(pauses.next(began.elapsed())).await;
-    }
+    events::follow(client, &path, async |lines| watched.read(lines).await).await
 }
 
 /// What is to be done about something that was said.
@@ -106,8 +88,7 @@ fn answered(waiting: &mut Waiting, asked: &[String], printed: &[Value]) {
 
 impl Watched<'_> {
     /// One stream to its end; true when it told all that was there first.
-    async fn read(&mut self, lines: impl futures::Stream<Item = io::Result<String>>) -> anyhow::Result<bool> {
-        let mut lines = std::pin::pin!(lines);
+    async fn read(&mut self, mut lines: Lines) -> anyhow::Result<bool> {
         let mut events = Events::default();
         let (mut waiting, mut until) = (Waiting::new(), None);
         let mut whole = false;

@@ -15,8 +15,8 @@ use super::Told;
 use super::ask::{Answer, Question, Source, marked};
 use super::shown::Shown;
 use super::table::{Column, Table};
+use crate::cli::events::Pauses;
 use crate::cli::reach;
-use crate::cli::search::watch::Pauses;
 
 /// Events that wait to be printed.
 const WAITING: usize = 64;

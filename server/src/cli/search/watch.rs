@@ -1,23 +1,17 @@
-//! `-w`: what is found, then what changes, comes and goes, as it happens. A stream that ends is asked for anew.
+//! `-w`: what is found, then what changes, comes and goes, as it happens.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::process::ExitCode;
-use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
-use futures::{AsyncBufReadExt, TryStreamExt};
+use futures::TryStreamExt;
 use serde_json::{Value, json};
 
 use super::{SearchArgs, called, complain, heads, path, row};
 use crate::cli::columns::Widths;
-use crate::cli::events::Events;
+use crate::cli::events::{self, Events, Lines};
 use crate::cli::output::Format;
-use crate::cli::reach::said;
-
-/// The first pause before the stream is asked for anew, and the longest.
-const SHORTEST: Duration = Duration::from_millis(500);
-const LONGEST: Duration = Duration::from_secs(30);
 
 /// What was printed of each hit.
 struct Watched<'a> {
@@ -41,37 +35,7 @@ pub(super) async fn follow(args: &SearchArgs, query: &str) -> anyhow::Result<Exi
     let (known, head, first) = (BTreeMap::new(), !args.no_headers, true);
     let mut watched = Watched { args, query, widths, known, found: None, head, first };
     let path = path("query", query, &format!("&limit={}&watch=true", args.limit));
-    let mut pauses = Pauses::default();
-    loop {
-        let request = http::Request::get(&path).header(http::header::ACCEPT, "text/event-stream").body(Vec::new())?;
-        let began = tokio::time::Instant::now();
-        let why = match client.request_stream(request).await {
-            Ok(stream) => match watched.read(stream.lines()).await? {
-                true => None,
-                false => Some("the connection broke off".to_owned()),
-            },
-            Err(kube::Error::Api(status)) if status.code < 500 && status.code != 429 => bail!("{}", status.message),
-            Err(error) => Some(said(&error)),
-        };
-        if let Some(why) = why {
-            writeln!(io::stderr(), "note: {why}; watching on")?;
-        }
-        tokio::time::sleep(pauses.next(began.elapsed())).await;
-    }
-}
-
-/// How long it is waited before a stream is asked for anew: longer each time, unless one has lasted.
-#[derive(Debug, Default)]
-pub(in crate::cli) struct Pauses {
-    last: Option<Duration>,
-}
-
-impl Pauses {
-    pub(in crate::cli) fn next(&mut self, lasted: Duration) -> Duration {
-        let longer = self.last.filter(|_| lasted < LONGEST).map_or(SHORTEST, |last| (last * 2).min(LONGEST));
-        self.last = Some(longer);
-        longer
-    }
+    events::follow(&client, &path, async |lines| watched.read(lines).await).await
 }
 
 impl SearchArgs {
@@ -82,8 +46,7 @@ impl SearchArgs {
 
 impl Watched<'_> {
     /// One stream to its end; true when it told all that was there first.
-    async fn read(&mut self, lines: impl futures::Stream<Item = io::Result<String>>) -> anyhow::Result<bool> {
-        let mut lines = std::pin::pin!(lines);
+    async fn read(&mut self, mut lines: Lines) -> anyhow::Result<bool> {
         let mut events = Events::default();
         self.found = Some(BTreeMap::new());
         loop {
@@ -192,17 +155,6 @@ mod tests {
 
     fn hit(name: &str, status: &str, score: f64) -> Value {
         json!({"cluster": "m1", "kind": "Pod", "resource": "pods", "namespace": "a", "name": name, "status": status, "score": score})
-    }
-
-    #[test]
-    fn streams_that_end_at_once_are_asked_for_ever_later() {
-        let mut pauses = Pauses::default();
-        let told: Vec<u64> = [0, 0, 0, 29, 60, 1, 0]
-            .map(|lasted| u64::try_from(pauses.next(Duration::from_secs(lasted)).as_millis()).unwrap())
-            .to_vec();
-        assert_eq!(told, [500, 1000, 2000, 4000, 500, 1000, 2000]);
-        let longest = (0..20).map(|_| pauses.next(Duration::ZERO)).max();
-        assert_eq!(longest, Some(LONGEST));
     }
 
     #[test]

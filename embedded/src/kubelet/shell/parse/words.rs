@@ -1,0 +1,213 @@
+//! Words of a script: quotes, variables, substitutions.
+
+use super::{Command, Parsed, Parser, SyntaxError, parse};
+
+/// One word: literal text, variables and substitutions side by side.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Word(pub Vec<Part>);
+
+/// A piece of a word. `quoted` pieces are neither split nor globbed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Part {
+    Text {
+        text: String,
+        quoted: bool,
+    },
+    /// `$NAME`, `${NAME}`, `${NAME:-word}`, …
+    Variable {
+        name: String,
+        otherwise: Option<(Otherwise, Word)>,
+        quoted: bool,
+    },
+    /// `${#NAME}`
+    Length(String),
+    /// `$(…)` and backquotes
+    Command {
+        script: Box<Command>,
+        quoted: bool,
+    },
+    /// `$((…))`
+    Arithmetic(Word),
+}
+
+/// What `${NAME<op>word}` does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Otherwise {
+    /// `:-`
+    Default,
+    /// `:=`
+    Assign,
+    /// `:+`
+    Alternative,
+    /// `%`: without the shortest suffix
+    Suffix,
+    /// `#`: without the shortest prefix
+    Prefix,
+}
+
+impl Parser {
+    /// The word at this place; `None` at a separator.
+    pub(super) fn word(&mut self) -> Parsed<Option<Word>> {
+        let mut word = Word::default();
+        let mut any = false;
+        while let Some(c) = self.peek() {
+            match c {
+                c if c.is_whitespace() || ";|&()<>".contains(c) => break,
+                '\'' => {
+                    let rest = &self.text[self.at + 1..];
+                    let end = rest.iter().position(|c| *c == '\'').ok_or(SyntaxError::Unterminated)?;
+                    word.text(rest[..end].iter().collect(), true);
+                    self.at += end + 2;
+                }
+                '"' => {
+                    self.at += 1;
+                    self.until(&mut word, '"', true)?;
+                }
+                '\\' => {
+                    self.at += 1;
+                    match self.peek() {
+                        Some('\n') => {}
+                        Some(c) => word.text(c.to_string(), true),
+                        None => word.text("\\".into(), true),
+                    }
+                    self.at = (self.at + 1).min(self.text.len());
+                }
+                '$' | '`' => self.dollar(&mut word, false)?,
+                c => {
+                    word.text(c.to_string(), false);
+                    self.at += 1;
+                }
+            }
+            any = true;
+        }
+        Ok(any.then_some(word))
+    }
+
+    /// Text up to `end` (which is eaten), as inside double quotes.
+    fn until(&mut self, word: &mut Word, end: char, quoted: bool) -> Parsed<()> {
+        if quoted {
+            word.text(String::new(), true);
+        }
+        loop {
+            match self.peek() {
+                None => return Err(SyntaxError::Unterminated),
+                Some(c) if c == end => {
+                    self.at += 1;
+                    return Ok(());
+                }
+                Some('\\') if self.peek_at(1).is_some_and(|c| "$`\"\\\n".contains(c)) => {
+                    if let Some(c) = self.peek_at(1).filter(|c| *c != '\n') {
+                        word.text(c.to_string(), true);
+                    }
+                    self.at += 2;
+                }
+                Some('$' | '`') => self.dollar(word, quoted)?,
+                Some('"') if !quoted => {
+                    self.at += 1;
+                    self.until(word, '"', true)?;
+                }
+                Some(c) => {
+                    word.text(c.to_string(), quoted);
+                    self.at += 1;
+                }
+            }
+        }
+    }
+
+    fn dollar(&mut self, word: &mut Word, quoted: bool) -> Parsed<()> {
+        if self.eat("`") {
+            let start = self.at;
+            while self.peek().ok_or(SyntaxError::Unterminated)? != '`' {
+                self.at += 1;
+            }
+            let script: String = self.text[start..self.at].iter().collect();
+            self.at += 1;
+            word.0.push(Part::Command { script: Box::new(parse(&script)?), quoted });
+            return Ok(());
+        }
+        self.at += 1;
+        if self.eat("((") {
+            let mut inner = Word::default();
+            let mut open = 0;
+            loop {
+                if open == 0 && self.eat("))") {
+                    word.0.push(Part::Arithmetic(inner));
+                    return Ok(());
+                }
+                match self.peek().ok_or(SyntaxError::Unterminated)? {
+                    '$' | '`' => self.dollar(&mut inner, true)?,
+                    c => {
+                        open += i32::from(c == '(') - i32::from(c == ')');
+                        inner.text(c.to_string(), true);
+                        self.at += 1;
+                    }
+                }
+            }
+        }
+        if self.eat("(") {
+            let script = Box::new(self.sequence(&[])?);
+            if !self.eat(")") {
+                return Err(self.unexpected());
+            }
+            word.0.push(Part::Command { script, quoted });
+            return Ok(());
+        }
+        if self.eat("{") {
+            return self.braces(word, quoted);
+        }
+        let mut name = self.name();
+        if let Some(special) = self.peek().filter(|c| name.is_empty() && "?$#@*!0123456789".contains(*c)) {
+            name = special.to_string();
+            self.at += 1;
+        }
+        match name.is_empty() {
+            true => word.text("$".into(), true),
+            false => word.0.push(Part::Variable { name, otherwise: None, quoted }),
+        }
+        Ok(())
+    }
+
+    fn braces(&mut self, word: &mut Word, quoted: bool) -> Parsed<()> {
+        if self.looking_at("#") && self.peek_at(1) != Some('}') {
+            self.at += 1;
+            let name = self.name();
+            word.0.push(Part::Length(name));
+            return if self.eat("}") { Ok(()) } else { Err(self.unexpected()) };
+        }
+        let mut name = self.name();
+        if let Some(special) = self.peek().filter(|c| name.is_empty() && "?$#@*0123456789".contains(*c)) {
+            name = special.to_string();
+            self.at += 1;
+        }
+        let operators = [
+            (":-", Otherwise::Default),
+            ("-", Otherwise::Default),
+            (":=", Otherwise::Assign),
+            ("=", Otherwise::Assign),
+            (":+", Otherwise::Alternative),
+            ("+", Otherwise::Alternative),
+            ("%", Otherwise::Suffix),
+            ("#", Otherwise::Prefix),
+        ];
+        let otherwise = match operators.into_iter().find(|(text, _)| self.eat(text)) {
+            Some((_, operator)) => {
+                let mut inner = Word::default();
+                self.until(&mut inner, '}', quoted)?;
+                Some((operator, inner))
+            }
+            None if self.eat("}") => None,
+            None => return Err(self.unexpected()),
+        };
+        word.0.push(Part::Variable { name, otherwise, quoted });
+        Ok(())
+    }
+}
+
+impl Word {
+    fn text(&mut self, more: String, quote: bool) {
+        match self.0.last_mut() {
+            Some(Part::Text { text, quoted }) if *quoted == quote => text.push_str(&more),
+            _ => self.0.push(Part::Text { text: more, quoted: quote }),
+        }
+    }
+}

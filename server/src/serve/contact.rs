@@ -1,0 +1,229 @@
+//! Whether the control plane answers this process. One that is cut off from it looks well from outside, but can't tell who may read
+//! what, nor what there is: first it is not ready any more, so that nobody comes; where somebody stays, requests are answered
+//! 503 and connections closed, so that they are asked again elsewhere. Watches end then, and when the process stops: whoever
+//! watches goes on at another one from the version they were at.
+//!
+//! Told by the one task of [`follow`]; read by probes and by whatever is in front of handlers.
+
+use std::time::{Duration, Instant};
+
+use axum::extract::{Request, State};
+use axum::middleware::Next;
+use axum::response::Response;
+use futures::StreamExt;
+use http::StatusCode;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::aggregated::reply::{Body, Failure};
+use crate::serving::Sessions;
+
+/// Between two questions, and how long an answer may take.
+const ASK_EVERY: Duration = Duration::from_secs(1);
+const ANSWERS_WITHIN: Duration = Duration::from_secs(1);
+/// Silent for so long, it should not be asked any more.
+const SILENT_AFTER: Duration = Duration::from_secs(4);
+/// Silent for so long, it does not answer any more: those in front of it have had time to look.
+const LOST_AFTER: Duration = Duration::from_secs(9);
+
+/// How the control plane is heard.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Contact {
+    Heard,
+    Silent,
+    Lost,
+    /// Whoever asked has died.
+    Unasked,
+}
+
+impl Contact {
+    fn after(silence: Duration) -> Self {
+        match silence {
+            silence if silence >= LOST_AFTER => Self::Lost,
+            silence if silence >= SILENT_AFTER => Self::Silent,
+            _ => Self::Heard,
+        }
+    }
+
+    /// Why requests should go elsewhere.
+    pub(super) fn problem(self) -> Option<String> {
+        match self {
+            Self::Heard => None,
+            Self::Silent | Self::Lost => Some("the control plane does not answer".to_owned()),
+            Self::Unasked => Some("whoever asks whether the control plane answers has died".to_owned()),
+        }
+    }
+}
+
+/// Does not die silently: nothing would be known of the control plane any more.
+struct Told(watch::Sender<Contact>);
+
+impl Drop for Told {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.send_replace(Contact::Unasked);
+        }
+    }
+}
+
+/// Asks until `stop`. While the control plane is lost, whoever is connected is told to connect anew.
+pub(super) async fn follow(
+    control_plane: kube::Client,
+    tell: watch::Sender<Contact>,
+    sessions: Sessions,
+    stop: CancellationToken,
+) {
+    let tell = Told(tell);
+    let mut heard = Instant::now();
+    let asking = async {
+        loop {
+            let answered = tokio::time::timeout(ANSWERS_WITHIN, control_plane.apiserver_version()).await;
+            // A refusal is an answer.
+            if matches!(answered, Ok(Ok(_) | Err(kube::Error::Api(_)))) {
+                heard = Instant::now();
+            }
+            let contact = Contact::after(heard.elapsed());
+            let changed = tell.0.send_if_modified(|told| std::mem::replace(told, contact) != contact);
+            if changed {
+                tracing::info!(?contact, "the control plane, as it is heard");
+            }
+            if contact == Contact::Lost {
+                sessions.end();
+            }
+            tokio::time::sleep(ASK_EVERY).await;
+        }
+    };
+    stop.run_until_cancelled(asking).await;
+}
+
+/// What is in front of handlers.
+#[derive(Clone)]
+pub(super) struct Guard {
+    pub(super) contact: watch::Receiver<Contact>,
+    pub(super) stopping: CancellationToken,
+}
+
+impl Guard {
+    async fn lost(mut self) {
+        // Whoever told ends with the process.
+        if self.contact.wait_for(|contact| *contact == Contact::Lost).await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+
+    async fn over(self) {
+        let stopping = self.stopping.clone();
+        tokio::select! {
+            () = self.lost() => {}
+            () = stopping.cancelled() => {}
+        }
+    }
+}
+
+/// Ends what waits for a control plane that is lost.
+pub(super) async fn guard(State(guard): State<Guard>, request: Request, next: Next) -> Response {
+    let watches = request.method() == http::Method::GET && is_watch(request.uri().query().unwrap_or_default());
+    let answer = tokio::select! {
+        biased;
+        () = guard.clone().lost() => {
+            let text = "the control plane does not answer this replica";
+            return Failure::new(StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable", text).into_response();
+        }
+        answer = next.run(request) => answer,
+    };
+    if !watches || answer.status() != StatusCode::OK {
+        return answer;
+    }
+    answer.map(|body| Body::from_stream(body.into_data_stream().take_until(Box::pin(guard.over()))))
+}
+
+fn is_watch(query: &str) -> bool {
+    let asked = url::form_urlencoded::parse(query.as_bytes());
+    asked.into_iter().any(|(key, value)| key == "watch" && !matches!(&*value, "false" | "0"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::Router;
+    use axum::routing::any;
+    use bytes::Bytes;
+    use futures::stream;
+    use rstest::rstest;
+    use tower::ServiceExt;
+
+    #[rstest]
+    #[case(3, Contact::Heard, None)]
+    #[case(4, Contact::Silent, Some("the control plane does not answer"))]
+    #[case(9, Contact::Lost, Some("the control plane does not answer"))]
+    fn silence_counts(#[case] seconds: u64, #[case] contact: Contact, #[case] problem: Option<&str>) {
+        assert_eq!(Contact::after(Duration::from_secs(seconds)), contact);
+        assert_eq!(contact.problem().as_deref(), problem);
+    }
+
+    #[test]
+    fn whoever_asks_does_not_die_silently() {
+        let (tell, contact) = watch::channel(Contact::Heard);
+        let died = std::thread::spawn(move || {
+            let _tell = Told(tell);
+            panic!("on purpose");
+        });
+        assert!(died.join().is_err());
+        assert!(contact.borrow().problem().is_some_and(|problem| problem.ends_with("has died")));
+    }
+
+    #[rstest]
+    #[case("watch=true&resourceVersion=7", true)]
+    #[case("allowWatchBookmarks=true&watch=1", true)]
+    #[case("watch", true)]
+    #[case("watch=false", false)]
+    #[case("watch=0", false)]
+    #[case("labelSelector=watch%3Dtrue", false)]
+    #[case("", false)]
+    fn watches_are_known_by_what_they_ask(#[case] query: &str, #[case] expected: bool) {
+        assert_eq!(is_watch(query), expected);
+    }
+
+    /// One that never answers `/hangs`, and tells an event of a watch at once.
+    fn guarded(guarding: &Guard) -> Router {
+        let event = || Body::from_stream(stream::iter([Ok::<_, std::io::Error>("{}\n")]).chain(stream::pending()));
+        let routes = Router::new()
+            .route("/hangs", any(std::future::pending::<Response>))
+            .fallback(any(move || std::future::ready(Response::new(event()))));
+        routes.layer(axum::middleware::from_fn_with_state(guarding.clone(), guard))
+    }
+
+    async fn ask(router: Router, path: &str) -> Response {
+        let request = http::Request::get(path).body(Body::empty()).unwrap();
+        router.oneshot(request).await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn nobody_waits_for_a_control_plane_that_is_lost() {
+        let (tell, contact) = watch::channel(Contact::Silent);
+        let router = guarded(&Guard { contact, stopping: CancellationToken::new() });
+        let mut events = ask(router.clone(), "/a?watch=true").await.into_body().into_data_stream();
+        assert_eq!(events.next().await.unwrap().unwrap(), Bytes::from_static(b"{}\n"));
+        let hanging = async {
+            // Asked first.
+            let lose = async { tell.send_replace(Contact::Lost) };
+            tokio::join!(ask(router.clone(), "/hangs"), lose).0
+        };
+        assert_eq!(hanging.await.status(), StatusCode::SERVICE_UNAVAILABLE);
+        assert!(events.next().await.is_none(), "the watch goes on");
+        assert_eq!(ask(router.clone(), "/a").await.status(), StatusCode::SERVICE_UNAVAILABLE);
+        tell.send_replace(Contact::Heard);
+        assert_eq!(ask(router, "/a").await.status(), StatusCode::OK);
+    }
+
+    #[tokio::test]
+    async fn a_watch_ends_well_when_the_process_stops() {
+        let (_tell, contact) = watch::channel(Contact::Heard);
+        let stopping = CancellationToken::new();
+        let router = guarded(&Guard { contact, stopping: stopping.clone() });
+        let mut events = ask(router, "/a?watch=true").await.into_body().into_data_stream();
+        assert_eq!(events.next().await.unwrap().unwrap(), Bytes::from_static(b"{}\n"));
+        stopping.cancel();
+        assert!(events.next().await.is_none());
+    }
+}
