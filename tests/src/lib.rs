@@ -9,8 +9,10 @@ use std::{env, fs, io};
 use anyhow::{Context, Result, bail};
 
 mod kubectl;
+mod process;
 
 pub use kubectl::{GENERATIONS, Kubectl, Said, Stream, with_each};
+pub use process::{Apiserver, Process};
 
 /// How long a state may take to come true on a loaded two-core machine.
 pub const PATIENCE: Duration = Duration::from_secs(120);

@@ -259,7 +259,7 @@ fn secrets(case: &Case, objects: &[Value]) -> Result<BTreeSet<String>> {
     }
     let certificates = objects.iter().filter(|object| kind(object) == "Certificate");
     all.extend(certificates.filter_map(|one| one["spec"]["secretName"].as_str()).map(str::to_owned));
-    let named = ["kubeconfigSecret", "tlsSecret", "urlSecret", "caSecret", "encryptionSecret"];
+    let named = ["kubeconfigSecret", "tlsSecret", "urlSecret", "caSecret", "encryptionSecret", "headersSecret"];
     let mut rest = vec![&case.values];
     while let Some(value) = rest.pop() {
         for (key, value) in value.as_object().into_iter().flatten() {
@@ -426,8 +426,8 @@ fn manifests_are_what_the_charts_render() -> Result<()> {
 }
 
 /// What names of metrics begin with.
-const FAMILIES: &str =
-    "crowsnest_ cluster_ eviction_ policy_ resource_ binding_ work_ leader_ federatedhpa_ cronfederatedhpa_";
+const FAMILIES: &str = "crowsnest_ cluster_ eviction_ policy_ resource_ binding_ work_ leader_ federatedhpa_ cronfederatedhpa_ karmada_ scheduler_ \
+     create_ update_ delete_ workqueue_ controller_runtime_ rest_client_ certwatcher_ horizontal_";
 
 /// Names of metrics in a question: what a brace, a bracket or an operator follows.
 fn metrics_of(question: &str) -> BTreeSet<&str> {

@@ -1,18 +1,17 @@
-//! Processes of a site: plain API servers, replicas of `crowsnest serve`, and the addresses in front of them.
+//! Replicas of `crowsnest serve`, each with ports of its own and a way of its own to the control plane.
 
-use std::io::{BufRead, BufReader};
-use std::net::{Shutdown, TcpListener, TcpStream};
+use std::io::Write as _;
+use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::thread::JoinHandle;
+use std::process::{Command, ExitStatus, Stdio};
 use std::time::Duration;
-use std::{fs, io, thread};
+use std::{fs, io};
 
-use anyhow::{Context, Result, bail, ensure};
-use crowsnest_tests::binary;
+use anyhow::{Context, Result};
+use crowsnest_tests::{Process, binary};
 use kube::config::{KubeConfigOptions, Kubeconfig};
+
+use crate::relay::{Backend, Relay};
 
 /// Whoever takes longer is said to have not answered, so that the test says who that was.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(30);
@@ -55,113 +54,113 @@ pub fn free_port() -> Result<u16> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }
 
-/// Killed when dropped.
-struct Process(Child);
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        // Nothing can be done about a child that is gone already.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+/// Where replicas run, and how.
+#[derive(Debug, Clone)]
+pub struct Site {
+    pub control_plane: PathBuf,
+    /// With its password.
+    pub database: String,
+    /// Of logs and data.
+    pub folder: PathBuf,
+    /// Flags beside those that all replicas have.
+    pub flags: Vec<String>,
 }
 
-/// A plain API server.
-pub struct Apiserver {
-    _process: Process,
-    pub kubeconfig: PathBuf,
-}
-
-/// Returns once it serves.
-pub fn apiserver(data: &Path) -> Result<Apiserver> {
-    let log = data.with_extension("log");
-    let mut child = Command::new(binary()?)
-        .args(["apiserver", "--listen", "127.0.0.1:0", "--data-dir"])
-        .arg(data)
-        .stdout(Stdio::piped())
-        .stderr(fs::File::create(&log)?)
-        .spawn()?;
-    let out = child.stdout.take().context("no standard output")?;
-    let mut first = String::new();
-    BufReader::new(out).read_line(&mut first)?;
-    if first.is_empty() {
-        bail!("it ended with {}: {}", child.wait()?, fs::read_to_string(&log)?);
-    }
-    Ok(Apiserver { _process: Process(child), kubeconfig: data.join("kubeconfigs/cp.kubeconfig") })
-}
-
-/// A replica of `crowsnest serve`.
+/// A replica of `crowsnest serve`. One that is started again has another name, as another pod would.
 pub struct Replica {
     process: Process,
-    pub name: &'static str,
-    pub port: u16,
+    pub name: String,
+    station: &'static str,
+    starts: usize,
+    site: Site,
+    port: u16,
     health: u16,
     metrics: u16,
-    log: PathBuf,
+    kubeconfig: PathBuf,
     /// Its way to the control plane.
     pub cable: Relay,
 }
 
 impl Replica {
-    pub fn start(name: &'static str, control_plane: &Path, database: &str, folder: &Path) -> Result<Self> {
+    pub fn start(station: &'static str, site: &Site) -> Result<Self> {
         let [port, health, metrics] = [free_port()?, free_port()?, free_port()?];
-        let at = |port: u16| format!("127.0.0.1:{port}");
-        let log = folder.join(format!("{name}.log"));
-        let kubeconfig = folder.join(format!("{name}.kubeconfig"));
-        let cable = cable(control_plane, &kubeconfig)?;
-        let child = Command::new(binary()?)
-            .args(["-v", "serve", "--replica", name, "--ui-listen", "0", "--audit-log-path", "none"])
-            .args(["--listen", &at(port), "--health-probe-bind-address", &at(health)])
-            .args(["--metrics-bind-address", &at(metrics)])
-            .args(["--leader-elect-lease-duration", "6s", "--leader-elect-renew-deadline", "4s"])
-            .args(["--leader-elect-retry-period", "1s", "--cluster-status-update-frequency", "2s"])
-            .args(["--cluster-success-threshold", "1s"])
-            .arg("--kubeconfig")
-            .arg(kubeconfig)
-            .arg("--data-dir")
-            .arg(folder.join(name))
-            .env("CROWSNEST_DB", database)
-            .stdout(Stdio::null())
-            .stderr(fs::File::create(&log)?)
-            .spawn()?;
-        Ok(Self { process: Process(child), name, port, health, metrics, log, cable })
+        let kubeconfig = site.folder.join(format!("{station}.kubeconfig"));
+        let cable = cable(&site.control_plane, &kubeconfig)?;
+        let process = serve(site, station, [port, health, metrics], &kubeconfig)?;
+        let (name, site) = (station.to_owned(), site.clone());
+        Ok(Self { process, name, station, starts: 1, site, port, health, metrics, kubeconfig, cable })
+    }
+
+    /// Another process at the same addresses, in place of one that has ended.
+    pub fn start_again(&mut self) -> Result<()> {
+        self.starts += 1;
+        self.name = format!("{}-{}", self.station, self.starts);
+        let ports = [self.port, self.health, self.metrics];
+        self.process = serve(&self.site, &self.name, ports, &self.kubeconfig)?;
+        Ok(())
+    }
+
+    /// Where a balancer finds it.
+    pub fn backend(&self) -> Backend {
+        Backend { port: self.port, health: self.health }
     }
 
     pub fn is_ready(&self) -> Result<bool> {
-        Ok(get(self.health, "/readyz")?.is_some_and(|answer| answer.starts_with("HTTP/1.1 200")))
+        Ok(get(self.health, "/readyz", ANSWERS_WITHIN)?.is_some_and(|answer| answer.starts_with("HTTP/1.1 200")))
+    }
+
+    /// An answer with its head.
+    pub fn metrics(&self) -> Result<String> {
+        Ok(get(self.metrics, "/metrics", ANSWERS_WITHIN)?.unwrap_or_default())
     }
 
     pub fn leads(&self) -> Result<bool> {
-        let metrics = get(self.metrics, "/metrics")?.unwrap_or_default();
+        let metrics = self.metrics()?;
         let wanted = "leader_election_master_status{name=\"karmada-controller-manager\"} 1";
         Ok(metrics.lines().any(|line| line == wanted))
     }
 
     /// The last lines it logged.
     pub fn log(&self) -> String {
-        let text = fs::read_to_string(&self.log).unwrap_or_default();
+        let text = fs::read_to_string(log(&self.site, &self.name)).unwrap_or_default();
         let lines: Vec<&str> = text.lines().collect();
         format!("log of {}:\n{}\n", self.name, lines[lines.len().saturating_sub(30)..].join("\n"))
     }
 
     /// As a power cut would.
-    pub fn kill(mut self) -> Result<()> {
-        self.process.0.kill()?;
-        self.process.0.wait()?;
-        Ok(())
+    pub fn kill(&mut self) -> Result<()> {
+        self.process.kill()
     }
 
     pub fn signal(&self, name: &str) -> Result<()> {
-        let told = Command::new("kill").args([&format!("-{name}"), &self.process.0.id().to_string()]).status()?;
-        ensure!(told.success(), "kill ended with {told}");
-        Ok(())
+        self.process.signal(name)
     }
 
-    pub fn stop(mut self) -> Result<(ExitStatus, String)> {
-        self.signal("TERM")?;
-        let status = self.process.0.wait()?;
-        Ok((status, self.log()))
+    pub fn stop(&mut self) -> Result<(ExitStatus, String)> {
+        Ok((self.process.stop()?, self.log()))
     }
+}
+
+fn log(site: &Site, name: &str) -> PathBuf {
+    site.folder.join(format!("{name}.log"))
+}
+
+fn serve(site: &Site, name: &str, ports: [u16; 3], kubeconfig: &Path) -> Result<Process> {
+    let [port, health, metrics] = ports.map(|port| format!("127.0.0.1:{port}"));
+    let mut command = Command::new(binary()?);
+    command
+        .args(["-v", "serve", "--replica", name, "--ui-listen", "0", "--audit-log-path", "none"])
+        .args(["--listen", &port, "--health-probe-bind-address", &health, "--metrics-bind-address", &metrics])
+        .args(["--shutdown-delay-duration", "1s"])
+        .args(&site.flags)
+        .arg("--kubeconfig")
+        .arg(kubeconfig)
+        .arg("--data-dir")
+        .arg(site.folder.join(name))
+        .env("CROWSNEST_DB", &site.database)
+        .stdout(Stdio::null())
+        .stderr(fs::File::create(log(site, name))?);
+    Ok(Process::spawn(&mut command)?)
 }
 
 /// A way of its own to a control plane, and the kubeconfig that takes it.
@@ -170,114 +169,17 @@ fn cable(control_plane: &Path, file: &Path) -> Result<Relay> {
     let clusters = Kubeconfig::from_yaml(&text)?.clusters;
     let server = clusters.into_iter().find_map(|named| named.cluster?.server).context("a kubeconfig of no server")?;
     let (host, port) = server.rsplit_once(':').context("a server without a port")?;
-    let relay = Relay::start(0, vec![port.parse()?])?;
-    fs::write(file, text.replace(&server, &format!("{host}:{}", relay.port)))?;
+    let relay = Relay::start(port.parse()?)?;
+    fs::write(file, text.replace(&server, &format!("{host}:{}", relay.port())))?;
     Ok(relay)
 }
 
-/// An answer with its head; none where nobody listens.
-fn get(port: u16, path: &str) -> Result<Option<String>> {
+/// An answer with its head; none where nobody listens, or nobody answers.
+pub fn get(port: u16, path: &str, within: Duration) -> Result<Option<String>> {
     let Ok(mut stream) = TcpStream::connect(("127.0.0.1", port)) else { return Ok(None) };
-    stream.set_read_timeout(Some(ANSWERS_WITHIN))?;
-    io::Write::write_all(
-        &mut stream,
-        format!("GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").as_bytes(),
-    )?;
+    stream.set_read_timeout(Some(within))?;
+    let asked = stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").as_bytes());
     let mut answer = String::new();
     // One that dies meanwhile has not answered.
-    Ok(io::Read::read_to_string(&mut stream, &mut answer).ok().map(|_| answer))
-}
-
-/// One address: each connection goes to the next of those behind it that takes it.
-pub struct Relay {
-    port: u16,
-    gate: Arc<Gate>,
-    ends: Arc<AtomicBool>,
-    accepting: Option<JoinHandle<()>>,
-}
-
-/// Whether bytes come through. Those that do not wait, and nobody is told, as where a cable is cut.
-#[derive(Default)]
-struct Gate {
-    shut: Mutex<bool>,
-    opened: Condvar,
-}
-
-impl Gate {
-    fn set(&self, shut: bool) {
-        *self.shut.lock().unwrap_or_else(PoisonError::into_inner) = shut;
-        self.opened.notify_all();
-    }
-
-    fn pass(&self) {
-        let mut shut = self.shut.lock().unwrap_or_else(PoisonError::into_inner);
-        while *shut {
-            shut = self.opened.wait(shut).unwrap_or_else(PoisonError::into_inner);
-        }
-    }
-}
-
-impl Relay {
-    pub fn start(port: u16, behind: Vec<u16>) -> Result<Self> {
-        let listener = TcpListener::bind(("127.0.0.1", port))?;
-        let port = listener.local_addr()?.port();
-        let (ends, gate) = (Arc::new(AtomicBool::new(false)), Arc::<Gate>::default());
-        let (ended, through, next) = (Arc::clone(&ends), Arc::clone(&gate), AtomicUsize::new(0));
-        let accepting = thread::spawn(move || {
-            for incoming in listener.incoming() {
-                if ended.load(Ordering::Relaxed) {
-                    return;
-                }
-                let Ok(incoming) = incoming else { continue };
-                let first = next.fetch_add(1, Ordering::Relaxed);
-                let taken = (0..behind.len())
-                    .find_map(|at| TcpStream::connect(("127.0.0.1", behind[(first + at) % behind.len()])).ok());
-                if let Some(taken) = taken {
-                    join(incoming, taken, &through);
-                }
-            }
-        });
-        Ok(Self { port, gate, ends, accepting: Some(accepting) })
-    }
-
-    pub fn cut(&self) {
-        self.gate.set(true);
-    }
-
-    pub fn mend(&self) {
-        self.gate.set(false);
-    }
-}
-
-impl Drop for Relay {
-    fn drop(&mut self) {
-        self.mend();
-        self.ends.store(true, Ordering::Relaxed);
-        // Wakes it.
-        drop(TcpStream::connect(("127.0.0.1", self.port)));
-        if let Some(accepting) = self.accepting.take() {
-            drop(accepting.join());
-        }
-    }
-}
-
-/// Carries bytes both ways until one side is done.
-fn join(one: TcpStream, other: TcpStream, gate: &Arc<Gate>) {
-    for (from, to) in [(one.try_clone(), other.try_clone()), (Ok(other), Ok(one))] {
-        let (Ok(mut from), Ok(mut to)) = (from, to) else { return };
-        let gate = Arc::clone(gate);
-        thread::spawn(move || {
-            let mut bytes = vec![0; 1 << 16];
-            // A side that is gone ends the other.
-            while let Ok(read @ 1..) = io::Read::read(&mut from, &mut bytes) {
-                gate.pass();
-                if io::Write::write_all(&mut to, &bytes[..read]).is_err() {
-                    break;
-                }
-            }
-            gate.pass();
-            let _ = to.shutdown(Shutdown::Both);
-            let _ = from.shutdown(Shutdown::Both);
-        });
-    }
+    Ok(asked.and_then(|()| io::Read::read_to_string(&mut stream, &mut answer)).ok().map(|_| answer))
 }

@@ -1,0 +1,74 @@
+//! Processes of the binary that tests start, beside `crowsnest up`: killed when dropped.
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::{fs, io};
+
+use anyhow::{Context, Result, bail};
+
+use crate::{binary, signal, tail};
+
+/// One that runs.
+pub struct Process(Child);
+
+impl Process {
+    pub fn spawn(command: &mut Command) -> io::Result<Self> {
+        command.spawn().map(Self)
+    }
+
+    /// Sends it a signal by its name, as STOP and CONT.
+    pub fn signal(&self, name: &str) -> Result<()> {
+        signal(&self.0, name)
+    }
+
+    /// As a power cut would.
+    pub fn kill(&mut self) -> Result<()> {
+        self.0.kill()?;
+        self.0.wait()?;
+        Ok(())
+    }
+
+    /// Asks it to stop (SIGTERM) and waits.
+    pub fn stop(&mut self) -> Result<ExitStatus> {
+        self.signal("TERM")?;
+        Ok(self.0.wait()?)
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // Nothing can be done about a child that is gone already.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A plain API server, `crowsnest apiserver`.
+pub struct Apiserver {
+    _process: Process,
+    data: PathBuf,
+    pub kubeconfig: PathBuf,
+}
+
+impl Apiserver {
+    /// Returns once it serves. Its log is beside its data.
+    pub fn start(data: &Path) -> Result<Self> {
+        let log = data.with_extension("log");
+        let mut command = Command::new(binary()?);
+        command.args(["apiserver", "--listen", "127.0.0.1:0", "--data-dir"]).arg(data);
+        let mut process = Process::spawn(command.stdout(Stdio::piped()).stderr(fs::File::create(&log)?))?;
+        let out = process.0.stdout.take().context("no standard output")?;
+        let mut first = String::new();
+        BufReader::new(out).read_line(&mut first)?;
+        if first.is_empty() {
+            bail!("crowsnest apiserver ended with {}: {}", process.0.wait()?, tail(&log));
+        }
+        Ok(Self { _process: process, data: data.to_owned(), kubeconfig: data.join("kubeconfigs/cp.kubeconfig") })
+    }
+
+    /// Who asked for what: a line of JSON for each request.
+    pub fn audit_log(&self) -> PathBuf {
+        self.data.join("audit/audit.log")
+    }
+}

@@ -1,0 +1,96 @@
+//! The recorded scenarios of `conformance/fleet` through the standard deployment: a control plane of its own process, three replicas
+//! of `crowsnest serve` on one Postgres behind one address, and members that none of them runs - while the replicas are killed in
+//! turn and started again.
+//!
+//! `CROWSNEST_FLEET_ONLY` names scenarios (by comma, with `*`; all of them is the whole test, the usual ones fit into CI),
+//! `CROWSNEST_FLEET_TIER` how far they go, `CROWSNEST_FLEET_KILL` the seconds between two kills (0: none). `.ci/conformance
+//! fleet-serve` runs it with everything. Scenarios that can't pass here are named in `.ci/fleet-serve-open`, with the reason.
+
+#![expect(clippy::unwrap_used, reason = "Postgres is started by what the cache's tests share")]
+#![expect(clippy::print_stderr, reason = "verdicts are printed as they come")]
+
+#[path = "scenarios/deployment.rs"]
+mod deployment;
+#[allow(dead_code, reason = "the cache's tests use more of it")]
+#[path = "../../index/tests/support/postgres.rs"]
+mod postgres;
+#[allow(dead_code, reason = "the test of replicas cuts its cables")]
+#[path = "serve/relay.rs"]
+mod relay;
+#[allow(dead_code, reason = "the test of replicas asks them for more")]
+#[path = "serve/site.rs"]
+mod site;
+#[path = "scenarios/suite.rs"]
+mod suite;
+
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use deployment::Deployment;
+use suite::{Suite, Verdicts};
+
+/// What a user does first: an object is propagated, changed by overrides, divided, follows others, is listed and watched fleet-wide, and
+/// taken away.
+const USUAL: &str = "cm-basic,conflict-abort,deps-*,dynamic-two-names,namespace-sync,override-*,policy-*,proxy-*,\
+    rejected-c*,search-*,static-weights-*,status-d*,template-*";
+const USUAL_KILL: u64 = 20;
+
+fn number(variable: &str, usual: u64) -> Result<u64> {
+    match std::env::var(variable) {
+        Ok(text) => text.parse().with_context(|| format!("{variable}={text} is no number")),
+        Err(_) => Ok(usual),
+    }
+}
+
+#[test]
+fn scenarios_pass_while_replicas_are_killed() -> Result<()> {
+    let only = std::env::var("CROWSNEST_FLEET_ONLY").unwrap_or_else(|_| USUAL.to_owned());
+    let (tier, kill) = (number("CROWSNEST_FLEET_TIER", 3)?, number("CROWSNEST_FLEET_KILL", USUAL_KILL)?);
+    let Some(suite) = Suite::find(&only, tier)? else { return Ok(()) };
+    let Some(mut deployment) = Deployment::start()? else { return Ok(()) };
+    let kubeconfigs = deployment.kubeconfigs.clone();
+    let (end, ended) = mpsc::channel::<()>();
+    let killed_by = &mut deployment;
+    let (verdicts, killed) = thread::scope(|scope| {
+        let killing = scope.spawn(move || kill_in_turn(killed_by, kill, &ended));
+        let verdicts = check(&suite, &kubeconfigs);
+        drop(end);
+        let killed = killing.join().map_err(|_| anyhow::anyhow!("whoever kills died"))?;
+        anyhow::Ok((verdicts?, killed?))
+    })?;
+    eprintln!("{} passed, {} failed, replicas killed {killed} times", verdicts.passed(), verdicts.failed().len());
+    ensure!(verdicts.failed().is_empty(), "{:?}\n{}", verdicts.failed(), deployment.logs());
+    ensure!(verdicts.passed() > 0, "no scenario is called {only}");
+    ensure!(kill == 0 || killed > 0, "it was over before a replica was killed");
+    Ok(())
+}
+
+/// All of them, and those that failed once more alone: their waits were made for real clusters, and a watch of theirs may have been at
+/// a replica that was killed.
+fn check(suite: &Suite, kubeconfigs: &std::path::Path) -> Result<Verdicts> {
+    let mut verdicts = suite.check(kubeconfigs, None)?;
+    for name in verdicts.failed() {
+        eprintln!("once more alone: {name}");
+        verdicts.extend(suite.check(kubeconfigs, Some(&name))?);
+    }
+    Ok(verdicts)
+}
+
+/// Until nobody waits for it any more; how often.
+fn kill_in_turn(deployment: &mut Deployment, every: u64, ended: &mpsc::Receiver<()>) -> Result<usize> {
+    let mut killed = 0;
+    if every == 0 {
+        return Ok(killed);
+    }
+    while let Err(RecvTimeoutError::Timeout) = ended.recv_timeout(Duration::from_secs(every)) {
+        let at = killed % deployment.replicas.len();
+        let replica = &mut deployment.replicas[at];
+        eprintln!("killed: {}", replica.name);
+        replica.kill()?;
+        replica.start_again()?;
+        killed += 1;
+    }
+    Ok(killed)
+}

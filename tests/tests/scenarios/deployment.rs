@@ -1,0 +1,144 @@
+//! The standard deployment: everything that runs.
+
+use std::fs;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::{Context, Result, ensure};
+use crowsnest_embedded::member::{Member, MemberConfig, Profile};
+use crowsnest_tests::{Apiserver, until};
+use kube::api::{DynamicObject, PostParams};
+use kube::core::{ApiResource, GroupVersionKind};
+use kube::{Api, Client};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::runtime::Runtime;
+
+use crate::postgres::Database;
+use crate::relay::Balancer;
+use crate::site::{Replica, Site, client, crowsnest, free_port};
+
+const MEMBERS: [&str; 3] = ["m1", "m2", "m3"];
+/// As the recorded control plane is set up.
+const FLAGS: [&str; 8] = [
+    "--feature-gates=AllAlpha=true,AllBeta=true",
+    "--controllers=*,hpaScaleTargetMarker,deploymentReplicasSyncer",
+    "--enable-no-execute-taint-eviction",
+    "--allow-no-execute-taint-policy",
+    "--resource-eviction-rate=50",
+    "--cluster-status-update-frequency=3s",
+    "--cluster-success-threshold=4s",
+    "--cluster-failure-threshold=4s",
+];
+
+/// Ends with what it runs.
+pub struct Deployment {
+    /// `cp.kubeconfig` and one of each member.
+    pub kubeconfigs: PathBuf,
+    pub replicas: Vec<Replica>,
+    _balancer: Balancer,
+    _control_plane: Apiserver,
+    _members: Vec<Arc<Member>>,
+    _database: Database,
+    runtime: Runtime,
+    // Goes last, with what all of them keep.
+    _dir: TempDir,
+}
+
+impl Deployment {
+    /// None where no Postgres can be had.
+    pub fn start() -> Result<Option<Self>> {
+        drop(rustls::crypto::ring::default_provider().install_default());
+        let runtime = Runtime::new()?;
+        let Some(database) = runtime.block_on(Database::fresh()) else { return Ok(None) };
+        let dir = tempfile::tempdir()?;
+        let kubeconfigs = dir.path().join("kubeconfigs");
+        fs::create_dir(&kubeconfigs)?;
+        let control_plane = Apiserver::start(&dir.path().join("cp"))?;
+        let cp = kubeconfigs.join("cp.kubeconfig");
+        fs::copy(&control_plane.kubeconfig, &cp)?;
+        let mut members = Vec::new();
+        for name in MEMBERS {
+            let config = MemberConfig { profile: Profile::Conformance, ..MemberConfig::new(name) };
+            let member = runtime.block_on(Member::start(config))?;
+            fs::write(kubeconfigs.join(format!("{name}.kubeconfig")), member.kubeconfig()?)?;
+            members.push(member);
+        }
+        let port = free_port()?;
+        let installed = crowsnest(&cp, &["install", "--host", "127.0.0.1", "--port", &port.to_string()])?;
+        ensure!(installed.ok, "{installed:?}");
+        let site = Site {
+            control_plane: cp.clone(),
+            database: database.url(),
+            folder: dir.path().to_owned(),
+            flags: FLAGS.map(str::to_owned).to_vec(),
+        };
+        let replicas = ["a", "b", "c"].map(|station| Replica::start(station, &site));
+        let replicas = replicas.into_iter().collect::<Result<Vec<_>>>()?;
+        let balancer = Balancer::start(port, replicas.iter().map(Replica::backend))?;
+        let deployment = Self {
+            kubeconfigs,
+            replicas,
+            _balancer: balancer,
+            _control_plane: control_plane,
+            _members: members,
+            _database: database,
+            runtime,
+            _dir: dir,
+        };
+        for replica in &deployment.replicas {
+            until(&format!("replica {} to be ready", replica.name), || replica.is_ready())
+                .with_context(|| replica.log())?;
+        }
+        deployment.join()?;
+        Ok(Some(deployment))
+    }
+
+    fn join(&self) -> Result<()> {
+        let cp = self.kubeconfigs.join("cp.kubeconfig");
+        let to_cp = self.runtime.block_on(client(&cp))?;
+        self.runtime.block_on(proxies(&to_cp))?;
+        for name in MEMBERS {
+            let theirs = self.kubeconfigs.join(format!("{name}.kubeconfig")).display().to_string();
+            let mut last = String::new();
+            until(&format!("{name} to be joined"), || {
+                let said = crowsnest(&cp, &["join", name, "--cluster-kubeconfig", &theirs])?;
+                last = format!("{said:?}");
+                Ok(said.ok)
+            })
+            .context(last)?;
+        }
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("cluster.karmada.io", "v1alpha1", "Cluster"));
+        let clusters: Api<DynamicObject> = Api::all_with(to_cp, &resource);
+        for name in MEMBERS {
+            until(&format!("{name} to be looked at"), || {
+                let cluster = self.runtime.block_on(clusters.get_opt(name)).ok().flatten();
+                let conditions = cluster.and_then(|cluster| cluster.data.pointer("/status/conditions").cloned());
+                let conditions = conditions.as_ref().and_then(Value::as_array).cloned().unwrap_or_default();
+                let is = |kind: &str| conditions.iter().any(|shown| shown["type"] == kind && shown["status"] == "True");
+                Ok(is("Ready") && is("CompleteAPIEnablements"))
+            })
+            .with_context(|| self.logs())?;
+        }
+        Ok(())
+    }
+
+    pub fn logs(&self) -> String {
+        self.replicas.iter().map(Replica::log).collect()
+    }
+}
+
+/// The recorded fleet's administrator may use the proxies.
+async fn proxies(control_plane: &Client) -> Result<()> {
+    let resource =
+        ApiResource::from_gvk(&GroupVersionKind::gvk("rbac.authorization.k8s.io", "v1", "ClusterRoleBinding"));
+    let binding: DynamicObject = serde_json::from_value(json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+        "metadata": {"name": "cluster-proxy-admin-admin"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-proxy-admin"},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "admin"}],
+    }))?;
+    let bindings: Api<DynamicObject> = Api::all_with(control_plane.clone(), &resource);
+    bindings.create(&PostParams::default(), &binding).await.context("letting the administrator use the proxies")?;
+    Ok(())
+}

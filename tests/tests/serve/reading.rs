@@ -1,0 +1,92 @@
+//! Whoever reads through the one address all the time, and asks a second time where the first was in vain.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use crowsnest_tests::until;
+use http::Request;
+use kube::Client;
+use tokio::task::JoinHandle;
+
+use crate::world::{MAPS_EVERYWHERE, World};
+
+/// Between two reads of the same.
+const READ_EVERY: Duration = Duration::from_millis(100);
+
+/// An object of the control plane's, a list of the members', a search, and an object of a member as it is there.
+const READS: [&str; 4] = [
+    "/apis/cluster.karmada.io/v1alpha1/clusters/m1",
+    MAPS_EVERYWHERE,
+    "/apis/search.crowsnest.io/v1alpha1/query?q=kind:configmap",
+    "/apis/cluster.karmada.io/v1alpha1/clusters/m1/proxy/api/v1/namespaces/default",
+];
+
+/// What became of reads of one kind.
+struct Read {
+    path: &'static str,
+    answered: usize,
+    /// Asked a second time.
+    again: usize,
+    failures: Vec<String>,
+}
+
+pub struct Readers {
+    ends: Arc<AtomicBool>,
+    reading: Vec<JoinHandle<Read>>,
+}
+
+impl Readers {
+    /// Once all of it can be read.
+    pub fn start(world: &World) -> Result<Self> {
+        for path in READS {
+            let read = || Ok(world.runtime.block_on(ask(&world.to_cp, path)).is_ok());
+            until(&format!("{path} to be answered"), read)?;
+        }
+        let ends = Arc::new(AtomicBool::new(false));
+        let read = |path| world.runtime.spawn(read(world.to_cp.clone(), path, Arc::clone(&ends)));
+        Ok(Self { reading: READS.map(read).into_iter().collect(), ends })
+    }
+
+    /// Fails where a read failed twice.
+    pub fn stop(self, world: &World) -> Result<()> {
+        self.ends.store(true, Ordering::Relaxed);
+        for reading in self.reading {
+            let Read { path, answered, again, failures } = world.runtime.block_on(reading).context("a reader died")?;
+            eprintln!("{path}: {answered} answers, {again} of them after a second try");
+            ensure!(
+                failures.is_empty(),
+                "{} of {answered} reads of {path} failed twice: {failures:#?}",
+                failures.len()
+            );
+            ensure!(answered > 20, "only {answered} reads of {path}");
+        }
+        Ok(())
+    }
+}
+
+pub async fn ask(client: &Client, path: &str) -> Result<String, kube::Error> {
+    let request = Request::get(path).body(Vec::new()).map_err(kube::Error::HttpError)?;
+    client.request_text(request).await
+}
+
+async fn read(client: Client, path: &'static str, ends: Arc<AtomicBool>) -> Read {
+    let mut read = Read { path, answered: 0, again: 0, failures: Vec::new() };
+    let mut pace = tokio::time::interval(READ_EVERY);
+    while !ends.load(Ordering::Relaxed) {
+        pace.tick().await;
+        let Err(first) = ask(&client, path).await else {
+            read.answered += 1;
+            continue;
+        };
+        match ask(&client, path).await {
+            Ok(_) => {
+                read.answered += 1;
+                read.again += 1;
+            }
+            Err(second) => read.failures.push(format!("{first}, then {second}")),
+        }
+    }
+    read
+}

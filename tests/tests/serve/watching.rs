@@ -1,0 +1,237 @@
+//! Somebody who writes into the member all the time, and clients that watch it through the one address. A watch that ends, or whose
+//! connection breaks, goes on from the last version it was told, as every informer does it.
+
+use std::collections::BTreeMap;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use crowsnest_tests::{PATIENCE, until};
+use futures::StreamExt;
+use http::Request;
+use kube::Client;
+use kube::api::{DynamicObject, PostParams, WatchEvent};
+use serde_json::{Value, json};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use crate::reading::ask;
+use crate::world::{MAPS_EVERYWHERE, World, object, objects};
+
+/// Fleet-wide from the cache, and of one cluster as it is there.
+const WATCHED: [&str; 2] =
+    [MAPS_EVERYWHERE, "/apis/cluster.karmada.io/v1alpha1/clusters/m1/proxy/api/v1/namespaces/default/configmaps"];
+const WRITE_EVERY: Duration = Duration::from_millis(100);
+/// Objects that are written in turn, each a version more.
+const OBJECTS: usize = 7;
+
+/// What each object was last, and how often it was written.
+type Written = BTreeMap<String, u64>;
+
+fn name(number: usize) -> String {
+    format!("watched-{number}")
+}
+
+pub struct Writer {
+    ends: Arc<AtomicBool>,
+    writing: JoinHandle<Result<Written>>,
+}
+
+impl Writer {
+    pub fn start(world: &World) -> Result<Self> {
+        let ends = Arc::new(AtomicBool::new(false));
+        let writing = world.runtime.spawn(write(world.to_m1.clone(), Arc::clone(&ends)));
+        Ok(Self { ends, writing })
+    }
+
+    pub fn stop(self, world: &World) -> Result<Written> {
+        self.ends.store(true, Ordering::Relaxed);
+        world.runtime.block_on(self.writing).context("the writer died")?
+    }
+}
+
+async fn write(member: Client, ends: Arc<AtomicBool>) -> Result<Written> {
+    let maps = objects(&member, "", "v1", "ConfigMap", Some("default"));
+    let map = |name: &str, turn: u64| {
+        object(
+            json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"turn": turn.to_string()}}),
+        )
+    };
+    let mut written = Written::new();
+    let mut pace = tokio::time::interval(WRITE_EVERY);
+    for number in (0..OBJECTS).cycle() {
+        if ends.load(Ordering::Relaxed) {
+            break;
+        }
+        pace.tick().await;
+        let name = name(number);
+        let turn = written.get(&name).map_or(1, |turn| turn + 1);
+        match turn {
+            1 => maps.create(&PostParams::default(), &map(&name, turn)?).await?,
+            _ => maps.replace(&name, &PostParams::default(), &map(&name, turn)?).await?,
+        };
+        written.insert(name, turn);
+    }
+    Ok(written)
+}
+
+/// What a watch was told so far.
+#[derive(Debug, Clone, Default)]
+struct Told {
+    version: String,
+    /// The turns of each object, in the order they were told.
+    turns: BTreeMap<String, Vec<u64>>,
+    /// How often it went on.
+    resumed: usize,
+    broken: Option<String>,
+}
+
+impl Told {
+    /// By a list, from which a watch goes on.
+    fn of(list: &Value) -> Result<Self> {
+        let version = list.pointer("/metadata/resourceVersion").and_then(Value::as_str);
+        let mut told = Self { version: version.context("a list of no version")?.to_owned(), ..Self::default() };
+        for item in list["items"].as_array().into_iter().flatten() {
+            if let Some(turn) = item.pointer("/data/turn").and_then(Value::as_str) {
+                let name = item["metadata"]["name"].as_str().context("an object of no name")?;
+                told.turns.entry(name.to_owned()).or_default().push(turn.parse()?);
+            }
+        }
+        Ok(told)
+    }
+
+    fn hear(&mut self, event: WatchEvent<DynamicObject>) -> Result<()> {
+        match event {
+            WatchEvent::Added(object) | WatchEvent::Modified(object) => {
+                let name = object.metadata.name.context("an object of no name")?;
+                if let Some(turn) = object.data.pointer("/data/turn").and_then(Value::as_str) {
+                    self.turns.entry(name).or_default().push(turn.parse()?);
+                }
+                self.version = object.metadata.resource_version.context("an object of no version")?;
+            }
+            WatchEvent::Bookmark(bookmark) => self.version = bookmark.metadata.resource_version,
+            WatchEvent::Deleted(object) => bail!("{:?} is told as deleted", object.metadata),
+            WatchEvent::Error(status) => bail!("the watch ends with {status:?}"),
+        }
+        Ok(())
+    }
+}
+
+/// A client that watches.
+pub struct Watching {
+    path: &'static str,
+    told: watch::Receiver<Told>,
+    task: JoinHandle<()>,
+}
+
+/// A client that has gone away with what it knew.
+pub struct Away {
+    path: &'static str,
+    told: Told,
+}
+
+impl Watching {
+    /// One of each kind, once each was told something.
+    pub fn all(world: &World) -> Result<Vec<Self>> {
+        let mut watching = Vec::new();
+        for path in WATCHED {
+            let mut listed = None;
+            // Whoever may read there has to be known in the member first.
+            until(&format!("{path} to be answered"), || {
+                listed = world.runtime.block_on(ask(&world.to_cp, path)).ok();
+                Ok(listed.is_some())
+            })?;
+            let known = Told::of(&serde_json::from_str(&listed.context("no list")?)?)?;
+            watching.push(Self::from(world, path, known));
+        }
+        for watch in &watching {
+            let told = || Ok(watch.told.borrow().turns.len() == OBJECTS || watch.told.borrow().broken.is_some());
+            until(&format!("{} to be watched", watch.path), told)?;
+        }
+        Ok(watching)
+    }
+
+    fn from(world: &World, path: &'static str, known: Told) -> Self {
+        let (tell, told) = watch::channel(known);
+        let task = world.runtime.spawn(follow(world.to_cp.clone(), path, tell));
+        Self { path, told, task }
+    }
+
+    /// Hangs up.
+    pub fn leave(self, world: &World) -> Result<Away> {
+        self.task.abort();
+        let ended = world.runtime.block_on(self.task);
+        let told = self.told.borrow().clone();
+        ensure!(ended.is_err_and(|error| error.is_cancelled()), "the watch of {} had ended: {told:?}", self.path);
+        Ok(Away { path: self.path, told })
+    }
+
+    /// Waits for the last of what was written, and sees that nothing is missing nor there twice.
+    pub fn has_told(self, world: &World, written: &Written) -> Result<()> {
+        let mut told = self.told.clone();
+        let all = |told: &Told| {
+            told.broken.is_some()
+                || written.iter().all(|(name, turn)| told.turns.get(name).and_then(|turns| turns.last()) == Some(turn))
+        };
+        let waiting = async { tokio::time::timeout(PATIENCE, told.wait_for(all)).await.map(|told| told.map(|_| ())) };
+        let in_time = world.runtime.block_on(waiting);
+        self.task.abort();
+        let told = self.told.borrow().clone();
+        let path = self.path;
+        ensure!(told.broken.is_none() && matches!(in_time, Ok(Ok(()))), "{path}, of {written:?}: {told:?}");
+        for (name, turns) in &told.turns {
+            let gapless = turns.windows(2).all(|pair| pair[1] == pair[0] + 1);
+            ensure!(gapless, "{path} tells {name} as {turns:?}, after going on {} times", told.resumed);
+        }
+        ensure!(told.resumed > 0, "the watch of {path} never had to go on elsewhere");
+        eprintln!(
+            "{path}: {} events, gone on {} times",
+            told.turns.values().map(Vec::len).sum::<usize>(),
+            told.resumed
+        );
+        Ok(())
+    }
+}
+
+impl Away {
+    pub fn back(self, world: &World) -> Result<Watching> {
+        let known = Told { resumed: self.told.resumed + 1, ..self.told };
+        Ok(Watching::from(world, self.path, known))
+    }
+}
+
+/// Until somebody hangs up, or an event comes that no client could go on after.
+async fn follow(client: Client, path: &'static str, tell: watch::Sender<Told>) {
+    loop {
+        let version = tell.borrow().version.clone();
+        if let Err(error) = watch(&client, path, &version, &tell).await {
+            tell.send_modify(|told| told.broken = Some(format!("{error:#}")));
+            return;
+        }
+        tell.send_modify(|told| told.resumed += 1);
+    }
+}
+
+/// Once, to its end.
+async fn watch(client: &Client, path: &str, version: &str, tell: &watch::Sender<Told>) -> Result<()> {
+    let path = format!("{path}?watch=true&allowWatchBookmarks=true&resourceVersion={version}");
+    let request = Request::get(&path).body(Vec::new())?;
+    let events = match client.request_events::<DynamicObject>(request).await {
+        Ok(events) => events,
+        // Nobody is there for a moment.
+        Err(kube::Error::Api(status)) if status.code == 503 => return Ok(()),
+        Err(kube::Error::Api(status)) => bail!("{path}: {status:?}"),
+        Err(_) => return Ok(()),
+    };
+    let mut events = pin!(events);
+    while let Some(event) = events.next().await {
+        // One that broke off is asked for again.
+        let Ok(event) = event else { return Ok(()) };
+        let mut heard = Ok(());
+        tell.send_modify(|told| heard = told.hear(event));
+        heard?;
+    }
+    Ok(())
+}
