@@ -8,6 +8,7 @@ use kube::core::cel::cel::common::ast::{
 use super::authorizer::{AUTHORIZER, REQUEST_RESOURCE};
 use super::functions::{CHARGE, SIZED};
 use super::macros::{call, int, node};
+use super::turns;
 
 /// The object that an apply configuration makes, and objects within it (`Object.spec.template`).
 const OBJECT: &str = "Object";
@@ -90,12 +91,17 @@ pub(super) fn arm(expr: IdedExpr, patches: bool) -> Result<IdedExpr, String> {
         Expr::Struct(object) => armed_object(object, patches)?,
         Expr::Comprehension(mut of) => {
             let turn = size(&of.loop_cond) + size(&of.loop_step);
+            let decides = turns::decides(&of);
             of.iter_range = arm(of.iter_range, patches)?;
             of.accu_init = arm(of.accu_init, patches)?;
             of.loop_step = arm(of.loop_step, patches)?;
             of.result = arm(of.result, patches)?;
+            of.loop_cond = arm(of.loop_cond, patches)?;
+            if let Some(decides) = decides {
+                turns::keep_errors(&mut of, decides);
+            }
             let charge = call(CHARGE, vec![int(i64::try_from(turn).unwrap_or(i64::MAX))]);
-            of.loop_cond = call(operators::LOGICAL_AND, vec![charge, arm(of.loop_cond, patches)?]);
+            of.loop_cond = call(operators::LOGICAL_AND, vec![charge, of.loop_cond]);
             Expr::Comprehension(of)
         }
         Expr::Unspecified => return Err("ERROR: <input>:1:1: Syntax error: expression cannot be parsed".to_owned()),

@@ -33,7 +33,7 @@ fn list(elements: Vec<IdedExpr>) -> IdedExpr {
     node(Expr::List(ListExpr::new(elements)))
 }
 
-fn boolean(value: bool) -> IdedExpr {
+pub(super) fn boolean(value: bool) -> IdedExpr {
     node(Expr::Literal(LiteralValue::Boolean(value.into())))
 }
 

@@ -1,8 +1,8 @@
 //! CEL as kube-apiserver speaks it: rules of definitions, match conditions, policies. Read by `crd/` and `admission/`.
 //!
 //! The `cel` crate parses and evaluates. What it lacks is written into an expression once, when it is compiled: [`macros`] it
-//! does not know, and, by [`arm`], optional selection, object literals of patches and a charge for each turn of a loop, so
-//! that no expression takes longer than it may. [`bounds`] keeps texts from it that would exhaust the stack. All of it is pure;
+//! does not know, and, by [`arm`], optional selection, object literals of patches, [`turns`] of loops that may fail, and a charge
+//! for each turn, so that no expression takes longer than it may. [`bounds`] keeps texts from it that would exhaust the stack. All of it is pure;
 //! [`authorizer`] asks what it is given. What an expression is before it is evaluated, its type and its cost, tells [`typing`].
 
 mod arm;
@@ -11,6 +11,7 @@ mod bounds;
 mod budget;
 mod functions;
 mod macros;
+mod turns;
 pub mod typing;
 mod value;
 
@@ -48,6 +49,7 @@ pub fn with_base<R>(evaluate: impl FnOnce(&Context<'static>) -> R) -> R {
 fn base() -> Context<'static> {
     let mut context = Context::default().with_all();
     functions::add(&mut context);
+    turns::add(&mut context);
     authorizer::add(&mut context);
     context
 }

@@ -43,6 +43,12 @@ fn run(source: &str) -> Result<Value, String> {
 #[case::replace_all("'aaa'.replace('a', 'b')", json!("bbb"))]
 #[case::join("['a', 'b'].join(',')", json!("a,b"))]
 #[case::long_lists("self.many.all(x, x >= 0)", json!(true))]
+#[case::exists_despite_an_error("[self.map, self.map.x].exists(m, m.y == 1)", json!(true))]
+#[case::not_all_despite_an_error("[self.map, self.map.x].all(m, m.y == 2)", json!(false))]
+#[case::not_all_before_an_error("[self.map.x, self.map].all(m, m.y == 2)", json!(false))]
+#[case::pairs_despite_an_error("[self.map, self.map.x].exists(i, m, m.y == i)", json!(true))]
+#[case::loops_in_loops("[[0, 1], [1]].all(l, l.exists(i, 1 / i == 1))", json!(true))]
+#[case::errors_that_others_absorb("[0].all(i, 1 / i == 1) || true", json!(true))]
 #[case::long_maps_of_lists("self.many.map(x, x * 2).filter(x, x > 3990).size()", json!(4))]
 fn values(#[case] source: &str, #[case] wanted: Value) {
     assert_eq!(run(source), Ok(wanted));
@@ -58,6 +64,10 @@ fn values(#[case] source: &str, #[case] wanted: Value) {
 #[case("self.many.all(x, self.many.all(y, y >= 0))", "operation cancelled: actual cost limit exceeded")]
 #[case("self.many.exists(x, self.many.exists(y, y < 0)) || true", "operation cancelled: actual cost limit exceeded")]
 #[case("self.many.all(x, x in self.many)", "operation cancelled: actual cost limit exceeded")]
+#[case("[0, 1].all(i, 1 / i == 1)", "division by zero")]
+#[case("[0, 1].exists(i, 1 / i == 2)", "division by zero")]
+#[case("[0, 0].exists(i, i == 0 ? 1 / i == 2 : self.missing)", "division by zero")]
+#[case("[self.map, self.map.x].exists_one(m, m.y == 1)", "no such key: y")]
 #[case("Pod{name: 'x'}", "ERROR: <input>:1:1: undeclared reference to 'Pod' (in container '')")]
 #[case("@charge(1)", "ERROR: <input>:1:1: Syntax error: ")]
 fn failures(#[case] source: &str, #[case] wanted: &str) {

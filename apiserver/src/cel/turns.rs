@@ -1,0 +1,89 @@
+//! Loops that one turn decides, `all` and `exists`, as cel-go runs them: the error of a turn is kept, and gives way to a later turn
+//! that decides. Written into expressions by [`super::arm`].
+
+use std::sync::Arc;
+
+use kube::core::cel::cel::common::ast::{ComprehensionExpr, Expr, IdedExpr, operators};
+use kube::core::cel::cel::objects::Opaque;
+use kube::core::cel::cel::{Context, ExecutionError, FunctionContext, Value as Cel};
+
+use super::macros::{boolean, call, node};
+
+/// What a turn makes of what there is so far.
+const TURN: &str = "@turn";
+/// Whether there is another turn.
+const UNDECIDED: &str = "@undecided";
+/// What the loop comes to.
+const SETTLED: &str = "@settled";
+
+type Outcome = Result<Cel, ExecutionError>;
+
+/// The first error of a loop that nothing has decided yet.
+#[derive(Debug, Clone, PartialEq)]
+struct Held(ExecutionError);
+
+// Nobody compares what no expression can name.
+impl Eq for Held {}
+
+impl Opaque for Held {
+    fn runtime_type_name(&self) -> &str {
+        "error"
+    }
+}
+
+fn held(value: &Cel) -> Option<&ExecutionError> {
+    match value {
+        Cel::Opaque(opaque) => opaque.downcast_ref::<Held>().map(|held| &held.0),
+        _ => None,
+    }
+}
+
+pub(super) fn add(context: &mut Context<'_>) {
+    context.add_function(TURN, turn);
+    context.add_function(UNDECIDED, |decides: bool, so_far: Cel| -> Outcome {
+        Ok(Cel::Bool(so_far != Cel::Bool(decides)))
+    });
+    context.add_function(SETTLED, |value: Cel| -> Outcome { held(&value).cloned().map_or(Ok(value.clone()), Err) });
+}
+
+/// `@turn(decides, so far, body)`, whose body may fail.
+fn turn(call: &FunctionContext<'_, '_>) -> Outcome {
+    let [decides, so_far, body] = call.args else { return Err(ExecutionError::NoSuchOverload) };
+    let (decides, so_far) = (Cel::resolve(decides, call.ptx)?, Cel::resolve(so_far, call.ptx)?);
+    let came_to = match Cel::resolve(body, call.ptx) {
+        Ok(value @ Cel::Bool(_)) => Ok(value),
+        Ok(_) => Err(ExecutionError::NoSuchOverload),
+        Err(error) => Err(error),
+    };
+    match came_to {
+        Ok(value) if value == decides => Ok(value),
+        Err(error) if held(&so_far).is_none() => Ok(Cel::Opaque(Arc::new(Held(error)))),
+        Ok(_) | Err(_) => Ok(so_far),
+    }
+}
+
+/// The value at which a loop ends, if it is one of these.
+pub(super) fn decides(of: &ComprehensionExpr) -> Option<bool> {
+    let Expr::Call(step) = &of.loop_step.expr else { return None };
+    let Expr::Call(condition) = &of.loop_cond.expr else { return None };
+    let goes_on = condition.func_name == operators::NOT_STRICTLY_FALSE;
+    let builds = matches!(step.args.first(), Some(IdedExpr { expr: Expr::Ident(name), .. }) if *name == of.accu_var);
+    match step.func_name.as_str() {
+        operators::LOGICAL_AND if goes_on && builds => Some(false),
+        operators::LOGICAL_OR if goes_on && builds => Some(true),
+        _ => None,
+    }
+}
+
+/// Makes such a loop keep errors. Its parts are armed already.
+pub(super) fn keep_errors(of: &mut ComprehensionExpr, decides: bool) {
+    let so_far = || node(Expr::Ident(of.accu_var.clone()));
+    let condition = call(UNDECIDED, vec![boolean(decides), so_far()]);
+    let result = call(SETTLED, vec![std::mem::take(&mut of.result)]);
+    let body = match &mut of.loop_step.expr {
+        Expr::Call(step) => step.args.pop().unwrap_or_default(),
+        _ => return,
+    };
+    of.loop_step = call(TURN, vec![boolean(decides), so_far(), body]);
+    (of.loop_cond, of.result) = (condition, result);
+}
