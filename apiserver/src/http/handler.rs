@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::audit::Record;
 use crate::http::negotiate::{Accepted, Encoding, Shape};
 use crate::http::path::RequestInfo;
-use crate::http::{Api, Response, audited, body, layers, negotiate, path, respond, subresource, watching};
+use crate::http::{Api, Response, audited, body, layers, negotiate, pages, path, respond, subresource, watching};
 use crate::registry::options::{DeleteOptions, ListOptions, Query, WriteOptions};
 use crate::registry::patch::Patch;
 use crate::registry::resource::ResourceRef;
@@ -185,15 +185,14 @@ pub(super) async fn get(call: &Call, resource: &ResourceRef) -> ApiResult<Respon
 async fn list(call: &Call, resource: &ResourceRef) -> ApiResult<Response> {
     let options = ListOptions::parse(&call.query)?;
     let namespace = namespace(&call.info, resource);
-    let everything = options.labels.is_everything() && options.fields.is_everything();
-    if everything && call.accepted == Accepted::default() && resource.strategy.serves_stored() {
-        let page = call.api.registry.page(resource, namespace, &options).await?;
+    let page = call.api.registry.page(resource, namespace, &options).await?;
+    if call.accepted == Accepted::default() && resource.strategy.serves_stored() {
         let api_version = resource.gvr.api_version();
-        if page.records.iter().all(|r| r.body.api_version() == api_version) {
-            return respond::page(resource, &page);
+        if page.objects.iter().all(|record| record.body.api_version() == api_version) {
+            return pages::page(resource, page);
         }
     }
-    let list = call.api.registry.list(resource, namespace, &options).await?;
+    let list = call.api.registry.decode_page(resource, page).await?;
     respond::list(call.accepted, resource, list, call.include())
 }
 

@@ -16,6 +16,7 @@ use crate::audit::{self, AUDIT_ID, HANDED};
 use crate::authn::impersonation;
 use crate::authz;
 use crate::http::negotiate::{self, Encoding};
+use crate::http::pages::InPieces;
 use crate::http::path::RequestInfo;
 use crate::http::{Api, Response, audited, flights, respond};
 use crate::registry::options::Query;
@@ -26,13 +27,14 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 /// Bytes from which an answer is compressed for clients that take gzip.
 const COMPRESS_FROM: u64 = 128 * 1024;
 
-/// Compresses what is whole and large; never streams, whose events must not wait for a block to fill.
+/// Compresses what is large; never watches, whose events must not wait for a block to fill.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct LargeAnswers;
 
 impl Predicate for LargeAnswers {
     fn should_compress<B: http_body::Body>(&self, response: &http::Response<B>) -> bool {
-        response.body().size_hint().exact().is_some_and(|size| size > COMPRESS_FROM)
+        let is_in_pieces = response.extensions().get::<InPieces>().is_some();
+        is_in_pieces || response.body().size_hint().exact().is_some_and(|size| size > COMPRESS_FROM)
     }
 }
 

@@ -14,6 +14,9 @@ mod layers;
 #[cfg(test)]
 mod lifecycle_tests;
 pub mod negotiate;
+mod pages;
+#[cfg(test)]
+mod pages_tests;
 pub mod path;
 mod protobuf;
 mod read_ahead;

@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 use crate::http::Response;
 use crate::http::audited::Told;
 use crate::http::negotiate::{Accepted, Encoding, Shape};
+use crate::registry::List;
 use crate::registry::resource::ResourceRef;
-use crate::registry::{List, Page};
 use crate::status::{ApiError, ApiResult};
 use crate::table::{IncludeObject, ListMeta, partial_object_metadata, partial_object_metadata_list, table, to_v1beta1};
 
@@ -113,11 +113,11 @@ fn go_type(resource: &ResourceRef) -> String {
 }
 
 /// Items of built-in kinds carry no kind of their own.
-fn untyped(resource: &ResourceRef) -> bool {
+pub(super) fn untyped(resource: &ResourceRef) -> bool {
     resource.strategy.schema().is_some_and(|schema| schema.name.is_some())
 }
 
-fn list_meta(revision: u64, continue_token: &str, remaining: Option<usize>) -> ListMeta {
+pub(super) fn list_meta(revision: u64, continue_token: &str, remaining: Option<usize>) -> ListMeta {
     ListMeta {
         resource_version: revision.to_string(),
         continue_token: continue_token.to_owned(),
@@ -163,28 +163,6 @@ pub fn collection(resource: &ResourceRef, mut objects: Vec<Value>, meta: &ListMe
     json!({
         "kind": resource.list_kind, "apiVersion": resource.gvr.api_version(), "metadata": metadata, "items": objects,
     })
-}
-
-/// A list of objects that are served as they are stored, without parsing them.
-pub fn page(resource: &ResourceRef, page: &Page) -> ApiResult<Response> {
-    let typed = !untyped(resource);
-    let meta = list_meta(page.revision, &page.continue_token, page.remaining).to_json();
-    let mut out = Vec::with_capacity(256 + page.records.iter().map(|r| r.body.size() * 3).sum::<usize>());
-    let quoted = |text: &str| Value::from(text).to_string();
-    out.extend_from_slice(b"{\"kind\":");
-    out.extend_from_slice(quoted(&resource.list_kind).as_bytes());
-    out.extend_from_slice(b",\"apiVersion\":");
-    out.extend_from_slice(quoted(&resource.gvr.api_version()).as_bytes());
-    out.extend_from_slice(format!(",\"metadata\":{meta},\"items\":[").as_bytes());
-    let damaged = crate::registry::storage_error;
-    for (i, record) in page.records.iter().enumerate() {
-        if i > 0 {
-            out.push(b',');
-        }
-        record.body.write_json(&mut out, record.revision, typed).map_err(damaged)?;
-    }
-    out.extend_from_slice(b"]}");
-    Ok(bytes(200, JSON, out))
 }
 
 /// Adds one `Warning` header per text.

@@ -1,5 +1,6 @@
 //! Watch answers: a stream of event lines that ends by timeout, drain or error.
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,8 +9,8 @@ use bytes::Bytes;
 use futures::stream;
 use rand::Rng;
 use serde_json::{Value, json};
-use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
+use tokio::time::Sleep;
+use tokio_util::sync::WaitForCancellationFutureOwned;
 
 use crate::http::handler::{Call, namespace};
 use crate::http::negotiate::{Accepted, Shape};
@@ -36,8 +37,9 @@ struct Shaping {
 
 struct Running {
     watch: Watch,
-    deadline: Instant,
-    draining: CancellationToken,
+    // Made once: what is waited for anew with each event would cost more than the event.
+    deadline: Pin<Box<Sleep>>,
+    draining: Pin<Box<WaitForCancellationFutureOwned>>,
     done: bool,
 }
 
@@ -51,8 +53,9 @@ pub(super) async fn serve(call: &Call, resource: &ResourceRef) -> ApiResult<Resp
     let name = format!("{:?} {include:?}", call.accepted);
     let form = Arc::new(Shaping { name, accepted: call.accepted, include, resource: resource.clone() });
     let watch = call.api.registry.watch(resource, namespace(&call.info, resource), options, form).await?;
-    let running =
-        Running { watch, deadline: Instant::now() + timeout, draining: call.api.draining.clone(), done: false };
+    let deadline = Box::pin(tokio::time::sleep(timeout));
+    let draining = Box::pin(call.api.draining.clone().cancelled_owned());
+    let running = Running { watch, deadline, draining, done: false };
     let stream = stream::unfold(running, |mut running| async move {
         let chunk = running.next().await?;
         Some((Ok::<_, std::convert::Infallible>(chunk), running))
@@ -68,11 +71,11 @@ impl Running {
         loop {
             let batch = tokio::select! {
                 batch = self.watch.next() => batch?,
-                () = tokio::time::sleep_until(self.deadline) => {
+                () = &mut self.deadline => {
                     self.done = true;
                     self.watch.last_bookmark().into_iter().collect()
                 }
-                () = self.draining.cancelled() => return None,
+                () = &mut self.draining => return None,
             };
             if !batch.is_empty() {
                 return Some(joined(batch));

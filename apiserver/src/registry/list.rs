@@ -17,26 +17,20 @@ use crate::storage::{ObjectKey, Record, Revision};
 
 /// How long a read waits for a version the server has not reached yet.
 const FUTURE: Duration = Duration::from_secs(3);
-/// Records decoded at once while looking for matches.
+/// Records looked at at once for what selectors choose.
 const CHUNK: usize = 1000;
 
-/// One page of a list.
+/// One page of a list: objects, or records that are not decoded.
 #[derive(Debug, Clone)]
-pub struct List {
-    pub objects: Vec<Value>,
+pub struct List<T = Value> {
+    pub objects: Vec<T>,
     pub revision: Revision,
     pub continue_token: String,
     pub remaining: Option<usize>,
 }
 
-/// Records of one page that need no decoding, when the client wants the objects as they are stored.
-#[derive(Debug)]
-pub struct Page {
-    pub records: Vec<Record>,
-    pub revision: Revision,
-    pub continue_token: String,
-    pub remaining: Option<usize>,
-}
+/// A page of what is sent as it is stored, wherever that is possible.
+pub type Page = List<Record>;
 
 /// Where and when a list starts.
 struct Start {
@@ -46,75 +40,80 @@ struct Start {
 
 impl Registry {
     pub async fn list(&self, resource: &ResourceRef, namespace: &str, options: &ListOptions) -> ApiResult<List> {
+        self.decode_page(resource, self.page(resource, namespace, options).await?).await
+    }
+
+    /// The objects of a page.
+    pub async fn decode_page(&self, resource: &ResourceRef, page: Page) -> ApiResult<List> {
+        let Page { objects, revision, continue_token, remaining } = page;
+        let objects = self.decode_all(resource, objects).await?;
+        Ok(List { objects, revision, continue_token, remaining })
+    }
+
+    /// The records of the objects that a list would show.
+    pub async fn page(&self, resource: &ResourceRef, namespace: &str, options: &ListOptions) -> ApiResult<Page> {
         check_fields(resource, &options.fields)?;
         let start = self.start(namespace, options).await?;
-        let everything = options.labels.is_everything() && options.fields.is_everything();
         if let (None, None, Some(name)) = (start.at, &start.after, options.fields.exact("metadata.name"))
             && (!namespace.is_empty() || !resource.namespaced)
         {
-            return self.list_one(resource, namespace, name, options).await;
+            return self.one(resource, namespace, name, options).await;
         }
+        let everything = options.selects_everything();
         let limit = if options.limit == 0 { usize::MAX } else { options.limit };
         let (mut at, mut after) = (start.at, start.after);
         let mut objects = Vec::new();
         loop {
             let chunk = if everything { limit } else { CHUNK };
-            let page = self.read(resource, namespace, options, at, after.as_ref(), chunk)?;
-            let (revision, remaining) = (page.revision, page.remaining);
-            let last = page.records.last().map(|r| r.key.clone());
-            let count = page.records.len();
-            let (places, records) = candidates(options, page.records)?;
-            let keys: Vec<ObjectKey> = records.iter().map(|r| r.key.clone()).collect();
-            let decoded = self.decode_all(resource, records).await?;
-            for (i, object) in decoded.into_iter().enumerate() {
-                if !everything && !matches(resource, options, &object) {
-                    continue;
-                }
-                objects.push(object);
-                let left = count - places[i] - 1 + remaining;
+            let read = self.read(resource, namespace, options, at, after.as_ref(), chunk)?;
+            let (revision, remaining) = (read.revision, read.remaining);
+            let last = read.records.last().map(|record| record.key.clone());
+            let count = read.records.len();
+            for (place, record) in self.matching(resource, options, read.records).await? {
+                let left = count - place - 1 + remaining;
+                objects.push(record);
                 if objects.len() == limit && left > 0 {
-                    return Ok(List {
-                        objects,
-                        revision,
-                        continue_token: encode_token(signed(revision), keys[i].as_str(), namespace),
-                        remaining: everything.then_some(left),
-                    });
+                    let key = objects.last().map_or("", |record| record.key.as_str());
+                    let continue_token = encode_token(signed(revision), key, namespace);
+                    return Ok(Page { objects, revision, continue_token, remaining: everything.then_some(left) });
                 }
             }
             if remaining == 0 {
-                return Ok(List { objects, revision, continue_token: String::new(), remaining: None });
+                return Ok(Page { objects, revision, continue_token: String::new(), remaining: None });
             }
             at = Some(revision);
             after = last;
+            // Other requests have their turn between two chunks.
+            tokio::task::yield_now().await;
         }
     }
 
     /// A list that can hold one object at most, found by its key.
-    async fn list_one(
-        &self,
-        resource: &ResourceRef,
-        namespace: &str,
-        name: &str,
-        options: &ListOptions,
-    ) -> ApiResult<List> {
+    async fn one(&self, resource: &ResourceRef, namespace: &str, name: &str, options: &ListOptions) -> ApiResult<Page> {
         let revision = self.store.revision();
         let record = self.store.get(&table(resource), &ObjectKey::new(namespace, name));
-        let mut objects = self.decode_all(resource, record.into_iter().collect()).await?;
-        objects.retain(|object| matches(resource, options, object));
-        Ok(List { objects, revision, continue_token: String::new(), remaining: None })
+        let found = self.matching(resource, options, record.into_iter().collect()).await?;
+        let objects = found.into_iter().map(|(_, record)| record).collect();
+        Ok(Page { objects, revision, continue_token: String::new(), remaining: None })
     }
 
-    /// The page a list without selectors would show, undecoded.
-    pub async fn page(&self, resource: &ResourceRef, namespace: &str, options: &ListOptions) -> ApiResult<Page> {
-        let start = self.start(namespace, options).await?;
-        let limit = if options.limit == 0 { usize::MAX } else { options.limit };
-        let listing = self.read(resource, namespace, options, start.at, start.after.as_ref(), limit)?;
-        let continue_token = match listing.records.last() {
-            Some(last) if listing.remaining > 0 => encode_token(signed(listing.revision), last.key.as_str(), namespace),
-            _ => String::new(),
-        };
-        let remaining = (listing.remaining > 0).then_some(listing.remaining);
-        Ok(Page { records: listing.records, revision: listing.revision, continue_token, remaining })
+    /// The records that selectors choose, each with its place. Whole objects are decoded only for fields beyond their metadata.
+    pub(crate) async fn matching(
+        &self,
+        resource: &ResourceRef,
+        options: &ListOptions,
+        records: Vec<Record>,
+    ) -> ApiResult<Vec<(usize, Record)>> {
+        if options.selects_everything() {
+            return Ok(records.into_iter().enumerate().collect());
+        }
+        let mut candidates = candidates(options, records)?;
+        if !options.fields.by_key() {
+            let whole = candidates.iter().map(|(_, record)| record.clone()).collect();
+            let mut decoded = self.decode_all(resource, whole).await?.into_iter();
+            candidates.retain(|_| decoded.next().is_some_and(|object| matches(resource, options, &object)));
+        }
+        Ok(candidates)
     }
 
     fn read(
@@ -180,19 +179,16 @@ impl Registry {
     }
 }
 
-/// The records that may match, told from labels and key alone, with their places in the page.
-fn candidates(options: &ListOptions, records: Vec<Record>) -> ApiResult<(Vec<usize>, Vec<Record>)> {
-    let name = options.fields.exact("metadata.name");
-    let mut kept = (Vec::with_capacity(records.len()), Vec::with_capacity(records.len()));
+/// The records that may match, told from labels and key alone, with their places.
+fn candidates(options: &ListOptions, records: Vec<Record>) -> ApiResult<Vec<(usize, Record)>> {
+    let mut kept = Vec::new();
     for (place, record) in records.into_iter().enumerate() {
-        let named = name.is_none_or(|name| name == record.key.name());
         let labelled = || match options.labels.is_everything() {
             true => Ok(true),
             false => record.body.labels().map(|labels| options.labels.matches(labels.as_ref())),
         };
-        if named && labelled().map_err(storage_error)? {
-            kept.0.push(place);
-            kept.1.push(record);
+        if options.fields.may_match(&record.key) && labelled().map_err(storage_error)? {
+            kept.push((place, record));
         }
     }
     Ok(kept)
@@ -234,7 +230,7 @@ pub(crate) fn check_fields(resource: &ResourceRef, fields: &FieldSelector) -> Ap
     Ok(())
 }
 
-pub(crate) fn matches(resource: &ResourceRef, options: &ListOptions, object: &Value) -> bool {
+fn matches(resource: &ResourceRef, options: &ListOptions, object: &Value) -> bool {
     if !options.labels.matches(object.labels()) {
         return false;
     }

@@ -175,6 +175,11 @@ impl ListOptions {
         let errors = asked.check(true);
         if errors.is_empty() { Ok(options) } else { Err(ApiError::invalid("meta.k8s.io", "ListOptions", "", errors)) }
     }
+
+    /// No selector leaves anything out.
+    pub fn selects_everything(&self) -> bool {
+        self.labels.is_everything() && self.fields.is_everything()
+    }
 }
 
 /// `propagationPolicy`.

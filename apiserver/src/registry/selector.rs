@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use crate::registry::validation;
 use crate::status::{ApiError, ApiResult};
+use crate::storage::ObjectKey;
 
 /// One requirement of a label selector.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -314,10 +315,25 @@ impl FieldSelector {
         self.terms.iter().find(|(p, equal, _)| *equal && p == path).map(|(_, _, value)| value.as_str())
     }
 
+    /// An object's key tells all that is asked.
+    pub fn by_key(&self) -> bool {
+        self.terms.iter().all(|(path, _, _)| in_key(path))
+    }
+
+    /// False when the key alone rules the object out.
+    pub fn may_match(&self, key: &ObjectKey) -> bool {
+        let of_key = |path: &str| if path == "metadata.name" { key.name() } else { key.namespace() };
+        self.terms.iter().all(|(path, equal, value)| !in_key(path) || (of_key(path) == value) == *equal)
+    }
+
     /// `get` gives a field as text; unknown fields are empty.
     pub fn matches(&self, get: &dyn Fn(&str) -> String) -> bool {
         self.terms.iter().all(|(path, equal, value)| (get(path) == *value) == *equal)
     }
+}
+
+fn in_key(path: &str) -> bool {
+    path == "metadata.name" || path == "metadata.namespace"
 }
 
 fn split_terms(text: &str) -> Vec<String> {

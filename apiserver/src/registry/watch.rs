@@ -2,15 +2,16 @@
 //!
 //! However many watches there are, a change becomes a line once for each form that clients want it in.
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use serde_json::{Value, json};
-use tokio::time::Instant;
+use tokio::time::{Instant, Sleep};
 
 use crate::error::Error;
-use crate::registry::list::{check_fields, matches, parse_version};
+use crate::registry::list::{check_fields, parse_version};
 use crate::registry::object::Object as _;
 use crate::registry::options::ListOptions;
 use crate::registry::resource::ResourceRef;
@@ -20,7 +21,7 @@ use crate::storage::{Body, Change, ChangeKind, LineKey, Record, Revision, Select
 
 /// Between two periodic bookmarks.
 const BOOKMARKS: Duration = Duration::from_secs(60);
-/// Initial events decoded at once.
+/// Initial events made at once.
 const CHUNK: usize = 500;
 /// About what selectors look at in one change, in bytes.
 const SIDES: usize = 512;
@@ -57,7 +58,7 @@ pub struct Watch {
     initial: std::vec::IntoIter<Record>,
     initial_end: Option<Revision>,
     watcher: Watcher,
-    next_bookmark: Instant,
+    next_bookmark: Pin<Box<Sleep>>,
     /// Why the watch ends before its first event.
     refused: Option<ApiError>,
     ended: bool,
@@ -113,7 +114,7 @@ impl Registry {
             initial_end,
             watcher,
             options,
-            next_bookmark: Instant::now() + BOOKMARKS,
+            next_bookmark: Box::pin(tokio::time::sleep(BOOKMARKS)),
             refused,
             ended: false,
         })
@@ -162,18 +163,16 @@ impl Watch {
             let changes = self.watcher.next().await?;
             return self.events(changes).await;
         }
-        match tokio::time::timeout_at(self.next_bookmark, self.watcher.next()).await {
-            Ok(changes) => self.events(changes?).await,
-            Err(_) => {
-                self.next_bookmark = Instant::now() + BOOKMARKS;
+        let changes = tokio::select! {
+            biased;
+            changes = self.watcher.next() => changes?,
+            () = &mut self.next_bookmark => {
+                self.next_bookmark.as_mut().reset(Instant::now() + BOOKMARKS);
                 let position = self.watcher.position();
-                Ok(vec![self.bookmark(position, false)])
+                return Ok(vec![self.bookmark(position, false)]);
             }
-        }
-    }
-
-    fn everything(&self) -> bool {
-        self.options.labels.is_everything() && self.options.fields.is_everything()
+        };
+        self.events(changes).await
     }
 
     fn write(&mut self, event: &str, object: Value) -> Bytes {
@@ -186,12 +185,18 @@ impl Watch {
     }
 
     async fn initial_events(&mut self, records: Vec<Record>) -> Result<Vec<Bytes>, Error> {
-        if self.everything() && records.iter().all(|record| self.sends_stored(&record.body)) {
+        let chosen = self.registry.matching(&self.resource, &self.options, records).await?;
+        let records: Vec<Record> = chosen.into_iter().map(|(_, record)| record).collect();
+        if records.is_empty() {
+            // Others have their turn while this one only leaves out.
+            tokio::task::yield_now().await;
+            return Ok(Vec::new());
+        }
+        if records.iter().all(|record| self.sends_stored(&record.body)) {
             self.first = false;
             return records.iter().map(|record| stored_line("ADDED", &record.body, record.revision)).collect();
         }
-        let mut objects = self.registry.decode_all(&self.resource, records).await?;
-        objects.retain(|object| matches(&self.resource, &self.options, object));
+        let objects = self.registry.decode_all(&self.resource, records).await?;
         Ok(objects.into_iter().map(|object| self.write("ADDED", object)).collect())
     }
 
@@ -240,18 +245,17 @@ impl Watch {
 
     /// What a change means to this watch: objects enter and leave the view of selectors.
     async fn meaning(&self, change: &Arc<Change>) -> Result<Option<&'static str>, Error> {
-        if self.everything() {
+        if self.options.selects_everything() {
             return Ok(Some(match change.kind {
                 ChangeKind::Added => "ADDED",
                 ChangeKind::Modified => "MODIFIED",
                 ChangeKind::Deleted => "DELETED",
             }));
         }
-        if self.options.fields.exact("metadata.name").is_some_and(|name| name != change.key.name()) {
+        if !self.options.fields.may_match(&change.key) {
             return Ok(None);
         }
-        let by_metadata = |path: &str| path == "metadata.name" || path == "metadata.namespace";
-        let whole = self.options.fields.terms.iter().any(|(path, _, _)| !by_metadata(path));
+        let whole = !self.options.fields.by_key();
         let version = if whole { self.version.clone() } else { Arc::from("") };
         let place = change.shared.sides(&version);
         let sides = place.get_or_try_init(|| self.sides(change, whole)).await?;

@@ -1,0 +1,145 @@
+//! Lists and first events of many objects on a running server, with and without selectors.
+
+use std::io::Read;
+
+use axum::body::Body;
+use crowsnest_api::user::UserInfo;
+use flate2::read::GzDecoder;
+use http::Request;
+use http_body::Body as _;
+use http_body_util::BodyExt;
+use rstest::rstest;
+use serde_json::{Value, json};
+use tower::ServiceExt;
+
+use crate::http::Response;
+use crate::http::client::InProcessService;
+use crate::{ApiServer, Config, Data};
+
+const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+/// ConfigMaps of 4 KB: more than one piece, and more than one chunk of what a watch begins with.
+const MANY: usize = 600;
+
+async fn ask(service: &InProcessService, method: &str, path: &str, body: &Value) -> Response {
+    let request = Request::builder().method(method).uri(path).header("content-type", "application/json");
+    let response = service.clone().oneshot(request.body(Body::from(body.to_string())).unwrap()).await.unwrap();
+    assert!(response.status().is_success(), "{method} {path}: {}", response.status());
+    response
+}
+
+async fn get(service: &InProcessService, path: &str) -> Value {
+    let body = ask(service, "GET", path, &Value::Null).await.into_body().collect().await.unwrap();
+    serde_json::from_slice(&body.to_bytes()).unwrap()
+}
+
+fn name(nth: usize) -> String {
+    format!("map-{nth:04}")
+}
+
+/// Every third is labelled.
+async fn filled() -> (ApiServer, InProcessService) {
+    let server = ApiServer::start(Config::new("test", Data::Memory)).await.unwrap();
+    let groups = vec![crowsnest_api::user::MASTERS.to_owned()];
+    let service = server.service(UserInfo { name: "admin".into(), groups, ..UserInfo::default() });
+    ask(&service, "POST", "/api/v1/namespaces", &json!({"metadata": {"name": "default"}})).await;
+    for nth in 0..MANY {
+        let labels = if nth % 3 == 0 { json!({"odd": "yes"}) } else { json!({}) };
+        // Nothing that compresses to next to nothing.
+        let text: String = (0..450).map(|i| format!("{:x},", (nth + 1) * 7_919 * (i + 1))).collect();
+        let map = json!({"metadata": {"name": name(nth), "labels": labels}, "data": {"text": text}});
+        ask(&service, "POST", MAPS, &map).await;
+    }
+    (server, service)
+}
+
+#[tokio::test]
+async fn a_large_list_comes_in_pieces_and_compressed_where_that_is_taken() {
+    let (server, service) = filled().await;
+    let response = ask(&service, "GET", MAPS, &Value::Null).await;
+    assert_eq!(response.body().size_hint().exact(), None);
+    let (mut body, mut whole) = (response.into_body(), Vec::new());
+    while let Some(frame) = body.frame().await {
+        let piece = frame.unwrap().into_data().unwrap();
+        assert!(piece.len() < 128 * 1024, "a piece has {} bytes", piece.len());
+        whole.extend_from_slice(&piece);
+    }
+    let list: Value = serde_json::from_slice(&whole).unwrap();
+    let names: Vec<&str> =
+        list["items"].as_array().unwrap().iter().map(|map| map["metadata"]["name"].as_str().unwrap()).collect();
+    assert_eq!(names, (0..MANY).map(name).collect::<Vec<_>>());
+    assert_eq!(list["items"][7], as_item(get(&service, &format!("{MAPS}/{}", name(7))).await));
+
+    let request = Request::get(MAPS).header("accept-encoding", "gzip").body(Body::empty()).unwrap();
+    let response = service.clone().oneshot(request).await.unwrap();
+    assert_eq!(response.headers()["content-encoding"], "gzip");
+    let packed = response.into_body().collect().await.unwrap().to_bytes();
+    let mut unpacked = Vec::new();
+    GzDecoder::new(&packed[..]).read_to_end(&mut unpacked).unwrap();
+    assert!(unpacked == whole, "what is unpacked is another list");
+
+    // A small one is whole.
+    let response = ask(&service, "GET", &format!("{MAPS}?limit=3"), &Value::Null).await;
+    assert!(response.body().size_hint().exact().is_some());
+    server.stop().await.unwrap();
+}
+
+/// As items of lists are, which do not tell their kind.
+fn as_item(mut object: Value) -> Value {
+    let members = object.as_object_mut().unwrap();
+    members.remove("kind");
+    members.remove("apiVersion");
+    object
+}
+
+#[rstest]
+#[case::labels("labelSelector=odd%3Dyes", (0..MANY).step_by(3).collect())]
+#[case::without_a_label("labelSelector=!odd", (0..MANY).filter(|nth| nth % 3 > 0).collect())]
+#[case::a_name("fieldSelector=metadata.name%3Dmap-0412", vec![412])]
+#[case::a_name_and_a_label("fieldSelector=metadata.name%3Dmap-0412&labelSelector=odd", vec![])]
+#[case::another_name("fieldSelector=metadata.name!%3Dmap-0000&labelSelector=odd", (3..MANY).step_by(3).collect())]
+#[case::a_namespace("fieldSelector=metadata.namespace%3Dkube-system", vec![])]
+#[tokio::test]
+async fn selectors_choose_alike_in_lists_pages_and_watches(#[case] query: &str, #[case] wanted: Vec<usize>) {
+    let (server, service) = filled().await;
+    let wanted: Vec<String> = wanted.into_iter().map(name).collect();
+    let names = |list: &Value| -> Vec<String> {
+        let items = list["items"].as_array().unwrap().iter();
+        items.map(|map| map["metadata"]["name"].as_str().unwrap().to_owned()).collect()
+    };
+    let list = get(&service, &format!("{MAPS}?{query}")).await;
+    assert_eq!(names(&list), wanted);
+    assert_eq!(list["metadata"].get("remainingItemCount"), None);
+
+    let (mut paged, mut token) = (Vec::new(), String::new());
+    loop {
+        let page = get(&service, &format!("{MAPS}?{query}&limit=70&continue={token}")).await;
+        let on_page = names(&page);
+        assert!(on_page.len() <= 70);
+        paged.extend(on_page);
+        token = page["metadata"]["continue"].as_str().unwrap_or_default().to_owned();
+        if token.is_empty() {
+            break;
+        }
+    }
+    assert_eq!(paged, wanted);
+
+    // What a watch begins with ends at its bookmark.
+    let path = format!(
+        "{MAPS}?{query}&watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
+    );
+    let mut watch = ask(&service, "GET", &path, &Value::Null).await.into_body();
+    let mut seen = Vec::new();
+    'events: while let Some(frame) = watch.frame().await {
+        let lines = frame.unwrap().into_data().unwrap();
+        for event in serde_json::Deserializer::from_slice(&lines).into_iter::<Value>() {
+            let event = event.unwrap();
+            if event["type"] == "BOOKMARK" {
+                break 'events;
+            }
+            seen.push(event["object"]["metadata"]["name"].as_str().unwrap().to_owned());
+        }
+    }
+    assert_eq!(seen, wanted);
+    drop(watch);
+    server.stop().await.unwrap();
+}
