@@ -153,6 +153,15 @@ impl Clusters {
         doubt::of_fleet(known.values().filter_map(|known| known.lost), known.len(), threshold)
     }
 
+    /// Whether a cluster that was lost waits for a look at others before it is given up.
+    fn waits_for_others(&self, name: &str, lost: Option<Duration>, failure: Duration, now: Duration) -> bool {
+        let Some(lost) = lost else { return false };
+        let known = self.known.lock();
+        let others = known.iter().filter(|(other, _)| *other != name);
+        let looks = others.filter_map(|(_, known)| Some(known.history.as_ref()?.looked_at()));
+        doubt::waits_for_others(looks, lost, failure, now)
+    }
+
     /// The control plane's own API, asked before a cluster is given up.
     async fn doubt_control_plane(&self) -> Option<Doubt> {
         let probe = crowsnest_fleet::probe::probe(&self.context.fleet.control_plane()).await;

@@ -138,10 +138,12 @@ impl Clusters {
         let judged = health::judge(signals, last.as_ref(), shown, &rules, now);
         let takes_away = health::takes_away(shown, &judged.ready);
         let mut doubt = self.doubt(cluster, judged.history.lost());
-        if doubt.is_none() && takes_away && !is_confirmed_down(cluster) {
+        let is_believed = doubt.is_none() && takes_away && !is_confirmed_down(cluster);
+        let waits = is_believed && self.waits_for_others(name, judged.history.lost(), rules.failure, now.mono);
+        if is_believed && !waits {
             doubt = self.doubt_control_plane().await;
         }
-        let is_held = takes_away && doubt.is_some();
+        let is_held = takes_away && (waits || doubt.is_some());
         let ready = shown.filter(|_| is_held).cloned().unwrap_or(judged.ready);
         let before = conditions::find(&cluster.status.conditions, condition::HEALTH_SIGNALS);
         let seen = health::signals_condition(signals, &judged.history, &ready, doubt.as_ref(), before, now.wall);

@@ -54,6 +54,18 @@ pub fn of_fleet(lost: impl IntoIterator<Item = Duration>, all: usize, threshold:
     (most >= 2 && share > threshold).then_some(Doubt::Fleet { lost: most, all })
 }
 
+/// Whether a cluster that was `lost` and fails for `failure` has to wait, because another was not looked at in the later half of that
+/// time: it may be lost as well. `looks` says when each of the others was looked at last; whoever was not for long is not waited for.
+pub fn waits_for_others(
+    looks: impl IntoIterator<Item = Duration>,
+    lost: Duration,
+    failure: Duration,
+    now: Duration,
+) -> bool {
+    let half = lost + failure / 2;
+    looks.into_iter().any(|at| at < half && now.saturating_sub(at) <= TOGETHER)
+}
+
 /// Whether an administrator said that a cluster is down, whatever others are.
 pub fn is_confirmed_down(cluster: &Cluster) -> bool {
     let annotations = cluster.metadata.annotations.as_ref();
@@ -64,4 +76,22 @@ pub fn is_confirmed_down(cluster: &Cluster) -> bool {
 pub fn is_doubted(cluster: &Cluster) -> bool {
     conditions::find(&cluster.status.conditions, words::HEALTH_SIGNALS)
         .is_some_and(|signals| signals.reason == words::HEALTH_SIGNALS_DOUBTED)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+
+    #[rstest]
+    #[case::nobody_else(&[], false)]
+    #[case::all_looked_at_since(&[116, 129], false)]
+    #[case::one_before_it_was_lost(&[116, 99], true)]
+    #[case::one_in_the_earlier_half(&[114, 129], true)]
+    #[case::one_nobody_looks_at_any_more(&[69, 129], false)]
+    fn others_are_looked_at_first(#[case] looks: &[u64], #[case] waits: bool) {
+        let seconds = Duration::from_secs;
+        let looks = looks.iter().copied().map(seconds);
+        assert_eq!(waits_for_others(looks, seconds(100), seconds(30), seconds(130)), waits);
+    }
 }

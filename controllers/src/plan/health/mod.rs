@@ -136,6 +136,11 @@ impl History {
         self.lost
     }
 
+    /// When it was looked at last.
+    pub fn looked_at(&self) -> Duration {
+        self.at.mono
+    }
+
     fn fails_by_two(&self) -> bool {
         self.failing.len() >= 2
     }
