@@ -132,7 +132,7 @@ fn most_of_the_fleet_goes_at_once() -> Result<()> {
     ensure!(!site.look()?.0.evict(), "an eviction began while nobody failed");
 
     site.hold_still(has(Needs::Doubt))?;
-    LOST.into_iter().try_for_each(|lost| site.begin(Fault::Death, lost))?;
+    site.begin_at_once(Fault::Death, &LOST)?;
     if has(Needs::Doubt) {
         site.until("the control plane to doubt itself", |plans, _| {
             let reasons = plans.reasons("HealthSignals");

@@ -6,7 +6,6 @@ use std::time::Duration;
 use anyhow::Result;
 use crowsnest_embedded::member::{Member, Outage};
 use http::StatusCode;
-use tokio::task::JoinSet;
 
 /// The first delay of a member that dies slowly, and the last: nobody waits that long for an answer.
 const SLOW: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(30));
@@ -32,28 +31,29 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// What gets worse step by step is one of `tasks`.
-    pub async fn begin(self, member: &Arc<Member>, tasks: &mut JoinSet<()>) -> Result<()> {
+    pub async fn begin(self, member: &Arc<Member>) -> Result<()> {
         match self {
             Fault::Death => member.pause().await,
-            Fault::SlowDeath => {
-                let faults = member.faults().clone();
-                tasks.spawn(async move {
-                    let mut delay = SLOW.0;
-                    while delay < SLOW.1 {
-                        faults.set_delay(delay);
-                        tokio::time::sleep(GROWTH).await;
-                        delay *= 2;
-                    }
-                    faults.set_delay(SLOW.1);
-                });
-            }
+            Fault::SlowDeath => member.faults().set_delay(SLOW.0),
             Fault::Partition => member.cut_off(Outage::Partitioned).await?,
             Fault::Silence => member.cut_off(Outage::Silent).await?,
             Fault::Flapping => member.flap(FLAP).await?,
             Fault::Unwell => member.faults().set_readyz(Some(StatusCode::INTERNAL_SERVER_ERROR)),
         }
         Ok(())
+    }
+
+    /// What goes on by itself once it has begun, if anything does.
+    pub fn worsen(self, member: &Arc<Member>) -> Option<impl Future<Output = ()> + Send + use<>> {
+        let faults = (self == Fault::SlowDeath).then(|| member.faults().clone())?;
+        Some(async move {
+            let mut delay = SLOW.0;
+            while delay < SLOW.1 {
+                tokio::time::sleep(GROWTH).await;
+                delay = (delay * 2).min(SLOW.1);
+                faults.set_delay(delay);
+            }
+        })
     }
 
     /// Ends whatever it is, once nothing makes it worse any more.

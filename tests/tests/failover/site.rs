@@ -190,14 +190,26 @@ impl Site {
         self.data.join("kubeconfigs/cp.kubeconfig")
     }
 
-    /// Who cuts off a member that nobody dials cuts off its agent.
     pub fn begin(&mut self, fault: Fault, member: &str) -> Result<()> {
-        if let Some(agent) = self.agents.get(member).filter(|_| fault == Fault::Partition) {
-            agent.cut(true);
-            return Ok(());
+        self.begin_at_once(fault, &[member])
+    }
+
+    /// Who cuts off a member that nobody dials cuts off its agent.
+    pub fn begin_at_once(&mut self, fault: Fault, names: &[&str]) -> Result<()> {
+        let mut struck = Vec::new();
+        for name in names {
+            match self.agents.get(name).filter(|_| fault == Fault::Partition) {
+                Some(agent) => agent.cut(true),
+                None => struck.push(self.members.get(name).with_context(|| format!("{name} is no member"))?),
+            }
         }
-        let member = self.members.get(member).with_context(|| format!("{member} is no member"))?;
-        self.runtime.block_on(fault.begin(member, &mut self.worsening))
+        self.runtime.block_on(async {
+            try_join_all(struck.iter().map(|member| fault.begin(member))).await?;
+            struck.iter().filter_map(|member| fault.worsen(member)).for_each(|worsening| {
+                self.worsening.spawn(worsening);
+            });
+            Ok(())
+        })
     }
 
     /// Ends all faults of all members.
