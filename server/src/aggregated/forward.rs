@@ -6,6 +6,7 @@
 
 use std::sync::LazyLock;
 
+use crowsnest_apiserver::http::negotiate::not_acceptable;
 use crowsnest_apiserver::patch::{parse_merge_patch, strategic_merge};
 use crowsnest_apiserver::schema::{Schema, SchemaRef};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
@@ -38,11 +39,11 @@ pub(super) struct Forward<'r> {
     pub(super) strategic: bool,
 }
 
-/// What of the answers that a client takes can be translated.
-fn readable(accept: &HeaderValue) -> HeaderValue {
-    let Some(text) = accept.to_str().ok().filter(|text| text.contains("protobuf")) else { return accept.clone() };
+/// What of the answers that a client takes can be translated; `None`: nothing.
+fn readable(accept: &HeaderValue) -> Option<HeaderValue> {
+    let Some(text) = accept.to_str().ok().filter(|text| text.contains("protobuf")) else { return Some(accept.clone()) };
     let left: Vec<&str> = text.split(',').filter(|kind| !kind.contains("protobuf")).collect();
-    HeaderValue::from_str(&left.join(",")).ok().filter(|left| !left.is_empty()).unwrap_or(JSON)
+    HeaderValue::from_str(&left.join(",")).ok().filter(|left| !left.is_empty())
 }
 
 impl Forward<'_> {
@@ -75,8 +76,8 @@ impl Forward<'_> {
             if let Some(value) = self.headers.get(header::USER_AGENT) {
                 headers.insert(header::USER_AGENT, value.clone());
             }
-            if let Some(accept) = self.headers.get(header::ACCEPT) {
-                headers.insert(header::ACCEPT, readable(accept));
+            if let Some(accept) = self.headers.get(header::ACCEPT).filter(|_| !self.plain) {
+                headers.insert(header::ACCEPT, readable(accept).ok_or_else(not_acceptable)?);
             }
             if let Some(content_type) = content_type {
                 headers.insert(header::CONTENT_TYPE, content_type.clone());
@@ -118,14 +119,16 @@ mod tests {
     #[rstest]
     #[case::kubectl(
         "application/json;as=Table;v=v1;g=meta.k8s.io,application/json",
-        "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
+        Some("application/json;as=Table;v=v1;g=meta.k8s.io,application/json")
     )]
     #[case::the_garbage_collector(
         "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1",
-        "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+        Some("application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1")
     )]
-    #[case("application/vnd.kubernetes.protobuf", "application/json")]
-    fn answers_have_to_be_readable(#[case] accept: &'static str, #[case] expected: &str) {
+    #[case::anything("*/*", Some("*/*"))]
+    #[case::nothing_else("application/vnd.kubernetes.protobuf", None)]
+    fn answers_have_to_be_readable(#[case] accept: &'static str, #[case] expected: Option<&'static str>) {
+        let expected = expected.map(HeaderValue::from_static);
         assert_eq!(readable(&HeaderValue::from_static(accept)), expected);
     }
 }
