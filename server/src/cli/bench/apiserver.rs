@@ -12,13 +12,16 @@ use futures::future::try_join_all;
 use futures::{StreamExt, TryStreamExt};
 use http::Request;
 use http_body_util::BodyExt;
+use hyper_util::rt::TokioExecutor;
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::api::{PostParams, WatchEvent, WatchParams};
+use kube::api::{DeleteParams, ListParams, PostParams};
+use kube::client::ConfigExt;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client};
 use parking_lot::Mutex;
 use serde_json::json;
 use tokio::task::JoinSet;
+use tower::{BoxError, ServiceBuilder};
 
 use super::cache::Figures;
 
@@ -48,6 +51,12 @@ const NAMESPACE: &str = "default";
 const SMALL: usize = 2_000;
 const LARGE: usize = 5_000;
 const LISTS: usize = 5;
+/// Tells, on a ConfigMap, when it was written.
+const WRITTEN: &str = "bench/written";
+/// Streams that kube-apiserver takes on one connection.
+const STREAMS: usize = 100;
+/// Watches that are opened beside each other.
+const OPENED_AT_ONCE: usize = 32;
 /// Between two writes that watchers are told.
 const WRITE_EVERY: Duration = Duration::from_millis(20);
 const SETTLE: Duration = Duration::from_secs(5);
@@ -69,12 +78,34 @@ pub(super) async fn run(args: &ApiserverArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn client(dir: &Path) -> anyhow::Result<Client> {
+async fn config(dir: &Path) -> anyhow::Result<kube::Config> {
     let file = dir.join("kubeconfigs/cp.kubeconfig");
     let file = Kubeconfig::read_from(&file).with_context(|| format!("reading {}", file.display()))?;
     let mut config = kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?;
     config.read_timeout = None;
-    Ok(Client::try_from(config)?)
+    Ok(config)
+}
+
+/// Each request that is under way has a connection of its own.
+async fn client(dir: &Path) -> anyhow::Result<Client> {
+    Ok(Client::try_from(config(dir).await?)?)
+}
+
+/// All requests share one connection of HTTP/2, as those of a Go client do.
+async fn sharing_client(dir: &Path) -> anyhow::Result<Client> {
+    let config = config(dir).await?;
+    let connector = hyper_rustls::HttpsConnectorBuilder::new()
+        .with_tls_config(config.rustls_client_config()?)
+        .https_only()
+        .enable_http2()
+        .build();
+    let connection = hyper_util::client::legacy::Builder::new(TokioExecutor::new()).http2_only(true).build(connector);
+    let service = ServiceBuilder::new()
+        .layer(config.base_uri_layer())
+        .option_layer(config.auth_layer()?)
+        .map_err(BoxError::from)
+        .service(connection);
+    Ok(Client::new(service, config.default_namespace))
 }
 
 async fn maps(dir: &Path) -> anyhow::Result<Api<ConfigMap>> {
@@ -185,51 +216,93 @@ fn now() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
-/// From before a write until each watcher has its event.
+/// By watchers with a connection each, and by those of clients that have as many on one connection as kube-apiserver takes.
 async fn watches(dir: &Path, args: &ApiserverArgs, figures: &mut Figures<impl Write>) -> anyhow::Result<()> {
-    const WRITTEN: &str = "bench/written";
+    let alone = vec![client(dir).await?; args.watchers];
+    watch(dir, &alone, args.writes, &format!("apiserver/watch-{}", args.watchers), figures).await?;
+    let mut sharing = Vec::with_capacity(args.watchers);
+    while sharing.len() < args.watchers {
+        let client = sharing_client(dir).await?;
+        sharing.extend(std::iter::repeat_n(client, STREAMS.min(args.watchers - sharing.len())));
+    }
+    watch(dir, &sharing, args.writes, &format!("apiserver/watch-{}-shared", args.watchers), figures).await
+}
+
+/// From before a write until each watcher has the event's last byte. Watchers go on from where they are, as informers do after their
+/// list, and read no more of an event than when it was written: it is the server that is measured.
+async fn watch(
+    dir: &Path,
+    clients: &[Client],
+    writes: usize,
+    name: &str,
+    figures: &mut Figures<impl Write>,
+) -> anyhow::Result<()> {
     let maps = maps(dir).await?;
-    let (took, ready) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicUsize::new(0)));
+    let since = maps.list_metadata(&ListParams::default().limit(1)).await?.metadata.resource_version;
+    let path = format!(
+        "/api/v1/namespaces/{NAMESPACE}/configmaps?watch=true&labelSelector=bench%3Dwatched&resourceVersion={}",
+        since.context("a list has no version")?
+    );
+    let opening = clients.iter().map(async |client| {
+        let request = Request::get(&path).body(kube::client::Body::empty())?;
+        anyhow::Ok(client.send(request).await?.into_body())
+    });
+    let opened: Vec<_> = futures::stream::iter(opening).buffer_unordered(OPENED_AT_ONCE).try_collect().await?;
+    let took = Arc::new(Mutex::new(Vec::new()));
     let mut watching = JoinSet::new();
-    for _ in 0..args.watchers {
-        let (maps, took, ready) = (maps.clone(), took.clone(), ready.clone());
-        watching.spawn(async move {
-            // Of what is written now, none of what is there.
-            let params = WatchParams::default().labels("bench=watched");
-            let mut events = maps.watch(&params, "0").await?.boxed();
-            ready.fetch_add(1, Ordering::Relaxed);
-            while let Some(event) = events.try_next().await? {
-                let (WatchEvent::Added(map) | WatchEvent::Modified(map)) = event else { continue };
-                let written = map.metadata.annotations.as_ref().and_then(|all| all.get(WRITTEN));
-                let written: u64 = written.context("an event does not say when it was written")?.parse()?;
-                took.lock().push(now().saturating_sub(Duration::from_nanos(written)));
-            }
-            anyhow::Ok(())
-        });
+    for body in opened {
+        watching.spawn(events(body, took.clone()));
     }
-    while ready.load(Ordering::Relaxed) < args.watchers {
-        if let Some(ended) = watching.try_join_next() {
-            ended??;
-        }
-        tokio::time::sleep(WRITE_EVERY).await;
-    }
-    for nth in 0..args.writes {
-        let mut object = config_map(&format!("watched-{nth:05}"), SMALL, nth)?;
+    for nth in 0..writes {
+        let mut object = config_map(&watched(nth), SMALL, nth)?;
         object.metadata.labels = Some([("bench".to_owned(), "watched".to_owned())].into());
         object.metadata.annotations = Some([(WRITTEN.to_owned(), now().as_nanos().to_string())].into());
         maps.create(&PostParams::default(), &object).await?;
         tokio::time::sleep(WRITE_EVERY).await;
     }
-    let all = args.watchers * args.writes;
+    let all = clients.len() * writes;
     let told = async {
         while took.lock().len() < all {
+            if let Some(ended) = watching.try_join_next() {
+                ended??;
+            }
             tokio::time::sleep(WRITE_EVERY).await;
         }
+        anyhow::Ok(())
     };
-    tokio::time::timeout(SETTLE * 12, told).await.with_context(|| format!("{} of {all} events", took.lock().len()))?;
+    let told = tokio::time::timeout(SETTLE * 12, told).await;
+    told.with_context(|| format!("{} of {all} events", took.lock().len()))??;
     watching.shutdown().await;
     let took = std::mem::take(&mut *took.lock());
-    figures.spread(&format!("apiserver/watch-{}", args.watchers), took)
+    for nth in 0..writes {
+        maps.delete(&watched(nth), &DeleteParams::default()).await?;
+    }
+    figures.spread(name, took)
+}
+
+fn watched(nth: usize) -> String {
+    format!("watched-{nth:05}")
+}
+
+/// Notes how long each event took, from the time that it carries.
+async fn events(mut body: kube::client::Body, took: Arc<Mutex<Vec<Duration>>>) -> anyhow::Result<()> {
+    let mut line = Vec::new();
+    while let Some(frame) = body.frame().await {
+        let frame = frame?;
+        let Some(bytes) = frame.data_ref() else { continue };
+        for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
+            line.extend_from_slice(piece);
+            if piece.ends_with(b"\n") {
+                let at = now();
+                let written = std::str::from_utf8(&line)?.split_once(WRITTEN).map(|(_, after)| after);
+                let digits = written.and_then(|after| after.split('"').find(|text| !text.is_empty() && *text != ":"));
+                let written: u64 = digits.context("an event does not say when it was written")?.parse()?;
+                took.lock().push(at.saturating_sub(Duration::from_nanos(written)));
+                line.clear();
+            }
+        }
+    }
+    anyhow::bail!("a watch ended")
 }
 
 /// What many objects weigh, and how long a start with them takes.
