@@ -8,7 +8,7 @@ use kube::core::cel::cel::common::ast::{
 use super::authorizer::{AUTHORIZER, REQUEST_RESOURCE};
 use super::functions::{CHARGE, SIZED};
 use super::macros::{call, int, node};
-use super::turns;
+use super::{library, turns};
 
 /// The object that an apply configuration makes, and objects within it (`Object.spec.template`).
 const OBJECT: &str = "Object";
@@ -36,6 +36,8 @@ const LOOK_THROUGH: &[&str] = &[
 ];
 /// What stands before the name of a function and is no value.
 const NAMESPACES: &[&str] = &["base64", "format", "jsonpatch", "lists", "math", "optional", "sets", "strings"];
+/// Functions that the crate gives their one argument as what they are called on; written otherwise, an error of it would be hidden.
+const CALLED_ON: &[&str] = &["double", "ip", "semver", "size", "string", "uint"];
 /// Functions that compile a pattern each time, and what that costs in steps.
 const PATTERNS: &[&str] = &["find", "findAll", "matches"];
 const PATTERN: u64 = 100;
@@ -134,11 +136,20 @@ fn armed_call(called: CallExpr, patches: bool) -> Result<IdedExpr, String> {
         }
         _ => name,
     };
+    let of = target.as_ref().and_then(|target| match &target.expr {
+        Expr::Ident(name) => Some(name.as_str()),
+        _ => None,
+    });
+    if let Some(check) = library::checked(&name, of).filter(|_| target.is_none() || of.is_some()) {
+        args = vec![call(check, args)];
+    }
+    let is_called_on = target.is_none() && args.len() == 1 && CALLED_ON.contains(&name.as_str());
+    let target = if is_called_on { args.pop().map(Box::new) } else { target.map(Box::new) };
     let looks = LOOK_THROUGH.contains(&name.as_str());
     let target = target.map(|target| match &target.expr {
-        Expr::Ident(namespace) if NAMESPACES.contains(&namespace.as_str()) => Box::new(target),
-        _ if looks => Box::new(call(SIZED, vec![target])),
-        _ => Box::new(target),
+        Expr::Ident(namespace) if NAMESPACES.contains(&namespace.as_str()) => target,
+        _ if looks => Box::new(call(SIZED, vec![*target])),
+        _ => target,
     });
     Ok(node(Expr::Call(CallExpr { func_name: name, target, args })))
 }

@@ -2,7 +2,7 @@
 //!
 //! The `cel` crate parses and evaluates. What it lacks is written into an expression once, when it is compiled: [`macros`] it
 //! does not know, and, by [`arm`], optional selection, object literals of patches, [`turns`] of loops that may fail, and a charge
-//! for each turn, so that no expression takes longer than it may. [`bounds`] keeps texts from it that would exhaust the stack. All of it is pure;
+//! for each turn, so that no expression takes longer than it may. [`library`] has Kubernetes' functions where the crate's differ. [`bounds`] keeps texts from it that would exhaust the stack. All of it is pure;
 //! [`authorizer`] asks what it is given. What an expression is before it is evaluated, its type and its cost, tells [`typing`].
 
 mod arm;
@@ -10,6 +10,7 @@ pub mod authorizer;
 mod bounds;
 mod budget;
 mod functions;
+mod library;
 mod macros;
 mod turns;
 pub mod typing;
@@ -49,6 +50,7 @@ pub fn with_base<R>(evaluate: impl FnOnce(&Context<'static>) -> R) -> R {
 fn base() -> Context<'static> {
     let mut context = Context::default().with_all();
     functions::add(&mut context);
+    library::add(&mut context);
     turns::add(&mut context);
     authorizer::add(&mut context);
     context
@@ -158,6 +160,15 @@ fn words(error: &ExecutionError) -> String {
         ExecutionError::RemainderByZero(_) => "modulus by zero".into(),
         ExecutionError::Overflow(..) => "integer overflow".into(),
         ExecutionError::IndexOutOfBounds(Cel::Int(index)) => format!("index out of bounds: {index}"),
+        ExecutionError::FunctionError { function, .. } if function == "containsIP" || function == "containsCIDR" => {
+            "no such overload".into()
+        }
+        ExecutionError::FunctionError { function, .. } if function == "timestamp" => {
+            "type conversion error from 'string' to 'google.protobuf.Timestamp'".into()
+        }
+        ExecutionError::FunctionError { function, .. } if function == "duration" => {
+            "type conversion error from 'string' to 'google.protobuf.Duration'".into()
+        }
         ExecutionError::FunctionError { function, message }
             if function == "quantity" && !message.starts_with("expected") =>
         {

@@ -42,6 +42,17 @@ fn run(source: &str) -> Result<Value, String> {
 #[case::replace("'a.b.c'.replace('.', '-', 1)", json!("a-b.c"))]
 #[case::replace_all("'aaa'.replace('a', 'b')", json!("bbb"))]
 #[case::join("['a', 'b'].join(',')", json!("a,b"))]
+#[case::addresses("ip('10.0.0.1').family() == 4 && isIP('::1') && !isIP('::ffff:1.2.3.4')", json!(true))]
+#[case::canonical_addresses("[ip.isCanonical('::1'), ip.isCanonical('0::1')]", json!([true, false]))]
+#[case::networks("cidr('10.0.0.7/8').containsIP(ip('10.1.2.3')) && !isCIDR('10.0.0.0/08')", json!(true))]
+#[case::addresses_of_networks("cidr('10.0.0.7/8').ip() == ip('10.0.0.7')", json!(true))]
+#[case::ports_that_schemes_have("url('https://h:443/').getPort()", json!("443"))]
+#[case::schemes_of_this_host("url('http://localhost/x').getScheme()", json!("http"))]
+#[case::paths_that_are_empty("url('https://example.com').getEscapedPath()", json!(""))]
+#[case::queries("url('/p?a=1&b=x+y&a=2&c;=3').getQuery()", json!({"a": ["1", "2"], "b": ["x y"]}))]
+#[case::urls_that_are_equal("url('/p') == url('/p') && url('/p') != url('/q') && !isURL('p')", json!(true))]
+#[case::versions("semver('1.2.3').minor() == 2 && isSemver('v1', true) && !isSemver('v1')", json!(true))]
+#[case::versions_made_whole("semver('v01.2', true).compareTo(semver('1.2.0'))", json!(0))]
 #[case::long_lists("self.many.all(x, x >= 0)", json!(true))]
 #[case::exists_despite_an_error("[self.map, self.map.x].exists(m, m.y == 1)", json!(true))]
 #[case::not_all_despite_an_error("[self.map, self.map.x].all(m, m.y == 2)", json!(false))]
@@ -68,6 +79,30 @@ fn values(#[case] source: &str, #[case] wanted: Value) {
 #[case("[0, 1].exists(i, 1 / i == 2)", "division by zero")]
 #[case("[0, 0].exists(i, i == 0 ? 1 / i == 2 : self.missing)", "division by zero")]
 #[case("[self.map, self.map.x].exists_one(m, m.y == 1)", "no such key: y")]
+#[case(
+    "ip('127.0.0.256')",
+    "IP Address \"127.0.0.256\" parse error during conversion from string: ParseAddr(\"127.0.0.256\"): IPv4"
+)]
+#[case(
+    "ip.isCanonical('x')",
+    "IP Address \"x\" parse error during conversion from string: ParseAddr(\"x\"): unable to parse IP"
+)]
+#[case("ip('fe80::1%eth0')", "IP address \"fe80::1%eth0\" with zone value is not allowed")]
+#[case("ip('::ffff:1.2.3.4')", "IPv4-mapped IPv6 address \"::ffff:1.2.3.4\" is not allowed")]
+#[case(
+    "cidr('10.0.0.0')",
+    "network address parse error during conversion from string: network address parse error during conversion from string: netip.ParsePrefix(\"10.0.0.0\"): no '/'"
+)]
+#[case("cidr('10.0.0.0/8').containsIP('x')", "no such overload")]
+#[case(
+    "url('https://a:b:c/')",
+    "URL parse error during conversion from string: parse \"https://a:b:c/\": invalid port"
+)]
+#[case("size(self.missing)", "no such key: missing")]
+#[case("string(1 / 0)", "division by zero")]
+#[case("semver('1.0')", "No Major.Minor.Patch elements found")]
+#[case("timestamp('x')", "type conversion error from 'string' to 'google.protobuf.Timestamp'")]
+#[case("duration('x')", "type conversion error from 'string' to 'google.protobuf.Duration'")]
 #[case("Pod{name: 'x'}", "ERROR: <input>:1:1: undeclared reference to 'Pod' (in container '')")]
 #[case("@charge(1)", "ERROR: <input>:1:1: Syntax error: ")]
 fn failures(#[case] source: &str, #[case] wanted: &str) {

@@ -1,0 +1,242 @@
+//! Addresses and networks as Go's `net/netip` reads them, in its words.
+
+use std::net::IpAddr;
+
+/// What is wrong with an address: a message, and the rest of the text from where.
+struct Wrong<'t> {
+    why: &'static str,
+    at: Option<&'t str>,
+}
+
+impl<'t> Wrong<'t> {
+    fn new(why: &'static str) -> Self {
+        Self { why, at: None }
+    }
+
+    fn at(why: &'static str, rest: &'t str) -> Self {
+        Self { why, at: Some(rest) }
+    }
+}
+
+/// The argument of `ip`: neither with a zone nor an IPv4 address in the form of IPv6.
+pub(super) fn read(text: &str) -> Result<IpAddr, String> {
+    let address =
+        parse(text).map_err(|why| format!("IP Address {text:?} parse error during conversion from string: {why}"))?;
+    if text.contains('%') {
+        return Err(format!("IP address {text:?} with zone value is not allowed"));
+    }
+    not_mapped(address, text)
+}
+
+/// The argument of `cidr`. Its words are kube-apiserver's, twice the same as well.
+pub(super) fn read_network(text: &str) -> Result<(), String> {
+    let said = "network address parse error during conversion from string";
+    let address = network(text).map_err(|why| format!("{said}: {said}: netip.ParsePrefix({text:?}): {why}"))?;
+    not_mapped(address, text).map(drop).map_err(|why| format!("{said}: {why}"))
+}
+
+fn not_mapped(address: IpAddr, text: &str) -> Result<IpAddr, String> {
+    match address {
+        IpAddr::V6(six) if six.to_ipv4_mapped().is_some() => {
+            Err(format!("IPv4-mapped IPv6 address {text:?} is not allowed"))
+        }
+        address => Ok(address),
+    }
+}
+
+/// The address before the slash, whose bits after it may be set.
+fn network(text: &str) -> Result<IpAddr, String> {
+    let (address, bits) = text.rsplit_once('/').ok_or("no '/'")?;
+    let zone = address.contains('%');
+    let address = parse(address)?;
+    if zone {
+        return Err("IPv6 zones cannot be present in a prefix".into());
+    }
+    let bad = || format!("bad bits after slash: {bits:?}");
+    let canonical = bits.len() == 1 || !bits.starts_with(['0', '+', '-']);
+    let length: i64 = bits.parse().ok().filter(|_| canonical).ok_or_else(bad)?;
+    let most = if address.is_ipv4() { 32 } else { 128 };
+    if (0..=most).contains(&length) { Ok(address) } else { Err("prefix length out of range".into()) }
+}
+
+/// An address, its zone left out.
+pub(super) fn parse(text: &str) -> Result<IpAddr, String> {
+    let parsed = match text.find(['.', ':', '%']).map(|at| text.as_bytes()[at]) {
+        Some(b'.') => four(text, 0).map(|fields| IpAddr::from(fields)),
+        Some(b':') => six(text).map(IpAddr::from),
+        Some(_) => Err(Wrong::new("missing IPv6 address")),
+        None => Err(Wrong::new("unable to parse IP")),
+    };
+    parsed.map_err(|Wrong { why, at }| {
+        let at = at.map(|rest| format!(" (at {rest:?})")).unwrap_or_default();
+        format!("ParseAddr({text:?}): {why}{at}")
+    })
+}
+
+/// The four fields of an address that begins there.
+fn four(text: &str, from: usize) -> Result<[u8; 4], Wrong<'_>> {
+    let text = &text[from..];
+    let (mut fields, mut place, mut value, mut digits) = ([0; 4], 0, 0_u32, 0);
+    let bytes = text.as_bytes();
+    for (at, byte) in bytes.iter().enumerate() {
+        match byte {
+            b'0'..=b'9' => {
+                if digits == 1 && value == 0 {
+                    return Err(Wrong::new("IPv4 field has octet with leading zero"));
+                }
+                value = value * 10 + u32::from(byte - b'0');
+                digits += 1;
+                if value > 255 {
+                    return Err(Wrong::new("IPv4 field has value >255"));
+                }
+            }
+            b'.' => {
+                if at == 0 || at == bytes.len() - 1 || bytes[at - 1] == b'.' {
+                    return Err(Wrong::at("IPv4 field must have at least one digit", &text[at..]));
+                }
+                if place == 3 {
+                    return Err(Wrong::new("IPv4 address too long"));
+                }
+                fields[place] = value as u8;
+                (place, value, digits) = (place + 1, 0, 0);
+            }
+            _ => return Err(Wrong::at("unexpected character", text.get(at..).unwrap_or_default())),
+        }
+    }
+    if place < 3 {
+        return Err(Wrong::new("IPv4 address too short"));
+    }
+    fields[3] = value as u8;
+    Ok(fields)
+}
+
+/// The sixteen bytes of an address that may have a zone.
+fn six(text: &str) -> Result<[u8; 16], Wrong<'_>> {
+    let mut rest = match text.split_once('%') {
+        Some((_, "")) => return Err(Wrong::new("zone must be a non-empty string")),
+        Some((address, _)) => address,
+        None => text,
+    };
+    let end = rest.len();
+    let (mut bytes, mut filled, mut ellipsis) = ([0; 16], 0, None);
+    if let Some(after) = rest.strip_prefix("::") {
+        (ellipsis, rest) = (Some(0), after);
+        if rest.is_empty() {
+            return Ok(bytes);
+        }
+    }
+    while filled < 16 {
+        let digits = rest.find(|c: char| !c.is_ascii_hexdigit()).unwrap_or(rest.len());
+        if digits > 4 {
+            return Err(Wrong::at("each group must have 4 or less digits", rest));
+        }
+        if digits == 0 {
+            return Err(Wrong::at("each colon-separated field must have at least one digit", rest));
+        }
+        if rest[digits..].starts_with('.') {
+            if ellipsis.is_none() && filled != 12 {
+                let why = "embedded IPv4 address must replace the final 2 fields of the address";
+                return Err(Wrong::at(why, rest));
+            }
+            if filled + 4 > 16 {
+                let why = "too many hex fields to fit an embedded IPv4 at the end of the address";
+                return Err(Wrong::at(why, rest));
+            }
+            bytes[filled..filled + 4].copy_from_slice(&four(&text[..end], end - rest.len())?);
+            (filled, rest) = (filled + 4, "");
+            break;
+        }
+        let group = u16::from_str_radix(&rest[..digits], 16).unwrap_or_default();
+        bytes[filled..filled + 2].copy_from_slice(&group.to_be_bytes());
+        (filled, rest) = (filled + 2, &rest[digits..]);
+        if rest.is_empty() {
+            break;
+        }
+        let Some(after) = rest.strip_prefix(':') else {
+            return Err(Wrong::at("unexpected character, want colon", rest));
+        };
+        if after.is_empty() {
+            return Err(Wrong::at("colon must be followed by more characters", rest));
+        }
+        rest = after;
+        if let Some(after) = rest.strip_prefix(':') {
+            if ellipsis.is_some() {
+                return Err(Wrong::at("multiple :: in address", rest));
+            }
+            (ellipsis, rest) = (Some(filled), after);
+            if rest.is_empty() {
+                break;
+            }
+        }
+    }
+    if !rest.is_empty() {
+        return Err(Wrong::at("trailing garbage after address", rest));
+    }
+    match ellipsis {
+        None if filled < 16 => Err(Wrong::new("address string too short")),
+        Some(_) if filled == 16 => Err(Wrong::new("the :: must expand to at least one field of zeros")),
+        Some(at) => {
+            bytes.copy_within(at..filled, 16 - (filled - at));
+            bytes[at..16 - (filled - at)].fill(0);
+            Ok(bytes)
+        }
+        None => Ok(bytes),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use rstest::rstest;
+
+    #[rstest]
+    #[case("192.168.0.1.0", "IPv4 address too long")]
+    #[case("1.2.3", "IPv4 address too short")]
+    #[case("1.2.3.04", "IPv4 field has octet with leading zero")]
+    #[case("127.0.0.256", "IPv4 field has value >255")]
+    #[case("1..2.3", "IPv4 field must have at least one digit (at \".2.3\")")]
+    #[case("1.2.x.3", "unexpected character (at \"x.3\")")]
+    #[case("hello", "unable to parse IP")]
+    #[case("", "unable to parse IP")]
+    #[case("%eth0", "missing IPv6 address")]
+    #[case("fe80::1%", "zone must be a non-empty string")]
+    #[case(":::1", "each colon-separated field must have at least one digit (at \":1\")")]
+    #[case("2001:db8::g", "each colon-separated field must have at least one digit (at \"g\")")]
+    #[case("1::2::3", "multiple :: in address (at \":3\")")]
+    #[case("1:2:3:4:5:6:7", "address string too short")]
+    #[case("1:2:3:4:5:6:7:8:9", "trailing garbage after address (at \"9\")")]
+    #[case("12345::", "each group must have 4 or less digits (at \"12345::\")")]
+    #[case("1:2:3:4:5:6:7::8", "the :: must expand to at least one field of zeros")]
+    #[case("1:2:", "colon must be followed by more characters (at \":\")")]
+    #[case("1:2x", "unexpected character, want colon (at \"x\")")]
+    #[case("1:1.2.3.4", "embedded IPv4 address must replace the final 2 fields of the address (at \"1.2.3.4\")")]
+    fn what_is_no_address(#[case] text: &str, #[case] why: &str) {
+        assert_eq!(parse(text), Err(format!("ParseAddr({text:?}): {why}")));
+    }
+
+    #[rstest]
+    #[case("10.0.0.0", "no '/'")]
+    #[case("10.0.0.0/33", "prefix length out of range")]
+    #[case("10.0.0.0/08", "bad bits after slash: \"08\"")]
+    #[case("10.0.0.0/-1", "bad bits after slash: \"-1\"")]
+    #[case("10.0.0.0/", "bad bits after slash: \"\"")]
+    #[case("10.0.0/8", "ParseAddr(\"10.0.0\"): IPv4 address too short")]
+    #[case("fe80::1%a/8", "IPv6 zones cannot be present in a prefix")]
+    fn what_is_no_network(#[case] text: &str, #[case] why: &str) {
+        assert_eq!(network(text), Err(why.to_owned()));
+    }
+
+    proptest! {
+        #[test]
+        fn addresses_are_read_as_everyone_reads_them(address in any::<IpAddr>()) {
+            prop_assert_eq!(parse(&address.to_string()), Ok(address));
+        }
+
+        #[test]
+        fn what_looks_like_an_address_is_read_as_everyone_reads_it(text in "[0-9a-f:.]{0,24}") {
+            let other: Option<IpAddr> = text.parse().ok();
+            prop_assert_eq!(parse(&text).ok(), other);
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! Kubernetes' own functions where the crate's differ: what `ip`, `cidr` and `semver` take and how they refuse the rest, and all of
+//! `url`.
+//!
+//! Texts are read as Go's `net/netip`, `net/url` and semver read them. The crate's addresses and versions are kept: what it would make
+//! one of is looked at before ([`checked`]).
+
+mod address;
+mod url;
+mod version;
+
+use std::sync::Arc;
+
+use kube::core::cel::cel::extractors::Arguments;
+use kube::core::cel::cel::{Context, ExecutionError, Value as Cel};
+
+const IP: &str = "@ip";
+const CIDR: &str = "@cidr";
+const SEMVER: &str = "@semver";
+
+type Outcome = Result<Cel, ExecutionError>;
+
+/// What looks at the arguments of a function before the function gets one instead of them.
+pub(super) fn checked(function: &str, of: Option<&str>) -> Option<&'static str> {
+    match (function, of) {
+        ("ip", None) | ("isCanonical", Some("ip")) => Some(IP),
+        ("cidr", None) => Some(CIDR),
+        ("semver", None) => Some(SEMVER),
+        _ => None,
+    }
+}
+
+pub(super) fn add(context: &mut Context<'_>) {
+    context.add_function(IP, |text: Cel| check(text, |text| address::read(text).map(drop)));
+    context.add_function(CIDR, |text: Cel| check(text, address::read_network));
+    context.add_function("isIP", |text: Arc<String>| is(address::read(&text).is_ok()));
+    context.add_function("isCIDR", |text: Arc<String>| is(address::read_network(&text).is_ok()));
+    context.add_function(SEMVER, |Arguments(given): Arguments| -> Outcome {
+        let version = semver(&given)?.map_err(|why| ExecutionError::function_error(SEMVER, why))?;
+        Ok(Cel::String(Arc::new(version)))
+    });
+    context.add_function("isSemver", |Arguments(given): Arguments| is(semver(&given)?.is_ok()));
+    url::add(context);
+}
+
+fn is(so: bool) -> Outcome {
+    Ok(Cel::Bool(so))
+}
+
+/// The argument, if it can be read.
+fn check(argument: Cel, read: impl FnOnce(&str) -> Result<(), String>) -> Outcome {
+    let Cel::String(text) = &argument else { return Err(ExecutionError::NoSuchOverload) };
+    read(text).map_err(|why| ExecutionError::function_error("ip", why))?;
+    Ok(argument)
+}
+
+/// The version that a text and whether to normalize it come to.
+fn semver(given: &[Cel]) -> Result<Result<String, String>, ExecutionError> {
+    match given {
+        [Cel::String(text)] | [Cel::String(text), Cel::Bool(false)] => Ok(version::read(text)),
+        [Cel::String(text), Cel::Bool(true)] => Ok(version::normalized(text).and_then(|text| version::read(&text))),
+        _ => Err(ExecutionError::NoSuchOverload),
+    }
+}

@@ -1,0 +1,328 @@
+//! URLs as Go's `net/url` reads them, in its words: `url`, `isURL` and what is asked of the one that was read.
+//!
+//! Nothing is made canonical: a port that the scheme has anyway stays, and so does a path that is empty.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use kube::core::cel::cel::extractors::This;
+use kube::core::cel::cel::objects::{Key, Map, Opaque};
+use kube::core::cel::cel::{Context, ExecutionError, Value as Cel};
+
+use super::{Outcome, address, is};
+
+/// Parameters of a query, of which there may not be more.
+const PARAMETERS: usize = 10_000;
+
+/// A URL that was read.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Url {
+    scheme: String,
+    /// What follows the scheme of one that has no slash there.
+    opaque: String,
+    user: Option<String>,
+    host: String,
+    /// As it is written.
+    path: String,
+    query: String,
+    fragment: String,
+}
+
+impl Opaque for Url {
+    fn runtime_type_name(&self) -> &str {
+        "kubernetes.URL"
+    }
+}
+
+/// Which characters may stand where.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Host,
+    Zone,
+    User,
+    Path,
+    Query,
+    Fragment,
+}
+
+pub(super) fn add(context: &mut Context<'_>) {
+    context.add_function("url", |text: Arc<String>| -> Outcome {
+        let read = read(&text).map_err(|why| {
+            ExecutionError::function_error("url", format!("URL parse error during conversion from string: {why}"))
+        })?;
+        Ok(Cel::Opaque(Arc::new(read)))
+    });
+    context.add_function("isURL", |text: Arc<String>| is(request(&text).is_ok()));
+    context.add_function("getScheme", |This(url): This<Cel>| tell(&url, |url| url.scheme.clone()));
+    context.add_function("getHost", |This(url): This<Cel>| tell(&url, |url| url.host.clone()));
+    context.add_function("getHostname", |This(url): This<Cel>| tell(&url, |url| url.hostname().to_owned()));
+    context.add_function("getPort", |This(url): This<Cel>| tell(&url, |url| url.port().to_owned()));
+    context.add_function("getEscapedPath", |This(url): This<Cel>| tell(&url, Url::escaped_path));
+    context.add_function("getQuery", |This(url): This<Cel>| -> Outcome { Ok(of(&url)?.parameters()) });
+}
+
+fn of(value: &Cel) -> Result<&Url, ExecutionError> {
+    let Cel::Opaque(opaque) = value else { return Err(ExecutionError::NoSuchOverload) };
+    opaque.downcast_ref::<Url>().ok_or(ExecutionError::NoSuchOverload)
+}
+
+fn tell(value: &Cel, part: impl FnOnce(&Url) -> String) -> Outcome {
+    Ok(Cel::String(Arc::new(part(of(value)?))))
+}
+
+/// It has to be absolute, or an absolute path; only then is its fragment looked for.
+fn read(text: &str) -> Result<Url, String> {
+    request(text)?;
+    let (rest, fragment) = text.split_once('#').unwrap_or((text, ""));
+    let mut url = parse(rest, false).map_err(|why| format!("parse {rest:?}: {why}"))?;
+    unescape(fragment, Place::Fragment).map_err(|why| format!("parse {text:?}: {why}"))?;
+    fragment.clone_into(&mut url.fragment);
+    Ok(url)
+}
+
+fn request(text: &str) -> Result<Url, String> {
+    parse(text, true).map_err(|why| format!("parse {text:?}: {why}"))
+}
+
+fn parse(text: &str, absolute: bool) -> Result<Url, String> {
+    if text.bytes().any(|byte| byte < b' ' || byte == 0x7f) {
+        return Err("net/url: invalid control character in URL".into());
+    }
+    if text.is_empty() && absolute {
+        return Err("empty url".into());
+    }
+    let mut url = Url::default();
+    if text == "*" {
+        text.clone_into(&mut url.path);
+        return Ok(url);
+    }
+    let (scheme, rest) = split_scheme(text)?;
+    url.scheme = scheme.to_ascii_lowercase();
+    let (mut rest, query) = rest.split_once('?').unwrap_or((rest, ""));
+    query.clone_into(&mut url.query);
+    if !rest.starts_with('/') {
+        if !scheme.is_empty() {
+            rest.clone_into(&mut url.opaque);
+            return Ok(url);
+        }
+        if absolute {
+            return Err("invalid URI for request".into());
+        }
+        if rest.split('/').next().is_some_and(|first| first.contains(':')) {
+            return Err("first path segment in URL cannot contain colon".into());
+        }
+    }
+    let may_have_host = !scheme.is_empty() || !absolute && !rest.starts_with("///");
+    if may_have_host && let Some(after) = rest.strip_prefix("//") {
+        let (authority, path) = after.split_at(after.find('/').unwrap_or(after.len()));
+        rest = path;
+        let (user, host) = authority.rsplit_once('@').map_or((None, authority), |(user, host)| (Some(user), host));
+        url.host = read_host(host, &url.scheme)?;
+        url.user = user.map(read_user).transpose()?;
+    }
+    unescape(rest, Place::Path)?;
+    rest.clone_into(&mut url.path);
+    Ok(url)
+}
+
+/// (scheme, what follows its colon); no scheme where there is none.
+fn split_scheme(text: &str) -> Result<(&str, &str), String> {
+    let end = text.find(|c: char| !c.is_ascii_alphanumeric() && !"+-.".contains(c));
+    match end.map(|end| (end, text.split_at(end))) {
+        Some((0, (_, rest))) if rest.starts_with(':') => Err("missing protocol scheme".into()),
+        Some((_, (scheme, rest))) if rest.starts_with(':') && scheme.starts_with(|c: char| c.is_ascii_alphabetic()) => {
+            Ok((scheme, &rest[1..]))
+        }
+        _ => Ok(("", text)),
+    }
+}
+
+fn read_user(text: &str) -> Result<String, String> {
+    let allowed = |c: char| c.is_ascii_alphanumeric() || "-._:~!$&'()*+,;=%@".contains(c);
+    if !text.chars().all(allowed) {
+        return Err("net/url: invalid userinfo".into());
+    }
+    text.split(':').try_for_each(|part| unescape(part, Place::User).map(drop))?;
+    Ok(text.to_owned())
+}
+
+/// A host, and its port if there is one.
+fn read_host(text: &str, scheme: &str) -> Result<String, String> {
+    let port_of = |port: &str| match is_port(port) {
+        true => Ok(()),
+        false => Err(format!("invalid port {port:?} after host")),
+    };
+    if let Some(open) = text.rfind('[') {
+        let close = text.rfind(']').ok_or("missing ']' in host")?;
+        let port = &text[close + 1..];
+        port_of(port)?;
+        // As Go does, which takes nothing where the brackets are in the other order.
+        let literal = text.get(open + 1..close).unwrap_or_default();
+        let (address, zone) = literal.split_at(literal.find("%25").unwrap_or(literal.len()));
+        let literal = unescape(address, Place::Host)? + &unescape(zone, Place::Zone)?;
+        let address = address::parse(&literal).map_err(|why| format!("invalid host: {why}"))?;
+        if address.is_ipv4() {
+            return Err("invalid IP-literal".into());
+        }
+        return Ok(format!("[{literal}]{port}"));
+    }
+    // Lists of hosts are common in other schemes.
+    let colon = if ["http", "https"].contains(&scheme) { text.find(':') } else { text.rfind(':') };
+    colon.map_or(Ok(()), |colon| port_of(&text[colon..]))?;
+    unescape(text, Place::Host)
+}
+
+/// Nothing, or a colon and digits.
+fn is_port(text: &str) -> bool {
+    text.is_empty() || text.strip_prefix(':').is_some_and(|digits| digits.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
+/// Whether a character is written as `%XX` there.
+fn is_escaped(byte: u8, place: Place) -> bool {
+    if byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte) {
+        return false;
+    }
+    match place {
+        Place::Host | Place::Zone => !b"!$&'()*+,;=:[]<>\"".contains(&byte),
+        Place::User => !b"$&+,;=".contains(&byte),
+        Place::Path => !b"$&+,/:;=@".contains(&byte),
+        Place::Query => true,
+        Place::Fragment => !b"$&+,/:;=?@!()*".contains(&byte),
+    }
+}
+
+fn unescape(text: &str, place: Place) -> Result<String, String> {
+    let hosts = matches!(place, Place::Host | Place::Zone);
+    let (mut out, mut at, bytes) = (Vec::with_capacity(text.len()), 0, text.as_bytes());
+    while let Some(&byte) = bytes.get(at) {
+        match byte {
+            b'%' => {
+                let code = bytes.get(at + 1..at + 3).and_then(|code| std::str::from_utf8(code).ok());
+                let value = code.filter(|code| code.bytes().all(|byte| byte.is_ascii_hexdigit()));
+                let value = value.and_then(|code| u8::from_str_radix(code, 16).ok());
+                let shown = String::from_utf8_lossy(&bytes[at..bytes.len().min(at + 3)]);
+                let refused = || format!("invalid URL escape {shown:?}");
+                let value = value.ok_or_else(refused)?;
+                let is_percent = shown == "%25";
+                // In a host only what is not ASCII may be escaped, in its zone what could not stand there.
+                if place == Place::Host && value < 0x80 && !is_percent
+                    || place == Place::Zone && !is_percent && value != b' ' && is_escaped(value, Place::Host)
+                {
+                    return Err(refused());
+                }
+                out.push(value);
+                at += 3;
+            }
+            b'+' if place == Place::Query => {
+                out.push(b' ');
+                at += 1;
+            }
+            byte if hosts && byte < 0x80 && is_escaped(byte, place) => {
+                return Err(format!("invalid character {:?} in host name", char::from(byte).to_string()));
+            }
+            byte => {
+                out.push(byte);
+                at += 1;
+            }
+        }
+    }
+    // Go keeps bytes that are no text; expressions have none.
+    Ok(String::from_utf8_lossy(&out).into_owned())
+}
+
+impl Url {
+    fn split_host(&self) -> (&str, &str) {
+        match self.host.rfind(':').map(|colon| self.host.split_at(colon)) {
+            Some((host, port)) if is_port(port) => (host, &port[1..]),
+            _ => (&self.host, ""),
+        }
+    }
+
+    /// Without brackets.
+    fn hostname(&self) -> &str {
+        let host = self.split_host().0;
+        host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host)
+    }
+
+    fn port(&self) -> &str {
+        self.split_host().1
+    }
+
+    /// As it was written where nothing in it had to be escaped.
+    fn escaped_path(&self) -> String {
+        let allowed = |byte: u8| b"!'()*[]%".contains(&byte) || !is_escaped(byte, Place::Path);
+        if self.path == "*" || self.path.bytes().all(allowed) {
+            return self.path.clone();
+        }
+        let escape = |byte: u8| match is_escaped(byte, Place::Path) {
+            true => format!("%{byte:02X}"),
+            false => char::from(byte).to_string(),
+        };
+        // What could not be read is not there.
+        unescape(&self.path, Place::Path).unwrap_or_default().bytes().map(escape).collect()
+    }
+
+    /// Of each key all values, in order; those that cannot be read are left out.
+    fn parameters(&self) -> Cel {
+        let mut all: HashMap<Key, Vec<Cel>> = HashMap::new();
+        let pairs: Vec<&str> = self.query.split('&').collect();
+        let pairs = if pairs.len() > PARAMETERS { Vec::new() } else { pairs };
+        for pair in pairs.into_iter().filter(|pair| !pair.is_empty() && !pair.contains(';')) {
+            let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+            let (Ok(key), Ok(value)) = (unescape(key, Place::Query), unescape(value, Place::Query)) else { continue };
+            all.entry(Key::String(Arc::new(key))).or_default().push(Cel::String(Arc::new(value)));
+        }
+        let all = all.into_iter().map(|(key, values)| (key, Cel::List(Arc::new(values))));
+        Cel::Map(Map { map: Arc::new(all.collect()) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+
+    #[rstest]
+    #[case("", "empty url")]
+    #[case("../relative-path", "invalid URI for request")]
+    #[case("example.com", "invalid URI for request")]
+    #[case(":foo", "missing protocol scheme")]
+    #[case("https://a:b:c/", "invalid port \":b:c\" after host")]
+    #[case("ftp://a:b:c/", "invalid port \":c\" after host")]
+    #[case("https://a b/", "invalid character \" \" in host name")]
+    #[case("https://[::1/", "missing ']' in host")]
+    #[case("https://[1.2.3.4]/", "invalid IP-literal")]
+    #[case(
+        "https://[::g]/",
+        "invalid host: ParseAddr(\"::g\"): each colon-separated field must have at least one digit (at \"g\")"
+    )]
+    #[case("https://example.com/%zz", "invalid URL escape \"%zz\"")]
+    #[case("https://example.com/%", "invalid URL escape \"%\"")]
+    #[case("https://ex%41mple.com/", "invalid URL escape \"%41\"")]
+    #[case("https://us{er@example.com/", "net/url: invalid userinfo")]
+    #[case("https://example.com/\n", "net/url: invalid control character in URL")]
+    fn what_is_no_url(#[case] text: &str, #[case] why: &str) {
+        assert_eq!(read(text), Err(format!("parse {text:?}: {why}")));
+    }
+
+    /// As kube-apiserver's own table of examples has it.
+    #[rstest]
+    #[case("/path", ["", "", "", "", "/path"])]
+    #[case("//host/path", ["", "host", "host", "", "/path"])]
+    #[case("https://user:pass@example.com:80/path?query=val#fragment", ["https", "example.com:80", "example.com", "80", "/path"])]
+    #[case("HTTP://localhost/x", ["http", "localhost", "localhost", "", "/x"])]
+    #[case("http://Example.com:80", ["http", "Example.com:80", "Example.com", "80", ""])]
+    #[case("https://[::1]:80/", ["https", "[::1]:80", "::1", "80", "/"])]
+    #[case("https://[::1]/", ["https", "[::1]", "::1", "", "/"])]
+    #[case("https://[fe80::1%25eth0]/", ["https", "[fe80::1%eth0]", "fe80::1%eth0", "", "/"])]
+    #[case("https://example.com/path with spaces/", ["https", "example.com", "example.com", "", "/path%20with%20spaces/"])]
+    #[case("https://example.com/a%2Fb(c)", ["https", "example.com", "example.com", "", "/a%2Fb(c)"])]
+    #[case("https://example.com/ä", ["https", "example.com", "example.com", "", "/%C3%A4"])]
+    #[case("mailto:a@b.c", ["mailto", "", "", "", ""])]
+    #[case("*", ["", "", "", "", "*"])]
+    fn parts(#[case] text: &str, #[case] wanted: [&str; 5]) {
+        let url = read(text).unwrap();
+        let path = url.escaped_path();
+        assert_eq!([&url.scheme, &url.host, url.hostname(), url.port(), &path], wanted);
+    }
+}

@@ -1,0 +1,116 @@
+//! Semantic versions as the library of kube-apiserver reads them, in its words.
+
+const DIGITS: fn(char) -> bool = |c| c.is_ascii_digit();
+const NAMES: fn(char) -> bool = |c| c.is_ascii_alphanumeric() || c == '-';
+
+/// The version itself, if it is one.
+pub(super) fn read(text: &str) -> Result<String, String> {
+    if text.is_empty() {
+        return Err("Version string empty".into());
+    }
+    let parts: Vec<&str> = text.splitn(3, '.').collect();
+    let [major, minor, rest] = parts[..] else { return Err("No Major.Minor.Patch elements found".into()) };
+    number(major, "Major")?;
+    number(minor, "Minor")?;
+    let (rest, build) = rest.split_once('+').map_or((rest, None), |(rest, build)| (rest, Some(build)));
+    let (patch, pre) = rest.split_once('-').map_or((rest, None), |(patch, pre)| (patch, Some(pre)));
+    number(patch, "Patch")?;
+    pre.into_iter().flat_map(|pre| pre.split('.')).try_for_each(prerelease)?;
+    build.into_iter().flat_map(|build| build.split('.')).try_for_each(|build| match build {
+        "" => Err("Build meta data is empty".to_owned()),
+        build if build.chars().all(NAMES) => Ok(()),
+        build => Err(format!("Invalid character(s) found in build meta data {build:?}")),
+    })?;
+    Ok(text.to_owned())
+}
+
+/// Without a `v` and leading zeros, and with what is missing of three numbers.
+pub(super) fn normalized(text: &str) -> Result<String, String> {
+    let text = text.strip_prefix('v').unwrap_or(text);
+    let mut parts: Vec<String> = text.splitn(3, '.').map(without_zeros).collect();
+    if parts.len() < 3 && parts.last().is_some_and(|last| last.contains(['+', '-'])) {
+        return Err("short version cannot contain PreRelease/Build meta data".into());
+    }
+    parts.resize(3, "0".to_owned());
+    Ok(parts.join("."))
+}
+
+fn without_zeros(part: &str) -> String {
+    if part.len() < 2 {
+        return part.to_owned();
+    }
+    let rest = part.trim_start_matches('0');
+    if rest.starts_with(DIGITS) { rest.to_owned() } else { format!("0{rest}") }
+}
+
+fn number(text: &str, which: &str) -> Result<(), String> {
+    if !text.chars().all(DIGITS) {
+        let which = which.to_lowercase();
+        return Err(format!("Invalid character(s) found in {which} number {text:?}"));
+    }
+    if has_leading_zeros(text) {
+        return Err(format!("{which} number must not contain leading zeroes {text:?}"));
+    }
+    parsed(text)
+}
+
+fn has_leading_zeros(text: &str) -> bool {
+    text.len() > 1 && text.starts_with('0')
+}
+
+fn parsed(text: &str) -> Result<(), String> {
+    let why = if text.is_empty() { "invalid syntax" } else { "value out of range" };
+    text.parse::<u64>().map(drop).map_err(|_| format!("strconv.ParseUint: parsing {text:?}: {why}"))
+}
+
+fn prerelease(text: &str) -> Result<(), String> {
+    match text {
+        "" => Err("Prerelease is empty".into()),
+        _ if text.chars().all(DIGITS) && has_leading_zeros(text) => {
+            Err(format!("Numeric PreRelease version must not contain leading zeroes {text:?}"))
+        }
+        _ if text.chars().all(DIGITS) => parsed(text),
+        _ if text.chars().all(NAMES) => Ok(()),
+        _ => Err(format!("Invalid character(s) found in prerelease {text:?}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+
+    #[rstest]
+    #[case("", "Version string empty")]
+    #[case("1.0", "No Major.Minor.Patch elements found")]
+    #[case("v1.0.0", "Invalid character(s) found in major number \"v1\"")]
+    #[case("1.01.0", "Minor number must not contain leading zeroes \"01\"")]
+    #[case("1.0.", "strconv.ParseUint: parsing \"\": invalid syntax")]
+    #[case("1.0.99999999999999999999", "strconv.ParseUint: parsing \"99999999999999999999\": value out of range")]
+    #[case("1.0.0-", "Prerelease is empty")]
+    #[case("1.0.0-01", "Numeric PreRelease version must not contain leading zeroes \"01\"")]
+    #[case("1.0.0-a_b", "Invalid character(s) found in prerelease \"a_b\"")]
+    #[case("1.0.0+", "Build meta data is empty")]
+    #[case("1.0.0+a_b", "Invalid character(s) found in build meta data \"a_b\"")]
+    fn what_is_no_version(#[case] text: &str, #[case] why: &str) {
+        assert_eq!(read(text), Err(why.to_owned()));
+    }
+
+    #[rstest]
+    #[case("v1.0", Ok("1.0.0"))]
+    #[case("01.01.01", Ok("1.1.1"))]
+    #[case("1", Ok("1.0.0"))]
+    #[case("00.0.000-rc.1", Ok("0.0.0-rc.1"))]
+    #[case("1.0-rc", Err("short version cannot contain PreRelease/Build meta data"))]
+    fn what_is_made_one(#[case] text: &str, #[case] wanted: Result<&str, &str>) {
+        assert_eq!(normalized(text), wanted.map(str::to_owned).map_err(str::to_owned));
+    }
+
+    #[rstest]
+    #[case("1.0.0")]
+    #[case("0.1.0-alpha.1")]
+    #[case("1.2.3-a-b.0+build.01")]
+    fn versions(#[case] text: &str) {
+        assert_eq!(read(text), Ok(text.to_owned()));
+    }
+}
