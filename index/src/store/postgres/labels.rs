@@ -67,20 +67,21 @@ impl PostgresStore {
     }
 }
 
-/// Fills the table anew when other labels were chosen than last time. In a writer's turn, so that no change is missed.
+/// Fills the table anew when other labels were chosen than last time. In a writer's turn, so that no change is missed; nobody's turn
+/// is taken for a look.
 async fn prepare(connection: &mut PgConnection, chosen: &ChosenLabels) -> Result<(), Error> {
     let fail = |e| Error::store("cannot index labels", e);
-    let mut transaction = connection.begin().await.map_err(fail)?;
-    // All records are read once: the usual bound of a statement does not hold here.
-    sqlx::raw_sql("SET LOCAL statement_timeout = 0").execute(&mut *transaction).await.map_err(fail)?;
-    lock(&mut transaction).await?;
     let known: Option<(String,)> = sqlx::query_as("SELECT value FROM facts WHERE name = 'chosen_labels'")
-        .fetch_optional(&mut *transaction)
+        .fetch_optional(&mut *connection)
         .await
         .map_err(fail)?;
     if known.is_some_and(|(known,)| known == chosen.text()) {
         return Ok(());
     }
+    let mut transaction = connection.begin().await.map_err(fail)?;
+    // All records are read once: the usual bound of a statement does not hold here.
+    sqlx::raw_sql("SET LOCAL statement_timeout = 0").execute(&mut *transaction).await.map_err(fail)?;
+    lock(&mut transaction).await?;
     sqlx::query("DELETE FROM chosen_labels").execute(&mut *transaction).await.map_err(fail)?;
     let fill = "INSERT INTO chosen_labels (collection, key, value, record) \
         SELECT r.collection, l.key, l.value, r.id FROM records AS r, json_each_text(r.labels::json) AS l \

@@ -266,6 +266,22 @@ async fn what_one_replica_wants_the_others_hear() {
     assert_eq!(two.hear_interests().await.unwrap(), BTreeSet::from([from_one(&narrow)]));
 }
 
+/// One that is open holds every writer up, until the server ends it.
+#[tokio::test]
+async fn a_replica_that_starts_leaves_no_transaction_open() {
+    let Some(database) = Database::fresh().await else { return };
+    let labels = ["app".to_owned()];
+    let mut stores = Vec::new();
+    for replica in ["one", "two"] {
+        let mut store = open(&database, replica).await;
+        store.choose_labels(&labels).await.unwrap();
+        stores.push(store);
+    }
+    let open = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state LIKE 'idle in %'";
+    let open: i64 = sqlx::query(open).fetch_one(&mut database.connect().await).await.unwrap().get(0);
+    assert_eq!(open, 0, "of {} replicas", stores.len());
+}
+
 #[tokio::test]
 async fn formats_go_up_and_down_and_foreign_tables_are_left_alone() {
     let Some(database) = Database::fresh().await else { return };
