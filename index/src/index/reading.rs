@@ -7,6 +7,7 @@ use crate::{CollectionKey, Error, Object, Record, RecordKey, Seq, Version};
 use crowsnest_api::names::ClusterName;
 use futures::Stream;
 use futures::stream::try_unfold;
+use std::collections::HashMap;
 use std::sync::Arc;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -61,6 +62,30 @@ impl Index {
             scan.after = next;
         };
         Ok(Page { objects: self.bodies(found).await?, next })
+    }
+
+    /// One page of a list as it was after a change, for whoever follows everything from there: what was added since is left out, and
+    /// what was changed since is as it was then. What went since is left out, too; what is no longer kept of then is as it is now.
+    pub async fn page_as_of(&self, query: &ListQuery, limit: usize, seq: Seq) -> Result<Page, Error> {
+        let mut page = self.page(query, limit).await?;
+        // The first change of an object gives it its id.
+        page.objects.retain(|object| object.record.id <= seq.0);
+        let changed = page.objects.iter().map(|object| &object.record).filter(|record| record.seq > seq);
+        let changed: Vec<u64> = changed.map(|record| record.id).collect();
+        if changed.is_empty() {
+            return Ok(page);
+        }
+        let versions = self.inner.shared.store.as_of(seq, &changed).await?;
+        let mut before: HashMap<u64, Object> =
+            versions.into_iter().map(|version| (version.object.record.id, version.object)).collect();
+        let mut objects = Vec::with_capacity(page.objects.len());
+        for object in page.objects {
+            let object = before.remove(&object.record.id).unwrap_or(object);
+            if query.matches(&object.record)? {
+                objects.push(object);
+            }
+        }
+        Ok(Page { objects, next: page.next })
     }
 
     /// A whole list in key order, streamed in constant memory. A slow reader holds nothing up.

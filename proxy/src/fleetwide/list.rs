@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 use crowsnest_api::names::ClusterName;
-use crowsnest_index::{Index, ListQuery, Object, Page, Record, RecordKey};
+use crowsnest_index::{Index, ListQuery, Object, Page, Record, RecordKey, Seq};
 use futures::future::try_join_all;
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header};
 use http_body::Frame;
@@ -36,6 +36,9 @@ struct Listing {
     shape: Shape,
     kind: String,
     position: Composite,
+    /// Every page is as it was there, so that a watch that goes on from it tells nothing twice. The store is ahead of it: its changes
+    /// are told a moment after they are stored, at other replicas a little later.
+    seq: Seq,
     incomplete: Vec<Value>,
     /// What is still to be read, a query for each cluster.
     wanted: VecDeque<ListQuery>,
@@ -97,6 +100,7 @@ impl Proxy {
             shape,
             index: index.clone(),
             view,
+            seq: position.seq(index.id()).unwrap_or_default(),
             position,
             incomplete: incomplete.iter().map(super::view::Incomplete::meta).collect(),
             wanted,
@@ -311,8 +315,8 @@ impl Listing {
 
     fn reading(&self, mut query: ListQuery, after: Option<(String, String)>, left: Option<usize>) -> Reading {
         query.after = after;
-        let (index, want) = (self.index.clone(), left.unwrap_or(CHUNK).min(CHUNK));
-        AbortOnDropHandle::new(tokio::spawn(async move { index.page(&query, want).await }))
+        let (index, want, seq) = (self.index.clone(), left.unwrap_or(CHUNK).min(CHUNK), self.seq);
+        AbortOnDropHandle::new(tokio::spawn(async move { index.page_as_of(&query, want, seq).await }))
     }
 
     fn item(&mut self, object: &Object, out: &mut Vec<u8>) -> Result<(), Error> {

@@ -11,7 +11,7 @@ use kube::Api;
 use kube::api::DeleteParams;
 use serde_json::{Value, json};
 
-use crate::world::{CONFIG_MAPS, LABELLED, World, config_map, create, events, named, registered, world};
+use crate::world::{CONFIG_MAPS, LABELLED, World, config_map, create, events, named, names, registered, world};
 
 fn config_maps() -> Gvr {
     Gvr::new("", "v1", "configmaps")
@@ -64,6 +64,32 @@ pub async fn heard(follower: &mut Follower, happened: Happened, name: &str) {
 async fn position(world: &World) -> String {
     let (_, list) = world.fleet_wide(Method::GET, CONFIG_MAPS, LABELLED, None).await;
     list["metadata"]["resourceVersion"].as_str().unwrap().to_owned()
+}
+
+/// All pages are of the first one's moment; what happened since is the watch's to tell.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_changes_while_it_is_listed_is_told_once() {
+    let world = world().await;
+    let (_, first) = world.fleet_wide(Method::GET, CONFIG_MAPS, &format!("{LABELLED}&limit=1"), None).await;
+    assert_eq!(names(&first), ["m1/both"]);
+    let mut follower = world.index.follow(world.index.seq());
+    change(&world, "1").await;
+    heard(&mut follower, Happened::Modified, "only-m1").await;
+    create(&world.members["m1"].admin(), "v1", "ConfigMap", Some("default"), config_map("late", "1")).await;
+    heard(&mut follower, Happened::Added, "late").await;
+    let of_m2: Api<ConfigMap> = Api::namespaced(world.members["m2"].admin(), "default");
+    of_m2.delete("both", &DeleteParams::default()).await.unwrap();
+    heard(&mut follower, Happened::Deleted, "both").await;
+
+    let rest = format!("{LABELLED}&continue={}", first["metadata"]["continue"].as_str().unwrap());
+    let (_, rest) = world.fleet_wide(Method::GET, CONFIG_MAPS, &rest, None).await;
+    assert_eq!(names(&rest), ["m1/only-m1", "m2/only-m2"]);
+    assert_eq!(rest["items"][0]["data"], json!({"v": "m1"}));
+    let version = rest["metadata"]["resourceVersion"].as_str().unwrap();
+    assert_eq!(first["metadata"]["resourceVersion"], version);
+    let mut body = world.watch(CONFIG_MAPS, &format!("{LABELLED}&resourceVersion={version}")).await;
+    assert_eq!(told(&mut body, 3).await, ["ADDED m1/late", "DELETED m2/both", "MODIFIED m1/only-m1"]);
+    world.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
