@@ -140,7 +140,7 @@ fn armed_call(called: CallExpr, patches: bool) -> Result<IdedExpr, String> {
         Expr::Ident(name) => Some(name.as_str()),
         _ => None,
     });
-    if let Some(check) = library::checked(&name, of).filter(|_| target.is_none() || of.is_some()) {
+    if let Some(check) = library::checked(&name, target.is_some(), of) {
         args = vec![call(check, args)];
     }
     let is_called_on = target.is_none() && args.len() == 1 && CALLED_ON.contains(&name.as_str());

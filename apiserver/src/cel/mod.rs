@@ -160,9 +160,7 @@ fn words(error: &ExecutionError) -> String {
         ExecutionError::RemainderByZero(_) => "modulus by zero".into(),
         ExecutionError::Overflow(..) => "integer overflow".into(),
         ExecutionError::IndexOutOfBounds(Cel::Int(index)) => format!("index out of bounds: {index}"),
-        ExecutionError::FunctionError { function, .. } if function == "containsIP" || function == "containsCIDR" => {
-            "no such overload".into()
-        }
+        ExecutionError::FunctionError { function, .. } if function == "containsIP" => "no such overload".into(),
         ExecutionError::FunctionError { function, .. } if function == "timestamp" => {
             "type conversion error from 'string' to 'google.protobuf.Timestamp'".into()
         }

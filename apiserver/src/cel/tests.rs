@@ -53,6 +53,12 @@ fn run(source: &str) -> Result<Value, String> {
 #[case::urls_that_are_equal("url('/p') == url('/p') && url('/p') != url('/q') && !isURL('p')", json!(true))]
 #[case::versions("semver('1.2.3').minor() == 2 && isSemver('v1', true) && !isSemver('v1')", json!(true))]
 #[case::versions_made_whole("semver('v01.2', true).compareTo(semver('1.2.0'))", json!(0))]
+#[case::texts_of_values("[string(true), string(1000000.0), string(0.00001), string(12.5), string(-3), string(b'a')]", json!(["true", "1e+06", "1e-05", "12.5", "-3", "a"]))]
+#[case::texts_of_times("[string(timestamp('2023-01-01T00:00:00.500Z')), string(timestamp('2023-01-01T00:00:00+02:00')), string(duration('1h0.5s'))]", json!(["2023-01-01T00:00:00.5Z", "2023-01-01T00:00:00+02:00", "3600.5s"]))]
+#[case::texts_of_addresses("string(ip('::1')) + string(cidr('10.0.0.0/8'))", json!("::110.0.0.0/8"))]
+#[case::networks_within("cidr('10.0.0.0/8').containsCIDR('10.1.0.0/16') && cidr('10.0.0.0/8').containsCIDR(cidr('10.1.0.0/16'))", json!(true))]
+#[case::builds_do_not_count("semver('1.0.0+a') == semver('1.0.0+b')", json!(true))]
+#[case::signs("[- -3, -(-3), - - -3, 1 - -3, -self.number]", json!([3, 3, -3, 4, -3]))]
 #[case::long_lists("self.many.all(x, x >= 0)", json!(true))]
 #[case::exists_despite_an_error("[self.map, self.map.x].exists(m, m.y == 1)", json!(true))]
 #[case::not_all_despite_an_error("[self.map, self.map.x].all(m, m.y == 2)", json!(false))]
@@ -94,6 +100,11 @@ fn values(#[case] source: &str, #[case] wanted: Value) {
     "network address parse error during conversion from string: network address parse error during conversion from string: netip.ParsePrefix(\"10.0.0.0\"): no '/'"
 )]
 #[case("cidr('10.0.0.0/8').containsIP('x')", "no such overload")]
+#[case(
+    "cidr('10.0.0.0/8').containsCIDR('10.0.0.0/08')",
+    "network address parse error during conversion from string: network"
+)]
+#[case("string(b'\\xff')", "invalid UTF-8 in bytes, cannot convert to string")]
 #[case(
     "url('https://a:b:c/')",
     "URL parse error during conversion from string: parse \"https://a:b:c/\": invalid port"

@@ -1,10 +1,11 @@
 //! Kubernetes' own functions where the crate's differ: what `ip`, `cidr` and `semver` take and how they refuse the rest, and all of
-//! `url`.
+//! `url`; and what `string` makes of values.
 //!
 //! Texts are read as Go's `net/netip`, `net/url` and semver read them. The crate's addresses and versions are kept: what it would make
 //! one of is looked at before ([`checked`]).
 
 mod address;
+mod text;
 mod url;
 mod version;
 
@@ -16,15 +17,22 @@ use kube::core::cel::cel::{Context, ExecutionError, Value as Cel};
 const IP: &str = "@ip";
 const CIDR: &str = "@cidr";
 const SEMVER: &str = "@semver";
+const STRING: &str = "@string";
+/// What may be a network's text, or a network.
+const NETWORK: &str = "@network";
 
 type Outcome = Result<Cel, ExecutionError>;
 
-/// What looks at the arguments of a function before the function gets one instead of them.
-pub(super) fn checked(function: &str, of: Option<&str>) -> Option<&'static str> {
+/// What looks at the arguments of a function, or of a method, before it gets one instead of them. `of`: the name it is called on.
+pub(super) fn checked(function: &str, is_method: bool, of: Option<&str>) -> Option<&'static str> {
+    if is_method && of.is_none() || function == "containsCIDR" {
+        return (function == "containsCIDR").then_some(NETWORK);
+    }
     match (function, of) {
         ("ip", None) | ("isCanonical", Some("ip")) => Some(IP),
         ("cidr", None) => Some(CIDR),
         ("semver", None) => Some(SEMVER),
+        ("string", None) => Some(STRING),
         _ => None,
     }
 }
@@ -32,6 +40,11 @@ pub(super) fn checked(function: &str, of: Option<&str>) -> Option<&'static str> 
 pub(super) fn add(context: &mut Context<'_>) {
     context.add_function(IP, |text: Cel| check(text, |text| address::read(text).map(drop)));
     context.add_function(CIDR, |text: Cel| check(text, address::read_network));
+    context.add_function(NETWORK, |value: Cel| match value {
+        Cel::String(_) => check(value, address::read_network),
+        value => Ok(value),
+    });
+    context.add_function(STRING, text::of);
     context.add_function("isIP", |text: Arc<String>| is(address::read(&text).is_ok()));
     context.add_function("isCIDR", |text: Arc<String>| is(address::read_network(&text).is_ok()));
     context.add_function(SEMVER, |Arguments(given): Arguments| -> Outcome {

@@ -153,10 +153,12 @@ fn read_host(text: &str, scheme: &str) -> Result<String, String> {
         false => Err(format!("invalid port {port:?} after host")),
     };
     if let Some(open) = text.rfind('[') {
+        if open > 0 {
+            return Err("invalid IP-literal".into());
+        }
         let close = text.rfind(']').ok_or("missing ']' in host")?;
         let port = &text[close + 1..];
         port_of(port)?;
-        // As Go does, which takes nothing where the brackets are in the other order.
         let literal = text.get(open + 1..close).unwrap_or_default();
         let (address, zone) = literal.split_at(literal.find("%25").unwrap_or(literal.len()));
         let literal = unescape(address, Place::Host)? + &unescape(zone, Place::Zone)?;
@@ -292,6 +294,8 @@ mod tests {
     #[case("https://a b/", "invalid character \" \" in host name")]
     #[case("https://[::1/", "missing ']' in host")]
     #[case("https://[1.2.3.4]/", "invalid IP-literal")]
+    #[case("https://example.com[::1]/", "invalid IP-literal")]
+    #[case("https://]a[/", "invalid IP-literal")]
     #[case(
         "https://[::g]/",
         "invalid host: ParseAddr(\"::g\"): each colon-separated field must have at least one digit (at \"g\")"

@@ -3,7 +3,7 @@
 const DIGITS: fn(char) -> bool = |c| c.is_ascii_digit();
 const NAMES: fn(char) -> bool = |c| c.is_ascii_alphanumeric() || c == '-';
 
-/// The version itself, if it is one.
+/// The version, if it is one; without its build, which no function tells and no comparison looks at.
 pub(super) fn read(text: &str) -> Result<String, String> {
     if text.is_empty() {
         return Err("Version string empty".into());
@@ -21,7 +21,7 @@ pub(super) fn read(text: &str) -> Result<String, String> {
         build if build.chars().all(NAMES) => Ok(()),
         build => Err(format!("Invalid character(s) found in build meta data {build:?}")),
     })?;
-    Ok(text.to_owned())
+    Ok(text.split('+').next().unwrap_or(text).to_owned())
 }
 
 /// Without a `v` and leading zeros, and with what is missing of three numbers.
@@ -111,6 +111,6 @@ mod tests {
     #[case("0.1.0-alpha.1")]
     #[case("1.2.3-a-b.0+build.01")]
     fn versions(#[case] text: &str) {
-        assert_eq!(read(text), Ok(text.to_owned()));
+        assert_eq!(read(text), Ok(text.replace("+build.01", "")));
     }
 }

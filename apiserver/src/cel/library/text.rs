@@ -1,0 +1,55 @@
+//! What `string` makes of values, as cel-go does.
+
+use std::sync::Arc;
+
+use kube::core::cel::cel::{ExecutionError, Value as Cel};
+
+use super::Outcome;
+
+/// The text of a value; whole numbers, addresses and networks are left to the crate, which writes them as cel-go does.
+pub(super) fn of(value: Cel) -> Outcome {
+    let text = match &value {
+        Cel::Bool(value) => value.to_string(),
+        Cel::Float(value) => double(*value),
+        Cel::Bytes(bytes) => String::from_utf8(bytes.to_vec()).map_err(|_| {
+            ExecutionError::function_error("string", "invalid UTF-8 in bytes, cannot convert to string")
+        })?,
+        Cel::Timestamp(time) => timestamp(&time.to_rfc3339()),
+        Cel::Duration(duration) => {
+            let seconds = duration.num_seconds() as f64 + f64::from(duration.subsec_nanos()) / 1e9;
+            format!("{seconds}s")
+        }
+        _ => return Ok(value),
+    };
+    Ok(Cel::String(Arc::new(text)))
+}
+
+/// As short as it can be read again, with an exponent from a million on.
+fn double(value: f64) -> String {
+    if value.is_nan() {
+        return "NaN".to_owned();
+    }
+    if value.is_infinite() {
+        return if value > 0.0 { "+Inf" } else { "-Inf" }.to_owned();
+    }
+    let scientific = format!("{value:e}");
+    let (digits, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
+    match exponent.parse::<i32>() {
+        Ok(exponent @ (..-4 | 6..)) => {
+            let sign = if exponent < 0 { '-' } else { '+' };
+            format!("{digits}e{sign}{:02}", exponent.abs())
+        }
+        _ => value.to_string(),
+    }
+}
+
+/// RFC 3339 without zeros at the end of a fraction.
+fn timestamp(text: &str) -> String {
+    let text = text.strip_suffix("+00:00").map_or_else(|| text.to_owned(), |text| format!("{text}Z"));
+    let Some((seconds, rest)) = text.split_once('.') else { return text };
+    let (fraction, zone) = rest.split_at(rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len()));
+    match fraction.trim_end_matches('0') {
+        "" => format!("{seconds}{zone}"),
+        fraction => format!("{seconds}.{fraction}{zone}"),
+    }
+}
