@@ -1,6 +1,7 @@
 //! Objects within a custom resource that its schema declares to be resources of their own (`x-kubernetes-embedded-resource`).
 //!
-//! Pure. Read by `strategy`, after the schema itself was checked.
+//! Pure. Read by `strategy`: what has other types than a resource's is refused before anything is known of the object, the rest after
+//! the schema itself was checked.
 
 use crowsnest_api::field::FieldError;
 use serde_json::Value;
@@ -11,34 +12,54 @@ use crate::schema::decode::wrong_metadata;
 /// Deeper objects than this are not walked further; the decoder refuses them long before.
 const MAX_DEPTH: usize = 200;
 
+/// Whether a schema declares any.
+pub(super) fn are_in(schema: &Value) -> bool {
+    let of = |key: &str| schema[key].as_object().into_iter().flat_map(serde_json::Map::values).any(are_in);
+    let single = |key: &str| schema[key].is_object() && are_in(&schema[key]);
+    schema["x-kubernetes-embedded-resource"] == true
+        || of("properties")
+        || single("additionalProperties")
+        || single("items")
+}
+
 /// What is wrong with the resources that stand in `value`.
 pub(super) fn validate(schema: &Value, value: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
-    walk(schema, value, "", 0, &mut errors);
+    walk(schema, value, "", 0, &mut |value, path| resource(value, path, &mut errors));
     errors
 }
 
-fn walk(schema: &Value, value: &Value, path: &str, depth: usize, errors: &mut Vec<FieldError>) {
+/// Why an object is not even read: something of a resource that stands in it has another type.
+pub(super) fn unreadable(schema: &Value, value: &Value) -> Option<FieldError> {
+    let mut found = None;
+    walk(schema, value, "", 0, &mut |value, path| {
+        found = found.take().or_else(|| wrong_type(value, path));
+    });
+    found
+}
+
+/// Shows each resource, with its path.
+fn walk(schema: &Value, value: &Value, path: &str, depth: usize, see: &mut impl FnMut(&Value, &str)) {
     if depth > MAX_DEPTH {
         return;
     }
     match value {
         Value::Object(members) => {
             if schema["x-kubernetes-embedded-resource"] == true {
-                resource(value, path, errors);
+                see(value, path);
             }
             for (key, member) in members {
                 let named = schema["properties"].get(key);
                 if let Some(schema) = named {
-                    walk(schema, member, &child(path, key), depth + 1, errors);
+                    walk(schema, member, &child(path, key), depth + 1, see);
                 } else if schema["additionalProperties"].is_object() {
-                    walk(&schema["additionalProperties"], member, &format!("{path}[{key}]"), depth + 1, errors);
+                    walk(&schema["additionalProperties"], member, &format!("{path}[{key}]"), depth + 1, see);
                 }
             }
         }
         Value::Array(items) => {
             for (index, item) in items.iter().enumerate() {
-                walk(&schema["items"], item, &format!("{path}[{index}]"), depth + 1, errors);
+                walk(&schema["items"], item, &format!("{path}[{index}]"), depth + 1, see);
             }
         }
         _ => {}
@@ -49,14 +70,26 @@ fn child(path: &str, key: &str) -> String {
     if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") }
 }
 
+fn wrong_type(object: &Value, path: &str) -> Option<FieldError> {
+    let not_text = ["apiVersion", "kind"].into_iter().find_map(|key| {
+        let value = object.get(key).filter(|value| !value.is_string())?;
+        Some(FieldError::invalid(child(path, key), value, "must be a string"))
+    });
+    not_text.or_else(|| {
+        let why = wrong_metadata(object)?;
+        Some(FieldError::invalid(child(path, "metadata"), &object["metadata"], why))
+    })
+}
+
 fn resource(object: &Value, path: &str, errors: &mut Vec<FieldError>) {
     let absent = ["apiVersion", "kind"].into_iter().filter(|key| object.get(key).is_none());
     errors.extend(absent.map(|key| FieldError::required(child(path, key), "")));
+    errors.extend(wrong_type(object, path));
     for key in ["apiVersion", "kind"] {
         let Some(value) = object.get(key) else { continue };
         let why = match value.as_str() {
-            None => Some("must be a string".to_owned()),
-            Some("") => Some("must not be empty".into()),
+            None => None,
+            Some("") => Some("must not be empty".to_owned()),
             Some(text) if key == "apiVersion" => {
                 (text.matches('/').count() > 1).then(|| format!("unexpected GroupVersion string: {text}"))
             }
@@ -68,10 +101,7 @@ fn resource(object: &Value, path: &str, errors: &mut Vec<FieldError>) {
         };
         errors.extend(why.map(|why| FieldError::invalid(child(path, key), value, why)));
     }
-    let Some(metadata) = object.get("metadata") else { return };
-    if let Some(why) = wrong_metadata(object) {
-        errors.push(FieldError::invalid(child(path, "metadata"), metadata, why));
-    } else if let Value::Object(metadata) = metadata {
+    if let (Some(Value::Object(metadata)), None) = (object.get("metadata"), wrong_metadata(object)) {
         let mut metadata = metadata.clone();
         if metadata.get("name").and_then(Value::as_str).is_none_or(str::is_empty) {
             // The name may come later; everything else is checked now.
@@ -95,14 +125,15 @@ mod tests {
     fn embedded_resources_say_what_they_are() {
         let embedded = json!({"type": "object", "x-kubernetes-embedded-resource": true, "x-kubernetes-preserve-unknown-fields": true});
         let schema = json!({"type": "object", "properties": {"spec": {"type": "object", "properties": {"one": embedded, "many": {"type": "array", "items": embedded}}}}});
+        assert!(are_in(&schema) && !are_in(&json!({"properties": {"spec": {"items": {"type": "object"}}}})));
         for (spec, expected) in [
             (json!({"one": {"apiVersion": "v1", "kind": "Pod", "metadata": {"labels": {"a": "b"}}}}), &[][..]),
             (json!({"one": {"foo": 1}}), &["spec.one.apiVersion: Required value", "spec.one.kind: Required value"][..]),
             (
                 json!({"many": [{"apiVersion": "", "kind": 5}]}),
                 &[
-                    "spec.many[0].apiVersion: Invalid value: \"\": must not be empty",
                     "spec.many[0].kind: Invalid value: 5: must be a string",
+                    "spec.many[0].apiVersion: Invalid value: \"\": must not be empty",
                 ][..],
             ),
             (
@@ -123,6 +154,9 @@ mod tests {
             let found = validate(&schema, &json!({"spec": spec}));
             let found: Vec<String> = found.iter().map(ToString::to_string).collect();
             assert_eq!(found, expected, "{spec}");
+            let unreadable = unreadable(&schema, &json!({"spec": spec})).map(|error| error.to_string());
+            let wrong = |text: &&&str| text.contains("must be a string") || text.contains("cannot unmarshal");
+            assert_eq!(unreadable.as_deref(), expected.iter().find(wrong).copied(), "{spec}");
         }
     }
 }

@@ -22,6 +22,8 @@ pub struct CustomStrategy {
     pub(super) schema: Arc<Value>,
     pub(super) typed: SchemaRef,
     pub(super) rules: Option<Rules>,
+    /// There may be resources of their own in it.
+    embeds: bool,
     pub(super) has_status: bool,
     pub(super) spec_replicas: Option<String>,
     pub(super) selectable: Vec<String>,
@@ -37,6 +39,7 @@ impl CustomStrategy {
             kind,
             typed: converter.schema(api_version).unwrap_or_else(|| Schema::for_custom_resource(&schema)),
             rules: Rules::compile(&schema),
+            embeds: embedded::are_in(&schema),
             schema: Arc::new(schema),
             has_status: false,
             spec_replicas: None,
@@ -56,7 +59,9 @@ impl CustomStrategy {
             return errors;
         }
         errors.extend(values::validate(&self.schema, new, ""));
-        errors.extend(embedded::validate(&self.schema, new));
+        if self.embeds {
+            errors.extend(embedded::validate(&self.schema, new));
+        }
         errors.extend(values::list_uniqueness(&self.schema, new, ""));
         if let Some(old) = old {
             errors.retain(|error| !unchanged(&self.schema, old, new, &error.field));
@@ -281,6 +286,11 @@ impl Strategy for CustomStrategy {
 
     fn allow_unconditional_update(&self) -> bool {
         false
+    }
+
+    fn unreadable(&self, object: &Value) -> Option<String> {
+        let found = if self.embeds { embedded::unreadable(&self.schema, object) } else { None };
+        found.map(|error| error.to_string())
     }
 
     fn prune(&self, object: &mut Value) {

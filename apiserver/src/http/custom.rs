@@ -53,7 +53,8 @@ pub(super) fn object(
     let unusable = |why: String| {
         ApiError::bad_request(format!("{kind} in version {version:?} cannot be handled as a {kind}: {why}"))
     };
-    if let Some(wrong) = crate::schema::decode::wrong_metadata(&object) {
+    let wrong = crate::schema::decode::wrong_metadata(&object);
+    if let Some(wrong) = wrong.or_else(|| resource.strategy.unreadable(&object)) {
         return Err(unusable(wrong));
     }
     if let Some(schema) = resource.strategy.schema() {

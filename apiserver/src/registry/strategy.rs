@@ -106,6 +106,11 @@ pub trait Strategy: Send + Sync + fmt::Debug {
         false
     }
 
+    /// Why an object cannot be read as one of these, though its own metadata can.
+    fn unreadable(&self, _object: &Value) -> Option<String> {
+        None
+    }
+
     /// Drops what the schema does not know (custom resources); built-ins drop unknown fields too.
     fn prune(&self, object: &mut Value);
 
