@@ -59,6 +59,8 @@ pub struct Watch {
     initial_end: Option<Revision>,
     watcher: Watcher,
     next_bookmark: Pin<Box<Sleep>>,
+    /// Changes were taken from the watcher whose lines may not be made: its position is ahead of what is told.
+    telling: bool,
     /// Why the watch ends before its first event.
     refused: Option<ApiError>,
     ended: bool,
@@ -115,6 +117,7 @@ impl Registry {
             watcher,
             options,
             next_bookmark: Box::pin(tokio::time::sleep(BOOKMARKS)),
+            telling: false,
             refused,
             ended: false,
         })
@@ -143,9 +146,10 @@ impl Watch {
         }))
     }
 
-    /// The bookmark a watch sends before it times out.
+    /// The bookmark a watch sends before it times out; none where [`Watch::next`] was given up while it made lines, which are not told.
     pub fn last_bookmark(&mut self) -> Option<Bytes> {
-        (self.options.bookmarks && !self.ended).then(|| {
+        let whole = !self.telling && self.initial.as_slice().is_empty() && self.initial_end.is_none();
+        (self.options.bookmarks && !self.ended && whole).then(|| {
             let position = self.watcher.position();
             self.bookmark(position, false)
         })
@@ -154,7 +158,10 @@ impl Watch {
     async fn step(&mut self) -> Result<Vec<Bytes>, Error> {
         let records: Vec<Record> = self.initial.by_ref().take(CHUNK).collect();
         if !records.is_empty() {
-            return self.initial_events(records).await;
+            self.telling = true;
+            let told = self.initial_events(records).await;
+            self.telling = false;
+            return told;
         }
         if let Some(revision) = self.initial_end.take() {
             return Ok(vec![self.bookmark(revision, true)]);
@@ -172,7 +179,10 @@ impl Watch {
                 return Ok(vec![self.bookmark(position, false)]);
             }
         };
-        self.events(changes).await
+        self.telling = true;
+        let told = self.events(changes).await;
+        self.telling = false;
+        told
     }
 
     fn write(&mut self, event: &str, object: Value) -> Bytes {
