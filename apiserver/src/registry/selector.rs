@@ -21,10 +21,10 @@ pub enum Requirement {
 }
 
 impl Requirement {
-    fn matches(&self, get: &dyn Fn(&str) -> Option<String>) -> bool {
+    fn matches<'v>(&self, get: impl Fn(&str) -> Option<&'v str>) -> bool {
         match self {
-            Self::In(key, values) => get(key).is_some_and(|v| values.contains(&v)),
-            Self::NotIn(key, values) => get(key).is_none_or(|v| !values.contains(&v)),
+            Self::In(key, values) => get(key).is_some_and(|v| values.contains(v)),
+            Self::NotIn(key, values) => get(key).is_none_or(|v| !values.contains(v)),
             Self::Exists(key) => get(key).is_some(),
             Self::Absent(key) => get(key).is_none(),
             Self::Greater(key, n) => get(key).and_then(|v| v.parse::<i64>().ok()).is_some_and(|v| v > *n),
@@ -86,8 +86,7 @@ impl LabelSelector {
 
     /// `labels` is the object's `metadata.labels`.
     pub fn matches(&self, labels: Option<&Value>) -> bool {
-        !self.nothing
-            && self.requirements.iter().all(|r| r.matches(&|key| labels?.get(key)?.as_str().map(str::to_owned)))
+        !self.nothing && self.requirements.iter().all(|r| r.matches(|key| labels?.get(key)?.as_str()))
     }
 }
 

@@ -25,6 +25,9 @@ impl Default for Limits {
     }
 }
 
+/// Changes that are looked at one by one before all are searched.
+const NEWEST: usize = 8;
+
 /// An object at the revision that wrote it.
 #[derive(Debug, Clone)]
 pub struct Record {
@@ -212,7 +215,12 @@ impl Index {
             return self.old_enough(self.floor, since).map(|()| Vec::new());
         };
         self.old_enough(table.oldest, since)?;
-        let from = table.changes.partition_point(|c| c.revision <= since);
+        // Most ask for the last few: the others need not be looked at.
+        let known = table.changes.iter().rev().take(NEWEST).position(|c| c.revision <= since);
+        let from = match known {
+            Some(newer) => table.changes.len() - newer,
+            None => table.changes.partition_point(|c| c.revision <= since),
+        };
         Ok(table.changes.iter().skip(from).take(limit).cloned().collect())
     }
 

@@ -67,16 +67,16 @@ pub struct Shared(Mutex<Made>);
 impl Shared {
     /// The place of a line. One that tells the time is made anew when it is older than `fresh`.
     pub fn line(&self, key: LineKey, fresh: Option<Duration>) -> Arc<OnceCell<Bytes>> {
-        let now = Instant::now();
         let mut made = self.0.lock();
         if let Some(fresh) = fresh {
+            let now = Instant::now();
             made.lines.retain(|line| line.key != key || now.duration_since(line.at) <= fresh);
         }
         if let Some(line) = made.lines.iter().find(|line| line.key == key) {
             return line.text.clone();
         }
         let text = Arc::new(OnceCell::new());
-        made.lines.push(Line { key, at: now, text: text.clone() });
+        made.lines.push(Line { key, at: Instant::now(), text: text.clone() });
         text
     }
 

@@ -195,11 +195,14 @@ impl Watcher {
     /// Waits for changes and returns some, oldest first. [`Error::Expired`] when it fell behind the kept history.
     pub async fn next(&mut self) -> Result<Vec<Arc<Change>>> {
         loop {
-            self.wake.borrow_and_update();
-            let changes = self.shared.index.read().changes(&self.table, self.position, BATCH)?;
-            if let Some(last) = changes.last() {
-                self.position = last.revision;
-                return Ok(changes);
+            // Nothing has been told in this run of the server, or something that was not read yet.
+            let told = *self.wake.borrow_and_update();
+            if told == 0 || told > self.position {
+                let changes = self.shared.index.read().changes(&self.table, self.position, BATCH)?;
+                if let Some(last) = changes.last() {
+                    self.position = last.revision;
+                    return Ok(changes);
+                }
             }
             self.wake.changed().await.map_err(|_| Error::Closed)?;
         }
