@@ -2,14 +2,16 @@
 
 use std::io::Write;
 use std::path::Path;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, ensure};
+use bytes::Bytes;
 use clap::Args;
 use futures::future::try_join_all;
-use futures::{StreamExt, TryStreamExt};
+use futures::{Stream, StreamExt, TryStreamExt};
 use http::Request;
 use http_body_util::BodyExt;
 use hyper_util::rt::TokioExecutor;
@@ -18,9 +20,16 @@ use kube::api::{DeleteParams, ListParams, PostParams};
 use kube::client::ConfigExt;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client};
+use memchr::{memchr, memmem};
 use parking_lot::Mutex;
+use rustls_pki_types::ServerName;
 use serde_json::json;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 use tokio::task::JoinSet;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use tokio_util::io::ReaderStream;
 use tower::{BoxError, ServiceBuilder};
 
 use super::cache::Figures;
@@ -218,41 +227,64 @@ fn now() -> Duration {
 
 /// By watchers with a connection each, and by those of clients that have as many on one connection as kube-apiserver takes.
 async fn watches(dir: &Path, args: &ApiserverArgs, figures: &mut Figures<impl Write>) -> anyhow::Result<()> {
-    let alone = vec![client(dir).await?; args.watchers];
-    watch(dir, &alone, args.writes, &format!("apiserver/watch-{}", args.watchers), figures).await?;
+    let config = config(dir).await?;
+    let path = watched_from(dir).await?;
+    let tls = TlsConnector::from(Arc::new(config.rustls_client_config()?));
+    let opening = (0..args.watchers).map(async |_| connected(&config, &tls, &path).await);
+    let alone = futures::stream::iter(opening).buffer_unordered(OPENED_AT_ONCE).try_collect::<Vec<_>>().await?;
+    let watchers = alone.into_iter().map(|stream| events(ReaderStream::new(stream), args.writes));
+    watch(dir, watchers, args.writes, &format!("apiserver/watch-{}", args.watchers), figures).await?;
+
+    let path = watched_from(dir).await?;
     let mut sharing = Vec::with_capacity(args.watchers);
     while sharing.len() < args.watchers {
         let client = sharing_client(dir).await?;
         sharing.extend(std::iter::repeat_n(client, STREAMS.min(args.watchers - sharing.len())));
     }
-    watch(dir, &sharing, args.writes, &format!("apiserver/watch-{}-shared", args.watchers), figures).await
+    let opening = sharing.iter().map(async |client| {
+        let request = Request::get(&path).body(kube::client::Body::empty())?;
+        anyhow::Ok(client.send(request).await?.into_body().into_data_stream())
+    });
+    let sharing = futures::stream::iter(opening).buffer_unordered(OPENED_AT_ONCE).try_collect::<Vec<_>>().await?;
+    let watchers = sharing.into_iter().map(|stream| events(stream, args.writes));
+    watch(dir, watchers, args.writes, &format!("apiserver/watch-{}-shared", args.watchers), figures).await
 }
 
-/// From before a write until each watcher has the event's last byte. Watchers go on from where they are, as informers do after their
-/// list, and read no more of an event than when it was written: it is the server that is measured.
+/// Watchers go on from where they are, as informers do after their list.
+async fn watched_from(dir: &Path) -> anyhow::Result<String> {
+    let since = maps(dir).await?.list_metadata(&ListParams::default().limit(1)).await?.metadata.resource_version;
+    let since = since.context("a list has no version")?;
+    Ok(format!(
+        "/api/v1/namespaces/{NAMESPACE}/configmaps?watch=true&labelSelector=bench%3Dwatched&resourceVersion={since}"
+    ))
+}
+
+/// A connection on which a watch was asked for, by the certificate of the kubeconfig. A client's library would cost more than the server does, on the cores that both have.
+async fn connected(config: &kube::Config, tls: &TlsConnector, path: &str) -> anyhow::Result<TlsStream<TcpStream>> {
+    let host = config.cluster_url.host().context("the server has no host")?;
+    let port = config.cluster_url.port_u16().context("the server has no port")?;
+    let socket = TcpStream::connect((host, port)).await?;
+    socket.set_nodelay(true)?;
+    let mut stream = tls.connect(ServerName::try_from(host.to_owned())?, socket).await?;
+    stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: {host}:{port}\r\n\r\n").as_bytes()).await?;
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        head.push(stream.read_u8().await?);
+    }
+    ensure!(head.starts_with(b"HTTP/1.1 200 "), "{}", String::from_utf8_lossy(&head));
+    Ok(stream)
+}
+
+/// From before a write until each watcher has the event's last byte.
 async fn watch(
     dir: &Path,
-    clients: &[Client],
+    watchers: impl Iterator<Item = impl Future<Output = anyhow::Result<Vec<Duration>>> + Send + 'static>,
     writes: usize,
     name: &str,
     figures: &mut Figures<impl Write>,
 ) -> anyhow::Result<()> {
     let maps = maps(dir).await?;
-    let since = maps.list_metadata(&ListParams::default().limit(1)).await?.metadata.resource_version;
-    let path = format!(
-        "/api/v1/namespaces/{NAMESPACE}/configmaps?watch=true&labelSelector=bench%3Dwatched&resourceVersion={}",
-        since.context("a list has no version")?
-    );
-    let opening = clients.iter().map(async |client| {
-        let request = Request::get(&path).body(kube::client::Body::empty())?;
-        anyhow::Ok(client.send(request).await?.into_body())
-    });
-    let opened: Vec<_> = futures::stream::iter(opening).buffer_unordered(OPENED_AT_ONCE).try_collect().await?;
-    let took = Arc::new(Mutex::new(Vec::new()));
-    let mut watching = JoinSet::new();
-    for body in opened {
-        watching.spawn(events(body, took.clone()));
-    }
+    let mut watching: JoinSet<_> = watchers.collect();
     for nth in 0..writes {
         let mut object = config_map(&watched(nth), SMALL, nth)?;
         object.metadata.labels = Some([("bench".to_owned(), "watched".to_owned())].into());
@@ -260,20 +292,14 @@ async fn watch(
         maps.create(&PostParams::default(), &object).await?;
         tokio::time::sleep(WRITE_EVERY).await;
     }
-    let all = clients.len() * writes;
     let told = async {
-        while took.lock().len() < all {
-            if let Some(ended) = watching.try_join_next() {
-                ended??;
-            }
-            tokio::time::sleep(WRITE_EVERY).await;
+        let mut took = Vec::new();
+        while let Some(told) = watching.join_next().await {
+            took.extend(told??);
         }
-        anyhow::Ok(())
+        anyhow::Ok(took)
     };
-    let told = tokio::time::timeout(SETTLE * 12, told).await;
-    told.with_context(|| format!("{} of {all} events", took.lock().len()))??;
-    watching.shutdown().await;
-    let took = std::mem::take(&mut *took.lock());
+    let took = tokio::time::timeout(SETTLE * 12, told).await.context("not all events came")??;
     for nth in 0..writes {
         maps.delete(&watched(nth), &DeleteParams::default()).await?;
     }
@@ -284,25 +310,32 @@ fn watched(nth: usize) -> String {
     format!("watched-{nth:05}")
 }
 
-/// Notes how long each event took, from the time that it carries.
-async fn events(mut body: kube::client::Body, took: Arc<Mutex<Vec<Duration>>>) -> anyhow::Result<()> {
-    let mut line = Vec::new();
-    while let Some(frame) = body.frame().await {
-        let frame = frame?;
-        let Some(bytes) = frame.data_ref() else { continue };
-        for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
-            line.extend_from_slice(piece);
-            if piece.ends_with(b"\n") {
-                let at = now();
-                let written = std::str::from_utf8(&line)?.split_once(WRITTEN).map(|(_, after)| after);
-                let digits = written.and_then(|after| after.split('"').find(|text| !text.is_empty() && *text != ":"));
-                let written: u64 = digits.context("an event does not say when it was written")?.parse()?;
-                took.lock().push(at.saturating_sub(Duration::from_nanos(written)));
-                line.clear();
+/// How long each of so many events took, from the time that it carries. No more is read of an event, nor of what lies between them.
+async fn events<E>(stream: impl Stream<Item = Result<Bytes, E>>, count: usize) -> anyhow::Result<Vec<Duration>>
+where
+    E: std::error::Error + Send + Sync + 'static,
+{
+    let (mut stream, mut line, mut took) = (pin!(stream), Vec::new(), Vec::with_capacity(count));
+    while took.len() < count {
+        let bytes = stream.next().await.context("a watch ended")??;
+        let mut rest = &bytes[..];
+        while let Some(end) = memchr(b'\n', rest) {
+            line.extend_from_slice(&rest[..end]);
+            rest = &rest[end + 1..];
+            if line.starts_with(b"{") {
+                took.push(now().saturating_sub(written(&line).context("an event does not say when it was written")?));
             }
+            line.clear();
         }
+        line.extend_from_slice(rest);
     }
-    anyhow::bail!("a watch ended")
+    Ok(took)
+}
+
+fn written(line: &[u8]) -> Option<Duration> {
+    let after = &line[memmem::find(line, WRITTEN.as_bytes())? + WRITTEN.len()..];
+    let digits = after.split(|byte| !byte.is_ascii_digit()).find(|digits| !digits.is_empty())?;
+    Some(Duration::from_nanos(std::str::from_utf8(digits).ok()?.parse().ok()?))
 }
 
 /// What many objects weigh, and how long a start with them takes.
