@@ -198,7 +198,8 @@ struct Taken {
     steps: usize,
     /// Of those that have nothing else to say, and come after all batches of their collection.
     positions: Vec<Batch>,
-    waiting: Vec<Waiting>,
+    /// Each with the claim it was sent under.
+    waiting: Vec<(ClusterName, Epoch, Waiting)>,
 }
 
 impl Taken {
@@ -206,6 +207,14 @@ impl Taken {
         self.positions.retain(|position| position.collection != batch.collection);
         self.steps += batch.steps.len();
         self.batches.push(batch);
+    }
+
+    /// Leaves out what was sent under claims that have gone. False: there is none.
+    fn leave_out(&mut self, claims: &Claims) -> bool {
+        let before = self.batches.len();
+        self.batches.retain(|batch| claims.holds(&batch.collection.cluster, batch.epoch));
+        self.waiting.retain(|(cluster, epoch, _)| claims.holds(cluster, *epoch));
+        self.batches.len() < before
     }
 }
 
@@ -258,7 +267,11 @@ impl Writer {
 
     async fn tidy(&self, positions: &mut Positions) -> Result<(), Error> {
         self.store_positions(std::mem::take(positions)).await?;
-        self.prune().await
+        if let Err(error) = self.prune().await {
+            // Nothing is lost by it, nor by trying again: no reason to let go of clusters.
+            tracing::warn!(error = error.chain(), "what is too old is kept for now");
+        }
+        Ok(())
     }
 
     /// Those of claims that have gone are another's to know.
@@ -268,7 +281,14 @@ impl Writer {
             is_held.then_some(Position { collection, epoch, version, heard_at })
         };
         let positions: Vec<Position> = positions.into_iter().filter_map(held).collect();
-        if positions.is_empty() { Ok(()) } else { self.store.advance(&positions).await }
+        if positions.is_empty() {
+            return Ok(());
+        }
+        match self.store.advance(&positions).await {
+            // Some claim has gone just now. Who goes on there, or here, hears a little more again.
+            Err(Error::Fenced) => Ok(()),
+            done => done,
+        }
     }
 
     /// Without them a restart has a little more to hear again.
@@ -331,12 +351,12 @@ impl Writer {
                             None => break,
                         }
                     }
-                    self.apply(&taken.batches).await?;
+                    self.apply_held(&mut taken).await?;
                     *stored_at = Some(tokio::time::Instant::now());
                     taken.batches.iter().for_each(|batch| drop(positions.remove(&batch.collection)));
                     self.note(taken.positions, positions);
                     drop(taken.batches);
-                    for done in taken.waiting.into_iter().filter_map(|waiting| waiting.done) {
+                    for done in taken.waiting.into_iter().filter_map(|(_, _, waiting)| waiting.done) {
                         // Nobody waiting any more is fine.
                         let _ = done.send(());
                     }
@@ -352,11 +372,11 @@ impl Writer {
         if !self.claims.holds(&batch.collection.cluster, batch.epoch) {
             return;
         }
+        taken.waiting.push((batch.collection.cluster.clone(), batch.epoch, then));
         match self.tells_position_only(&batch) {
             true => taken.positions.push(batch),
             false => taken.store(batch),
         }
-        taken.waiting.push(then);
     }
 
     /// Nothing of it is news but the position, if it has any.
@@ -383,6 +403,16 @@ impl Writer {
         }
     }
 
+    /// A claim may go while its batch is on the way: the others' are as good as before.
+    async fn apply_held(&self, taken: &mut Taken) -> Result<(), Error> {
+        loop {
+            match self.apply(&taken.batches).await {
+                Err(Error::Fenced) if taken.leave_out(&self.claims) => {}
+                done => return done,
+            }
+        }
+    }
+
     async fn apply(&self, batches: &[Batch]) -> Result<(), Error> {
         if batches.is_empty() {
             return Ok(());
@@ -405,7 +435,11 @@ impl Writer {
             Other::Drop(key, epoch, done) => {
                 positions.remove(&key);
                 while self.claims.holds(&key.cluster, epoch) {
-                    let changes = self.store.drop_collection(&key, epoch, DROP_CHUNK, (self.now_ms)()).await?;
+                    let dropped = self.store.drop_collection(&key, epoch, DROP_CHUNK, (self.now_ms)()).await;
+                    if matches!(dropped, Err(Error::Fenced)) && !self.claims.holds(&key.cluster, epoch) {
+                        break;
+                    }
+                    let changes = dropped?;
                     if changes.is_empty() {
                         self.states.remove(&key);
                         break;

@@ -9,6 +9,7 @@ use futures::Stream;
 use futures::stream::try_unfold;
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio_util::task::AbortOnDropHandle;
 
 /// Objects read from the store at once while a list streams.
@@ -46,6 +47,16 @@ impl Index {
     /// Deleted objects, the newest deletion first, before a change.
     pub async fn deletions(&self, before: Seq, limit: usize) -> Result<Vec<Version>, Error> {
         self.inner.shared.store.past(&Span { before, ..Span::DELETED }, &Narrowing::NONE, limit).await
+    }
+
+    /// Waits until everything is told that is stored now, but no longer than that: others' changes may be on their way here.
+    pub async fn caught_up(&self, within: Duration) -> Result<(), Error> {
+        let latest = self.inner.shared.store.latest().await?;
+        let mut follower = self.follow(Seq(latest.0.saturating_sub(1)));
+        if self.seq() < latest && tokio::time::timeout(within, follower.wait()).await.is_err() {
+            tracing::warn!(stored = %latest, told = %self.seq(), "what is stored is told late");
+        }
+        Ok(())
     }
 
     /// One page of a list: up to `limit` objects in key order.

@@ -63,7 +63,7 @@ impl Keeper {
             let trouble = match tokio::time::timeout_at(by, self.store.beat(alive)).await {
                 Ok(Ok(view)) => {
                     answered = began;
-                    self.view.send_replace(view);
+                    self.view.send_replace(View { asked: Some(began), ..view });
                     self.health.send_if_modified(|health| health.remove(DATABASE).is_some());
                     continue;
                 }
@@ -81,12 +81,17 @@ impl Keeper {
 
     async fn obey(&self, stop: &CancellationToken) {
         let mut view = self.view.subscribe();
+        let mut followed: Option<Instant> = None;
         loop {
             tokio::select! {
                 () = stop.cancelled() => return,
                 changed = view.changed() => if changed.is_err() { return },
             }
             let seen = view.borrow_and_update().clone();
+            if seen.asked < followed {
+                // It does not know the claims that were taken meanwhile, and they are not lost.
+                continue;
+            }
             let held = self.claims.all().iter().map(|(cluster, claim)| (cluster.clone(), claim.epoch)).collect();
             let plan = plan(self.store.replica(), &self.clusters(&seen), &held, &seen);
             if plan == Plan::default() {
@@ -101,6 +106,7 @@ impl Keeper {
                     Err(_) => tracing::debug!("claims could not be changed in time"),
                 },
             }
+            followed = Some(Instant::now());
         }
     }
 
@@ -136,6 +142,7 @@ impl Keeper {
                 let trouble = Some("it is being resumed by another replica".to_owned());
                 stored.insert(collection.key, CollectionState { trouble, ..collection.state });
             }
+            let _taking = self.claims.taking.lock();
             for (key, _) in self.shared.states.all() {
                 if claims.contains_key(&key.cluster) && !stored.contains_key(&key) {
                     self.shared.states.remove(&key);

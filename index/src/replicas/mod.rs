@@ -24,6 +24,7 @@ pub(crate) mod states;
 
 use crate::{CollectionKey, Error};
 use crowsnest_api::names::ClusterName;
+use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
@@ -65,16 +66,23 @@ pub(crate) struct Claims {
     held: watch::Sender<Held>,
     /// The writer has told changes that do not follow the tail's last: somebody else's come first.
     pub behind: Notify,
+    /// Held while the positions of clusters are set together with whose they are: what was read of another replica before must not
+    /// come in between.
+    taking: Mutex<()>,
 }
 
 impl Claims {
     pub fn everything() -> Self {
-        Self { held: watch::Sender::new(Held::Everything), behind: Notify::new() }
+        Self::holding(Held::Everything)
     }
 
     /// For a replica that has claimed nothing yet.
     pub fn none() -> Self {
-        Self { held: watch::Sender::new(Held::Some(Arc::default())), behind: Notify::new() }
+        Self::holding(Held::Some(Arc::default()))
+    }
+
+    fn holding(held: Held) -> Self {
+        Self { held: watch::Sender::new(held), behind: Notify::new(), taking: Mutex::new(()) }
     }
 
     /// Under which epoch this process may collect a cluster; None: it may not.

@@ -3,6 +3,7 @@
 use super::Epoch;
 use crowsnest_api::names::ClusterName;
 use std::collections::{BTreeMap, BTreeSet};
+use tokio::time::Instant;
 
 /// The replica that should collect a cluster: the one whose hash with it is highest. Each pair is hashed alone, so a
 /// replica that goes gives up only what it had, and one that comes takes its share from all.
@@ -29,6 +30,8 @@ pub(crate) struct View {
     pub claims: BTreeMap<ClusterName, (Option<String>, Epoch)>,
     /// Clusters of which something is stored.
     pub stored: BTreeSet<ClusterName>,
+    /// When it was asked for: it may lack what happened since.
+    pub asked: Option<Instant>,
 }
 
 impl View {
@@ -168,6 +171,7 @@ mod tests {
             parts.collect()
         };
         let view = View {
+            asked: None,
             live: live.split_whitespace().map(str::to_owned).collect(),
             claims: read(claims),
             stored: BTreeSet::new(),

@@ -97,6 +97,7 @@ impl SharedStates {
             self.leaderless = leaderless;
         }
         let (found, now) = self.store.collections_since(self.read.as_deref()).await?;
+        let _taking = self.claims.taking.lock();
         for (gone, stored) in found {
             if self.claims.epoch_of(&stored.key.cluster).is_some() {
                 continue;

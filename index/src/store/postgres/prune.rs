@@ -8,6 +8,11 @@ use sqlx::Postgres;
 use sqlx::postgres::PgArguments;
 use sqlx::query::Query;
 
+/// Seqs of versions that one statement drops: however much there is, each ends in time.
+const AT_ONCE: i64 = 50_000;
+/// What the oldest version ended before.
+const OLDEST: &str = "SELECT coalesce(min(ended), 1) - 1 FROM versions";
+
 impl PostgresStore {
     pub(super) async fn prune_versions(&self, history: &History, now_ms: i64, seen: Seq) -> Result<u64, Error> {
         let (what, floor) = ("cannot prune old versions", self.log_floor(now_ms).await?);
@@ -16,7 +21,12 @@ impl PostgresStore {
         let cut = self.number(what, query).await?;
         // Noted first: whoever is told that nothing is missing must not find it gone.
         self.reach("pruned", self.number(what, sqlx::query(LAST_DELETION).bind(cut)).await?).await?;
-        let dropped = self.count(what, sqlx::query(DROP).bind(cut)).await?;
+        let mut dropped = 0;
+        let mut until = self.number(what, sqlx::query(OLDEST)).await?;
+        while until < cut {
+            until = cut.min(until.saturating_add(AT_ONCE));
+            dropped += self.count(what, sqlx::query(DROP).bind(until)).await?;
+        }
         let trimmed = self.number_fact("trimmed").await?;
         let per_object = i64::from(history.per_object);
         let aged = self.count(what, sqlx::query(TRIM).bind(trimmed).bind(floor).bind(per_object)).await?;
