@@ -12,7 +12,7 @@ use http_body_util::{BodyExt, StreamBody};
 use serde_json::{Value, json};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::watch::reached;
+use super::watch::{LAG, reached};
 use super::{View, warning};
 use crate::cluster::read;
 use crate::composite::{Composite, Continue, Place};
@@ -71,6 +71,10 @@ impl Proxy {
             reached(index, seq).await?;
         }
         let token = Continue::decode(query.get("continue"));
+        if token.is_none() {
+            // Whoever was shown something is shown it in a list as well.
+            index.caught_up(LAG).await?;
+        }
         let mut clusters = view.clusters(index);
         let mut position = view.position(index);
         if let Some(token) = &token {
@@ -244,8 +248,7 @@ impl Listing {
         }
         let token = loop {
             let Some(query) = self.wanted.front().cloned() else { break String::new() };
-            let mut page = self.page(&query).await?;
-            page.objects.retain(|object| self.view.allows(&object.record));
+            let page = self.page(&query).await?;
             if matches!(self.shape, Shape::Objects(Form::Whole)) {
                 out.reserve(page.objects.iter().map(|object| object.body.len() + MARK).sum());
             }
@@ -283,18 +286,22 @@ impl Listing {
         Ok(Some(out.into()))
     }
 
-    /// The next page of the first cluster. What comes after it is begun to be read.
+    /// The next page of the first cluster, as far as its reader may read it. What comes after it is begun to be read.
     async fn page(&mut self, query: &ListQuery) -> Result<Page, BoxError> {
         let after = self.after.take();
+        let allowed = |mut page: Page| {
+            page.objects.retain(|object| self.view.allows(&object.record));
+            page
+        };
         let begun = match self.ahead.pop_front() {
-            Some(reading) => Some(reading.await??),
+            Some(reading) => Some(allowed(reading.await??)),
             None => None,
         };
         // It may have been begun when more was wanted.
         let fits = |page: &Page| self.left.is_none_or(|left| page.objects.len() <= left);
         let page = match begun.filter(fits) {
             Some(page) => page,
-            None => self.reading(query.clone(), after, self.left).await??,
+            None => allowed(self.reading(query.clone(), after, self.left).await??),
         };
         let still = self.left.map(|left| left.saturating_sub(page.objects.len()));
         if still == Some(0) {

@@ -37,7 +37,7 @@ const CHUNK: usize = 200;
 /// How long the end of the initial events waits for clusters that have not been collected yet. A dead one is never.
 const COLLECTED_WITHIN: Duration = Duration::from_secs(5);
 /// How long a version may be ahead of this replica of the cache.
-const LAG: Duration = Duration::from_secs(1);
+pub(super) const LAG: Duration = Duration::from_secs(1);
 /// The option that says whether a watch begins with what is there.
 const INITIAL_EVENTS: &str = "sendInitialEvents";
 
