@@ -62,7 +62,7 @@ fn network(text: &str) -> Result<IpAddr, String> {
 /// An address, its zone left out.
 pub(super) fn parse(text: &str) -> Result<IpAddr, String> {
     let parsed = match text.find(['.', ':', '%']).map(|at| text.as_bytes()[at]) {
-        Some(b'.') => four(text, 0).map(|fields| IpAddr::from(fields)),
+        Some(b'.') => four(text, 0).map(IpAddr::from),
         Some(b':') => six(text).map(IpAddr::from),
         Some(_) => Err(Wrong::new("missing IPv6 address")),
         None => Err(Wrong::new("unable to parse IP")),
