@@ -59,7 +59,7 @@ fn base() -> Context<'static> {
 /// An expression as it is written, with its macros unfolded.
 fn parse_within(source: &str) -> Result<IdedExpr, String> {
     let parser = Parser::new().max_recursion_depth(DEPTH).enable_optional_syntax(true);
-    let parsed = catch_unwind(AssertUnwindSafe(|| parser.parse(source)));
+    let parsed = catch_unwind(AssertUnwindSafe(|| parser.parse(&typing::lexer::single_signs(source))));
     let unreadable = || syntax_error(source, (1, 1), "Syntax error: expression cannot be parsed");
     let parsed = parsed.map_err(|_| unreadable())?;
     let parsed = parsed.map_err(|errors| {

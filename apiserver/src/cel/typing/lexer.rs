@@ -1,5 +1,7 @@
 //! Words of an expression and where they stand. Pure; read by [`super::parser`].
 
+use std::borrow::Cow;
+
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Token {
     Name(String),
@@ -56,6 +58,39 @@ pub(super) fn words(source: &str) -> Option<Vec<Word>> {
     }
     words.push(Word { at: letters.len(), token: Token::End });
     Some(words)
+}
+
+/// Signs in a row as the parser that expressions are evaluated by reads them rightly: it takes any number of them for one.
+/// All else stays where it is.
+pub(in crate::cel) fn single_signs(source: &str) -> Cow<'_, str> {
+    let Some(words) = words(source).filter(|_| source.contains(['-', '!'])) else { return source.into() };
+    let is = |at: usize, mark: &'static str| matches!(words.get(at), Some(word) if word.token == Token::Mark(mark));
+    let mut taken = Vec::new();
+    let (mut at, mut operand) = (0, false);
+    while at < words.len() {
+        let Token::Mark(mark @ ("-" | "!")) = words[at].token else {
+            operand = match &words[at].token {
+                Token::Mark(mark) => matches!(*mark, ")" | "]" | "}"),
+                Token::Name(name) => name != "in",
+                _ => true,
+            };
+            at += 1;
+            continue;
+        };
+        // After an operand the first one takes away.
+        let from = at + usize::from(operand && mark == "-");
+        at = (from..).find(|at| !is(*at, mark)).unwrap_or(from).max(at + 1);
+        let signs = at.saturating_sub(from);
+        let stays = signs % 2;
+        taken.extend(words[from..from + signs - stays].iter().map(|word| word.at));
+        operand = false;
+    }
+    if taken.is_empty() {
+        return source.into();
+    }
+    let mut letters: Vec<char> = source.chars().collect();
+    taken.into_iter().for_each(|at| letters[at] = ' ');
+    letters.into_iter().collect::<String>().into()
 }
 
 fn number(letters: &[char]) -> Option<(Token, usize)> {
@@ -136,4 +171,28 @@ fn escaped(letters: &[char]) -> Option<(char, usize, bool)> {
         '0'..='3' => (code(1, 3, 8)?, 4, true),
         _ => return None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[rstest::rstest]
+    #[case("- -3", "   3")]
+    #[case("---x", "  -x")]
+    #[case("1 - -3", "1 - -3")]
+    #[case("1---x", "1-  x")]
+    #[case("1 in - -x", "1 in    x")]
+    #[case("f(1)--2 + [3][0]- - -x", "f(1)--2 + [3][0]-    x")]
+    #[case("!!a && !!!b", "  a &&   !b")]
+    #[case("!-!a", "!-!a")]
+    #[case("a != -b", "a != -b")]
+    #[case("'--' + \"- -\" // - -", "'--' + \"- -\" // - -")]
+    #[case("'ä' == --x", "'ä' ==   x")]
+    #[case("-", "-")]
+    #[case("--", "  ")]
+    #[case("'open --", "'open --")]
+    fn signs_in_a_row(#[case] source: &str, #[case] wanted: &str) {
+        assert_eq!(single_signs(source), wanted);
+    }
 }

@@ -8,7 +8,7 @@ mod checker;
 mod cost;
 mod declared;
 mod functions;
-mod lexer;
+pub(super) mod lexer;
 mod macros;
 mod parser;
 mod syntax;
