@@ -14,19 +14,31 @@ use super::{Outcome, address, is};
 /// Parameters of a query, of which there may not be more.
 const PARAMETERS: usize = 10_000;
 
-/// A URL that was read.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+/// A URL that was read. Those that are written alike are equal, whatever was escaped in them without need.
+#[derive(Debug, Clone, Default)]
 struct Url {
     scheme: String,
     /// What follows the scheme of one that has no slash there.
     opaque: String,
     user: Option<String>,
     host: String,
+    /// The scheme is followed by one slash.
+    omits_host: bool,
     /// As it is written.
     path: String,
     query: String,
+    /// There is a question mark, and nothing behind it.
+    asks: bool,
     fragment: String,
 }
+
+impl PartialEq for Url {
+    fn eq(&self, other: &Self) -> bool {
+        self.text() == other.text()
+    }
+}
+
+impl Eq for Url {}
 
 impl Opaque for Url {
     fn runtime_type_name(&self) -> &str {
@@ -98,8 +110,9 @@ fn parse(text: &str, absolute: bool) -> Result<Url, String> {
     }
     let (scheme, rest) = split_scheme(text)?;
     url.scheme = scheme.to_ascii_lowercase();
-    let (mut rest, query) = rest.split_once('?').unwrap_or((rest, ""));
-    query.clone_into(&mut url.query);
+    let (mut rest, query) = rest.split_once('?').map_or((rest, None), |(rest, query)| (rest, Some(query)));
+    url.asks = query == Some("");
+    query.unwrap_or_default().clone_into(&mut url.query);
     if !rest.starts_with('/') {
         if !scheme.is_empty() {
             rest.clone_into(&mut url.opaque);
@@ -119,6 +132,8 @@ fn parse(text: &str, absolute: bool) -> Result<Url, String> {
         let (user, host) = authority.rsplit_once('@').map_or((None, authority), |(user, host)| (Some(user), host));
         url.host = read_host(host, &url.scheme)?;
         url.user = user.map(read_user).transpose()?;
+    } else {
+        url.omits_host = !scheme.is_empty();
     }
     unescape(rest, Place::Path)?;
     rest.clone_into(&mut url.path);
@@ -161,7 +176,7 @@ fn read_host(text: &str, scheme: &str) -> Result<String, String> {
         port_of(port)?;
         let literal = text.get(open + 1..close).unwrap_or_default();
         let (address, zone) = literal.split_at(literal.find("%25").unwrap_or(literal.len()));
-        let literal = unescape(address, Place::Host)? + &unescape(zone, Place::Zone)?;
+        let literal = text_of([unescape(address, Place::Host)?, unescape(zone, Place::Zone)?].concat());
         let address = address::parse(&literal).map_err(|why| format!("invalid host: {why}"))?;
         if address.is_ipv4() {
             return Err("invalid IP-literal".into());
@@ -171,7 +186,7 @@ fn read_host(text: &str, scheme: &str) -> Result<String, String> {
     // Lists of hosts are common in other schemes.
     let colon = if ["http", "https"].contains(&scheme) { text.find(':') } else { text.rfind(':') };
     colon.map_or(Ok(()), |colon| port_of(&text[colon..]))?;
-    unescape(text, Place::Host)
+    unescape(text, Place::Host).map(text_of)
 }
 
 /// Nothing, or a colon and digits.
@@ -193,7 +208,30 @@ fn is_escaped(byte: u8, place: Place) -> bool {
     }
 }
 
-fn unescape(text: &str, place: Place) -> Result<String, String> {
+/// Go keeps bytes that are no text; expressions have none.
+fn text_of(bytes: Vec<u8>) -> String {
+    String::from_utf8(bytes).unwrap_or_else(|bytes| String::from_utf8_lossy(bytes.as_bytes()).into_owned())
+}
+
+fn escape(bytes: &[u8], place: Place) -> String {
+    let escape = |byte: &u8| match is_escaped(*byte, place) {
+        true => format!("%{byte:02X}"),
+        false => char::from(*byte).to_string(),
+    };
+    bytes.iter().map(escape).collect()
+}
+
+/// As it was written where nothing in it had to be escaped.
+fn escaped(text: &str, place: Place) -> String {
+    let allowed = |byte: u8| b"!$&'()*+,;=:@[]%".contains(&byte) || !is_escaped(byte, place);
+    if text.bytes().all(allowed) {
+        return text.to_owned();
+    }
+    // What could not be read is not there.
+    escape(&unescape(text, place).unwrap_or_default(), place)
+}
+
+fn unescape(text: &str, place: Place) -> Result<Vec<u8>, String> {
     let hosts = matches!(place, Place::Host | Place::Zone);
     let (mut out, mut at, bytes) = (Vec::with_capacity(text.len()), 0, text.as_bytes());
     while let Some(&byte) = bytes.get(at) {
@@ -228,8 +266,7 @@ fn unescape(text: &str, place: Place) -> Result<String, String> {
             }
         }
     }
-    // Go keeps bytes that are no text; expressions have none.
-    Ok(String::from_utf8_lossy(&out).into_owned())
+    Ok(out)
 }
 
 impl Url {
@@ -250,18 +287,38 @@ impl Url {
         self.split_host().1
     }
 
-    /// As it was written where nothing in it had to be escaped.
     fn escaped_path(&self) -> String {
-        let allowed = |byte: u8| b"!'()*[]%".contains(&byte) || !is_escaped(byte, Place::Path);
-        if self.path == "*" || self.path.bytes().all(allowed) {
-            return self.path.clone();
+        escaped(&self.path, Place::Path)
+    }
+
+    /// As Go writes it.
+    fn text(&self) -> String {
+        let mut text = if self.scheme.is_empty() { String::new() } else { format!("{}:", self.scheme) };
+        if self.opaque.is_empty() {
+            let alone = self.host.is_empty() && self.user.is_none();
+            let path = self.escaped_path();
+            if !(alone && (self.scheme.is_empty() || self.omits_host || path.is_empty())) {
+                text += "//";
+            }
+            if let Some(user) = &self.user {
+                let part = |part: &str| escape(&unescape(part, Place::User).unwrap_or_default(), Place::User);
+                let (name, password) = user.split_once(':').map_or((&**user, None), |(name, word)| (name, Some(word)));
+                text += &part(name);
+                text.extend(password.map(|password| format!(":{}", part(password))));
+                text.push('@');
+            }
+            text += &escape(self.host.as_bytes(), Place::Host);
+            text += &path;
+        } else {
+            text += &self.opaque;
         }
-        let escape = |byte: u8| match is_escaped(byte, Place::Path) {
-            true => format!("%{byte:02X}"),
-            false => char::from(byte).to_string(),
-        };
-        // What could not be read is not there.
-        unescape(&self.path, Place::Path).unwrap_or_default().bytes().map(escape).collect()
+        if self.asks || !self.query.is_empty() {
+            text = text + "?" + &self.query;
+        }
+        if !self.fragment.is_empty() {
+            text = text + "#" + &escaped(&self.fragment, Place::Fragment);
+        }
+        text
     }
 
     /// Of each key all values, in order; those that cannot be read are left out.
@@ -272,7 +329,7 @@ impl Url {
         for pair in pairs.into_iter().filter(|pair| !pair.is_empty() && !pair.contains(';')) {
             let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
             let (Ok(key), Ok(value)) = (unescape(key, Place::Query), unescape(value, Place::Query)) else { continue };
-            all.entry(Key::String(Arc::new(key))).or_default().push(Cel::String(Arc::new(value)));
+            all.entry(Key::String(Arc::new(text_of(key)))).or_default().push(Cel::String(Arc::new(text_of(value))));
         }
         let all = all.into_iter().map(|(key, values)| (key, Cel::List(Arc::new(values))));
         Cel::Map(Map { map: Arc::new(all.collect()) })
@@ -328,5 +385,34 @@ mod tests {
         let url = read(text).unwrap();
         let path = url.escaped_path();
         assert_eq!([&url.scheme, &url.host, url.hostname(), url.port(), &path], wanted);
+    }
+
+    #[rstest]
+    #[case("https://us%65r:a%40b@h/a b?q#f", "https://user:a%40b@h/a%20b?q#f", true)]
+    #[case("https://h/a%62", "https://h/ab", false)]
+    #[case("https://h/a?", "https://h/a", false)]
+    #[case("s:/x", "s:///x", false)]
+    #[case("https://h/%FF a", "https://h/%FE a", false)]
+    #[case("https://h/#a b", "https://h/#a%20b", true)]
+    #[case("HTTPS://h", "https://h", true)]
+    #[case("https://h:443", "https://h", false)]
+    #[case("mailto:a", "mailto:a?", false)]
+    fn equals_are_written_alike(#[case] one: &str, #[case] other: &str, #[case] wanted: bool) {
+        let (one, other) = (read(one).unwrap(), read(other).unwrap());
+        assert_eq!(one == other, wanted, "{} {}", one.text(), other.text());
+    }
+
+    #[rstest]
+    #[case("/path")]
+    #[case("//host/path")]
+    #[case("https://user:pass@example.com:80/path?query=val#fragment")]
+    #[case("https://[fe80::1%25eth0]/")]
+    #[case("https://example.com/a%2Fb(c)?")]
+    #[case("mailto:a@b.c?subject=x")]
+    #[case("file:///x")]
+    #[case("s:/x")]
+    #[case("*")]
+    fn what_is_written_plainly_stays(#[case] text: &str) {
+        assert_eq!(read(text).unwrap().text(), text);
     }
 }
