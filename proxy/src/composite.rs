@@ -2,10 +2,13 @@
 //!
 //! The wire form is Karmada's: base64url of `{"<cluster>":"<resourceVersion>"}` with sorted keys, and of
 //! `{"rv","cluster","continue"}`. Beside a cluster's own resourceVersion we keep the cache's sequence number and which cache
-//! counts so (`<resourceVersion>.<seq>.<cache>`), which says where a watch goes on. Objects read from a member have no such
-//! place, and keep Karmada's form.
+//! counts so (`<resourceVersion>.<seq>.<cache>`), which says where a watch goes on, and which portion of the cluster's
+//! objects its reader was shown where that is not all (`~<portion>` behind it). Objects read from a member have no such place,
+//! and keep Karmada's form.
 
 use std::collections::BTreeMap;
+use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -25,6 +28,27 @@ pub struct Composite {
 struct Position {
     version: String,
     place: Option<Place>,
+    /// None: all of the cluster's objects.
+    portion: Option<Portion>,
+}
+
+/// Some of a cluster's objects, told from another choice of them: whoever knew these does not know those.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Portion(u64);
+
+impl Portion {
+    pub fn of(choice: &impl Hash) -> Self {
+        // The same in all replicas of a release; after an upgrade readers list again at worst.
+        let mut hasher = DefaultHasher::new();
+        choice.hash(&mut hasher);
+        Self(hasher.finish())
+    }
+}
+
+impl fmt::Display for Portion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:x}", self.0)
+    }
 }
 
 /// A place in a cache.
@@ -40,17 +64,22 @@ impl Position {
         let (cache, seq, version) = (parts.next(), parts.next(), parts.next());
         match (version, seq.and_then(|seq| seq.parse().ok()), cache) {
             (Some(version), Some(seq), Some(cache)) => {
+                let (cache, portion) = match cache.split_once('~') {
+                    Some((cache, portion)) => (cache, u64::from_str_radix(portion, 16).ok().map(Portion)),
+                    None => (cache, None),
+                };
                 let place = Place { seq: Seq(seq), cache: CacheId::from(cache) };
-                Self { version: version.to_owned(), place: Some(place) }
+                Self { version: version.to_owned(), place: Some(place), portion }
             }
-            _ => Self { version: value, place: None },
+            _ => Self { version: value, place: None, portion: None },
         }
     }
 
     fn encode(&self) -> String {
-        match &self.place {
-            Some(Place { seq, cache }) => format!("{}.{seq}.{cache}", self.version),
-            None => self.version.clone(),
+        match (&self.place, &self.portion) {
+            (Some(Place { seq, cache }), None) => format!("{}.{seq}.{cache}", self.version),
+            (Some(Place { seq, cache }), Some(portion)) => format!("{}.{seq}.{cache}~{portion}", self.version),
+            (None, _) => self.version.clone(),
         }
     }
 }
@@ -76,8 +105,22 @@ impl Composite {
         URL_SAFE_NO_PAD.encode(serde_json::to_vec(&wire).unwrap_or_default())
     }
 
+    /// What portion of the cluster is shown stays as it is.
     pub fn set(&mut self, cluster: &str, version: &str, place: Option<Place>) {
-        self.positions.insert(cluster.to_owned(), Position { version: version.to_owned(), place });
+        let portion = self.portion(cluster);
+        self.positions.insert(cluster.to_owned(), Position { version: version.to_owned(), place, portion });
+    }
+
+    /// All of this portion of a cluster that is known is told, and nothing else of it.
+    pub fn show(&mut self, cluster: &str, portion: Option<Portion>) {
+        if let Some(position) = self.positions.get_mut(cluster) {
+            position.portion = portion;
+        }
+    }
+
+    /// None: all of the cluster's objects.
+    pub fn portion(&self, cluster: &str) -> Option<Portion> {
+        self.positions.get(cluster)?.portion
     }
 
     /// Of every cluster everything up to there is told.
@@ -181,6 +224,14 @@ mod tests {
         assert_eq!(Composite::decode(&text), composite);
         assert_eq!((composite.version("m2"), composite.seq(&here)), (Some("9"), Some(Seq(41))));
         assert_eq!((composite.seq(&elsewhere), composite.has_a_place()), (None, true));
+        composite.show("m1", Some(Portion(255)));
+        let text = composite.encode();
+        assert_eq!(URL_SAFE_NO_PAD.decode(&text).unwrap(), br#"{"m1":"7.41.c1~ff","m2":"9.0.c1"}"#);
+        assert_eq!(Composite::decode(&text), composite);
+        assert_eq!((composite.portion("m1"), composite.portion("m2")), (Some(Portion(255)), None));
+        assert_eq!(composite.seq(&here), Some(Seq(41)));
+        composite.set("m1", "8", place(42));
+        assert_eq!(composite.portion("m1"), Some(Portion(255)), "it was told of the same");
         // Nothing has ever changed in a new cache.
         composite.forget("m1");
         assert_eq!(composite.seq(&here), Some(Seq(0)));

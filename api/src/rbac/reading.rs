@@ -17,7 +17,7 @@ pub struct Grant {
 }
 
 /// What may be read of a resource in a namespace.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Readable {
     All,
     /// Only these names.
@@ -26,7 +26,7 @@ pub enum Readable {
 }
 
 /// What may be read of a resource in all namespaces.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Extent {
     /// Of cluster-scoped objects, and in namespaces that are not named.
     everywhere: Readable,
@@ -70,6 +70,11 @@ impl Extent {
     pub fn of_namespaces(namespaces: impl IntoIterator<Item = String>) -> Self {
         let namespaces = namespaces.into_iter().map(|namespace| (namespace, Readable::All)).collect();
         Self { everywhere: Readable::Nothing, namespaces }
+    }
+
+    /// Whether there is nothing that may not be read.
+    pub fn is_everything(&self) -> bool {
+        self.everywhere == Readable::All && self.namespaces.values().all(|readable| *readable == Readable::All)
     }
 
     /// Whether an object may be read; the namespace of a cluster-scoped one is empty.

@@ -50,8 +50,8 @@ impl Reader {
         self.extent(cluster)?.limit()
     }
 
-    /// None: everything of the cluster.
-    fn extent(&self, cluster: &ClusterName) -> Option<Arc<Extent>> {
+    /// What may be read of the cluster; none: everything, without a look at any rule.
+    pub fn extent(&self, cluster: &ClusterName) -> Option<Arc<Extent>> {
         let mut known = self.rights.as_ref()?.lock();
         if let Some(extent) = known.extents.get(cluster) {
             return Some(Arc::clone(extent));

@@ -15,7 +15,7 @@ use tokio_util::task::AbortOnDropHandle;
 use super::watch::{LAG, reached};
 use super::{View, warning};
 use crate::cluster::read;
-use crate::composite::{Composite, Continue, Place};
+use crate::composite::{Composite, Continue, Place, Portion};
 use crate::native::{Native, Query};
 use crate::object::{Form, MARK, mark, mark_live, write_marked};
 use crate::options::ListOptions;
@@ -81,6 +81,8 @@ impl Proxy {
             clusters.retain(|cluster| cluster.as_str() >= token.cluster.as_str());
             let first = Composite::decode(&token.rv);
             if first.seq(index.id()).is_some() {
+                // Those that came since are the watch's to tell.
+                clusters.retain(|cluster| first.knows(cluster.as_str()));
                 position = first;
             }
         }
@@ -139,7 +141,7 @@ impl Proxy {
         if object.record.redacted {
             return self.get_live(&cluster, caller, path, query, request).await;
         }
-        let version = version_of(&self.inner.index, &object.record);
+        let version = version_of(&self.inner.index, &object.record, view.portion(&cluster));
         let body = match Shape::of(request.headers(), query.get("includeObject")) {
             Shape::Objects(form) => mark(&object.body, cluster.as_str(), Some(&version), form)?,
             Shape::Table(include) => {
@@ -216,10 +218,11 @@ impl Proxy {
 }
 
 /// The resourceVersion an object goes out with.
-fn version_of(index: &Index, record: &Record) -> String {
+fn version_of(index: &Index, record: &Record, portion: Option<Portion>) -> String {
     let mut version = Composite::default();
-    let place = Place { seq: record.seq, cache: index.id().clone() };
-    version.set(record.key.cluster().as_str(), &record.resource_version, Some(place));
+    let (cluster, place) = (record.key.cluster().as_str(), Place { seq: record.seq, cache: index.id().clone() });
+    version.set(cluster, &record.resource_version, Some(place));
+    version.show(cluster, portion);
     version.encode()
 }
 
@@ -252,8 +255,9 @@ impl Listing {
             if matches!(self.shape, Shape::Objects(Form::Whole)) {
                 out.reserve(page.objects.iter().map(|object| object.body.len() + MARK).sum());
             }
+            let portion = self.view.portion(&query.collection.cluster);
             for object in &page.objects {
-                self.item(object, &mut out)?;
+                self.item(object, portion, &mut out)?;
             }
             let told = page.objects.len();
             let last = page.objects.last().map(|object| {
@@ -326,13 +330,13 @@ impl Listing {
         AbortOnDropHandle::new(tokio::spawn(async move { index.page_as_of(&query, want, seq).await }))
     }
 
-    fn item(&mut self, object: &Object, out: &mut Vec<u8>) -> Result<(), Error> {
+    fn item(&mut self, object: &Object, portion: Option<Portion>, out: &mut Vec<u8>) -> Result<(), Error> {
         if std::mem::replace(&mut self.any, true) {
             out.extend_from_slice(b",");
         }
         let record = &object.record;
         let cluster = record.key.cluster().as_str();
-        let version = version_of(&self.index, record);
+        let version = version_of(&self.index, record, portion);
         match self.shape {
             Shape::Objects(form) => write_marked(&object.body, cluster, Some(&version), form, out)?,
             Shape::Table(include) => out.extend_from_slice(&row(object, &version, include, self.now)?),

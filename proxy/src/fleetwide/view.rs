@@ -10,7 +10,7 @@ use crowsnest_fleet::{Clusters, Interest, Namespaces, Why};
 use crowsnest_index::{CollectionKey, CollectionState, Index, ListQuery, Reader, Record, Topic, selects};
 use serde_json::{Value, json};
 
-use crate::composite::{Composite, Place};
+use crate::composite::{Composite, Place, Portion};
 use crate::native::Native;
 use crate::options::{ListOptions, known_fields};
 use crate::{Caller, Error};
@@ -132,11 +132,24 @@ impl View {
         }
     }
 
+    /// Those of a cluster that are registered; none when it is not.
+    fn namespaces(&self, cluster: &ClusterName) -> Option<Namespaces> {
+        let mut asked = self.parts.iter().filter(|(clusters, _)| clusters.contains(cluster)).map(|(_, n)| n.clone());
+        let first = asked.next()?;
+        Some(asked.fold(first, |all, more| all.union(&more)))
+    }
+
+    /// What of a cluster its caller could be shown, whatever this request asks for; none: all of it.
+    pub fn portion(&self, cluster: &ClusterName) -> Option<Portion> {
+        let namespaces = self.namespaces(cluster)?;
+        let extent = self.reader.extent(cluster).filter(|extent| !extent.is_everything());
+        let all = namespaces == Namespaces::All && extent.is_none();
+        (!all).then(|| Portion::of(&(namespaces, extent)))
+    }
+
     /// What to list in one cluster; none when nothing of it is in view.
     pub fn query(&self, cluster: &ClusterName) -> Option<ListQuery> {
-        let mut allowed = self.parts.iter().filter(|(clusters, _)| clusters.contains(cluster)).map(|(_, n)| n.clone());
-        let first = allowed.next()?;
-        let allowed = allowed.fold(first, |all, more| all.union(&more));
+        let allowed = self.namespaces(cluster)?;
         let mut query = ListQuery::new(cluster.clone(), self.resource.clone());
         query.namespaces = match (allowed, &self.namespace) {
             (Namespaces::All, None) => None,
@@ -229,6 +242,7 @@ impl View {
         let mut position = Composite::default();
         for cluster in self.clusters(index) {
             position.set(cluster.as_str(), &self.version(index, &cluster), Some(place.clone()));
+            position.show(cluster.as_str(), self.portion(&cluster));
         }
         position
     }
@@ -241,11 +255,14 @@ impl View {
     }
 
     /// What whoever knows a version does not know at all: clusters that came into view after it. What left the view since,
-    /// nobody told them: they have to list again.
+    /// or came into it of clusters that they know, nobody told them: they have to list again.
     pub fn missing_in(&self, known: &Composite, index: &Index) -> Result<VecDeque<ListQuery>, Error> {
         let clusters = self.clusters(index);
         let left = |known: &str| clusters.iter().all(|cluster| cluster.as_str() != known);
-        if known.is_leaving() || known.clusters().any(left) {
+        let turned = |cluster: &&ClusterName| {
+            known.knows(cluster.as_str()) && known.portion(cluster.as_str()) != self.portion(cluster)
+        };
+        if known.is_leaving() || known.clusters().any(left) || clusters.iter().any(|cluster| turned(&cluster)) {
             return Err(Error::Expired);
         }
         let unknown = clusters.iter().filter(|cluster| !known.knows(cluster.as_str()));

@@ -77,6 +77,8 @@ struct Watch {
     leaving: VecDeque<ListQuery>,
     /// What left the view, and what of it is told.
     left: Leaving,
+    /// The view has changed since the position said which portions of the clusters it is of.
+    turned: bool,
     /// The bookmark that ends the initial events is owed.
     owes_bookmark: bool,
     /// It has to wait for clusters whose part is on its way.
@@ -125,6 +127,7 @@ impl Proxy {
             ahead: HashMap::new(),
             leaving: VecDeque::new(),
             left: Leaving::default(),
+            turned: false,
             collecting: if owes_bookmark { collected(index, &view) } else { None },
             owes_bookmark,
             view,
@@ -190,6 +193,11 @@ impl Watch {
             if let Some(query) = self.leaving.pop_front() {
                 self.tell_leaving(query, &mut out).await?;
                 continue;
+            }
+            if std::mem::take(&mut self.turned) {
+                for cluster in self.view.clusters(&self.index) {
+                    self.position.show(cluster.as_str(), self.view.portion(&cluster));
+                }
             }
             if self.owes_bookmark && self.collecting.is_none() {
                 self.owes_bookmark = false;
@@ -260,6 +268,8 @@ impl Watch {
         clusters.extend(before.clusters(&self.index));
         // Of clusters that left the fleet, too.
         clusters.extend(before.named_clusters().cloned());
+        // Until what came and left is told, whoever goes on elsewhere lists again.
+        self.turned = true;
         let (come, leave) = self.view.turn(&before, &clusters);
         self.initial.extend(come.into_iter().map(|query| Coming { query, before: Some(Arc::clone(&before)) }));
         for query in leave {
@@ -291,6 +301,7 @@ impl Watch {
             let version = self.view.version(&self.index, cluster);
             let place = self.place(self.follower.since());
             self.position.set(cluster.as_str(), &version, place);
+            self.position.show(cluster.as_str(), self.view.portion(cluster));
         }
         Ok(())
     }

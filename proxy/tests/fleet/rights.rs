@@ -101,6 +101,10 @@ async fn reads_are_limited_to_what_the_members_allow() {
     }
     let name = |event: &Value| event["object"]["metadata"]["name"].as_str().unwrap_or_default().to_owned();
     assert_eq!(told.iter().map(name).collect::<Vec<_>>(), ["both", "only-m1", "shown"]);
+    let known = get(&world, &alice, CONFIG_MAPS, "labelSelector=app%3Dx").await.1;
+    let known = format!("watch=true&resourceVersion={}", known["metadata"]["resourceVersion"].as_str().unwrap());
+    let from_known = || world.proxy.fleet_wide(&alice, CONFIG_MAPS, request(Method::GET, &known, "", None));
+    assert_eq!(from_known().await.status(), 200);
     let one = json!({"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"], "resourceNames": ["both"]});
     allow(&world, "m2", one).await;
     shown(&world, &alice, &["m1/both", "m1/only-m1", "m1/shown", "m2/both"]).await;
@@ -111,5 +115,8 @@ async fn reads_are_limited_to_what_the_members_allow() {
         }
     };
     assert_eq!((&last["type"], &last["object"]["code"]), (&json!("ERROR"), &json!(410)), "{last}");
+    // Nor does one go on from before that: it would never tell what may be read since.
+    let (code, status) = read(from_known().await).await;
+    assert_eq!((code, &status["reason"]), (410, &json!("Expired")));
     world.stop().await;
 }

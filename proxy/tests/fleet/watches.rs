@@ -277,6 +277,52 @@ async fn a_view_that_widens_tells_what_is_new_in_it() {
     world.stop().await;
 }
 
+/// They would never be told what came into view, or left it, of clusters that they know.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nobody_goes_on_with_other_namespaces_than_were_told() {
+    let mut world = world().await;
+    let _collected = collect(&world);
+    let turn = |world: &mut World, namespaces: Namespaces| {
+        let next = world.declare(Interest { namespaces, ..registered(Clusters::All, config_maps()) });
+        drop(std::mem::replace(&mut world.interest, next));
+    };
+    let of_default = || Namespaces::Names(["default".to_owned()].into());
+    turn(&mut world, of_default());
+    let mut follower = world.index.follow(world.index.seq());
+    let admin = world.members["m1"].admin();
+    create(&admin, "v1", "Namespace", None, json!({"metadata": {"name": "other"}})).await;
+    create(&admin, "v1", "ConfigMap", Some("other"), config_map("beside", "1")).await;
+    heard(&mut follower, Happened::Added, "beside").await;
+    let narrow = position(&world).await;
+    let everywhere = "/api/v1/configmaps";
+    // A version of what one namespace holds says what of the cluster was shown at all.
+    let mut live = world.watch(everywhere, &format!("{LABELLED}&resourceVersion={narrow}")).await;
+    turn(&mut world, Namespaces::All);
+    let wide = position(&world).await;
+    let come = events(&mut live).await.remove(0);
+    assert_eq!(come["object"]["metadata"]["name"], "beside");
+    change(&world, "1").await;
+    let event = events(&mut live).await.remove(0);
+    let version = |event: &Value| event["object"]["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
+    let turned = version(&event);
+    let mut resumed = world.watch(CONFIG_MAPS, &format!("{LABELLED}&resourceVersion={turned}")).await;
+    change(&world, "2").await;
+    for body in [&mut live, &mut resumed] {
+        assert_eq!(told(body, 1).await, ["MODIFIED m1/only-m1"]);
+    }
+    async fn refused(world: &World, version: &str) {
+        let query = format!("{LABELLED}&resourceVersion={version}&watch=true");
+        let (code, status) = world.fleet_wide(Method::GET, CONFIG_MAPS, &query, None).await;
+        assert_eq!((code, &status["reason"]), (410, &json!("Expired")));
+    }
+    refused(&world, &narrow).await;
+    refused(&world, &version(&come)).await;
+    turn(&mut world, of_default());
+    refused(&world, &wide).await;
+    refused(&world, &turned).await;
+    world.stop().await;
+}
+
 /// What informers begin with: everything, then one bookmark that says so, however many clusters are on their way.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_end_of_the_initial_events_waits_for_clusters_that_are_still_collected() {
