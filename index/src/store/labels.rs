@@ -43,6 +43,11 @@ impl ChosenLabels {
         self.0.join("\n")
     }
 
+    /// What [`ChosenLabels::text`] was of.
+    pub fn parse(text: &str) -> Self {
+        Self(text.lines().map(str::to_owned).collect())
+    }
+
     /// What the decision means for the chosen labels.
     pub fn relabel(&self, decided: &Decided<'_>) -> Relabelling {
         let mut found = Relabelling::default();

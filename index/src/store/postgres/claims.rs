@@ -4,6 +4,7 @@ use super::write::lock;
 use super::{CHANNEL, CONNECT_TIMEOUT, PostgresStore, application, stored_collection};
 use crate::replicas::plan::View;
 use crate::replicas::{Epoch, LEASE};
+use crate::store::labels::ChosenLabels;
 use crate::store::rows::Columns;
 use crate::store::{Batch, StoredCollection};
 use crate::{CollectionKey, Error};
@@ -131,27 +132,29 @@ impl PostgresStore {
         Ok(())
     }
 
-    /// In a writing transaction, after its lock: these claims are still this replica's.
+    /// In a writing transaction, after its lock: these claims are still this replica's. Tells which labels objects are looked up
+    /// by, in any replica.
     pub(super) async fn check_claims(
         &self,
         connection: &mut PgConnection,
         claims: impl Iterator<Item = (&ClusterName, Epoch)>,
-    ) -> Result<(), Error> {
+    ) -> Result<ChosenLabels, Error> {
         let claims: BTreeSet<(&str, Epoch)> = claims
             .filter(|(_, epoch)| *epoch != Epoch::ALONE)
             .map(|(cluster, epoch)| (cluster.as_str(), epoch))
             .collect();
-        if claims.is_empty() {
-            return Ok(());
-        }
         let fail = |e| Error::store("cannot check this replica's claims", e);
-        let sql = "SELECT count(*) FROM unnest($1::text[], $2::bigint[]) AS held (cluster, epoch) \
+        let sql = "SELECT count(*), (SELECT value FROM facts WHERE name = 'chosen_labels') FROM unnest($1::text[], $2::bigint[]) AS held (cluster, epoch) \
             JOIN claims AS c ON c.cluster = held.cluster AND c.epoch = held.epoch AND c.replica = $3";
         let (names, epochs): (Vec<&str>, Vec<i64>) =
             claims.iter().map(|(cluster, epoch)| (*cluster, epoch.0 as i64)).unzip();
-        let row = sqlx::query(sql).bind(names).bind(epochs).bind(&self.replica).fetch_one(connection).await;
-        let held = row.and_then(|row| row.number(0)).map_err(fail)?;
-        if held as usize == claims.len() { Ok(()) } else { Err(Error::Fenced) }
+        let row =
+            sqlx::query(sql).bind(names).bind(epochs).bind(&self.replica).fetch_one(connection).await.map_err(fail)?;
+        if row.number(0).map_err(fail)? as usize != claims.len() {
+            return Err(Error::Fenced);
+        }
+        let chosen: Option<String> = row.try_get(1).map_err(fail)?;
+        Ok(chosen.map(|text| ChosenLabels::parse(&text)).unwrap_or_default())
     }
 
     /// Writes down why collections are not followed, where the claim still holds.

@@ -33,7 +33,8 @@ pub(super) async fn write(connection: &mut PgConnection, labels: &Relabelling) -
 }
 
 impl PostgresStore {
-    /// Keeps objects findable by these labels: keys, with a `*` at either end for anything. Replicas choose the same.
+    /// Keeps objects findable by these labels: keys, with a `*` at either end for anything. Other replicas may choose others, as
+    /// those of another release do: all write what any of them looks up by.
     pub async fn choose_labels(&mut self, labels: &[String]) -> Result<(), Error> {
         let chosen = ChosenLabels(labels.to_vec());
         let mut writer = self.writer.lock().await;
@@ -67,31 +68,37 @@ impl PostgresStore {
     }
 }
 
-/// Fills the table anew when other labels were chosen than last time. In a writer's turn, so that no change is missed; nobody's turn
-/// is taken for a look.
+async fn remembered(connection: &mut PgConnection) -> Result<ChosenLabels, Error> {
+    let known = sqlx::query_as("SELECT value FROM facts WHERE name = 'chosen_labels'").fetch_optional(connection).await;
+    let known: Option<(String,)> = known.map_err(|e| Error::store("cannot read which labels are indexed", e))?;
+    Ok(known.map(|(text,)| ChosenLabels::parse(&text)).unwrap_or_default())
+}
+
+/// Adds those that nobody has chosen yet. In a writer's turn, so that no change is missed; nobody's turn is taken for a look.
 async fn prepare(connection: &mut PgConnection, chosen: &ChosenLabels) -> Result<(), Error> {
     let fail = |e| Error::store("cannot index labels", e);
-    let known: Option<(String,)> = sqlx::query_as("SELECT value FROM facts WHERE name = 'chosen_labels'")
-        .fetch_optional(&mut *connection)
-        .await
-        .map_err(fail)?;
-    if known.is_some_and(|(known,)| known == chosen.text()) {
+    let lacks = |known: &ChosenLabels| chosen.0.iter().any(|pattern| !known.0.contains(pattern));
+    if !lacks(&remembered(connection).await?) {
         return Ok(());
     }
     let mut transaction = connection.begin().await.map_err(fail)?;
     // All records are read once: the usual bound of a statement does not hold here.
     sqlx::raw_sql("SET LOCAL statement_timeout = 0").execute(&mut *transaction).await.map_err(fail)?;
     lock(&mut transaction).await?;
-    sqlx::query("DELETE FROM chosen_labels").execute(&mut *transaction).await.map_err(fail)?;
+    let mut all = remembered(&mut transaction).await?;
     let fill = "INSERT INTO chosen_labels (collection, key, value, record) \
         SELECT r.collection, l.key, l.value, r.id FROM records AS r, json_each_text(r.labels::json) AS l \
         WHERE l.key LIKE $1 ON CONFLICT DO NOTHING";
     for pattern in &chosen.0 {
+        if all.0.contains(pattern) {
+            continue;
+        }
+        all.0.push(pattern.clone());
         let like = pattern.replace('\\', "\\\\").replace('%', "\\%").replace('_', "\\_").replace('*', "%");
         sqlx::query(fill).bind(like).execute(&mut *transaction).await.map_err(fail)?;
     }
     let note =
         "INSERT INTO facts (name, value) VALUES ('chosen_labels', $1) ON CONFLICT (name) DO UPDATE SET value = $1";
-    sqlx::query(note).bind(chosen.text()).execute(&mut *transaction).await.map_err(fail)?;
+    sqlx::query(note).bind(all.text()).execute(&mut *transaction).await.map_err(fail)?;
     transaction.commit().await.map_err(fail)
 }

@@ -282,6 +282,35 @@ async fn a_replica_that_starts_leaves_no_transaction_open() {
     assert_eq!(open, 0, "of {} replicas", stores.len());
 }
 
+/// While replicas of two releases run, each finds what the other writes.
+#[tokio::test]
+async fn replicas_look_up_by_labels_of_their_own_choice() {
+    let Some(database) = Database::fresh().await else { return };
+    let mut stores = Vec::new();
+    async fn write(store: &PostgresStore, name: &str) {
+        let mut object = pod(name, name, "1");
+        object["metadata"]["labels"] = json!({"app": "x", "tier": "y"});
+        store.apply(&[batch("m", vec![put(&store.catalog.codec, &object)])], 1000).await.unwrap();
+    }
+    for (replica, label) in [("one", "app"), ("two", "tier")] {
+        let mut store = open(&database, replica).await;
+        write(&store, &format!("before-{replica}")).await;
+        store.choose_labels(&[label.to_owned()]).await.unwrap();
+        stores.push((store, label));
+    }
+    for ((store, _), name) in stores.iter().zip(["of-one", "of-two"]) {
+        write(store, name).await;
+    }
+    let (namespace, name) = ("x".to_owned(), "before-two".to_owned());
+    let gone = Step::Delete { namespace, name, resource_version: "2".to_owned() };
+    stores[0].0.apply(&[batch("m", vec![gone])], 1000).await.unwrap();
+    for (store, label) in &stores {
+        let found = store.labelled(&pods("m"), label, None).await.unwrap();
+        let found: Vec<&str> = found.iter().map(|record| &*record.key.name).collect();
+        assert_eq!(found, ["before-one", "of-one", "of-two"], "by {label}");
+    }
+}
+
 #[tokio::test]
 async fn formats_go_up_and_down_and_foreign_tables_are_left_alone() {
     let Some(database) = Database::fresh().await else { return };

@@ -6,6 +6,7 @@ use crate::Error;
 use crate::record::{Change, CollectionKey, Record};
 use crate::replicas::Epoch;
 use crate::store::decide::{Clock, Decided, Target, runs};
+use crate::store::labels::ChosenLabels;
 use crate::store::rows::{self, COLUMNS, Columns};
 use crate::store::{Batch, Position, Progress, Step};
 use bytes::Bytes;
@@ -45,7 +46,7 @@ impl PostgresStore {
         let fail = |e| Error::store("cannot write", e);
         let mut transaction = connection.begin().await.map_err(fail)?;
         let mut clock = Clock { seq: lock(&mut transaction).await?, now_ms };
-        self.check_claims(&mut transaction, batches.iter().map(claim_of)).await?;
+        let chosen = self.check_claims(&mut transaction, batches.iter().map(claim_of)).await?;
         let mut targets: Vec<Target> = Vec::with_capacity(batches.len());
         for batch in batches {
             let id = match targets.iter().find(|target| target.key == batch.collection) {
@@ -65,7 +66,7 @@ impl PostgresStore {
                 let previous = present.remove(&(target.id, namespace.to_owned(), name.to_owned()));
                 decided.step(target, step, previous, &mut clock);
             }
-            changes.extend(self.obey(&mut transaction, decided, now_ms).await?);
+            changes.extend(self.obey(&mut transaction, decided, &chosen, now_ms).await?);
         }
         save_progress(&mut transaction, &progress_of(&targets, batches), now_ms).await?;
         unlock(&mut transaction, clock.seq).await?;
@@ -110,14 +111,14 @@ impl PostgresStore {
         let fail = |e| Error::store("cannot drop a collection", e);
         let mut transaction = connection.begin().await.map_err(fail)?;
         let mut clock = Clock { seq: lock(&mut transaction).await?, now_ms };
-        self.check_claims(&mut transaction, std::iter::once((&key.cluster, epoch))).await?;
+        let chosen = self.check_claims(&mut transaction, std::iter::once((&key.cluster, epoch))).await?;
         let sql = AssertSqlSafe(format!("SELECT {COLUMNS} FROM records WHERE collection = $1 LIMIT $2"));
         let rows = sqlx::query(sql).bind(id).bind(limit as i64).fetch_all(&mut *transaction).await.map_err(fail)?;
         let mut decided = Decided::default();
         for row in &rows {
             decided.bury(id, self.catalog.record_of(row, id)?, None, &mut clock);
         }
-        let changes = self.obey(&mut transaction, decided, now_ms).await?;
+        let changes = self.obey(&mut transaction, decided, &chosen, now_ms).await?;
         // Incomplete first: what is left in between must not look whole.
         let sql = "UPDATE collections SET complete = false, resource_version = '', gone = $2, \
             scope = CASE WHEN $2 THEN '' ELSE scope END, touched_at = clock_timestamp() WHERE id = $1";
@@ -171,6 +172,7 @@ impl PostgresStore {
         &self,
         connection: &mut PgConnection,
         mut decided: Decided<'_>,
+        chosen: &ChosenLabels,
         now_ms: i64,
     ) -> Result<Vec<Change>, Error> {
         self.keep_versions(connection, &mut decided, now_ms).await?;
@@ -181,7 +183,7 @@ impl PostgresStore {
             done.map_err(|e| Error::store("cannot delete records", e))?;
         }
         put(connection, &decided, now_ms).await?;
-        labels::write(connection, &self.chosen.relabel(&decided)).await?;
+        labels::write(connection, &chosen.relabel(&decided)).await?;
         Ok(decided.into_changes())
     }
 
