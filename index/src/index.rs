@@ -204,15 +204,21 @@ impl Index {
         let (view, seen) = watch::channel(View::default());
         let (heard, claims) = (Arc::new(Notify::new()), Arc::clone(&shared.claims));
         let (tail, states) = (Arc::clone(&shared.tail), Arc::clone(&shared.states));
-        let follower =
-            LogFollower { store: Arc::clone(&store), tail, claims: Arc::clone(&claims), heard: Arc::clone(&heard) };
+        let health = self.inner.health.clone();
+        let follower = LogFollower {
+            store: Arc::clone(&store),
+            tail,
+            claims: Arc::clone(&claims),
+            heard: Arc::clone(&heard),
+            health: health.clone(),
+        };
         self.work("log follower", follower.run(stop.clone()));
         let states = SharedStates::new(Arc::clone(&store), states, Arc::clone(&claims), seen, heard);
         self.work("shared states", states.run(stop.clone()));
         let interests = SharedInterests { store: Arc::clone(&store), interests: shared.fleet.interests().clone() };
         self.work("shared interests", interests.run(stop.clone()));
         if collect {
-            let (shared, health) = (Arc::clone(shared), self.inner.health.clone());
+            let shared = Arc::clone(shared);
             self.work("lease", Keeper { store, shared, claims, health, view }.run(stop.clone()));
         }
     }

@@ -3,7 +3,8 @@
 //! A notification tells that something was committed; where none comes, a look every second does. The writer hands its
 //! own changes to the tail at once where they come next, and the tail takes each seq once, whoever is first.
 
-use super::Claims;
+use super::{Claims, STOP_AFTER};
+use crate::index::Health;
 use crate::store::Store;
 use crate::store::postgres::{Log, PostgresStore};
 use crate::tail::Tail;
@@ -11,12 +12,15 @@ use crate::{Error, Seq};
 use sqlx::postgres::PgListener;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 /// Changes read at once: also bounds the bodies in memory.
 const CHUNK: u64 = 500;
 const POLL: Duration = Duration::from_secs(1);
+/// In [`Health`].
+const CHANGES: &str = "changes of other replicas";
 
 /// The tail of a replica that starts: it begins with what the log still has of the changes before, as far as there is room, so
 /// that watches that were at another replica go on here.
@@ -40,19 +44,27 @@ pub(crate) struct LogFollower {
     pub claims: Arc<Claims>,
     /// Told at each notification: positions and troubles may have changed, too.
     pub heard: Arc<Notify>,
+    pub health: watch::Sender<Health>,
 }
 
 impl LogFollower {
     /// Runs until stopped; an outage only makes it late.
     pub async fn run(self, stop: CancellationToken) -> Result<(), Error> {
         let mut listener: Option<PgListener> = None;
+        let mut followed = Instant::now();
         loop {
             if listener.is_none() {
                 listener = tokio::time::timeout(POLL, self.store.listen()).await.ok().and_then(Result::ok);
             }
-            if let Err(error) = self.catch_up().await {
-                tracing::debug!(error = error.chain(), "cannot follow the changes of other replicas");
-                listener = None;
+            match self.catch_up().await {
+                Ok(()) => {
+                    followed = Instant::now();
+                    self.health.send_if_modified(|health| health.remove(CHANGES).is_some());
+                }
+                Err(error) => {
+                    self.fails(followed, error.chain());
+                    listener = None;
+                }
             }
             let told = async {
                 match &mut listener {
@@ -77,6 +89,16 @@ impl LogFollower {
                     self.heard.notify_one();
                 }
             }
+        }
+    }
+
+    /// A short outage only makes it late. Readers of a replica that stays behind are better served by another.
+    fn fails(&self, followed: Instant, trouble: String) {
+        if followed.elapsed() < STOP_AFTER {
+            tracing::debug!(trouble, "cannot follow the changes of other replicas");
+        } else if !self.health.borrow().contains_key(CHANGES) {
+            tracing::warn!(trouble, "cannot follow the changes of other replicas: what this one shows gets old");
+            self.health.send_modify(|health| drop(health.insert(CHANGES, trouble)));
         }
     }
 
