@@ -267,6 +267,8 @@ async fn connected(config: &kube::Config, tls: &TlsConnector, path: &str) -> any
     socket.set_nodelay(true)?;
     let mut stream = tls.connect(ServerName::try_from(host.to_owned())?, socket).await?;
     stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: {host}:{port}\r\n\r\n").as_bytes()).await?;
+    // What was taken may still lie in the stream.
+    stream.flush().await?;
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
         head.push(stream.read_u8().await?);
