@@ -1,8 +1,8 @@
 //! The standard deployment: everything that runs.
 
-use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::{env, fs};
 
 use anyhow::{Context, Result, ensure};
 use crowsnest_embedded::member::{Member, MemberConfig, Profile};
@@ -18,6 +18,8 @@ use crate::postgres::Database;
 use crate::relay::Balancer;
 use crate::site::{Replica, Site, client, crowsnest, free_port};
 
+/// The kubeconfig of another control plane, with nothing of a fleet in it, that is used in place of ours.
+const ELSEWHERE: &str = "CROWSNEST_FLEET_CONTROL_PLANE";
 const MEMBERS: [&str; 3] = ["m1", "m2", "m3"];
 /// As the recorded control plane is set up.
 const FLAGS: [&str; 8] = [
@@ -37,7 +39,8 @@ pub struct Deployment {
     pub kubeconfigs: PathBuf,
     pub replicas: Vec<Replica>,
     _balancer: Balancer,
-    _control_plane: Apiserver,
+    /// None where it was there before.
+    _control_plane: Option<Apiserver>,
     _members: Vec<Arc<Member>>,
     _database: Database,
     runtime: Runtime,
@@ -54,9 +57,18 @@ impl Deployment {
         let dir = tempfile::tempdir()?;
         let kubeconfigs = dir.path().join("kubeconfigs");
         fs::create_dir(&kubeconfigs)?;
-        let control_plane = Apiserver::start(&dir.path().join("cp"))?;
         let cp = kubeconfigs.join("cp.kubeconfig");
-        fs::copy(&control_plane.kubeconfig, &cp)?;
+        let control_plane = match env::var_os(ELSEWHERE) {
+            Some(theirs) => {
+                fs::copy(&theirs, &cp).with_context(|| format!("reading {ELSEWHERE}"))?;
+                None
+            }
+            None => {
+                let ours = Apiserver::start(&dir.path().join("cp"))?;
+                fs::copy(&ours.kubeconfig, &cp)?;
+                Some(ours)
+            }
+        };
         let mut members = Vec::new();
         for name in MEMBERS {
             let config = MemberConfig { profile: Profile::Conformance, ..MemberConfig::new(name) };
