@@ -80,6 +80,8 @@ impl Proxy {
         let query = request.uri().query().map(|query| format!("?{query}")).unwrap_or_default();
         *request.uri_mut() =
             format!("{slash}{path}{query}").parse().map_err(|error: http::uri::InvalidUri| bad(&error))?;
+        // kube-apiserver asks us by HTTP/2; our connections are not of it.
+        *request.version_mut() = http::Version::HTTP_11;
         let (parts, body) = request.into_parts();
         let body = read(body).await?;
         let response = self.inner.fleet.control_plane().send(Request::from_parts(parts, body.into())).await;

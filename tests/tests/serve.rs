@@ -26,7 +26,8 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use crowsnest_tests::until;
+
+use crowsnest_tests::{Kubectl, kubectl, until};
 use reading::Readers;
 use site::Replica;
 use watching::{Watching, Writer};
@@ -61,6 +62,21 @@ fn moved(replicas: &[Replica]) -> Result<()> {
     Ok(())
 }
 
+/// Go's clients, kube-apiserver among them, ask by HTTP/2, which what asks the control plane and the members does not speak.
+fn asked_by_http2(world: &World) -> Result<()> {
+    let Some(program) = kubectl("1.36")? else { return Ok(()) };
+    let there = world.scratch("kubectl")?;
+    let kubectl = Kubectl::new("1.36", program, &world.control_plane.kubeconfig, &there)?;
+    let own = format!("https://127.0.0.1:{}", world.port);
+    let kubectl = kubectl.with(&["--server", &own, "--insecure-skip-tls-verify"]);
+    let everywhere = "/apis/search.karmada.io/v1alpha1/proxying/karmada/proxy/api/v1/namespaces/karmada-cluster";
+    let member = "/apis/cluster.karmada.io/v1alpha1/clusters/m1/proxy/api/v1/namespaces/default";
+    for (path, named) in [(everywhere, "karmada-cluster"), (member, "default")] {
+        kubectl.says(&["get", "--raw", path], "", 0, &format!("\"name\":\"{named}\""))?;
+    }
+    Ok(())
+}
+
 #[test]
 fn replicas_may_die_sleep_and_be_cut_off() -> Result<()> {
     let Some(world) = World::start()? else { return Ok(()) };
@@ -91,6 +107,7 @@ fn replicas_may_die_sleep_and_be_cut_off() -> Result<()> {
     ensure!(before == after, "before {before:?}, after {after:?}");
 
     world.register()?;
+    asked_by_http2(&world)?;
     let readers = Readers::start(&world)?;
     leader(&mut replicas)?.kill()?;
     moved(&replicas)?;

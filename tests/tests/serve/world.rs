@@ -167,6 +167,13 @@ impl World {
         Ok(lines)
     }
 
+    /// A folder for what a client keeps.
+    pub fn scratch(&self, name: &str) -> Result<PathBuf> {
+        let folder = self.dir.path().join(name);
+        std::fs::create_dir_all(&folder)?;
+        Ok(folder)
+    }
+
     /// All logs of all processes, those that died included.
     pub fn all_logs(&self) -> Result<Vec<(PathBuf, String)>> {
         let mut logs = Vec::new();
