@@ -8,6 +8,7 @@ use crate::registry::resource::{Gvr, ResourceInfo, ScalePaths, Subresource};
 use crate::table::Printer;
 
 mod allocate;
+mod apparmor;
 mod convert;
 mod defaults;
 mod families;
@@ -15,8 +16,10 @@ mod kinds;
 mod object;
 mod prepare;
 mod select;
+mod service;
 mod strategy;
 mod validate;
+mod warnings;
 
 pub use allocate::ServiceAllocators;
 pub use strategy::BuiltinStrategy;

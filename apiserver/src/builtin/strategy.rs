@@ -7,7 +7,7 @@ use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
 use super::object::{at, copy, inside, put, same, take};
-use super::{convert, defaults, prepare, select, validate};
+use super::{convert, defaults, prepare, select, validate, warnings};
 use crate::registry::strategy::{RequestContext, Strategy};
 use crate::registry::validation::qualified_name;
 use crate::schema::decode::decode_value;
@@ -175,8 +175,11 @@ impl Strategy for BuiltinStrategy {
         errors
     }
 
-    fn warnings(&self, _ctx: &RequestContext, old: Option<&Value>, new: &Value) -> Vec<String> {
-        validate::warnings(self.group, self.kind, old, new)
+    fn warnings(&self, ctx: &RequestContext, old: Option<&Value>, new: &Value) -> Vec<String> {
+        match ctx.subresource.as_str() {
+            "" => warnings::of(self.group, self.kind, old, new),
+            _ => Vec::new(),
+        }
     }
 
     fn deprecation(&self) -> Option<&str> {

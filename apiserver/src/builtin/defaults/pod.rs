@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{at, default, each, inside, put, set, text, unset};
-use crate::builtin::object::{fields, flag};
+use crate::builtin::object::{fields, flag, number};
 
 pub(in crate::builtin) fn pod(object: &mut Value) {
     let Some(spec) = inside(object, "spec") else { return };
@@ -21,6 +21,9 @@ pub(in crate::builtin) fn pod(object: &mut Value) {
                 });
             });
         }
+    }
+    if number(spec, "terminationGracePeriodSeconds").is_some_and(|seconds| seconds < 0) {
+        put(spec, "terminationGracePeriodSeconds", 1);
     }
     pod_spec(spec);
 }

@@ -1,0 +1,78 @@
+//! AppArmor profiles of containers: annotations of before 1.30 become fields. Called by the strategy and for warnings; pure.
+
+use serde_json::{Value, json};
+
+use super::object::{at, each, fields, inside, items, put, same, set, text, unset};
+
+const ANNOTATION: &str = "container.apparmor.security.beta.kubernetes.io/";
+const CONTAINERS: [&str; 3] = ["initContainers", "containers", "ephemeralContainers"];
+const DEPRECATED: &str = "deprecated since v1.30; use the \"appArmorProfile\" field instead";
+
+/// The field that says what an annotation says; none where it says nothing that a field can.
+fn profile(annotation: &str) -> Option<Value> {
+    match annotation {
+        "runtime/default" => Some(json!({"type": "RuntimeDefault"})),
+        "unconfined" => Some(json!({"type": "Unconfined"})),
+        other => {
+            let name = other.strip_prefix("localhost/").filter(|name| !name.is_empty() && name.trim() == *name)?;
+            Some(json!({"type": "Localhost", "localhostProfile": name}))
+        }
+    }
+}
+
+fn annotated<'a>(pod: &'a Value, container: &str) -> Option<&'a str> {
+    fields(pod, "metadata.annotations").get(&format!("{ANNOTATION}{container}")).and_then(Value::as_str)
+}
+
+/// Gives containers the profile of their annotation, where it is not the pod's anyway.
+pub(super) fn settle(pod: &mut Value) {
+    if text(pod, "spec.os.name") == "windows" || fields(pod, "metadata.annotations").is_empty() {
+        return;
+    }
+    let whole = pod.clone();
+    let of_pod = at(&whole, "spec.securityContext.appArmorProfile");
+    let Some(spec) = inside(pod, "spec") else { return };
+    for list in CONTAINERS {
+        each(spec, list, |container| {
+            let annotation = annotated(&whole, text(container, "name"));
+            let Some(profile) = annotation.and_then(profile) else { return };
+            if unset(container, "securityContext.appArmorProfile") && !same(&profile, of_pod) {
+                if !set(container, "securityContext") {
+                    put(container, "securityContext", json!({}));
+                }
+                put(&mut container["securityContext"], "appArmorProfile", profile);
+            }
+        });
+    }
+}
+
+/// Of annotations that became a field, or that cannot.
+pub(super) fn warnings(pod: &Value) -> Vec<String> {
+    if text(pod, "spec.os.name") == "windows" {
+        return Vec::new();
+    }
+    let containers = CONTAINERS.iter().flat_map(|list| items(pod, &format!("spec.{list}")));
+    let told = containers.filter_map(|container| {
+        let name = text(container, "name");
+        let field = at(container, "securityContext.appArmorProfile");
+        let tells = match profile(annotated(pod, name)?) {
+            Some(profile) => same(&profile, field),
+            None => field.is_null(),
+        };
+        tells.then(|| format!("metadata.annotations[{ANNOTATION}{name}]: {DEPRECATED}"))
+    });
+    told.collect()
+}
+
+/// Of an annotation in a template, which stays as it is; `of_pod` is the profile of all containers.
+pub(super) fn template_warning(
+    annotations: &serde_json::Map<String, Value>,
+    container: &Value,
+    of_pod: &Value,
+) -> Option<(String, &'static str)> {
+    let key = format!("{ANNOTATION}{}", text(container, "name"));
+    let annotation = annotations.get(&key).and_then(Value::as_str)?;
+    let tells = unset(container, "securityContext.appArmorProfile")
+        && profile(annotation).is_none_or(|profile| !same(&profile, of_pod));
+    tells.then_some((key, DEPRECATED))
+}

@@ -1,0 +1,48 @@
+//! Labels of nodes that have other names by now.
+
+use serde_json::Value;
+
+use super::super::object::{fields, items, text};
+use crate::registry::validation::label_value;
+
+const OLD: [(&str, &str); 8] = [
+    ("beta.kubernetes.io/arch", "deprecated since v1.14; use \"kubernetes.io/arch\" instead"),
+    ("beta.kubernetes.io/os", "deprecated since v1.14; use \"kubernetes.io/os\" instead"),
+    (
+        "failure-domain.beta.kubernetes.io/region",
+        "deprecated since v1.17; use \"topology.kubernetes.io/region\" instead",
+    ),
+    ("failure-domain.beta.kubernetes.io/zone", "deprecated since v1.17; use \"topology.kubernetes.io/zone\" instead"),
+    ("beta.kubernetes.io/instance-type", "deprecated since v1.17; use \"node.kubernetes.io/instance-type\" instead"),
+    ("app.kubernetes.io/created-by", "deprecated since v1.9"),
+    ("scheduler.alpha.kubernetes.io/preferAvoidPods", "deprecated since v1.22; use Taints and Tolerations instead"),
+    ("node-role.kubernetes.io/master", "use \"node-role.kubernetes.io/control-plane\" instead"),
+];
+
+pub(super) fn message(key: &str) -> Option<&'static str> {
+    OLD.iter().find(|(old, _)| *old == key).map(|(_, message)| *message)
+}
+
+/// Of a map of labels, each as `told(message, key)` puts it.
+pub(super) fn selector(of: &Value, path: &str, told: impl Fn(&str, &str) -> String) -> Vec<String> {
+    fields(of, path).keys().filter_map(|key| message(key).map(|message| told(message, key))).collect()
+}
+
+/// Of requirements at `path`; where they only state a preference, values may be no label's at all.
+pub(super) fn requirements(of: &Value, path: &str, preferred: bool) -> Vec<String> {
+    let mut out = Vec::new();
+    for (index, requirement) in items(of, "matchExpressions").iter().enumerate() {
+        let key = text(requirement, "key");
+        if let Some(message) = message(key) {
+            out.push(format!("{path}.matchExpressions[{index}].key: {key} is {message}"));
+        }
+        if !preferred {
+            continue;
+        }
+        for (position, value) in items(requirement, "values").iter().filter_map(Value::as_str).enumerate() {
+            let field = format!("{path}.matchExpressions[{index}].values[{position}]");
+            out.extend(label_value(value).into_iter().map(|why| format!("{field}: {value} is invalid, {why}")));
+        }
+    }
+    out
+}

@@ -1,0 +1,147 @@
+//! What kube-apiserver says of an accepted write of a built-in kind, in `Warning` headers: deprecated fields, labels and annotations,
+//! values that mean nothing or not what they seem to mean.
+
+mod addresses;
+mod labels;
+mod network;
+mod overlaps;
+mod pod;
+mod storage;
+#[cfg(test)]
+mod tests;
+mod tls;
+
+use serde_json::Value;
+
+use super::apparmor;
+use super::object::{at, fields, items, number, same, text, unset};
+use crate::registry::validation::dns1123_label;
+
+/// Indexed jobs above both of these may lose track of what failed.
+const MANY_COMPLETIONS: i64 = 100_000;
+const MANY_AT_ONCE: i64 = 10_000;
+
+/// Texts for the headers. `old` is what was there before an update.
+pub(super) fn of(group: &str, kind: &str, old: Option<&Value>, new: &Value) -> Vec<String> {
+    match (group, kind) {
+        ("", "Pod") => pods(old, new),
+        ("", "PodTemplate") if changed(old, new, "template") => pod::template(at(new, "template"), "template"),
+        ("", "ReplicationController") | ("apps", _) => workload(kind, old, new),
+        ("batch", "Job") => job(old, new, "spec"),
+        ("batch", "CronJob") => {
+            let mut out = job(old, new, "spec.jobTemplate.spec");
+            if old.is_some() && text(new, "spec.schedule").contains("TZ") {
+                out.push("cannot use TZ or CRON_TZ in spec.spec.schedule, use timeZone instead, see https://kubernetes.io/docs/concepts/workloads/controllers/cron-jobs/ for more details".into());
+            }
+            out
+        }
+        ("", "Service") => network::service(new),
+        ("networking.k8s.io", "Ingress") if old.is_none() => network::ingress(new),
+        ("networking.k8s.io", "NetworkPolicy") => network::policy(new),
+        ("discovery.k8s.io", "EndpointSlice") => network::slice(old, new),
+        ("", "Endpoints") => network::endpoints(old, new),
+        ("", "ComponentStatus") => vec!["v1 ComponentStatus is deprecated in v1.19+".into()],
+        ("", "PersistentVolume") => storage::volume(new),
+        ("", "PersistentVolumeClaim") => storage::claim(new),
+        ("storage.k8s.io", _) => storage::class(kind, old, new),
+        ("node.k8s.io", "RuntimeClass") => labels::selector(at(new, "scheduling"), "nodeSelector", |message, _| {
+            format!("scheduling.nodeSelector: {message}")
+        }),
+        ("", "Node") => node(new),
+        ("", "Secret") if text(new, "type") == "kubernetes.io/tls" => tls::pair(at(new, "data")).into_iter().collect(),
+        ("", "ServiceAccount") => account(old, new),
+        _ => Vec::new(),
+    }
+}
+
+fn changed(old: Option<&Value>, new: &Value, path: &str) -> bool {
+    old.is_none_or(|old| !same(at(old, path), at(new, path)))
+}
+
+/// People rarely change pods, and what does so changes them often: only new ones are looked at.
+fn pods(old: Option<&Value>, new: &Value) -> Vec<String> {
+    if old.is_some() {
+        return Vec::new();
+    }
+    let mut out: Vec<String> = name(new, "the Pod's hostname").into_iter().collect();
+    out.splice(0..0, apparmor::warnings(new));
+    out.extend(pod::pod(new));
+    out
+}
+
+fn name(new: &Value, used_in: &str) -> Option<String> {
+    let why = dns1123_label(text(new, "metadata.name"));
+    (!why.is_empty()).then(|| {
+        format!(
+            "metadata.name: this is used in {used_in}, which can result in surprising behavior; a DNS label is recommended: [{}]",
+            why.join(" ")
+        )
+    })
+}
+
+fn workload(kind: &str, old: Option<&Value>, new: &Value) -> Vec<String> {
+    let named = !matches!(kind, "StatefulSet" | "DaemonSet" | "ControllerRevision");
+    let mut out = Vec::new();
+    if old.is_none() && named {
+        out.extend(name(new, "Pod names and hostnames"));
+    }
+    let looked_at = if kind == "DaemonSet" { "spec.template" } else { "spec" };
+    if changed(old, new, looked_at) {
+        out.extend(pod::template(at(new, "spec.template"), "spec.template"));
+    }
+    if kind == "StatefulSet" {
+        let inside = if old.is_some() { ".Spec" } else { "" };
+        for (index, claim) in items(new, "spec.volumeClaimTemplates").iter().enumerate() {
+            out.extend(storage::amounts(at(claim, "spec"), &format!("spec.volumeClaimTemplates[{index}]{inside}")));
+        }
+        if number(new, "spec.revisionHistoryLimit").is_some_and(|limit| limit < 0) {
+            out.push("spec.revisionHistoryLimit: a negative value retains all historical revisions; a value >= 0 is recommended".into());
+        }
+    }
+    out
+}
+
+fn job(old: Option<&Value>, new: &Value, path: &str) -> Vec<String> {
+    let mut out = Vec::new();
+    if old.is_none() {
+        out.extend(name(new, "Pod names and hostnames"));
+    }
+    if !changed(old, new, "spec") {
+        return out;
+    }
+    let spec = at(new, path);
+    let above = |field: &str, limit: i64| number(spec, field).is_some_and(|count| count > limit);
+    if text(spec, "completionMode") == "Indexed"
+        && above("completions", MANY_COMPLETIONS)
+        && above("parallelism", MANY_AT_ONCE)
+    {
+        out.push(format!("{path}: In Indexed Jobs with a number of completions higher than 10^5 and a parallelism higher than 10^4, Kubernetes might not be able to track completedIndexes when a big number of indexes fail"));
+    }
+    out.extend(pod::template(at(spec, "template"), &format!("{path}.template")));
+    out
+}
+
+fn node(new: &Value) -> Vec<String> {
+    let mut out = Vec::new();
+    if !unset(new, "spec.configSource") {
+        out.push("spec.configSource: the feature is removed".into());
+    }
+    if !text(new, "spec.externalID").is_empty() {
+        out.push("spec.externalID: this field is deprecated, and is unused by Kubernetes".into());
+    }
+    for (index, network) in items(new, "spec.podCIDRs").iter().enumerate() {
+        out.extend(addresses::network(&format!("spec.podCIDRs[{index}]"), network.as_str().unwrap_or_default()));
+    }
+    out
+}
+
+fn account(old: Option<&Value>, new: &Value) -> Vec<String> {
+    const ANNOTATION: &str = "kubernetes.io/enforce-mountable-secrets";
+    let has = |account: &Value| fields(account, "metadata.annotations").contains_key(ANNOTATION);
+    if !has(new) || old.is_some_and(has) {
+        return Vec::new();
+    }
+    vec![format!(
+        "metadata.annotations[{ANNOTATION}]: deprecated in v1.32+; prefer separate namespaces to isolate access to mounted secrets"
+    )]
+}

@@ -1,0 +1,125 @@
+//! Services and what leads to them.
+
+use serde_json::Value;
+
+use super::super::object::{at, fields, items, text, unset};
+use super::addresses;
+
+/// Who writes addresses as they should be by itself.
+const CONTROLLERS: [&str; 3] =
+    ["endpoint-controller", "endpointslice-controller.k8s.io", "endpointslicemirroring-controller.k8s.io"];
+
+pub(super) fn service(new: &Value) -> Vec<String> {
+    const HINTS: &str = "service.kubernetes.io/topology-aware-hints";
+    let mut out = Vec::new();
+    if fields(new, "metadata.annotations").contains_key(HINTS) {
+        out.push(format!("annotation {HINTS} is deprecated, please use service.kubernetes.io/topology-mode instead"));
+    }
+    let spec = at(new, "spec");
+    let is_external = text(spec, "type") == "ExternalName";
+    let headless = text(spec, "type") == "ClusterIP" && text(spec, "clusterIP") == "None";
+    if !headless && !is_external {
+        out.extend(all(spec, "clusterIPs", "spec.clusterIPs"));
+    }
+    let has_external = !items(spec, "externalIPs").is_empty();
+    if headless {
+        let ignored = [
+            (!text(spec, "loadBalancerIP").is_empty(), "spec.loadBalancerIP"),
+            (has_external, "spec.externalIPs"),
+            (text(spec, "sessionAffinity") != "None", "spec.SessionAffinity"),
+        ];
+        let ignored = ignored.iter().filter(|(given, _)| *given);
+        out.extend(ignored.map(|(_, field)| format!("{field} is ignored for headless services")));
+    }
+    out.extend(all(spec, "externalIPs", "spec.externalIPs"));
+    if has_external && !headless && !is_external {
+        out.push("spec.externalIPs is deprecated and may no longer be implemented in some clusters".into());
+    }
+    out.extend(addresses::address("spec.loadBalancerIP", text(spec, "loadBalancerIP")));
+    for (index, range) in items(spec, "loadBalancerSourceRanges").iter().enumerate() {
+        let field = format!("spec.loadBalancerSourceRanges[{index}]");
+        out.extend(addresses::network(&field, range.as_str().unwrap_or_default()));
+    }
+    if is_external && has_external {
+        out.push("spec.externalIPs is ignored when spec.type is \"ExternalName\"".into());
+    }
+    if !is_external && !text(spec, "externalName").is_empty() {
+        out.push("spec.externalName is ignored when spec.type is not \"ExternalName\"".into());
+    }
+    if text(spec, "trafficDistribution") == "PreferClose" {
+        out.push("spec.trafficDistribution: \"PreferClose\" is deprecated; use \"PreferSameZone\"".into());
+    }
+    out
+}
+
+/// Of a list of addresses.
+fn all(of: &Value, list: &str, path: &str) -> Vec<String> {
+    let addresses = items(of, list).iter().enumerate();
+    addresses
+        .filter_map(|(index, address)| {
+            addresses::address(&format!("{path}[{index}]"), address.as_str().unwrap_or_default())
+        })
+        .collect()
+}
+
+pub(super) fn ingress(new: &Value) -> Vec<String> {
+    const ANNOTATION: &str = "kubernetes.io/ingress.class";
+    let old = fields(new, "metadata.annotations").contains_key(ANNOTATION) && unset(new, "spec.ingressClassName");
+    old.then(|| format!("annotation \"{ANNOTATION}\" is deprecated, please use 'spec.ingressClassName' instead"))
+        .into_iter()
+        .collect()
+}
+
+pub(super) fn policy(new: &Value) -> Vec<String> {
+    let mut out = Vec::new();
+    for (rules, peers) in [("ingress", "from"), ("egress", "to")] {
+        for (index, rule) in items(new, &format!("spec.{rules}")).iter().enumerate() {
+            for (position, peer) in items(rule, peers).iter().enumerate() {
+                let path = format!("spec.{rules}[{index}].{peers}[{position}].ipBlock");
+                let block = at(peer, "ipBlock");
+                out.extend(addresses::network(&format!("{path}.cidr"), text(block, "cidr")));
+                for (nth, except) in items(block, "except").iter().enumerate() {
+                    let field = format!("{path}.except[{nth}]");
+                    out.extend(addresses::network(&field, except.as_str().unwrap_or_default()));
+                }
+            }
+        }
+    }
+    out
+}
+
+fn by_controller(new: &Value, label: &str) -> bool {
+    let manager = fields(new, "metadata.labels").get(label).and_then(Value::as_str);
+    manager.is_some_and(|manager| CONTROLLERS.contains(&manager))
+}
+
+pub(super) fn slice(old: Option<&Value>, new: &Value) -> Vec<String> {
+    let mut out = Vec::new();
+    if old.is_none() && text(new, "addressType") == "FQDN" {
+        out.push("spec.addressType: FQDN endpoints are deprecated".into());
+    }
+    if !by_controller(new, "endpointslice.kubernetes.io/managed-by") {
+        for (index, endpoint) in items(new, "endpoints").iter().enumerate() {
+            out.extend(all(endpoint, "addresses", &format!("endpoints[{index}].addresses")));
+        }
+    }
+    out
+}
+
+pub(super) fn endpoints(old: Option<&Value>, new: &Value) -> Vec<String> {
+    let mut out = Vec::new();
+    if old.is_none() {
+        out.push("v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice".into());
+    }
+    if by_controller(new, "endpoints.kubernetes.io/managed-by") {
+        return out;
+    }
+    for (index, subset) in items(new, "subsets").iter().enumerate() {
+        for list in ["addresses", "notReadyAddresses"] {
+            for (position, address) in items(subset, list).iter().enumerate() {
+                out.extend(addresses::address(&format!("subsets[{index}].{list}[{position}].ip"), text(address, "ip")));
+            }
+        }
+    }
+    out
+}

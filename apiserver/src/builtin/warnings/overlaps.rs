@@ -1,0 +1,109 @@
+//! Files of one volume that lie in each other's way: which of them a kubelet writes last is nobody's promise.
+
+use serde_json::Value;
+
+use super::super::object::{at, items, set, text};
+
+/// A path in a volume and where its content comes from, as far as that is told.
+#[derive(Clone, PartialEq)]
+struct File {
+    path: String,
+    source: String,
+}
+
+impl std::fmt::Display for File {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.source.as_str() {
+            "" => write!(f, "\"{}\"", self.path),
+            source => write!(f, "\"{}\" ({source})", self.path),
+        }
+    }
+}
+
+/// Of one volume of a pod.
+pub(super) fn of(volume: &Value) -> Vec<String> {
+    let name = text(volume, "name");
+    let sources =
+        [("configMap", "name", "ConfigMap"), ("secret", "secretName", "Secret"), ("downwardAPI", "", "DownwardAPI")];
+    let mut out = Vec::new();
+    for (field, named, kind) in sources {
+        let source = at(volume, field);
+        let shown = if named.is_empty() { kind.to_owned() } else { format!("{kind} \"{}\"", text(source, named)) };
+        out.extend(collisions(files(source, "")).iter().map(|body| told(name, &shown, body)));
+    }
+    if set(volume, "projected") {
+        out.extend(projected(name, items(volume, "projected.sources")));
+    }
+    out
+}
+
+fn told(volume: &str, kind: &str, body: &str) -> String {
+    format!("volume \"{volume}\" ({kind}): overlapping paths: {body}")
+}
+
+fn files(source: &Value, told: &str) -> Vec<File> {
+    let file =
+        |item: &Value| File { path: text(item, "path").trim_end_matches('/').to_owned(), source: told.to_owned() };
+    items(source, "items").iter().map(file).collect()
+}
+
+fn projected(volume: &str, sources: &[Value]) -> Vec<String> {
+    let (mut out, mut all) = (Vec::new(), Vec::new());
+    for source in sources {
+        if source.as_object().is_none_or(serde_json::Map::is_empty) {
+            out.push(format!("volume \"{volume}\" (Projected) has no sources provided"));
+            continue;
+        }
+        for file in projection(source) {
+            out.extend(beside(&all, &file).map(|other| told(volume, "Projected", &format!("{file} with {other}"))));
+            all.push(file);
+        }
+    }
+    out
+}
+
+fn projection(source: &Value) -> Vec<File> {
+    for (field, kind) in [("configMap", "ConfigMap"), ("secret", "Secret")] {
+        if set(source, &format!("{field}.items")) {
+            let name = text(source, &format!("{field}.name"));
+            return files(at(source, field), &format!("{kind} \"{name}\""));
+        }
+    }
+    if set(source, "downwardAPI.items") {
+        return files(at(source, "downwardAPI"), "DownwardAPI");
+    }
+    let one = |path: &str, told: String| {
+        let path = text(source, path).trim_end_matches('/').to_owned();
+        File { path, source: told }
+    };
+    if set(source, "serviceAccountToken") {
+        return vec![one("serviceAccountToken.path", "ServiceAccountToken".into())];
+    }
+    if set(source, "clusterTrustBundle") {
+        let named = text(source, "clusterTrustBundle.name");
+        let name = if named.is_empty() { text(source, "clusterTrustBundle.signerName") } else { named };
+        return vec![one("clusterTrustBundle.path", format!("ClusterTrustBundle \"{name}\""))];
+    }
+    let parts = [("certificateChainPath", "chain"), ("keyPath", "key"), ("credentialBundlePath", "credential bundle")];
+    let parts = parts.iter().map(|(field, part)| (format!("podCertificate.{field}"), part));
+    let parts = parts.filter(|(path, _)| !text(source, path).is_empty());
+    parts.map(|(path, part)| one(&path, format!("PodCertificate {part}"))).collect()
+}
+
+fn collisions(files: Vec<File>) -> Vec<String> {
+    let mut out = Vec::new();
+    for (index, file) in files.iter().enumerate() {
+        out.extend(beside(&files[..index], file).map(|other| format!("{file} with {other}")));
+    }
+    out
+}
+
+/// Those that are at the same place, above or below.
+fn beside<'a>(all: &'a [File], file: &'a File) -> impl Iterator<Item = &'a File> {
+    let below = |one: &str, other: &str| format!("{one}/").starts_with(&format!("{other}/"));
+    all.iter().filter(move |other| {
+        !file.path.is_empty()
+            && !other.path.is_empty()
+            && (*other == file || below(&other.path, &file.path) || below(&file.path, &other.path))
+    })
+}

@@ -1,0 +1,299 @@
+//! Pods and their templates.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value};
+
+use super::super::apparmor;
+use super::super::object::{at, fields, items, number, text, unset};
+use super::{addresses, labels, overlaps, storage};
+
+/// Annotations that nothing reads any more.
+const ANNOTATIONS: [(&str, &str); 3] = [
+    (
+        "scheduler.alpha.kubernetes.io/critical-pod",
+        "non-functional in v1.16+; use the \"priorityClassName\" field instead",
+    ),
+    ("security.alpha.kubernetes.io/sysctls", "non-functional in v1.11+; use the \"sysctls\" field instead"),
+    ("security.alpha.kubernetes.io/unsafe-sysctls", "non-functional in v1.11+; use the \"sysctls\" field instead"),
+];
+const SECCOMP_POD: &str = "seccomp.security.alpha.kubernetes.io/pod";
+const SECCOMP_CONTAINER: &str = "container.seccomp.security.alpha.kubernetes.io/";
+const SECCOMP: &str = "non-functional in v1.27+; use the \"seccompProfile\" field instead";
+/// Volumes that no kubelet mounts, as messages name them.
+const VOLUMES: [(&str, &str, &str); 9] = [
+    ("photonPersistentDisk", "photonPersistentDisk", "deprecated in v1.11, non-functional in v1.16+"),
+    ("gitRepo", "gitRepo", "deprecated in v1.11, and disabled by default in v1.33+"),
+    ("scaleIO", "scaleIO", "deprecated in v1.16, non-functional in v1.22+"),
+    ("flocker", "flocker", "deprecated in v1.22, non-functional in v1.25+"),
+    ("storageos", "storageOS", "deprecated in v1.22, non-functional in v1.25+"),
+    ("quobyte", "quobyte", "deprecated in v1.22, non-functional in v1.25+"),
+    ("glusterfs", "glusterfs", "deprecated in v1.25, non-functional in v1.26+"),
+    ("cephfs", "cephfs", "deprecated in v1.28, non-functional in v1.31+"),
+    ("rbd", "rbd", "deprecated in v1.28, non-functional in v1.31+"),
+];
+const NO_SELECTOR: &str = "a null labelSelector results in matching no pod";
+
+pub(super) fn pod(pod: &Value) -> Vec<String> {
+    Told { spec: at(pod, "spec"), annotations: fields(pod, "metadata.annotations"), prefix: "", out: Vec::new() }.all()
+}
+
+pub(super) fn template(template: &Value, path: &str) -> Vec<String> {
+    let prefix = format!("{path}.");
+    let annotations = fields(template, "metadata.annotations");
+    Told { spec: at(template, "spec"), annotations, prefix: &prefix, out: Vec::new() }.all()
+}
+
+struct Told<'a> {
+    spec: &'a Value,
+    annotations: &'a Map<String, Value>,
+    /// What comes before `spec` and `metadata`; empty for a pod itself.
+    prefix: &'a str,
+    out: Vec<String>,
+}
+
+impl<'a> Told<'a> {
+    fn all(mut self) -> Vec<String> {
+        self.node_labels();
+        self.spread();
+        for (key, message) in ANNOTATIONS {
+            if self.annotations.contains_key(key) {
+                self.annotation(key, message);
+            }
+        }
+        self.volumes();
+        self.repeated();
+        self.amounts("overhead", at(self.spec, "overhead"), &["memory", "ephemeral-storage"]);
+        if unset(self.spec, "securityContext.seccompProfile") && self.annotations.contains_key(SECCOMP_POD) {
+            self.annotation(SECCOMP_POD, SECCOMP);
+        }
+        let containers = self.containers();
+        for (path, container) in &containers {
+            self.container(path, container);
+        }
+        self.ports(&containers);
+        if number(self.spec, "terminationGracePeriodSeconds").is_some_and(|seconds| seconds < 0) {
+            let message = "must be >= 0; negative values are invalid and will be treated as 1";
+            self.tell("spec.terminationGracePeriodSeconds", message);
+        }
+        self.affinities();
+        self.addresses();
+        self.out
+    }
+
+    fn tell(&mut self, field: &str, message: impl std::fmt::Display) {
+        self.out.push(format!("{}{field}: {message}", self.prefix));
+    }
+
+    fn annotation(&mut self, key: &str, message: &str) {
+        self.tell(&format!("metadata.annotations[{key}]"), message);
+    }
+
+    /// With their fields, in the order that they start in.
+    fn containers(&self) -> Vec<(String, &'a Value)> {
+        let lists = ["initContainers", "containers", "ephemeralContainers"];
+        let spec = self.spec;
+        lists
+            .iter()
+            .flat_map(|list| {
+                let containers = items(spec, list).iter().enumerate();
+                containers.map(move |(index, container)| (format!("spec.{list}[{index}]"), container))
+            })
+            .collect()
+    }
+
+    fn node_labels(&mut self) {
+        let prefix = self.prefix;
+        self.out.extend(labels::selector(self.spec, "nodeSelector", |message, key| {
+            format!("{prefix}spec.nodeSelector[{key}]: {message}")
+        }));
+        let affinity = at(self.spec, "affinity.nodeAffinity");
+        let required = "requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms";
+        for (index, term) in items(affinity, required).iter().enumerate() {
+            let path = format!("{prefix}spec.affinity.nodeAffinity.{required}[{index}]");
+            self.out.extend(labels::requirements(term, &path, false));
+        }
+        let preferred = "preferredDuringSchedulingIgnoredDuringExecution";
+        for (index, term) in items(affinity, preferred).iter().enumerate() {
+            let path = format!("{prefix}spec.affinity.nodeAffinity.{preferred}[{index}].preference");
+            self.out.extend(labels::requirements(at(term, "preference"), &path, true));
+        }
+    }
+
+    fn spread(&mut self) {
+        for (index, constraint) in items(self.spec, "topologySpreadConstraints").iter().enumerate() {
+            let (path, key) = (format!("spec.topologySpreadConstraints[{index}]"), text(constraint, "topologyKey"));
+            if let Some(message) = labels::message(key) {
+                self.tell(&format!("{path}.topologyKey"), format!("{key} is {message}"));
+            }
+            if unset(constraint, "labelSelector") {
+                self.tell(&format!("{path}.labelSelector"), NO_SELECTOR);
+            }
+        }
+    }
+
+    fn volumes(&mut self) {
+        let volumes = items(self.spec, "volumes");
+        for (index, volume) in volumes.iter().enumerate() {
+            let path = format!("spec.volumes[{index}]");
+            for (source, shown, message) in VOLUMES {
+                if !unset(volume, source) {
+                    self.tell(&format!("{path}.{shown}"), message);
+                }
+            }
+            let claim = at(volume, "ephemeral.volumeClaimTemplate.spec");
+            let claimed = format!("{}{path}.ephemeral.volumeClaimTemplate.spec", self.prefix);
+            self.out.extend(storage::amounts(claim, &claimed));
+        }
+        self.out.extend(volumes.iter().flat_map(overlaps::of));
+    }
+
+    fn repeated(&mut self) {
+        for (list, key, what) in [("hostAliases", "ip", "ip"), ("imagePullSecrets", "name", "name")] {
+            let mut seen: Vec<&str> = Vec::new();
+            for (index, item) in items(self.spec, list).iter().enumerate() {
+                let value = text(item, key);
+                if seen.contains(&value) {
+                    self.tell(&format!("spec.{list}[{index}].{key}"), format!("duplicate {what} \"{value}\""));
+                }
+                seen.push(value);
+            }
+        }
+        for (index, secret) in items(self.spec, "imagePullSecrets").iter().enumerate() {
+            if text(secret, "name").is_empty() {
+                self.tell(&format!("spec.imagePullSecrets[{index}].name"), "invalid empty name \"\"");
+            }
+        }
+    }
+
+    fn amounts(&mut self, path: &str, amounts: &Value, names: &[&str]) {
+        let path = if path == "overhead" { "spec.overhead" } else { path };
+        let path = format!("{}{path}", self.prefix);
+        self.out.extend(names.iter().filter_map(|name| storage::fraction(amounts, name, &path)));
+    }
+
+    fn container(&mut self, path: &str, container: &Value) {
+        let name = text(container, "name");
+        let seccomp = format!("{SECCOMP_CONTAINER}{name}");
+        if unset(container, "securityContext.seccompProfile") && self.annotations.contains_key(&seccomp) {
+            self.annotation(&seccomp, SECCOMP);
+        }
+        let of_pod = at(self.spec, "securityContext.appArmorProfile");
+        if !self.prefix.is_empty()
+            && let Some((key, message)) = apparmor::template_warning(self.annotations, container, of_pod)
+        {
+            self.annotation(&key, message);
+        }
+        for name in ["memory", "ephemeral-storage"] {
+            for kind in ["limits", "requests"] {
+                let amounts = at(container, &format!("resources.{kind}"));
+                self.amounts(&format!("{path}.resources.{kind}"), amounts, &[name]);
+            }
+        }
+        self.environment(path, container);
+    }
+
+    /// Variables that hide an earlier one without using it.
+    fn environment(&mut self, path: &str, container: &Value) {
+        let mut names: Vec<&str> = Vec::new();
+        for (index, variable) in items(container, "env").iter().enumerate() {
+            let (name, value) = (text(variable, "name"), text(variable, "value"));
+            let earlier = format!("$({name})");
+            if names.contains(&name) && (!unset(variable, "valueFrom") || value == earlier || !value.contains(&earlier))
+            {
+                let message = format!("hides previous definition of \"{name}\", which may be dropped when using apply");
+                self.tell(&format!("{path}.env[{index}]"), message);
+            }
+            names.push(name);
+        }
+    }
+
+    fn ports(&mut self, containers: &[(String, &'a Value)]) {
+        let ports = containers.iter().flat_map(|(path, container)| {
+            let ports = items(container, "ports").iter().enumerate();
+            ports.map(move |(index, port)| (format!("{path}.ports[{index}]"), port))
+        });
+        let ports: Vec<(String, &Value)> = ports.collect();
+        for (index, (field, port)) in ports.iter().enumerate() {
+            if !text(port, "hostIP").is_empty() && host_port(port) == 0 {
+                self.tell(field, format!("hostIP set without hostPort: {}", shown(port)));
+            }
+            for (other, earlier) in &ports[..index] {
+                if let Some(how) = conflict(port, earlier) {
+                    self.tell(field, format!("{how} port definition with {}{other}", self.prefix));
+                }
+            }
+        }
+        let mut names: BTreeMap<&str, &str> = BTreeMap::new();
+        for (field, port) in &ports {
+            let name = text(port, "name");
+            match names.get(name) {
+                _ if name.is_empty() => {}
+                Some(first) => {
+                    let first = format!("{}{first}", self.prefix);
+                    self.tell(field, format!("duplicate port name \"{name}\" with {first}, services and probes that select ports by name will use {first}"));
+                }
+                None => drop(names.insert(name, field)),
+            }
+        }
+    }
+
+    fn affinities(&mut self) {
+        for kind in ["podAffinity", "podAntiAffinity"] {
+            for (list, term) in [
+                ("requiredDuringSchedulingIgnoredDuringExecution", ""),
+                ("preferredDuringSchedulingIgnoredDuringExecution", "podAffinityTerm."),
+            ] {
+                for (index, affinity) in items(self.spec, &format!("affinity.{kind}.{list}")).iter().enumerate() {
+                    let selector = format!("{term}labelSelector");
+                    if unset(affinity, &selector) {
+                        self.tell(&format!("spec.affinity.{kind}.{list}[{index}].{selector}"), NO_SELECTOR);
+                    }
+                }
+            }
+        }
+    }
+
+    fn addresses(&mut self) {
+        for (index, server) in items(self.spec, "dnsConfig.nameservers").iter().enumerate() {
+            let field = format!("{}spec.dnsConfig.nameservers[{index}]", self.prefix);
+            self.out.extend(addresses::address(&field, server.as_str().unwrap_or_default()));
+        }
+        for (index, alias) in items(self.spec, "hostAliases").iter().enumerate() {
+            let field = format!("{}spec.hostAliases[{index}].ip", self.prefix);
+            self.out.extend(addresses::address(&field, text(alias, "ip")));
+        }
+    }
+}
+
+fn host_port(port: &Value) -> i64 {
+    number(port, "hostPort").unwrap_or(0)
+}
+
+/// How two ports of a pod get into each other's way.
+fn conflict(port: &Value, earlier: &Value) -> Option<&'static str> {
+    if at(port, "containerPort") != at(earlier, "containerPort") || text(port, "protocol") != text(earlier, "protocol")
+    {
+        return None;
+    }
+    let (address, other) = (text(port, "hostIP"), text(earlier, "hostIP"));
+    let (number, theirs) = (host_port(port), host_port(earlier));
+    match () {
+        () if address == other && number == theirs => Some("duplicate"),
+        () if number == 0 || theirs == 0 => Some("overlapping"),
+        () if number == theirs && (address.is_empty() != other.is_empty()) => Some("dangerously ambiguous"),
+        () => None,
+    }
+}
+
+/// A port as Go prints its struct.
+fn shown(port: &Value) -> String {
+    format!(
+        "{{Name:{} HostPort:{} ContainerPort:{} Protocol:{} HostIP:{}}}",
+        text(port, "name"),
+        host_port(port),
+        number(port, "containerPort").unwrap_or(0),
+        text(port, "protocol"),
+        text(port, "hostIP")
+    )
+}

@@ -1,0 +1,100 @@
+//! Volumes, claims and their classes.
+
+use crowsnest_api::quantity::Quantity;
+use serde_json::Value;
+
+use super::super::object::{at, fields, items, same, text, unset};
+use super::labels;
+
+/// Annotations that are fields by now.
+const ANNOTATIONS: [(&str, &str); 2] = [
+    ("volume.beta.kubernetes.io/storage-class", "deprecated since v1.8; use \"storageClassName\" attribute instead"),
+    ("volume.beta.kubernetes.io/mount-options", "deprecated since v1.31; use \"mountOptions\" attribute instead"),
+];
+/// Sources of persistent volumes that nothing mounts any more.
+const GONE: [(&str, &str); 6] = [
+    ("cephfs", "deprecated in v1.28, non-functional in v1.31+"),
+    ("photonPersistentDisk", "deprecated in v1.11, non-functional in v1.16+"),
+    ("scaleIO", "deprecated in v1.16, non-functional in v1.22+"),
+    ("storageos", "deprecated in v1.22, non-functional in v1.25+"),
+    ("glusterfs", "deprecated in v1.25, non-functional in v1.26+"),
+    ("rbd", "deprecated in v1.28, non-functional in v1.31+"),
+];
+
+/// An amount of bytes that is no whole number.
+pub(super) fn fraction(amounts: &Value, name: &str, path: &str) -> Option<String> {
+    let amount = Quantity::parse(amounts.get(name)?.as_str()?).ok()?;
+    (amount.milli_value() % 1000 != 0)
+        .then(|| format!("{path}[{name}]: fractional byte value \"{amount}\" is invalid, must be an integer"))
+}
+
+/// What a claim asks for.
+pub(super) fn amounts(spec: &Value, path: &str) -> Vec<String> {
+    ["requests", "limits"]
+        .iter()
+        .filter_map(|kind| {
+            fraction(at(spec, &format!("resources.{kind}")), "storage", &format!("{path}.resources.{kind}"))
+        })
+        .collect()
+}
+
+fn annotation(new: &Value, (key, message): (&str, &str)) -> Option<String> {
+    fields(new, "metadata.annotations").contains_key(key).then(|| format!("metadata.annotations[{key}]: {message}"))
+}
+
+pub(super) fn claim(new: &Value) -> Vec<String> {
+    let mut out: Vec<String> = annotation(new, ANNOTATIONS[0]).into_iter().collect();
+    out.extend(amounts(at(new, "spec"), "spec"));
+    out
+}
+
+pub(super) fn volume(new: &Value) -> Vec<String> {
+    let mut out: Vec<String> = ANNOTATIONS.iter().filter_map(|old| annotation(new, *old)).collect();
+    let spec = at(new, "spec");
+    if text(spec, "persistentVolumeReclaimPolicy") == "Recycle" {
+        out.push("spec.persistentVolumeReclaimPolicy: The Recycle reclaim policy is deprecated. Instead, the recommended approach is to use dynamic provisioning.".into());
+    }
+    for (index, term) in items(spec, "nodeAffinity.required.nodeSelectorTerms").iter().enumerate() {
+        let path = format!("spec.nodeAffinity.required.nodeSelectorTerms[{index}]");
+        out.extend(labels::requirements(term, &path, false));
+    }
+    let gone = GONE.iter().filter(|(source, _)| !unset(spec, source));
+    out.extend(gone.map(|(source, message)| {
+        let shown = if *source == "storageos" { "storageOS" } else { source };
+        format!("spec.{shown}: {message}")
+    }));
+    out
+}
+
+pub(super) fn class(kind: &str, old: Option<&Value>, new: &Value) -> Vec<String> {
+    match kind {
+        "StorageClass" => {
+            let topologies = items(new, "allowedTopologies").iter().enumerate();
+            let told = topologies.flat_map(|(index, topology)| {
+                let expressions = items(topology, "matchLabelExpressions").iter().enumerate();
+                expressions.filter_map(move |(position, expression)| {
+                    let message = labels::message(text(expression, "key"))?;
+                    Some(format!("allowedTopologies[{index}].matchLabelExpressions[{position}].key: {message}"))
+                })
+            });
+            told.collect()
+        }
+        "CSIStorageCapacity" => {
+            let topology = at(new, "nodeTopology");
+            let mut out = labels::requirements(topology, "nodeTopology", false);
+            out.extend(labels::selector(topology, "matchLabels", |message, key| {
+                format!("nodeTopology.matchLabels.{key}: {message}")
+            }));
+            out
+        }
+        "CSIDriver" => {
+            let asked = at(new, "spec.tokenRequests");
+            let changed = old.is_none_or(|old| !same(at(old, "spec.tokenRequests"), asked));
+            let tells = changed
+                && !items(new, "spec.tokenRequests").is_empty()
+                && unset(new, "spec.serviceAccountTokenInSecrets");
+            tells.then(|| "spec.serviceAccountTokenInSecrets is unset; if supported by this CSI driver, set to true to prevent possible logging of tokens in volume attributes".to_owned()).into_iter().collect()
+        }
+        _ => Vec::new(),
+    }
+}
