@@ -4,12 +4,15 @@
 //! `validate`.
 
 mod expression;
+mod ingress;
 pub mod limits;
 pub mod policy;
 pub mod priority;
 pub mod quota;
 mod reinvocation;
+mod runtime;
 mod surroundings;
+mod taints;
 pub mod tolerations;
 pub mod webhook;
 
@@ -66,6 +69,13 @@ pub struct Attributes<'a> {
     pub reinvocation: Reinvocation,
 }
 
+impl Attributes<'_> {
+    /// A write of the objects themselves, not of a subresource.
+    pub fn is(&self, group: &str, resource: &str) -> bool {
+        self.resource.gvr.group == group && self.resource.gvr.resource == resource && self.ctx.subresource.is_empty()
+    }
+}
+
 /// A step of the chain. `object` is absent on delete. Warnings go to the answer's `Warning` headers.
 #[async_trait]
 pub trait Admission: Send + Sync {
@@ -94,18 +104,24 @@ pub trait Admission: Send + Sync {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Plugin {
     LimitRanger,
+    TaintNodesByCondition,
     Priority,
     DefaultTolerationSeconds,
+    RuntimeClass,
+    DefaultIngressClass,
     MutatingAdmissionPolicy,
     ValidatingAdmissionPolicy,
     ResourceQuota,
 }
 
 impl Plugin {
-    const ALL: [Plugin; 6] = [
+    const ALL: [Plugin; 9] = [
         Plugin::LimitRanger,
+        Plugin::TaintNodesByCondition,
         Plugin::Priority,
         Plugin::DefaultTolerationSeconds,
+        Plugin::RuntimeClass,
+        Plugin::DefaultIngressClass,
         Plugin::MutatingAdmissionPolicy,
         Plugin::ValidatingAdmissionPolicy,
         Plugin::ResourceQuota,
@@ -114,8 +130,11 @@ impl Plugin {
     pub fn name(self) -> &'static str {
         match self {
             Plugin::LimitRanger => "LimitRanger",
+            Plugin::TaintNodesByCondition => "TaintNodesByCondition",
             Plugin::Priority => "Priority",
             Plugin::DefaultTolerationSeconds => "DefaultTolerationSeconds",
+            Plugin::RuntimeClass => "RuntimeClass",
+            Plugin::DefaultIngressClass => "DefaultIngressClass",
             Plugin::MutatingAdmissionPolicy => "MutatingAdmissionPolicy",
             Plugin::ValidatingAdmissionPolicy => "ValidatingAdmissionPolicy",
             Plugin::ResourceQuota => "ResourceQuota",
@@ -134,7 +153,7 @@ impl std::str::FromStr for Plugin {
     }
 }
 
-/// The later part of every chain, in kube-apiserver's order: limits, priority, tolerations, policies, webhooks; quota last,
+/// The later part of every chain, in kube-apiserver's order: limits, taints, priority, tolerations, classes, policies, webhooks; quota last,
 /// because what it charges is final. Policies that validate do so before webhooks do.
 pub fn plugins(
     registry: &Arc<Registry>,
@@ -145,10 +164,13 @@ pub fn plugins(
     let judge: Arc<dyn Judge> = authorizer.clone();
     let client = Arc::new(WebhookClient::new(outbound.clone()));
     let webhooks = webhook::Webhooks::new(registry, judge.clone(), client);
-    let chain: [(Option<Plugin>, Arc<dyn Admission>); 7] = [
+    let chain: [(Option<Plugin>, Arc<dyn Admission>); 10] = [
         (Some(Plugin::LimitRanger), Arc::new(limits::LimitRanger::new(registry))),
+        (Some(Plugin::TaintNodesByCondition), Arc::new(taints::TaintNodesByCondition)),
         (Some(Plugin::Priority), Arc::new(priority::Priority::new(registry))),
         (Some(Plugin::DefaultTolerationSeconds), Arc::new(tolerations::DefaultTolerationSeconds)),
+        (Some(Plugin::RuntimeClass), Arc::new(runtime::RuntimeClass::new(registry))),
+        (Some(Plugin::DefaultIngressClass), Arc::new(ingress::DefaultIngressClass::new(registry))),
         (Some(Plugin::MutatingAdmissionPolicy), Arc::new(policy::MutatingPolicies::new(registry, judge.clone()))),
         (Some(Plugin::ValidatingAdmissionPolicy), Arc::new(policy::ValidatingPolicies::new(registry, judge))),
         (None, Arc::new(webhooks)),

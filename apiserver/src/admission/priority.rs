@@ -104,10 +104,6 @@ impl Priority {
     }
 }
 
-fn is(a: &Attributes<'_>, group: &str, resource: &str) -> bool {
-    a.resource.gvr.group == group && a.resource.gvr.resource == resource && a.ctx.subresource.is_empty()
-}
-
 #[async_trait]
 impl Admission for Priority {
     async fn mutate(
@@ -116,7 +112,7 @@ impl Admission for Priority {
         object: Option<&mut Value>,
         _warnings: &mut Vec<String>,
     ) -> ApiResult<()> {
-        let Some(pod) = object.filter(|_| is(a, "", "pods")) else { return Ok(()) };
+        let Some(pod) = object.filter(|_| a.is("", "pods")) else { return Ok(()) };
         match (a.operation, a.old) {
             (Operation::Create, _) => {
                 settle(pod, &self.classes()).map_err(|why| ApiError::forbidden("", "pods", a.name, why))
@@ -131,7 +127,7 @@ impl Admission for Priority {
 
     async fn validate(&self, a: &Attributes<'_>, object: Option<&Value>, _warnings: &mut Vec<String>) -> ApiResult<()> {
         let written = matches!(a.operation, Operation::Create | Operation::Update);
-        let Some(class) = object.filter(|_| written && is(a, GROUP, CLASSES)) else { return Ok(()) };
+        let Some(class) = object.filter(|_| written && a.is(GROUP, CLASSES)) else { return Ok(()) };
         if class["globalDefault"] != true {
             return Ok(());
         }

@@ -21,9 +21,8 @@ impl Admission for DefaultTolerationSeconds {
         object: Option<&mut Value>,
         _warnings: &mut Vec<String>,
     ) -> ApiResult<()> {
-        let pods = a.resource.gvr.group.is_empty() && a.resource.gvr.resource == "pods" && a.ctx.subresource.is_empty();
         if let Some(pod) = object
-            && pods
+            && a.is("", "pods")
             && matches!(a.operation, Operation::Create | Operation::Update)
         {
             tolerate(pod);

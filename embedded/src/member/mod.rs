@@ -32,6 +32,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use crowsnest_apiserver::ApiServer;
+use crowsnest_apiserver::admission::Plugin;
 use crowsnest_apiserver::server::{Config, Data};
 use parking_lot::Mutex;
 use tokio::sync::Mutex as AsyncMutex;
@@ -145,6 +146,8 @@ impl Member {
         names.extend(config.names.iter().cloned());
         names.push(config.listen.ip().to_string());
         let mut server = Config::new(&config.name, config.data.clone());
+        // The nodes here are ready from the beginning.
+        server.disabled_admission = vec![Plugin::TaintNodesByCondition];
         server.names = names.clone();
         let server = ApiServer::start(server).await.map_err(refused)?;
         let kubelet = Kubelet::new(Arc::new(RegistryRuntime::new(server.registry().clone())));

@@ -1,0 +1,61 @@
+//! DefaultIngressClass: an Ingress that names no class gets the newest of those that are everybody's default.
+
+use std::cmp::Reverse;
+use std::sync::{Arc, Weak};
+
+use async_trait::async_trait;
+use serde_json::Value;
+
+use super::{Admission, Attributes, Operation};
+use crate::registry::Registry;
+use crate::registry::object::Object;
+use crate::status::ApiResult;
+use crate::storage::ResourceKey;
+
+const GROUP: &str = "networking.k8s.io";
+const OLD: &str = "kubernetes.io/ingress.class";
+const DEFAULT: &str = "ingressclass.kubernetes.io/is-default-class";
+
+/// See the module.
+pub struct DefaultIngressClass {
+    registry: Weak<Registry>,
+}
+
+impl DefaultIngressClass {
+    pub fn new(registry: &Arc<Registry>) -> Self {
+        Self { registry: Arc::downgrade(registry) }
+    }
+
+    fn newest(&self) -> Option<String> {
+        let registry = self.registry.upgrade()?;
+        let listing =
+            registry.store.list(&ResourceKey::new(GROUP, "ingressclasses"), "", None, None, usize::MAX).ok()?;
+        let classes = listing.records.iter().filter_map(|record| record.body.value(record.revision).ok());
+        let defaults = classes.filter(|class| class["metadata"]["annotations"][DEFAULT] == "true");
+        let made = |class: &Value| class["metadata"]["creationTimestamp"].as_str().unwrap_or_default().to_owned();
+        let newest = defaults.min_by_key(|class| (Reverse(made(class)), class.name().to_owned()));
+        newest.map(|class| class.name().to_owned())
+    }
+}
+
+#[async_trait]
+impl Admission for DefaultIngressClass {
+    async fn mutate(
+        &self,
+        a: &Attributes<'_>,
+        object: Option<&mut Value>,
+        _warnings: &mut Vec<String>,
+    ) -> ApiResult<()> {
+        let created = a.operation == Operation::Create && a.is(GROUP, "ingresses");
+        let Some(ingress) = object.filter(|_| created) else { return Ok(()) };
+        let names_one =
+            !ingress["spec"]["ingressClassName"].is_null() || !ingress["metadata"]["annotations"][OLD].is_null();
+        if !names_one
+            && let Some(class) = self.newest()
+            && let Some(spec) = ingress["spec"].as_object_mut()
+        {
+            spec.insert("ingressClassName".into(), class.into());
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,154 @@
+//! RuntimeClass: a pod gets the overhead, node selector and tolerations of its class, and none that its class does not say.
+
+use std::sync::{Arc, Weak};
+
+use async_trait::async_trait;
+use crowsnest_api::quantity::Quantity;
+use serde_json::{Map, Value, json};
+
+use super::{Admission, Attributes, Operation};
+use crate::registry::Registry;
+use crate::status::{ApiError, ApiResult};
+use crate::storage::{ObjectKey, ResourceKey};
+
+/// See the module.
+pub struct RuntimeClass {
+    registry: Weak<Registry>,
+}
+
+impl RuntimeClass {
+    pub fn new(registry: &Arc<Registry>) -> Self {
+        Self { registry: Arc::downgrade(registry) }
+    }
+
+    /// The class that a pod names.
+    fn of(&self, pod: &Value) -> Result<Option<Value>, String> {
+        let Some(name) = pod["spec"]["runtimeClassName"].as_str() else { return Ok(None) };
+        let found = self.registry.upgrade().and_then(|registry| {
+            let key = ObjectKey::new("", name);
+            let record = registry.store.get(&ResourceKey::new("node.k8s.io", "runtimeclasses"), &key)?;
+            record.body.value(record.revision).ok()
+        });
+        found.map(Some).ok_or_else(|| format!("pod rejected: RuntimeClass \"{name}\" not found"))
+    }
+}
+
+#[async_trait]
+impl Admission for RuntimeClass {
+    async fn mutate(
+        &self,
+        a: &Attributes<'_>,
+        object: Option<&mut Value>,
+        _warnings: &mut Vec<String>,
+    ) -> ApiResult<()> {
+        let Some(pod) = object.filter(|_| a.operation == Operation::Create && a.is("", "pods")) else { return Ok(()) };
+        let settled = self.of(pod).and_then(|class| class.map_or(Ok(()), |class| settle(pod, &class)));
+        settled.map_err(|why| ApiError::forbidden("", "pods", a.name, why))
+    }
+
+    async fn validate(&self, a: &Attributes<'_>, object: Option<&Value>, _warnings: &mut Vec<String>) -> ApiResult<()> {
+        let Some(pod) = object.filter(|_| a.operation == Operation::Create && a.is("", "pods")) else { return Ok(()) };
+        let judged = self.of(pod).and_then(|class| overhead(&pod["spec"], class.as_ref()));
+        judged.map_err(|why| ApiError::forbidden("", "pods", a.name, why))
+    }
+}
+
+fn settle(pod: &mut Value, class: &Value) -> Result<(), String> {
+    let Some(spec) = pod["spec"].as_object_mut() else { return Ok(()) };
+    if class["overhead"].is_object() {
+        let fixed = &class["overhead"]["podFixed"];
+        let own = spec.get("overhead").and_then(Value::as_object).is_some_and(|own| !own.is_empty());
+        if own && !same_amounts(&spec["overhead"], fixed) {
+            return Err("pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead".into());
+        }
+        spec.insert("overhead".into(), fixed.clone());
+    }
+    if class["scheduling"].is_object() {
+        select(spec, class["scheduling"]["nodeSelector"].as_object())?;
+        let own = spec.get("tolerations").and_then(Value::as_array).cloned().unwrap_or_default();
+        let theirs = class["scheduling"]["tolerations"].as_array().cloned().unwrap_or_default();
+        let merged = merge(&[own, theirs].concat());
+        if !merged.is_empty() {
+            spec.insert("tolerations".into(), merged.into());
+        }
+    }
+    Ok(())
+}
+
+fn select(spec: &mut Map<String, Value>, wanted: Option<&Map<String, Value>>) -> Result<(), String> {
+    let Some(wanted) = wanted.filter(|wanted| !wanted.is_empty()) else { return Ok(()) };
+    let own = spec.entry("nodeSelector").or_insert_with(|| json!({}));
+    if own.is_null() {
+        *own = json!({});
+    }
+    let Some(own) = own.as_object_mut() else { return Ok(()) };
+    for (key, value) in wanted {
+        if let Some(other) = own.get(key).filter(|other| *other != value) {
+            let [value, other] = [value, other].map(|value| value.as_str().unwrap_or_default());
+            return Err(format!(
+                "conflict: runtimeClass.scheduling.nodeSelector[{key}] = {value}; pod.spec.nodeSelector[{key}] = {other}"
+            ));
+        }
+        own.insert(key.clone(), value.clone());
+    }
+    Ok(())
+}
+
+fn overhead(spec: &Value, class: Option<&Value>) -> Result<(), String> {
+    match class.filter(|class| class["overhead"].is_object()) {
+        Some(class) if !same_amounts(&class["overhead"]["podFixed"], &spec["overhead"]) => {
+            Err("pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead".into())
+        }
+        None if !spec["overhead"].is_null() => {
+            Err("pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead".into())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Amounts are the same however they are written.
+fn same_amounts(one: &Value, other: &Value) -> bool {
+    let read = |amounts: &Value| -> Vec<(String, Option<Quantity>)> {
+        let amounts = amounts.as_object().into_iter().flatten();
+        amounts
+            .map(|(name, amount)| (name.clone(), amount.as_str().and_then(|text| Quantity::parse(text).ok())))
+            .collect()
+    };
+    read(one) == read(other)
+}
+
+/// Tolerations without those that another one includes.
+fn merge(all: &[Value]) -> Vec<Value> {
+    let mut merged: Vec<Value> = Vec::new();
+    for (index, one) in all.iter().enumerate() {
+        let redundant = merged.iter().any(|kept| includes(kept, one))
+            || all[index + 1..].iter().any(|later| later != one && includes(later, one));
+        if !redundant {
+            merged.push(one.clone());
+        }
+    }
+    merged
+}
+
+/// True where whatever `one` tolerates `wide` does, too.
+fn includes(wide: &Value, one: &Value) -> bool {
+    let text = |toleration: &Value, field: &str| toleration[field].as_str().unwrap_or_default().to_owned();
+    let (operator, effect) = (text(wide, "operator"), text(wide, "effect"));
+    if wide == one {
+        return true;
+    }
+    let any_key = text(wide, "key").is_empty() && operator == "Exists";
+    if (text(wide, "key") != text(one, "key") && !any_key) || (!effect.is_empty() && effect != text(one, "effect")) {
+        return false;
+    }
+    if effect == "NoExecute"
+        && let Some(most) = wide["tolerationSeconds"].as_i64()
+        && one["tolerationSeconds"].as_i64().is_none_or(|seconds| seconds > most)
+    {
+        return false;
+    }
+    match operator.as_str() {
+        "Equal" | "" => text(one, "operator") == "Equal" && text(one, "value") == text(wide, "value"),
+        operator => operator == "Exists",
+    }
+}

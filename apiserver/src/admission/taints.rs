@@ -1,0 +1,47 @@
+//! TaintNodesByCondition: a new node takes no pods until somebody has found it ready.
+
+use async_trait::async_trait;
+use serde_json::{Value, json};
+
+use super::{Admission, Attributes, Operation};
+use crate::status::ApiResult;
+
+const NOT_READY: &str = "node.kubernetes.io/not-ready";
+const EFFECT: &str = "NoSchedule";
+
+/// See the module.
+#[derive(Debug)]
+pub struct TaintNodesByCondition;
+
+#[async_trait]
+impl Admission for TaintNodesByCondition {
+    async fn mutate(
+        &self,
+        a: &Attributes<'_>,
+        object: Option<&mut Value>,
+        _warnings: &mut Vec<String>,
+    ) -> ApiResult<()> {
+        if let Some(node) = object
+            && a.operation == Operation::Create
+            && a.is("", "nodes")
+        {
+            taint(node);
+        }
+        Ok(())
+    }
+}
+
+fn taint(node: &mut Value) {
+    if node["spec"].is_null() {
+        node["spec"] = json!({});
+    }
+    let Some(spec) = node["spec"].as_object_mut() else { return };
+    let taints = spec.entry("taints").or_insert_with(|| json!([]));
+    if taints.is_null() {
+        *taints = json!([]);
+    }
+    let Some(taints) = taints.as_array_mut() else { return };
+    if !taints.iter().any(|taint| taint["key"] == NOT_READY && taint["effect"] == EFFECT) {
+        taints.push(json!({"key": NOT_READY, "effect": EFFECT}));
+    }
+}
