@@ -110,7 +110,9 @@ impl Held {
     /// The address of a service that has none yet or asks for one.
     fn address(&mut self, owner: &str, new: &mut Value, keep: bool) -> Result<(), FieldError> {
         let asked = text(new, "spec.clusterIP").to_owned();
-        if asked != "None" {
+        // A list without its first address by name is for validation to refuse.
+        let unnamed = asked.is_empty() && !items(new, "spec.clusterIPs").is_empty();
+        if asked != "None" && !unnamed {
             let address = if asked.is_empty() {
                 let why = "failed to allocate a serviceIP: range is full";
                 self.free_address().ok_or_else(|| FieldError::invalid("spec.clusterIPs", &json!([]), why))?
@@ -143,7 +145,7 @@ impl Held {
     }
 
     fn node_ports(&mut self, owner: &str, new: &mut Value, keep: bool) -> Vec<FieldError> {
-        let mut errors = Vec::new();
+        let (mut errors, mut here) = (Vec::new(), Vec::new());
         let mut index = 0;
         let Some(spec) = inside(new, "spec") else { return errors };
         each(spec, "ports", |port| {
@@ -160,12 +162,13 @@ impl Held {
             if asked != 0 && !PORTS.contains(&asked) {
                 let why = "provided port is not in the valid range. The range of valid ports is 30000-32767";
                 errors.push(FieldError::invalid(field, &json!(asked), why));
-            } else if self.ports.get(&key).is_some_and(|holder| holder != owner) {
+            } else if here.contains(&key) || self.ports.get(&key).is_some_and(|holder| holder != owner) {
                 errors.push(FieldError::invalid(field, &json!(asked), "provided port is already allocated"));
             } else {
                 if keep {
-                    self.ports.insert(key, owner.to_owned());
+                    self.ports.insert(key.clone(), owner.to_owned());
                 }
+                here.push(key);
                 put(port, "nodePort", number);
             }
         });

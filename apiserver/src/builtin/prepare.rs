@@ -4,13 +4,17 @@ use serde_json::{Value, json};
 
 use super::defaults::pod::fresh_status;
 use super::object::{at, copy, default, fields, inside, items, put, set, take, text, unset};
+use super::{apparmor, service};
 use crate::registry::strategy::RequestContext;
 
 const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
 
 pub(super) fn create(ctx: &RequestContext, kind: &str, object: &mut Value) {
     match kind {
-        "Pod" => fresh_status(object),
+        "Pod" => {
+            apparmor::settle(object);
+            fresh_status(object);
+        }
         "DaemonSet" => {
             let generation = template_generation(object).max(1);
             annotate(object, TEMPLATE_GENERATION, &generation.to_string());
@@ -25,7 +29,8 @@ pub(super) fn create(ctx: &RequestContext, kind: &str, object: &mut Value) {
             put(object, "status", json!({"phase": "Pending", "lastPhaseTransitionTime": now}));
         }
         "PersistentVolumeClaim" => put(object, "status", json!({"phase": "Pending"})),
-        "Service" => service(object),
+        "Service" => service::settle(object),
+        "Node" => without_config(object),
         "CertificateSigningRequest" => requester(ctx, object),
         "CustomResourceDefinition" => stored_versions(object, Vec::new()),
         _ => {}
@@ -67,6 +72,7 @@ pub(super) fn update(ctx: &RequestContext, kind: &str, old: &Value, new: &mut Va
             *new = old.clone();
             put(&mut new["spec"], "finalizers", finalizers);
         }
+        ("Node", "") if unset(old, "spec.configSource") => without_config(new),
         ("CertificateSigningRequest", "") => copy(old, new, "spec"),
         ("CertificateSigningRequest", "approval") => {
             let conditions = at(new, "status.conditions").clone();
@@ -85,8 +91,8 @@ pub(super) fn update(ctx: &RequestContext, kind: &str, old: &Value, new: &mut Va
             put(&mut new["status"], "conditions", conditions);
         }
         ("Service", "") => {
-            service(new);
-            service_keeps(old, new);
+            service::settle(new);
+            service::update(old, new);
         }
         ("CustomResourceDefinition", "") => {
             let before = items(old, "status.storedVersions").to_vec();
@@ -95,6 +101,13 @@ pub(super) fn update(ctx: &RequestContext, kind: &str, old: &Value, new: &mut Va
         ("PersistentVolume", "status") => phase_time(old, new, ctx),
         ("Secret", _) if unset(new, "type") => copy(old, new, "type"),
         _ => {}
+    }
+}
+
+/// Kubelets are no longer configured by what is in the cluster.
+fn without_config(node: &mut Value) {
+    if let Some(spec) = inside(node, "spec") {
+        take(spec, "configSource");
     }
 }
 
@@ -211,24 +224,6 @@ fn resize(old: &Value, new: &mut Value) {
     *new = out;
 }
 
-/// Fields that follow from others.
-fn service(object: &mut Value) {
-    let Some(spec) = inside(object, "spec") else { return };
-    let single = text(spec, "clusterIP").to_owned();
-    if !single.is_empty() && items(spec, "clusterIPs").is_empty() {
-        put(spec, "clusterIPs", json!([single]));
-    } else if single.is_empty()
-        && let Some(first) = items(spec, "clusterIPs").first().cloned()
-    {
-        put(spec, "clusterIP", first);
-    }
-    if text(spec, "type") == "ExternalName" {
-        for field in ["ipFamilies", "ipFamilyPolicy", "internalTrafficPolicy"] {
-            take(spec, field);
-        }
-    }
-}
-
 /// Since when a volume is in its phase: whoever writes the same phase need not know it.
 fn phase_time(old: &Value, new: &mut Value, ctx: &RequestContext) {
     const TIME: &str = "status.lastPhaseTransitionTime";
@@ -239,77 +234,5 @@ fn phase_time(old: &Value, new: &mut Value, ctx: &RequestContext) {
     } else if unset(new, TIME) || at(old, TIME) == at(new, TIME) {
         let now = ctx.now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
         put(&mut new["status"], "lastPhaseTransitionTime", now);
-    }
-}
-
-/// An update that leaves out what the server allocated keeps it; a change of type lets go what no longer applies.
-fn service_keeps(old: &Value, new: &mut Value) {
-    let has_ip = |object: &Value| text(object, "spec.type") != "ExternalName";
-    let has_node_ports = |object: &Value| matches!(text(object, "spec.type"), "NodePort" | "LoadBalancer");
-    let (both_ip, both_ports) = (has_ip(old) && has_ip(new), has_node_ports(old) && has_node_ports(new));
-    let now_ip = has_ip(new);
-    let now_ports = has_node_ports(new);
-    let before = at(old, "spec").clone();
-    let Some(spec) = inside(new, "spec") else { return };
-    if both_ip {
-        // A client that changes only one of the two names of the address means both.
-        let changed = |field: &str| before.get(field) != spec.get(field);
-        let (single, list) = (changed("clusterIP"), changed("clusterIPs"));
-        if unset(spec, "clusterIP") && items(spec, "clusterIPs").is_empty() {
-            for field in ["clusterIP", "clusterIPs"] {
-                copy(&before, spec, field);
-            }
-        } else if single && !list && !unset(spec, "clusterIP") {
-            let mut addresses = items(spec, "clusterIPs").to_vec();
-            let first = spec["clusterIP"].clone();
-            match addresses.first_mut() {
-                Some(slot) => *slot = first,
-                None => addresses.push(first),
-            }
-            put(spec, "clusterIPs", addresses);
-        }
-        for field in ["ipFamilies", "ipFamilyPolicy"] {
-            if !set(spec, field) {
-                copy(&before, spec, field);
-            }
-        }
-    } else if !now_ip {
-        if before.get("clusterIP") == spec.get("clusterIP") {
-            take(spec, "clusterIP");
-            take(spec, "clusterIPs");
-        }
-        for field in ["ipFamilies", "ipFamilyPolicy", "internalTrafficPolicy"] {
-            take(spec, field);
-        }
-    }
-    if both_ports {
-        let known = items(&before, "ports").to_vec();
-        super::object::each(spec, "ports", |port| {
-            if at(port, "nodePort").as_i64().unwrap_or(0) == 0 {
-                let same = |other: &&Value| other["port"] == port["port"] && other["protocol"] == port["protocol"];
-                if let Some(other) = known.iter().find(same) {
-                    copy(other, port, "nodePort");
-                }
-            }
-        });
-        if !set(spec, "healthCheckNodePort") {
-            copy(&before, spec, "healthCheckNodePort");
-        }
-    } else if !now_ports {
-        let known = items(&before, "ports").to_vec();
-        super::object::each(spec, "ports", |port| {
-            let same = |other: &&Value| other["port"] == port["port"] && other["nodePort"] == port["nodePort"];
-            if known.iter().any(|other| same(&other)) {
-                take(port, "nodePort");
-            }
-        });
-        for field in
-            ["externalTrafficPolicy", "healthCheckNodePort", "allocateLoadBalancerNodePorts", "loadBalancerClass"]
-        {
-            let external = field == "externalTrafficPolicy" && !items(spec, "externalIPs").is_empty();
-            if !external && before.get(field) == spec.get(field) {
-                take(spec, field);
-            }
-        }
     }
 }

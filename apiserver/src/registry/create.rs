@@ -88,16 +88,16 @@ impl Registry {
         resource.strategy.default_admitted(&mut object);
         self.before_create(resource, ctx, &mut object, warnings)?;
         self.validate(&attributes, Some(&object), warnings).await?;
-        if let Some(version) = Some(object.resource_version()).filter(|v| !v.is_empty()) {
-            tracing::debug!(version, "create with a resourceVersion");
-            return Err(unexpected("resourceVersion should not be set on objects to be created"));
-        }
         let key = ObjectKey::new(if resource.namespaced { &ctx.namespace } else { "" }, &name);
         if ctx.dry_run {
             return match self.store.get(&table(resource), &key) {
                 Some(_) => Err(write_error(resource, &name, Error::Exists)),
                 None => Ok(object),
             };
+        }
+        if let Some(version) = Some(object.resource_version()).filter(|v| !v.is_empty()) {
+            tracing::debug!(version, "create with a resourceVersion");
+            return Err(unexpected("resourceVersion should not be set on objects to be created"));
         }
         let body = self.encode(resource, &object).await?;
         let write =

@@ -312,5 +312,7 @@ fn invalid_kind(
         return Ok(());
     }
     tracing::debug!(kind = qualified(&resource.gvr.group, kind), name, "invalid object");
-    Err(ApiError::invalid(&resource.gvr.group, kind, name, errors))
+    // Events of both groups are of one kind within kube-apiserver.
+    let group = if kind == "Event" { "" } else { &resource.gvr.group };
+    Err(ApiError::invalid(group, kind, name, errors))
 }

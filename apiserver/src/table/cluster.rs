@@ -328,9 +328,19 @@ fn node(o: &Value, now: Now) -> Vec<Value> {
         address("InternalIP"),
         address("ExternalIP"),
         info("osImage"),
-        info("kernelVersion"),
+        json!(kernel(o)),
         info("containerRuntimeVersion"),
     ]
+}
+
+/// With the architecture, where that is known.
+fn kernel(node: &Value) -> String {
+    let version = read::text_or(node, "/status/nodeInfo/kernelVersion", "<unknown>");
+    let version = version.as_str().unwrap_or_default();
+    match text(node, "/status/nodeInfo/architecture") {
+        "" => version.to_owned(),
+        architecture => format!("{version} ({architecture})"),
+    }
 }
 
 fn node_roles(o: &Value) -> String {

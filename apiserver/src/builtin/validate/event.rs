@@ -1,10 +1,28 @@
 //! Events: what both of their API groups refuse. Called by the strategy; pure.
 
-use super::{Errors, Value, at, json, qualified_name, text, unset};
+use super::{Errors, Value, at, json, qualified_name, same, text, unset};
 
 /// How long the texts of an event may be; the message is the longest.
 const SHORT: usize = 128;
 const LONG: usize = 1024;
+const NEWER: &str = "events.k8s.io";
+/// Fields of the newer group that may not change, with the names that messages have for them, in their order.
+const FIXED: [(&str, &str); 14] = [
+    ("regarding", "involvedObject"),
+    ("reason", "reason"),
+    ("note", "message"),
+    ("deprecatedSource", "source"),
+    ("deprecatedFirstTimestamp", "firstTimestamp"),
+    ("deprecatedLastTimestamp", "lastTimestamp"),
+    ("deprecatedCount", "count"),
+    ("reason", "reason"),
+    ("type", "type"),
+    ("eventTime", "eventTime"),
+    ("action", "action"),
+    ("related", "related"),
+    ("reportingController", "reportingController"),
+    ("reportingInstance", "reportingInstance"),
+];
 
 /// The first of two names of a field that is set: the groups call some fields differently.
 fn either<'a>(object: &'a Value, names: [&str; 2]) -> &'a str {
@@ -13,6 +31,30 @@ fn either<'a>(object: &'a Value, names: [&str; 2]) -> &'a str {
 }
 
 pub(super) fn event(e: &mut Errors, group: &str, namespace: &str, object: &Value) {
+    legacy(e, group, namespace, object);
+    if group == NEWER {
+        strict(e, object, !unset(object, "eventTime"));
+    }
+}
+
+/// What the older group takes may be changed at will; in the newer one nothing but the series may.
+pub(super) fn update(e: &mut Errors, group: &str, namespace: &str, (old, new): (&Value, &Value)) {
+    legacy(e, group, namespace, new);
+    if group != NEWER {
+        return;
+    }
+    if !same(at(old, "series"), at(new, "series")) {
+        series(e, at(new, "series"));
+    }
+    for (field, shown) in FIXED {
+        let (before, after) = (at(old, field), at(new, field));
+        if !same(before, after) {
+            e.invalid(shown, after, "field is immutable");
+        }
+    }
+}
+
+fn legacy(e: &mut Errors, group: &str, namespace: &str, object: &Value) {
     const FIELD: &str = "involvedObject.namespace";
     let of = either(object, ["involvedObject.namespace", "regarding.namespace"]);
     let new = !unset(object, "eventTime");
@@ -26,19 +68,17 @@ pub(super) fn event(e: &mut Errors, group: &str, namespace: &str, object: &Value
         e.invalid(FIELD, &json!(of), "does not match event.namespace");
     }
     if new {
-        reported(e, object);
-    }
-    if group == "events.k8s.io" {
-        strict(e, object, new);
+        reported(e, group, object);
     }
 }
 
-fn reported(e: &mut Errors, object: &Value) {
+fn reported(e: &mut Errors, group: &str, object: &Value) {
+    let field = if group == NEWER { "reportingController" } else { "reportingComponent" };
     let controller = either(object, ["reportingComponent", "reportingController"]);
     if controller.is_empty() {
-        e.required("reportingController", "");
+        e.required(field, "");
     }
-    e.names("reportingController", controller, qualified_name(controller));
+    e.names(field, controller, qualified_name(controller));
     for field in ["reportingInstance", "action", "reason"] {
         let value = text(object, field);
         if value.is_empty() {
@@ -53,17 +93,21 @@ fn reported(e: &mut Errors, object: &Value) {
     }
 }
 
+fn series(e: &mut Errors, series: &Value) {
+    if series.is_null() {
+        return;
+    }
+    if at(series, "count").as_i64().unwrap_or(0) < 2 {
+        e.invalid("series.count", &json!(""), "should be at least 2");
+    }
+    if unset(series, "lastObservedTime") {
+        e.required("series.lastObservedTime", "");
+    }
+}
+
 /// What the newer group asks for on top.
 fn strict(e: &mut Errors, object: &Value, new: bool) {
-    let series = at(object, "series");
-    if !series.is_null() {
-        if at(series, "count").as_i64().unwrap_or(0) < 2 {
-            e.invalid("series.count", &json!(""), "should be at least 2");
-        }
-        if unset(series, "lastObservedTime") {
-            e.required("series.lastObservedTime", "");
-        }
-    }
+    series(e, at(object, "series"));
     if !new {
         e.required("eventTime", "");
     }

@@ -189,6 +189,7 @@ pub(super) fn update(ctx: &RequestContext, group: &str, kind: &str, old: &Value,
             "Deployment" | "ReplicaSet" | "StatefulSet" | "DaemonSet" | "ReplicationController" => {
                 workload::status(e, kind, new);
             }
+            "Node" => cluster::node_update(e, old, new),
             _ if ctx.subresource == "status" => status::update(e, kind, new),
             _ => {}
         }
@@ -246,6 +247,7 @@ pub(super) fn update(ctx: &RequestContext, group: &str, kind: &str, old: &Value,
             workload::revision(e, new);
             e.immutable("data", at(old, "data"), at(new, "data"));
         }
+        (_, "Event") => event::update(e, group, &ctx.namespace, (old, new)),
         _ => e.0.extend(create(ctx, group, kind, new)),
     }
     errors.0
@@ -258,32 +260,13 @@ pub(super) fn cluster_ips(spec: &Value) -> Vec<FieldError> {
     errors.0
 }
 
-/// Texts for the `Warning` header.
-pub(super) fn warnings(group: &str, kind: &str, old: Option<&Value>, new: &Value) -> Vec<String> {
-    match (group, kind) {
-        ("", "Pod") if old.is_none() => pod::warnings(at(new, "spec"), "spec"),
-        ("apps", _) | ("batch", "Job")
-            if old.is_none_or(|old| at(old, "spec.template") != at(new, "spec.template")) =>
-        {
-            pod::warnings(at(new, "spec.template.spec"), "spec.template.spec")
-        }
-        ("", "Endpoints") if old.is_none() => {
-            vec!["v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice".into()]
-        }
-        ("", "ComponentStatus") => vec!["v1 ComponentStatus is deprecated in v1.19+".into()],
-        ("", "Service") => service::warnings(new),
-        _ => Vec::new(),
-    }
-}
-
 /// What is wrong with an object's name.
 pub(super) fn name(group: &str, kind: &str, name: &str, prefix: bool) -> Vec<String> {
     // A generated name's prefix may end where a name may not: the suffix follows.
     let masked = prefix && name.len() > 1 && name.ends_with('-');
     let whole = if masked { format!("{}a", &name[..name.len() - 1]) } else { name.to_owned() };
     match (group, kind) {
-        ("", "Service") => dns1035_label(&whole),
-        ("", "Namespace") => dns1123_label(&whole),
+        ("", "Service" | "Namespace") => dns1123_label(&whole),
         ("rbac.authorization.k8s.io", _) => path_segment(name, prefix),
         ("scheduling.k8s.io" | "node.k8s.io", _) => dns1123_subdomain(&whole),
         _ => dns1123_subdomain(&whole),

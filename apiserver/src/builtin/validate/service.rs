@@ -4,11 +4,12 @@ use std::collections::BTreeSet;
 
 use super::network::BAD_IP;
 use super::{
-    Errors, Value, at, dns1123_label, dns1123_subdomain, items, json, labels, number, port, port_number, set, text,
-    unset,
+    Errors, Value, at, dns1123_label, dns1123_subdomain, fields, items, json, labels, number, port, port_number, set,
+    text,
 };
 
 pub(super) fn create(e: &mut Errors, object: &Value) {
+    hints(e, object);
     let spec = at(object, "spec");
     let kind = text(spec, "type");
     let headless = text(spec, "clusterIP") == "None";
@@ -75,10 +76,22 @@ pub(super) fn create(e: &mut Errors, object: &Value) {
             }
         }
     }
-    node_ports(e, spec);
     repeated_ports(e, spec);
     balancer(e, object, kind);
     traffic(e, spec, kind);
+}
+
+/// Two annotations of one meaning.
+fn hints(e: &mut Errors, object: &Value) {
+    const OLD: &str = "service.kubernetes.io/topology-aware-hints";
+    const NEW: &str = "service.kubernetes.io/topology-mode";
+    let annotations = fields(object, "metadata.annotations");
+    if let (Some(old), Some(new)) = (annotations.get(OLD), annotations.get(NEW))
+        && old != new
+    {
+        let why = format!("must match annotations[{OLD}] when both are specified");
+        e.invalid(format!("metadata.annotations[{NEW}]"), new, why);
+    }
 }
 
 fn ports(e: &mut Errors, spec: &Value) {
@@ -122,20 +135,6 @@ fn repeated_ports(e: &mut Errors, spec: &Value) {
                 Some(shown),
                 "",
             ));
-        }
-        seen.push(key);
-    }
-}
-
-fn node_ports(e: &mut Errors, spec: &Value) {
-    let mut seen: Vec<(&Value, &Value)> = Vec::new();
-    for (index, port) in items(spec, "ports").iter().enumerate() {
-        if number(port, "nodePort").unwrap_or(0) == 0 {
-            continue;
-        }
-        let key = (at(port, "protocol"), at(port, "nodePort"));
-        if seen.contains(&key) {
-            e.duplicate(format!("spec.ports[{index}].nodePort"), key.1);
         }
         seen.push(key);
     }
@@ -262,7 +261,8 @@ fn traffic(e: &mut Errors, spec: &Value, kind: &str) {
     }
     e.optional_one_of("spec.internalTrafficPolicy", at(spec, "internalTrafficPolicy"), &["Cluster", "Local"]);
     let distribution = at(spec, "trafficDistribution");
-    let known = ["PreferClose", "PreferSameNode", "PreferSameZone"];
+    // In the order that kube-apiserver prints them.
+    let known = ["PreferClose", "PreferSameZone", "PreferSameNode"];
     if !distribution.is_null() && !known.iter().any(|name| distribution == name) {
         e.unsupported("spec.trafficDistribution", distribution, &known);
     }
@@ -329,15 +329,4 @@ fn family_change(e: &mut Errors, before: &Value, after: &Value) {
         let why = "must be set to 'SingleStack' when releasing the secondary ipFamily";
         e.invalid("spec.ipFamilyPolicy", at(after, "ipFamilyPolicy"), why);
     }
-}
-
-pub(super) fn warnings(object: &Value) -> Vec<String> {
-    let mut out = Vec::new();
-    if text(object, "spec.clusterIP") == "None" && !unset(object, "spec.loadBalancerIP") {
-        out.push("spec.loadBalancerIP is ignored when spec.type is not \"LoadBalancer\"".into());
-    }
-    if text(object, "spec.type") == "ExternalName" && at(object, "spec.sessionAffinity") == "ClientIP" {
-        out.push("spec.SessionAffinity is ignored for \"ExternalName\" services".into());
-    }
-    out
 }

@@ -1,0 +1,133 @@
+//! What a Service's fields do to each other: values that follow from others, what an update need not repeat, and what a change of
+//! type leaves behind. Called by the strategy; pure.
+
+use serde_json::{Value, json};
+
+use super::object::{at, copy, each, inside, items, put, set, take, text, unset};
+
+/// Fields that follow from others.
+pub(super) fn settle(object: &mut Value) {
+    let Some(spec) = inside(object, "spec") else { return };
+    let single = text(spec, "clusterIP").to_owned();
+    if !single.is_empty() && items(spec, "clusterIPs").is_empty() {
+        put(spec, "clusterIPs", json!([single]));
+    }
+    if text(spec, "type") == "ExternalName" {
+        for field in ["ipFamilies", "ipFamilyPolicy", "internalTrafficPolicy"] {
+            take(spec, field);
+        }
+    }
+}
+
+/// An update that leaves out what the server allocated keeps it; a change of type lets go what no longer applies, unless it was
+/// changed with the type.
+pub(super) fn update(old: &Value, new: &mut Value) {
+    let before = at(old, "spec").clone();
+    if let Some(spec) = inside(new, "spec") {
+        keep(&before, spec);
+        let_go(&before, spec);
+    }
+    // Whoever takes a load balancer down is slower than this, which need not be seen.
+    if text(new, "spec.type") != "LoadBalancer" && set(new, "status") {
+        put(&mut new["status"], "loadBalancer", json!({}));
+    }
+}
+
+fn needs_address(spec: &Value) -> bool {
+    text(spec, "type") != "ExternalName"
+}
+
+fn needs_ports(spec: &Value) -> bool {
+    matches!(text(spec, "type"), "NodePort" | "LoadBalancer")
+}
+
+fn needs_health_port(spec: &Value) -> bool {
+    text(spec, "type") == "LoadBalancer" && text(spec, "externalTrafficPolicy") == "Local"
+}
+
+fn faces_outwards(spec: &Value) -> bool {
+    needs_ports(spec) || (text(spec, "type") == "ClusterIP" && !items(spec, "externalIPs").is_empty())
+}
+
+fn node_port(port: &Value) -> i64 {
+    at(port, "nodePort").as_i64().unwrap_or(0)
+}
+
+fn node_ports(spec: &Value) -> Vec<i64> {
+    items(spec, "ports").iter().map(node_port).filter(|number| *number != 0).collect()
+}
+
+fn keep(before: &Value, spec: &mut Value) {
+    if needs_address(before) && needs_address(spec) {
+        addresses(before, spec);
+    }
+    if needs_ports(before) && needs_ports(spec) {
+        let (known, now) = (items(before, "ports").to_vec(), node_ports(spec));
+        let used: Vec<i64> = node_ports(before).into_iter().filter(|number| now.contains(number)).collect();
+        each(spec, "ports", |port| {
+            let other = known.iter().rfind(|other| text(other, "name") == text(port, "name"));
+            let number = other.map_or(0, node_port);
+            if node_port(port) == 0 && number != 0 && !used.contains(&number) {
+                put(port, "nodePort", number);
+            }
+        });
+    }
+    if needs_health_port(before) && needs_health_port(spec) && !set(spec, "healthCheckNodePort") {
+        copy(before, spec, "healthCheckNodePort");
+    }
+}
+
+fn addresses(before: &Value, spec: &mut Value) {
+    // A client that changes only one of the two names of the address means both.
+    let changed = |field: &str| before.get(field) != spec.get(field);
+    let (single, list) = (changed("clusterIP"), changed("clusterIPs"));
+    if unset(spec, "clusterIP") && items(spec, "clusterIPs").is_empty() {
+        for field in ["clusterIP", "clusterIPs"] {
+            copy(before, spec, field);
+        }
+    } else if single && !list && !unset(spec, "clusterIP") {
+        let mut addresses = items(spec, "clusterIPs").to_vec();
+        let first = spec["clusterIP"].clone();
+        match addresses.first_mut() {
+            Some(slot) => *slot = first,
+            None => addresses.push(first),
+        }
+        put(spec, "clusterIPs", addresses);
+    } else if unset(spec, "clusterIP") {
+        copy(before, spec, "clusterIP");
+    }
+    for field in ["ipFamilies", "ipFamilyPolicy"] {
+        if !set(spec, field) {
+            copy(before, spec, field);
+        }
+    }
+}
+
+fn let_go(before: &Value, spec: &mut Value) {
+    let same = |spec: &Value, field: &str| before.get(field) == spec.get(field);
+    if !needs_address(spec) {
+        if same(spec, "clusterIP") {
+            take(spec, "clusterIP");
+            take(spec, "clusterIPs");
+        }
+        for field in ["ipFamilies", "ipFamilyPolicy", "internalTrafficPolicy"] {
+            take(spec, field);
+        }
+    }
+    let known = node_ports(before);
+    if needs_ports(before) && !needs_ports(spec) && node_ports(spec).iter().all(|number| known.contains(number)) {
+        each(spec, "ports", |port| drop(take(port, "nodePort")));
+    }
+    let balanced = |spec: &Value| text(spec, "type") == "LoadBalancer";
+    let outdated = [
+        ("healthCheckNodePort", needs_health_port(before) && !needs_health_port(spec)),
+        ("allocateLoadBalancerNodePorts", balanced(before) && !balanced(spec)),
+        ("loadBalancerClass", balanced(before) && !balanced(spec)),
+        ("externalTrafficPolicy", faces_outwards(before) && !faces_outwards(spec)),
+    ];
+    for (field, outdated) in outdated {
+        if outdated && same(spec, field) {
+            take(spec, field);
+        }
+    }
+}
