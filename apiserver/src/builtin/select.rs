@@ -46,7 +46,7 @@ pub(super) fn fields(group: &str, kind: &str, object: &Value) -> Vec<(String, St
         ("", "Namespace") => &["status.phase", "name"],
         ("", "Node") => &["spec.unschedulable"],
         ("", "Service") => &["spec.clusterIP", "spec.type"],
-        ("", "ReplicationController") | ("apps", "ReplicaSet") => &["status.replicas"],
+        ("", "ReplicationController") => &["status.replicas"],
         ("batch", "Job") => &["status.successful"],
         ("certificates.k8s.io", _) => &["spec.signerName"],
         _ => &[],

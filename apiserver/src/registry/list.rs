@@ -221,7 +221,10 @@ pub(crate) fn check_fields(resource: &ResourceRef, fields: &FieldSelector) -> Ap
             continue;
         }
         let custom = resource.strategy.schema().is_some_and(|s| s.name.is_none());
-        return Err(ApiError::bad_request(if known.is_empty() && !custom {
+        let job = resource.gvr.group == "batch" && resource.kind == "Job";
+        return Err(ApiError::bad_request(if job {
+            format!("field label {path:?} not supported for Job")
+        } else if known.is_empty() && !custom {
             format!("{path:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\"")
         } else {
             format!("field label not supported: {path}")

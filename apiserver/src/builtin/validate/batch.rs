@@ -1,14 +1,22 @@
 //! Jobs and cron jobs.
 
 use super::selector::label_selector;
-use super::{Errors, Value, at, cron, fields, go, job_policy as policy, json, number, pod, same, set, text};
+use super::workload::selects;
+use super::{
+    Errors, Value, at, cron, dns1123_label, fields, go, job_policy as policy, json, number, pod, same, set, text,
+};
 
 const JOB_RESTART: [&str; 2] = ["OnFailure", "Never"];
 /// Of an indexed job.
 const MOST_PARALLEL: i64 = 100_000;
+const MOST_FAILED: i64 = 100_000;
+/// From so many completions on there may be at most so many failures, and pods at once.
+const MANY: i64 = 100_000;
+const MOST_OF_MANY: i64 = 10_000;
 const TEMPLATE: &str = "io.k8s.api.core.v1.PodTemplateSpec";
 
 pub(super) fn job(e: &mut Errors, object: &Value) {
+    generated(e, object);
     spec(e, at(object, "spec"), "spec");
     if at(object, "spec.manualSelector") == true && at(object, "spec.selector").is_null() {
         e.required("spec.selector", "");
@@ -16,14 +24,61 @@ pub(super) fn job(e: &mut Errors, object: &Value) {
     let selector = at(object, "spec.selector");
     if !selector.is_null() {
         label_selector(e, selector, "spec.selector");
-        let labels = fields(object, "spec.template.metadata.labels");
-        if fields(selector, "matchLabels").iter().any(|(key, value)| labels.get(key) != Some(value)) {
-            e.invalid(
-                "spec.template.metadata.labels",
-                at(object, "spec.template.metadata.labels"),
-                "`selector` does not match template `labels`",
-            );
+        matches_template(e, at(object, "spec"));
+    }
+    // The last pod's host is named after the job and its index.
+    if let Some(last) = number(object, "spec.completions").filter(|count| *count > 0).map(|count| count - 1)
+        && text(object, "spec.completionMode") == "Indexed"
+    {
+        let name = text(object, "metadata.name");
+        let host = format!("{name}-{last}");
+        if !dns1123_label(&host).is_empty() {
+            let why = format!("will not able to create pod with invalid DNS label: {host}");
+            e.invalid("metadata.name", &json!(name), why);
         }
+    }
+}
+
+fn matches_template(e: &mut Errors, spec: &Value) {
+    let labels = fields(spec, "template.metadata.labels");
+    if !selects(at(spec, "selector"), labels) {
+        let why = "`selector` does not match template `labels`";
+        e.invalid("spec.template.metadata.labels", at(spec, "template.metadata.labels"), why);
+    }
+}
+
+/// A selector that nobody made by hand selects by what the job is known by.
+fn generated(e: &mut Errors, object: &Value) {
+    let selector = at(object, "spec.selector");
+    if at(object, "spec.manualSelector") == true || selector.is_null() {
+        return;
+    }
+    let (uid, name) = (text(object, "metadata.uid"), text(object, "metadata.name"));
+    let (labels, mut expected) = (fields(object, "spec.template.metadata.labels"), serde_json::Map::new());
+    for (key, value) in [
+        ("controller-uid", uid),
+        ("job-name", name),
+        ("batch.kubernetes.io/controller-uid", uid),
+        ("batch.kubernetes.io/job-name", name),
+    ] {
+        let field = "spec.template.metadata.labels";
+        match labels.get(key) {
+            None => e.required(field.to_owned(), &format!("must be '{value}'")),
+            Some(other) if other != value => {
+                e.invalid(field, at(object, field), format!("must be '{value}'"));
+            }
+            Some(_) => {}
+        }
+        expected.insert(key.to_owned(), json!(value));
+    }
+    let readable = {
+        let mut own = Errors::default();
+        label_selector(&mut own, selector, "");
+        own.0.is_empty()
+    };
+    if readable && !selects(selector, &expected) {
+        let kind = "io.k8s.apimachinery.pkg.apis.meta.v1.LabelSelector";
+        e.push(go::invalid("spec.selector", selector, kind, "`selector` not auto-generated"));
     }
 }
 
@@ -58,7 +113,8 @@ fn spec(e: &mut Errors, spec: &Value, path: &str) {
         if at(spec, "completionMode") == "Indexed" {
             policy::success(e, spec, &field);
         } else {
-            e.invalid(field, at(spec, "successPolicy"), "requires indexed completion mode");
+            let why = "requires indexed completion mode";
+            e.push(go::invalid_internal(&field, at(spec, "successPolicy"), go::SUCCESS_POLICY, why));
         }
     }
     let replacement = at(spec, "podReplacementPolicy");
@@ -75,24 +131,50 @@ fn completion(e: &mut Errors, spec: &Value, path: &str) {
         e.unsupported(format!("{path}.completionMode"), mode, &["NonIndexed", "Indexed"]);
     }
     if mode == "Indexed" {
-        let Some(completions) = number(spec, "completions") else {
-            return e.required(format!("{path}.completions"), "when completion mode is Indexed");
-        };
+        let completions = number(spec, "completions");
+        if completions.is_none() {
+            e.required(format!("{path}.completions"), "when completion mode is Indexed");
+        }
         let parallelism = number(spec, "parallelism").unwrap_or(0);
         if parallelism > MOST_PARALLEL {
             let why = format!("must be less than or equal to {MOST_PARALLEL} when completion mode is Indexed");
             e.invalid(format!("{path}.parallelism"), &json!(parallelism), why);
         }
-        if let Some(failed) = number(spec, "maxFailedIndexes").filter(|failed| *failed > completions) {
-            let why = "must be less than or equal to completions";
-            e.invalid(format!("{path}.maxFailedIndexes"), &json!(failed), why);
-        }
+        failed_indexes(e, spec, completions, parallelism, path);
     } else if mode.is_null() || mode == "NonIndexed" {
         for field in ["backoffLimitPerIndex", "maxFailedIndexes"] {
             if set(spec, field) {
                 e.invalid(format!("{path}.{field}"), at(spec, field), "requires indexed completion mode");
             }
         }
+    }
+}
+
+/// How many indexes may fail; with very many of them, fewer.
+fn failed_indexes(e: &mut Errors, spec: &Value, completions: Option<i64>, parallelism: i64, path: &str) {
+    let (field, failed) = (format!("{path}.maxFailedIndexes"), number(spec, "maxFailedIndexes"));
+    if let (Some(completions), Some(failed)) = (completions, failed)
+        && failed > completions
+    {
+        e.invalid(&field, &json!(failed), "must be less than or equal to completions");
+    }
+    if let Some(failed) = failed.filter(|failed| *failed > MOST_FAILED) {
+        e.invalid(&field, &json!(failed), format!("must be less than or equal to {MOST_FAILED}"));
+    }
+    if completions.is_none_or(|completions| completions <= MANY) || !set(spec, "backoffLimitPerIndex") {
+        return;
+    }
+    let why = format!(
+        "must be less than or equal to {MOST_OF_MANY} when completions are above {MANY} and used with backoff limit per index"
+    );
+    if failed.is_none() {
+        e.required(&field, &format!("must be specified when completions is above {MANY}"));
+    }
+    if parallelism > MOST_OF_MANY {
+        e.invalid(format!("{path}.parallelism"), &json!(parallelism), &why);
+    }
+    if let Some(failed) = failed.filter(|failed| *failed > MOST_OF_MANY) {
+        e.invalid(field, &json!(failed), why);
     }
 }
 
@@ -111,15 +193,23 @@ fn template(e: &mut Errors, spec: &Value, path: &str) {
 }
 
 pub(super) fn job_update(e: &mut Errors, old: &Value, new: &Value) {
+    generated(e, new);
     spec(e, at(new, "spec"), "spec");
     let fixed: &[&str] =
         &["selector", "completionMode", "podFailurePolicy", "backoffLimitPerIndex", "managedBy", "successPolicy"];
     let (before, after) = (at(old, "spec"), at(new, "spec"));
-    if at(before, "completions") != at(after, "completions") {
-        let elastic = at(after, "completionMode") == "Indexed" && at(after, "completions") == at(after, "parallelism");
-        if !elastic {
-            e.invalid("spec.completions", at(after, "completions"), "field is immutable");
-        }
+    let selector = at(after, "selector");
+    if selector.is_null() {
+        e.required("spec.selector", "");
+    } else {
+        label_selector(e, selector, "spec.selector");
+    }
+    matches_template(e, after);
+    let (was, is) = (at(before, "completions"), at(after, "completions"));
+    if was != is && at(after, "completionMode") != "Indexed" {
+        e.invalid("spec.completions", is, "field is immutable");
+    } else if was != is && !is.is_null() && is != at(after, "parallelism") {
+        e.invalid("spec.completions", is, "can only be modified in tandem with spec.parallelism");
     }
     for field in &fixed[..1] {
         e.immutable(&format!("spec.{field}"), at(before, field), at(after, field));
@@ -140,7 +230,14 @@ pub(super) fn job_update(e: &mut Errors, old: &Value, new: &Value) {
         e.push(go::invalid("spec.template", at(after, "template"), TEMPLATE, "field is immutable"));
     }
     for field in &fixed[1..] {
-        e.immutable(&format!("spec.{field}"), at(before, field), at(after, field));
+        let (was, is, path) = (at(before, field), at(after, field), format!("spec.{field}"));
+        match *field {
+            "podFailurePolicy" | "successPolicy" if !same(was, is) && !is.is_null() => {
+                let shape = if *field == "successPolicy" { go::SUCCESS_POLICY } else { go::FAILURE_POLICY };
+                e.push(go::invalid_internal(&path, is, shape, "field is immutable"));
+            }
+            _ => e.immutable(&path, was, is),
+        }
     }
 }
 

@@ -99,6 +99,40 @@ pub(super) const STATEFUL_SET_STRATEGY: Fields = &[
     ),
 ];
 
+/// Of deployments and daemon sets whose type is none: what rolls is not looked at.
+pub(super) const STRATEGY: Fields = &[("Type", "type", Go::Text), ("RollingUpdate", "rollingUpdate", Go::Nullable)];
+
+pub(super) const SUCCESS_POLICY: Fields = &[(
+    "Rules",
+    "rules",
+    Go::Structs(&[
+        ("SucceededIndexes", "succeededIndexes", Go::Nullable),
+        ("SucceededCount", "succeededCount", Go::Nullable),
+    ]),
+)];
+
+pub(super) const FAILURE_POLICY: Fields = &[(
+    "Rules",
+    "rules",
+    Go::Structs(&[
+        ("Action", "action", Go::Text),
+        (
+            "OnExitCodes",
+            "onExitCodes",
+            Go::Struct(&[
+                ("ContainerName", "containerName", Go::Nullable),
+                ("Operator", "operator", Go::Text),
+                ("Values", "values", Go::Nullable),
+            ]),
+        ),
+        (
+            "OnPodConditions",
+            "onPodConditions",
+            Go::Structs(&[("Type", "type", Go::Text), ("Status", "status", Go::Text)]),
+        ),
+    ]),
+)];
+
 pub(super) const TOLERATION: Fields = &[
     ("Key", "key", Go::Text),
     ("Operator", "operator", Go::Text),
@@ -156,6 +190,13 @@ pub(super) fn internal_text(value: &Value, fields: Fields) -> String {
 /// An `Invalid` error whose value is a struct of the server's own: it has no names of JSON, and leaves nothing out.
 pub(super) fn invalid_internal(field: &str, value: &Value, fields: Fields, detail: &str) -> FieldError {
     FieldError::new(FieldErrorKind::Invalid, field, Some(internal_text(value, fields)), detail)
+}
+
+/// The same for a value that is none of those that are supported.
+pub(super) fn unsupported_internal(field: &str, value: &Value, fields: Fields, supported: &[&str]) -> FieldError {
+    let known: Vec<String> = supported.iter().map(|name| format!("{name:?}")).collect();
+    let detail = format!("supported values: {}", known.join(", "));
+    FieldError::new(FieldErrorKind::NotSupported, field, Some(internal_text(value, fields)), detail)
 }
 
 fn internal(fields: Fields, value: &Value, out: &mut String) {

@@ -2,9 +2,12 @@
 
 use std::collections::BTreeSet;
 
+use super::job_indexes::total;
 use super::{Errors, FieldError, FieldErrorKind, Value, at, items, json, number, qualified_name, set, text};
 
 const MOST_RULES: usize = 20;
+/// Bytes.
+const LONGEST_INDEXES: usize = 64 * 1024;
 
 /// An error that prints no value.
 fn bare(e: &mut Errors, path: &str, why: &str) {
@@ -107,10 +110,32 @@ pub(super) fn success(e: &mut Errors, spec: &Value, path: &str) {
         if !set(rule, "succeededCount") && !set(rule, "succeededIndexes") {
             e.required(&path, "at least one of succeededCount or succeededIndexes must be specified");
         }
+        let mut named = None;
+        if let Some(indexes) = at(rule, "succeededIndexes").as_str() {
+            let field = format!("{path}.succeededIndexes");
+            if indexes.len() > LONGEST_INDEXES {
+                e.push(FieldError::too_long(field.clone(), LONGEST_INDEXES));
+            }
+            match total(indexes, completions) {
+                Ok(total) => named = Some(total),
+                Err(why) => {
+                    named = Some(0);
+                    e.invalid(field, &json!(indexes), format!("error parsing succeededIndexes: {why}"));
+                }
+            }
+        }
         let field = format!("{path}.succeededCount");
         e.non_negative(&field, at(rule, "succeededCount"));
         if let Some(count) = number(rule, "succeededCount").filter(|count| *count > completions) {
             let why = format!("must be less than or equal to {completions} (the number of specified completions)");
+            e.invalid(&field, &json!(count), why);
+        }
+        if let (Some(named), Some(count)) = (named, number(rule, "succeededCount"))
+            && count > named
+        {
+            let why = format!(
+                "must be less than or equal to {named} (the number of indexes in the specified succeededIndexes field)"
+            );
             e.invalid(field, &json!(count), why);
         }
     }

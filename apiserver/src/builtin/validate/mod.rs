@@ -20,7 +20,9 @@ mod drivers;
 mod event;
 mod go;
 mod ingress;
+mod job_indexes;
 mod job_policy;
+mod job_status;
 mod mount;
 mod network;
 mod pod;
@@ -187,9 +189,10 @@ pub(super) fn update(ctx: &RequestContext, group: &str, kind: &str, old: &Value,
             "CertificateSigningRequest" => cluster::approval(e, new),
             "Namespace" if ctx.subresource == "finalize" => cluster::finalizers(e, new, true),
             "Deployment" | "ReplicaSet" | "StatefulSet" | "DaemonSet" | "ReplicationController" => {
-                workload::status(e, kind, new);
+                workload::status(e, kind, old, new);
             }
             "Node" => cluster::node_update(e, old, new),
+            "Job" => job_status::update(e, old, new),
             _ if ctx.subresource == "status" => status::update(e, kind, new),
             _ => {}
         }
@@ -245,7 +248,9 @@ pub(super) fn update(ctx: &RequestContext, group: &str, kind: &str, old: &Value,
         }
         ("apps", "ControllerRevision") => {
             workload::revision(e, new);
-            e.immutable("data", at(old, "data"), at(new, "data"));
+            if !same(at(old, "data"), at(new, "data")) || at(old, "revision") != at(new, "revision") {
+                e.invalid("data", at(new, "data"), "field is immutable");
+            }
         }
         (_, "Event") => event::update(e, group, &ctx.namespace, (old, new)),
         _ => e.0.extend(create(ctx, group, kind, new)),

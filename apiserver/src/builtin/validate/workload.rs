@@ -11,7 +11,7 @@ fn is_empty(selector: &Value) -> bool {
 }
 
 /// True when the labels satisfy the selector.
-fn selects(selector: &Value, labels: &serde_json::Map<String, Value>) -> bool {
+pub(super) fn selects(selector: &Value, labels: &serde_json::Map<String, Value>) -> bool {
     let equal = fields(selector, "matchLabels").iter().all(|(key, value)| labels.get(key) == Some(value));
     equal
         && items(selector, "matchExpressions").iter().all(|expression| {
@@ -61,11 +61,20 @@ fn template(e: &mut Errors, object: &Value, kind: &str) {
         label_selector(&mut own, selector, "");
         own.0.is_empty()
     };
-    if valid && (selector.is_null() || (!is_empty(selector) && !selects(selector, fields(template, "metadata.labels"))))
-    {
-        e.invalid("spec.template.metadata.labels", labels, "`selector` does not match template `labels`");
+    let stateful = kind == "StatefulSet";
+    if !valid {
+        let why = if stateful { "" } else { "invalid label selector" };
+        e.push(go::invalid("spec.selector", selector, LABEL_SELECTOR, why));
+        if !stateful {
+            return;
+        }
+    } else {
+        let chosen = !is_empty(selector) && !selects(selector, fields(template, "metadata.labels"));
+        if selector.is_null() || chosen {
+            e.invalid("spec.template.metadata.labels", labels, "`selector` does not match template `labels`");
+        }
+        pod::template(e, template, "spec.template");
     }
-    pod::template(e, template, "spec.template");
     restart_always(e, template, kind);
 }
 
@@ -155,7 +164,10 @@ pub(super) fn deployment(e: &mut Errors, object: &Value) {
             }
             at_most_everything(e, "spec.strategy.rollingUpdate.maxUnavailable", unavailable);
         }
-        _ => e.unsupported("spec.strategy.type", at(strategy, "type"), &["Recreate", "RollingUpdate"]),
+        _ => {
+            let known = ["Recreate", "RollingUpdate"];
+            e.push(go::unsupported_internal("spec.strategy", strategy, go::STRATEGY, &known));
+        }
     }
     e.non_negative("spec.minReadySeconds", at(spec, "minReadySeconds"));
     e.non_negative("spec.revisionHistoryLimit", at(spec, "revisionHistoryLimit"));
@@ -220,11 +232,10 @@ pub(super) fn stateful_set(e: &mut Errors, object: &Value) {
     e.non_negative("spec.ordinals.start", at(spec, "ordinals.start"));
     let service = text(spec, "serviceName");
     if !service.is_empty() {
-        e.names("spec.serviceName", service, super::dns1123_subdomain(service));
+        e.names("spec.serviceName", service, super::dns1123_label(service));
     }
     selector(e, object, "statefulset");
     template(e, object, "StatefulSet");
-    e.non_negative("spec.revisionHistoryLimit", at(spec, "revisionHistoryLimit"));
 }
 
 pub(super) fn stateful_set_update(e: &mut Errors, old: &Value, new: &Value) {
@@ -276,6 +287,8 @@ pub(super) fn daemon_set(e: &mut Errors, object: &Value) {
                 (at(strategy, "rollingUpdate.maxUnavailable"), at(strategy, "rollingUpdate.maxSurge"));
             int_or_percent(e, "spec.updateStrategy.rollingUpdate.maxUnavailable", unavailable);
             int_or_percent(e, "spec.updateStrategy.rollingUpdate.maxSurge", surge);
+            at_most_everything(e, "spec.updateStrategy.rollingUpdate.maxUnavailable", unavailable);
+            at_most_everything(e, "spec.updateStrategy.rollingUpdate.maxSurge", surge);
             match (points(unavailable), points(surge)) {
                 (0, 0) => {
                     e.required("spec.updateStrategy.rollingUpdate.maxUnavailable", "cannot be 0 when maxSurge is 0")
@@ -290,7 +303,10 @@ pub(super) fn daemon_set(e: &mut Errors, object: &Value) {
                 _ => {}
             }
         }
-        _ => e.unsupported("spec.updateStrategy.type", at(strategy, "type"), &["RollingUpdate", "OnDelete"]),
+        _ => {
+            let known = ["RollingUpdate", "OnDelete"];
+            e.push(go::unsupported_internal("spec.updateStrategy", strategy, go::STRATEGY, &known));
+        }
     }
     e.non_negative("spec.revisionHistoryLimit", at(spec, "revisionHistoryLimit"));
 }
@@ -319,17 +335,27 @@ pub(super) fn replication_controller(e: &mut Errors, object: &Value) {
 }
 
 pub(super) fn revision(e: &mut Errors, object: &Value) {
+    e.non_negative("revision", at(object, "revision"));
     if at(object, "data").is_null() {
         e.required("data", "data is mandatory");
     }
-    e.non_negative("revision", at(object, "revision"));
 }
 
 /// Counts of a status are never negative, and parts never exceed the whole.
-pub(super) fn status(e: &mut Errors, kind: &str, object: &Value) {
+pub(super) fn status(e: &mut Errors, kind: &str, old: &Value, object: &Value) {
+    counts(e, kind, object);
+    // It names the next revision.
+    let collisions = |object| number(object, "status.collisionCount");
+    if collisions(old).is_some_and(|before| collisions(object).is_none_or(|count| count < before)) {
+        let why = "cannot be decremented";
+        e.invalid("status.collisionCount", &json!(collisions(object).unwrap_or(0)), why);
+    }
+}
+
+fn counts(e: &mut Errors, kind: &str, object: &Value) {
     let status = at(object, "status");
+    const GENERATION: &str = "observedGeneration";
     const COUNTS: [&str; 16] = [
-        "observedGeneration",
         "replicas",
         "updatedReplicas",
         "readyReplicas",
@@ -345,8 +371,12 @@ pub(super) fn status(e: &mut Errors, kind: &str, object: &Value) {
         "updatedNumberScheduled",
         "numberAvailable",
         "numberUnavailable",
+        "terminatingReplicas",
     ];
-    for field in COUNTS {
+    // Deployments are looked at in another order than the others.
+    let first = (kind == "Deployment").then_some(GENERATION);
+    let last = (kind != "Deployment").then_some(GENERATION);
+    for field in first.into_iter().chain(COUNTS).chain(last) {
         e.non_negative(format!("status.{field}"), at(status, field));
     }
     if kind == "DaemonSet" {
@@ -367,7 +397,10 @@ pub(super) fn status(e: &mut Errors, kind: &str, object: &Value) {
         e.invalid(
             "status.availableReplicas",
             &json!(count("availableReplicas")),
-            "cannot be greater than readyReplicas",
+            match kind {
+                "StatefulSet" => "cannot be greater than status.readyReplicas",
+                _ => "cannot be greater than readyReplicas",
+            },
         );
     }
 }
