@@ -31,6 +31,7 @@ pub(super) fn create(ctx: &RequestContext, kind: &str, object: &mut Value) {
         "PersistentVolumeClaim" => put(object, "status", json!({"phase": "Pending"})),
         "Service" => service::settle(object),
         "Node" => without_config(object),
+        "StatefulSet" => without_unavailable(object),
         "CertificateSigningRequest" => requester(ctx, object),
         "CustomResourceDefinition" => stored_versions(object, Vec::new()),
         _ => {}
@@ -72,6 +73,9 @@ pub(super) fn update(ctx: &RequestContext, kind: &str, old: &Value, new: &mut Va
             *new = old.clone();
             put(&mut new["spec"], "finalizers", finalizers);
         }
+        ("StatefulSet", "") if unset(old, "spec.updateStrategy.rollingUpdate.maxUnavailable") => {
+            without_unavailable(new)
+        }
         ("Node", "") if unset(old, "spec.configSource") => without_config(new),
         ("CertificateSigningRequest", "") => copy(old, new, "spec"),
         ("CertificateSigningRequest", "approval") => {
@@ -108,6 +112,13 @@ pub(super) fn update(ctx: &RequestContext, kind: &str, old: &Value, new: &mut Va
 fn without_config(node: &mut Value) {
     if let Some(spec) = inside(node, "spec") {
         take(spec, "configSource");
+    }
+}
+
+/// A field that is behind a gate, which is off unless somebody turns it on.
+fn without_unavailable(set: &mut Value) {
+    if let Some(rolling) = inside(set, "spec.updateStrategy.rollingUpdate") {
+        take(rolling, "maxUnavailable");
     }
 }
 

@@ -29,6 +29,11 @@ fn max_length(limit: usize) -> String {
     format!("must be no more than {limit} characters")
 }
 
+/// Of labels, which count bytes.
+fn max_bytes(limit: usize) -> String {
+    format!("must be no more than {limit} bytes")
+}
+
 fn regex_error(message: &str, pattern: &str, examples: &[&str]) -> String {
     if examples.is_empty() {
         return format!("{message} (regex used for validation is '{pattern}')");
@@ -108,13 +113,15 @@ pub fn qualified_name(value: &str) -> Vec<String> {
             if prefix.is_empty() {
                 errors.push("prefix part must be non-empty".to_owned());
             } else {
-                errors.extend(dns1123_subdomain(prefix).into_iter().map(|e| format!("prefix part {e}")));
+                let too_long = (prefix.len() > 253).then(|| max_bytes(253));
+                let shape = dns1123_subdomain(prefix).into_iter().filter(|e| *e != max_length(253));
+                errors.extend(too_long.into_iter().chain(shape).map(|e| format!("prefix part {e}")));
             }
             *name
         }
         _ => {
             let text = regex_error(
-                "a qualified name must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character",
+                "a valid label key must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character",
                 QUALIFIED_NAME,
                 &["MyName", "my.name", "123-abc"],
             );
@@ -125,7 +132,7 @@ pub fn qualified_name(value: &str) -> Vec<String> {
     if name.is_empty() {
         errors.push("name part must be non-empty".to_owned());
     } else if name.len() > 63 {
-        errors.push(format!("name part {}", max_length(63)));
+        errors.push(format!("name part {}", max_bytes(63)));
     }
     if !QUALIFIED.is_match(name) {
         let text = regex_error(
@@ -142,7 +149,7 @@ pub fn qualified_name(value: &str) -> Vec<String> {
 pub fn label_value(value: &str) -> Vec<String> {
     let mut errors = Vec::new();
     if value.len() > 63 {
-        errors.push(max_length(63));
+        errors.push(max_bytes(63));
     }
     if !VALUE.is_match(value) {
         errors.push(regex_error(

@@ -90,14 +90,11 @@ pub(super) const DISRUPTION_BUDGET: Fields = &[
     ("UnhealthyPodEvictionPolicy", "unhealthyPodEvictionPolicy", Go::Nullable),
 ];
 
-pub(super) const STATEFUL_SET_STRATEGY: Fields = &[
-    ("Type", "type", Go::Text),
-    (
-        "RollingUpdate",
-        "rollingUpdate",
-        Go::Struct(&[("Partition", "partition", Go::Number), ("MaxUnavailable", "maxUnavailable", Go::Nullable)]),
-    ),
-];
+pub(super) const STATEFUL_SET_ROLLING: Fields =
+    &[("Partition", "partition", Go::Number), ("MaxUnavailable", "maxUnavailable", Go::Nullable)];
+
+pub(super) const STATEFUL_SET_STRATEGY: Fields =
+    &[("Type", "type", Go::Text), ("RollingUpdate", "rollingUpdate", Go::Struct(STATEFUL_SET_ROLLING))];
 
 /// Of deployments and daemon sets whose type is none: what rolls is not looked at.
 pub(super) const STRATEGY: Fields = &[("Type", "type", Go::Text), ("RollingUpdate", "rollingUpdate", Go::Nullable)];

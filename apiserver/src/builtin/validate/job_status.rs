@@ -19,8 +19,8 @@ impl Seen<'_> {
 
     fn condition(&self, wanted: &str) -> &str {
         let conditions = items(self.job, "status.conditions").iter();
-        let found = conditions.filter(|condition| text(condition, "type") == wanted).map(|one| text(one, "status"));
-        found.last().unwrap_or_default()
+        let mut found = conditions.filter(|condition| text(condition, "type") == wanted).map(|one| text(one, "status"));
+        found.next_back().unwrap_or_default()
     }
 
     fn finished(&self) -> bool {

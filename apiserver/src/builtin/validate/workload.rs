@@ -197,11 +197,8 @@ pub(super) fn stateful_set(e: &mut Errors, object: &Value) {
     match text(strategy, "type") {
         "" => e.required("spec.updateStrategy", ""),
         "OnDelete" if set(strategy, "rollingUpdate") => {
-            e.invalid(
-                "spec.updateStrategy.rollingUpdate",
-                at(strategy, "rollingUpdate"),
-                "only allowed for updateStrategy 'RollingUpdate'",
-            );
+            let (field, why) = ("spec.updateStrategy.rollingUpdate", "only allowed for updateStrategy 'RollingUpdate'");
+            e.push(go::invalid_internal(field, at(strategy, "rollingUpdate"), go::STATEFUL_SET_ROLLING, why));
         }
         "OnDelete" => {}
         "RollingUpdate" => {
@@ -352,31 +349,53 @@ pub(super) fn status(e: &mut Errors, kind: &str, old: &Value, object: &Value) {
     }
 }
 
+/// Counts in the order that kube-apiserver looks at them.
+fn counted(kind: &str) -> &'static [&'static str] {
+    match kind {
+        "Deployment" => &[
+            "observedGeneration",
+            "replicas",
+            "updatedReplicas",
+            "readyReplicas",
+            "availableReplicas",
+            "unavailableReplicas",
+            "terminatingReplicas",
+            "collisionCount",
+        ],
+        "StatefulSet" => &[
+            "replicas",
+            "readyReplicas",
+            "currentReplicas",
+            "updatedReplicas",
+            "availableReplicas",
+            "observedGeneration",
+            "collisionCount",
+        ],
+        "DaemonSet" => &[
+            "currentNumberScheduled",
+            "numberMisscheduled",
+            "desiredNumberScheduled",
+            "numberReady",
+            "observedGeneration",
+            "updatedNumberScheduled",
+            "numberAvailable",
+            "numberUnavailable",
+            "collisionCount",
+        ],
+        _ => &[
+            "replicas",
+            "fullyLabeledReplicas",
+            "readyReplicas",
+            "availableReplicas",
+            "observedGeneration",
+            "terminatingReplicas",
+        ],
+    }
+}
+
 fn counts(e: &mut Errors, kind: &str, object: &Value) {
     let status = at(object, "status");
-    const GENERATION: &str = "observedGeneration";
-    const COUNTS: [&str; 16] = [
-        "replicas",
-        "updatedReplicas",
-        "readyReplicas",
-        "availableReplicas",
-        "unavailableReplicas",
-        "fullyLabeledReplicas",
-        "currentReplicas",
-        "collisionCount",
-        "currentNumberScheduled",
-        "numberMisscheduled",
-        "desiredNumberScheduled",
-        "numberReady",
-        "updatedNumberScheduled",
-        "numberAvailable",
-        "numberUnavailable",
-        "terminatingReplicas",
-    ];
-    // Deployments are looked at in another order than the others.
-    let first = (kind == "Deployment").then_some(GENERATION);
-    let last = (kind != "Deployment").then_some(GENERATION);
-    for field in first.into_iter().chain(COUNTS).chain(last) {
+    for field in counted(kind) {
         e.non_negative(format!("status.{field}"), at(status, field));
     }
     if kind == "DaemonSet" {
