@@ -143,8 +143,8 @@ impl Strategy for BuiltinStrategy {
             }
             // Its conditions are taken below, and nothing else.
             "approval" => {}
-            // The server itself tells that the pod is scheduled.
-            "binding" => {}
+            // The server itself tells that the pod is scheduled, or goes.
+            "binding" | "eviction" => {}
             _ if self.has_status() => copy(old, new, "status"),
             _ => {}
         }

@@ -8,6 +8,7 @@ pub mod body;
 pub mod client;
 mod custom;
 pub mod delegate;
+mod eviction;
 mod flights;
 pub mod handler;
 mod layers;

@@ -5,20 +5,19 @@ use crowsnest_api::field::FieldError;
 use http::Method;
 use serde_json::{Value, json};
 
+use crate::http::eviction::{evict, set_condition};
 use crate::http::handler::{self, Call, namespace};
 use crate::http::{Response, body, negotiate, respond};
 use crate::registry::connect::ConnectRequest;
 use crate::registry::object::{Object, time};
-use crate::registry::options::{DeleteOptions, WriteOptions};
+use crate::registry::options::WriteOptions;
 use crate::registry::resource::{Gvr, ResourceRef, Subresource};
 use crate::registry::strategy::RequestContext;
 use crate::registry::{Change, Edit, scale_of, unknown_method, unknown_path};
 use crate::schema::decode::Expected;
 use crate::schema::set::SchemaSet;
-use crate::status::{ApiError, ApiResult, Cause, Details, Reason};
+use crate::status::{ApiError, ApiResult};
 
-/// Pods a budget counts as leaving before evictions wait for its controller.
-const MOST_DISRUPTED: usize = 2000;
 /// Subresources that are views of the object itself.
 const VIEWS: [&str; 5] = ["status", "finalize", "approval", "ephemeralcontainers", "resize"];
 
@@ -117,7 +116,7 @@ async fn scale(call: &mut Call, resource: &ResourceRef, request: Request) -> Api
     Ok(respond::value(200, call.accepted.encoding, &scale_of(resource, &object)?))
 }
 
-fn success(code: u16, call: &Call) -> Response {
+pub(super) fn success(code: u16, call: &Call) -> Response {
     let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": code});
     respond::status(code, call.accepted.encoding, status)
 }
@@ -189,138 +188,6 @@ fn check_target(binding: &Value) -> Vec<FieldError> {
         errors.push(FieldError::required("target.name", ""));
     }
     errors
-}
-
-fn set_condition(object: &mut Value, condition: Value) {
-    if !object["status"]["conditions"].is_array() {
-        object["status"]["conditions"] = json!([]);
-    }
-    if let Some(conditions) = object["status"]["conditions"].as_array_mut() {
-        conditions.retain(|c| c["type"] != condition["type"]);
-        conditions.push(condition);
-    }
-}
-
-/// Deletes a pod unless a disruption budget forbids it.
-async fn evict(call: &mut Call, ctx: &RequestContext, eviction: &Value) -> ApiResult<Response> {
-    let registry = call.api.registry.clone();
-    let name = call.info.name.clone();
-    if eviction.name() != name {
-        return Err(ApiError::bad_request("name in URL does not match name in Eviction object"));
-    }
-    let pods = registry.resource(&Gvr::new("", "v1", "pods"))?;
-    let pod = registry.get(&pods, &ctx.namespace, &name).await?;
-    let budgets = registry.resource(&Gvr::new("policy", "v1", "poddisruptionbudgets"))?;
-    let finished = matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed" | "Pending"));
-    if !finished && !pod.is_deleting() {
-        let mut matching = Vec::new();
-        for budget in registry.list(&budgets, &ctx.namespace, &Default::default()).await?.objects {
-            let selector = crate::registry::selector::LabelSelector::from_object(budget["spec"].get("selector"));
-            if selector.is_ok_and(|s| s.matches(pod.labels())) {
-                matching.push(budget);
-            }
-        }
-        if matching.len() > 1 {
-            // A Status of failure, but the answer to a creation that went well.
-            let text =
-                "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.";
-            let status = json!({
-                "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": text, "code": 500,
-            });
-            return Ok(respond::status(201, call.accepted.encoding, status));
-        }
-        // A pod that is not ready does not count as healthy: it may go while enough others are.
-        let free = |budget: &Value| {
-            !is_ready(&pod) && (budget["spec"]["unhealthyPodEvictionPolicy"] == "AlwaysAllow" || healthy(budget))
-        };
-        if let Some(budget) = matching.first().filter(|budget| !free(budget)) {
-            spend(call, ctx, &budgets, budget, &name).await?;
-        }
-    }
-    let raw = eviction.get("deleteOptions").filter(|o| o.is_object()).cloned().unwrap_or_else(|| json!({}));
-    let options = DeleteOptions::parse(Some(raw), &call.query)?;
-    let ctx = RequestContext { subresource: String::new(), ..ctx.clone() };
-    registry.delete(&pods, &ctx, &name, &options, &mut call.warnings).await?;
-    Ok(success(201, call))
-}
-
-fn is_ready(pod: &Value) -> bool {
-    let conditions = pod["status"]["conditions"].as_array();
-    conditions.into_iter().flatten().any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
-}
-
-/// True when a budget wants healthy pods and has them.
-fn healthy(budget: &Value) -> bool {
-    let number = |key: &str| budget["status"][key].as_i64().unwrap_or(0);
-    number("desiredHealthy") > 0 && number("currentHealthy") >= number("desiredHealthy")
-}
-
-/// Takes one disruption from a budget, or refuses with 429.
-async fn spend(
-    call: &mut Call,
-    ctx: &RequestContext,
-    budgets: &ResourceRef,
-    budget: &Value,
-    pod: &str,
-) -> ApiResult<()> {
-    let name = budget.name().to_owned();
-    let (pod, now) = (pod.to_owned(), time(ctx.now));
-    let edit = Edit(std::sync::Arc::new(move |budget: &mut Value| {
-        let status = &budget["status"];
-        let number = |key: &str| status[key].as_i64().unwrap_or(0);
-        let refuse = |text: String, retry_after_seconds: Option<u32>| {
-            let cause = Cause { reason: "DisruptionBudget".into(), message: text, ..Cause::default() };
-            let details = Details { causes: vec![cause], retry_after_seconds, ..Details::default() };
-            Err(ApiError::new(
-                Reason::TooManyRequests,
-                "Cannot evict pod as it would violate the pod's disruption budget.",
-            )
-            .with_details(details))
-        };
-        if number("observedGeneration") < budget.generation() {
-            let name = budget.name();
-            return refuse(format!("The disruption budget {name} is still being processed by the server."), Some(10));
-        }
-        let forbidden =
-            |why: &str| Err(ApiError::forbidden("policy", "poddisruptionbudget", budget.name(), why.to_owned()));
-        if number("disruptionsAllowed") < 0 {
-            return forbidden("pdb disruptions allowed is negative");
-        }
-        if status["disruptedPods"].as_object().map_or(0, serde_json::Map::len) > MOST_DISRUPTED {
-            return forbidden("DisruptedPods map too big - too many evictions not confirmed by PDB controller");
-        }
-        if number("disruptionsAllowed") == 0 {
-            return refuse(exhausted(budget), None);
-        }
-        let left = number("disruptionsAllowed") - 1;
-        budget["status"]["disruptionsAllowed"] = left.into();
-        budget["status"]["disruptedPods"][&pod] = now.clone().into();
-        Ok(())
-    }));
-    let ctx = RequestContext { subresource: "status".into(), ..ctx.clone() };
-    let options = call.write_options("CreateOptions")?;
-    let registry = call.api.registry.clone();
-    registry.update(budgets, &ctx, &name, &Change::Edit(edit), &options, &mut call.warnings).await?;
-    Ok(())
-}
-
-/// Why a budget allows no disruption.
-fn exhausted(budget: &Value) -> String {
-    let (name, status) = (budget.name(), &budget["status"]);
-    let mut conditions = status["conditions"].as_array().into_iter().flatten();
-    let allowed = conditions.find(|condition| condition["type"] == "DisruptionAllowed");
-    let number = |key: &str| status[key].as_i64().unwrap_or(0);
-    let (wanted, found) = (number("desiredHealthy"), number("currentHealthy"));
-    match allowed.filter(|condition| condition["reason"] == "SyncFailed") {
-        Some(condition) => {
-            let why = condition["message"].as_str().unwrap_or_default();
-            format!("The disruption budget {name} does not allow evicting pods currently because it failed sync: {why}")
-        }
-        None if found <= wanted => {
-            format!("The disruption budget {name} needs {wanted} healthy pods and has {found} currently")
-        }
-        None => format!("The disruption budget {name} does not allow evicting pods currently"),
-    }
 }
 
 /// `serviceaccounts/token`: a signed token for a service account.

@@ -56,7 +56,7 @@ impl Registry {
             let record = self.record(resource, namespace, name)?;
             let revision = record.revision;
             let live = self.decode(resource, Record { ..record }).await?;
-            check_preconditions(resource, name, options, &live)?;
+            check_preconditions(&resource.gvr.group, &resource.kind, options, &live)?;
             let attributes = Attributes {
                 ctx,
                 resource,
@@ -144,8 +144,9 @@ impl Registry {
     }
 }
 
-fn check_preconditions(resource: &ResourceRef, name: &str, options: &DeleteOptions, live: &Value) -> ApiResult<()> {
-    let conflict = |why: String| Err(ApiError::conflict(&resource.gvr.group, &resource.kind, name, why));
+/// `kind` is what a conflict is told of.
+pub fn check_preconditions(group: &str, kind: &str, options: &DeleteOptions, live: &Value) -> ApiResult<()> {
+    let conflict = |why: String| Err(ApiError::conflict(group, kind, live.name(), why));
     if let Some(uid) = &options.uid
         && uid != live.uid()
     {

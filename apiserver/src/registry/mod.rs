@@ -6,7 +6,7 @@
 pub mod catalog;
 pub mod connect;
 pub(crate) mod create;
-mod delete;
+pub(crate) mod delete;
 pub mod lifecycle;
 mod list;
 pub mod object;

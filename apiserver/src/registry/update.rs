@@ -62,8 +62,8 @@ impl Change {
             Change::Edit(edit) => {
                 let mut object = live.clone();
                 (edit.0)(&mut object)?;
-                // What a binding does to a pod belongs to nobody.
-                Ok((object, ctx.subresource == "binding"))
+                // What a binding or an eviction does to a pod belongs to nobody.
+                Ok((object, matches!(ctx.subresource.as_str(), "binding" | "eviction")))
             }
             Change::Scale(change) => {
                 let paths = resource.scale.as_ref().ok_or_else(crate::registry::unknown_path)?;

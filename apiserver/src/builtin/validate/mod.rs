@@ -177,8 +177,8 @@ fn policies(kind: &str, object: &Value) -> Vec<FieldError> {
 
 /// Everything wrong with a change.
 pub(super) fn update(ctx: &RequestContext, group: &str, kind: &str, old: &Value, new: &Value) -> Vec<FieldError> {
-    // The scheduler's write: it sets the node of a pod, which nothing else may.
-    if ctx.subresource == "binding" {
+    // The server's own writes: a binding sets the node of a pod, which nothing else may.
+    if matches!(ctx.subresource.as_str(), "binding" | "eviction") {
         return Vec::new();
     }
     let mut errors = Errors::default();

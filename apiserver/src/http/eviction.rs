@@ -1,0 +1,205 @@
+//! Evictions: deletes of pods that disruption budgets may forbid.
+
+use serde_json::{Value, json};
+
+use crate::http::handler::Call;
+use crate::http::subresource::success;
+use crate::http::{Response, respond};
+use crate::registry::delete::check_preconditions;
+use crate::registry::object::{Object, time};
+use crate::registry::options::{DeleteOptions, WriteOptions};
+use crate::registry::resource::{Gvr, ResourceRef};
+use crate::registry::strategy::RequestContext;
+use crate::registry::{Change, Edit};
+use crate::status::{ApiError, ApiResult, Cause, Details, Reason};
+
+/// Pods a budget counts as leaving before evictions wait for its controller.
+const MOST_DISRUPTED: usize = 2000;
+
+/// Deletes a pod unless a disruption budget forbids it.
+pub(super) async fn evict(call: &mut Call, ctx: &RequestContext, eviction: &Value) -> ApiResult<Response> {
+    let registry = call.api.registry.clone();
+    let name = call.info.name.clone();
+    if eviction.name() != name {
+        return Err(ApiError::bad_request("name in URL does not match name in Eviction object"));
+    }
+    let raw = eviction.get("deleteOptions").filter(|o| o.is_object()).cloned().unwrap_or_else(|| json!({}));
+    let mut options = DeleteOptions::parse(Some(raw), &call.query)?;
+    let ctx = &RequestContext { dry_run: ctx.dry_run || options.dry_run, ..ctx.clone() };
+    let pods = registry.resource(&Gvr::new("", "v1", "pods"))?;
+    let pod = registry.get(&pods, &ctx.namespace, &name).await?;
+    let budgets = registry.resource(&Gvr::new("policy", "v1", "poddisruptionbudgets"))?;
+    let finished = matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed" | "Pending"));
+    if !finished && !pod.is_deleting() {
+        let mut matching = Vec::new();
+        for budget in registry.list(&budgets, &ctx.namespace, &Default::default()).await?.objects {
+            let selector = crate::registry::selector::LabelSelector::from_object(budget["spec"].get("selector"));
+            if selector.is_ok_and(|s| s.matches(pod.labels())) {
+                matching.push(budget);
+            }
+        }
+        if matching.len() > 1 {
+            let text =
+                "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.";
+            let status = json!({
+                "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": text, "code": 500,
+            });
+            return Ok(respond::status(500, call.accepted.encoding, status));
+        }
+        // A pod that is not ready does not count as healthy: it may go while enough others are.
+        let free = |budget: &Value| {
+            !is_ready(&pod) && (budget["spec"]["unhealthyPodEvictionPolicy"] == "AlwaysAllow" || healthy(budget))
+        };
+        if let Some(budget) = matching.first().filter(|budget| !free(budget)) {
+            spend(call, ctx, &budgets, budget, &name).await?;
+        }
+    }
+    if !ctx.dry_run {
+        tell(call, ctx, &pods, &mut options).await?;
+    }
+    let ctx = RequestContext { subresource: String::new(), ..ctx.clone() };
+    registry.delete(&pods, &ctx, &name, &options, &mut call.warnings).await?;
+    Ok(success(201, call))
+}
+
+fn is_ready(pod: &Value) -> bool {
+    let conditions = pod["status"]["conditions"].as_array();
+    conditions.into_iter().flatten().any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
+}
+
+/// True when a budget wants healthy pods and has them.
+fn healthy(budget: &Value) -> bool {
+    let number = |key: &str| number_of(budget, key);
+    number("desiredHealthy") > 0 && number("currentHealthy") >= number("desiredHealthy")
+}
+
+/// Takes one disruption from a budget, or refuses with 429.
+async fn spend(
+    call: &mut Call,
+    ctx: &RequestContext,
+    budgets: &ResourceRef,
+    budget: &Value,
+    pod: &str,
+) -> ApiResult<()> {
+    let name = budget.name().to_owned();
+    let (pod, now) = (pod.to_owned(), time(ctx.now));
+    let edit = Edit(std::sync::Arc::new(move |budget: &mut Value| {
+        let status = &budget["status"];
+        let number = |key: &str| number_of(budget, key);
+        let refuse = |text: String, retry_after_seconds: Option<u32>| {
+            let cause = Cause { reason: "DisruptionBudget".into(), message: text, ..Cause::default() };
+            let details = Details { causes: vec![cause], retry_after_seconds, ..Details::default() };
+            Err(ApiError::new(
+                Reason::TooManyRequests,
+                "Cannot evict pod as it would violate the pod's disruption budget.",
+            )
+            .with_details(details))
+        };
+        if number("observedGeneration") < budget.generation() {
+            let name = budget.name();
+            return refuse(format!("The disruption budget {name} is still being processed by the server."), Some(10));
+        }
+        let forbidden =
+            |why: &str| Err(ApiError::forbidden("policy", "poddisruptionbudget", budget.name(), why.to_owned()));
+        if number("disruptionsAllowed") < 0 {
+            return forbidden("pdb disruptions allowed is negative");
+        }
+        if status["disruptedPods"].as_object().map_or(0, serde_json::Map::len) > MOST_DISRUPTED {
+            return forbidden("DisruptedPods map too big - too many evictions not confirmed by PDB controller");
+        }
+        if number("disruptionsAllowed") == 0 {
+            return refuse(exhausted(budget), None);
+        }
+        let left = number("disruptionsAllowed") - 1;
+        budget["status"]["disruptionsAllowed"] = left.into();
+        if left == 0 {
+            let generation = number_of(budget, "observedGeneration");
+            set_condition(budget, insufficient(generation, &now));
+        }
+        budget["status"]["disruptedPods"][&pod] = now.clone().into();
+        Ok(())
+    }));
+    let ctx = RequestContext { subresource: "status".into(), ..ctx.clone() };
+    let options = call.write_options("CreateOptions")?;
+    let registry = call.api.registry.clone();
+    registry.update(budgets, &ctx, &name, &Change::Edit(edit), &options, &mut call.warnings).await?;
+    Ok(())
+}
+
+/// Why a budget allows no disruption.
+fn exhausted(budget: &Value) -> String {
+    let name = budget.name();
+    let mut conditions = budget["status"]["conditions"].as_array().into_iter().flatten();
+    let text = |condition: &Value, key: &str| condition[key].as_str().unwrap_or_default().to_owned();
+    let forbidden = conditions
+        .find(|condition| condition["type"] == "DisruptionAllowed")
+        .filter(|condition| condition["status"] == "False")
+        .map(|condition| (text(condition, "reason"), text(condition, "message")))
+        .filter(|(_, message)| !message.is_empty());
+    let (wanted, found) = (number_of(budget, "desiredHealthy"), number_of(budget, "currentHealthy"));
+    let refused = format!("The disruption budget {name} does not allow evicting pods currently");
+    match forbidden {
+        Some((reason, why)) if reason == "SyncFailed" => format!("{refused} because it failed sync: {why}"),
+        _ if found <= wanted => {
+            format!("The disruption budget {name} needs {wanted} healthy pods and has {found} currently")
+        }
+        Some((reason, why)) => format!("{refused} ({reason}): {why}"),
+        None => refused,
+    }
+}
+
+fn number_of(budget: &Value, key: &str) -> i64 {
+    budget["status"][key].as_i64().unwrap_or(0)
+}
+
+/// What a budget that has no disruption left says of itself.
+fn insufficient(generation: i64, now: &str) -> Value {
+    let mut condition = json!({
+        "type": "DisruptionAllowed", "status": "False", "reason": "InsufficientPods", "message": "", "lastTransitionTime": now,
+    });
+    if generation != 0 {
+        condition["observedGeneration"] = generation.into();
+    }
+    condition
+}
+
+/// Writes down in the pod itself why it goes: it may stay a while.
+async fn tell(call: &mut Call, ctx: &RequestContext, pods: &ResourceRef, options: &mut DeleteOptions) -> ApiResult<()> {
+    let name = call.info.name.clone();
+    let (now, wanted) = (time(ctx.now), options.clone());
+    let edit = Edit(std::sync::Arc::new(move |pod: &mut Value| {
+        check_preconditions("", "Pod", &wanted, pod)?;
+        let condition = json!({
+            "type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI",
+            "message": "Eviction API: evicting", "lastProbeTime": null, "lastTransitionTime": now,
+        });
+        set_condition(pod, condition);
+        Ok(())
+    }));
+    let ctx = RequestContext { subresource: "eviction".into(), ..ctx.clone() };
+    let write = WriteOptions { raw: json!({}), ..call.write_options("CreateOptions")? };
+    let registry = call.api.registry.clone();
+    let (pod, _) = registry.update(pods, &ctx, &name, &Change::Edit(edit), &write, &mut call.warnings).await?;
+    if options.resource_version.is_some() {
+        options.resource_version = Some(pod.resource_version().to_owned());
+    }
+    Ok(())
+}
+
+/// Sets a condition in its place; since when it holds is the business of who changes it.
+pub(super) fn set_condition(object: &mut Value, mut condition: Value) {
+    let status = &mut object["status"];
+    if !status["conditions"].is_array() {
+        status["conditions"] = json!([]);
+    }
+    let Some(conditions) = status["conditions"].as_array_mut() else { return };
+    match conditions.iter_mut().find(|found| found["type"] == condition["type"]) {
+        Some(found) => {
+            if found["status"] == condition["status"] {
+                condition["lastTransitionTime"] = found["lastTransitionTime"].clone();
+            }
+            *found = condition;
+        }
+        None => conditions.push(condition),
+    }
+}
