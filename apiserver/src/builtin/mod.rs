@@ -14,6 +14,7 @@ mod defaults;
 mod families;
 mod kinds;
 mod object;
+mod pod;
 mod prepare;
 mod select;
 mod service;

@@ -2,9 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::defaults::pod::fresh_status;
 use super::object::{at, copy, default, fields, inside, items, put, set, take, text, unset};
-use super::{apparmor, service};
+use super::{apparmor, pod, service};
 use crate::registry::strategy::RequestContext;
 
 const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
@@ -13,7 +12,7 @@ pub(super) fn create(ctx: &RequestContext, kind: &str, object: &mut Value) {
     match kind {
         "Pod" => {
             apparmor::settle(object);
-            fresh_status(object);
+            pod::create(ctx, object);
         }
         "DaemonSet" => {
             let generation = template_generation(object).max(1);
@@ -42,24 +41,7 @@ pub(super) fn update(ctx: &RequestContext, kind: &str, old: &Value, new: &mut Va
     let subresource = ctx.subresource.as_str();
     match (kind, subresource) {
         ("Deployment", "status") => copy_below(old, new, "metadata", "labels"),
-        ("Pod", "status") => {
-            for field in ["deletionTimestamp", "ownerReferences"] {
-                copy_below(old, new, "metadata", field);
-            }
-            // It is told once, when the pod is made; who writes the status need not repeat it.
-            if unset(new, "status.qosClass") {
-                if !set(new, "status") {
-                    put(new, "status", json!({}));
-                }
-                copy_below(old, new, "status", "qosClass");
-            }
-        }
-        ("Pod", "ephemeralcontainers") => {
-            let added = at(new, "spec.ephemeralContainers").clone();
-            *new = keep(old, new, &["metadata"]);
-            put(&mut new["spec"], "ephemeralContainers", added);
-        }
-        ("Pod", "resize") => resize(old, new),
+        ("Pod", _) => pod::update(subresource, old, new),
         ("DaemonSet", "") => {
             let generation = template_generation(old).max(1);
             let changed = at(old, "spec.template") != at(new, "spec.template");
@@ -123,7 +105,7 @@ fn without_unavailable(set: &mut Value) {
 }
 
 /// `old` with the named fields of `new`.
-fn keep(old: &Value, new: &Value, from_new: &[&str]) -> Value {
+pub(super) fn keep(old: &Value, new: &Value, from_new: &[&str]) -> Value {
     let mut out = old.clone();
     for field in from_new {
         copy(new, &mut out, field);
@@ -131,7 +113,7 @@ fn keep(old: &Value, new: &Value, from_new: &[&str]) -> Value {
     out
 }
 
-fn copy_below(old: &Value, new: &mut Value, parent: &str, field: &str) {
+pub(super) fn copy_below(old: &Value, new: &mut Value, parent: &str, field: &str) {
     let source = at(old, parent).clone();
     if let Some(target) = inside(new, parent) {
         copy(&source, target, field);
@@ -218,21 +200,6 @@ fn stored_versions(object: &mut Value, mut stored: Vec<Value>) {
         put(object, "status", json!({}));
     }
     put(&mut object["status"], "storedVersions", stored);
-}
-
-fn resize(old: &Value, new: &mut Value) {
-    let mut out = keep(old, new, &["metadata"]);
-    for list in ["containers", "initContainers"] {
-        let wanted = items(new, &format!("spec.{list}")).to_vec();
-        super::object::each(&mut out["spec"], list, |container| {
-            if let Some(other) = wanted.iter().find(|other| other["name"] == container["name"]) {
-                for field in ["resources", "resizePolicy"] {
-                    copy(other, container, field);
-                }
-            }
-        });
-    }
-    *new = out;
 }
 
 /// Since when a volume is in its phase: whoever writes the same phase need not know it.

@@ -12,6 +12,7 @@ use serde_json::Value;
 pub mod decode;
 mod normal;
 mod ordered;
+pub(crate) mod print;
 mod prune;
 mod reader;
 pub mod set;

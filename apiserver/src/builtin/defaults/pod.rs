@@ -236,15 +236,3 @@ pub(in crate::builtin) fn qos_class(spec: &Value) -> &'static str {
         (true, false) => "Burstable",
     }
 }
-
-/// Status of a pod that was just created.
-pub(in crate::builtin) fn fresh_status(object: &mut Value) {
-    let mut status = json!({"phase": "Pending", "qosClass": qos_class(at(object, "spec"))});
-    if !crate::builtin::object::items(object, "spec.schedulingGates").is_empty() {
-        status["conditions"] = json!([{
-            "type": "PodScheduled", "status": "False", "reason": "SchedulingGated", "lastProbeTime": null, "lastTransitionTime": null,
-            "message": "Scheduling is blocked due to non-empty scheduling gates",
-        }]);
-    }
-    put(object, "status", status);
-}

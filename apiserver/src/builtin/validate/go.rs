@@ -3,19 +3,11 @@
 use crowsnest_api::field::{FieldError, FieldErrorKind};
 use serde_json::Value;
 
-use crate::schema::{Schema, set::SchemaSet};
+use crate::schema::print::text_of;
 
 /// An `Invalid` error whose value is a struct of the named definition.
 pub(super) fn invalid(field: &str, value: &Value, definition: &str, detail: &str) -> FieldError {
     FieldError::new(FieldErrorKind::Invalid, field, Some(text_of(value, definition)), detail)
-}
-
-/// A struct of the named definition as JSON in Go's order.
-pub(super) fn text_of(value: &Value, definition: &str) -> String {
-    let schema = SchemaSet::builtin().definition(definition);
-    let mut text = String::new();
-    printed(schema.as_deref(), value, &mut text);
-    text
 }
 
 /// Go fields of a type that only the server has: the name, the field of the API, what stands there.
@@ -130,6 +122,16 @@ pub(super) const FAILURE_POLICY: Fields = &[(
     ]),
 )];
 
+const NODE_REQUIREMENT: Fields =
+    &[("Key", "key", Go::Text), ("Operator", "operator", Go::Text), ("Values", "values", Go::Nullable)];
+
+pub(super) const NODE_SELECTOR_TERM: Fields = &[
+    ("MatchExpressions", "matchExpressions", Go::Structs(NODE_REQUIREMENT)),
+    ("MatchFields", "matchFields", Go::Structs(NODE_REQUIREMENT)),
+];
+
+pub(super) const ADDRESS: Fields = &[("IP", "ip", Go::Text)];
+
 pub(super) const TOLERATION: Fields = &[
     ("Key", "key", Go::Text),
     ("Operator", "operator", Go::Text),
@@ -196,6 +198,13 @@ pub(super) fn unsupported_internal(field: &str, value: &Value, fields: Fields, s
     FieldError::new(FieldErrorKind::NotSupported, field, Some(internal_text(value, fields)), detail)
 }
 
+/// The same of a list of them.
+pub(super) fn invalid_internals(field: &str, values: &[Value], fields: Fields, detail: &str) -> FieldError {
+    let texts: Vec<String> = values.iter().map(|value| internal_text(value, fields)).collect();
+    let text = if texts.is_empty() { "null".to_owned() } else { format!("[{}]", texts.join(",")) };
+    FieldError::new(FieldErrorKind::Invalid, field, Some(text), detail)
+}
+
 fn internal(fields: Fields, value: &Value, out: &mut String) {
     out.push('{');
     for (index, (name, key, go)) in fields.iter().enumerate() {
@@ -223,36 +232,4 @@ fn internal(fields: Fields, value: &Value, out: &mut String) {
         }
     }
     out.push('}');
-}
-
-fn printed(schema: Option<&Schema>, value: &Value, out: &mut String) {
-    match value {
-        Value::Object(fields) => {
-            let mut keys: Vec<&String> = fields.keys().collect();
-            let order = |key: &str| {
-                schema.and_then(|s| s.field(key)).and_then(|field| field.go.as_ref()).map_or(u16::MAX, |go| go.order)
-            };
-            keys.sort_by_key(|key| order(key));
-            out.push('{');
-            for (index, key) in keys.into_iter().enumerate() {
-                if index > 0 {
-                    out.push(',');
-                }
-                out.push_str(&format!("{key:?}:"));
-                printed(schema.and_then(|schema| schema.child(key)), &fields[key], out);
-            }
-            out.push('}');
-        }
-        Value::Array(list) => {
-            out.push('[');
-            for (index, item) in list.iter().enumerate() {
-                if index > 0 {
-                    out.push(',');
-                }
-                printed(schema.and_then(|schema| schema.items.as_deref()), item, out);
-            }
-            out.push(']');
-        }
-        other => out.push_str(&other.to_string()),
-    }
 }

@@ -27,6 +27,8 @@ mod mount;
 mod network;
 mod pod;
 mod pod_context;
+mod pod_status;
+mod pod_update;
 mod probe;
 mod quota;
 mod rbac;
@@ -185,7 +187,7 @@ pub(super) fn update(ctx: &RequestContext, group: &str, kind: &str, old: &Value,
     let e = &mut errors;
     if matches!(ctx.subresource.as_str(), "status" | "finalize" | "approval") {
         match kind {
-            "Pod" => pod::status(e, old, new),
+            "Pod" => pod_status::update(e, old, new),
             "CertificateSigningRequest" => cluster::approval(e, new),
             "Namespace" if ctx.subresource == "finalize" => cluster::finalizers(e, new, true),
             "Deployment" | "ReplicaSet" | "StatefulSet" | "DaemonSet" | "ReplicationController" => {
@@ -199,7 +201,7 @@ pub(super) fn update(ctx: &RequestContext, group: &str, kind: &str, old: &Value,
         return errors.0;
     }
     match (group, kind) {
-        ("", "Pod") => pod::update(e, &ctx.subresource, old, new),
+        ("", "Pod") => pod_update::update(e, &ctx.subresource, old, new),
         ("", "ConfigMap") | ("", "Secret") => {
             config::update(e, kind, old, new);
             e.0.extend(create(ctx, group, kind, new));

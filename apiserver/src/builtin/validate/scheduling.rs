@@ -47,21 +47,7 @@ fn pod_term(e: &mut Errors, term: &Value, path: &str) {
         let name = namespace.as_str().unwrap_or_default();
         e.names(&format!("{path}.namespace"), name, dns1123_label(name));
     }
-    let without = !set(term, "labelSelector");
-    for list in ["matchLabelKeys", "mismatchLabelKeys"] {
-        let keys = items(term, list);
-        if !keys.is_empty() && without {
-            e.forbidden(format!("{path}.{list}"), "must not be specified when labelSelector is not set");
-            continue;
-        }
-        label_keys(e, keys, &format!("{path}.{list}"));
-    }
-    for (index, key) in items(term, "matchLabelKeys").iter().enumerate() {
-        if items(term, "mismatchLabelKeys").contains(key) {
-            let why = "exists in both matchLabelKeys and mismatchLabelKeys";
-            e.invalid(format!("{path}.matchLabelKeys[{index}]"), key, why);
-        }
-    }
+    label_keys(e, term, path);
     let key = text(term, "topologyKey");
     if key.is_empty() {
         e.required(format!("{path}.topologyKey"), "can not be empty");
@@ -69,10 +55,34 @@ fn pod_term(e: &mut Errors, term: &Value, path: &str) {
     e.names(&format!("{path}.topologyKey"), key, qualified_name(key));
 }
 
-fn label_keys(e: &mut Errors, keys: &[Value], path: &str) {
+/// `ValidateMatchLabelKeysAndMismatchLabelKeys`: the selector has what a new pod's labels added to it already.
+fn label_keys(e: &mut Errors, term: &Value, path: &str) {
+    let selector = at(term, "labelSelector");
+    for list in ["matchLabelKeys", "mismatchLabelKeys"] {
+        let keys = items(term, list);
+        if !keys.is_empty() && selector.is_null() {
+            e.forbidden(format!("{path}.{list}"), "must not be specified when labelSelector is not set");
+            continue;
+        }
+        for (index, key) in keys.iter().enumerate() {
+            let key = key.as_str().unwrap_or_default();
+            e.names(&format!("{path}.{list}[{index}]"), key, qualified_name(key));
+        }
+    }
+    let keys = items(term, "matchLabelKeys");
+    let mut selected: Vec<&str> = fields(selector, "matchLabels").keys().map(String::as_str).collect();
+    for expression in items(selector, "matchExpressions") {
+        let key = text(expression, "key");
+        if let Some(index) = keys.iter().rposition(|other| other == key).filter(|_| selected.contains(&key)) {
+            e.invalid(format!("{path}[{index}]"), &json!(key), "exists in both matchLabelKeys and labelSelector");
+        }
+        selected.push(key);
+    }
     for (index, key) in keys.iter().enumerate() {
-        let key = key.as_str().unwrap_or_default();
-        e.names(&format!("{path}[{index}]"), key, qualified_name(key));
+        if items(term, "mismatchLabelKeys").contains(key) {
+            let why = "exists in both matchLabelKeys and mismatchLabelKeys";
+            e.invalid(format!("{path}.matchLabelKeys[{index}]"), key, why);
+        }
     }
 }
 
@@ -116,7 +126,7 @@ pub(super) fn spread(e: &mut Errors, spec: &Value, path: &str) {
                 e.unsupported(format!("{path}.{policy}"), given, &["Honor", "Ignore"]);
             }
         }
-        spread_keys(e, constraint, &path);
+        label_keys(e, constraint, &path);
         label_selector(e, at(constraint, "labelSelector"), &format!("{path}.labelSelector"));
     }
 }
@@ -130,23 +140,6 @@ fn domains(e: &mut Errors, constraint: &Value, when: &str, path: &str) {
     if when != "DoNotSchedule" {
         let why = format!("can only use minDomains if whenUnsatisfiable=DoNotSchedule, not {when}");
         e.invalid(field, &json!(count), why);
-    }
-}
-
-fn spread_keys(e: &mut Errors, constraint: &Value, path: &str) {
-    let (keys, selector) = (items(constraint, "matchLabelKeys"), at(constraint, "labelSelector"));
-    let path = format!("{path}.matchLabelKeys");
-    if !keys.is_empty() && selector.is_null() {
-        e.forbidden(&path, "must not be specified when labelSelector is not set");
-    }
-    for (index, key) in keys.iter().enumerate() {
-        let name = key.as_str().unwrap_or_default();
-        e.names(&format!("{path}[{index}]"), name, qualified_name(name));
-        let selected = fields(selector, "matchLabels").contains_key(name)
-            || items(selector, "matchExpressions").iter().any(|expression| at(expression, "key") == key);
-        if selected {
-            e.invalid(format!("{path}[{index}]"), key, "exists in both matchLabelKeys and labelSelector");
-        }
     }
 }
 

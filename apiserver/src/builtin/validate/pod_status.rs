@@ -1,0 +1,110 @@
+//! Changes of a pod's status.
+
+use std::net::IpAddr;
+
+use super::network::BAD_IP;
+use super::pod::annotations;
+use super::{Errors, Value, at, dns1123_subdomain, go, items, number, qualified_name, text};
+
+const NOT_NEGATIVE: &str = "must be a non-negative integer";
+
+/// `ValidatePodStatusUpdate`.
+pub(super) fn update(e: &mut Errors, old: &Value, new: &Value) {
+    annotations(e, at(new, "metadata"), at(new, "spec"), "metadata.annotations");
+    for (index, condition) in items(new, "status.conditions").iter().enumerate() {
+        let (kind, path) = (text(condition, "type"), format!("status.conditions[{index}]"));
+        if number(condition, "observedGeneration").is_some_and(|n| n < 0) {
+            e.invalid(format!("{path}.observedGeneration"), at(condition, "observedGeneration"), NOT_NEGATIVE);
+        }
+        if !matches!(kind, "PodScheduled" | "Ready" | "Initialized") {
+            e.names(&format!("{path}.Type"), kind, qualified_name(kind));
+        }
+    }
+    if text(old, "spec.nodeName") != text(new, "spec.nodeName") {
+        e.forbidden("status.nodeName", "may not be changed directly");
+    }
+    let nominated = text(new, "status.nominatedNodeName");
+    if !nominated.is_empty() && nominated != text(old, "status.nominatedNodeName") {
+        e.names("status.nominatedNodeName", nominated, dns1123_subdomain(nominated));
+        if !text(old, "spec.nodeName").is_empty() {
+            e.forbidden("status.nominatedNodeName", "may not be set on pods that are already bound to a node");
+        }
+    }
+    if number(new, "status.observedGeneration").is_some_and(|n| n < 0) {
+        e.invalid("status.observedGeneration", at(new, "status.observedGeneration"), NOT_NEGATIVE);
+    }
+    e.immutable("status.qosClass", at(old, "status.qosClass"), at(new, "status.qosClass"));
+    for (list, of) in [("containerStatuses", "containers"), ("initContainerStatuses", "initContainers")] {
+        transitions(e, old, new, list, of);
+    }
+    addresses(e, old, new, "podIPs");
+    let first = items(new, "status.hostIPs").first();
+    if let Some(first) = first.filter(|first| text(first, "ip") != text(new, "status.hostIP")) {
+        e.invalid("status.hostIPs[0].ip", at(first, "ip"), "must be equal to `hostIP`");
+    }
+    addresses(e, old, new, "hostIPs");
+}
+
+/// Containers that ended come back only where the pod says they do.
+fn transitions(e: &mut Errors, old: &Value, new: &Value, list: &str, of: &str) {
+    let path = format!("status.{list}");
+    let spec = at(old, "spec");
+    let mut all = items(spec, "containers").iter().chain(items(spec, "initContainers"));
+    let together = |container: &Value| {
+        items(container, "restartPolicyRules").iter().any(|rule| text(rule, "action") == "RestartAllContainers")
+    };
+    if all.any(together) {
+        return;
+    }
+    for (index, before) in items(old, &path).iter().enumerate() {
+        let name = text(before, "name");
+        let Some(code) =
+            at(before, "state.terminated").as_object().map(|_| number(before, "state.terminated.exitCode"))
+        else {
+            continue;
+        };
+        let Some(after) = items(new, &path).iter().find(|after| text(after, "name") == name) else { continue };
+        let container = items(spec, of).iter().find(|container| text(container, "name") == name);
+        let returns = container.is_some_and(|container| restarts(container, spec, code.unwrap_or(0)));
+        if at(after, "state.terminated").is_null() && !returns {
+            e.forbidden(format!("{path}[{index}].state"), "may not be transitioned to non-terminated state");
+        }
+    }
+}
+
+/// `ContainerShouldRestart`: the rules of the container, its policy, the policy of the pod.
+fn restarts(container: &Value, spec: &Value, code: i64) -> bool {
+    let tells = |rule: &&Value| {
+        let named = items(rule, "exitCodes.values").iter().any(|value| value.as_i64() == Some(code));
+        match text(rule, "exitCodes.operator") {
+            "In" => named,
+            "NotIn" => !named,
+            _ => false,
+        }
+    };
+    if items(container, "restartPolicyRules").iter().any(|rule| tells(&rule) && text(rule, "action") == "Restart") {
+        return true;
+    }
+    let policy = match text(container, "restartPolicy") {
+        "" => text(spec, "restartPolicy"),
+        own => own,
+    };
+    policy == "Always" || (policy == "OnFailure" && code != 0)
+}
+
+/// One address of each family; wrong ones may stay where they are.
+fn addresses(e: &mut Errors, old: &Value, new: &Value, list: &str) {
+    let path = format!("status.{list}");
+    let all = items(new, &path);
+    let parsed: Vec<Option<IpAddr>> = all.iter().map(|address| text(address, "ip").parse().ok()).collect();
+    for (index, (address, known)) in all.iter().zip(&parsed).enumerate() {
+        if known.is_none() && !items(old, &path).iter().any(|old| old["ip"] == address["ip"]) {
+            e.invalid(format!("{path}[{index}]"), at(address, "ip"), BAD_IP);
+        }
+    }
+    let families = |of: fn(&IpAddr) -> bool| parsed.iter().flatten().any(of);
+    let dual = families(IpAddr::is_ipv4) && families(IpAddr::is_ipv6);
+    if all.len() > 1 && (!dual || all.len() > 2) {
+        e.push(go::invalid_internals(&path, all, go::ADDRESS, "may specify no more than one IP for each IP family"));
+    }
+}
