@@ -12,6 +12,7 @@ pub mod cluster;
 pub mod config;
 pub mod constants;
 pub mod crd;
+pub mod duration;
 pub mod estimator;
 pub mod field;
 pub mod jsonpath;

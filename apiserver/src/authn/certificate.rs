@@ -1,10 +1,14 @@
 //! Users of client certificates: common name, organisations, and the UID where there is one.
 
 use crowsnest_api::user::UserInfo;
+use sha2::{Digest, Sha256};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 /// The attribute of a subject in which kube-apiserver looks for a UID.
 const UID: &str = "1.3.6.1.4.1.57683.2";
+
+/// Where a user's extra fields say which credential proved who they are.
+pub(super) const CREDENTIAL: &str = "authentication.kubernetes.io/credential-id";
 
 /// The client certificate of a connection, already verified against the server's authority.
 #[derive(Debug, Clone)]
@@ -24,7 +28,9 @@ impl PeerCertificate {
             [uid] => (*uid).to_owned(),
             _ => return None,
         };
-        Some(Self(UserInfo { name, uid, groups, ..UserInfo::default() }))
+        let digest: String = Sha256::digest(der).iter().map(|byte| format!("{byte:02x}")).collect();
+        let extra = [(CREDENTIAL.to_owned(), vec![format!("X509SHA256={digest}")])].into();
+        Some(Self(UserInfo { name, uid, groups, extra }))
     }
 
     pub fn user(&self) -> UserInfo {

@@ -60,7 +60,8 @@ impl Authenticator {
         Self { registry, tokens, signer, oidc, anonymous }
     }
 
-    /// Who sends this request; 401 when a given proof is wrong, or none is given and anonymous requests are off.
+    /// Who sends this request; 401 when a given proof is wrong, or none is given and anonymous requests are off. A client's
+    /// certificate goes before its token, and what is no bearer token proves nothing, as in kube-apiserver.
     pub async fn authenticate(&self, headers: &HeaderMap, extensions: &Extensions) -> ApiResult<UserInfo> {
         if let Some(InProcess(user)) = extensions.get::<InProcess>() {
             return Ok(authenticated(user.clone()));
@@ -72,13 +73,12 @@ impl Authenticator {
             {
                 return Ok(authenticated(remote));
             }
-            if bearer(headers).is_none() && !user.name.is_empty() {
+            if !user.name.is_empty() {
                 return Ok(authenticated(user));
             }
         }
-        match bearer(headers) {
+        match bearer(headers).or_else(|| websocket_bearer(headers)) {
             Some(token) => self.user_of_token(&token, &[]).await.map(|(user, _)| user).ok_or_else(unauthorized),
-            None if headers.contains_key(AUTHORIZATION) => Err(unauthorized()),
             None if self.anonymous => Ok(UserInfo {
                 name: "system:anonymous".into(),
                 groups: vec!["system:unauthenticated".into()],
@@ -138,13 +138,16 @@ impl Authenticator {
 }
 
 fn bearer(headers: &HeaderMap) -> Option<String> {
-    if let Some(header) = headers.get(AUTHORIZATION) {
-        let text = header.to_str().ok()?;
-        let (scheme, token) = text.trim().split_once(' ')?;
-        let token = token.trim();
-        return (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then(|| token.to_owned());
-    }
-    websocket_bearer(headers)
+    let mut parts = headers.get(AUTHORIZATION)?.to_str().ok()?.trim().splitn(3, ' ');
+    let (scheme, token) = (parts.next()?, parts.next()?);
+    (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then(|| token.to_owned())
+}
+
+/// What is told to a client whose bearer token is not where it is looked for.
+pub(crate) fn misplaced_bearer(headers: &HeaderMap) -> Option<&'static str> {
+    let (scheme, token) = headers.get(AUTHORIZATION)?.to_str().ok()?.trim().split_once(' ')?;
+    let text = "the provided Authorization header contains extra space before the bearer token, and is ignored";
+    (scheme.eq_ignore_ascii_case("bearer") && token.starts_with(' ')).then_some(text)
 }
 
 /// Browsers cannot set headers on WebSockets: the token may come as a subprotocol.
@@ -183,4 +186,26 @@ fn authenticated(user: UserInfo) -> UserInfo {
 
 pub(crate) fn unauthorized() -> ApiError {
     ApiError::new(Reason::Unauthorized, "Unauthorized")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_bearer_tokens_are_proofs() {
+        let cases = [
+            ("Bearer t", Some("t"), false),
+            ("bearer t u", Some("t"), false),
+            ("Bearer  t", None, true),
+            ("Bearer ", None, false),
+            ("Basic dXNlcjpwYXNz", None, false),
+            ("t", None, false),
+        ];
+        for (header, token, misplaced) in cases {
+            let headers = HeaderMap::from_iter([(AUTHORIZATION, http::HeaderValue::from_static(header))]);
+            let found = (bearer(&headers), misplaced_bearer(&headers).is_some());
+            assert_eq!(found, (token.map(str::to_owned), misplaced), "{header:?}");
+        }
+    }
 }

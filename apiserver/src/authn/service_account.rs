@@ -80,15 +80,19 @@ pub(super) async fn issue(
 async fn bind(registry: &Registry, namespace: &str, bound: &Value, private: &mut Value) -> ApiResult<()> {
     let text = |key: &str| bound[key].as_str().unwrap_or_default();
     let (kind, name, uid) = (text("kind"), text("name"), text("uid"));
+    let core = !text("apiVersion").contains('/');
     let (resource, namespace) = match (text("apiVersion"), kind) {
-        ("v1", "Pod") => ("pods", namespace),
-        ("v1", "Secret") => ("secrets", namespace),
-        ("v1", "Node") => ("nodes", ""),
+        (_, "Pod") if core => ("pods", namespace),
+        (_, "Secret") if core => ("secrets", namespace),
+        (_, "Node") if core => ("nodes", ""),
         (api_version, _) => {
             let gvk = if api_version.contains('/') { api_version.to_owned() } else { format!("/{api_version}") };
             return Err(ApiError::bad_request(format!("cannot bind token to object of type {gvk}, Kind={kind}")));
         }
     };
+    if name.is_empty() {
+        return Err(ApiError::bad_request("Name parameter required."));
+    }
     let resource = registry.resource(&Gvr::new("", "v1", resource))?;
     let object = registry.get(&resource, namespace, name).await?;
     let account = private["serviceaccount"]["name"].as_str().unwrap_or_default();
@@ -166,7 +170,7 @@ pub(super) fn check(
         }
     }
     if let Some(id) = claims["jti"].as_str() {
-        user.extra.insert("authentication.kubernetes.io/credential-id".into(), vec![format!("JTI={id}")]);
+        user.extra.insert(super::certificate::CREDENTIAL.into(), vec![format!("JTI={id}")]);
     }
     Ok((user, shared))
 }

@@ -8,7 +8,7 @@ pub mod bootstrap;
 pub mod default_roles;
 pub mod escalation;
 mod guard;
-mod review;
+pub(crate) mod review;
 mod selectors;
 
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! The virtual resources of `authorization.k8s.io` and `authentication.k8s.io`: created to be answered, never stored.
 
 use crowsnest_api::field::{FieldError, FieldErrorKind};
-use crowsnest_api::rbac::{Action, Decision, PolicyRule};
+use crowsnest_api::rbac::{Action, Decision};
 use crowsnest_api::user::UserInfo;
 use serde_json::{Value, json};
 
@@ -10,7 +10,15 @@ use crate::authz::{Authorizer, selectors};
 use crate::registry::object::{Object, time};
 use crate::registry::resource::ResourceRef;
 use crate::registry::strategy::RequestContext;
+use crate::schema::print::text_of;
 use crate::status::{ApiError, ApiResult};
+
+const METADATA: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
+
+/// True for what is answered and never stored.
+pub(crate) fn is_review(resource: &ResourceRef) -> bool {
+    matches!(resource.gvr.group.as_str(), "authorization.k8s.io" | "authentication.k8s.io")
+}
 
 impl Authorizer {
     /// The answered review, or `None` when the resource is not a review.
@@ -71,11 +79,7 @@ impl Authorizer {
         if !unread.is_empty() {
             status["evaluationError"] = unread.into();
         }
-        let mut review = json!({"metadata": {}, "spec": spec, "status": status});
-        if !object.namespace().is_empty() || !namespace.is_empty() {
-            review["metadata"]["namespace"] = if namespace.is_empty() { object.namespace() } else { namespace }.into();
-        }
-        Ok(review)
+        Ok(json!({"metadata": kept(object), "spec": spec, "status": status}))
     }
 
     fn rules(&self, object: &Value, user: &UserInfo) -> ApiResult<Value> {
@@ -83,13 +87,7 @@ impl Authorizer {
         if namespace.is_empty() {
             return Err(ApiError::bad_request("no namespace on request"));
         }
-        let (mut rules, unresolved) = self.rbac().rules_for(user, namespace);
-        if user.is_master() {
-            let all = || vec!["*".to_owned()];
-            let urls = PolicyRule { verbs: all(), non_resource_urls: all(), ..PolicyRule::default() };
-            rules.insert(0, PolicyRule { verbs: all(), api_groups: all(), resources: all(), ..PolicyRule::default() });
-            rules.push(urls);
-        }
+        let (rules, unresolved) = self.rbac().rules_for(user, namespace);
         let of = |resource: bool| -> Vec<Value> {
             rules.iter().filter(|r| r.non_resource_urls.is_empty() == resource).map(|r| json!(r)).collect()
         };
@@ -136,9 +134,14 @@ fn wrong(object: &Value, kind: Kind, namespace: &str) -> Vec<FieldError> {
     }
     errors.extend(selectors::wrong(resource));
     let metadata = object["metadata"].as_object();
-    let stray = metadata.is_some_and(|m| m.iter().any(|(name, v)| name != "managedFields" && !v.is_null()));
+    let free: &[&str] = if kind == Kind::Local { &["managedFields", "namespace"] } else { &["managedFields"] };
+    let stray = metadata.is_some_and(|m| m.iter().any(|(name, v)| !free.contains(&name.as_str()) && !v.is_null()));
+    let metadata = || text_of(&object["metadata"], METADATA);
     match kind {
         Kind::Local => {
+            if stray {
+                errors.push(invalid("metadata", metadata(), "must be empty except for namespace"));
+            }
             if resource.is_object() && text(resource, "namespace") != namespace {
                 let (field, why) = ("spec.resourceAttributes.namespace", "must match metadata.namespace");
                 errors.push(FieldError::invalid(field, text(resource, "namespace"), why));
@@ -147,7 +150,7 @@ fn wrong(object: &Value, kind: Kind, namespace: &str) -> Vec<FieldError> {
                 errors.push(invalid("spec.nonResourceAttributes", shown(), "disallowed on this kind of request"));
             }
         }
-        _ if stray => errors.push(invalid("metadata", object["metadata"].to_string(), "must be empty")),
+        _ if stray => errors.push(invalid("metadata", metadata(), "must be empty")),
         _ => {}
     }
     errors
@@ -202,5 +205,10 @@ async fn token(authenticator: &Authenticator, object: &Value) -> ApiResult<Value
         Ok((user, audiences)) => json!({"authenticated": true, "user": user_info(&user), "audiences": audiences}),
         Err(error) => json!({"user": {}, "error": error}),
     };
-    Ok(json!({"metadata": {}, "spec": spec, "status": status}))
+    Ok(json!({"metadata": kept(object), "spec": spec, "status": status}))
+}
+
+/// A review's own metadata.
+fn kept(object: &Value) -> Value {
+    object.metadata().map_or_else(|| json!({}), |metadata| metadata.clone().into())
 }

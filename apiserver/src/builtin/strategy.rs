@@ -8,8 +8,9 @@ use serde_json::{Value, json};
 
 use super::object::{at, copy, inside, put, same, take};
 use super::{convert, defaults, prepare, select, validate, warnings};
+use crate::registry::object::Object;
 use crate::registry::strategy::{RequestContext, Strategy};
-use crate::registry::validation::qualified_name;
+use crate::registry::validation::{generate_name, qualified_name};
 use crate::schema::decode::decode_value;
 use crate::schema::{SchemaRef, normalise, set::SchemaSet};
 use crate::status::ApiResult;
@@ -22,6 +23,27 @@ pub struct BuiltinStrategy {
     pub(super) kind: &'static str,
     schema: OnceLock<Option<SchemaRef>>,
 }
+
+/// Kinds whose changes are judged with their whole metadata, as new ones are.
+const WHOLE: [&str; 17] = [
+    "ConfigMap",
+    "ControllerRevision",
+    "Endpoints",
+    "EndpointSlice",
+    "Ingress",
+    "IngressClass",
+    "Job",
+    "LimitRange",
+    "Namespace",
+    "Node",
+    "PersistentVolume",
+    "PersistentVolumeClaim",
+    "Pod",
+    "RuntimeClass",
+    "Secret",
+    "ServiceAccount",
+    "StorageClass",
+];
 
 /// What counts as a change of the spec.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -168,7 +190,11 @@ impl Strategy for BuiltinStrategy {
     }
 
     fn validate_update(&self, ctx: &RequestContext, old: &Value, new: &Value) -> Vec<FieldError> {
-        let mut errors = validate::update(ctx, self.group, self.kind, old, new);
+        let mut errors = Vec::new();
+        if WHOLE.contains(&self.kind) && ctx.subresource.is_empty() {
+            errors.extend(generate_name(new.meta_text("generateName"), &|name| self.validate_name(name, true)));
+        }
+        errors.extend(validate::update(ctx, self.group, self.kind, old, new));
         if (self.group, self.kind, ctx.subresource.as_str()) == ("", "Namespace", "finalize") {
             errors.extend(finalizers(new));
         }

@@ -8,7 +8,7 @@ mod health;
 use std::sync::Arc;
 
 use axum::body::Body;
-use http::header::{ACCEPT, ETAG, HeaderValue, IF_NONE_MATCH, VARY};
+use http::header::{ACCEPT, CACHE_CONTROL, ETAG, HeaderValue, IF_NONE_MATCH, VARY};
 use http::{Method, Request};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -45,7 +45,7 @@ impl Discovery {
         let parts: Vec<&str> = trimmed.split('/').skip(1).collect();
         match parts.as_slice() {
             ["openapi", ..] => return self.openapi(api, request, &parts),
-            ["api" | "apis" | "version", ..] if request.method() == Method::HEAD => {
+            ["api" | "apis" | "version" | "openid" | ".well-known", ..] if request.method() == Method::HEAD => {
                 return respond::error(&unknown_method());
             }
             _ if ![Method::GET, Method::HEAD].contains(request.method()) => {
@@ -58,9 +58,9 @@ impl Discovery {
             ["version"] => respond::value(200, Encoding::Json, &version()),
             ["metrics"] => respond::text(200, self.metrics()),
             ["metrics", "slis"] => respond::text(200, self.health.metrics()),
-            ["openid", "v1", "jwks"] => respond::value(200, Encoding::Json, &api.authenticator.signer.key_set()),
+            ["openid", "v1", "jwks"] => issuer("application/jwk-set+json", &api.authenticator.signer.key_set()),
             [".well-known", "openid-configuration"] => {
-                respond::value(200, Encoding::Json, &openid(api.authenticator.signer.algorithm()))
+                issuer("application/json", &openid(api.authenticator.signer.algorithm()))
             }
             ["api"] => self.groups(api, request, true),
             ["apis"] => self.groups(api, request, false),
@@ -187,6 +187,13 @@ fn platform() -> &'static str {
         "aarch64" => "arm64",
         other => other,
     }
+}
+
+/// What tells of us as an issuer of tokens; it may be kept for an hour.
+fn issuer(media: &'static str, document: &Value) -> Response {
+    let mut response = respond::bytes(200, HeaderValue::from_static(media), document.to_string());
+    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("public, max-age=3600"));
+    response
 }
 
 fn openid(algorithm: &str) -> Value {

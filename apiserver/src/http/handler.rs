@@ -203,6 +203,9 @@ async fn create(call: &mut Call, resource: &ResourceRef, request: Request) -> Ap
     let ctx = call.context(options.dry_run);
     let mut object = body::object(resource, &bytes, encoding, &options, &mut call.warnings)?;
     call.requested(&object);
+    if crate::authz::review::is_review(resource) {
+        crate::registry::create::begin(resource, &ctx, &mut object, &options, &mut call.warnings, false)?;
+    }
     if let Some(review) = call.api.authorizer.review(&call.api.authenticator, &ctx, resource, &object).await {
         return Ok(respond::value(201, call.accepted.encoding, &review?));
     }

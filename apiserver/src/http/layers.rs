@@ -7,13 +7,14 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::middleware::Next;
+use crowsnest_api::duration;
 use crowsnest_api::rbac::Decision;
 use crowsnest_api::user::UserInfo;
 use http::header::{ACCEPT, AUTHORIZATION, HeaderValue};
 use tower_http::compression::Predicate;
 
 use crate::audit::{self, AUDIT_ID, HANDED};
-use crate::authn::impersonation;
+use crate::authn::{impersonation, misplaced_bearer};
 use crate::authz;
 use crate::http::negotiate::{self, Encoding};
 use crate::http::pages::InPieces;
@@ -22,7 +23,7 @@ use crate::http::{Api, Response, audited, flights, respond};
 use crate::registry::options::Query;
 use crate::status::{ApiError, Details, Reason};
 
-/// Longest time of an ordinary request.
+/// Longest time of an ordinary request; clients may ask for less with `timeout`.
 const TIMEOUT: Duration = Duration::from_secs(60);
 /// Bytes from which an answer is compressed for clients that take gzip.
 const COMPRESS_FROM: u64 = 128 * 1024;
@@ -67,7 +68,16 @@ pub(super) async fn timeout(request: Request, next: Next) -> Response {
     if unlimited {
         return next.run(request).await;
     }
-    match tokio::time::timeout(TIMEOUT, next.run(request)).await {
+    let query = request.extensions().get::<Arc<Query>>().cloned().unwrap_or_default();
+    let limit = match query.get("timeout").map(duration::parse) {
+        Some(Err(error)) => {
+            let text = format!("invalid timeout specified in the request URL - {error}");
+            return respond::error_in(encoding(&request), &ApiError::bad_request(text));
+        }
+        Some(Ok(asked)) if asked.is_positive() => asked.unsigned_abs().min(TIMEOUT),
+        _ => TIMEOUT,
+    };
+    match tokio::time::timeout(limit, next.run(request)).await {
         Ok(response) => response,
         Err(_) => {
             let text = "Timeout: request did not complete within the allotted timeout";
@@ -79,6 +89,7 @@ pub(super) async fn timeout(request: Request, next: Next) -> Response {
 /// Finds out who asks, and begins what is written down of it.
 pub(super) async fn authenticate(State(api): State<Arc<Api>>, mut request: Request, next: Next) -> Response {
     let caller = api.authenticator.authenticate(request.headers(), request.extensions()).await;
+    let misplaced = misplaced_bearer(request.headers()).map(str::to_owned);
     audited::begin(&api, &mut request, caller.as_ref().ok()).await;
     let record = audited::record(request.extensions()).cloned();
     let info = info(&request);
@@ -94,7 +105,9 @@ pub(super) async fn authenticate(State(api): State<Arc<Api>>, mut request: Reque
             Err(error) => respond::error(&error),
         }
     };
-    audited::follow(record, own, handling).await
+    let mut response = audited::follow(record, own, handling).await;
+    respond::warn(&mut response, misplaced.as_slice());
+    response
 }
 
 pub(super) async fn impersonate(State(api): State<Arc<Api>>, mut request: Request, next: Next) -> Response {

@@ -86,10 +86,12 @@ impl RequestInfo {
             self.verb = "deletecollection".into();
         }
         if !self.named
-            && ["list", "watch", "deletecollection"].contains(&self.verb.as_str())
+            && ["list", "watch"].contains(&self.verb.as_str())
             && let Some(fields) = query.get("fieldSelector")
             && let Ok(selector) = FieldSelector::parse(fields)
             && let Some(name) = selector.exact("metadata.name")
+            && !["", ".", ".."].contains(&name)
+            && !name.contains(['/', '%'])
         {
             self.name = name.to_owned();
         }

@@ -43,13 +43,7 @@ impl Registry {
         warnings: &mut Vec<String>,
         tracked: bool,
     ) -> ApiResult<Value> {
-        set_namespace(&mut object, &ctx.namespace)?;
-        dedup_owners(&mut object, tracked, warnings);
-        let api_version = resource.gvr.api_version();
-        if !tracked {
-            let schema = resource.strategy.schema();
-            apply::track_update(schema.as_deref(), None, &mut object, &manager(resource, ctx, options, &api_version));
-        }
+        begin(resource, ctx, &mut object, options, warnings, tracked)?;
         let generated = object.name().is_empty() && !object.meta_text("generateName").is_empty();
         if !generated {
             return self.create_named(resource, ctx, object, options, warnings).await;
@@ -169,6 +163,25 @@ pub(crate) fn manager<'a>(
 fn suffix() -> String {
     let mut random = rand::rng();
     (0..5).map(|_| char::from(ALPHABET[random.random_range(0..ALPHABET.len())])).collect()
+}
+
+/// What is done to any object that is created, be it stored or only answered.
+pub(crate) fn begin(
+    resource: &ResourceRef,
+    ctx: &RequestContext,
+    object: &mut Value,
+    options: &WriteOptions,
+    warnings: &mut Vec<String>,
+    tracked: bool,
+) -> ApiResult<()> {
+    set_namespace(object, &ctx.namespace)?;
+    dedup_owners(object, tracked, warnings);
+    let api_version = resource.gvr.api_version();
+    if !tracked {
+        let schema = resource.strategy.schema();
+        apply::track_update(schema.as_deref(), None, object, &manager(resource, ctx, options, &api_version));
+    }
+    Ok(())
 }
 
 /// `EnsureObjectNamespaceMatchesRequestNamespace`.

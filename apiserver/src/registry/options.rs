@@ -77,7 +77,6 @@ impl WriteOptions {
     pub fn parse(kind: &str, query: &Query, user_agent: &str, apply: bool) -> ApiResult<Self> {
         let mut errors = Vec::new();
         let dry_run = query.all("dryRun");
-        errors.extend(check_dry_run(&dry_run));
         let manager = query.get("fieldManager").unwrap_or_default();
         if kind == "PatchOptions" {
             if apply && manager.is_empty() {
@@ -94,6 +93,7 @@ impl WriteOptions {
             let why = format!("invalid character U+{:04X} (at position {at})", u32::from(c));
             errors.push(FieldError::invalid("fieldManager", manager, why));
         }
+        errors.extend(check_dry_run(&dry_run));
         let mut field_validation = FieldValidation::Warn;
         match query.get("fieldValidation") {
             None | Some("Warn") => {}
@@ -129,9 +129,14 @@ fn printable(c: char) -> bool {
     c == ' ' || !(c.is_control() || c.is_whitespace() || matches!(c, '\u{ad}' | '\u{200b}'..='\u{200f}' | '\u{feff}'))
 }
 
-/// The default field manager: the user agent up to its first slash, printable and bounded.
+/// The default field manager: the user agent up to its first slash, printable and at most 128 bytes.
 fn manager_of(user_agent: &str) -> String {
-    user_agent.split('/').next().unwrap_or_default().chars().filter(|c| !c.is_control()).take(128).collect()
+    let name: String = user_agent.split('/').next().unwrap_or_default().chars().filter(|c| printable(*c)).collect();
+    let end = name.char_indices().map(|(at, c)| at + c.len_utf8()).take_while(|end| *end <= 128).last();
+    match end {
+        Some(end) => name[..end].to_owned(),
+        None => "unknown".to_owned(),
+    }
 }
 
 fn check_dry_run(values: &[String]) -> Option<FieldError> {
@@ -223,8 +228,13 @@ impl DeleteOptions {
         }
         let dry_run: Vec<String> =
             raw["dryRun"].as_array().into_iter().flatten().filter_map(|v| v.as_str().map(str::to_owned)).collect();
-        let mut errors: Vec<FieldError> = check_dry_run(&dry_run).into_iter().collect();
+        let mut errors = Vec::new();
         let policy = raw["propagationPolicy"].as_str();
+        let orphan_dependents = raw["orphanDependents"].as_bool();
+        if policy.is_some() && orphan_dependents.is_some() {
+            let text = "orphanDependents and deletionPropagation cannot be both set";
+            errors.push(FieldError::invalid("propagationPolicy", &raw["propagationPolicy"], text));
+        }
         let propagation = match policy {
             None => None,
             Some("Orphan") => Some(Propagation::Orphan),
@@ -237,11 +247,7 @@ impl DeleteOptions {
                 None
             }
         };
-        let orphan_dependents = raw["orphanDependents"].as_bool();
-        if policy.is_some() && orphan_dependents.is_some() {
-            let text = "orphanDependents and deletionPropagation cannot be both set";
-            errors.push(FieldError::invalid("propagationPolicy", &raw["propagationPolicy"], text));
-        }
+        errors.extend(check_dry_run(&dry_run));
         let grace = raw["gracePeriodSeconds"].as_i64();
         if !errors.is_empty() {
             return Err(ApiError::invalid("meta.k8s.io", "DeleteOptions", "", errors));

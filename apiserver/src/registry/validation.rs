@@ -267,6 +267,12 @@ fn strings(value: Option<&Value>) -> Vec<&str> {
     value.and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect()
 }
 
+/// What is wrong with the beginning of a name that is still to be made.
+pub fn generate_name(prefix: &str, check_name: &dyn Fn(&str) -> Vec<String>) -> Vec<FieldError> {
+    let wrong = if prefix.is_empty() { Vec::new() } else { check_name(prefix) };
+    wrong.into_iter().map(|e| FieldError::invalid("metadata.generateName", &json!(prefix), e)).collect()
+}
+
 /// `ValidateObjectMeta`. `check_name` is the kind's own rule (name, is it a prefix).
 pub fn object_meta(
     metadata: &Map<String, Value>,
@@ -275,11 +281,7 @@ pub fn object_meta(
 ) -> Vec<FieldError> {
     let text = |key: &str| metadata.get(key).and_then(Value::as_str).unwrap_or_default();
     let mut errors = Vec::new();
-    let generate = text("generateName");
-    if !generate.is_empty() {
-        let wrong = check_name(generate, true);
-        errors.extend(wrong.into_iter().map(|e| FieldError::invalid("metadata.generateName", &json!(generate), e)));
-    }
+    errors.extend(generate_name(text("generateName"), &|name| check_name(name, true)));
     let name = text("name");
     if name.is_empty() {
         errors.push(FieldError::required("metadata.name", "name or generateName is required"));

@@ -13,12 +13,8 @@ const FIELDS: [(u32, u32, &[&str]); 5] = [
 pub(super) fn parse(schedule: &str) -> Result<(), String> {
     if let Some(descriptor) = schedule.strip_prefix('@') {
         if let Some(duration) = descriptor.strip_prefix("every ") {
-            let ok = duration.ends_with(['s', 'm', 'h']) && duration.starts_with(|c: char| c.is_ascii_digit());
-            return if ok {
-                Ok(())
-            } else {
-                Err(format!("failed to parse duration {schedule}: time: invalid duration {duration:?}"))
-            };
+            let read = crowsnest_api::duration::parse(duration);
+            return read.map(|_| ()).map_err(|why| format!("failed to parse duration {schedule}: {why}"));
         }
         return match descriptor {
             "yearly" | "annually" | "monthly" | "weekly" | "daily" | "midnight" | "hourly" => Ok(()),

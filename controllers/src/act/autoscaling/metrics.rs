@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use crowsnest_api::constants::annotation;
+use crowsnest_api::duration;
 use crowsnest_api::quantity::Quantity;
 use crowsnest_api::selector::Selector;
 use k8s_openapi::api::autoscaling::v2::CrossVersionObjectReference;
@@ -17,7 +18,7 @@ use serde::de::DeserializeOwned;
 use super::super::context::Context;
 use super::resource_of;
 use crate::Error;
-use crate::plan::autoscaling::cron::duration;
+
 use crate::plan::autoscaling::metrics::{Answer, Question};
 use crate::plan::autoscaling::pods::Sample;
 
@@ -226,7 +227,7 @@ impl PodMetrics {
             name,
             value: used.iter().fold(0, |sum, of| sum.saturating_add(*of)),
             at: self.timestamp,
-            window: duration(&self.window).unwrap_or_default(),
+            window: duration::parse(&self.window).unwrap_or_default(),
         }))
     }
 }

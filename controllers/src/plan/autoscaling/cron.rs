@@ -4,6 +4,7 @@
 //! An instant is due when its local time matches all fields. So what falls into an hour that daylight saving leaves out
 //! does not run, and what falls into one that comes twice runs twice.
 
+use crowsnest_api::duration;
 use k8s_openapi::jiff::tz::TimeZone;
 use k8s_openapi::jiff::{SignedDuration, Timestamp, ToSpan, Zoned};
 
@@ -21,8 +22,8 @@ pub enum Unreadable {
     Fields(usize, String),
     #[error("unrecognized descriptor: {0}")]
     Descriptor(String),
-    #[error("failed to parse duration {0}: time: invalid duration {1:?}")]
-    Duration(String, String),
+    #[error("failed to parse duration {0}: {1}")]
+    Duration(String, duration::Unreadable),
     #[error("too many hyphens: {0}")]
     Hyphens(String),
     #[error("too many slashes: {0}")]
@@ -141,7 +142,7 @@ fn descriptor(text: &str, zone: TimeZone) -> Result<Schedule, Unreadable> {
             let Some(period) = text.strip_prefix("@every ") else {
                 return Err(Unreadable::Descriptor(text.to_owned()));
             };
-            let period = duration(period).ok_or_else(|| Unreadable::Duration(text.to_owned(), period.to_owned()))?;
+            let period = duration::parse(period).map_err(|why| Unreadable::Duration(text.to_owned(), why))?;
             // Whole seconds, and at least one.
             return Ok(Schedule::Every(SignedDuration::from_secs(period.as_secs().max(1))));
         }
@@ -222,41 +223,6 @@ fn number(text: &str) -> Result<u32, Unreadable> {
         Ok(number) => Ok(number),
         Err(_) => Err(Unreadable::Number(text.to_owned())),
     }
-}
-
-/// A duration as Go writes it (`1h30m`, `1.5s`).
-pub fn duration(text: &str) -> Option<SignedDuration> {
-    let (negative, mut rest) = match text.strip_prefix('-') {
-        Some(rest) => (true, rest),
-        None => (false, text.strip_prefix('+').unwrap_or(text)),
-    };
-    if rest == "0" {
-        return Some(SignedDuration::ZERO);
-    }
-    if rest.is_empty() {
-        return None;
-    }
-    let mut sum = 0_f64;
-    while !rest.is_empty() {
-        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
-        let (amount, unit) = rest.split_at(digits);
-        let length = unit.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(unit.len());
-        let (unit, after) = unit.split_at(length);
-        let nanos = match unit {
-            "ns" => 1.0,
-            "us" | "µs" | "μs" => 1e3,
-            "ms" => 1e6,
-            "s" => 1e9,
-            "m" => 60e9,
-            "h" => 3600e9,
-            _ => return None,
-        };
-        sum += amount.parse::<f64>().ok()? * nanos;
-        rest = after;
-    }
-    let nanos = SignedDuration::from_nanos(sum.round() as i64);
-    // Go counts nanoseconds in 64 bits.
-    (sum < i64::MAX as f64).then_some(if negative { -nanos } else { nanos })
 }
 
 impl Fields {
