@@ -134,7 +134,7 @@ fn tells_of_refusals(kubectl: &Kubectl, log: &Log) -> Result<()> {
     let status = &refused["responseStatus"];
     ensure!(status["code"] == 403 && status["reason"] == "Forbidden" && status["status"] == "Failure", "{refused:#}");
 
-    let nobody = kubectl.with(&["--token", "made-up"]);
+    let nobody = kubectl.bearing("made-up")?;
     nobody.says(&["get", "--raw", "/api/v1/nodes?as=nobody"], "", 1, "")?;
     let unknown = log.event("a bad token", |event| event["requestURI"] == "/api/v1/nodes?as=nobody")?;
     ensure!(unknown["verb"] == "list", "{unknown:#}");

@@ -25,10 +25,10 @@ fn an_agent_gets_its_certificate_with_a_bootstrap_token() -> Result<()> {
 fn walk(kubectl: &Kubectl) -> Result<()> {
     kubectl.ok(&["apply", "-f", "-"], TOKEN)?;
     told_to_strangers(kubectl)?;
-    let bearer = |secret: &str| kubectl.with(&["--token", &format!("abcdef.{secret}")]);
-    let joining = bearer("0123456789abcdef");
-    bearer("fedcba9876543210").says(&["get", "csr"], "", 1, "Unauthorized")?;
-    kubectl.with(&["--token", "zyxwvu.0123456789abcdef"]).says(&["get", "csr"], "", 1, "Unauthorized")?;
+    let bearer = |secret: &str| kubectl.bearing(&format!("abcdef.{secret}"));
+    let joining = bearer("0123456789abcdef")?;
+    bearer("fedcba9876543210")?.says(&["get", "csr"], "", 1, "Unauthorized")?;
+    kubectl.bearing("zyxwvu.0123456789abcdef")?.says(&["get", "csr"], "", 1, "Unauthorized")?;
     joining.says(&["get", "secrets", "-A"], "", 1, "User \"system:bootstrap:abcdef\" cannot list")?;
 
     // What is no agent's is left to people.

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use super::*;
 use clap::Parser;
+use crowsnest_apiserver::admission::Plugin;
 use crowsnest_apiserver::authn::Authority;
 use crowsnest_apiserver::{ApiServer, Config, Data};
 use crowsnest_controllers::act::objects::{Objects, Resource, Target};
@@ -110,7 +111,10 @@ impl Site {
     async fn start(flags: &str) -> Self {
         // A second test of this process finds the provider installed already.
         drop(rustls::crypto::ring::default_provider().install_default());
-        let member = ApiServer::start(Config::new("m1", Data::Memory)).await.unwrap();
+        let mut config = Config::new("m1", Data::Memory);
+        // Nobody is there who would find the nodes ready.
+        config.disabled_admission = vec![Plugin::TaintNodesByCondition];
+        let member = ApiServer::start(config).await.unwrap();
         fill(&Objects::new(member.admin())).await;
         let files = tempfile::tempdir().unwrap();
         for (name, authority) in [("ours", "ours"), ("theirs", "theirs")] {
