@@ -71,24 +71,34 @@ impl Opaque for TypeName {
     }
 }
 
+/// What a type is called; `None` for what is no type.
+pub(super) fn written_type(value: &Cel) -> Option<String> {
+    let Cel::Opaque(opaque) = value else { return None };
+    opaque.downcast_ref::<TypeName>().map(|TypeName(name)| name.clone())
+}
+
+/// What the type of a value is called.
+pub(super) fn type_name(value: &Cel) -> &str {
+    match value {
+        Cel::Null => "null_type",
+        Cel::Bool(_) => "bool",
+        Cel::Int(_) => "int",
+        Cel::UInt(_) => "uint",
+        Cel::Float(_) => "double",
+        Cel::String(_) => "string",
+        Cel::Bytes(_) => "bytes",
+        Cel::List(_) => "list",
+        Cel::Map(_) => "map",
+        Cel::Timestamp(_) => "google.protobuf.Timestamp",
+        Cel::Duration(_) => "google.protobuf.Duration",
+        Cel::Opaque(opaque) => opaque.runtime_type_name(),
+        _ => "dyn",
+    }
+}
+
 impl TypeName {
     fn of(value: &Cel) -> Cel {
-        let name = match value {
-            Cel::Null => "null_type",
-            Cel::Bool(_) => "bool",
-            Cel::Int(_) => "int",
-            Cel::UInt(_) => "uint",
-            Cel::Float(_) => "double",
-            Cel::String(_) => "string",
-            Cel::Bytes(_) => "bytes",
-            Cel::List(_) => "list",
-            Cel::Map(_) => "map",
-            Cel::Timestamp(_) => "google.protobuf.Timestamp",
-            Cel::Duration(_) => "google.protobuf.Duration",
-            Cel::Opaque(opaque) => opaque.runtime_type_name(),
-            _ => "dyn",
-        };
-        Cel::Opaque(Arc::new(TypeName(name.to_owned())))
+        Cel::Opaque(Arc::new(TypeName(type_name(value).to_owned())))
     }
 }
 
@@ -147,7 +157,7 @@ fn sorted(items: Cel, keys: Cel) -> Outcome {
     Ok(Cel::List(Arc::new(pairs.into_iter().map(|(_, item)| item.clone()).collect())))
 }
 
-fn spend(steps: u64) -> Result<(), ExecutionError> {
+pub(super) fn spend(steps: u64) -> Result<(), ExecutionError> {
     match charge(steps) {
         true => Ok(()),
         false => Err(ExecutionError::function_error(CHARGE, "operation cancelled: actual cost limit exceeded")),

@@ -173,9 +173,19 @@ fn words(error: &ExecutionError) -> String {
             "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'".into()
         }
         ExecutionError::FunctionError { message, .. } => {
-            match message.split_once(" out of range for list of length ") {
-                Some((call, length)) => format!("cannot {call}, list is length {length}"),
-                None => message.clone(),
+            let list = message.split_once(" out of range for list of length ");
+            let text = message.split_once(" out of range for string of length ");
+            match (list, text) {
+                (Some((call, _)), _) if call.contains("(-") || call.contains(", -") => {
+                    format!("cannot {call}, negative indexes not supported")
+                }
+                (Some((call, length)), _) => format!("cannot {call}, list is length {length}"),
+                (_, Some((place, _))) => {
+                    format!("index out of range: {}", place.rsplit(' ').next().unwrap_or_default())
+                }
+                _ => message
+                    .strip_prefix("cannot call ")
+                    .map_or_else(|| message.clone(), |call| call.replace(" on empty list", " called on empty list")),
             }
         }
         ExecutionError::NoSuchOverload

@@ -5,6 +5,7 @@
 //! one of is looked at before ([`checked`]).
 
 mod address;
+mod format;
 mod text;
 mod url;
 mod version;
@@ -45,6 +46,7 @@ pub(super) fn add(context: &mut Context<'_>) {
         value => Ok(value),
     });
     context.add_function(STRING, text::of);
+    context.add_function("format", format::format);
     context.add_function("isIP", |text: Arc<String>| is(address::read(&text).is_ok()));
     context.add_function("isCIDR", |text: Arc<String>| is(address::read_network(&text).is_ok()));
     context.add_function(SEMVER, |Arguments(given): Arguments| -> Outcome {
