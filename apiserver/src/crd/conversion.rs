@@ -6,10 +6,12 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use super::defaulting;
 use super::definition::{Definition, text, texts};
 use crate::admission::{Target, WebhookClient};
+use crate::registry::unexpected;
 use crate::schema::{Schema, SchemaRef, prune};
-use crate::status::{ApiError, ApiResult, Reason};
+use crate::status::ApiResult;
 
 const TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -18,7 +20,14 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 pub struct Converter {
     by: By,
     /// Schemas by `apiVersion`.
-    schemas: BTreeMap<String, SchemaRef>,
+    schemas: BTreeMap<String, Version>,
+}
+
+/// What an object of a version may hold, and what it holds where nothing is said.
+#[derive(Debug)]
+struct Version {
+    typed: SchemaRef,
+    schema: Value,
 }
 
 #[derive(Debug)]
@@ -36,22 +45,34 @@ enum By {
 impl Converter {
     pub fn of(definition: Definition<'_>, client: &Arc<WebhookClient>) -> Self {
         let schemas = definition.versions().filter_map(|version| {
-            let typed = Schema::for_custom_resource(version.schema()?);
-            Some((format!("{}/{}", definition.group(), version.name()), typed))
+            let schema = version.schema()?.clone();
+            let version_name = format!("{}/{}", definition.group(), version.name());
+            Some((version_name, Version { typed: Schema::for_custom_resource(&schema), schema }))
         });
         Self { schemas: schemas.collect(), by: By::of(definition, client) }
     }
 
     /// The typed schema of a version.
     pub fn schema(&self, api_version: &str) -> Option<SchemaRef> {
-        self.schemas.get(api_version).cloned()
+        self.schemas.get(api_version).map(|version| version.typed.clone())
     }
 
-    pub async fn convert(&self, objects: Vec<Value>, to: &str) -> ApiResult<Vec<Value>> {
+    /// What is done to an object that comes in a version, or out of the store.
+    fn default(&self, object: &mut Value) {
+        if let Some(version) = self.schemas.get(text(object, "/apiVersion")) {
+            prune(&version.typed, object);
+            defaulting::drop_nulls(&version.schema, object);
+            defaulting::fill(&version.schema, object);
+        }
+    }
+
+    /// Objects get what their own version says by default, and nothing of what the other one would.
+    pub async fn convert(&self, mut objects: Vec<Value>, to: &str) -> ApiResult<Vec<Value>> {
+        objects.iter_mut().for_each(|object| self.default(object));
         let mut converted = self.by.convert(objects, to).await?;
-        if let Some(schema) = self.schemas.get(to) {
+        if let Some(version) = self.schemas.get(to) {
             for object in &mut converted {
-                prune(schema, object);
+                prune(&version.typed, object);
             }
         }
         Ok(converted)
@@ -85,7 +106,7 @@ impl By {
         }
         let failed = |kind: &str, why: String| {
             let from = text(&objects[0], "/apiVersion");
-            ApiError::new(Reason::InternalError, format!("conversion webhook for {from}, Kind={kind} failed: {why}"))
+            unexpected(format!("conversion webhook for {from}, Kind={kind} failed: {why}"))
         };
         let kind = text(&objects[0], "/kind").to_owned();
         tracing::debug!(%resource, to, count = objects.len(), "converting");
@@ -95,14 +116,35 @@ impl By {
             "request": {"uid": uid, "desiredAPIVersion": to, "objects": objects},
         });
         let answer = client.post(target, &review, TIMEOUT).await.map_err(|e| failed(&kind, e.to_string()))?;
-        let converted = unpack(&answer, &uid, &objects, to).map_err(|why| failed(&kind, why))?;
+        let converted = of_version(&answer, review_version)
+            .and_then(|()| unpack(&answer, &uid, &objects, to))
+            .map_err(|why| failed(&kind, why))?;
         Ok(converted)
+    }
+}
+
+/// An answer is a review of the version that was asked in.
+fn of_version(answer: &Value, version: &str) -> Result<(), String> {
+    const GROUP: &str = "apiextensions.k8s.io";
+    const SCHEME: &str = "k8s.io/apiserver/pkg/util/webhook/client.go:71";
+    let (api_version, kind) = (text(answer, "/apiVersion"), text(answer, "/kind"));
+    let (group, given) = api_version.split_once('/').unwrap_or(("", api_version));
+    match (group, given, kind) {
+        (GROUP, given, "ConversionReview") if given == version => Ok(()),
+        (GROUP, "v1" | "v1beta1", "ConversionReview") => {
+            Err(format!("converting ({given}.ConversionReview) to ({version}.ConversionReview): unknown conversion"))
+        }
+        (_, "", _) | (_, _, "") => {
+            let got = format!("{group}/{given}, Kind={kind}");
+            Err(format!("expected webhook response of {GROUP}/{version}, Kind=ConversionReview, got {got}"))
+        }
+        _ => Err(format!("no kind {kind:?} is registered for version {api_version:?} in scheme {SCHEME:?}")),
     }
 }
 
 /// Checks the answer: same uid, success, one object each, in order, of the wanted version, its identity untouched.
 fn unpack(answer: &Value, uid: &str, originals: &[Value], to: &str) -> Result<Vec<Value>, String> {
-    let response = answer.get("response").filter(|r| r.is_object()).ok_or("the conversion webhook gave no response")?;
+    let response = answer.get("response").filter(|r| r.is_object()).ok_or("no response provided")?;
     if text(response, "/uid") != uid {
         return Err(format!("expected response.uid={uid:?}, got {:?}", text(response, "/uid")));
     }

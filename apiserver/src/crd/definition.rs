@@ -204,11 +204,19 @@ pub fn default(definition: &mut Value) {
             names.insert("listKind".into(), json!(format!("{kind}List")));
         }
     }
+    let storage = |version: &&Value| version.get("storage").is_some_and(|storage| storage == true);
+    let versions = spec.get("versions").and_then(Value::as_array).into_iter().flatten();
+    let stored: Vec<Value> = versions.filter(storage).filter_map(|version| version.get("name").cloned()).collect();
     let conversion = spec.entry("conversion").or_insert(Value::Null);
     if conversion.is_null() {
         *conversion = json!({"strategy": "None"});
     }
     if let Some(service) = conversion.pointer_mut("/webhook/clientConfig/service").and_then(Value::as_object_mut) {
         service.entry("port").or_insert_with(|| json!(443));
+    }
+    // What is stored is of the storage version at least.
+    let told = definition.pointer("/status/storedVersions").and_then(Value::as_array);
+    if told.is_none_or(Vec::is_empty) && definition.get("status").is_some_and(Value::is_object) {
+        definition["status"]["storedVersions"] = stored.into();
     }
 }

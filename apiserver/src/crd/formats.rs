@@ -8,6 +8,7 @@ use regex::Regex;
 use serde_json::Value;
 
 use super::structural::{children, word};
+use crate::registry::validation::without_zeros;
 
 macro_rules! pattern {
     ($name:ident, $pattern:literal) => {
@@ -90,7 +91,7 @@ pub fn fits(format: &str, text: &str) -> bool {
         "date-time" | "datetime" => date_time(text),
         "date" => DATE.is_match(text) && text.parse::<jiff::civil::Date>().is_ok(),
         "duration" => DURATION.is_match(text) || COUNTED.captures_iter(text).any(|found| is_unit(&found[1])),
-        "ipv4" => text.parse::<Ipv4Addr>().is_ok(),
+        "ipv4" => without_zeros(text).parse::<Ipv4Addr>().is_ok(),
         "ipv6" => text.parse::<Ipv6Addr>().is_ok(),
         "cidr" => cidr(text),
         "mac" => MAC.is_match(text) || DOTTED_MAC.is_match(text),

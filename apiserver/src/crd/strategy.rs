@@ -189,6 +189,9 @@ impl Strategy for CustomStrategy {
         defaulting::fill(&self.schema, object);
     }
 
+    /// Conversion has given it what it lacked in the version it is stored in.
+    fn default_converted(&self, _object: &mut Value) {}
+
     /// Nulls are dropped on decoding only: one that a webhook wrote is of the wrong type.
     fn default_admitted(&self, object: &mut Value) {
         prune(&self.typed, object);

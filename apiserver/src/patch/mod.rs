@@ -118,7 +118,7 @@ fn check_custom(schema: &Schema, mut patched: Value, reading: Reading<'_>) -> Ap
     let findings = [reading.found, unknown.as_slice()].concat();
     match refused(crate::schema::decode::wrong_metadata(&patched), &findings, reading) {
         None => {
-            crate::schema::decode::keep_wish(&mut patched);
+            crate::schema::decode::settle_metadata(&mut patched);
             Ok((patched, findings))
         }
         Some(why) => Err(unreadable(reading.shown.map_or_else(|| json::as_go_prints(&patched), str::to_owned), why)),

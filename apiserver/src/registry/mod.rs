@@ -134,12 +134,16 @@ impl Registry {
         if !other_versions.is_empty() {
             let convert = other_versions.iter().map(|i| std::mem::take(&mut objects[*i])).collect();
             let converted = resource.strategy.convert(convert, &wanted).await?;
-            for (i, object) in other_versions.into_iter().zip(converted) {
-                objects[i] = object;
+            for (i, mut object) in other_versions.iter().zip(converted) {
+                resource.strategy.default_converted(&mut object);
+                objects[*i] = object;
             }
         }
-        for object in &mut objects {
-            resource.strategy.default(object);
+        // Their places are in ascending order.
+        for (i, object) in objects.iter_mut().enumerate() {
+            if other_versions.binary_search(&i).is_err() {
+                resource.strategy.default(object);
+            }
         }
         Ok(objects)
     }

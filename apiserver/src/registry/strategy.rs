@@ -117,6 +117,11 @@ pub trait Strategy: Send + Sync + fmt::Debug {
     /// Selectable fields beside metadata.name and metadata.namespace: (`spec.nodeName`, value as text).
     fn selectable_fields(&self, object: &Value) -> Vec<(String, String)>;
 
+    /// The same of an object that was just converted from the version it is stored in.
+    fn default_converted(&self, object: &mut Value) {
+        self.default(object);
+    }
+
     /// True when stored objects can be served as they are: written with today's defaults and pruned by today's schema.
     fn serves_stored(&self) -> bool {
         true

@@ -96,7 +96,17 @@ pub fn wrong_metadata(object: &Value) -> Option<String> {
     if fits(&schema, metadata) {
         return None;
     }
-    decode_value(metadata.clone(), &schema).wrong
+    let wrong = decode_value(metadata.clone(), &schema).wrong?;
+    Some(wrong.replace("Go value of type ObjectMeta", "Go value of type v1.ObjectMeta"))
+}
+
+/// Metadata as Go reads and writes it: without nulls. A wish to forget managers stays.
+pub(crate) fn settle_metadata(object: &mut Value) {
+    keep_wish(object);
+    let schema = super::set::SchemaSet::builtin().definition("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta");
+    if let (Some(schema), Some(metadata)) = (schema, object.get_mut("metadata")) {
+        normalise(&schema, metadata);
+    }
 }
 
 /// Whether a value is of the right types throughout, told without reading it into another. False of what only its own decoder
