@@ -130,6 +130,13 @@ impl ApiError {
         )
     }
 
+    /// `NewMethodNotSupported`: a verb that a resource does not have.
+    pub fn method_not_supported(group: &str, resource: &str, verb: &str) -> Self {
+        let what = qualified(group, resource);
+        Self::new(Reason::MethodNotAllowed, format!("{verb} is not supported on resources of kind \"{what}\""))
+            .with_details(Details { group: group.into(), kind: resource.into(), ..Details::default() })
+    }
+
     pub fn already_exists(group: &str, resource: &str, name: &str) -> Self {
         Self::new(Reason::AlreadyExists, format!("{} \"{name}\" already exists", qualified(group, resource)))
             .with_details(Details {

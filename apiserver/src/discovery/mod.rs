@@ -13,7 +13,7 @@ use http::{Method, Request};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use crate::http::negotiate::{self, Encoding, Shape};
+use crate::http::negotiate::{self, Encoding, Offer, Shape};
 use crate::http::{Api, Response, respond};
 use crate::registry::Registry;
 use crate::registry::{unknown_method, unknown_path};
@@ -55,7 +55,7 @@ impl Discovery {
         }
         match parts.as_slice() {
             [] | [""] => respond::value(200, Encoding::Json, &self.paths(api)),
-            ["version"] => respond::value(200, Encoding::Json, &version()),
+            ["version"] => plain(request, Offer::Version, &version()),
             ["metrics"] => respond::text(200, self.metrics()),
             ["metrics", "slis"] => respond::text(200, self.health.metrics()),
             ["openid", "v1", "jwks"] => issuer("application/jwk-set+json", &api.authenticator.signer.key_set()),
@@ -65,7 +65,7 @@ impl Discovery {
             ["api"] => self.groups(api, request, true),
             ["apis"] => self.groups(api, request, false),
             ["apis", group] => match documents::group(&self.documents(api), group) {
-                Some(document) => plain(request, &document),
+                Some(document) => plain(request, Offer::Document, &document),
                 None => not_found(),
             },
             ["api", version] => self.resources(request, "", version),
@@ -81,7 +81,7 @@ impl Discovery {
 
     fn groups(&self, api: &Api, request: &Request<Body>, core: bool) -> Response {
         let accept = request.headers().get(ACCEPT).and_then(|v| v.to_str().ok());
-        let accepted = match negotiate::accept(accept, true) {
+        let accepted = match negotiate::accept(accept, if core { Offer::Versions } else { Offer::Groups }) {
             Ok(accepted) => accepted,
             Err(error) => return respond::error(&error),
         };
@@ -98,8 +98,9 @@ impl Discovery {
     fn resources(&self, request: &Request<Body>, group: &str, version: &str) -> Response {
         let served = self.registry.catalog.served();
         match documents::resources(&served, group, version) {
-            Some(document) => plain(request, &document),
-            None if group.is_empty() || served.iter().any(|resource| resource.gvr.group == group) => {
+            Some(document) => plain(request, Offer::Resources, &document),
+            // Groups of definitions have no routes of their own.
+            None if group.is_empty() || served.iter().any(|of| of.gvr.group == group && !of.is_custom()) => {
                 respond::error(&unknown_path())
             }
             None => not_found(),
@@ -145,10 +146,10 @@ impl Discovery {
 }
 
 /// A document that has one form only, in the encoding the client wants.
-fn plain(request: &Request<Body>, document: &Value) -> Response {
+fn plain(request: &Request<Body>, offer: Offer, document: &Value) -> Response {
     let accept = request.headers().get(ACCEPT).and_then(|v| v.to_str().ok());
-    match negotiate::accept_plain(accept) {
-        Ok(encoding) => respond::value(200, encoding, document),
+    match negotiate::accept(accept, offer) {
+        Ok(accepted) => respond::value(200, accepted.encoding, document),
         Err(error) => respond::error(&error),
     }
 }

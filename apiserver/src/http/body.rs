@@ -35,7 +35,7 @@ pub fn object(
     options: &WriteOptions,
     warnings: &mut Vec<String>,
 ) -> ApiResult<Value> {
-    if super::custom::is_custom(resource) {
+    if resource.is_custom() {
         return super::custom::object(resource, bytes, encoding, options, warnings);
     }
     let schema = resource.strategy.schema();

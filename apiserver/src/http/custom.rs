@@ -12,11 +12,6 @@ use crate::status::{ApiError, ApiResult};
 /// Bytes of a body that an error repeats.
 const SHOWN: usize = 30;
 
-/// True for resources that come from a definition.
-pub(super) fn is_custom(resource: &ResourceRef) -> bool {
-    resource.strategy.schema().is_some_and(|schema| schema.name.is_none())
-}
-
 /// An object of a custom kind from a request body.
 pub(super) fn object(
     resource: &ResourceRef,
@@ -72,6 +67,7 @@ pub(super) fn object(
         object["metadata"] = Value::Object(serde_json::Map::new());
     }
     resource.strategy.prune(&mut object);
+    crate::schema::decode::settle_metadata(&mut object);
     Ok(object)
 }
 

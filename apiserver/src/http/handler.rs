@@ -9,7 +9,7 @@ use http::header::{ACCEPT, CONTENT_TYPE, USER_AGENT};
 use serde_json::{Value, json};
 
 use crate::audit::Record;
-use crate::http::negotiate::{Accepted, Encoding, Shape};
+use crate::http::negotiate::{Accepted, Encoding, Offer, Shape};
 use crate::http::path::RequestInfo;
 use crate::http::{Api, Response, audited, body, layers, negotiate, pages, path, respond, subresource, watching};
 use crate::registry::options::{DeleteOptions, ListOptions, Query, WriteOptions};
@@ -81,11 +81,16 @@ pub(super) async fn dispatch(State(api): State<Arc<Api>>, request: Request) -> R
         return api.discovery.serve(&api, &request);
     }
     let accept = request.headers().get(ACCEPT).and_then(|v| v.to_str().ok());
+    let offer = match info.verb.as_str() {
+        _ if api.registry.catalog.get(&info.gvr()).is_some_and(|resource| resource.is_custom()) => Offer::Custom,
+        "list" | "watch" => Offer::Collection,
+        _ => Offer::Object,
+    };
     let call = Call {
         user: layers::user(&request),
         query: request.extensions().get::<Arc<Query>>().cloned().unwrap_or_default(),
         method: request.method().clone(),
-        accepted: match negotiate::accept(accept, false) {
+        accepted: match negotiate::accept(accept, offer) {
             Ok(accepted) => accepted,
             Err(error) if info.is_long_running() && info.verb != "watch" => {
                 tracing::debug!(%error, "connect request with an Accept header of its own");
@@ -119,13 +124,18 @@ async fn serve(call: &mut Call, request: Request) -> ApiResult<Response> {
         // Groups of definitions come and go: outside the built-in ones an unknown path is no API at all.
         let served = call.api.registry.catalog.served();
         let mut own = served.iter().filter(|r| r.gvr.group == info.group && r.gvr.version == info.version);
-        return match own.any(|r| !super::custom::is_custom(r)) {
+        return match own.any(|r| !r.is_custom()) {
             true => Err(unknown_path()),
             false => Ok(respond::text(404, "404 page not found\n")),
         };
     };
     call.warnings.extend(resource.strategy.deprecation().map(str::to_owned));
     let in_namespace = !info.namespace.is_empty() && info.resource != "namespaces";
+    // Who serves objects of definitions leaves what is of another scope to the next server, and there is none.
+    let everywhere = ["list", "watch"].contains(&info.verb.as_str());
+    if resource.is_custom() && resource.namespaced != in_namespace && !(resource.namespaced && everywhere) {
+        return Ok(respond::text(404, "404 page not found\n"));
+    }
     if in_namespace && !resource.namespaced {
         return Err(unknown_path());
     }

@@ -16,7 +16,7 @@ use tower_http::compression::Predicate;
 use crate::audit::{self, AUDIT_ID, HANDED};
 use crate::authn::{impersonation, misplaced_bearer};
 use crate::authz;
-use crate::http::negotiate::{self, Encoding};
+use crate::http::negotiate::{self, Encoding, Offer};
 use crate::http::pages::InPieces;
 use crate::http::path::RequestInfo;
 use crate::http::{Api, Response, audited, flights, respond};
@@ -167,7 +167,7 @@ pub(super) async fn authorize(State(api): State<Arc<Api>>, request: Request, nex
 /// How a refusal is written: as the client would have the answer, else in JSON.
 fn encoding(request: &http::Request<Body>) -> Encoding {
     let header = request.headers().get(ACCEPT).and_then(|value| value.to_str().ok());
-    negotiate::accept(header, false).map(|accepted| accepted.encoding).unwrap_or_default()
+    negotiate::accept(header, Offer::Object).map(|accepted| accepted.encoding).unwrap_or_default()
 }
 
 /// Put in place by [`identify`].

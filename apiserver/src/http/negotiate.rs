@@ -66,53 +66,107 @@ fn ranges(accept: &str) -> Vec<MediaRange<'_>> {
     all
 }
 
-/// Chooses a representation. `aggregated` tells whether the path offers discovery lists.
-pub fn accept(header: Option<&str>, aggregated: bool) -> ApiResult<Accepted> {
+/// What a path has to offer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Offer {
+    /// An object, or what becomes of it.
+    Object,
+    /// Many objects, or a stream of them.
+    Collection,
+    /// Objects of a definition, which have no routes of their own.
+    Custom,
+    /// The groups of `/apis`.
+    Groups,
+    /// The versions of `/api`.
+    Versions,
+    /// A group or version of discovery, which has one form only.
+    Document,
+    /// A version's resources, which have one form only.
+    Resources,
+    /// The version of the server, in JSON alone.
+    Version,
+}
+
+/// Media types of answers, protobuf among them because clients are told so.
+const MEDIA: &str = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
+const STREAMS: &str = "application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch";
+
+impl Offer {
+    /// Routes know the media types they produce and take no wildcard of a part of them; the others have no routes of their own.
+    fn produced(self) -> Option<String> {
+        match self {
+            Self::Object | Self::Versions | Self::Resources => Some(MEDIA.to_owned()),
+            Self::Collection => Some(format!("{MEDIA}, {STREAMS}")),
+            Self::Version => Some("application/json".to_owned()),
+            Self::Custom | Self::Groups | Self::Document => None,
+        }
+    }
+
+    fn is_aggregated(self) -> bool {
+        matches!(self, Self::Groups | Self::Versions)
+    }
+
+    fn is_discovery(self) -> bool {
+        !matches!(self, Self::Object | Self::Collection | Self::Custom)
+    }
+}
+
+/// Chooses a representation.
+pub fn accept(header: Option<&str>, offer: Offer) -> ApiResult<Accepted> {
     let header = header.unwrap_or_default();
     if header.is_empty() {
         return Ok(Accepted::default());
     }
-    let mut known_media = false;
-    for range in ranges(header) {
+    let wanted = ranges(header);
+    if let Some(produced) = offer.produced() {
+        let is_produced = |kind: &str| kind == "*/*" || produced.split(", ").any(|media| media == kind);
+        if !wanted.iter().any(|range| is_produced(range.kind)) {
+            return Err(not_acceptable(&produced));
+        }
+    }
+    if offer == Offer::Version {
+        return Ok(Accepted::default());
+    }
+    let mut declined = offer.produced().is_some();
+    for range in wanted {
         let encoding = match range.kind {
-            "application/json" | "*/*" => Encoding::Json,
+            "application/json" | "application/*" | "*/*" => Encoding::Json,
             "application/yaml" => Encoding::Yaml,
             _ => continue,
         };
-        known_media = true;
-        if let Some(shape) = shape(&range, aggregated) {
+        declined = false;
+        if let Some(shape) = shape(&range, offer) {
             let beta = range.get("g") == "meta.k8s.io" && range.get("v") == "v1beta1" && shape != Shape::Object;
             return Ok(Accepted { encoding, shape, beta });
         }
     }
-    if known_media {
-        return Err(transforms());
-    }
-    Err(not_acceptable())
+    // Who takes protobuf alone is told that there is none, whatever is said of it elsewhere.
+    Err(if declined { not_acceptable(MEDIA) } else { transforms(MEDIA) })
 }
 
-/// The encoding of a document that is turned into nothing else.
-pub fn accept_plain(header: Option<&str>) -> ApiResult<Encoding> {
-    match accept(header, true) {
-        Ok(Accepted { encoding, shape: Shape::Object, .. }) => Ok(encoding),
-        Ok(_) => Err(transforms()),
-        Err(error) => Err(error),
-    }
+/// 406 for clients that take no JSON, where there is nothing else.
+pub fn takes_no_json() -> ApiError {
+    not_acceptable(MEDIA)
+}
+
+/// 406 for a stream of a kind that has none.
+pub fn no_stream() -> ApiError {
+    transforms(STREAMS)
 }
 
 /// 406 for known media types in a form that is not offered.
-fn transforms() -> ApiError {
-    let text = "only the following media types are accepted: application/json, application/yaml, application/vnd.kubernetes.protobuf";
-    ApiError::new(Reason::NotAcceptable, text)
+fn transforms(media: &str) -> ApiError {
+    ApiError::new(Reason::NotAcceptable, format!("only the following media types are accepted: {media}"))
 }
 
-fn shape(range: &MediaRange<'_>, aggregated: bool) -> Option<Shape> {
+fn shape(range: &MediaRange<'_>, offer: Offer) -> Option<Shape> {
     let (target, group, version) = (range.get("as"), range.get("g"), range.get("v"));
+    let (discovery, aggregated) = (offer.is_discovery(), offer.is_aggregated());
     match (target, group, version) {
-        ("", _, _) => Some(Shape::Object),
-        ("Table", "meta.k8s.io", "v1" | "v1beta1") if !aggregated => Some(Shape::Table),
-        ("PartialObjectMetadata", "meta.k8s.io", "v1" | "v1beta1") if !aggregated => Some(Shape::PartialMetadata),
-        ("PartialObjectMetadataList", "meta.k8s.io", "v1" | "v1beta1") if !aggregated => {
+        ("", "", "") => Some(Shape::Object),
+        ("Table", "meta.k8s.io", "v1" | "v1beta1") if !discovery => Some(Shape::Table),
+        ("PartialObjectMetadata", "meta.k8s.io", "v1" | "v1beta1") if !discovery => Some(Shape::PartialMetadata),
+        ("PartialObjectMetadataList", "meta.k8s.io", "v1" | "v1beta1") if !discovery => {
             Some(Shape::PartialMetadataList)
         }
         ("APIGroupDiscoveryList", "apidiscovery.k8s.io", "v2") if aggregated => Some(Shape::Aggregated { beta: false }),
@@ -123,8 +177,9 @@ fn shape(range: &MediaRange<'_>, aggregated: bool) -> Option<Shape> {
     }
 }
 
-pub fn not_acceptable() -> ApiError {
-    let text = "406: Not Acceptable\n\nAvailable representations: application/json, application/yaml, application/vnd.kubernetes.protobuf";
+/// 406 for media types that are not offered at all.
+fn not_acceptable(media: &str) -> ApiError {
+    let text = format!("406: Not Acceptable\n\nAvailable representations: {media}");
     ApiError::new(Reason::NotAcceptable, text).with_details(Details::default())
 }
 
@@ -162,9 +217,32 @@ mod tests {
             ("text/html,application/xml;q=0.9,*/*;q=0.8", Ok(object)),
             ("application/json;as=Table;v=v9;g=meta.k8s.io", Err(406)),
             ("application/vnd.kubernetes.protobuf", Err(406)),
+            ("application/json;v=v9", Err(406)),
+            ("application/json;stream=watch", Ok(object)),
+            ("application/*", Err(406)),
+            ("application/*,application/json", Ok(object)),
         ];
         for (header, expected) in cases {
-            assert_eq!(accept(Some(header), false).map_err(|e| e.code), expected, "{header}");
+            assert_eq!(accept(Some(header), Offer::Object).map_err(|e| e.code), expected, "{header}");
+        }
+        const ROUTE: &str = "406: Not Acceptable\n\nAvailable representations: ";
+        const FORM: &str = "only the following media types are accepted: ";
+        let refused = [
+            (Offer::Object, "text/plain", format!("{ROUTE}{MEDIA}")),
+            (Offer::Collection, "application/*", format!("{ROUTE}{MEDIA}, {STREAMS}")),
+            (Offer::Collection, "application/json;g=x", format!("{FORM}{MEDIA}")),
+            (Offer::Groups, "text/plain", format!("{FORM}{MEDIA}")),
+            (Offer::Versions, "text/plain", format!("{ROUTE}{MEDIA}")),
+            (Offer::Document, "application/json;as=Table;v=v1;g=meta.k8s.io", format!("{FORM}{MEDIA}")),
+            (Offer::Version, "application/yaml", format!("{ROUTE}application/json")),
+        ];
+        for (offer, header, text) in refused {
+            assert_eq!(accept(Some(header), offer).map_err(|e| e.message), Err(text), "{offer:?} {header}");
+        }
+        let taken =
+            [(Offer::Version, "application/json;v=v9"), (Offer::Groups, "application/*"), (Offer::Document, "*/*")];
+        for (offer, header) in taken {
+            assert_eq!(accept(Some(header), offer), Ok(object), "{offer:?} {header}");
         }
     }
 }

@@ -105,7 +105,7 @@ fn wrong_shape(why: &str) -> ApiError {
 
 /// The kind as the server's internal Go type is called.
 fn go_type(resource: &ResourceRef) -> String {
-    if super::custom::is_custom(resource) {
+    if resource.is_custom() {
         return "unstructured.Unstructured".to_owned();
     }
     let package = resource.gvr.group.split('.').next().filter(|group| !group.is_empty()).unwrap_or("core");
@@ -156,7 +156,7 @@ pub fn collection(resource: &ResourceRef, mut objects: Vec<Value>, meta: &ListMe
         }
     }
     let mut metadata = meta.to_json();
-    if super::custom::is_custom(resource) && meta.continue_token.is_empty() {
+    if resource.is_custom() && meta.continue_token.is_empty() {
         // Lists of custom resources always carry the token.
         metadata["continue"] = "".into();
     }

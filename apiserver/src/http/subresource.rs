@@ -23,14 +23,20 @@ const VIEWS: [&str; 5] = ["status", "finalize", "approval", "ephemeralcontainers
 
 pub(super) async fn serve(call: &mut Call, resource: &ResourceRef, request: Request) -> ApiResult<Response> {
     let info = call.info.clone();
-    let subresource =
-        resource.subresources.iter().find(|s| s.name == info.subresource).cloned().ok_or_else(unknown_path)?;
+    let (group, plural) = (&resource.gvr.group, &resource.gvr.resource);
+    let found = resource.subresources.iter().find(|s| s.name == info.subresource).cloned();
+    let subresource = match found {
+        Some(subresource) => subresource,
+        None if resource.is_custom() => return Err(ApiError::not_found(group, plural, &info.name)),
+        None => return Err(unknown_path()),
+    };
     let verb = match info.verb.as_str() {
         "list" | "watch" => "get",
         other => other,
     };
     if !info.named || !subresource.verbs.contains(&verb) {
-        return Err(unknown_method());
+        let custom = resource.is_custom();
+        return Err(if custom { ApiError::method_not_supported(group, plural, &info.verb) } else { unknown_method() });
     }
     if !info.rest.is_empty() && info.subresource != "proxy" {
         return Err(unknown_path());

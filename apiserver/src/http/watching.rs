@@ -13,7 +13,7 @@ use tokio::time::Sleep;
 use tokio_util::sync::WaitForCancellationFutureOwned;
 
 use crate::http::handler::{Call, namespace};
-use crate::http::negotiate::{Accepted, Shape};
+use crate::http::negotiate::{self, Accepted, Encoding, Shape};
 use crate::http::{Response, respond};
 use crate::registry::options::ListOptions;
 use crate::registry::resource::ResourceRef;
@@ -49,6 +49,9 @@ pub(super) async fn serve(call: &Call, resource: &ResourceRef) -> ApiResult<Resp
         options.fields.terms.push(("metadata.name".into(), true, call.info.name.clone()));
     }
     let include = IncludeObject::parse(call.include())?;
+    if call.accepted.encoding == Encoding::Yaml {
+        return Err(negotiate::no_stream());
+    }
     let timeout = options.timeout.unwrap_or_else(|| DEFAULT_TIMEOUT.mul_f64(1.0 + rand::rng().random::<f64>()));
     let name = format!("{:?} {include:?}", call.accepted);
     let form = Arc::new(Shaping { name, accepted: call.accepted, include, resource: resource.clone() });

@@ -75,6 +75,11 @@ pub struct ResourceInfo {
 pub type ResourceRef = Arc<ResourceInfo>;
 
 impl ResourceInfo {
+    /// True for resources that come from a definition.
+    pub fn is_custom(&self) -> bool {
+        self.strategy.schema().is_some_and(|schema| schema.name.is_none())
+    }
+
     /// The table its objects are stored in.
     pub fn table(&self) -> crate::storage::ResourceKey {
         crate::storage::ResourceKey::new(&self.storage_group, &self.gvr.resource)

@@ -96,7 +96,8 @@ pub(crate) fn conflict(mut error: ApiError, paths: &ScalePaths, api_version: &st
 /// The parent with the replicas (and preconditions) of a changed Scale.
 pub(crate) fn write(resource: &ResourceRef, paths: &ScalePaths, live: &Value, scale: &Value) -> ApiResult<Value> {
     let replicas = scale["spec"]["replicas"].as_i64().unwrap_or(0);
-    if replicas < 0 {
+    // Objects of definitions are judged by their own strategy.
+    if replicas < 0 && !resource.is_custom() {
         let error = FieldError::invalid("spec.replicas", &json!(replicas), "must be greater than or equal to 0");
         return Err(ApiError::invalid("autoscaling", "Scale", live.name(), vec![error]));
     }

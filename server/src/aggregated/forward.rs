@@ -6,7 +6,7 @@
 
 use std::sync::LazyLock;
 
-use crowsnest_apiserver::http::negotiate::not_acceptable;
+use crowsnest_apiserver::http::negotiate::takes_no_json;
 use crowsnest_apiserver::patch::{parse_merge_patch, strategic_merge};
 use crowsnest_apiserver::schema::{Schema, SchemaRef};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
@@ -77,7 +77,7 @@ impl Forward<'_> {
                 headers.insert(header::USER_AGENT, value.clone());
             }
             if let Some(accept) = self.headers.get(header::ACCEPT).filter(|_| !self.plain) {
-                headers.insert(header::ACCEPT, readable(accept).ok_or_else(not_acceptable)?);
+                headers.insert(header::ACCEPT, readable(accept).ok_or_else(takes_no_json)?);
             }
             if let Some(content_type) = content_type {
                 headers.insert(header::CONTENT_TYPE, content_type.clone());
