@@ -9,6 +9,7 @@ use crate::table::Printer;
 
 mod allocate;
 mod apparmor;
+mod autoscaler;
 mod convert;
 mod defaults;
 mod families;

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::object::{at, copy, default, fields, inside, items, put, set, take, text, unset};
+use super::object::{at, copy, default, each, fields, inside, items, put, set, take, text, unset};
 use super::{apparmor, pod, service};
 use crate::registry::strategy::RequestContext;
 
@@ -27,7 +27,12 @@ pub(super) fn create(ctx: &RequestContext, kind: &str, object: &mut Value) {
             let now = ctx.now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
             put(object, "status", json!({"phase": "Pending", "lastPhaseTransitionTime": now}));
         }
-        "PersistentVolumeClaim" => put(object, "status", json!({"phase": "Pending"})),
+        "PersistentVolumeClaim" => {
+            put(object, "status", json!({"phase": "Pending"}));
+            data_sources(&Value::Null, object);
+        }
+        "ServiceAccount" => names_alone(object),
+        "Lease" => without_strategy(object),
         "Service" => service::settle(object),
         "Node" => without_config(object),
         "StatefulSet" => without_unavailable(object),
@@ -55,6 +60,9 @@ pub(super) fn update(ctx: &RequestContext, kind: &str, old: &Value, new: &mut Va
             *new = old.clone();
             put(&mut new["spec"], "finalizers", finalizers);
         }
+        ("PersistentVolumeClaim", "") => data_sources(old, new),
+        ("ServiceAccount", "") => names_alone(new),
+        ("Lease", "") if unset(old, "spec.strategy") && unset(old, "spec.preferredHolder") => without_strategy(new),
         ("StatefulSet", "") if unset(old, "spec.updateStrategy.rollingUpdate.maxUnavailable") => {
             without_unavailable(new)
         }
@@ -94,6 +102,50 @@ pub(super) fn update(ctx: &RequestContext, kind: &str, old: &Value, new: &mut Va
 fn without_config(node: &mut Value) {
     if let Some(spec) = inside(node, "spec") {
         take(spec, "configSource");
+    }
+}
+
+/// Where a claim's first content comes from is told in two ways, which say the same: the older one knows claims and snapshots.
+fn data_sources(old: &Value, claim: &mut Value) {
+    const SNAPSHOTS: &str = "snapshot.storage.k8s.io";
+    let known = set(old, "spec.dataSource") || set(old, "spec.dataSourceRef");
+    let Some(spec) = inside(claim, "spec") else { return };
+    // Sources in other namespaces are behind a gate, which is off.
+    if !text(spec, "dataSourceRef.namespace").is_empty() && !set(old, "spec.dataSourceRef") {
+        take(spec, "dataSourceRef");
+    }
+    let (kind, group) = (text(spec, "dataSource.kind"), text(spec, "dataSource.apiGroup"));
+    let of_old = matches!((kind, group), ("PersistentVolumeClaim", "") | ("VolumeSnapshot", SNAPSHOTS));
+    if !known && !set(spec, "dataSourceRef") && !of_old {
+        take(spec, "dataSource");
+    }
+    // Claims that were made before had one of them only.
+    if known && set(old, "spec.dataSource") != set(old, "spec.dataSourceRef") {
+        return;
+    }
+    let copy = |from: &Value| {
+        let mut to = json!({"apiGroup": at(from, "apiGroup")});
+        ["kind", "name"].iter().for_each(|field| copy(from, &mut to, field));
+        to
+    };
+    match (set(spec, "dataSource"), set(spec, "dataSourceRef")) {
+        (true, false) => put(spec, "dataSourceRef", copy(at(spec, "dataSource"))),
+        (false, true) if text(spec, "dataSourceRef.namespace").is_empty() => {
+            put(spec, "dataSource", copy(at(spec, "dataSourceRef")));
+        }
+        _ => {}
+    }
+}
+
+/// Secrets of an account are those of its namespace.
+fn names_alone(account: &mut Value) {
+    each(account, "secrets", |secret| *secret = json!({"name": text(secret, "name")}));
+}
+
+/// Who holds a lease by a strategy is behind a gate, which is off unless somebody turns it on.
+fn without_strategy(lease: &mut Value) {
+    if let Some(spec) = inside(lease, "spec") {
+        ["strategy", "preferredHolder"].iter().for_each(|field| drop(take(spec, field)));
     }
 }
 

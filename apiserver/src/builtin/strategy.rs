@@ -10,7 +10,7 @@ use super::object::{at, copy, inside, put, same, take};
 use super::{convert, defaults, prepare, select, validate, warnings};
 use crate::registry::object::Object;
 use crate::registry::strategy::{RequestContext, Strategy};
-use crate::registry::validation::{generate_name, qualified_name};
+use crate::registry::validation::{kubernetes_finalizers, object_meta, qualified_name};
 use crate::schema::decode::decode_value;
 use crate::schema::{SchemaRef, normalise, set::SchemaSet};
 use crate::status::ApiResult;
@@ -73,10 +73,9 @@ impl BuiltinStrategy {
             ("apps", "DaemonSet" | "ReplicaSet" | "StatefulSet")
             | ("batch", _)
             | ("", "ReplicationController" | "Pod")
-            | ("networking.k8s.io", "Ingress" | "IngressClass" | "NetworkPolicy" | "ServiceCIDR" | "IPAddress")
+            | ("networking.k8s.io", "Ingress" | "IngressClass" | "NetworkPolicy")
             | ("policy", "PodDisruptionBudget")
-            | ("apiextensions.k8s.io" | "flowcontrol.apiserver.k8s.io", _)
-            | ("storage.k8s.io", "CSIDriver") => Generation::Spec,
+            | ("apiextensions.k8s.io" | "flowcontrol.apiserver.k8s.io", _) => Generation::Spec,
             ("admissionregistration.k8s.io", _)
             | ("discovery.k8s.io", _)
             | ("scheduling.k8s.io", _)
@@ -186,13 +185,20 @@ impl Strategy for BuiltinStrategy {
     }
 
     fn validate_create(&self, ctx: &RequestContext, object: &Value) -> Vec<FieldError> {
-        validate::create(ctx, self.group, self.kind, object)
+        let mut errors = kubernetes_finalizers(object);
+        errors.extend(validate::create(ctx, self.group, self.kind, object));
+        errors
     }
 
     fn validate_update(&self, ctx: &RequestContext, old: &Value, new: &Value) -> Vec<FieldError> {
-        let mut errors = Vec::new();
-        if WHOLE.contains(&self.kind) && ctx.subresource.is_empty() {
-            errors.extend(generate_name(new.meta_text("generateName"), &|name| self.validate_name(name, true)));
+        let mut errors = kubernetes_finalizers(new);
+        if WHOLE.contains(&self.kind)
+            && ctx.subresource.is_empty()
+            && let Some(metadata) = new.metadata()
+        {
+            let namespaced = !new.namespace().is_empty();
+            errors.extend(object_meta(metadata, namespaced, &|name, prefix| self.validate_name(name, prefix)));
+            errors.extend(kubernetes_finalizers(new));
         }
         errors.extend(validate::update(ctx, self.group, self.kind, old, new));
         if (self.group, self.kind, ctx.subresource.as_str()) == ("", "Namespace", "finalize") {

@@ -274,12 +274,13 @@ impl Registry {
         if let Some(allocators) = self.allocators(resource) {
             allocators.allocate(ctx, Some(live), new).or_else(|errors| invalid(resource, name, errors))?;
         }
-        let mut errors = match (new.metadata(), live.metadata()) {
-            (Some(new), Some(old)) => validation::object_meta_update(new, old),
-            _ => Vec::new(),
-        };
-        // apiserver checks the metadata once for all kinds and once more with the kind's own rules.
-        errors.extend(errors.clone());
+        let mut errors = Vec::new();
+        if let (Some(new), Some(old)) = (new.metadata(), live.metadata()) {
+            errors.extend(validation::object_meta_common(new, resource.namespaced));
+            // kube-apiserver checks changes of the metadata once for all kinds and once more with the kind's own rules.
+            errors.extend(validation::object_meta_update(new, old));
+            errors.extend(validation::object_meta_update(new, old));
+        }
         errors.extend(strategy.validate_update(ctx, live, new));
         if let Err(error) = invalid(resource, name, errors) {
             if let Some(allocators) = self.allocators(resource) {

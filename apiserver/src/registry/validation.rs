@@ -12,6 +12,7 @@ const DNS1123_LABEL: &str = "[a-z0-9]([-a-z0-9]*[a-z0-9])?";
 const DNS1123_SUBDOMAIN: &str = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*";
 const DNS1035_LABEL: &str = "[a-z]([-a-z0-9]*[a-z0-9])?";
 const QUALIFIED_NAME: &str = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]";
+const CONDITION_REASON: &str = "[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?";
 const LABEL_VALUE: &str = "(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?";
 const TOTAL_ANNOTATIONS: usize = 256 * 1024;
 
@@ -23,7 +24,20 @@ static LABEL: LazyLock<Regex> = LazyLock::new(|| whole(DNS1123_LABEL));
 static SUBDOMAIN: LazyLock<Regex> = LazyLock::new(|| whole(DNS1123_SUBDOMAIN));
 static LABEL_1035: LazyLock<Regex> = LazyLock::new(|| whole(DNS1035_LABEL));
 static QUALIFIED: LazyLock<Regex> = LazyLock::new(|| whole(QUALIFIED_NAME));
+static REASON: LazyLock<Regex> = LazyLock::new(|| whole(CONDITION_REASON));
 static VALUE: LazyLock<Regex> = LazyLock::new(|| whole(LABEL_VALUE));
+
+/// What is wrong with the reason of a condition.
+pub fn condition_reason(value: &str) -> Vec<String> {
+    if REASON.is_match(value) {
+        return Vec::new();
+    }
+    vec![regex_error(
+        "a condition reason must start with alphabetic character, optionally followed by a string of alphanumeric characters or '_,:', and must end with an alphanumeric character or '_'",
+        CONDITION_REASON,
+        &["my_name", "MY_NAME", "MyName", "ReasonA,ReasonB", "ReasonA:ReasonB"],
+    )]
+}
 
 fn max_length(limit: usize) -> String {
     format!("must be no more than {limit} characters")
@@ -40,6 +54,15 @@ fn regex_error(message: &str, pattern: &str, examples: &[&str]) -> String {
     }
     let shown: Vec<String> = examples.iter().map(|e| format!("'{e}', ")).collect();
     format!("{message} (e.g. {}regex used for validation is '{pattern}')", shown.join(" or "))
+}
+
+/// An address without the zeros that lead its numbers, which C reads as octal.
+pub fn without_zeros(text: &str) -> String {
+    let trimmed = |part: &str| match part.trim_start_matches('0') {
+        "" if !part.is_empty() => "0".to_owned(),
+        rest => rest.to_owned(),
+    };
+    text.split('.').map(trimmed).collect::<Vec<_>>().join(".")
 }
 
 /// `IsDNS1123Label`.
@@ -188,29 +211,29 @@ pub fn annotations(annotations: Option<&Value>, field: &str) -> Vec<FieldError> 
     errors
 }
 
-/// `ValidateFinalizerName`.
-fn finalizer(name: &str, field: String) -> Vec<FieldError> {
-    let standard = ["orphan", "foregroundDeletion", "kubernetes"];
-    let errors: Vec<FieldError> =
-        qualified_name(name).into_iter().map(|e| FieldError::invalid(field.clone(), &json!(name), e)).collect();
-    if errors.is_empty() && !name.contains('/') && !standard.contains(&name) {
-        let text = "name is neither a standard finalizer name nor is it fully qualified";
-        return vec![FieldError::invalid(field, &json!(name), text)];
+fn finalizers(metadata: &Map<String, Value>) -> Vec<FieldError> {
+    const FIELD: &str = "metadata.finalizers";
+    let names: Vec<&str> = strings(metadata.get("finalizers"));
+    let wrong = |name: &&str| {
+        let name = json!(name);
+        let why = qualified_name(name.as_str().unwrap_or_default());
+        why.into_iter().map(move |why| FieldError::invalid(FIELD, &name, why))
+    };
+    let mut errors: Vec<FieldError> = names.iter().flat_map(wrong).collect();
+    if names.contains(&"orphan") && names.contains(&"foregroundDeletion") {
+        let text = "finalizer orphan and foregroundDeletion cannot be both set";
+        errors.push(FieldError::invalid(FIELD, &json!(names), text));
     }
     errors
 }
 
-fn finalizers(metadata: &Map<String, Value>) -> Vec<FieldError> {
-    let mut errors = Vec::new();
-    let names: Vec<&str> = strings(metadata.get("finalizers"));
-    for (i, name) in names.iter().enumerate() {
-        errors.extend(finalizer(name, format!("metadata.finalizers[{i}]")));
-    }
-    if names.contains(&"orphan") && names.contains(&"foregroundDeletion") {
-        let text = "finalizer orphan and foregroundDeletion cannot be both set";
-        errors.push(FieldError::invalid("metadata.finalizers", &json!(names), text));
-    }
-    errors
+/// `validateKubeFinalizerName`: built-in kinds know the finalizers that have no domain.
+pub fn kubernetes_finalizers(object: &Value) -> Vec<FieldError> {
+    const STANDARD: [&str; 3] = ["orphan", "foregroundDeletion", "kubernetes"];
+    let names = strings(object.pointer("/metadata/finalizers"));
+    let unknown = names.iter().enumerate().filter(|(_, name)| !name.contains('/') && !STANDARD.contains(name));
+    let text = "name is neither a standard finalizer name nor is it fully qualified";
+    unknown.map(|(i, name)| FieldError::invalid(format!("metadata.finalizers[{i}]"), &json!(name), text)).collect()
 }
 
 fn owner_references(metadata: &Map<String, Value>) -> Vec<FieldError> {
@@ -221,7 +244,9 @@ fn owner_references(metadata: &Map<String, Value>) -> Vec<FieldError> {
     for reference in all {
         let text = |key: &str| reference.get(key).and_then(Value::as_str).unwrap_or_default();
         let (api_version, kind, name, uid) = (text("apiVersion"), text("kind"), text("name"), text("uid"));
-        let version = api_version.rsplit('/').next().unwrap_or_default();
+        // Groups have no slashes: with two of them there is neither group nor version.
+        let parts: Vec<&str> = api_version.split('/').collect();
+        let version = if parts.len() > 2 { "" } else { parts.last().copied().unwrap_or_default() };
         for (key, value, message) in [
             ("apiVersion", if version.is_empty() { "" } else { api_version }, "version must not be empty"),
             ("kind", kind, "must not be empty"),
@@ -267,12 +292,6 @@ fn strings(value: Option<&Value>) -> Vec<&str> {
     value.and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect()
 }
 
-/// What is wrong with the beginning of a name that is still to be made.
-pub fn generate_name(prefix: &str, check_name: &dyn Fn(&str) -> Vec<String>) -> Vec<FieldError> {
-    let wrong = if prefix.is_empty() { Vec::new() } else { check_name(prefix) };
-    wrong.into_iter().map(|e| FieldError::invalid("metadata.generateName", &json!(prefix), e)).collect()
-}
-
 /// `ValidateObjectMeta`. `check_name` is the kind's own rule (name, is it a prefix).
 pub fn object_meta(
     metadata: &Map<String, Value>,
@@ -281,7 +300,11 @@ pub fn object_meta(
 ) -> Vec<FieldError> {
     let text = |key: &str| metadata.get(key).and_then(Value::as_str).unwrap_or_default();
     let mut errors = Vec::new();
-    errors.extend(generate_name(text("generateName"), &|name| check_name(name, true)));
+    let generate = text("generateName");
+    if !generate.is_empty() {
+        let wrong = check_name(generate, true);
+        errors.extend(wrong.into_iter().map(|e| FieldError::invalid("metadata.generateName", &json!(generate), e)));
+    }
     let name = text("name");
     if name.is_empty() {
         errors.push(FieldError::required("metadata.name", "name or generateName is required"));
@@ -289,7 +312,14 @@ pub fn object_meta(
         let wrong = check_name(name, false);
         errors.extend(wrong.into_iter().map(|e| FieldError::invalid("metadata.name", &json!(name), e)));
     }
-    let namespace = text("namespace");
+    errors.extend(object_meta_common(metadata, namespaced));
+    errors
+}
+
+/// What is asked of metadata whenever it is written.
+pub fn object_meta_common(metadata: &Map<String, Value>, namespaced: bool) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    let namespace = metadata.get("namespace").and_then(Value::as_str).unwrap_or_default();
     if namespaced {
         if namespace.is_empty() {
             errors.push(FieldError::required("metadata.namespace", ""));

@@ -289,8 +289,8 @@ async fn policies_that_make_no_sense_are_refused() {
             POLICIES,
             policy("p", json!({})),
             vec![
-                "spec.validations: Required value: validations or auditAnnotations must be specified",
-                "spec.auditAnnotations: Required value: validations or auditAnnotations must be specified",
+                "spec.validations: Required value: validations or auditAnnotations must contain at least one item",
+                "spec.auditAnnotations: Required value: validations or auditAnnotations must contain at least one item",
             ],
         ),
         (
@@ -298,7 +298,7 @@ async fn policies_that_make_no_sense_are_refused() {
             policy("p", json!({"validations": [{"expression": " ", "message": "a\nb", "reason": "Why"}]})),
             vec![
                 "spec.validations[0].expression: Required value: expression is not specified",
-                "spec.validations[0].message: Invalid value: \"a\\nb\": message must not contain line breaks",
+                "spec.validations[0].message: Invalid value: \"a\\nb\": must not contain line breaks",
                 "spec.validations[0].reason: Unsupported value: \"Why\": supported values: \"Forbidden\", \"Invalid\", \"RequestEntityTooLarge\", \"Unauthorized\"",
             ],
         ),
@@ -311,7 +311,7 @@ async fn policies_that_make_no_sense_are_refused() {
             ),
             vec![
                 "spec.variables[1].name: Duplicate value: \"a\"",
-                "spec.variables[2].name: Invalid value: \"b-c\": name is not a valid CEL identifier",
+                "spec.variables[2].name: Invalid value: \"b-c\": must be a valid CEL identifier",
             ],
         ),
         (
@@ -352,7 +352,10 @@ async fn policies_that_make_no_sense_are_refused() {
         (
             BINDINGS,
             binding("b", "", json!({"validationActions": []})),
-            vec!["spec.policyName: Required value", "spec.validationActions: Required value"],
+            vec![
+                "spec.policyName: Required value",
+                "spec.validationActions: Required value: at least one validation action is required",
+            ],
         ),
         (BINDINGS, binding("b", "p", json!({"validationActions": ["Deny", "Warn"]})), vec![both]),
         (

@@ -43,7 +43,7 @@ pub fn validating_policy(object: &Value) -> Vec<FieldError> {
     let (validations, annotations) = (entries(spec, "validations"), entries(spec, "auditAnnotations"));
     if validations.is_empty() && annotations.is_empty() {
         for key in ["validations", "auditAnnotations"] {
-            let why = "validations or auditAnnotations must be specified";
+            let why = "validations or auditAnnotations must contain at least one item";
             errors.push(FieldError::required(format!("spec.{key}"), why));
         }
     }
@@ -202,7 +202,7 @@ fn variables(list: &[Value], params: bool, errors: &mut Vec<FieldError>) -> Vec<
         if name.is_empty() {
             errors.push(FieldError::required(field, "name is not specified"));
         } else if !is_identifier(name) {
-            errors.push(FieldError::invalid(field, name, "name is not a valid CEL identifier"));
+            errors.push(FieldError::invalid(field, name, "must be a valid CEL identifier"));
         } else if known.iter().any(|(one, _)| one == name) {
             errors.push(FieldError::duplicate(field, name));
         }
@@ -231,7 +231,7 @@ fn validation(validation: &Value, path: &str, reads: Reads<'_>, errors: &mut Vec
         if !message.is_empty() && message.trim().is_empty() {
             errors.push(FieldError::invalid(field, message, "message must be non-empty if specified"));
         } else if message.trim().contains('\n') {
-            errors.push(FieldError::invalid(field, message, "message must not contain line breaks"));
+            errors.push(FieldError::invalid(field, message, "must not contain line breaks"));
         }
     }
     if given(validation, "reason").is_some() {
@@ -252,7 +252,7 @@ pub fn validating_binding(object: &Value) -> Vec<FieldError> {
     binding(spec, &mut errors);
     let actions = entries(spec, "validationActions");
     if actions.is_empty() {
-        errors.push(FieldError::required("spec.validationActions", ""));
+        errors.push(FieldError::required("spec.validationActions", "at least one validation action is required"));
     }
     let mut seen = Vec::new();
     for (index, action) in actions.iter().enumerate() {

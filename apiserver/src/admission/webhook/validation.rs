@@ -121,37 +121,43 @@ fn resources(rule: &Value, path: &str, errors: &mut Vec<FieldError>) {
     if all.is_empty() {
         errors.push(FieldError::required(path, ""));
     }
-    let whole = serde_json::json!(all);
-    let plain = all.iter().any(|r| r == "*");
-    let every = all.iter().any(|r| r == "*/*");
+    let (mut whole, mut with_every, mut of_every) = (false, BTreeSet::new(), BTreeSet::new());
     for (index, resource) in all.iter().enumerate() {
         let at = format!("{path}[{index}]");
         if resource.is_empty() {
             errors.push(FieldError::required(at, ""));
             continue;
         }
-        let Some((parent, sub)) = resource.split_once('/') else { continue };
-        let value = Value::from(resource.as_str());
-        if plain && parent == "*" && sub != "*" {
+        let Some((parent, sub)) = resource.split_once('/') else {
+            // The last one decides, as in kube-apiserver.
+            whole = resource != "*";
             continue;
+        };
+        let mut covered = |by: String| {
+            let why = format!("if '{by}' is present, must not specify {resource}");
+            errors.push(FieldError::invalid(at.as_str(), resource.as_str(), why));
+        };
+        if with_every.contains(parent) {
+            covered(format!("{parent}/*"));
         }
-        if sub != "*" && all.iter().any(|other| *other == format!("{parent}/*")) {
-            let detail = format!("if '{parent}/*' is present, must not specify {resource}");
-            errors.push(FieldError::invalid(at, &value, detail));
-        } else if parent != "*" && all.iter().any(|other| *other == format!("*/{sub}")) {
-            errors.push(FieldError::invalid(
-                at,
-                &value,
-                format!("if '*/{sub}' is present, must not specify {resource}"),
-            ));
+        if of_every.contains(sub) {
+            covered(format!("*/{sub}"));
+        }
+        if sub == "*" {
+            with_every.insert(parent);
+        }
+        if parent == "*" {
+            of_every.insert(sub);
         }
     }
-    if every && all.len() > 1 {
-        errors.push(FieldError::invalid(path, &whole, "if '*/*' is present, must not specify other resources"));
+    let has = |wanted: &str| all.iter().any(|resource| resource == wanted);
+    let shown = serde_json::json!(all);
+    if has("*/*") && all.len() > 1 {
+        errors.push(FieldError::invalid(path, &shown, "if '*/*' is present, must not specify other resources"));
     }
-    if plain && all.iter().any(|r| !r.contains('/') && r != "*") {
+    if has("*") && whole {
         let detail = "if '*' is present, must not specify other resources without subresources";
-        errors.push(FieldError::invalid(path, &whole, detail));
+        errors.push(FieldError::invalid(path, &shown, detail));
     }
 }
 

@@ -67,6 +67,7 @@ pub(super) fn limit_range(object: &mut Value) {
 }
 
 pub(super) fn autoscaler(version: &str, object: &mut Value) {
+    let others = crate::builtin::autoscaler::has_other_metrics(object);
     let Some(spec) = inside(object, "spec") else { return };
     default(spec, "minReplicas", 1);
     if version == "v2" {
@@ -75,7 +76,7 @@ pub(super) fn autoscaler(version: &str, object: &mut Value) {
             put(spec, "metrics", json!([{"type": "Resource", "resource": {"name": "cpu", "target": target}}]));
         }
         scaling_rules(spec);
-    } else if items(spec, "metrics").is_empty() {
+    } else if !others {
         default(spec, "targetCPUUtilizationPercentage", 80);
     }
 }
@@ -187,9 +188,11 @@ pub(super) fn flow_control(kind: &str, object: &mut Value) {
         default(limited, "nominalConcurrencyShares", 30);
         default(limited, "lendablePercent", 0);
         if let Some(queuing) = inside(limited, "limitResponse.queuing") {
-            default(queuing, "handSize", 8);
-            default(queuing, "queues", 64);
-            default(queuing, "queueLengthLimit", 50);
+            for (field, count) in [("handSize", 8), ("queues", 64), ("queueLengthLimit", 50)] {
+                if queuing.get(field).and_then(Value::as_i64).unwrap_or(0) == 0 {
+                    put(queuing, field, count);
+                }
+            }
         }
     }
 }

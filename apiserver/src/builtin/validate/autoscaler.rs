@@ -2,6 +2,7 @@
 
 use super::resources::{amount, container_resource_name};
 use super::{Errors, Value, at, dns1123_label, items, json, number, path_segment, set, text};
+use crate::builtin::convert::convert;
 
 /// `kind` of a metric, the field that describes it, in the order they are looked at.
 const SOURCES: [(&str, &str); 5] = [
@@ -13,27 +14,44 @@ const SOURCES: [(&str, &str); 5] = [
 ];
 const KINDS: [&str; 5] = ["ContainerResource", "External", "Object", "Pods", "Resource"];
 
-pub(super) fn autoscaler(e: &mut Errors, object: &Value) {
-    let spec = at(object, "spec");
+/// A new autoscaler, or a change of the old one. Both are looked at as `autoscaling/v2` has them.
+pub(super) fn autoscaler(e: &mut Errors, old: Option<&Value>, object: &Value) {
+    let v2 = |object: &Value| convert(object.clone(), "autoscaling/v2");
+    let (old, object) = (old.map(v2), v2(object));
+    let (before, spec) = (old.as_ref().map(|old| at(old, "spec")), at(&object, "spec"));
     let minimum = number(spec, "minReplicas");
-    if let Some(count) = minimum.filter(|n| *n < 1) {
-        e.invalid("spec.minReplicas", &json!(count), "must be greater than or equal to 1");
+    let least = if before.is_some_and(|before| number(before, "minReplicas") == Some(0)) { 0 } else { 1 };
+    if let Some(count) = minimum.filter(|n| *n < least) {
+        e.invalid("spec.minReplicas", &json!(count), format!("must be greater than or equal to {least}"));
     }
     let maximum = number(spec, "maxReplicas").unwrap_or(0);
-    if maximum < 1 {
-        e.invalid("spec.maxReplicas", &json!(maximum), "must be greater than 0");
+    if maximum == 0 {
+        e.required("spec.maxReplicas", "must be set and greater than 0");
+    } else if maximum < 0 {
+        e.invalid("spec.maxReplicas", &json!(maximum), "must be greater than or equal to 1");
     }
     if minimum.is_some_and(|minimum| maximum < minimum) {
         e.invalid("spec.maxReplicas", &json!(maximum), "must be greater than or equal to `minReplicas`");
     }
-    reference(e, at(spec, "scaleTargetRef"), "spec.scaleTargetRef");
-    let version = text(spec, "scaleTargetRef.apiVersion");
-    if version.is_empty() {
-        let why = "apiVersion must specify API group";
-        e.invalid("spec.scaleTargetRef.apiVersion", &json!(version), why);
+    let (target, path) = (at(spec, "scaleTargetRef"), "spec.scaleTargetRef");
+    reference(e, target, path);
+    let same =
+        |field: &str| before.is_some_and(|before| text(at(before, "scaleTargetRef"), field) == text(target, field));
+    if !(same("apiVersion") && same("kind")) {
+        let core = text(target, "kind") == "ReplicationController";
+        api_version(e, target, path, core);
     }
-    for (index, metric) in items(spec, "metrics").iter().enumerate() {
-        self::metric(e, metric, &format!("spec.metrics[{index}]"));
+    // Objects of metrics that were wrong before stay as wrong as they were.
+    let wrong = |metric: &Value| wrong_version(text(metric, "object.describedObject.apiVersion"), true).is_some();
+    let lenient = before.is_some_and(|before| items(before, "metrics").iter().any(|m| set(m, "object") && wrong(m)));
+    let metrics = items(spec, "metrics");
+    for (index, metric) in metrics.iter().enumerate() {
+        self::metric(e, metric, &format!("spec.metrics[{index}]"), lenient);
+    }
+    let scales_to_zero = |metric: &Value| matches!(text(metric, "type"), "Object" | "External");
+    if minimum == Some(0) && !metrics.iter().any(scales_to_zero) {
+        let why = "must specify at least one Object or External metric to support scaling to zero replicas";
+        e.forbidden("spec.metrics", why);
     }
     for direction in ["scaleUp", "scaleDown"] {
         let rules = at(spec, &format!("behavior.{direction}"));
@@ -51,6 +69,23 @@ fn reference(e: &mut Errors, reference: &Value, path: &str) {
         } else {
             e.names(&format!("{path}.{field}"), value, path_segment(value, false));
         }
+    }
+}
+
+/// What is wrong with the API version of what is referred to.
+fn wrong_version(version: &str, core: bool) -> Option<String> {
+    match version.matches('/').count() {
+        2.. => Some(format!("unexpected GroupVersion string: {version}")),
+        1 if !version.starts_with('/') => None,
+        _ if core => None,
+        _ => Some("apiVersion must specify API group".to_owned()),
+    }
+}
+
+fn api_version(e: &mut Errors, reference: &Value, path: &str, core: bool) {
+    let version = text(reference, "apiVersion");
+    if let Some(why) = wrong_version(version, core) {
+        e.invalid(format!("{path}.apiVersion"), &json!(version), why);
     }
 }
 
@@ -93,7 +128,7 @@ fn rules(e: &mut Errors, rules: &Value, path: &str) {
     }
 }
 
-fn metric(e: &mut Errors, metric: &Value, path: &str) {
+fn metric(e: &mut Errors, metric: &Value, path: &str, lenient: bool) {
     let kind = text(metric, "type");
     if kind.is_empty() {
         e.required(format!("{path}.type"), "must specify a metric source type");
@@ -104,7 +139,7 @@ fn metric(e: &mut Errors, metric: &Value, path: &str) {
     }
     let present: Vec<&str> = SOURCES.iter().map(|(_, field)| *field).filter(|field| set(metric, field)).collect();
     if let Some(first) = present.first() {
-        source(e, first, at(metric, first), &format!("{path}.{first}"));
+        source(e, first, at(metric, first), &format!("{path}.{first}"), lenient);
     }
     match expected {
         Some(field) if !set(metric, field) => {
@@ -120,13 +155,17 @@ fn metric(e: &mut Errors, metric: &Value, path: &str) {
     }
 }
 
-fn source(e: &mut Errors, kind: &str, source: &Value, path: &str) {
+fn source(e: &mut Errors, kind: &str, source: &Value, path: &str, lenient: bool) {
     let (goal, at_goal) = (at(source, "target"), format!("{path}.target"));
     let has = |field: &str| set(goal, field);
     match kind {
         "object" | "external" | "pods" => {
             if kind == "object" {
-                reference(e, at(source, "describedObject"), &format!("{path}.describedObject"));
+                let (described, path) = (at(source, "describedObject"), format!("{path}.describedObject"));
+                reference(e, described, &path);
+                if !lenient {
+                    api_version(e, described, &path, true);
+                }
             }
             identifier(e, at(source, "metric"), &format!("{path}.metric"));
             target(e, goal, &at_goal);

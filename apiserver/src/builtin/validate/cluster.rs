@@ -143,7 +143,7 @@ pub(super) fn signing_request(e: &mut Errors, object: &Value) {
             .is_ok()
     });
     if !well_formed {
-        e.invalid("spec.request", at(spec, "request"), "PEM block type must be CERTIFICATE REQUEST");
+        e.invalid("spec.request", &json!(request), "PEM block type must be CERTIFICATE REQUEST");
     }
     usages(e, items(spec, "usages"));
     let signer = text(spec, "signerName");

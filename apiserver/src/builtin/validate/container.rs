@@ -222,7 +222,7 @@ fn resize(e: &mut Errors, container: &Value, restart: &str, path: &str) {
         e.one_of(path, at(policy, "resourceName"), &["cpu", "memory"]);
         e.one_of(path, wanted, &["NotRequired", "RestartContainer"]);
         if restart == "Never" && wanted != "NotRequired" {
-            e.invalid(path, wanted, "must be 'NotRequired' when `restartPolicy` is 'Never'");
+            e.invalid(path, wanted, "must be 'NotRequired' when pod `restartPolicy` is 'Never'");
         }
     }
 }
@@ -352,7 +352,7 @@ fn value_from(e: &mut Errors, variable: &Value, path: &str) {
         e.invalid(
             path,
             &json!(""),
-            "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef` or `secretKeyRef`",
+            "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or `fileKeyRef`",
         );
     } else if !unset(variable, "value") {
         e.invalid(path, &json!(""), "may not be specified when `value` is not empty");

@@ -11,11 +11,11 @@ pub(super) fn invalid(field: &str, value: &Value, definition: &str, detail: &str
 }
 
 /// Go fields of a type that only the server has: the name, the field of the API, what stands there.
-pub(super) type Fields = &'static [(&'static str, &'static str, Go)];
+pub(in crate::builtin) type Fields = &'static [(&'static str, &'static str, Go)];
 
 /// What a Go field holds.
 #[derive(Clone, Copy)]
-pub(super) enum Go {
+pub(in crate::builtin) enum Go {
     /// A pointer, a list or a map: null when absent.
     Nullable,
     /// A text, empty when absent.
@@ -180,7 +180,7 @@ pub(super) const SERVICE_PORT: Fields = &[
 ];
 
 /// A struct of the server's own as JSON.
-pub(super) fn internal_text(value: &Value, fields: Fields) -> String {
+pub(in crate::builtin) fn internal_text(value: &Value, fields: Fields) -> String {
     let mut text = String::new();
     internal(fields, value, &mut text);
     text

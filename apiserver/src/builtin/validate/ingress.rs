@@ -1,8 +1,8 @@
 //! Ingresses and their classes.
 
 use super::{
-    Errors, Value, at, dns1035_label, dns1123_label, dns1123_subdomain, items, json, number, path_segment, port_name,
-    port_number, set, text,
+    Errors, Value, at, dns1123_label, dns1123_subdomain, items, json, number, path_segment, port_name, port_number,
+    set, text,
 };
 
 const WILDCARD: &str = "a wildcard DNS-1123 subdomain must start with '*.', followed by a valid DNS subdomain, which must consist of lower case alphanumeric characters, '-' or '.' and end with an alphanumeric character (e.g. '*.example.com', regex used for validation is '\\*\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
@@ -129,7 +129,7 @@ fn backend(e: &mut Errors, backend: &Value, path: &str) {
             if name.is_empty() {
                 e.required(format!("{path}.name"), "");
             } else {
-                e.names(&format!("{path}.name"), name, dns1035_label(name));
+                e.names(&format!("{path}.name"), name, dns1123_label(name));
             }
             let (port, number) = (text(service, "port.name"), number(service, "port.number").unwrap_or(0));
             match (port.is_empty(), number) {

@@ -6,9 +6,10 @@ use serde_json::{Value, json};
 use super::object::{at, fields, flag, items, number, same, set, text, unset};
 use crate::registry::strategy::RequestContext;
 use crate::registry::validation::{
-    dns1035_label, dns1123_label, dns1123_subdomain, label_value, labels, path_segment, qualified_name,
+    dns1123_label, dns1123_subdomain, label_value, labels, path_segment, qualified_name,
 };
 
+mod addresses;
 mod autoscaler;
 mod batch;
 mod cluster;
@@ -18,7 +19,8 @@ mod cron;
 mod difference;
 mod drivers;
 mod event;
-mod go;
+mod flow;
+pub(super) mod go;
 mod ingress;
 mod job_indexes;
 mod job_policy;
@@ -145,7 +147,11 @@ pub(super) fn create(ctx: &RequestContext, group: &str, kind: &str, object: &Val
         ("", "PersistentVolume") => storage::volume(e, object),
         ("storage.k8s.io", "StorageClass") => storage::class(e, object),
         ("storage.k8s.io", _) => drivers::create(e, kind, object),
-        ("autoscaling", _) => autoscaler::autoscaler(e, object),
+        ("autoscaling", "HorizontalPodAutoscaler") => autoscaler::autoscaler(e, None, object),
+        ("flowcontrol.apiserver.k8s.io", "FlowSchema") => flow::schema(e, object),
+        ("flowcontrol.apiserver.k8s.io", "PriorityLevelConfiguration") => flow::level(e, object),
+        ("networking.k8s.io", "IPAddress") => addresses::address(e, object),
+        ("networking.k8s.io", "ServiceCIDR") => addresses::service_cidr(e, object),
         ("rbac.authorization.k8s.io", _) => rbac::create(e, kind, object),
         ("", "Node") => cluster::node(e, object),
         ("policy", "PodDisruptionBudget") => cluster::disruption_budget(e, object),
@@ -248,12 +254,17 @@ pub(super) fn update(ctx: &RequestContext, group: &str, kind: &str, old: &Value,
             e.immutable("spec.controller", at(old, "spec.controller"), at(new, "spec.controller"));
             ingress::class(e, new);
         }
+        ("networking.k8s.io", "IPAddress") => {
+            e.immutable("spec.parentRef", at(old, "spec.parentRef"), at(new, "spec.parentRef"));
+        }
+        ("networking.k8s.io", "ServiceCIDR") => addresses::service_cidr_update(e, old, new),
         ("apps", "ControllerRevision") => {
             workload::revision(e, new);
             if !same(at(old, "data"), at(new, "data")) || at(old, "revision") != at(new, "revision") {
                 e.invalid("data", at(new, "data"), "field is immutable");
             }
         }
+        ("autoscaling", "HorizontalPodAutoscaler") => autoscaler::autoscaler(e, Some(old), new),
         (_, "Event") => event::update(e, group, &ctx.namespace, (old, new)),
         _ => e.0.extend(create(ctx, group, kind, new)),
     }
@@ -274,6 +285,7 @@ pub(super) fn name(group: &str, kind: &str, name: &str, prefix: bool) -> Vec<Str
     let whole = if masked { format!("{}a", &name[..name.len() - 1]) } else { name.to_owned() };
     match (group, kind) {
         ("", "Service" | "Namespace") => dns1123_label(&whole),
+        ("networking.k8s.io", "IPAddress") => addresses::wrong_address(name).into_iter().collect(),
         ("rbac.authorization.k8s.io", _) => path_segment(name, prefix),
         ("scheduling.k8s.io" | "node.k8s.io", _) => dns1123_subdomain(&whole),
         _ => dns1123_subdomain(&whole),

@@ -10,7 +10,7 @@ use super::{
 
 pub(super) const BAD_IP: &str = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
 
-const BAD_CIDR: &str = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)";
+pub(super) const BAD_CIDR: &str = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)";
 
 pub(super) fn cidr(e: &mut Errors, field: &str, range: &str) {
     if !is_cidr(range) {
@@ -219,7 +219,8 @@ fn policy_port(e: &mut Errors, entry: &Value, path: &str) {
         match (start, end) {
             (Some(start), Some(end)) => {
                 if end < start {
-                    e.invalid(&field, &json!(end), "must be greater than or equal to `port`");
+                    // The other port is shown, as kube-apiserver does.
+                    e.invalid(&field, &json!(start), "must be greater than or equal to `port`");
                 }
                 if let Some(why) = port_number(end) {
                     e.invalid(field, &json!(end), why);

@@ -50,7 +50,7 @@ pub(super) fn security(e: &mut Errors, spec: &Value, path: &str) {
     super::windows::options(e, context, &path);
     container::app_armor(e, at(context, "appArmorProfile"), &format!("{path}.appArmorProfile"));
     one_of(e, "supplementalGroupsPolicy", &["Merge", "Strict"]);
-    one_of(e, "seLinuxChangePolicy", &["MountOption", "Recursive"]);
+    one_of(e, "seLinuxChangePolicy", &["Recursive"]);
 }
 
 /// The namespace a sysctl belongs to, as the kernel groups them.

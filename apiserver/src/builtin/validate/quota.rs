@@ -16,16 +16,8 @@ const SCOPES: [&str; 7] = [
 ];
 
 pub(super) fn resource_quota(e: &mut Errors, object: &Value) {
-    for list in ["spec.hard", "status.hard", "status.used"] {
-        for (name, value) in fields(object, list) {
-            let path = format!("{list}[{name}]");
-            resource_name(e, name.strip_prefix("requests.").filter(|n| n.contains('/')).unwrap_or(name), &path);
-            if !name.contains('/') && !is_quota_resource(name) {
-                e.invalid(&path, &json!(name), "must be a standard resource for quota");
-            }
-            resource_value(e, name, value, &path);
-        }
-    }
+    amounts(e, object, "spec.hard");
+    status(e, object);
     let scopes = items(object, "spec.scopes");
     let names: Vec<&str> = scopes.iter().filter_map(Value::as_str).collect();
     for scope in &names {
@@ -38,6 +30,22 @@ pub(super) fn resource_quota(e: &mut Errors, object: &Value) {
     }
     conflicts(e, &names, "spec.scopes", scopes);
     selector(e, object, scopes);
+}
+
+/// What was counted.
+pub(super) fn status(e: &mut Errors, object: &Value) {
+    ["status.hard", "status.used"].iter().for_each(|list| amounts(e, object, list));
+}
+
+fn amounts(e: &mut Errors, object: &Value, list: &str) {
+    for (name, value) in fields(object, list) {
+        let path = format!("{list}[{name}]");
+        resource_name(e, name.strip_prefix("requests.").filter(|n| n.contains('/')).unwrap_or(name), &path);
+        if !name.contains('/') && !is_quota_resource(name) {
+            e.invalid(&path, &json!(name), "must be a standard resource for quota");
+        }
+        resource_value(e, name, value, &path);
+    }
 }
 
 /// Limits that mean nothing in a scope.

@@ -2,6 +2,7 @@
 
 use super::selector::label_selector;
 use super::{Errors, Value, at, items, json, path_segment, text};
+use crate::registry::selector::LabelSelector;
 
 const GROUP: &str = "rbac.authorization.k8s.io";
 
@@ -20,7 +21,11 @@ pub(super) fn create(e: &mut Errors, kind: &str, object: &Value) {
                     );
                 }
                 for (index, selector) in selectors.iter().enumerate() {
-                    label_selector(e, selector, &format!("aggregationRule.clusterRoleSelectors[{index}]"));
+                    let path = format!("aggregationRule.clusterRoleSelectors[{index}]");
+                    label_selector(e, selector, &path);
+                    if LabelSelector::from_object(Some(selector)).is_err() {
+                        e.invalid(path, &Value::Null, "invalid label selector.");
+                    }
                 }
             }
         }

@@ -170,7 +170,8 @@ pub(super) fn tolerations(e: &mut Errors, spec: &Value, path: &str) {
                 e.invalid(format!("{path}.operator"), &json!(value), why);
             }
             "Exists" => {}
-            _ => e.unsupported(format!("{path}.operator"), &json!(operator), &["Equal", "Exists"]),
+            // Those of a gate that is off are named, too.
+            _ => e.unsupported(format!("{path}.operator"), &json!(operator), &["Equal", "Exists", "Lt", "Gt"]),
         }
         if !effect.is_empty() && !EFFECTS.contains(&effect) {
             e.unsupported(format!("{path}.effect"), &json!(effect), &EFFECTS);

@@ -1,7 +1,10 @@
 //! What may not be written to the status of kinds whose status is not checked with the rest of them.
 
 use super::resources::amount;
-use super::{Errors, Value, at, dns1123_subdomain, fields, items, json, pod_context, set, text};
+use super::{
+    Errors, FieldError, Value, at, dns1123_subdomain, fields, items, json, pod_context, qualified_name, set, text,
+};
+use crate::registry::validation::condition_reason;
 
 /// `kind` is one of the built-in kinds that a `status` subresource belongs to.
 pub(super) fn update(e: &mut Errors, kind: &str, new: &Value) {
@@ -10,11 +13,49 @@ pub(super) fn update(e: &mut Errors, kind: &str, new: &Value) {
         "Service" => service(e, new),
         "Ingress" => ingresses(e, items(new, "status.loadBalancer.ingress"), false),
         "Namespace" => namespace(e, new),
+        "ResourceQuota" => super::quota::status(e, new),
         "HorizontalPodAutoscaler" => counts(e, new, &["currentReplicas", "desiredReplicas"]),
+        "FlowSchema" | "PriorityLevelConfiguration" => super::flow::conditions(e, new),
         "PodDisruptionBudget" => {
+            conditions(e, new);
             counts(e, new, &["disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods"]);
         }
         _ => {}
+    }
+}
+
+/// `ValidateConditions`.
+fn conditions(e: &mut Errors, new: &Value) {
+    let conditions = items(new, "status.conditions");
+    for (index, condition) in conditions.iter().enumerate() {
+        let (path, kind) = (format!("status.conditions[{index}]"), text(condition, "type"));
+        if conditions[..index].iter().any(|other| text(other, "type") == kind) {
+            e.duplicate(format!("{path}.type"), &json!(kind));
+        }
+        e.names(&format!("{path}.type"), kind, qualified_name(kind));
+        let status = text(condition, "status");
+        if !matches!(status, "False" | "True" | "Unknown") {
+            e.unsupported(format!("{path}.status"), &json!(status), &["False", "True", "Unknown"]);
+        }
+        let generation = at(condition, "observedGeneration");
+        if generation.as_i64().is_some_and(|n| n < 0) {
+            e.invalid(format!("{path}.observedGeneration"), generation, "must be greater than or equal to zero");
+        }
+        if !set(condition, "lastTransitionTime") {
+            e.required(format!("{path}.lastTransitionTime"), "");
+        }
+        match text(condition, "reason") {
+            "" => e.required(format!("{path}.reason"), ""),
+            reason => {
+                e.names(&format!("{path}.reason"), reason, condition_reason(reason));
+                if reason.len() > 1024 {
+                    e.push(FieldError::too_long(format!("{path}.reason"), 1024));
+                }
+            }
+        }
+        if text(condition, "message").len() > 32 * 1024 {
+            e.push(FieldError::too_long(format!("{path}.message"), 32 * 1024));
+        }
     }
 }
 

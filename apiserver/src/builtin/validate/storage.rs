@@ -103,7 +103,7 @@ pub(super) fn claim_update(e: &mut Errors, old: &Value, new: &Value) {
     }
     let bound = text(old, "status.phase") == "Bound";
     let request = |spec: &Value| fields(spec, "resources.requests").get("storage").and_then(amount);
-    if bound && set(&wanted, "volumeAttributesClassName") {
+    if bound {
         object::copy(before, &mut wanted, "volumeAttributesClassName");
     }
     let (was, wants) = (request(before), request(&wanted));
@@ -119,11 +119,14 @@ pub(super) fn claim_update(e: &mut Errors, old: &Value, new: &Value) {
         e.forbidden("spec.resources.requests.storage", "field can not be less than status.capacity");
     }
     e.immutable("volumeMode", at(before, "volumeMode"), at(new, "spec.volumeMode"));
-    if set(before, "volumeAttributesClassName") {
-        const FIELD: &str = "spec.volumeAttributesClassName";
+    const FIELD: &str = "spec.volumeAttributesClassName";
+    if at(old, FIELD) != at(new, FIELD) && set(old, "status.currentVolumeAttributesClassName") {
+        let why = |value: &str| {
+            format!("update to {value} is forbidden when status.currentVolumeAttributesClassName is not nil")
+        };
         match at(new, FIELD).as_str() {
-            None => e.forbidden(FIELD, "update from non-nil value to nil is forbidden"),
-            Some("") => e.forbidden(FIELD, "update from non-nil value to an empty string is forbidden"),
+            None => e.forbidden(FIELD, &why("nil")),
+            Some("") => e.forbidden(FIELD, &why("empty string")),
             Some(_) => {}
         }
     }
@@ -339,14 +342,8 @@ fn topologies(e: &mut Errors, terms: &[Value]) {
 }
 
 pub(super) fn class_update(e: &mut Errors, old: &Value, new: &Value) {
-    if at(old, "parameters") != at(new, "parameters") {
-        e.forbidden("parameters", "updates to parameters are forbidden.");
-    }
-    if at(old, "provisioner") != at(new, "provisioner") {
-        e.forbidden("provisioner", "updates to provisioner are forbidden.");
-    }
-    if at(old, "reclaimPolicy") != at(new, "reclaimPolicy") {
-        e.forbidden("reclaimPolicy", "updates to reclaimPolicy are forbidden.");
+    for field in ["parameters", "provisioner", "reclaimPolicy"] {
+        e.immutable(field, at(old, field), at(new, field));
     }
     e.immutable("volumeBindingMode", at(old, "volumeBindingMode"), at(new, "volumeBindingMode"));
 }

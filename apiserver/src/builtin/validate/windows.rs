@@ -53,7 +53,7 @@ fn user_name(name: &str) -> Vec<String> {
             wrong.push(format!("runAsUserName's Domain length must be under {MAX_DOMAIN} characters"));
         }
         if !is_net_bios(domain) && !dns1123_subdomain(&domain.to_lowercase()).is_empty() {
-            wrong.push("runAsUserName's Domain doesn't match the NetBIOS nor the DNS format".to_owned());
+            wrong.push("runAsUserName's Domain doesn't match the NetBios nor the DNS format".to_owned());
         }
     }
     if user.is_empty() {

@@ -1,0 +1,278 @@
+//! Flow schemas and priority levels. They are kept for those who bring them; requests are limited by other means here.
+
+use super::{Errors, Value, at, dns1123_label, dns1123_subdomain, go, items, json, number, set, text};
+
+const SUBJECTS: [(&str, &str); 3] = [("ServiceAccount", "serviceAccount"), ("User", "user"), ("Group", "group")];
+const VERBS: [&str; 9] = ["create", "delete", "deletecollection", "get", "list", "patch", "proxy", "update", "watch"];
+const METHOD: go::Fields = &[("Type", "type", go::Go::Text)];
+/// Bits of the hash that deals queues to flows.
+const MOST_HASH_BITS: u32 = 60;
+const MOST_QUEUES: i64 = 10_000_000;
+const NOT_NEGATIVE: &str = "must be a non-negative integer";
+
+/// `ValidateFlowSchema`.
+pub(super) fn schema(e: &mut Errors, object: &Value) {
+    let spec = at(object, "spec");
+    let (field, precedence) = ("spec.matchingPrecedence", number(spec, "matchingPrecedence").unwrap_or(0));
+    let shown = json!(precedence);
+    if precedence <= 0 {
+        e.invalid(field, &shown, "must be a positive value");
+    }
+    if precedence > 10_000 {
+        e.invalid(field, &shown, "must not be greater than 10000");
+    }
+    if precedence == 1 && text(object, "metadata.name") != "exempt" {
+        e.invalid(field, &shown, "only the schema named 'exempt' may have matchingPrecedence 1");
+    }
+    let method = at(spec, "distinguisherMethod");
+    if !method.is_null() && !matches!(text(method, "type"), "ByNamespace" | "ByUser") {
+        e.push(go::unsupported_internal("spec.distinguisherMethod.type", method, METHOD, &["ByNamespace", "ByUser"]));
+    }
+    let (field, level) = ("spec.priorityLevelConfiguration.name", text(spec, "priorityLevelConfiguration.name"));
+    if level.is_empty() {
+        e.required(field, "must reference a priority level");
+    } else {
+        e.names(field, level, dns1123_subdomain(level));
+    }
+    for (index, rule) in items(spec, "rules").iter().enumerate() {
+        self::rule(e, rule, &format!("spec.rules[{index}]"));
+    }
+    conditions(e, object);
+}
+
+fn rule(e: &mut Errors, rule: &Value, path: &str) {
+    let subjects = items(rule, "subjects");
+    if subjects.is_empty() {
+        e.required(format!("{path}.subjects"), "subjects must contain at least one value");
+    }
+    for (index, subject) in subjects.iter().enumerate() {
+        self::subject(e, subject, &format!("{path}.subjects[{index}]"));
+    }
+    let (resources, urls) = (items(rule, "resourceRules"), items(rule, "nonResourceRules"));
+    if resources.is_empty() && urls.is_empty() {
+        e.required(path, "at least one of resourceRules and nonResourceRules has to be non-empty");
+    }
+    for (index, rule) in resources.iter().enumerate() {
+        resource_rule(e, rule, &format!("{path}.resourceRules[{index}]"));
+    }
+    for (index, rule) in urls.iter().enumerate() {
+        url_rule(e, rule, &format!("{path}.nonResourceRules[{index}]"));
+    }
+}
+
+fn subject(e: &mut Errors, subject: &Value, path: &str) {
+    let kind = text(subject, "kind");
+    let Some((_, own)) = SUBJECTS.iter().find(|(name, _)| *name == kind) else {
+        return e.unsupported(format!("{path}.kind"), &json!(kind), &["Group", "ServiceAccount", "User"]);
+    };
+    let (found, path_of_own) = (at(subject, own), format!("{path}.{own}"));
+    if found.is_null() {
+        e.required(path_of_own, &format!("{own} is required when subject kind is '{kind}'"));
+    } else {
+        let name = text(found, "name");
+        if name.is_empty() {
+            e.required(format!("{path_of_own}.name"), "");
+        } else if kind == "ServiceAccount" && name != "*" {
+            e.names(&format!("{path_of_own}.name"), name, dns1123_subdomain(name));
+        }
+        if kind == "ServiceAccount" {
+            let (field, namespace) = (format!("{path_of_own}.namespace"), text(found, "namespace"));
+            match namespace {
+                "" => e.required(field, "must specify namespace for service account"),
+                namespace => e.names(&field, namespace, dns1123_label(namespace)),
+            }
+        }
+    }
+    // Told in this order, whatever the kind.
+    for (name, other) in [SUBJECTS[0], SUBJECTS[1], SUBJECTS[2]].into_iter().filter(|(name, _)| *name != kind) {
+        if set(subject, other) {
+            e.forbidden(format!("{path}.{other}"), &format!("{other} is forbidden when subject kind is not '{name}'"));
+        }
+    }
+}
+
+fn has_wildcard(list: &[Value]) -> bool {
+    list.iter().any(|item| item == "*")
+}
+
+/// A list that says everything says nothing else. False when it says everything.
+fn wildcard(e: &mut Errors, rule: &Value, field: &str, path: &str, others: &str, required: &str) -> bool {
+    let list = items(rule, field);
+    let at_list = format!("{path}.{field}");
+    if list.is_empty() {
+        e.required(at_list, required);
+        return false;
+    }
+    if !has_wildcard(list) {
+        return true;
+    }
+    if list.len() > 1 {
+        e.invalid(at_list, at(rule, field), format!("if '*' is present, must not specify other {others}"));
+    }
+    false
+}
+
+fn verbs(e: &mut Errors, rule: &Value, path: &str) {
+    let some = wildcard(e, rule, "verbs", path, "verbs", "verbs must contain at least one value");
+    let known = |verb: &Value| verb.as_str().is_some_and(|verb| VERBS.contains(&verb));
+    if some && !items(rule, "verbs").iter().all(known) {
+        e.unsupported(format!("{path}.verbs"), at(rule, "verbs"), &VERBS);
+    }
+}
+
+fn resource_rule(e: &mut Errors, rule: &Value, path: &str) {
+    verbs(e, rule, path);
+    let why = "resource rules must supply at least one api group";
+    wildcard(e, rule, "apiGroups", path, "api groups", why);
+    let why = "resource rules must supply at least one resource";
+    wildcard(e, rule, "resources", path, "resources", why);
+    let namespaces = items(rule, "namespaces");
+    if namespaces.is_empty() && at(rule, "clusterScope") == true {
+        return;
+    }
+    let why = "resource rules that are not cluster scoped must supply at least one namespace";
+    if !wildcard(e, rule, "namespaces", path, "namespaces", why) {
+        return;
+    }
+    for (index, namespace) in namespaces.iter().enumerate() {
+        let name = namespace.as_str().unwrap_or_default();
+        let wrong = dns1123_label(name).into_iter();
+        let why = wrong.map(|why| format!("each member of this list must be '*' or a DNS-1123 label; {why}"));
+        e.names(&format!("{path}.namespaces[{index}]"), name, why.collect());
+    }
+}
+
+fn url_rule(e: &mut Errors, rule: &Value, path: &str) {
+    verbs(e, rule, path);
+    let why = "nonResourceURLs must contain at least one value";
+    if !wildcard(e, rule, "nonResourceURLs", path, "non-resource URLs", why) {
+        return;
+    }
+    for (index, url) in items(rule, "nonResourceURLs").iter().enumerate() {
+        if let Some(why) = wrong_path(url.as_str().unwrap_or_default()) {
+            e.invalid(format!("{path}.nonResourceURLs[{index}]"), url, why);
+        }
+    }
+}
+
+fn wrong_path(path: &str) -> Option<&'static str> {
+    match path {
+        "" => Some("must not be empty"),
+        "/" => None,
+        _ if !path.starts_with('/') => Some("must start with slash"),
+        _ if path.contains(' ') => Some("must not contain white-space"),
+        _ if path.contains("//") => Some("must not contain double slash"),
+        _ => {
+            let wildcards = path.matches('*').count();
+            let wrong = wildcards > 1 || (wildcards == 1 && !path.ends_with("/*"));
+            wrong.then_some("wildcard can only do suffix matching")
+        }
+    }
+}
+
+/// `ValidatePriorityLevelConfiguration`.
+pub(super) fn level(e: &mut Errors, object: &Value) {
+    let (spec, kind) = (at(object, "spec"), text(object, "spec.type"));
+    if (text(object, "metadata.name") == "exempt") != (kind == "Exempt") {
+        e.invalid("spec.type", &json!(kind), "must be 'Exempt' if and only if `name` is 'exempt'");
+    }
+    let (exempt, limited) = (at(spec, "exempt"), at(spec, "limited"));
+    match kind {
+        "Exempt" => {
+            if !limited.is_null() {
+                e.forbidden("spec.limited", "must be nil if the type is not Limited");
+            }
+            if !exempt.is_null() {
+                let shares = at(exempt, "nominalConcurrencyShares");
+                if shares.as_i64().is_some_and(|n| n < 0) {
+                    e.invalid("spec.exempt.nominalConcurrencyShares", shares, NOT_NEGATIVE);
+                }
+                lendable(e, exempt, "spec.exempt");
+            }
+        }
+        "Limited" => {
+            if !exempt.is_null() {
+                e.forbidden("spec.exempt", "must be nil if the type is Limited");
+            }
+            match limited.is_null() {
+                true => e.required("spec.limited", "must not be empty when type is Limited"),
+                false => self::limited(e, limited),
+            }
+        }
+        _ => e.unsupported("spec.type", &json!(kind), &["Exempt", "Limited"]),
+    }
+    conditions(e, object);
+}
+
+fn lendable(e: &mut Errors, level: &Value, path: &str) {
+    let percent = at(level, "lendablePercent");
+    if percent.as_i64().is_some_and(|percent| !(0..=100).contains(&percent)) {
+        e.invalid(format!("{path}.lendablePercent"), percent, "must be between 0 and 100, inclusive");
+    }
+}
+
+fn limited(e: &mut Errors, limited: &Value) {
+    let shares = at(limited, "nominalConcurrencyShares");
+    if shares.as_i64().is_some_and(|n| n < 0) {
+        e.invalid("spec.limited.nominalConcurrencyShares", shares, NOT_NEGATIVE);
+    }
+    let (response, path) = (at(limited, "limitResponse"), "spec.limited.limitResponse");
+    let queuing = at(response, "queuing");
+    match text(response, "type") {
+        "Reject" if !queuing.is_null() => {
+            e.forbidden(format!("{path}.queuing"), "must be nil if limited.limitResponse.type is not Limited");
+        }
+        "Reject" => {}
+        "Queue" if queuing.is_null() => {
+            e.required(format!("{path}.queuing"), "must not be empty if limited.limitResponse.type is Limited");
+        }
+        "Queue" => self::queuing(e, queuing, &format!("{path}.queuing")),
+        kind => e.unsupported(format!("{path}.type"), &json!(kind), &["Queue", "Reject"]),
+    }
+    lendable(e, limited, "spec.limited");
+    let borrowed = at(limited, "borrowingLimitPercent");
+    if borrowed.as_i64().is_some_and(|n| n < 0) {
+        let why = "if specified, must be a non-negative integer";
+        e.invalid("spec.limited.borrowingLimitPercent", borrowed, why);
+    }
+}
+
+fn queuing(e: &mut Errors, queuing: &Value, path: &str) {
+    let count = |field: &str| number(queuing, field).unwrap_or(0);
+    let mut wrong = |field: &str, why: String| e.invalid(format!("{path}.{field}"), &json!(count(field)), why);
+    if count("queueLengthLimit") <= 0 {
+        wrong("queueLengthLimit", "must be positive".to_owned());
+    }
+    let (queues, hand) = (count("queues"), count("handSize"));
+    if queues <= 0 {
+        wrong("queues", "must be positive".to_owned());
+    } else if queues > MOST_QUEUES {
+        wrong("queues", format!("must not be greater than {MOST_QUEUES}"));
+    }
+    // Lossless: neither is near 2^52.
+    let bits = ((queues.max(1) as f64).log2() * hand as f64).ceil();
+    if hand <= 0 {
+        wrong("handSize", "must be positive".to_owned());
+    } else if hand > queues {
+        wrong("handSize", format!("should not be greater than queues ({queues})"));
+    } else if bits > f64::from(MOST_HASH_BITS) {
+        let why = format!(
+            "required entropy bits of deckSize {queues} and handSize {hand} should not be greater than {MOST_HASH_BITS}"
+        );
+        wrong("handSize", why);
+    }
+}
+
+/// Conditions, which need nothing but a type of their own.
+pub(super) fn conditions(e: &mut Errors, object: &Value) {
+    let conditions = items(object, "status.conditions");
+    for (index, condition) in conditions.iter().enumerate() {
+        let (field, kind) = (format!("status.conditions[{index}].type"), at(condition, "type"));
+        if conditions[..index].iter().any(|other| at(other, "type") == kind) {
+            e.duplicate(field.as_str(), kind);
+        }
+        if text(condition, "type").is_empty() {
+            e.required(field, "");
+        }
+    }
+}
