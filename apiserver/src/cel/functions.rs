@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use kube::core::cel::cel::extractors::{Arguments, This};
-use kube::core::cel::cel::objects::{Key, Map, Opaque};
+use kube::core::cel::cel::objects::{Key, Map, Opaque, OptionalValue};
 use kube::core::cel::cel::{Context, ExecutionError, Value as Cel};
 
 use super::budget::charge;
@@ -41,6 +41,10 @@ pub(super) fn add(context: &mut Context<'_>) {
     context.add_function(MAP_OF, map_of);
     context.add_function("replace", replace);
     context.add_function("join", join);
+    context.add_function("split", split);
+    context.add_function("size", |This(value): This<Cel>| -> Outcome { length(&value).map(Cel::Int) });
+    context.add_function("sum", sum);
+    context.add_function("unwrapOpt", values_of);
     context.add_function("type", |value: Cel| -> Outcome { Ok(TypeName::of(&value)) });
     context.add_function("bool", to_bool);
     context.add_function("int", to_int);
@@ -209,6 +213,87 @@ fn join(This(this): This<Cel>, Arguments(given): Arguments) -> Outcome {
     let items: Vec<Arc<String>> = items.iter().map(|item| text(Some(item))).collect::<Result<_, _>>()?;
     let items: Vec<&str> = items.iter().map(|item| item.as_str()).collect();
     Ok(Cel::String(Arc::new(items.join(&between))))
+}
+
+/// `text.split(between[, most])`; between nothing are characters.
+fn split(This(this): This<Cel>, Arguments(given): Arguments) -> Outcome {
+    let (this, between) = (text(Some(&this))?, text(given.first())?);
+    spend(this.len() as u64 / 10 + 1)?;
+    let most = match given.get(1) {
+        None => usize::MAX,
+        // Less than none means all.
+        Some(Cel::Int(most)) => usize::try_from(*most).unwrap_or(usize::MAX),
+        Some(_) => return Err(ExecutionError::NoSuchOverload),
+    };
+    let mut parts: Vec<String> = Vec::new();
+    match between.as_str() {
+        _ if most == 0 => {}
+        "" => {
+            let mut rest = this.chars();
+            while parts.len() + 1 < most {
+                let Some(next) = rest.next() else { break };
+                parts.push(next.to_string());
+            }
+            if !rest.as_str().is_empty() {
+                parts.push(rest.as_str().to_owned());
+            }
+        }
+        between => parts.extend(this.splitn(most, between).map(str::to_owned)),
+    }
+    let parts = parts.into_iter().map(|part| Cel::String(Arc::new(part)));
+    Ok(Cel::List(Arc::new(parts.collect())))
+}
+
+/// How many characters, bytes, elements or entries there are.
+fn length(value: &Cel) -> Result<i64, ExecutionError> {
+    let length = match value {
+        Cel::String(text) => text.chars().count(),
+        Cel::Bytes(bytes) => bytes.len(),
+        Cel::List(items) => items.len(),
+        Cel::Map(map) => map.map.len(),
+        _ => return Err(ExecutionError::NoSuchOverload),
+    };
+    i64::try_from(length).map_err(|_| overflow("integer"))
+}
+
+fn overflow(of: &str) -> ExecutionError {
+    ExecutionError::function_error("sum", format!("{of} overflow"))
+}
+
+/// `numbers.sum()`, and of durations.
+fn sum(This(this): This<Cel>) -> Outcome {
+    let Cel::List(items) = &this else { return Err(ExecutionError::NoSuchOverload) };
+    spend(items.len() as u64)?;
+    let add = |sum: Option<Cel>, item: &Cel| -> Result<Option<Cel>, ExecutionError> {
+        Ok(Some(match (sum, item) {
+            (None, Cel::Int(_) | Cel::UInt(_) | Cel::Float(_) | Cel::Duration(_)) => item.clone(),
+            (Some(Cel::Int(sum)), Cel::Int(more)) => {
+                Cel::Int(sum.checked_add(*more).ok_or_else(|| overflow("integer"))?)
+            }
+            (Some(Cel::UInt(sum)), Cel::UInt(more)) => {
+                Cel::UInt(sum.checked_add(*more).ok_or_else(|| overflow("unsigned integer"))?)
+            }
+            (Some(Cel::Float(sum)), Cel::Float(more)) => Cel::Float(sum + more),
+            (Some(Cel::Duration(sum)), Cel::Duration(more)) => {
+                Cel::Duration(sum.checked_add(more).ok_or_else(|| overflow("integer"))?)
+            }
+            _ => return Err(ExecutionError::NoSuchOverload),
+        }))
+    };
+    Ok(items.iter().try_fold(None, add)?.unwrap_or(Cel::Int(0)))
+}
+
+/// `optionals.unwrapOpt()`: what those have that have something.
+fn values_of(This(this): This<Cel>) -> Outcome {
+    let Cel::List(items) = &this else { return Err(ExecutionError::NoSuchOverload) };
+    spend(items.len() as u64)?;
+    let mut values = Vec::with_capacity(items.len());
+    for item in items.iter() {
+        let Cel::Opaque(opaque) = item else { return Err(ExecutionError::NoSuchOverload) };
+        let optional = opaque.downcast_ref::<OptionalValue>().ok_or(ExecutionError::NoSuchOverload)?;
+        values.extend(optional.value().cloned());
+    }
+    Ok(Cel::List(Arc::new(values)))
 }
 
 fn pairs(of: Cel) -> Outcome {

@@ -7,6 +7,7 @@
 mod address;
 mod format;
 mod text;
+mod time;
 mod url;
 mod version;
 
@@ -54,6 +55,7 @@ pub(super) fn add(context: &mut Context<'_>) {
         Ok(Cel::String(Arc::new(version)))
     });
     context.add_function("isSemver", |Arguments(given): Arguments| is(semver(&given)?.is_ok()));
+    time::add(context);
     url::add(context);
 }
 
