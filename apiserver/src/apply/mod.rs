@@ -265,13 +265,16 @@ fn merge(
     own.time = last.as_ref().and_then(|entry| entry.time.clone());
 
     let merged = typed::merge(schema, &before, config);
-    let mut after = prune(schema, merged, &entries, &own, last.as_ref());
+    let merged = prune(schema, merged, &entries, &own, last.as_ref());
+    // As it was applied: a false that Go leaves out is a change of somebody else's true.
+    let (taken, removed) = changes(schema, &before, &merged, manager);
+    let is_same = merged == before;
+    let mut after = merged;
     if let Some(schema) = schema {
         crate::schema::drop_nulls(schema, &mut after);
         normalise(schema, &mut after);
     }
 
-    let (taken, removed) = changes(schema, &before, &after, manager);
     if !force {
         let conflicts: Vec<(Entry, FieldSet)> = entries
             .iter()
@@ -287,7 +290,7 @@ fn merge(
         entry.fields.difference(&removed);
     }
     own.fields.difference(&NOBODYS);
-    if live.is_none() || after != before {
+    if live.is_none() || !is_same {
         own.time = manager.time();
     }
     entries.push(own);

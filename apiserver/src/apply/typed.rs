@@ -228,6 +228,9 @@ pub fn merge(schema: Option<&Schema>, live: &Value, config: &Value) -> Value {
             Value::Object(out)
         }
         (Shape::List(left), Shape::List(right)) => Value::Array(merge_lists(schema, left, right)),
+        // Null is a map or a list without elements, which takes nothing away.
+        (Shape::Map(left), _) if config.is_null() && !left.is_empty() => live.clone(),
+        (Shape::List(left), _) if config.is_null() && !left.is_empty() => live.clone(),
         _ => config.clone(),
     }
 }
