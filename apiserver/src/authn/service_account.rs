@@ -46,6 +46,14 @@ pub(super) async fn issue(
     if !errors.is_empty() {
         return Err(ApiError::invalid("authentication.k8s.io", "TokenRequest", "", errors));
     }
+    let uid = request.uid();
+    if !uid.is_empty() && uid != account.uid() {
+        let why = format!(
+            "the UID in the token request ({uid}) does not match the UID of the service account ({})",
+            account.uid()
+        );
+        return Err(ApiError::conflict("authentication.k8s.io", "TokenRequest", account.name(), why));
+    }
     let audiences: Vec<String> = match spec["audiences"].as_array() {
         Some(given) if !given.is_empty() => given.iter().filter_map(|a| a.as_str().map(str::to_owned)).collect(),
         _ => signer.audiences().to_vec(),

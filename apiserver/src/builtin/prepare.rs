@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use super::object::{at, copy, default, each, fields, inside, items, put, set, take, text, unset};
 use super::{apparmor, pod, service};
+use crate::registry::object::time;
 use crate::registry::strategy::RequestContext;
 
 const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
@@ -32,6 +33,7 @@ pub(super) fn create(ctx: &RequestContext, kind: &str, object: &mut Value) {
             data_sources(&Value::Null, object);
         }
         "ServiceAccount" => names_alone(object),
+        "EndpointSlice" => without_topology(&Value::Null, object),
         "Lease" => without_strategy(object),
         "Service" => service::settle(object),
         "Node" => without_config(object),
@@ -62,6 +64,7 @@ pub(super) fn update(ctx: &RequestContext, kind: &str, old: &Value, new: &mut Va
         }
         ("PersistentVolumeClaim", "") => data_sources(old, new),
         ("ServiceAccount", "") => names_alone(new),
+        ("EndpointSlice", "") => without_topology(old, new),
         ("Lease", "") if unset(old, "spec.strategy") && unset(old, "spec.preferredHolder") => without_strategy(new),
         ("StatefulSet", "") if unset(old, "spec.updateStrategy.rollingUpdate.maxUnavailable") => {
             without_unavailable(new)
@@ -69,6 +72,7 @@ pub(super) fn update(ctx: &RequestContext, kind: &str, old: &Value, new: &mut Va
         ("Node", "") if unset(old, "spec.configSource") => without_config(new),
         ("CertificateSigningRequest", "") => copy(old, new, "spec"),
         ("CertificateSigningRequest", "approval") => {
+            condition_times(ctx, old, new);
             let conditions = at(new, "status.conditions").clone();
             *new = keep(old, new, &["metadata"]);
             if !set(new, "status") {
@@ -77,12 +81,9 @@ pub(super) fn update(ctx: &RequestContext, kind: &str, old: &Value, new: &mut Va
             put(&mut new["status"], "conditions", conditions);
         }
         ("CertificateSigningRequest", "status") => {
-            // Approval and denial have their own subresource.
-            let own = |condition: &&Value| !matches!(text(condition, "type"), "Approved" | "Denied");
-            let mut conditions: Vec<Value> =
-                items(old, "status.conditions").iter().filter(|c| !own(c)).cloned().collect();
-            conditions.extend(items(new, "status.conditions").iter().filter(own).cloned());
-            put(&mut new["status"], "conditions", conditions);
+            copy(old, new, "spec");
+            ["Approved", "Denied"].iter().for_each(|kind| keep_conditions(kind, old, new));
+            condition_times(ctx, old, new);
         }
         ("Service", "") => {
             service::settle(new);
@@ -140,6 +141,17 @@ fn data_sources(old: &Value, claim: &mut Value) {
 /// Secrets of an account are those of its namespace.
 fn names_alone(account: &mut Value) {
     each(account, "secrets", |secret| *secret = json!({"name": text(secret, "name")}));
+}
+
+/// Topology of older versions is kept and not taken.
+fn without_topology(old: &Value, slice: &mut Value) {
+    const FIELD: &str = "deprecatedTopology";
+    let known: Vec<&Value> = items(old, "endpoints").iter().map(|endpoint| at(endpoint, FIELD)).collect();
+    each(slice, "endpoints", |endpoint| {
+        if !known.contains(&at(endpoint, FIELD)) {
+            take(endpoint, FIELD);
+        }
+    });
 }
 
 /// Who holds a lease by a strategy is behind a gate, which is off unless somebody turns it on.
@@ -252,6 +264,42 @@ fn stored_versions(object: &mut Value, mut stored: Vec<Value>) {
         put(object, "status", json!({}));
     }
     put(&mut object["status"], "storedVersions", stored);
+}
+
+/// Conditions of a type stay what they were where there are as many: they are changed elsewhere.
+fn keep_conditions(kind: &str, old: &Value, new: &mut Value) {
+    const LIST: &str = "status.conditions";
+    let is_kind = |condition: &&Value| text(condition, "type") == kind;
+    let before: Vec<Value> = items(old, LIST).iter().filter(is_kind).cloned().collect();
+    if items(new, LIST).iter().filter(is_kind).count() != before.len() {
+        return;
+    }
+    let mut before = before.into_iter();
+    each(new, LIST, |condition| {
+        if text(condition, "type") == kind
+            && let Some(kept) = before.next()
+        {
+            *condition = kept;
+        }
+    });
+}
+
+/// When conditions were written, and since when they hold, where nobody says.
+fn condition_times(ctx: &RequestContext, old: &Value, new: &mut Value) {
+    const LIST: &str = "status.conditions";
+    let now = Value::from(time(ctx.now));
+    each(new, LIST, |condition| {
+        if !set(condition, "lastUpdateTime") {
+            put(condition, "lastUpdateTime", now.clone());
+        }
+        if set(condition, "lastTransitionTime") {
+            return;
+        }
+        let same = |before: &&Value| ["type", "status"].iter().all(|field| at(before, field) == at(condition, field));
+        let mut before = items(old, LIST).iter().filter(same).map(|before| at(before, "lastTransitionTime"));
+        let since = before.find(|time| !time.is_null()).cloned().unwrap_or_else(|| now.clone());
+        put(condition, "lastTransitionTime", since);
+    });
 }
 
 /// Since when a volume is in its phase: whoever writes the same phase need not know it.

@@ -43,7 +43,7 @@ pub(super) fn fields(group: &str, kind: &str, object: &Value) -> Vec<(String, St
             "type",
         ],
         ("", "Secret") => &["type"],
-        ("", "Namespace") => &["status.phase", "name"],
+        ("", "Namespace") => &["status.phase"],
         ("", "Node") => &["spec.unschedulable"],
         ("", "Service") => &["spec.clusterIP", "spec.type"],
         ("", "ReplicationController") => &["status.replicas"],
@@ -57,7 +57,6 @@ pub(super) fn fields(group: &str, kind: &str, object: &Value) -> Vec<(String, St
 fn value(kind: &str, name: &str, object: &Value) -> String {
     let path = match (kind, name) {
         ("Event", "source") => "source.component",
-        ("Namespace", "name") => "metadata.name",
         ("Job", "status.successful") => "status.succeeded",
         _ => name,
     };

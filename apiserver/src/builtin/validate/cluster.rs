@@ -156,7 +156,7 @@ pub(super) fn signing_request(e: &mut Errors, object: &Value) {
                 if !domain.contains('.') {
                     e.invalid(
                         "spec.signerName",
-                        &json!(signer),
+                        &json!(domain),
                         "should be a domain with at least two segments separated by dots",
                     );
                 }

@@ -38,6 +38,7 @@ mod resources;
 mod scheduling;
 mod selector;
 mod service;
+mod signing;
 mod status;
 mod storage;
 #[cfg(test)]
@@ -194,7 +195,7 @@ pub(super) fn update(ctx: &RequestContext, group: &str, kind: &str, old: &Value,
     if matches!(ctx.subresource.as_str(), "status" | "finalize" | "approval") {
         match kind {
             "Pod" => pod_status::update(e, old, new),
-            "CertificateSigningRequest" => cluster::approval(e, new),
+            "CertificateSigningRequest" => signing::update(e, &ctx.subresource, old, new),
             "Namespace" if ctx.subresource == "finalize" => cluster::finalizers(e, new, true),
             "Deployment" | "ReplicaSet" | "StatefulSet" | "DaemonSet" | "ReplicationController" => {
                 workload::status(e, kind, old, new);

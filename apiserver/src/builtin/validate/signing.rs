@@ -1,0 +1,71 @@
+//! Changes of signing requests: what is said of them once stays said, and each subresource has its part.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use x509_parser::prelude::{FromDer, Pem, X509Certificate};
+
+use super::difference::difference;
+use super::{Errors, Value, at, cluster, items, json, text};
+
+const CONDITIONS: &str = "status.conditions";
+const CERTIFICATE: &str = "status.certificate";
+
+fn of_type<'a>(object: &'a Value, kind: &str) -> Vec<&'a Value> {
+    items(object, CONDITIONS).iter().filter(|condition| text(condition, "type") == kind).collect()
+}
+
+/// `validateCertificateSigningRequestUpdate`, of `approval` and `status`.
+pub(super) fn update(e: &mut Errors, subresource: &str, old: &Value, new: &Value) {
+    // What is stored may be as wrong as it was.
+    if at(old, CONDITIONS) != at(new, CONDITIONS) {
+        cluster::approval(e, new);
+    }
+    let changed = at(old, CERTIFICATE) != at(new, CERTIFICATE);
+    if changed && let Some(why) = wrong_certificate(text(new, CERTIFICATE)) {
+        e.invalid(CERTIFICATE, &json!("<certificate data>"), why);
+    }
+    for kind in ["Approved", "Denied", "Failed"] {
+        if of_type(new, kind).len() < of_type(old, kind).len() {
+            e.forbidden(CONDITIONS, &format!("updates may not remove a condition of type {kind:?}"));
+        }
+    }
+    if subresource != "approval" {
+        ["Approved", "Denied"].iter().for_each(|kind| decided(e, kind, old, new));
+    }
+    if changed && subresource != "status" {
+        e.forbidden(CERTIFICATE, "updates may not set certificate content");
+    } else if changed && !text(old, CERTIFICATE).is_empty() {
+        e.forbidden(CERTIFICATE, "updates may not modify existing certificate content");
+    }
+}
+
+/// Approval and denial have their own subresource.
+fn decided(e: &mut Errors, kind: &str, old: &Value, new: &Value) {
+    let (before, after) = (of_type(old, kind), of_type(new, kind));
+    if after.len() > before.len() {
+        e.forbidden(CONDITIONS, &format!("updates may not add a condition of type {kind:?}"));
+    } else if after.len() == before.len() && before != after {
+        let differs = difference("[]certificates.CertificateSigningRequestCondition", &json!(before), &json!(after));
+        e.forbidden(CONDITIONS, &format!("updates may not modify a condition of type {kind:?}\n{differs}"));
+    }
+}
+
+/// Why data is no chain of certificates; none is fine.
+fn wrong_certificate(data: &str) -> Option<String> {
+    if data.is_empty() {
+        return None;
+    }
+    let bytes = STANDARD.decode(data).unwrap_or_default();
+    let mut blocks = 0;
+    for block in Pem::iter_from_buffer(&bytes) {
+        let Ok(block) = block else { break };
+        if block.label != "CERTIFICATE" {
+            return Some(format!("only CERTIFICATE PEM blocks are allowed, found {:?}", block.label));
+        }
+        if X509Certificate::from_der(&block.contents).is_err() {
+            return Some("x509: malformed certificate".to_owned());
+        }
+        blocks += 1;
+    }
+    (blocks == 0).then(|| "must contain at least one CERTIFICATE PEM block".to_owned())
+}
