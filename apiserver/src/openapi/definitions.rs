@@ -22,6 +22,8 @@ const DOCUMENTATION: [(&str, &str); 2] = [
     ),
 ];
 
+const STANDARD_METADATA: &str = "Standard object's metadata. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata";
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Form {
     V2,
@@ -179,6 +181,7 @@ fn described(name: &str, text: &str, form: Form) -> Value {
 
 fn custom(resource: &ResourceRef, schema: &Value, form: Form) -> Value {
     let mut out = if form == Form::V2 { version_two(schema) } else { schema.clone() };
+    implied(&mut out, form);
     let Some(fields) = out.as_object_mut() else { return json!({"type": "object"}) };
     fields.insert("type".into(), json!("object"));
     // A kind that keeps everything publishes no properties.
@@ -187,12 +190,47 @@ fn custom(resource: &ResourceRef, schema: &Value, form: Form) -> Value {
         let properties = fields.entry("properties").or_insert_with(|| json!({}));
         if let Some(properties) = properties.as_object_mut() {
             type_meta(properties);
-            let text = "Standard object's metadata. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata";
-            properties.insert("metadata".into(), described(OBJECT_META, text, form));
+            properties.insert("metadata".into(), described(OBJECT_META, STANDARD_METADATA, form));
         }
     }
     fields.insert("x-kubernetes-group-version-kind".into(), kinds(resource, &resource.kind));
     out
+}
+
+/// What is meant by a schema's extensions: fields of resources that stand in others, and the two types of `int-or-string`.
+fn implied(node: &mut Value, form: Form) {
+    const CONVENTIONS: &str = "https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md";
+    let Some(fields) = node.as_object_mut() else { return };
+    if let Some(properties) = fields.get_mut("properties").and_then(Value::as_object_mut) {
+        properties.values_mut().for_each(|node| implied(node, form));
+    }
+    for below in ["items", "additionalProperties"] {
+        fields.get_mut(below).into_iter().for_each(|node| implied(node, form));
+    }
+    let flag = |fields: &Map<String, Value>, key: &str| fields.get(key) == Some(&json!(true));
+    if form == Form::V3 && flag(fields, "x-kubernetes-int-or-string") && !fields.contains_key("allOf") {
+        fields.entry("anyOf").or_insert_with(|| json!([{"type": "integer"}, {"type": "string"}]));
+    }
+    // Clients would refuse unknown fields beside known ones.
+    let open = form == Form::V2 && flag(fields, "x-kubernetes-preserve-unknown-fields");
+    if open || !flag(fields, "x-kubernetes-embedded-resource") {
+        return;
+    }
+    let properties = fields.entry("properties").or_insert_with(|| json!({}));
+    let text = |what: &str, section: &str| json!({"type": "string", "description": format!("{what} More info: {CONVENTIONS}#{section}")});
+    let version = text("apiVersion defines the versioned schema of this representation of an object.", "resources");
+    properties["apiVersion"] = version;
+    let what = "kind is a string value representing the type of this object. In CamelCase.";
+    properties["kind"] = text(what, "types-kinds");
+    properties["metadata"] = described(OBJECT_META, STANDARD_METADATA, form);
+    let required = fields.entry("required").or_insert_with(|| json!([]));
+    if let Some(required) = required.as_array_mut() {
+        for name in ["kind", "apiVersion"] {
+            if !required.iter().any(|found| found == name) {
+                required.push(name.into());
+            }
+        }
+    }
 }
 
 /// What OpenAPI v2 cannot say is left out; below it nothing is promised.
@@ -244,4 +282,29 @@ fn custom_list(resource: &ResourceRef, kind: &str, form: Form) -> Value {
         "properties": properties,
         "x-kubernetes-group-version-kind": kinds(resource, &resource.list_kind),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn extensions_imply_fields_and_types() {
+        let embedded = json!({"type": "object", "x-kubernetes-embedded-resource": true, "required": ["kind"]});
+        let schema = json!({"properties": {"a": {"items": embedded}, "b": {"x-kubernetes-int-or-string": true}}});
+        let after = |form: Form| {
+            let mut schema = schema.clone();
+            implied(&mut schema, form);
+            schema
+        };
+        let (two, three) = (after(Form::V2), after(Form::V3));
+        for published in [&two, &three] {
+            let embedded = &published["properties"]["a"]["items"];
+            assert_eq!(embedded["required"], json!(["kind", "apiVersion"]));
+            let names: Vec<&String> = embedded["properties"].as_object().unwrap().keys().collect();
+            assert_eq!(names, ["apiVersion", "kind", "metadata"]);
+        }
+        assert_eq!(three["properties"]["b"]["anyOf"], json!([{"type": "integer"}, {"type": "string"}]));
+        assert_eq!(two["properties"]["b"].get("anyOf"), None);
+    }
 }
