@@ -116,6 +116,11 @@ impl ListOptions {
             errors.push(forbidden(INITIAL, text));
         }
         if matching.is_empty() {
+            // A watch from no version begins with what there is, as from any that is not older.
+            let from_any = watch_list && !initial && matches!(self.resource_version.as_str(), "" | "0");
+            if from_any && !self.continue_token.is_empty() {
+                errors.push(forbidden(MATCH, WITH_CONTINUE));
+            }
             return errors;
         }
         if !initial {

@@ -230,11 +230,13 @@ fn bounds(item: &Value, kind: &str, requests: &Amounts, limits: &Amounts, violat
             _ => {}
         }
     }
+    // Claims have requests only.
+    let bounded = if kind == "PersistentVolumeClaim" { "request" } else { "limit" };
     for (name, max) in amounts(item.get("max")) {
         let head = format!("maximum {name} usage per {kind} is {max}");
         match (limits.get(&name), requests.get(&name)) {
-            (None, _) => violations.push(format!("{head}.  No limit is specified")),
-            (Some(limit), _) if *limit > max => violations.push(format!("{head}, but limit is {limit}")),
+            (None, _) => violations.push(format!("{head}.  No {bounded} is specified")),
+            (Some(limit), _) if *limit > max => violations.push(format!("{head}, but {bounded} is {limit}")),
             (_, Some(request)) if *request > max => violations.push(format!("{head}, but request is {request}")),
             _ => {}
         }

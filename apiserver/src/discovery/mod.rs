@@ -39,8 +39,13 @@ impl Discovery {
     pub fn serve(&self, api: &Api, request: &Request<Body>) -> Response {
         let path = request.uri().path();
         let trimmed = path.trim_end_matches('/');
+        // Of the paths that are no API's only the version's may end like a folder's.
+        let folder = path.len() > 1 && path.ends_with('/');
+        if folder && !["/api", "/openid/", "/version"].iter().any(|root| path.starts_with(root)) {
+            return not_found();
+        }
         if let Some(response) = self.health.serve(path, request.uri().query()) {
-            return response;
+            return respond::unsniffed(response);
         }
         let parts: Vec<&str> = trimmed.split('/').skip(1).collect();
         match parts.as_slice() {
@@ -49,7 +54,9 @@ impl Discovery {
                 return respond::error(&unknown_method());
             }
             _ if ![Method::GET, Method::HEAD].contains(request.method()) => {
-                return respond::error(&unknown_method());
+                let known = ["", "api", "apis", "version", "openid", ".well-known", "metrics"];
+                let is_known = parts.first().is_none_or(|root| known.contains(root));
+                return if is_known { respond::error(&unknown_method()) } else { not_found() };
             }
             _ => {}
         }

@@ -16,6 +16,7 @@ use crate::registry::options::{DeleteOptions, ListOptions, Query, WriteOptions};
 use crate::registry::patch::Patch;
 use crate::registry::resource::ResourceRef;
 use crate::registry::strategy::RequestContext;
+use crate::registry::validation::path_segment;
 use crate::registry::{Change, Deleted, unknown_method, unknown_path};
 use crate::status::{ApiError, ApiResult, Reason};
 use crate::table::ListMeta;
@@ -123,7 +124,7 @@ async fn serve(call: &mut Call, request: Request) -> ApiResult<Response> {
     let Some(resource) = call.api.registry.catalog.get(&info.gvr()) else {
         // Groups of definitions come and go: outside the built-in ones an unknown path is no API at all.
         let served = call.api.registry.catalog.served();
-        let mut own = served.iter().filter(|r| r.gvr.group == info.group && r.gvr.version == info.version);
+        let mut own = served.iter().filter(|r| r.gvr.group == info.group);
         return match own.any(|r| !r.is_custom()) {
             true => Err(unknown_path()),
             false => Ok(respond::text(404, "404 page not found\n")),
@@ -136,7 +137,8 @@ async fn serve(call: &mut Call, request: Request) -> ApiResult<Response> {
     if resource.is_custom() && resource.namespaced != in_namespace && !(resource.namespaced && everywhere) {
         return Ok(respond::text(404, "404 page not found\n"));
     }
-    if in_namespace && !resource.namespaced {
+    let in_another = !info.namespace.is_empty() && info.resource == "namespaces" && !info.named;
+    if in_namespace && !resource.namespaced || in_another {
         return Err(unknown_path());
     }
     if resource.namespaced && !in_namespace {
@@ -150,6 +152,11 @@ async fn serve(call: &mut Call, request: Request) -> ApiResult<Response> {
     // Resources are read with GET alone.
     if call.method == Method::HEAD && info.subresource != "proxy" {
         return Err(unknown_method());
+    }
+    let wrong = if info.named { path_segment(&info.name, false) } else { Vec::new() };
+    if !wrong.is_empty() {
+        let why = wrong.join(";");
+        return Err(ApiError::bad_request(format!("Name parameter invalid: {:?}: {why}", info.name)));
     }
     if !info.subresource.is_empty() {
         return subresource::serve(call, &resource, request).await;

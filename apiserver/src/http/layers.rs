@@ -160,7 +160,8 @@ pub(super) async fn authorize(State(api): State<Arc<Api>>, request: Request, nex
     }
     match authz::verdict(&user, &action, decision) {
         Ok(()) => next.run(request).await,
-        Err(error) => respond::error_in(encoding(&request), &error),
+        // It repeats what was asked for.
+        Err(error) => respond::unsniffed(respond::error_in(encoding(&request), &error)),
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::body::Body;
-use http::header::{CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER};
+use http::header::{CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, X_CONTENT_TYPE_OPTIONS};
 use serde_json::{Value, json};
 
 use crate::http::Response;
@@ -27,7 +27,14 @@ pub fn bytes(code: u16, content_type: HeaderValue, body: impl Into<Body>) -> Res
 }
 
 pub fn text(code: u16, body: impl Into<Body>) -> Response {
-    bytes(code, HeaderValue::from_static("text/plain; charset=utf-8"), body)
+    let response = bytes(code, HeaderValue::from_static("text/plain; charset=utf-8"), body);
+    if code >= 400 { unsniffed(response) } else { response }
+}
+
+/// An answer that browsers take for what it says it is.
+pub fn unsniffed(mut response: Response) -> Response {
+    response.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    response
 }
 
 /// A JSON (or YAML) value.

@@ -85,7 +85,7 @@ impl Registry {
         let key = ObjectKey::new(if resource.namespaced { &ctx.namespace } else { "" }, &name);
         if ctx.dry_run {
             return match self.store.get(&table(resource), &key) {
-                Some(_) => Err(write_error(resource, &name, Error::Exists)),
+                Some(_) => Err(self.taken(resource, &key)),
                 None => Ok(object),
             };
         }
@@ -102,9 +102,23 @@ impl Registry {
                 if let Some(allocators) = self.allocators(resource) {
                     allocators.release(&object);
                 }
-                Err(write_error(resource, &name, error))
+                Err(match error {
+                    Error::Exists => self.taken(resource, &key),
+                    error => write_error(resource, &name, error),
+                })
             }
         }
+    }
+
+    /// The refusal of a name that another object has, which may be about to go.
+    fn taken(&self, resource: &ResourceRef, key: &ObjectKey) -> ApiError {
+        let mut error = write_error(resource, key.name(), Error::Exists);
+        let record = self.store.get(&table(resource), key);
+        if record.and_then(|record| record.body.value(record.revision).ok()).is_some_and(|object| object.is_deleting())
+        {
+            error.message = format!("object is being deleted: {}", error.message);
+        }
+        error
     }
 
     /// `rest.BeforeCreate` and the allocations around it.

@@ -156,7 +156,8 @@ impl<'a> Reader<'a> {
                 path.truncate(length);
                 self.fields.pop();
                 self.structure = outer;
-                out.insert(key, read.unwrap_or(Value::Null));
+                let read = joined(node_ref(&field.node), out.remove(&key), read.unwrap_or(Value::Null));
+                out.insert(key, read);
             } else if let Some(node) = &schema.additional {
                 let element = go_type.trim_start_matches('*');
                 let element = match element.strip_prefix("map[").and_then(|rest| rest.split_once(']')) {
@@ -205,6 +206,23 @@ impl<'a> Reader<'a> {
             }
             other => other.into_value(),
         }
+    }
+}
+
+/// A field that is there twice: Go reads a struct or a map into the one it has already.
+fn joined(schema: &Schema, before: Option<Value>, value: Value) -> Value {
+    match (before, value) {
+        (Some(Value::Object(mut fields)), Value::Object(more)) => {
+            for (key, value) in more {
+                let value = match schema.field(&key) {
+                    Some(field) => joined(&field.node, fields.remove(&key), value),
+                    None => value,
+                };
+                fields.insert(key, value);
+            }
+            Value::Object(fields)
+        }
+        (_, value) => value,
     }
 }
 

@@ -145,7 +145,7 @@ pub(super) static KINDS: &[KindPrinter] = &[
             ),
             Column::text(
                 "ParamRef",
-                Doc::Text("ParamRef indicates the param resource which sets the configration param"),
+                Doc::Text("ParamRef indicates the param resource which sets the configuration param"),
             ),
             AGE,
         ],
@@ -179,7 +179,7 @@ pub(super) static KINDS: &[KindPrinter] = &[
             ),
             Column::text(
                 "ParamRef",
-                Doc::Text("ParamRef indicates the param resource which sets the configration param"),
+                Doc::Text("ParamRef indicates the param resource which sets the configuration param"),
             ),
             AGE,
         ],

@@ -5,6 +5,10 @@ use serde_json::{Value, json};
 use super::read::{self, int, list, size, text};
 use super::{AGE, CREATED_AT, Column, Doc, KindPrinter, NAME, Now, age, printer};
 
+/// As in the version of RBAC that tables are described by.
+const ROLE_OF_BINDING: &str = "RoleRef can reference a Role in the current namespace or a ClusterRole in the global namespace. If the RoleRef cannot be resolved, the Authorizer must return an error.";
+const ROLE_OF_CLUSTER_BINDING: &str = "RoleRef can only reference a ClusterRole in the global namespace. If the RoleRef cannot be resolved, the Authorizer must return an error.";
+
 pub(super) static KINDS: &[KindPrinter] = &[
     printer(
         "",
@@ -96,7 +100,7 @@ pub(super) static KINDS: &[KindPrinter] = &[
         "RoleBinding",
         &[
             NAME,
-            Column::text("Role", Doc::Field("api.rbac.v1.RoleBinding", "roleRef")),
+            Column::text("Role", Doc::Text(ROLE_OF_BINDING)),
             AGE,
             Column::text("Users", Doc::Text("Users in the roleBinding")).wide(),
             Column::text("Groups", Doc::Text("Groups in the roleBinding")).wide(),
@@ -109,7 +113,7 @@ pub(super) static KINDS: &[KindPrinter] = &[
         "ClusterRoleBinding",
         &[
             NAME,
-            Column::text("Role", Doc::Field("api.rbac.v1.ClusterRoleBinding", "roleRef")),
+            Column::text("Role", Doc::Text(ROLE_OF_CLUSTER_BINDING)),
             AGE,
             Column::text("Users", Doc::Text("Users in the clusterRoleBinding")).wide(),
             Column::text("Groups", Doc::Text("Groups in the clusterRoleBinding")).wide(),
