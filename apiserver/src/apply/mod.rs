@@ -26,7 +26,7 @@ const BEFORE_FIRST_APPLY: &str = "before-first-apply";
 /// Who writes, as an entry of `metadata.managedFields` names it.
 #[derive(Debug, Clone, Copy)]
 pub struct Manager<'a> {
-    /// `fieldManager`, or the first part of the User-Agent ([`manager_name`]).
+    /// `fieldManager`, or the first part of the User-Agent.
     pub name: &'a str,
     /// Empty for the main resource.
     pub subresource: &'a str,
@@ -59,14 +59,6 @@ impl Manager<'_> {
         self.reset_fields.iter().for_each(|path| set.insert_fields(path));
         set
     }
-}
-
-/// The manager of a request that named none: what stands before the first `/` of the User-Agent, at most 128 bytes.
-pub fn manager_name(field_manager: &str, user_agent: &str) -> String {
-    if !field_manager.is_empty() {
-        return field_manager.to_owned();
-    }
-    user_agent.split('/').next().unwrap_or_default().chars().take(128).filter(|c| !c.is_control()).collect()
 }
 
 /// Identity and bookkeeping nobody owns.
