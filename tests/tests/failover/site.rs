@@ -19,6 +19,9 @@ use tokio::runtime::Runtime;
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 
+/// Half a fleet that fails at once is judged and moved one after another; few cores take their time.
+const LONG_PATIENCE: Duration = Duration::from_secs(300);
+
 use crate::agent::Agent;
 use crate::clock::Clock;
 use crate::fault::Fault;
@@ -244,8 +247,8 @@ impl Site {
                 eprintln!("{:?}: {what} took {:.1?}", self.members.keys().next(), began.elapsed());
                 return Ok(());
             }
-            if began.elapsed() > PATIENCE {
-                bail!("waited {} s for {what}: {missing:#?}\n{}", PATIENCE.as_secs(), self.up()?.log());
+            if began.elapsed() > LONG_PATIENCE {
+                bail!("waited {} s for {what}: {missing:#?}\n{}", LONG_PATIENCE.as_secs(), self.up()?.log());
             }
             std::thread::park_timeout(LOOK_EVERY);
         }
