@@ -19,15 +19,15 @@ use tokio::runtime::Runtime;
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 
-/// Half a fleet that fails at once is judged and moved one after another; few cores take their time.
-const LONG_PATIENCE: Duration = Duration::from_secs(300);
-
 use crate::agent::Agent;
 use crate::clock::Clock;
 use crate::fault::Fault;
 use crate::look::{self, Copies, Members, Plans};
 use crate::workload::Workload;
 use crate::write::{Write, client, write_all};
+
+/// Half a fleet that fails at once is judged and moved one after another; few cores take their time.
+const LONG_PATIENCE: Duration = Duration::from_secs(300);
 
 const FLEET: &str = include_str!("fleet.yaml");
 const LOOK_EVERY: Duration = Duration::from_millis(250);
