@@ -17,6 +17,7 @@ pub mod http;
 pub mod openapi;
 pub mod outbound;
 pub mod patch;
+mod regexp;
 pub mod registry;
 pub mod schema;
 pub mod server;

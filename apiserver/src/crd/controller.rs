@@ -10,6 +10,7 @@ use sha2::{Digest, Sha256};
 use tokio_util::sync::CancellationToken;
 
 use super::definition::{CLEANUP_FINALIZER, Definition, GROUP, KIND, PLURAL};
+use super::known::{Known, group_of};
 use super::names::{self, Condition};
 use super::resources::{self, DefinitionStrategy};
 use crate::admission::WebhookClient;
@@ -31,6 +32,7 @@ pub struct Controller {
     /// What is installed: name → (group, plural, fingerprint of what it was built from).
     installed: BTreeMap<String, (String, String, Fingerprint)>,
     waiting: BTreeSet<String>,
+    known: Known,
 }
 
 /// SHA-256 of the parts of a definition that what it serves is built from.
@@ -46,7 +48,8 @@ impl Controller {
     pub async fn start(registry: Arc<Registry>, client: Arc<WebhookClient>) -> ApiResult<Self> {
         let resource = registry.resource(&Gvr::new(GROUP, "v1", PLURAL))?;
         registry.catalog.install(vec![definition_resource(&resource)]);
-        let mut controller = Self { registry, client, installed: BTreeMap::new(), waiting: BTreeSet::new() };
+        let mut controller =
+            Self { registry, client, installed: BTreeMap::new(), waiting: BTreeSet::new(), known: Known::default() };
         for definition in controller.definitions() {
             controller.install(&definition);
         }
@@ -105,12 +108,10 @@ impl Controller {
     }
 
     async fn full_pass(&mut self) {
-        let names: BTreeSet<String> = self
-            .definitions()
-            .iter()
-            .map(|d| Definition(d).name().to_owned())
-            .chain(self.installed.keys().cloned())
-            .collect();
+        let listing = self.registry.store.list(&ResourceKey::new(GROUP, PLURAL), "", None, None, usize::MAX);
+        let records = listing.map(|l| l.records).unwrap_or_default();
+        let stored = records.iter().map(|r| r.key.name().to_owned());
+        let names: BTreeSet<String> = stored.chain(self.installed.keys().cloned()).collect();
         for name in names {
             self.reconcile(&name).await;
         }
@@ -118,16 +119,15 @@ impl Controller {
 
     /// The changed definitions and, because names may have become free, the others of their groups.
     async fn reconcile_group_of(&mut self, names: BTreeSet<String>) {
-        let all = self.definitions();
-        let groups: BTreeSet<&str> =
-            all.iter().map(Definition).filter(|d| names.contains(d.name())).map(Definition::group).collect();
-        let freed: BTreeSet<String> =
-            names.iter().filter_map(|n| self.installed.get(n).map(|(group, _, _)| group.clone())).collect();
-        let touched = all.iter().map(Definition).filter(|d| groups.contains(d.group()) || freed.contains(d.group()));
-        let mut order: Vec<String> = names.iter().cloned().collect();
-        order.extend(touched.map(|d| d.name().to_owned()).filter(|n| !names.contains(n)));
-        for name in order {
-            self.reconcile(&name).await;
+        for name in &names {
+            self.reconcile(name).await;
+        }
+        let groups: BTreeSet<&str> = names.iter().map(|name| group_of(name)).collect();
+        for group in groups {
+            self.known.look(&self.registry.store, group);
+            for name in self.known.freed(group, jiff::Timestamp::now()) {
+                self.reconcile(&name).await;
+            }
         }
     }
 
@@ -157,12 +157,8 @@ impl Controller {
             self.install(&definition);
             return self.finalize(&resource, &definition).await;
         }
-        let all = self.definitions();
-        let others: Vec<&Value> = all
-            .iter()
-            .filter(|d| Definition(d).group() == view.group() && Definition(d).name() != view.name())
-            .collect();
-        let decision = names::decide(view, &others);
+        self.known.look(&self.registry.store, view.group());
+        let decision = names::decide(view, &self.known.others(view.group(), view.name()));
         let now = jiff::Timestamp::now();
         if names::apply(&definition, &decision, now).is_none() {
             self.install(&definition);

@@ -1,13 +1,11 @@
 //! Why a pattern is none, in the words of Go's regular expressions. Pure.
 
-use regex::Regex;
-
 /// Most repetitions of one part in Go.
 const MOST: u32 = 1000;
 
 /// What is wrong with a pattern.
-pub(super) fn problem(pattern: &str) -> Option<String> {
-    let problem = match Regex::new(pattern) {
+pub(crate) fn problem(pattern: &str) -> Option<String> {
+    let problem = match crate::regexp::compile(pattern) {
         Err(error) => named(pattern, &error.to_string()),
         Ok(_) => repeated(pattern)?,
     };

@@ -23,7 +23,7 @@ const PATTERNS: NonZeroUsize = NonZeroUsize::new(256).expect("a constant above z
 fn compiled(pattern: &str) -> Option<Arc<Regex>> {
     static COMPILED: LazyLock<Mutex<LruCache<String, Option<Arc<Regex>>>>> =
         LazyLock::new(|| Mutex::new(LruCache::new(PATTERNS)));
-    COMPILED.lock().get_or_insert_ref(pattern, || Regex::new(pattern).ok().map(Arc::new)).clone()
+    COMPILED.lock().get_or_insert_ref(pattern, || crate::regexp::compile(pattern).ok().map(Arc::new)).clone()
 }
 
 /// Everything wrong with `value`. `field` is the field path of `value` itself (empty for a whole object); `name` is how it is

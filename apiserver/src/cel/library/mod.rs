@@ -6,6 +6,7 @@
 
 mod address;
 mod format;
+mod regex;
 mod text;
 mod time;
 mod url;
@@ -55,6 +56,7 @@ pub(super) fn add(context: &mut Context<'_>) {
         Ok(Cel::String(Arc::new(version)))
     });
     context.add_function("isSemver", |Arguments(given): Arguments| is(semver(&given)?.is_ok()));
+    regex::add(context);
     time::add(context);
     url::add(context);
 }

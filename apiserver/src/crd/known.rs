@@ -1,0 +1,69 @@
+//! What the controller has to know of all definitions to decide about one: their names, and what became of them. Each definition is
+//! read once per change, since those of a large operator are megabytes.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use super::definition::{Definition, GROUP, PLURAL};
+use super::names;
+use crate::storage::{Record, ResourceKey, Revision, Store};
+
+/// Definitions without their versions, by name.
+#[derive(Debug, Default)]
+pub(super) struct Known(BTreeMap<String, (Revision, Value)>);
+
+/// The group that a definition is of, by its name.
+pub(super) fn group_of(name: &str) -> &str {
+    name.split_once('.').map_or("", |(_, group)| group)
+}
+
+fn without_versions(definition: &Value) -> Value {
+    json!({
+        "metadata": {
+            "name": definition["metadata"]["name"],
+            "deletionTimestamp": definition["metadata"]["deletionTimestamp"],
+        },
+        "spec": {"group": definition["spec"]["group"], "names": definition["spec"]["names"]},
+        "status": definition["status"],
+    })
+}
+
+impl Known {
+    /// Looks at those of a group again.
+    pub fn look(&mut self, store: &Store, group: &str) {
+        let listing = store.list(&ResourceKey::new(GROUP, PLURAL), "", None, None, usize::MAX);
+        let records = listing.map(|listing| listing.records).unwrap_or_default();
+        let there: BTreeMap<&str, &Record> =
+            records.iter().map(|r| (r.key.name(), r)).filter(|(name, _)| group_of(name) == group).collect();
+        self.0.retain(|name, _| group_of(name) != group || there.contains_key(name.as_str()));
+        for (name, record) in there {
+            if self.0.get(name).is_some_and(|(revision, _)| *revision == record.revision) {
+                continue;
+            }
+            if let Ok(definition) = record.body.value(record.revision) {
+                self.0.insert(name.to_owned(), (record.revision, without_versions(&definition)));
+            }
+        }
+    }
+
+    /// All of a group but one.
+    pub fn others(&self, group: &str, name: &str) -> Vec<&Value> {
+        let of_group = self.0.iter().filter(|(other, _)| group_of(other) == group && *other != name);
+        of_group.map(|(_, (_, definition))| definition).collect()
+    }
+
+    /// Those of a group whose names were refused and would not be now.
+    pub fn freed(&self, group: &str, now: jiff::Timestamp) -> Vec<String> {
+        let refused = self.0.iter().filter(|(name, (_, definition))| {
+            let view = Definition(definition);
+            let accepted = view.condition("NamesAccepted");
+            group_of(name) == group && !accepted && !view.is_deleting()
+        });
+        let changes = |name: &str, definition: &Value| {
+            let decision = names::decide(Definition(definition), &self.others(group, name));
+            names::apply(definition, &decision, now).is_some()
+        };
+        refused.filter(|(name, (_, d))| changes(name, d)).map(|(name, _)| name.clone()).collect()
+    }
+}
