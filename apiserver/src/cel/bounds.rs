@@ -3,69 +3,121 @@
 
 /// As cel-go.
 const MAX_CODE_POINTS: usize = 100_000;
-/// As cel-go.
-const MAX_DEPTH: usize = 250;
-/// Of as many conditions as an expression may have.
-const BALANCED: usize = 16;
+/// Expressions within each other, as cel-go counts them: those in brackets and what follows the colon of a condition.
+const MAX_NESTING: usize = 250;
+/// What is estimated deeper would not fit on a stack. [`super::typing`] counts better, and sooner.
+const MAX_DEPTH: usize = 2_000;
 
-/// How deep it is at most; refuses what is too long or nested too deep.
+/// How deep its tree is at most; refuses what is too long or nested too deep.
 pub(super) fn check(source: &str) -> Result<usize, String> {
     let size = source.chars().count();
     if size > MAX_CODE_POINTS {
         let text = format!("expression code point size exceeds limit: size: {size}, limit {MAX_CODE_POINTS}");
         return Err(format!("ERROR: <input>:-1:0: {text}"));
     }
-    match depth(source) {
-        depth if depth > MAX_DEPTH => {
-            Err(format!("ERROR: <input>:-1:0: expression recursion limit exceeded: {MAX_DEPTH}"))
-        }
-        depth => Ok(depth),
+    let (nesting, depth) = measure(source);
+    if nesting > MAX_NESTING || depth > MAX_DEPTH {
+        return Err(format!("ERROR: <input>:-1:0: expression recursion limit exceeded: {MAX_NESTING}"));
     }
+    Ok(depth)
 }
 
-/// Of the tree at most: each operator of a chain (`a.b.c`, `1 + 2 + 3`) and each bracket is a level.
-fn depth(source: &str) -> usize {
+/// How many expressions are within each other, and the depth of the tree at most.
+fn measure(source: &str) -> (usize, usize) {
     let mut open: Vec<Level> = Vec::new();
     let mut level = Level::default();
-    let mut most = 0;
+    let mut nesting = 0;
+    let mut before = ' ';
     let mut rest = source.chars().peekable();
     while let Some(next) = rest.next() {
+        if next.is_whitespace() {
+            continue;
+        }
+        if next == '/' && rest.peek() == Some(&'/') {
+            rest.by_ref().find(|c| *c == '\n');
+            continue;
+        }
+        let closes = matches!(next, ')' | ']' | '}');
+        if !closes {
+            nesting = nesting.max(level.around + level.part.conditions + 1);
+        }
         match next {
             '"' | '\'' => skip_text(next, &mut rest),
-            '/' if rest.peek() == Some(&'/') => {
-                rest.by_ref().find(|c| *c == '\n');
-            }
             '(' | '[' | '{' => {
-                let base = level.now + 1;
-                open.push(level);
-                level = Level { base, now: base, most: base };
+                let around = level.around + level.part.conditions + 1;
+                open.push(std::mem::replace(&mut level, Level { around, ..Level::default() }));
             }
-            ')' | ']' | '}' => {
-                let inner = level.most + 1;
+            _ if closes => {
+                let inner = level.depth() + 1;
                 level = open.pop().unwrap_or_default();
-                // What follows the bracket is built upon all that is in it.
-                level.now = level.now.max(inner);
+                level.part.inner = level.part.inner.max(inner);
             }
             // Arguments and elements stand beside each other.
-            ',' => level.now = level.base,
-            '.' | '+' | '-' | '*' | '/' | '%' | '!' | '?' | ':' | '<' | '>' | '=' => level.now += 1,
-            // The parser balances these.
-            '&' | '|' => level.now = level.base + BALANCED,
+            ',' => level.next_part(),
+            '&' => level.part.join(0),
+            '|' => level.part.join(1),
+            // Not that of optional fields and elements.
+            '?' if !matches!(before, '.' | '[' | '{' | ',') => level.part.asked += 1,
+            ':' if level.part.asked > level.part.conditions => level.part.conditions += 1,
+            '.' | '+' | '-' | '*' | '/' | '%' | '!' | '?' | ':' | '<' | '>' | '=' => level.part.operators += 1,
             // The operator `in`.
-            'i' if rest.peek() == Some(&'n') => level.now += 1,
+            'i' if rest.peek() == Some(&'n') => level.part.operators += 1,
             _ => {}
         }
-        level.most = level.most.max(level.now);
-        most = most.max(level.now);
+        before = next;
     }
-    most
+    let depth = open.iter().fold(level.depth(), |inner, level| inner.max(level.depth()) + 1);
+    (nesting, depth)
 }
 
-#[derive(Debug, Clone, Copy, Default)]
+/// What is between two brackets.
+#[derive(Debug, Default)]
 struct Level {
-    base: usize,
-    now: usize,
+    /// Expressions that it is in.
+    around: usize,
+    /// The deepest part that is over.
     most: usize,
+    part: Part,
+}
+
+/// What is between two commas.
+#[derive(Debug, Default)]
+struct Part {
+    asked: usize,
+    conditions: usize,
+    /// Signs of `&&`, and of `||`.
+    joined: [usize; 2],
+    /// The deepest of what was joined.
+    most: usize,
+    /// Of what is joined next.
+    operators: usize,
+    inner: usize,
+}
+
+impl Level {
+    fn depth(&self) -> usize {
+        self.most.max(self.part.depth())
+    }
+
+    fn next_part(&mut self) {
+        self.most = self.depth();
+        self.part = Part::default();
+    }
+}
+
+impl Part {
+    fn join(&mut self, kind: usize) {
+        self.joined[kind] += 1;
+        self.most = self.most.max(self.operators + self.inner);
+        (self.operators, self.inner) = (0, 0);
+    }
+
+    /// A path from its root goes through its conditions, what joins them, the operators of one of them and one bracket.
+    fn depth(&self) -> usize {
+        // The parser balances these.
+        let joins: u32 = self.joined.iter().map(|signs| usize::BITS - signs.leading_zeros()).sum();
+        self.asked + joins as usize + self.most.max(self.operators + self.inner) + 1
+    }
 }
 
 /// To the end of a string, which may have three quotes. In a raw one a backslash is no escape, but neither does it end it here:
@@ -89,21 +141,49 @@ mod tests {
     #[test]
     fn depth_is_never_less_than_that_of_the_tree() {
         let cases = [
-            ("1", 0),
-            ("a.b.c", 2),
-            ("'a.b.c' + \"\\\".....\"", 1),
-            ("f(a.b, c.d)", 2),
+            ("1", 1),
+            ("a.b.c", 3),
+            ("'a.b.c' + \"\\\".....\"", 2),
+            ("f(a.b, c.d)", 3),
             ("[[[1]]]", 4),
-            ("a.all(x, x.b)", 3),
+            ("a.all(x, x.b)", 4),
+            ("((1)", 3),
+            ("a && b ? c : d || e ? f : g", 4),
         ];
         for (source, at_least) in cases {
-            assert!(depth(source) >= at_least, "{source}: {}", depth(source));
+            let depth = measure(source).1;
+            assert!(depth >= at_least, "{source}: {depth}");
         }
         let sum = |terms: usize| vec!["1"; terms].join(" + ");
-        assert_eq!(check(&sum(200)), Ok(199));
-        assert!(check(&sum(300)).unwrap_err().contains("expression recursion limit exceeded: 250"));
+        assert_eq!(check(&sum(700)), Ok(700));
+        assert!(check(&sum(2_001)).unwrap_err().contains("expression recursion limit exceeded: 250"));
         assert!(check(&"x".repeat(100_001)).unwrap_err().contains("size: 100001, limit 100000"));
         let many = format!("self in [{}]", vec!["'a.b.c'"; 1000].join(", "));
         assert!(check(&many).is_ok());
+    }
+
+    /// Where kube-apiserver draws the line.
+    #[test]
+    fn nesting_is_counted_as_cel_go_does() {
+        let brackets = |open: &str, inner: &str, close: &str, n: usize| open.repeat(n) + inner + &close.repeat(n);
+        let cases: [(&str, fn(&dyn Fn(&str, &str, &str, usize) -> String, usize) -> String, usize); 6] = [
+            ("brackets", |b, n| b("(", "true", ")", n), 249),
+            ("lists", |b, n| b("[", "", "]", n), 250),
+            ("calls", |b, n| b("size(", "'a'", ")", n), 249),
+            ("not", |b, n| b("!(true && ", "true", ")", n), 249),
+            ("conditions", |b, n| b("true ? true : ", "true", "", n), 249),
+            ("maps", |b, n| b("{'a': ", "1", "}", n), 249),
+        ];
+        for (name, source, most) in cases {
+            assert!(check(&source(&brackets, most)).is_ok(), "{name}");
+            assert!(check(&source(&brackets, most + 1)).is_err(), "{name}");
+        }
+        for chain in [
+            "x".to_owned() + &".a".repeat(700),
+            "x".to_owned() + &"[?0]".repeat(700),
+            "'a'".to_owned() + &".trim()".repeat(700),
+        ] {
+            assert!(check(&chain).is_ok());
+        }
     }
 }

@@ -26,16 +26,17 @@ use kube::core::cel::cel::{Context, ExecutionError, Value as Cel};
 pub use budget::Budget;
 pub use value::to_json;
 
-/// Longest nesting that the parser takes.
-const DEPTH: u16 = 96;
+/// Longest nesting that the parser takes; [`bounds`] has looked before.
+const NESTING: u16 = 251;
 /// Deeper ones are not left to whatever stack the thread has.
-const SHALLOW: usize = 12;
-/// What the deepest takes in a debug build, with room to spare. Of it only what is used costs anything.
-const STACK: usize = 64 << 20;
+const SHALLOW: usize = 8;
+/// What a level takes in a debug build, with room to spare, and what there is at least. Of it only what is used costs anything.
+const LEVEL: usize = 256 << 10;
+const STACK: usize = 32 << 20;
 
 /// Runs what recurses as deep as an expression is.
 fn deep<T>(depth: usize, run: impl FnOnce() -> T) -> T {
-    if depth > SHALLOW { stacker::grow(STACK, run) } else { run() }
+    if depth > SHALLOW { stacker::grow(STACK.max(depth * LEVEL), run) } else { run() }
 }
 
 /// Lends the scope with all functions that expressions may call; it is made once per thread.
@@ -58,7 +59,7 @@ fn base() -> Context<'static> {
 
 /// An expression as it is written, with its macros unfolded.
 fn parse_within(source: &str) -> Result<IdedExpr, String> {
-    let parser = Parser::new().max_recursion_depth(DEPTH).enable_optional_syntax(true);
+    let parser = Parser::new().max_recursion_depth(NESTING).enable_optional_syntax(true);
     let parsed = catch_unwind(AssertUnwindSafe(|| parser.parse(&typing::lexer::single_signs(source))));
     let unreadable = || syntax_error(source, (1, 1), "Syntax error: expression cannot be parsed");
     let parsed = parsed.map_err(|_| unreadable())?;
@@ -74,7 +75,7 @@ fn parse_within(source: &str) -> Result<IdedExpr, String> {
 /// Whether a text that is written as a function's argument is one that the function takes.
 fn is_literal(function: &str, text: &str) -> bool {
     if function == "matches" {
-        return regex::Regex::new(text).is_ok();
+        return crate::regexp::compile(text).is_ok();
     }
     let Ok(program) = Program::compile(&format!("{function}(v)")) else { return true };
     with_base(|base| {
@@ -136,7 +137,7 @@ impl Program {
     }
 
     pub fn references(&self) -> ExpressionReferences<'_> {
-        self.expression.references()
+        deep(self.depth, || self.expression.references())
     }
 
     /// Its value; what it took is taken from the budget.
@@ -148,6 +149,13 @@ impl Program {
                 value.map_err(|_| Failure::Evaluation("internal error: expression cannot be evaluated".into()))?;
             value.map_err(|error| Failure::Evaluation(words(&error)))
         })
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let expression = std::mem::take(&mut self.expression);
+        deep(self.depth, || drop(expression));
     }
 }
 

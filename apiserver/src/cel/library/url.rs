@@ -86,14 +86,33 @@ fn tell(value: &Cel, part: impl FnOnce(&Url) -> String) -> Outcome {
 fn read(text: &str) -> Result<Url, String> {
     request(text)?;
     let (rest, fragment) = text.split_once('#').unwrap_or((text, ""));
-    let mut url = parse(rest, false).map_err(|why| format!("parse {rest:?}: {why}"))?;
-    unescape(fragment, Place::Fragment).map_err(|why| format!("parse {text:?}: {why}"))?;
+    let mut url = parse(rest, false).map_err(|why| format!("parse {}: {why}", quoted(rest)))?;
+    unescape(fragment, Place::Fragment).map_err(|why| format!("parse {}: {why}", quoted(text)))?;
     fragment.clone_into(&mut url.fragment);
     Ok(url)
 }
 
+/// As Go's `%q` has it.
+fn quoted(text: &str) -> String {
+    let mut out = String::from("\"");
+    for letter in text.chars() {
+        match letter {
+            '\u{7}' => out.push_str("\\a"),
+            '\u{8}' => out.push_str("\\b"),
+            '\u{c}' => out.push_str("\\f"),
+            '\u{b}' => out.push_str("\\v"),
+            '\u{0}'..' ' | '\u{7f}' if !matches!(letter, '\n' | '\r' | '\t') => {
+                out.push_str(&format!("\\x{:02x}", u32::from(letter)));
+            }
+            '\'' => out.push('\''),
+            _ => out.extend(letter.escape_debug()),
+        }
+    }
+    out + "\""
+}
+
 fn request(text: &str) -> Result<Url, String> {
-    parse(text, true).map_err(|why| format!("parse {text:?}: {why}"))
+    parse(text, true).map_err(|why| format!("parse {}: {why}", quoted(text)))
 }
 
 fn parse(text: &str, absolute: bool) -> Result<Url, String> {
@@ -363,7 +382,7 @@ mod tests {
     #[case("https://us{er@example.com/", "net/url: invalid userinfo")]
     #[case("https://example.com/\n", "net/url: invalid control character in URL")]
     fn what_is_no_url(#[case] text: &str, #[case] why: &str) {
-        assert_eq!(read(text), Err(format!("parse {text:?}: {why}")));
+        assert_eq!(read(text), Err(format!("parse {}: {why}", quoted(text))));
     }
 
     /// As kube-apiserver's own table of examples has it.

@@ -22,7 +22,7 @@ pub use types::Type;
 
 use checker::Facts;
 use parser::Unreadable;
-use syntax::{Node, shown};
+use syntax::{Expr, Node, shown};
 
 /// What expressions may read, and whether they may make patches.
 #[derive(Debug, Clone, Default)]
@@ -46,6 +46,9 @@ impl Names {
     }
 }
 
+/// As cel-go.
+const MAX_DEPTH: usize = 250;
+
 /// An expression in which everything fits.
 #[derive(Debug)]
 pub struct Checked {
@@ -66,6 +69,9 @@ pub fn check(source: &str, names: &Names) -> Result<Checked, String> {
         super::parse_within(source)?;
         let unreadable = || super::syntax_error(source, (1, 1), "Syntax error: expression cannot be parsed");
         let (node, count) = parsed.map_err(|_| unreadable())?;
+        if node.depth() > MAX_DEPTH {
+            return Err("ERROR: <input>:-1:0: max recursion depth exceeded".to_owned());
+        }
         let facts = checker::check(&node, count, names).map_err(|issues| shown(source, issues))?;
         let issues = checker::literals(&node, &facts, &super::is_literal);
         if !issues.is_empty() {
@@ -87,6 +93,14 @@ impl Checked {
     /// The most steps that it takes over values of `root`.
     pub fn cost(&self, root: &Declared) -> u64 {
         super::deep(self.depth, || cost::estimate(&self.node, &self.facts, root).most)
+    }
+}
+
+impl Drop for Checked {
+    fn drop(&mut self) {
+        let nothing = Node { id: 0, at: 0, expr: Expr::List { items: Vec::new(), optional: Vec::new() } };
+        let node = std::mem::replace(&mut self.node, nothing);
+        super::deep(self.depth, || drop(node));
     }
 }
 

@@ -90,6 +90,23 @@ impl Node {
         }
     }
 
+    /// How deep cel-go's parser goes: conditions, relations, sums and products, fields, elements and methods are levels to it.
+    pub fn depth(&self) -> usize {
+        let deepest = |nodes: &mut dyn Iterator<Item = &Node>| nodes.map(Node::depth).max().unwrap_or_default();
+        match &self.expr {
+            Expr::Literal(_) | Expr::Name(_) => 0,
+            Expr::Select { of, .. } => of.depth() + 1,
+            Expr::Call { name, target, args } => {
+                let level = target.is_some() || (is_operator(name) && !UNCOUNTED.contains(&name.as_str()));
+                deepest(&mut target.as_deref().into_iter().chain(args)) + usize::from(level)
+            }
+            Expr::List { items, .. } => deepest(&mut items.iter()),
+            Expr::Map(entries) => deepest(&mut entries.iter().flat_map(|entry| [&entry.key, &entry.value])),
+            Expr::Object { fields, .. } => deepest(&mut fields.iter().map(|field| &field.value)),
+            Expr::Fold(fold) => fold.range.depth().max(fold.step.depth()) + 1,
+        }
+    }
+
     /// `a.b.c` as it is written, where it is no more than names.
     pub fn qualified(&self) -> Option<String> {
         match &self.expr {
@@ -105,6 +122,13 @@ impl Node {
             _ => None,
         }
     }
+}
+
+/// Operators whose operands stand beside each other, and signs.
+const UNCOUNTED: [&str; 4] = ["_&&_", "_||_", "!_", "-_"];
+
+fn is_operator(name: &str) -> bool {
+    name == "@in" || name.starts_with('_') && !name.starts_with("__") || name.ends_with('_') && name.len() == 2
 }
 
 /// What is wrong at a place.
