@@ -262,9 +262,13 @@ fn merge(
     let (taken, removed) = changes(schema, &before, &merged, manager);
     let is_same = merged == before;
     let mut after = merged;
-    if let Some(schema) = schema {
-        crate::schema::drop_nulls(schema, &mut after);
-        normalise(schema, &mut after);
+    match schema {
+        Some(schema) if schema.name.is_some() => {
+            crate::schema::drop_nulls(schema, &mut after);
+            normalise(schema, &mut after);
+        }
+        // Nulls of custom resources are for their schema to judge.
+        _ => crate::schema::decode::settle_metadata(&mut after),
     }
 
     if !force {

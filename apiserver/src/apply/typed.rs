@@ -329,8 +329,9 @@ pub fn validate(schema: Option<&Schema>, value: &Value, path: &str, errors: &mut
                 let here = format!("{path}.{key}");
                 match schema.child(key) {
                     Some(node) => validate(Some(node), value, &here, errors),
-                    None if schema.preserve_unknown => {}
-                    None => errors.push(format!("{here}: field not declared in schema")),
+                    None if schema.preserve_unknown || schema.is_free() => {}
+                    // The merger looks no further in this map.
+                    None => return errors.push(format!("{here}: field not declared in schema")),
                 }
             }
         }

@@ -1,5 +1,6 @@
 //! What a version of a custom resource adds to the generic machinery: pruning, defaults, validation, conversion.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crowsnest_api::field::{FieldError, FieldErrorKind};
@@ -10,7 +11,7 @@ use super::cel::Rules;
 use super::conversion::Converter;
 use super::{defaulting, embedded, values};
 use crate::registry::strategy::{RequestContext, Strategy};
-use crate::registry::validation::dns1123_subdomain;
+use crate::registry::validation::{dns1123_subdomain, qualified_name};
 use crate::schema::{Schema, SchemaRef, prune};
 use crate::status::ApiResult;
 use crate::storage::Revision;
@@ -182,6 +183,28 @@ fn counted(object: &Value, has_status: bool) -> Vec<(&String, &Value)> {
     members.filter(|(key, _)| *key != "metadata" && !(has_status && *key == "status")).collect()
 }
 
+/// Of finalizers that are new and whose names others may choose, too (`generateWarningsFromObj`).
+fn finalizer_warnings(old: Option<&Value>, new: &Value) -> Vec<String> {
+    const STANDARD: [&str; 3] = ["orphan", "foregroundDeletion", "kubernetes"];
+    let of = |object: &Value| -> BTreeSet<String> {
+        let list = object["metadata"]["finalizers"].as_array().into_iter().flatten();
+        list.filter_map(Value::as_str).map(str::to_owned).collect()
+    };
+    let known = old.map(of).unwrap_or_default();
+    let mut warnings = Vec::new();
+    for name in of(new).difference(&known) {
+        let mut say = |why: &str| warnings.push(format!("metadata.finalizers: {name:?}: {why}"));
+        qualified_name(name).iter().for_each(|why| say(why));
+        if !name.contains('/') && !STANDARD.contains(&name.as_str()) {
+            let path = if name.contains('.') { " including a path (/)" } else { "" };
+            say(&format!(
+                "prefer a domain-qualified finalizer name{path} to avoid accidental conflicts with other finalizer writers"
+            ));
+        }
+    }
+    warnings
+}
+
 impl Strategy for CustomStrategy {
     fn default(&self, object: &mut Value) {
         prune(&self.typed, object);
@@ -243,11 +266,13 @@ impl Strategy for CustomStrategy {
 
     /// Rules that do not hold of what was stored before, and is as it was.
     fn warnings(&self, _ctx: &RequestContext, old: Option<&Value>, new: &Value) -> Vec<String> {
-        let Some((rules, old)) = self.rules.as_ref().zip(old) else { return Vec::new() };
-        if !self.fits_schema(old, new) {
-            return Vec::new();
+        let mut warnings = finalizer_warnings(old, new);
+        if let Some((rules, old)) = self.rules.as_ref().zip(old)
+            && self.fits_schema(old, new)
+        {
+            warnings.extend(rules.check(&self.schema, new, Some(old), "").1.iter().map(ToString::to_string));
         }
-        rules.check(&self.schema, new, Some(old), "").1.iter().map(ToString::to_string).collect()
+        warnings
     }
 
     fn history_floor(&self) -> Revision {

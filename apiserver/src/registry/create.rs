@@ -86,7 +86,7 @@ impl Registry {
         if ctx.dry_run {
             return match self.store.get(&table(resource), &key) {
                 Some(_) => Err(self.taken(resource, &key)),
-                None => Ok(object),
+                None => self.as_if_stored(resource, object).await,
             };
         }
         if let Some(version) = Some(object.resource_version()).filter(|v| !v.is_empty()) {
@@ -145,7 +145,12 @@ impl Registry {
         let mut errors = object.metadata().map_or_else(Vec::new, |m| {
             validation::object_meta(m, resource.namespaced, &|name, prefix| strategy.validate_name(name, prefix))
         });
-        errors.extend(strategy.validate_create(ctx, object));
+        let own = strategy.validate_create(ctx, object);
+        // The registry's own look at metadata comes last where the kind has none.
+        if !own.is_empty() && !strategy.validates_metadata() {
+            errors.clear();
+        }
+        errors.extend(own);
         if let Err(error) = invalid_object(resource, object, errors) {
             if let Some(allocators) = allocators {
                 allocators.release(object);

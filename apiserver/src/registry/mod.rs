@@ -31,6 +31,7 @@ use crate::admission::{Admission, Attributes, Operation, Reinvocation};
 use crate::error::Error;
 use crate::registry::catalog::Catalog;
 use crate::registry::connect::Connect;
+use crate::registry::object::Object;
 use crate::registry::resource::{Gvr, ResourceRef};
 use crate::registry::strategy::{Allocators, RequestContext};
 use crate::status::{ApiError, ApiResult, Reason, qualified};
@@ -168,11 +169,26 @@ impl Registry {
         body: crate::storage::Body,
         revision: crate::storage::Revision,
     ) -> ApiResult<Value> {
-        if body.api_version() != resource.gvr.api_version() {
+        if body.api_version() != resource.gvr.api_version() || !resource.strategy.serves_stored() {
             return self.decode(resource, Record { key, revision, body }).await;
         }
         object["metadata"]["resourceVersion"] = revision.to_string().into();
         Ok(object)
+    }
+
+    /// The same of an object that is not written; its version stays what it is.
+    pub(crate) async fn as_if_stored(&self, resource: &ResourceRef, object: Value) -> ApiResult<Value> {
+        if resource.storage_version == resource.gvr.version && resource.strategy.serves_stored() {
+            return Ok(object);
+        }
+        let body = self.encode(resource, &object).await?;
+        let key = ObjectKey::new(object.namespace(), object.name());
+        let mut read = self.decode(resource, Record { key, revision: 0, body }).await?;
+        match object.resource_version() {
+            "" => drop(read.metadata_mut().remove("resourceVersion")),
+            version => drop(read.metadata_mut().insert("resourceVersion".into(), version.into())),
+        }
+        Ok(read)
     }
 
     pub(crate) async fn mutate(

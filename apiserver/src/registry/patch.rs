@@ -10,8 +10,8 @@ use crate::registry::object::Object;
 use crate::registry::options::{FieldValidation, WriteOptions};
 use crate::registry::resource::ResourceRef;
 use crate::registry::strategy::RequestContext;
-use crate::schema;
 use crate::schema::decode::Expected;
+use crate::schema::{self, Schema};
 use crate::status::{ApiError, ApiResult, Reason};
 
 /// A parsed PATCH body.
@@ -72,7 +72,10 @@ impl Patch {
                 let manager = manager(resource, ctx, options, &api_version);
                 let applied = apply::apply(schema.as_deref(), live, &config.value, &manager, options.force)?;
                 check_repeated(config, options)?;
-                return Ok(applied);
+                return match schema.as_deref().filter(|schema| schema.name.is_some()) {
+                    Some(schema) => typed(schema, applied),
+                    None => Ok(applied),
+                };
             }
         };
         let strict = options.field_validation == FieldValidation::Strict;
@@ -134,6 +137,23 @@ impl Patch {
         }
         Ok(scale)
     }
+}
+
+/// What was applied as its type holds it: amounts in their own form, texts that are base64.
+fn typed(schema: &Schema, applied: Value) -> ApiResult<Value> {
+    let decoded = crate::schema::decode::decode_value(applied, schema);
+    let Some(wrong) = decoded.wrong else { return Ok(decoded.object) };
+    let object = &decoded.object;
+    let api_version = object["apiVersion"].as_str().unwrap_or_default();
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    let kind = format!("{group}/{version}, Kind={}", object["kind"].as_str().unwrap_or_default());
+    let (namespace, name) = (object.namespace(), object.name());
+    Err(ApiError::unexplained(
+        500,
+        format!(
+            "failed to convert new object ({namespace}/{name}; {kind}) to proper version: unable to convert unstructured object to {kind}: error decoding from json: {wrong}"
+        ),
+    ))
 }
 
 /// A patch can't make a custom resource one of another kind or version.

@@ -67,6 +67,11 @@ pub trait Strategy: Send + Sync + fmt::Debug {
         Vec::new()
     }
 
+    /// Whether the kind's own rules look at metadata as well.
+    fn validates_metadata(&self) -> bool {
+        true
+    }
+
     /// `Warning` text of every request to a deprecated version.
     fn deprecation(&self) -> Option<&str> {
         None

@@ -224,11 +224,11 @@ impl Registry {
             new.clone_from(&live);
         }
         if ctx.dry_run {
-            return Ok(Pass::Done(new));
+            return self.as_if_stored(resource, new).await.map(Pass::Done);
         }
         let body = self.encode(resource, &new).await?;
         if body.same_object(&stored) {
-            return Ok(Pass::Done(new));
+            return self.as_if_stored(resource, new).await.map(Pass::Done);
         }
         let gone = ready_to_go(resource, &new);
         let key = crate::storage::ObjectKey::new(if resource.namespaced { &ctx.namespace } else { "" }, name);

@@ -169,6 +169,11 @@ impl Schema {
         }
     }
 
+    /// An object of which nothing is said: its fields are of whatever type they are found to be.
+    pub fn is_free(&self) -> bool {
+        self.ty == Type::Object && self.properties.is_empty() && self.additional.is_none()
+    }
+
     pub fn field(&self, key: &str) -> Option<&Field> {
         self.properties.get(key)
     }
