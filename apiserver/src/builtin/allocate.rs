@@ -13,10 +13,10 @@ use super::families;
 use super::object::{at, each, inside, items, put, text, unset};
 use crate::registry::strategy::{Allocators, RequestContext};
 
-/// 10.96.0.0/16, as kubeadm chooses; what is below the first handed out is for addresses asked for by name.
+/// 10.96.0.0/12, as kubeadm chooses; what is below the first handed out is for addresses asked for by name.
 const NETWORK: u32 = u32::from_be_bytes([10, 96, 0, 0]);
 const FIRST: u32 = 256;
-const SIZE: u32 = 1 << 16;
+const SIZE: u32 = 1 << 20;
 const PORTS: std::ops::RangeInclusive<i64> = 30000..=32767;
 
 /// What services hold, by the uid of the service.
@@ -128,7 +128,7 @@ impl Held {
                 let offset = address.parse::<Ipv4Addr>().map_or(0, |a| u32::from(a).wrapping_sub(NETWORK));
                 if offset == 0 || offset >= SIZE - 1 {
                     let why = format!(
-                        "failed to allocate IP {address}: the provided IP ({address}) is not in the valid range. The range of valid IPs is 10.96.0.0/16"
+                        "failed to allocate IP {address}: the provided IP ({address}) is not in the valid range. The range of valid IPs is 10.96.0.0/12"
                     );
                     return Err(FieldError::invalid("spec.clusterIPs", &json!([address]), why));
                 }

@@ -339,6 +339,16 @@ fn lowered(value: Value) -> Value {
     }
 }
 
+/// What annotations say of the status is as it was, whatever was written.
+pub(super) fn without_status(old: &Value, new: &mut Value) {
+    for key in [CONDITIONS, CURRENT_METRICS] {
+        let before = at(old, "metadata.annotations").get(key).and_then(Value::as_str).map(str::to_owned);
+        if at(new, "metadata.annotations").get(key).is_some() || before.is_some() {
+            annotate(new, key, before);
+        }
+    }
+}
+
 /// True when an autoscaler of `autoscaling/v1` has metrics besides its own field.
 pub(super) fn has_other_metrics(object: &Value) -> bool {
     let annotations = at(object, "metadata.annotations");

@@ -1,5 +1,7 @@
 //! Conversion between the served versions of a resource: horizontal pod autoscalers and events have two.
 
+use std::borrow::Cow;
+
 use serde_json::Value;
 
 use super::autoscaler;
@@ -16,6 +18,15 @@ const EVENT_FIELDS: [(&str, &str); 7] = [
     ("count", "deprecatedCount"),
     ("reportingComponent", "reportingController"),
 ];
+
+/// The object as its tables and its metadata alone are made of: of the version that has all fields.
+pub(crate) fn internal(object: &Value) -> Cow<'_, Value> {
+    let (kind, version) = (text(object, "kind"), text(object, "apiVersion"));
+    if kind == "HorizontalPodAutoscaler" && version == "autoscaling/v1" {
+        return Cow::Owned(convert(object.clone(), "autoscaling/v2"));
+    }
+    Cow::Borrowed(object)
+}
 
 pub(super) fn convert(mut object: Value, to: &str) -> Value {
     if text(&object, "apiVersion") == to {

@@ -13,6 +13,7 @@ mod autoscaler;
 mod convert;
 mod defaults;
 mod families;
+mod gated;
 mod kinds;
 mod object;
 mod pod;
@@ -24,6 +25,7 @@ mod validate;
 mod warnings;
 
 pub use allocate::ServiceAllocators;
+pub(crate) use convert::internal;
 pub use strategy::BuiltinStrategy;
 
 const ALL_VERBS: &[&str] = &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];

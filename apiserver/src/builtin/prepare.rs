@@ -3,13 +3,14 @@
 use serde_json::{Value, json};
 
 use super::object::{at, copy, default, each, fields, inside, items, put, set, take, text, unset};
-use super::{apparmor, pod, service};
+use super::{apparmor, autoscaler, gated, pod, service};
 use crate::registry::object::time;
 use crate::registry::strategy::RequestContext;
 
-const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
+pub(super) const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
 
 pub(super) fn create(ctx: &RequestContext, kind: &str, object: &mut Value) {
+    gated::drop_fields(kind, &Value::Null, object);
     match kind {
         "Pod" => {
             apparmor::settle(object);
@@ -20,6 +21,7 @@ pub(super) fn create(ctx: &RequestContext, kind: &str, object: &mut Value) {
             annotate(object, TEMPLATE_GENERATION, &generation.to_string());
         }
         "Job" => job(object),
+        "HorizontalPodAutoscaler" => autoscaler::without_status(&Value::Null, object),
         "Namespace" => {
             put(object, "status", json!({"phase": "Active"}));
             finalizer(object);
@@ -46,6 +48,9 @@ pub(super) fn create(ctx: &RequestContext, kind: &str, object: &mut Value) {
 
 pub(super) fn update(ctx: &RequestContext, kind: &str, old: &Value, new: &mut Value) {
     let subresource = ctx.subresource.as_str();
+    if subresource.is_empty() {
+        gated::drop_fields(kind, old, new);
+    }
     match (kind, subresource) {
         ("Deployment", "status") => copy_below(old, new, "metadata", "labels"),
         ("Pod", _) => pod::update(subresource, old, new),
@@ -54,6 +59,7 @@ pub(super) fn update(ctx: &RequestContext, kind: &str, old: &Value, new: &mut Va
             let changed = at(old, "spec.template") != at(new, "spec.template");
             annotate(new, TEMPLATE_GENERATION, &(generation + i64::from(changed)).to_string());
         }
+        ("HorizontalPodAutoscaler", "") => autoscaler::without_status(old, new),
         ("Namespace", "") => {
             copy(old, new, "spec");
         }

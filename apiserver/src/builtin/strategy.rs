@@ -214,6 +214,10 @@ impl Strategy for BuiltinStrategy {
         }
     }
 
+    fn validates_metadata(&self) -> bool {
+        (self.group, self.kind) != ("", "Event")
+    }
+
     fn deprecation(&self) -> Option<&str> {
         match (self.group, self.kind) {
             ("", "Endpoints") => Some("v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"),

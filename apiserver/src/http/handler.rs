@@ -161,6 +161,10 @@ async fn serve(call: &mut Call, request: Request) -> ApiResult<Response> {
     if !info.subresource.is_empty() {
         return subresource::serve(call, &resource, request).await;
     }
+    // What can only be created has no objects with paths.
+    if info.named && !["get", "update", "patch", "delete"].iter().any(|verb| resource.verbs.iter().any(|v| v == verb)) {
+        return Err(unknown_path());
+    }
     if info.verb.is_empty() || !resource.verbs.iter().any(|v| *v == info.verb) {
         return Err(unknown_method());
     }

@@ -50,12 +50,9 @@ pub(super) static KINDS: &[KindPrinter] = &[
             ]
         },
     ),
-    printer(
-        "node.k8s.io",
-        "RuntimeClass",
-        &[NAME, Column::text("Handler", Doc::Field("api.node.v1.RuntimeClass", "handler")), AGE],
-        |o, now| vec![read::name(o), json!(text(o, "/handler")), read::age(o, now)],
-    ),
+    printer("node.k8s.io", "RuntimeClass", &[NAME, Column::text("Handler", Doc::Text("")), AGE], |o, now| {
+        vec![read::name(o), json!(text(o, "/handler")), read::age(o, now)]
+    }),
     printer(
         CERTIFICATES,
         "CertificateSigningRequest",
@@ -191,7 +188,7 @@ pub(super) static KINDS: &[KindPrinter] = &[
         &[
             NAME,
             Column::text("PriorityLevel", Doc::Field("api.flowcontrol.v1.PriorityLevelConfigurationReference", "name")),
-            Column::number("MatchingPrecedence", Doc::Field("api.flowcontrol.v1.FlowSchemaSpec", "matchingPrecedence")),
+            Column::text("MatchingPrecedence", Doc::Field("api.flowcontrol.v1.FlowSchemaSpec", "matchingPrecedence")),
             Column::text("DistinguisherMethod", Doc::Field("api.flowcontrol.v1.FlowSchemaSpec", "distinguisherMethod")),
             AGE,
             Column::text("MissingPL", Doc::Text("references a broken or non-existent PriorityLevelConfiguration")),

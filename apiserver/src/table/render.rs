@@ -3,6 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::{Now, Printer};
+use crate::builtin;
 use crate::status::{ApiError, ApiResult};
 
 /// `includeObject` of a table request.
@@ -60,7 +61,7 @@ impl ListMeta {
 
 /// `PartialObjectMetadata` of an object.
 pub fn partial_object_metadata(object: &Value) -> Value {
-    let mut metadata = object.get("metadata").cloned().unwrap_or_else(|| json!({}));
+    let mut metadata = builtin::internal(object).get("metadata").cloned().unwrap_or_else(|| json!({}));
     if object.get("kind").is_some_and(|kind| kind == "DaemonSet") {
         hide_template_generation(&mut metadata);
     }
@@ -114,8 +115,9 @@ pub fn to_v1beta1(document: &mut Value) {
 }
 
 fn row(printer: &Printer, object: &Value, include: IncludeObject, now: Now) -> Value {
-    let mut row = json!({"cells": printer.cells(object, now)});
-    let conditions = printer.conditions(object);
+    let internal = builtin::internal(object);
+    let mut row = json!({"cells": printer.cells(&internal, now)});
+    let conditions = printer.conditions(&internal);
     if !conditions.is_empty() {
         row["conditions"] = Value::Array(conditions);
     }

@@ -89,10 +89,13 @@ pub(super) static KINDS: &[KindPrinter] = &[
         "VolumeAttachment",
         &[
             NAME,
-            Column::text("Attacher", Doc::Field("api.storage.v1.VolumeAttachmentSpec", "attacher")),
+            Column {
+                format: "name",
+                ..Column::text("Attacher", Doc::Field("api.storage.v1.VolumeAttachmentSpec", "attacher"))
+            },
             Column::text("PV", Doc::Field("api.storage.v1.VolumeAttachmentSource", "persistentVolumeName")),
             Column::text("Node", Doc::Field("api.storage.v1.VolumeAttachmentSpec", "nodeName")),
-            Column::text("Attached", Doc::Field("api.storage.v1.VolumeAttachmentStatus", "attached")),
+            Column::new("Attached", "boolean", Doc::Field("api.storage.v1.VolumeAttachmentStatus", "attached")),
             AGE,
         ],
         |o, now| {

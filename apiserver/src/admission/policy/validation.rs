@@ -10,7 +10,7 @@ use crate::admission::webhook::validation::{conditions, rule, selector};
 use crate::cel::typing::Type;
 use crate::registry::validation::{dns1123_subdomain, qualified_name};
 
-const REASONS: &[&str] = &["Forbidden", "Invalid", "RequestEntityTooLarge", "Unauthorized"];
+const REASONS: &[&str] = &["Forbidden", "Invalid", "RequestEntityTooLarge"];
 
 fn text<'a>(value: &'a Value, key: &str) -> &'a str {
     value[key].as_str().unwrap_or("")

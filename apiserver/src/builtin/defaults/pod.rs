@@ -1,5 +1,8 @@
 //! Pods and pod templates.
 
+use std::sync::LazyLock;
+
+use regex::Regex;
 use serde_json::{Value, json};
 
 use super::{at, default, each, inside, put, set, text, unset};
@@ -123,13 +126,23 @@ fn http_get(handler: &mut Value) {
     }
 }
 
-/// `Always` for the tag `latest`, named or implied.
+/// A reference to an image, as the distribution's grammar has it: its name, its tag, its digest.
+static IMAGE: LazyLock<Option<Regex>> = LazyLock::new(|| {
+    let part = "(?:[a-zA-Z0-9]|[a-zA-Z0-9][a-zA-Z0-9-]*[a-zA-Z0-9])";
+    let domain = format!(r"(?:(?:{part}(?:\.{part})*|\[(?:[a-fA-F0-9:]+)\])(?::[0-9]+)?/)?");
+    let name = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*";
+    let digest = "[A-Za-z][A-Za-z0-9]*(?:[-_+.][A-Za-z][A-Za-z0-9]*)*:[0-9a-fA-F]{32,}";
+    Regex::new(&format!(r"^{domain}{name}(?:/{name})*(?::(?<tag>[\w][\w.-]{{0,127}}))?(?<digest>@{digest})?$")).ok()
+});
+
+/// `Always` for the tag `latest`, named or implied. Of what is no reference nothing is implied.
 fn pull_policy(image: &str) -> &'static str {
-    let (name, digest) = image.split_once('@').map_or((image, false), |(name, _)| (name, true));
-    let tag = name.rsplit('/').next().and_then(|last| last.split_once(':')).map(|(_, tag)| tag);
-    match tag {
-        Some("latest") => "Always",
-        None if !digest => "Always",
+    // What looks like an identifier is no name.
+    let identifier = image.len() == 64 && image.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
+    let found = IMAGE.as_ref().filter(|_| !identifier).and_then(|form| form.captures(image));
+    let Some(found) = found else { return "IfNotPresent" };
+    match (found.name("tag").map(|tag| tag.as_str()), found.name("digest")) {
+        (Some("latest"), _) | (None, None) => "Always",
         _ => "IfNotPresent",
     }
 }

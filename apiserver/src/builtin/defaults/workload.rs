@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use super::{default, each, inside, pod, put, set, storage, text, unset};
 use crate::builtin::object::{at, fields};
+use crate::builtin::prepare;
 
 pub(super) fn deployment(object: &mut Value) {
     let Some(spec) = inside(object, "spec") else { return };
@@ -76,6 +77,13 @@ pub(super) fn stateful_set(object: &mut Value) {
 }
 
 pub(super) fn daemon_set(object: &mut Value) {
+    // A field of older versions, which an annotation stands for.
+    if let Some(metadata) = inside(object, "metadata") {
+        if !set(metadata, "annotations") {
+            put(metadata, "annotations", json!({}));
+        }
+        default(&mut metadata["annotations"], prepare::TEMPLATE_GENERATION, "0");
+    }
     let Some(spec) = inside(object, "spec") else { return };
     default(spec, "revisionHistoryLimit", 10);
     if !set(spec, "updateStrategy") {

@@ -11,20 +11,35 @@ const IMMUTABLE: &str = "field is immutable";
 
 /// What is wrong with an address.
 pub(super) fn wrong_address(text: &str) -> Option<String> {
-    let address = match text.parse::<IpAddr>() {
-        Ok(address) => address,
-        Err(_) if without_zeros(text).parse::<IpAddr>().is_ok() => return Some("must not have leading 0s".to_owned()),
-        Err(_) => return Some(BAD_IP.to_owned()),
-    };
-    if matches!(address, IpAddr::V6(v6) if v6.to_ipv4_mapped().is_some()) {
-        return Some("must not be an IPv4-mapped IPv6 address".to_owned());
+    ambiguous_address(text).or_else(|| {
+        let canonical = text.parse::<IpAddr>().ok()?.to_string();
+        (canonical != text).then(|| format!("must be in canonical form ({canonical:?})"))
+    })
+}
+
+/// What is wrong with an address in a field of old, which may be written in several forms (`IsValidIPForLegacyField`).
+pub(super) fn ambiguous_address(text: &str) -> Option<String> {
+    match text.parse::<IpAddr>() {
+        Ok(IpAddr::V6(v6)) if v6.to_ipv4_mapped().is_some() => {
+            Some("must not be an IPv4-mapped IPv6 address".to_owned())
+        }
+        Ok(_) => None,
+        Err(_) if without_zeros(text).parse::<IpAddr>().is_ok() => Some("must not have leading 0s".to_owned()),
+        Err(_) => Some(BAD_IP.to_owned()),
     }
-    let canonical = address.to_string();
-    (canonical != text).then(|| format!("must be in canonical form ({canonical:?})"))
 }
 
 /// What is wrong with a range of addresses.
 fn wrong_range(range: &str) -> Option<String> {
+    ambiguous_range(range).or_else(|| {
+        let (address, length) = range.split_once('/')?;
+        let canonical = format!("{}/{}", address.parse::<IpAddr>().ok()?, length.parse::<u32>().ok()?);
+        (canonical != range).then(|| format!("must be in canonical form ({canonical:?})"))
+    })
+}
+
+/// What is wrong with a range in a field of old (`IsValidCIDRForLegacyField`).
+pub(super) fn ambiguous_range(range: &str) -> Option<String> {
     let (address, length) = range.split_once('/').unwrap_or((range, ""));
     let plain = || {
         let length = length.trim_start_matches('0');
@@ -45,11 +60,7 @@ fn wrong_range(range: &str) -> Option<String> {
         IpAddr::V6(v6) => (u128::from(v6), 128_u32),
     };
     let behind = u128::MAX.checked_shl(width - length).map_or(u128::MAX, |mask| !mask);
-    if number & behind != 0 {
-        return Some("must not have bits set beyond the prefix length".to_owned());
-    }
-    let canonical = format!("{address}/{length}");
-    (canonical != range).then(|| format!("must be in canonical form ({canonical:?})"))
+    (number & behind != 0).then(|| "must not have bits set beyond the prefix length".to_owned())
 }
 
 /// `ValidateIPAddress`: whose address it is.

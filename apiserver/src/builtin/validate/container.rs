@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use super::mount::{self, Volumes};
 use super::{
-    Errors, Value, at, config, dns1123_label, dns1123_subdomain, flag, items, json, number, port_name, port_number,
-    probe, qualified_name, resources, set, text, unset, windows,
+    Errors, Value, at, dns1123_label, env, flag, items, json, number, port_name, port_number, probe, qualified_name,
+    resources, set, text, unset, windows,
 };
 
 /// What a container is part of.
@@ -16,17 +16,6 @@ pub(super) enum Role {
     Ephemeral,
 }
 
-const ENV_FIELDS: [&str; 9] = [
-    "metadata.name",
-    "metadata.namespace",
-    "metadata.uid",
-    "spec.nodeName",
-    "spec.serviceAccountName",
-    "status.hostIP",
-    "status.hostIPs",
-    "status.podIP",
-    "status.podIPs",
-];
 const DOWNWARD_FIELDS: [&str; 14] = [
     "metadata.annotations",
     "metadata.labels",
@@ -198,7 +187,7 @@ fn common(e: &mut Errors, container: &Value, pod: &Pod<'_>, path: &str) {
         &["File", "FallbackToLogsOnError"],
     );
     ports(e, container, path);
-    env(e, container, path);
+    env::list(e, container, path);
     mount::mounts(e, container, &pod.volumes, &format!("{path}.volumeMounts"));
     mount::devices(e, container, &pod.volumes, &format!("{path}.volumeDevices"));
     e.one_of(
@@ -269,95 +258,6 @@ fn host_ports(e: &mut Errors, containers: &[Value], path: &str) {
                 e.duplicate(format!("{path}[{c}].ports[{p}].hostPort"), &json!(key));
             }
         }
-    }
-}
-
-/// `IsRelaxedEnvVarName`.
-fn env_name(name: &str) -> Vec<String> {
-    let printable = name.chars().all(|c| (' '..='~').contains(&c) && c != '=');
-    if printable {
-        Vec::new()
-    } else {
-        vec!["a valid environment variable name must consist only of printable ASCII characters other than '='".into()]
-    }
-}
-
-fn env(e: &mut Errors, container: &Value, path: &str) {
-    for (index, variable) in items(container, "env").iter().enumerate() {
-        let path = format!("{path}.env[{index}]");
-        let name = text(variable, "name");
-        if name.is_empty() {
-            e.required(format!("{path}.name"), "");
-        } else {
-            e.names(&format!("{path}.name"), name, env_name(name));
-        }
-        if set(variable, "valueFrom") {
-            value_from(e, variable, &format!("{path}.valueFrom"));
-        }
-    }
-    let list = format!("{path}.envFrom");
-    for (index, source) in items(container, "envFrom").iter().enumerate() {
-        let path = format!("{list}[{index}]");
-        let prefix = text(source, "prefix");
-        e.names(&format!("{path}.prefix"), prefix, env_name(prefix));
-        let mut sources = 0;
-        for kind in ["configMapRef", "secretRef"] {
-            if set(source, kind) {
-                sources += 1;
-                let (name, field) = (text(source, &format!("{kind}.name")), format!("{path}.{kind}.name"));
-                if name.is_empty() {
-                    e.required(field, "");
-                } else {
-                    e.names(&field, name, dns1123_subdomain(name));
-                }
-            }
-        }
-        match sources {
-            0 => e.invalid(&list, &json!(""), "must specify one of: `configMapRef` or `secretRef`"),
-            1 => {}
-            _ => e.invalid(&list, &json!(""), "may not have more than one field specified at a time"),
-        }
-    }
-}
-
-fn value_from(e: &mut Errors, variable: &Value, path: &str) {
-    let source = at(variable, "valueFrom");
-    let mut sources = 0;
-    if set(source, "fieldRef") {
-        sources += 1;
-        field_selector(e, at(source, "fieldRef"), &ENV_FIELDS, &format!("{path}.fieldRef"));
-    }
-    if set(source, "resourceFieldRef") {
-        sources += 1;
-        resource_field(e, at(source, "resourceFieldRef"), false, &format!("{path}.resourceFieldRef"));
-    }
-    for kind in ["configMapKeyRef", "secretKeyRef"] {
-        if set(source, kind) {
-            sources += 1;
-            let (path, reference) = (format!("{path}.{kind}"), at(source, kind));
-            let name = text(reference, "name");
-            e.names(&format!("{path}.name"), name, dns1123_subdomain(name));
-            let key = text(reference, "key");
-            if key.is_empty() {
-                e.required(format!("{path}.key"), "");
-            } else {
-                e.names(&format!("{path}.key"), key, config::key(key));
-            }
-        }
-    }
-    if set(source, "fileKeyRef") {
-        sources += 1;
-    }
-    if sources == 0 {
-        e.invalid(
-            path,
-            &json!(""),
-            "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or `fileKeyRef`",
-        );
-    } else if !unset(variable, "value") {
-        e.invalid(path, &json!(""), "may not be specified when `value` is not empty");
-    } else if sources > 1 {
-        e.invalid(path, &json!(""), "may not have more than one field specified at a time");
     }
 }
 
@@ -485,21 +385,20 @@ pub(super) fn seccomp(e: &mut Errors, profile: &Value, path: &str) {
     if profile.is_null() {
         return;
     }
-    let localhost = text(profile, "localhostProfile");
-    match text(profile, "type") {
-        "Localhost" if localhost.is_empty() => {
-            e.required(format!("{path}.localhostProfile"), "must be set when seccomp type is Localhost")
-        }
-        "Localhost" => mount::descending(e, &format!("{path}.localhostProfile"), localhost),
-        "RuntimeDefault" | "Unconfined" if !localhost.is_empty() => {
-            e.invalid(
-                format!("{path}.localhostProfile"),
-                &json!(localhost),
-                "can only be set when seccomp type is Localhost",
-            );
-        }
-        "RuntimeDefault" | "Unconfined" => {}
+    let kind = text(profile, "type");
+    match kind {
+        "Localhost" | "RuntimeDefault" | "Unconfined" => {}
         "" => e.required(format!("{path}.type"), "type is required when seccompProfile is set"),
         other => e.unsupported(format!("{path}.type"), &json!(other), &["Localhost", "RuntimeDefault", "Unconfined"]),
+    }
+    let field = format!("{path}.localhostProfile");
+    match (kind, at(profile, "localhostProfile").as_str()) {
+        ("Localhost", None) => e.required(field, "must be set when seccomp type is Localhost"),
+        ("Localhost", Some(localhost)) => mount::descending(e, &field, localhost),
+        (_, Some(_)) => {
+            let why = "can only be set when seccomp type is Localhost";
+            e.push(super::go::invalid_internal(&field, profile, super::go::PROFILE, why));
+        }
+        (_, None) => {}
     }
 }

@@ -2,7 +2,8 @@
 
 use super::selector::label_selector;
 use super::{
-    Errors, Value, at, dns1123_subdomain, fields, go, items, json, number, qualified_name, set, storage, text, volume,
+    Errors, Value, at, dns1123_subdomain, fields, go, items, json, number, persistent_volume, qualified_name, set,
+    storage, text, volume,
 };
 
 const POLICIES: [&str; 3] = ["File", "None", "ReadWriteOnceWithFSType"];
@@ -14,13 +15,7 @@ pub(super) fn create(e: &mut Errors, kind: &str, object: &Value) {
     match kind {
         "CSIDriver" => driver(e, at(object, "spec")),
         "CSINode" => node(e, items(object, "spec.drivers")),
-        "VolumeAttachment" => {
-            attachment(e, at(object, "spec"));
-            volume::driver(e, at(object, "spec.attacher"), "spec.attacher");
-            if let Some(name) = at(object, "spec.source.persistentVolumeName").as_str() {
-                e.names("spec.source.persistentVolumeName", name, dns1123_subdomain(name));
-            }
-        }
+        "VolumeAttachment" => attachment(e, at(object, "spec")),
         "CSIStorageCapacity" => capacity(e, object),
         "VolumeAttributesClass" => attributes(e, object),
         _ => {}
@@ -153,19 +148,23 @@ fn node(e: &mut Errors, drivers: &[Value]) {
 
 fn attachment(e: &mut Errors, spec: &Value) {
     const ONE: &str = "must specify exactly one of inlineVolumeSpec and persistentVolumeName";
-    if text(spec, "attacher").is_empty() {
-        e.required("spec.attacher", "");
-    }
+    volume::driver(e, at(spec, "attacher"), "spec.attacher");
     match (set(spec, "source.inlineVolumeSpec"), at(spec, "source.persistentVolumeName").as_str()) {
         (false, None) => e.required("spec.source", ONE),
         (true, Some(_)) => e.forbidden("spec.source", ONE),
         (false, Some("")) => {
             e.required("spec.source.persistentVolumeName", "must specify non empty persistentVolumeName");
         }
-        _ => {}
+        (false, Some(_)) => {}
+        (true, None) => {
+            persistent_volume::inline(e, at(spec, "source.inlineVolumeSpec"), "spec.source.inlineVolumeSpec")
+        }
     }
     let node = text(spec, "nodeName");
     e.names("spec.nodeName", node, dns1123_subdomain(node));
+    if let Some(name) = at(spec, "source.persistentVolumeName").as_str() {
+        e.names("spec.source.persistentVolumeName", name, dns1123_subdomain(name));
+    }
 }
 
 fn capacity(e: &mut Errors, object: &Value) {

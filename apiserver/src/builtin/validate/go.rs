@@ -30,7 +30,8 @@ pub(in crate::builtin) enum Go {
     Structs(Fields),
 }
 
-const PROFILE: Fields = &[("Type", "type", Go::Text), ("LocalhostProfile", "localhostProfile", Go::Nullable)];
+pub(super) const PROFILE: Fields =
+    &[("Type", "type", Go::Text), ("LocalhostProfile", "localhostProfile", Go::Nullable)];
 
 pub(super) const SECURITY_CONTEXT: Fields = &[
     ("Capabilities", "capabilities", Go::Struct(&[("Add", "add", Go::Nullable), ("Drop", "drop", Go::Nullable)])),
@@ -63,6 +64,12 @@ pub(super) const SECURITY_CONTEXT: Fields = &[
     ("ProcMount", "procMount", Go::Nullable),
     ("SeccompProfile", "seccompProfile", Go::Struct(PROFILE)),
     ("AppArmorProfile", "appArmorProfile", Go::Struct(PROFILE)),
+];
+
+pub(super) const RESOURCE_CLAIM: Fields = &[
+    ("Name", "name", Go::Text),
+    ("ResourceClaimName", "resourceClaimName", Go::Nullable),
+    ("ResourceClaimTemplateName", "resourceClaimTemplateName", Go::Nullable),
 ];
 
 pub(super) const SCOPE_SELECTOR: Fields = &[(
@@ -152,6 +159,19 @@ pub(super) const ATTACHMENT: Fields = &[
     ),
     ("NodeName", "nodeName", Go::Text),
 ];
+
+pub(super) const VOLUME_AFFINITY: Fields = &[(
+    "Required",
+    "required",
+    Go::Struct(&[(
+        "NodeSelectorTerms",
+        "nodeSelectorTerms",
+        Go::Structs(&[
+            ("MatchExpressions", "matchExpressions", Go::Structs(NODE_REQUIREMENT)),
+            ("MatchFields", "matchFields", Go::Structs(NODE_REQUIREMENT)),
+        ]),
+    )]),
+)];
 
 pub(super) const NODE_DRIVER: Fields = &[
     ("Name", "name", Go::Text),

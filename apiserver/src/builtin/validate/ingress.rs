@@ -80,8 +80,9 @@ fn rule(e: &mut Errors, rule: &Value, path: &str) {
 fn http_path(e: &mut Errors, entry: &Value, path: &str) {
     let target = text(entry, "path");
     if !set(entry, "pathType") {
-        e.required(format!("{path}.pathType"), "pathType must be specified");
-    } else {
+        return e.required(format!("{path}.pathType"), "pathType must be specified");
+    }
+    {
         match text(entry, "pathType") {
             "Exact" | "Prefix" => {
                 if !target.starts_with('/') {

@@ -18,6 +18,7 @@ mod container;
 mod cron;
 mod difference;
 mod drivers;
+mod env;
 mod event;
 mod flow;
 pub(super) mod go;
@@ -27,6 +28,7 @@ mod job_policy;
 mod job_status;
 mod mount;
 mod network;
+mod persistent_volume;
 mod pod;
 mod pod_context;
 mod pod_status;
@@ -44,6 +46,7 @@ mod storage;
 #[cfg(test)]
 mod tests;
 mod volume;
+mod volume_sources;
 mod windows;
 mod workload;
 
@@ -145,7 +148,7 @@ pub(super) fn create(ctx: &RequestContext, group: &str, kind: &str, object: &Val
         ("", "ConfigMap") => config::config_map(e, object),
         ("", "Secret") => config::secret(e, object),
         ("", "PersistentVolumeClaim") => storage::claim(e, at(object, "spec"), "spec"),
-        ("", "PersistentVolume") => storage::volume(e, object),
+        ("", "PersistentVolume") => persistent_volume::volume(e, object),
         ("storage.k8s.io", "StorageClass") => storage::class(e, object),
         ("storage.k8s.io", _) => drivers::create(e, kind, object),
         ("autoscaling", "HorizontalPodAutoscaler") => autoscaler::autoscaler(e, None, object),
@@ -231,8 +234,8 @@ pub(super) fn update(ctx: &RequestContext, group: &str, kind: &str, old: &Value,
         }
         ("", "PersistentVolumeClaim") => storage::claim_update(e, old, new),
         ("", "PersistentVolume") => {
-            storage::volume(e, new);
-            storage::volume_update(e, old, new);
+            persistent_volume::volume(e, new);
+            persistent_volume::volume_update(e, old, new);
         }
         ("storage.k8s.io", "StorageClass") => storage::class_update(e, old, new),
         ("storage.k8s.io", _) => drivers::update(e, kind, old, new),
@@ -285,7 +288,7 @@ pub(super) fn name(group: &str, kind: &str, name: &str, prefix: bool) -> Vec<Str
     let masked = prefix && name.len() > 1 && name.ends_with('-');
     let whole = if masked { format!("{}a", &name[..name.len() - 1]) } else { name.to_owned() };
     match (group, kind) {
-        ("", "Service" | "Namespace") => dns1123_label(&whole),
+        ("", "Service" | "Namespace") | ("apps", "StatefulSet") => dns1123_label(&whole),
         ("networking.k8s.io", "IPAddress") => addresses::wrong_address(name).into_iter().collect(),
         ("rbac.authorization.k8s.io", _) => path_segment(name, prefix),
         ("scheduling.k8s.io" | "node.k8s.io", _) => dns1123_subdomain(&whole),

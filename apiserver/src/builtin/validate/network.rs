@@ -4,8 +4,8 @@ use std::net::IpAddr;
 
 use super::selector::label_selector;
 use super::{
-    Errors, Value, at, dns1123_label, dns1123_subdomain, items, json, number, port, port_number, qualified_name, set,
-    text,
+    Errors, Value, addresses, at, dns1123_label, dns1123_subdomain, items, json, number, port, port_number,
+    qualified_name, set, text,
 };
 
 pub(super) const BAD_IP: &str = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
@@ -13,8 +13,8 @@ pub(super) const BAD_IP: &str = "must be a valid IP address, (e.g. 10.9.8.7 or 2
 pub(super) const BAD_CIDR: &str = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)";
 
 pub(super) fn cidr(e: &mut Errors, field: &str, range: &str) {
-    if !is_cidr(range) {
-        e.invalid(field, &json!(range), BAD_CIDR);
+    if let Some(why) = addresses::ambiguous_range(range) {
+        e.invalid(field, &json!(range), why);
     }
 }
 
@@ -43,8 +43,8 @@ pub(super) fn not_special(e: &mut Errors, field: &str, value: &Value) {
 }
 
 fn address(e: &mut Errors, field: &str, value: &Value) {
-    if value.as_str().is_none_or(|a| a.parse::<std::net::IpAddr>().is_err()) {
-        e.invalid(field, value, BAD_IP);
+    if let Some(why) = addresses::ambiguous_address(value.as_str().unwrap_or_default()) {
+        e.invalid(field, value, why);
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::container::{self, Role};
 use super::{
-    Errors, Value, at, dns1123_label, dns1123_subdomain, fields, items, json, labels, number, pod_context,
+    Errors, Value, at, dns1123_label, dns1123_subdomain, env, fields, items, json, labels, number, pod_context,
     qualified_name, resources, scheduling, set, text, volume,
 };
 
@@ -125,6 +125,7 @@ pub(super) fn spec(e: &mut Errors, spec: &Value, name: Option<&str>, path: &str)
         resources::requirements(e, &json!({"limits": at(spec, "overhead")}), None, &format!("{path}.overhead"));
     }
     pod_context::os(e, spec, path);
+    env::files(e, spec, path);
 }
 
 fn identity(e: &mut Errors, spec: &Value, path: &str) {

@@ -7,8 +7,7 @@ use std::sync::LazyLock;
 use regex::Regex;
 
 use super::container;
-use super::network::BAD_IP;
-use super::{Errors, Value, at, dns1123_label, dns1123_subdomain, flag, items, json, number, set, text};
+use super::{Errors, Value, addresses, at, dns1123_label, dns1123_subdomain, flag, go, items, json, number, set, text};
 
 /// As kube-apiserver prints it.
 const SYSCTL: &str = "^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$";
@@ -91,8 +90,9 @@ fn sysctls(e: &mut Errors, spec: &Value, path: &str) {
 }
 
 pub(super) fn ip(e: &mut Errors, field: String, address: &Value) {
-    if address.as_str().is_none_or(|a| a.parse::<std::net::IpAddr>().is_err()) {
-        e.invalid(field, &json!(address.as_str().unwrap_or_default()), BAD_IP);
+    let address = address.as_str().unwrap_or_default();
+    if let Some(why) = addresses::ambiguous_address(address) {
+        e.invalid(field, &json!(address), why);
     }
 }
 
@@ -193,6 +193,14 @@ pub(super) fn resource_claims(e: &mut Errors, spec: &Value, path: &str) {
             e.duplicate(format!("{path}.name"), &json!(name));
         } else {
             e.names(&format!("{path}.name"), name, dns1123_label(name));
+        }
+        let why = match (set(claim, "resourceClaimName"), set(claim, "resourceClaimTemplateName")) {
+            (true, true) => Some("at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified"),
+            (false, false) => Some("must specify one of: `resourceClaimName`, `resourceClaimTemplateName`"),
+            _ => None,
+        };
+        if let Some(why) = why {
+            e.push(go::invalid_internal(&path, claim, go::RESOURCE_CLAIM, why));
         }
         for field in ["resourceClaimName", "resourceClaimTemplateName"] {
             if let Some(name) = at(claim, field).as_str() {

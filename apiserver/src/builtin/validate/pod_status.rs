@@ -2,9 +2,8 @@
 
 use std::net::IpAddr;
 
-use super::network::BAD_IP;
 use super::pod::annotations;
-use super::{Errors, Value, at, dns1123_subdomain, go, items, number, qualified_name, text};
+use super::{Errors, Value, addresses, at, dns1123_subdomain, go, items, number, qualified_name, text};
 
 const NOT_NEGATIVE: &str = "must be a non-negative integer";
 
@@ -97,9 +96,12 @@ fn addresses(e: &mut Errors, old: &Value, new: &Value, list: &str) {
     let path = format!("status.{list}");
     let all = items(new, &path);
     let parsed: Vec<Option<IpAddr>> = all.iter().map(|address| text(address, "ip").parse().ok()).collect();
-    for (index, (address, known)) in all.iter().zip(&parsed).enumerate() {
-        if known.is_none() && !items(old, &path).iter().any(|old| old["ip"] == address["ip"]) {
-            e.invalid(format!("{path}[{index}]"), at(address, "ip"), BAD_IP);
+    for (index, address) in all.iter().enumerate() {
+        let wrong = addresses::ambiguous_address(text(address, "ip"));
+        if let Some(why) = wrong
+            && !items(old, &path).iter().any(|old| old["ip"] == address["ip"])
+        {
+            e.invalid(format!("{path}[{index}]"), at(address, "ip"), why);
         }
     }
     let families = |of: fn(&IpAddr) -> bool| parsed.iter().flatten().any(of);

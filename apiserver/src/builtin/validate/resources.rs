@@ -56,7 +56,7 @@ fn is_huge_request(name: &str) -> bool {
 }
 
 /// Resources of Kubernetes itself, which may be promised more than once.
-fn is_native(name: &str) -> bool {
+pub(super) fn is_native(name: &str) -> bool {
     !name.contains('/') || name.contains("kubernetes.io/")
 }
 

@@ -170,8 +170,11 @@ pub(super) fn tolerations(e: &mut Errors, spec: &Value, path: &str) {
                 e.invalid(format!("{path}.operator"), &json!(value), why);
             }
             "Exists" => {}
-            // Those of a gate that is off are named, too.
-            _ => e.unsupported(format!("{path}.operator"), &json!(operator), &["Equal", "Exists", "Lt", "Gt"]),
+            // Those of a gate that is off are named to who uses them.
+            "Lt" | "Gt" => {
+                e.unsupported(format!("{path}.operator"), &json!(operator), &["Equal", "Exists", "Lt", "Gt"]);
+            }
+            _ => e.unsupported(format!("{path}.operator"), &json!(operator), &["Equal", "Exists"]),
         }
         if !effect.is_empty() && !EFFECTS.contains(&effect) {
             e.unsupported(format!("{path}.effect"), &json!(effect), &EFFECTS);

@@ -2,10 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use super::network::BAD_IP;
 use super::{
-    Errors, Value, at, dns1123_label, dns1123_subdomain, fields, items, json, labels, number, port, port_number, set,
-    text,
+    Errors, Value, addresses, at, dns1123_label, dns1123_subdomain, fields, items, json, labels, number, port,
+    port_number, set, text,
 };
 
 pub(super) fn create(e: &mut Errors, object: &Value) {
@@ -141,9 +140,10 @@ fn repeated_ports(e: &mut Errors, spec: &Value) {
 }
 
 fn ip(e: &mut Errors, field: &str, address: &Value) -> bool {
-    let valid = address.as_str().is_some_and(|a| a.parse::<std::net::IpAddr>().is_ok());
-    if !valid {
-        e.invalid(field, address, BAD_IP);
+    let wrong = addresses::ambiguous_address(address.as_str().unwrap_or_default());
+    let valid = wrong.is_none();
+    if let Some(why) = wrong {
+        e.invalid(field, address, why);
     }
     valid
 }

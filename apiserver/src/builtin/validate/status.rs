@@ -1,6 +1,6 @@
 //! What may not be written to the status of kinds whose status is not checked with the rest of them.
 
-use super::resources::amount;
+use super::resources::{amount, is_native};
 use super::{
     Errors, FieldError, Value, at, dns1123_subdomain, fields, items, json, pod_context, qualified_name, set, text,
 };
@@ -71,14 +71,51 @@ fn claim(e: &mut Errors, new: &Value) {
         // The path is spelt like this in kube-apiserver too.
         e.required("Spec.accessModes", "");
     }
-    for list in ["capacity", "allocatedResources"] {
-        for (name, value) in fields(new, &format!("status.{list}")) {
-            if let Some(quantity) = amount(value).filter(|quantity| quantity.sign() < 0) {
-                let field = format!("status.{list}[{name}]");
-                e.invalid(field, &json!(quantity.value()), "must be a valid resource quantity");
-            }
+    for (name, value) in fields(new, "status.capacity") {
+        negative(e, &format!("status.capacity[{name}]"), value);
+    }
+    for (name, state) in fields(new, "status.allocatedResourceStatuses") {
+        claimed(e, name, "status.allocatedResourceStatuses");
+        if !RESIZE_STATES.iter().any(|known| state == known) {
+            // The value that is shown is the resource.
+            e.unsupported("status.allocatedResourceStatuses", &json!(name), &RESIZE_STATES);
         }
     }
+    for (name, value) in fields(new, "status.allocatedResources") {
+        let field = format!("status.allocatedResources[{name}]");
+        if claimed(e, name, "status.allocatedResources") {
+            negative(e, &field, value);
+        }
+    }
+}
+
+const RESIZE_STATES: [&str; 5] = [
+    "ControllerResizeInProgress",
+    "ControllerResizeInfeasible",
+    "NodeResizeInProgress",
+    "NodeResizeInfeasible",
+    "NodeResizePending",
+];
+
+/// Says so of an amount below zero.
+fn negative(e: &mut Errors, field: &str, value: &Value) {
+    if let Some(quantity) = amount(value).filter(|quantity| quantity.sign() < 0) {
+        e.invalid(field, &json!(quantity.value()), "must be a valid resource quantity");
+    }
+}
+
+/// Whether a claim can be given such a resource; says so otherwise.
+fn claimed(e: &mut Errors, name: &str, path: &str) -> bool {
+    let wrong = qualified_name(name);
+    if !wrong.is_empty() {
+        e.names(path, name, wrong);
+        return false;
+    }
+    let foreign = is_native(name) && name != "storage";
+    if foreign {
+        e.unsupported(path, &json!(name), &["storage"]);
+    }
+    !foreign
 }
 
 fn service(e: &mut Errors, new: &Value) {

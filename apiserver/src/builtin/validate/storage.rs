@@ -1,10 +1,12 @@
-//! Claims, volumes, storage classes.
+//! Claims and storage classes.
+
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::difference::difference;
 use super::resources::amount;
-use super::selector::{label_selector, node_selector};
+use super::selector::label_selector;
 use super::{
-    Errors, Value, at, dns1123_label, dns1123_subdomain, fields, items, json, qualified_name, same, set, text, volume,
+    Errors, Value, at, dns1123_label, dns1123_subdomain, fields, items, json, qualified_name, same, set, text,
 };
 use crate::builtin::object;
 
@@ -12,7 +14,7 @@ const MODES: [&str; 4] = ["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "Rea
 const CLAIM_UPDATE: &str =
     "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims";
 
-fn access_modes(e: &mut Errors, spec: &Value, path: &str) {
+pub(super) fn access_modes(e: &mut Errors, spec: &Value, path: &str) {
     let modes = items(spec, "accessModes");
     for mode in modes.iter().filter(|mode| !MODES.iter().any(|known| mode == known)) {
         e.unsupported(path, mode, &MODES);
@@ -132,154 +134,6 @@ pub(super) fn claim_update(e: &mut Errors, old: &Value, new: &Value) {
     }
 }
 
-pub(super) fn volume(e: &mut Errors, object: &Value) {
-    let spec = at(object, "spec");
-    if items(spec, "accessModes").is_empty() {
-        e.required("spec.accessModes", "");
-    }
-    access_modes(e, spec, "spec.accessModes");
-    let capacity = fields(spec, "capacity");
-    if capacity.is_empty() {
-        e.required("spec.capacity", "");
-    }
-    if !capacity.contains_key("storage") || capacity.len() > 1 {
-        e.unsupported("spec.capacity", at(spec, "capacity"), &["storage"]);
-    }
-    for (name, value) in capacity {
-        if amount(value).is_some_and(|quantity| quantity.sign() <= 0) {
-            e.invalid(format!("spec.capacity[{name}]"), value, "must be greater than zero");
-        }
-    }
-    e.optional_one_of(
-        "spec.persistentVolumeReclaimPolicy",
-        at(spec, "persistentVolumeReclaimPolicy"),
-        &["Delete", "Recycle", "Retain"],
-    );
-    if set(spec, "nodeAffinity") {
-        if set(spec, "nodeAffinity.required") {
-            node_selector(e, at(spec, "nodeAffinity.required"), "spec.nodeAffinity.required");
-        } else {
-            e.required("spec.nodeAffinity.required", "must specify required node constraints");
-        }
-    }
-    source(e, spec);
-    let recycled = text(spec, "persistentVolumeReclaimPolicy") == "Recycle";
-    let path = text(spec, "hostPath.path");
-    if recycled && path.starts_with('/') && path.split('/').all(|part| part.is_empty() || part == ".") {
-        let why = "may not be 'recycle' for a hostPath mount of '/'";
-        e.forbidden("spec.persistentVolumeReclaimPolicy", why);
-    }
-    let class = text(spec, "storageClassName");
-    if !class.is_empty() {
-        e.names("spec.storageClassName", class, dns1123_subdomain(class));
-    }
-    e.optional_one_of("spec.volumeMode", at(spec, "volumeMode"), &["Block", "Filesystem"]);
-}
-
-/// In the order the sources are looked at.
-const SOURCES: [&str; 22] = [
-    "hostPath",
-    "gcePersistentDisk",
-    "awsElasticBlockStore",
-    "glusterfs",
-    "flocker",
-    "nfs",
-    "rbd",
-    "quobyte",
-    "cephfs",
-    "iscsi",
-    "cinder",
-    "fc",
-    "flexVolume",
-    "azureFile",
-    "vsphereVolume",
-    "photonPersistentDisk",
-    "portworxVolume",
-    "azureDisk",
-    "scaleIO",
-    "local",
-    "storageos",
-    "csi",
-];
-
-fn source(e: &mut Errors, spec: &Value) {
-    let mut found = false;
-    for kind in SOURCES.into_iter().filter(|kind| set(spec, kind)) {
-        let path = format!("spec.{kind}");
-        if found {
-            let path = if kind == "cephfs" { "spec.cephFS".to_owned() } else { path };
-            e.forbidden(path, "may not specify more than 1 volume type");
-            continue;
-        }
-        found = true;
-        let source = at(spec, kind);
-        match kind {
-            "csi" => {
-                volume::driver(e, at(source, "driver"), "spec.csi.driver");
-                volume::needs(e, source, &["volumeHandle"], &path);
-                secrets(e, source);
-            }
-            "azureFile" => volume::needs(e, source, &["secretName", "shareName"], &path),
-            "gcePersistentDisk" => volume::shared(e, kind, source, "spec.persistentDisk"),
-            _ => volume::shared(e, kind, source, &path),
-        }
-        if kind == "local" && !set(spec, "nodeAffinity") {
-            e.required("spec.nodeAffinity", "Local volume requires node affinity");
-        }
-    }
-    if !found {
-        e.required("spec", "must specify a volume type");
-    }
-}
-
-/// `validatePVSecretReference` of every secret a driver may need.
-fn secrets(e: &mut Errors, source: &Value) {
-    let kinds = ["controllerPublish", "controllerExpand", "nodePublish", "nodeExpand"];
-    for field in kinds.iter().map(|kind| format!("{kind}SecretRef")).filter(|field| set(source, field)) {
-        let (secret, path) = (at(source, &field), format!("spec.csi.{field}"));
-        volume::needs(e, secret, &["name"], &path);
-        if !text(secret, "name").is_empty() {
-            e.names(&format!("{path}.name"), text(secret, "name"), dns1123_subdomain(text(secret, "name")));
-        }
-        volume::needs(e, secret, &["namespace"], &path);
-        if !text(secret, "namespace").is_empty() {
-            e.names(&format!("{path}.namespace"), text(secret, "namespace"), dns1123_label(text(secret, "namespace")));
-        }
-    }
-}
-
-pub(super) fn volume_update(e: &mut Errors, old: &Value, new: &Value) {
-    const OPEN: [&str; 9] = [
-        "capacity",
-        "accessModes",
-        "claimRef",
-        "persistentVolumeReclaimPolicy",
-        "storageClassName",
-        "mountOptions",
-        "volumeMode",
-        "nodeAffinity",
-        "volumeAttributesClassName",
-    ];
-    let source = |object: &Value| {
-        let mut spec = at(object, "spec").clone();
-        for field in OPEN {
-            object::take(&mut spec, field);
-        }
-        spec
-    };
-    let (before, after) = (source(old), source(new));
-    if before != after {
-        let differs = difference("core.PersistentVolumeSource", &before, &after);
-        let why = format!("spec.persistentvolumesource is immutable after creation\n{differs}");
-        e.forbidden("spec.persistentvolumesource", &why);
-    }
-    // The path of this field lacks its parent in kube-apiserver too.
-    e.immutable("volumeMode", at(old, "spec.volumeMode"), at(new, "spec.volumeMode"));
-    if set(old, "spec.volumeAttributesClassName") && !set(new, "spec.volumeAttributesClassName") {
-        e.forbidden("spec.volumeAttributesClassName", "update from non-nil value to nil is forbidden");
-    }
-}
-
 pub(super) fn class(e: &mut Errors, object: &Value) {
     provisioner(e, text(object, "provisioner"), "provisioner");
     parameters(e, fields(object, "parameters"));
@@ -297,7 +151,8 @@ pub(super) fn provisioner(e: &mut Errors, name: &str, field: &str) {
     if name.is_empty() {
         e.required(field, "");
     } else {
-        e.names(field, name, qualified_name(&name.to_lowercase()));
+        let name = name.to_lowercase();
+        e.names(field, &name, qualified_name(&name));
     }
 }
 
@@ -334,11 +189,20 @@ fn topologies(e: &mut Errors, terms: &[Value]) {
                 e.duplicate(format!("{path}.key"), &json!(key));
             }
         }
-        if terms[..index].contains(term) {
+        // kube-apiserver compares with as many terms without anything as there are terms, and with those before.
+        let empty = if expressions.is_empty() { terms.len() } else { 0 };
+        let same = terms[..index].iter().filter(|other| requirements(other) == requirements(term)).count();
+        for _ in 0..empty + same {
             let kind = super::FieldErrorKind::Duplicate;
             e.push(super::FieldError::new(kind, format!("{path}.matchLabelExpressions"), Some("\"\"".into()), ""));
         }
     }
+}
+
+/// The values of each key, the last of those that are there twice.
+fn requirements(term: &Value) -> BTreeMap<&str, BTreeSet<&str>> {
+    let values = |expression| items(expression, "values").iter().filter_map(Value::as_str).collect();
+    items(term, "matchLabelExpressions").iter().map(|one| (text(one, "key"), values(one))).collect()
 }
 
 pub(super) fn class_update(e: &mut Errors, old: &Value, new: &Value) {

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use super::mount::{self, Volumes};
 use super::{
     Errors, FieldError, Value, at, container, dns1123_label, dns1123_subdomain, items, json, number, set, text,
+    volume_sources,
 };
 
 /// In the order the sources are looked at: the first that is set counts, the others are refused.
@@ -173,123 +174,7 @@ fn one(e: &mut Errors, kind: &str, source: &Value, in_pod: bool, path: &str) {
             }
             e.one_of(&format!("{path}.pullPolicy"), at(source, "pullPolicy"), &["Always", "IfNotPresent", "Never"]);
         }
-        shared => self::shared(e, shared, source, path),
-    }
-}
-
-/// Sources that a pod and a persistent volume describe alike.
-pub(super) fn shared(e: &mut Errors, kind: &str, source: &Value, path: &str) {
-    match kind {
-        "hostPath" => {
-            let given = text(source, "path");
-            if given.is_empty() {
-                return e.required(format!("{path}.path"), "");
-            }
-            if mount::climbs(given) {
-                e.invalid(format!("{path}.path"), &json!(given), "must not contain '..'");
-            }
-            let kinds =
-                ["", "BlockDevice", "CharDevice", "Directory", "DirectoryOrCreate", "File", "FileOrCreate", "Socket"];
-            if !kinds.contains(&text(source, "type")) {
-                e.unsupported(format!("{path}.type"), at(source, "type"), &kinds);
-            }
-        }
-        "local" => {
-            needs(e, source, &["path"], path);
-            if mount::climbs(text(source, "path")) {
-                e.invalid(format!("{path}.path"), at(source, "path"), "must not contain '..'");
-            }
-        }
-        "nfs" => {
-            needs(e, source, &["server", "path"], path);
-            if !text(source, "path").starts_with('/') {
-                e.invalid(format!("{path}.path"), &json!(text(source, "path")), "must be an absolute path");
-            }
-        }
-        "gcePersistentDisk" | "awsElasticBlockStore" => {
-            needs(e, source, &[if kind == "gcePersistentDisk" { "pdName" } else { "volumeID" }], path);
-            if number(source, "partition").is_some_and(|number| !(0..=255).contains(&number)) {
-                let why = "must be between 1 and 255, inclusive";
-                e.invalid(format!("{path}.partition"), at(source, "partition"), why);
-            }
-        }
-        "cinder" | "portworxVolume" => needs(e, source, &["volumeID"], path),
-        "iscsi" => iscsi(e, source, path),
-        "fc" => fibre(e, source, path),
-        "glusterfs" => needs(e, source, &["endpoints", "path"], path),
-        "rbd" | "cephfs" => {
-            if items(source, "monitors").is_empty() {
-                e.required(format!("{path}.monitors"), "");
-            }
-            if kind == "rbd" {
-                needs(e, source, &["image"], path);
-            }
-        }
-        "flexVolume" => needs(e, source, &["driver"], path),
-        "vsphereVolume" => needs(e, source, &["volumePath"], path),
-        "photonPersistentDisk" => needs(e, source, &["pdID"], path),
-        "azureDisk" => {
-            needs(e, source, &["diskName", "diskURI"], path);
-            e.optional_one_of(
-                &format!("{path}.cachingMode"),
-                at(source, "cachingMode"),
-                &["None", "ReadOnly", "ReadWrite"],
-            );
-            e.optional_one_of(&format!("{path}.kind"), at(source, "kind"), &["Dedicated", "Managed", "Shared"]);
-            let (managed, uri) = (text(source, "kind") == "Managed", text(source, "diskURI"));
-            let known = if managed {
-                "/subscriptions/{sub-id}/resourcegroups/{group-name}/providers/microsoft.compute/disks/{disk-id}"
-            } else {
-                "https://{account-name}.blob.core.windows.net/{container-name}/{disk-name}.vhd"
-            };
-            if !uri.starts_with(if managed { "/subscriptions/" } else { "https://" }) {
-                e.unsupported(format!("{path}.diskURI"), &json!(uri), &[known]);
-            }
-        }
-        "scaleIO" => needs(e, source, &["gateway", "system", "volumeName"], path),
-        "storageos" => {
-            needs(e, source, &["volumeName"], path);
-            let name = text(source, "volumeName");
-            if !name.is_empty() {
-                e.names(&format!("{path}.volumeName"), name, dns1123_label(name));
-            }
-        }
-        _ => {}
-    }
-}
-
-fn iscsi(e: &mut Errors, source: &Value, path: &str) {
-    needs(e, source, &["targetPortal", "iqn"], path);
-    let name = text(source, "iqn");
-    if !name.is_empty() && !["iqn", "eui", "naa"].iter().any(|start| name.starts_with(start)) {
-        e.invalid(format!("{path}.iqn"), &json!(name), "must be valid format starting with iqn, eui, or naa");
-    }
-    if number(source, "lun").is_some_and(|lun| !(0..=255).contains(&lun)) {
-        e.invalid(format!("{path}.lun"), at(source, "lun"), "must be between 0 and 255, inclusive");
-    }
-    let chap = at(source, "chapAuthDiscovery") == true || at(source, "chapAuthSession") == true;
-    if chap && !set(source, "secretRef") {
-        e.required(format!("{path}.secretRef"), "");
-    }
-}
-
-fn fibre(e: &mut Errors, source: &Value, path: &str) {
-    let (targets, ids) = (items(source, "targetWWNs"), items(source, "wwids"));
-    let field = format!("{path}.targetWWNs");
-    match (targets.is_empty(), ids.is_empty()) {
-        (true, true) => e.required(field, "must specify either targetWWNs or wwids, but not both"),
-        (false, false) => {
-            e.invalid(field, &json!(targets), "targetWWNs and wwids can not be specified simultaneously");
-        }
-        _ => {}
-    }
-    match number(source, "lun") {
-        _ if targets.is_empty() => {}
-        None => e.required(format!("{path}.lun"), "lun is required if targetWWNs is specified"),
-        Some(lun) if !(0..=255).contains(&lun) => {
-            e.invalid(format!("{path}.lun"), &json!(lun), "must be between 0 and 255, inclusive");
-        }
-        Some(_) => {}
+        shared => volume_sources::shared(e, shared, source, path),
     }
 }
 
@@ -297,7 +182,7 @@ fn fibre(e: &mut Errors, source: &Value, path: &str) {
 pub(super) fn driver(e: &mut Errors, name: &Value, path: &str) {
     let name = name.as_str().unwrap_or_default();
     if name.is_empty() {
-        e.required(path, "");
+        return e.required(path, "");
     }
     if name.len() > 63 {
         e.push(FieldError::too_long(path, 63));

@@ -1,0 +1,54 @@
+//! Fields of pods that are behind gates, which are off unless somebody turns them on: they are dropped before anything is stored,
+//! unless the object had them already. From `dropDisabledFields` of `pkg/api/pod`.
+
+use serde_json::Value;
+
+use super::object::{at, each, inside, items, set, take};
+
+const CONTAINERS: [&str; 3] = ["containers", "initContainers", "ephemeralContainers"];
+/// Projections that need the gates ClusterTrustBundleProjection and PodCertificateRequest.
+const PROJECTIONS: [&str; 2] = ["clusterTrustBundle", "podCertificate"];
+
+/// Where a kind keeps the spec of its pods.
+fn spec_of(kind: &str) -> Option<&'static str> {
+    match kind {
+        "Pod" => Some("spec"),
+        "PodTemplate" => Some("template.spec"),
+        "Deployment" | "ReplicaSet" | "ReplicationController" | "StatefulSet" | "DaemonSet" | "Job" => {
+            Some("spec.template.spec")
+        }
+        "CronJob" => Some("spec.jobTemplate.spec.template.spec"),
+        _ => None,
+    }
+}
+
+/// `old` is null for what is created.
+pub(super) fn drop_fields(kind: &str, old: &Value, new: &mut Value) {
+    let Some(path) = spec_of(kind) else { return };
+    let old = at(old, path);
+    let Some(spec) = inside(new, path) else { return };
+    if !set(old, "schedulingGroup") {
+        take(spec, "schedulingGroup");
+    }
+    let signals = |list: &&str| items(old, list).iter().any(|container| set(container, "lifecycle.stopSignal"));
+    if !CONTAINERS.iter().any(signals) {
+        CONTAINERS.iter().for_each(|list| each(spec, list, without_signal));
+    }
+    for projection in PROJECTIONS.into_iter().filter(|projection| !projects(old, projection)) {
+        each(spec, "volumes", |volume| each(volume, "projected.sources", |source| drop(take(source, projection))));
+    }
+}
+
+fn projects(spec: &Value, projection: &str) -> bool {
+    let mut sources = items(spec, "volumes").iter().flat_map(|volume| items(volume, "projected.sources"));
+    sources.any(|source| set(source, projection))
+}
+
+/// What is left without anything goes, too.
+fn without_signal(container: &mut Value) {
+    let Some(lifecycle) = inside(container, "lifecycle") else { return };
+    let empty = take(lifecycle, "stopSignal").is_some() && lifecycle.as_object().is_some_and(serde_json::Map::is_empty);
+    if empty {
+        take(container, "lifecycle");
+    }
+}

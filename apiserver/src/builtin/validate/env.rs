@@ -1,0 +1,147 @@
+//! The environment of containers: variables, where their values come from, and sources of many.
+
+use super::container::{field_selector, resource_field};
+use super::{
+    Errors, FieldError, FieldErrorKind, Value, at, config, dns1123_label, dns1123_subdomain, items, json, mount, set,
+    text, unset,
+};
+
+const ENV_FIELDS: [&str; 9] = [
+    "metadata.name",
+    "metadata.namespace",
+    "metadata.uid",
+    "spec.nodeName",
+    "spec.serviceAccountName",
+    "status.hostIP",
+    "status.hostIPs",
+    "status.podIP",
+    "status.podIPs",
+];
+
+/// `IsRelaxedEnvVarName`.
+fn env_name(name: &str) -> Vec<String> {
+    let printable = name.chars().all(|c| (' '..='~').contains(&c) && c != '=');
+    if printable {
+        Vec::new()
+    } else {
+        vec!["a valid environment variable name must consist only of printable ASCII characters other than '='".into()]
+    }
+}
+
+pub(super) fn list(e: &mut Errors, container: &Value, path: &str) {
+    for (index, variable) in items(container, "env").iter().enumerate() {
+        let path = format!("{path}.env[{index}]");
+        let name = text(variable, "name");
+        if name.is_empty() {
+            e.required(format!("{path}.name"), "");
+        } else {
+            e.names(&format!("{path}.name"), name, env_name(name));
+        }
+        if set(variable, "valueFrom") {
+            value_from(e, variable, &format!("{path}.valueFrom"));
+        }
+    }
+    let list = format!("{path}.envFrom");
+    for (index, source) in items(container, "envFrom").iter().enumerate() {
+        let path = format!("{list}[{index}]");
+        let prefix = text(source, "prefix");
+        e.names(&format!("{path}.prefix"), prefix, env_name(prefix));
+        let mut sources = 0;
+        for kind in ["configMapRef", "secretRef"] {
+            if set(source, kind) {
+                sources += 1;
+                let (name, field) = (text(source, &format!("{kind}.name")), format!("{path}.{kind}.name"));
+                if name.is_empty() {
+                    e.required(field, "");
+                } else {
+                    e.names(&field, name, dns1123_subdomain(name));
+                }
+            }
+        }
+        match sources {
+            0 => e.invalid(&list, &json!(""), "must specify one of: `configMapRef` or `secretRef`"),
+            1 => {}
+            _ => e.invalid(&list, &json!(""), "may not have more than one field specified at a time"),
+        }
+    }
+}
+
+fn value_from(e: &mut Errors, variable: &Value, path: &str) {
+    let source = at(variable, "valueFrom");
+    let mut sources = 0;
+    if set(source, "fieldRef") {
+        sources += 1;
+        field_selector(e, at(source, "fieldRef"), &ENV_FIELDS, &format!("{path}.fieldRef"));
+    }
+    if set(source, "resourceFieldRef") {
+        sources += 1;
+        resource_field(e, at(source, "resourceFieldRef"), false, &format!("{path}.resourceFieldRef"));
+    }
+    for kind in ["configMapKeyRef", "secretKeyRef"] {
+        if set(source, kind) {
+            sources += 1;
+            let (path, reference) = (format!("{path}.{kind}"), at(source, kind));
+            let name = text(reference, "name");
+            e.names(&format!("{path}.name"), name, dns1123_subdomain(name));
+            let key = text(reference, "key");
+            if key.is_empty() {
+                e.required(format!("{path}.key"), "");
+            } else {
+                e.names(&format!("{path}.key"), key, config::key(key));
+            }
+        }
+    }
+    if set(source, "fileKeyRef") {
+        sources += 1;
+        file_key(e, at(source, "fileKeyRef"), &format!("{path}.fileKeyRef"));
+    }
+    if sources == 0 {
+        e.invalid(
+            path,
+            &json!(""),
+            "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or `fileKeyRef`",
+        );
+    } else if !unset(variable, "value") {
+        e.invalid(path, &json!(""), "may not be specified when `value` is not empty");
+    } else if sources > 1 {
+        e.invalid(path, &json!(""), "may not have more than one field specified at a time");
+    }
+}
+
+fn file_key(e: &mut Errors, reference: &Value, path: &str) {
+    let (key, volume, file) = (text(reference, "key"), text(reference, "volumeName"), text(reference, "path"));
+    if key.is_empty() {
+        e.required(format!("{path}.key"), "");
+    } else {
+        e.names(&format!("{path}.key"), key, env_name(key));
+    }
+    if volume.is_empty() {
+        e.required(format!("{path}.volumeName"), "");
+    } else {
+        e.names(&format!("{path}.volumeName"), volume, dns1123_label(volume));
+    }
+    if file.is_empty() {
+        e.required(format!("{path}.path"), "");
+    } else if mount::climbs(file) {
+        e.invalid(format!("{path}.path"), &json!(file), "must not contain '..'");
+    }
+}
+
+/// `validateFileKeyRefVolumes`: such files are in volumes that begin empty.
+pub(super) fn files(e: &mut Errors, spec: &Value, path: &str) {
+    for list in ["initContainers", "containers", "ephemeralContainers"] {
+        for (c, container) in items(spec, list).iter().enumerate() {
+            for (index, variable) in items(container, "env").iter().enumerate() {
+                let Some(name) = at(variable, "valueFrom.fileKeyRef.volumeName").as_str() else { continue };
+                let field = format!("{path}.{list}[{c}].env[{index}].valueFrom.fileKeyRef.volumeName");
+                match items(spec, "volumes").iter().find(|volume| text(volume, "name") == name) {
+                    None => e.push(FieldError::new(FieldErrorKind::NotFound, field, Some(json!(name).to_string()), "")),
+                    Some(volume) if !set(volume, "emptyDir") => {
+                        e.invalid(field, &json!(name), "referenced volume must be of type emptyDir");
+                    }
+                    Some(_) => {}
+                }
+            }
+        }
+    }
+}
