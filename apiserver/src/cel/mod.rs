@@ -31,8 +31,8 @@ const NESTING: u16 = 251;
 /// Deeper ones are not left to whatever stack the thread has.
 const SHALLOW: usize = 8;
 /// What a level takes in a debug build, with room to spare, and what there is at least. Of it only what is used costs anything.
-const LEVEL: usize = 256 << 10;
-const STACK: usize = 32 << 20;
+const LEVEL: usize = 512 << 10;
+const STACK: usize = 64 << 20;
 
 /// Runs what recurses as deep as an expression is.
 fn deep<T>(depth: usize, run: impl FnOnce() -> T) -> T {

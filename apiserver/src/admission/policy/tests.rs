@@ -299,7 +299,7 @@ async fn policies_that_make_no_sense_are_refused() {
             vec![
                 "spec.validations[0].expression: Required value: expression is not specified",
                 "spec.validations[0].message: Invalid value: \"a\\nb\": must not contain line breaks",
-                "spec.validations[0].reason: Unsupported value: \"Why\": supported values: \"Forbidden\", \"Invalid\", \"RequestEntityTooLarge\", \"Unauthorized\"",
+                "spec.validations[0].reason: Unsupported value: \"Why\": supported values: \"Forbidden\", \"Invalid\", \"RequestEntityTooLarge\"",
             ],
         ),
         (
