@@ -37,7 +37,7 @@ const LOOK_THROUGH: &[&str] = &[
 /// What stands before the name of a function and is no value.
 const NAMESPACES: &[&str] = &["base64", "format", "jsonpatch", "lists", "math", "optional", "sets", "strings"];
 /// Functions that the crate gives their one argument as what they are called on; written otherwise, an error of it would be hidden.
-const CALLED_ON: &[&str] = &["double", "ip", "semver", "size", "string", "uint"];
+const CALLED_ON: &[&str] = &["ip", "semver", "size", "string"];
 /// Functions that compile a pattern each time, and what that costs in steps.
 const PATTERNS: &[&str] = &["find", "findAll", "matches"];
 const PATTERN: u64 = 100;

@@ -32,5 +32,9 @@ mod served_tests;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use cel::{field as cel_field, reserved as cel_reserved, untyped as untyped_cel};
+#[cfg(test)]
+pub(crate) use cel::to_cel as cel_value;
+pub(crate) use cel::{escape as cel_escape, field as cel_field, reserved as cel_reserved, untyped as untyped_cel};
+pub(crate) use formats::fits;
+pub(crate) use patterns::problem as pattern_problem;
 pub use strategy::CustomStrategy;

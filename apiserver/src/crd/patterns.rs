@@ -6,7 +6,7 @@ use regex::Regex;
 const MOST: u32 = 1000;
 
 /// What is wrong with a pattern.
-pub(super) fn problem(pattern: &str) -> Option<String> {
+pub(crate) fn problem(pattern: &str) -> Option<String> {
     let problem = match Regex::new(pattern) {
         Err(error) => named(pattern, &error.to_string()),
         Ok(_) => repeated(pattern)?,

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use crowsnest_api::field::FieldError;
 use serde_json::Value;
 
-use crate::admission::expression::{Reads, Wanted, checked};
+use crate::admission::expression::{Reads, Wanted, checked, instantiated};
 use crate::admission::webhook::validation::{conditions, rule, selector};
 use crate::cel::typing::Type;
 use crate::registry::validation::{dns1123_subdomain, qualified_name};
@@ -185,7 +185,10 @@ fn expression(
         return None;
     }
     match checked(source, reads, wanted) {
-        Ok(given) => Some(given),
+        Ok(given) => {
+            errors.extend(instantiated(source, &field));
+            Some(given)
+        }
         Err(problem) => {
             errors.push(FieldError::invalid(field, source, problem));
             None

@@ -1,11 +1,12 @@
 //! Kubernetes' own functions where the crate's differ: what `ip`, `cidr` and `semver` take and how they refuse the rest, and all of
-//! `url`; and what `string` makes of values.
+//! `url` and of formats by name; and what `string` makes of values.
 //!
 //! Texts are read as Go's `net/netip`, `net/url` and semver read them. The crate's addresses and versions are kept: what it would make
 //! one of is looked at before ([`checked`]).
 
 mod address;
 mod format;
+mod named;
 mod text;
 mod time;
 mod url;
@@ -13,6 +14,7 @@ mod version;
 
 use std::sync::Arc;
 
+pub(super) use format::clause;
 use kube::core::cel::cel::extractors::Arguments;
 use kube::core::cel::cel::{Context, ExecutionError, Value as Cel};
 
@@ -55,6 +57,7 @@ pub(super) fn add(context: &mut Context<'_>) {
         Ok(Cel::String(Arc::new(version)))
     });
     context.add_function("isSemver", |Arguments(given): Arguments| is(semver(&given)?.is_ok()));
+    named::add(context);
     time::add(context);
     url::add(context);
 }

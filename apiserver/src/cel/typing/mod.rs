@@ -7,6 +7,7 @@ mod calls;
 mod checker;
 mod cost;
 mod declared;
+mod formatted;
 mod functions;
 pub(super) mod lexer;
 mod macros;
@@ -67,7 +68,8 @@ pub fn check(source: &str, names: &Names) -> Result<Checked, String> {
         let unreadable = || super::syntax_error(source, (1, 1), "Syntax error: expression cannot be parsed");
         let (node, count) = parsed.map_err(|_| unreadable())?;
         let facts = checker::check(&node, count, names).map_err(|issues| shown(source, issues))?;
-        let issues = checker::literals(&node, &facts, &super::is_literal);
+        let mut issues = checker::literals(&node, &facts, &super::is_literal);
+        issues.extend(formatted::issues(&node, &facts));
         if !issues.is_empty() {
             return Err(shown(source, issues));
         }
