@@ -123,6 +123,9 @@ fn armed_call(called: CallExpr, patches: bool) -> Result<IdedExpr, String> {
     let name = match name.as_str() {
         // The crate's selection fails where a field is missing.
         operators::OPT_SELECT => operators::OPT_INDEX.to_owned(),
+        // Nor does it tell the first of two errors.
+        operators::LOGICAL_AND => turns::BOTH.to_owned(),
+        operators::LOGICAL_OR => turns::EITHER.to_owned(),
         operators::ADD | operators::IN => {
             // What is written down is small.
             let small = match name.as_str() {

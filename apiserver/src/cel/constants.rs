@@ -47,10 +47,9 @@ fn of_call(expr: &IdedExpr, called: &CallExpr) -> Result<bool, String> {
     let target = called.target.as_deref();
     let constants = all(target.into_iter().chain(&called.args))?;
     let name = called.func_name.as_str();
-    if matches!(name, "find" | "findAll")
+    if matches!(name, "find" | "findAll" | "matches")
         && target.is_some()
-        && let Some(IdedExpr { expr: Expr::Literal(LiteralValue::String(pattern)), .. }) = called.args.first()
-        && let Some(problem) = pattern_problem(pattern.inner())
+        && let Some(problem) = called.args.first().and_then(text).and_then(pattern_problem)
     {
         return Err(problem);
     }
@@ -63,6 +62,15 @@ fn of_call(expr: &IdedExpr, called: &CallExpr) -> Result<bool, String> {
     }
     // The sign of a number that is written down.
     Ok(name == operators::NEGATE)
+}
+
+/// A text that is written down, whatever it is taken for.
+fn text(expr: &IdedExpr) -> Option<&str> {
+    match &expr.expr {
+        Expr::Literal(LiteralValue::String(text)) => Some(text.inner()),
+        Expr::Call(called) if called.func_name == "dyn" => called.args.first().and_then(text),
+        _ => None,
+    }
 }
 
 fn evaluate(expr: &IdedExpr) -> Result<(), String> {
@@ -90,6 +98,7 @@ mod tests {
     #[case("bool('yes')", "type conversion error from 'string' to 'bool'")]
     #[case("string(b'\\xff') == ''", "invalid UTF-8 in bytes, cannot convert to string")]
     #[case("self.find('[') == ''", "error parsing regexp: missing closing ]: `[`")]
+    #[case("self.matches(dyn('(')) == ''", "error parsing regexp: missing closing ): `(`")]
     fn what_no_program_can_be_made_of(#[case] source: &str, #[case] wanted: &str) {
         assert_eq!(instantiate(source), Err(wanted.to_owned()));
     }

@@ -35,6 +35,8 @@ pub use constants::instantiate;
 pub use kinds::Kind;
 pub use value::to_json;
 
+use crate::crd::pattern_problem;
+
 /// Longest nesting that the parser takes.
 const DEPTH: u16 = 96;
 /// Deeper ones are not left to whatever stack the thread has.
@@ -85,13 +87,17 @@ fn parse_within(source: &str) -> Result<IdedExpr, String> {
 /// Whether a text that is written as a function's argument is one that the function takes.
 fn is_literal(function: &str, text: &str) -> bool {
     if function == "matches" {
-        return regex::Regex::new(text).is_ok();
+        return pattern_problem(text).is_none();
     }
     let Ok(program) = Program::compile(&format!("{function}(v)")) else { return true };
     with_base(|base| {
         let mut scope = base.new_inner_scope();
         scope.add_variable_from_value("v", text);
-        program.execute(&scope, &mut Budget::conditions()).is_ok()
+        match program.execute(&scope, &mut Budget::conditions()) {
+            // Longer ones than Go has.
+            Ok(Cel::Duration(duration)) => duration.num_nanoseconds().is_some(),
+            value => value.is_ok(),
+        }
     })
 }
 
@@ -189,6 +195,8 @@ fn words(error: &ExecutionError) -> String {
         ExecutionError::UndeclaredReference(name) => format!("undeclared reference to '{name}' (in container '')"),
         ExecutionError::DivisionByZero(_) => "division by zero".into(),
         ExecutionError::RemainderByZero(_) => "modulus by zero".into(),
+        ExecutionError::Overflow(_, Cel::UInt(_), _) => "unsigned integer overflow".into(),
+        ExecutionError::Overflow(_, Cel::Timestamp(_), _) => "timestamp overflow".into(),
         ExecutionError::Overflow(..) => "integer overflow".into(),
         ExecutionError::IndexOutOfBounds(Cel::Int(index)) => format!("index out of bounds: {index}"),
         ExecutionError::FunctionError { function, .. } if function == "containsIP" => "no such overload".into(),
@@ -197,6 +205,16 @@ fn words(error: &ExecutionError) -> String {
         }
         ExecutionError::FunctionError { function, .. } if function == "duration" => {
             "type conversion error from 'string' to 'google.protobuf.Duration'".into()
+        }
+        ExecutionError::FunctionError { function, message } if function == "matches" => {
+            let pattern = message.strip_prefix('\'').and_then(|text| text.split_once("' not a valid regex"));
+            pattern.and_then(|(pattern, _)| pattern_problem(pattern)).unwrap_or_else(|| message.clone())
+        }
+        ExecutionError::FunctionError { message, .. } if message == "quantity is not an integer" => {
+            "cannot convert value to integer".into()
+        }
+        ExecutionError::FunctionError { message, .. } if message == "depth must be non-negative" => {
+            "level must be non-negative".into()
         }
         ExecutionError::FunctionError { function, message }
             if function == "quantity" && !message.starts_with("expected") =>

@@ -62,7 +62,6 @@ fn is_nothing(of: &Cel) -> bool {
     match of {
         // The first instant that there is.
         Cel::Timestamp(time) => time.timestamp() == -62_135_596_800 && time.timestamp_subsec_nanos() == 0,
-        Cel::Opaque(_) => value(of) == Ok(None),
         of => of.is_zero(),
     }
 }
