@@ -286,7 +286,7 @@ impl Rule {
         match self.reason.as_str() {
             "FieldValueForbidden" => FieldError::forbidden(field, detail),
             "FieldValueRequired" => FieldError::required(field, detail),
-            "FieldValueDuplicate" => FieldError::new(FieldErrorKind::Duplicate, field, shown, detail),
+            "FieldValueDuplicate" => FieldError::new(FieldErrorKind::Duplicate, field, shown, ""),
             _ => FieldError::new(FieldErrorKind::Invalid, field, shown, detail),
         }
     }
