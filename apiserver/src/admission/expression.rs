@@ -187,13 +187,18 @@ impl Expression {
     }
 
     pub fn evaluate(&self, scope: &Context<'_>, budget: &mut Budget) -> Result<Cel, String> {
-        let because = |why: &dyn std::fmt::Display| format!("expression '{}' resulted in error: {why}", self.source);
+        let because = |why: &dyn std::fmt::Display| format!("{}{why}", failed(&self.source));
         let program = self.program.as_ref().map_err(|why| format!("compilation error: {why}"))?;
         program.execute(scope, budget).map_err(|failure| match failure {
             Failure::Budget => failure.to_string(),
             other => because(&other),
         })
     }
+}
+
+/// What stands before the error of an expression.
+pub fn failed(source: &str) -> String {
+    format!("expression '{source}' resulted in error: ")
 }
 
 /// What expressions can read.

@@ -39,7 +39,8 @@ pub fn validating_policy(object: &Value) -> Vec<FieldError> {
     let (spec, mut errors) = (&object["spec"], Vec::new());
     let variables = common(spec, &[], &mut errors);
     let params = given(spec, "paramKind").is_some();
-    let reads = Reads { params, authorizer: true, variables: Some(&variables) };
+    let variables = (!variables.is_empty()).then_some(variables.as_slice());
+    let reads = Reads { params, authorizer: true, variables };
     let (validations, annotations) = (entries(spec, "validations"), entries(spec, "auditAnnotations"));
     if validations.is_empty() && annotations.is_empty() {
         for key in ["validations", "auditAnnotations"] {
