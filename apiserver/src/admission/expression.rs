@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use crowsnest_api::field::{FieldError, FieldErrorKind};
 use crowsnest_api::rbac::Action;
 use kube::core::cel::cel::{Context, Value as Cel};
 use serde_json::Value;
@@ -10,7 +11,7 @@ use serde_json::Value;
 use super::Attributes;
 use crate::cel::authorizer::{Asker, Judge};
 use crate::cel::typing::{Names, Type, check};
-use crate::cel::{Budget, Failure, Program};
+use crate::cel::{Budget, Failure, Program, instantiate};
 use crate::crd::untyped_cel;
 
 /// What an expression may read besides the object, the old one, the request and its namespace.
@@ -55,6 +56,12 @@ pub fn checked(source: &str, reads: Reads<'_>, wanted: Wanted) -> Result<Type, S
     }
     let compiled = if patches { Program::compile_patch(source) } else { Program::compile(source) };
     compiled.map_err(failed).map(|_| given)
+}
+
+/// Why no program can be made of an expression in which everything fits.
+pub fn instantiated(source: &str, field: &str) -> Option<FieldError> {
+    let why = instantiate(source).err()?;
+    Some(FieldError::new(FieldErrorKind::Internal, field, None, format!("program instantiation failed: {why}")))
 }
 
 /// What is in every expression of a policy besides the objects, which may be of any type here.
@@ -180,13 +187,18 @@ impl Expression {
     }
 
     pub fn evaluate(&self, scope: &Context<'_>, budget: &mut Budget) -> Result<Cel, String> {
-        let because = |why: &dyn std::fmt::Display| format!("expression '{}' resulted in error: {why}", self.source);
+        let because = |why: &dyn std::fmt::Display| format!("{}{why}", failed(&self.source));
         let program = self.program.as_ref().map_err(|why| format!("compilation error: {why}"))?;
         program.execute(scope, budget).map_err(|failure| match failure {
             Failure::Budget => failure.to_string(),
             other => because(&other),
         })
     }
+}
+
+/// What stands before the error of an expression.
+pub fn failed(source: &str) -> String {
+    format!("expression '{source}' resulted in error: ")
 }
 
 /// What expressions can read.

@@ -37,7 +37,7 @@ const LOOK_THROUGH: &[&str] = &[
 /// What stands before the name of a function and is no value.
 const NAMESPACES: &[&str] = &["base64", "format", "jsonpatch", "lists", "math", "optional", "sets", "strings"];
 /// Functions that the crate gives their one argument as what they are called on; written otherwise, an error of it would be hidden.
-const CALLED_ON: &[&str] = &["double", "ip", "semver", "size", "string", "uint"];
+const CALLED_ON: &[&str] = &["ip", "semver", "size", "string"];
 /// Functions that compile a pattern each time, and what that costs in steps.
 const PATTERNS: &[&str] = &["find", "findAll", "matches"];
 const PATTERN: u64 = 100;
@@ -123,6 +123,9 @@ fn armed_call(called: CallExpr, patches: bool) -> Result<IdedExpr, String> {
     let name = match name.as_str() {
         // The crate's selection fails where a field is missing.
         operators::OPT_SELECT => operators::OPT_INDEX.to_owned(),
+        // Nor does it tell the first of two errors.
+        operators::LOGICAL_AND => turns::BOTH.to_owned(),
+        operators::LOGICAL_OR => turns::EITHER.to_owned(),
         operators::ADD | operators::IN => {
             // What is written down is small.
             let small = match name.as_str() {

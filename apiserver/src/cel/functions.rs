@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use kube::core::cel::cel::extractors::{Arguments, This};
-use kube::core::cel::cel::objects::{Key, Map, Opaque, OptionalValue};
+use kube::core::cel::cel::objects::{Key, Map, Opaque};
 use kube::core::cel::cel::{Context, ExecutionError, Value as Cel};
 
 use super::budget::charge;
@@ -44,10 +44,11 @@ pub(super) fn add(context: &mut Context<'_>) {
     context.add_function("split", split);
     context.add_function("size", |This(value): This<Cel>| -> Outcome { length(&value).map(Cel::Int) });
     context.add_function("sum", sum);
-    context.add_function("unwrapOpt", values_of);
     context.add_function("type", |value: Cel| -> Outcome { Ok(TypeName::of(&value)) });
     context.add_function("bool", to_bool);
     context.add_function("int", to_int);
+    context.add_function("uint", to_uint);
+    context.add_function("double", to_double);
     context.add_function(INSERTED, inserted);
     context.add_function(SORTED, sorted);
     for name in TYPES {
@@ -63,7 +64,8 @@ pub(super) fn add(context: &mut Context<'_>) {
 }
 
 /// Names of types that expressions compare with what `type` gives.
-const TYPES: &[&str] = &["bool", "bytes", "double", "int", "list", "map", "null_type", "string", "type", "uint"];
+const TYPES: &[&str] =
+    &["bool", "bytes", "double", "int", "list", "map", "null_type", "optional_type", "string", "type", "uint"];
 
 /// The type of a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -131,6 +133,28 @@ fn to_int(value: Cel) -> Outcome {
         Cel::Float(_) => Err(overflow()),
         Cel::String(text) => text.parse().map(Cel::Int).map_err(|_| no_conversion("string", "int")),
         Cel::Timestamp(time) => Ok(Cel::Int(time.timestamp())),
+        _ => Err(ExecutionError::NoSuchOverload),
+    }
+}
+
+fn to_uint(value: Cel) -> Outcome {
+    let overflow = || ExecutionError::function_error("uint", "unsigned integer overflow");
+    match &value {
+        Cel::UInt(_) => Ok(value),
+        Cel::Int(number) => u64::try_from(*number).map(Cel::UInt).map_err(|_| overflow()),
+        Cel::Float(number) if (0.0..1.844_674_407_370_955_2e19).contains(number) => Ok(Cel::UInt(*number as u64)),
+        Cel::Float(_) => Err(overflow()),
+        Cel::String(text) => text.parse().map(Cel::UInt).map_err(|_| no_conversion("string", "uint")),
+        _ => Err(ExecutionError::NoSuchOverload),
+    }
+}
+
+fn to_double(value: Cel) -> Outcome {
+    match &value {
+        Cel::Float(_) => Ok(value),
+        Cel::Int(number) => Ok(Cel::Float(*number as f64)),
+        Cel::UInt(number) => Ok(Cel::Float(*number as f64)),
+        Cel::String(text) => text.parse().map(Cel::Float).map_err(|_| no_conversion("string", "double")),
         _ => Err(ExecutionError::NoSuchOverload),
     }
 }
@@ -281,19 +305,6 @@ fn sum(This(this): This<Cel>) -> Outcome {
         }))
     };
     Ok(items.iter().try_fold(None, add)?.unwrap_or(Cel::Int(0)))
-}
-
-/// `optionals.unwrapOpt()`: what those have that have something.
-fn values_of(This(this): This<Cel>) -> Outcome {
-    let Cel::List(items) = &this else { return Err(ExecutionError::NoSuchOverload) };
-    spend(items.len() as u64)?;
-    let mut values = Vec::with_capacity(items.len());
-    for item in items.iter() {
-        let Cel::Opaque(opaque) = item else { return Err(ExecutionError::NoSuchOverload) };
-        let optional = opaque.downcast_ref::<OptionalValue>().ok_or(ExecutionError::NoSuchOverload)?;
-        values.extend(optional.value().cloned());
-    }
-    Ok(Cel::List(Arc::new(values)))
 }
 
 fn pairs(of: Cel) -> Outcome {

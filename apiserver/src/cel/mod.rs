@@ -2,21 +2,28 @@
 //!
 //! The `cel` crate parses and evaluates. What it lacks is written into an expression once, when it is compiled: [`macros`] it
 //! does not know, and, by [`arm`], optional selection, object literals of patches, [`turns`] of loops that may fail, and a charge
-//! for each turn, so that no expression takes longer than it may. [`library`] has Kubernetes' functions where the crate's differ. [`bounds`] keeps texts from it that would exhaust the stack. All of it is pure;
+//! for each turn, so that no expression takes longer than it may. [`kinds`] compares lists of custom resources that are sets or maps, and [`optionals`].
+//! [`constants`] finds what fails whatever is read.
+//! [`library`] has Kubernetes' functions where the crate's differ. [`bounds`] keeps texts from it that would exhaust the stack. All of it is pure;
 //! [`authorizer`] asks what it is given. What an expression is before it is evaluated, its type and its cost, tells [`typing`].
 
 mod arm;
 pub mod authorizer;
 mod bounds;
 mod budget;
+mod constants;
 mod functions;
+mod kinds;
 mod library;
 mod macros;
+mod optionals;
 mod turns;
 pub mod typing;
 mod value;
+mod weave;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 
 use kube::core::cel::KubeCelExt;
 use kube::core::cel::cel::common::ast::IdedExpr;
@@ -24,7 +31,11 @@ use kube::core::cel::cel::parser::{ExpressionReferences, Parser};
 use kube::core::cel::cel::{Context, ExecutionError, Value as Cel};
 
 pub use budget::Budget;
+pub use constants::instantiate;
+pub use kinds::Kind;
 pub use value::to_json;
+
+use crate::crd::pattern_problem;
 
 /// Longest nesting that the parser takes; [`bounds`] has looked before.
 const NESTING: u16 = 251;
@@ -53,6 +64,8 @@ fn base() -> Context<'static> {
     functions::add(&mut context);
     library::add(&mut context);
     turns::add(&mut context);
+    kinds::add(&mut context);
+    optionals::add(&mut context);
     authorizer::add(&mut context);
     context
 }
@@ -75,13 +88,17 @@ fn parse_within(source: &str) -> Result<IdedExpr, String> {
 /// Whether a text that is written as a function's argument is one that the function takes.
 fn is_literal(function: &str, text: &str) -> bool {
     if function == "matches" {
-        return crate::regexp::compile(text).is_ok();
+        return pattern_problem(text).is_none();
     }
     let Ok(program) = Program::compile(&format!("{function}(v)")) else { return true };
     with_base(|base| {
         let mut scope = base.new_inner_scope();
         scope.add_variable_from_value("v", text);
-        program.execute(&scope, &mut Budget::conditions()).is_ok()
+        match program.execute(&scope, &mut Budget::conditions()) {
+            // Longer ones than Go has.
+            Ok(Cel::Duration(duration)) => duration.num_nanoseconds().is_some(),
+            value => value.is_ok(),
+        }
     })
 }
 
@@ -114,25 +131,35 @@ pub struct Program {
     cost: u64,
     /// How deep it is at most.
     depth: usize,
+    /// What it reads to know how lists compare.
+    kinds: Vec<Arc<Kind>>,
 }
 
 impl Program {
     /// What is wrong is told as cel-go does, without kube-apiserver's words before it.
     pub fn compile(source: &str) -> Result<Self, String> {
-        Self::of(source, false)
+        Self::of(source, false, &[])
+    }
+
+    /// One whose variables have lists that are sets or maps.
+    pub fn compile_over(source: &str, variables: &[(&str, Kind)]) -> Result<Self, String> {
+        Self::of(source, false, variables)
     }
 
     /// One that may write `Object{…}` and `JSONPatch{…}`.
     pub fn compile_patch(source: &str) -> Result<Self, String> {
-        Self::of(source, true)
+        Self::of(source, true, &[])
     }
 
-    fn of(source: &str, patches: bool) -> Result<Self, String> {
+    fn of(source: &str, patches: bool, variables: &[(&str, Kind)]) -> Result<Self, String> {
         let depth = bounds::check(source)?;
         deep(depth, || {
-            let parsed = parse_within(source)?;
+            let mut parsed = parse_within(source)?;
+            let mut weaver = weave::Weaver::new(variables);
+            weaver.weave(&mut parsed);
             let cost = arm::size(&parsed);
-            Ok(Self { expression: arm::arm(parsed, patches)?, cost, depth })
+            let kinds = weaver.kinds.into_iter().map(Arc::new).collect();
+            Ok(Self { expression: arm::arm(parsed, patches)?, cost, depth, kinds })
         })
     }
 
@@ -142,6 +169,16 @@ impl Program {
 
     /// Its value; what it took is taken from the budget.
     pub fn execute(&self, scope: &Context<'_>, budget: &mut Budget) -> Result<Cel, Failure> {
+        let mut inner;
+        let scope = if self.kinds.is_empty() {
+            scope
+        } else {
+            inner = scope.new_inner_scope();
+            for (index, kind) in self.kinds.iter().enumerate() {
+                inner.add_variable_from_value(weave::variable(index), Cel::Opaque(kind.clone()));
+            }
+            &inner
+        };
         budget.run(self.cost, || {
             let resolve = || catch_unwind(AssertUnwindSafe(|| Cel::resolve(&self.expression, scope)));
             let value = deep(self.depth, resolve);
@@ -166,6 +203,8 @@ fn words(error: &ExecutionError) -> String {
         ExecutionError::UndeclaredReference(name) => format!("undeclared reference to '{name}' (in container '')"),
         ExecutionError::DivisionByZero(_) => "division by zero".into(),
         ExecutionError::RemainderByZero(_) => "modulus by zero".into(),
+        ExecutionError::Overflow(_, Cel::UInt(_), _) => "unsigned integer overflow".into(),
+        ExecutionError::Overflow(_, Cel::Timestamp(_), _) => "timestamp overflow".into(),
         ExecutionError::Overflow(..) => "integer overflow".into(),
         ExecutionError::IndexOutOfBounds(Cel::Int(index)) => format!("index out of bounds: {index}"),
         ExecutionError::FunctionError { function, .. } if function == "containsIP" => "no such overload".into(),
@@ -174,6 +213,16 @@ fn words(error: &ExecutionError) -> String {
         }
         ExecutionError::FunctionError { function, .. } if function == "duration" => {
             "type conversion error from 'string' to 'google.protobuf.Duration'".into()
+        }
+        ExecutionError::FunctionError { function, message } if function == "matches" => {
+            let pattern = message.strip_prefix('\'').and_then(|text| text.split_once("' not a valid regex"));
+            pattern.and_then(|(pattern, _)| pattern_problem(pattern)).unwrap_or_else(|| message.clone())
+        }
+        ExecutionError::FunctionError { message, .. } if message == "quantity is not an integer" => {
+            "cannot convert value to integer".into()
+        }
+        ExecutionError::FunctionError { message, .. } if message == "depth must be non-negative" => {
+            "level must be non-negative".into()
         }
         ExecutionError::FunctionError { function, message }
             if function == "quantity" && !message.starts_with("expected") =>

@@ -92,6 +92,9 @@ fn values(#[case] source: &str, #[case] wanted: Value) {
 #[case("self.texts[5]", "index out of bounds: 5")]
 #[case("1 / 0", "division by zero")]
 #[case("1 % 0", "modulus by zero")]
+#[case("18446744073709551615u + 1u", "unsigned integer overflow")]
+#[case("timestamp('9999-12-31T23:59:59Z') + duration('10s')", "timestamp overflow")]
+#[case("'a'.matches(self.name + '(')", "error parsing regexp: missing closing ): `n(`")]
 #[case("9223372036854775807 + 1", "integer overflow")]
 #[case("self.many.all(x, self.many.all(y, y >= 0))", "operation cancelled: actual cost limit exceeded")]
 #[case("self.many.exists(x, self.many.exists(y, y < 0)) || true", "operation cancelled: actual cost limit exceeded")]
@@ -124,6 +127,8 @@ fn values(#[case] source: &str, #[case] wanted: Value) {
     "url('https://a:b:c/')",
     "URL parse error during conversion from string: parse \"https://a:b:c/\": invalid port"
 )]
+#[case("self.missing || self.map.gone", "no such key: missing")]
+#[case("self.missing && self.map.gone", "no such key: missing")]
 #[case("size(self.missing)", "no such key: missing")]
 #[case("timestamp('2024-01-01T00:00:00Z').getHours('Nowhere/City')", "unknown time zone Nowhere/City")]
 #[case("[9223372036854775807, 1].sum()", "integer overflow")]

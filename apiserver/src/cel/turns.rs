@@ -1,5 +1,5 @@
 //! Loops that one turn decides, `all` and `exists`, as cel-go runs them: the error of a turn is kept, and gives way to a later turn
-//! that decides. Written into expressions by [`super::arm`].
+//! that decides. So does the error of one side of `&&` and `||`; of two the first is told. Written into expressions by [`super::arm`].
 
 use std::sync::Arc;
 
@@ -9,6 +9,10 @@ use kube::core::cel::cel::{Context, ExecutionError, FunctionContext, Value as Ce
 
 use super::macros::{boolean, call, node};
 
+/// `&&`, whose sides may fail.
+pub(super) const BOTH: &str = "@both";
+/// `||`, whose sides may fail.
+pub(super) const EITHER: &str = "@either";
 /// What a turn makes of what there is so far.
 const TURN: &str = "@turn";
 /// Whether there is another turn.
@@ -39,11 +43,31 @@ fn held(value: &Cel) -> Option<&ExecutionError> {
 }
 
 pub(super) fn add(context: &mut Context<'_>) {
+    context.add_function(BOTH, |call: &FunctionContext<'_, '_>| sides(call, false));
+    context.add_function(EITHER, |call: &FunctionContext<'_, '_>| sides(call, true));
     context.add_function(TURN, turn);
     context.add_function(UNDECIDED, |decides: bool, so_far: Cel| -> Outcome {
         Ok(Cel::Bool(so_far != Cel::Bool(decides)))
     });
     context.add_function(SETTLED, |value: Cel| -> Outcome { held(&value).cloned().map_or(Ok(value.clone()), Err) });
+}
+
+/// What two sides come to of which either may decide.
+fn sides(call: &FunctionContext<'_, '_>, decides: bool) -> Outcome {
+    let [left, right] = call.args else { return Err(ExecutionError::NoSuchOverload) };
+    let side = |expr| match Cel::resolve(expr, call.ptx) {
+        Ok(Cel::Bool(value)) => Ok(value),
+        Ok(_) => Err(ExecutionError::NoSuchOverload),
+        Err(error) => Err(error),
+    };
+    let left = side(left);
+    if left == Ok(decides) {
+        return Ok(Cel::Bool(decides));
+    }
+    match (left, side(right)) {
+        (_, Ok(value)) if value == decides => Ok(Cel::Bool(decides)),
+        (left, right) => left.and(right).map(Cel::Bool),
+    }
 }
 
 /// `@turn(decides, so far, body)`, whose body may fail.

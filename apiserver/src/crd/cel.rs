@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::field_paths;
 use crate::cel::typing::RESERVED;
-use crate::cel::{Budget, Failure, Program, with_base};
+use crate::cel::{Budget, Failure, Kind, Program, with_base};
 
 /// Longest text a `messageExpression` may give.
 const MAX_MESSAGE: usize = 5 * 1024;
@@ -58,7 +58,11 @@ impl Rules {
         let own: Vec<Rule> = schema
             .get("x-kubernetes-validations")
             .and_then(Value::as_array)
-            .map(|rules| rules.iter().filter_map(|rule| compile_rule(schema, rule)).collect())
+            .filter(|rules| !rules.is_empty())
+            .map(|rules| {
+                let kind = Kind::of_schema(schema);
+                rules.iter().filter_map(|rule| compile_rule(schema, rule, &kind)).collect()
+            })
             .unwrap_or_default();
         let mut properties = BTreeMap::new();
         if let Some(all) = schema.get("properties").and_then(Value::as_object) {
@@ -158,23 +162,26 @@ fn join(name: &str, key: &str) -> String {
     if name.is_empty() { key.to_owned() } else { format!("{name}.{key}") }
 }
 
-fn compile_rule(schema: &Value, rule: &Value) -> Option<Rule> {
+fn compile_rule(schema: &Value, rule: &Value, kind: &Kind) -> Option<Rule> {
     let text = |key: &str| rule.get(key).and_then(Value::as_str).unwrap_or("").to_owned();
     let source = text("rule");
-    let program = Program::compile(&source).ok()?;
+    let optional_old = rule.get("optionalOldSelf").and_then(Value::as_bool).unwrap_or(false);
+    let old = if optional_old { kind.clone().optional() } else { kind.clone() };
+    let variables = [("self", kind.clone()), ("oldSelf", old)];
+    let program = Program::compile_over(&source, &variables).ok()?;
     let uses_old = program.references().has_variable("oldSelf");
     let message_expression = text("messageExpression");
     Some(Rule {
         uses_old,
         program,
         message: text("message").trim().to_owned(),
-        message_program: Program::compile(&message_expression)
+        message_program: Program::compile_over(&message_expression, &variables)
             .ok()
             .filter(|_| !message_expression.is_empty())
             .map(|program| (message_expression, program)),
         reason: text("reason"),
         field_path: field_paths::find(&text("fieldPath"), schema, true).map(|found| found.shown).unwrap_or_default(),
-        optional_old: rule.get("optionalOldSelf").and_then(Value::as_bool).unwrap_or(false),
+        optional_old,
         source,
     })
 }
@@ -279,7 +286,7 @@ impl Rule {
         match self.reason.as_str() {
             "FieldValueForbidden" => FieldError::forbidden(field, detail),
             "FieldValueRequired" => FieldError::required(field, detail),
-            "FieldValueDuplicate" => FieldError::new(FieldErrorKind::Duplicate, field, shown, detail),
+            "FieldValueDuplicate" => FieldError::new(FieldErrorKind::Duplicate, field, shown, ""),
             _ => FieldError::new(FieldErrorKind::Invalid, field, shown, detail),
         }
     }
@@ -330,6 +337,8 @@ pub(crate) fn to_cel(schema: &Value, value: &Value) -> Cel {
             let additional = schema.get("additionalProperties").filter(|a| a.is_object());
             let mut map: HashMap<Key, Cel> = members
                 .iter()
+                // A field that is null is as good as none.
+                .filter(|(_, member)| properties.is_none() || !member.is_null())
                 .map(|(name, member)| {
                     let (key, sub) = match (properties.and_then(|p| p.get(name)), additional) {
                         (Some(sub), _) => (escape(name), sub),
@@ -365,7 +374,7 @@ pub(crate) fn untyped(value: &Value) -> Cel {
 fn string_to_cel(schema: &Value, text: &str) -> Cel {
     let plain = || Cel::String(Arc::new(text.to_owned()));
     let function = match schema.get("format").and_then(Value::as_str) {
-        Some("date-time" | "datetime") => "timestamp(v)",
+        Some("date-time") => "timestamp(v)",
         Some("date") => return convert("timestamp(v)", &format!("{text}T00:00:00Z")).unwrap_or_else(plain),
         Some("duration") => "duration(v)",
         Some("byte") => {

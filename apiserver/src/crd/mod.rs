@@ -17,7 +17,7 @@ mod internal;
 mod keywords;
 mod known;
 pub mod names;
-pub(crate) mod patterns;
+mod patterns;
 pub mod resources;
 mod rule_costs;
 mod rules;
@@ -33,5 +33,9 @@ mod served_tests;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use cel::{field as cel_field, reserved as cel_reserved, untyped as untyped_cel};
+#[cfg(test)]
+pub(crate) use cel::to_cel as cel_value;
+pub(crate) use cel::{escape as cel_escape, field as cel_field, reserved as cel_reserved, untyped as untyped_cel};
+pub(crate) use formats::fits;
+pub(crate) use patterns::problem as pattern_problem;
 pub use strategy::CustomStrategy;

@@ -7,6 +7,7 @@ use super::keywords::Around;
 use super::rule_costs::Spent;
 use super::structural::{get, is, word};
 use super::{field_paths, internal};
+use crate::cel::instantiate;
 use crate::cel::typing::{Checked, Declared, Names, Type, check};
 
 const REASONS: &[&str] = &["FieldValueInvalid", "FieldValueForbidden", "FieldValueRequired", "FieldValueDuplicate"];
@@ -95,7 +96,10 @@ fn one(rule: &Value, at: &str, declared: &Declared, around: &Around, spent: &mut
     };
     let compiled = match check(word(rule, "rule"), &names) {
         Err(issues) => Err(format!("compilation failed: {issues}")),
-        Ok(checked) if *checked.gives() == Type::Bool => Ok(checked),
+        Ok(checked) if *checked.gives() == Type::Bool => {
+            let made = instantiate(word(rule, "rule")).map(|()| checked);
+            made.map_err(|why| format!("program instantiation failed: {why}"))
+        }
         Ok(_) => Err("cel expression must evaluate to a bool".to_owned()),
     };
     // Where nothing limits how many there are, the size of a request does.
@@ -131,7 +135,10 @@ fn message(rule: &Value, names: &Names) -> Option<Result<Checked, String>> {
     }
     Some(match check(expression, names) {
         Err(issues) => Err(format!("messageExpression compilation failed: {issues}")),
-        Ok(checked) if *checked.gives() == Type::Text => Ok(checked),
+        Ok(checked) if *checked.gives() == Type::Text => {
+            let made = instantiate(expression).map(|()| checked);
+            made.map_err(|why| format!("messageExpression instantiation failed: {why}"))
+        }
         Ok(_) => Err("messageExpression must evaluate to a string".to_owned()),
     })
 }

@@ -218,7 +218,8 @@ fn check_array(schema: &Value, items: &[Value], name: &str, depth: usize, found:
 }
 
 fn too_many(name: &str, count: u64, max: u64) -> FieldError {
-    FieldError::new(FieldErrorKind::TooMany, name, Some(count.to_string()), format!("must have at most {max} items"))
+    let items = if max == 1 { "item" } else { "items" };
+    FieldError::new(FieldErrorKind::TooMany, name, Some(count.to_string()), format!("must have at most {max} {items}"))
 }
 
 fn child(name: &str, key: &str) -> String {

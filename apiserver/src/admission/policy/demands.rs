@@ -7,7 +7,7 @@ use kube::core::cel::cel::objects::{Key, Map};
 use kube::core::cel::cel::{Context, Value as Cel};
 
 use super::config::{Policy, Validation};
-use crate::admission::expression::{Inputs, hold};
+use crate::admission::expression::{Inputs, failed, hold};
 use crate::cel::{Budget, with_base};
 
 /// Longest text a `messageExpression` may give.
@@ -82,16 +82,19 @@ pub(super) struct Failed(Vec<(String, String)>);
 impl Failed {
     /// Why an expression failed: a variable it uses has, or it did by itself.
     pub(super) fn behind(&self, source: &str, why: String) -> String {
+        self.variable(source).map_or(why, |variable| format!("{}{variable}", failed(source)))
+    }
+
+    /// That a variable which an expression uses has failed.
+    fn variable(&self, source: &str) -> Option<String> {
         let used = |name: &str| {
             let path = format!("variables.{name}");
             source.match_indices(&path).any(|(at, _)| {
                 !source[at + path.len()..].starts_with(|next: char| next.is_alphanumeric() || next == '_')
             })
         };
-        match self.0.iter().find(|(name, _)| used(name)) {
-            Some((name, cause)) => format!("composited variable {name:?} fails to evaluate: {cause}"),
-            None => why,
-        }
+        let (name, cause) = self.0.iter().find(|(name, _)| used(name))?;
+        Some(format!("composited variable {name:?} fails to evaluate: {cause}"))
     }
 }
 
@@ -107,7 +110,8 @@ pub(super) fn bind_variables(policy: &Policy, scope: &mut Context<'_>, budget: &
                 scope.add_variable_from_value("variables", map(&known));
             }
             Err(why) => {
-                let why = failed.behind(&expression.source, why);
+                let own = || why.strip_prefix(&self::failed(&expression.source)).unwrap_or(&why).to_owned();
+                let why = failed.variable(&expression.source).unwrap_or_else(own);
                 failed.0.push((name.clone(), why));
             }
         }
@@ -228,7 +232,7 @@ mod tests {
     #[case::a_variable_that_fails(
         "variables.broken == 1",
         Some(
-            "composited variable \"broken\" fails to evaluate: expression 'object.spec.none' resulted in error: no such key: none"
+            "expression 'variables.broken == 1' resulted in error: composited variable \"broken\" fails to evaluate: no such key: none"
         )
     )]
     #[case::one_that_nobody_reaches("has(object.spec.none) ? variables.broken == 1 : true", None)]

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use crowsnest_api::field::FieldError;
 use serde_json::Value;
 
-use crate::admission::expression::{Reads, Wanted, checked};
+use crate::admission::expression::{Reads, Wanted, checked, instantiated};
 use crate::admission::webhook::validation::{conditions, rule, selector};
 use crate::cel::typing::Type;
 use crate::registry::validation::{dns1123_subdomain, qualified_name};
@@ -39,7 +39,8 @@ pub fn validating_policy(object: &Value) -> Vec<FieldError> {
     let (spec, mut errors) = (&object["spec"], Vec::new());
     let variables = common(spec, &[], &mut errors);
     let params = given(spec, "paramKind").is_some();
-    let reads = Reads { params, authorizer: true, variables: Some(&variables) };
+    let variables = (!variables.is_empty()).then_some(variables.as_slice());
+    let reads = Reads { params, authorizer: true, variables };
     let (validations, annotations) = (entries(spec, "validations"), entries(spec, "auditAnnotations"));
     if validations.is_empty() && annotations.is_empty() {
         for key in ["validations", "auditAnnotations"] {
@@ -185,7 +186,10 @@ fn expression(
         return None;
     }
     match checked(source, reads, wanted) {
-        Ok(given) => Some(given),
+        Ok(given) => {
+            errors.extend(instantiated(source, &field));
+            Some(given)
+        }
         Err(problem) => {
             errors.push(FieldError::invalid(field, source, problem));
             None

@@ -6,7 +6,7 @@ use crowsnest_api::field::{FieldError, FieldErrorKind};
 use serde_json::Value;
 
 use super::config::webhook_client_config;
-use crate::admission::expression::{Reads, Wanted, checked};
+use crate::admission::expression::{Reads, Wanted, checked, instantiated};
 use crate::registry::validation::{dns1035_label, dns1123_subdomain, qualified_name};
 
 const MAX_CONDITIONS: usize = 64;
@@ -200,6 +200,8 @@ pub(in crate::admission) fn conditions(webhook: &Value, path: &str, params: bool
             errors.push(FieldError::required(format!("{at}.expression"), ""));
         } else if let Err(detail) = checked(expression, reads, Wanted::Bool) {
             errors.push(FieldError::invalid(format!("{at}.expression"), &condition["expression"], detail));
+        } else {
+            errors.extend(instantiated(expression, &format!("{at}.expression")));
         }
         if name.is_empty() {
             errors.push(FieldError::required(format!("{at}.name"), ""));

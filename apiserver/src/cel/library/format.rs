@@ -49,7 +49,7 @@ pub(super) fn format(This(this): This<Cel>, Arguments(given): Arguments) -> Outc
 }
 
 /// The precision and the letter of a clause, and what follows it.
-fn clause(text: &str) -> Result<(Option<usize>, char, &str), String> {
+pub(in crate::cel) fn clause(text: &str) -> Result<(Option<usize>, char, &str), String> {
     let (precision, rest) = match text.strip_prefix('.') {
         None => (None, text),
         Some(rest) => {
@@ -67,6 +67,9 @@ fn clause(text: &str) -> Result<(Option<usize>, char, &str), String> {
         }
     };
     let letter = rest.chars().next().ok_or("unexpected end of string")?;
+    if !"sdfebxXo".contains(letter) {
+        return Err(format!("unrecognized formatting clause \"{letter}\""));
+    }
     Ok((precision, letter, &rest[letter.len_utf8()..]))
 }
 

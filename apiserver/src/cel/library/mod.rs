@@ -1,11 +1,12 @@
 //! Kubernetes' own functions where the crate's differ: what `ip`, `cidr` and `semver` take and how they refuse the rest, and all of
-//! `url`; and what `string` makes of values.
+//! `url` and of formats by name; and what `string` makes of values.
 //!
 //! Texts are read as Go's `net/netip`, `net/url` and semver read them. The crate's addresses and versions are kept: what it would make
 //! one of is looked at before ([`checked`]).
 
 mod address;
 mod format;
+mod named;
 mod regex;
 mod text;
 mod time;
@@ -14,6 +15,7 @@ mod version;
 
 use std::sync::Arc;
 
+pub(super) use format::clause;
 use kube::core::cel::cel::extractors::Arguments;
 use kube::core::cel::cel::{Context, ExecutionError, Value as Cel};
 
@@ -57,6 +59,7 @@ pub(super) fn add(context: &mut Context<'_>) {
     });
     context.add_function("isSemver", |Arguments(given): Arguments| is(semver(&given)?.is_ok()));
     regex::add(context);
+    named::add(context);
     time::add(context);
     url::add(context);
 }

@@ -7,7 +7,7 @@ use kube::core::cel::cel::{Context, ExecutionError, Value as Cel};
 use regex::Regex;
 
 use super::Outcome;
-use crate::crd::patterns;
+use crate::crd::pattern_problem;
 use crate::regexp;
 
 pub(super) fn add(context: &mut Context<'_>) {
@@ -36,7 +36,7 @@ fn find_all(This(text): This<Arc<String>>, Arguments(given): Arguments) -> Outco
 
 fn compiled(function: &str, pattern: &str) -> Result<Regex, ExecutionError> {
     regexp::compile(pattern).map_err(|error| {
-        let why = patterns::problem(pattern).unwrap_or_else(|| error.to_string());
+        let why = pattern_problem(pattern).unwrap_or_else(|| error.to_string());
         ExecutionError::function_error(function, why)
     })
 }

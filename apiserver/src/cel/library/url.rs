@@ -16,7 +16,7 @@ const PARAMETERS: usize = 10_000;
 
 /// A URL that was read. Those that are written alike are equal, whatever was escaped in them without need.
 #[derive(Debug, Clone, Default)]
-struct Url {
+pub(super) struct Url {
     scheme: String,
     /// What follows the scheme of one that has no slash there.
     opaque: String,
@@ -111,7 +111,8 @@ fn quoted(text: &str) -> String {
     out + "\""
 }
 
-fn request(text: &str) -> Result<Url, String> {
+/// What a request may name.
+pub(super) fn request(text: &str) -> Result<Url, String> {
     parse(text, true).map_err(|why| format!("parse {}: {why}", quoted(text)))
 }
 

@@ -1,6 +1,7 @@
 //! The types of all parts of an expression, and everything that does not fit, as cel-go's checker finds it. Pure.
 
 use std::collections::BTreeSet;
+use std::ops::RangeInclusive;
 
 use super::Names;
 use super::functions::{self, Overload};
@@ -21,6 +22,12 @@ pub(super) struct Facts {
     /// Variables that it reads.
     pub reads: BTreeSet<String>,
 }
+
+/// Its fields that are unknown have a type that nothing is of.
+const JSON_PATCH: &str = "JSONPatch";
+
+/// From the first instant to the last, in seconds.
+const TIMES: RangeInclusive<i64> = -62_135_596_800..=253_402_300_799;
 
 struct Checker<'a> {
     names: &'a Names,
@@ -341,6 +348,12 @@ impl Checker<'_> {
         }
         for field in fields {
             self.check(&field.value);
+            if bare == JSON_PATCH && !self.names.objects.get(bare).is_some_and(|known| known.contains_key(&field.name))
+            {
+                let (name, given) = (&field.name, self.of(&field.value));
+                self.issue(field.at, format!("expected type of field '{name}' is '' but provided type is '{given}'"));
+                continue;
+            }
             let wanted = self.declared(field.at, bare, &field.name);
             let given = self.of(&field.value);
             let given = self.unwrapped(&field.value, given, field.optional);
@@ -418,8 +431,11 @@ pub(super) fn literals(node: &Node, facts: &Facts, parses: &dyn Fn(&str, &str) -
                 && name == function
                 && let Some(arg) = args.first()
                 && let Some(literal) = arg.literal()
-                && let Literal::Text(text) = literal
-                && !parses(function, text)
+                && match literal {
+                    Literal::Text(text) => !parses(function, text),
+                    Literal::Int(seconds) => function == "timestamp" && !TIMES.contains(seconds),
+                    _ => false,
+                }
             {
                 issues.push(Issue { at: arg.at, text: format!("invalid {function} argument") });
             }

@@ -7,6 +7,7 @@ mod calls;
 mod checker;
 mod cost;
 mod declared;
+mod formatted;
 mod functions;
 pub(super) mod lexer;
 mod macros;
@@ -73,7 +74,8 @@ pub fn check(source: &str, names: &Names) -> Result<Checked, String> {
             return Err("ERROR: <input>:-1:0: max recursion depth exceeded".to_owned());
         }
         let facts = checker::check(&node, count, names).map_err(|issues| shown(source, issues))?;
-        let issues = checker::literals(&node, &facts, &super::is_literal);
+        let mut issues = checker::literals(&node, &facts, &super::is_literal);
+        issues.extend(formatted::issues(&node, &facts));
         if !issues.is_empty() {
             return Err(shown(source, issues));
         }
