@@ -217,6 +217,7 @@ impl Registry {
         };
         self.mutate(&attributes, Some(&mut new), warnings).await?;
         resource.strategy.default_admitted(&mut new);
+        set_namespace(&mut new, if resource.namespaced { &ctx.namespace } else { "" })?;
         self.before_update(resource, ctx, &live, &mut new, warnings)?;
         self.validate(&attributes, Some(&new), warnings).await?;
         new.metadata_mut().insert("resourceVersion".into(), live.resource_version().into());
