@@ -197,7 +197,12 @@ mod tests {
     #[case::objects_as_values(
         patch("[JSONPatch{op: 'replace', path: '/spec/template/spec', value: Object.spec.template.spec{nodeName: 'n'}}]"),
         "/spec/template/spec",
-        json!({"nodeName": "n"})
+        json!({"containers": null, "nodeName": "n"})
+    )]
+    #[case::what_the_kind_does_not_have(
+        patch("[JSONPatch{op: 'add', path: '/spec/nothing', value: 1}]"),
+        "/spec/replicas",
+        json!(2)
     )]
     #[case::a_test_that_fails(
         patch(
