@@ -5,9 +5,10 @@ use crowsnest_api::field::FieldError;
 use http::Method;
 use serde_json::{Value, json};
 
+use crate::admission::{Attributes, Operation};
 use crate::http::eviction::{evict, set_condition};
 use crate::http::handler::{self, Call, namespace};
-use crate::http::{Response, body, negotiate, respond};
+use crate::http::{Response, body, connecting, negotiate, respond};
 use crate::registry::connect::ConnectRequest;
 use crate::registry::object::{Object, time};
 use crate::registry::options::WriteOptions;
@@ -53,15 +54,20 @@ pub(super) async fn serve(call: &mut Call, resource: &ResourceRef, request: Requ
         "scale" => scale(call, resource, request).await,
         "binding" | "eviction" | "token" if call.method == Method::POST => {
             let options = call.write_options("CreateOptions")?;
-            let object = posted(call, &subresource, request, &options).await?;
+            let mut object = posted(call, &subresource, request, &options).await?;
             let ctx = call.context(options.dry_run);
+            if subresource.name == "token" {
+                return token(call, resource, &ctx, object, &options).await;
+            }
+            let registry = call.api.registry.clone();
+            let attributes = Attributes::new(&ctx, resource, Operation::Create, &info.name, &options.raw);
+            registry.admit(&attributes, &mut object, &mut call.warnings).await?;
             match subresource.name {
                 "binding" => bind(call, &ctx, &object).await,
-                "eviction" => evict(call, &ctx, &object).await,
-                _ => token(call, &ctx, &object).await,
+                _ => evict(call, &ctx, &object).await,
             }
         }
-        _ => connect(call, resource, request).await,
+        _ => connect(call, resource, &subresource, request).await,
     }
 }
 
@@ -197,16 +203,37 @@ fn check_target(binding: &Value) -> Vec<FieldError> {
 }
 
 /// `serviceaccounts/token`: a signed token for a service account.
-async fn token(call: &mut Call, ctx: &RequestContext, request: &Value) -> ApiResult<Response> {
+async fn token(
+    call: &mut Call,
+    accounts: &ResourceRef,
+    ctx: &RequestContext,
+    mut request: Value,
+    options: &WriteOptions,
+) -> ApiResult<Response> {
     if !request.name().is_empty() && request.name() != call.info.name {
         let why = "must match the service account name if specified";
         let error = FieldError::invalid("metadata.name", request.name(), why);
         return Err(ApiError::invalid("authentication.k8s.io", "TokenRequest", &call.info.name, vec![error]));
     }
-    let accounts = call.api.registry.resource(&Gvr::new("", "v1", "serviceaccounts"))?;
-    let account = call.api.registry.get(&accounts, &ctx.namespace, &call.info.name).await?;
-    let issued = call.api.authenticator.issue(&call.api.registry, ctx, &account, request).await?;
+    let registry = call.api.registry.clone();
+    let account = registry.get(accounts, &ctx.namespace, &call.info.name).await?;
+    complete(&mut request, &account, ctx);
+    let attributes = Attributes::new(ctx, accounts, Operation::Create, account.name(), &options.raw);
+    registry.admit(&attributes, &mut request, &mut call.warnings).await?;
+    let issued = call.api.authenticator.issue(&registry, ctx, &account, &request).await?;
     Ok(respond::value(201, call.accepted.encoding, &issued))
+}
+
+/// A request for a token as it is admitted: with all fields, and named like its account. A uid of its own stays to be compared.
+fn complete(request: &mut Value, account: &Value, ctx: &RequestContext) {
+    let metadata = request.metadata_mut();
+    metadata.insert("name".into(), account.name().into());
+    metadata.insert("creationTimestamp".into(), time(ctx.now).into());
+    metadata.entry("uid").or_insert_with(|| account.uid().into());
+    if request["spec"]["boundObjectRef"].is_null() {
+        request["spec"]["boundObjectRef"] = Value::Null;
+    }
+    request["status"] = json!({"token": "", "expirationTimestamp": null});
 }
 
 /// A conversation that nobody in this server serves.
@@ -227,18 +254,28 @@ async fn unreachable(call: &Call, resource: &ResourceRef) -> ApiResult<Response>
     Ok(respond::bytes(204, respond::JSON, ""))
 }
 
-async fn connect(call: &mut Call, resource: &ResourceRef, request: Request) -> ApiResult<Response> {
+async fn connect(
+    call: &mut Call,
+    resource: &ResourceRef,
+    subresource: &Subresource,
+    request: Request,
+) -> ApiResult<Response> {
     let info = call.info.clone();
     let registry = call.api.registry.clone();
+    let ctx = call.context(false);
+    // Logs are read.
+    if subresource.name != "log" {
+        let mut options = connecting::options(subresource, &call.query, &info.rest);
+        let attributes = Attributes::new(&ctx, resource, Operation::Connect, &info.name, &Value::Null);
+        registry.admit(&attributes, &mut options, &mut call.warnings).await?;
+    }
     let Some(connect) = registry.connect(&resource.gvr.group, &resource.gvr.resource, &info.subresource) else {
         return unreachable(call, resource).await;
     };
-    let ctx = call.context(false);
     // Missing parents are the server's business, everything else the backend's; proxy names may carry scheme and port.
     if info.subresource != "proxy" {
         registry.get(resource, namespace(&info, resource), &info.name).await?;
     }
-    registry.admit_connect(resource, &ctx, &info.name, &Value::Null, &mut call.warnings).await?;
     // What is written down of a conversation is the answer's business, not that of its tasks.
     let ctx = RequestContext { record: None, ..ctx };
     Ok(connect

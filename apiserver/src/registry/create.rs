@@ -3,7 +3,7 @@
 use rand::Rng;
 use serde_json::Value;
 
-use crate::admission::{Attributes, Operation, Reinvocation};
+use crate::admission::{Attributes, Operation};
 use crate::apply;
 use crate::error::Error;
 use crate::registry::object::{Object, time};
@@ -69,15 +69,7 @@ impl Registry {
         warnings: &mut Vec<String>,
     ) -> ApiResult<Value> {
         let asked = object.name().to_owned();
-        let attributes = Attributes {
-            ctx,
-            resource,
-            operation: Operation::Create,
-            name: &asked,
-            old: None,
-            options: &options.raw,
-            reinvocation: Reinvocation::default(),
-        };
+        let attributes = Attributes::new(ctx, resource, Operation::Create, &asked, &options.raw);
         self.mutate(&attributes, Some(&mut object), warnings).await?;
         resource.strategy.default_admitted(&mut object);
         // Admission may have changed these as well.

@@ -234,8 +234,12 @@ impl Webhooks {
             in_version(&call.gvr, a, Some(object)).await.map_err(ApiError::internal)?.unwrap_or_default()
         };
         let mut patched = patching::apply(&before, &answer.patch).map_err(ApiError::internal)?;
-        if !a.resource.is_custom() {
+        if !a.resource.is_custom() || a.of_own_kind().is_some() {
             patched = patching::read_again(&before, patched).map_err(ApiError::internal)?;
+        }
+        if a.of_own_kind().is_some() {
+            *object = patched;
+            return Ok(());
         }
         if call.gvr != a.resource.gvr {
             let back = a.resource.strategy.convert(vec![patched], &a.resource.gvr.api_version()).await?;

@@ -55,12 +55,9 @@ pub fn request(a: &Attributes<'_>, gvr: &Gvr, uid: &str, object: Option<&Value>,
 
 /// Kinds of the request: those of the subresource when it has its own.
 fn kinds(a: &Attributes<'_>, gvr: &Gvr) -> (Value, Value) {
-    let sub = a.resource.subresources.iter().find(|s| s.name == a.ctx.subresource);
-    let of = |gvr: &Gvr| match sub {
-        Some(sub) if sub.kind != a.resource.kind && a.ctx.subresource != "scale" => {
-            json!({"group": sub.group, "version": sub.version, "kind": sub.kind})
-        }
-        _ => json!({"group": gvr.group, "version": gvr.version, "kind": a.resource.kind}),
+    let of = |gvr: &Gvr| match a.of_own_kind() {
+        Some(sub) => json!({"group": sub.group, "version": sub.version, "kind": sub.kind}),
+        None => json!({"group": gvr.group, "version": gvr.version, "kind": a.resource.kind}),
     };
     (of(gvr), of(&a.resource.gvr))
 }
