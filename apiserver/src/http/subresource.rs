@@ -8,16 +8,18 @@ use serde_json::{Value, json};
 use crate::admission::{Attributes, Operation};
 use crate::http::eviction::{evict, set_condition};
 use crate::http::handler::{self, Call, namespace};
+use crate::http::negotiate::Shape;
 use crate::http::{Response, body, connecting, negotiate, respond};
 use crate::registry::connect::ConnectRequest;
 use crate::registry::object::{Object, time};
 use crate::registry::options::WriteOptions;
-use crate::registry::resource::{Gvr, ResourceRef, Subresource};
+use crate::registry::resource::{Gvr, ResourceInfo, ResourceRef, Subresource};
 use crate::registry::strategy::RequestContext;
 use crate::registry::{Change, Edit, scale_of, unknown_method, unknown_path};
 use crate::schema::decode::Expected;
 use crate::schema::set::SchemaSet;
 use crate::status::{ApiError, ApiResult};
+use crate::table::Printer;
 
 /// Subresources that are views of the object itself.
 const VIEWS: [&str; 5] = ["status", "finalize", "approval", "ephemeralcontainers", "resize"];
@@ -107,7 +109,7 @@ async fn scale(call: &mut Call, resource: &ResourceRef, request: Request) -> Api
     let name = call.info.name.clone();
     if call.method == Method::GET {
         let object = registry.get(resource, &namespace, &name).await?;
-        return Ok(respond::value(200, call.accepted.encoding, &scale_of(resource, &object)?));
+        return scaled(call, resource, &object);
     }
     let (change, options) = if call.method == Method::PUT {
         let options = call.write_options("UpdateOptions")?;
@@ -125,7 +127,19 @@ async fn scale(call: &mut Call, resource: &ResourceRef, request: Request) -> Api
     let ctx = RequestContext { namespace, ..call.context(options.dry_run) };
     let change = Change::Scale(Box::new(change));
     let (object, _) = registry.update(resource, &ctx, &name, &change, &options, &mut call.warnings).await?;
-    Ok(respond::value(200, call.accepted.encoding, &scale_of(resource, &object)?))
+    scaled(call, resource, &object)
+}
+
+/// The answer that tells the scale of an object, in the form that was asked for.
+fn scaled(call: &Call, resource: &ResourceRef, object: &Value) -> ApiResult<Response> {
+    let scale = scale_of(resource, object)?;
+    if call.accepted.shape == Shape::Object {
+        return Ok(respond::value(200, call.accepted.encoding, &scale));
+    }
+    let (gvr, kind) = (Gvr::new("autoscaling", "v1", "scales"), "Scale".to_owned());
+    let printer = Printer::built_in(&gvr.group, &kind);
+    let resource = std::sync::Arc::new(ResourceInfo { gvr, kind, printer, ..ResourceInfo::clone(resource) });
+    call.object(200, &resource, &scale)
 }
 
 pub(super) fn success(code: u16, call: &Call) -> Response {
