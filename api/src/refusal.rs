@@ -15,9 +15,13 @@ pub fn message(code: u16, is_text: bool, body: &[u8]) -> String {
         403 => said,
         404 => "the server could not find the requested resource".to_owned(),
         405 => "the server does not allow this method on the requested resource".to_owned(),
-        406 => "the server was unable to respond with a content type that the client supports".to_owned(),
+        406 if said.is_empty() || said == "unknown" => {
+            "the server was unable to respond with a content type that the client supports".to_owned()
+        }
+        // What types it takes is in its own words.
+        406 | 415 => said,
         409 => "the server reported a conflict".to_owned(),
-        415 => "the server was unable to respond with a content type that the client supports".to_owned(),
+        422 => "the server rejected our request due to an error in our request".to_owned(),
         429 => "the server has received too many requests and has asked us to try again later".to_owned(),
         503 => "the server is currently unable to handle the request".to_owned(),
         504 => {

@@ -25,7 +25,7 @@ use crate::authz::Authorizer;
 use crate::cel::authorizer::Judge;
 use crate::outbound::Outbound;
 use crate::registry::Registry;
-use crate::registry::resource::ResourceRef;
+use crate::registry::resource::{ResourceRef, Subresource};
 use crate::registry::strategy::RequestContext;
 use crate::status::ApiResult;
 
@@ -69,7 +69,23 @@ pub struct Attributes<'a> {
     pub reinvocation: Reinvocation,
 }
 
-impl Attributes<'_> {
+impl<'a> Attributes<'a> {
+    pub fn new(
+        ctx: &'a RequestContext,
+        resource: &'a ResourceRef,
+        operation: Operation,
+        name: &'a str,
+        options: &'a Value,
+    ) -> Self {
+        Self { ctx, resource, operation, name, old: None, options, reinvocation: Reinvocation::default() }
+    }
+
+    /// The subresource written to, where what is written to it is of another kind than the resource.
+    pub fn of_own_kind(&self) -> Option<&Subresource> {
+        let own = |sub: &&Subresource| sub.name == self.ctx.subresource && sub.kind != self.resource.kind;
+        self.resource.subresources.iter().find(own)
+    }
+
     /// A write of the objects themselves, not of a subresource.
     pub fn is(&self, group: &str, resource: &str) -> bool {
         self.resource.gvr.group == group && self.resource.gvr.resource == resource && self.ctx.subresource.is_empty()

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::Attributes;
 use crate::registry::Registry;
-use crate::registry::resource::Gvr;
+use crate::registry::resource::{Gvr, ResourceRef};
 use crate::storage::{ObjectKey, ResourceKey};
 
 /// The namespace of a namespaced write.
@@ -16,18 +16,21 @@ pub fn namespace(registry: &Registry, a: &Attributes<'_>) -> Option<Value> {
     record.body.value(record.revision).ok()
 }
 
-/// Other versions that the same resource is served in.
+/// Other versions and groups that the same resource is served in.
 pub fn equivalents(registry: &Registry, a: &Attributes<'_>) -> Vec<Gvr> {
     let own = &a.resource.gvr;
     let served = registry.catalog.served();
-    let same = |gvr: &Gvr| gvr.resource == own.resource && gvr.group == own.group && gvr != own;
-    served.iter().map(|r| r.gvr.clone()).filter(same).collect()
+    // Events are the same in two groups.
+    let same = |r: &&ResourceRef| {
+        r.gvr.resource == own.resource && r.storage_group == a.resource.storage_group && r.gvr != *own
+    };
+    served.iter().filter(same).map(|r| r.gvr.clone()).collect()
 }
 
 /// An object of the write in another version.
 pub async fn in_version(gvr: &Gvr, a: &Attributes<'_>, object: Option<&Value>) -> Result<Option<Value>, String> {
     let Some(object) = object else { return Ok(None) };
-    if *gvr == a.resource.gvr {
+    if *gvr == a.resource.gvr || a.of_own_kind().is_some() {
         return Ok(Some(object.clone()));
     }
     let converted = a.resource.strategy.convert(vec![object.clone()], &gvr.api_version()).await;

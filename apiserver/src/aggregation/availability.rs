@@ -91,8 +91,12 @@ fn unresolved(remote: &Remote, why: &ResolveError) -> Finding {
         ResolveError::NoPort { port, .. } => {
             unavailable("ServicePortError", format!("service/{name} in {namespace:?} is not listening on port {port}"))
         }
-        ResolveError::NoEndpoints(_) => {
-            unavailable("MissingEndpoints", format!("endpoints for service/{name} in {namespace:?} have no addresses"))
+        ResolveError::NoSlices(_) => {
+            unavailable("EndpointsNotFound", format!("cannot find endpointslices for service/{name} in {namespace:?}"))
+        }
+        ResolveError::NoEndpoints { port_name, .. } => {
+            let lacking = format!("have no addresses with port name {port_name:?}");
+            unavailable("MissingEndpoints", format!("endpointslices for service/{name} in {namespace:?} {lacking}"))
         }
     }
 }

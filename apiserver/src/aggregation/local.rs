@@ -75,16 +75,31 @@ pub(super) fn wanted<'a>(
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct Plan {
     pub create: Vec<Value>,
+    /// Those that somebody changed.
+    pub restore: Vec<Value>,
     pub delete: Vec<String>,
 }
 
-/// Compares with the existing APIServices; only managed ones are ever deleted.
-pub(super) fn plan(wanted: &BTreeMap<String, Value>, existing: &[Value]) -> Plan {
+/// Compares with the existing APIServices; only managed ones are ever changed or deleted. Those of built-in groups are made when
+/// the server starts and then left to whoever changes them.
+pub(super) fn plan(wanted: &BTreeMap<String, Value>, existing: &[Value], starting: bool) -> Plan {
     let name = |object: &Value| object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or("").to_owned();
     let names: BTreeSet<String> = existing.iter().map(name).collect();
-    let managed = |object: &&Value| object.pointer("/metadata/labels").is_some_and(|l| l.get(MANAGED).is_some());
+    let label = |object: &Value| object["metadata"]["labels"][MANAGED].as_str().map(str::to_owned);
+    let managed = |object: &&Value| label(object).is_some();
+    let kept = |object: &Value| label(object).as_deref() == Some("true");
+    let missing = |(name, object): &(&String, &Value)| !names.contains(*name) && (starting || kept(object));
+    let changed = existing.iter().filter(|object| kept(object)).filter_map(|object| {
+        let spec = &wanted.get(&name(object))?["spec"];
+        (object["spec"] != *spec).then(|| {
+            let mut restored = object.clone();
+            restored["spec"] = spec.clone();
+            restored
+        })
+    });
     Plan {
-        create: wanted.iter().filter(|(name, _)| !names.contains(*name)).map(|(_, object)| object.clone()).collect(),
+        create: wanted.iter().filter(missing).map(|(_, object)| object.clone()).collect(),
+        restore: changed.collect(),
         delete: existing.iter().filter(managed).map(name).filter(|name| !wanted.contains_key(name)).collect(),
     }
 }

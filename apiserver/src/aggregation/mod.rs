@@ -40,6 +40,7 @@ use crate::http::delegate::{Delegate, RankedGroup};
 use crate::http::path::group_version;
 use crate::openapi::remote::Published;
 use crate::outbound::Outbound;
+use crate::registry::object::Object;
 use crate::registry::options::WriteOptions;
 use crate::registry::resource::Gvr;
 use crate::registry::{Change, Edit, Registry};
@@ -99,6 +100,7 @@ impl Aggregator {
         let mut checks: JoinSet<((String, String), Finding)> = JoinSet::new();
         let mut under_way: BTreeSet<(String, String)> = BTreeSet::new();
         let mut catalog = self.registry.catalog.subscribe();
+        let mut starting = true;
         'restart: loop {
             let mut watcher = match self.registry.store.watch(&table, self.registry.store.revision()) {
                 Ok(watcher) => watcher,
@@ -107,7 +109,8 @@ impl Aggregator {
                     break;
                 }
             };
-            self.register_local().await;
+            self.register_local(starting).await;
+            starting = false;
             self.plan_checks(&mut schedule);
             loop {
                 let now = Instant::now();
@@ -134,10 +137,13 @@ impl Aggregator {
                         if changed.is_err() {
                             break 'restart;
                         }
-                        self.register_local().await;
+                        self.register_local(false).await;
                     }
                     changes = watcher.next() => match changes {
-                        Ok(_) => self.plan_checks(&mut schedule),
+                        Ok(_) => {
+                            self.register_local(false).await;
+                            self.plan_checks(&mut schedule);
+                        }
                         Err(Error::Expired { .. }) => continue 'restart,
                         Err(error) => {
                             tracing::debug!(%error, "API services are no longer watched");
@@ -240,7 +246,7 @@ impl Aggregator {
     }
 
     /// Makes the local APIServices equal to what the catalog serves.
-    async fn register_local(&self) {
+    async fn register_local(&self, starting: bool) {
         let resource = match self.registry.resource(&Gvr::new(GROUP, "v1", PLURAL)) {
             Ok(resource) => resource,
             Err(error) => {
@@ -254,7 +260,7 @@ impl Aggregator {
         let listing = self.registry.store.list(&ResourceKey::new(GROUP, PLURAL), "", None, None, usize::MAX);
         let records = listing.map(|l| l.records).unwrap_or_default();
         let existing: Vec<Value> = records.iter().filter_map(|r| r.body.value(r.revision).ok()).collect();
-        let plan = local::plan(&wanted, &existing);
+        let plan = local::plan(&wanted, &existing, starting);
         let options = WriteOptions { manager: "kube-apiserver".into(), ..WriteOptions::default() };
         for object in plan.create {
             let created = self.registry.create(&resource, &context(""), object, &options, &mut Vec::new()).await;
@@ -262,6 +268,16 @@ impl Aggregator {
                 && !error.is(Reason::AlreadyExists)
             {
                 tracing::warn!(%error, "local API service not registered");
+            }
+        }
+        for object in plan.restore {
+            let (name, change) = (object.name().to_owned(), Change::Replace(object));
+            let put = self.registry.update(&resource, &context(""), &name, &change, &options, &mut Vec::new()).await;
+            if let Err(error) = put.map(drop)
+                && !error.is(Reason::NotFound)
+                && !error.is(Reason::Conflict)
+            {
+                tracing::warn!(%error, service = name, "local API service not restored");
             }
         }
         for name in plan.delete {

@@ -51,9 +51,25 @@ fn local_services_follow_the_catalog() {
         json!({"metadata": {"name": "v1.gone.example.com", "labels": {local::MANAGED: "true"}}}),
         json!({"metadata": {"name": "v1.mine.example.com"}}),
     ];
-    let plan = local::plan(&wanted, &existing);
+    let plan = local::plan(&wanted, &existing, true);
     assert_eq!(plan.delete, ["v1.gone.example.com"]);
     insta::assert_json_snapshot!(plan.create);
+}
+
+#[test]
+fn local_services_of_definitions_are_kept_as_they_are() {
+    let custom = BTreeSet::from(["example.com".to_owned(), "b.example.com".to_owned()]);
+    let served = [("apps", "v1"), ("example.com", "v1"), ("b.example.com", "v1")];
+    let wanted = local::wanted(served.into_iter(), &custom);
+    let mut changed = wanted["v1.example.com"].clone();
+    changed["spec"]["groupPriorityMinimum"] = json!(5);
+    let plan = local::plan(&wanted, &[changed], false);
+    let names = |all: &[serde_json::Value]| -> Vec<String> {
+        all.iter().filter_map(|object| object["metadata"]["name"].as_str().map(str::to_owned)).collect()
+    };
+    assert_eq!(names(&plan.create), ["v1.b.example.com"], "those of built-in groups are not made again");
+    assert_eq!(names(&plan.restore), ["v1.example.com"]);
+    assert_eq!(plan.restore[0]["spec"], wanted["v1.example.com"]["spec"]);
 }
 
 #[test]

@@ -57,8 +57,7 @@ pub(super) async fn evict(call: &mut Call, ctx: &RequestContext, eviction: &Valu
     if !ctx.dry_run {
         tell(call, ctx, &pods, &mut options).await?;
     }
-    let ctx = RequestContext { subresource: String::new(), ..ctx.clone() };
-    registry.delete(&pods, &ctx, &name, &options, &mut call.warnings).await?;
+    registry.delete(&pods, ctx, &name, &options, &mut call.warnings).await?;
     Ok(success(201, call))
 }
 

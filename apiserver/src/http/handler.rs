@@ -8,10 +8,12 @@ use http::Method;
 use http::header::{ACCEPT, CONTENT_TYPE, USER_AGENT};
 use serde_json::{Value, json};
 
+use crate::admission::{Attributes, Operation};
 use crate::audit::Record;
 use crate::http::negotiate::{Accepted, Encoding, Offer, Shape};
 use crate::http::path::RequestInfo;
 use crate::http::{Api, Response, audited, body, layers, negotiate, pages, path, respond, subresource, watching};
+use crate::registry::object::Object;
 use crate::registry::options::{DeleteOptions, ListOptions, Query, WriteOptions};
 use crate::registry::patch::Patch;
 use crate::registry::resource::ResourceRef;
@@ -224,13 +226,18 @@ async fn create(call: &mut Call, resource: &ResourceRef, request: Request) -> Ap
     let ctx = call.context(options.dry_run);
     let mut object = body::object(resource, &bytes, encoding, &options, &mut call.warnings)?;
     call.requested(&object);
+    let binds = resource.gvr.group.is_empty() && resource.gvr.resource == "bindings";
     if crate::authz::review::is_review(resource) {
         crate::registry::create::begin(resource, &ctx, &mut object, &options, &mut call.warnings, false)?;
+        admit(call, resource, &ctx, &mut object, &options).await?;
+    } else if binds {
+        crate::registry::create::set_namespace(&mut object, &ctx.namespace)?;
+        admit(call, resource, &ctx, &mut object, &options).await?;
     }
     if let Some(review) = call.api.authorizer.review(&call.api.authenticator, &ctx, resource, &object).await {
         return Ok(respond::value(201, call.accepted.encoding, &review?));
     }
-    if resource.gvr.group.is_empty() && resource.gvr.resource == "bindings" {
+    if binds {
         return subresource::bind(call, &ctx, &object).await;
     }
     resource.strategy.default(&mut object);
@@ -239,6 +246,19 @@ async fn create(call: &mut Call, resource: &ResourceRef, request: Request) -> Ap
         record.created(&created);
     }
     call.object(201, resource, &created)
+}
+
+/// Admission of what is made to be answered, not to be stored.
+async fn admit(
+    call: &mut Call,
+    resource: &ResourceRef,
+    ctx: &RequestContext,
+    object: &mut Value,
+    options: &WriteOptions,
+) -> ApiResult<()> {
+    let name = object.name().to_owned();
+    let attributes = Attributes::new(ctx, resource, Operation::Create, &name, &options.raw);
+    call.api.registry.clone().admit(&attributes, object, &mut call.warnings).await
 }
 
 pub(super) async fn update(call: &mut Call, resource: &ResourceRef, request: Request) -> ApiResult<Response> {

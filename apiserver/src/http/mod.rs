@@ -6,6 +6,7 @@
 pub(crate) mod audited;
 pub mod body;
 pub mod client;
+mod connecting;
 mod custom;
 pub mod delegate;
 mod eviction;

@@ -172,16 +172,29 @@ pub fn collection(resource: &ResourceRef, mut objects: Vec<Value>, meta: &ListMe
     })
 }
 
-/// Adds one `Warning` header per text.
+/// Characters of all warnings of an answer together, and of each when they are more than that.
+const MOST_WARNED: usize = 4 * 1024;
+const MOST_OF_EACH: usize = 256;
+
+/// Adds one `Warning` header per text, each text once. Too many are cut short, and the last of them left out.
 pub fn warn(response: &mut Response, warnings: &[String]) {
-    let mut seen: Vec<&String> = Vec::new();
+    let mut all: Vec<&String> = Vec::new();
     for text in warnings {
-        if seen.contains(&text) {
-            continue;
+        // What a header cannot carry is not told.
+        if !text.is_empty() && !text.chars().any(char::is_control) && !all.contains(&text) {
+            all.push(text);
         }
-        seen.push(text);
-        let clean: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-        let quoted = clean.replace('\\', "\\\\").replace('"', "\\\"");
+    }
+    let length = |text: &str| text.chars().count();
+    let cut = all.iter().map(|text| length(text)).sum::<usize>() > MOST_WARNED;
+    let mut written = 0;
+    for text in all {
+        if cut && written >= MOST_WARNED {
+            break;
+        }
+        let shown: String = if cut { text.chars().take(MOST_OF_EACH).collect() } else { text.clone() };
+        written += length(&shown);
+        let quoted = shown.replace('\\', "\\\\").replace('"', "\\\"");
         if let Ok(header) = HeaderValue::from_str(&format!("299 - \"{quoted}\"")) {
             response.headers_mut().append(WARNING, header);
         }

@@ -5,18 +5,21 @@ use crowsnest_api::field::FieldError;
 use http::Method;
 use serde_json::{Value, json};
 
+use crate::admission::{Attributes, Operation};
 use crate::http::eviction::{evict, set_condition};
 use crate::http::handler::{self, Call, namespace};
-use crate::http::{Response, body, negotiate, respond};
+use crate::http::negotiate::Shape;
+use crate::http::{Response, body, connecting, negotiate, respond};
 use crate::registry::connect::ConnectRequest;
 use crate::registry::object::{Object, time};
 use crate::registry::options::WriteOptions;
-use crate::registry::resource::{Gvr, ResourceRef, Subresource};
+use crate::registry::resource::{Gvr, ResourceInfo, ResourceRef, Subresource};
 use crate::registry::strategy::RequestContext;
 use crate::registry::{Change, Edit, scale_of, unknown_method, unknown_path};
 use crate::schema::decode::Expected;
 use crate::schema::set::SchemaSet;
 use crate::status::{ApiError, ApiResult};
+use crate::table::Printer;
 
 /// Subresources that are views of the object itself.
 const VIEWS: [&str; 5] = ["status", "finalize", "approval", "ephemeralcontainers", "resize"];
@@ -53,15 +56,20 @@ pub(super) async fn serve(call: &mut Call, resource: &ResourceRef, request: Requ
         "scale" => scale(call, resource, request).await,
         "binding" | "eviction" | "token" if call.method == Method::POST => {
             let options = call.write_options("CreateOptions")?;
-            let object = posted(call, &subresource, request, &options).await?;
+            let mut object = posted(call, &subresource, request, &options).await?;
             let ctx = call.context(options.dry_run);
+            if subresource.name == "token" {
+                return token(call, resource, &ctx, object, &options).await;
+            }
+            let registry = call.api.registry.clone();
+            let attributes = Attributes::new(&ctx, resource, Operation::Create, &info.name, &options.raw);
+            registry.admit(&attributes, &mut object, &mut call.warnings).await?;
             match subresource.name {
                 "binding" => bind(call, &ctx, &object).await,
-                "eviction" => evict(call, &ctx, &object).await,
-                _ => token(call, &ctx, &object).await,
+                _ => evict(call, &ctx, &object).await,
             }
         }
-        _ => connect(call, resource, request).await,
+        _ => connect(call, resource, &subresource, request).await,
     }
 }
 
@@ -101,7 +109,7 @@ async fn scale(call: &mut Call, resource: &ResourceRef, request: Request) -> Api
     let name = call.info.name.clone();
     if call.method == Method::GET {
         let object = registry.get(resource, &namespace, &name).await?;
-        return Ok(respond::value(200, call.accepted.encoding, &scale_of(resource, &object)?));
+        return scaled(call, resource, &object);
     }
     let (change, options) = if call.method == Method::PUT {
         let options = call.write_options("UpdateOptions")?;
@@ -119,7 +127,19 @@ async fn scale(call: &mut Call, resource: &ResourceRef, request: Request) -> Api
     let ctx = RequestContext { namespace, ..call.context(options.dry_run) };
     let change = Change::Scale(Box::new(change));
     let (object, _) = registry.update(resource, &ctx, &name, &change, &options, &mut call.warnings).await?;
-    Ok(respond::value(200, call.accepted.encoding, &scale_of(resource, &object)?))
+    scaled(call, resource, &object)
+}
+
+/// The answer that tells the scale of an object, in the form that was asked for.
+fn scaled(call: &Call, resource: &ResourceRef, object: &Value) -> ApiResult<Response> {
+    let scale = scale_of(resource, object)?;
+    if call.accepted.shape == Shape::Object {
+        return Ok(respond::value(200, call.accepted.encoding, &scale));
+    }
+    let (gvr, kind) = (Gvr::new("autoscaling", "v1", "scales"), "Scale".to_owned());
+    let printer = Printer::built_in(&gvr.group, &kind);
+    let resource = std::sync::Arc::new(ResourceInfo { gvr, kind, printer, ..ResourceInfo::clone(resource) });
+    call.object(200, &resource, &scale)
 }
 
 pub(super) fn success(code: u16, call: &Call) -> Response {
@@ -197,16 +217,37 @@ fn check_target(binding: &Value) -> Vec<FieldError> {
 }
 
 /// `serviceaccounts/token`: a signed token for a service account.
-async fn token(call: &mut Call, ctx: &RequestContext, request: &Value) -> ApiResult<Response> {
+async fn token(
+    call: &mut Call,
+    accounts: &ResourceRef,
+    ctx: &RequestContext,
+    mut request: Value,
+    options: &WriteOptions,
+) -> ApiResult<Response> {
     if !request.name().is_empty() && request.name() != call.info.name {
         let why = "must match the service account name if specified";
         let error = FieldError::invalid("metadata.name", request.name(), why);
         return Err(ApiError::invalid("authentication.k8s.io", "TokenRequest", &call.info.name, vec![error]));
     }
-    let accounts = call.api.registry.resource(&Gvr::new("", "v1", "serviceaccounts"))?;
-    let account = call.api.registry.get(&accounts, &ctx.namespace, &call.info.name).await?;
-    let issued = call.api.authenticator.issue(&call.api.registry, ctx, &account, request).await?;
+    let registry = call.api.registry.clone();
+    let account = registry.get(accounts, &ctx.namespace, &call.info.name).await?;
+    complete(&mut request, &account, ctx);
+    let attributes = Attributes::new(ctx, accounts, Operation::Create, account.name(), &options.raw);
+    registry.admit(&attributes, &mut request, &mut call.warnings).await?;
+    let issued = call.api.authenticator.issue(&registry, ctx, &account, &request).await?;
     Ok(respond::value(201, call.accepted.encoding, &issued))
+}
+
+/// A request for a token as it is admitted: with all fields, and named like its account. A uid of its own stays to be compared.
+fn complete(request: &mut Value, account: &Value, ctx: &RequestContext) {
+    let metadata = request.metadata_mut();
+    metadata.insert("name".into(), account.name().into());
+    metadata.insert("creationTimestamp".into(), time(ctx.now).into());
+    metadata.entry("uid").or_insert_with(|| account.uid().into());
+    if request["spec"]["boundObjectRef"].is_null() {
+        request["spec"]["boundObjectRef"] = Value::Null;
+    }
+    request["status"] = json!({"token": "", "expirationTimestamp": null});
 }
 
 /// A conversation that nobody in this server serves.
@@ -227,18 +268,28 @@ async fn unreachable(call: &Call, resource: &ResourceRef) -> ApiResult<Response>
     Ok(respond::bytes(204, respond::JSON, ""))
 }
 
-async fn connect(call: &mut Call, resource: &ResourceRef, request: Request) -> ApiResult<Response> {
+async fn connect(
+    call: &mut Call,
+    resource: &ResourceRef,
+    subresource: &Subresource,
+    request: Request,
+) -> ApiResult<Response> {
     let info = call.info.clone();
     let registry = call.api.registry.clone();
+    let ctx = call.context(false);
+    // Logs are read.
+    if subresource.name != "log" {
+        let mut options = connecting::options(subresource, &call.query, &info.rest);
+        let attributes = Attributes::new(&ctx, resource, Operation::Connect, &info.name, &Value::Null);
+        registry.admit(&attributes, &mut options, &mut call.warnings).await?;
+    }
     let Some(connect) = registry.connect(&resource.gvr.group, &resource.gvr.resource, &info.subresource) else {
         return unreachable(call, resource).await;
     };
-    let ctx = call.context(false);
     // Missing parents are the server's business, everything else the backend's; proxy names may carry scheme and port.
     if info.subresource != "proxy" {
         registry.get(resource, namespace(&info, resource), &info.name).await?;
     }
-    registry.admit_connect(resource, &ctx, &info.name, &Value::Null, &mut call.warnings).await?;
     // What is written down of a conversation is the answer's business, not that of its tasks.
     let ctx = RequestContext { record: None, ..ctx };
     Ok(connect

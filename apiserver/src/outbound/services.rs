@@ -32,8 +32,11 @@ pub enum ResolveError {
     NotFound(String),
     #[error("service \"{name}\" has no port {port}")]
     NoPort { name: String, port: u16 },
+    /// There is not even an EndpointSlice.
     #[error("no endpoints available for service \"{0}\"")]
-    NoEndpoints(String),
+    NoSlices(String),
+    #[error("no endpoints available for service \"{name}\"")]
+    NoEndpoints { name: String, port_name: String },
 }
 
 /// From a Service to something to call.
@@ -109,6 +112,9 @@ pub(super) fn address(service: &Value, slices: &[Value], port: u16) -> Result<En
     let own = |slice: &&Value| {
         slice.pointer("/metadata/labels/kubernetes.io~1service-name").is_some_and(|n| *n == name.as_str())
     };
+    if !slices.iter().any(|slice| own(&slice)) {
+        return Err(ResolveError::NoSlices(name));
+    }
     for slice in slices.iter().filter(own) {
         let target = slice["ports"].as_array().into_iter().flatten().find(|p| text(p, "/name") == port_name);
         let Some(target) = target.and_then(|p| p["port"].as_u64()).and_then(|p| u16::try_from(p).ok()) else {
@@ -123,5 +129,5 @@ pub(super) fn address(service: &Value, slices: &[Value], port: u16) -> Result<En
             }
         }
     }
-    Err(ResolveError::NoEndpoints(name))
+    Err(ResolveError::NoEndpoints { name, port_name })
 }

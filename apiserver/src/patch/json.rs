@@ -62,7 +62,7 @@ fn check_operation(index: usize, operation: &Value) -> Result<Vec<String>, Strin
 }
 
 /// Go's word for a JSON value's kind.
-pub(super) fn kind(value: &Value) -> &'static str {
+pub(crate) fn kind(value: &Value) -> &'static str {
     match value {
         Value::Object(_) => "object",
         Value::Array(_) => "array",

@@ -11,6 +11,7 @@ use crate::status::{ApiError, ApiResult, Details, Reason};
 mod json;
 mod strategic;
 
+pub(crate) use json::kind as go_kind;
 pub use json::{json_patch, read_json_patch};
 pub(crate) use strategic::go_value;
 

@@ -3,7 +3,7 @@
 use rand::Rng;
 use serde_json::Value;
 
-use crate::admission::{Attributes, Operation, Reinvocation};
+use crate::admission::{Attributes, Operation};
 use crate::apply;
 use crate::error::Error;
 use crate::registry::object::{Object, time};
@@ -68,18 +68,14 @@ impl Registry {
         options: &WriteOptions,
         warnings: &mut Vec<String>,
     ) -> ApiResult<Value> {
-        let name = object.name().to_owned();
-        let attributes = Attributes {
-            ctx,
-            resource,
-            operation: Operation::Create,
-            name: &name,
-            old: None,
-            options: &options.raw,
-            reinvocation: Reinvocation::default(),
-        };
+        let asked = object.name().to_owned();
+        let attributes = Attributes::new(ctx, resource, Operation::Create, &asked, &options.raw);
         self.mutate(&attributes, Some(&mut object), warnings).await?;
         resource.strategy.default_admitted(&mut object);
+        // Admission may have changed these as well.
+        dedup_owners(&mut object, true, warnings);
+        set_namespace(&mut object, &ctx.namespace)?;
+        let name = object.name().to_owned();
         self.before_create(resource, ctx, &mut object, warnings)?;
         self.validate(&attributes, Some(&object), warnings).await?;
         let key = ObjectKey::new(if resource.namespaced { &ctx.namespace } else { "" }, &name);

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::admission::{Attributes, Operation, Reinvocation};
+use crate::admission::{Attributes, Operation};
 use crate::error::Error;
 use crate::registry::object::{Object, time};
 use crate::registry::options::{DeleteOptions, ListOptions, Propagation};
@@ -50,6 +50,19 @@ impl Registry {
         options: &DeleteOptions,
         warnings: &mut Vec<String>,
     ) -> ApiResult<Deleted> {
+        self.delete_asked(resource, ctx, name, name, options, warnings).await
+    }
+
+    /// `asked` is the name in the request: none where a collection is deleted.
+    async fn delete_asked(
+        &self,
+        resource: &ResourceRef,
+        ctx: &RequestContext,
+        name: &str,
+        asked: &str,
+        options: &DeleteOptions,
+        warnings: &mut Vec<String>,
+    ) -> ApiResult<Deleted> {
         warnings.extend(warning(resource, options).map(str::to_owned));
         loop {
             let namespace = if resource.namespaced { ctx.namespace.as_str() } else { "" };
@@ -57,17 +70,13 @@ impl Registry {
             let revision = record.revision;
             let live = self.decode(resource, Record { ..record }).await?;
             check_preconditions(&resource.gvr.group, &resource.kind, options, &live)?;
-            let attributes = Attributes {
-                ctx,
-                resource,
-                operation: Operation::Delete,
-                name,
-                old: Some(&live),
-                options: &options.raw,
-                reinvocation: Reinvocation::default(),
-            };
-            self.mutate(&attributes, None, warnings).await?;
-            self.validate(&attributes, None, warnings).await?;
+            let attributes = Attributes::new(ctx, resource, Operation::Delete, asked, &options.raw);
+            let attributes = Attributes { old: Some(&live), ..attributes };
+            // An eviction was admitted itself.
+            if ctx.subresource != "eviction" {
+                self.mutate(&attributes, None, warnings).await?;
+                self.validate(&attributes, None, warnings).await?;
+            }
             let mut marked = live.clone();
             if !live.is_deleting() {
                 resource.strategy.prepare_delete(ctx, &mut marked);
@@ -122,7 +131,7 @@ impl Registry {
             if resource.namespaced {
                 own.namespace = object.namespace().to_owned();
             }
-            match self.delete(resource, &own, object.name(), options, warnings).await {
+            match self.delete_asked(resource, &own, object.name(), "", options, warnings).await {
                 Ok(_) => deleted.push(object),
                 Err(error) if error.is(crate::status::Reason::NotFound) => {}
                 Err(error) => return Err(error),

@@ -27,13 +27,13 @@ use arc_swap::ArcSwap;
 use parking_lot::RwLock;
 use serde_json::Value;
 
-use crate::admission::{Admission, Attributes, Operation, Reinvocation};
+use crate::admission::{Admission, Attributes};
 use crate::error::Error;
 use crate::registry::catalog::Catalog;
 use crate::registry::connect::Connect;
 use crate::registry::object::Object;
 use crate::registry::resource::{Gvr, ResourceRef};
-use crate::registry::strategy::{Allocators, RequestContext};
+use crate::registry::strategy::Allocators;
 use crate::status::{ApiError, ApiResult, Reason, qualified};
 use crate::storage::{ObjectKey, Recent, Record, ResourceKey, Store};
 
@@ -220,26 +220,15 @@ impl Registry {
         Ok(())
     }
 
-    /// Admission of a connect request; there is no object to change.
-    pub async fn admit_connect(
+    /// Admission of what is not stored: reviews, bindings, evictions, the options of a conversation.
+    pub async fn admit(
         &self,
-        resource: &ResourceRef,
-        ctx: &RequestContext,
-        name: &str,
-        options: &Value,
+        attributes: &Attributes<'_>,
+        object: &mut Value,
         warnings: &mut Vec<String>,
     ) -> ApiResult<()> {
-        let attributes = Attributes {
-            ctx,
-            resource,
-            operation: Operation::Connect,
-            name,
-            old: None,
-            options,
-            reinvocation: Reinvocation::default(),
-        };
-        self.mutate(&attributes, None, warnings).await?;
-        self.validate(&attributes, None, warnings).await
+        self.mutate(attributes, Some(object), warnings).await?;
+        self.validate(attributes, Some(object), warnings).await
     }
 
     pub(crate) fn allocators(&self, resource: &ResourceRef) -> Option<Arc<dyn Allocators>> {

@@ -64,6 +64,14 @@ pub(crate) fn of(paths: &ScalePaths, object: &Value) -> Value {
     scale
 }
 
+/// Takes over the replicas that admission wants.
+pub(crate) fn set(paths: &ScalePaths, object: &mut Value, scale: &Value) {
+    let wanted = scale["spec"]["replicas"].as_i64().unwrap_or(0);
+    if at(object, &paths.spec_replicas).and_then(Value::as_i64).unwrap_or(0) != wanted {
+        put(object, &paths.spec_replicas, wanted.into());
+    }
+}
+
 /// What an applied Scale says of its parent.
 pub(crate) fn applied(resource: &ResourceRef, paths: &ScalePaths, scale: &Value) -> Value {
     let mut config = json!({"apiVersion": resource.gvr.api_version(), "kind": resource.kind, "metadata": {}});

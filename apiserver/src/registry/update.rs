@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crowsnest_api::field::{FieldError, FieldErrorKind};
 use serde_json::Value;
 
-use crate::admission::{Attributes, Operation, Reinvocation};
+use crate::admission::{Attributes, Operation};
 use crate::apply;
 use crate::error::Error;
 use crate::registry::create::{dedup_owners, manager, set_namespace};
@@ -206,19 +206,30 @@ impl Registry {
             let manager = manager(resource, ctx, options, &api_version);
             apply::track_update(schema.as_deref(), Some(&live), &mut new, &manager);
         }
-        let attributes = Attributes {
-            ctx,
-            resource,
-            operation: Operation::Update,
-            name,
-            old: Some(&live),
-            options: &options.raw,
-            reinvocation: Reinvocation::default(),
+        let scaled = match change {
+            Change::Scale(_) => resource.scale.as_ref().map(|paths| (paths, scale::of(paths, &live))),
+            _ => None,
         };
-        self.mutate(&attributes, Some(&mut new), warnings).await?;
+        let old = Some(scaled.as_ref().map_or(&live, |(_, old)| old));
+        let attributes = Attributes { old, ..Attributes::new(ctx, resource, Operation::Update, name, &options.raw) };
+        // The binding or the eviction was admitted itself.
+        let admitted = matches!(ctx.subresource.as_str(), "binding" | "eviction");
+        match &scaled {
+            Some((paths, _)) => {
+                let mut scale = scale::of(paths, &new);
+                self.mutate(&attributes, Some(&mut scale), warnings).await?;
+                scale::set(paths, &mut new, &scale);
+            }
+            None if admitted => {}
+            None => self.mutate(&attributes, Some(&mut new), warnings).await?,
+        }
         resource.strategy.default_admitted(&mut new);
+        set_namespace(&mut new, if resource.namespaced { &ctx.namespace } else { "" })?;
         self.before_update(resource, ctx, &live, &mut new, warnings)?;
-        self.validate(&attributes, Some(&new), warnings).await?;
+        let scale = scaled.as_ref().map(|(paths, _)| scale::of(paths, &new));
+        if !admitted {
+            self.validate(&attributes, Some(scale.as_ref().unwrap_or(&new)), warnings).await?;
+        }
         new.metadata_mut().insert("resourceVersion".into(), live.resource_version().into());
         if apply::only_times_differ(&live, &new) {
             new.clone_from(&live);

@@ -86,7 +86,7 @@ pub fn decode_delete_options(body: &[u8]) -> ApiResult<Value> {
 }
 
 /// The Go type that tells kind and version, as errors name it.
-const TYPE_META: &str =
+pub(crate) const TYPE_META: &str =
     r#"struct { APIVersion string "json:\"apiVersion,omitempty\""; Kind string "json:\"kind,omitempty\"" }"#;
 
 /// What in the metadata of a custom resource is of a wrong type; the rest of it is validation's business.

@@ -103,6 +103,20 @@ pub(super) static KINDS: &[KindPrinter] = &[
         },
     ),
     printer(
+        "autoscaling",
+        "Scale",
+        &[
+            NAME,
+            Column::number("Desired", Doc::Field("api.autoscaling.v1.ScaleSpec", "replicas")),
+            Column::number("Available", Doc::Field("api.autoscaling.v1.ScaleStatus", "replicas")),
+            AGE,
+        ],
+        |o, now| {
+            let (wanted, found) = (int(o, "/spec/replicas"), int(o, "/status/replicas"));
+            vec![read::name(o), json!(wanted), json!(found), read::age(o, now)]
+        },
+    ),
+    printer(
         "apps",
         "StatefulSet",
         &[NAME, Column::text("Ready", Doc::Text("Number of the pod with ready state")), AGE, CONTAINERS, IMAGES],

@@ -45,7 +45,7 @@ enum Owner {
     /// Being deleted in the foreground: it waits for this dependent.
     Waiting,
     Gone,
-    /// Of a kind this server does not know: leave the dependent alone.
+    /// Of a kind this server does not know, or that can't own the dependent: leave it alone.
     Unknown,
 }
 
@@ -244,6 +244,10 @@ async fn object(registry: &Arc<Registry>, place: &Place, uid: &str) -> ApiResult
 async fn owner(registry: &Arc<Registry>, reference: &OwnerLink, namespace: &str) -> ApiResult<Owner> {
     let served = registry.catalog.served();
     let Some(resource) = served.by_kind(&reference.api_version, &reference.kind) else { return Ok(Owner::Unknown) };
+    if resource.namespaced && namespace.is_empty() {
+        // What is in no namespace can't be owned by what is in one.
+        return Ok(Owner::Unknown);
+    }
     let namespace = if resource.namespaced { namespace } else { "" };
     match registry.get(resource, namespace, &reference.name).await {
         Ok(owner) if owner.uid() != reference.uid => Ok(Owner::Gone),

@@ -18,6 +18,7 @@ use crate::registry::Registry;
 use crate::registry::object::Object;
 use crate::registry::resource::Gvr;
 use crate::schema::SchemaRef;
+use crate::schema::set::SchemaSet;
 use crate::status::{ApiError, ApiResult, Cause};
 
 /// The name of this step where steps of a second round are told apart.
@@ -141,6 +142,9 @@ impl MutatingPolicies {
 
 /// The schema of the write's kind in a version.
 fn schema(write: &Write<'_>, gvr: &Gvr) -> Option<SchemaRef> {
+    if let Some(sub) = write.a.of_own_kind() {
+        return SchemaSet::builtin().kind(&sub.group, &sub.version, &sub.kind);
+    }
     match *gvr == write.a.resource.gvr {
         true => write.a.resource.strategy.schema(),
         false => write.registry.catalog.get(gvr)?.strategy.schema(),
@@ -150,6 +154,9 @@ fn schema(write: &Write<'_>, gvr: &Gvr) -> Option<SchemaRef> {
 /// A changed object in the version of the request, with defaults.
 async fn back(a: &Attributes<'_>, gvr: &Gvr, changed: Value) -> ApiResult<Value> {
     let mut object = changed;
+    if a.of_own_kind().is_some() {
+        return Ok(object);
+    }
     if *gvr != a.resource.gvr {
         let converted = a.resource.strategy.convert(vec![object], &a.resource.gvr.api_version()).await?;
         object = converted.into_iter().next().unwrap_or_default();

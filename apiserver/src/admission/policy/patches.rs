@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::config::Mutation;
 use super::demands::Failed;
 use crate::admission::expression::Expression;
-use crate::admission::webhook::review;
+use crate::admission::webhook::patching;
 use crate::apply::typed;
 use crate::cel::{Budget, to_json};
 use crate::schema::{ListType, Schema, Type};
@@ -35,7 +35,13 @@ pub fn mutated(
     };
     match mutation {
         Mutation::ApplyConfiguration(expression) => applied(object, value(expression)?, schema),
-        Mutation::JsonPatch(expression) => patched(object, &value(expression)?),
+        Mutation::JsonPatch(expression) => {
+            let patched = patched(object, &value(expression)?)?;
+            match schema.is_some_and(|schema| schema.name.is_some()) {
+                true => patching::read_again(object, patched).map_err(|why| format!("Internal error occurred: {why}")),
+                false => Ok(patched),
+            }
+        }
     }
 }
 
@@ -94,8 +100,7 @@ fn find_atomics(schema: &Schema, value: &Value, path: &str, found: &mut Vec<Stri
 fn patched(object: &Value, operations: &Value) -> Result<Value, String> {
     let mut current = object.clone();
     for operation in operations.as_array().into_iter().flatten() {
-        let one = Value::Array(vec![operation.clone()]);
-        match review::apply(&current, &one) {
+        match patching::apply(&current, std::slice::from_ref(operation)) {
             Ok(next) => current = next,
             Err(_) if operation["op"] == "test" => return Ok(object.clone()),
             Err(why) => return Err(format!("JSON Patch: {why}")),
@@ -192,7 +197,12 @@ mod tests {
     #[case::objects_as_values(
         patch("[JSONPatch{op: 'replace', path: '/spec/template/spec', value: Object.spec.template.spec{nodeName: 'n'}}]"),
         "/spec/template/spec",
-        json!({"nodeName": "n"})
+        json!({"containers": null, "nodeName": "n"})
+    )]
+    #[case::what_the_kind_does_not_have(
+        patch("[JSONPatch{op: 'add', path: '/spec/nothing', value: 1}]"),
+        "/spec/replicas",
+        json!(2)
     )]
     #[case::a_test_that_fails(
         patch(

@@ -8,6 +8,7 @@ use http::header::{ACCEPT, CONTENT_TYPE};
 use serde_json::Value;
 
 use crate::outbound::{Outbound, OutboundError, Target};
+use crate::schema::decode;
 
 /// A webhook answers with at most this much.
 const MAX_ANSWER: usize = 3 * 1024 * 1024;
@@ -55,18 +56,42 @@ impl WebhookClient {
     async fn exchange(&self, target: &Target, request: http::Request<Body>) -> Result<Value, CallError> {
         let response = self.outbound.send(target, request, false).await?;
         let status = response.status();
-        let text_type = response
-            .headers()
-            .get(CONTENT_TYPE)
-            .and_then(|v| v.to_str().ok())
-            .is_some_and(|media| media.starts_with("text/"));
+        let media = response.headers().get(CONTENT_TYPE).and_then(|v| v.to_str().ok()).unwrap_or("").to_owned();
         let body =
             axum::body::to_bytes(response.into_body(), MAX_ANSWER).await.map_err(|e| CallError::Body(e.to_string()))?;
         if !status.is_success() {
-            return Err(CallError::Status(crowsnest_api::refusal::message(status.as_u16(), text_type, &body)));
+            return Err(CallError::Status(crowsnest_api::refusal::message(
+                status.as_u16(),
+                media.starts_with("text/"),
+                &body,
+            )));
         }
-        serde_json::from_slice(&body)
-            .map_err(|e| CallError::Body(format!("couldn't get version/kind; json parse error: {e}")))
+        if body.is_empty() {
+            return Err(CallError::Body(format!(
+                "0-length response with status code: {} and content type: {media}",
+                status.as_u16()
+            )));
+        }
+        read(&body).map_err(|why| CallError::Body(format!("couldn't get version/kind; json parse error: {why}")))
+    }
+}
+
+/// An object in JSON, or in YAML where it does not begin like one.
+fn read(body: &[u8]) -> Result<Value, String> {
+    let first = body.iter().find(|byte| !byte.is_ascii_whitespace());
+    let value = match first {
+        Some(b'{') => decode::parse_json(body)?,
+        _ => match crate::http::body::yaml(body) {
+            Ok(value) => value,
+            Err(_) => decode::parse_json(body)?,
+        },
+    };
+    match value {
+        Value::Object(_) | Value::Null => Ok(value),
+        other => {
+            let kind = crate::patch::go_kind(&other);
+            Err(format!("json: cannot unmarshal {kind} into Go value of type {}", decode::TYPE_META))
+        }
     }
 }
 

@@ -95,7 +95,8 @@ pub fn selectors(selectors: &Selectors, a: &Attributes<'_>, object: Option<&Valu
     if !by_namespace || selectors.objects.is_everything() {
         return by_namespace;
     }
-    [object, a.old].into_iter().flatten().any(|o| selectors.objects.matches(labels(Some(o)).as_ref()))
+    let labelled = |object: &&Value| object.get("metadata").is_some();
+    [object, a.old].into_iter().flatten().filter(labelled).any(|o| selectors.objects.matches(labels(Some(o)).as_ref()))
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@
 pub mod client;
 pub mod config;
 pub mod matching;
+pub(in crate::admission) mod patching;
 pub(in crate::admission) mod review;
 pub mod validation;
 
@@ -174,7 +175,7 @@ impl Webhooks {
             .post(target, &review, webhook.timeout)
             .await
             .map_err(|e| format!("failed to call webhook: {e}"))?;
-        review::read(&answer, version, &uid, mutating)
+        review::read(&answer, version, &uid, mutating).map_err(|why| why.to_string())
     }
 
     async fn mutate_all(
@@ -218,13 +219,28 @@ impl Webhooks {
         if let Some(refusal) = answer.refusal {
             return Err(denied(&call.webhook.name, &refusal));
         }
-        let (Some(patch), Some(object)) = (answer.patch, object.as_deref_mut()) else { return Ok(()) };
+        if answer.patch.is_empty() {
+            return Ok(());
+        }
+        let Some(object) = object.as_deref_mut() else {
+            return Err(ApiError::internal(format!(
+                "admission webhook {:?} attempted to modify the object, which is not supported for this operation",
+                call.webhook.name
+            )));
+        };
         let before = if call.gvr == a.resource.gvr {
             object.clone()
         } else {
             in_version(&call.gvr, a, Some(object)).await.map_err(ApiError::internal)?.unwrap_or_default()
         };
-        let mut patched = review::apply(&before, &patch).map_err(ApiError::internal)?;
+        let mut patched = patching::apply(&before, &answer.patch).map_err(ApiError::internal)?;
+        if !a.resource.is_custom() || a.of_own_kind().is_some() {
+            patched = patching::read_again(&before, patched).map_err(ApiError::internal)?;
+        }
+        if a.of_own_kind().is_some() {
+            *object = patched;
+            return Ok(());
+        }
         if call.gvr != a.resource.gvr {
             let back = a.resource.strategy.convert(vec![patched], &a.resource.gvr.api_version()).await?;
             patched = back.into_iter().next().unwrap_or_default();

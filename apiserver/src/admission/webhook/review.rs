@@ -1,11 +1,13 @@
 //! AdmissionReview: the request a webhook gets and the answer it gives. Pure.
 
-use base64::Engine;
 use serde_json::{Map, Value, json};
 
+use super::patching;
 use crate::admission::{Attributes, Operation};
-use crate::patch::json_patch;
+use crate::patch::go_kind;
 use crate::registry::resource::Gvr;
+use crate::schema::decode::decode_value;
+use crate::schema::set::SchemaSet;
 
 /// A webhook's answer.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -14,7 +16,7 @@ pub struct Answer {
     pub refusal: Option<Value>,
     pub warnings: Vec<String>,
     /// JSON patch operations.
-    pub patch: Option<Value>,
+    pub patch: Vec<Value>,
 }
 
 /// `request` of an AdmissionReview; `gvr` is the version the webhook asked for.
@@ -53,12 +55,9 @@ pub fn request(a: &Attributes<'_>, gvr: &Gvr, uid: &str, object: Option<&Value>,
 
 /// Kinds of the request: those of the subresource when it has its own.
 fn kinds(a: &Attributes<'_>, gvr: &Gvr) -> (Value, Value) {
-    let sub = a.resource.subresources.iter().find(|s| s.name == a.ctx.subresource);
-    let of = |gvr: &Gvr| match sub {
-        Some(sub) if sub.kind != a.resource.kind && a.ctx.subresource != "scale" => {
-            json!({"group": sub.group, "version": sub.version, "kind": sub.kind})
-        }
-        _ => json!({"group": gvr.group, "version": gvr.version, "kind": a.resource.kind}),
+    let of = |gvr: &Gvr| match a.of_own_kind() {
+        Some(sub) => json!({"group": sub.group, "version": sub.version, "kind": sub.kind}),
+        None => json!({"group": gvr.group, "version": gvr.version, "kind": a.resource.kind}),
     };
     (of(gvr), of(&a.resource.gvr))
 }
@@ -98,97 +97,163 @@ pub fn review(version: &str, request: Value) -> Value {
     json!({"kind": "AdmissionReview", "apiVersion": format!("admission.k8s.io/{version}"), "request": request})
 }
 
+/// Why an answer is of no use.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Unusable {
+    /// It cannot be read.
+    #[error("failed to call webhook: {0}")]
+    Unread(String),
+    /// It does not fit what was sent.
+    #[error("received invalid webhook response: {0}")]
+    Invalid(String),
+    #[error("received undecodable patch in webhook response: {0}")]
+    Patch(String),
+    #[error("unsupported patch type {0:?}")]
+    PatchType(String),
+}
+
+/// The scheme webhooks are called with, as errors name it.
+const SCHEME: &str = "k8s.io/apiserver/pkg/util/webhook/client.go:71";
+
 /// Checks an answer and takes it apart. `version` and `uid` are those of the review that was sent.
-pub fn read(answer: &Value, version: &str, uid: &str, mutating: bool) -> Result<Answer, String> {
-    let text = |value: &Value, key: &str| value.get(key).and_then(Value::as_str).unwrap_or("").to_owned();
-    let wanted = format!("admission.k8s.io/{version}");
-    let kind = text(answer, "kind");
-    let api_version = match text(answer, "apiVersion") {
-        none if none.is_empty() => wanted.clone(),
-        given => given,
+pub fn read(answer: &Value, version: &str, uid: &str, mutating: bool) -> Result<Answer, Unusable> {
+    check_kind(answer, version).map_err(Unusable::Unread)?;
+    let absent = Map::new();
+    let response = match answer.get("response") {
+        None | Some(Value::Null) => return Err(Unusable::Invalid("webhook response was absent".to_owned())),
+        Some(Value::Object(response)) => response,
+        Some(other) => {
+            let kind = go_kind(other);
+            let why = format!(
+                "json: cannot unmarshal {kind} into Go struct field AdmissionReview.response of type v1.AdmissionResponse"
+            );
+            return Err(Unusable::Unread(why));
+        }
     };
-    if !kind.is_empty() && kind != "AdmissionReview" {
-        return Err(format!(
-            "failed to call webhook: no kind {kind:?} is registered for version {api_version:?} in scheme \"k8s.io/apiserver/pkg/util/webhook/client.go:71\""
-        ));
-    }
-    if version == "v1" && (api_version != wanted || kind.is_empty()) {
-        let got_version = text(answer, "apiVersion");
-        return Err(format!(
-            "received invalid webhook response: expected webhook response of {wanted}, Kind=AdmissionReview, got {got_version}, Kind={kind}"
-        ));
-    }
-    let response = answer.get("response").filter(|r| r.is_object()).ok_or("webhook response was absent")?;
-    if version == "v1" && text(response, "uid") != uid {
-        return Err(format!(
-            "received invalid webhook response: expected response.uid={uid:?}, got {:?}",
-            text(response, "uid")
-        ));
-    }
-    let patch = text(response, "patch");
-    let patch_type = text(response, "patchType");
-    if mutating && version == "v1" {
-        match (patch.is_empty(), patch_type.as_str()) {
-            (false, "") => {
-                return Err(
-                    "received invalid webhook response: webhook returned response.patch but not response.patchType"
-                        .into(),
-                );
-            }
-            (true, kind) if !kind.is_empty() => {
-                return Err(
-                    "received invalid webhook response: webhook returned response.patchType but not response.patch"
-                        .into(),
-                );
-            }
-            (false, kind) if kind != "JSONPatch" => {
-                return Err(format!(
-                    "received invalid webhook response: webhook returned invalid response.patchType of {kind:?}"
-                ));
-            }
-            _ => {}
+    check_types(response).map_err(Unusable::Unread)?;
+    let text = |key: &str| response.get(key).and_then(Value::as_str).unwrap_or("");
+    let patch = patching::bytes(text("patch")).map_err(Unusable::Unread)?;
+    let patch_type = response.get("patchType").and_then(Value::as_str);
+    if version == "v1" {
+        if text("uid") != uid {
+            return Err(Unusable::Invalid(format!("expected response.uid={uid:?}, got {:?}", text("uid"))));
         }
+        check_patch(!patch.is_empty(), patch_type, mutating).map_err(Unusable::Invalid)?;
     }
-    let warnings = response["warnings"].as_array().into_iter().flatten().filter_map(|w| w.as_str().map(str::to_owned));
-    if let Some(annotations) = response.get("auditAnnotations").and_then(Value::as_object) {
-        for (key, value) in annotations {
-            tracing::info!(target: "audit", key, value = value.as_str().unwrap_or(""), "webhook annotation");
-        }
+    let list = |key: &str| response.get(key).and_then(Value::as_array).into_iter().flatten();
+    let warnings = list("warnings").filter_map(|w| w.as_str().map(str::to_owned));
+    for (key, value) in response.get("auditAnnotations").and_then(Value::as_object).unwrap_or(&absent) {
+        tracing::info!(target: "audit", key, value = value.as_str().unwrap_or(""), "webhook annotation");
     }
     let mut read = Answer { warnings: warnings.collect(), ..Answer::default() };
     if response.get("allowed") != Some(&Value::Bool(true)) {
         read.refusal = Some(response.get("status").filter(|s| s.is_object()).cloned().unwrap_or_else(|| json!({})));
     } else if mutating && !patch.is_empty() {
-        let bytes = base64::engine::general_purpose::STANDARD.decode(&patch).map_err(|e| format!("patch: {e}"))?;
-        read.patch = Some(serde_json::from_slice(&bytes).map_err(|e| format!("error decoding patch: {e}"))?);
+        read.patch = patching::read(&patch).map_err(Unusable::Patch)?;
+        if let Some(other) = patch_type.filter(|kind| version == "v1" && *kind != "JSONPatch" && !read.patch.is_empty())
+        {
+            return Err(Unusable::PatchType(other.to_owned()));
+        }
     }
     Ok(read)
 }
 
-/// Applies a webhook's JSON patch; a failure says which operation, as the library of kube-apiserver does.
-pub fn apply(object: &Value, patch: &Value) -> Result<Value, String> {
-    let mut current = object.clone();
-    for operation in patch.as_array().into_iter().flatten() {
-        current = json_patch(&current, &json!([operation])).map_err(|_| failure(&current, operation))?;
+/// An answer that does not say what it is, is taken for what was asked for.
+fn check_kind(answer: &Value, version: &str) -> Result<(), String> {
+    let text = |key: &str| answer.get(key).and_then(Value::as_str).filter(|text| !text.is_empty());
+    let wanted = format!("admission.k8s.io/{version}");
+    let (api_version, kind) = (text("apiVersion").unwrap_or(&wanted), text("kind").unwrap_or("AdmissionReview"));
+    if (api_version, kind) == (&wanted, "AdmissionReview") {
+        return Ok(());
     }
-    Ok(current)
+    let known =
+        [("admission.k8s.io/v1", "AdmissionReview"), ("admission.k8s.io/v1beta1", "AdmissionReview"), ("v1", "Status")];
+    if known.contains(&(api_version, kind)) {
+        let of = api_version.rsplit('/').next().unwrap_or_default();
+        return Err(format!("converting ({of}.{kind}) to ({version}.AdmissionReview): unknown conversion"));
+    }
+    Err(format!("no kind {kind:?} is registered for version {api_version:?} in scheme {SCHEME:?}"))
 }
 
-fn failure(object: &Value, operation: &Value) -> String {
-    let text = |key: &str| operation.get(key).and_then(Value::as_str).unwrap_or("");
-    let (op, path) = (text("op"), text("path"));
-    let (parent, key) = path.rsplit_once('/').unwrap_or(("", path));
-    let has_parent = object.pointer(parent).is_some();
-    match op {
-        "remove" if has_parent => {
-            format!("error in remove for path: '{path}': Unable to remove nonexistent key: {key}: missing value")
+/// The first member of a response that is of a wrong type, in Go's words.
+fn check_types(response: &Map<String, Value>) -> Result<(), String> {
+    for (key, value) in response.iter().filter(|(_, value)| !value.is_null()) {
+        let (fits, wanted) = match key.as_str() {
+            "allowed" => (value.is_boolean(), "bool"),
+            "uid" => (value.is_string(), "types.UID"),
+            "patch" => (value.is_string(), "[]uint8"),
+            "patchType" => (value.is_string(), "v1.PatchType"),
+            "warnings" => (value.is_array(), "[]string"),
+            "auditAnnotations" => (value.is_object(), "map[string]string"),
+            "status" => (value.is_object(), "v1.Status"),
+            _ => continue,
+        };
+        let into = |kind: &str, wanted: &str| {
+            format!(
+                "json: cannot unmarshal {kind} into Go struct field AdmissionResponse.response.{key} of type {wanted}"
+            )
+        };
+        if !fits {
+            return Err(into(go_kind(value), wanted));
         }
-        "remove" | "add" | "replace" if !has_parent => {
-            format!("{op} operation does not apply: doc is missing path: \"{path}\": missing value")
+        let members = match value {
+            Value::Array(items) => items.iter().collect(),
+            Value::Object(fields) if key == "auditAnnotations" => fields.values().collect(),
+            _ => Vec::new(),
+        };
+        if let Some(wrong) = members.into_iter().find(|member| !member.is_string() && !member.is_null()) {
+            return Err(into(go_kind(wrong), "string"));
         }
-        "replace" => format!("replace operation does not apply: doc is missing key: {path}: missing value"),
-        "test" => format!("testing value {path} failed: test failed"),
-        "add" => format!("add operation does not apply: error in add for path: '{path}'"),
-        other => format!("Unexpected kind: {other}"),
+        let schema = SchemaSet::builtin().definition("io.k8s.apimachinery.pkg.apis.meta.v1.Status");
+        if let (Some(schema), "status") = (schema, key.as_str())
+            && let Some(wrong) = decode_value(value.clone(), &schema).wrong
+        {
+            return Err(wrong.replacen("Go struct field Status.", "Go struct field Status.response.status.", 1));
+        }
+    }
+    Ok(())
+}
+
+/// Whether patch and type of patch fit each other, and the webhook.
+fn check_patch(patched: bool, patch_type: Option<&str>, mutating: bool) -> Result<(), String> {
+    let why = match (patched, patch_type) {
+        (true, _) if !mutating => "validating webhook may not return response.patch",
+        (_, Some(_)) if !mutating => "validating webhook may not return response.patchType",
+        (true, None) => "webhook returned response.patch but not response.patchType",
+        (false, Some(_)) => "webhook returned response.patchType but not response.patch",
+        (true, Some("")) => "webhook returned invalid response.patchType of \"\"",
+        _ => return Ok(()),
+    };
+    Err(why.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case(json!({"response": {"uid": "u", "allowed": true}}), "")]
+    #[case(json!({"kind": "AdmissionReview"}), "received invalid webhook response: webhook response was absent")]
+    #[case(json!({"apiVersion": "admission.k8s.io/v1beta1", "response": {"uid": "u"}}), "failed to call webhook: converting (v1beta1.AdmissionReview) to (v1.AdmissionReview): unknown conversion")]
+    #[case(json!({"apiVersion": "v1", "kind": "Status"}), "failed to call webhook: converting (v1.Status) to (v1.AdmissionReview): unknown conversion")]
+    #[case(json!({"apiVersion": "admission.k8s.io/v2", "response": {"uid": "u"}}), "failed to call webhook: no kind \"AdmissionReview\" is registered for version \"admission.k8s.io/v2\" in scheme \"k8s.io/apiserver/pkg/util/webhook/client.go:71\"")]
+    #[case(json!({"response": {"allowed": true}}), "received invalid webhook response: expected response.uid=\"u\", got \"\"")]
+    #[case(json!({"response": {"uid": "u", "allowed": "yes"}}), "failed to call webhook: json: cannot unmarshal string into Go struct field AdmissionResponse.response.allowed of type bool")]
+    #[case(json!({"response": {"uid": "u", "status": {"code": "5"}}}), "failed to call webhook: json: cannot unmarshal string into Go struct field Status.response.status.code of type int32")]
+    #[case(json!({"response": {"uid": "u", "allowed": true, "patch": "W10="}}), "received invalid webhook response: webhook returned response.patch but not response.patchType")]
+    #[case(json!({"response": {"uid": "u", "allowed": true, "patch": "***", "patchType": "JSONPatch"}}), "failed to call webhook: illegal base64 data at input byte 0")]
+    #[case(json!({"response": {"uid": "u", "allowed": true, "patch": "e30=", "patchType": "JSONPatch"}}), "received undecodable patch in webhook response: json: cannot unmarshal object into Go value of type jsonpatch.Patch")]
+    #[case(json!({"response": {"uid": "u", "allowed": true, "patch": "W3t9XQ==", "patchType": "MergePatch"}}), "unsupported patch type \"MergePatch\"")]
+    fn answers(#[case] answer: Value, #[case] why: &str) {
+        assert_eq!(read(&answer, "v1", "u", true).err().map(|e| e.to_string()).unwrap_or_default(), why);
+    }
+
+    #[test]
+    fn a_validating_webhook_changes_nothing() {
+        let answer = json!({"response": {"uid": "u", "allowed": true, "patch": "W10=", "patchType": "JSONPatch"}});
+        let why = read(&answer, "v1", "u", false).unwrap_err().to_string();
+        assert_eq!(why, "received invalid webhook response: validating webhook may not return response.patch");
     }
 }
