@@ -264,7 +264,6 @@ fn merge(
     let mut after = merged;
     match schema {
         Some(schema) if schema.name.is_some() => {
-            crate::schema::drop_nulls(schema, &mut after);
             normalise(schema, &mut after);
         }
         // Nulls of custom resources are for their schema to judge.

@@ -214,10 +214,6 @@ fn words(error: &ExecutionError) -> String {
         ExecutionError::FunctionError { function, .. } if function == "duration" => {
             "type conversion error from 'string' to 'google.protobuf.Duration'".into()
         }
-        ExecutionError::FunctionError { function, message } if function == "matches" => {
-            let pattern = message.strip_prefix('\'').and_then(|text| text.split_once("' not a valid regex"));
-            pattern.and_then(|(pattern, _)| pattern_problem(pattern)).unwrap_or_else(|| message.clone())
-        }
         ExecutionError::FunctionError { message, .. } if message == "quantity is not an integer" => {
             "cannot convert value to integer".into()
         }

@@ -147,6 +147,10 @@ fn check_length_and_pattern(schema: &Value, value: &Value, text: &str, name: &st
 }
 
 fn check_number(schema: &Value, value: &Value, name: &str, found: &mut Findings) {
+    // Go shows a number without the fraction that it does not have.
+    let whole = value.as_f64().filter(|float| value.is_f64() && float.fract() == 0.0 && float.abs() < 1e15);
+    let whole = whole.map(|float| Value::from(float as i64));
+    let value = whole.as_ref().unwrap_or(value);
     let number = value.as_f64().unwrap_or(f64::NAN);
     let bound = |key: &str| keyword(schema, key).and_then(Value::as_f64).zip(keyword(schema, key));
     if let Some((factor, shown)) = bound("multipleOf") {

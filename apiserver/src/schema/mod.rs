@@ -22,7 +22,7 @@ mod tests;
 mod time;
 
 pub use decode::{Checked, check};
-pub use normal::{drop_nulls, normalise};
+pub use normal::normalise;
 pub use prune::{prune, unknown};
 pub use time::{canonical_micro_time, canonical_time};
 

@@ -116,24 +116,3 @@ fn is_zero(value: &Value) -> bool {
         Value::Object(fields) => fields.is_empty(),
     }
 }
-
-/// Drops null fields of structs and maps, at any depth.
-pub fn drop_nulls(schema: &Schema, value: &mut Value) {
-    match value {
-        Value::Object(fields) if schema.ty == Type::Object => {
-            fields.retain(|key, child| {
-                if let Some(node) = schema.child(key) {
-                    drop_nulls(node, child);
-                    return !child.is_null() || node.nullable;
-                }
-                true
-            });
-        }
-        Value::Array(items) => {
-            if let Some(node) = schema.items.as_deref() {
-                items.iter_mut().for_each(|item| drop_nulls(node, item));
-            }
-        }
-        _ => {}
-    }
-}
