@@ -95,8 +95,8 @@ fn is_literal(function: &str, text: &str) -> bool {
         let mut scope = base.new_inner_scope();
         scope.add_variable_from_value("v", text);
         match program.execute(&scope, &mut Budget::conditions()) {
-            // Longer ones than Go has.
-            Ok(Cel::Duration(duration)) => duration.num_nanoseconds().is_some(),
+            // Those that are longer than Go's are cut off.
+            Ok(Cel::Duration(duration)) => duration.num_nanoseconds().is_some_and(|most| most.abs() < i64::MAX),
             value => value.is_ok(),
         }
     })

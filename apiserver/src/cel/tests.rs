@@ -144,6 +144,16 @@ fn failures(#[case] source: &str, #[case] wanted: &str) {
     assert!(error.starts_with(wanted), "{error}");
 }
 
+#[rstest]
+#[case("duration", "1h30m", true)]
+#[case("duration", "10000000h", false)]
+#[case("matches", "a{2}", true)]
+#[case("matches", "a{2000}", false)]
+#[case("timestamp", "2024-13-01T00:00:00Z", false)]
+fn texts_that_functions_take(#[case] function: &str, #[case] text: &str, #[case] wanted: bool) {
+    assert_eq!(is_literal(function, text), wanted);
+}
+
 #[test]
 fn what_grows_is_charged() {
     // Each turn doubles a text: 40 turns would be a terabyte.
