@@ -39,7 +39,7 @@ pub(super) async fn check(outbound: &Outbound, remote: &Remote) -> Finding {
         |why: String| unavailable("FailedDiscoveryCheck", format!("failing or missing response from {url}: {why}"));
     match tokio::time::timeout(TIMEOUT, get(outbound, remote, &path)).await {
         Err(_) => failing(format!("Get {url:?}: context deadline exceeded")),
-        Ok(Err(OutboundError::Resolve(why))) => unresolved(remote, &why),
+        Ok(Err(OutboundError::Resolve { why, .. })) => unresolved(remote, &why),
         Ok(Err(error)) => failing(error.to_string()),
         Ok(Ok((status, _))) if !status.is_success() => failing(format!("bad status from {url}: {}", status.as_u16())),
         Ok(Ok((_, body))) => {

@@ -72,8 +72,8 @@ pub struct Target {
 pub enum OutboundError {
     #[error("clientConfig: {0}")]
     Config(String),
-    #[error("{0}")]
-    Resolve(#[from] ResolveError),
+    #[error("{verb} {url:?}: {why}")]
+    Resolve { verb: String, url: String, why: ResolveError },
     #[error("{verb} {url:?}: {why}")]
     Call { verb: String, url: String, why: String },
     #[error("TLS: {0}")]
@@ -164,11 +164,16 @@ impl Outbound {
         with_identity: bool,
     ) -> Result<http::Response<Body>, OutboundError> {
         let suffix = request.uri().path_and_query().map_or(String::new(), ToString::to_string);
+        let suffix = if suffix == "/" { "" } else { suffix.as_str() };
+        let suffix = suffix.strip_prefix("/?").map_or(suffix.to_owned(), |query| format!("?{query}"));
+        let verb = go_verb(request.method());
+        let shown = shown(&target.url(), &suffix);
         let (base, server_name) = match &target.place {
             Place::Url(url) => (url.clone(), None),
-            Place::Service(service) => match self.resolver.resolve(&service.namespace, &service.name, service.port)? {
-                Endpoint::InProcess(service) => return Ok(service.serve(request).await),
-                Endpoint::Address { host, port } => {
+            Place::Service(service) => match self.resolver.resolve(&service.namespace, &service.name, service.port) {
+                Err(why) => return Err(OutboundError::Resolve { verb, url: shown, why }),
+                Ok(Endpoint::InProcess(service)) => return Ok(service.serve(request).await),
+                Ok(Endpoint::Address { host, port }) => {
                     let host = if host.contains(':') { format!("[{host}]") } else { host };
                     (format!("https://{host}:{port}{}", service.path), Some(service.server_name()))
                 }
@@ -179,12 +184,8 @@ impl Outbound {
             request.headers_mut().insert(http::header::HOST, host);
         }
         let base = base.trim_end_matches('/');
-        let suffix = if suffix == "/" { "" } else { suffix.as_str() };
-        let suffix = suffix.strip_prefix("/?").map_or(suffix.to_owned(), |query| format!("?{query}"));
         let url = format!("{base}{suffix}");
         *request.uri_mut() = url.parse().map_err(|e: http::uri::InvalidUri| OutboundError::Config(e.to_string()))?;
-        let verb = go_verb(request.method());
-        let shown = format!("{}{suffix}", target.url().trim_end_matches('/'));
         let client = self.client(target, server_name, with_identity)?;
         let address = request.uri().authority().map(ToString::to_string).unwrap_or_default();
         match client.request(request).await {
@@ -248,6 +249,14 @@ impl Outbound {
         clients.put(key, HttpsClient::clone(&client));
         Ok(client)
     }
+}
+
+/// A URL with its path and query as errors show it: nothing is asked for without a path.
+fn shown(base: &str, suffix: &str) -> String {
+    let base = base.trim_end_matches('/');
+    let has_path = base.split_once("://").is_some_and(|(_, rest)| rest.contains('/'));
+    let slash = if has_path || suffix.starts_with('/') { "" } else { "/" };
+    format!("{base}{slash}{suffix}")
 }
 
 /// `Post`, `Get`: the method as Go's url.Error prints it.

@@ -30,7 +30,7 @@ pub enum Endpoint {
 pub enum ResolveError {
     #[error("service \"{0}\" not found")]
     NotFound(String),
-    #[error("service \"{name}\" has no port {port}")]
+    #[error("no service port {port} found for service \"{name}\"")]
     NoPort { name: String, port: u16 },
     /// There is not even an EndpointSlice.
     #[error("no endpoints available for service \"{0}\"")]

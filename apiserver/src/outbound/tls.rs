@@ -129,9 +129,7 @@ pub(super) fn explain(error: &hyper_util::client::legacy::Error, address: &str) 
                 std::io::ErrorKind::UnexpectedEof => return "EOF".into(),
                 _ => {}
             }
-            if let Some(rustls::Error::InvalidCertificate(why)) =
-                io.get_ref().and_then(|e| e.downcast_ref::<rustls::Error>())
-            {
+            if let Some(rustls::Error::InvalidCertificate(why)) = of_tls(io) {
                 return format!("tls: failed to verify certificate: x509: {}", certificate(why));
             }
         }
@@ -141,12 +139,61 @@ pub(super) fn explain(error: &hyper_util::client::legacy::Error, address: &str) 
     last
 }
 
+/// The error of TLS in an error of a connection, however often that was passed on.
+fn of_tls(error: &std::io::Error) -> Option<&rustls::Error> {
+    let inner = error.get_ref()?;
+    inner.downcast_ref::<rustls::Error>().or_else(|| of_tls(inner.downcast_ref::<std::io::Error>()?))
+}
+
 fn certificate(why: &rustls::CertificateError) -> String {
     match why {
         rustls::CertificateError::UnknownIssuer => "certificate signed by unknown authority".into(),
         rustls::CertificateError::Expired | rustls::CertificateError::ExpiredContext { .. } => {
             "certificate has expired or is not yet valid".into()
         }
+        rustls::CertificateError::NotValidForNameContext { expected, presented } => {
+            valid_for(&expected.to_str(), matches!(expected, ServerName::IpAddress(_)), presented)
+        }
         other => other.to_string(),
+    }
+}
+
+/// For what a certificate is valid, and for what not. Names come as `DnsName("a")` and `IpAddress(127.0.0.1)`.
+fn valid_for(expected: &str, is_address: bool, presented: &[String]) -> String {
+    let kind = if is_address { "IpAddress(" } else { "DnsName(" };
+    let names = presented.iter().filter_map(|name| name.strip_prefix(kind)?.strip_suffix(')'));
+    let names: Vec<&str> = names.map(|name| name.trim_matches('"')).collect();
+    match (names.is_empty(), is_address) {
+        (false, _) => format!("certificate is valid for {}, not {expected}", names.join(", ")),
+        (true, true) => {
+            format!("cannot validate certificate for {expected} because it doesn't contain any IP SANs")
+        }
+        (true, false) => format!("certificate is not valid for any names, but wanted to match {expected}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_of_certificates_are_found_and_worded_as_go_words_them() {
+        let unknown = rustls::Error::InvalidCertificate(rustls::CertificateError::UnknownIssuer);
+        let passed_on = std::io::Error::other(std::io::Error::new(std::io::ErrorKind::InvalidData, unknown));
+        assert!(matches!(of_tls(&passed_on), Some(rustls::Error::InvalidCertificate(_))));
+        let presented = ["DnsName(\"a.svc\")", "DnsName(\"b.svc\")", "IpAddress(10.0.0.1)"].map(str::to_owned);
+        for (expected, is_address, presented, text) in [
+            ("c.svc", false, &presented[..], "certificate is valid for a.svc, b.svc, not c.svc"),
+            ("10.0.0.2", true, &presented[..], "certificate is valid for 10.0.0.1, not 10.0.0.2"),
+            (
+                "10.0.0.2",
+                true,
+                &presented[..1],
+                "cannot validate certificate for 10.0.0.2 because it doesn't contain any IP SANs",
+            ),
+            ("c.svc", false, &[], "certificate is not valid for any names, but wanted to match c.svc"),
+        ] {
+            assert_eq!(valid_for(expected, is_address, presented), text);
+        }
     }
 }
