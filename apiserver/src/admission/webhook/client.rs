@@ -47,16 +47,9 @@ impl WebhookClient {
             .header(http::header::USER_AGENT, "kube-apiserver-admission")
             .body(Body::from(review.to_string()))
             .map_err(OutboundError::from)?;
-        let url = || format!("{}?timeout={}", target.url(), duration(timeout));
         match tokio::time::timeout(timeout, self.exchange(target, request)).await {
-            // The address is looked up while it is dialled.
-            Ok(Err(CallError::Outbound(OutboundError::Resolve(why)))) => {
-                let slash = if target.url().matches('/').count() == 2 { "/" } else { "" };
-                let url = format!("{}{slash}?timeout={}", target.url(), duration(timeout));
-                Err(OutboundError::Call { verb: "Post".to_owned(), url, why: why.to_string() }.into())
-            }
             Ok(answer) => answer,
-            Err(_) => Err(CallError::Deadline { url: url() }),
+            Err(_) => Err(CallError::Deadline { url: format!("{}?timeout={}", target.url(), duration(timeout)) }),
         }
     }
 
