@@ -159,6 +159,18 @@ impl Plans {
         self.clusters.iter().map(|cluster| (text(cluster, "/metadata/name"), reason(cluster))).collect()
     }
 
+    /// Why each cluster is where it is, for who waited in vain.
+    pub fn judged(&self) -> Vec<String> {
+        let told =
+            |cluster: &Value, kind| condition(cluster, kind).map(|one| format!("{} {}", one["reason"], one["message"]));
+        let one = |cluster: &Value| {
+            let (ready, signals) = (told(cluster, "Ready"), told(cluster, "HealthSignals"));
+            let name = text(cluster, "/metadata/name");
+            format!("{name}: {ready:?}, {signals:?}, taints {}", cluster["spec"]["taints"])
+        };
+        self.clusters.iter().map(one).collect()
+    }
+
     /// What is not yet as it should be at rest: everything ready, nothing under way, and exactly what is planned in members.
     pub fn differences(&self, copies: &Copies, workloads: &[Workload]) -> Vec<String> {
         let mut found = Vec::new();

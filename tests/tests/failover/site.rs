@@ -248,7 +248,8 @@ impl Site {
                 return Ok(());
             }
             if began.elapsed() > LONG_PATIENCE {
-                bail!("waited {} s for {what}: {missing:#?}\n{}", LONG_PATIENCE.as_secs(), self.up()?.log());
+                let (judged, log) = (plans.judged(), self.up()?.log());
+                bail!("waited {} s for {what}: {missing:#?}\n{judged:#?}\n{log}", LONG_PATIENCE.as_secs());
             }
             std::thread::park_timeout(LOOK_EVERY);
         }
