@@ -64,6 +64,8 @@ pub mod annotation {
     /// Ours, on Clusters and ResourceRegistries that came from Karmada in place: the UID they had there, and are served with, so
     /// that what they own stays theirs.
     pub const MIGRATED_UID: &str = "migrate.crowsnest.io/uid";
+    /// Ours, beside it: when they were created there.
+    pub const MIGRATED_CREATED: &str = "migrate.crowsnest.io/created";
     /// Ours, on Clusters that came from Karmada in place: their members get nothing that Karmada did not give them.
     pub const MIGRATED_FROM: &str = "migrate.crowsnest.io/from";
     pub const MIGRATED_FROM_KARMADA: &str = "karmada";

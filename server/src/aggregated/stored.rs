@@ -6,7 +6,7 @@
 //! the verb; their denial is handed on in this group's own words.
 
 use bytes::{Bytes, BytesMut};
-use crowsnest_api::constants::annotation::MIGRATED_UID;
+use crowsnest_api::constants::annotation::{MIGRATED_CREATED, MIGRATED_UID};
 use futures::{Stream, StreamExt, TryStreamExt};
 use http::{HeaderMap, HeaderName, Method, Request, Response, StatusCode, header};
 use http_body_util::BodyExt;
@@ -119,11 +119,13 @@ impl StoredGroup {
             return Ok((bytes.to_vec(), content_type));
         };
         rename(&mut value, self.public, STORAGE_GROUP);
-        if migrated_uid(&value).is_some_and(|uid| value["metadata"]["uid"] == uid)
-            && let Some(metadata) = value["metadata"].as_object_mut()
-        {
-            // The control plane knows it by another.
-            metadata.remove("uid");
+        for (field, note) in NOTED {
+            if noted(&value, note).is_some_and(|shown| value["metadata"][field] == shown)
+                && let Some(metadata) = value["metadata"].as_object_mut()
+            {
+                // The control plane knows another.
+                metadata.remove(field);
+            }
         }
         let text = serde_json::to_vec(&value).map_err(Failure::internal)?;
         let sent_as = if kind == "application/yaml" { "application/json" } else { kind };
@@ -187,11 +189,13 @@ impl StoredGroup {
         }
     }
 
-    /// One object, with the UID that its dependents know it by.
+    /// One object, with the UID that its dependents know it by, as old as it is.
     fn show(self, object: &mut Value) {
         rename(object, STORAGE_GROUP, self.public);
-        if let Some(uid) = migrated_uid(object).map(Value::from) {
-            object["metadata"]["uid"] = uid;
+        for (field, note) in NOTED {
+            if let Some(shown) = noted(object, note).map(Value::from) {
+                object["metadata"][field] = shown;
+            }
         }
     }
 
@@ -211,9 +215,11 @@ impl StoredGroup {
     }
 }
 
-/// The UID of an object before it came to us.
-fn migrated_uid(object: &Value) -> Option<&str> {
-    object.get("metadata")?.get("annotations")?.get(MIGRATED_UID)?.as_str()
+/// What an object is shown with where it came to us with it, and where that is noted.
+const NOTED: [(&str, &str); 2] = [("uid", MIGRATED_UID), ("creationTimestamp", MIGRATED_CREATED)];
+
+fn noted<'a>(object: &'a Value, note: &str) -> Option<&'a str> {
+    object.get("metadata")?.get("annotations")?.get(note)?.as_str()
 }
 
 /// Whoever deletes an object of a certain UID may know it by the one it is shown with.
@@ -221,7 +227,7 @@ async fn own_precondition(forward: &Forward<'_>, tail: &str, bytes: &mut Vec<u8>
     let Ok(mut options) = serde_json::from_slice::<Value>(bytes) else { return Ok(()) };
     let Some(wanted) = options.pointer_mut("/preconditions/uid") else { return Ok(()) };
     let found = forward.read(tail).await?;
-    if migrated_uid(&found).is_some_and(|uid| *wanted == uid) {
+    if noted(&found, MIGRATED_UID).is_some_and(|uid| *wanted == uid) {
         *wanted = found["metadata"]["uid"].clone();
         *bytes = serde_json::to_vec(&options).map_err(Failure::internal)?;
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crowsnest_api::constants::annotation::{MIGRATED_FROM, MIGRATED_FROM_KARMADA, MIGRATED_UID};
+use crowsnest_api::constants::annotation::{MIGRATED_CREATED, MIGRATED_FROM, MIGRATED_FROM_KARMADA, MIGRATED_UID};
 use serde_json::{Map, Value, json};
 
 /// From Karmada to us, or back.
@@ -15,7 +15,7 @@ pub(super) enum Way {
 }
 
 /// What is noted on objects here.
-const NOTES: [&str; 2] = [MIGRATED_UID, MIGRATED_FROM];
+const NOTES: [&str; 3] = [MIGRATED_UID, MIGRATED_CREATED, MIGRATED_FROM];
 
 /// One write. Objects are whole, in the words of the place they go to.
 #[derive(Debug, Clone, PartialEq)]
@@ -36,6 +36,9 @@ pub(super) fn plan(here: &[Value], there: &[Value], api_version: &str, way: Way)
         if let (Way::Forth, Some(uid)) = (way, object.pointer("/metadata/uid")) {
             wanted["metadata"]["annotations"][MIGRATED_UID] = uid.clone();
             wanted["metadata"]["annotations"][MIGRATED_FROM] = MIGRATED_FROM_KARMADA.into();
+            if let Some(created) = object.pointer("/metadata/creationTimestamp") {
+                wanted["metadata"]["annotations"][MIGRATED_CREATED] = created.clone();
+            }
         }
         match left.remove(name(object)) {
             None => steps.push(Step::Create(wanted)),
@@ -108,12 +111,13 @@ mod tests {
     use super::*;
 
     const STORED: &str = "storage.crowsnest.io/v1alpha1";
+    const CREATED: &str = "2026-01-01T00:00:00Z";
 
     fn cluster(api: &str, name: &str, version: &str, region: &str) -> Value {
         json!({
             "apiVersion": api, "kind": "Cluster",
             "metadata": {"name": name, "uid": format!("{api}-{name}"), "resourceVersion": version, "labels": {},
-                "creationTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["karmada.io/cluster-controller"],
+                "creationTimestamp": CREATED, "finalizers": ["karmada.io/cluster-controller"],
                 "managedFields": [{"manager": "m"}]},
             "spec": {"region": region, "id": "7"}, "status": {"kubernetesVersion": "v1.36.0"},
         })
@@ -125,7 +129,7 @@ mod tests {
         let migrated = |name: &str, version: &str, region: &str| {
             let mut stored = cluster(STORED, name, version, region);
             stored["metadata"]["annotations"] =
-                json!({MIGRATED_UID: format!("{karmada}-{name}"), MIGRATED_FROM: "karmada"});
+                json!({MIGRATED_UID: format!("{karmada}-{name}"), MIGRATED_CREATED: CREATED, MIGRATED_FROM: "karmada"});
             stored
         };
         let here = [
@@ -140,7 +144,8 @@ mod tests {
         let expected = json!({
             "apiVersion": STORED, "kind": "Cluster",
             "metadata": {"name": "new", "finalizers": ["karmada.io/cluster-controller"],
-                "annotations": {MIGRATED_UID: "cluster.karmada.io/v1alpha1-new", MIGRATED_FROM: "karmada"}},
+                "annotations": {MIGRATED_UID: "cluster.karmada.io/v1alpha1-new", MIGRATED_CREATED: CREATED,
+                    MIGRATED_FROM: "karmada"}},
             "spec": {"region": "c", "id": "7"}, "status": {"kubernetesVersion": "v1.36.0"},
         });
         assert_eq!(new, &expected);
@@ -154,7 +159,8 @@ mod tests {
     fn karmada_gets_back_what_it_had() {
         let karmada = "cluster.karmada.io/v1alpha1";
         let mut ours = cluster(STORED, "same", "7", "a");
-        ours["metadata"]["annotations"] = json!({MIGRATED_UID: "u", MIGRATED_FROM: "karmada"});
+        ours["metadata"]["annotations"] =
+            json!({MIGRATED_UID: "u", MIGRATED_CREATED: CREATED, MIGRATED_FROM: "karmada"});
         let theirs = [cluster(karmada, "same", "1", "a"), cluster(karmada, "gone", "2", "a")];
         let steps = plan(&[ours.clone()], &theirs, karmada, Way::Back);
         assert_eq!(steps, [Step::Delete("gone".to_owned())]);

@@ -198,16 +198,19 @@ async fn what_came_from_karmada_keeps_its_uid() {
     let server = control_plane().await;
     let cluster = json!({
         "apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster",
-        "metadata": {"name": "m1", "annotations": {MIGRATED_UID: "theirs"}}, "spec": {"syncMode": "Push"},
+        "metadata": {"name": "m1", "annotations": {MIGRATED_UID: "theirs", MIGRATED_CREATED: "2024-01-01T00:00:00Z"}},
+        "spec": {"syncMode": "Push"},
     });
     let json = "application/json";
     let (code, mut made) = call(&server, "POST", "/clusters", json, &cluster).await;
     assert_eq!((code, &made["metadata"]["uid"]), (201, &json!("theirs")), "{made}");
+    assert_eq!(made["metadata"]["creationTimestamp"], "2024-01-01T00:00:00Z");
     let (_, listed) = call(&server, "GET", "/clusters", json, &Value::Null).await;
     assert_eq!(listed["items"][0]["metadata"]["uid"], "theirs");
     made["spec"]["region"] = "east".into();
     let (code, written) = call(&server, "PUT", "/clusters/m1", json, &made).await;
     assert_eq!((code, &written["metadata"]["uid"]), (200, &json!("theirs")), "{written}");
+    assert_eq!(written["metadata"]["creationTimestamp"], "2024-01-01T00:00:00Z");
     let delete = |uid: &str| json!({"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"uid": uid}});
     assert_eq!(call(&server, "DELETE", "/clusters/m1", json, &delete("another")).await.0, 409);
     assert_eq!(call(&server, "DELETE", "/clusters/m1", json, &delete("theirs")).await.0, 200);
