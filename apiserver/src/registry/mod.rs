@@ -169,17 +169,17 @@ impl Registry {
         body: crate::storage::Body,
         revision: crate::storage::Revision,
     ) -> ApiResult<Value> {
-        if body.api_version() != resource.gvr.api_version() || !resource.strategy.serves_stored() {
+        if body.api_version() != resource.gvr.api_version() {
             return self.decode(resource, Record { key, revision, body }).await;
         }
         object["metadata"]["resourceVersion"] = revision.to_string().into();
-        Ok(object)
+        Ok(as_read(resource, object))
     }
 
     /// The same of an object that is not written; its version stays what it is.
     pub(crate) async fn as_if_stored(&self, resource: &ResourceRef, object: Value) -> ApiResult<Value> {
-        if resource.storage_version == resource.gvr.version && resource.strategy.serves_stored() {
-            return Ok(object);
+        if resource.storage_version == resource.gvr.version {
+            return Ok(as_read(resource, object));
         }
         let body = self.encode(resource, &object).await?;
         let key = ObjectKey::new(object.namespace(), object.name());
@@ -252,6 +252,14 @@ pub fn scale_of(resource: &ResourceRef, object: &Value) -> ApiResult<Value> {
 /// 404 for a path no resource answers to.
 pub fn unknown_path() -> ApiError {
     ApiError::new(Reason::NotFound, "the server could not find the requested resource").with_details(Default::default())
+}
+
+/// What reading makes of an object of the version it is stored in.
+fn as_read(resource: &ResourceRef, mut object: Value) -> Value {
+    if !resource.strategy.serves_stored() {
+        resource.strategy.default(&mut object);
+    }
+    object
 }
 
 /// 405 for a verb the resource does not have.
