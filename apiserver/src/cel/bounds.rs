@@ -44,6 +44,10 @@ fn measure(source: &str) -> (usize, usize) {
         match next {
             '"' | '\'' => skip_text(next, &mut rest),
             '(' | '[' | '{' => {
+                // An element of what stands before is a level as a field is.
+                let element =
+                    next == '[' && (before.is_alphanumeric() || matches!(before, '_' | ')' | ']' | '}' | '"' | '\''));
+                level.part.operators += usize::from(element);
                 let around = level.around + level.part.conditions + 1;
                 open.push(std::mem::replace(&mut level, Level { around, ..Level::default() }));
             }
@@ -147,6 +151,7 @@ mod tests {
             ("f(a.b, c.d)", 3),
             ("[[[1]]]", 4),
             ("a.all(x, x.b)", 4),
+            ("a[0][1]['x']", 4),
             ("((1)", 3),
             ("a && b ? c : d || e ? f : g", 4),
         ];
