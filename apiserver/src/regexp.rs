@@ -81,10 +81,14 @@ fn set<'a>(rest: &'a str, out: &mut String) -> &'a str {
                 out.push(next);
                 rest = left;
             }
-            // Two in a row are a range's, or a hyphen and what begins one.
-            '-' if left.starts_with('-') => {
+            // The first of a set is itself; of two others one spans to the other.
+            '-' if first => {
                 out.push_str("\\-");
                 rest = left;
+            }
+            '-' if left.starts_with('-') => {
+                out.push_str("-\\-");
+                rest = &left[1..];
             }
             _ => {
                 out.push(next);
