@@ -1,6 +1,7 @@
 //! Regular expressions as Go's `regexp` reads them, for patterns that users write: of schemas and of CEL. Pure.
 //!
-//! Both languages are RE2's but for sets: here a `[` within one begins another, and `&&`, `--` and `~~` combine them.
+//! Both languages are RE2's but for sets: here a `[` within one begins another, and `&&`, `--` and `~~` combine them; and for
+//! `\Q…\E`, which is text in Go.
 
 use std::borrow::Cow;
 
@@ -13,7 +14,7 @@ pub(crate) fn compile(pattern: &str) -> Result<Regex, regex::Error> {
 
 /// The same in this language.
 fn translated(pattern: &str) -> Cow<'_, str> {
-    if !pattern.contains('[') {
+    if !pattern.contains('[') && !pattern.contains("\\Q") {
         return pattern.into();
     }
     let mut out = String::with_capacity(pattern.len() + 8);
@@ -21,6 +22,11 @@ fn translated(pattern: &str) -> Cow<'_, str> {
     while let Some(next) = rest.chars().next() {
         rest = &rest[next.len_utf8()..];
         match next {
+            '\\' if rest.starts_with('Q') => {
+                let (text, left) = rest[1..].split_once("\\E").unwrap_or((&rest[1..], ""));
+                out.push_str(&regex::escape(text));
+                rest = left;
+            }
             '\\' => {
                 let (escape, left) = escape(rest);
                 out.push('\\');
@@ -34,13 +40,9 @@ fn translated(pattern: &str) -> Cow<'_, str> {
     out.into()
 }
 
-/// What follows a backslash as far as it may hold what means something else; `\Q…\E` is text.
+/// The letter that a backslash stands before, and what is behind it.
 fn escape(rest: &str) -> (&str, &str) {
-    let length = match rest.strip_prefix('Q') {
-        Some(quoted) => quoted.find("\\E").map_or(rest.len(), |end| end + 3),
-        None => rest.chars().next().map_or(0, char::len_utf8),
-    };
-    rest.split_at(length)
+    rest.split_at(rest.chars().next().map_or(0, char::len_utf8))
 }
 
 /// The set that begins before `rest`; returns what is behind it.
