@@ -82,36 +82,34 @@ fn http_path(e: &mut Errors, entry: &Value, path: &str) {
     if !set(entry, "pathType") {
         return e.required(format!("{path}.pathType"), "pathType must be specified");
     }
-    {
-        match text(entry, "pathType") {
-            "Exact" | "Prefix" => {
-                if !target.starts_with('/') {
-                    e.invalid(format!("{path}.path"), &json!(target), "must be an absolute path");
-                }
-                for bad in BAD_PATHS {
-                    let found = if bad.starts_with("/.") && !bad.ends_with('/') {
-                        target.ends_with(bad)
+    match text(entry, "pathType") {
+        "Exact" | "Prefix" => {
+            if !target.starts_with('/') {
+                e.invalid(format!("{path}.path"), &json!(target), "must be an absolute path");
+            }
+            for bad in BAD_PATHS {
+                let found = if bad.starts_with("/.") && !bad.ends_with('/') {
+                    target.ends_with(bad)
+                } else {
+                    target.contains(bad)
+                };
+                if found {
+                    let why = if bad.starts_with("/.") && !bad.ends_with('/') {
+                        format!("cannot end with '{bad}'")
                     } else {
-                        target.contains(bad)
+                        format!("must not contain '{bad}'")
                     };
-                    if found {
-                        let why = if bad.starts_with("/.") && !bad.ends_with('/') {
-                            format!("cannot end with '{bad}'")
-                        } else {
-                            format!("must not contain '{bad}'")
-                        };
-                        e.invalid(format!("{path}.path"), &json!(target), why);
-                    }
+                    e.invalid(format!("{path}.path"), &json!(target), why);
                 }
             }
-            "ImplementationSpecific" => {
-                if !target.is_empty() && !target.starts_with('/') {
-                    e.invalid(format!("{path}.path"), &json!(target), "must be an absolute path");
-                }
+        }
+        "ImplementationSpecific" => {
+            if !target.is_empty() && !target.starts_with('/') {
+                e.invalid(format!("{path}.path"), &json!(target), "must be an absolute path");
             }
-            other => {
-                e.unsupported(format!("{path}.pathType"), &json!(other), &["Exact", "ImplementationSpecific", "Prefix"])
-            }
+        }
+        other => {
+            e.unsupported(format!("{path}.pathType"), &json!(other), &["Exact", "ImplementationSpecific", "Prefix"])
         }
     }
     backend(e, at(entry, "backend"), &format!("{path}.backend"));
