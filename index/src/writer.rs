@@ -238,9 +238,11 @@ impl Writer {
     }
 
     async fn run(self, mut queue: mpsc::Receiver<Order>, stop: CancellationToken) -> Result<(), Error> {
-        let mut tidy = tokio::time::interval(TIDY_EVERY);
-        tidy.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut positions = Positions::new();
+        // Here and not as the timer's first tick, which may come after the first orders.
+        self.tidy(&mut positions).await.or_else(|error| self.claims.give_up(error))?;
+        let mut tidy = tokio::time::interval_at(tokio::time::Instant::now() + TIDY_EVERY, TIDY_EVERY);
+        tidy.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut stored_at = None;
         loop {
             let order = tokio::select! {

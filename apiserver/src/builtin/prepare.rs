@@ -59,6 +59,8 @@ pub(super) fn update(ctx: &RequestContext, kind: &str, old: &Value, new: &mut Va
             let changed = at(old, "spec.template") != at(new, "spec.template");
             annotate(new, TEMPLATE_GENERATION, &(generation + i64::from(changed)).to_string());
         }
+        // It is a part of the spec, which whoever writes the status does not say.
+        ("DaemonSet", "status") => annotate(new, TEMPLATE_GENERATION, &template_generation(old).to_string()),
         ("HorizontalPodAutoscaler", "") => autoscaler::without_status(old, new),
         ("Namespace", "") => {
             copy(old, new, "spec");
