@@ -5,13 +5,14 @@
 
 DEFINITIONS.json  kubernetes_validate/kubernetes-json-schema/v1.37.0-local/_definitions.json of PyPI kubernetes-validate
 INTERNAL.go       applyconfigurations/internal/internal.go of Debian golang-k8s-client-go-dev
-K8S.IO            usr/share/gocode/src/k8s.io of Debian golang-k8s-{api,apimachinery,apiextensions-apiserver}-dev, unpacked
+K8S.IO            usr/share/gocode/src/k8s.io of Debian golang-k8s-{api,apimachinery,apiextensions-apiserver,kube-aggregator}-dev, unpacked
 
-Its `types_swagger_doc_generated.go` also gives the descriptions where the definitions' have changed since.
 They are checked against the SHA-256 below; a newer Kubernetes means new numbers here and in NOTICE.
 The first is Kubernetes' OpenAPI v2 turned into JSON schema (nullable type lists, oneOf for quantities, enums for kind and
 apiVersion), which is turned back; the second adds the defaults the first has lost; the third says how Go reads and prints a
-struct: `x-go` lists [field, Go type, tag] in the order of declaration, tag being `e` (omitempty), `z` (omitzero) or empty.
+struct: `x-go` lists [field, Go type, tag] in the order of declaration, tag being `e` (omitempty), `z` (omitzero) or empty, and
+the embedded structs that lead to it as a fourth where there are any. It also gives the words of descriptions, and says what is
+required and which values a type that is marked `+enum` has.
 Output: OpenAPI v2 definitions plus `default` and `x-go`, only those that a served kind reaches, gzip without a time stamp so
 that equal input gives equal bytes.
 """
@@ -27,7 +28,8 @@ import yaml
 
 SOURCES = {
     "definitions": ("PyPI kubernetes-validate 1.37.0", "e1cc369ddafebc822940791b134361062e1b754a393104857ede92a81f2aa2a2"),
-    "types": ("Debian golang-k8s-{api,apimachinery,apiextensions-apiserver}-dev 0.36.4", "d9e6d4802a363331ff2d195a865b79dd0388afe8c659a2084a13d52f712c5c54"),
+    "types": ("Debian golang-k8s-{api,apimachinery,apiextensions-apiserver,kube-aggregator}-dev 0.36.4", "c292a267479959dfe27846517ef900fb2470a2d7d97318a434672e64a2fb6761"),
+    "quantities": ("Debian golang-k8s-apimachinery-dev 0.36.4", "7108e839060b82ca0c3e7a1b02ee51a19a6f9332ed3766fb05d6445495dc8db7"),
     "internal": ("Debian golang-k8s-client-go-dev 0.36.4-1", "2efef1a9d512a78eb8a5317d1e18ba1848a66985f2a48766653f6c08d97ac19d"),
 }
 # Groups whose v1 (and autoscaling/v2) kinds are served.
@@ -39,13 +41,18 @@ SERVED = re.compile(
 )
 QUANTITY = "io.k8s.apimachinery.pkg.api.resource.Quantity"
 INT_OR_STRING = "io.k8s.apimachinery.pkg.util.intstr.IntOrString"
-
-
+# What the Go types have and the later definitions have no more.
+GONE = {
+    ("io.k8s.api.core.v1.NodeAllocatableResourceClaimStatus", "resources"): {"type": "object", "additionalProperties": {"$ref": QUANTITY}},
+}
+# A default that is said elsewhere.
+ZEROS = [("io.k8s.api.autoscaling.v1.ScaleSpec", "replicas")]
 TYPES = [f"api/{g}/{v}" for g, v in [
     ("admissionregistration", "v1"), ("apps", "v1"), ("authentication", "v1"), ("authorization", "v1"), ("autoscaling", "v1"),
     ("autoscaling", "v2"), ("batch", "v1"), ("certificates", "v1"), ("coordination", "v1"), ("core", "v1"), ("discovery", "v1"),
     ("events", "v1"), ("flowcontrol", "v1"), ("networking", "v1"), ("node", "v1"), ("policy", "v1"), ("rbac", "v1"),
-    ("scheduling", "v1"), ("storage", "v1")]] + ["apimachinery/pkg/apis/meta/v1", "apiextensions-apiserver/pkg/apis/apiextensions/v1"]
+    ("scheduling", "v1"), ("storage", "v1")]] + [
+    "apimachinery/pkg/apis/meta/v1", "apiextensions-apiserver/pkg/apis/apiextensions/v1", "kube-aggregator/pkg/apis/apiregistration/v1"]
 
 
 def read(path, what):
@@ -69,60 +76,128 @@ def defaults(go):
     return found
 
 
-def go_structs(root):
-    """{definition: [[field, Go type, tag]]} of every struct, embedded ones unfolded."""
-    texts = {}
+def texts(root):
+    """{package: its types.go files}"""
+    found = {}
     for package in TYPES:
-        texts[package] = "".join(
-            open(f"{root}/{package}/{name}").read() for name in ("types.go", "types_jsonschema.go") if os.path.exists(f"{root}/{package}/{name}"))
-    checked(root, "".join(texts.values()).encode(), "types")
-    structs = {}
-    for package, text in texts.items():
+        names = [f"{root}/{package}/{name}" for name in ("types.go", "types_jsonschema.go")]
+        found[package] = "".join(open(name).read() for name in names if os.path.exists(name))
+    checked(root, "".join(found.values()).encode(), "types")
+    return found
+
+
+def go_structs(sources):
+    """({definition: [field]} of every struct, embedded ones unfolded; {definition: comment}).
+
+    A field is a dict: `json` (its name), `go` (its type), `tag`, `comment` (lines), `via` (embedded structs, joined by dots).
+    """
+    structs, comments = {}, {}
+    for package, text in sources.items():
         prefix = "io.k8s." + package.replace("/", ".")
-        for name, body in re.findall(r"^type (\w+) struct \{\n(.*?)^\}", text, re.M | re.S):
+        for comment, name, body in re.findall(r"((?:^//[^\n]*\n)*)^type (\w+) struct \{\n(.*?)^\}", text, re.M | re.S):
+            comments[f"{prefix}.{name}"] = lines_of(comment)
             structs[f"{prefix}.{name}"] = fields = []
+            said = ""
             for line in body.splitlines():
-                field = re.match(r'\s+(?:(\w+)\s+)?([\w.*\[\]]+)\s+`[^`]*json:"([^"]*)"', line)
-                if not field:
+                if line.strip().startswith("//"):
+                    said += line + "\n"
                     continue
-                go, (json_name, *options) = field[2], field[3].split(",")
-                if not json_name:
-                    fields.append([None, go, prefix])
-                elif json_name != "-":
-                    tag = "z" if "omitzero" in options else "e" if "omitempty" in options else ""
-                    fields.append([json_name, qualify(go, prefix.rsplit(".", 1)[1]), tag])
+                field = re.match(r'\s+(?:(\w+)\s+)?([\w.*\[\]]+)\s+`[^`]*json:"([^"]*)"', line)
+                if field:
+                    go, (json_name, *options) = field[2], field[3].split(",")
+                    if not json_name:
+                        fields.append({"json": None, "go": go, "home": prefix, "name": field[1] or go.rpartition(".")[2]})
+                    elif json_name != "-":
+                        tag = "z" if "omitzero" in options else "e" if "omitempty" in options else ""
+                        go = qualify(go, prefix.rsplit(".", 1)[1])
+                        fields.append({"json": json_name, "go": go, "tag": tag, "comment": lines_of(said), "via": ""})
+                said = ""
     meta = "io.k8s.apimachinery.pkg.apis.meta.v1"
 
     def unfold(name):
-        for json_name, go, tag in structs.get(name, []):
-            if json_name is not None:
-                yield [json_name, go, tag]
+        for field in structs.get(name, []):
+            if field["json"] is not None:
+                yield field
                 continue
-            alias, _, plain = go.lstrip("*").rpartition(".")
-            home = meta if alias == "metav1" else "io.k8s.api.core.v1" if alias in ("v1", "corev1") else tag
-            yield from unfold(f"{home}.{plain}")
+            alias, _, plain = field["go"].lstrip("*").rpartition(".")
+            home = meta if alias == "metav1" else "io.k8s.api.core.v1" if alias in ("v1", "corev1") else field["home"]
+            for inner in unfold(f"{home}.{plain}"):
+                yield inner | {"via": f'{field["name"]}.{inner["via"]}'.rstrip(".")}
 
-    return {name: list(unfold(name)) for name in structs}
+    return {name: list(unfold(name)) for name in structs}, comments
 
 
-def go_docs(root):
-    """{(definition, field): description}; the field is empty for the definition itself."""
-    docs = {}
-    for package in TYPES:
-        path = f"{root}/{package}/types_swagger_doc_generated.go"
-        if not os.path.exists(path):
+def lines_of(comment):
+    """A Go comment without its marks and directives."""
+    lines = [line.strip().removeprefix("//").rstrip() for line in comment.splitlines()]
+    lines = [line.removeprefix(" ") for line in lines if not re.match(r"[a-z0-9]+:[a-z0-9]", line)]
+    return [line for line, before in zip(lines, ["", *lines]) if line or before]
+
+
+def description(lines):
+    """A comment as kube-openapi's generateDescription writes it."""
+    out = ""
+    for line in lines:
+        if line == "---":
+            break
+        if not line:
+            out = out[:-1] + "\n\n"
+        elif line.lstrip(" ").startswith(("TODO", "+")):
             continue
-        prefix = "io.k8s." + package.replace("/", ".")
-        for name, body in re.findall(r"^var map_(\w+) = map\[string\]string\{\n(.*?)^\}", open(path).read(), re.M | re.S):
-            for field, text in re.findall(r'^\s*("(?:[^"\\]|\\.)*"):\s*("(?:[^"\\]|\\.)*"),', body, re.M):
-                docs[f"{prefix}.{name}", json.loads(field)] = json.loads(text)
-    return docs
+        elif line.startswith((" ", "\t")):
+            out = out[:-1] + "\n" + line + "\n"
+        else:
+            out += line + " "
+    return out.strip()
+
+
+def quantities(root):
+    paths = [f"{root}/apimachinery/pkg/{path}" for path in ("api/resource/quantity.go", "util/intstr/intstr.go")]
+    text = checked(root, "".join(open(path).read() for path in paths).encode(), "quantities")
+    said = [lines_of(re.search(rf"((?:^//.*\n)+)^type {name} struct", text, re.M)[1]) for name in ("Quantity", "IntOrString")]
+    quantity, int_or_string = ({"type": "string", "description": description(lines)} for lines in said)
+    return quantity, int_or_string | {"format": "int-or-string"}
+
+
+def is_required(field):
+    marks = {mark for line in field["comment"] for mark in re.findall(r"^\s*\+(optional|required)\b", line)}
+    return "required" in marks or not marks and field["tag"] != "e"
+
+
+def enums_of(sources):
+    """{(package, type): {value: comment}} of the types of text that are marked `+enum`, comments without the constants' names."""
+    plain = {}
+    for package, text in sources.items():
+        for comment, name, go, call, value in re.findall(CONSTANT, text, re.M):
+            plain[package, name] = (go or call, value, lines_of(comment))
+    enums = {}
+    for package, text in sources.items():
+        for comment, name in re.findall(r"((?:^//.*\n)+)^type (\w+) string\b", text, re.M):
+            if not re.search(r"^// ?\+enum\b", comment, re.M):
+                continue
+            values = enums[package, name] = {}
+            for (home, constant), (go, value, lines) in plain.items():
+                if home == package and go == name:
+                    if not value.startswith('"'):
+                        value = plain["api/core/v1", value.removeprefix("v1.")][1]
+                    values[json.loads(value)] = re.sub(r"\s+", " ", " ".join(lines).strip().removeprefix(constant)).strip()
+    return enums
+
+
+# Comment, name, type, and either the value or the type it is turned into.
+CONSTANT = r'((?:^[ \t]*//.*\n)*)^[ \t]*(?:const )?(\w+)(?:[ \t]+(\w+))?[ \t]+= (?:(\w+)\()?("[^"]*"|v1\.\w+)'
+
+
+def possible(values):
+    return ["", "Possible enum values:"] + sorted(f" - `{json.dumps(value)}` {comment}".rstrip() for value, comment in values.items())
 
 
 def qualify(go, package):
     """Go's name of a type in messages: the package's name before what a package declares."""
     head, base = re.match(r"((?:\*|\[\]|map\[[\w.]+\])*)(.*)", go).groups()
-    base = re.sub(r"^(metav1|corev1|apiextensions|autoscalingv1)\.", "v1.", base)
+    base = re.sub(r"^(metav1|corev1|apiv1|apiextensions|autoscalingv1)\.", "v1.", base)
+    if base == "byte":
+        base = "uint8"
     if "." not in base and base[:1].isupper():
         base = f"{package}.{base}"
     head = re.sub(r"map\[([A-Z]\w*)\]", lambda m: f"map[{package}.{m[1]}]", head)
@@ -147,6 +222,41 @@ def reverse(node):
     return out
 
 
+def as_go(node, name, fields, comment, enums):
+    """The definitions are of a later minor than the Go types: what both know is served, in the words of the latter."""
+    properties = node.get("properties", {})
+    for field in set(properties) - {field["json"] for field in fields}:
+        del properties[field]
+    fields = [field for field in fields if field["json"] in properties]
+    node["x-go"] = [[field["json"], field["go"], field["tag"]] + ([field["via"]] if field["via"] else []) for field in fields]
+    node["description"] = description(comment)
+    node["required"] = [field["json"] for field in fields if is_required(field)]
+    package = name.rpartition(".")[0].removeprefix("io.k8s.").replace(".", "/")
+    for field in fields:
+        prop, go = properties[field["json"]], field["go"]
+        plain = re.sub(r".*[*.\]]", "", go)
+        # A type's package is not said where it is the field's own, and core's otherwise.
+        values = enums.get((package, plain)) or enums.get(("api/core/v1", plain)) or {}
+        lines = field["comment"]
+        kind = next((line.removeprefix("+listType=") for line in lines if line.startswith("+listType=")), None)
+        if kind and prop.get("x-kubernetes-list-type") != kind:
+            prop["x-kubernetes-list-type"] = kind
+            for key in ("list-map-keys", "patch-merge-key", "patch-strategy"):
+                prop.pop(f"x-kubernetes-{key}", None)
+        if go in ("bool", "int32", "int64") and field["tag"] != "e":
+            prop["default"] = False if go == "bool" else 0
+        if values and go.startswith(("[]", "map[")):
+            prop.get("items", prop.get("additionalProperties"))["enum"] = sorted(values)
+        elif values:
+            prop["enum"] = sorted(values)
+            lines = lines + possible(values)
+        prop["description"] = description(lines)
+    for at in [node, *properties.values()]:
+        for key in ("description", "required"):
+            if key in at and not at[key]:
+                del at[key]
+
+
 def refs(node):
     if isinstance(node, dict):
         for key, value in node.items():
@@ -163,21 +273,17 @@ def main(definitions, internal, types, output):
     source = json.loads(read(definitions, "definitions"))["$defs"]
     known = defaults(read(internal, "internal"))
     every = {name: reverse(node) for name, node in source.items()}
-    every[QUANTITY] = {"type": "string", "description": "A fixed-point number: digits with an optional decimal or binary suffix, such as 1500m, 2Gi or 1e3."}
-    every[INT_OR_STRING] = {"type": "string", "format": "int-or-string", "description": "An integer or a string."}
-    for name, fields in go_structs(types).items():
+    every[QUANTITY], every[INT_OR_STRING] = quantities(types)
+    for (name, field), node in GONE.items():
+        every[name]["properties"][field] = node
+    for name, field in ZEROS:
+        every[name]["properties"][field]["default"] = 0
+    sources = texts(types)
+    structs, comments = go_structs(sources)
+    enums = enums_of(sources)
+    for name, fields in structs.items():
         if name in every:
-            every[name]["x-go"] = [field for field in fields if field[0] in every[name].get("properties", {})]
-            # The definitions are of a later minor than the Go types: serve what both know.
-            known_fields = {field[0] for field in fields}
-            for field in set(every[name].get("properties", {})) - known_fields:
-                del every[name]["properties"][field]
-    for (name, field), text in go_docs(types).items():
-        node = every.get(name, {})
-        node = node if not field else node.get("properties", {}).get(field)
-        # Paragraphs are kept in the definitions alone, so only a change of words counts.
-        if node and node.get("description", "").split() != text.split():
-            node["description"] = text
+            as_go(every[name], name, fields, comments[name], enums)
     for (name, field), value in known.items():
         if field in every.get(name, {}).get("properties", {}):
             every[name]["properties"][field]["default"] = value

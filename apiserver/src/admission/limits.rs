@@ -1,6 +1,6 @@
 //! LimitRanger: default requests and limits, and the bounds a namespace's LimitRanges set.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
 
 use async_trait::async_trait;
@@ -66,10 +66,13 @@ impl Admission for LimitRanger {
     async fn validate(&self, a: &Attributes<'_>, object: Option<&Value>, _warnings: &mut Vec<String>) -> ApiResult<()> {
         let Some(object) = object.filter(|_| limited(a)) else { return Ok(()) };
         for range in self.ranges(&a.ctx.namespace) {
-            let violations = match a.resource.gvr.resource.as_str() {
+            let mut violations = match a.resource.gvr.resource.as_str() {
                 "pods" => check_pod(&range, object),
                 _ => check_claim(&range, object),
             };
+            // What holds of several containers is said once.
+            let mut said = BTreeSet::new();
+            violations.retain(|violation| said.insert(violation.clone()));
             let why = match violations.as_slice() {
                 [] => continue,
                 [one] => one.clone(),

@@ -133,7 +133,10 @@ fn validate(object: &Value) -> Vec<FieldError> {
     let (group, version) = (text("group"), text("version"));
     let name = object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or("");
     let wanted = format!("{version}.{group}");
-    if name != wanted {
+    let unfit = crate::registry::validation::path_segment(name, false);
+    if let Some(detail) = unfit.into_iter().next() {
+        errors.push(FieldError::invalid("metadata.name", &Value::from(name), detail));
+    } else if !name.is_empty() && name != wanted {
         let detail = format!("must be `spec.version+\".\"+spec.group`: {wanted:?}");
         errors.push(FieldError::invalid("metadata.name", &Value::from(name), detail));
     }

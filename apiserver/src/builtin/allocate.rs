@@ -57,7 +57,8 @@ fn uid(service: &Value) -> String {
     text(service, "metadata.uid").to_owned()
 }
 
-fn addresses(service: &Value) -> Vec<String> {
+/// What a service has of the range.
+pub(crate) fn addresses(service: &Value) -> Vec<String> {
     let list = items(service, "spec.clusterIPs").iter().filter_map(Value::as_str);
     list.filter(|address| !address.is_empty() && *address != "None").map(str::to_owned).collect()
 }
@@ -121,7 +122,7 @@ impl Held {
             };
             // What is no address, or of another family, is for validation to refuse.
             if address.parse::<Ipv4Addr>().is_ok() {
-                if self.addresses.get(&address).is_some_and(|holder| holder != owner) {
+                if keep && self.addresses.get(&address).is_some_and(|holder| holder != owner) {
                     let why = format!("failed to allocate IP {address}: provided IP is already allocated");
                     return Err(FieldError::invalid("spec.clusterIPs", &json!([address]), why));
                 }
@@ -159,7 +160,8 @@ impl Held {
                 return;
             };
             let key = (protocol, number);
-            if asked != 0 && !PORTS.contains(&asked) {
+            // A dry run does not look at the range, only at what is taken; of addresses it is the other way round.
+            if keep && asked != 0 && !PORTS.contains(&asked) {
                 let why = "provided port is not in the valid range. The range of valid ports is 30000-32767";
                 errors.push(FieldError::invalid(field, &json!(asked), why));
             } else if here.contains(&key) || self.ports.get(&key).is_some_and(|holder| holder != owner) {

@@ -4,7 +4,7 @@
 use serde_json::{Map, Value, json};
 
 use super::object::{at, inside, items, number, put, set, take, text};
-use super::validate::go::{self, Fields, Go};
+use crate::schema::internal::internal_text;
 use crate::schema::print::text_of;
 
 const METRICS: &str = "autoscaling.alpha.kubernetes.io/metrics";
@@ -13,23 +13,7 @@ const CURRENT_METRICS: &str = "autoscaling.alpha.kubernetes.io/current-metrics";
 const CONDITIONS: &str = "autoscaling.alpha.kubernetes.io/conditions";
 const CONDITION: &str = "io.k8s.api.autoscaling.v2.HorizontalPodAutoscalerCondition";
 const SELECTOR: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.LabelSelector";
-
-const RULES: Fields = &[
-    ("StabilizationWindowSeconds", "stabilizationWindowSeconds", Go::Nullable),
-    ("SelectPolicy", "selectPolicy", Go::Nullable),
-    (
-        "Policies",
-        "policies",
-        Go::Structs(&[
-            ("Type", "type", Go::Text),
-            ("Value", "value", Go::Number),
-            ("PeriodSeconds", "periodSeconds", Go::Number),
-        ]),
-    ),
-    ("Tolerance", "tolerance", Go::Nullable),
-];
-const RULES_OF_BEHAVIOR: Fields =
-    &[("ScaleUp", "scaleUp", Go::Struct(RULES)), ("ScaleDown", "scaleDown", Go::Struct(RULES))];
+const RULES_OF_BEHAVIOR: &str = "autoscaling.HorizontalPodAutoscalerBehavior";
 
 /// What a field of the alpha is called, where it stands in `autoscaling/v2` and when it is written.
 type Field = (&'static str, &'static str, When);
@@ -256,7 +240,7 @@ pub(super) fn to_v1(object: &mut Value) {
     });
     annotate(object, METRICS, (!others.is_empty()).then(|| WANTED.write(&others)));
     let behavior = behavior.filter(Value::is_object);
-    annotate(object, BEHAVIOR, behavior.map(|behavior| go::internal_text(&behavior, RULES_OF_BEHAVIOR)));
+    annotate(object, BEHAVIOR, behavior.map(|behavior| internal_text(RULES_OF_BEHAVIOR, &behavior)));
     let (conditions, current) = match inside(object, "status") {
         Some(status) => (take(status, "conditions"), take(status, "currentMetrics")),
         None => (None, None),

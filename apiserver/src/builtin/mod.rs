@@ -25,8 +25,10 @@ mod validate;
 mod warnings;
 
 pub use allocate::ServiceAllocators;
+pub(crate) use allocate::addresses;
 pub(crate) use convert::internal;
 pub use strategy::BuiltinStrategy;
+pub(crate) use validate::selector::wrong_selector;
 
 const ALL_VERBS: &[&str] = &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
 

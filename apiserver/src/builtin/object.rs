@@ -63,6 +63,13 @@ pub(super) fn default(value: &mut Value, field: &str, wanted: impl Into<Value>) 
     }
 }
 
+/// Sets a field that is absent or null: of one that Go points to, an empty text is a value.
+pub(super) fn default_pointer(value: &mut Value, field: &str, wanted: impl Into<Value>) {
+    if at(value, field).is_null() {
+        put(value, field, wanted);
+    }
+}
+
 /// Sets or overwrites a field of an object.
 pub(super) fn put(value: &mut Value, field: &str, wanted: impl Into<Value>) {
     if let Some(fields) = value.as_object_mut() {

@@ -37,6 +37,11 @@ pub(super) fn create(ctx: &RequestContext, kind: &str, object: &mut Value) {
         "ServiceAccount" => names_alone(object),
         "EndpointSlice" => without_topology(&Value::Null, object),
         "Lease" => without_strategy(object),
+        // Nobody asks for them by name.
+        "LimitRange" if unset(object, "metadata.name") => {
+            let name = uuid::Uuid::new_v4().to_string();
+            object["metadata"]["name"] = name.into();
+        }
         "Service" => service::settle(object),
         "Node" => without_config(object),
         "StatefulSet" => without_unavailable(object),

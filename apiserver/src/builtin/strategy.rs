@@ -25,11 +25,12 @@ pub struct BuiltinStrategy {
 }
 
 /// Kinds whose changes are judged with their whole metadata, as new ones are.
-const WHOLE: [&str; 17] = [
+const WHOLE: [&str; 20] = [
+    "ClusterRole",
+    "ClusterRoleBinding",
     "ConfigMap",
     "ControllerRevision",
     "Endpoints",
-    "EndpointSlice",
     "Ingress",
     "IngressClass",
     "Job",
@@ -39,6 +40,8 @@ const WHOLE: [&str; 17] = [
     "PersistentVolume",
     "PersistentVolumeClaim",
     "Pod",
+    "Role",
+    "RoleBinding",
     "RuntimeClass",
     "Secret",
     "ServiceAccount",
@@ -75,6 +78,7 @@ impl BuiltinStrategy {
             | ("", "ReplicationController" | "Pod")
             | ("networking.k8s.io", "Ingress" | "IngressClass" | "NetworkPolicy")
             | ("policy", "PodDisruptionBudget")
+            | ("storage.k8s.io", "CSIDriver")
             | ("apiextensions.k8s.io" | "flowcontrol.apiserver.k8s.io", _) => Generation::Spec,
             ("admissionregistration.k8s.io", _)
             | ("discovery.k8s.io", _)
@@ -140,7 +144,9 @@ impl Strategy for BuiltinStrategy {
         if self.has_status() && self.kind != "Node" {
             take(object, "status");
         }
+        // The first change of a driver is its first generation.
         if self.generation() != Generation::None
+            && self.kind != "CSIDriver"
             && let Some(metadata) = inside(object, "metadata")
         {
             put(metadata, "generation", 1);
@@ -215,7 +221,7 @@ impl Strategy for BuiltinStrategy {
     }
 
     fn validates_metadata(&self) -> bool {
-        (self.group, self.kind) != ("", "Event")
+        !matches!((self.group, self.kind), ("", "Event") | ("policy", "PodDisruptionBudget"))
     }
 
     fn deprecation(&self) -> Option<&str> {
@@ -252,6 +258,8 @@ impl Strategy for BuiltinStrategy {
                 | ("apiextensions.k8s.io", _)
                 | ("policy", _)
                 | ("networking.k8s.io", "IPAddress")
+                | ("node.k8s.io", "RuntimeClass")
+                | ("storage.k8s.io", "CSIDriver" | "CSINode" | "CSIStorageCapacity" | "VolumeAttachment")
                 | ("admissionregistration.k8s.io", _)
         )
     }
@@ -264,6 +272,8 @@ impl Strategy for BuiltinStrategy {
                 | ("rbac.authorization.k8s.io", _)
                 | ("events.k8s.io", "Event")
                 | ("networking.k8s.io", "IPAddress")
+                | ("node.k8s.io", "RuntimeClass")
+                | ("storage.k8s.io", "CSIDriver" | "CSINode" | "CSIStorageCapacity" | "VolumeAttachment")
         )
     }
 

@@ -75,8 +75,8 @@ impl Registry {
         // Admission may have changed these as well.
         dedup_owners(&mut object, true, warnings);
         set_namespace(&mut object, &ctx.namespace)?;
-        let name = object.name().to_owned();
         self.before_create(resource, ctx, &mut object, warnings)?;
+        let name = object.name().to_owned();
         self.validate(&attributes, Some(&object), warnings).await?;
         let key = ObjectKey::new(if resource.namespaced { &ctx.namespace } else { "" }, &name);
         if ctx.dry_run {

@@ -290,7 +290,9 @@ impl Registry {
             errors.extend(validation::object_meta_common(new, resource.namespaced));
             // kube-apiserver checks changes of the metadata once for all kinds and once more with the kind's own rules.
             errors.extend(validation::object_meta_update(new, old));
-            errors.extend(validation::object_meta_update(new, old));
+            if strategy.validates_metadata() {
+                errors.extend(validation::object_meta_update(new, old));
+            }
         }
         errors.extend(strategy.validate_update(ctx, live, new));
         if let Err(error) = invalid(resource, name, errors) {

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 pub mod decode;
+pub(crate) mod internal;
 mod normal;
 mod ordered;
 pub(crate) mod print;
@@ -118,6 +119,8 @@ pub struct GoField {
     /// `*int32`, `[]v1.Container`, `map[string]string`.
     pub ty: Box<str>,
     pub omit: Omit,
+    /// The embedded structs that lead to it, joined by dots; errors name them.
+    pub via: Option<Box<str>>,
     /// Position in the struct, which is the order Go prints fields in.
     pub order: u16,
 }

@@ -63,6 +63,8 @@ fn normal_field(field: &Field, go: &GoField, value: Option<Value>) -> Option<Val
         };
     }
     match node.ty {
+        // Nothing at all is told from none, where a field is always written.
+        Type::Bytes if go.omit == Omit::Never && present.as_ref().is_some_and(|text| text == "") => present,
         Type::Array | Type::Bytes => slice(node, go, present),
         Type::Object if node.is_map() => slice(node, go, present),
         Type::Object if !node.properties.is_empty() => {

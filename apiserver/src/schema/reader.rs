@@ -33,14 +33,19 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn mismatch(&mut self, value: &str, go_type: &str) {
+    fn unfit(&self, value: &str, go_type: &str) -> String {
         let go_type = go_type.trim_start_matches('*');
-        let target = if self.fields.is_empty() {
-            format!("Go value of type {go_type}")
-        } else {
-            format!("Go struct field {}.{} of type {go_type}", self.structure, self.fields.join("."))
-        };
-        self.wrong.get_or_insert_with(|| format!("json: cannot unmarshal {value} into {target}"));
+        if self.fields.is_empty() {
+            return format!("json: cannot unmarshal {value} into Go value of type {go_type}");
+        }
+        let field = self.fields.join(".");
+        format!("json: cannot unmarshal {value} into Go struct field {}.{field} of type {go_type}", self.structure)
+    }
+
+    fn mismatch(&mut self, value: &str, go_type: &str) {
+        if self.wrong.is_none() {
+            self.wrong = Some(self.unfit(value, go_type));
+        }
     }
 
     fn fail(&mut self, why: String) -> Option<Value> {
@@ -66,11 +71,9 @@ impl<'a> Reader<'a> {
             (Type::IntOrString, Json::String(text)) => Some(Value::String(text)),
             (Type::IntOrString, Json::Number(number)) => match number.as_i64().filter(|n| i32::try_from(*n).is_ok()) {
                 Some(_) => Some(Value::Number(number)),
-                None => self.fail(format!("json: cannot unmarshal number {number} into Go value of type int32")),
+                None => self.fail(self.unfit(&format!("number {number}"), "int32")),
             },
-            (Type::IntOrString, json) => {
-                self.fail(format!("json: cannot unmarshal {} into Go value of type int32", json.kind()))
-            }
+            (Type::IntOrString, json) => self.fail(self.unfit(json.kind(), "int32")),
             (Type::Quantity, json) => self.quantity(json),
             (Type::Time | Type::MicroTime, Json::String(text)) => {
                 let read = if schema.ty == Type::Time { canonical_time(&text) } else { canonical_micro_time(&text) };
@@ -79,9 +82,7 @@ impl<'a> Reader<'a> {
                     Err(why) => self.fail(why),
                 }
             }
-            (Type::Time | Type::MicroTime, json) => {
-                self.fail(format!("json: cannot unmarshal {} into Go value of type string", json.kind()))
-            }
+            (Type::Time | Type::MicroTime, json) => self.fail(self.unfit(json.kind(), "string")),
             (_, json) => {
                 self.mismatch(json.kind(), go_type);
                 None
@@ -149,12 +150,14 @@ impl<'a> Reader<'a> {
             }
             if let Some((name, field)) = schema.properties.get_key_value(&*key) {
                 let outer = std::mem::replace(&mut self.structure, schema.short_name());
+                let outside = self.fields.len();
+                self.fields.extend(field.go.as_ref().and_then(|go| go.via.as_deref()));
                 self.fields.push(name);
                 push(path, &key);
                 let go = field.go.as_ref().map_or_else(|| fallback(&field.node), |go: &GoField| go.ty.to_string());
                 let read = self.read(node_ref(&field.node), json, &go, path);
                 path.truncate(length);
-                self.fields.pop();
+                self.fields.truncate(outside);
                 self.structure = outer;
                 let read = joined(node_ref(&field.node), out.remove(&key), read.unwrap_or(Value::Null));
                 out.insert(key, read);

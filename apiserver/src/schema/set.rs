@@ -74,7 +74,26 @@ impl SchemaSet {
             }
             set.nodes.push(Arc::new(schema));
         }
+        set.make_granular(raw);
         set
+    }
+
+    /// What one value is elsewhere may be one field by field where it is referred to.
+    fn make_granular(&mut self, raw: &BTreeMap<Box<str>, RawNode>) {
+        for (index, (_, node)) in raw.iter().enumerate() {
+            let granular = node.properties.iter().filter(|(_, node)| node.map_type.as_deref() == Some("granular"));
+            for (name, property) in granular {
+                let target = property.reference.as_deref().and_then(|target| self.by_name.get(target));
+                let Some(schema) =
+                    target.map(|target| Schema { atomic: false, ..(*self.nodes[usize::from(*target)]).clone() })
+                else {
+                    continue;
+                };
+                if let Some(field) = Arc::make_mut(&mut self.nodes[index]).properties.get_mut(name) {
+                    field.node = Node::Own(Arc::new(schema));
+                }
+            }
+        }
     }
 
     fn child(&self, raw: &RawNode) -> Node {
@@ -186,9 +205,9 @@ struct RawNode {
     go: Vec<RawGoField>,
 }
 
-/// (field, Go type, `e` | `z` | empty).
+/// (field, Go type, `e` | `z` | empty, the embedded structs that lead to it).
 #[derive(Debug, Deserialize)]
-struct RawGoField(Box<str>, Box<str>, Box<str>);
+struct RawGoField(Box<str>, Box<str>, Box<str>, #[serde(default)] Option<Box<str>>);
 
 impl RawGoField {
     fn parse(&self, order: u16) -> (&str, GoField) {
@@ -197,7 +216,7 @@ impl RawGoField {
             "z" => Omit::Zero,
             _ => Omit::Never,
         };
-        (&self.0, GoField { ty: self.1.clone(), omit, order })
+        (&self.0, GoField { ty: self.1.clone(), omit, via: self.3.clone(), order })
     }
 }
 

@@ -18,7 +18,8 @@ static DOCS: LazyLock<HashMap<(String, String), String>> = LazyLock::new(|| {
     wanted
         .filter_map(|(schema, field)| {
             let text = definitions.get(&schema)?.pointer("/properties")?.get(&field)?.get("description")?;
-            let text = Value::as_str(text)?.to_owned();
+            // Columns do not list the possible values.
+            let text = Value::as_str(text)?.split("\n\nPossible enum values:").next()?.to_owned();
             Some(((schema, field), text))
         })
         .collect()

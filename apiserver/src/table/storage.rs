@@ -138,16 +138,6 @@ pub(super) static KINDS: &[KindPrinter] = &[
         ],
         |o, now| vec![read::name(o), json!(list(o, "/spec/drivers").len()), read::age(o, now)],
     ),
-    printer(
-        STORAGE,
-        "CSIStorageCapacity",
-        &[
-            NAME,
-            Column::text("StorageClassName", Doc::Field("api.storage.v1.CSIStorageCapacity", "storageClassName")),
-            Column::text("Capacity", Doc::Field("api.storage.v1.CSIStorageCapacity", "capacity")),
-        ],
-        |o, _| vec![read::name(o), json!(text(o, "/storageClassName")), read::text_or(o, "/capacity", UNSET)],
-    ),
 ];
 
 /// `RWO,ROX,RWX,RWOP`, in this order, each once.

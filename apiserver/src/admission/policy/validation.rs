@@ -6,9 +6,10 @@ use crowsnest_api::field::FieldError;
 use serde_json::Value;
 
 use crate::admission::expression::{Reads, Wanted, checked, instantiated};
-use crate::admission::webhook::validation::{conditions, rule, selector};
+use crate::admission::webhook::validation::{conditions, rule};
+use crate::builtin::wrong_selector;
 use crate::cel::typing::Type;
-use crate::registry::validation::{dns1123_subdomain, qualified_name};
+use crate::registry::validation::{dns1035_label, dns1123_subdomain, path_segment, qualified_name};
 
 const REASONS: &[&str] = &["Forbidden", "Invalid", "RequestEntityTooLarge"];
 
@@ -71,7 +72,7 @@ pub fn validating_policy(object: &Value) -> Vec<FieldError> {
 /// Everything wrong with a MutatingAdmissionPolicy.
 pub fn mutating_policy(object: &Value) -> Vec<FieldError> {
     let (spec, mut errors) = (&object["spec"], Vec::new());
-    let variables = common(spec, &["CONNECT", "CREATE", "UPDATE"], &mut errors);
+    let variables = common(spec, &["*", "CONNECT", "CREATE", "UPDATE"], &mut errors);
     let params = given(spec, "paramKind").is_some();
     let reads = Reads { params, authorizer: true, variables: Some(&variables) };
     let mutations = entries(spec, "mutations");
@@ -93,11 +94,7 @@ fn common(spec: &Value, operations: &[&str], errors: &mut Vec<FieldError>) -> Ve
     choice(spec, "failurePolicy", "spec", &["Fail", "Ignore"], errors);
     let kind = given(spec, "paramKind");
     if let Some(kind) = kind {
-        for key in ["apiVersion", "kind"] {
-            if text(kind, key).is_empty() {
-                errors.push(FieldError::required(format!("spec.paramKind.{key}"), ""));
-            }
-        }
+        param_kind(kind, "spec.paramKind", errors);
     }
     match given(spec, "matchConstraints") {
         None => errors.push(FieldError::required("spec.matchConstraints", "")),
@@ -117,10 +114,10 @@ fn common(spec: &Value, operations: &[&str], errors: &mut Vec<FieldError>) -> Ve
 
 /// Operations that a policy can't have.
 fn operations(constraints: &Value, known: &[&str], errors: &mut Vec<FieldError>) {
-    for (index, rule) in entries(constraints, "resourceRules").iter().enumerate() {
-        for (at, operation) in entries(rule, "operations").iter().enumerate() {
-            if operation == "DELETE" {
-                let field = format!("spec.matchConstraints.resourceRules[{index}].operations[{at}]");
+    for rule in entries(constraints, "resourceRules") {
+        for operation in entries(rule, "operations") {
+            if !known.iter().any(|known| operation == *known) {
+                let field = "spec.matchConstraints.resourceRules.operations";
                 errors.push(FieldError::not_supported_sorted(field, operation, known));
             }
         }
@@ -146,7 +143,7 @@ fn mutation(mutation: &Value, path: &str, reads: Reads<'_>, errors: &mut Vec<Fie
                 errors.push(FieldError::required(at, format!("must be specified when patchType is {patch_type}")));
             }
             (true, Some(patch)) => {
-                expression(patch, "expression", &at, "expression is not specified", reads, wanted, errors);
+                expression(patch, "expression", &at, "", reads, wanted, errors);
             }
             (false, Some(_)) => {
                 let why = format!("must not be specified when patchType is {patch_type}");
@@ -159,7 +156,7 @@ fn mutation(mutation: &Value, path: &str, reads: Reads<'_>, errors: &mut Vec<Fie
 
 fn matching(resources: &Value, path: &str, errors: &mut Vec<FieldError>) {
     for key in ["namespaceSelector", "objectSelector"] {
-        selector(&resources[key], &format!("{path}.{key}"), errors);
+        errors.extend(wrong_selector(&resources[key], &format!("{path}.{key}")));
     }
     for key in ["resourceRules", "excludeResourceRules"] {
         for (index, one) in entries(resources, key).iter().enumerate() {
@@ -293,16 +290,65 @@ fn binding(spec: &Value, errors: &mut Vec<FieldError>) {
     }
 }
 
+/// `validateParamRef`.
 fn param_ref(param_ref: &Value, path: &str, errors: &mut Vec<FieldError>) {
-    let name = text(param_ref, "name");
-    match (name.is_empty(), given(param_ref, "selector")) {
-        (false, Some(_)) => {
-            for key in ["name", "selector"] {
-                errors.push(FieldError::forbidden(format!("{path}.{key}"), "name and selector are mutually exclusive"));
+    const EXCLUSIVE: &str = "name and selector are mutually exclusive";
+    let (name, selector) = (text(param_ref, "name"), given(param_ref, "selector"));
+    if !name.is_empty() {
+        let field = format!("{path}.name");
+        errors.extend(path_segment(name, false).into_iter().map(|why| FieldError::invalid(field.as_str(), name, why)));
+        if selector.is_some() {
+            errors.push(FieldError::forbidden(field, EXCLUSIVE));
+        }
+    }
+    if let Some(selector) = selector {
+        let field = format!("{path}.selector");
+        errors.extend(wrong_selector(selector, &field));
+        if !name.is_empty() {
+            errors.push(FieldError::forbidden(field, EXCLUSIVE));
+        }
+    } else if name.is_empty() {
+        errors.push(FieldError::required(path, "one of name or selector must be specified"));
+    }
+    let (known, field) = (["Deny", "Allow"], format!("{path}.parameterNotFoundAction"));
+    match text(param_ref, "parameterNotFoundAction") {
+        "" => errors.push(FieldError::required(field, "")),
+        action if known.contains(&action) => {}
+        action => errors.push(FieldError::not_supported(field, action, &known)),
+    }
+}
+
+/// `validateParamKind`.
+fn param_kind(kind: &Value, path: &str, errors: &mut Vec<FieldError>) {
+    let (field, api_version) = (format!("{path}.apiVersion"), text(kind, "apiVersion"));
+    let mut invalid = |value: &str, why: Vec<String>| {
+        if !why.is_empty() {
+            errors.push(FieldError::invalid(field.as_str(), value, why.join(",")));
+        }
+    };
+    match api_version.split('/').collect::<Vec<_>>().as_slice() {
+        [""] => errors.push(FieldError::required(field, "")),
+        ["", ""] => invalid(api_version, vec!["version must be specified".into()]),
+        [version] => invalid(version, dns1035_label(version)),
+        [group, version] => {
+            if !group.is_empty() {
+                invalid(group, dns1123_subdomain(group));
+            }
+            match *version {
+                "" => invalid(api_version, vec!["version must be specified".into()]),
+                version => invalid(version, dns1035_label(version)),
             }
         }
-        (true, None) => errors.push(FieldError::required(path, "one of name or selector must be specified")),
-        (_, of) => self::selector(of.unwrap_or(&Value::Null), &format!("{path}.selector"), errors),
+        _ => invalid(api_version, vec![format!("unexpected GroupVersion string: {api_version}")]),
     }
-    choice(param_ref, "parameterNotFoundAction", path, &["Allow", "Deny"], errors);
+    let (field, name) = (format!("{path}.kind"), text(kind, "kind"));
+    if name.is_empty() {
+        errors.push(FieldError::required(field, ""));
+    } else {
+        let why = dns1035_label(&name.to_lowercase());
+        if !why.is_empty() {
+            let why = format!("may have mixed case, but should otherwise match: {}", why.join(","));
+            errors.push(FieldError::invalid(field, name, why));
+        }
+    }
 }

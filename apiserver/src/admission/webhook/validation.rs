@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::config::webhook_client_config;
 use crate::admission::expression::{Reads, Wanted, checked, instantiated};
+use crate::builtin::wrong_selector;
 use crate::registry::validation::{dns1035_label, dns1123_subdomain, qualified_name};
 
 const MAX_CONDITIONS: usize = 64;
@@ -70,7 +71,7 @@ fn one(webhook: &Value, path: &str, errors: &mut Vec<FieldError>) {
         errors.push(FieldError::invalid(format!("{path}.timeoutSeconds"), &Value::from(seconds), detail));
     }
     for key in ["namespaceSelector", "objectSelector"] {
-        selector(&webhook[key], &format!("{path}.{key}"), errors);
+        errors.extend(wrong_selector(&webhook[key], &format!("{path}.{key}")));
     }
     let reinvocation = webhook.get("reinvocationPolicy").filter(|v| !v.is_null());
     if let Some(value) = reinvocation.filter(|v| **v != "Never" && **v != "IfNeeded") {
@@ -158,28 +159,6 @@ fn resources(rule: &Value, path: &str, errors: &mut Vec<FieldError>) {
     if has("*") && whole {
         let detail = "if '*' is present, must not specify other resources without subresources";
         errors.push(FieldError::invalid(path, &shown, detail));
-    }
-}
-
-pub(in crate::admission) fn selector(selector: &Value, path: &str, errors: &mut Vec<FieldError>) {
-    for (index, expression) in selector["matchExpressions"].as_array().into_iter().flatten().enumerate() {
-        let at = format!("{path}.matchExpressions[{index}]");
-        let values = expression["values"].as_array().map_or(0, Vec::len);
-        match expression["operator"].as_str().unwrap_or("") {
-            "In" | "NotIn" if values == 0 => {
-                let detail = "must be specified when `operator` is 'In' or 'NotIn'";
-                errors.push(FieldError::required(format!("{at}.values"), detail));
-            }
-            "Exists" | "DoesNotExist" if values > 0 => {
-                let detail = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'";
-                errors.push(FieldError::forbidden(format!("{at}.values"), detail));
-            }
-            "In" | "NotIn" | "Exists" | "DoesNotExist" => {}
-            _ => {
-                let detail = "not a valid selector operator";
-                errors.push(FieldError::invalid(format!("{at}.operator"), &expression["operator"], detail));
-            }
-        }
     }
 }
 

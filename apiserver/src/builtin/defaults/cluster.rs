@@ -4,7 +4,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
-use super::{default, each, inside, put, set, text};
+use super::{default, default_pointer, each, inside, put, set, text};
 use crate::builtin::object::{fields, items};
 
 /// `stringData` is written only: it becomes part of `data`.
@@ -118,15 +118,15 @@ pub(super) fn rbac(kind: &str, object: &mut Value) {
 
 pub(super) fn admission(object: &mut Value) {
     each(object, "webhooks", |webhook| {
-        default(webhook, "failurePolicy", "Fail");
-        default(webhook, "matchPolicy", "Equivalent");
+        default_pointer(webhook, "failurePolicy", "Fail");
+        default_pointer(webhook, "matchPolicy", "Equivalent");
         for selector in ["namespaceSelector", "objectSelector"] {
             if !set(webhook, selector) {
                 put(webhook, selector, json!({}));
             }
         }
         default(webhook, "timeoutSeconds", 10);
-        each(webhook, "rules", |rule| default(rule, "scope", "*"));
+        each(webhook, "rules", |rule| default_pointer(rule, "scope", "*"));
         if let Some(service) = inside(webhook, "clientConfig.service") {
             default(service, "port", 443);
         }
@@ -137,18 +137,18 @@ pub(super) fn admission(object: &mut Value) {
     let policy = matches!(text(object, "kind"), "ValidatingAdmissionPolicy" | "MutatingAdmissionPolicy");
     if let Some(spec) = inside(object, "spec") {
         if policy {
-            default(spec, "failurePolicy", "Fail");
+            default_pointer(spec, "failurePolicy", "Fail");
         }
         for resources in ["matchConstraints", "matchResources"] {
             if let Some(matching) = inside(spec, resources) {
-                default(matching, "matchPolicy", "Equivalent");
+                default_pointer(matching, "matchPolicy", "Equivalent");
                 for selector in ["namespaceSelector", "objectSelector"] {
                     if !set(matching, selector) {
                         put(matching, selector, json!({}));
                     }
                 }
                 for rules in ["resourceRules", "excludeResourceRules"] {
-                    each(matching, rules, |rule| default(rule, "scope", "*"));
+                    each(matching, rules, |rule| default_pointer(rule, "scope", "*"));
                 }
             }
         }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::object::{at, default, each, inside, items, put, set, text, unset};
+use super::object::{at, default, default_pointer, each, inside, items, put, set, text, unset};
 
 mod batch;
 mod cluster;
@@ -34,7 +34,7 @@ pub(super) fn apply(group: &str, version: &str, kind: &str, object: &mut Value) 
         ("networking.k8s.io", "NetworkPolicy") => network::network_policy(object),
         ("networking.k8s.io", "IngressClass") => {
             if let Some(parameters) = inside(object, "spec.parameters") {
-                default(parameters, "scope", "Cluster");
+                default_pointer(parameters, "scope", "Cluster");
             }
         }
         ("", "PersistentVolume") => storage::persistent_volume(object),
@@ -59,7 +59,7 @@ pub(super) fn apply(group: &str, version: &str, kind: &str, object: &mut Value) 
             }
         }
         ("policy", "PodDisruptionBudget") => {}
-        ("scheduling.k8s.io", "PriorityClass") => default(object, "preemptionPolicy", "PreemptLowerPriority"),
+        ("scheduling.k8s.io", "PriorityClass") => default_pointer(object, "preemptionPolicy", "PreemptLowerPriority"),
         ("flowcontrol.apiserver.k8s.io", _) => cluster::flow_control(kind, object),
         _ => {}
     }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{default, each, inside, put, set, text, unset};
+use super::{default, default_pointer, each, inside, put, set, text, unset};
 use crate::builtin::object::{at, items};
 
 pub(super) fn service(object: &mut Value) {
@@ -52,7 +52,7 @@ pub(super) fn endpoint_slice(object: &mut Value) {
         if !set(port, "name") {
             put(port, "name", "");
         }
-        default(port, "protocol", "TCP");
+        default_pointer(port, "protocol", "TCP");
     });
 }
 
@@ -60,7 +60,7 @@ pub(super) fn network_policy(object: &mut Value) {
     let egress = !items(object, "spec.egress").is_empty();
     let Some(spec) = inside(object, "spec") else { return };
     for rules in ["ingress", "egress"] {
-        each(spec, rules, |rule| each(rule, "ports", |port| default(port, "protocol", "TCP")));
+        each(spec, rules, |rule| each(rule, "ports", |port| default_pointer(port, "protocol", "TCP")));
     }
     if items(spec, "policyTypes").is_empty() {
         put(spec, "policyTypes", if egress { json!(["Ingress", "Egress"]) } else { json!(["Ingress"]) });

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{default, inside, pod, put, set};
+use super::{default, default_pointer, inside, pod, put, set};
 
 pub(super) fn claim(object: &mut Value) {
     if !set(object, "status") {
@@ -47,15 +47,15 @@ pub(super) fn persistent_volume(object: &mut Value) {
 pub(super) fn storage(kind: &str, object: &mut Value) {
     match kind {
         "StorageClass" => {
-            default(object, "reclaimPolicy", "Delete");
-            default(object, "volumeBindingMode", "Immediate");
+            default_pointer(object, "reclaimPolicy", "Delete");
+            default_pointer(object, "volumeBindingMode", "Immediate");
         }
         "CSIDriver" => {
             let Some(spec) = inside(object, "spec") else { return };
             default(spec, "attachRequired", true);
             default(spec, "podInfoOnMount", false);
             default(spec, "storageCapacity", false);
-            default(spec, "fsGroupPolicy", "ReadWriteOnceWithFSType");
+            default_pointer(spec, "fsGroupPolicy", "ReadWriteOnceWithFSType");
             default(spec, "requiresRepublish", false);
             default(spec, "seLinuxMount", false);
             if !set(spec, "volumeLifecycleModes") {

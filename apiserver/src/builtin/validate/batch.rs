@@ -3,8 +3,9 @@
 use super::selector::label_selector;
 use super::workload::selects;
 use super::{
-    Errors, Value, at, cron, dns1123_label, fields, go, job_policy as policy, json, number, pod, same, set, text,
+    Errors, Value, at, cron, dns1123_label, fields, go, items, job_policy as policy, json, number, pod, same, set, text,
 };
+use crate::builtin::object;
 
 const JOB_RESTART: [&str; 2] = ["OnFailure", "Never"];
 /// Of an indexed job.
@@ -13,7 +14,6 @@ const MOST_FAILED: i64 = 100_000;
 /// From so many completions on there may be at most so many failures, and pods at once.
 const MANY: i64 = 100_000;
 const MOST_OF_MANY: i64 = 10_000;
-const TEMPLATE: &str = "io.k8s.api.core.v1.PodTemplateSpec";
 
 pub(super) fn job(e: &mut Errors, object: &Value) {
     generated(e, object);
@@ -61,12 +61,11 @@ fn generated(e: &mut Errors, object: &Value) {
         ("batch.kubernetes.io/controller-uid", uid),
         ("batch.kubernetes.io/job-name", name),
     ] {
-        let field = "spec.template.metadata.labels";
+        const LABELS: &str = "spec.template.metadata.labels";
+        let field = format!("{LABELS}[{key}]");
         match labels.get(key) {
-            None => e.required(field.to_owned(), &format!("must be '{value}'")),
-            Some(other) if other != value => {
-                e.invalid(field, at(object, field), format!("must be '{value}'"));
-            }
+            None => e.required(field, &format!("must be '{value}'")),
+            Some(other) if other != value => e.invalid(field, at(object, LABELS), format!("must be '{value}'")),
             Some(_) => {}
         }
         expected.insert(key.to_owned(), json!(value));
@@ -114,7 +113,7 @@ fn spec(e: &mut Errors, spec: &Value, path: &str) {
             policy::success(e, spec, &field);
         } else {
             let why = "requires indexed completion mode";
-            e.push(go::invalid_internal(&field, at(spec, "successPolicy"), go::SUCCESS_POLICY, why));
+            e.push(go::invalid_internal(&field, at(spec, "successPolicy"), "batch.SuccessPolicy", why));
         }
     }
     let replacement = at(spec, "podReplacementPolicy");
@@ -215,26 +214,12 @@ pub(super) fn job_update(e: &mut Errors, old: &Value, new: &Value) {
     for field in &fixed[..1] {
         e.immutable(&format!("spec.{field}"), at(before, field), at(after, field));
     }
-    // A suspended job that has not started may still be steered to other nodes.
-    let mut wanted = at(after, "template").clone();
-    if at(before, "suspend") == true && at(old, "status.startTime").is_null() {
-        for field in ["nodeSelector", "affinity", "tolerations", "schedulingGates"] {
-            super::super::object::copy(at(before, "template.spec"), &mut wanted["spec"], field);
-        }
-        for field in ["labels", "annotations"] {
-            if let Some(metadata) = wanted.get_mut("metadata") {
-                super::super::object::copy(at(before, "template.metadata"), metadata, field);
-            }
-        }
-    }
-    if !same(&wanted, at(before, "template")) {
-        e.push(go::invalid("spec.template", at(after, "template"), TEMPLATE, "field is immutable"));
-    }
+    template_update(e, old, new);
     for field in &fixed[1..] {
         let (was, is, path) = (at(before, field), at(after, field), format!("spec.{field}"));
         match *field {
             "podFailurePolicy" | "successPolicy" if !same(was, is) && !is.is_null() => {
-                let shape = if *field == "successPolicy" { go::SUCCESS_POLICY } else { go::FAILURE_POLICY };
+                let shape = if *field == "successPolicy" { "batch.SuccessPolicy" } else { "batch.PodFailurePolicy" };
                 e.push(go::invalid_internal(&path, is, shape, "field is immutable"));
             }
             _ => e.immutable(&path, was, is),
@@ -295,5 +280,67 @@ fn time_zone(e: &mut Errors, zone: &Value) {
         );
     } else if jiff::tz::TimeZone::get(name).is_err() {
         e.invalid("spec.timeZone", zone, format!("unknown time zone {name}"));
+    }
+}
+
+/// A suspended job without pods may still be steered to other nodes, and its containers be given other resources.
+fn template_update(e: &mut Errors, old: &Value, new: &Value) {
+    let (before, after) = (at(old, "spec.template"), at(new, "spec.template"));
+    let suspended = at(old, "spec.suspend") == true;
+    let told =
+        items(old, "status.conditions").iter().any(|c| text(c, "type") == "Suspended" && text(c, "status") == "True");
+    let started = !at(old, "status.startTime").is_null();
+    let open = suspended && (!started || told) && number(old, "status.active").unwrap_or(0) == 0;
+    let mut wanted = before.clone();
+    if open {
+        steer(at(after, "spec"), &mut wanted["spec"]);
+        for field in ["labels", "annotations"] {
+            if let Some(metadata) = wanted.get_mut("metadata") {
+                object::copy(at(after, "metadata"), metadata, field);
+            }
+        }
+    }
+    let why = "field is immutable";
+    if !open {
+        if !same(&wanted, after) {
+            e.push(go::invalid_internal("spec.template", after, "core.PodTemplateSpec", why));
+        }
+        return;
+    }
+    for list in ["containers", "initContainers"] {
+        let theirs = items(at(after, "spec"), list);
+        let Some(ours) = wanted["spec"].get_mut(list).and_then(Value::as_array_mut) else { continue };
+        if ours.len() != theirs.len() {
+            continue;
+        }
+        for (ours, theirs) in ours.iter_mut().zip(theirs).filter(|(ours, theirs)| ours["name"] == theirs["name"]) {
+            object::copy(theirs, ours, "resources");
+        }
+    }
+    if !same(&wanted["spec"], at(after, "spec")) {
+        e.push(go::invalid_internal("spec.template.spec", at(after, "spec"), "core.PodSpec", why));
+    }
+}
+
+/// Takes over where pods may go; of affinities only that to nodes.
+fn steer(from: &Value, to: &mut Value) {
+    for field in ["nodeSelector", "tolerations", "schedulingGates"] {
+        object::copy(from, to, field);
+    }
+    const NODES: &str = "nodeAffinity";
+    let wanted = at(from, "affinity");
+    match (wanted.is_null(), set(to, "affinity")) {
+        (false, true) => object::copy(wanted, &mut to["affinity"], NODES),
+        (false, false) if !at(wanted, NODES).is_null() => {
+            object::put(to, "affinity", json!({NODES: at(wanted, NODES)}))
+        }
+        (false, false) => object::put(to, "affinity", json!({})),
+        (true, true) => {
+            object::take(&mut to["affinity"], NODES);
+            if to["affinity"].as_object().is_some_and(serde_json::Map::is_empty) {
+                object::take(to, "affinity");
+            }
+        }
+        (true, false) => {}
     }
 }

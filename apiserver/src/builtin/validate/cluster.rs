@@ -1,16 +1,20 @@
 //! Disruption budgets, leases, nodes, signing requests, priority classes.
 
+use x509_parser::certification_request::X509CertificationRequest;
+use x509_parser::prelude::FromDer;
+
 use super::selector::label_selector;
 use super::{
     Errors, Value, at, dns1123_label, dns1123_subdomain, fields, items, json, label_value, labels, number,
     qualified_name, resources, scheduling, set, text,
 };
+use crate::schema::internal::internal_text;
 
 pub(super) fn disruption_budget(e: &mut Errors, object: &Value) {
     let spec = at(object, "spec");
     if set(spec, "minAvailable") && set(spec, "maxUnavailable") {
         let why = "minAvailable and maxUnavailable cannot be both set";
-        e.push(super::go::invalid_internal("spec", spec, super::go::DISRUPTION_BUDGET, why));
+        e.push(super::go::invalid_internal("spec", spec, "policy.PodDisruptionBudgetSpec", why));
     }
     for field in ["minAvailable", "maxUnavailable"] {
         let (value, path) = (at(spec, field), format!("spec.{field}"));
@@ -98,7 +102,7 @@ fn taints(e: &mut Errors, object: &Value) {
             e.unsupported(format!("{path}.effect"), &json!(effect), &EFFECTS);
         }
         if seen.contains(&(key, effect)) {
-            let shown = super::go::internal_text(taint, super::go::TAINT);
+            let shown = internal_text("core.Taint", taint);
             let detail = "taints must be unique by key and effect pair";
             e.push(super::FieldError::new(super::FieldErrorKind::Duplicate, &path, Some(shown), detail));
         }
@@ -134,16 +138,14 @@ pub(super) fn signing_request(e: &mut Errors, object: &Value) {
     let spec = at(object, "spec");
     let request = text(spec, "request");
     let pem = base64::Engine::decode(&base64::engine::general_purpose::STANDARD, request).unwrap_or_default();
-    let well_formed = x509_parser::pem::parse_x509_pem(&pem).is_ok_and(|(_, block)| {
-        matches!(block.label.as_str(), "CERTIFICATE REQUEST" | "NEW CERTIFICATE REQUEST")
-            && <x509_parser::certification_request::X509CertificationRequest<'_> as x509_parser::prelude::FromDer<
-                '_,
-                x509_parser::error::X509Error,
-            >>::from_der(&block.contents)
-            .is_ok()
-    });
-    if !well_formed {
-        e.invalid("spec.request", &json!(request), "PEM block type must be CERTIFICATE REQUEST");
+    let shown = at(spec, "request").clone();
+    match x509_parser::pem::parse_x509_pem(&pem) {
+        Ok((_, block)) if block.label == "CERTIFICATE REQUEST" => {
+            if X509CertificationRequest::from_der(&block.contents).is_err() {
+                e.invalid("spec.request", &shown, "asn1: syntax error: data truncated");
+            }
+        }
+        _ => e.invalid("spec.request", &shown, "PEM block type must be CERTIFICATE REQUEST"),
     }
     usages(e, items(spec, "usages"));
     let signer = text(spec, "signerName");
@@ -251,7 +253,9 @@ pub(super) fn priority_class(e: &mut Errors, object: &Value) {
     } else if value > 1_000_000_000 {
         e.forbidden("value", "maximum allowed value of a user defined priority is 1000000000");
     }
-    e.optional_one_of("preemptionPolicy", at(object, "preemptionPolicy"), &["PreemptLowerPriority", "Never"]);
+    if set(object, "preemptionPolicy") {
+        e.one_of("preemptionPolicy", at(object, "preemptionPolicy"), &["PreemptLowerPriority", "Never"]);
+    }
 }
 
 /// `IsKnownSystemPriorityClass`: what tells a class from the server's own.
@@ -269,7 +273,11 @@ fn system_class(name: &str, value: i64, default: bool) -> Option<String> {
 
 pub(super) fn runtime_class(e: &mut Errors, object: &Value) {
     let handler = text(object, "handler");
-    e.names("handler", handler, dns1123_label(handler));
+    if handler.is_empty() {
+        e.required("handler", "");
+    } else {
+        e.names("handler", handler, dns1123_label(handler));
+    }
     if set(object, "overhead") {
         let limits = json!({"limits": at(object, "overhead.podFixed")});
         resources::requirements(e, &limits, None, "overhead");
@@ -280,7 +288,7 @@ pub(super) fn runtime_class(e: &mut Errors, object: &Value) {
     let tolerations = items(scheduling, "tolerations");
     for (index, toleration) in tolerations.iter().enumerate() {
         if tolerations[..index].contains(toleration) {
-            let shown = super::go::internal_text(toleration, super::go::TOLERATION);
+            let shown = internal_text("core.Toleration", toleration);
             let path = format!("scheduling.tolerations[{index}]");
             e.push(super::FieldError::new(super::FieldErrorKind::Duplicate, path, Some(shown), ""));
         }

@@ -348,11 +348,11 @@ fn security(e: &mut Errors, context: &Value, host_users: bool, path: &str) {
     if at(context, "allowPrivilegeEscalation") == false {
         const WHY: &str = "cannot set `allowPrivilegeEscalation` to false and `privileged` to true";
         if flag(context, "privileged") {
-            e.push(super::go::invalid_internal(path, context, super::go::SECURITY_CONTEXT, WHY));
+            e.push(super::go::invalid_internal(path, context, "core.SecurityContext", WHY));
         }
         for _ in items(context, "capabilities.add").iter().filter(|c| *c == "CAP_SYS_ADMIN") {
             let why = "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN";
-            e.push(super::go::invalid_internal(path, context, super::go::SECURITY_CONTEXT, why));
+            e.push(super::go::invalid_internal(path, context, "core.SecurityContext", why));
         }
     }
     windows::options(e, context, path);
@@ -397,7 +397,7 @@ pub(super) fn seccomp(e: &mut Errors, profile: &Value, path: &str) {
         ("Localhost", Some(localhost)) => mount::descending(e, &field, localhost),
         (_, Some(_)) => {
             let why = "can only be set when seccomp type is Localhost";
-            e.push(super::go::invalid_internal(&field, profile, super::go::PROFILE, why));
+            e.push(super::go::invalid_internal(&field, profile, "core.SeccompProfile", why));
         }
         (_, None) => {}
     }

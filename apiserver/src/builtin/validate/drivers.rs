@@ -42,7 +42,12 @@ pub(super) fn update(e: &mut Errors, kind: &str, old: &Value, new: &Value) {
                     if fixed(before) != fixed(after) {
                         // How much a node takes may change.
                         let shown = json!({"name": after["name"], "nodeID": after["nodeID"], "topologyKeys": after["topologyKeys"]});
-                        e.push(go::invalid_internal("spec.drivers", &shown, go::NODE_DRIVER, "field is immutable"));
+                        e.push(go::invalid_internal(
+                            "spec.drivers",
+                            &shown,
+                            "storage.CSINodeDriver",
+                            "field is immutable",
+                        ));
                     }
                 }
             }
@@ -50,10 +55,16 @@ pub(super) fn update(e: &mut Errors, kind: &str, old: &Value, new: &Value) {
         "VolumeAttachment" => {
             attachment(e, at(new, "spec"));
             if at(old, "spec") != at(new, "spec") {
-                e.push(go::invalid_internal("spec", at(new, "spec"), go::ATTACHMENT, "field is immutable"));
+                e.push(go::invalid_internal(
+                    "spec",
+                    at(new, "spec"),
+                    "storage.VolumeAttachmentSpec",
+                    "field is immutable",
+                ));
             }
         }
         "CSIStorageCapacity" => {
+            capacity(e, new);
             for field in ["nodeTopology", "storageClassName"] {
                 e.immutable(field, at(old, field), at(new, field));
             }

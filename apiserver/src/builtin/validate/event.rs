@@ -1,6 +1,6 @@
 //! Events: what both of their API groups refuse. Called by the strategy; pure.
 
-use super::{Errors, Value, at, json, qualified_name, same, text, unset};
+use super::{Errors, Value, at, go, json, qualified_name, same, text, unset};
 
 /// How long the texts of an event may be; the message is the longest.
 const SHORT: usize = 128;
@@ -49,7 +49,13 @@ pub(super) fn update(e: &mut Errors, group: &str, namespace: &str, (old, new): (
     for (field, shown) in FIXED {
         let (before, after) = (at(old, field), at(new, field));
         if !same(before, after) {
-            e.invalid(shown, after, "field is immutable");
+            let why = "field is immutable";
+            match field {
+                "regarding" => e.push(go::invalid_internal(shown, after, "core.ObjectReference", why)),
+                "related" => e.push(go::invalid_internal(shown, after, "*core.ObjectReference", why)),
+                _ if after.is_null() && before.is_string() => e.invalid(shown, &json!(""), why),
+                _ => e.invalid(shown, after, why),
+            }
         }
     }
 }

@@ -4,7 +4,6 @@ use super::{Errors, Value, at, dns1123_label, dns1123_subdomain, go, items, json
 
 const SUBJECTS: [(&str, &str); 3] = [("ServiceAccount", "serviceAccount"), ("User", "user"), ("Group", "group")];
 const VERBS: [&str; 9] = ["create", "delete", "deletecollection", "get", "list", "patch", "proxy", "update", "watch"];
-const METHOD: go::Fields = &[("Type", "type", go::Go::Text)];
 /// Bits of the hash that deals queues to flows.
 const MOST_HASH_BITS: u32 = 60;
 const MOST_QUEUES: i64 = 10_000_000;
@@ -26,6 +25,7 @@ pub(super) fn schema(e: &mut Errors, object: &Value) {
     }
     let method = at(spec, "distinguisherMethod");
     if !method.is_null() && !matches!(text(method, "type"), "ByNamespace" | "ByUser") {
+        const METHOD: &str = "flowcontrol.FlowDistinguisherMethod";
         e.push(go::unsupported_internal("spec.distinguisherMethod.type", method, METHOD, &["ByNamespace", "ByUser"]));
     }
     let (field, level) = ("spec.priorityLevelConfiguration.name", text(spec, "priorityLevelConfiguration.name"));

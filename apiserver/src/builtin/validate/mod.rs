@@ -38,7 +38,7 @@ mod quota;
 mod rbac;
 mod resources;
 mod scheduling;
-mod selector;
+pub(crate) mod selector;
 mod service;
 mod signing;
 mod status;
@@ -128,10 +128,7 @@ pub(super) fn create(ctx: &RequestContext, group: &str, kind: &str, object: &Val
         ("", "ReplicationController") => workload::replication_controller(e, object),
         ("apps", "Deployment") => workload::deployment(e, object),
         ("apps", "ReplicaSet") => workload::replica_set(e, object),
-        ("apps", "StatefulSet") => {
-            workload::stateful_set(e, object);
-            workload::claims(e, object);
-        }
+        ("apps", "StatefulSet") => workload::stateful_set(e, object, true),
         ("apps", "DaemonSet") => workload::daemon_set(e, object),
         ("apps", "ControllerRevision") => workload::revision(e, object),
         ("batch", "Job") => batch::job(e, object),
@@ -218,7 +215,7 @@ pub(super) fn update(ctx: &RequestContext, group: &str, kind: &str, old: &Value,
         }
         ("", "Service") => service::update(e, old, new),
         ("apps", "StatefulSet") => {
-            workload::stateful_set(e, new);
+            workload::stateful_set(e, new, false);
             workload::stateful_set_update(e, old, new);
         }
         ("apps", "Deployment" | "ReplicaSet" | "DaemonSet") => {
@@ -229,11 +226,13 @@ pub(super) fn update(ctx: &RequestContext, group: &str, kind: &str, old: &Value,
         ("rbac.authorization.k8s.io", _) => {
             e.0.extend(create(ctx, group, kind, new));
             if at(old, "roleRef") != at(new, "roleRef") {
-                e.push(go::invalid_internal("roleRef", at(new, "roleRef"), go::ROLE_REF, "cannot change roleRef"));
+                e.push(go::invalid_internal("roleRef", at(new, "roleRef"), "rbac.RoleRef", "cannot change roleRef"));
             }
         }
         ("", "PersistentVolumeClaim") => storage::claim_update(e, old, new),
         ("", "PersistentVolume") => {
+            // The strategy judges it, and so does the rule for changes.
+            persistent_volume::volume(e, new);
             persistent_volume::volume(e, new);
             persistent_volume::volume_update(e, old, new);
         }
@@ -241,7 +240,10 @@ pub(super) fn update(ctx: &RequestContext, group: &str, kind: &str, old: &Value,
         ("storage.k8s.io", _) => drivers::update(e, kind, old, new),
         ("scheduling.k8s.io", "PriorityClass") => cluster::priority_class_update(e, old, new),
         // What else a class says may change, however wrong it is.
-        ("node.k8s.io", "RuntimeClass") => e.immutable("handler", at(old, "handler"), at(new, "handler")),
+        ("node.k8s.io", "RuntimeClass") => {
+            cluster::runtime_class(e, new);
+            e.immutable("handler", at(old, "handler"), at(new, "handler"));
+        }
         ("", "Node") => cluster::node_update(e, old, new),
         ("", "ResourceQuota") => {
             quota::resource_quota(e, new);
@@ -255,7 +257,7 @@ pub(super) fn update(ctx: &RequestContext, group: &str, kind: &str, old: &Value,
             e.immutable("addressType", at(old, "addressType"), at(new, "addressType"));
         }
         ("networking.k8s.io", "IngressClass") => {
-            e.immutable("spec.controller", at(old, "spec.controller"), at(new, "spec.controller"));
+            e.immutable("spec.controller", &json!(text(old, "spec.controller")), &json!(text(new, "spec.controller")));
             ingress::class(e, new);
         }
         ("networking.k8s.io", "IPAddress") => {
@@ -263,10 +265,8 @@ pub(super) fn update(ctx: &RequestContext, group: &str, kind: &str, old: &Value,
         }
         ("networking.k8s.io", "ServiceCIDR") => addresses::service_cidr_update(e, old, new),
         ("apps", "ControllerRevision") => {
-            workload::revision(e, new);
-            if !same(at(old, "data"), at(new, "data")) || at(old, "revision") != at(new, "revision") {
-                e.invalid("data", at(new, "data"), "field is immutable");
-            }
+            e.non_negative("revision", at(new, "revision"));
+            e.immutable("data", at(old, "data"), at(new, "data"));
         }
         ("autoscaling", "HorizontalPodAutoscaler") => autoscaler::autoscaler(e, Some(old), new),
         (_, "Event") => event::update(e, group, &ctx.namespace, (old, new)),
@@ -290,7 +290,10 @@ pub(super) fn name(group: &str, kind: &str, name: &str, prefix: bool) -> Vec<Str
     match (group, kind) {
         ("", "Service" | "Namespace") | ("apps", "StatefulSet") => dns1123_label(&whole),
         ("networking.k8s.io", "IPAddress") => addresses::wrong_address(name).into_iter().collect(),
-        ("rbac.authorization.k8s.io", _) => path_segment(name, prefix),
+        ("rbac.authorization.k8s.io", _)
+        | ("", "Event")
+        | ("policy", "PodDisruptionBudget")
+        | ("certificates.k8s.io", "CertificateSigningRequest") => path_segment(name, prefix),
         ("scheduling.k8s.io" | "node.k8s.io", _) => dns1123_subdomain(&whole),
         _ => dns1123_subdomain(&whole),
     }

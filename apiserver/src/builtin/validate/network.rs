@@ -4,8 +4,8 @@ use std::net::IpAddr;
 
 use super::selector::label_selector;
 use super::{
-    Errors, Value, addresses, at, dns1123_label, dns1123_subdomain, items, json, number, port, port_number,
-    qualified_name, set, text,
+    Errors, Value, addresses, at, dns1123_label, dns1123_subdomain, items, json, label_value, number, port,
+    port_number, qualified_name, set, text,
 };
 
 pub(super) const BAD_IP: &str = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
@@ -118,12 +118,11 @@ pub(super) fn endpoint_slice(e: &mut Errors, object: &Value) {
             e.duplicate(format!("{path}.name"), &json!(name));
         }
         names.push(name);
-        if let Some(number) = number(entry, "port")
-            && let Some(why) = port_number(number)
-        {
-            e.invalid(format!("{path}.port"), &json!(number), why);
+        if at(entry, "protocol") == "" {
+            e.unsupported(format!("{path}.protocol"), at(entry, "protocol"), &["SCTP", "TCP", "UDP"]);
+        } else {
+            e.one_of(&format!("{path}.protocol"), at(entry, "protocol"), &["SCTP", "TCP", "UDP"]);
         }
-        e.one_of(&format!("{path}.protocol"), at(entry, "protocol"), &["SCTP", "TCP", "UDP"]);
         if let Some(protocol) = at(entry, "appProtocol").as_str() {
             e.names(&format!("{path}.appProtocol"), protocol, qualified_name(protocol));
         }
@@ -140,6 +139,10 @@ fn endpoint(e: &mut Errors, endpoint: &Value, kind: &str, path: &str) {
     for (position, value) in addresses.iter().enumerate() {
         let field = format!("{path}.addresses[{position}]");
         let parsed = value.as_str().and_then(|text| text.parse::<IpAddr>().ok());
+        if parsed.is_none() && matches!(kind, "IPv4" | "IPv6") {
+            e.invalid(&field, value, "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)");
+            continue;
+        }
         match kind {
             "IPv4" if !matches!(parsed, Some(IpAddr::V4(_))) => {
                 e.invalid(&field, value, "must be a valid IPv4 address")
@@ -160,6 +163,12 @@ fn endpoint(e: &mut Errors, endpoint: &Value, kind: &str, path: &str) {
     }
     if let Some(host) = at(endpoint, "hostname").as_str() {
         e.names(&format!("{path}.hostname"), host, dns1123_label(host));
+    }
+    for (hint, field) in [("forZones", "name"), ("forNodes", "name")] {
+        for (index, one) in items(endpoint, &format!("hints.{hint}")).iter().enumerate() {
+            let name = text(one, field);
+            e.names(&format!("{path}.hints.{hint}[{index}].{field}"), name, label_value(name));
+        }
     }
 }
 

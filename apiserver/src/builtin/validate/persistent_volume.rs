@@ -249,7 +249,7 @@ pub(super) fn volume_update(e: &mut Errors, old: &Value, new: &Value) {
         let why = "field is immutable, except for updating from beta label to GA";
         match wanted {
             Value::Null => e.invalid("nodeAffinity", wanted, why),
-            _ => e.push(go::invalid_internal("nodeAffinity", wanted, go::VOLUME_AFFINITY, why)),
+            _ => e.push(go::invalid_internal("nodeAffinity", wanted, "core.VolumeNodeAffinity", why)),
         }
     }
     if set(old, "spec.volumeAttributesClassName") && !set(new, "spec.volumeAttributesClassName") {

@@ -61,6 +61,14 @@ pub(super) fn annotations(e: &mut Errors, metadata: &Value, spec: &Value, path: 
 
 /// A template: its labels and annotations, then the spec.
 pub(super) fn template(e: &mut Errors, template: &Value, path: &str) {
+    template_metadata(e, template, path);
+    spec(e, at(template, "spec"), None, &format!("{path}.spec"));
+    if !items(template, "spec.ephemeralContainers").is_empty() {
+        e.forbidden(format!("{path}.spec.ephemeralContainers"), "ephemeral containers not allowed in pod template");
+    }
+}
+
+pub(super) fn template_metadata(e: &mut Errors, template: &Value, path: &str) {
     let metadata = template.get("metadata");
     e.0.extend(labels(metadata.and_then(|m| m.get("labels")), &format!("{path}.labels")));
     e.0.extend(super::super::super::registry::validation::annotations(
@@ -68,10 +76,6 @@ pub(super) fn template(e: &mut Errors, template: &Value, path: &str) {
         &format!("{path}.annotations"),
     ));
     annotations(e, at(template, "metadata"), at(template, "spec"), &format!("{path}.annotations"));
-    spec(e, at(template, "spec"), None, &format!("{path}.spec"));
-    if !items(template, "spec.ephemeralContainers").is_empty() {
-        e.forbidden(format!("{path}.spec.ephemeralContainers"), "ephemeral containers not allowed in pod template");
-    }
 }
 
 /// `name` is the pod's own, absent for the spec of a template.

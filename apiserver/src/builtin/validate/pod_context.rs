@@ -200,7 +200,7 @@ pub(super) fn resource_claims(e: &mut Errors, spec: &Value, path: &str) {
             _ => None,
         };
         if let Some(why) = why {
-            e.push(go::invalid_internal(&path, claim, go::RESOURCE_CLAIM, why));
+            e.push(go::invalid_internal(&path, claim, "core.PodResourceClaim", why));
         }
         for field in ["resourceClaimName", "resourceClaimTemplateName"] {
             if let Some(name) = at(claim, field).as_str() {

@@ -107,6 +107,11 @@ fn addresses(e: &mut Errors, old: &Value, new: &Value, list: &str) {
     let families = |of: fn(&IpAddr) -> bool| parsed.iter().flatten().any(of);
     let dual = families(IpAddr::is_ipv4) && families(IpAddr::is_ipv6);
     if all.len() > 1 && (!dual || all.len() > 2) {
-        e.push(go::invalid_internals(&path, all, go::ADDRESS, "may specify no more than one IP for each IP family"));
+        e.push(go::invalid_internal(
+            &path,
+            at(new, &path),
+            "[]core.PodIP",
+            "may specify no more than one IP for each IP family",
+        ));
     }
 }

@@ -134,7 +134,7 @@ fn node_affinity(e: &mut Errors, old: &Value, new: &Value) {
     }
     if before.len() != after.len() {
         let why = "no additions/deletions to non-empty NodeSelectorTerms list are allowed";
-        return e.push(go::invalid_internals(&field, after, go::NODE_SELECTOR_TERM, why));
+        return e.push(go::invalid_internal(&field, at(new, TERMS), "[]core.NodeSelectorTerm", why));
     }
     for (index, (old, new)) in before.iter().zip(after).enumerate() {
         let list = |term: &Value, list: &str| items(term, list).to_vec();
@@ -142,7 +142,7 @@ fn node_affinity(e: &mut Errors, old: &Value, new: &Value) {
         let kept = |name: &str| list(new, name).starts_with(&list(old, name));
         if (empty(old) && !empty(new)) || !kept("matchExpressions") || !kept("matchFields") {
             let why = "only additions are allowed (no mutations or deletions)";
-            e.push(go::invalid_internal(&format!("{field}[{index}]"), new, go::NODE_SELECTOR_TERM, why));
+            e.push(go::invalid_internal(&format!("{field}[{index}]"), new, "core.NodeSelectorTerm", why));
         }
     }
 }

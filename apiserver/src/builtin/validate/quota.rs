@@ -82,7 +82,7 @@ fn selector(e: &mut Errors, object: &Value, scopes: &[Value]) {
         for _ in unfit(object, scope) {
             let shown = super::at(object, "spec.scopeSelector");
             let why = "unsupported scope applied to resource";
-            e.push(super::go::invalid_internal(PATH, shown, super::go::SCOPE_SELECTOR, why));
+            e.push(super::go::invalid_internal(PATH, shown, "core.ScopeSelector", why));
         }
         let by_value = matches!(scope, "PriorityClass" | "VolumeAttributesClass") || !SCOPES.contains(&scope);
         if !by_value && operator != "Exists" {

@@ -22,8 +22,9 @@ pub(super) fn create(e: &mut Errors, kind: &str, object: &Value) {
                 }
                 for (index, selector) in selectors.iter().enumerate() {
                     let path = format!("aggregationRule.clusterRoleSelectors[{index}]");
+                    let before = e.0.len();
                     label_selector(e, selector, &path);
-                    if LabelSelector::from_object(Some(selector)).is_err() {
+                    if e.0.len() > before || LabelSelector::from_object(Some(selector)).is_err() {
                         e.invalid(path, &Value::Null, "invalid label selector.");
                     }
                 }

@@ -2,6 +2,13 @@
 
 use super::{Errors, Value, dns1123_subdomain, fields, items, json, label_value, qualified_name, text};
 
+/// For whom the error list is its own.
+pub(crate) fn wrong_selector(selector: &Value, path: &str) -> Vec<super::FieldError> {
+    let mut errors = Errors::default();
+    label_selector(&mut errors, selector, path);
+    errors.0
+}
+
 pub(super) fn label_selector(e: &mut Errors, selector: &Value, path: &str) {
     for (key, value) in fields(selector, "matchLabels") {
         e.names(&format!("{path}.matchLabels"), key, qualified_name(key));

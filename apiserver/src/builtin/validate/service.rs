@@ -6,6 +6,7 @@ use super::{
     Errors, Value, addresses, at, dns1123_label, dns1123_subdomain, fields, items, json, labels, number, port,
     port_number, set, text,
 };
+use crate::schema::internal::internal_text;
 
 pub(super) fn create(e: &mut Errors, object: &Value) {
     hints(e, object);
@@ -127,7 +128,7 @@ fn repeated_ports(e: &mut Errors, spec: &Value) {
     for (index, port) in list.iter().enumerate() {
         let key = (at(port, "protocol"), at(port, "port"));
         if seen.contains(&key) {
-            let shown = super::go::internal_text(&json!({"protocol": key.0, "port": key.1}), super::go::SERVICE_PORT);
+            let shown = internal_text("core.ServicePort", &json!({"protocol": key.0, "port": key.1}));
             e.push(super::FieldError::new(
                 super::FieldErrorKind::Duplicate,
                 format!("spec.ports[{index}]"),

@@ -91,10 +91,25 @@ fn data_source(e: &mut Errors, spec: &Value, path: &str) {
     }
 }
 
+const BETA_CLASS: &str = "volume.beta.kubernetes.io/storage-class";
+
 pub(super) fn claim_update(e: &mut Errors, old: &Value, new: &Value) {
     claim(e, at(new, "spec"), "spec");
     let mut wanted = at(new, "spec").clone();
     let before = at(old, "spec");
+    // The class may go from the annotation that it was once told by to the field.
+    let beta =
+        |object| fields(object, "metadata.annotations").get(BETA_CLASS).and_then(Value::as_str).unwrap_or_default();
+    let (was, is) = (beta(old), beta(new));
+    if !set(before, "storageClassName")
+        && !was.is_empty()
+        && text(&wanted, "storageClassName") == was
+        && (is.is_empty() || is == was)
+    {
+        object::take(&mut wanted, "storageClassName");
+    } else if was != is {
+        e.invalid(format!("metadata.annotations.{BETA_CLASS}"), &json!(is), "field is immutable");
+    }
     // The binder fills the volume's name; a bound claim may grow.
     if text(before, "volumeName").is_empty() {
         object::copy(before, &mut wanted, "volumeName");
@@ -138,7 +153,7 @@ pub(super) fn class(e: &mut Errors, object: &Value) {
     provisioner(e, text(object, "provisioner"), "provisioner");
     parameters(e, fields(object, "parameters"));
     e.optional_one_of("reclaimPolicy", at(object, "reclaimPolicy"), &["Delete", "Retain"]);
-    if text(object, "volumeBindingMode").is_empty() {
+    if !set(object, "volumeBindingMode") {
         e.required("volumeBindingMode", "");
     } else if !matches!(text(object, "volumeBindingMode"), "Immediate" | "WaitForFirstConsumer") {
         e.unsupported("volumeBindingMode", at(object, "volumeBindingMode"), &["Immediate", "WaitForFirstConsumer"]);
@@ -206,6 +221,7 @@ fn requirements(term: &Value) -> BTreeMap<&str, BTreeSet<&str>> {
 }
 
 pub(super) fn class_update(e: &mut Errors, old: &Value, new: &Value) {
+    class(e, new);
     for field in ["parameters", "provisioner", "reclaimPolicy"] {
         e.immutable(field, at(old, field), at(new, field));
     }

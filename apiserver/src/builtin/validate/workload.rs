@@ -74,12 +74,15 @@ fn template(e: &mut Errors, object: &Value, kind: &str) {
             e.invalid("spec.template.metadata.labels", labels, "`selector` does not match template `labels`");
         }
         pod::template(e, template, "spec.template");
+        // Said twice by kube-apiserver.
+        if stateful {
+            pod::template_metadata(e, template, "spec.template");
+        }
     }
     restart_always(e, template, kind);
 }
 
-/// The claims of a new stateful set; they can never be changed.
-pub(super) fn claims(e: &mut Errors, object: &Value) {
+fn claims(e: &mut Errors, object: &Value) {
     for (index, claim) in items(object, "spec.volumeClaimTemplates").iter().enumerate() {
         storage::claim(e, at(claim, "spec"), &format!("spec.volumeClaimTemplates[{index}].spec"));
     }
@@ -166,7 +169,7 @@ pub(super) fn deployment(e: &mut Errors, object: &Value) {
         }
         _ => {
             let known = ["Recreate", "RollingUpdate"];
-            e.push(go::unsupported_internal("spec.strategy", strategy, go::STRATEGY, &known));
+            e.push(go::unsupported_internal("spec.strategy", strategy, "apps.DeploymentStrategy", &known));
         }
     }
     e.non_negative("spec.minReadySeconds", at(spec, "minReadySeconds"));
@@ -186,7 +189,8 @@ pub(super) fn replica_set(e: &mut Errors, object: &Value) {
     template(e, object, "ReplicaSet");
 }
 
-pub(super) fn stateful_set(e: &mut Errors, object: &Value) {
+/// `new`: its claims are looked at, which can never be changed.
+pub(super) fn stateful_set(e: &mut Errors, object: &Value, new: bool) {
     let spec = at(object, "spec");
     match text(spec, "podManagementPolicy") {
         "" => e.required("spec.podManagementPolicy", ""),
@@ -198,7 +202,12 @@ pub(super) fn stateful_set(e: &mut Errors, object: &Value) {
         "" => e.required("spec.updateStrategy", ""),
         "OnDelete" if set(strategy, "rollingUpdate") => {
             let (field, why) = ("spec.updateStrategy.rollingUpdate", "only allowed for updateStrategy 'RollingUpdate'");
-            e.push(go::invalid_internal(field, at(strategy, "rollingUpdate"), go::STATEFUL_SET_ROLLING, why));
+            e.push(go::invalid_internal(
+                field,
+                at(strategy, "rollingUpdate"),
+                "apps.RollingUpdateStatefulSetStrategy",
+                why,
+            ));
         }
         "OnDelete" => {}
         "RollingUpdate" => {
@@ -214,7 +223,7 @@ pub(super) fn stateful_set(e: &mut Errors, object: &Value) {
         }
         _ => {
             let why = "must be 'RollingUpdate' or 'OnDelete'";
-            e.push(go::invalid_internal("spec.updateStrategy", strategy, go::STATEFUL_SET_STRATEGY, why));
+            e.push(go::invalid_internal("spec.updateStrategy", strategy, "apps.StatefulSetUpdateStrategy", why));
         }
     }
     for field in ["whenDeleted", "whenScaled"] {
@@ -223,6 +232,9 @@ pub(super) fn stateful_set(e: &mut Errors, object: &Value) {
         if !policy.is_null() && policy != "Retain" && policy != "Delete" {
             e.unsupported(format!("spec.{path}"), policy, &["Retain", "Delete"]);
         }
+    }
+    if new {
+        claims(e, object);
     }
     e.non_negative("spec.replicas", at(spec, "replicas"));
     e.non_negative("spec.minReadySeconds", at(spec, "minReadySeconds"));
@@ -302,7 +314,7 @@ pub(super) fn daemon_set(e: &mut Errors, object: &Value) {
         }
         _ => {
             let known = ["RollingUpdate", "OnDelete"];
-            e.push(go::unsupported_internal("spec.updateStrategy", strategy, go::STRATEGY, &known));
+            e.push(go::unsupported_internal("spec.updateStrategy", strategy, "apps.DaemonSetUpdateStrategy", &known));
         }
     }
     e.non_negative("spec.revisionHistoryLimit", at(spec, "revisionHistoryLimit"));
@@ -333,8 +345,11 @@ pub(super) fn replication_controller(e: &mut Errors, object: &Value) {
 
 pub(super) fn revision(e: &mut Errors, object: &Value) {
     e.non_negative("revision", at(object, "revision"));
-    if at(object, "data").is_null() {
+    let data = at(object, "data");
+    if data.is_null() {
         e.required("data", "data is mandatory");
+    } else if !data.is_object() {
+        e.required("data", "data must be a valid JSON object");
     }
 }
 

@@ -11,6 +11,7 @@ mod storage;
 mod tests;
 mod tls;
 
+use crowsnest_api::quantity::Quantity;
 use serde_json::Value;
 
 use super::apparmor;
@@ -48,6 +49,7 @@ pub(super) fn of(group: &str, kind: &str, old: Option<&Value>, new: &Value) -> V
             format!("scheduling.nodeSelector: {message}")
         }),
         ("", "Node") => node(new),
+        ("", "ResourceQuota") => quota(new),
         ("", "Secret") if text(new, "type") == "kubernetes.io/tls" => tls::pair(at(new, "data")).into_iter().collect(),
         ("", "ServiceAccount") => account(old, new),
         _ => Vec::new(),
@@ -119,6 +121,27 @@ fn job(old: Option<&Value>, new: &Value, path: &str) -> Vec<String> {
     }
     out.extend(pod::template(at(spec, "template"), &format!("{path}.template")));
     out
+}
+
+/// More may be asked for than may be used.
+fn quota(quota: &Value) -> Vec<String> {
+    let hard = fields(quota, "spec.hard");
+    let mut told = Vec::new();
+    for name in ["cpu", "memory", "storage", "ephemeral-storage"] {
+        let (requests, limits) = (format!("requests.{name}"), format!("limits.{name}"));
+        let bare = || hard.get(name).filter(|_| matches!(name, "cpu" | "memory")).map(|amount| (name, amount));
+        let Some((asked, request)) = hard.get(&requests).map(|amount| (requests.as_str(), amount)).or_else(bare) else {
+            continue;
+        };
+        let Some(limit) = hard.get(&limits) else { continue };
+        let amount = |value: &Value| Quantity::parse(value.as_str().unwrap_or_default()).ok();
+        if let (Some(more), Some(less)) = (amount(request), amount(limit))
+            && more > less
+        {
+            told.push(format!("ResourceQuota {asked} ({more}) should be less than {limits} ({less})"));
+        }
+    }
+    told
 }
 
 fn node(new: &Value) -> Vec<String> {
