@@ -1,6 +1,7 @@
 //! A generic Kubernetes API server: storage, CRUD, patch, watch, discovery, OpenAPI, tables, CRDs, admission, RBAC, aggregation.
 //! Knows no Karmada kinds. `embedded/` and `server/` build control planes and simulated members from it.
 
+mod addresses;
 pub mod admission;
 mod advertise;
 pub mod aggregation;

@@ -12,6 +12,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use crate::addresses;
 use crate::admission::{Admission, Plugin, WebhookClient, plugins, policy, priority};
 use crate::advertise;
 use crate::aggregation::Aggregator;
@@ -171,10 +172,12 @@ impl ApiServer {
         }
         bootstrap::write_defaults(&registry).await?;
         priority::write_system_classes(&registry).await?;
+        addresses::write_range(&registry).await?;
         aggregate::pass(&registry).await?;
         {
             let (mut tasks, names, stopped) = (server.inner.tasks.lock(), config.names, stopped.clone());
             tasks.spawn(aggregate::run(registry.clone(), stopped.clone()));
+            tasks.spawn(addresses::run(registry.clone(), stopped.clone()));
             tasks.spawn(policy::status::run(registry.clone(), stopped.clone()));
             let outbound = outbound.clone();
             tasks.spawn(async move {

@@ -1,0 +1,189 @@
+//! ServiceCIDR `kubernetes`, and an IPAddress for each address that a Service has of it.
+//!
+//! Which addresses are taken is known by the services themselves (`builtin::allocate`); these objects tell of it, as those of
+//! kube-apiserver's allocator and its repair loop do (KEP-1880). Written here alone, read by clients.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+use crate::authz::bootstrap::{loopback, loopback_options};
+use crate::builtin;
+use crate::error::Error;
+use crate::registry::object::{Object, time};
+use crate::registry::options::{DeleteOptions, WriteOptions};
+use crate::registry::resource::{Gvr, ResourceRef};
+use crate::registry::strategy::RequestContext;
+use crate::registry::{Change, Edit, Registry};
+use crate::status::{ApiResult, Reason};
+use crate::storage::{ChangeKind, ResourceKey};
+
+const GROUP: &str = "networking.k8s.io";
+const RANGE: &str = "10.96.0.0/12";
+const NAME: &str = "kubernetes";
+const MANAGED_BY: &str = "ipaddress.kubernetes.io/managed-by";
+const ALLOCATOR: &str = "ipallocator.k8s.io";
+
+/// Makes the range that services have their addresses of, where it is absent.
+pub async fn write_range(registry: &Arc<Registry>) -> ApiResult<()> {
+    let Some(ranges) = registry.catalog.get(&Gvr::new(GROUP, "v1", "servicecidrs")) else { return Ok(()) };
+    let range = json!({
+        "apiVersion": "networking.k8s.io/v1", "kind": "ServiceCIDR", "metadata": {"name": NAME}, "spec": {"cidrs": [RANGE]},
+    });
+    let mut warnings = Vec::new();
+    match registry.create(&ranges, &loopback(""), range, &loopback_options(), &mut warnings).await {
+        Err(error) if error.is(Reason::AlreadyExists) => return Ok(()),
+        created => created?,
+    };
+    let ctx = RequestContext { subresource: "status".into(), ..loopback("") };
+    let now = time(ctx.now);
+    let edit = Edit(Arc::new(move |range: &mut Value| {
+        range["status"]["conditions"] = json!([{
+            "type": "Ready", "status": "True", "lastTransitionTime": now, "reason": "",
+            "message": "Kubernetes default Service CIDR is ready",
+        }]);
+        Ok(())
+    }));
+    let options = WriteOptions { manager: "kubernetes-service-cidr-controller".into(), ..loopback_options() };
+    registry.update(&ranges, &ctx, NAME, &Change::Edit(edit), &options, &mut warnings).await?;
+    Ok(())
+}
+
+/// Follows services until cancelled.
+pub async fn run(registry: Arc<Registry>, cancelled: CancellationToken) {
+    let objects = registry.catalog.get(&Gvr::new(GROUP, "v1", "ipaddresses"));
+    let services = registry.catalog.get(&Gvr::new("", "v1", "services"));
+    let (Some(objects), Some(services)) = (objects, services) else { return };
+    let keeper = Keeper { registry, objects };
+    loop {
+        let followed = tokio::select! {
+            followed = keeper.follow(&services) => followed,
+            () = cancelled.cancelled() => return,
+        };
+        match followed {
+            Err(Error::Closed) => return,
+            // What was missed is found by looking at everything.
+            Err(error) => tracing::debug!(%error, "following services once more"),
+            Ok(()) => {}
+        }
+    }
+}
+
+/// Address → the service that has it, by namespace and name.
+type Held = BTreeMap<String, (String, String)>;
+
+fn held<'a>(services: impl IntoIterator<Item = &'a Value>) -> Held {
+    let of = |service: &'a Value| {
+        let owner = (service.namespace().to_owned(), service.name().to_owned());
+        builtin::addresses(service).into_iter().map(move |address| (address, owner.clone()))
+    };
+    services.into_iter().flat_map(of).collect()
+}
+
+/// The service that an IPAddress of the allocator's stands for.
+fn parent(address: &Value) -> Option<(String, String)> {
+    let reference = &address["spec"]["parentRef"];
+    let ours = address["metadata"]["labels"][MANAGED_BY] == ALLOCATOR && reference["resource"] == "services";
+    let text = |field: &str| reference[field].as_str().unwrap_or_default().to_owned();
+    ours.then(|| (text("namespace"), text("name")))
+}
+
+struct Keeper {
+    registry: Arc<Registry>,
+    objects: ResourceRef,
+}
+
+impl Keeper {
+    /// Mends what is there, then goes with the changes of services until they are too many to have been kept.
+    async fn follow(&self, services: &ResourceRef) -> Result<(), Error> {
+        let since = self.registry.store.revision();
+        if let Err(error) = self.mend(services).await {
+            tracing::warn!(%error, "the addresses of services");
+        }
+        let mut watcher = self.registry.store.watch(&ResourceKey::new("", "services"), since)?;
+        loop {
+            for change in watcher.next().await? {
+                let now = change.body.value(change.revision)?;
+                let before = change.previous.as_ref().map(|(revision, body)| body.value(*revision)).transpose()?;
+                let now = held((change.kind != ChangeKind::Deleted).then_some(&now));
+                if let Err(error) = self.settle(&held(&before), &now).await {
+                    tracing::warn!(%error, "the addresses of a service");
+                }
+            }
+        }
+    }
+
+    async fn mend(&self, services: &ResourceRef) -> ApiResult<()> {
+        let known = self.registry.list_all(&self.objects).await?;
+        let known = known.iter().filter_map(|address| Some((address.name().to_owned(), parent(address)?))).collect();
+        self.settle(&known, &held(&self.registry.list_all(services).await?)).await
+    }
+
+    /// Makes the objects of what is held now what they were for what was held before.
+    async fn settle(&self, before: &Held, now: &Held) -> ApiResult<()> {
+        let (ctx, options, mut warnings) = (loopback(""), loopback_options(), Vec::new());
+        for address in before.iter().filter(|(address, owner)| now.get(*address) != Some(owner)).map(|(key, _)| key) {
+            let delete = DeleteOptions { raw: json!({}), ..DeleteOptions::default() };
+            match self.registry.delete(&self.objects, &ctx, address, &delete, &mut warnings).await {
+                Err(error) if !error.is(Reason::NotFound) => return Err(error),
+                _ => {}
+            }
+        }
+        for (address, owner) in now.iter().filter(|(address, owner)| before.get(*address) != Some(owner)) {
+            let object = object(address, owner);
+            match self.registry.create(&self.objects, &ctx, object, &options, &mut warnings).await {
+                Err(error) if !error.is(Reason::AlreadyExists) => return Err(error),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+fn object(address: &str, (namespace, name): &(String, String)) -> Value {
+    json!({
+        "apiVersion": "networking.k8s.io/v1", "kind": "IPAddress",
+        "metadata": {"name": address, "labels": {
+            "ipaddress.kubernetes.io/ip-family": if address.contains(':') { "IPv6" } else { "IPv4" },
+            MANAGED_BY: ALLOCATOR,
+        }},
+        "spec": {"parentRef": {"resource": "services", "namespace": namespace, "name": name}},
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{ApiServer, Config, Data};
+
+    #[tokio::test]
+    async fn each_address_of_a_service_has_an_object_while_it_is_held() {
+        let server = ApiServer::start(Config::new("test", Data::Memory)).await.unwrap();
+        let registry = server.registry();
+        let of = |group: &str, resource: &str| registry.resource(&Gvr::new(group, "v1", resource)).unwrap();
+        let (services, addresses) = (of("", "services"), of(GROUP, "ipaddresses"));
+        let mut watcher =
+            registry.store.watch(&ResourceKey::new(GROUP, "ipaddresses"), registry.store.revision()).unwrap();
+        let (ctx, mut warnings) = (loopback("default"), Vec::new());
+        let service = json!({
+            "apiVersion": "v1", "kind": "Service", "metadata": {"name": "a", "namespace": "default"},
+            "spec": {"clusterIP": "10.96.0.9", "ports": [{"port": 80}]},
+        });
+        registry.create(&services, &ctx, service, &loopback_options(), &mut warnings).await.unwrap();
+        watcher.next().await.unwrap();
+        let made = registry.list_all(&addresses).await.unwrap();
+        let found: Vec<_> = made.iter().map(|object| (object.name().to_owned(), parent(object))).collect();
+        assert_eq!(found, [("10.96.0.9".to_owned(), Some(("default".to_owned(), "a".to_owned())))]);
+        // It becomes a name for something else and has no address any more.
+        let edit = Edit(Arc::new(|live: &mut Value| {
+            live["spec"] = json!({"type": "ExternalName", "externalName": "elsewhere.test"});
+            Ok(())
+        }));
+        registry.update(&services, &ctx, "a", &Change::Edit(edit), &loopback_options(), &mut warnings).await.unwrap();
+        watcher.next().await.unwrap();
+        assert!(registry.list_all(&addresses).await.unwrap().is_empty());
+        server.stop().await.unwrap();
+    }
+}
