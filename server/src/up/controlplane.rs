@@ -55,7 +55,8 @@ impl ControlPlane {
         disabled_admission: Vec<Plugin>,
     ) -> anyhow::Result<Self> {
         let token = admin_token(dir)?;
-        let data = Data::Directory { path: dir.dir("control-plane")?, durability: Durability::Process };
+        // What is asked of a fleet outlives the loss of power; simulated members need not.
+        let data = Data::Directory { path: dir.dir("control-plane")?, durability: Durability::Power };
         let mut config = Config { auditor, disabled_admission, ..Config::new("crowsnest", data) };
         // As kube-apiserver signs by default; clients that check the algorithm expect it.
         config.signing = Algorithm::Rs256;
