@@ -3,6 +3,8 @@
 //! Usage is charged to `status.used` before a write. What deletions give back is recounted by whoever keeps quota status in
 //! sync, with [`usage`] of all objects of the namespace.
 
+mod usage;
+
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
@@ -10,6 +12,7 @@ use async_trait::async_trait;
 use crowsnest_api::quantity::{Format, Quantity};
 use serde_json::{Value, json};
 
+use self::usage::{Amounts, containers, in_scope, usage};
 use super::limits::{add, amounts};
 use super::{Admission, Attributes, Operation};
 use crate::registry::options::WriteOptions;
@@ -17,8 +20,6 @@ use crate::registry::resource::Gvr;
 use crate::registry::{Change, Edit, Registry};
 use crate::status::{ApiError, ApiResult};
 use crate::storage::ResourceKey;
-
-type Amounts = BTreeMap<String, Quantity>;
 
 /// See the module.
 pub struct ResourceQuota {
@@ -42,7 +43,7 @@ impl Admission for ResourceQuota {
     async fn validate(&self, a: &Attributes<'_>, object: Option<&Value>, _warnings: &mut Vec<String>) -> ApiResult<()> {
         let writes = matches!(a.operation, Operation::Create | Operation::Update);
         let (Some(object), Some(registry)) = (object, self.registry.upgrade()) else { return Ok(()) };
-        if !writes || !a.ctx.subresource.is_empty() || a.ctx.namespace.is_empty() || a.ctx.dry_run {
+        if !writes || !matches!(a.ctx.subresource.as_str(), "" | "resize") || a.ctx.namespace.is_empty() {
             return Ok(());
         }
         let quotas = Self::quotas(&registry, &a.ctx.namespace);
@@ -61,6 +62,8 @@ impl Admission for ResourceQuota {
         wanted.retain(|_, amount| amount.sign() > 0);
         let creating_pod = group.is_empty() && resource == "pods" && a.operation == Operation::Create;
         let forbid = |why: String| ApiError::forbidden(group, resource, a.name, why);
+        // All are looked at before one is charged: what one of them refuses must not weigh on the others.
+        let mut charges = Vec::new();
         for quota in quotas.iter().filter(|quota| in_scope(quota, group, resource, object)) {
             let hard = amounts(quota.pointer("/status/hard"));
             if creating_pod && let Some(why) = unspecified(quota, &hard, object) {
@@ -68,7 +71,15 @@ impl Admission for ResourceQuota {
             }
             let charge: Amounts =
                 wanted.iter().filter(|(n, _)| hard.contains_key(*n)).map(|(n, q)| (n.clone(), *q)).collect();
+            if let Some(why) = exceeded(quota, &charge) {
+                return Err(forbid(why));
+            }
             if !charge.is_empty() {
+                charges.push((quota, charge));
+            }
+        }
+        if !a.ctx.dry_run {
+            for (quota, charge) in charges {
                 self.charge(&registry, a, quota, charge).await?;
             }
         }
@@ -137,14 +148,11 @@ fn exceeded(quota: &Value, charge: &Amounts) -> Option<String> {
 
 /// A quota on compute resources wants every container to say what it needs.
 fn unspecified(quota: &Value, hard: &Amounts, pod: &Value) -> Option<String> {
-    let containers: Vec<&Value> = ["containers", "initContainers"]
-        .iter()
-        .flat_map(|list| pod.pointer(&format!("/spec/{list}")).and_then(Value::as_array).into_iter().flatten())
-        .collect();
+    let containers: Vec<&Value> = containers(pod, "containers").chain(containers(pod, "initContainers")).collect();
     let mut missing: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for name in hard.keys() {
         let (kind, resource) = match name.split_once('.') {
-            Some(("limits", resource)) => ("limits", resource),
+            Some(("limits", resource @ ("cpu" | "memory"))) => ("limits", resource),
             Some(("requests", resource @ ("cpu" | "memory"))) => ("requests", resource),
             None if name == "cpu" || name == "memory" => ("requests", name.as_str()),
             _ => continue,
@@ -162,122 +170,6 @@ fn unspecified(quota: &Value, hard: &Amounts, pod: &Value) -> Option<String> {
     let listed: Vec<String> =
         missing.iter().map(|(resource, names)| format!("{resource} for: {}", names.join(","))).collect();
     Some(format!("failed quota: {name}: must specify {}", listed.join("; ")))
-}
-
-/// Whether a quota's scopes take in the object; only pods (and claims by class) have scopes.
-pub fn in_scope(quota: &Value, group: &str, resource: &str, object: &Value) -> bool {
-    let scopes =
-        quota.pointer("/spec/scopes").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
-    let selector = quota.pointer("/spec/scopeSelector/matchExpressions").and_then(Value::as_array);
-    let expressions: Vec<(&str, &str, Vec<&str>)> = scopes
-        .map(|scope| (scope, "Exists", Vec::new()))
-        .chain(selector.into_iter().flatten().map(|e| {
-            let values = e["values"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
-            (e["scopeName"].as_str().unwrap_or(""), e["operator"].as_str().unwrap_or("Exists"), values)
-        }))
-        .collect();
-    if expressions.is_empty() {
-        return true;
-    }
-    let pod = group.is_empty() && resource == "pods";
-    pod && expressions.iter().all(|(scope, operator, values)| scope_matches(scope, operator, values, object))
-}
-
-fn scope_matches(scope: &str, operator: &str, values: &[&str], pod: &Value) -> bool {
-    let terminating = pod.pointer("/spec/activeDeadlineSeconds").is_some_and(Value::is_number);
-    let containers = pod.pointer("/spec/containers").and_then(Value::as_array).into_iter().flatten();
-    let best_effort = containers.into_iter().all(|c| {
-        ["requests", "limits"].iter().all(|kind| amounts(c.pointer(&format!("/resources/{kind}"))).is_empty())
-    });
-    let class = pod.pointer("/spec/priorityClassName").and_then(Value::as_str).unwrap_or("");
-    match scope {
-        "Terminating" => terminating,
-        "NotTerminating" => !terminating,
-        "BestEffort" => best_effort,
-        "NotBestEffort" => !best_effort,
-        "PriorityClass" => match operator {
-            "In" => values.contains(&class),
-            "NotIn" => !values.contains(&class),
-            "DoesNotExist" => class.is_empty(),
-            _ => !class.is_empty(),
-        },
-        _ => false,
-    }
-}
-
-/// What one object uses, by the names quotas use.
-pub fn usage(group: &str, resource: &str, object: &Value) -> Amounts {
-    let one = || Quantity::new(1, Format::DecimalSI);
-    let mut used = Amounts::new();
-    let counted = if group.is_empty() { format!("count/{resource}") } else { format!("count/{resource}.{group}") };
-    used.insert(counted, one());
-    if !group.is_empty() {
-        return used;
-    }
-    match resource {
-        "pods" => {
-            let phase = object.pointer("/status/phase").and_then(Value::as_str).unwrap_or("");
-            if !matches!(phase, "Succeeded" | "Failed") {
-                used.extend(pod_usage(object));
-            }
-        }
-        "services" => service_usage(object, &mut used),
-        "persistentvolumeclaims" => claim_usage(object, &mut used),
-        "configmaps" | "secrets" | "replicationcontrollers" | "resourcequotas" => {
-            used.insert(resource.to_owned(), one());
-        }
-        _ => {}
-    }
-    used
-}
-
-fn pod_usage(pod: &Value) -> Amounts {
-    let containers = |list: &str| pod.pointer(&format!("/spec/{list}")).and_then(Value::as_array).into_iter().flatten();
-    let mut used = Amounts::from([("pods".to_owned(), Quantity::new(1, Format::DecimalSI))]);
-    for kind in ["requests", "limits"] {
-        let mut sum = Amounts::new();
-        for container in containers("containers") {
-            add(&mut sum, &amounts(container.pointer(&format!("/resources/{kind}"))));
-        }
-        for container in containers("initContainers") {
-            for (name, amount) in amounts(container.pointer(&format!("/resources/{kind}"))) {
-                let slot = sum.entry(name).or_insert_with(|| amount);
-                *slot = (*slot).max(amount);
-            }
-        }
-        for (name, amount) in sum {
-            if kind == "requests" && matches!(name.as_str(), "cpu" | "memory" | "ephemeral-storage") {
-                used.insert(name.clone(), amount);
-            }
-            used.insert(format!("{kind}.{name}"), amount);
-        }
-    }
-    used
-}
-
-fn service_usage(service: &Value, used: &mut Amounts) {
-    let count = |n: usize| Quantity::new(i64::try_from(n).unwrap_or(i64::MAX), Format::DecimalSI);
-    let kind = service.pointer("/spec/type").and_then(Value::as_str).unwrap_or("ClusterIP");
-    let ports = service.pointer("/spec/ports").and_then(Value::as_array).map_or(0, Vec::len);
-    let allocates = service.pointer("/spec/allocateLoadBalancerNodePorts") != Some(&Value::Bool(false));
-    let node_ports = if kind == "NodePort" || (kind == "LoadBalancer" && allocates) { ports } else { 0 };
-    used.insert("services".into(), count(1));
-    used.insert("services.nodeports".into(), count(node_ports));
-    used.insert("services.loadbalancers".into(), count(usize::from(kind == "LoadBalancer")));
-}
-
-fn claim_usage(claim: &Value, used: &mut Amounts) {
-    let one = Quantity::new(1, Format::DecimalSI);
-    let class = claim.pointer("/spec/storageClassName").and_then(Value::as_str).unwrap_or("");
-    used.insert("persistentvolumeclaims".into(), one);
-    let storage = amounts(claim.pointer("/spec/resources/requests")).remove("storage");
-    if !class.is_empty() {
-        used.insert(format!("{class}.storageclass.storage.k8s.io/persistentvolumeclaims"), one);
-        if let Some(storage) = &storage {
-            used.insert(format!("{class}.storageclass.storage.k8s.io/requests.storage"), *storage);
-        }
-    }
-    used.extend(storage.map(|amount| ("requests.storage".to_owned(), amount)));
 }
 
 /// Keeps `status.hard` and `status.used` of every quota in step with the objects of its namespace, also after deletions.

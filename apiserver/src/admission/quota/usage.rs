@@ -1,0 +1,283 @@
+//! What objects use of a quota, and which quotas they are counted in. Pure; read by the parent module.
+
+use std::collections::BTreeMap;
+
+use crowsnest_api::quantity::{Format, Quantity};
+use serde_json::Value;
+
+use crate::admission::limits::{add, amounts};
+
+pub(super) type Amounts = BTreeMap<String, Quantity>;
+
+/// Whether a quota's scopes take in the object; only pods (and claims by class) have scopes.
+pub(super) fn in_scope(quota: &Value, group: &str, resource: &str, object: &Value) -> bool {
+    let scopes =
+        quota.pointer("/spec/scopes").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
+    let selector = quota.pointer("/spec/scopeSelector/matchExpressions").and_then(Value::as_array);
+    let expressions: Vec<(&str, &str, Vec<&str>)> = scopes
+        .map(|scope| (scope, "Exists", Vec::new()))
+        .chain(selector.into_iter().flatten().map(|e| {
+            let values = e["values"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+            (e["scopeName"].as_str().unwrap_or(""), e["operator"].as_str().unwrap_or("Exists"), values)
+        }))
+        .collect();
+    if expressions.is_empty() {
+        return true;
+    }
+    let matches = match (group, resource) {
+        ("", "pods") => scope_matches,
+        ("", "persistentvolumeclaims") => claim_scope_matches,
+        _ => return false,
+    };
+    expressions.iter().all(|(scope, operator, values)| matches(scope, operator, values, object))
+}
+
+fn scope_matches(scope: &str, operator: &str, values: &[&str], pod: &Value) -> bool {
+    let terminating = pod.pointer("/spec/activeDeadlineSeconds").and_then(Value::as_i64).is_some_and(|s| s >= 0);
+    match scope {
+        "Terminating" => terminating,
+        "NotTerminating" => !terminating,
+        "BestEffort" => is_best_effort(pod),
+        "NotBestEffort" => !is_best_effort(pod),
+        "PriorityClass" => class_matches(operator, values, pod.pointer("/spec/priorityClassName")),
+        "CrossNamespacePodAffinity" => reaches_elsewhere(pod),
+        _ => false,
+    }
+}
+
+/// Of the scopes, claims know one.
+fn claim_scope_matches(scope: &str, operator: &str, values: &[&str], claim: &Value) -> bool {
+    scope == "VolumeAttributesClass"
+        && class_matches(operator, values, claim.pointer("/spec/volumeAttributesClassName"))
+}
+
+fn class_matches(operator: &str, values: &[&str], class: Option<&Value>) -> bool {
+    let class = class.and_then(Value::as_str).unwrap_or("");
+    match operator {
+        "In" => values.contains(&class),
+        "NotIn" => !values.contains(&class),
+        "DoesNotExist" => class.is_empty(),
+        _ => !class.is_empty(),
+    }
+}
+
+pub(super) fn containers<'a>(pod: &'a Value, list: &str) -> impl Iterator<Item = &'a Value> {
+    pod.pointer(&format!("/spec/{list}")).and_then(Value::as_array).into_iter().flatten()
+}
+
+/// Nothing of it asks for cpu or memory.
+fn is_best_effort(pod: &Value) -> bool {
+    let asks = |resources: Option<&Value>| {
+        ["requests", "limits"].iter().any(|kind| {
+            let asked = amounts(resources.and_then(|resources| resources.get(*kind)));
+            ["cpu", "memory"].iter().any(|name| asked.get(*name).is_some_and(|amount| amount.sign() > 0))
+        })
+    };
+    let mut all = containers(pod, "containers").chain(containers(pod, "initContainers"));
+    !asks(pod.pointer("/spec/resources")) && !all.any(|container| asks(container.get("resources")))
+}
+
+/// Some term of its affinities looks at pods of other namespaces.
+fn reaches_elsewhere(pod: &Value) -> bool {
+    let terms = |affinity: &str, list: &str| {
+        let found = pod.pointer(&format!("/spec/affinity/{affinity}/{list}DuringSchedulingIgnoredDuringExecution"));
+        found.and_then(Value::as_array).cloned().unwrap_or_default()
+    };
+    let elsewhere = |term: &Value| {
+        let named = term.get("namespaces").and_then(Value::as_array).is_some_and(|names| !names.is_empty());
+        named || term.get("namespaceSelector").is_some_and(|selector| !selector.is_null())
+    };
+    ["podAffinity", "podAntiAffinity"].iter().any(|affinity| {
+        terms(affinity, "required").iter().any(elsewhere)
+            || terms(affinity, "preferred").iter().any(|weighted| elsewhere(&weighted["podAffinityTerm"]))
+    })
+}
+
+/// What one object uses, by the names quotas use.
+pub(super) fn usage(group: &str, resource: &str, object: &Value) -> Amounts {
+    let one = || Quantity::new(1, Format::DecimalSI);
+    let mut used = Amounts::new();
+    let counted = if group.is_empty() { format!("count/{resource}") } else { format!("count/{resource}.{group}") };
+    used.insert(counted, one());
+    if !group.is_empty() {
+        return used;
+    }
+    match resource {
+        "pods" => {
+            let phase = object.pointer("/status/phase").and_then(Value::as_str).unwrap_or("");
+            if !matches!(phase, "Succeeded" | "Failed") {
+                used.extend(pod_usage(object));
+            }
+        }
+        "services" => service_usage(object, &mut used),
+        "persistentvolumeclaims" => claim_usage(object, &mut used),
+        "configmaps" | "secrets" | "replicationcontrollers" | "resourcequotas" => {
+            used.insert(resource.to_owned(), one());
+        }
+        _ => {}
+    }
+    used
+}
+
+/// As the scheduler counts it: containers that run at the same time are added up.
+fn pod_usage(pod: &Value) -> Amounts {
+    let mut used = Amounts::from([("pods".to_owned(), Quantity::new(1, Format::DecimalSI))]);
+    for kind in ["requests", "limits"] {
+        for (name, amount) in needs(pod, kind) {
+            if kind == "requests" && (matches!(name.as_str(), "cpu" | "memory" | "ephemeral-storage") || is_huge(&name))
+            {
+                used.insert(name.clone(), amount);
+            }
+            used.insert(format!("{kind}.{name}"), amount);
+        }
+    }
+    used
+}
+
+fn is_huge(name: &str) -> bool {
+    name.starts_with("hugepages-")
+}
+
+/// `PodRequests` and `PodLimits` of kube-apiserver's resource helpers.
+fn needs(pod: &Value, kind: &str) -> Amounts {
+    let of = |container: &Value| amounts(container.pointer(&format!("/resources/{kind}")));
+    let at_least = |sum: &mut Amounts, others: &Amounts| {
+        for (name, amount) in others {
+            let slot = sum.entry(name.clone()).or_insert(*amount);
+            *slot = (*slot).max(*amount);
+        }
+    };
+    let mut sum = Amounts::new();
+    containers(pod, "containers").for_each(|container| add(&mut sum, &of(container)));
+    // Sidecars start before the others and stay; other containers of the start come one after the other beside them.
+    let (mut sidecars, mut starting) = (Amounts::new(), Amounts::new());
+    for container in containers(pod, "initContainers") {
+        let own = of(container);
+        let mut together = sidecars.clone();
+        add(&mut together, &own);
+        if container["restartPolicy"] == "Always" {
+            add(&mut sum, &own);
+            sidecars.clone_from(&together);
+        }
+        at_least(&mut starting, &together);
+    }
+    at_least(&mut sum, &starting);
+    for (name, amount) in amounts(pod.pointer(&format!("/spec/resources/{kind}"))) {
+        if matches!(name.as_str(), "cpu" | "memory") || is_huge(&name) {
+            sum.insert(name, amount);
+        }
+    }
+    // What is not limited is not limited by the overhead either.
+    let mut overhead = amounts(pod.pointer("/spec/overhead"));
+    overhead.retain(|name, _| kind == "requests" || sum.contains_key(name));
+    add(&mut sum, &overhead);
+    sum
+}
+
+fn service_usage(service: &Value, used: &mut Amounts) {
+    let count = |n: usize| Quantity::new(i64::try_from(n).unwrap_or(i64::MAX), Format::DecimalSI);
+    let kind = service.pointer("/spec/type").and_then(Value::as_str).unwrap_or("ClusterIP");
+    let ports = service.pointer("/spec/ports").and_then(Value::as_array).map_or(0, Vec::len);
+    let allocates = service.pointer("/spec/allocateLoadBalancerNodePorts") != Some(&Value::Bool(false));
+    let node_ports = if kind == "NodePort" || (kind == "LoadBalancer" && allocates) { ports } else { 0 };
+    used.insert("services".into(), count(1));
+    used.insert("services.nodeports".into(), count(node_ports));
+    used.insert("services.loadbalancers".into(), count(usize::from(kind == "LoadBalancer")));
+}
+
+fn claim_usage(claim: &Value, used: &mut Amounts) {
+    let one = Quantity::new(1, Format::DecimalSI);
+    let class = claim.pointer("/spec/storageClassName").and_then(Value::as_str).unwrap_or("");
+    used.insert("persistentvolumeclaims".into(), one);
+    let storage = amounts(claim.pointer("/spec/resources/requests")).remove("storage");
+    if !class.is_empty() {
+        used.insert(format!("{class}.storageclass.storage.k8s.io/persistentvolumeclaims"), one);
+        if let Some(storage) = &storage {
+            used.insert(format!("{class}.storageclass.storage.k8s.io/requests.storage"), *storage);
+        }
+    }
+    used.extend(storage.map(|amount| ("requests.storage".to_owned(), amount)));
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn asks(cpu: &str) -> Value {
+        json!({"resources": {"requests": {"cpu": cpu}, "limits": {"cpu": cpu}}})
+    }
+
+    fn sidecar(cpu: &str) -> Value {
+        let mut container = asks(cpu);
+        container["restartPolicy"] = "Always".into();
+        container
+    }
+
+    #[test]
+    fn containers_that_run_at_the_same_time_are_added_up() {
+        // What, the pod's spec, requests and limits of cpu.
+        let cases = [
+            (
+                "one after the other",
+                json!({"containers": [asks("1"), asks("2")], "initContainers": [asks("5")]}),
+                "5",
+                Some("5"),
+            ),
+            ("sidecars stay", json!({"containers": [asks("1")], "initContainers": [sidecar("2")]}), "3", Some("3")),
+            (
+                "those of the start run beside the sidecars before them",
+                json!({"containers": [asks("1")], "initContainers": [asks("4"), sidecar("2"), asks("3")]}),
+                "5",
+                Some("5"),
+            ),
+            (
+                "the pod's own count",
+                json!({"containers": [asks("1")], "resources": {"requests": {"cpu": "7"}, "limits": {"cpu": "8"}}}),
+                "7",
+                Some("8"),
+            ),
+            (
+                "overhead comes on top of what is limited",
+                json!({"containers": [{"resources": {"requests": {"cpu": "1"}}}], "overhead": {"cpu": "250m"}}),
+                "1250m",
+                None,
+            ),
+        ];
+        for (what, spec, requests, limits) in cases {
+            let used = usage("", "pods", &json!({"spec": spec}));
+            let told = |name: &str| used.get(name).map(ToString::to_string);
+            assert_eq!(told("requests.cpu").as_deref(), Some(requests), "{what}");
+            assert_eq!(told("cpu"), told("requests.cpu"), "{what}");
+            assert_eq!(told("limits.cpu").as_deref(), limits, "{what}");
+        }
+    }
+
+    #[test]
+    fn scopes_take_in_what_they_say() {
+        let elsewhere = json!({"spec": {"affinity": {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [
+            {"weight": 1, "podAffinityTerm": {"topologyKey": "zone", "namespaceSelector": {}}}]}}}});
+        let here = json!({"spec": {"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
+            {"topologyKey": "zone"}]}}}});
+        let sidecar = json!({"spec": {"containers": [{}], "initContainers": [asks("1")]}});
+        let claim = json!({"spec": {"volumeAttributesClassName": "gold"}});
+        let gold = json!([{"scopeName": "VolumeAttributesClass", "operator": "In", "values": ["gold"]}]);
+        let exists = |scope: &str| json!([{"scopeName": scope, "operator": "Exists"}]);
+        let cases = [
+            ("pods", &elsewhere, exists("CrossNamespacePodAffinity"), true),
+            ("pods", &here, exists("CrossNamespacePodAffinity"), false),
+            ("pods", &here, exists("BestEffort"), true),
+            ("pods", &sidecar, exists("BestEffort"), false),
+            ("pods", &sidecar, exists("NotTerminating"), true),
+            ("persistentvolumeclaims", &claim, gold.clone(), true),
+            ("persistentvolumeclaims", &claim, exists("BestEffort"), false),
+            ("pods", &claim, gold, false),
+            ("services", &claim, exists("NotTerminating"), false),
+        ];
+        for (resource, object, expressions, wanted) in cases {
+            let quota = json!({"spec": {"scopeSelector": {"matchExpressions": expressions}}});
+            assert_eq!(in_scope(&quota, "", resource, object), wanted, "{resource} {quota}");
+        }
+    }
+}
