@@ -8,12 +8,14 @@ use serde_json::Value;
 use crate::schema::Schema;
 use crate::status::{ApiError, ApiResult, Details, Reason};
 
+mod convert;
+mod golang;
 mod json;
 mod strategic;
 
+pub(crate) use golang::go_value;
 pub(crate) use json::kind as go_kind;
 pub use json::{json_patch, read_json_patch};
-pub(crate) use strategic::go_value;
 
 /// A patch body, and what strict reading finds in it: `duplicate field "data.x"`.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -47,8 +49,8 @@ fn merge(target: &mut Value, patch: &Value) {
     }
 }
 
-/// Strategic merge patch of a built-in kind.
-pub fn strategic_merge(schema: &Schema, doc: &Value, patch: &Value) -> ApiResult<Value> {
+/// Strategic merge patch of a built-in kind. Uses the patch up: errors about the result show what is left of it.
+pub fn strategic_merge(schema: &Schema, doc: &Value, patch: &mut Value) -> ApiResult<Value> {
     strategic::strategic(schema, doc, patch)
 }
 
@@ -147,17 +149,13 @@ pub fn refuse_kind(patched: &Value, expected: &crate::schema::decode::Expected<'
     }
 }
 
-/// A strategic merge patch is merged into a Go value rather than read as JSON: wrong types have other words there.
-pub fn check_strategic(schema: &Schema, patch: &Value, patched: &Value) -> ApiResult<()> {
-    match strategic::unfit(schema, patched) {
+/// A strategic merge patch is merged into a Go value rather than read as JSON: wrong types have other words there, and
+/// numbers are made to fit.
+pub fn convert_strategic(schema: &Schema, patched: &mut Value, patch: &Value) -> ApiResult<()> {
+    match convert::convert(schema, patched) {
         None => Ok(()),
-        Some(why) => Err(unreadable(strategic::shown(patch), why)),
+        Some(why) => Err(unreadable(go_value(patch), why)),
     }
-}
-
-/// A strategic merge patch as errors show it.
-pub fn shown_strategic(patch: &Value) -> String {
-    strategic::shown(patch)
 }
 
 /// 422 as `errors.NewGenericServerResponse` words a patch that does not apply.

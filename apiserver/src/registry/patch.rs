@@ -54,11 +54,22 @@ impl Patch {
         let schema = strategy.schema();
         let absent = Value::Null;
         let base = live.unwrap_or(&absent);
+        let strict = options.field_validation == FieldValidation::Strict;
         let (patched, found) = match self {
             Patch::Json(patch) => (json_patch(base, &patch.value)?, &patch.strict),
             Patch::Merge(patch) => (merge_patch(base, &patch.value)?, &patch.strict),
             Patch::Strategic(patch) => match &schema {
-                Some(schema) => (strategic_merge(schema, base, &patch.value)?, &patch.strict),
+                Some(schema) => {
+                    let mut left = patch.value.clone();
+                    let mut patched = strategic_merge(schema, base, &mut left)?;
+                    if schema.name.is_some() {
+                        crate::patch::convert_strategic(schema, &mut patched, &left)?;
+                        let shown = crate::patch::go_value(&left);
+                        let reading = Reading { shown: Some(&shown), strict, found: &patch.strict };
+                        return check_patched(resource, Some(schema), patched, reading, options, warnings);
+                    }
+                    (patched, &patch.strict)
+                }
                 None => {
                     return Err(ApiError::new(
                         Reason::UnsupportedMediaType,
@@ -78,15 +89,8 @@ impl Patch {
                 };
             }
         };
-        let strict = options.field_validation == FieldValidation::Strict;
         let reading = Reading { shown: None, strict, found };
         if let Some(schema) = schema.as_deref().filter(|schema| schema.name.is_some()) {
-            if let Patch::Strategic(patch) = self {
-                crate::patch::check_strategic(schema, &patch.value, &patched)?;
-                let shown = crate::patch::shown_strategic(&patch.value);
-                let reading = Reading { shown: Some(&shown), ..reading };
-                return check_patched(resource, Some(schema), patched, reading, options, warnings);
-            }
             let expected = Expected {
                 group: &resource.gvr.group,
                 version: &resource.gvr.version,
@@ -118,8 +122,9 @@ impl Patch {
             Patch::Json(patch) => (json_patch(scale, &patch.value)?, patch),
             Patch::Merge(patch) => (merge_patch(scale, &patch.value)?, patch),
             Patch::Strategic(patch) => {
-                let patched = strategic_merge(schema, scale, &patch.value)?;
-                crate::patch::check_strategic(schema, &patch.value, &patched)?;
+                let mut left = patch.value.clone();
+                let mut patched = strategic_merge(schema, scale, &mut left)?;
+                crate::patch::convert_strategic(schema, &mut patched, &left)?;
                 (patched, patch)
             }
             Patch::Apply(config) => {

@@ -61,7 +61,9 @@ pub enum ListType {
 /// How strategic merge patch treats a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum PatchStrategy {
+    /// Maps are merged, lists replaced.
     #[default]
+    Unset,
     Replace,
     Merge,
     RetainKeys,
@@ -141,7 +143,7 @@ impl GoField {
 
 impl Field {
     pub fn of(node: Node) -> Self {
-        Self { node, default: None, patch_strategy: PatchStrategy::Replace, patch_merge_key: None, go: None }
+        Self { node, default: None, patch_strategy: PatchStrategy::Unset, patch_merge_key: None, go: None }
     }
 }
 

@@ -144,7 +144,8 @@ fn patch_strategy(text: Option<&str>) -> PatchStrategy {
         Some("merge") => PatchStrategy::Merge,
         Some("retainKeys") => PatchStrategy::RetainKeys,
         Some("merge,retainKeys") => PatchStrategy::MergeRetainKeys,
-        _ => PatchStrategy::Replace,
+        Some("replace") => PatchStrategy::Replace,
+        _ => PatchStrategy::Unset,
     }
 }
 

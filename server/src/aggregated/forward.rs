@@ -101,7 +101,8 @@ impl Forward<'_> {
             }
             let live = live.into_body().collect().await.map_err(Failure::upstream)?.to_bytes();
             let live: Value = serde_json::from_slice(&live).map_err(Failure::internal)?;
-            let merged = serde_json::to_vec(&strategic_merge(&SCHEMA, &live, patch)?).map_err(Failure::internal)?;
+            let merged = strategic_merge(&SCHEMA, &live, &mut patch.clone())?;
+            let merged = serde_json::to_vec(&merged).map_err(Failure::internal)?;
             let answer = self.request(&Method::PUT, tail, &self.query, Some(&JSON), merged).await?;
             if answer.status() != StatusCode::CONFLICT || attempt == attempts {
                 return Ok(answer);
