@@ -8,7 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{APIGroupList, APIResourceLi
 use kube::Client;
 use kube::client::Body;
 use serde::Deserialize;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// One served resource (never a subresource).
@@ -92,6 +92,27 @@ pub async fn discover_again(client: &Client, before: Option<&Discovered>) -> Res
     }
     let (resources, tags) = discover_whole(client).await?;
     Ok(Discovered { resources: Arc::new(resources), tags })
+}
+
+/// `group/version` of those groups that a server announces, each with how many resources it says it has. What is stale is not among
+/// them: nobody has seen its resources.
+pub async fn announced(client: &Client, groups: &[&str]) -> Result<BTreeMap<String, usize>, Error> {
+    const PATH: &str = "/apis";
+    let (text, _) = get(client, PATH).await?;
+    let head: Head = parse(PATH, &text)?;
+    if head.kind == "APIGroupDiscoveryList" {
+        let list: GroupDiscoveryList = parse(PATH, &text)?;
+        let wanted = list.items.into_iter().filter(|group| groups.contains(&group.metadata.name.as_str()));
+        let versions = wanted.flat_map(|group| {
+            let fresh = group.versions.into_iter().filter(|version| version.freshness != STALE);
+            fresh.map(move |version| (group_version(&group.metadata.name, &version.version), version.resources.len()))
+        });
+        return Ok(versions.collect());
+    }
+    let mut documents = documents(PATH, &text)?;
+    documents.retain(|document| groups.contains(&document.group.as_str()));
+    let lists = lists(client, documents).await?.into_iter();
+    Ok(lists.filter_map(|(of, list)| Some((group_version(&of.group, &of.version), list?.resources.len()))).collect())
 }
 
 async fn discover_whole(client: &Client) -> Result<(ApiResources, Option<Vec<HeaderValue>>), Error> {
@@ -178,6 +199,9 @@ struct GroupMetadata {
     name: String,
 }
 
+/// The freshness of a version whose backend did not answer.
+const STALE: &str = "Stale";
+
 #[derive(Deserialize)]
 struct VersionDiscovery {
     version: String,
@@ -221,7 +245,7 @@ impl GroupDiscoveryList {
     fn collect_into(self, found: &mut ApiResources) {
         for group in self.items {
             for (nth, version) in group.versions.into_iter().enumerate() {
-                if version.freshness == "Stale" {
+                if version.freshness == STALE {
                     found.stale.insert(group_version(&group.metadata.name, &version.version));
                 }
                 for resource in version.resources {
@@ -247,27 +271,56 @@ fn group_version(group: &str, version: &str) -> String {
     if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") }
 }
 
+/// A resource list of a server without aggregated discovery.
+struct Document {
+    group: String,
+    version: String,
+    preferred: bool,
+}
+
 /// Servers before 1.26: the group list, then each group version's resource list.
 async fn legacy(client: &Client, path: &str, text: &str, found: &mut ApiResources) -> Result<(), Error> {
-    let mut documents: Vec<(String, String, bool)> = Vec::new();
+    for (of, list) in lists(client, documents(path, text)?).await? {
+        match list {
+            None => {
+                found.stale.insert(group_version(&of.group, &of.version));
+            }
+            Some(list) => collect_legacy(&of, list, found),
+        }
+    }
+    Ok(())
+}
+
+fn documents(path: &str, text: &str) -> Result<Vec<Document>, Error> {
+    let mut documents = Vec::new();
     if path == "/api" {
         let versions: APIVersions = parse(path, text)?;
-        documents.extend(versions.versions.into_iter().enumerate().map(|(nth, v)| (String::new(), v, nth == 0)));
+        documents.extend(versions.versions.into_iter().enumerate().map(|(nth, version)| Document {
+            group: String::new(),
+            version,
+            preferred: nth == 0,
+        }));
     } else {
         let groups: APIGroupList = parse(path, text)?;
         for group in groups.groups {
-            let preferred = group.preferred_version.map(|version| version.version);
-            for version in group.versions {
-                let is_preferred = preferred.as_deref() == Some(version.version.as_str());
-                documents.push((group.name.clone(), version.version, is_preferred));
-            }
+            let of = group.preferred_version.map(|version| version.version);
+            documents.extend(group.versions.into_iter().map(|version| Document {
+                group: group.name.clone(),
+                preferred: of.as_deref() == Some(version.version.as_str()),
+                version: version.version,
+            }));
         }
     }
-    let lists: Vec<_> = futures::stream::iter(documents)
-        .map(|(group, version, preferred)| async move {
-            let path = match group.as_str() {
-                "" => format!("/api/{version}"),
-                group => format!("/apis/{group}/{version}"),
+    Ok(documents)
+}
+
+/// The lists themselves; none of what did not answer.
+async fn lists(client: &Client, documents: Vec<Document>) -> Result<Vec<(Document, Option<APIResourceList>)>, Error> {
+    futures::stream::iter(documents)
+        .map(|of| async move {
+            let path = match of.group.as_str() {
+                "" => format!("/api/{}", of.version),
+                group => format!("/apis/{group}/{}", of.version),
             };
             let list = match get(client, &path).await {
                 Ok((text, _)) => Some(parse::<APIResourceList>(&path, &text)?),
@@ -276,30 +329,21 @@ async fn legacy(client: &Client, path: &str, text: &str, found: &mut ApiResource
                     None
                 }
             };
-            Ok::<_, Error>((group, version, preferred, list))
+            Ok::<_, Error>((of, list))
         })
         .buffered(8)
         .try_collect()
-        .await?;
-    for (group, version, preferred, list) in lists {
-        match list {
-            None => {
-                found.stale.insert(group_version(&group, &version));
-            }
-            Some(list) => collect_legacy(&group, &version, preferred, list, found),
-        }
-    }
-    Ok(())
+        .await
 }
 
-fn collect_legacy(group: &str, version: &str, preferred: bool, list: APIResourceList, found: &mut ApiResources) {
+fn collect_legacy(of: &Document, list: APIResourceList, found: &mut ApiResources) {
     let (subresources, resources): (Vec<_>, Vec<_>) =
         list.resources.into_iter().partition(|resource| resource.name.contains('/'));
     for resource in resources {
         let mine = subresources.iter().filter_map(|sub| sub.name.split_once('/'));
         let mine = mine.filter(|(parent, _)| *parent == resource.name).map(|(_, sub)| sub.to_owned());
         found.resources.push(ApiResource {
-            gvr: Gvr::new(group, version, &resource.name),
+            gvr: Gvr::new(&of.group, &of.version, &resource.name),
             subresources: mine.collect(),
             kind: resource.kind,
             singular: resource.singular_name,
@@ -307,7 +351,7 @@ fn collect_legacy(group: &str, version: &str, preferred: bool, list: APIResource
             categories: resource.categories.unwrap_or_default(),
             namespaced: resource.namespaced,
             verbs: resource.verbs.into_iter().collect(),
-            preferred,
+            preferred: of.preferred,
         });
     }
 }
@@ -383,5 +427,46 @@ mod tests {
         assert_eq!(took(&answered), ["200 /api", "200 /api/v1", "200 /apis", "200 /api", "200 /api/v1", "200 /apis"]);
         assert_eq!(first.resources, second.resources);
         assert!(first.resources.get(&Gvr::new("", "v1", "pods")).is_some());
+    }
+
+    /// A server that answers each request with the first of those that its Accept header allows, as kube-apiserver does.
+    fn speaking(tongues: &'static [&'static str], documents: &'static [(&'static str, &'static str)]) -> Client {
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let accept = request.headers().get(header::ACCEPT).and_then(|accept| accept.to_str().ok());
+            let spoken = accept.unwrap_or_default().split(',').any(|asked| tongues.contains(&asked.trim()));
+            let found = documents.iter().find(|(path, _)| *path == request.uri().path()).filter(|_| spoken);
+            let (status, text) = found.map_or((if spoken { 503 } else { 406 }, "{}"), |(_, text)| (200, *text));
+            let answer = Response::builder().status(status).body(Body::from(text.as_bytes().to_vec()));
+            async move { Ok::<_, Infallible>(answer.expect("an answer")) }
+        });
+        Client::new(service, "default")
+    }
+
+    /// Of Kubernetes 1.26 to 1.29.
+    const V2BETA1: &[&str] = &["application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList"];
+    const PLAIN: &[&str] = &["application/json"];
+
+    #[rstest::rstest]
+    #[case::aggregated(V2BETA1, &[("/apis", r#"{"kind": "APIGroupDiscoveryList", "items": [
+        {"metadata": {"name": "other.io"}, "versions": [{"version": "v1", "resources": [], "freshness": "Current"}]},
+        {"metadata": {"name": "a.io"}, "versions": [
+            {"version": "v1", "freshness": "Current", "resources": [{"resource": "as", "responseKind": {"kind": "A"}}]},
+            {"version": "v2", "freshness": "Stale"}, {"version": "v3", "freshness": "Current"}]}]}"#)])]
+    #[case::legacy(PLAIN, &[
+        ("/apis", r#"{"kind": "APIGroupList", "groups": [
+            {"name": "other.io", "versions": [{"groupVersion": "other.io/v1", "version": "v1"}]},
+            {"name": "a.io", "versions": [{"groupVersion": "a.io/v1", "version": "v1"},
+                {"groupVersion": "a.io/v2", "version": "v2"}, {"groupVersion": "a.io/v3", "version": "v3"}]}]}"#),
+        ("/apis/a.io/v1", r#"{"kind": "APIResourceList", "groupVersion": "a.io/v1", "resources": [
+            {"name": "as", "singularName": "a", "namespaced": true, "kind": "A", "verbs": []}]}"#),
+        ("/apis/a.io/v3", r#"{"kind": "APIResourceList", "groupVersion": "a.io/v3", "resources": []}"#),
+    ])]
+    #[tokio::test]
+    async fn groups_are_announced_in_any_tongue(
+        #[case] tongues: &'static [&'static str],
+        #[case] documents: &'static [(&'static str, &'static str)],
+    ) {
+        let found = announced(&speaking(tongues, documents), &["a.io", "b.io"]).await.expect("an answer");
+        assert_eq!(found, BTreeMap::from([("a.io/v1".to_owned(), 1), ("a.io/v3".to_owned(), 0)]));
     }
 }

@@ -6,7 +6,7 @@ pub(crate) mod agents;
 pub(crate) mod installation;
 pub(crate) mod serving;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 use std::pin::pin;
 use std::time::Duration;
@@ -14,6 +14,7 @@ use std::time::Duration;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use crowsnest_controllers::admission::webhook_configurations;
+use crowsnest_fleet::discovery::announced as announced_groups;
 use futures::StreamExt;
 use http::{Request, header};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -336,19 +337,16 @@ pub(crate) fn aggregation(endpoints: &Endpoints, groups: &[&Group]) -> Vec<Value
 /// Waits until the control plane serves the aggregated groups through us and says so in its discovery: clients keep what
 /// discovery tells them for hours.
 pub(crate) async fn aggregation_available(client: &kube::Client, groups: &[&Group]) -> Result<(), InstallError> {
-    const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
     let names: Vec<String> = groups.iter().flat_map(|group| names(group)).collect();
     let services = Api::<APIService>::all(client.clone());
     until_each(services, names.iter().map(String::as_str).collect(), is_available).await?;
     // Discovery follows an available service by itself, and cannot be watched.
+    let wanted: Vec<&str> = groups.iter().map(|group| group.name).collect();
     let announcement = async {
         let mut pause = Duration::from_millis(5);
         loop {
-            let request = Request::get("/apis").header(header::ACCEPT, AGGREGATED).body(Vec::new())?;
-            match client.request::<Value>(request).await {
-                Ok(found) if groups.iter().all(|group| announced(&found, group)) => {
-                    return Ok::<(), InstallError>(());
-                }
+            match announced_groups(client, &wanted).await {
+                Ok(found) if groups.iter().all(|group| is_announced(&found, group)) => return,
                 Ok(_) => {}
                 Err(error) => tracing::debug!(%error, "discovery is not whole yet"),
             }
@@ -358,7 +356,7 @@ pub(crate) async fn aggregation_available(client: &kube::Client, groups: &[&Grou
     };
     tokio::time::timeout(PATIENCE, announcement)
         .await
-        .map_err(|_| InstallError::Waited(PATIENCE, "the aggregated groups in discovery".to_owned()))?
+        .map_err(|_| InstallError::Waited(PATIENCE, "the aggregated groups in discovery".to_owned()))
 }
 
 fn is_available(service: Option<&APIService>) -> bool {
@@ -366,16 +364,11 @@ fn is_available(service: Option<&APIService>) -> bool {
     conditions.into_iter().flatten().any(|condition| condition.type_ == "Available" && condition.status == "True")
 }
 
-/// All versions of the group are in an APIGroupDiscoveryList and not stale, with resources where it has some of its own.
-fn announced(list: &Value, group: &Group) -> bool {
-    let all = list["items"].as_array();
-    let found = all.into_iter().flatten().find(|known| known["metadata"]["name"] == group.name);
-    let versions = || found.and_then(|known| known["versions"].as_array()).into_iter().flatten();
-    group.versions.iter().all(|(name, _)| {
-        versions().any(|version| {
-            let told = !group.has_resources() || version["resources"].as_array().is_some_and(|all| !all.is_empty());
-            version["version"] == *name && version["freshness"] != "Stale" && told
-        })
+/// Discovery has all versions of the group, with resources where it has some of its own.
+fn is_announced(found: &BTreeMap<String, usize>, group: &Group) -> bool {
+    group.versions.iter().all(|(version, _)| {
+        let resources = found.get(&format!("{}/{version}", group.name));
+        resources.is_some_and(|resources| !group.has_resources() || *resources > 0)
     })
 }
 
@@ -428,17 +421,18 @@ mod tests {
         assert_eq!(others(&service).as_deref(), expected);
     }
 
-    #[test]
-    fn a_group_is_announced_with_all_its_versions() {
-        let group = |name: &str| discovery::groups(true).find(|group| group.name == name).unwrap();
-        let list =
-            |versions: Value| json!({"items": [{"metadata": {"name": "custom.metrics.k8s.io"}, "versions": versions}]});
-        let custom = group("custom.metrics.k8s.io");
-        let one = json!({"version": "v1beta1", "freshness": "Current", "resources": []});
-        let both = json!([one, {"version": "v1beta2", "freshness": "Current", "resources": []}]);
-        assert!(announced(&list(both), custom));
-        assert!(!announced(&list(json!([one])), custom));
-        let usage = json!({"items": [{"metadata": {"name": "metrics.k8s.io"}, "versions": [one]}]});
-        assert!(!announced(&usage, group("metrics.k8s.io")), "it has resources of its own");
+    #[rstest::rstest]
+    #[case("custom.metrics.k8s.io", &[("custom.metrics.k8s.io/v1beta1", 0), ("custom.metrics.k8s.io/v1beta2", 0)], true)]
+    #[case("custom.metrics.k8s.io", &[("custom.metrics.k8s.io/v1beta1", 0)], false)]
+    #[case("metrics.k8s.io", &[("metrics.k8s.io/v1beta1", 2)], true)]
+    #[case::it_has_resources_of_its_own("metrics.k8s.io", &[("metrics.k8s.io/v1beta1", 0)], false)]
+    fn a_group_is_announced_with_all_its_versions(
+        #[case] name: &str,
+        #[case] found: &[(&str, usize)],
+        #[case] expected: bool,
+    ) {
+        let found = found.iter().map(|(version, resources)| ((*version).to_owned(), *resources)).collect();
+        let group = discovery::groups(true).find(|group| group.name == name).unwrap();
+        assert_eq!(is_announced(&found, group), expected);
     }
 }

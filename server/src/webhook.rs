@@ -19,7 +19,6 @@ use http::StatusCode;
 use kube::api::{Api, ListParams};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 use tracing::{Instrument, Span};
 
 pub(crate) mod counted;
@@ -46,25 +45,22 @@ struct Shared {
     turns: quota::Turns,
 }
 
-/// The webhooks of a control plane, admitting as the loops are set to; what they tell the journal is written by a task among
-/// `tasks` until `stop`.
+/// The webhooks of a control plane, admitting as the loops are set to, and what writes until `stop` what they tell the journal.
 pub(crate) fn start(
     control_plane: kube::Client,
     settings: &act::Config,
     admissions: &Admissions,
-    tasks: &TaskTracker,
     stop: &CancellationToken,
-) -> Router {
+) -> (Router, impl Future<Output = ()> + use<>) {
     let objects = act::objects::Objects::new(control_plane.clone());
     let (journal, entries) = Journal::new(objects, "crowsnest-webhook", Arc::default(), stop.clone(), stop.clone());
-    tasks.spawn(entries);
     let webhooks = Webhooks {
         control_plane,
         journal,
         gates: settings.gates,
         allow_no_execute_taint_policy: settings.allow_no_execute_taint_policy,
     };
-    router(webhooks, admissions)
+    (router(webhooks, admissions), entries)
 }
 
 fn router(webhooks: Webhooks, admissions: &Admissions) -> Router {

@@ -28,6 +28,12 @@ struct Case {
     release: String,
     values: Value,
     error: Option<String>,
+    /// Parts of what is rendered.
+    #[serde(default)]
+    says: Vec<String>,
+    /// What is no part of it.
+    #[serde(default)]
+    never: Vec<String>,
 }
 
 /// What became of a case: what would be installed, what the linter said, or why there is nothing.
@@ -140,6 +146,13 @@ fn charts_render_or_say_why_not() -> Result<()> {
             (Some(expected), Some(said)) => ensure!(said.contains(expected), "{}: {said}", case.name),
             (None, Some(said)) => bail!("{}: {said}", case.name),
             (Some(expected), None) => bail!("{}: rendered instead of saying {expected:?}", case.name),
+        }
+        let whole: String = rendered.manifests.values().map(String::as_str).collect();
+        for part in &case.says {
+            ensure!(whole.contains(part.as_str()), "{}: nowhere is {part:?}", case.name);
+        }
+        for part in &case.never {
+            ensure!(!whole.contains(part.as_str()), "{}: there is {part:?}", case.name);
         }
         for object in objects(&rendered)? {
             ensure!(object["apiVersion"].is_string() && !name(&object).is_empty(), "{}: {object:#}", case.name);
@@ -326,6 +339,7 @@ fn rights_are_no_more_than_needed() -> Result<()> {
             let everything = list(&role["rules"]).any(|rule| rule.to_string().contains("\"*\""));
             // An agent that gives the control plane an account gives it its rights.
             let reports = case.chart.ends_with("agent-chart")
+                && kind(role) == "ClusterRole"
                 && name(role) == "crowsnest-agent"
                 && case.values.pointer("/reportSecrets/0") != Some(&json!("None"));
             ensure!(everything == reports, "{}: {role:#}", case.name);

@@ -173,6 +173,15 @@ contexts:
     context: {cluster: control-plane, user: {{ index . 1 }}}
 {{- end -}}
 
+{{/* Of kube-controller-manager; 1.28 gave them other names, which older ones refuse. */}}
+{{- define "crowsnest.controllers" -}}
+{{- if semverCompare ">=1.28.0-0" .Values.controlPlane.kubernetesVersion -}}
+namespace-controller,garbage-collector-controller,serviceaccount-token-controller,ttl-after-finished-controller,bootstrap-signer-controller,token-cleaner-controller,certificatesigningrequest-cleaner-controller,certificatesigningrequest-signing-controller,clusterrole-aggregation-controller
+{{- else -}}
+namespace,garbagecollector,serviceaccount-token,ttl-after-finished,bootstrapsigner,tokencleaner,csrcleaner,csrsigning,clusterrole-aggregation
+{{- end -}}
+{{- end -}}
+
 {{/* Combinations that no schema can refuse. */}}
 {{- define "crowsnest.check" -}}
 {{- if and (gt (int .Values.replicas) 1) (eq .Values.postgres.mode "none") -}}

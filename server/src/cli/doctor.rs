@@ -28,7 +28,7 @@ pub(crate) struct DoctorArgs {
 }
 
 pub(crate) async fn run(args: DoctorArgs) -> anyhow::Result<ExitCode> {
-    let mut findings = examine(&args.connection.client().await?).await?;
+    let mut findings = examine(args.connection.config().await?).await?;
     findings.sort_by_key(|finding| Reverse(finding.severity));
     print(&mut std::io::stdout().lock(), &findings, args.output)?;
     let broken = findings.iter().any(|finding| finding.severity == Severity::Broken);

@@ -43,7 +43,6 @@ impl Finding {
 const KNOWN_MINORS: std::ops::RangeInclusive<u32> = 27..=37;
 /// Certificates of a control plane and leases bear no more.
 const MOST_SKEW: SignedDuration = SignedDuration::from_secs(5);
-const SOON: SignedDuration = SignedDuration::from_hours(30 * 24);
 
 pub(super) fn version(minor: &str, git_version: &str) -> Finding {
     let what = "version of the control plane";
@@ -71,22 +70,6 @@ pub(super) fn clocks(asked: Timestamp, theirs: Timestamp, answered: Timestamp) -
             "let both follow a time server (NTP): certificates and leases depend on it",
         ),
         false => Finding::good(what, "the control plane's and this machine's agree"),
-    }
-}
-
-/// A certificate that ends at `ends`, and the names it is not for but should be.
-pub(super) fn certificate(ends: Timestamp, missing: &[&str], now: Timestamp) -> Finding {
-    let what = "certificate of serve";
-    if ends <= now {
-        return Finding::broken(what, format!("it ended at {ends}"), "run `crowsnest install`, which makes another");
-    }
-    if !missing.is_empty() {
-        let found = format!("it is not for {}", missing.join(" and "));
-        return Finding::broken(what, found, "run `crowsnest install`, which makes another");
-    }
-    match ends.duration_since(now) < SOON {
-        true => Finding::warning(what, format!("it ends at {ends}"), "run `crowsnest install`, which makes another"),
-        false => Finding::good(what, format!("good until {ends}")),
     }
 }
 
@@ -238,17 +221,6 @@ mod tests {
     fn skew(#[case] theirs: i64, #[case] expected: Severity) {
         let found = clocks(at(1000), at(theirs), at(1001));
         assert_eq!(found.severity, expected, "{found:?}");
-    }
-
-    #[rstest]
-    #[case(0, &[], "it ended at")]
-    #[case(86_400, &[], "it ends at")]
-    #[case(86_400 * 100, &["a.example.com", "b"], "it is not for a.example.com and b")]
-    #[case(86_400 * 100, &[], "good until")]
-    fn certificates(#[case] ends: i64, #[case] missing: &[&str], #[case] expected: &str) {
-        let found = certificate(at(ends), missing, at(60));
-        assert!(found.found.starts_with(expected), "{found:?}");
-        assert_eq!(found.mend.is_empty(), found.severity == Severity::Good);
     }
 
     #[rstest]

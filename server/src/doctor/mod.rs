@@ -3,7 +3,9 @@
 //!
 //! Asked with the kubeconfig that `serve` has, it sees what `serve` may do.
 
+mod certificates;
 mod judge;
+mod shown;
 
 use anyhow::Context;
 use http::{Request, header};
@@ -17,7 +19,8 @@ use kube::client::Body;
 use serde_json::{Value, json};
 
 use crate::install::installation::{self, Record, Wish};
-use crate::install::{SERVICE_HOST, SYSTEM_NAMESPACE, serving};
+use crate::install::serving::{self, Kept};
+use crate::install::{SERVICE_HOST, SYSTEM_NAMESPACE};
 use crate::leading::LEASES;
 pub(crate) use judge::{Finding, Severity};
 
@@ -35,7 +38,23 @@ const RIGHTS: [(&str, &str, &str); 9] = [
 ];
 
 /// Everything that can be found out; the worst is not the last.
-pub(crate) async fn examine(client: &kube::Client) -> anyhow::Result<Vec<Finding>> {
+pub(crate) async fn examine(config: kube::Config) -> anyhow::Result<Vec<Finding>> {
+    let own = shown::own(&config).await?.map(|chain| certificates::own(&chain, Timestamp::now()));
+    match (asked(&kube::Client::try_from(config)?).await, own) {
+        (Ok(mut findings), own) => {
+            findings.extend(own);
+            Ok(findings)
+        }
+        // Whoever is not let in is to know why.
+        (Err(error), Some(own)) if own.severity == Severity::Broken => {
+            let told = Finding::broken("control plane", format!("{error:#}"), "mend the client certificate first");
+            Ok(vec![own, told])
+        }
+        (Err(error), _) => Err(error),
+    }
+}
+
+async fn asked(client: &kube::Client) -> anyhow::Result<Vec<Finding>> {
     let mut findings = reach(client).await.context("asking the control plane")?;
     findings.extend(rights(client).await?);
     findings.push(trust(client).await?);
@@ -45,8 +64,10 @@ pub(crate) async fn examine(client: &kube::Client) -> anyhow::Result<Vec<Finding
         return Ok(findings);
     };
     findings.push(Finding::good("installation", format!("{} at {}:{}", record.version, record.host, record.port)));
-    findings.extend(certificate(client, &record).await?);
-    findings.extend(installed(client, &record).await?);
+    let kept = serving::kept(client).await?;
+    let believed = bundle(client, &record).await?;
+    findings.extend(certificate(&record, kept.as_ref(), believed.as_deref()).await?);
+    findings.extend(installed(client, &record, kept.is_some(), believed).await?);
     findings.extend(registrations(client, &record).await?);
     findings.push(leader(client).await?);
     findings.extend(members(client).await?);
@@ -120,26 +141,39 @@ async fn trust(client: &kube::Client) -> anyhow::Result<Finding> {
     })
 }
 
-async fn certificate(client: &kube::Client, record: &Record) -> anyhow::Result<Option<Finding>> {
-    // Somebody else's certificate is theirs to look after.
-    let Some(kept) = serving::kept(client).await? else { return Ok(None) };
-    let mut missing = Vec::new();
-    for host in [record.host.as_str(), SERVICE_HOST] {
-        if !serving::covers(&kept.own.certificate, host)? {
-            missing.push(host);
-        }
+/// What `serve` shows where the control plane calls it: by the name of webhooks, and by that of the aggregated APIs.
+async fn certificate(record: &Record, kept: Option<&Kept>, believed: Option<&str>) -> anyhow::Result<Vec<Finding>> {
+    let address = (record.host.as_str(), record.port);
+    let mut chains = Vec::new();
+    for name in [record.host.as_str(), SERVICE_HOST] {
+        let seen = shown::chain(address, name).await;
+        chains.push((name, seen.map_err(|error| format!("{error:#}"))));
     }
-    Ok(Some(judge::certificate(serving::ends(&kept.own.certificate)?, &missing, Timestamp::now())))
+    // Where it can't be asked from here, what it shows is known where we made it.
+    if let (Some(kept), true) = (kept, chains.iter().all(|(_, seen)| seen.is_err())) {
+        let own = shown::parsed(kept.own.certificate.as_bytes()).context("what Secret crowsnest-serving keeps")?;
+        chains.extend([(address.0, Ok(own.clone())), (SERVICE_HOST, Ok(own))]);
+    }
+    let believed = believed.filter(|pem| !pem.is_empty()).map(|pem| shown::parsed(pem.as_bytes()));
+    let authorities = believed.transpose().context("the webhooks' caBundle")?.unwrap_or_default();
+    let shown = certificates::Shown {
+        address: &format!("{}:{}", record.host, record.port),
+        chains: &chains,
+        authorities: &authorities,
+        ours: kept.is_some(),
+    };
+    Ok(certificates::serving(&shown, Timestamp::now()))
 }
 
 /// What is installed, against what this version would install.
-async fn installed(client: &kube::Client, record: &Record) -> anyhow::Result<Vec<Finding>> {
-    let kept = serving::kept(client).await?;
+async fn installed(
+    client: &kube::Client,
+    record: &Record,
+    kept: bool,
+    believed: Option<String>,
+) -> anyhow::Result<Vec<Finding>> {
     // Without a certificate of ours, its authority is what is there.
-    let ca = match kept {
-        Some(_) => None,
-        None => Some(bundle(client, record).await?.unwrap_or_default()),
-    };
+    let ca = (!kept).then(|| believed.unwrap_or_default());
     let wish = Wish {
         record: Record::new(record.host.clone(), record.port, record.metrics_adapter),
         ca,

@@ -80,14 +80,14 @@ fn is_good(pem: &str, host: &str, now: Timestamp) -> anyhow::Result<bool> {
 }
 
 /// When the first certificate of a PEM ends.
-pub(crate) fn ends(pem: &str) -> anyhow::Result<Timestamp> {
+fn ends(pem: &str) -> anyhow::Result<Timestamp> {
     let der = CertificateDer::from_pem_slice(pem.as_bytes()).context("reading a certificate")?;
     let (_, parsed) = x509_parser::parse_x509_certificate(&der).context("reading a certificate")?;
     Ok(Timestamp::from_second(parsed.validity().not_after.timestamp())?)
 }
 
 /// Whether it is for this name or address.
-pub(crate) fn covers(pem: &str, host: &str) -> anyhow::Result<bool> {
+fn covers(pem: &str, host: &str) -> anyhow::Result<bool> {
     let der = CertificateDer::from_pem_slice(pem.as_bytes()).context("reading a certificate")?;
     let parsed = rustls::server::ParsedCertificate::try_from(&der).context("reading a certificate")?;
     let name = rustls::pki_types::ServerName::try_from(host.to_owned()).context("reading the host's name")?;

@@ -12,21 +12,20 @@ use kube::Api;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::watch_object;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
+use super::tasks::Tasks;
 use crate::install::SYSTEM_NAMESPACE;
 use crate::install::serving::{SECRET, credentials};
 use crate::reload::{Reloader, Reloads};
 
-/// What is shown is read anew by the reloader where it is in files, else by one of `tasks`, until `stop`.
+/// What is shown is read anew by the reloader where it is in files, else by one of `tasks`.
 pub(super) async fn serving(
     files: Option<(PathBuf, PathBuf)>,
     reloader: &mut Reloader,
     control_plane: &kube::Client,
-    tasks: &TaskTracker,
-    stop: &CancellationToken,
+    tasks: &Tasks,
 ) -> anyhow::Result<Arc<Serving>> {
-    let Some((certificate, key)) = files else { return kept(control_plane, reloader.counts(), tasks, stop).await };
+    let Some((certificate, key)) = files else { return kept(control_plane, reloader.counts(), tasks).await };
     let mut first = Vec::new();
     for file in [&certificate, &key] {
         let read = tokio::fs::read_to_string(file).await;
@@ -44,19 +43,15 @@ fn pair(read: &[String]) -> Credentials {
     Credentials { certificate: part(0), key: part(1) }
 }
 
-async fn kept(
-    control_plane: &kube::Client,
-    counts: Arc<Reloads>,
-    tasks: &TaskTracker,
-    stop: &CancellationToken,
-) -> anyhow::Result<Arc<Serving>> {
+async fn kept(control_plane: &kube::Client, counts: Arc<Reloads>, tasks: &Tasks) -> anyhow::Result<Arc<Serving>> {
     let secrets: Api<Secret> = Api::namespaced(control_plane.clone(), SYSTEM_NAMESPACE);
     let found = secrets.get_opt(SECRET).await.with_context(|| format!("reading Secret {SYSTEM_NAMESPACE}/{SECRET}"))?;
     let found = found.with_context(|| {
         format!("there is no Secret {SYSTEM_NAMESPACE}/{SECRET}: run `crowsnest install`, or name a certificate with --tls-cert-file")
     })?;
     let own = Serving::new(&credentials(&found)?).with_context(|| format!("Secret {SYSTEM_NAMESPACE}/{SECRET}"))?;
-    tasks.spawn(follow(secrets, Arc::clone(&own), counts, stop.clone()));
+    let following = follow(secrets, Arc::clone(&own), counts, tasks.stopping().clone());
+    tasks.keep("certificate of the listener", following);
     Ok(own)
 }
 

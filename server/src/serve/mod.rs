@@ -7,6 +7,7 @@ mod certificate;
 mod contact;
 mod probes;
 mod shortcut;
+mod tasks;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -43,6 +44,7 @@ use crate::up::{Stop, bind};
 use crate::webhook;
 use contact::{Contact, Guard};
 use probes::{Phase, Probes};
+use tasks::Tasks;
 
 /// Between two tries of what has to work before anything else can; twice as long each time.
 const AGAIN: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(10));
@@ -109,8 +111,7 @@ struct Site {
     /// Of the aggregated APIs and the webhooks.
     sessions: Sessions,
     /// Of requests; they end after what is asked of them.
-    servers: TaskTracker,
-    serving: CancellationToken,
+    servers: Tasks,
     /// Told while the rest ends, too.
     probes: TaskTracker,
     probing: CancellationToken,
@@ -144,8 +145,7 @@ impl Site {
             phase,
             contact: watch::Sender::new(Contact::Heard),
             sessions: Sessions::default(),
-            servers: TaskTracker::new(),
-            serving: CancellationToken::new(),
+            servers: Tasks::default(),
             probes: TaskTracker::new(),
             probing: CancellationToken::new(),
             audit,
@@ -161,6 +161,7 @@ impl Site {
         let probes = Probes {
             phase: self.phase.subscribe(),
             contact: self.contact.subscribe(),
+            servers: self.servers.clone(),
             roles: Arc::clone(&self.roles),
             caches: self.args.caches(),
             edge: self.edge.clone(),
@@ -196,9 +197,10 @@ impl Site {
         if let Some(listener) = ui {
             self.show(listener, own.filter(|_| secure))?;
         }
-        self.servers.spawn(reloader.run(self.serving.clone()));
+        let stop = self.servers.stopping();
+        self.servers.keep("files that are read again", reloader.run(stop.clone()));
         let (client, tell, sessions) = (self.control_plane.clone(), self.contact.clone(), self.sessions.clone());
-        self.servers.spawn(contact::follow(client, tell, sessions, self.serving.clone()));
+        self.servers.keep("contact with the control plane", contact::follow(client, tell, sessions, stop.clone()));
         if self.args.caches() {
             self.work().await?;
         }
@@ -213,7 +215,7 @@ impl Site {
             // The only part of it that may take its time.
             self.reached().await;
         }
-        certificate::serving(files, reloader, &self.control_plane, &self.servers, &self.serving).await
+        certificate::serving(files, reloader, &self.control_plane, &self.servers).await
     }
 
     /// Waits for the control plane to answer.
@@ -239,12 +241,13 @@ impl Site {
         let tls = Tls::new(Arc::clone(&own), told.authorities()?);
         let trust = Arc::new(Trust::new(tls.clone(), told));
         self.args.edge.watch(reloader, &trust, vec![own]).await?;
-        let (follower, stop) = (client.clone(), self.serving.clone());
-        self.servers.spawn(async move { trust.follow(follower, stop).await });
+        let (follower, stop) = (client.clone(), self.servers.stopping().clone());
+        self.servers.keep("whom the listener believes", async move { trust.follow(follower, stop).await });
         let mut routes = axum::Router::new();
         if self.args.does(Role::Webhook) {
             let (settings, admissions) = (&self.said.controllers, &self.edge.figures.admissions);
-            let webhooks = webhook::start(client.clone(), settings, admissions, &self.servers, &self.serving);
+            let (webhooks, journal) = webhook::start(client.clone(), settings, admissions, self.servers.stopping());
+            self.servers.keep("journal of the webhooks", journal);
             routes = routes.nest("/webhooks", webhooks);
         }
         if self.args.does(Role::Aggregated) {
@@ -256,25 +259,26 @@ impl Site {
                 metrics_adapter: self.args.adapter.metrics_adapter,
             }));
         }
-        let guard = Guard { contact: self.contact.subscribe(), stopping: self.serving.clone() };
+        let guard = Guard { contact: self.contact.subscribe(), stopping: self.servers.stopping().clone() };
         let routes = routes.layer(axum::middleware::from_fn_with_state(guard, contact::guard));
-        let sessions = self.sessions.clone();
-        self.servers.spawn(serving::serve_sessions(listener, tls, routes, sessions, self.serving.clone()));
+        let (sessions, stop) = (self.sessions.clone(), self.servers.stopping().clone());
+        self.servers.keep("--listen", serving::serve_sessions(listener, tls, routes, sessions, stop));
         Ok(())
     }
 
     fn show(&mut self, listener: TcpListener, own: Option<Arc<Serving>>) -> anyhow::Result<()> {
         let oidc = self.said.oidc.take();
-        let oidc = oidc.map(|(oidc, client)| SignIn::new(oidc, client, self.servers.clone())).transpose()?;
+        let oidc = oidc.map(|(oidc, client)| SignIn::new(oidc, client, self.servers.passing().clone())).transpose()?;
+        let stop = self.servers.stopping();
         let ui = Ui {
             upstream: ui::Upstream::new(self.upstream.clone()),
             oidc: oidc.map(Arc::new),
             identities: ui::Identities::new(own.is_some()),
-            tunnels: ui::Tunnels { tasks: self.servers.clone(), stopping: self.serving.clone() },
+            tunnels: ui::Tunnels { tasks: self.servers.passing().clone(), stopping: stop.clone() },
             secure: own.is_some(),
         };
         let tls = own.map(Tls::anybody);
-        self.servers.spawn(serving::serve(listener, tls, ui::router(ui), self.serving.clone()));
+        self.servers.keep("--ui-listen", serving::serve(listener, tls, ui::router(ui), stop.clone()));
         Ok(())
     }
 
@@ -320,9 +324,7 @@ impl Site {
             running.steering.stop().await;
         }
         tokio::time::sleep(self.args.shutdown_delay_duration).await;
-        self.serving.cancel();
-        self.servers.close();
-        self.servers.wait().await;
+        self.servers.stop().await;
         self.roles.stop().await;
         self.probing.cancel();
         self.probes.close();

@@ -16,6 +16,7 @@ use crate::aggregated::edge::Edge;
 use crate::aggregated::reply::Failure;
 use crate::roles::Roles;
 use crate::serve::contact::Contact;
+use crate::serve::tasks::Tasks;
 
 /// How far this process is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,6 +32,7 @@ pub(super) enum Phase {
 pub(super) struct Probes {
     pub(super) phase: watch::Receiver<Phase>,
     pub(super) contact: watch::Receiver<Contact>,
+    pub(super) servers: Tasks,
     pub(super) roles: Arc<Roles>,
     /// Whether one of the roles needs what `roles` runs.
     pub(super) caches: bool,
@@ -45,12 +47,20 @@ impl Probes {
             Phase::Stopping => vec!["stopping".to_owned()],
             Phase::Running => Vec::new(),
         };
+        problems.extend(self.servers.deaths());
         problems.extend(self.contact.borrow().problem());
         if self.caches {
             problems.extend(self.roles.problems());
         }
         problems.extend(self.edge.problems());
         problems
+    }
+
+    /// What ended and does not come back by itself.
+    fn deaths(&self) -> Vec<String> {
+        let mut deaths = self.servers.deaths();
+        deaths.extend(self.roles.get().into_iter().flat_map(|running| running.deaths()));
+        deaths
     }
 }
 
@@ -68,7 +78,7 @@ pub(super) fn metrics(probes: Probes) -> Router {
 
 /// A new start mends what has died, and nothing else.
 async fn alive(State(probes): State<Probes>) -> (StatusCode, String) {
-    answer(probes.roles.get().map(|running| running.deaths()).unwrap_or_default())
+    answer(probes.deaths())
 }
 
 async fn ready(State(probes): State<Probes>) -> (StatusCode, String) {
@@ -108,6 +118,18 @@ mod tests {
     use rstest::rstest;
     use std::time::Duration;
 
+    fn probes(phase: Phase, contact: Contact, caches: bool, servers: Tasks) -> Probes {
+        let edge = Edge {
+            auditor: Auditor::default(),
+            limits: Limits::new(1, 1),
+            reloads: Arc::new(Reloads::default()),
+            figures: Arc::new(Figures::new()),
+            timeout: Duration::from_secs(1),
+        };
+        let ((_tell, phase), (_say, contact)) = (watch::channel(phase), watch::channel(contact));
+        Probes { phase, contact, servers, roles: Arc::default(), caches, edge }
+    }
+
     #[rstest]
     #[case(Phase::Starting("the control plane".to_owned()), Contact::Lost, true, "starting: the control plane")]
     #[case::nothing_is_cached(Phase::Running, Contact::Heard, false, "")]
@@ -120,15 +142,18 @@ mod tests {
         #[case] caches: bool,
         #[case] expected: &str,
     ) {
-        let edge = Edge {
-            auditor: Auditor::default(),
-            limits: Limits::new(1, 1),
-            reloads: Arc::new(Reloads::default()),
-            figures: Arc::new(Figures::new()),
-            timeout: Duration::from_secs(1),
-        };
-        let ((_tell, phase), (_say, contact)) = (watch::channel(phase), watch::channel(contact));
-        let probes = Probes { phase, contact, roles: Arc::default(), caches, edge };
-        assert_eq!(probes.problems().join("\n"), expected);
+        assert_eq!(probes(phase, contact, caches, Tasks::default()).problems().join("\n"), expected);
+    }
+
+    #[tokio::test]
+    async fn a_dead_task_is_told_by_both() {
+        let servers = Tasks::default();
+        servers.keep("--listen", std::future::ready(()));
+        servers.passing().close();
+        servers.passing().wait().await;
+        let probes = probes(Phase::Running, Contact::Heard, false, servers);
+        let expected = (StatusCode::SERVICE_UNAVAILABLE, "--listen: the task has died".to_owned());
+        assert_eq!(alive(State(probes.clone())).await, expected);
+        assert_eq!(ready(State(probes)).await, expected);
     }
 }

@@ -124,7 +124,8 @@ impl ControlPlane {
         servers.spawn(async move { trust.follow(follower, stop).await });
         let stop = serving.clone();
         servers.spawn(async move { authority.renew(&own, &names, &stop).await });
-        let webhooks = webhook::start(client.clone(), controllers, &edge.figures.admissions, servers, serving);
+        let (webhooks, journal) = webhook::start(client.clone(), controllers, &edge.figures.admissions, serving);
+        servers.spawn(journal);
         let state = Aggregated {
             control_plane: client.clone(),
             delegated: Delegated::new(client.clone()),

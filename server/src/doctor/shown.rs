@@ -1,0 +1,99 @@
+//! Which certificates are there: what a server shows to whoever connects, and what a kubeconfig says who we are by.
+
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use kube::client::ConfigExt;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+
+/// How long a server may take.
+const WITHIN: Duration = Duration::from_secs(5);
+
+pub(super) type Chain = Vec<CertificateDer<'static>>;
+
+/// The chain that is shown at an address to whoever asks for `name`. Nothing of it is believed.
+pub(super) async fn chain(address: (&str, u16), name: &str) -> anyhow::Result<Chain> {
+    let mut stranger = kube::Config::new(http::Uri::from_static("https://localhost"));
+    stranger.accept_invalid_certs = true;
+    let connector = TlsConnector::from(std::sync::Arc::new(stranger.rustls_client_config()?));
+    let name = ServerName::try_from(name.to_owned())?;
+    let connecting = async {
+        let socket = TcpStream::connect(address).await?;
+        connector.connect(name, socket).await
+    };
+    let stream = tokio::time::timeout(WITHIN, connecting).await;
+    let stream = stream.with_context(|| format!("no answer within {} s", WITHIN.as_secs()))??;
+    match stream.get_ref().1.peer_certificates() {
+        Some(shown) if !shown.is_empty() => Ok(shown.iter().map(|one| one.clone().into_owned()).collect()),
+        _ => bail!("no certificate is shown"),
+    }
+}
+
+/// The client certificate of a kubeconfig, where that is who we are.
+pub(super) async fn own(config: &kube::Config) -> anyhow::Result<Option<Chain>> {
+    const WHAT: &str = "the client certificate of the kubeconfig";
+    let pem = match (&config.auth_info.client_certificate_data, &config.auth_info.client_certificate) {
+        (Some(encoded), _) => STANDARD.decode(encoded).context(WHAT)?,
+        (None, Some(file)) => tokio::fs::read(file).await.with_context(|| format!("{WHAT}: {file}"))?,
+        (None, None) => return Ok(None),
+    };
+    parsed(&pem).context(WHAT).map(Some)
+}
+
+/// The certificates of a PEM.
+pub(super) fn parsed(pem: &[u8]) -> anyhow::Result<Chain> {
+    let found = CertificateDer::pem_slice_iter(pem).collect::<Result<Chain, _>>()?;
+    if found.is_empty() { bail!("there is no certificate in the PEM") } else { Ok(found) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::serving::{Tls, serve};
+    use crowsnest_apiserver::authn::{Authority, Serving};
+    use tokio_util::sync::CancellationToken;
+
+    #[tokio::test]
+    async fn what_is_shown_is_seen_whoever_signed_it() {
+        let names = ["a.svc", "b.svc"];
+        let authority = Authority::generate("nobody's").unwrap();
+        let [one, other] = names.map(|name| authority.server(&[name.to_owned()]).unwrap());
+        let serving = Serving::new(&one).unwrap();
+        serving.name(std::slice::from_ref(&other)).unwrap();
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let stop = CancellationToken::new();
+        let server = tokio::spawn(serve(listener, Some(Tls::anybody(serving)), axum::Router::new(), stop.clone()));
+        for (name, expected) in names.into_iter().zip([one, other]) {
+            let seen = chain(("127.0.0.1", port), name).await.unwrap();
+            assert_eq!(seen, parsed(expected.certificate.as_bytes()).unwrap(), "{name}");
+        }
+        stop.cancel();
+        server.await.unwrap();
+        assert!(chain(("127.0.0.1", port), names[0]).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn a_kubeconfig_says_who_we_are() {
+        let pem = Authority::generate("a").unwrap().credentials().certificate.clone();
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("tls.crt");
+        std::fs::write(&file, &pem).unwrap();
+        let mut config = kube::Config::new(http::Uri::from_static("https://cp"));
+        assert_eq!(own(&config).await.unwrap(), None);
+        config.auth_info.client_certificate = Some(file.display().to_string());
+        let expected = Some(parsed(pem.as_bytes()).unwrap());
+        assert_eq!(own(&config).await.unwrap(), expected);
+        config.auth_info.client_certificate_data = Some(STANDARD.encode(&pem));
+        config.auth_info.client_certificate = None;
+        assert_eq!(own(&config).await.unwrap(), expected);
+        config.auth_info.client_certificate_data = Some("%".to_owned());
+        let error = own(&config).await.unwrap_err();
+        assert!(error.to_string().contains("client certificate of the kubeconfig"), "{error:#}");
+    }
+}
