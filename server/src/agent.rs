@@ -2,6 +2,7 @@
 //! control plane reaches its API server; renews the certificate it is known by.
 
 pub(crate) mod certificate;
+mod health;
 mod renewal;
 
 use std::path::Path;
@@ -20,10 +21,13 @@ use http_body_util::{BodyExt, Limited};
 use hyper::upgrade::Upgraded;
 use kube::client::{Body, ConfigExt};
 use kube::config::{KubeConfigOptions, Kubeconfig};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::cli::agent::AgentArgs;
-use crate::up::Stop;
+use crate::serving;
+use crate::up::{Stop, bind};
+use health::Tunnel;
 
 /// How long the member's API server may take to accept a connection.
 const CONNECT_WITHIN: Duration = Duration::from_secs(10);
@@ -41,7 +45,28 @@ pub(crate) async fn run(args: AgentArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// The agent, and its probes for as long as it works.
 async fn serve(args: AgentArgs, stop: &CancellationToken) -> anyhow::Result<()> {
+    let tell = watch::Sender::new(Tunnel::Registering);
+    let (told, over) = (tell.subscribe(), CancellationToken::new());
+    let listener = match args.health_probe_bind_address.0 {
+        Some(address) => Some(bind(address, "--health-probe-bind-address").await?),
+        None => None,
+    };
+    let probes = async {
+        if let Some(listener) = listener {
+            serving::serve(listener, None, health::routes(told), over.clone()).await;
+        }
+    };
+    let working = async {
+        let worked = work(args, &tell, stop).await;
+        over.cancel();
+        worked
+    };
+    tokio::join!(working, probes).0
+}
+
+async fn work(args: AgentArgs, tell: &watch::Sender<Tunnel>, stop: &CancellationToken) -> anyhow::Result<()> {
     let member = member(&args).await?;
     let endpoint = args.cluster_api_endpoint.clone().unwrap_or_else(|| member.cluster_url.clone());
     let agent = Agent::new(&endpoint, dialer(&member)?)?;
@@ -65,16 +90,16 @@ async fn serve(args: AgentArgs, stop: &CancellationToken) -> anyhow::Result<()> 
             renewal::keep(&args, &member, stop).await;
         }
     };
-    tokio::join!(keep_open(&args, &agent, stop), renewing);
+    tokio::join!(keep_open(&args, &agent, tell, stop), renewing);
     Ok(())
 }
 
 /// One tunnel after the other until told to stop.
-async fn keep_open(args: &AgentArgs, agent: &Agent, stop: &CancellationToken) {
+async fn keep_open(args: &AgentArgs, agent: &Agent, tell: &watch::Sender<Tunnel>, stop: &CancellationToken) {
     let mut failures: u32 = 0;
     loop {
         let began = Instant::now();
-        let ended = tunnel(args, agent, stop).await;
+        let ended = tunnel(args, agent, tell, stop).await;
         if stop.is_cancelled() {
             return;
         }
@@ -83,17 +108,30 @@ async fn keep_open(args: &AgentArgs, agent: &Agent, stop: &CancellationToken) {
         }
         let pause = backoff(failures, rand::random());
         failures = failures.saturating_add(1);
-        match ended {
-            Ok(()) => tracing::info!(?pause, "the control plane ended the tunnel, opening another"),
-            Err(error) => tracing::warn!(error = %format_args!("{error:#}"), ?pause, "no tunnel, trying again"),
-        }
+        let why = match ended {
+            Ok(()) => {
+                tracing::info!(?pause, "the control plane ended the tunnel, opening another");
+                "the control plane ended it".to_owned()
+            }
+            Err(error) => {
+                let error = format!("{error:#}");
+                tracing::warn!(error, ?pause, "no tunnel, trying again");
+                error
+            }
+        };
+        tell.send_replace(Tunnel::Closed(why));
         if stop.run_until_cancelled(tokio::time::sleep(pause)).await.is_none() {
             return;
         }
     }
 }
 
-async fn tunnel(args: &AgentArgs, agent: &Agent, stop: &CancellationToken) -> anyhow::Result<()> {
+async fn tunnel(
+    args: &AgentArgs,
+    agent: &Agent,
+    tell: &watch::Sender<Tunnel>,
+    stop: &CancellationToken,
+) -> anyhow::Result<()> {
     let opening = async {
         // Read anew each time: its certificate may have been renewed.
         let control_plane = control_plane(args).await?;
@@ -103,6 +141,7 @@ async fn tunnel(args: &AgentArgs, agent: &Agent, stop: &CancellationToken) -> an
     let Some(upgraded) = stop.run_until_cancelled(opening).await else { return Ok(()) };
     let upgraded = upgraded?;
     tracing::info!(cluster = %args.cluster_name, "the tunnel is open");
+    tell.send_replace(Tunnel::Open);
     Ok(agent.serve(upgraded, stop).await?)
 }
 

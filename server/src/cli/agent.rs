@@ -10,6 +10,7 @@ use crowsnest_api::names::ClusterName;
 use crowsnest_fleet::Reported;
 use http::Uri;
 
+use super::estimator::{Listening, address};
 use super::unjoin::duration;
 
 /// A token of the member's that the control plane gets.
@@ -62,6 +63,9 @@ pub(crate) struct AgentArgs {
     /// Tokens of this cluster that the control plane gets, by comma
     #[arg(long, value_enum, value_delimiter = ',', default_values = ["KubeCredentials", "KubeImpersonator"])]
     pub(crate) report_secrets: Vec<Secret>,
+    /// Address of /healthz, /livez and /readyz, 0 for none
+    #[arg(long, value_name = "ADDRESS", default_value = "0", value_parser = address)]
+    pub(crate) health_probe_bind_address: Listening,
     #[command(flatten)]
     pub(crate) rotation: RotationArgs,
 }

@@ -20,6 +20,7 @@ use kube::runtime::wait::await_condition;
 use kube::{Api, Client};
 
 use super::agent::{AgentArgs, RotationArgs, Secret};
+use super::estimator::Listening;
 use super::reach::said;
 use super::unjoin::duration;
 use crate::agent::certificate::Wanted;
@@ -189,6 +190,7 @@ async fn run_here(args: RegisterArgs, kubeconfig: &str) -> anyhow::Result<ExitCo
         cluster_region: args.cluster_region,
         cluster_zones: args.cluster_zones,
         report_secrets: vec![Secret::KubeCredentials, Secret::KubeImpersonator],
+        health_probe_bind_address: Listening(None),
         rotation: RotationArgs {
             enable_cert_rotation: args.enable_cert_rotation,
             control_plane_kubeconfig_secret: None,

@@ -1,0 +1,66 @@
+//! What an agent tells to whoever watches over its pod: that it lives, and whether its tunnel is open. Plain HTTP, and nothing of the
+//! cluster.
+
+use axum::Router;
+use axum::extract::State;
+use axum::routing::get;
+use http::StatusCode;
+use tokio::sync::watch;
+
+/// How far an agent is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Tunnel {
+    /// The cluster is being registered.
+    Registering,
+    Open,
+    /// And why.
+    Closed(String),
+}
+
+pub(super) fn routes(tunnel: watch::Receiver<Tunnel>) -> Router {
+    // An agent that can't reach the control plane is not mended by a new start.
+    let alive = async || "ok";
+    Router::new()
+        .route("/healthz", get(alive))
+        .route("/livez", get(alive))
+        .route("/readyz", get(ready))
+        .with_state(tunnel)
+}
+
+async fn ready(State(tunnel): State<watch::Receiver<Tunnel>>) -> (StatusCode, String) {
+    match &*tunnel.borrow() {
+        Tunnel::Open => (StatusCode::OK, "ok".to_owned()),
+        Tunnel::Registering => (StatusCode::SERVICE_UNAVAILABLE, "the cluster is not registered yet".to_owned()),
+        Tunnel::Closed(why) => (StatusCode::SERVICE_UNAVAILABLE, format!("no tunnel is open: {why}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::body::Body;
+    use http::Request;
+    use http_body_util::BodyExt;
+    use rstest::rstest;
+    use tower::ServiceExt;
+
+    #[rstest]
+    #[case("/livez", Tunnel::Registering, 200, "ok")]
+    #[case("/healthz", Tunnel::Closed("refused".to_owned()), 200, "ok")]
+    #[case("/readyz", Tunnel::Open, 200, "ok")]
+    #[case("/readyz", Tunnel::Registering, 503, "the cluster is not registered yet")]
+    #[case("/readyz", Tunnel::Closed("refused".to_owned()), 503, "no tunnel is open: refused")]
+    #[tokio::test]
+    async fn an_agent_with_a_tunnel_is_ready(
+        #[case] path: &str,
+        #[case] tunnel: Tunnel,
+        #[case] status: u16,
+        #[case] expected: &str,
+    ) {
+        let (_tell, told) = watch::channel(tunnel);
+        let answer = routes(told).oneshot(Request::get(path).body(Body::empty()).unwrap()).await.unwrap();
+        assert_eq!(answer.status().as_u16(), status);
+        let text = answer.into_body().collect().await.unwrap().to_bytes();
+        assert_eq!(String::from_utf8_lossy(&text), expected);
+    }
+}
