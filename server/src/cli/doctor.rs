@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use clap::{Args, ValueEnum};
 
 use super::connection::ConnectionArgs;
+use super::serve::Role;
 use crate::doctor::{Finding, Severity, examine};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -23,12 +24,15 @@ enum Output {
 pub(crate) struct DoctorArgs {
     #[command(flatten)]
     connection: ConnectionArgs,
+    /// What `crowsnest serve` does there, by comma: of this the rights are looked at
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "all", value_name = "ROLES")]
+    roles: Vec<Role>,
     #[arg(short, long, value_enum, default_value = "text")]
     output: Output,
 }
 
 pub(crate) async fn run(args: DoctorArgs) -> anyhow::Result<ExitCode> {
-    let mut findings = examine(args.connection.config().await?).await?;
+    let mut findings = examine(args.connection.config().await?, &args.roles).await?;
     findings.sort_by_key(|finding| Reverse(finding.severity));
     print(&mut std::io::stdout().lock(), &findings, args.output)?;
     let broken = findings.iter().any(|finding| finding.severity == Severity::Broken);

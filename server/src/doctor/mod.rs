@@ -5,42 +5,35 @@
 
 mod certificates;
 mod judge;
+mod rights;
 mod shown;
 
 use anyhow::Context;
+use futures::stream::{self, StreamExt, TryStreamExt};
 use http::{Request, header};
 use http_body_util::BodyExt;
 use jiff::Timestamp;
-use k8s_openapi::api::authorization::v1::{ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec};
+use k8s_openapi::api::authorization::v1::{SelfSubjectAccessReview, SelfSubjectAccessReviewSpec};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
 use kube::api::PostParams;
 use kube::client::Body;
 use serde_json::{Value, json};
 
+use crate::cli::serve::Role;
 use crate::install::installation::{self, Record, Wish};
 use crate::install::serving::{self, Kept};
 use crate::install::{SERVICE_HOST, SYSTEM_NAMESPACE};
 use crate::leading::LEASES;
 pub(crate) use judge::{Finding, Severity};
 
-/// Rights without which `serve` can't do its work: verb, group, resource.
-const RIGHTS: [(&str, &str, &str); 9] = [
-    ("*", "*", "*"),
-    ("impersonate", "", "users"),
-    ("impersonate", "", "groups"),
-    ("impersonate", "", "serviceaccounts"),
-    ("create", "authentication.k8s.io", "tokenreviews"),
-    ("create", "authorization.k8s.io", "subjectaccessreviews"),
-    ("update", "coordination.k8s.io", "leases"),
-    ("get", "", "secrets"),
-    ("update", "work.karmada.io", "works"),
-];
+/// Questions about rights that are under way at once.
+const AT_ONCE: usize = 16;
 
 /// Everything that can be found out; the worst is not the last.
-pub(crate) async fn examine(config: kube::Config) -> anyhow::Result<Vec<Finding>> {
+pub(crate) async fn examine(config: kube::Config, roles: &[Role]) -> anyhow::Result<Vec<Finding>> {
     let own = shown::own(&config).await?.map(|chain| certificates::own(&chain, Timestamp::now()));
-    match (asked(&kube::Client::try_from(config)?).await, own) {
+    match (asked(&kube::Client::try_from(config)?, roles).await, own) {
         (Ok(mut findings), own) => {
             findings.extend(own);
             Ok(findings)
@@ -54,9 +47,9 @@ pub(crate) async fn examine(config: kube::Config) -> anyhow::Result<Vec<Finding>
     }
 }
 
-async fn asked(client: &kube::Client) -> anyhow::Result<Vec<Finding>> {
+async fn asked(client: &kube::Client, roles: &[Role]) -> anyhow::Result<Vec<Finding>> {
     let mut findings = reach(client).await.context("asking the control plane")?;
-    findings.extend(rights(client).await?);
+    findings.extend(rights(client, roles).await?);
     findings.push(trust(client).await?);
     let Some(record) = installation::recorded(client).await? else {
         let mend = "run `crowsnest install --host HOST`";
@@ -90,38 +83,23 @@ async fn reach(client: &kube::Client) -> Result<Vec<Finding>, kube::Error> {
     Ok(findings)
 }
 
-async fn rights(client: &kube::Client) -> anyhow::Result<Vec<Finding>> {
+async fn rights(client: &kube::Client, roles: &[Role]) -> anyhow::Result<Vec<Finding>> {
     let reviews: Api<SelfSubjectAccessReview> = Api::all(client.clone());
-    let mut missing = Vec::new();
-    for (verb, group, resource) in RIGHTS {
-        let attributes = ResourceAttributes {
-            verb: Some(verb.to_owned()),
-            group: Some(group.to_owned()),
-            resource: Some(resource.to_owned()),
-            ..ResourceAttributes::default()
-        };
-        let spec = SelfSubjectAccessReviewSpec {
-            resource_attributes: Some(attributes),
-            ..SelfSubjectAccessReviewSpec::default()
-        };
-        let review = SelfSubjectAccessReview { spec, ..SelfSubjectAccessReview::default() };
-        let answer = reviews.create(&PostParams::default(), &review).await.context("asking for rights")?;
-        if !answer.status.is_some_and(|status| status.allowed) {
-            missing.push(if group.is_empty() {
-                format!("{verb} {resource}")
-            } else {
-                format!("{verb} {resource}.{group}")
-            });
+    let asked = stream::iter(rights::needed(roles)).map(|right| {
+        let reviews = &reviews;
+        async move {
+            let spec = SelfSubjectAccessReviewSpec {
+                resource_attributes: Some(right.attributes()),
+                ..SelfSubjectAccessReviewSpec::default()
+            };
+            let review = SelfSubjectAccessReview { spec, ..SelfSubjectAccessReview::default() };
+            let answer = reviews.create(&PostParams::default(), &review).await.context("asking for rights")?;
+            let allowed = answer.status.is_some_and(|status| status.allowed);
+            Ok::<_, anyhow::Error>((!allowed).then_some(right))
         }
-    }
-    Ok(match missing.is_empty() {
-        true => vec![Finding::good("rights in the control plane", "all that are needed")],
-        false => vec![Finding::broken(
-            "rights in the control plane",
-            format!("whoever asks may not {}", missing.join(", ")),
-            "bind the user of serve's kubeconfig to the ClusterRole cluster-admin, and ask with that kubeconfig",
-        )],
-    })
+    });
+    let answers: Vec<_> = asked.buffered(AT_ONCE).try_collect().await?;
+    Ok(rights::judge(&answers.into_iter().flatten().collect::<Vec<_>>()))
 }
 
 /// Whether the control plane says whom its front proxy is known by.

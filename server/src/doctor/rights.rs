@@ -1,0 +1,266 @@
+//! What each role of `serve` may not do without in the control plane, in one place: a ClusterRole that has less than cluster-admin
+//! has to have this. What is propagated beside it is for whoever gives the rights to say.
+
+use k8s_openapi::api::authorization::v1::ResourceAttributes;
+
+use super::judge::Finding;
+use crate::cli::serve::Role;
+
+const WHAT: &str = "rights in the control plane";
+
+/// By the roles that need it: verbs, group, resources, and `namespace/name` where that is enough.
+type Need = (&'static [Role], &'static str, &'static str, &'static str, &'static str);
+
+const LISTENS: &[Role] = &[Role::Aggregated, Role::Webhook];
+const CACHES: &[Role] = &[Role::Aggregated, Role::Controllers, Role::Cache];
+const AGGREGATED: &[Role] = &[Role::Aggregated];
+const WEBHOOK: &[Role] = &[Role::Webhook];
+const STEERS: &[Role] = &[Role::Controllers];
+
+const NEEDS: &[Need] = &[
+    // Whom to believe, and whom to let do what.
+    (LISTENS, "list watch", "", "configmaps", "kube-system/extension-apiserver-authentication"),
+    (AGGREGATED, "create", "authentication.k8s.io", "tokenreviews", ""),
+    (&[Role::Aggregated, Role::Controllers], "create", "authorization.k8s.io", "subjectaccessreviews", ""),
+    // Members, and the tokens by which they are reached.
+    (CACHES, "get list watch", "storage.crowsnest.io", "clusters resourceregistries", ""),
+    (CACHES, "get list watch", "", "secrets", "karmada-cluster/"),
+    // What is asked for in callers' names.
+    (
+        AGGREGATED,
+        "create update patch delete deletecollection",
+        "storage.crowsnest.io",
+        "clusters resourceregistries",
+        "",
+    ),
+    (AGGREGATED, "get update patch", "storage.crowsnest.io", "clusters/status resourceregistries/status", ""),
+    (AGGREGATED, "get list create update delete", "storage.crowsnest.io", "savedsearches", ""),
+    // What admission looks at and writes.
+    (WEBHOOK, "list", "config.karmada.io", "resourceinterpretercustomizations", ""),
+    (WEBHOOK, "get list", "policy.karmada.io", "federatedresourcequotas", ""),
+    (WEBHOOK, "update", "policy.karmada.io", "federatedresourcequotas/status", ""),
+    (&[Role::Webhook, Role::Controllers], "create", "", "events", ""),
+    // The loops.
+    (STEERS, "get create update", "coordination.k8s.io", "leases", "karmada-system/"),
+    (STEERS, "patch", "", "events", ""),
+    (STEERS, "get list watch create delete", "", "namespaces", ""),
+    (STEERS, "patch", "storage.crowsnest.io", "clusters", ""),
+    (STEERS, "update patch", "storage.crowsnest.io", "clusters/status", ""),
+    (
+        STEERS,
+        "get list watch create update patch delete",
+        "work.karmada.io",
+        "works resourcebindings clusterresourcebindings",
+        "",
+    ),
+    (STEERS, "patch", "work.karmada.io", "works/status resourcebindings/status clusterresourcebindings/status", ""),
+    (
+        STEERS,
+        "get list watch",
+        "policy.karmada.io",
+        "propagationpolicies clusterpropagationpolicies overridepolicies clusteroverridepolicies \
+         federatedresourcequotas clustertaintpolicies",
+        "",
+    ),
+    (STEERS, "update", "policy.karmada.io", "federatedresourcequotas/status", ""),
+    (
+        STEERS,
+        "get list watch",
+        "config.karmada.io",
+        "resourceinterpretercustomizations resourceinterpreterwebhookconfigurations",
+        "",
+    ),
+    (STEERS, "get list watch delete", "apps.karmada.io", "workloadrebalancers", ""),
+    (STEERS, "patch", "apps.karmada.io", "workloadrebalancers/status", ""),
+    (STEERS, "get list watch", "remedy.karmada.io", "remedies", ""),
+    (STEERS, "get list watch update", "autoscaling.karmada.io", "federatedhpas cronfederatedhpas", ""),
+    (STEERS, "update", "autoscaling.karmada.io", "federatedhpas/status cronfederatedhpas/status", ""),
+    (STEERS, "get list watch patch", "networking.karmada.io", "multiclusterservices", ""),
+    (STEERS, "get list watch", "networking.karmada.io", "multiclusteringresses", ""),
+    (STEERS, "patch", "networking.karmada.io", "multiclusterservices/status multiclusteringresses/status", ""),
+    (STEERS, "get list watch create update delete", "", "services", ""),
+    (STEERS, "update", "", "services/status", ""),
+    (STEERS, "get list watch create update delete", "discovery.k8s.io", "endpointslices", ""),
+    (STEERS, "get list watch", "scheduling.k8s.io", "priorityclasses", ""),
+    // Agents: their certificates, and their rights.
+    (STEERS, "get list watch", "certificates.k8s.io", "certificatesigningrequests", ""),
+    (STEERS, "update", "certificates.k8s.io", "certificatesigningrequests/approval", ""),
+    (STEERS, "approve", "certificates.k8s.io", "signers", "/kubernetes.io/kube-apiserver-client"),
+    (STEERS, "get list watch create", "rbac.authorization.k8s.io", "clusterroles clusterrolebindings", ""),
+    (STEERS, "get create", "rbac.authorization.k8s.io", "roles rolebindings", "karmada-cluster/"),
+];
+
+/// Templates may be of any kind, and their scale and status are written; but one may want none of some.
+const TEMPLATES: [&str; 5] = ["get", "list", "watch", "update", "patch"];
+
+/// Something that has to be allowed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Right {
+    verb: &'static str,
+    group: &'static str,
+    resource: &'static str,
+    namespace: &'static str,
+    name: &'static str,
+    /// It works without, but for the kinds concerned.
+    optional: bool,
+}
+
+impl Right {
+    pub(super) fn attributes(&self) -> ResourceAttributes {
+        let (resource, subresource) = self.resource.split_once('/').unwrap_or((self.resource, ""));
+        let said = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
+        ResourceAttributes {
+            verb: said(self.verb),
+            group: Some(self.group.to_owned()),
+            resource: said(resource),
+            subresource: said(subresource),
+            namespace: said(self.namespace),
+            name: said(self.name),
+            ..ResourceAttributes::default()
+        }
+    }
+}
+
+/// What these roles need, each right once.
+pub(super) fn needed(roles: &[Role]) -> Vec<Right> {
+    let has = |role: &Role| roles.contains(role) || roles.contains(&Role::All);
+    let mut all: Vec<Right> = Vec::new();
+    for (_, verbs, group, resources, place) in NEEDS.iter().filter(|(of, ..)| of.iter().any(has)) {
+        let (namespace, name) = place.split_once('/').unwrap_or_default();
+        for resource in resources.split_whitespace() {
+            all.extend(verbs.split_whitespace().map(|verb| Right {
+                verb,
+                group,
+                resource,
+                namespace,
+                name,
+                optional: false,
+            }));
+        }
+    }
+    if has(&Role::Controllers) {
+        let of = |verb| Right { verb, group: "*", resource: "*", namespace: "", name: "", optional: true };
+        all.extend(TEMPLATES.map(of));
+    }
+    let mut once: Vec<Right> = Vec::new();
+    for right in all {
+        if !once.contains(&right) {
+            once.push(right);
+        }
+    }
+    once
+}
+
+/// What it means that these are not allowed.
+pub(super) fn judge(missing: &[Right]) -> Vec<Finding> {
+    let (optional, missing): (Vec<&Right>, Vec<&Right>) = missing.iter().partition(|right| right.optional);
+    let mut findings = Vec::new();
+    if !missing.is_empty() {
+        findings.push(Finding::broken(
+            WHAT,
+            format!("whoever asks may not {}", told(&missing)),
+            "give these to the user of serve's kubeconfig, or the ClusterRole cluster-admin, and ask with that kubeconfig; of a role that is not used say so with --roles",
+        ));
+    }
+    if !optional.is_empty() {
+        let verbs: Vec<&str> = optional.iter().map(|right| right.verb).collect();
+        findings.push(Finding::warning(
+            WHAT,
+            format!(
+                "whoever asks may not {} objects of any kind: others than those it may are not propagated",
+                verbs.join(", ")
+            ),
+            "nothing, where the rights for what is to be propagated are there; else give those, too",
+        ));
+    }
+    if findings.is_empty() {
+        findings.push(Finding::good(WHAT, "all that are needed"));
+    }
+    findings
+}
+
+/// Verbs of one resource together.
+fn told(missing: &[&Right]) -> String {
+    let mut by_resource: Vec<(String, Vec<&str>)> = Vec::new();
+    for right in missing {
+        let dot = if right.group.is_empty() { "" } else { "." };
+        let mut resource = format!("{}{dot}{}", right.resource, right.group);
+        if !right.namespace.is_empty() {
+            resource += &format!(" in {}", right.namespace);
+        }
+        match by_resource.iter_mut().find(|(known, _)| *known == resource) {
+            Some((_, verbs)) => verbs.push(right.verb),
+            None => by_resource.push((resource, vec![right.verb])),
+        }
+    }
+    let told: Vec<String> =
+        by_resource.into_iter().map(|(resource, verbs)| format!("{} {resource}", verbs.join("/"))).collect();
+    told.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doctor::judge::Severity;
+    use rstest::rstest;
+
+    fn right(verb: &'static str, group: &'static str, resource: &'static str) -> Right {
+        Right { verb, group, resource, namespace: "", name: "", optional: group == "*" }
+    }
+
+    #[rstest]
+    #[case(&[Role::All], "works", true)]
+    #[case(&[Role::Controllers], "works", true)]
+    #[case(&[Role::Webhook, Role::Ui], "works", false)]
+    #[case(&[Role::Webhook], "federatedresourcequotas/status", true)]
+    #[case(&[Role::Cache], "federatedresourcequotas/status", false)]
+    #[case(&[Role::Cache], "secrets", true)]
+    #[case(&[Role::Controllers], "*", true)]
+    #[case(&[Role::Aggregated], "*", false)]
+    #[case(&[Role::Aggregated], "tokenreviews", true)]
+    fn roles_need_what_they_do(#[case] roles: &[Role], #[case] resource: &str, #[case] expected: bool) {
+        let needed = needed(roles);
+        assert_eq!(needed.iter().any(|right| right.resource == resource), expected, "{needed:?}");
+    }
+
+    #[test]
+    fn somebody_who_shows_pages_needs_nothing_of_its_own() {
+        assert_eq!(needed(&[Role::Ui]), []);
+    }
+
+    #[test]
+    fn nothing_is_asked_twice_and_nobody_needs_everything() {
+        let all = needed(&[Role::All, Role::Controllers]);
+        for (at, right) in all.iter().enumerate() {
+            assert!(!all[..at].contains(right), "{right:?}");
+            assert!(
+                right.verb != "*" && (right.optional || (right.resource != "*" && right.group != "*")),
+                "{right:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn subresources_and_places_are_asked_for_as_such() {
+        let needed = needed(&[Role::All]);
+        let of = |resource: &str| needed.iter().find(|right| right.resource == resource).unwrap().attributes();
+        let status = of("works/status");
+        assert_eq!((status.resource.as_deref(), status.subresource.as_deref()), (Some("works"), Some("status")));
+        let signer = of("signers");
+        assert_eq!((signer.name.as_deref(), signer.namespace), (Some("kubernetes.io/kube-apiserver-client"), None));
+        let secrets = of("secrets");
+        assert_eq!((secrets.namespace.as_deref(), secrets.name), (Some("karmada-cluster"), None));
+    }
+
+    #[rstest]
+    #[case(&[], &[(Severity::Good, "all that are needed")])]
+    #[case(&[right("get", "work.karmada.io", "works"), right("list", "", "events"), right("list", "work.karmada.io", "works")],
+        &[(Severity::Broken, "whoever asks may not get/list works.work.karmada.io, list events")])]
+    #[case(&[right("list", "*", "*"), right("patch", "*", "*")],
+        &[(Severity::Warning, "whoever asks may not list, patch objects of any kind: others than those it may are not propagated")])]
+    fn what_is_missing_is_told(#[case] missing: &[Right], #[case] expected: &[(Severity, &str)]) {
+        let found = judge(missing);
+        let told: Vec<_> = found.iter().map(|found| (found.severity, found.found.as_str())).collect();
+        assert_eq!(told, expected);
+    }
+}
