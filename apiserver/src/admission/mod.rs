@@ -1,7 +1,7 @@
 //! The admission chain: what may still change or refuse a write after authorisation.
 //!
-//! [`plugins`] is the chain in its order; `registry/` runs every step's `mutate`, then, on the finished object, every step's
-//! `validate`.
+//! [`plugins`] is the chain in its order; `registry/` runs every step's `mutate` and then `guard`, and, on the finished
+//! object, every step's `validate`.
 
 mod expression;
 mod ingress;
@@ -102,6 +102,11 @@ pub trait Admission: Send + Sync {
         _object: Option<&mut Value>,
         _warnings: &mut Vec<String>,
     ) -> ApiResult<()> {
+        Ok(())
+    }
+
+    /// May only refuse, after all have changed the object and before it is prepared and validated: what the storage of a kind asks.
+    async fn guard(&self, _attributes: &Attributes<'_>, _object: &Value) -> ApiResult<()> {
         Ok(())
     }
 
