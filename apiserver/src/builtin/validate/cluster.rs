@@ -5,6 +5,7 @@ use super::{
     Errors, Value, at, dns1123_label, dns1123_subdomain, fields, items, json, label_value, labels, number,
     qualified_name, resources, scheduling, set, text,
 };
+use crate::authn::SigningRequest;
 
 pub(super) fn disruption_budget(e: &mut Errors, object: &Value) {
     let spec = at(object, "spec");
@@ -134,15 +135,7 @@ pub(super) fn signing_request(e: &mut Errors, object: &Value) {
     let spec = at(object, "spec");
     let request = text(spec, "request");
     let pem = base64::Engine::decode(&base64::engine::general_purpose::STANDARD, request).unwrap_or_default();
-    let well_formed = x509_parser::pem::parse_x509_pem(&pem).is_ok_and(|(_, block)| {
-        matches!(block.label.as_str(), "CERTIFICATE REQUEST" | "NEW CERTIFICATE REQUEST")
-            && <x509_parser::certification_request::X509CertificationRequest<'_> as x509_parser::prelude::FromDer<
-                '_,
-                x509_parser::error::X509Error,
-            >>::from_der(&block.contents)
-            .is_ok()
-    });
-    if !well_formed {
+    if SigningRequest::parse(&pem).is_err() {
         e.invalid("spec.request", &json!(request), "PEM block type must be CERTIFICATE REQUEST");
     }
     usages(e, items(spec, "usages"));
