@@ -31,8 +31,12 @@ fn walk(kubectl: &Kubectl) -> Result<()> {
     kubectl.bearing("zyxwvu.0123456789abcdef")?.says(&["get", "csr"], "", 1, "Unauthorized")?;
     joining.says(&["get", "secrets", "-A"], "", 1, "User \"system:bootstrap:abcdef\" cannot list")?;
 
-    // What is no agent's is left to people.
-    joining.ok(&["create", "-f", "-"], &request("admin", "system:masters", "system:admin")?.to_string())?;
+    // Nobody becomes a master by a certificate; what is no agent's is left to people.
+    let masters = request("masters", "system:masters", "system:admin")?.to_string();
+    let refused = "use of kubernetes.io/kube-apiserver-client signer with system:masters group is not allowed";
+    joining.says(&["create", "-f", "-"], &masters, 1, refused)?;
+    kubectl.says(&["create", "-f", "-"], &masters, 1, refused)?;
+    joining.ok(&["create", "-f", "-"], &request("admin", "admins", "system:admin")?.to_string())?;
     joining.ok(&["create", "-f", "-"], &request("agent", AGENTS, AGENT)?.to_string())?;
     is_signed(&joining, "agent", "Auto approving karmada agent certificate after SubjectAccessReview.")?;
     ensure!(shown(kubectl, "admin")?["status"] == json!({}), "nobody should decide about it by himself");

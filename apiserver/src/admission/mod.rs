@@ -1,8 +1,11 @@
 //! The admission chain: what may still change or refuse a write after authorisation.
 //!
-//! [`plugins`] is the chain in its order; `registry/` runs every step's `mutate`, then, on the finished object, every step's
-//! `validate`.
+//! [`plugins`] is the chain in its order; `registry/` runs every step's `mutate` and then `guard`, and, on the finished
+//! object, every step's `validate`.
 
+mod certificates;
+#[cfg(test)]
+mod certificates_tests;
 mod expression;
 mod ingress;
 pub mod limits;
@@ -105,6 +108,11 @@ pub trait Admission: Send + Sync {
         Ok(())
     }
 
+    /// May only refuse, after all have changed the object and before it is prepared and validated: what the storage of a kind asks.
+    async fn guard(&self, _attributes: &Attributes<'_>, _object: &Value) -> ApiResult<()> {
+        Ok(())
+    }
+
     /// May only refuse.
     async fn validate(
         &self,
@@ -124,6 +132,9 @@ pub enum Plugin {
     Priority,
     DefaultTolerationSeconds,
     RuntimeClass,
+    CertificateApproval,
+    CertificateSigning,
+    CertificateSubjectRestriction,
     DefaultIngressClass,
     MutatingAdmissionPolicy,
     ValidatingAdmissionPolicy,
@@ -131,12 +142,15 @@ pub enum Plugin {
 }
 
 impl Plugin {
-    const ALL: [Plugin; 9] = [
+    const ALL: [Plugin; 12] = [
         Plugin::LimitRanger,
         Plugin::TaintNodesByCondition,
         Plugin::Priority,
         Plugin::DefaultTolerationSeconds,
         Plugin::RuntimeClass,
+        Plugin::CertificateApproval,
+        Plugin::CertificateSigning,
+        Plugin::CertificateSubjectRestriction,
         Plugin::DefaultIngressClass,
         Plugin::MutatingAdmissionPolicy,
         Plugin::ValidatingAdmissionPolicy,
@@ -150,6 +164,9 @@ impl Plugin {
             Plugin::Priority => "Priority",
             Plugin::DefaultTolerationSeconds => "DefaultTolerationSeconds",
             Plugin::RuntimeClass => "RuntimeClass",
+            Plugin::CertificateApproval => "CertificateApproval",
+            Plugin::CertificateSigning => "CertificateSigning",
+            Plugin::CertificateSubjectRestriction => "CertificateSubjectRestriction",
             Plugin::DefaultIngressClass => "DefaultIngressClass",
             Plugin::MutatingAdmissionPolicy => "MutatingAdmissionPolicy",
             Plugin::ValidatingAdmissionPolicy => "ValidatingAdmissionPolicy",
@@ -169,7 +186,8 @@ impl std::str::FromStr for Plugin {
     }
 }
 
-/// The later part of every chain, in kube-apiserver's order: limits, taints, priority, tolerations, classes, policies, webhooks; quota last,
+/// The later part of every chain, in kube-apiserver's order: limits, taints, priority, tolerations, classes, certificates, policies, webhooks; quota
+/// last,
 /// because what it charges is final. Policies that validate do so before webhooks do.
 pub fn plugins(
     registry: &Arc<Registry>,
@@ -180,12 +198,15 @@ pub fn plugins(
     let judge: Arc<dyn Judge> = authorizer.clone();
     let client = Arc::new(WebhookClient::new(outbound.clone()));
     let webhooks = webhook::Webhooks::new(registry, judge.clone(), client);
-    let chain: [(Option<Plugin>, Arc<dyn Admission>); 10] = [
+    let chain: [(Option<Plugin>, Arc<dyn Admission>); 13] = [
         (Some(Plugin::LimitRanger), Arc::new(limits::LimitRanger::new(registry))),
         (Some(Plugin::TaintNodesByCondition), Arc::new(taints::TaintNodesByCondition)),
         (Some(Plugin::Priority), Arc::new(priority::Priority::new(registry))),
         (Some(Plugin::DefaultTolerationSeconds), Arc::new(tolerations::DefaultTolerationSeconds)),
         (Some(Plugin::RuntimeClass), Arc::new(runtime::RuntimeClass::new(registry))),
+        (Some(Plugin::CertificateApproval), Arc::new(certificates::CertificateApproval(authorizer.clone()))),
+        (Some(Plugin::CertificateSigning), Arc::new(certificates::CertificateSigning(authorizer.clone()))),
+        (Some(Plugin::CertificateSubjectRestriction), Arc::new(certificates::CertificateSubjectRestriction)),
         (Some(Plugin::DefaultIngressClass), Arc::new(ingress::DefaultIngressClass::new(registry))),
         (Some(Plugin::MutatingAdmissionPolicy), Arc::new(policy::MutatingPolicies::new(registry, judge.clone()))),
         (Some(Plugin::ValidatingAdmissionPolicy), Arc::new(policy::ValidatingPolicies::new(registry, judge))),

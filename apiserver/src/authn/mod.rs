@@ -12,6 +12,7 @@ pub mod oidc;
 mod rsa;
 mod service_account;
 pub mod serving;
+mod signing_request;
 pub mod token;
 
 use std::collections::HashMap;
@@ -30,6 +31,7 @@ pub use certificate::PeerCertificate;
 pub use oidc::Oidc;
 pub use service_account::legacy_token;
 pub use serving::Serving;
+pub use signing_request::SigningRequest;
 pub use token::{Algorithm, TokenSigner};
 
 /// Common name of the certificate whose bearer may speak for others through `X-Remote-*` headers.

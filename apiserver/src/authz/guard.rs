@@ -6,12 +6,12 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use crowsnest_api::field::FieldError;
 use crowsnest_api::rbac::{Action, PolicyRule, RoleRef};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::admission::{Admission, Attributes, Operation, policy};
 use crate::authz::{Authorizer, GROUP, escalation};
-use crate::registry::Registry;
 use crate::registry::object::Object;
+use crate::registry::{Registry, unexpected};
 use crate::status::{ApiError, ApiResult};
 use crate::storage::{ObjectKey, ResourceKey};
 
@@ -25,10 +25,10 @@ impl EscalationGuard {
         Self { authorizer }
     }
 
-    fn may(&self, a: &Attributes<'_>, verb: &str, resource: &str, name: &str) -> bool {
+    fn may(&self, a: &Attributes<'_>, verb: &str, group: &str, resource: &str, name: &str) -> bool {
         let action = Action::Resource {
             verb: verb.into(),
-            group: GROUP.into(),
+            group: group.into(),
             resource: resource.into(),
             subresource: String::new(),
             namespace: a.ctx.namespace.clone(),
@@ -79,33 +79,105 @@ impl EscalationGuard {
         Err(ApiError::invalid(policy::GROUP, &a.resource.kind, object.name(), errors))
     }
 
-    /// The rules a write hands out, `None` when it needs no check.
-    fn granted(&self, a: &Attributes<'_>, object: &Value) -> ApiResult<Option<Vec<PolicyRule>>> {
+    /// A role grants what it says; one that aggregates may come to grant anything.
+    fn check_role(&self, a: &Attributes<'_>, object: &Value) -> ApiResult<()> {
         let plural = a.resource.gvr.resource.as_str();
-        let unchanged = |keys: &[&str]| a.old.is_some_and(|old| keys.iter().all(|k| old[*k] == object[*k]));
-        match plural {
-            "roles" | "clusterroles" => {
-                if unchanged(&["rules", "aggregationRule"]) || self.may(a, "escalate", plural, object.name()) {
-                    return Ok(None);
-                }
-                if object["aggregationRule"].is_object() {
-                    return Ok(Some(everything()));
-                }
-                Ok(Some(serde_json::from_value(object["rules"].clone()).unwrap_or_default()))
-            }
-            "rolebindings" | "clusterrolebindings" => {
-                let role: RoleRef = serde_json::from_value(object["roleRef"].clone()).unwrap_or_default();
-                let kind = if role.kind == "ClusterRole" { "clusterroles" } else { "roles" };
-                if unchanged(&["roleRef", "subjects"]) || self.may(a, "bind", kind, &role.name) {
-                    return Ok(None);
-                }
-                match self.authorizer.rbac().role_rules(&role, &a.ctx.namespace) {
-                    Ok(rules) => Ok(Some(rules.to_vec())),
-                    Err(_) => Err(ApiError::not_found(GROUP, kind, &role.name)),
-                }
-            }
-            _ => Ok(None),
+        // The name of the path, of which what is created by POST has none.
+        let name = if is_post(a) { "" } else { a.name };
+        if self.may(a, "escalate", GROUP, plural, name) || a.old.is_some_and(|old| only_collected(old, object)) {
+            return Ok(());
         }
+        let rules: Vec<PolicyRule> = serde_json::from_value(object["rules"].clone()).unwrap_or_default();
+        self.confirm(a, object, &rules)?;
+        let aggregates = |role: &Value| {
+            role["aggregationRule"]["clusterRoleSelectors"].as_array().is_some_and(|list| !list.is_empty())
+        };
+        if plural == "clusterroles" && (aggregates(object) || a.old.is_some_and(aggregates)) {
+            let why = "must have cluster-admin privileges to use the aggregationRule";
+            self.confirm(a, object, &everything()).map_err(|_| forbidden(a, object, why))?;
+        }
+        Ok(())
+    }
+
+    fn check_binding(&self, a: &Attributes<'_>, object: &Value) -> ApiResult<()> {
+        if a.ctx.user.is_master() || a.old.is_some_and(|old| only_collected(old, object)) {
+            return Ok(());
+        }
+        let role: RoleRef = serde_json::from_value(object["roleRef"].clone()).unwrap_or_default();
+        let plural = match role.kind.as_str() {
+            "ClusterRole" => "clusterroles",
+            "Role" => "roles",
+            other => return Err(unexpected(format!("unsupported role reference kind: {other:?}"))),
+        };
+        let group = object["roleRef"]["apiGroup"].as_str().unwrap_or_default();
+        if self.may(a, "bind", group, plural, &role.name) {
+            return Ok(());
+        }
+        if plural == "roles" && a.ctx.namespace.is_empty() {
+            return Err(ApiError::bad_request("Namespace parameter required."));
+        }
+        if role.name.is_empty() {
+            return Err(ApiError::bad_request("Name parameter required."));
+        }
+        match self.authorizer.rbac().role_rules(&role, &a.ctx.namespace) {
+            Ok(rules) => self.confirm(a, object, rules),
+            // kube-apiserver reads the role as a part of this request, and calls it what the request is about.
+            Err(_) => Err(ApiError::not_found(GROUP, &a.resource.gvr.resource, &role.name)),
+        }
+    }
+
+    fn confirm(&self, a: &Attributes<'_>, object: &Value, rules: &[PolicyRule]) -> ApiResult<()> {
+        escalation::confirm(&self.authorizer.rbac(), &a.ctx.user, &a.ctx.namespace, rules)
+            .map_err(|why| forbidden(a, object, &why))
+    }
+}
+
+fn is_post(a: &Attributes<'_>) -> bool {
+    a.operation == Operation::Create && a.options["kind"] == "CreateOptions"
+}
+
+fn forbidden(a: &Attributes<'_>, object: &Value, why: &str) -> ApiError {
+    let base = object.meta_text("generateName");
+    // Names are generated later in kube-apiserver.
+    let generated = is_post(a) && !base.is_empty() && object.name().starts_with(base);
+    let name = if generated { "" } else { object.name() };
+    ApiError::forbidden(GROUP, &a.resource.gvr.resource, name, why)
+}
+
+/// `IsOnlyMutatingGCFields`: nothing changes but what the garbage collector needs to be rid of the object one day.
+fn only_collected(old: &Value, new: &Value) -> bool {
+    let rest = |object: &Value| {
+        let mut rest = object.clone();
+        if let Some(fields) = rest.as_object_mut() {
+            fields.retain(|key, _| !matches!(key.as_str(), "apiVersion" | "kind"));
+        }
+        let collected = ["ownerReferences", "finalizers", "selfLink", "managedFields"];
+        rest.metadata_mut().retain(|key, _| !collected.contains(&key.as_str()));
+        rest
+    };
+    same(&rest(old), &rest(new))
+}
+
+/// Equal, where what is empty is as good as absent.
+fn same(old: &Value, new: &Value) -> bool {
+    let nothing = |value: &Value| match value {
+        Value::Null => true,
+        Value::String(text) => text.is_empty(),
+        Value::Array(list) => list.is_empty(),
+        Value::Object(fields) => fields.is_empty(),
+        _ => false,
+    };
+    match (old, new) {
+        (Value::Object(old), Value::Object(new)) => {
+            let within = |a: &Map<String, Value>, b: &Map<String, Value>| {
+                a.iter().all(|(key, value)| same(value, b.get(key).unwrap_or(&Value::Null)))
+            };
+            within(old, new) && within(new, old)
+        }
+        (Value::Array(old), Value::Array(new)) => {
+            old.len() == new.len() && old.iter().zip(new).all(|(old, new)| same(old, new))
+        }
+        (old, new) => old == new || nothing(old) && nothing(new),
     }
 }
 
@@ -134,15 +206,21 @@ fn everything() -> Vec<PolicyRule> {
 
 #[async_trait]
 impl Admission for EscalationGuard {
-    async fn validate(&self, a: &Attributes<'_>, object: Option<&Value>, _: &mut Vec<String>) -> ApiResult<()> {
-        let Some(object) = object.filter(|_| a.operation != Operation::Delete) else { return Ok(()) };
-        match a.resource.gvr.group.as_str() {
-            GROUP => {}
-            policy::GROUP => return self.check_parameters(a, object),
-            _ => return Ok(()),
+    async fn guard(&self, a: &Attributes<'_>, object: &Value) -> ApiResult<()> {
+        if a.resource.gvr.group != GROUP {
+            return Ok(());
         }
-        let Some(rules) = self.granted(a, object)? else { return Ok(()) };
-        escalation::confirm(&self.authorizer.rbac(), &a.ctx.user, &a.ctx.namespace, &rules)
-            .map_err(|why| ApiError::forbidden(GROUP, &a.resource.gvr.resource, object.name(), why))
+        match a.resource.gvr.resource.as_str() {
+            "roles" | "clusterroles" => self.check_role(a, object),
+            "rolebindings" | "clusterrolebindings" => self.check_binding(a, object),
+            _ => Ok(()),
+        }
+    }
+
+    async fn validate(&self, a: &Attributes<'_>, object: Option<&Value>, _: &mut Vec<String>) -> ApiResult<()> {
+        match object.filter(|_| a.operation != Operation::Delete && a.resource.gvr.group == policy::GROUP) {
+            Some(object) => self.check_parameters(a, object),
+            None => Ok(()),
+        }
     }
 }

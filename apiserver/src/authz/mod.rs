@@ -8,6 +8,8 @@ pub mod bootstrap;
 pub mod default_roles;
 pub mod escalation;
 mod guard;
+#[cfg(test)]
+mod guard_tests;
 pub(crate) mod review;
 mod selectors;
 

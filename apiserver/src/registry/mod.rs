@@ -203,9 +203,14 @@ impl Registry {
                 step.mutate(attributes, object.as_deref_mut(), warnings).await?;
             }
             if !attributes.reinvocation.begin_second() {
-                return Ok(());
+                break;
             }
         }
+        let Some(object) = object else { return Ok(()) };
+        for step in chain.iter() {
+            step.guard(attributes, object).await?;
+        }
+        Ok(())
     }
 
     pub(crate) async fn validate(

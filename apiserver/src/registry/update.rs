@@ -197,8 +197,7 @@ impl Registry {
         let (mut new, tracked) = change.produce(resource, ctx, &live, options, warnings)?;
         set_namespace(&mut new, if resource.namespaced { &ctx.namespace } else { "" })?;
         check_name(&new, name)?;
-        check_versions(resource, name, change, &live, &new)?;
-        carry_over(&live, &mut new);
+        check_uid(resource, name, change, &live, &new)?;
         dedup_owners(&mut new, matches!(change, Change::Patch(_)), warnings);
         if !tracked {
             let schema = resource.strategy.schema();
@@ -223,6 +222,7 @@ impl Registry {
             None if admitted => {}
             None => self.mutate(&attributes, Some(&mut new), warnings).await?,
         }
+        check_versions(resource, name, change, &live, &new)?;
         resource.strategy.default_admitted(&mut new);
         set_namespace(&mut new, if resource.namespaced { &ctx.namespace } else { "" })?;
         self.before_update(resource, ctx, &live, &mut new, warnings)?;
@@ -351,7 +351,7 @@ fn check_name(object: &Value, name: &str) -> ApiResult<()> {
 }
 
 /// Preconditions in the object itself: uid (PUT only) and resourceVersion.
-fn check_versions(resource: &ResourceRef, name: &str, change: &Change, live: &Value, new: &Value) -> ApiResult<()> {
+fn check_uid(resource: &ResourceRef, name: &str, change: &Change, live: &Value, new: &Value) -> ApiResult<()> {
     let (group, plural) = (&resource.gvr.group, &resource.gvr.resource);
     if matches!(change, Change::Replace(_)) && !new.uid().is_empty() && new.uid() != live.uid() {
         let registry = if group.is_empty() { plural.clone() } else { format!("{group}/{plural}") };
@@ -363,6 +363,11 @@ fn check_versions(resource: &ResourceRef, name: &str, change: &Change, live: &Va
         );
         return Err(ApiError::conflict(group, plural, name, why));
     }
+    Ok(())
+}
+
+fn check_versions(resource: &ResourceRef, name: &str, change: &Change, live: &Value, new: &Value) -> ApiResult<()> {
+    let (group, plural) = (&resource.gvr.group, &resource.gvr.resource);
     let version = new.resource_version();
     if version.is_empty() || version == "0" {
         if matches!(change, Change::Replace(_)) && !resource.strategy.allow_unconditional_update() {

@@ -1,13 +1,11 @@
 //! Disruption budgets, leases, nodes, signing requests, priority classes.
 
-use x509_parser::certification_request::X509CertificationRequest;
-use x509_parser::prelude::FromDer;
-
 use super::selector::label_selector;
 use super::{
     Errors, Value, at, dns1123_label, dns1123_subdomain, fields, items, json, label_value, labels, number,
     qualified_name, resources, scheduling, set, text,
 };
+use crate::authn::SigningRequest;
 use crate::schema::internal::internal_text;
 
 pub(super) fn disruption_budget(e: &mut Errors, object: &Value) {
@@ -138,14 +136,8 @@ pub(super) fn signing_request(e: &mut Errors, object: &Value) {
     let spec = at(object, "spec");
     let request = text(spec, "request");
     let pem = base64::Engine::decode(&base64::engine::general_purpose::STANDARD, request).unwrap_or_default();
-    let shown = at(spec, "request").clone();
-    match x509_parser::pem::parse_x509_pem(&pem) {
-        Ok((_, block)) if block.label == "CERTIFICATE REQUEST" => {
-            if X509CertificationRequest::from_der(&block.contents).is_err() {
-                e.invalid("spec.request", &shown, "asn1: syntax error: data truncated");
-            }
-        }
-        _ => e.invalid("spec.request", &shown, "PEM block type must be CERTIFICATE REQUEST"),
+    if let Err(why) = SigningRequest::parse(&pem) {
+        e.invalid("spec.request", at(spec, "request"), why.to_string());
     }
     usages(e, items(spec, "usages"));
     let signer = text(spec, "signerName");

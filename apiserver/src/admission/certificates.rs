@@ -1,0 +1,99 @@
+//! CertificateApproval, CertificateSigning and CertificateSubjectRestriction: who may decide about signing requests for which signer, and
+//! which request nobody may make.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use crowsnest_api::rbac::Action;
+use serde_json::Value;
+
+use super::{Admission, Attributes, Operation};
+use crate::authn::SigningRequest;
+use crate::authz::Authorizer;
+use crate::status::{ApiError, ApiResult};
+
+const GROUP: &str = "certificates.k8s.io";
+const REQUESTS: &str = "certificatesigningrequests";
+const CLIENTS: &str = "kubernetes.io/kube-apiserver-client";
+const MASTERS: &str = crowsnest_api::user::MASTERS;
+
+/// Approval needs the verb `approve` on the signer.
+pub struct CertificateApproval(pub Arc<Authorizer>);
+
+/// A certificate, and conditions beside approval, need the verb `sign` on the signer.
+pub struct CertificateSigning(pub Arc<Authorizer>);
+
+/// Nobody gets into the group of masters by a client certificate.
+pub struct CertificateSubjectRestriction;
+
+fn concerns(a: &Attributes<'_>, operation: Operation, subresource: &str) -> bool {
+    let of = &a.resource.gvr;
+    a.operation == operation && of.group == GROUP && of.resource == REQUESTS && a.ctx.subresource == subresource
+}
+
+fn forbidden(a: &Attributes<'_>, why: String) -> ApiError {
+    ApiError::forbidden(GROUP, REQUESTS, a.name, why)
+}
+
+/// The signer of the object as it was: no update may change it.
+fn check_signer(authorizer: &Authorizer, a: &Attributes<'_>, verb: &str) -> ApiResult<()> {
+    let signer = a.old.and_then(|old| old["spec"]["signerName"].as_str()).unwrap_or_default();
+    let may = |name: &str| {
+        let (subresource, namespace) = Default::default();
+        let (group, resource) = (GROUP.to_owned(), "signers".to_owned());
+        let action =
+            Action::Resource { verb: verb.to_owned(), group, resource, subresource, namespace, name: name.to_owned() };
+        authorizer.allows(&a.ctx.user, &action)
+    };
+    let domain = signer.split('/').next().unwrap_or_default();
+    if may(signer) || may(&format!("{domain}/*")) {
+        return Ok(());
+    }
+    Err(forbidden(a, format!("user not permitted to {verb} requests with signerName {signer:?}")))
+}
+
+#[async_trait]
+impl Admission for CertificateApproval {
+    async fn validate(&self, a: &Attributes<'_>, _: Option<&Value>, _: &mut Vec<String>) -> ApiResult<()> {
+        if concerns(a, Operation::Update, "approval") {
+            return check_signer(&self.0, a, "approve");
+        }
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl Admission for CertificateSigning {
+    async fn validate(&self, a: &Attributes<'_>, object: Option<&Value>, _: &mut Vec<String>) -> ApiResult<()> {
+        let (Some(old), Some(new), true) = (a.old, object, concerns(a, Operation::Update, "status")) else {
+            return Ok(());
+        };
+        let certificate = |object: &Value| object["status"]["certificate"].as_str().unwrap_or_default().to_owned();
+        let conditions = |object: &Value| object["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        if certificate(old) == certificate(new) && conditions(old) == conditions(new) {
+            return Ok(());
+        }
+        check_signer(&self.0, a, "sign")
+    }
+}
+
+#[async_trait]
+impl Admission for CertificateSubjectRestriction {
+    async fn validate(&self, a: &Attributes<'_>, object: Option<&Value>, _: &mut Vec<String>) -> ApiResult<()> {
+        let spec = match object {
+            Some(object) if concerns(a, Operation::Create, "") => &object["spec"],
+            _ => return Ok(()),
+        };
+        if spec["signerName"] != CLIENTS {
+            return Ok(());
+        }
+        let pem = STANDARD.decode(spec["request"].as_str().unwrap_or_default()).unwrap_or_default();
+        let asked = SigningRequest::parse(&pem).map_err(|why| forbidden(a, format!("failed to parse CSR: {why}")))?;
+        if asked.organizations.iter().any(|organization| organization == MASTERS) {
+            return Err(forbidden(a, format!("use of {CLIENTS} signer with {MASTERS} group is not allowed")));
+        }
+        Ok(())
+    }
+}
