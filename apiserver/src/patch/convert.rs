@@ -43,7 +43,10 @@ fn convert_as(schema: &Schema, go: &str, value: &mut Value) -> Option<String> {
         },
         Type::String => match value {
             Value::String(_) => None,
-            Value::Number(_) => Some(format!("cannot convert {kind} to {}", named(go, "string"))),
+            // Go converts integers, as runes, and the converter then refuses them.
+            Value::Number(number) if number.is_i64() => {
+                Some(format!("cannot convert {kind} to {}", named(go, "string")))
+            }
             _ => Some("unrecognized type: string".into()),
         },
         Type::Boolean if !value.is_boolean() => Some("unrecognized type: bool".into()),
@@ -107,7 +110,7 @@ mod tests {
             (json!({"spec": {"hostNetwork": "x"}}), Some("unrecognized type: bool")),
             (json!({"spec": {"restartPolicy": 5}}), Some("cannot convert int64 to v1.RestartPolicy")),
             (json!({"spec": {"restartPolicy": true}}), Some("unrecognized type: string")),
-            (json!({"spec": {"containers": [{"args": ["x", 1.5]}]}}), Some("cannot convert float64 to string")),
+            (json!({"spec": {"containers": [{"args": ["x", 1.5]}]}}), Some("unrecognized type: string")),
             (
                 json!({"spec": {"containers": [{"securityContext": {"capabilities": {"add": [5]}}}]}}),
                 Some("cannot convert int64 to v1.Capability"),

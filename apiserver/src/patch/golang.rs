@@ -63,12 +63,16 @@ fn print_number(number: &Number) -> String {
 
 /// `%s` of what ought to have been a text.
 pub(super) fn print_text(value: &Value) -> String {
+    if value.is_null() { "%!s(<nil>)".into() } else { print_text_within(value) }
+}
+
+fn print_text_within(value: &Value) -> String {
     match value {
-        Value::Null => "%!s(<nil>)".into(),
+        Value::Null => "<nil>".into(),
         Value::Bool(_) | Value::Number(_) => format!("%!s({}={})", type_of(value), go_value(value)),
-        Value::Array(items) => format!("[{}]", items.iter().map(print_text).collect::<Vec<_>>().join(" ")),
+        Value::Array(items) => format!("[{}]", items.iter().map(print_text_within).collect::<Vec<_>>().join(" ")),
         Value::Object(fields) => {
-            let parts = fields.iter().map(|(key, value)| format!("{key}:{}", print_text(value)));
+            let parts = fields.iter().map(|(key, value)| format!("{key}:{}", print_text_within(value)));
             format!("map[{}]", parts.collect::<Vec<_>>().join(" "))
         }
         Value::String(text) => text.clone(),
@@ -95,6 +99,7 @@ mod tests {
         ] {
             assert_eq!(go_value(&value), printed, "{value}");
         }
-        assert_eq!(print_text(&json!({"a": [null, 5, "x"]})), "map[a:[%!s(<nil>) %!s(int64=5) x]]");
+        assert_eq!(print_text(&json!({"a": [null, 5, "x"]})), "map[a:[<nil> %!s(int64=5) x]]");
+        assert_eq!(print_text(&Value::Null), "%!s(<nil>)");
     }
 }

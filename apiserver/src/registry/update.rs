@@ -130,12 +130,13 @@ impl Registry {
                 },
             };
             let mut told = Vec::new();
-            match self.update_once(resource, ctx, name, record, change, options, &mut told).await? {
-                Pass::Done(object) => {
-                    warnings.append(&mut told);
-                    return Ok((object, false));
-                }
-                Pass::Overtaken => {}
+            let pass = self.update_once(resource, ctx, name, record, change, options, &mut told).await;
+            // Who is refused is warned as well.
+            if !matches!(pass, Ok(Pass::Overtaken)) {
+                warnings.append(&mut told);
+            }
+            if let Pass::Done(object) = pass? {
+                return Ok((object, false));
             }
         }
         Err(write_error(resource, name, Error::Conflict { current: 0 }))

@@ -99,21 +99,30 @@ fn merge_maps(at: Place<'_>, key: &str, server: Vec<Value>, patch: &mut [Value])
     }
     let server = array[..kept].to_vec();
     let mut items = server.clone();
-    let mut wanted = Vec::with_capacity(plain.len());
-    for fields in plain {
-        let Some(id) = fields.get(key) else { return Err(no_merge_key(fields, key)) };
-        match items.iter_mut().find(|item| item.get(key) == Some(id)) {
-            Some(Value::Object(slot)) => *slot = merge_map(at, std::mem::take(slot), fields)?,
-            _ => {
-                let added = Value::Object(fields.clone());
-                if let Some(slot) = array.get_mut(items.len()) {
-                    *slot = added.clone();
+    let mut added: Vec<usize> = Vec::new();
+    for index in 0..plain.len() {
+        let Some(id) = plain[index].get(key).cloned() else { return Err(no_merge_key(plain[index], key)) };
+        match items.iter().position(|item| item.get(key) == Some(&id)) {
+            Some(at_item) => {
+                let before = items[at_item].as_object_mut().map(std::mem::take).unwrap_or_default();
+                let merged = merge_map(at, before, plain[index])?;
+                // In Go an added element and that of the patch are one.
+                if let Some(first) = at_item.checked_sub(kept) {
+                    plain[added[first]].clone_from(&merged);
                 }
-                items.push(added);
+                items[at_item] = Value::Object(merged);
+            }
+            None => {
+                let element = Value::Object(plain[index].clone());
+                if let Some(slot) = array.get_mut(items.len()) {
+                    *slot = element.clone();
+                }
+                items.push(element);
+                added.push(index);
             }
         }
-        wanted.push(Value::Object(fields.clone()));
     }
+    let wanted: Vec<Value> = plain.into_iter().map(|fields| Value::Object(fields.clone())).collect();
     let (named, others) = partition(items, &wanted, Some(key))?;
     Ok(Merged { items: in_order(named, others, &wanted, &server, Some(key), true)?, array })
 }

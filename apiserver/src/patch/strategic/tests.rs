@@ -265,6 +265,10 @@ fn a_patch_is_used_up() {
             json!({"metadata": {"$deleteFromPrimitiveList/finalizers": ["x"], "labels": {"$patch": "delete"}}}),
             "map[metadata:map[$deleteFromPrimitiveList/finalizers:[x] labels:map[$patch:delete]]]",
         ),
+        (
+            json!({"spec": {"containers": [{"name": "z", "image": "1"}, {"name": "z", "image": null, "tty": true}]}}),
+            "map[spec:map[containers:[map[name:z tty:true] map[image:<nil> name:z tty:true]]]]",
+        ),
     ] {
         let mut used = patch.clone();
         strategic(&pod(), &live(), &mut used).unwrap();
