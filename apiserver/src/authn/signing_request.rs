@@ -24,7 +24,8 @@ impl SigningRequest {
         let block =
             parse_x509_pem(pem).ok().map(|(_, block)| block).filter(|block| block.label == "CERTIFICATE REQUEST");
         let block = block.ok_or("PEM block type must be CERTIFICATE REQUEST")?;
-        let (rest, parsed) = X509CertificationRequest::from_der(&block.contents).map_err(|error| error.to_string())?;
+        let (rest, parsed) =
+            X509CertificationRequest::from_der(&block.contents).map_err(|_| "asn1: syntax error: data truncated")?;
         if !rest.is_empty() {
             return Err("asn1: syntax error: trailing data".to_owned());
         }

@@ -137,7 +137,7 @@ pub(super) fn signing_request(e: &mut Errors, object: &Value) {
     let request = text(spec, "request");
     let pem = base64::Engine::decode(&base64::engine::general_purpose::STANDARD, request).unwrap_or_default();
     if let Err(why) = SigningRequest::parse(&pem) {
-        e.invalid("spec.request", at(spec, "request"), why.to_string());
+        e.invalid("spec.request", at(spec, "request"), why);
     }
     usages(e, items(spec, "usages"));
     let signer = text(spec, "signerName");
