@@ -115,7 +115,7 @@ async fn keep_open(args: &AgentArgs, agent: &Agent, tell: &watch::Sender<Tunnel>
             }
             Err(error) => {
                 let error = format!("{error:#}");
-                tracing::warn!(error, ?pause, "no tunnel, trying again");
+                tracing::warn!(%error, ?pause, "no tunnel, trying again");
                 error
             }
         };
