@@ -6,7 +6,7 @@ use super::golang::kind_of;
 use crate::schema::{Schema, Type};
 
 /// Makes numbers fit their Go types, as Go's conversions do, and tells what does not fit, in the converter's words. Types
-/// that decode themselves (times, quantities) are left to the reader of JSON.
+/// that decode themselves are given their JSON alone; what they say of a text or a quantity is left to the reader of JSON.
 pub(super) fn convert(schema: &Schema, value: &mut Value) -> Option<String> {
     convert_as(schema, "", value)
 }
@@ -62,8 +62,27 @@ fn convert_as(schema: &Schema, go: &str, value: &mut Value) -> Option<String> {
             None
         }
         Type::Number if !value.is_number() => Some("unrecognized type: float64".into()),
+        Type::IntOrString => match &*value {
+            Value::String(_) => None,
+            Value::Number(number) if number.as_i64().is_some_and(|n| i32::try_from(n).is_ok()) => None,
+            other => Some(unfit(other, "int32")),
+        },
+        Type::Time | Type::MicroTime if !value.is_string() => Some(unfit(value, "string")),
         _ => None,
     }
+}
+
+fn unfit(value: &Value, go: &str) -> String {
+    let what = match value {
+        Value::Null => "null".to_owned(),
+        Value::Bool(_) => "bool".to_owned(),
+        Value::Number(number) if go == "int32" => format!("number {number}"),
+        Value::Number(_) => "number".to_owned(),
+        Value::String(_) => "string".to_owned(),
+        Value::Array(_) => "array".to_owned(),
+        Value::Object(_) => "object".to_owned(),
+    };
+    format!("json: cannot unmarshal {what} into Go value of type {go}")
 }
 
 /// Go makes what is out of range the smallest number.
@@ -110,6 +129,14 @@ mod tests {
             (json!({"spec": {"hostNetwork": "x"}}), Some("unrecognized type: bool")),
             (json!({"spec": {"restartPolicy": 5}}), Some("cannot convert int64 to v1.RestartPolicy")),
             (json!({"spec": {"restartPolicy": true}}), Some("unrecognized type: string")),
+            (
+                json!({"metadata": {"creationTimestamp": 5}}),
+                Some("json: cannot unmarshal number into Go value of type string"),
+            ),
+            (
+                json!({"spec": {"containers": [{"livenessProbe": {"httpGet": {"port": true}}}]}}),
+                Some("json: cannot unmarshal bool into Go value of type int32"),
+            ),
             (json!({"spec": {"containers": [{"args": ["x", 1.5]}]}}), Some("unrecognized type: string")),
             (
                 json!({"spec": {"containers": [{"securityContext": {"capabilities": {"add": [5]}}}]}}),
