@@ -81,7 +81,14 @@ async fn signers_are_for_those_who_may() {
         ("approver", "x/approval", condition("Approved"), 403, "with signerName \"example.com/x\""),
         ("other", "x/approval", condition("Approved"), 200, ""),
         ("approver", "c/approval", condition("Denied"), 200, ""),
-        ("plain", "x/status", condition("Failed"), 403, "sign requests with signerName \"example.com/x\""),
+        (
+            "plain",
+            "x/status",
+            json!({"status": {"conditions": [
+            {"type": "Approved", "status": "True"}, {"type": "Failed", "status": "True"}]}}),
+            403,
+            "sign requests with signerName \"example.com/x\"",
+        ),
         ("plain", "x/status", json!({"metadata": {"labels": {"a": "b"}}}), 200, ""),
         (
             "approver",
