@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use crate::authz::bootstrap::{loopback, loopback_options};
-use crate::builtin;
+use crate::builtin::{self, RANGE};
 use crate::error::Error;
 use crate::registry::object::{Object, time};
 use crate::registry::options::{DeleteOptions, WriteOptions};
@@ -21,7 +21,6 @@ use crate::status::{ApiResult, Reason};
 use crate::storage::{ChangeKind, ResourceKey};
 
 const GROUP: &str = "networking.k8s.io";
-const RANGE: &str = "10.96.0.0/12";
 const NAME: &str = "kubernetes";
 const MANAGED_BY: &str = "ipaddress.kubernetes.io/managed-by";
 const ALLOCATOR: &str = "ipallocator.k8s.io";
@@ -34,12 +33,16 @@ pub async fn write_range(registry: &Arc<Registry>) -> ApiResult<()> {
     });
     let mut warnings = Vec::new();
     match registry.create(&ranges, &loopback(""), range, &loopback_options(), &mut warnings).await {
-        Err(error) if error.is(Reason::AlreadyExists) => return Ok(()),
-        created => created?,
-    };
+        Err(error) if !error.is(Reason::AlreadyExists) => return Err(error),
+        _ => {}
+    }
     let ctx = RequestContext { subresource: "status".into(), ..loopback("") };
     let now = time(ctx.now);
     let edit = Edit(Arc::new(move |range: &mut Value| {
+        // Told once; whoever died in between has not.
+        if range["status"]["conditions"].is_array() {
+            return Ok(());
+        }
         range["status"]["conditions"] = json!([{
             "type": "Ready", "status": "True", "lastTransitionTime": now, "reason": "",
             "message": "Kubernetes default Service CIDR is ready",
@@ -124,7 +127,12 @@ impl Keeper {
     /// Makes the objects of what is held now what they were for what was held before.
     async fn settle(&self, before: &Held, now: &Held) -> ApiResult<()> {
         let (ctx, options, mut warnings) = (loopback(""), loopback_options(), Vec::new());
-        for address in before.iter().filter(|(address, owner)| now.get(*address) != Some(owner)).map(|(key, _)| key) {
+        for (address, owner) in before.iter().filter(|(address, owner)| now.get(*address) != Some(owner)) {
+            // One of that name may be made by hand, and stays.
+            let found = self.registry.get(&self.objects, "", address).await.ok();
+            if found.is_none_or(|found| parent(&found).as_ref() != Some(owner)) {
+                continue;
+            }
             let delete = DeleteOptions { raw: json!({}), ..DeleteOptions::default() };
             match self.registry.delete(&self.objects, &ctx, address, &delete, &mut warnings).await {
                 Err(error) if !error.is(Reason::NotFound) => return Err(error),

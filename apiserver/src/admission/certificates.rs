@@ -41,10 +41,14 @@ fn forbidden(a: &Attributes<'_>, why: String) -> ApiError {
 fn check_signer(authorizer: &Authorizer, a: &Attributes<'_>, verb: &str) -> ApiResult<()> {
     let signer = a.old.and_then(|old| old["spec"]["signerName"].as_str()).unwrap_or_default();
     let may = |name: &str| {
-        let (subresource, namespace) = Default::default();
-        let (group, resource) = (GROUP.to_owned(), "signers".to_owned());
-        let action =
-            Action::Resource { verb: verb.to_owned(), group, resource, subresource, namespace, name: name.to_owned() };
+        let action = Action::Resource {
+            verb: verb.to_owned(),
+            group: GROUP.to_owned(),
+            resource: "signers".to_owned(),
+            subresource: String::new(),
+            namespace: String::new(),
+            name: name.to_owned(),
+        };
         authorizer.allows(&a.ctx.user, &action)
     };
     let domain = signer.split('/').next().unwrap_or_default();

@@ -13,7 +13,8 @@ use super::families;
 use super::object::{at, each, inside, items, put, text, unset};
 use crate::registry::strategy::{Allocators, RequestContext};
 
-/// 10.96.0.0/12, as kubeadm chooses; what is below the first handed out is for addresses asked for by name.
+/// As kubeadm chooses; what is below the first handed out is for addresses asked for by name.
+pub(crate) const RANGE: &str = "10.96.0.0/12";
 const NETWORK: u32 = u32::from_be_bytes([10, 96, 0, 0]);
 const FIRST: u32 = 256;
 const SIZE: u32 = 1 << 20;
@@ -129,7 +130,7 @@ impl Held {
                 let offset = address.parse::<Ipv4Addr>().map_or(0, |a| u32::from(a).wrapping_sub(NETWORK));
                 if offset == 0 || offset >= SIZE - 1 {
                     let why = format!(
-                        "failed to allocate IP {address}: the provided IP ({address}) is not in the valid range. The range of valid IPs is 10.96.0.0/12"
+                        "failed to allocate IP {address}: the provided IP ({address}) is not in the valid range. The range of valid IPs is {RANGE}"
                     );
                     return Err(FieldError::invalid("spec.clusterIPs", &json!([address]), why));
                 }

@@ -25,7 +25,7 @@ mod validate;
 mod warnings;
 
 pub use allocate::ServiceAllocators;
-pub(crate) use allocate::addresses;
+pub(crate) use allocate::{RANGE, addresses};
 pub(crate) use convert::internal;
 pub use strategy::BuiltinStrategy;
 pub(crate) use validate::selector::wrong_selector;
