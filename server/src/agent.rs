@@ -2,6 +2,7 @@
 //! control plane reaches its API server; renews the certificate it is known by.
 
 pub(crate) mod certificate;
+mod figures;
 mod health;
 mod renewal;
 
@@ -15,7 +16,7 @@ use crowsnest_api::cluster::ClusterSyncMode;
 use crowsnest_api::names::ClusterName;
 use crowsnest_fleet::dial::ProxyRoute;
 use crowsnest_fleet::tunnel::{Agent, PROTOCOL, backoff};
-use crowsnest_fleet::{Dialer, JoinOptions, join};
+use crowsnest_fleet::{Dialer, JoinOptions, join, traced};
 use http::{HeaderValue, Request, StatusCode, header};
 use http_body_util::{BodyExt, Limited};
 use hyper::upgrade::Upgraded;
@@ -25,8 +26,10 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::cli::agent::AgentArgs;
+use crate::cli::estimator::Listening;
 use crate::serving;
 use crate::up::{Stop, bind};
+use figures::Figures;
 use health::Tunnel;
 
 /// How long the member's API server may take to accept a connection.
@@ -49,24 +52,43 @@ pub(crate) async fn run(args: AgentArgs) -> anyhow::Result<ExitCode> {
 async fn serve(args: AgentArgs, stop: &CancellationToken) -> anyhow::Result<()> {
     let tell = watch::Sender::new(Tunnel::Registering);
     let (told, over) = (tell.subscribe(), CancellationToken::new());
-    let listener = match args.health_probe_bind_address.0 {
-        Some(address) => Some(bind(address, "--health-probe-bind-address").await?),
-        None => None,
-    };
-    let probes = async {
-        if let Some(listener) = listener {
-            serving::serve(listener, None, health::routes(told), over.clone()).await;
-        }
-    };
+    let figures = Figures::default();
+    let (probes, metrics) = (health::routes(told.clone()), figures::routes(figures.clone(), told));
+    let probes = beside(args.health_probe_bind_address, "--health-probe-bind-address", probes, &over).await?;
+    let metrics = beside(args.metrics_bind_address, "--metrics-bind-address", metrics, &over).await?;
     let working = async {
-        let worked = work(args, &tell, stop).await;
+        let worked = work(args, &tell, &figures, stop).await;
         over.cancel();
         worked
     };
-    tokio::join!(working, probes).0
+    tokio::join!(working, probes, metrics).0
 }
 
-async fn work(args: AgentArgs, tell: &watch::Sender<Tunnel>, stop: &CancellationToken) -> anyhow::Result<()> {
+/// Takes an address at once; what is returned answers there until all is over.
+async fn beside(
+    Listening(address): Listening,
+    what: &'static str,
+    routes: axum::Router,
+    over: &CancellationToken,
+) -> anyhow::Result<impl Future<Output = ()>> {
+    let listener = match address {
+        Some(address) => Some(bind(address, what).await?),
+        None => None,
+    };
+    let over = over.clone();
+    Ok(async move {
+        if let Some(listener) = listener {
+            serving::serve(listener, None, routes, over).await;
+        }
+    })
+}
+
+async fn work(
+    args: AgentArgs,
+    tell: &watch::Sender<Tunnel>,
+    figures: &Figures,
+    stop: &CancellationToken,
+) -> anyhow::Result<()> {
     let member = member(&args).await?;
     let endpoint = args.cluster_api_endpoint.clone().unwrap_or_else(|| member.cluster_url.clone());
     let agent = Agent::new(&endpoint, dialer(&member)?)?;
@@ -81,25 +103,31 @@ async fn work(args: AgentArgs, tell: &watch::Sender<Tunnel>, stop: &Cancellation
         report: args.reported().map_err(anyhow::Error::msg)?,
         ..JoinOptions::new(args.cluster_name.clone())
     };
-    let control_plane = control_plane(&args).await?;
+    let control_plane = control_plane(&args, figures).await?;
     let Some(joined) = stop.run_until_cancelled(join(&control_plane, &member, &options)).await else { return Ok(()) };
     let joined = joined.with_context(|| format!("registering cluster {}", args.cluster_name))?;
     tracing::info!(cluster = %joined.name, id = joined.id, created = joined.created, "registered");
     let renewing = async {
         if args.rotation.enable_cert_rotation {
-            renewal::keep(&args, &member, stop).await;
+            renewal::keep(&args, &member, figures, stop).await;
         }
     };
-    tokio::join!(keep_open(&args, &agent, tell, stop), renewing);
+    tokio::join!(keep_open(&args, &agent, tell, figures, stop), renewing);
     Ok(())
 }
 
 /// One tunnel after the other until told to stop.
-async fn keep_open(args: &AgentArgs, agent: &Agent, tell: &watch::Sender<Tunnel>, stop: &CancellationToken) {
+async fn keep_open(
+    args: &AgentArgs,
+    agent: &Agent,
+    tell: &watch::Sender<Tunnel>,
+    figures: &Figures,
+    stop: &CancellationToken,
+) {
     let mut failures: u32 = 0;
     loop {
         let began = Instant::now();
-        let ended = tunnel(args, agent, tell, stop).await;
+        let ended = tunnel(args, agent, tell, figures, stop).await;
         if stop.is_cancelled() {
             return;
         }
@@ -130,11 +158,12 @@ async fn tunnel(
     args: &AgentArgs,
     agent: &Agent,
     tell: &watch::Sender<Tunnel>,
+    figures: &Figures,
     stop: &CancellationToken,
 ) -> anyhow::Result<()> {
     let opening = async {
         // Read anew each time: its certificate may have been renewed.
-        let control_plane = control_plane(args).await?;
+        let control_plane = control_plane(args, figures).await?;
         let opened = tokio::time::timeout(ANSWER_WITHIN, open(&control_plane, &args.cluster_name)).await;
         opened.with_context(|| format!("no answer of the control plane within {} s", ANSWER_WITHIN.as_secs()))?
     };
@@ -142,6 +171,7 @@ async fn tunnel(
     let upgraded = upgraded?;
     tracing::info!(cluster = %args.cluster_name, "the tunnel is open");
     tell.send_replace(Tunnel::Open);
+    figures.opened();
     Ok(agent.serve(upgraded, stop).await?)
 }
 
@@ -187,9 +217,10 @@ async fn member(args: &AgentArgs) -> anyhow::Result<kube::Config> {
     }
 }
 
-async fn control_plane(args: &AgentArgs) -> anyhow::Result<kube::Client> {
+async fn control_plane(args: &AgentArgs, figures: &Figures) -> anyhow::Result<kube::Client> {
     let config = read(&args.control_plane_kubeconfig, args.control_plane_context.clone()).await?;
-    Ok(kube::Client::try_from(config)?)
+    let counted = figures.counted(&config);
+    Ok(traced::client(config, &counted)?)
 }
 
 /// The configuration a kubeconfig's context gives.

@@ -75,7 +75,7 @@ impl World {
         crowsnest(&self.control_plane.kubeconfig, args)
     }
 
-    fn site(&self) -> Site {
+    pub fn site(&self) -> Site {
         Site {
             control_plane: self.control_plane.kubeconfig.clone(),
             // The server trusts whoever comes.
@@ -150,8 +150,19 @@ impl World {
         Ok(self.in_member(name)?.is_some())
     }
 
+    /// Of all processes, the control plane and the member among them.
+    pub fn logs_tell_no_secret(&self) -> Result<()> {
+        let (secrets, logs) = (self.secrets()?, self.all_logs()?);
+        ensure!(secrets.len() > 3 && logs.len() >= 5, "{} secrets, {} logs", secrets.len(), logs.len());
+        for (path, log) in &logs {
+            let shown = secrets.iter().position(|secret| log.contains(secret));
+            ensure!(shown.is_none(), "{} shows secret {shown:?} of {}", path.display(), secrets.len());
+        }
+        Ok(())
+    }
+
     /// What no log may show: the database's password, and lines of all Secrets' values but certificates.
-    pub fn secrets(&self) -> Result<Vec<String>> {
+    fn secrets(&self) -> Result<Vec<String>> {
         let secrets = objects(&self.to_cp, "", "v1", "Secret", None);
         let mut lines = vec![PASSWORD.to_owned()];
         for secret in self.runtime.block_on(secrets.list(&ListParams::default()))? {
