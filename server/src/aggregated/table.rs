@@ -38,17 +38,18 @@ fn cluster_cells(cluster: &Value) -> Vec<Cell> {
     let ready = conditions.into_iter().flatten().find(|c| c["type"] == "Ready").and_then(|c| c["status"].as_str());
     let zones = cluster.pointer("/spec/zones").and_then(Value::as_array);
     let zones: Vec<&str> = zones.into_iter().flatten().filter_map(Value::as_str).collect();
+    let or_none = |text: &str| Cell::from(if text.is_empty() { "<none>" } else { text });
     vec![
         read::name(cluster),
         text("/status/kubernetesVersion").into(),
         text("/spec/syncMode").into(),
         ready.unwrap_or("Unknown").into(),
         read::age(cluster),
-        zones.join(",").into(),
-        text("/spec/region").into(),
-        text("/spec/provider").into(),
+        or_none(&zones.join(",")),
+        or_none(text("/spec/region")),
+        or_none(text("/spec/provider")),
         text("/spec/apiEndpoint").into(),
-        text("/spec/proxyURL").into(),
+        or_none(text("/spec/proxyURL")),
     ]
 }
 

@@ -388,9 +388,25 @@ fn param_kind(o: &Value) -> String {
 fn policy_binding(o: &Value) -> Vec<Cell> {
     let reference =
         o.pointer("/spec/paramRef").map_or("<unset>".to_owned(), |p| match (text(p, "/namespace"), text(p, "/name")) {
-            (_, "") => read::selector_text(p.get("selector")),
+            (_, "") => as_go_prints(p.get("selector").unwrap_or(&Value::Null)),
             ("", name) => format!("*/{name}"),
             (namespace, name) => format!("{namespace}/{name}"),
         });
     vec![read::name(o), Cell::from(text(o, "/spec/policyName")), Cell::from(reference), read::age(o)]
+}
+
+/// A label selector as kube-apiserver's printer has it here: by its Go type.
+fn as_go_prints(selector: &Value) -> String {
+    let labels = selector.get("matchLabels").and_then(Value::as_object);
+    let pairs =
+        labels.into_iter().flatten().map(|(key, value)| format!("{key}: {},", value.as_str().unwrap_or_default()));
+    let requirements = list(selector, "/matchExpressions").iter().map(|one| {
+        let values: Vec<&str> = list(one, "/values").iter().filter_map(Value::as_str).collect();
+        let (key, operator) = (text(one, "/key"), text(one, "/operator"));
+        format!("LabelSelectorRequirement{{Key:{key},Operator:{operator},Values:[{}],}},", values.join(" "))
+    });
+    let (pairs, requirements) = (pairs.collect::<String>(), requirements.collect::<String>());
+    format!(
+        "&LabelSelector{{MatchLabels:map[string]string{{{pairs}}},MatchExpressions:[]LabelSelectorRequirement{{{requirements}}},}}"
+    )
 }

@@ -106,7 +106,8 @@ pub(super) const KINDS: &[KindPrinter] = &[
         "autoscaling",
         "Scale",
         &[
-            NAME,
+            // Without the format that names have elsewhere.
+            Column::text("Name", NAME.doc),
             Column::number("Desired", Doc::Field("api.autoscaling.v1.ScaleSpec", "replicas")),
             Column::number("Available", Doc::Field("api.autoscaling.v1.ScaleStatus", "replicas")),
             AGE,
@@ -250,24 +251,6 @@ pub(super) const KINDS: &[KindPrinter] = &[
                 Cell::from(min),
                 Cell::from(int(o, "/spec/maxReplicas")),
                 Cell::from(int(o, "/status/currentReplicas")),
-                read::age(o),
-            ]
-        },
-    ),
-    KindPrinter::new(
-        "autoscaling",
-        "Scale",
-        &[
-            NAME,
-            Column::number("Desired", Doc::Field("api.autoscaling.v1.ScaleSpec", "replicas")),
-            Column::number("Available", Doc::Field("api.autoscaling.v1.ScaleStatus", "replicas")),
-            AGE,
-        ],
-        |o| {
-            vec![
-                read::name(o),
-                Cell::from(int(o, "/spec/replicas")),
-                Cell::from(int(o, "/status/replicas")),
                 read::age(o),
             ]
         },
