@@ -12,7 +12,7 @@ const DAEMONS: [&str; 3] = ["serve", "agent", "estimator"];
 /// Read beside those of flags.
 const BESIDE_FLAGS: [&str; 2] = ["CROWSNEST_LOG", "CROWSNEST_PAGER"];
 /// Of what builds and tests this program, and may start it.
-const OF_DEVELOPERS: [&str; 12] = [
+const OF_DEVELOPERS: [&str; 13] = [
     "CROWSNEST_BINARY",
     "CROWSNEST_CHROMIUM",
     "CROWSNEST_COMMIT",
@@ -25,6 +25,7 @@ const OF_DEVELOPERS: [&str; 12] = [
     "CROWSNEST_PYTHON",
     "CROWSNEST_UI",
     "CROWSNEST_WEB",
+    "CROWSNEST_WEB_DIR",
 ];
 /// The same, by what they begin with.
 const FAMILIES_OF_DEVELOPERS: [&str; 3] = ["CROWSNEST_CRASH_", "CROWSNEST_FAULT_", "CROWSNEST_FLEET_"];
