@@ -1,23 +1,25 @@
-//! `crowsnest agent`: runs in a member that nobody can dial. Registers it in pull mode and keeps a tunnel open through which the
-//! control plane reaches its API server; renews the certificate it is known by.
+//! `crowsnest agent`: runs in a member that nobody can dial. Registers it in pull mode and keeps a tunnel open to each replica
+//! of the control plane, through which that one reaches its API server; renews the certificate it is known by.
 
 pub(crate) mod certificate;
 mod figures;
 mod health;
 mod renewal;
+pub(crate) mod replicas;
+mod tunnels;
 
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 use crowsnest_api::cluster::ClusterSyncMode;
 use crowsnest_api::names::ClusterName;
 use crowsnest_fleet::dial::ProxyRoute;
-use crowsnest_fleet::tunnel::{Agent, PROTOCOL, backoff};
+use crowsnest_fleet::tunnel::{Agent, PROTOCOL};
 use crowsnest_fleet::{Dialer, JoinOptions, join, traced};
-use http::{HeaderValue, Request, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Request, StatusCode, header};
 use http_body_util::{BodyExt, Limited};
 use hyper::upgrade::Upgraded;
 use kube::client::{Body, ConfigExt};
@@ -31,13 +33,13 @@ use crate::serving;
 use crate::up::{Stop, bind};
 use figures::Figures;
 use health::Tunnel;
+use replicas::Replica;
+use tunnels::{Answer, keep};
 
 /// How long the member's API server may take to accept a connection.
 const CONNECT_WITHIN: Duration = Duration::from_secs(10);
 /// How long the control plane may take to answer.
 const ANSWER_WITHIN: Duration = Duration::from_secs(30);
-/// A tunnel that was open for so long was no failure.
-const STABLE: Duration = Duration::from_secs(30);
 /// The largest Status that is read.
 const MAX_STATUS: usize = 64 << 10;
 
@@ -116,7 +118,7 @@ async fn work(
     Ok(())
 }
 
-/// One tunnel after the other until told to stop.
+/// Keeps a tunnel to each replica until told to stop.
 async fn keep_open(
     args: &AgentArgs,
     agent: &Agent,
@@ -124,65 +126,32 @@ async fn keep_open(
     figures: &Figures,
     stop: &CancellationToken,
 ) {
-    let mut failures: u32 = 0;
-    loop {
-        let began = Instant::now();
-        let ended = tunnel(args, agent, tell, figures, stop).await;
-        if stop.is_cancelled() {
-            return;
-        }
-        if began.elapsed() >= STABLE {
-            failures = 0;
-        }
-        let pause = backoff(failures, rand::random());
-        failures = failures.saturating_add(1);
-        let why = match ended {
-            Ok(()) => {
-                tracing::info!(?pause, "the control plane ended the tunnel, opening another");
-                "the control plane ended it".to_owned()
-            }
-            Err(error) => {
-                let error = format!("{error:#}");
-                tracing::warn!(%error, ?pause, "no tunnel, trying again");
-                error
-            }
-        };
-        tell.send_replace(Tunnel::Closed(why));
-        if stop.run_until_cancelled(tokio::time::sleep(pause)).await.is_none() {
-            return;
-        }
-    }
-}
-
-async fn tunnel(
-    args: &AgentArgs,
-    agent: &Agent,
-    tell: &watch::Sender<Tunnel>,
-    figures: &Figures,
-    stop: &CancellationToken,
-) -> anyhow::Result<()> {
-    let opening = async {
-        // Read anew each time: its certificate may have been renewed.
+    let ask = |met: HeaderMap| async move {
+        // Read anew each time: its certificate may have been renewed. And a new connection may lead to another replica.
         let control_plane = control_plane(args, figures).await?;
-        let opened = tokio::time::timeout(ANSWER_WITHIN, open(&control_plane, &args.cluster_name)).await;
-        opened.with_context(|| format!("no answer of the control plane within {} s", ANSWER_WITHIN.as_secs()))?
+        let answer = tokio::time::timeout(ANSWER_WITHIN, open(&control_plane, &args.cluster_name, met)).await;
+        let answer = answer
+            .with_context(|| format!("no answer of the control plane within {} s", ANSWER_WITHIN.as_secs()))??;
+        if let Answer::Opened(..) = answer {
+            figures.opened();
+        }
+        anyhow::Ok(answer)
     };
-    let Some(upgraded) = stop.run_until_cancelled(opening).await else { return Ok(()) };
-    let upgraded = upgraded?;
-    tracing::info!(cluster = %args.cluster_name, "the tunnel is open");
-    tell.send_replace(Tunnel::Open);
-    figures.opened();
-    Ok(agent.serve(upgraded, stop).await?)
+    keep(ask, agent, tell, stop).await;
 }
 
-async fn open(control_plane: &kube::Client, cluster: &ClusterName) -> anyhow::Result<Upgraded> {
+async fn open(control_plane: &kube::Client, cluster: &ClusterName, met: HeaderMap) -> anyhow::Result<Answer<Upgraded>> {
     let path = format!("/apis/cluster.karmada.io/v1alpha1/clusters/{cluster}/attach");
-    let request = Request::post(&path)
+    let mut request = Request::post(&path)
         .header(header::CONNECTION, HeaderValue::from_static("Upgrade"))
         .header(header::UPGRADE, HeaderValue::from_static(PROTOCOL))
         .body(Body::empty())?;
+    request.headers_mut().extend(met);
     let response = control_plane.send(request).await.context("asking the control plane for a tunnel")?;
     let status = response.status();
+    if status == StatusCode::NO_CONTENT {
+        return Ok(Answer::Met);
+    }
     if status != StatusCode::SWITCHING_PROTOCOLS {
         let body = Limited::new(response.into_body(), MAX_STATUS).collect().await;
         let body = body.map(|body| body.to_bytes()).unwrap_or_default();
@@ -191,7 +160,9 @@ async fn open(control_plane: &kube::Client, cluster: &ClusterName) -> anyhow::Re
         let mend = if status == StatusCode::NOT_FOUND { "; an agent registers its cluster when it starts" } else { "" };
         bail!("the control plane answered {status}: {}{mend}", message.trim());
     }
-    hyper::upgrade::on(response).await.context("taking over the connection")
+    let replica = Replica::of_answer(response.headers());
+    let upgraded = hyper::upgrade::on(response).await.context("taking over the connection")?;
+    Ok(Answer::Opened(upgraded, replica))
 }
 
 /// TCP to the API server as the agent's own kubeconfig names it; TLS is the control plane's. An https proxy is trusted as kubectl

@@ -113,12 +113,12 @@ impl FromStr for Controllers {
         }
         let standard = if entries.contains(&"*") { Controllers::default().0 } else { BTreeSet::new() };
         let said = |name: &str| Some(!entries.iter().find(|entry| named(entry) == name)?.starts_with('-'));
-        let runs = |(name, controller): &&(&str, Controller)| said(name).unwrap_or(standard.contains(controller));
-        let (on, off): (Vec<_>, Vec<_>) = NAMES.iter().partition(runs);
-        let running: BTreeSet<Controller> = on.into_iter().map(|(_, controller)| *controller).collect();
+        let runs = |(name, controller): &(&str, Controller)| said(name).unwrap_or(standard.contains(controller));
+        let (on, off): (Vec<_>, Vec<_>) = NAMES.into_iter().partition(runs);
+        let running: BTreeSet<Controller> = on.into_iter().map(|(_, controller)| controller).collect();
         match off.into_iter().find(|(_, controller)| running.contains(controller)) {
             None => Ok(Controllers(running)),
-            Some((_, controller)) => Err(ControllersError::OneLoop(*controller)),
+            Some((_, controller)) => Err(ControllersError::OneLoop(controller)),
         }
     }
 }

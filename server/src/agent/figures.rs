@@ -52,7 +52,7 @@ impl Figures {
         let own = vec![
             series(
                 "crowsnest_agent_tunnel_open",
-                "Whether the tunnel to the control plane is open.",
+                "Whether a tunnel to the control plane is open.",
                 false,
                 u64::from(*tunnel == Tunnel::Open),
             ),
