@@ -15,6 +15,8 @@ mod parting;
 #[allow(dead_code, reason = "the cache's tests use more of it")]
 #[path = "../../index/tests/support/postgres.rs"]
 mod postgres;
+#[path = "serve/pulling.rs"]
+mod pulling;
 #[path = "serve/reading.rs"]
 mod reading;
 #[path = "serve/relay.rs"]

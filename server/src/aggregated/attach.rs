@@ -25,18 +25,19 @@ pub(super) async fn attach(
         return Err(Failure::method_not_allowed());
     }
     let fleet = &running(roles)?.fleet;
+    let (own, mut response) = (Replica::own(), Response::new(Body::empty()));
+    own.tell(response.headers_mut());
+    // Agents ask every few seconds. A tunnel that ended unknown to the agent is opened anew, and none is open to a cluster that is gone.
+    let open = cluster.parse().is_ok_and(|name: ClusterName| fleet.tunnels().is_open(&name));
+    if own.is_met(request.headers()) && open {
+        *response.status_mut() = StatusCode::NO_CONTENT;
+        return Ok(response);
+    }
     let name = existing(&fleet.control_plane(), cluster).await?;
     if !asks_for_a_tunnel(request.headers()) {
         let text =
             format!("this path takes in agents: the request has to say Connection: Upgrade, Upgrade: {PROTOCOL}");
         return Err(Failure::bad_request(text));
-    }
-    let (own, mut response) = (Replica::own(), Response::new(Body::empty()));
-    own.tell(response.headers_mut());
-    // One that ended unknown to the agent is opened anew.
-    if own.is_met(request.headers()) && fleet.tunnels().is_open(&name) {
-        *response.status_mut() = StatusCode::NO_CONTENT;
-        return Ok(response);
     }
     tracing::info!(cluster = %name, user = caller.name, "an agent opens a tunnel");
     fleet.tunnels().admit(name, hyper::upgrade::on(&mut request));
