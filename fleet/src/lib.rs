@@ -7,6 +7,7 @@
 //! Written by the watch on Cluster objects and Secrets in the control plane; read by the cache, the proxy and the
 //! controllers. Member objects are never kept here: that is the cache's business.
 
+pub mod clear;
 pub mod connection;
 pub mod credentials;
 pub mod dial;

@@ -13,7 +13,7 @@ use std::io::ErrorKind;
 
 const FILE: &str = "kept.json";
 /// Of what [`crowsnest_api::print`] reads from objects.
-const PRINTED: u32 = 3;
+const PRINTED: u32 = 4;
 
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 struct Kept {

@@ -3,7 +3,7 @@
 //! Kinds of the core group print as a cluster prints them, with a column that names the cluster. Other kinds have
 //! Karmada's columns: name and creation time.
 
-use crowsnest_api::print::table_columns;
+use crowsnest_api::print::columns::{self, Doc};
 use crowsnest_index::Object;
 use http::{HeaderMap, header};
 use serde_json::value::RawValue;
@@ -64,7 +64,17 @@ pub fn columns(group: &str, kind: &str) -> Value {
             {"name": "Created At", "type": "date", "format": "", "description": CREATED, "priority": 0},
         ]);
     }
-    let mut columns: Vec<Value> = table_columns(group, kind).iter().map(|column| json!(column)).collect();
+    let own = columns::columns(group, kind).iter().map(|column| {
+        let description = match column.doc {
+            Doc::Text(text) => text,
+            Doc::Field(..) => column.name,
+        };
+        json!({
+            "name": column.name, "type": column.kind, "format": column.format, "description": description,
+            "priority": column.priority,
+        })
+    });
+    let mut columns: Vec<Value> = own.collect();
     let cluster = json!({"name": "Cluster", "type": "string", "format": "", "description": "The member cluster the object is in.", "priority": 0});
     columns.insert(1.min(columns.len()), cluster);
     Value::Array(columns)

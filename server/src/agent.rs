@@ -1,22 +1,25 @@
-//! `crowsnest agent`: runs in a member that nobody can dial. Registers it in pull mode and keeps a tunnel open through which the
-//! control plane reaches its API server; renews the certificate it is known by.
+//! `crowsnest agent`: runs in a member that nobody can dial. Registers it in pull mode and keeps a tunnel open to each replica
+//! of the control plane, through which that one reaches its API server; renews the certificate it is known by.
 
 pub(crate) mod certificate;
+mod figures;
 mod health;
 mod renewal;
+pub(crate) mod replicas;
+mod tunnels;
 
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 use crowsnest_api::cluster::ClusterSyncMode;
 use crowsnest_api::names::ClusterName;
 use crowsnest_fleet::dial::ProxyRoute;
-use crowsnest_fleet::tunnel::{Agent, PROTOCOL, backoff};
-use crowsnest_fleet::{Dialer, JoinOptions, join};
-use http::{HeaderValue, Request, StatusCode, header};
+use crowsnest_fleet::tunnel::{Agent, PROTOCOL};
+use crowsnest_fleet::{Dialer, JoinOptions, join, traced};
+use http::{HeaderMap, HeaderValue, Request, StatusCode, header};
 use http_body_util::{BodyExt, Limited};
 use hyper::upgrade::Upgraded;
 use kube::client::{Body, ConfigExt};
@@ -25,16 +28,18 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::cli::agent::AgentArgs;
+use crate::cli::estimator::Listening;
 use crate::serving;
 use crate::up::{Stop, bind};
+use figures::Figures;
 use health::Tunnel;
+use replicas::Replica;
+use tunnels::{Answer, keep};
 
 /// How long the member's API server may take to accept a connection.
 const CONNECT_WITHIN: Duration = Duration::from_secs(10);
 /// How long the control plane may take to answer.
 const ANSWER_WITHIN: Duration = Duration::from_secs(30);
-/// A tunnel that was open for so long was no failure.
-const STABLE: Duration = Duration::from_secs(30);
 /// The largest Status that is read.
 const MAX_STATUS: usize = 64 << 10;
 
@@ -49,24 +54,43 @@ pub(crate) async fn run(args: AgentArgs) -> anyhow::Result<ExitCode> {
 async fn serve(args: AgentArgs, stop: &CancellationToken) -> anyhow::Result<()> {
     let tell = watch::Sender::new(Tunnel::Registering);
     let (told, over) = (tell.subscribe(), CancellationToken::new());
-    let listener = match args.health_probe_bind_address.0 {
-        Some(address) => Some(bind(address, "--health-probe-bind-address").await?),
-        None => None,
-    };
-    let probes = async {
-        if let Some(listener) = listener {
-            serving::serve(listener, None, health::routes(told), over.clone()).await;
-        }
-    };
+    let figures = Figures::default();
+    let (probes, metrics) = (health::routes(told.clone()), figures::routes(figures.clone(), told));
+    let probes = beside(args.health_probe_bind_address, "--health-probe-bind-address", probes, &over).await?;
+    let metrics = beside(args.metrics_bind_address, "--metrics-bind-address", metrics, &over).await?;
     let working = async {
-        let worked = work(args, &tell, stop).await;
+        let worked = work(args, &tell, &figures, stop).await;
         over.cancel();
         worked
     };
-    tokio::join!(working, probes).0
+    tokio::join!(working, probes, metrics).0
 }
 
-async fn work(args: AgentArgs, tell: &watch::Sender<Tunnel>, stop: &CancellationToken) -> anyhow::Result<()> {
+/// Takes an address at once; what is returned answers there until all is over.
+async fn beside(
+    Listening(address): Listening,
+    what: &'static str,
+    routes: axum::Router,
+    over: &CancellationToken,
+) -> anyhow::Result<impl Future<Output = ()>> {
+    let listener = match address {
+        Some(address) => Some(bind(address, what).await?),
+        None => None,
+    };
+    let over = over.clone();
+    Ok(async move {
+        if let Some(listener) = listener {
+            serving::serve(listener, None, routes, over).await;
+        }
+    })
+}
+
+async fn work(
+    args: AgentArgs,
+    tell: &watch::Sender<Tunnel>,
+    figures: &Figures,
+    stop: &CancellationToken,
+) -> anyhow::Result<()> {
     let member = member(&args).await?;
     let endpoint = args.cluster_api_endpoint.clone().unwrap_or_else(|| member.cluster_url.clone());
     let agent = Agent::new(&endpoint, dialer(&member)?)?;
@@ -81,78 +105,53 @@ async fn work(args: AgentArgs, tell: &watch::Sender<Tunnel>, stop: &Cancellation
         report: args.reported().map_err(anyhow::Error::msg)?,
         ..JoinOptions::new(args.cluster_name.clone())
     };
-    let control_plane = control_plane(&args).await?;
+    let control_plane = control_plane(&args, figures).await?;
     let Some(joined) = stop.run_until_cancelled(join(&control_plane, &member, &options)).await else { return Ok(()) };
     let joined = joined.with_context(|| format!("registering cluster {}", args.cluster_name))?;
     tracing::info!(cluster = %joined.name, id = joined.id, created = joined.created, "registered");
     let renewing = async {
         if args.rotation.enable_cert_rotation {
-            renewal::keep(&args, &member, stop).await;
+            renewal::keep(&args, &member, figures, stop).await;
         }
     };
-    tokio::join!(keep_open(&args, &agent, tell, stop), renewing);
+    tokio::join!(keep_open(&args, &agent, tell, figures, stop), renewing);
     Ok(())
 }
 
-/// One tunnel after the other until told to stop.
-async fn keep_open(args: &AgentArgs, agent: &Agent, tell: &watch::Sender<Tunnel>, stop: &CancellationToken) {
-    let mut failures: u32 = 0;
-    loop {
-        let began = Instant::now();
-        let ended = tunnel(args, agent, tell, stop).await;
-        if stop.is_cancelled() {
-            return;
-        }
-        if began.elapsed() >= STABLE {
-            failures = 0;
-        }
-        let pause = backoff(failures, rand::random());
-        failures = failures.saturating_add(1);
-        let why = match ended {
-            Ok(()) => {
-                tracing::info!(?pause, "the control plane ended the tunnel, opening another");
-                "the control plane ended it".to_owned()
-            }
-            Err(error) => {
-                let error = format!("{error:#}");
-                tracing::warn!(%error, ?pause, "no tunnel, trying again");
-                error
-            }
-        };
-        tell.send_replace(Tunnel::Closed(why));
-        if stop.run_until_cancelled(tokio::time::sleep(pause)).await.is_none() {
-            return;
-        }
-    }
-}
-
-async fn tunnel(
+/// Keeps a tunnel to each replica until told to stop.
+async fn keep_open(
     args: &AgentArgs,
     agent: &Agent,
     tell: &watch::Sender<Tunnel>,
+    figures: &Figures,
     stop: &CancellationToken,
-) -> anyhow::Result<()> {
-    let opening = async {
-        // Read anew each time: its certificate may have been renewed.
-        let control_plane = control_plane(args).await?;
-        let opened = tokio::time::timeout(ANSWER_WITHIN, open(&control_plane, &args.cluster_name)).await;
-        opened.with_context(|| format!("no answer of the control plane within {} s", ANSWER_WITHIN.as_secs()))?
+) {
+    let ask = |met: HeaderMap| async move {
+        // Read anew each time: its certificate may have been renewed. And a new connection may lead to another replica.
+        let control_plane = control_plane(args, figures).await?;
+        let answer = tokio::time::timeout(ANSWER_WITHIN, open(&control_plane, &args.cluster_name, met)).await;
+        let answer = answer
+            .with_context(|| format!("no answer of the control plane within {} s", ANSWER_WITHIN.as_secs()))??;
+        if let Answer::Opened(..) = answer {
+            figures.opened();
+        }
+        anyhow::Ok(answer)
     };
-    let Some(upgraded) = stop.run_until_cancelled(opening).await else { return Ok(()) };
-    let upgraded = upgraded?;
-    tracing::info!(cluster = %args.cluster_name, "the tunnel is open");
-    tell.send_replace(Tunnel::Open);
-    Ok(agent.serve(upgraded, stop).await?)
+    keep(ask, agent, tell, stop).await;
 }
 
-async fn open(control_plane: &kube::Client, cluster: &ClusterName) -> anyhow::Result<Upgraded> {
+async fn open(control_plane: &kube::Client, cluster: &ClusterName, met: HeaderMap) -> anyhow::Result<Answer<Upgraded>> {
     let path = format!("/apis/cluster.karmada.io/v1alpha1/clusters/{cluster}/attach");
-    let request = Request::post(&path)
+    let mut request = Request::post(&path)
         .header(header::CONNECTION, HeaderValue::from_static("Upgrade"))
         .header(header::UPGRADE, HeaderValue::from_static(PROTOCOL))
         .body(Body::empty())?;
+    request.headers_mut().extend(met);
     let response = control_plane.send(request).await.context("asking the control plane for a tunnel")?;
     let status = response.status();
+    if status == StatusCode::NO_CONTENT {
+        return Ok(Answer::Met);
+    }
     if status != StatusCode::SWITCHING_PROTOCOLS {
         let body = Limited::new(response.into_body(), MAX_STATUS).collect().await;
         let body = body.map(|body| body.to_bytes()).unwrap_or_default();
@@ -161,7 +160,9 @@ async fn open(control_plane: &kube::Client, cluster: &ClusterName) -> anyhow::Re
         let mend = if status == StatusCode::NOT_FOUND { "; an agent registers its cluster when it starts" } else { "" };
         bail!("the control plane answered {status}: {}{mend}", message.trim());
     }
-    hyper::upgrade::on(response).await.context("taking over the connection")
+    let replica = Replica::of_answer(response.headers());
+    let upgraded = hyper::upgrade::on(response).await.context("taking over the connection")?;
+    Ok(Answer::Opened(upgraded, replica))
 }
 
 /// TCP to the API server as the agent's own kubeconfig names it; TLS is the control plane's. An https proxy is trusted as kubectl
@@ -187,9 +188,10 @@ async fn member(args: &AgentArgs) -> anyhow::Result<kube::Config> {
     }
 }
 
-async fn control_plane(args: &AgentArgs) -> anyhow::Result<kube::Client> {
+async fn control_plane(args: &AgentArgs, figures: &Figures) -> anyhow::Result<kube::Client> {
     let config = read(&args.control_plane_kubeconfig, args.control_plane_context.clone()).await?;
-    Ok(kube::Client::try_from(config)?)
+    let counted = figures.counted(&config);
+    Ok(traced::client(config, &counted)?)
 }
 
 /// The configuration a kubeconfig's context gives.

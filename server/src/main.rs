@@ -48,14 +48,15 @@ fn main() -> ExitCode {
         Ok(traces) => traces.flatten(),
         Err(error) => return cli::fail(&error),
     };
-    init_logging(command.verbosity(), command.logs_json(), traces.as_ref());
+    let json = command.logs_json();
+    init_logging(command.verbosity(), json, traces.as_ref());
     let outcome = runtime.block_on(cli::run(command));
     if let Some(traces) = traces {
         traces.end();
     }
     // Blocking work that outlived its drain (a hung DNS look-up) must not hold the exit.
     runtime.shutdown_timeout(std::time::Duration::from_secs(2));
-    let code = outcome.unwrap_or_else(|error| cli::fail(&error));
+    let code = outcome.unwrap_or_else(|error| if json { cli::fail_logged(&error) } else { cli::fail(&error) });
     cli::pager::end();
     code
 }
@@ -90,16 +91,20 @@ fn init_logging(verbosity: u8, json: bool, traces: Option<&Traces>) {
     if let Ok(no_spans) = format!("{SPANS}=off").parse() {
         filter = filter.add_directive(no_spans);
     }
+    if json {
+        // Whoever reads lines of JSON reads nothing else.
+        std::panic::set_hook(Box::new(|panic| tracing::error!(%panic, "something has panicked")));
+    }
     let Some(traces) = traces else {
         let lines = fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(true);
         return match json {
-            true => lines.json().init(),
+            true => lines.json().flatten_event(true).init(),
             false => lines.init(),
         };
     };
     let lines = fmt::layer().with_writer(std::io::stderr).with_target(true);
     let lines = match json {
-        true => lines.json().boxed(),
+        true => lines.json().flatten_event(true).boxed(),
         false => lines.boxed(),
     };
     tracing_subscriber::registry().with(lines.with_filter(filter)).with(traces.layer()).init();

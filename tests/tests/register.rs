@@ -3,6 +3,8 @@
 //! nothing by itself.
 
 use std::fs::File;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
@@ -53,6 +55,7 @@ fn a_cluster_registers_itself_with_a_token() -> Result<()> {
         has_little(&kubectl, dir.path())?;
         gets_its_next_certificate(&kubectl, dir.path())?;
         renews_its_certificate(&kubectl, &east, dir.path())?;
+        renews_it_in_a_secret(&kubectl, &east, dir.path())?;
         is_not_taken_over(&words, &east, &kubectl)
     };
     walk().with_context(|| ours.log())?;
@@ -137,6 +140,61 @@ fn renews_its_certificate(kubectl: &Kubectl, member: &Path, folder: &Path) -> Re
     let agent = kubectl.on(&kept);
     agent.says(&["get", "secrets", "-A"], "", 1, "User \"system:karmada:agent:oslo\" cannot list")?;
     agent.says(&["auth", "can-i", "patch", "clusters/oslo"], "", 0, "yes").map(drop)
+}
+
+/// Where it is mounted from a Secret of its cluster, as the agent's chart does it: there, and not into the file. Meanwhile it tells of itself.
+fn renews_it_in_a_secret(kubectl: &Kubectl, member: &Path, folder: &Path) -> Result<()> {
+    let (mounted, east) = (folder.join("agent.kubeconfig"), kubectl.on(member));
+    let before = std::fs::read_to_string(&mounted)?;
+    let from = format!("--from-file={}", mounted.display());
+    east.ok(&["create", "secret", "generic", "kept", "-n", "default", &from], "")?;
+    let [health, metrics] = [free_address()?, free_address()?];
+    let mut command = Command::new(binary()?);
+    command.args(["-v", "agent", "--cluster-name", "oslo", "--control-plane-kubeconfig"]).arg(&mounted);
+    command.arg("--kubeconfig").arg(member).args(["--control-plane-kubeconfig-secret", "default/kept"]);
+    // By all the ways there are.
+    let settings = folder.join("agent.yaml");
+    std::fs::write(&settings, "enable-cert-rotation: true\ncert-rotation-checking-interval: 1h\nlog-format: json\n")?;
+    command.arg("--config").arg(&settings).env("CROWSNEST_CERT_ROTATION_REMAINING_TIME_THRESHOLD", "0.9999999999");
+    command.args(["--health-probe-bind-address", &health, "--metrics-bind-address", &metrics]);
+    let log = folder.join("kept.log");
+    let agent = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(File::create(&log)?).spawn()?;
+    let _agent = Agent(agent);
+    let told = || std::fs::read_to_string(&log).unwrap_or_default();
+    let kept = || -> Result<String> {
+        let shown = ["get", "secret", "kept", "-n", "default", "-o", "jsonpath={.data.agent\\.kubeconfig}"];
+        Ok(String::from_utf8(STANDARD.decode(east.ok(&shown, "")?)?)?)
+    };
+    until("another certificate in the Secret", || Ok(kept()? != before)).with_context(told)?;
+    ensure!(std::fs::read_to_string(&mounted)? == before, "the file was written, too");
+    let next = folder.join("kept.kubeconfig");
+    std::fs::write(&next, kept()?)?;
+    kubectl.on(&next).says(&["auth", "can-i", "patch", "clusters/oslo"], "", 0, "yes")?;
+
+    until("the tunnel to be open", || Ok(got(&health, "/readyz")?.ends_with("\r\n\r\nok"))).with_context(told)?;
+    let figures = got(&metrics, "/metrics")?;
+    for figure in ["karmada_build_info{", "rest_client_requests_total{code=\"101\"", "crowsnest_agent_tunnel_open 1\n"]
+    {
+        ensure!(figures.contains(figure), "{figure}: {figures}");
+    }
+    for line in told().lines() {
+        let line: serde_json::Value = serde_json::from_str(line).with_context(|| format!("no JSON: {line}"))?;
+        ensure!(line["message"].is_string() && line["level"].is_string() && line["timestamp"].is_string(), "{line}");
+    }
+    Ok(())
+}
+
+fn free_address() -> Result<String> {
+    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string())
+}
+
+/// An answer with its head; nothing where nobody listens yet.
+fn got(address: &str, path: &str) -> Result<String> {
+    let mut answer = String::new();
+    let Ok(mut stream) = TcpStream::connect(address) else { return Ok(answer) };
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")?;
+    stream.read_to_string(&mut answer)?;
+    Ok(answer)
 }
 
 /// Somebody with a token asks for the name of a cluster that is there.

@@ -5,6 +5,7 @@
 //! built.
 
 mod cells;
+pub mod columns;
 mod messages;
 mod pod;
 mod propagation;
@@ -12,28 +13,41 @@ mod references;
 mod view;
 mod workloads;
 
-pub use cells::human_duration;
-pub use cells::{Cell, ColumnDefinition, table_columns};
+pub use cells::{Cell, human_duration};
 pub use messages::{Messages, Place};
 pub use propagation::{Copied, Propagation, propagation};
 
+use std::borrow::Cow;
+
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 /// Something a view can be read from, more than once: JSON bytes or a parsed value.
 pub trait Source<'a>: Copy {
     /// None when the JSON has another shape.
     fn read<T: Deserialize<'a>>(self) -> Option<T>;
+
+    /// The whole of it; null when it is no JSON.
+    fn tree(self) -> Cow<'a, Value>;
 }
 
 impl<'a> Source<'a> for &'a [u8] {
     fn read<T: Deserialize<'a>>(self) -> Option<T> {
         serde_json::from_slice(self).ok()
     }
+
+    fn tree(self) -> Cow<'a, Value> {
+        Cow::Owned(serde_json::from_slice(self).unwrap_or_default())
+    }
 }
 
-impl<'a> Source<'a> for &'a serde_json::Value {
+impl<'a> Source<'a> for &'a Value {
     fn read<T: Deserialize<'a>>(self) -> Option<T> {
         T::deserialize(self).ok()
+    }
+
+    fn tree(self) -> Cow<'a, Value> {
+        Cow::Borrowed(self)
     }
 }
 
@@ -102,7 +116,7 @@ pub struct Printed {
     /// Values field selectors may ask for, beside metadata.name and metadata.namespace.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub fields: Vec<(String, String)>,
-    /// Cells of [`table_columns`], in order.
+    /// Cells of [`columns::columns`], in order.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub cells: Vec<Cell>,
 }
@@ -120,8 +134,20 @@ pub struct About {
 
 /// Prints one object of a kind. An object of another shape than its kind promises prints as little as it can.
 pub fn print<'a>(group: &str, kind: &str, source: impl Source<'a>) -> Printed {
-    let mut printed = match (group, kind) {
-        ("", "Pod") => source.read::<view::Pod<'a>>().map(pod::print),
+    // Most objects of a fleet are pods: nothing is made of them but what is printed.
+    if let Some(pod) = ((group, kind) == ("", "Pod")).then(|| source.read::<view::Pod<'a>>()).flatten() {
+        return in_order(pod::print(pod));
+    }
+    let object = source.tree();
+    let mut printed = viewed(group, kind, &*object);
+    printed.uses.append(&mut references::uses(group, kind, &*object));
+    printed.cells = columns::cells(group, kind, &object);
+    in_order(printed)
+}
+
+/// All but cells and what [`references`] adds.
+fn viewed<'a>(group: &str, kind: &str, source: impl Source<'a>) -> Printed {
+    let printed = match (group, kind) {
         ("" | "events.k8s.io", "Event") => source.read::<view::Event<'a>>().map(view::Event::print),
         ("", "Node") => source.read::<view::Node<'a>>().map(view::Node::print),
         ("", "Service") => source.read::<view::Service<'a>>().map(view::Service::print),
@@ -130,20 +156,17 @@ pub fn print<'a>(group: &str, kind: &str, source: impl Source<'a>) -> Printed {
         }
         ("batch", "Job") => source.read::<view::Job<'a>>().map(view::Job::print),
         ("batch", "CronJob") => source.read::<view::CronJob<'a>>().map(view::CronJob::print),
-        ("", "ConfigMap" | "Secret") => source.read::<view::Data<'a>>().map(|data| data.print(kind)),
+        ("", "Secret") => source.read::<view::Secret<'a>>().map(view::Secret::print),
         _ => None,
     };
-    if printed.is_none() {
-        printed = source.read::<view::Any<'a>>().map(|any| any.print(kind));
+    printed.or_else(|| source.read::<view::Any<'a>>().map(view::Any::print)).unwrap_or_default()
+}
+
+fn in_order(mut printed: Printed) -> Printed {
+    for names in [&mut printed.reasons, &mut printed.images, &mut printed.uses] {
+        names.sort_unstable();
+        names.dedup();
     }
-    let mut printed = printed.unwrap_or_default();
-    printed.uses.append(&mut references::uses(group, kind, source));
-    printed.reasons.sort_unstable();
-    printed.reasons.dedup();
-    printed.images.sort_unstable();
-    printed.images.dedup();
-    printed.uses.sort_unstable();
-    printed.uses.dedup();
     printed
 }
 
@@ -156,7 +179,7 @@ pub fn unix_seconds(text: &str) -> Option<i64> {
 mod tests {
     use super::*;
     use rstest::rstest;
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     fn pod(spec: Value, status: Value, deleting: bool) -> Value {
         let mut metadata = json!({"name": "web", "namespace": "a", "creationTimestamp": "2026-09-21T10:00:00Z"});
@@ -205,7 +228,7 @@ mod tests {
         let printed = print("", "Pod", &object);
         assert_eq!(printed.status.as_deref(), Some(word));
         assert_eq!(printed.cells[1], Cell::text(ready));
-        assert_eq!(printed.cells.len(), table_columns("", "Pod").len());
+        assert_eq!(printed.cells.len(), columns::columns("", "Pod").len());
         assert_eq!(print("", "Pod", object.to_string().as_bytes()), printed, "bytes and values print the same");
     }
 
@@ -227,7 +250,7 @@ mod tests {
         object["metadata"] = json!({"name": "x"});
         let printed = print(group, kind, &object);
         assert_eq!(printed.status.as_deref(), word);
-        assert!(printed.cells.is_empty() || printed.cells.len() == table_columns(group, kind).len());
+        assert_eq!(printed.cells.len(), columns::columns(group, kind).len());
     }
 
     #[rstest]

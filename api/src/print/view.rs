@@ -1,8 +1,7 @@
 //! Borrowed shapes of the kinds we print. Only what is printed is read; everything is optional.
 
-use super::{About, Cell, Printed, unix_seconds};
+use super::{About, Printed, unix_seconds};
 use serde::Deserialize;
-use serde::de::IgnoredAny;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
@@ -229,12 +228,7 @@ views! {
     JobTemplate { spec: JobSpec<'a> }
     CronJobStatus { active: Vec<IgnoredRef<'a>>, last_schedule_time: Text<'a> }
     IgnoredRef { name: Text<'a> }
-    Data {
-        metadata: Metadata<'a>,
-        #[serde(rename = "type")] type_: Text<'a>,
-        data: BTreeMap<Str<'a>, IgnoredAny>,
-        binary_data: BTreeMap<Str<'a>, IgnoredAny>,
-    }
+    Secret { #[serde(rename = "type")] type_: Text<'a> }
     /// Any kind at all: what conditions and phase say.
     Any { metadata: Metadata<'a>, status: AnyStatus<'a> }
     AnyStatus { phase: Text<'a>, conditions: Vec<Condition<'a>> }
@@ -301,14 +295,6 @@ impl Metadata<'_> {
     pub(super) fn created(&self) -> Option<i64> {
         self.creation_timestamp.as_deref().and_then(unix_seconds)
     }
-
-    pub(super) fn cell(&self) -> Cell {
-        Cell::text(self.name.as_ref())
-    }
-
-    pub(super) fn age(&self) -> Cell {
-        Cell::since(self.created())
-    }
 }
 
 impl Terminated<'_> {
@@ -373,11 +359,6 @@ pub(super) fn conditions(conditions: &[Condition<'_>], printed: &mut Printed) {
     printed.reasons.extend(reasons.map(str::to_owned));
 }
 
-pub(super) fn pairs(map: &BTreeMap<Str<'_>, Str<'_>>) -> String {
-    let text: Vec<_> = map.iter().map(|(key, value)| format!("{key}={value}")).collect();
-    if text.is_empty() { "<none>".to_owned() } else { text.join(",") }
-}
-
 impl Service<'_> {
     pub(super) fn print(self) -> Printed {
         let spec = &self.spec;
@@ -386,38 +367,16 @@ impl Service<'_> {
         let ingress = ingress.filter_map(|i| i.ip.as_deref().or(i.hostname.as_deref())).map(str::to_owned);
         let mut external: Vec<String> = spec.external_ips.iter().map(|ip| ip.to_string()).collect();
         external.extend(ingress);
-        let shown = match (type_, external.is_empty()) {
-            ("ExternalName", _) => spec.external_name.as_deref().unwrap_or("<none>").to_owned(),
-            ("LoadBalancer", true) => "<pending>".to_owned(),
-            (_, true) => "<none>".to_owned(),
-            (_, false) => external.join(","),
-        };
-        let ports = spec.ports.iter().map(|port| {
-            let protocol = port.protocol.as_deref().unwrap_or("TCP");
-            match port.node_port {
-                0 => format!("{}/{protocol}", port.port),
-                node => format!("{}:{node}/{protocol}", port.port),
-            }
-        });
-        let ports = ports.collect::<Vec<_>>().join(",");
+        let pending = type_ == "LoadBalancer" && external.is_empty();
         let cluster_ip = spec.cluster_ip.as_deref().filter(|ip| !ip.is_empty());
         let field = |name: &str, value: &str| (name.to_owned(), value.to_owned());
         let mut ips: Vec<String> = cluster_ip.filter(|ip| *ip != "None").map(str::to_owned).into_iter().collect();
         ips.extend(external);
         Printed {
-            status: (shown == "<pending>").then(|| "Pending".to_owned()),
+            status: pending.then(|| "Pending".to_owned()),
             type_: Some(type_.to_owned()),
             fields: vec![field("spec.clusterIP", cluster_ip.unwrap_or_default()), field("spec.type", type_)],
             ips,
-            cells: vec![
-                self.metadata.cell(),
-                Cell::text(type_),
-                Cell::text(cluster_ip.unwrap_or("<none>")),
-                Cell::text(shown),
-                Cell::text(if ports.is_empty() { "<none>" } else { &ports }),
-                self.metadata.age(),
-                Cell::text(pairs(&spec.selector)),
-            ],
             ..Printed::default()
         }
     }
@@ -435,33 +394,6 @@ impl Node<'_> {
         if self.spec.unschedulable {
             word.push_str(",SchedulingDisabled");
         }
-        let mut roles: Vec<&str> = Vec::new();
-        for (key, value) in &self.metadata.labels {
-            match key.strip_prefix("node-role.kubernetes.io/") {
-                Some(role) if !role.is_empty() => roles.push(role),
-                _ if key == "kubernetes.io/role" && !value.is_empty() => roles.push(value),
-                _ => {}
-            }
-        }
-        let roles = if roles.is_empty() { "<none>".to_owned() } else { roles.join(",") };
-        let address = |type_: &str| {
-            let found = self.status.addresses.iter().find(|address| address.type_ == type_);
-            Cell::text(found.map_or("<none>", |address| address.address.as_ref()))
-        };
-        let info = &self.status.node_info;
-        let unknown = |text: &str| Cell::text(if text.is_empty() { "<unknown>" } else { text });
-        let cells = vec![
-            self.metadata.cell(),
-            Cell::text(word.clone()),
-            Cell::text(roles),
-            self.metadata.age(),
-            Cell::text(info.kubelet_version.as_ref()),
-            address("InternalIP"),
-            address("ExternalIP"),
-            unknown(&info.os_image),
-            unknown(&info.kernel_version),
-            unknown(&info.container_runtime_version),
-        ];
         let ips = self.status.addresses.iter().filter(|address| address.type_.ends_with("IP"));
         let unschedulable = if self.spec.unschedulable { "true" } else { "false" };
         let mut printed = Printed {
@@ -469,7 +401,6 @@ impl Node<'_> {
             node: Some(self.metadata.name.to_string()),
             ips: ips.map(|address| address.address.to_string()).collect(),
             fields: vec![("spec.unschedulable".to_owned(), unschedulable.to_owned())],
-            cells,
             ..Printed::default()
         };
         conditions(&self.status.conditions, &mut printed);
@@ -487,17 +418,11 @@ impl Event<'_> {
         let last = series_time
             .or_else(|| time(&[&self.last_timestamp, &self.deprecated_last_timestamp, &self.event_time]))
             .or(created);
-        let first = time(&[&self.first_timestamp, &self.deprecated_first_timestamp, &self.event_time]).or(created);
         let count =
             self.series.as_ref().map(|series| series.count).or(self.count).or(self.deprecated_count).unwrap_or(1);
         let message = self.message.as_deref().or(self.note.as_deref()).unwrap_or_default().trim().to_owned();
         let component = [&self.source.component, &self.reporting_component, &self.reporting_controller];
         let component = component.into_iter().find_map(|c| c.as_deref().filter(|c| !c.is_empty())).unwrap_or_default();
-        let source = match self.source.host.as_deref().filter(|host| !host.is_empty()) {
-            Some(host) => format!("{component}, {host}"),
-            None => component.to_owned(),
-        };
-        let object = format!("{}/{}", about.kind.to_lowercase(), about.name);
         let text = |text: &Text<'_>| text.as_deref().unwrap_or_default().to_owned();
         let field = |name: &str, value: String| (name.to_owned(), value);
         let object_of = |object: &Involved<'_>| About {
@@ -527,45 +452,22 @@ impl Event<'_> {
                 field("reportingComponent", component.to_owned()),
                 field("source", component.to_owned()),
             ],
-            cells: vec![
-                Cell::since(last),
-                Cell::text(text(&self.type_)),
-                Cell::text(text(&self.reason)),
-                Cell::text(object),
-                Cell::text(text(&about.field_path)),
-                Cell::text(source),
-                Cell::text(message.as_str()),
-                Cell::since(first),
-                Cell::Number(count),
-                self.metadata.cell(),
-            ],
             message: (!message.is_empty()).then_some(message),
             ..Printed::default()
         }
     }
 }
 
-impl Data<'_> {
-    pub(super) fn print(self, kind: &str) -> Printed {
-        let count = Cell::Number((self.data.len() + self.binary_data.len()) as i64);
-        let name = self.metadata.cell();
-        let age = self.metadata.age();
-        if kind == "ConfigMap" {
-            return Printed { cells: vec![name, count, age], ..Printed::default() };
-        }
+impl Secret<'_> {
+    pub(super) fn print(self) -> Printed {
         let type_ = self.type_.as_deref().unwrap_or("Opaque").to_owned();
-        Printed {
-            cells: vec![name, Cell::text(type_.as_str()), count, age],
-            fields: vec![("type".to_owned(), type_.clone())],
-            type_: Some(type_),
-            ..Printed::default()
-        }
+        Printed { fields: vec![("type".to_owned(), type_.clone())], type_: Some(type_), ..Printed::default() }
     }
 }
 
 impl Any<'_> {
     /// Phase, else the Ready condition, else the first condition that says something went wrong.
-    pub(super) fn print(self, kind: &str) -> Printed {
+    pub(super) fn print(self) -> Printed {
         let status = &self.status;
         let phase = status.phase.as_deref().filter(|phase| !phase.is_empty());
         let ready =
@@ -577,17 +479,11 @@ impl Any<'_> {
             (None, Some(c)) => Some(format!("Not{}", c.type_)),
             (None, None) => None,
         };
-        let cells = if kind == "Namespace" {
-            vec![self.metadata.cell(), Cell::text(phase.unwrap_or_default()), self.metadata.age()]
-        } else {
-            vec![self.metadata.cell(), self.metadata.age()]
-        };
         let mut printed = Printed {
             phase: phase.map(str::to_owned),
             fields: phase.map(|phase| ("status.phase".to_owned(), phase.to_owned())).into_iter().collect(),
             message: ready.filter(|c| c.status != "True").and_then(|c| c.message.as_deref()).map(str::to_owned),
             status: word,
-            cells,
             ..Printed::default()
         };
         conditions(&status.conditions, &mut printed);

@@ -87,6 +87,8 @@ impl fmt::Display for ObjectKey {
 }
 
 #[cfg(test)]
+mod crash_tests;
+#[cfg(test)]
 mod model_tests;
 #[cfg(test)]
 mod tests;

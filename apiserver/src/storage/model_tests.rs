@@ -17,32 +17,32 @@ use crate::error::{Error, Result};
 const NAMESPACES: [&str; 2] = ["one", "two"];
 
 /// The objects of a table at some time: revision and payload.
-type State = BTreeMap<ObjectKey, (Revision, u64)>;
+pub(super) type State = BTreeMap<ObjectKey, (Revision, u64)>;
 
 /// What the store should hold: every state it ever had, by revision.
 #[derive(Debug, Clone, Default)]
-struct Model {
-    states: BTreeMap<Revision, State>,
+pub(super) struct Model {
+    pub(super) states: BTreeMap<Revision, State>,
     /// (revision, kind, key) of each change.
-    changes: Vec<(Revision, ChangeKind, ObjectKey)>,
-    compacted: Revision,
+    pub(super) changes: Vec<(Revision, ChangeKind, ObjectKey)>,
+    pub(super) compacted: Revision,
 }
 
 impl Model {
-    fn new(revision: Revision) -> Self {
+    pub(super) fn new(revision: Revision) -> Self {
         Self { states: BTreeMap::from([(revision, State::new())]), ..Self::default() }
     }
 
-    fn revision(&self) -> Revision {
+    pub(super) fn revision(&self) -> Revision {
         *self.states.keys().next_back().unwrap()
     }
 
-    fn now(&self) -> &State {
+    pub(super) fn now(&self) -> &State {
         &self.states[&self.revision()]
     }
 
     /// What comes of a write: its revision, or why it is refused.
-    fn write(
+    pub(super) fn write(
         &mut self,
         key: &ObjectKey,
         expect: Expect,
@@ -127,15 +127,15 @@ fn operation() -> impl Strategy<Value = Operation> {
     ]
 }
 
-fn table() -> ResourceKey {
+pub(super) fn table() -> ResourceKey {
     ResourceKey::new("", "configmaps")
 }
 
-fn key(object: usize) -> ObjectKey {
+pub(super) fn key(object: usize) -> ObjectKey {
     ObjectKey::new(NAMESPACES[object % 2], &format!("o{}", object / 2))
 }
 
-fn body(payload: u64) -> Body {
+pub(super) fn body(payload: u64) -> Body {
     // Some are large enough to be compressed.
     let filler = "x".repeat((payload % 5) as usize * 700);
     let object = json!({
@@ -154,7 +154,7 @@ fn part(model: &Model, percent: u64) -> Revision {
     oldest + (model.revision() - oldest) * percent / 100
 }
 
-fn held(store: &Store, at: Option<Revision>) -> Result<State> {
+pub(super) fn held(store: &Store, at: Option<Revision>) -> Result<State> {
     let listing = store.list(&table(), "", at, None, usize::MAX)?;
     Ok(listing.records.iter().map(|record| (record.key.clone(), (record.revision, payload(record)))).collect())
 }

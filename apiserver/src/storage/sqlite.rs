@@ -16,6 +16,8 @@ use crate::storage::{Body, ObjectKey, ResourceKey, Revision};
 const LAYOUT: i64 = 1;
 /// Most rows in one INSERT; four parameters each, far below SQLite's limit. A power of two, see [`put`].
 const ROWS: usize = 128;
+/// Pages of the log after which a commit writes them back to the file: SQLite's own number.
+const CHECKPOINT: u32 = 1000;
 
 const CREATE: &str = "
 CREATE TABLE objects (
@@ -50,6 +52,11 @@ pub struct SqliteJournal {
 impl SqliteJournal {
     /// Opens or creates `directory/objects.db`.
     pub async fn open(directory: &Path, durability: Durability) -> Result<Self> {
+        Self::open_checkpointing(directory, durability, CHECKPOINT).await
+    }
+
+    /// The same with a log of so many pages before it is written back to the file.
+    pub(super) async fn open_checkpointing(directory: &Path, durability: Durability, pages: u32) -> Result<Self> {
         let io = |path: PathBuf| move |source| Error::Io { path, source };
         std::fs::create_dir_all(directory).map_err(io(directory.to_owned()))?;
         let lock_path = directory.join("lock");
@@ -68,6 +75,7 @@ impl SqliteJournal {
             .filename(directory.join("objects.db"))
             .create_if_missing(true)
             .journal_mode(SqliteJournalMode::Wal)
+            .pragma("wal_autocheckpoint", pages.to_string())
             .synchronous(match durability {
                 Durability::Power => SqliteSynchronous::Full,
                 Durability::Process => SqliteSynchronous::Normal,

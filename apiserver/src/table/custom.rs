@@ -1,9 +1,10 @@
 //! Printer columns of custom resources: `additionalPrinterColumns` compiled once per definition.
 
 use crowsnest_api::jsonpath::{self, JsonPath};
+use crowsnest_api::print::columns::{CREATION, Doc};
 use serde_json::{Value, json};
 
-use super::{CREATION, Doc, Now, age};
+use super::{Now, age};
 
 #[derive(Debug, Clone)]
 struct CustomColumn {

@@ -3,14 +3,14 @@
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
+use crowsnest_api::print::columns::{CREATION, Doc, KindPrinter};
 use serde_json::Value;
 
-use super::{CREATION, Doc, GENERIC_COLUMNS, KINDS};
 use crate::schema::set::SchemaSet;
 
 static DOCS: LazyLock<HashMap<(String, String), String>> = LazyLock::new(|| {
     let definitions = SchemaSet::raw_definitions();
-    let columns = KINDS.iter().flat_map(|kinds| kinds.iter()).flat_map(|kind| kind.columns).chain(GENERIC_COLUMNS);
+    let columns = KindPrinter::all().flat_map(|kind| kind.columns);
     let wanted = columns.map(|column| column.doc).chain([CREATION]).filter_map(|doc| match doc {
         Doc::Field(schema, field) => Some((format!("io.k8s.{schema}"), field.to_owned())),
         Doc::Text(_) => None,

@@ -57,7 +57,7 @@ impl Applications {
         if *gvr == kinds.cluster.gvr {
             // What it says is believed from now on, or no more.
             let ready = |cluster: &Value| Standing::of(cluster).is_ok_and(|standing| standing.is_ready());
-            if self.context.config.gates.failover && change.old().map(ready) != change.current().map(ready) {
+            if change.old().map(ready) != change.current().map(ready) {
                 let within = self.context.placements.within(object::name(change.object()));
                 within.into_iter().for_each(|key| self.bindings.add(key));
             }
@@ -87,7 +87,7 @@ impl Applications {
     fn ask(&self, binding: &Value) {
         let key = (object::namespace(binding).to_owned(), object::name(binding).to_owned());
         let fails_over = object::at(binding, &["spec", "failover", "application"]).is_some();
-        if self.context.config.gates.failover && (fails_over || self.since.lock().contains_key(&key)) {
+        if fails_over || self.since.lock().contains_key(&key) {
             self.bindings.add(key);
         }
     }

@@ -19,6 +19,7 @@ pub enum Controller {
     Descheduler,
     EndpointSlice,
     EndpointSliceCollect,
+    /// With workStatus, which is one of its own in Karmada.
     Execution,
     FederatedHpa,
     /// Assignments, their status and the count of what bindings use: three controllers of Karmada's.
@@ -32,11 +33,11 @@ pub enum Controller {
     ServiceExport,
     ServiceImport,
     UnifiedAuth,
-    WorkStatus,
     WorkloadRebalancer,
 }
 
-const NAMES: [(&str, Controller); 25] = [
+/// Several names of one loop say the same of it.
+const NAMES: [(&str, Controller); 28] = [
     ("agentcsrapproving", Controller::AgentCsrApproving),
     ("applicationFailover", Controller::ApplicationFailover),
     ("binding", Controller::Binding),
@@ -49,8 +50,11 @@ const NAMES: [(&str, Controller); 25] = [
     ("descheduler", Controller::Descheduler),
     ("endpointSlice", Controller::EndpointSlice),
     ("endpointsliceCollect", Controller::EndpointSliceCollect),
+    ("endpointsliceDispatch", Controller::MultiClusterService),
     ("execution", Controller::Execution),
     ("federatedHorizontalPodAutoscaler", Controller::FederatedHpa),
+    ("federatedResourceQuotaEnforcement", Controller::FederatedResourceQuota),
+    ("federatedResourceQuotaStatus", Controller::FederatedResourceQuota),
     ("federatedResourceQuotaSync", Controller::FederatedResourceQuota),
     ("gracefulEviction", Controller::GracefulEviction),
     ("hpaScaleTargetMarker", Controller::HpaScaleTargetMarker),
@@ -60,7 +64,7 @@ const NAMES: [(&str, Controller); 25] = [
     ("serviceExport", Controller::ServiceExport),
     ("serviceImport", Controller::ServiceImport),
     ("unifiedAuth", Controller::UnifiedAuth),
-    ("workStatus", Controller::WorkStatus),
+    ("workStatus", Controller::Execution),
     ("workloadRebalancer", Controller::WorkloadRebalancer),
 ];
 
@@ -77,12 +81,16 @@ pub struct Controllers(BTreeSet<Controller>);
 pub enum ControllersError {
     #[error("there is no controller {0:?} here; known are {known}, each also with a - before it, and *", known = known())]
     Unknown(String),
-    #[error("execution and workStatus are one loop here: name both, with or without a -, or neither")]
-    OneLoop,
+    #[error("{} are one loop here: name all of them, with or without a -, or none", names_of(*.0).join(", "))]
+    OneLoop(Controller),
 }
 
 fn known() -> String {
     NAMES.map(|(name, _)| name).join(", ")
+}
+
+fn names_of(controller: Controller) -> Vec<&'static str> {
+    NAMES.iter().filter(|(_, one)| *one == controller).map(|(name, _)| *name).collect()
 }
 
 impl Default for Controllers {
@@ -106,11 +114,11 @@ impl FromStr for Controllers {
         let standard = if entries.contains(&"*") { Controllers::default().0 } else { BTreeSet::new() };
         let said = |name: &str| Some(!entries.iter().find(|entry| named(entry) == name)?.starts_with('-'));
         let runs = |(name, controller): &(&str, Controller)| said(name).unwrap_or(standard.contains(controller));
-        let running: BTreeSet<Controller> =
-            NAMES.iter().filter(|one| runs(one)).map(|(_, controller)| *controller).collect();
-        match running.contains(&Controller::Execution) == running.contains(&Controller::WorkStatus) {
-            true => Ok(Controllers(running)),
-            false => Err(ControllersError::OneLoop),
+        let (on, off): (Vec<_>, Vec<_>) = NAMES.into_iter().partition(runs);
+        let running: BTreeSet<Controller> = on.into_iter().map(|(_, controller)| controller).collect();
+        match off.into_iter().find(|(_, controller)| running.contains(controller)) {
+            None => Ok(Controllers(running)),
+            Some((_, controller)) => Err(ControllersError::OneLoop(controller)),
         }
     }
 }
@@ -142,9 +150,12 @@ mod tests {
     #[case::only("cluster", Controllers([Controller::Cluster].into()))]
     #[case::no_star("-cluster", Controllers(BTreeSet::new()))]
     #[case::the_first_counts("-cluster,*,cluster", without(Controllers::default(), &[Controller::Cluster]))]
-    #[case::one_loop_off("*,-execution,-workStatus", without(
-        Controllers::default(), &[Controller::Execution, Controller::WorkStatus]
-    ))]
+    #[case::one_loop_off("*,-execution,-workStatus", without(Controllers::default(), &[Controller::Execution]))]
+    #[case::all_of_quotas(
+        "*,-federatedResourceQuotaSync,-federatedResourceQuotaStatus,-federatedResourceQuotaEnforcement",
+        without(Controllers::default(), &[Controller::FederatedResourceQuota])
+    )]
+    #[case::with_dispatch("multiclusterservice,endpointsliceDispatch", Controllers([Controller::MultiClusterService].into()))]
     fn lists(#[case] list: &str, #[case] expected: Controllers) {
         assert_eq!(list.parse(), Ok(expected));
     }
@@ -152,13 +163,15 @@ mod tests {
     #[rstest]
     #[case("*,-mcs", ControllersError::Unknown("mcs".to_owned()))]
     #[case("Cluster", ControllersError::Unknown("Cluster".to_owned()))]
-    #[case("*,-workStatus", ControllersError::OneLoop)]
+    #[case("*,-workStatus", ControllersError::OneLoop(Controller::Execution))]
+    #[case("*,-federatedResourceQuotaStatus", ControllersError::OneLoop(Controller::FederatedResourceQuota))]
     fn what_makes_no_sense(#[case] list: &str, #[case] expected: ControllersError) {
         assert_eq!(list.parse::<Controllers>(), Err(expected.clone()));
         let said = expected.to_string();
-        assert!(
-            expected == ControllersError::OneLoop || said.contains("bindingStatus, cluster, clusterStatus"),
-            "{said}"
-        );
+        let names = match expected {
+            ControllersError::Unknown(_) => "bindingStatus, cluster, clusterStatus".to_owned(),
+            ControllersError::OneLoop(controller) => names_of(controller).join(", "),
+        };
+        assert!(said.contains(&names), "{said}");
     }
 }

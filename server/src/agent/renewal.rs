@@ -22,6 +22,7 @@ use tokio_util::sync::CancellationToken;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::certificate::{Issued, Wanted};
+use super::figures::Figures;
 use crate::cli::agent::{AgentArgs, KeptIn};
 
 /// How long the control plane may take to sign.
@@ -42,6 +43,8 @@ enum Outcome {
     Renewed(Validity),
     /// Somebody else has written the kubeconfig meanwhile.
     Overtaken,
+    /// The kubeconfig has no certificate in it: what it has instead, others renew.
+    OfOthers,
 }
 
 /// Where the kubeconfig is kept, and what is kept there.
@@ -51,9 +54,10 @@ enum Kept {
 }
 
 /// Looks until told to stop. A look that fails is tried again with the next one.
-pub(super) async fn keep(args: &AgentArgs, member: &Config, stop: &CancellationToken) {
+pub(super) async fn keep(args: &AgentArgs, member: &Config, figures: &Figures, stop: &CancellationToken) {
+    let mut is_told = false;
     loop {
-        let looked = stop.run_until_cancelled(look(args, member, jiff::Timestamp::now().as_second())).await;
+        let looked = stop.run_until_cancelled(look(args, member, figures, jiff::Timestamp::now().as_second())).await;
         match looked {
             None => return,
             Some(Ok(Outcome::Renewed(validity))) => {
@@ -61,7 +65,14 @@ pub(super) async fn keep(args: &AgentArgs, member: &Config, stop: &CancellationT
                 tracing::info!(%until, "the agent's certificate is renewed");
             }
             Some(Ok(Outcome::Overtaken)) => tracing::info!("another agent has renewed the certificate"),
-            Some(Ok(Outcome::Holds)) => {}
+            // Once: it is so for as long as whoever wrote the kubeconfig wants it.
+            Some(Ok(Outcome::OfOthers)) if !is_told => {
+                is_told = true;
+                tracing::info!(
+                    "the agent's kubeconfig holds no client-certificate-data: what it is known by, others renew, and --enable-cert-rotation does nothing"
+                );
+            }
+            Some(Ok(Outcome::Holds | Outcome::OfOthers)) => {}
             Some(Err(error)) => {
                 tracing::warn!(error = %format_args!("{error:#}"), "the agent's certificate is not renewed, trying again");
             }
@@ -74,11 +85,12 @@ pub(super) async fn keep(args: &AgentArgs, member: &Config, stop: &CancellationT
     }
 }
 
-async fn look(args: &AgentArgs, member: &Config, now: i64) -> anyhow::Result<Outcome> {
+async fn look(args: &AgentArgs, member: &Config, figures: &Figures, now: i64) -> anyhow::Result<Outcome> {
     let (kept, text) = Kept::read(args, member).await?;
     let kubeconfig: Value = serde_saphyr::from_str(&text).context("reading the agent's kubeconfig")?;
     let context = args.control_plane_context.as_deref();
-    let validity = Validity::of(&certificate(&kubeconfig, context)?)?;
+    let Some(certificate) = certificate(&kubeconfig, context)? else { return Ok(Outcome::OfOthers) };
+    let validity = Validity::of(&certificate)?;
     if !validity.is_due(args.rotation.cert_rotation_remaining_time_threshold, now) {
         return Ok(Outcome::Holds);
     }
@@ -87,7 +99,7 @@ async fn look(args: &AgentArgs, member: &Config, now: i64) -> anyhow::Result<Out
     }
     let wanted =
         Wanted { cluster: &args.cluster_name, seconds: args.rotation.cert_expiration_seconds, within: SIGNED_WITHIN };
-    let issued = wanted.ask(super::control_plane(args).await?).await?;
+    let issued = wanted.ask(super::control_plane(args, figures).await?).await?;
     let renewed = with_certificate(kubeconfig, context, &issued)?;
     let next = Validity::of(issued.certificate.as_bytes())?;
     Ok(if kept.write(yaml::written(&renewed)).await? { Outcome::Renewed(next) } else { Outcome::Overtaken })
@@ -119,15 +131,11 @@ fn user(kubeconfig: &Value, context: Option<&str>) -> anyhow::Result<usize> {
     place("users", kubeconfig["contexts"][at]["context"]["user"].as_str().unwrap_or_default())
 }
 
-/// The certificate of a kubeconfig, as PEM.
-fn certificate(kubeconfig: &Value, context: Option<&str>) -> anyhow::Result<Vec<u8>> {
+/// The certificate of a kubeconfig, as PEM; none where its user is known by something else.
+fn certificate(kubeconfig: &Value, context: Option<&str>) -> anyhow::Result<Option<Vec<u8>>> {
     let user = &kubeconfig["users"][user(kubeconfig, context)?]["user"];
-    match user["client-certificate-data"].as_str() {
-        Some(encoded) => STANDARD.decode(encoded).context("the agent's certificate is no base64"),
-        None => bail!(
-            "the agent's kubeconfig holds no client-certificate-data: what else it is known by, others renew; leave --enable-cert-rotation away"
-        ),
-    }
+    let encoded = user["client-certificate-data"].as_str();
+    encoded.map(|encoded| STANDARD.decode(encoded).context("the agent's certificate is no base64")).transpose()
 }
 
 /// The kubeconfig with another certificate.
@@ -234,7 +242,8 @@ mod tests {
     fn certificates_are_replaced_and_nothing_else() {
         let old =
             kubeconfig(json!({"client-certificate-data": "b2xk", "client-key-data": "b2xk", "tls-server-name": "x"}));
-        assert_eq!(certificate(&old, None).unwrap(), b"old");
+        assert_eq!(certificate(&old, None).unwrap().unwrap(), b"old");
+        assert_eq!(certificate(&kubeconfig(json!({"token": "x"})), None).unwrap(), None);
         let issued = Issued { certificate: "new".to_owned(), key: "key".to_owned() };
         let new = with_certificate(old, Some("agent"), &issued).unwrap();
         let expected = json!({"client-certificate-data": "bmV3", "client-key-data": "a2V5", "tls-server-name": "x"});
@@ -244,7 +253,6 @@ mod tests {
     #[rstest::rstest]
     #[case(Some("nosuch"), json!({}), "has no \"nosuch\" in contexts")]
     #[case(Some("broken"), json!({}), "has no \"nobody\" in users")]
-    #[case(None, json!({"token": "x"}), "holds no client-certificate-data")]
     #[case(None, json!({"client-certificate-data": "%"}), "is no base64")]
     fn what_cannot_be_renewed_is_said(#[case] context: Option<&str>, #[case] user: Value, #[case] expected: &str) {
         let error = certificate(&kubeconfig(user), context).unwrap_err().to_string();

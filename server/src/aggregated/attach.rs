@@ -11,9 +11,10 @@ use kube::Api;
 
 use super::fleetwide::running;
 use super::reply::{Body, Failure};
+use crate::agent::replicas::Replica;
 use crate::roles::Roles;
 
-/// 101, after which the connection is the tunnel's.
+/// 101, after which the connection is the tunnel's, or 204 where the agent has a tunnel to this replica.
 pub(super) async fn attach(
     roles: &Roles,
     caller: &UserInfo,
@@ -30,9 +31,15 @@ pub(super) async fn attach(
             format!("this path takes in agents: the request has to say Connection: Upgrade, Upgrade: {PROTOCOL}");
         return Err(Failure::bad_request(text));
     }
+    let (own, mut response) = (Replica::own(), Response::new(Body::empty()));
+    own.tell(response.headers_mut());
+    // One that ended unknown to the agent is opened anew.
+    if own.is_met(request.headers()) && fleet.tunnels().is_open(&name) {
+        *response.status_mut() = StatusCode::NO_CONTENT;
+        return Ok(response);
+    }
     tracing::info!(cluster = %name, user = caller.name, "an agent opens a tunnel");
     fleet.tunnels().admit(name, hyper::upgrade::on(&mut request));
-    let mut response = Response::new(Body::empty());
     *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
     response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
     response.headers_mut().insert(header::UPGRADE, HeaderValue::from_static(PROTOCOL));

@@ -1,14 +1,14 @@
 //! Tables of the aggregated groups, with the columns Karmada's own servers print.
 
-use crowsnest_apiserver::table::{
-    AGE, Column, Doc, IncludeObject, KindPrinter, ListMeta, NAME, Now, Printer, age, printer, published, table,
-};
+use crowsnest_api::print::Cell;
+use crowsnest_api::print::columns::{AGE, Column, Doc, KindPrinter, NAME, read};
+use crowsnest_apiserver::table::{IncludeObject, ListMeta, Now, Printer, published, table};
 use http::HeaderMap;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::reply::Failure;
 
-static CLUSTER: KindPrinter = printer(
+static CLUSTER: KindPrinter = KindPrinter::new(
     "cluster.karmada.io",
     "Cluster",
     &[
@@ -32,28 +32,25 @@ static CLUSTER: KindPrinter = printer(
     cluster_cells,
 );
 
-fn cluster_cells(cluster: &Value, now: Now) -> Vec<Value> {
+fn cluster_cells(cluster: &Value) -> Vec<Cell> {
     let text = |pointer: &str| cluster.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
     let conditions = cluster.pointer("/status/conditions").and_then(Value::as_array);
     let ready = conditions.into_iter().flatten().find(|c| c["type"] == "Ready").and_then(|c| c["status"].as_str());
     let zones = cluster.pointer("/spec/zones").and_then(Value::as_array);
     let zones: Vec<&str> = zones.into_iter().flatten().filter_map(Value::as_str).collect();
-    let age = age::since(text("/metadata/creationTimestamp"), now).unwrap_or_else(|| "<unknown>".into());
-    json!([
-        text("/metadata/name"),
-        text("/status/kubernetesVersion"),
-        text("/spec/syncMode"),
-        ready.unwrap_or("Unknown"),
-        age,
-        zones.join(","),
-        text("/spec/region"),
-        text("/spec/provider"),
-        text("/spec/apiEndpoint"),
-        text("/spec/proxyURL"),
-    ])
-    .as_array()
-    .cloned()
-    .unwrap_or_default()
+    let or_none = |text: &str| Cell::from(if text.is_empty() { "<none>" } else { text });
+    vec![
+        read::name(cluster),
+        text("/status/kubernetesVersion").into(),
+        text("/spec/syncMode").into(),
+        ready.unwrap_or("Unknown").into(),
+        read::age(cluster),
+        or_none(&zones.join(",")),
+        or_none(text("/spec/region")),
+        or_none(text("/spec/provider")),
+        text("/spec/apiEndpoint").into(),
+        or_none(text("/spec/proxyURL")),
+    ]
 }
 
 /// The table a client asked for: `None` when it takes plain objects.

@@ -11,6 +11,7 @@ use crowsnest_fleet::Reported;
 use http::Uri;
 
 use super::estimator::{Listening, address};
+use super::serve::LogFormat;
 use super::unjoin::duration;
 
 /// A token of the member's that the control plane gets.
@@ -30,6 +31,9 @@ pub(crate) enum Secret {
     after_help = "Examples:\n  crowsnest agent --cluster-name m1 --control-plane-kubeconfig /etc/crowsnest/kubeconfig\n  crowsnest agent --cluster-name m1 --control-plane-kubeconfig cp.kubeconfig --kubeconfig ~/.kube/config --context m1"
 )]
 pub(crate) struct AgentArgs {
+    /// Settings in a file: YAML with these flags' names as keys. Flags and environment go before it
+    #[arg(long, env = "CROWSNEST_CONFIG", value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
     /// Name of this cluster in the fleet
     #[arg(long, env = "CROWSNEST_CLUSTER_NAME", value_name = "NAME")]
     pub(crate) cluster_name: ClusterName,
@@ -37,35 +41,41 @@ pub(crate) struct AgentArgs {
     #[arg(long, env = "CROWSNEST_CONTROL_PLANE_KUBECONFIG", visible_alias = "karmada-kubeconfig", value_name = "FILE")]
     pub(crate) control_plane_kubeconfig: PathBuf,
     /// Context of that kubeconfig
-    #[arg(long, visible_alias = "karmada-context", value_name = "NAME")]
+    #[arg(long, env = "CROWSNEST_CONTROL_PLANE_CONTEXT", visible_alias = "karmada-context", value_name = "NAME")]
     pub(crate) control_plane_context: Option<String>,
     /// Kubeconfig of this cluster [default: the service account of the pod it runs in]
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, env = "CROWSNEST_KUBECONFIG", value_name = "FILE")]
     pub(crate) kubeconfig: Option<PathBuf>,
     /// Context of that kubeconfig
-    #[arg(long, value_name = "NAME", requires = "kubeconfig")]
+    #[arg(long, env = "CROWSNEST_CONTEXT", value_name = "NAME", requires = "kubeconfig")]
     pub(crate) context: Option<String>,
     /// This cluster's API server as its certificate names it; the Cluster says so [default: the kubeconfig's]
-    #[arg(long, value_name = "URL", value_parser = crowsnest_fleet::credentials::parse_endpoint)]
+    #[arg(long, env = "CROWSNEST_CLUSTER_API_ENDPOINT", value_name = "URL", value_parser = crowsnest_fleet::credentials::parse_endpoint)]
     pub(crate) cluster_api_endpoint: Option<Uri>,
     /// Namespace of the tokens, here and in the control plane
-    #[arg(long, default_value = crowsnest_fleet::join::CLUSTER_NAMESPACE, value_name = "NAMESPACE")]
+    #[arg(long, env = "CROWSNEST_CLUSTER_NAMESPACE", default_value = crowsnest_fleet::join::CLUSTER_NAMESPACE, value_name = "NAMESPACE")]
     pub(crate) cluster_namespace: String,
     /// Who runs this cluster
-    #[arg(long, value_name = "PROVIDER")]
+    #[arg(long, env = "CROWSNEST_CLUSTER_PROVIDER", value_name = "PROVIDER")]
     pub(crate) cluster_provider: Option<String>,
     /// Where this cluster is
-    #[arg(long, value_name = "REGION")]
+    #[arg(long, env = "CROWSNEST_CLUSTER_REGION", value_name = "REGION")]
     pub(crate) cluster_region: Option<String>,
     /// Its failure zones, by comma
-    #[arg(long, value_delimiter = ',', value_name = "ZONES")]
+    #[arg(long, env = "CROWSNEST_CLUSTER_ZONES", value_delimiter = ',', value_name = "ZONES")]
     pub(crate) cluster_zones: Vec<String>,
     /// Tokens of this cluster that the control plane gets, by comma
-    #[arg(long, value_enum, value_delimiter = ',', default_values = ["KubeCredentials", "KubeImpersonator"])]
+    #[arg(long, env = "CROWSNEST_REPORT_SECRETS", value_enum, value_delimiter = ',', default_values = ["KubeCredentials", "KubeImpersonator"])]
     pub(crate) report_secrets: Vec<Secret>,
     /// Address of /healthz, /livez and /readyz, 0 for none
-    #[arg(long, value_name = "ADDRESS", default_value = "0", value_parser = address)]
+    #[arg(long, env = "CROWSNEST_HEALTH_PROBE_BIND_ADDRESS", value_name = "ADDRESS", default_value = "0", value_parser = address)]
     pub(crate) health_probe_bind_address: Listening,
+    /// Address of /metrics, 0 for none
+    #[arg(long, env = "CROWSNEST_METRICS_BIND_ADDRESS", value_name = "ADDRESS", default_value = "0", value_parser = address)]
+    pub(crate) metrics_bind_address: Listening,
+    /// How log lines look on standard error
+    #[arg(long, env = "CROWSNEST_LOG_FORMAT", value_enum, default_value = "text", value_name = "FORMAT")]
+    pub(crate) log_format: LogFormat,
     #[command(flatten)]
     pub(crate) rotation: RotationArgs,
 }
@@ -74,19 +84,19 @@ pub(crate) struct AgentArgs {
 #[derive(Debug, Args)]
 pub(crate) struct RotationArgs {
     /// Renew the certificate of that kubeconfig before it expires
-    #[arg(long, action = clap::ArgAction::Set, num_args = 0..=1, default_value_t = false, default_missing_value = "true", require_equals = true, value_name = "BOOL")]
+    #[arg(long, env = "CROWSNEST_ENABLE_CERT_ROTATION", action = clap::ArgAction::Set, num_args = 0..=1, default_value_t = false, default_missing_value = "true", require_equals = true, value_name = "BOOL")]
     pub(crate) enable_cert_rotation: bool,
     /// The Secret here that the kubeconfig is mounted from: there the renewed one goes [default: into the file]
-    #[arg(long, value_name = "NAMESPACE/NAME")]
+    #[arg(long, env = "CROWSNEST_CONTROL_PLANE_KUBECONFIG_SECRET", value_name = "NAMESPACE/NAME")]
     pub(crate) control_plane_kubeconfig_secret: Option<KeptIn>,
     /// How long the renewed certificate holds
-    #[arg(long, default_value_t = 31_536_000, value_name = "SECONDS")]
+    #[arg(long, env = "CROWSNEST_CERT_EXPIRATION_SECONDS", default_value_t = 31_536_000, value_name = "SECONDS")]
     pub(crate) cert_expiration_seconds: i32,
     /// How often it is looked how long the certificate holds
-    #[arg(long, default_value = "5m", value_parser = duration, value_name = "DURATION")]
+    #[arg(long, env = "CROWSNEST_CERT_ROTATION_CHECKING_INTERVAL", default_value = "5m", value_parser = duration, value_name = "DURATION")]
     pub(crate) cert_rotation_checking_interval: Duration,
     /// It is renewed when this part of its time is left, between 0 and 1
-    #[arg(long, default_value_t = 0.2, value_parser = part, value_name = "PART")]
+    #[arg(long, env = "CROWSNEST_CERT_ROTATION_REMAINING_TIME_THRESHOLD", default_value_t = 0.2, value_parser = part, value_name = "PART")]
     pub(crate) cert_rotation_remaining_time_threshold: f64,
 }
 

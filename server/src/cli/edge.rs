@@ -55,10 +55,16 @@ pub(crate) struct EdgeArgs {
     #[arg(long, env = "CROWSNEST_REQUESTHEADER_CLIENT_CA_FILE", value_name = "FILE")]
     requestheader_client_ca_file: Option<PathBuf>,
     /// Names of front proxies in certificates of that authority, by comma [default: any]
-    #[arg(long, value_delimiter = ',', value_name = "NAMES", requires = "requestheader_client_ca_file")]
+    #[arg(
+        long,
+        env = "CROWSNEST_REQUESTHEADER_ALLOWED_NAMES",
+        value_delimiter = ',',
+        value_name = "NAMES",
+        requires = "requestheader_client_ca_file"
+    )]
     requestheader_allowed_names: Vec<String>,
-    /// A certificate and its key, shown to clients that ask for one of its names; may be repeated
-    #[arg(long, value_name = "CERTIFICATE,KEY")]
+    /// A certificate and its key, shown to clients that ask for one of its names; may be repeated, or several by ;
+    #[arg(long, env = "CROWSNEST_TLS_SNI_CERT_KEY", value_delimiter = ';', value_name = "CERTIFICATE,KEY")]
     tls_sni_cert_key: Vec<Pair>,
     /// How often these files are looked at, to read them again once they have changed
     #[arg(long, env = "CROWSNEST_RELOAD_INTERVAL", value_name = "SECONDS", default_value_t = 60,

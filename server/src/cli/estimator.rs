@@ -13,35 +13,39 @@ use crowsnest_controllers::plan::gates::Gates;
 use crowsnest_fleet::{EstimatorOptions, Estimators};
 
 use super::keep;
+use super::serve::LogFormat;
 
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  crowsnest estimator --cluster-name m1 --kubeconfig m1.kubeconfig --grpc-auth-cert-file tls.crt --grpc-auth-key-file tls.key --grpc-client-ca-file ca.crt"
 )]
 pub(crate) struct EstimatorArgs {
+    /// Settings in a file: YAML with these flags' names as keys. Flags and environment go before it
+    #[arg(long, env = "CROWSNEST_CONFIG", value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
     /// Name of the cluster in the fleet
     #[arg(long, env = "CROWSNEST_CLUSTER_NAME", value_name = "NAME")]
     pub(crate) cluster_name: ClusterName,
     /// Kubeconfig of the cluster [default: the service account of the pod it runs in]
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, env = "CROWSNEST_KUBECONFIG", value_name = "FILE")]
     pub(crate) kubeconfig: Option<PathBuf>,
     /// Context of that kubeconfig
-    #[arg(long, value_name = "NAME", requires = "kubeconfig")]
+    #[arg(long, env = "CROWSNEST_CONTEXT", value_name = "NAME", requires = "kubeconfig")]
     pub(crate) context: Option<String>,
     /// Port of the gRPC service, on all addresses
-    #[arg(long, value_name = "PORT", default_value_t = PORT)]
+    #[arg(long, env = "CROWSNEST_SERVER_PORT", value_name = "PORT", default_value_t = PORT)]
     pub(crate) server_port: u16,
     /// Certificate of the gRPC service; without one it serves plain text
-    #[arg(long, value_name = "FILE", requires = "grpc_auth_key_file")]
+    #[arg(long, env = "CROWSNEST_GRPC_AUTH_CERT_FILE", value_name = "FILE", requires = "grpc_auth_key_file")]
     pub(crate) grpc_auth_cert_file: Option<PathBuf>,
     /// Key of that certificate
-    #[arg(long, value_name = "FILE", requires = "grpc_auth_cert_file")]
+    #[arg(long, env = "CROWSNEST_GRPC_AUTH_KEY_FILE", value_name = "FILE", requires = "grpc_auth_cert_file")]
     pub(crate) grpc_auth_key_file: Option<PathBuf>,
     /// Authority of clients' certificates; with it nobody else is let in
-    #[arg(long, value_name = "FILE", requires = "grpc_auth_cert_file")]
+    #[arg(long, env = "CROWSNEST_GRPC_CLIENT_CA_FILE", value_name = "FILE", requires = "grpc_auth_cert_file")]
     pub(crate) grpc_client_ca_file: Option<PathBuf>,
     /// Let in clients without a certificate all the same
-    #[arg(long, num_args = 0..=1, require_equals = true, default_value_t = false, default_missing_value = "true",
+    #[arg(long, env = "CROWSNEST_INSECURE_SKIP_GRPC_CLIENT_VERIFY", num_args = 0..=1, require_equals = true, default_value_t = false, default_missing_value = "true",
           value_name = "BOOL")]
     pub(crate) insecure_skip_grpc_client_verify: bool,
     /// Optional behaviour by Karmada's names: Name=true|false, by comma; here ResourceQuotaEstimate and
@@ -49,11 +53,14 @@ pub(crate) struct EstimatorArgs {
     #[arg(long, env = "CROWSNEST_FEATURE_GATES", value_name = "GATES", value_parser = gates, default_value = "")]
     pub(crate) feature_gates: Gates,
     /// Address of /metrics, 0 for none
-    #[arg(long, value_name = "ADDRESS", default_value = ":8080", value_parser = address)]
+    #[arg(long, env = "CROWSNEST_METRICS_BIND_ADDRESS", value_name = "ADDRESS", default_value = ":8080", value_parser = address)]
     pub(crate) metrics_bind_address: Listening,
     /// Address of /healthz and /readyz, 0 for none
-    #[arg(long, value_name = "ADDRESS", default_value = ":10351", value_parser = address)]
+    #[arg(long, env = "CROWSNEST_HEALTH_PROBE_BIND_ADDRESS", value_name = "ADDRESS", default_value = ":10351", value_parser = address)]
     pub(crate) health_probe_bind_address: Listening,
+    /// How log lines look on standard error
+    #[arg(long, env = "CROWSNEST_LOG_FORMAT", value_enum, default_value = "text", value_name = "FORMAT")]
+    pub(crate) log_format: LogFormat,
 }
 
 /// Where to listen, if anywhere.

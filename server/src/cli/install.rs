@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
@@ -10,6 +11,7 @@ use crowsnest_controllers::plan::overriding::yaml;
 use serde_json::{Value, json};
 
 use super::connection::ConnectionArgs;
+use super::unjoin::duration;
 use crate::install::installation::{self, Record, Wish};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -31,6 +33,12 @@ pub(crate) struct InstallArgs {
     /// Port there [default: as it was installed, or 8443]
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     port: Option<u16>,
+    /// Name or address of `crowsnest serve` with the role webhook, where that is another [default: as it was installed, or --host]
+    #[arg(long, value_name = "HOST", requires = "webhook_port")]
+    webhook_host: Option<String>,
+    /// Port there
+    #[arg(long, value_name = "PORT", requires = "webhook_host", value_parser = clap::value_parser!(u16).range(1..))]
+    webhook_port: Option<u16>,
     /// Authority of the certificate that `serve` shows [default: one is made, and kept with the certificate in the control plane]
     #[arg(long, value_name = "FILE")]
     ca_file: Option<PathBuf>,
@@ -52,10 +60,18 @@ pub(crate) struct InstallArgs {
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  crowsnest uninstall --kubeconfig karmada-apiserver.config")]
+#[command(
+    after_help = "Examples:\n  crowsnest uninstall --kubeconfig karmada-apiserver.config\n  crowsnest uninstall --members --dry-run               what would be taken out of which member"
+)]
 pub(crate) struct UninstallArgs {
     #[command(flatten)]
     connection: ConnectionArgs,
+    /// Take all clusters out before, with what was propagated to them and what `crowsnest join` made there; `serve` has to run
+    #[arg(long)]
+    members: bool,
+    /// How long each cluster may take, as 90s, 15m or 1h30m
+    #[arg(long, value_name = "DURATION", default_value = "60s", requires = "members", value_parser = duration)]
+    wait: Duration,
     /// Say what would be deleted, and change nothing
     #[arg(long)]
     dry_run: bool,
@@ -69,6 +85,10 @@ pub(crate) async fn run(args: InstallArgs) -> anyhow::Result<ExitCode> {
         bail!("name the address at which the control plane reaches `crowsnest serve` with --host");
     };
     let port = args.port.or_else(|| before.as_ref().map(|record| record.port)).unwrap_or(8443);
+    // Where both are said to be at one address they are.
+    let said = args.webhook_host.clone().zip(args.webhook_port);
+    let webhooks_at = said.or_else(|| before.as_ref().and_then(|record| record.webhooks_at.clone()));
+    let webhooks_at = webhooks_at.filter(|at| *at != (host.clone(), port));
     let metrics = args.metrics_adapter.or_else(|| before.as_ref().map(|record| record.metrics_adapter)).unwrap_or(true);
     let ca = match &args.ca_file {
         Some(path) => {
@@ -80,7 +100,7 @@ pub(crate) async fn run(args: InstallArgs) -> anyhow::Result<ExitCode> {
         None => None,
     };
     let wish = Wish {
-        record: Record::new(host, port, metrics),
+        record: Record { webhooks_at, ..Record::new(host, port, metrics) },
         ca,
         take_over: args.take_over,
         advertised: installation::advertised(&client, &config).await?,
@@ -111,7 +131,8 @@ fn print(out: &mut impl Write, manifests: &[Value], output: Output) -> anyhow::R
 
 pub(crate) async fn run_uninstall(args: UninstallArgs) -> anyhow::Result<ExitCode> {
     let client = args.connection.client().await?;
-    installation::uninstall(&client, args.dry_run, &mut std::io::stdout().lock()).await?;
+    let members = args.members.then_some(args.wait);
+    installation::uninstall(&client, members, args.dry_run, &mut std::io::stdout().lock()).await?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -27,6 +27,7 @@ mod diff;
 mod doctor;
 pub(crate) mod edge;
 mod elsewhere;
+mod environment;
 pub(crate) mod estimator;
 mod eventlog;
 mod events;
@@ -235,10 +236,11 @@ impl Cli {
     pub(crate) fn read() -> Self {
         let command = complete::command();
         let spelling::Spelled { words, notes } = spelling::spelled(&command, std::env::args_os().collect());
-        let mut matches = command.clone().get_matches_from(&words);
-        let more = settings::added(&command, &matches).unwrap_or_else(|error| error.exit());
-        if !more.is_empty() {
-            matches = command.get_matches_from(words.into_iter().chain(more));
+        let more = settings::added(&command, &words).unwrap_or_else(|error| error.exit());
+        let matches = command.clone().get_matches_from(words.into_iter().chain(more));
+        let names = std::env::vars_os().map(|(name, _)| name.to_string_lossy().into_owned());
+        if let Some(error) = environment::refused(&command, &matches, names) {
+            error.exit();
         }
         for note in notes {
             // A closed standard error changes nothing.
@@ -249,7 +251,13 @@ impl Cli {
 
     /// Whether log lines are JSON.
     pub(crate) fn logs_json(&self) -> bool {
-        matches!(&self.command, Command::Serve(args) if args.log_format == serve::LogFormat::Json)
+        let format = match &self.command {
+            Command::Serve(args) => args.log_format,
+            Command::Agent(args) => args.log_format,
+            Command::Estimator(args) => args.log_format,
+            _ => serve::LogFormat::Text,
+        };
+        format == serve::LogFormat::Json
     }
 
     /// Whether traces are made, where they go, and the command's name there.
@@ -330,6 +338,12 @@ pub(crate) async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
 pub(crate) fn fail(error: &anyhow::Error) -> ExitCode {
     // A closed standard error changes nothing.
     let _ = writeln!(std::io::stderr(), "error: {}", told(error));
+    ExitCode::FAILURE
+}
+
+/// The same as a line of the log, for whoever reads that alone.
+pub(crate) fn fail_logged(error: &anyhow::Error) -> ExitCode {
+    ::tracing::error!(error = told(error), "it ends");
     ExitCode::FAILURE
 }
 

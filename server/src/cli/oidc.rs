@@ -33,8 +33,8 @@ pub(crate) struct OidcArgs {
     /// Put before groups
     #[arg(long, env = "CROWSNEST_OIDC_GROUPS_PREFIX", value_name = "PREFIX", allow_hyphen_values = true)]
     oidc_groups_prefix: Option<String>,
-    /// Claim that has to be there with this value; may be repeated
-    #[arg(long, value_name = "KEY=VALUE", value_parser = pair)]
+    /// Claim that has to be there with this value; may be repeated, or several by comma
+    #[arg(long, env = "CROWSNEST_OIDC_REQUIRED_CLAIM", value_delimiter = ',', value_name = "KEY=VALUE", value_parser = pair)]
     oidc_required_claim: Vec<(String, String)>,
     /// How tokens may be signed, by comma
     #[arg(

@@ -22,6 +22,7 @@ use kube::{Api, Client};
 use super::agent::{AgentArgs, RotationArgs, Secret};
 use super::estimator::Listening;
 use super::reach::said;
+use super::serve::LogFormat;
 use super::unjoin::duration;
 use crate::agent::certificate::Wanted;
 use discovery::{Pins, Token};
@@ -179,6 +180,7 @@ async fn run_here(args: RegisterArgs, kubeconfig: &str) -> anyhow::Result<ExitCo
         None => default_kubeconfig()?,
     };
     crate::agent::run(AgentArgs {
+        config: None,
         cluster_name: args.cluster_name,
         control_plane_kubeconfig: args.agent_kubeconfig,
         control_plane_context: None,
@@ -191,6 +193,8 @@ async fn run_here(args: RegisterArgs, kubeconfig: &str) -> anyhow::Result<ExitCo
         cluster_zones: args.cluster_zones,
         report_secrets: vec![Secret::KubeCredentials, Secret::KubeImpersonator],
         health_probe_bind_address: Listening(None),
+        metrics_bind_address: Listening(None),
+        log_format: LogFormat::Text,
         rotation: RotationArgs {
             enable_cert_rotation: args.enable_cert_rotation,
             control_plane_kubeconfig_secret: None,

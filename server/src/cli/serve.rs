@@ -70,7 +70,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, env = "CROWSNEST_KUBECONFIG", value_name = "FILE")]
     pub(crate) kubeconfig: Option<PathBuf>,
     /// Context of that kubeconfig
-    #[arg(long, value_name = "NAME", requires = "kubeconfig")]
+    #[arg(long, env = "CROWSNEST_CONTEXT", value_name = "NAME", requires = "kubeconfig")]
     pub(crate) context: Option<String>,
     /// What this process does, by comma
     #[arg(

@@ -15,8 +15,10 @@ pub(super) const FLAG: &str = "config";
 /// Flags of every command, and of the file itself.
 const NOT_IN_A_FILE: [&str; 4] = [FLAG, "help", "verbose", "version"];
 
-/// The words that a file adds to a command line; none where no file is named.
-pub(super) fn added(command: &Command, matches: &ArgMatches) -> Result<Vec<OsString>, clap::Error> {
+/// The words that a file adds to a command line; none where no file is named. What the line lacks, the file may have: whether it
+/// makes sense is judged with both.
+pub(super) fn added(command: &Command, line: &[OsString]) -> Result<Vec<OsString>, clap::Error> {
+    let Ok(matches) = command.clone().ignore_errors(true).try_get_matches_from(line) else { return Ok(Vec::new()) };
     let Some((name, said)) = matches.subcommand() else { return Ok(Vec::new()) };
     let path = said.try_get_one::<PathBuf>(FLAG).ok().flatten();
     let (Some(path), Some(command)) = (path, command.find_subcommand(name)) else { return Ok(Vec::new()) };
@@ -63,7 +65,10 @@ fn words_of(flag: &Arg, key: &str, value: &Value) -> Result<Vec<String>, String>
             let values: Vec<String> = values.iter().map(|value| scalar(key, value)).collect::<Result<_, _>>()?;
             match each {
                 true => Ok(values.into_iter().map(|value| format!("--{key}={value}")).collect()),
-                false => Ok(vec![format!("--{key}={}", values.join(","))]),
+                false => {
+                    let between = flag.get_value_delimiter().unwrap_or(',').to_string();
+                    Ok(vec![format!("--{key}={}", values.join(&between))])
+                }
             }
         }
         value => Ok(vec![format!("--{key}={}", scalar(key, value)?)]),
@@ -91,7 +96,35 @@ mod tests {
             flag("on").action(ArgAction::SetTrue),
             flag("roles").action(ArgAction::Append).value_delimiter(','),
             flag("pair").action(ArgAction::Append),
+            flag("files").action(ArgAction::Append).value_delimiter(';'),
         ])
+    }
+
+    #[rstest]
+    #[case("serve --listen a", "key: b", Ok("--key=b"))]
+    #[case::what_only_the_file_has("serve", "must: b\nkey: c\nlisten: d", Ok("--key=c --listen=d --must=b"))]
+    #[case::what_makes_no_sense_at_all("serve --no-such-flag", "key: b", Ok(""))]
+    #[case("serve", "kee: b", Err("unknown key \"kee\""))]
+    fn line_and_file_are_judged_together(#[case] line: &str, #[case] text: &str, #[case] expected: Result<&str, &str>) {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), text).unwrap();
+        let flags = [
+            Arg::new("config").long("config").value_parser(clap::value_parser!(PathBuf)),
+            Arg::new("listen").long("listen").requires("key"),
+            Arg::new("key").long("key").requires("listen"),
+            Arg::new("must").long("must"),
+        ];
+        let command = Command::new("x").subcommand(Command::new("serve").args(flags));
+        let mut words: Vec<OsString> = ["x"].into_iter().chain(line.split(' ')).map(OsString::from).collect();
+        words.extend(["--config".into(), file.path().into()]);
+        match (added(&command, &words), expected) {
+            (Ok(words), Ok(expected)) => {
+                let words: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();
+                assert_eq!(words.join(" "), expected);
+            }
+            (Err(error), Err(expected)) => assert!(error.to_string().contains(expected), "{error}"),
+            (words, _) => panic!("{words:?}"),
+        }
     }
 
     #[rstest]
@@ -102,6 +135,7 @@ mod tests {
     )]
     #[case("listen: 7\non: false", "", Ok("--listen=7"))]
     #[case("", "", Ok(""))]
+    #[case::as_the_flag_parts_them("files: [\"a,b\", \"c,d\"]", "", Ok("--files=a,b;c,d"))]
     #[case::the_command_line_goes_before("listen: a\nroles: b", "--listen c", Ok("--roles=b"))]
     #[case("lisen: a", "", Err("unknown key \"lisen\""))]
     #[case::no_file_names_a_file("config: b", "", Err("unknown key \"config\""))]

@@ -22,6 +22,8 @@ const NEEDS: &[Need] = &[
     (LISTENS, "list watch", "", "configmaps", "kube-system/extension-apiserver-authentication"),
     (AGGREGATED, "create", "authentication.k8s.io", "tokenreviews", ""),
     (&[Role::Aggregated, Role::Controllers], "create", "authorization.k8s.io", "subjectaccessreviews", ""),
+    // What is shown where no --tls-cert-file is.
+    (LISTENS, "get list watch", "", "secrets", OWN_CERTIFICATE),
     // Members, and the tokens by which they are reached.
     (CACHES, "get list watch", "storage.crowsnest.io", "clusters resourceregistries", ""),
     (CACHES, "get list watch", "", "secrets", "karmada-cluster/"),
@@ -90,6 +92,9 @@ const NEEDS: &[Need] = &[
     (STEERS, "get create", "rbac.authorization.k8s.io", "roles rolebindings", "karmada-cluster/"),
 ];
 
+/// Where `install` keeps the certificate it made; whoever brings one needs nothing of it.
+const OWN_CERTIFICATE: &str = "karmada-system/crowsnest-serving";
+
 /// Templates may be of any kind, and their scale and status are written; but one may want none of some.
 const TEMPLATES: [&str; 5] = ["get", "list", "watch", "update", "patch"];
 
@@ -101,8 +106,17 @@ pub(super) struct Right {
     resource: &'static str,
     namespace: &'static str,
     name: &'static str,
-    /// It works without, but for the kinds concerned.
-    optional: bool,
+    without: Without,
+}
+
+/// What there is without a right.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Without {
+    Nothing,
+    /// All but what concerns the kinds that are meant.
+    OtherKinds,
+    /// All, where `serve` is given a certificate.
+    OwnCertificate,
 }
 
 impl Right {
@@ -134,12 +148,13 @@ pub(super) fn needed(roles: &[Role]) -> Vec<Right> {
                 resource,
                 namespace,
                 name,
-                optional: false,
+                without: if *place == OWN_CERTIFICATE { Without::OwnCertificate } else { Without::Nothing },
             }));
         }
     }
     if has(&Role::Controllers) {
-        let of = |verb| Right { verb, group: "*", resource: "*", namespace: "", name: "", optional: true };
+        let without = Without::OtherKinds;
+        let of = |verb| Right { verb, group: "*", resource: "*", namespace: "", name: "", without };
         all.extend(TEMPLATES.map(of));
     }
     let mut once: Vec<Right> = Vec::new();
@@ -153,7 +168,8 @@ pub(super) fn needed(roles: &[Role]) -> Vec<Right> {
 
 /// What it means that these are not allowed.
 pub(super) fn judge(missing: &[Right]) -> Vec<Finding> {
-    let (optional, missing): (Vec<&Right>, Vec<&Right>) = missing.iter().partition(|right| right.optional);
+    let of = |without| missing.iter().filter(|right| right.without == without).collect::<Vec<_>>();
+    let (kinds, certificate, missing) = (of(Without::OtherKinds), of(Without::OwnCertificate), of(Without::Nothing));
     let mut findings = Vec::new();
     if !missing.is_empty() {
         findings.push(Finding::broken(
@@ -162,8 +178,15 @@ pub(super) fn judge(missing: &[Right]) -> Vec<Finding> {
             "give these to the user of serve's kubeconfig, or the ClusterRole cluster-admin, and ask with that kubeconfig; of a role that is not used say so with --roles",
         ));
     }
-    if !optional.is_empty() {
-        let verbs: Vec<&str> = optional.iter().map(|right| right.verb).collect();
+    if !certificate.is_empty() {
+        findings.push(Finding::warning(
+            WHAT,
+            format!("whoever asks may not {}, the certificate that install made for serve to show", told(&certificate)),
+            "nothing, where serve has one by --tls-cert-file or shows none; else give these, too",
+        ));
+    }
+    if !kinds.is_empty() {
+        let verbs: Vec<&str> = kinds.iter().map(|right| right.verb).collect();
         findings.push(Finding::warning(
             WHAT,
             format!(
@@ -187,6 +210,9 @@ fn told(missing: &[&Right]) -> String {
         let mut resource = format!("{}{dot}{}", right.resource, right.group);
         if !right.namespace.is_empty() {
             resource += &format!(" in {}", right.namespace);
+            if !right.name.is_empty() {
+                resource += &format!("/{}", right.name);
+            }
         }
         match by_resource.iter_mut().find(|(known, _)| *known == resource) {
             Some((_, verbs)) => verbs.push(right.verb),
@@ -205,7 +231,8 @@ mod tests {
     use rstest::rstest;
 
     fn right(verb: &'static str, group: &'static str, resource: &'static str) -> Right {
-        Right { verb, group, resource, namespace: "", name: "", optional: group == "*" }
+        let without = if group == "*" { Without::OtherKinds } else { Without::Nothing };
+        Right { verb, group, resource, namespace: "", name: "", without }
     }
 
     #[rstest]
@@ -234,7 +261,8 @@ mod tests {
         for (at, right) in all.iter().enumerate() {
             assert!(!all[..at].contains(right), "{right:?}");
             assert!(
-                right.verb != "*" && (right.optional || (right.resource != "*" && right.group != "*")),
+                right.verb != "*"
+                    && (right.without == Without::OtherKinds || (right.resource != "*" && right.group != "*")),
                 "{right:?}"
             );
         }
@@ -248,8 +276,26 @@ mod tests {
         assert_eq!((status.resource.as_deref(), status.subresource.as_deref()), (Some("works"), Some("status")));
         let signer = of("signers");
         assert_eq!((signer.name.as_deref(), signer.namespace), (Some("kubernetes.io/kube-apiserver-client"), None));
-        let secrets = of("secrets");
-        assert_eq!((secrets.namespace.as_deref(), secrets.name), (Some("karmada-cluster"), None));
+        let secrets: Vec<_> =
+            needed.iter().filter(|right| right.resource == "secrets" && right.verb == "watch").collect();
+        let places: Vec<_> = secrets.iter().map(|right| (right.namespace, right.name)).collect();
+        assert_eq!(places, [("karmada-system", "crowsnest-serving"), ("karmada-cluster", "")]);
+        assert_eq!(secrets[1].attributes().name, None);
+    }
+
+    #[rstest]
+    #[case(&[Role::Webhook], true)]
+    #[case(&[Role::Aggregated], true)]
+    #[case(&[Role::Cache, Role::Controllers], false)]
+    fn who_listens_shows_a_certificate(#[case] roles: &[Role], #[case] expected: bool) {
+        let missing: Vec<Right> =
+            needed(roles).into_iter().filter(|right| right.without == Without::OwnCertificate).collect();
+        assert_eq!(!missing.is_empty(), expected);
+        let found = judge(&missing);
+        let told = format!("{:?} {}", found[0].severity, found[0].found);
+        let warning =
+            "Warning whoever asks may not get/list/watch secrets in karmada-system/crowsnest-serving, the certificate";
+        assert_eq!(told.starts_with(warning), expected, "{told}");
     }
 
     #[rstest]

@@ -2,10 +2,12 @@
 //! was installed. Written by `crowsnest install` and `uninstall`; read by them and by `doctor`.
 
 use std::io::Write;
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use crowsnest_fleet::clear;
 use http::Request;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -27,25 +29,50 @@ pub(crate) struct Record {
     pub(crate) version: String,
     pub(crate) host: String,
     pub(crate) port: u16,
+    /// Host and port of the role webhook, where that is elsewhere.
+    pub(crate) webhooks_at: Option<(String, u16)>,
     pub(crate) metrics_adapter: bool,
 }
 
 impl Record {
     pub(crate) fn new(host: String, port: u16, metrics_adapter: bool) -> Self {
-        Self { version: VERSION.to_owned(), host, port, metrics_adapter }
+        Self { version: VERSION.to_owned(), host, port, webhooks_at: None, metrics_adapter }
+    }
+
+    /// The same, as this version would install it.
+    pub(crate) fn anew(&self) -> Self {
+        Self { version: VERSION.to_owned(), ..self.clone() }
+    }
+
+    /// Host and port at which webhooks are called.
+    pub(crate) fn webhook(&self) -> (&str, u16) {
+        self.webhooks_at.as_ref().map_or((self.host.as_str(), self.port), |(host, port)| (host.as_str(), *port))
+    }
+
+    /// By which names it is called, beside those of its Service.
+    fn hosts(&self) -> Vec<&str> {
+        let mut hosts = vec![self.host.as_str(), self.webhook().0];
+        hosts.dedup();
+        hosts
     }
 
     /// Where webhooks are called.
     pub(crate) fn webhooks(&self) -> String {
-        let host = if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
-        format!("https://{host}:{}/webhooks", self.port)
+        let (host, port) = self.webhook();
+        let host = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
+        format!("https://{host}:{port}/webhooks")
     }
 
     fn manifest(&self) -> Value {
+        let mut data = json!({"version": self.version, "host": self.host, "port": self.port.to_string(),
+            "metricsAdapter": self.metrics_adapter.to_string()});
+        if let Some((host, port)) = &self.webhooks_at {
+            data["webhookHost"] = host.as_str().into();
+            data["webhookPort"] = port.to_string().into();
+        }
         json!({
             "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": RECORD, "namespace": SYSTEM_NAMESPACE},
-            "data": {"version": self.version, "host": self.host, "port": self.port.to_string(),
-                "metricsAdapter": self.metrics_adapter.to_string()},
+            "data": data,
         })
     }
 
@@ -54,10 +81,14 @@ impl Record {
             let found = map.data.as_ref().and_then(|data| data.get(key));
             found.cloned().with_context(|| format!("ConfigMap {SYSTEM_NAMESPACE}/{RECORD} has no {key}"))
         };
+        let port =
+            |key: &str| text(key)?.parse().with_context(|| format!("{key} of ConfigMap {SYSTEM_NAMESPACE}/{RECORD}"));
+        let webhooks_at = text("webhookHost").ok().map(|host| anyhow::Ok((host, port("webhookPort")?))).transpose()?;
         Ok(Self {
             version: text("version")?,
             host: text("host")?,
-            port: text("port")?.parse().with_context(|| format!("port of ConfigMap {SYSTEM_NAMESPACE}/{RECORD}"))?,
+            port: port("port")?,
+            webhooks_at,
             metrics_adapter: text("metricsAdapter")? == "true",
         })
     }
@@ -152,7 +183,7 @@ pub(crate) async fn install(
     }
     let kept = match wish.ca {
         Some(_) => None,
-        None => Some(serving::renewed(serving::kept(client).await?, &wish.record.host, Timestamp::now())?),
+        None => Some(serving::renewed(serving::kept(client).await?, &wish.record.hosts(), Timestamp::now())?),
     };
     let ca = wish.ca.clone().or_else(|| kept.as_ref().map(|kept| kept.authority.certificate.clone()));
     let ca = ca.context("no authority of the certificate")?;
@@ -177,11 +208,47 @@ pub(crate) async fn install(
     Ok(())
 }
 
-/// Takes away what makes the control plane ask us. Definitions, namespaces and all objects stay, and so do members as they are.
-pub(crate) async fn uninstall(client: &kube::Client, dry_run: bool, out: &mut impl Write) -> anyhow::Result<()> {
+/// Takes all clusters out, and what is ours out of them; each is told in a line.
+async fn clear(client: &kube::Client, within: Duration, dry_run: bool, out: &mut impl Write) -> anyhow::Result<()> {
+    let leaving = clear::leaving(client).await.context("asking for clusters: `crowsnest serve` has to run")?;
+    for cluster in &leaving {
+        let clear::Leaving { name, taken, kept, .. } = cluster;
+        let works = format!("{taken} Works with their objects and {kept} without");
+        if dry_run {
+            writeln!(out, "cluster({name}) would be taken out, {works}")?;
+            for made in cluster.made() {
+                writeln!(out, "cluster({name}): {made} would be deleted")?;
+            }
+        } else {
+            let mend = || {
+                format!(
+                    "taking cluster {name} out; nothing is uninstalled: mend it, or let it go as it is with `crowsnest unjoin {name} --force`, and try again"
+                )
+            };
+            clear::leave(client, cluster, within).await.with_context(mend)?;
+            writeln!(out, "cluster({name}) taken out, {works}")?;
+        }
+        if cluster.has_agent() {
+            writeln!(out, "cluster({name}): its agent and what that made stay there")?;
+        }
+    }
+    Ok(())
+}
+
+/// Takes away what makes the control plane ask us. Definitions, namespaces and all objects stay, and so do members as they are, unless
+/// they are to be left; `members` is how long each may take.
+pub(crate) async fn uninstall(
+    client: &kube::Client,
+    members: Option<Duration>,
+    dry_run: bool,
+    out: &mut impl Write,
+) -> anyhow::Result<()> {
     let Some(record) = recorded(client).await? else {
         bail!("nothing is installed: there is no ConfigMap {SYSTEM_NAMESPACE}/{RECORD}")
     };
+    if let Some(within) = members {
+        clear(client, within, dry_run, out).await?;
+    }
     let mut gone = Vec::new();
     for service in registered(client).await?.into_iter().filter(|service| others(service).is_none()) {
         gone.push(object("apiregistration.k8s.io/v1", "APIService", "", &service.name_any()));
@@ -205,7 +272,10 @@ pub(crate) async fn uninstall(client: &kube::Client, dry_run: bool, out: &mut im
         }
         writeln!(out, "{} {}", told(manifest), if dry_run { "would be deleted" } else { "deleted" })?;
     }
-    writeln!(out, "definitions, clusters, policies and everything in members stay as they are")?;
+    match members {
+        Some(_) => writeln!(out, "definitions and policies stay as they are")?,
+        None => writeln!(out, "definitions, clusters, policies and everything in members stay as they are")?,
+    }
     Ok(())
 }
 
@@ -339,8 +409,18 @@ mod tests {
     }
 
     #[test]
+    fn webhooks_may_be_elsewhere() {
+        let at = Some(("10.0.0.8".to_owned(), 9443));
+        let record = Record { webhooks_at: at, ..Record::new("10.0.0.7".to_owned(), 8443, false) };
+        let map: ConfigMap = serde_json::from_value(record.manifest()).unwrap();
+        assert_eq!(Record::of(&map).unwrap(), record);
+        assert_eq!(record.webhooks(), "https://10.0.0.8:9443/webhooks");
+        assert_eq!(record.hosts(), ["10.0.0.7", "10.0.0.8"]);
+    }
+
+    #[test]
     fn everything_has_a_path_and_namespaces_come_first() {
-        let kept = serving::renewed(None, "localhost", Timestamp::now()).unwrap();
+        let kept = serving::renewed(None, &["localhost"], Timestamp::now()).unwrap();
         let advertised = Some(("https://cp".to_owned(), "pem".to_owned()));
         let record = Record::new("localhost".to_owned(), 8443, true);
         let wish = Wish { record, ca: None, take_over: false, advertised };
@@ -355,7 +435,7 @@ mod tests {
     fn certificates_are_printed_as_pem() {
         use rustls::pki_types::CertificateDer;
         use rustls::pki_types::pem::PemObject;
-        let kept = serving::renewed(None, "localhost", Timestamp::now()).unwrap();
+        let kept = serving::renewed(None, &["localhost"], Timestamp::now()).unwrap();
         let der = CertificateDer::from_pem_slice(kept.own.certificate.as_bytes()).unwrap();
         let read = CertificateDer::from_pem_slice(pem(&[der.to_vec()]).as_bytes()).unwrap();
         assert_eq!(read, der);

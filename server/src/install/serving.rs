@@ -42,12 +42,13 @@ pub(crate) async fn kept(client: &kube::Client) -> anyhow::Result<Option<Kept>> 
     Ok(Some(Kept { authority, own: credentials(&secret)? }))
 }
 
-/// What is to be kept for `host`: what is kept already while it is good for long enough, else a new certificate of the same
+/// What is to be kept for `hosts`: what is kept already while it is good for long enough, else a new certificate of the same
 /// authority.
-pub(crate) fn renewed(kept: Option<Kept>, host: &str, now: Timestamp) -> anyhow::Result<Kept> {
-    let names = ["localhost", "127.0.0.1", SERVICE_HOST, host].map(str::to_owned);
+pub(crate) fn renewed(kept: Option<Kept>, hosts: &[&str], now: Timestamp) -> anyhow::Result<Kept> {
+    let own = ["localhost", "127.0.0.1", SERVICE_HOST];
+    let names: Vec<String> = own.iter().chain(hosts).map(|name| (*name).to_owned()).collect();
     match kept {
-        Some(kept) if is_good(&kept.own.certificate, host, now)? => Ok(kept),
+        Some(kept) if is_good(&kept.own.certificate, hosts, now)? => Ok(kept),
         Some(Kept { authority, .. }) => {
             let own = Authority::of(authority.clone())?.server(&names)?;
             Ok(Kept { authority, own })
@@ -73,10 +74,11 @@ impl Kept {
     }
 }
 
-/// Whether a certificate is for `host`, and for long enough.
-fn is_good(pem: &str, host: &str, now: Timestamp) -> anyhow::Result<bool> {
+/// Whether a certificate is for all `hosts`, and for long enough.
+fn is_good(pem: &str, hosts: &[&str], now: Timestamp) -> anyhow::Result<bool> {
     let enough = now.checked_add(BEFORE_IT_ENDS)?;
-    Ok(ends(pem)? > enough && covers(pem, host)?)
+    let covered = hosts.iter().map(|host| covers(pem, host)).collect::<anyhow::Result<Vec<_>>>()?;
+    Ok(ends(pem)? > enough && !covered.contains(&false))
 }
 
 /// When the first certificate of a PEM ends.
@@ -101,17 +103,17 @@ mod tests {
     #[test]
     fn a_certificate_is_made_anew_by_the_same_authority() {
         let now = Timestamp::now();
-        let first = renewed(None, "crowsnest.example.com", now).unwrap();
+        let first = renewed(None, &["crowsnest.example.com"], now).unwrap();
         let (authority, own) = (first.authority.certificate.clone(), first.own.certificate.clone());
         assert!(covers(&own, "crowsnest.example.com").unwrap() && covers(&own, SERVICE_HOST).unwrap());
-        let same = renewed(Some(first), "crowsnest.example.com", now).unwrap();
+        let same = renewed(Some(first), &["crowsnest.example.com"], now).unwrap();
         assert_eq!(same.own.certificate, own, "it is good for long enough");
-        let moved = renewed(Some(same), "10.0.0.7", now).unwrap();
+        let moved = renewed(Some(same), &["crowsnest.example.com", "10.0.0.7"], now).unwrap();
         assert!(moved.own.certificate != own && covers(&moved.own.certificate, "10.0.0.7").unwrap());
         assert_eq!(moved.authority.certificate, authority);
         let own = moved.own.certificate.clone();
         let later = now.checked_add(SignedDuration::from_hours(300 * 24)).unwrap();
-        let later = renewed(Some(moved), "10.0.0.7", later).unwrap();
+        let later = renewed(Some(moved), &["10.0.0.7"], later).unwrap();
         assert!(later.own.certificate != own && later.authority.certificate == authority);
     }
 }

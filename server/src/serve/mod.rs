@@ -8,6 +8,7 @@ mod contact;
 mod probes;
 mod shortcut;
 mod tasks;
+mod upstream;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -19,7 +20,6 @@ use anyhow::{Context, bail};
 use crowsnest_apiserver::audit::log::Writer;
 use crowsnest_apiserver::authn::{Oidc, Serving};
 use crowsnest_controllers::act;
-use crowsnest_fleet::traced;
 use crowsnest_index::{IndexOptions, StoreOptions};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -131,13 +131,14 @@ impl Site {
         upstream.default_retry = false;
         let dir = DataDir::open(&args.data_dir.clone().unwrap_or_else(default_data_dir), false)?;
         let (auditor, audit) = args.edge.audit.start(&dir.dir("audit")?)?;
-        let reloader = args.edge.reloader();
+        let mut reloader = args.edge.reloader();
         let edge = args.edge.edge(auditor, reloader.counts());
         let host = upstream.cluster_url.authority().map(|host| host.as_str()).unwrap_or_default();
         let counted = edge.figures.requests.layer(host);
         let phase = watch::Sender::new(Phase::Starting("nothing has been asked yet".to_owned()));
+        let file = args.kubeconfig.clone().map(|file| (file, args.context.clone()));
         let site = Self {
-            control_plane: traced::client(upstream.clone(), &counted)?,
+            control_plane: upstream::client(upstream.clone(), file, counted, &mut reloader).await?,
             upstream,
             roles: Arc::new(Roles::default()),
             edge,

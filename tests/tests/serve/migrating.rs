@@ -15,7 +15,7 @@ use tokio::runtime::Runtime;
 
 use crate::relay::Balancer;
 use crate::site::{Replica, Site, client, crowsnest, free_port};
-use crate::world::{object, objects};
+use crate::world::{object, objects, versions};
 
 const CONTROL_PLANE: &str = include_str!("karmada/control-plane.yaml");
 const MEMBER: &str = include_str!("karmada/member.yaml");
@@ -312,12 +312,21 @@ async fn load(client: &Client, file: &str, uids: &mut BTreeMap<String, String>) 
 #[test]
 fn nothing_in_a_member_changes_from_karmada_to_us_and_back() -> Result<()> {
     let left = Left::start()?;
-    let (written, versions, kept) = (left.writes()?, left.member_versions()?, left.kept()?);
-    ensure!(versions.contains_key("deployments/fl-deploy-duplicated/web"), "{versions:?}");
+    let (written, there, kept) = (left.writes()?, left.member_versions()?, left.kept()?);
+    ensure!(there.contains_key("deployments/fl-deploy-duplicated/web"), "{there:?}");
     ensure!(kept.len() == 13, "{} kept: {:?}", kept.len(), kept.keys());
     left.crowsnest(&["migrate"])?;
     let port = free_port()?;
-    left.crowsnest(&["install", "--take-over", "--host", "127.0.0.1", "--port", &port.to_string()])?;
+    let take_over = ["install", "--take-over", "--host", "127.0.0.1", "--port", &port.to_string()];
+    let said = left.crowsnest(&take_over)?;
+    // Where Karmada's definitions were, too, the same once more writes nothing.
+    let versions_of =
+        || versions(&left.runtime, &left.cp, &left.control_plane.kubeconfig, &["--take-over"], Vec::new());
+    let installed = versions_of()?;
+    ensure!(installed.keys().any(|name| name.ends_with(" works.work.karmada.io")), "{installed:?}");
+    ensure!(left.crowsnest(&take_over)? == said, "it does something else the second time");
+    let again = versions_of()?;
+    ensure!(again == installed, "{installed:?}\nand then {again:?}");
     let site = Site {
         control_plane: left.control_plane.kubeconfig.clone(),
         database: "sqlite:".to_owned(),
@@ -348,10 +357,10 @@ fn nothing_in_a_member_changes_from_karmada_to_us_and_back() -> Result<()> {
     ensure!(back.contains("1 clusters, "), "{back}");
     ensure!(left.writes()?.len() == written.len() + wrote.len(), "{:?}", left.writes()?.split_off(written.len()));
     let after = left.member_versions()?;
-    for (name, version) in &versions {
+    for (name, version) in &there {
         ensure!(after.get(name) == Some(version), "{name} is of version {:?} instead of {version}", after.get(name));
     }
-    let added: Vec<&String> = after.keys().filter(|name| !versions.contains_key(*name)).collect();
+    let added: Vec<&String> = after.keys().filter(|name| !there.contains_key(*name)).collect();
     ensure!(added == ["configmaps/fl-cm-basic/new"], "{added:?}");
     Ok(())
 }

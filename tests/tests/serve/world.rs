@@ -1,7 +1,7 @@
 //! A control plane and a member, each a process, and where replicas find each other.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use base64::Engine;
@@ -45,6 +45,31 @@ pub fn object(value: Value) -> Result<DynamicObject> {
     Ok(serde_json::from_value(value)?)
 }
 
+/// Of all that `install` applies with these flags, and of `more`.
+pub fn versions(
+    runtime: &Runtime,
+    control_plane: &Client,
+    kubeconfig: &Path,
+    flags: &[&str],
+    more: Vec<Value>,
+) -> Result<BTreeMap<String, Option<String>>> {
+    let rendered = crowsnest(kubeconfig, &[&["install", "--dry-run", "-o", "json"], flags].concat())?;
+    ensure!(rendered.ok && !rendered.out.contains("tls.key"), "{rendered:?}");
+    let rendered: Value = serde_json::from_str(&rendered.out)?;
+    let wanted = rendered["items"].as_array().cloned().unwrap_or_default();
+    let mut versions = BTreeMap::new();
+    for item in wanted.into_iter().chain(more) {
+        let item = object(item)?;
+        let kind = item.types.as_ref().context("an object of no kind")?;
+        let kind = GroupVersionKind::try_from(kind)?;
+        let (namespace, name) = (item.namespace(), item.name_any());
+        let found = objects(control_plane, &kind.group, &kind.version, &kind.kind, namespace.as_deref());
+        let found = runtime.block_on(found.get(&name)).with_context(|| format!("{} {name}", kind.kind))?;
+        versions.insert(format!("{} {name}", kind.kind), found.metadata.resource_version);
+    }
+    Ok(versions)
+}
+
 /// See the module.
 pub struct World {
     pub control_plane: Apiserver,
@@ -75,7 +100,7 @@ impl World {
         crowsnest(&self.control_plane.kubeconfig, args)
     }
 
-    fn site(&self) -> Site {
+    pub fn site(&self) -> Site {
         Site {
             control_plane: self.control_plane.kubeconfig.clone(),
             // The server trusts whoever comes.
@@ -150,8 +175,19 @@ impl World {
         Ok(self.in_member(name)?.is_some())
     }
 
+    /// Of all processes, the control plane and the member among them.
+    pub fn logs_tell_no_secret(&self) -> Result<()> {
+        let (secrets, logs) = (self.secrets()?, self.all_logs()?);
+        ensure!(secrets.len() > 3 && logs.len() >= 5, "{} secrets, {} logs", secrets.len(), logs.len());
+        for (path, log) in &logs {
+            let shown = secrets.iter().position(|secret| log.contains(secret));
+            ensure!(shown.is_none(), "{} shows secret {shown:?} of {}", path.display(), secrets.len());
+        }
+        Ok(())
+    }
+
     /// What no log may show: the database's password, and lines of all Secrets' values but certificates.
-    pub fn secrets(&self) -> Result<Vec<String>> {
+    fn secrets(&self) -> Result<Vec<String>> {
         let secrets = objects(&self.to_cp, "", "v1", "Secret", None);
         let mut lines = vec![PASSWORD.to_owned()];
         for secret in self.runtime.block_on(secrets.list(&ListParams::default()))? {
@@ -189,23 +225,9 @@ impl World {
 
     /// Of all that is installed.
     pub fn versions(&self) -> Result<BTreeMap<String, Option<String>>> {
-        let rendered = self.crowsnest(&["install", "--dry-run", "-o", "json"])?;
-        ensure!(rendered.ok && !rendered.out.contains("tls.key"), "{rendered:?}");
-        let rendered: Value = serde_json::from_str(&rendered.out)?;
-        let mut wanted = rendered["items"].as_array().cloned().unwrap_or_default();
-        wanted.push(json!({"apiVersion": "v1", "kind": "Secret",
-            "metadata": {"name": "crowsnest-serving", "namespace": "karmada-system"}}));
-        let mut versions = BTreeMap::new();
-        for item in wanted {
-            let item = object(item)?;
-            let kind = item.types.as_ref().context("an object of no kind")?;
-            let kind = GroupVersionKind::try_from(kind)?;
-            let (namespace, name) = (item.namespace(), item.name_any());
-            let found = objects(&self.to_cp, &kind.group, &kind.version, &kind.kind, namespace.as_deref());
-            let found = self.runtime.block_on(found.get(&name)).with_context(|| format!("{} {name}", kind.kind))?;
-            versions.insert(format!("{} {name}", kind.kind), found.metadata.resource_version);
-        }
-        Ok(versions)
+        let kept = json!({"apiVersion": "v1", "kind": "Secret",
+            "metadata": {"name": "crowsnest-serving", "namespace": "karmada-system"}});
+        versions(&self.runtime, &self.to_cp, &self.control_plane.kubeconfig, &[], vec![kept])
     }
 
     /// Those that hold the leases, by the control plane.

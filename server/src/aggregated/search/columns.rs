@@ -1,7 +1,7 @@
 //! Columns beyond the fields of a hit, for answers that ask for them: values of labels, what kubectl prints of a kind, and what
 //! manifests have at a path. Pure.
 
-use crowsnest_api::print::table_columns;
+use crowsnest_api::print::columns::columns;
 use crowsnest_index::search::ManifestPath;
 use crowsnest_index::{Error, Object};
 use jiff::Timestamp;
@@ -54,7 +54,7 @@ impl Column {
                 Ok(value.map(|value| (format!("label:{key}"), value.clone())).into_iter().collect())
             }
             Self::Printed(wanted) => {
-                let columns = table_columns(&record.key.resource().group, &record.kind);
+                let columns = columns(&record.key.resource().group, &record.kind);
                 let cells = &record.printed()?.cells;
                 let named = columns.iter().zip(cells).filter(|(column, _)| wanted == ALL || column.name == wanted);
                 let shown = named.filter_map(|(column, cell)| {

@@ -19,6 +19,9 @@ use crate::agent::certificate::Issued;
 const ACCOUNT: &str = "karmada-agent-sa";
 const SECRET: &str = "karmada-kubeconfig";
 const FOLDER: &str = "/etc/karmada/kubeconfig";
+/// Where the agent tells how it is.
+const HEALTH: u16 = 10357;
+const METRICS: u16 = 8080;
 const RBAC: &str = "rbac.authorization.k8s.io";
 
 /// By which the agent is known in the control plane, as YAML.
@@ -97,6 +100,8 @@ impl Agent<'_> {
             format!("--cluster-name={}", self.name),
             format!("--control-plane-kubeconfig={FOLDER}/{SECRET}"),
             format!("--cluster-namespace={}", self.cluster_namespace),
+            format!("--health-probe-bind-address=:{HEALTH}"),
+            format!("--metrics-bind-address=:{METRICS}"),
         ];
         command.extend(self.provider.map(|provider| format!("--cluster-provider={provider}")));
         command.extend(self.region.map(|region| format!("--cluster-region={region}")));
@@ -109,7 +114,14 @@ impl Agent<'_> {
             command.push(format!("--cert-expiration-seconds={seconds}"));
         }
         let labels = json!({"app": AGENT});
+        let asked = |path: &str| json!({"path": path, "port": "health"});
+        // As the agent's chart has them.
         let container = json!({"name": AGENT, "image": self.image, "args": command,
+            "ports": [{"name": "health", "containerPort": HEALTH}, {"name": "metrics", "containerPort": METRICS}],
+            "startupProbe": {"httpGet": asked("/livez"), "periodSeconds": 2, "failureThreshold": 60},
+            "livenessProbe":
+                {"httpGet": asked("/livez"), "periodSeconds": 10, "timeoutSeconds": 5, "failureThreshold": 6},
+            "readinessProbe": {"httpGet": asked("/readyz"), "periodSeconds": 5, "timeoutSeconds": 5},
             "volumeMounts": [{"name": "kubeconfig", "mountPath": FOLDER, "readOnly": true}]});
         let pod = json!({"serviceAccountName": ACCOUNT, "containers": [container],
             "volumes": [{"name": "kubeconfig", "secret": {"secretName": SECRET}}]});
@@ -124,6 +136,7 @@ impl Agent<'_> {
 mod tests {
     use super::*;
     use k8s_openapi::api::apps::v1::Deployment;
+    use k8s_openapi::api::core::v1::Probe;
 
     #[test]
     fn the_agent_is_told_who_it_is() {
@@ -146,10 +159,18 @@ mod tests {
         assert_eq!(
             pod.containers[0].args.as_ref().unwrap().join(" "),
             "agent --cluster-name=oslo --control-plane-kubeconfig=/etc/karmada/kubeconfig/karmada-kubeconfig \
-             --cluster-namespace=karmada-cluster --cluster-region=north --cluster-zones=a,b \
+             --cluster-namespace=karmada-cluster --health-probe-bind-address=:10357 --metrics-bind-address=:8080 \
+             --cluster-region=north --cluster-zones=a,b \
              --enable-cert-rotation --control-plane-kubeconfig-secret=karmada-system/karmada-kubeconfig \
              --cert-expiration-seconds=3600"
         );
         assert_eq!(pod.service_account_name.as_deref(), Some("karmada-agent-sa"));
+        let container = &pod.containers[0];
+        let asks = |probe: &Option<Probe>| probe.as_ref().and_then(|probe| probe.http_get.as_ref()?.path.clone());
+        assert_eq!(asks(&container.startup_probe).as_deref(), Some("/livez"));
+        assert_eq!(asks(&container.liveness_probe).as_deref(), Some("/livez"));
+        assert_eq!(asks(&container.readiness_probe).as_deref(), Some("/readyz"));
+        let ports = container.ports.iter().flatten().map(|port| port.container_port);
+        assert_eq!(ports.collect::<Vec<_>>(), [10357, 8080]);
     }
 }

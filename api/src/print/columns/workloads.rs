@@ -1,18 +1,19 @@
 //! Columns of pods and of the kinds that make them.
 
-use crowsnest_api::print::human_duration;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::read::{self, int, list, maybe_int, size, text};
-use super::{AGE, CONTAINERS, Column, Doc, IMAGES, KindPrinter, NAME, Now, age, no_conditions, pod, printer};
+use super::{AGE, CONTAINERS, Column, Doc, IMAGES, KindPrinter, NAME};
+use crate::print::view::Pod;
+use crate::print::{Cell, Source, human_duration, pod};
 
 const SELECTOR_LABEL: &str = "Selector";
 
-pub(super) static KINDS: &[KindPrinter] = &[
-    KindPrinter {
-        group: "",
-        kind: "Pod",
-        columns: &[
+pub(super) const KINDS: &[KindPrinter] = &[
+    KindPrinter::new(
+        "",
+        "Pod",
+        &[
             NAME,
             Column::text("Ready", Doc::Text("The aggregate readiness state of this pod for accepting traffic.")),
             Column::text("Status", Doc::Text("The aggregate status of the containers in this pod.")),
@@ -28,10 +29,9 @@ pub(super) static KINDS: &[KindPrinter] = &[
             Column::text("Nominated Node", Doc::Field("api.core.v1.PodStatus", "nominatedNodeName")).wide(),
             Column::text("Readiness Gates", Doc::Field("api.core.v1.PodSpec", "readinessGates")).wide(),
         ],
-        cells: pod::cells,
-        conditions: pod::row_conditions,
-    },
-    printer(
+        |o| o.read::<Pod<'_>>().map(|pod| pod::print(pod).cells).unwrap_or_default(),
+    ),
+    KindPrinter::new(
         "",
         "PodTemplate",
         &[
@@ -40,12 +40,12 @@ pub(super) static KINDS: &[KindPrinter] = &[
             Column::text("Images", Doc::Text("Images referenced by each container in the template.")),
             Column::text("Pod Labels", Doc::Text("The labels for the pod template.")),
         ],
-        |o, _| {
+        |o| {
             let (names, images) = read::containers(o, "/template/spec/containers");
             vec![read::name(o), names, images, read::labels(o.pointer("/template/metadata/labels"))]
         },
     ),
-    printer(
+    KindPrinter::new(
         "",
         "ReplicationController",
         &[
@@ -58,9 +58,9 @@ pub(super) static KINDS: &[KindPrinter] = &[
             IMAGES,
             Column::text(SELECTOR_LABEL, Doc::Field("api.core.v1.ReplicationControllerSpec", "selector")).wide(),
         ],
-        |o, now| replicas(o, now, read::labels(o.pointer("/spec/selector"))),
+        |o| replicas(o, read::labels(o.pointer("/spec/selector"))),
     ),
-    printer(
+    KindPrinter::new(
         "apps",
         "ReplicaSet",
         &[
@@ -73,9 +73,9 @@ pub(super) static KINDS: &[KindPrinter] = &[
             IMAGES,
             Column::text(SELECTOR_LABEL, Doc::Field("api.apps.v1.ReplicaSetSpec", "selector")).wide(),
         ],
-        |o, now| replicas(o, now, read::selector(o.pointer("/spec/selector"))),
+        |o| replicas(o, read::selector(o.pointer("/spec/selector"))),
     ),
-    printer(
+    KindPrinter::new(
         "apps",
         "Deployment",
         &[
@@ -88,45 +88,46 @@ pub(super) static KINDS: &[KindPrinter] = &[
             IMAGES,
             Column::text(SELECTOR_LABEL, Doc::Field("api.apps.v1.DeploymentSpec", "selector")).wide(),
         ],
-        |o, now| {
+        |o| {
             let (names, images) = read::containers(o, "/spec/template/spec/containers");
             vec![
                 read::name(o),
-                json!(format!("{}/{}", int(o, "/status/readyReplicas"), int(o, "/spec/replicas"))),
-                json!(int(o, "/status/updatedReplicas")),
-                json!(int(o, "/status/availableReplicas")),
-                read::age(o, now),
+                Cell::from(format!("{}/{}", int(o, "/status/readyReplicas"), int(o, "/spec/replicas"))),
+                Cell::from(int(o, "/status/updatedReplicas")),
+                Cell::from(int(o, "/status/availableReplicas")),
+                read::age(o),
                 names,
                 images,
-                json!(read::selector_text(o.pointer("/spec/selector"))),
+                Cell::from(read::selector_text(o.pointer("/spec/selector"))),
             ]
         },
     ),
-    printer(
+    KindPrinter::new(
         "autoscaling",
         "Scale",
         &[
-            NAME,
+            // Without the format that names have elsewhere.
+            Column::text("Name", NAME.doc),
             Column::number("Desired", Doc::Field("api.autoscaling.v1.ScaleSpec", "replicas")),
             Column::number("Available", Doc::Field("api.autoscaling.v1.ScaleStatus", "replicas")),
             AGE,
         ],
-        |o, now| {
+        |o| {
             let (wanted, found) = (int(o, "/spec/replicas"), int(o, "/status/replicas"));
-            vec![read::name(o), json!(wanted), json!(found), read::age(o, now)]
+            vec![read::name(o), Cell::from(wanted), Cell::from(found), read::age(o)]
         },
     ),
-    printer(
+    KindPrinter::new(
         "apps",
         "StatefulSet",
         &[NAME, Column::text("Ready", Doc::Text("Number of the pod with ready state")), AGE, CONTAINERS, IMAGES],
-        |o, now| {
+        |o| {
             let (names, images) = read::containers(o, "/spec/template/spec/containers");
             let ready = format!("{}/{}", int(o, "/status/readyReplicas"), int(o, "/spec/replicas"));
-            vec![read::name(o), json!(ready), read::age(o, now), names, images]
+            vec![read::name(o), Cell::from(ready), read::age(o), names, images]
         },
     ),
-    printer(
+    KindPrinter::new(
         "apps",
         "DaemonSet",
         &[
@@ -142,24 +143,24 @@ pub(super) static KINDS: &[KindPrinter] = &[
             IMAGES,
             Column::text(SELECTOR_LABEL, Doc::Field("api.apps.v1.DaemonSetSpec", "selector")).wide(),
         ],
-        |o, now| {
+        |o| {
             let (names, images) = read::containers(o, "/spec/template/spec/containers");
             vec![
                 read::name(o),
-                json!(int(o, "/status/desiredNumberScheduled")),
-                json!(int(o, "/status/currentNumberScheduled")),
-                json!(int(o, "/status/numberReady")),
-                json!(int(o, "/status/updatedNumberScheduled")),
-                json!(int(o, "/status/numberAvailable")),
+                Cell::from(int(o, "/status/desiredNumberScheduled")),
+                Cell::from(int(o, "/status/currentNumberScheduled")),
+                Cell::from(int(o, "/status/numberReady")),
+                Cell::from(int(o, "/status/updatedNumberScheduled")),
+                Cell::from(int(o, "/status/numberAvailable")),
                 read::labels(o.pointer("/spec/template/spec/nodeSelector")),
-                read::age(o, now),
+                read::age(o),
                 names,
                 images,
                 read::selector(o.pointer("/spec/selector")),
             ]
         },
     ),
-    printer(
+    KindPrinter::new(
         "apps",
         "ControllerRevision",
         &[
@@ -168,7 +169,7 @@ pub(super) static KINDS: &[KindPrinter] = &[
             Column::text("Revision", Doc::Field("api.apps.v1.ControllerRevision", "revision")),
             AGE,
         ],
-        |o, now| {
+        |o| {
             let owners = list(o, "/metadata/ownerReferences");
             let owner = owners.iter().find(|r| read::flag(r, "/controller")).map_or(read::NONE.to_owned(), |r| {
                 let group = text(r, "/apiVersion").split_once('/').map_or("", |(group, _)| group);
@@ -176,13 +177,13 @@ pub(super) static KINDS: &[KindPrinter] = &[
                 let kind = if group.is_empty() { kind } else { format!("{kind}.{group}") };
                 format!("{kind}/{}", text(r, "/name"))
             });
-            vec![read::name(o), json!(owner), json!(int(o, "/revision")), read::age(o, now)]
+            vec![read::name(o), Cell::from(owner), Cell::from(int(o, "/revision")), read::age(o)]
         },
     ),
-    KindPrinter {
-        group: "batch",
-        kind: "Job",
-        columns: &[
+    KindPrinter::new(
+        "batch",
+        "Job",
+        &[
             NAME,
             Column::text("Status", Doc::Text("Status of the job.")),
             Column::text("Completions", Doc::Field("api.batch.v1.JobStatus", "succeeded")),
@@ -192,10 +193,9 @@ pub(super) static KINDS: &[KindPrinter] = &[
             IMAGES,
             Column::text(SELECTOR_LABEL, Doc::Field("api.batch.v1.JobSpec", "selector")).wide(),
         ],
-        cells: job,
-        conditions: no_conditions,
-    },
-    printer(
+        job,
+    ),
+    KindPrinter::new(
         "batch",
         "CronJob",
         &[
@@ -210,24 +210,25 @@ pub(super) static KINDS: &[KindPrinter] = &[
             IMAGES,
             Column::text(SELECTOR_LABEL, Doc::Field("api.batch.v1.JobSpec", "selector")).wide(),
         ],
-        |o, now| {
+        |o| {
             let (names, images) = read::containers(o, "/spec/jobTemplate/spec/template/spec/containers");
-            let last = age::since(text(o, "/status/lastScheduleTime"), now).unwrap_or_else(|| read::NONE.to_owned());
+            let last = read::time(o, "/status/lastScheduleTime")
+                .map_or_else(|| Cell::from(read::NONE), |since| Cell::Since { since });
             vec![
                 read::name(o),
-                json!(text(o, "/spec/schedule")),
+                Cell::from(text(o, "/spec/schedule")),
                 read::text_or(o, "/spec/timeZone", read::NONE),
                 read::bool_text(o.pointer("/spec/suspend")),
-                json!(size(o, "/status/active")),
-                json!(last),
-                read::age(o, now),
+                Cell::from(size(o, "/status/active")),
+                last,
+                read::age(o),
                 names,
                 images,
                 read::selector(o.pointer("/spec/jobTemplate/spec/selector")),
             ]
         },
     ),
-    printer(
+    KindPrinter::new(
         "autoscaling",
         "HorizontalPodAutoscaler",
         &[
@@ -239,35 +240,22 @@ pub(super) static KINDS: &[KindPrinter] = &[
             Column::text("Replicas", Doc::Field("api.autoscaling.v2.HorizontalPodAutoscalerStatus", "currentReplicas")),
             AGE,
         ],
-        |o, now| {
+        |o| {
             let reference =
                 format!("{}/{}", text(o, "/spec/scaleTargetRef/kind"), text(o, "/spec/scaleTargetRef/name"));
             let min = maybe_int(o, "/spec/minReplicas").map_or(read::UNSET.to_owned(), |n| n.to_string());
             vec![
                 read::name(o),
-                json!(reference),
-                json!(metrics(o)),
-                json!(min),
-                json!(int(o, "/spec/maxReplicas")),
-                json!(int(o, "/status/currentReplicas")),
-                read::age(o, now),
+                Cell::from(reference),
+                Cell::from(metrics(o)),
+                Cell::from(min),
+                Cell::from(int(o, "/spec/maxReplicas")),
+                Cell::from(int(o, "/status/currentReplicas")),
+                read::age(o),
             ]
         },
     ),
-    printer(
-        "autoscaling",
-        "Scale",
-        &[
-            NAME,
-            Column::number("Desired", Doc::Field("api.autoscaling.v1.ScaleSpec", "replicas")),
-            Column::number("Available", Doc::Field("api.autoscaling.v1.ScaleStatus", "replicas")),
-            AGE,
-        ],
-        |o, now| {
-            vec![read::name(o), json!(int(o, "/spec/replicas")), json!(int(o, "/status/replicas")), read::age(o, now)]
-        },
-    ),
-    printer(
+    KindPrinter::new(
         "policy",
         "PodDisruptionBudget",
         &[
@@ -280,33 +268,33 @@ pub(super) static KINDS: &[KindPrinter] = &[
             ),
             AGE,
         ],
-        |o, now| {
+        |o| {
             vec![
                 read::name(o),
                 read::int_or_string(o.pointer("/spec/minAvailable"), "N/A"),
                 read::int_or_string(o.pointer("/spec/maxUnavailable"), "N/A"),
-                json!(int(o, "/status/disruptionsAllowed")),
-                read::age(o, now),
+                Cell::from(int(o, "/status/disruptionsAllowed")),
+                read::age(o),
             ]
         },
     ),
 ];
 
-fn replicas(o: &Value, now: Now, selector: Value) -> Vec<Value> {
+fn replicas(o: &Value, selector: Cell) -> Vec<Cell> {
     let (names, images) = read::containers(o, "/spec/template/spec/containers");
     vec![
         read::name(o),
-        json!(int(o, "/spec/replicas")),
-        json!(int(o, "/status/replicas")),
-        json!(int(o, "/status/readyReplicas")),
-        read::age(o, now),
+        Cell::from(int(o, "/spec/replicas")),
+        Cell::from(int(o, "/status/replicas")),
+        Cell::from(int(o, "/status/readyReplicas")),
+        read::age(o),
         names,
         images,
         selector,
     ]
 }
 
-fn job(o: &Value, now: Now) -> Vec<Value> {
+fn job(o: &Value) -> Vec<Cell> {
     let (names, images) = read::containers(o, "/spec/template/spec/containers");
     let succeeded = int(o, "/status/succeeded");
     let completions = match (maybe_int(o, "/spec/completions"), int(o, "/spec/parallelism")) {
@@ -314,9 +302,11 @@ fn job(o: &Value, now: Now) -> Vec<Value> {
         (None, parallelism @ 2..) => format!("{succeeded}/1 of {parallelism}"),
         (None, _) => format!("{succeeded}/1"),
     };
-    let start: Option<jiff::Timestamp> = text(o, "/status/startTime").parse().ok();
-    let end = text(o, "/status/completionTime").parse().unwrap_or(now);
-    let duration = start.map_or(String::new(), |start| human_duration(age::seconds_between(start, end)));
+    let duration = match (read::time(o, "/status/startTime"), read::time(o, "/status/completionTime")) {
+        (None, _) => Cell::from(""),
+        (Some(since), None) => Cell::Since { since },
+        (Some(start), Some(end)) => Cell::from(human_duration(end - start)),
+    };
     let is = |kind: &str| read::condition(o, kind) == "True";
     let status = if is("Complete") {
         "Complete"
@@ -335,10 +325,10 @@ fn job(o: &Value, now: Now) -> Vec<Value> {
     };
     vec![
         read::name(o),
-        json!(status),
-        json!(completions),
-        json!(duration),
-        read::age(o, now),
+        Cell::from(status),
+        Cell::from(completions),
+        duration,
+        read::age(o),
         names,
         images,
         read::selector(o.pointer("/spec/selector")),

@@ -1,18 +1,18 @@
 //! Columns of nodes, classes, certificates, admission configuration, flow control, devices and API registration.
 
-use crowsnest_api::print::human_duration;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::read::{self, NONE, flag, int, list, size, text};
-use super::{AGE, Column, Doc, KindPrinter, NAME, Now, printer};
+use super::{AGE, Column, Doc, KindPrinter, NAME};
+use crate::print::{Cell, human_duration};
 
 const ADMISSION: &str = "admissionregistration.k8s.io";
 const FLOW: &str = "flowcontrol.apiserver.k8s.io";
 const DEVICES: &str = "resource.k8s.io";
 const CERTIFICATES: &str = "certificates.k8s.io";
 
-pub(super) static KINDS: &[KindPrinter] = &[
-    printer(
+pub(super) const KINDS: &[KindPrinter] = &[
+    KindPrinter::new(
         "",
         "Node",
         &[
@@ -30,7 +30,7 @@ pub(super) static KINDS: &[KindPrinter] = &[
         ],
         node,
     ),
-    printer(
+    KindPrinter::new(
         "scheduling.k8s.io",
         "PriorityClass",
         &[
@@ -40,20 +40,20 @@ pub(super) static KINDS: &[KindPrinter] = &[
             AGE,
             Column::text("PreemptionPolicy", Doc::Field("api.scheduling.v1.PriorityClass", "preemptionPolicy")),
         ],
-        |o, now| {
+        |o| {
             vec![
                 read::name(o),
-                json!(int(o, "/value")),
-                json!(flag(o, "/globalDefault")),
-                read::age(o, now),
-                json!(text(o, "/preemptionPolicy")),
+                Cell::from(int(o, "/value")),
+                Cell::from(flag(o, "/globalDefault")),
+                read::age(o),
+                Cell::from(text(o, "/preemptionPolicy")),
             ]
         },
     ),
-    printer("node.k8s.io", "RuntimeClass", &[NAME, Column::text("Handler", Doc::Text("")), AGE], |o, now| {
-        vec![read::name(o), json!(text(o, "/handler")), read::age(o, now)]
+    KindPrinter::new("node.k8s.io", "RuntimeClass", &[NAME, Column::text("Handler", Doc::Text("")), AGE], |o| {
+        vec![read::name(o), Cell::from(text(o, "/handler")), read::age(o)]
     }),
-    printer(
+    KindPrinter::new(
         CERTIFICATES,
         "CertificateSigningRequest",
         &[
@@ -67,28 +67,28 @@ pub(super) static KINDS: &[KindPrinter] = &[
             ),
             Column::text("Condition", Doc::Field("api.certificates.v1.CertificateSigningRequestStatus", "conditions")),
         ],
-        |o, now| {
+        |o| {
             let duration = read::maybe_int(o, "/spec/expirationSeconds").map_or(NONE.to_owned(), human_duration);
             vec![
                 read::name(o),
-                read::age(o, now),
+                read::age(o),
                 read::text_or(o, "/spec/signerName", NONE),
-                json!(text(o, "/spec/username")),
-                json!(duration),
-                json!(request_condition(o)),
+                Cell::from(text(o, "/spec/username")),
+                Cell::from(duration),
+                Cell::from(request_condition(o)),
             ]
         },
     ),
-    printer(
+    KindPrinter::new(
         CERTIFICATES,
         "ClusterTrustBundle",
         &[
             NAME,
             Column::text("SignerName", Doc::Field("api.certificates.v1beta1.ClusterTrustBundleSpec", "signerName")),
         ],
-        |o, _| vec![read::name(o), read::text_or(o, "/spec/signerName", NONE)],
+        |o| vec![read::name(o), read::text_or(o, "/spec/signerName", NONE)],
     ),
-    printer(
+    KindPrinter::new(
         ADMISSION,
         "MutatingWebhookConfiguration",
         &[
@@ -99,9 +99,9 @@ pub(super) static KINDS: &[KindPrinter] = &[
             ),
             AGE,
         ],
-        |o, now| vec![read::name(o), json!(size(o, "/webhooks")), read::age(o, now)],
+        |o| vec![read::name(o), Cell::from(size(o, "/webhooks")), read::age(o)],
     ),
-    printer(
+    KindPrinter::new(
         ADMISSION,
         "ValidatingWebhookConfiguration",
         &[
@@ -112,9 +112,9 @@ pub(super) static KINDS: &[KindPrinter] = &[
             ),
             AGE,
         ],
-        |o, now| vec![read::name(o), json!(size(o, "/webhooks")), read::age(o, now)],
+        |o| vec![read::name(o), Cell::from(size(o, "/webhooks")), read::age(o)],
     ),
-    printer(
+    KindPrinter::new(
         ADMISSION,
         "ValidatingAdmissionPolicy",
         &[
@@ -129,9 +129,9 @@ pub(super) static KINDS: &[KindPrinter] = &[
             ),
             AGE,
         ],
-        |o, now| vec![read::name(o), json!(size(o, "/spec/validations")), json!(param_kind(o)), read::age(o, now)],
+        |o| vec![read::name(o), Cell::from(size(o, "/spec/validations")), Cell::from(param_kind(o)), read::age(o)],
     ),
-    printer(
+    KindPrinter::new(
         ADMISSION,
         "ValidatingAdmissionPolicyBinding",
         &[
@@ -148,7 +148,7 @@ pub(super) static KINDS: &[KindPrinter] = &[
         ],
         policy_binding,
     ),
-    printer(
+    KindPrinter::new(
         ADMISSION,
         "MutatingAdmissionPolicy",
         &[
@@ -163,9 +163,9 @@ pub(super) static KINDS: &[KindPrinter] = &[
             ),
             AGE,
         ],
-        |o, now| vec![read::name(o), json!(size(o, "/spec/mutations")), json!(param_kind(o)), read::age(o, now)],
+        |o| vec![read::name(o), Cell::from(size(o, "/spec/mutations")), Cell::from(param_kind(o)), read::age(o)],
     ),
-    printer(
+    KindPrinter::new(
         ADMISSION,
         "MutatingAdmissionPolicyBinding",
         &[
@@ -182,7 +182,7 @@ pub(super) static KINDS: &[KindPrinter] = &[
         ],
         policy_binding,
     ),
-    printer(
+    KindPrinter::new(
         FLOW,
         "FlowSchema",
         &[
@@ -193,19 +193,19 @@ pub(super) static KINDS: &[KindPrinter] = &[
             AGE,
             Column::text("MissingPL", Doc::Text("references a broken or non-existent PriorityLevelConfiguration")),
         ],
-        |o, now| {
+        |o| {
             let missing = list(o, "/status/conditions").iter().find(|c| text(c, "/type") == "Dangling");
             vec![
                 read::name(o),
                 read::text_or(o, "/spec/priorityLevelConfiguration/name", NONE),
-                json!(int(o, "/spec/matchingPrecedence")),
+                Cell::from(int(o, "/spec/matchingPrecedence")),
                 read::text_or(o, "/spec/distinguisherMethod/type", NONE),
-                read::age(o, now),
-                json!(missing.map_or("?", |c| text(c, "/status"))),
+                read::age(o),
+                Cell::from(missing.map_or("?", |c| text(c, "/status"))),
             ]
         },
     ),
-    printer(
+    KindPrinter::new(
         FLOW,
         "PriorityLevelConfiguration",
         &[
@@ -220,22 +220,22 @@ pub(super) static KINDS: &[KindPrinter] = &[
             Column::text("QueueLengthLimit", Doc::Field("api.flowcontrol.v1.QueuingConfiguration", "queueLengthLimit")),
             AGE,
         ],
-        |o, now| {
-            let number = |pointer: &str| o.pointer(pointer).filter(|v| v.is_number()).cloned().unwrap_or(json!(NONE));
+        |o| {
+            let number = |pointer: &str| read::maybe_int(o, pointer).map_or_else(|| Cell::from(NONE), Cell::from);
             vec![
                 read::name(o),
-                json!(text(o, "/spec/type")),
+                Cell::from(text(o, "/spec/type")),
                 number("/spec/limited/nominalConcurrencyShares"),
                 number("/spec/limited/limitResponse/queuing/queues"),
                 number("/spec/limited/limitResponse/queuing/handSize"),
                 number("/spec/limited/limitResponse/queuing/queueLengthLimit"),
-                read::age(o, now),
+                read::age(o),
             ]
         },
     ),
-    printer(DEVICES, "DeviceClass", &[NAME, AGE], |o, now| vec![read::name(o), read::age(o, now)]),
-    printer(DEVICES, "ResourceClaimTemplate", &[NAME, AGE], |o, now| vec![read::name(o), read::age(o, now)]),
-    printer(
+    KindPrinter::new(DEVICES, "DeviceClass", &[NAME, AGE], |o| vec![read::name(o), read::age(o)]),
+    KindPrinter::new(DEVICES, "ResourceClaimTemplate", &[NAME, AGE], |o| vec![read::name(o), read::age(o)]),
+    KindPrinter::new(
         DEVICES,
         "ResourceClaim",
         &[
@@ -243,7 +243,7 @@ pub(super) static KINDS: &[KindPrinter] = &[
             Column::text("State", Doc::Text("A summary of the current state (allocated, pending, reserved, etc.).")),
             AGE,
         ],
-        |o, now| {
+        |o| {
             let mut states = Vec::new();
             if o.pointer("/metadata/deletionTimestamp").is_some() {
                 states.push("deleted");
@@ -253,10 +253,10 @@ pub(super) static KINDS: &[KindPrinter] = &[
                 (true, true) => states.push("allocated"),
                 (true, false) => states.extend(["allocated", "reserved"]),
             }
-            vec![read::name(o), json!(states.join(",")), read::age(o, now)]
+            vec![read::name(o), Cell::from(states.join(",")), read::age(o)]
         },
     ),
-    printer(
+    KindPrinter::new(
         DEVICES,
         "ResourceSlice",
         &[
@@ -266,17 +266,17 @@ pub(super) static KINDS: &[KindPrinter] = &[
             Column::text("Pool", Doc::Field("api.resource.v1.ResourcePool", "name")),
             AGE,
         ],
-        |o, now| {
+        |o| {
             vec![
                 read::name(o),
                 read::text_or(o, "/spec/nodeName", "<unset>"),
-                json!(text(o, "/spec/driver")),
-                json!(text(o, "/spec/pool/name")),
-                read::age(o, now),
+                Cell::from(text(o, "/spec/driver")),
+                Cell::from(text(o, "/spec/pool/name")),
+                read::age(o),
             ]
         },
     ),
-    printer(
+    KindPrinter::new(
         "apiregistration.k8s.io",
         "APIService",
         &[
@@ -285,7 +285,7 @@ pub(super) static KINDS: &[KindPrinter] = &[
             Column::text("Available", Doc::Text("Whether this service is available.")),
             AGE,
         ],
-        |o, now| {
+        |o| {
             let service = match o.pointer("/spec/service") {
                 Some(service) if service.is_object() => {
                     format!("{}/{}", text(service, "/namespace"), text(service, "/name"))
@@ -297,15 +297,15 @@ pub(super) static KINDS: &[KindPrinter] = &[
                 "True" => "True".to_owned(),
                 status => format!("{status} ({})", text(c, "/reason")),
             });
-            vec![read::name(o), json!(service), json!(available), read::age(o, now)]
+            vec![read::name(o), Cell::from(service), Cell::from(available), read::age(o)]
         },
     ),
 ];
 
-fn node(o: &Value, now: Now) -> Vec<Value> {
+fn node(o: &Value) -> Vec<Cell> {
     let address = |kind: &str| {
         let found = list(o, "/status/addresses").iter().find(|a| text(a, "/type") == kind);
-        json!(found.map_or(NONE, |a| text(a, "/address")))
+        Cell::from(found.map_or(NONE, |a| text(a, "/address")))
     };
     let info = |field: &str| read::text_or(o, &format!("/status/nodeInfo/{field}"), "<unknown>");
     let mut status = match read::condition(o, "Ready") {
@@ -318,22 +318,24 @@ fn node(o: &Value, now: Now) -> Vec<Value> {
     }
     vec![
         read::name(o),
-        json!(status),
-        json!(node_roles(o)),
-        read::age(o, now),
-        json!(text(o, "/status/nodeInfo/kubeletVersion")),
+        Cell::from(status),
+        Cell::from(node_roles(o)),
+        read::age(o),
+        Cell::from(text(o, "/status/nodeInfo/kubeletVersion")),
         address("InternalIP"),
         address("ExternalIP"),
         info("osImage"),
-        json!(kernel(o)),
+        Cell::from(kernel(o)),
         info("containerRuntimeVersion"),
     ]
 }
 
 /// With the architecture, where that is known.
 fn kernel(node: &Value) -> String {
-    let version = read::text_or(node, "/status/nodeInfo/kernelVersion", "<unknown>");
-    let version = version.as_str().unwrap_or_default();
+    let version = match text(node, "/status/nodeInfo/kernelVersion") {
+        "" => "<unknown>",
+        version => version,
+    };
     match text(node, "/status/nodeInfo/architecture") {
         "" => version.to_owned(),
         architecture => format!("{version} ({architecture})"),
@@ -383,12 +385,28 @@ fn param_kind(o: &Value) -> String {
     }
 }
 
-fn policy_binding(o: &Value, now: Now) -> Vec<Value> {
+fn policy_binding(o: &Value) -> Vec<Cell> {
     let reference =
         o.pointer("/spec/paramRef").map_or("<unset>".to_owned(), |p| match (text(p, "/namespace"), text(p, "/name")) {
-            (_, "") => read::selector_text(p.get("selector")),
+            (_, "") => as_go_prints(p.get("selector").unwrap_or(&Value::Null)),
             ("", name) => format!("*/{name}"),
             (namespace, name) => format!("{namespace}/{name}"),
         });
-    vec![read::name(o), json!(text(o, "/spec/policyName")), json!(reference), read::age(o, now)]
+    vec![read::name(o), Cell::from(text(o, "/spec/policyName")), Cell::from(reference), read::age(o)]
+}
+
+/// A label selector as kube-apiserver's printer has it here: by its Go type.
+fn as_go_prints(selector: &Value) -> String {
+    let labels = selector.get("matchLabels").and_then(Value::as_object);
+    let pairs =
+        labels.into_iter().flatten().map(|(key, value)| format!("{key}: {},", value.as_str().unwrap_or_default()));
+    let requirements = list(selector, "/matchExpressions").iter().map(|one| {
+        let values: Vec<&str> = list(one, "/values").iter().filter_map(Value::as_str).collect();
+        let (key, operator) = (text(one, "/key"), text(one, "/operator"));
+        format!("LabelSelectorRequirement{{Key:{key},Operator:{operator},Values:[{}],}},", values.join(" "))
+    });
+    let (pairs, requirements) = (pairs.collect::<String>(), requirements.collect::<String>());
+    format!(
+        "&LabelSelector{{MatchLabels:map[string]string{{{pairs}}},MatchExpressions:[]LabelSelectorRequirement{{{requirements}}},}}"
+    )
 }

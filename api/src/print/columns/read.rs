@@ -1,8 +1,8 @@
 //! Reading fields of loosely typed objects: absent and wrong-typed fields read as empty.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use super::{Now, age};
+use crate::print::{Cell, unix_seconds};
 
 pub(super) const NONE: &str = "<none>";
 pub(super) const UNSET: &str = "<unset>";
@@ -14,9 +14,9 @@ pub(super) fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
 }
 
 /// The text, or `default` when empty.
-pub(super) fn text_or(object: &Value, pointer: &str, default: &str) -> Value {
+pub(super) fn text_or(object: &Value, pointer: &str, default: &str) -> Cell {
     let found = text(object, pointer);
-    json!(if found.is_empty() { default } else { found })
+    Cell::from(if found.is_empty() { default } else { found })
 }
 
 pub(super) fn int(object: &Value, pointer: &str) -> i64 {
@@ -44,35 +44,36 @@ pub(super) fn size(object: &Value, pointer: &str) -> usize {
     }
 }
 
-pub(super) fn name(object: &Value) -> Value {
-    json!(text(object, "/metadata/name"))
+pub fn name(object: &Value) -> Cell {
+    Cell::from(text(object, "/metadata/name"))
 }
 
-/// Age of a timestamp field; `<unknown>` when absent.
-pub(super) fn age_of(object: &Value, pointer: &str, now: Now) -> Value {
-    json!(age::since(text(object, pointer), now).unwrap_or_else(|| "<unknown>".to_owned()))
+/// A time, as Unix seconds.
+pub(super) fn time(object: &Value, pointer: &str) -> Option<i64> {
+    unix_seconds(text(object, pointer))
 }
 
-pub(super) fn age(object: &Value, now: Now) -> Value {
-    age_of(object, "/metadata/creationTimestamp", now)
+/// Time since an object was made; `<unknown>` when it does not say.
+pub fn age(object: &Value) -> Cell {
+    Cell::since(time(object, "/metadata/creationTimestamp"))
 }
 
 /// An IntOrString as text.
-pub(super) fn int_or_string(value: Option<&Value>, default: &str) -> Value {
+pub(super) fn int_or_string(value: Option<&Value>, default: &str) -> Cell {
     match value {
-        Some(Value::String(s)) => json!(s),
-        Some(Value::Number(n)) => json!(n.to_string()),
-        _ => json!(default),
+        Some(Value::String(s)) => Cell::from(s.as_str()),
+        Some(Value::Number(n)) => Cell::from(n.to_string()),
+        _ => Cell::from(default),
     }
 }
 
 /// `a=b,c=d` sorted by key, `<none>` when empty.
-pub(super) fn labels(value: Option<&Value>) -> Value {
+pub(super) fn labels(value: Option<&Value>) -> Cell {
     let pairs: Vec<String> = value
         .and_then(Value::as_object)
         .map(|map| map.iter().map(|(k, v)| format!("{k}={}", v.as_str().unwrap_or(""))).collect())
         .unwrap_or_default();
-    json!(if pairs.is_empty() { NONE.to_owned() } else { pairs.join(",") })
+    Cell::from(if pairs.is_empty() { NONE.to_owned() } else { pairs.join(",") })
 }
 
 /// A `LabelSelector` as the selector expression it stands for: `a=b,c in (d,e),!f`. Empty for absent or empty selectors.
@@ -101,16 +102,16 @@ pub(super) fn selector_text(selector: Option<&Value>) -> String {
 }
 
 /// Like [`selector_text`], `<none>` when it selects everything.
-pub(super) fn selector(selector: Option<&Value>) -> Value {
+pub(super) fn selector(selector: Option<&Value>) -> Cell {
     let found = selector_text(selector);
-    json!(if found.is_empty() { NONE.to_owned() } else { found })
+    Cell::from(if found.is_empty() { NONE.to_owned() } else { found })
 }
 
 /// Names and images of the containers under `pointer`, each comma separated.
-pub(super) fn containers(object: &Value, pointer: &str) -> (Value, Value) {
+pub(super) fn containers(object: &Value, pointer: &str) -> (Cell, Cell) {
     let all = list(object, pointer);
     let join = |field: &str| all.iter().map(|c| text(c, field)).collect::<Vec<_>>().join(",");
-    (json!(join("/name")), json!(join("/image")))
+    (Cell::from(join("/name")), Cell::from(join("/image")))
 }
 
 /// The status of the condition of that type, empty when absent.
@@ -119,8 +120,8 @@ pub(super) fn condition<'a>(object: &'a Value, kind: &str) -> &'a str {
 }
 
 /// `Some(true)` → `True`, absent → `<unset>`.
-pub(super) fn bool_text(value: Option<&Value>) -> Value {
-    json!(match value.and_then(Value::as_bool) {
+pub(super) fn bool_text(value: Option<&Value>) -> Cell {
+    Cell::from(match value.and_then(Value::as_bool) {
         Some(true) => "True",
         Some(false) => "False",
         None => UNSET,

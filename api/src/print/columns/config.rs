@@ -1,28 +1,29 @@
 //! Columns of configuration, identity and policy kinds: namespaces, config maps, secrets, events, quotas, RBAC, leases.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::read::{self, int, list, size, text};
-use super::{AGE, CREATED_AT, Column, Doc, KindPrinter, NAME, Now, age, printer};
+use super::{AGE, CREATED_AT, Column, Doc, KindPrinter, NAME};
+use crate::print::Cell;
 
 /// As in the version of RBAC that tables are described by.
 const ROLE_OF_BINDING: &str = "RoleRef can reference a Role in the current namespace or a ClusterRole in the global namespace. If the RoleRef cannot be resolved, the Authorizer must return an error.";
 const ROLE_OF_CLUSTER_BINDING: &str = "RoleRef can only reference a ClusterRole in the global namespace. If the RoleRef cannot be resolved, the Authorizer must return an error.";
 
-pub(super) static KINDS: &[KindPrinter] = &[
-    printer(
+pub(super) const KINDS: &[KindPrinter] = &[
+    KindPrinter::new(
         "",
         "Namespace",
         &[NAME, Column::text("Status", Doc::Text("The status of the namespace")), AGE],
-        |o, now| vec![read::name(o), json!(text(o, "/status/phase")), read::age(o, now)],
+        |o| vec![read::name(o), Cell::from(text(o, "/status/phase")), read::age(o)],
     ),
-    printer(
+    KindPrinter::new(
         "",
         "ConfigMap",
         &[NAME, Column::text("Data", Doc::Field("api.core.v1.ConfigMap", "data")), AGE],
-        |o, now| vec![read::name(o), json!(size(o, "/data") + size(o, "/binaryData")), read::age(o, now)],
+        |o| vec![read::name(o), Cell::from(size(o, "/data") + size(o, "/binaryData")), read::age(o)],
     ),
-    printer(
+    KindPrinter::new(
         "",
         "Secret",
         &[
@@ -31,10 +32,10 @@ pub(super) static KINDS: &[KindPrinter] = &[
             Column::text("Data", Doc::Field("api.core.v1.Secret", "data")),
             AGE,
         ],
-        |o, now| vec![read::name(o), json!(text(o, "/type")), json!(size(o, "/data")), read::age(o, now)],
+        |o| vec![read::name(o), Cell::from(text(o, "/type")), Cell::from(size(o, "/data")), read::age(o)],
     ),
-    printer("", "ServiceAccount", &[NAME, AGE], |o, now| vec![read::name(o), read::age(o, now)]),
-    printer(
+    KindPrinter::new("", "ServiceAccount", &[NAME, AGE], |o| vec![read::name(o), read::age(o)]),
+    KindPrinter::new(
         "",
         "ComponentStatus",
         &[
@@ -43,17 +44,17 @@ pub(super) static KINDS: &[KindPrinter] = &[
             Column::text("Message", Doc::Text("Message of the component conditions")),
             Column::text("Error", Doc::Text("Error of the component conditions")),
         ],
-        |o, _| {
+        |o| {
             let condition = list(o, "/conditions").iter().find(|c| text(c, "/type") == "Healthy");
             let (status, message, error) = match condition {
                 Some(c) if text(c, "/status") == "True" => ("Healthy", text(c, "/message"), text(c, "/error")),
                 Some(c) => ("Unhealthy", text(c, "/message"), text(c, "/error")),
                 None => ("Unknown", "", ""),
             };
-            vec![read::name(o), json!(status), json!(message), json!(error)]
+            vec![read::name(o), Cell::from(status), Cell::from(message), Cell::from(error)]
         },
     ),
-    printer(
+    KindPrinter::new(
         "",
         "ResourceQuota",
         &[
@@ -72,7 +73,7 @@ pub(super) static KINDS: &[KindPrinter] = &[
         ],
         quota,
     ),
-    printer(
+    KindPrinter::new(
         "",
         "Event",
         &[
@@ -89,13 +90,13 @@ pub(super) static KINDS: &[KindPrinter] = &[
         ],
         event,
     ),
-    printer("rbac.authorization.k8s.io", "Role", &[NAME, CREATED_AT], |o, _| {
-        vec![read::name(o), json!(text(o, "/metadata/creationTimestamp"))]
+    KindPrinter::new("rbac.authorization.k8s.io", "Role", &[NAME, CREATED_AT], |o| {
+        vec![read::name(o), Cell::from(text(o, "/metadata/creationTimestamp"))]
     }),
-    printer("rbac.authorization.k8s.io", "ClusterRole", &[NAME, CREATED_AT], |o, _| {
-        vec![read::name(o), json!(text(o, "/metadata/creationTimestamp"))]
+    KindPrinter::new("rbac.authorization.k8s.io", "ClusterRole", &[NAME, CREATED_AT], |o| {
+        vec![read::name(o), Cell::from(text(o, "/metadata/creationTimestamp"))]
     }),
-    printer(
+    KindPrinter::new(
         "rbac.authorization.k8s.io",
         "RoleBinding",
         &[
@@ -108,7 +109,7 @@ pub(super) static KINDS: &[KindPrinter] = &[
         ],
         binding,
     ),
-    printer(
+    KindPrinter::new(
         "rbac.authorization.k8s.io",
         "ClusterRoleBinding",
         &[
@@ -121,13 +122,13 @@ pub(super) static KINDS: &[KindPrinter] = &[
         ],
         binding,
     ),
-    printer(
+    KindPrinter::new(
         "coordination.k8s.io",
         "Lease",
         &[NAME, Column::text("Holder", Doc::Field("api.coordination.v1.LeaseSpec", "holderIdentity")), AGE],
-        |o, now| vec![read::name(o), json!(text(o, "/spec/holderIdentity")), read::age(o, now)],
+        |o| vec![read::name(o), Cell::from(text(o, "/spec/holderIdentity")), read::age(o)],
     ),
-    printer(
+    KindPrinter::new(
         "coordination.k8s.io",
         "LeaseCandidate",
         &[
@@ -141,21 +142,21 @@ pub(super) static KINDS: &[KindPrinter] = &[
             Column::text("Strategy", Doc::Field("api.coordination.v1beta1.LeaseCandidateSpec", "strategy")),
             AGE,
         ],
-        |o, now| {
-            let spec = |field: &str| json!(text(o, &format!("/spec/{field}")));
+        |o| {
+            let spec = |field: &str| Cell::from(text(o, &format!("/spec/{field}")));
             vec![
                 read::name(o),
                 spec("leaseName"),
                 spec("binaryVersion"),
                 spec("emulationVersion"),
                 spec("strategy"),
-                read::age(o, now),
+                read::age(o),
             ]
         },
     ),
 ];
 
-fn quota(o: &Value, now: Now) -> Vec<Value> {
+fn quota(o: &Value) -> Vec<Cell> {
     let (mut requests, mut limits) = (Vec::new(), Vec::new());
     if let Some(hard) = o.pointer("/status/hard").and_then(Value::as_object) {
         let used = o.pointer("/status/used");
@@ -165,13 +166,11 @@ fn quota(o: &Value, now: Now) -> Vec<Value> {
             if resource.starts_with("limits") { limits.push(cell) } else { requests.push(cell) }
         }
     }
-    vec![read::name(o), json!(requests.join(", ")), json!(limits.join(", ")), read::age(o, now)]
+    vec![read::name(o), Cell::from(requests.join(", ")), Cell::from(limits.join(", ")), read::age(o)]
 }
 
-fn event(o: &Value, now: Now) -> Vec<Value> {
-    let since = |pointers: &[&str]| {
-        pointers.iter().find_map(|p| age::since(text(o, p), now)).unwrap_or_else(|| "<unknown>".to_owned())
-    };
+fn event(o: &Value) -> Vec<Cell> {
+    let since = |pointers: &[&str]| Cell::since(pointers.iter().find_map(|pointer| read::time(o, pointer)));
     let first = ["/firstTimestamp", "/deprecatedFirstTimestamp", "/eventTime"];
     let last: &[&str] = if o.get("series").is_some_and(Value::is_object) {
         &["/series/lastObservedTime"]
@@ -193,20 +192,20 @@ fn event(o: &Value, now: Now) -> Vec<Value> {
     let instance = pick(&["/source/host", "/deprecatedSource/host", "/reportingInstance"]);
     let source = if instance.is_empty() { component.to_owned() } else { format!("{component}, {instance}") };
     vec![
-        json!(since(last)),
-        json!(text(o, "/type")),
-        json!(text(o, "/reason")),
-        json!(target),
-        json!(field("fieldPath")),
-        json!(source),
-        json!(pick(&["/message", "/note"]).trim()),
-        json!(since(&first)),
-        json!(count),
+        since(last),
+        Cell::from(text(o, "/type")),
+        Cell::from(text(o, "/reason")),
+        Cell::from(target),
+        Cell::from(field("fieldPath")),
+        Cell::from(source),
+        Cell::from(pick(&["/message", "/note"]).trim()),
+        since(&first),
+        Cell::from(count),
         read::name(o),
     ]
 }
 
-fn binding(o: &Value, now: Now) -> Vec<Value> {
+fn binding(o: &Value) -> Vec<Cell> {
     let subjects = |kind: &str| {
         let names: Vec<String> = list(o, "/subjects")
             .iter()
@@ -216,12 +215,12 @@ fn binding(o: &Value, now: Now) -> Vec<Value> {
                 _ => text(s, "/name").to_owned(),
             })
             .collect();
-        json!(names.join(", "))
+        Cell::from(names.join(", "))
     };
     vec![
         read::name(o),
-        json!(format!("{}/{}", text(o, "/roleRef/kind"), text(o, "/roleRef/name"))),
-        read::age(o, now),
+        Cell::from(format!("{}/{}", text(o, "/roleRef/kind"), text(o, "/roleRef/name"))),
+        read::age(o),
         subjects("User"),
         subjects("Group"),
         subjects("ServiceAccount"),

@@ -1,15 +1,16 @@
 //! Columns of volumes, claims and storage drivers.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::read::{self, UNSET, flag, list, text};
-use super::{AGE, Column, Doc, KindPrinter, NAME, Now, printer};
+use super::{AGE, Column, Doc, KindPrinter, NAME};
+use crate::print::Cell;
 
 const STORAGE: &str = "storage.k8s.io";
 const CLASS_ANNOTATION: &str = "/metadata/annotations/volume.beta.kubernetes.io~1storage-class";
 
-pub(super) static KINDS: &[KindPrinter] = &[
-    printer(
+pub(super) const KINDS: &[KindPrinter] = &[
+    KindPrinter::new(
         "",
         "PersistentVolume",
         &[
@@ -30,7 +31,7 @@ pub(super) static KINDS: &[KindPrinter] = &[
         ],
         volume,
     ),
-    printer(
+    KindPrinter::new(
         "",
         "PersistentVolumeClaim",
         &[
@@ -46,7 +47,7 @@ pub(super) static KINDS: &[KindPrinter] = &[
         ],
         claim,
     ),
-    printer(
+    KindPrinter::new(
         STORAGE,
         "StorageClass",
         &[
@@ -57,34 +58,34 @@ pub(super) static KINDS: &[KindPrinter] = &[
             Column::text("AllowVolumeExpansion", Doc::Field("api.storage.v1.StorageClass", "allowVolumeExpansion")),
             AGE,
         ],
-        |o, now| {
+        |o| {
             let default =
                 ["storageclass.kubernetes.io~1is-default-class", "storageclass.beta.kubernetes.io~1is-default-class"]
                     .iter()
                     .any(|a| text(o, &format!("/metadata/annotations/{a}")) == "true");
             let name = text(o, "/metadata/name");
             vec![
-                json!(if default { format!("{name} (default)") } else { name.to_owned() }),
-                json!(text(o, "/provisioner")),
+                Cell::from(if default { format!("{name} (default)") } else { name.to_owned() }),
+                Cell::from(text(o, "/provisioner")),
                 read::text_or(o, "/reclaimPolicy", "Delete"),
                 read::text_or(o, "/volumeBindingMode", "Immediate"),
-                json!(flag(o, "/allowVolumeExpansion")),
-                read::age(o, now),
+                Cell::from(flag(o, "/allowVolumeExpansion")),
+                read::age(o),
             ]
         },
     ),
-    printer(
+    KindPrinter::new(
         STORAGE,
         "VolumeAttributesClass",
         &[NAME, Column::text("DriverName", Doc::Field("api.storage.v1.VolumeAttributesClass", "driverName")), AGE],
-        |o, now| {
+        |o| {
             let default = text(o, "/metadata/annotations/storage.alpha.kubernetes.io~1is-default-class") == "true";
             let name = text(o, "/metadata/name");
             let name = if default { format!("{name} (default)") } else { name.to_owned() };
-            vec![json!(name), json!(text(o, "/driverName")), read::age(o, now)]
+            vec![Cell::from(name), Cell::from(text(o, "/driverName")), read::age(o)]
         },
     ),
-    printer(
+    KindPrinter::new(
         STORAGE,
         "VolumeAttachment",
         &[
@@ -98,18 +99,18 @@ pub(super) static KINDS: &[KindPrinter] = &[
             Column::new("Attached", "boolean", Doc::Field("api.storage.v1.VolumeAttachmentStatus", "attached")),
             AGE,
         ],
-        |o, now| {
+        |o| {
             vec![
                 read::name(o),
-                json!(text(o, "/spec/attacher")),
-                json!(text(o, "/spec/source/persistentVolumeName")),
-                json!(text(o, "/spec/nodeName")),
-                json!(flag(o, "/status/attached")),
-                read::age(o, now),
+                Cell::from(text(o, "/spec/attacher")),
+                Cell::from(text(o, "/spec/source/persistentVolumeName")),
+                Cell::from(text(o, "/spec/nodeName")),
+                Cell::from(flag(o, "/status/attached")),
+                read::age(o),
             ]
         },
     ),
-    printer(
+    KindPrinter::new(
         STORAGE,
         "CSIDriver",
         &[
@@ -128,7 +129,7 @@ pub(super) static KINDS: &[KindPrinter] = &[
         ],
         csi_driver,
     ),
-    printer(
+    KindPrinter::new(
         STORAGE,
         "CSINode",
         &[
@@ -136,7 +137,7 @@ pub(super) static KINDS: &[KindPrinter] = &[
             Column::number("Drivers", Doc::Text("Drivers indicates the number of CSI drivers registered on the node")),
             AGE,
         ],
-        |o, now| vec![read::name(o), json!(list(o, "/spec/drivers").len()), read::age(o, now)],
+        |o| vec![read::name(o), Cell::from(list(o, "/spec/drivers").len()), read::age(o)],
     ),
 ];
 
@@ -150,39 +151,39 @@ fn access_modes(modes: &[Value]) -> String {
         .join(",")
 }
 
-fn class(o: &Value) -> Value {
+fn class(o: &Value) -> Cell {
     match text(o, CLASS_ANNOTATION) {
-        "" => json!(text(o, "/spec/storageClassName")),
-        annotated => json!(annotated),
+        "" => Cell::from(text(o, "/spec/storageClassName")),
+        annotated => Cell::from(annotated),
     }
 }
 
-fn phase(o: &Value) -> Value {
+fn phase(o: &Value) -> Cell {
     let deleted = o.pointer("/metadata/deletionTimestamp").is_some();
-    json!(if deleted { "Terminating" } else { text(o, "/status/phase") })
+    Cell::from(if deleted { "Terminating" } else { text(o, "/status/phase") })
 }
 
-fn volume(o: &Value, now: Now) -> Vec<Value> {
+fn volume(o: &Value) -> Vec<Cell> {
     let claim = match (text(o, "/spec/claimRef/namespace"), text(o, "/spec/claimRef/name")) {
         ("", "") => String::new(),
         (namespace, name) => format!("{namespace}/{name}"),
     };
     vec![
         read::name(o),
-        json!(text(o, "/spec/capacity/storage")),
-        json!(access_modes(list(o, "/spec/accessModes"))),
-        json!(text(o, "/spec/persistentVolumeReclaimPolicy")),
+        Cell::from(text(o, "/spec/capacity/storage")),
+        Cell::from(access_modes(list(o, "/spec/accessModes"))),
+        Cell::from(text(o, "/spec/persistentVolumeReclaimPolicy")),
         phase(o),
-        json!(claim),
+        Cell::from(claim),
         class(o),
         read::text_or(o, "/spec/volumeAttributesClassName", UNSET),
-        json!(text(o, "/status/reason")),
-        read::age(o, now),
+        Cell::from(text(o, "/status/reason")),
+        read::age(o),
         read::text_or(o, "/spec/volumeMode", UNSET),
     ]
 }
 
-fn claim(o: &Value, now: Now) -> Vec<Value> {
+fn claim(o: &Value) -> Vec<Cell> {
     let bound = !text(o, "/spec/volumeName").is_empty();
     let (capacity, modes) = if bound {
         (text(o, "/status/capacity/storage"), access_modes(list(o, "/status/accessModes")))
@@ -192,28 +193,28 @@ fn claim(o: &Value, now: Now) -> Vec<Value> {
     vec![
         read::name(o),
         phase(o),
-        json!(text(o, "/spec/volumeName")),
-        json!(capacity),
-        json!(modes),
+        Cell::from(text(o, "/spec/volumeName")),
+        Cell::from(capacity),
+        Cell::from(modes),
         class(o),
         read::text_or(o, "/spec/volumeAttributesClassName", UNSET),
-        read::age(o, now),
+        read::age(o),
         read::text_or(o, "/spec/volumeMode", UNSET),
     ]
 }
 
-fn csi_driver(o: &Value, now: Now) -> Vec<Value> {
-    let default_true = |pointer: &str| json!(o.pointer(pointer).and_then(Value::as_bool).unwrap_or(true));
+fn csi_driver(o: &Value) -> Vec<Cell> {
+    let default_true = |pointer: &str| Cell::from(o.pointer(pointer).and_then(Value::as_bool).unwrap_or(true));
     let modes: Vec<&str> = list(o, "/spec/volumeLifecycleModes").iter().filter_map(Value::as_str).collect();
     let tokens: Vec<&str> = list(o, "/spec/tokenRequests").iter().map(|t| text(t, "/audience")).collect();
     vec![
         read::name(o),
         default_true("/spec/attachRequired"),
-        json!(flag(o, "/spec/podInfoOnMount")),
-        json!(flag(o, "/spec/storageCapacity")),
-        json!(if tokens.is_empty() { UNSET.to_owned() } else { tokens.join(",") }),
-        json!(flag(o, "/spec/requiresRepublish")),
-        json!(if modes.is_empty() { read::NONE.to_owned() } else { modes.join(",") }),
-        read::age(o, now),
+        Cell::from(flag(o, "/spec/podInfoOnMount")),
+        Cell::from(flag(o, "/spec/storageCapacity")),
+        Cell::from(if tokens.is_empty() { UNSET.to_owned() } else { tokens.join(",") }),
+        Cell::from(flag(o, "/spec/requiresRepublish")),
+        Cell::from(if modes.is_empty() { read::NONE.to_owned() } else { modes.join(",") }),
+        read::age(o),
     ]
 }

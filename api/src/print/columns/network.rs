@@ -1,14 +1,15 @@
 //! Columns of services, endpoints, ingresses and other networking kinds.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::read::{self, NONE, int, list, text};
-use super::{AGE, Column, Doc, KindPrinter, NAME, Now, printer};
+use super::{AGE, Column, Doc, KindPrinter, NAME};
+use crate::print::Cell;
 
 const NETWORKING: &str = "networking.k8s.io";
 
-pub(super) static KINDS: &[KindPrinter] = &[
-    printer(
+pub(super) const KINDS: &[KindPrinter] = &[
+    KindPrinter::new(
         "",
         "Service",
         &[
@@ -22,13 +23,13 @@ pub(super) static KINDS: &[KindPrinter] = &[
         ],
         service,
     ),
-    printer(
+    KindPrinter::new(
         "",
         "Endpoints",
         &[NAME, Column::text("Endpoints", Doc::Field("api.core.v1.Endpoints", "subsets")), AGE],
-        |o, now| vec![read::name(o), json!(endpoints(o)), read::age(o, now)],
+        |o| vec![read::name(o), Cell::from(endpoints(o)), read::age(o)],
     ),
-    printer(
+    KindPrinter::new(
         "discovery.k8s.io",
         "EndpointSlice",
         &[
@@ -38,17 +39,17 @@ pub(super) static KINDS: &[KindPrinter] = &[
             Column::text("Endpoints", Doc::Field("api.discovery.v1.EndpointSlice", "endpoints")),
             AGE,
         ],
-        |o, now| {
+        |o| {
             vec![
                 read::name(o),
-                json!(text(o, "/addressType")),
-                json!(slice_ports(o)),
-                json!(slice_endpoints(o)),
-                read::age(o, now),
+                Cell::from(text(o, "/addressType")),
+                Cell::from(slice_ports(o)),
+                Cell::from(slice_endpoints(o)),
+                read::age(o),
             ]
         },
     ),
-    printer(
+    KindPrinter::new(
         NETWORKING,
         "Ingress",
         &[
@@ -65,19 +66,19 @@ pub(super) static KINDS: &[KindPrinter] = &[
             Column::text("Ports", Doc::Text("Ports of TLS configurations that open")),
             AGE,
         ],
-        |o, now| {
+        |o| {
             let ports = if list(o, "/spec/tls").is_empty() { "80" } else { "80, 443" };
             vec![
                 read::name(o),
                 read::text_or(o, "/spec/ingressClassName", NONE),
-                json!(hosts(o)),
-                json!(load_balancer(o).join(",")),
-                json!(ports),
-                read::age(o, now),
+                Cell::from(hosts(o)),
+                Cell::from(load_balancer(o).join(",")),
+                Cell::from(ports),
+                read::age(o),
             ]
         },
     ),
-    printer(
+    KindPrinter::new(
         NETWORKING,
         "IngressClass",
         &[
@@ -86,46 +87,46 @@ pub(super) static KINDS: &[KindPrinter] = &[
             Column::text("Parameters", Doc::Text("A reference to a resource with additional parameters")),
             AGE,
         ],
-        |o, now| {
+        |o| {
             let parameters = o.pointer("/spec/parameters").map_or(NONE.to_owned(), |p| {
                 let (group, kind) = (text(p, "/apiGroup"), text(p, "/kind"));
                 let kind = if group.is_empty() { kind.to_owned() } else { format!("{kind}.{group}") };
                 format!("{kind}/{}", text(p, "/name"))
             });
-            vec![read::name(o), json!(text(o, "/spec/controller")), json!(parameters), read::age(o, now)]
+            vec![read::name(o), Cell::from(text(o, "/spec/controller")), Cell::from(parameters), read::age(o)]
         },
     ),
-    printer(
+    KindPrinter::new(
         NETWORKING,
         "NetworkPolicy",
         &[NAME, Column::text("Pod-Selector", Doc::Field("api.networking.v1.NetworkPolicySpec", "podSelector")), AGE],
-        |o, now| vec![read::name(o), read::selector(o.pointer("/spec/podSelector")), read::age(o, now)],
+        |o| vec![read::name(o), read::selector(o.pointer("/spec/podSelector")), read::age(o)],
     ),
-    printer(
+    KindPrinter::new(
         NETWORKING,
         "IPAddress",
         &[NAME, Column::text("ParentRef", Doc::Field("api.networking.v1.IPAddressSpec", "parentRef"))],
-        |o, _| {
+        |o| {
             let part = |field: &str| text(o, &format!("/spec/parentRef/{field}")).to_owned();
             let resource =
                 [part("resource"), part("group")].into_iter().filter(|p| !p.is_empty()).collect::<Vec<_>>().join(".");
             let parent: Vec<String> =
                 [resource, part("namespace"), part("name")].into_iter().filter(|p| !p.is_empty()).collect();
-            vec![read::name(o), json!(parent.join("/"))]
+            vec![read::name(o), Cell::from(parent.join("/"))]
         },
     ),
-    printer(
+    KindPrinter::new(
         NETWORKING,
         "ServiceCIDR",
         &[NAME, Column::text("CIDRs", Doc::Field("api.networking.v1.ServiceCIDRSpec", "cidrs")), AGE],
-        |o, now| {
+        |o| {
             let cidrs: Vec<&str> = list(o, "/spec/cidrs").iter().filter_map(Value::as_str).collect();
-            vec![read::name(o), json!(cidrs.join(",")), read::age(o, now)]
+            vec![read::name(o), Cell::from(cidrs.join(",")), read::age(o)]
         },
     ),
 ];
 
-fn service(o: &Value, now: Now) -> Vec<Value> {
+fn service(o: &Value) -> Vec<Cell> {
     let cluster_ip = list(o, "/spec/clusterIPs").first().and_then(Value::as_str).unwrap_or(text(o, "/spec/clusterIP"));
     let ports: Vec<String> = list(o, "/spec/ports")
         .iter()
@@ -136,11 +137,11 @@ fn service(o: &Value, now: Now) -> Vec<Value> {
         .collect();
     vec![
         read::name(o),
-        json!(text(o, "/spec/type")),
-        json!(if cluster_ip.is_empty() { NONE } else { cluster_ip }),
-        json!(external_ip(o)),
-        json!(if ports.is_empty() { NONE.to_owned() } else { ports.join(",") }),
-        read::age(o, now),
+        Cell::from(text(o, "/spec/type")),
+        Cell::from(if cluster_ip.is_empty() { NONE } else { cluster_ip }),
+        Cell::from(external_ip(o)),
+        Cell::from(if ports.is_empty() { NONE.to_owned() } else { ports.join(",") }),
+        read::age(o),
         read::labels(o.pointer("/spec/selector")),
     ]
 }

@@ -1,0 +1,133 @@
+//! The columns that kube-apiserver prints of each built-in kind, declared once, and the cells that stand in them.
+//!
+//! Tables of the embedded API server and the cells that the cache keeps beside each record are made of these. Cells do not know
+//! the time: what counts from a moment is rendered when it is shown.
+
+mod cluster;
+mod config;
+mod network;
+pub mod read;
+mod storage;
+mod workloads;
+
+use serde_json::Value;
+
+use super::Cell;
+
+/// Where a column's description comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Doc {
+    Text(&'static str),
+    /// The published description of a field: (schema name below `io.k8s.`, field).
+    Field(&'static str, &'static str),
+}
+
+/// One column of a built-in kind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Column {
+    pub name: &'static str,
+    /// OpenAPI type: `string`, `integer`, `number`, `boolean`, `date`.
+    pub kind: &'static str,
+    pub format: &'static str,
+    /// 0 is always shown, 1 only in wide output.
+    pub priority: i32,
+    pub doc: Doc,
+}
+
+impl Column {
+    const fn new(name: &'static str, kind: &'static str, doc: Doc) -> Self {
+        Self { name, kind, format: "", priority: 0, doc }
+    }
+
+    pub const fn text(name: &'static str, doc: Doc) -> Self {
+        Self::new(name, "string", doc)
+    }
+
+    const fn number(name: &'static str, doc: Doc) -> Self {
+        Self::new(name, "integer", doc)
+    }
+
+    /// Shown only by `kubectl get -o wide`.
+    pub const fn wide(self) -> Self {
+        Self { priority: 1, ..self }
+    }
+}
+
+/// `metadata.name`, first column of every table.
+pub const NAME: Column = Column {
+    name: "Name",
+    kind: "string",
+    format: "name",
+    priority: 0,
+    doc: Doc::Field("apimachinery.pkg.apis.meta.v1.ObjectMeta", "name"),
+};
+/// What is told of `metadata.creationTimestamp`.
+pub const CREATION: Doc = Doc::Field("apimachinery.pkg.apis.meta.v1.ObjectMeta", "creationTimestamp");
+/// Time since `metadata.creationTimestamp`.
+pub const AGE: Column = Column::text("Age", CREATION);
+/// `metadata.creationTimestamp` as it is.
+pub const CREATED_AT: Column = Column::new("Created At", "date", CREATION);
+const CONTAINERS: Column = Column::text("Containers", Doc::Text("Names of each container in the template.")).wide();
+const IMAGES: Column = Column::text("Images", Doc::Text("Images referenced by each container in the template.")).wide();
+
+/// How one kind is printed.
+pub struct KindPrinter {
+    /// Empty for core.
+    pub group: &'static str,
+    pub kind: &'static str,
+    pub columns: &'static [Column],
+    cells: fn(&Value) -> Vec<Cell>,
+}
+
+impl std::fmt::Debug for KindPrinter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "KindPrinter({}/{})", self.group, self.kind)
+    }
+}
+
+impl KindPrinter {
+    pub const fn new(
+        group: &'static str,
+        kind: &'static str,
+        columns: &'static [Column],
+        cells: fn(&Value) -> Vec<Cell>,
+    ) -> Self {
+        Self { group, kind, columns, cells }
+    }
+
+    /// The printer of a kind that has columns of its own; events print alike in both groups that serve them.
+    pub fn of(group: &str, kind: &str) -> Option<&'static Self> {
+        let group = if (group, kind) == ("events.k8s.io", "Event") { "" } else { group };
+        Self::all().find(|printer| printer.kind == kind && printer.group == group)
+    }
+
+    pub fn all() -> impl Iterator<Item = &'static Self> {
+        KINDS.iter().flat_map(|kinds| kinds.iter())
+    }
+
+    /// One cell for each column.
+    pub fn cells(&self, object: &Value) -> Vec<Cell> {
+        let (cells, columns) = ((self.cells)(object), self.columns.len());
+        if cells.len() == columns {
+            return cells;
+        }
+        // What has not its kind's shape has a name all the same, and a cell in each column.
+        std::iter::once(read::name(object)).chain(std::iter::repeat_n(Cell::Empty, columns.saturating_sub(1))).collect()
+    }
+}
+
+/// Every built-in kind with columns of its own.
+static KINDS: &[&[KindPrinter]] = &[workloads::KINDS, config::KINDS, network::KINDS, storage::KINDS, cluster::KINDS];
+
+/// Kinds that nobody described: those of custom resources that declare no columns.
+static ANY: KindPrinter = KindPrinter::new("", "", &[NAME, AGE], |object| vec![read::name(object), read::age(object)]);
+
+/// The columns of a kind, name and age if it has none of its own.
+pub fn columns(group: &str, kind: &str) -> &'static [Column] {
+    KindPrinter::of(group, kind).unwrap_or(&ANY).columns
+}
+
+/// The cells of [`columns`].
+pub(super) fn cells(group: &str, kind: &str, object: &Value) -> Vec<Cell> {
+    KindPrinter::of(group, kind).unwrap_or(&ANY).cells(object)
+}

@@ -1,0 +1,354 @@
+//! A store goes on after any number of crashes, wherever each of them cut what was being written to the disk.
+//!
+//! The storage steps of an operation are found by what it changed in the files: the log is written first, from its start on, then
+//! the file its pages are written back to; a clean stop does only the latter. A crash leaves the first part of these changes, or,
+//! when the machine died, any sectors of what was not flushed. The store that finds it must hold what was acknowledged.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use proptest::prelude::*;
+use proptest::sample::Index;
+use tempfile::TempDir;
+
+use super::model_tests::{Model, body, held, key, table};
+use super::*;
+use crate::error::{Error, Result};
+
+/// History that is kept: few changes, so that the oldest are forgotten all the time.
+const KEPT: usize = 6;
+/// Pages of the log before they are written back: few, so that this happens all the time.
+const PAGES: u32 = 6;
+const SECTOR: usize = 512;
+/// The header of the log, which is flushed before what follows it when it changes.
+const HEADER: usize = 32;
+
+#[derive(Debug, Clone)]
+enum Operation {
+    /// Creates, updates and deletes in one group, each on the present state of its object or on another.
+    Write(Vec<(usize, What, bool)>),
+    /// Everything up to a part of history is forgotten.
+    Compact(Index),
+    /// A clean stop.
+    Stop,
+    Nothing,
+}
+
+#[derive(Debug, Clone)]
+enum What {
+    Create(u64),
+    Update(u64),
+    Delete,
+}
+
+/// What a crash leaves of what the operation changed.
+#[derive(Debug, Clone)]
+enum Left {
+    /// The process died: so much of it, in the order it was written.
+    Start(Index),
+    /// The machine died: of what was not flushed yet, any sectors. The index tells how far flushing was.
+    Sectors(Index, u64),
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    Do(Operation),
+    Crash(Operation, Left),
+    Watch(Index),
+}
+
+fn operation() -> impl Strategy<Value = Operation> {
+    let what = prop_oneof![
+        3 => any::<u64>().prop_map(What::Create),
+        3 => any::<u64>().prop_map(What::Update),
+        2 => Just(What::Delete),
+    ];
+    let one = (0..6_usize, what, prop::bool::weighted(0.2));
+    prop_oneof![
+        12 => prop::collection::vec(one, 1..5).prop_map(Operation::Write),
+        1 => any::<Index>().prop_map(Operation::Compact),
+        2 => Just(Operation::Stop),
+        1 => Just(Operation::Nothing),
+    ]
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let left = prop_oneof![
+        any::<Index>().prop_map(Left::Start),
+        (any::<Index>(), any::<u64>()).prop_map(|(index, seed)| Left::Sectors(index, seed)),
+    ];
+    prop_oneof![
+        4 => operation().prop_map(Step::Do),
+        3 => (operation(), left).prop_map(|(operation, left)| Step::Crash(operation, left)),
+        2 => any::<Index>().prop_map(Step::Watch),
+    ]
+}
+
+/// The files of a data directory.
+#[derive(Debug, Clone, Default, PartialEq)]
+struct Files {
+    main: Vec<u8>,
+    log: Vec<u8>,
+}
+
+impl Files {
+    fn paths(directory: &Path) -> [PathBuf; 2] {
+        ["objects.db", "objects.db-wal"].map(|name| directory.join(name))
+    }
+
+    fn read(directory: &Path) -> Self {
+        // A clean stop leaves no log.
+        let [main, log] = Self::paths(directory).map(|path| std::fs::read(path).unwrap_or_default());
+        Self { main, log }
+    }
+
+    fn put(&self, directory: &Path) {
+        let [main, log] = Self::paths(directory);
+        std::fs::write(main, &self.main).unwrap();
+        if !self.log.is_empty() {
+            std::fs::write(log, &self.log).unwrap();
+        }
+    }
+}
+
+/// The first `count` bytes as they are after, the others as they were before.
+fn first(before: &[u8], after: &[u8], count: usize) -> Vec<u8> {
+    let mut out = after[..count].to_vec();
+    out.extend(before.get(count..).unwrap_or_default());
+    out
+}
+
+/// Each sector as it is after, or as it was before.
+fn sectors(before: &[u8], after: &[u8], from: usize, mut seed: u64) -> Vec<u8> {
+    let mut out = first(before, after, from.min(after.len()));
+    for (at, sector) in after.chunks(SECTOR).enumerate() {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let start = at * SECTOR;
+        if seed >> 63 == 0 || start + sector.len() <= from {
+            continue;
+        }
+        let start_of_it = start.max(from);
+        out.resize(out.len().max(start + sector.len()), 0);
+        out[start_of_it..start + sector.len()].copy_from_slice(&sector[start_of_it - start..]);
+    }
+    out
+}
+
+/// The bytes that differ, in the order they were written: positions of the log, then of the main file.
+fn changed(before: &[u8], after: &[u8]) -> Vec<usize> {
+    (0..after.len()).filter(|at| before.get(*at) != Some(&after[*at])).collect()
+}
+
+/// What an operation changed in the files, which a crash may cut.
+struct Steps<'a> {
+    before: &'a Files,
+    after: &'a Files,
+    log: Vec<usize>,
+    main: Vec<usize>,
+    /// While the main file is written the log stays as it is; a stop lets go of it last.
+    whole_log: &'a [u8],
+}
+
+impl<'a> Steps<'a> {
+    fn new(before: &'a Files, after: &'a Files, stopped: bool) -> Self {
+        let log = if stopped { Vec::new() } else { changed(&before.log, &after.log) };
+        let whole_log = if stopped { &before.log } else { &after.log };
+        Self { before, after, log, main: changed(&before.main, &after.main), whole_log }
+    }
+
+    /// How many ways there are to cut it.
+    fn len(&self) -> usize {
+        self.log.len() + self.main.len() + 2
+    }
+
+    /// What a process that died leaves.
+    fn first(&self, count: usize) -> Files {
+        let main = || self.before.main.clone();
+        if let Some(at) = self.log.get(count) {
+            return Files { main: main(), log: first(&self.before.log, &self.after.log, *at) };
+        }
+        let count = count - self.log.len();
+        let log = self.whole_log.to_vec();
+        match self.main.get(count) {
+            Some(at) => Files { main: first(&self.before.main, &self.after.main, *at), log },
+            None if count == self.main.len() => Files { main: self.after.main.clone(), log },
+            None => self.after.clone(),
+        }
+    }
+
+    /// What a machine that died leaves, after so many flushes.
+    fn sectors(&self, flushes: usize, seed: u64) -> Files {
+        let (before, after) = (self.before, self.after);
+        let restarted = before.log.get(..HEADER) != after.log.get(..HEADER);
+        match flushes {
+            0 if !self.log.is_empty() && restarted => {
+                Files { main: before.main.clone(), log: first(&before.log, &after.log, HEADER) }
+            }
+            0 | 1 if !self.log.is_empty() => {
+                Files { main: before.main.clone(), log: sectors(&before.log, &after.log, HEADER, seed) }
+            }
+            _ => Files { main: sectors(&before.main, &after.main, 0, seed), log: self.whole_log.to_vec() },
+        }
+    }
+
+    fn left(&self, left: &Left) -> Files {
+        match left {
+            Left::Start(index) => self.first(index.index(self.len())),
+            Left::Sectors(index, seed) => self.sectors(index.index(3), *seed),
+        }
+    }
+}
+
+/// A store with what it should hold, and what clients were told.
+struct Run {
+    directory: TempDir,
+    store: Store,
+    model: Model,
+    /// Highest revision anybody was told of.
+    told: Revision,
+}
+
+async fn open(directory: &Path) -> Store {
+    // Flushed as for power: what a machine that died leaves is what was flushed.
+    let journal = SqliteJournal::open_checkpointing(directory, Durability::Power, PAGES).await.unwrap();
+    Store::open(Box::new(journal), Limits { changes: KEPT, ..Limits::default() }).await.unwrap()
+}
+
+/// The model after a start: history is kept in memory.
+fn restarted(model: &Model) -> Model {
+    let (revision, now) = (model.revision(), model.now().clone());
+    Model { states: BTreeMap::from([(revision, now)]), changes: Vec::new(), compacted: revision }
+}
+
+impl Run {
+    async fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let store = open(directory.path()).await;
+        let (model, told) = (Model::new(store.revision()), store.revision());
+        Self { directory, store, model, told }
+    }
+
+    /// Does it to the store and to the model; the flag tells whether the store was closed.
+    async fn carry_out(&mut self, operation: &Operation) -> bool {
+        match operation {
+            Operation::Write(parts) => self.write(parts).await,
+            Operation::Compact(index) => {
+                let at = self.some_revision(index);
+                self.store.compact(at);
+                self.model.compacted = self.model.compacted.max(at);
+            }
+            Operation::Nothing => {}
+            Operation::Stop => {
+                self.store.close().await.unwrap();
+                return true;
+            }
+        }
+        false
+    }
+
+    async fn write(&mut self, parts: &[(usize, What, bool)]) {
+        let mut wanted = Vec::new();
+        let mut writes = Vec::new();
+        for (object, what, stale) in parts {
+            let current = self.model.now().get(&key(*object)).map_or(7, |(revision, _)| *revision);
+            let present = Expect::Revision(if *stale { current - 1 } else { current });
+            let (expect, payload) = match what {
+                What::Create(payload) => (Expect::Absent, Some(*payload)),
+                What::Update(payload) => (present, Some(*payload)),
+                What::Delete => (present, None),
+            };
+            wanted.push(self.model.write(&key(*object), expect, payload));
+            writes.push(Write { table: table(), key: key(*object), expect, body: payload.map(body) });
+        }
+        let given = self.store.write_all(writes).await.unwrap();
+        let given: Vec<_> = given.into_iter().map(|one| one.map_err(|error| error.to_string())).collect();
+        assert_eq!(given, wanted);
+    }
+
+    fn some_revision(&self, index: &Index) -> Revision {
+        let oldest = *self.model.states.keys().next().unwrap();
+        oldest + index.index((self.model.revision() - oldest + 1) as usize) as Revision
+    }
+
+    fn agrees(&self) {
+        assert_eq!(self.store.revision(), self.model.revision());
+        assert_eq!(held(&self.store, None).unwrap(), *self.model.now());
+        assert!(self.store.failure().is_none());
+    }
+
+    /// What the store is after the crash becomes what it should be; it is one of two, and none when all was acknowledged.
+    async fn crash(&mut self, operation: &Operation, left: &Left) {
+        let before = (Files::read(self.directory.path()), self.model.clone());
+        let stopped = self.carry_out(operation).await;
+        let after = Files::read(self.directory.path());
+        let files = Steps::new(&before.0, &after, stopped).left(left);
+        let directory = tempfile::tempdir().unwrap();
+        files.put(directory.path());
+        let store = open(directory.path()).await;
+        let found = store.revision();
+        let whole = files == after;
+        let model = if found == self.model.revision() { self.model.clone() } else { before.1 };
+        assert!(!whole || found == self.model.revision(), "{found} of what was written whole");
+        assert!(found >= self.told, "{found} is before {}, which was acknowledged", self.told);
+        self.store.close().await.unwrap();
+        (self.directory, self.store, self.model) = (directory, store, restarted(&model));
+        self.agrees();
+        // What was there before this start is not watched from: either it is the present, or it is gone.
+        let told = self.store.watch(&table(), self.told);
+        assert_eq!(matches!(told, Err(Error::Expired { .. })), self.told < found);
+        self.told = found;
+    }
+
+    async fn step(&mut self, step: &Step) {
+        match step {
+            Step::Do(operation) => {
+                if self.carry_out(operation).await {
+                    self.store = open(self.directory.path()).await;
+                    self.model = restarted(&self.model);
+                }
+                self.told = self.model.revision();
+            }
+            Step::Crash(operation, left) => self.crash(operation, left).await,
+            Step::Watch(index) => self.watch(index).await.unwrap(),
+        }
+        self.agrees();
+    }
+
+    /// All changes since a revision, each once and in order, or none and the word that they are forgotten.
+    async fn watch(&self, index: &Index) -> Result<()> {
+        let since = self.some_revision(index);
+        let wanted: Vec<_> = self.model.changes.iter().filter(|(revision, ..)| *revision > since).cloned().collect();
+        let forgotten = since < self.model.compacted || wanted.len() > KEPT;
+        let mut watcher = match self.store.watch(&table(), since) {
+            Err(Error::Expired { .. }) if forgotten => return Ok(()),
+            watcher => watcher?,
+        };
+        assert!(!forgotten, "{since} is forgotten");
+        let mut seen = Vec::new();
+        while seen.len() < wanted.len() {
+            seen.extend(watcher.next().await?.iter().map(|change| (change.revision, change.kind, change.key.clone())));
+        }
+        assert_eq!(seen, wanted);
+        Ok(())
+    }
+}
+
+/// On one thread, so that all writes of an operation wait when the writer looks: they are one group, and one transaction.
+fn alone<T>(run: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(run)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_store_goes_on_after_any_crashes(steps in prop::collection::vec(step(), 1..40)) {
+        alone(async {
+            let mut run = Run::new().await;
+            for step in &steps {
+                run.step(step).await;
+            }
+            run.store.close().await.unwrap();
+        });
+    }
+}

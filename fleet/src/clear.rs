@@ -1,0 +1,157 @@
+//! The way out of every cluster at once, as an installation goes that leaves nothing behind: what was propagated goes by the rules of
+//! its Works, then what `join` made. Nobody brings kubeconfigs of all members: it is done with the account that `join` made there,
+//! which is among what goes. Written by `crowsnest uninstall --members`, read by nobody.
+
+use crate::credentials::{ConnectionSpec, Secrets, Through};
+use crate::join::{CLUSTER_NAMESPACE, IMPERSONATOR, JOINED_IMPERSONATOR, cluster_role_name, service_account_name};
+use crate::requests::Requests;
+use crate::tunnel::Tunnels;
+use crate::unjoin::delete_cluster;
+use crate::unregister::{UnregisterOptions, unregister};
+use crate::write::{delete, revoke};
+use crate::{Connection, Error};
+use crowsnest_api::cluster::{Cluster, ClusterSyncMode};
+use crowsnest_api::names::ClusterName;
+use crowsnest_api::work::Work;
+use k8s_openapi::api::core::v1::{Namespace, Secret};
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
+use kube::api::{ListParams, Patch, PatchParams};
+use kube::{Api, Client, Resource, ResourceExt};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long a member may take to accept a connection.
+const CONNECT_WITHIN: Duration = Duration::from_secs(10);
+
+/// A cluster that is to be left.
+#[derive(Debug)]
+pub struct Leaving {
+    pub name: ClusterName,
+    cluster: Cluster,
+    /// Works whose objects are taken out of it, and those that say that theirs stay.
+    pub taken: usize,
+    pub kept: usize,
+}
+
+impl Leaving {
+    /// Whether its agent registered it: the agent and what it made stay, as nobody can tell it to take away itself.
+    pub fn has_agent(&self) -> bool {
+        self.cluster.spec.sync_mode == ClusterSyncMode::Pull
+    }
+
+    fn namespace(&self) -> &str {
+        self.cluster.spec.secret_ref.as_ref().map_or(CLUSTER_NAMESPACE, |secret| secret.namespace.as_str())
+    }
+
+    /// What `join` made in the cluster, and is taken away there.
+    pub fn made(&self) -> Vec<String> {
+        if self.has_agent() {
+            return Vec::new();
+        }
+        let (account, namespace) = (service_account_name(&self.name), self.namespace());
+        let mut made = vec![
+            format!("serviceaccount {namespace}/{account}"),
+            format!("serviceaccount {namespace}/{IMPERSONATOR}"),
+            format!("namespace {namespace}"),
+        ];
+        for role in [&cluster_role_name(&self.name), IMPERSONATOR, JOINED_IMPERSONATOR] {
+            made.push(format!("clusterrole and clusterrolebinding {role}, where they are"));
+        }
+        made
+    }
+}
+
+/// All clusters, and what would be taken out of each.
+pub async fn leaving(control_plane: &Client) -> Result<Vec<Leaving>, Error> {
+    let clusters: Api<Cluster> = Api::all(control_plane.clone());
+    let all = clusters.list(&ListParams::default()).await.map_err(|e| Error::kube("listing Clusters", e))?;
+    let mut leaving = Vec::new();
+    for cluster in all {
+        let name = ClusterName::parse(&cluster.name_any()).map_err(|e| Error::Join(e.to_string()))?;
+        let works: Api<Work> = Api::namespaced(control_plane.clone(), name.execution_namespace().as_str());
+        let works = works.list(&ListParams::default()).await.map_err(|e| Error::kube("listing Works", e))?;
+        let kept = works.iter().filter(|work| work.spec.preserve_resources_on_deletion == Some(true)).count();
+        leaving.push(Leaving { name, taken: works.items.len() - kept, kept, cluster });
+    }
+    Ok(leaving)
+}
+
+/// Takes a cluster out, and out of it what is ours. `within` is how long the controllers may take to let it go.
+pub async fn leave(control_plane: &Client, leaving: &Leaving, within: Duration) -> Result<(), Error> {
+    if leaving.has_agent() {
+        let options = UnregisterOptions { wait: within, ..UnregisterOptions::new(leaving.name.clone()) };
+        return unregister(control_plane, None, &options).await;
+    }
+    // Its token goes with the Cluster.
+    let member = member(control_plane, leaving).await?;
+    delete_cluster(control_plane, &leaving.cluster, within).await?;
+    clean(&member, &leaving.name, leaving.namespace()).await
+}
+
+/// A client with what the control plane knows of the member.
+async fn member(control_plane: &Client, leaving: &Leaving) -> Result<Client, Error> {
+    let mut secrets = Secrets::new();
+    if let Some(reference) = &leaving.cluster.spec.secret_ref {
+        let (namespace, name) = (reference.namespace.clone(), reference.name.clone());
+        let found = Api::<Secret>::namespaced(control_plane.clone(), &namespace).get_opt(&name).await;
+        let found = found.map_err(|e| Error::kube(format!("reading secret {namespace}/{name}"), e))?;
+        secrets.extend(found.map(|secret| ((namespace, name), Arc::new(secret))));
+    }
+    let spec = ConnectionSpec::of(&leaving.name, &leaving.cluster, &secrets)?;
+    // Nobody who is dialled has a tunnel here.
+    let spec = ConnectionSpec { through: Through::Dialling, ..spec };
+    Ok(Connection::open(spec, CONNECT_WITHIN, &Tunnels::default(), &Requests::default())?.client())
+}
+
+/// Takes away what `join` made, as the account that is among it. That cannot take away its own rights last, as it goes itself with the
+/// namespace; so they are made to depend on the namespace, and the member's garbage collector ends them with it.
+async fn clean(member: &Client, name: &ClusterName, namespace: &str) -> Result<(), Error> {
+    for role in [IMPERSONATOR, JOINED_IMPERSONATOR] {
+        revoke(member, role).await?;
+    }
+    let namespaces: Api<Namespace> = Api::all(member.clone());
+    let found = namespaces.get_opt(namespace).await;
+    let found = found.map_err(|e| Error::kube(format!("reading namespace {namespace}"), e))?;
+    let own = cluster_role_name(name);
+    let Some(owner) = found.as_ref().and_then(|found| found.uid()) else { return revoke(member, &own).await };
+    let owned = json!({"metadata": {"ownerReferences":
+        [{"apiVersion": "v1", "kind": "Namespace", "name": namespace, "uid": owner}]}});
+    depend(&Api::<ClusterRole>::all(member.clone()), &own, &owned).await?;
+    depend(&Api::<ClusterRoleBinding>::all(member.clone()), &own, &owned).await?;
+    delete(&namespaces, namespace).await
+}
+
+async fn depend<K>(api: &Api<K>, name: &str, owned: &Value) -> Result<(), Error>
+where
+    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
+{
+    let patched = api.patch(name, &PatchParams::default(), &Patch::Merge(owned)).await;
+    match patched.map_err(|e| Error::kube(format!("writing {} {name}", K::kind(&()).to_lowercase()), e)) {
+        // One that was joined by somebody else may have its rights by another name.
+        Err(error) if !error.is_not_found() => Err(error),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn leaving(mode: &str) -> Leaving {
+        let cluster = serde_json::from_value(json!({"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster",
+            "metadata": {"name": "m1"},
+            "spec": {"syncMode": mode, "apiEndpoint": "https://m1", "secretRef": {"namespace": "ours", "name": "m1"}}}));
+        Leaving { name: ClusterName::parse("m1").unwrap(), cluster: cluster.unwrap(), taken: 1, kept: 0 }
+    }
+
+    #[test]
+    fn what_join_made_is_where_the_cluster_says() {
+        let made = leaving("Push").made().join("\n");
+        assert!(made.contains("serviceaccount ours/karmada-m1\n") && made.contains("namespace ours\n"), "{made}");
+        assert!(made.contains("clusterrolebinding karmada-controller-manager:karmada-m1, where"), "{made}");
+        assert!(leaving("Pull").made().is_empty());
+    }
+}

@@ -1,0 +1,119 @@
+//! What an agent counts, under the names that Karmada's has for it: what it was built from, and requests to the control plane. Of the
+//! cluster itself the control plane tells, which does there what Karmada's agent does. Written by the agent, read by its /metrics.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use axum::Router;
+use axum::extract::State;
+use axum::response::Response;
+use axum::routing::get;
+use crowsnest_fleet::Requests;
+use crowsnest_fleet::requests::CountRequests;
+use crowsnest_index::metrics::Series;
+use http::{HeaderValue, StatusCode, header};
+use parking_lot::Mutex;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::registry::Registry;
+use tokio::sync::watch;
+
+use super::health::Tunnel;
+use crate::aggregated::cache::Scrape;
+use crate::figures::{BuildInfo, Sent};
+
+/// See the module. Cheap to clone.
+#[derive(Clone, Default)]
+pub(super) struct Figures(Arc<Counts>);
+
+#[derive(Default)]
+struct Counts {
+    requests: Requests,
+    /// Those of the control plane as it was last asked: each tunnel has a client of its own, and what was counted before stays.
+    counted: Mutex<Option<CountRequests>>,
+    opened: AtomicU64,
+}
+
+impl Figures {
+    /// What counts the requests of a client of the control plane.
+    pub(super) fn counted(&self, control_plane: &kube::Config) -> CountRequests {
+        let host = control_plane.cluster_url.authority().map(|host| host.as_str()).unwrap_or_default();
+        let counted = self.0.requests.layer(host);
+        *self.0.counted.lock() = Some(counted.clone());
+        counted
+    }
+
+    pub(super) fn opened(&self) {
+        self.0.opened.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn text(&self, tunnel: &Tunnel) -> Result<String, fmt::Error> {
+        let series = |name, help, counts, value| Series { name, help, counts, labels: Vec::new(), value };
+        let own = vec![
+            series(
+                "crowsnest_agent_tunnel_open",
+                "Whether a tunnel to the control plane is open.",
+                false,
+                u64::from(*tunnel == Tunnel::Open),
+            ),
+            series(
+                "crowsnest_agent_tunnels_opened_total",
+                "Tunnels that were opened so far.",
+                true,
+                self.0.opened.load(Ordering::Relaxed),
+            ),
+        ];
+        let mut registry = Registry::default();
+        registry.register_collector(Box::new(BuildInfo));
+        registry.register_collector(Box::new(Sent(self.0.requests.clone())));
+        registry.register_collector(Box::new(Scrape(own)));
+        let mut text = String::new();
+        encode(&mut text, &registry)?;
+        Ok(text)
+    }
+}
+
+type Told = (Figures, watch::Receiver<Tunnel>);
+
+pub(super) fn routes(figures: Figures, tunnel: watch::Receiver<Tunnel>) -> Router {
+    Router::new().route("/metrics", get(exposition)).with_state((figures, tunnel))
+}
+
+async fn exposition(State((figures, tunnel)): State<Told>) -> Result<Response, StatusCode> {
+    let now = tunnel.borrow().clone();
+    let text = figures.text(&now).map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)?;
+    let mut response = Response::new(axum::body::Body::from(text));
+    let kind = HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
+    response.headers_mut().insert(header::CONTENT_TYPE, kind);
+    Ok(response)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::{Request, Response as Answer};
+    use tower::{Layer, ServiceExt};
+
+    #[tokio::test]
+    async fn an_agent_tells_what_it_is_what_it_asked_and_of_its_tunnel() {
+        let figures = Figures::default();
+        let config = kube::Config::new("https://cp:6443".parse().unwrap());
+        let api = tower::service_fn(async |_: Request<()>| Ok::<_, &str>(Answer::new(())));
+        for _ in 0..2 {
+            // A client for each tunnel.
+            let client = figures.counted(&config).layer(api);
+            client.oneshot(Request::get("/").body(()).unwrap()).await.unwrap();
+        }
+        figures.opened();
+        let text = figures.text(&Tunnel::Closed("refused".to_owned())).unwrap();
+        for line in [
+            "rest_client_requests_total{code=\"200\",method=\"GET\",host=\"cp:6443\"} 2",
+            "crowsnest_agent_tunnel_open 0",
+            "crowsnest_agent_tunnels_opened_total 1",
+        ] {
+            assert!(text.lines().any(|told| told == line), "{text}");
+        }
+        assert!(text.contains("karmada_build_info{") && text.ends_with("# EOF\n"), "{text}");
+        assert!(figures.text(&Tunnel::Open).unwrap().contains("crowsnest_agent_tunnel_open 1\n"));
+    }
+}

@@ -1,0 +1,130 @@
+//! Roles in processes of their own: one answers, one steers, one is asked before anything is stored. Together they do what one process
+//! does, each does what it was told to and nothing else, and what one of them says of itself is true when another is gone. Their logs
+//! are JSON, line by line.
+
+use std::collections::BTreeMap;
+use std::net::TcpStream;
+
+use anyhow::{Context, Result, ensure};
+use crowsnest_tests::until;
+use serde_json::Value;
+
+use crate::reading::ask;
+use crate::relay::Balancer;
+use crate::site::{Replica, free_port};
+use crate::world::{MAPS_EVERYWHERE, World};
+
+const SEARCH: &str = "/apis/search.crowsnest.io/v1alpha1/query?q=kind:configmap%20name:first";
+const IN_MEMBER: &str = "/apis/cluster.karmada.io/v1alpha1/clusters/m1/proxy/api/v1/namespaces/default";
+
+fn start(world: &World, station: &'static str, roles: &str) -> Result<Replica> {
+    let mut site = world.site();
+    site.flags.extend([format!("--roles={roles}"), "--log-format=json".to_owned(), "-v=2".to_owned()]);
+    Replica::start(station, &site)
+}
+
+fn ready(replica: &Replica) -> Result<()> {
+    until(&format!("{} to be ready", replica.name), || replica.is_ready()).with_context(|| replica.log())
+}
+
+fn listens(replica: &Replica) -> bool {
+    TcpStream::connect(("127.0.0.1", replica.backend().port)).is_ok()
+}
+
+#[test]
+fn roles_in_processes_of_their_own_are_one_whole() -> Result<()> {
+    let Some(world) = World::start()? else { return Ok(()) };
+    let (port, webhooks) = (world.port.to_string(), free_port()?);
+    let place = ["--host", "127.0.0.1", "--port", &port, "--webhook-host", "127.0.0.1", "--webhook-port"];
+    let said = world.crowsnest(&[&["install"][..], &place, &[&webhooks.to_string()]].concat())?;
+    ensure!(said.ok, "{said:?}");
+
+    let mut steers = start(&world, "steers", "controllers")?;
+    ready(&steers)?;
+    let mut answers = start(&world, "answers", "aggregated,cache")?;
+    let _answered = Balancer::start(world.port, [answers.backend()])?;
+    ready(&answers)?;
+    let told = || format!("{}{}", steers.log(), answers.log());
+    // Nobody is asked, so nothing is stored.
+    let unasked = world.propagate("early").expect_err("a policy was stored that nobody has looked at");
+    ensure!(format!("{unasked:#}").contains("failed calling webhook"), "{unasked:#}");
+    ensure!(steers.is_ready()? && answers.is_ready()?, "{}", told());
+    let mut admits = start(&world, "admits", "webhook")?;
+    let _admitted = Balancer::start(webhooks, [admits.backend()])?;
+    ready(&admits)?;
+    world.join().with_context(told)?;
+    world.register()?;
+
+    until("a policy to be taken", || Ok(world.propagate("first").is_ok())).with_context(|| admits.log())?;
+    until("the first object to arrive", || world.has_arrived("first")).with_context(told)?;
+    for (path, wanted) in [(SEARCH, "\"first\""), (MAPS_EVERYWHERE, "\"first\""), (IN_MEMBER, "\"default\"")] {
+        let mut last = String::new();
+        until(&format!("{path} to be answered"), || {
+            last = world.runtime.block_on(ask(&world.to_cp, path)).unwrap_or_else(|error| error.to_string());
+            Ok(last.contains(wanted))
+        })
+        .with_context(|| format!("{last}\n{}", told()))?;
+    }
+    ensure!(steers.leads()? && !answers.leads()? && !admits.leads()?, "{}{}", told(), admits.log());
+    ensure!(listens(&answers) && listens(&admits) && !listens(&steers), "who listens is not who was told to");
+    let doctor = world.crowsnest(&["doctor"])?;
+    ensure!(doctor.ok, "{doctor:?}");
+
+    // Whoever is gone takes nothing along but its own work.
+    answers.kill()?;
+    ensure!(!answers.is_ready()? && steers.is_ready()? && admits.is_ready()?, "{}{}", steers.log(), admits.log());
+    world.propagate("second")?;
+    until("the second object to arrive", || world.has_arrived("second")).with_context(|| steers.log())?;
+    answers.start_again()?;
+    ready(&answers)?;
+    let searched = || Ok(world.runtime.block_on(ask(&world.to_cp, SEARCH)).is_ok());
+    until("somebody to search again", searched).with_context(|| answers.log())?;
+    steers.cable.cut();
+    until("the one that is cut off to say so", || Ok(!steers.is_ready()?)).with_context(|| steers.log())?;
+    ensure!(answers.is_ready()? && admits.is_ready()?, "{}{}", answers.log(), admits.log());
+    steers.cable.mend();
+    ready(&steers)?;
+
+    for replica in [&mut steers, &mut answers, &mut admits] {
+        let (stopped, log) = replica.stop()?;
+        ensure!(stopped.success(), "it stopped with {stopped}: {log}");
+    }
+    logs_are_json(&world)?;
+    world.logs_tell_no_secret()
+}
+
+/// Each line an object with its time, its level and what it says.
+fn logs_are_json(world: &World) -> Result<()> {
+    let mut levels: BTreeMap<String, usize> = BTreeMap::new();
+    for (path, log) in world.all_logs()? {
+        let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        if !["steers", "answers", "admits"].iter().any(|station| name.starts_with(station)) {
+            continue;
+        }
+        // One that is killed may leave half a line behind.
+        let whole = log.rsplit_once('\n').map_or("", |(whole, _)| whole);
+        ensure!(!whole.is_empty(), "{name} has logged nothing");
+        for line in whole.lines() {
+            let told: Value = serde_json::from_str(line).with_context(|| format!("{name}: {line}"))?;
+            let text = |field: &str| told[field].as_str().with_context(|| format!("{name}: no {field} in {line}"));
+            text("message")?;
+            text("target")?;
+            let time: jiff::Timestamp = text("timestamp")?.parse().with_context(|| format!("{name}: {line}"))?;
+            ensure!(time > jiff::Timestamp::UNIX_EPOCH, "{name}: {line}");
+            *levels.entry(text("level")?.to_owned()).or_default() += 1;
+        }
+    }
+    let known = ["ERROR", "WARN", "INFO", "DEBUG", "TRACE"];
+    ensure!(levels.keys().all(|level| known.contains(&level.as_str())), "{levels:?}");
+    ensure!(levels.contains_key("INFO") && levels.contains_key("DEBUG"), "{levels:?}");
+    Ok(())
+}
+
+#[test]
+fn why_it_ends_is_json_too() -> Result<()> {
+    let said = crate::site::run(&["serve", "--log-format=json", "--kubeconfig", "/nowhere/kubeconfig"])?;
+    let last: Value = serde_json::from_str(said.err.lines().last().unwrap_or_default()).context(said.err.clone())?;
+    let error = last["error"].as_str().unwrap_or_default();
+    ensure!(!said.ok && last["level"] == "ERROR" && error.contains("reading /nowhere/kubeconfig"), "{said:?}");
+    Ok(())
+}

@@ -1,0 +1,188 @@
+//! `crowsnest uninstall`: members are left as they are, to the last write, unless they are to be left without anything of ours.
+
+use std::fs;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use anyhow::{Context, Result, ensure};
+use crowsnest_tests::{Apiserver, until};
+use kube::Client;
+use kube::api::{Patch, PatchParams, PostParams};
+use serde_json::{Value, json};
+use tokio::runtime::Runtime;
+
+use crate::relay::Balancer;
+use crate::site::{Replica, Said, Site, client, crowsnest, free_port};
+use crate::world::{object, objects};
+
+const QUESTIONS: [&str; 4] =
+    ["subjectaccessreviews", "selfsubjectaccessreviews", "tokenreviews", "selfsubjectrulesreviews"];
+
+struct Left {
+    runtime: Runtime,
+    control_plane: Apiserver,
+    member: Apiserver,
+    cp: Client,
+    m1: Client,
+    marks: AtomicUsize,
+    dir: tempfile::TempDir,
+    port: u16,
+}
+
+impl Left {
+    fn start() -> Result<Self> {
+        let (runtime, dir) = (Runtime::new()?, tempfile::tempdir()?);
+        let (control_plane, member) =
+            (Apiserver::start(&dir.path().join("cp"))?, Apiserver::start(&dir.path().join("m1"))?);
+        let cp = runtime.block_on(client(&control_plane.kubeconfig))?;
+        let m1 = runtime.block_on(client(&member.kubeconfig))?;
+        Ok(Self { runtime, control_plane, member, cp, m1, marks: AtomicUsize::new(0), dir, port: free_port()? })
+    }
+
+    fn crowsnest(&self, args: &[&str]) -> Result<Said> {
+        crowsnest(&self.control_plane.kubeconfig, args)
+    }
+
+    fn install(&self) -> Result<()> {
+        let said = self.crowsnest(&["install", "--host", "127.0.0.1", "--port", &self.port.to_string()])?;
+        ensure!(said.ok, "{said:?}");
+        Ok(())
+    }
+
+    fn join(&self) -> Result<()> {
+        let (kubeconfig, mut last) = (self.member.kubeconfig.display().to_string(), String::new());
+        until("the member to be joined", || {
+            let said = self.crowsnest(&["join", "m1", "--cluster-kubeconfig", &kubeconfig])?;
+            last = format!("{said:?}");
+            Ok(said.ok)
+        })
+        .context(last)
+    }
+
+    /// ConfigMaps that go to the member, of which one is to stay there.
+    fn propagate(&self) -> Result<()> {
+        let maps = objects(&self.cp, "", "v1", "ConfigMap", Some("default"));
+        let policies = objects(&self.cp, "policy.karmada.io", "v1alpha1", "PropagationPolicy", Some("default"));
+        for (name, stays) in [("goes", false), ("stays", true)] {
+            let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}});
+            let policy = json!({"apiVersion": "policy.karmada.io/v1alpha1", "kind": "PropagationPolicy",
+                "metadata": {"name": name}, "spec": {"preserveResourcesOnDeletion": stays,
+                    "placement": {"clusterAffinity": {"clusterNames": ["m1"]}},
+                    "resourceSelectors": [{"apiVersion": "v1", "kind": "ConfigMap", "name": name}]}});
+            self.runtime.block_on(policies.create(&PostParams::default(), &object(policy)?))?;
+            self.runtime.block_on(maps.create(&PostParams::default(), &object(map)?))?;
+            until("an object to arrive", || self.there("", "ConfigMap", Some("default"), name))?;
+        }
+        // What members say of themselves comes once all is written.
+        let works = objects(&self.cp, "work.karmada.io", "v1alpha1", "Work", Some("karmada-es-m1"));
+        until("all of it to be applied", || {
+            let works = self.runtime.block_on(works.list(&kube::api::ListParams::default()))?;
+            let applied = works.iter().filter(|work| work.data["status"]["conditions"][0]["status"] == "True");
+            Ok(applied.count() == works.items.len() && works.items.len() >= 2)
+        })
+    }
+
+    fn there(&self, group: &str, kind: &str, namespace: Option<&str>, name: &str) -> Result<bool> {
+        let all = objects(&self.m1, group, "v1", kind, namespace);
+        Ok(self.runtime.block_on(all.get_opt(name))?.is_some())
+    }
+
+    /// All that was written in the member so far, by its audit log; but what its own controllers write.
+    fn writes(&self) -> Result<Vec<String>> {
+        let mark = format!("mark-{}", self.marks.fetch_add(1, Ordering::Relaxed));
+        let maps = objects(&self.m1, "", "v1", "ConfigMap", Some("default"));
+        self.runtime.block_on(maps.get_opt(&mark))?;
+        let mut log = String::new();
+        until("the audit log to be written", || {
+            log = fs::read_to_string(self.member.audit_log())?;
+            Ok(log.contains(&mark))
+        })?;
+        let mut writes = Vec::new();
+        for event in log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()) {
+            let verb = event["verb"].as_str().unwrap_or_default();
+            let resource = event["objectRef"]["resource"].as_str().unwrap_or_default();
+            let writes_it = matches!(verb, "create" | "update" | "patch" | "delete" | "deletecollection");
+            if writes_it && event["stage"] == "ResponseComplete" && !QUESTIONS.contains(&resource) {
+                writes.push(format!("{verb} {} by {}", event["requestURI"], event["user"]["username"]));
+            }
+        }
+        Ok(writes)
+    }
+
+    fn serve(&self, station: &'static str) -> Result<(Replica, Balancer)> {
+        let site = Site {
+            control_plane: self.control_plane.kubeconfig.clone(),
+            database: "sqlite:".to_owned(),
+            folder: self.dir.path().to_owned(),
+            flags: vec!["--cluster-status-update-frequency=2s".to_owned(), "--cluster-success-threshold=1s".to_owned()],
+        };
+        let replica = Replica::start(station, &site)?;
+        let balancer = Balancer::start(self.port, [replica.backend()])?;
+        until("it to lead", || Ok(replica.is_ready()? && replica.leads()?)).with_context(|| replica.log())?;
+        Ok((replica, balancer))
+    }
+}
+
+#[test]
+fn members_are_left_as_they_are_unless_they_are_to_be_cleared() -> Result<()> {
+    let left = Left::start()?;
+    left.install()?;
+    let (mut replica, balancer) = left.serve("first")?;
+    left.join()?;
+    left.propagate().with_context(|| replica.log())?;
+
+    // Saying what would be done, and doing it without the members, writes nothing there.
+    let written = left.writes()?;
+    let would = left.crowsnest(&["uninstall", "--members", "--dry-run"])?;
+    let expected = [
+        "cluster(m1) would be taken out, ",
+        "cluster(m1): serviceaccount karmada-cluster/karmada-m1 would be deleted\n",
+        "cluster(m1): namespace karmada-cluster would be deleted\n",
+        "clusterrolebinding karmada-controller-manager:karmada-m1",
+        "apiservice/v1alpha1.cluster.karmada.io would be deleted\n",
+    ];
+    for line in expected {
+        ensure!(would.ok && would.out.contains(line), "{line}: {would:?}");
+    }
+    ensure!(would.out.contains("and 1 without"), "one is to stay: {would:?}");
+    let uninstalled = left.crowsnest(&["uninstall"])?;
+    ensure!(uninstalled.ok && uninstalled.out.contains("everything in members stay as they are"), "{uninstalled:?}");
+    let (stopped, log) = replica.stop()?;
+    ensure!(stopped.success(), "{log}");
+    drop((replica, balancer));
+    let wrote = left.writes()?.split_off(written.len());
+    ensure!(wrote.is_empty(), "written in the member: {wrote:#?}");
+
+    left.install()?;
+    let (replica, _balancer) = left.serve("second")?;
+    // One of another project's in a namespace that is not ours is none of our business.
+    let maps = objects(&left.m1, "", "v1", "ConfigMap", Some("default"));
+    let theirs = Patch::Apply(json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "theirs"}}));
+    left.runtime.block_on(maps.patch("theirs", &PatchParams::apply("them"), &theirs))?;
+    let mut gone = left.crowsnest(&["uninstall", "--members"])?;
+    // The control plane finds the one that answers a moment after it is ready.
+    until("clusters to be served", || {
+        if !gone.ok && gone.err.contains("`crowsnest serve` has to run") {
+            gone = left.crowsnest(&["uninstall", "--members"])?;
+            return Ok(false);
+        }
+        Ok(true)
+    })?;
+    ensure!(gone.ok && gone.out.contains("cluster(m1) taken out, "), "{gone:?}\n{}", replica.log());
+    for (name, expected) in [("goes", false), ("stays", true), ("theirs", true)] {
+        ensure!(left.there("", "ConfigMap", Some("default"), name)? == expected, "{name}: {}", replica.log());
+    }
+    const RBAC: &str = "rbac.authorization.k8s.io";
+    let ours = "karmada-controller-manager:karmada-m1";
+    for (group, kind, name) in [
+        ("", "Namespace", "karmada-cluster"),
+        (RBAC, "ClusterRole", ours),
+        (RBAC, "ClusterRoleBinding", ours),
+        (RBAC, "ClusterRole", "karmada-impersonator"),
+        (RBAC, "ClusterRoleBinding", "karmada-impersonator"),
+    ] {
+        until(&format!("{kind} {name} to be gone"), || Ok(!left.there(group, kind, None, name)?))?;
+    }
+    let again = left.crowsnest(&["uninstall", "--members"])?;
+    ensure!(!again.ok && again.err.contains("nothing is installed"), "{again:?}");
+    Ok(())
+}

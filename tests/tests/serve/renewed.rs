@@ -1,0 +1,273 @@
+//! What is renewed while `crowsnest serve` runs: the certificate it shows, in files or in the control plane's Secret, and the one it is
+//! known by. Whoever connects from then on meets the next one; nobody who asks meanwhile is left without an answer.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use crowsnest_tests::{Apiserver, until};
+use kube::Client;
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::config::Kubeconfig;
+use rcgen::{BasicConstraints, CertificateParams, DistinguishedName, DnType, IsCa, Issuer, KeyPair};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use serde_json::{Value, json};
+use tokio::runtime::Runtime;
+use tokio::task::JoinHandle;
+
+use crate::reading::ask;
+use crate::relay::Balancer;
+use crate::site::{Replica, Site, client, crowsnest, free_port};
+use crate::world::{object, objects};
+
+const CLUSTERS: &str = "/apis/cluster.karmada.io/v1alpha1/clusters";
+/// The name by which the control plane calls us.
+const NAMES: [&str; 3] = ["crowsnest.karmada-system.svc", "127.0.0.1", "localhost"];
+
+/// A certificate and its key as PEM, and the authority that nobody else signed with.
+struct Shown {
+    authority: String,
+    certificate: String,
+    key: String,
+}
+
+impl Shown {
+    fn make(name: &str) -> Result<Self> {
+        let mut params = CertificateParams::default();
+        params.distinguished_name = DistinguishedName::new();
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let key = KeyPair::generate()?;
+        let authority = params.self_signed(&key)?.pem();
+        let issuer = Issuer::new(params, key);
+        let own = KeyPair::generate()?;
+        let certificate = CertificateParams::new(NAMES.map(str::to_owned).to_vec())?.signed_by(&own, &issuer)?;
+        Ok(Self { authority, certificate: certificate.pem(), key: own.serialize_pem() })
+    }
+
+    /// Whether this one is met at a port.
+    async fn is_at(&self, port: u16) -> Result<bool> {
+        let mut config = kube::Config::new(format!("https://127.0.0.1:{port}").parse()?);
+        config.root_cert = Some(vec![CertificateDer::from_pem_slice(self.authority.as_bytes())?.to_vec()]);
+        let answered = ask(&Client::try_from(config)?, "/healthz").await;
+        Ok(matches!(answered, Ok(_) | Err(kube::Error::Api(_))))
+    }
+}
+
+/// Asks all the while through the control plane.
+struct Asking {
+    ends: Arc<AtomicBool>,
+    answers: Arc<AtomicUsize>,
+    asking: JoinHandle<Vec<String>>,
+}
+
+impl Asking {
+    fn start(runtime: &Runtime, client: Client) -> Result<Self> {
+        until("clusters to be served", || Ok(runtime.block_on(ask(&client, CLUSTERS)).is_ok()))?;
+        let ends = Arc::new(AtomicBool::new(false));
+        let answers = Arc::<AtomicUsize>::default();
+        let (ended, answered) = (Arc::clone(&ends), Arc::clone(&answers));
+        let asking = runtime.spawn(async move {
+            let mut failures = Vec::new();
+            let mut pace = tokio::time::interval(Duration::from_millis(50));
+            while !ended.load(Ordering::Relaxed) {
+                pace.tick().await;
+                match ask(&client, CLUSTERS).await {
+                    Ok(_) => drop(answered.fetch_add(1, Ordering::Relaxed)),
+                    Err(error) => failures.push(error.to_string()),
+                }
+            }
+            failures
+        });
+        Ok(Self { ends, answers, asking })
+    }
+
+    fn stop(self, runtime: &Runtime) -> Result<()> {
+        // Also after what has changed.
+        let before = self.answers.load(Ordering::Relaxed);
+        let more = || Ok(self.asking.is_finished() || self.answers.load(Ordering::Relaxed) >= before + 10);
+        until("more to be asked", more)?;
+        self.ends.store(true, Ordering::Relaxed);
+        let failures = runtime.block_on(self.asking)?;
+        ensure!(failures.is_empty(), "{before} answers before, and {failures:#?}");
+        Ok(())
+    }
+}
+
+/// A control plane that believes both certificates.
+struct Place {
+    runtime: Runtime,
+    dir: tempfile::TempDir,
+    control_plane: Apiserver,
+    cp: Client,
+    port: u16,
+    shown: [Shown; 2],
+}
+
+impl Place {
+    fn start() -> Result<Self> {
+        let (runtime, dir) = (Runtime::new()?, tempfile::tempdir()?);
+        let control_plane = Apiserver::start(&dir.path().join("cp"))?;
+        let cp = runtime.block_on(client(&control_plane.kubeconfig))?;
+        let place = Self {
+            runtime,
+            control_plane,
+            cp,
+            port: free_port()?,
+            shown: [Shown::make("first")?, Shown::make("second")?],
+            dir,
+        };
+        let both = place.write("ca.crt", &place.shown.iter().map(|one| one.authority.as_str()).collect::<String>())?;
+        let (port, both) = (place.port.to_string(), both.display().to_string());
+        let said = crowsnest(
+            &place.control_plane.kubeconfig,
+            &["install", "--host", "127.0.0.1", "--port", &port, "--ca-file", &both],
+        )?;
+        ensure!(said.ok, "{said:?}");
+        Ok(place)
+    }
+
+    /// Whole or not at all, as a kubelet does it.
+    fn write(&self, name: &str, text: &str) -> Result<PathBuf> {
+        let (file, next) = (self.dir.path().join(name), self.dir.path().join(format!("{name}.next")));
+        fs::write(&next, text)?;
+        fs::rename(next, &file)?;
+        Ok(file)
+    }
+
+    fn serve(&self, flags: &[String]) -> Result<(Replica, Balancer)> {
+        let more = ["--reload-interval=1", "--roles=aggregated,webhook"].map(str::to_owned);
+        let site = Site {
+            control_plane: self.control_plane.kubeconfig.clone(),
+            database: "sqlite:".to_owned(),
+            folder: self.dir.path().to_owned(),
+            flags: more.iter().chain(flags).cloned().collect(),
+        };
+        let replica = Replica::start("shows", &site)?;
+        let balancer = Balancer::start(self.port, [replica.backend()])?;
+        until("it to be ready", || replica.is_ready()).with_context(|| replica.log())?;
+        Ok((replica, balancer))
+    }
+
+    /// The first is met, then the second, and whoever asks all the while is answered.
+    fn changes(&self, replica: &Replica, change: impl FnOnce() -> Result<()>) -> Result<()> {
+        let port = replica.backend().port;
+        let [first, second] = &self.shown;
+        let met = |shown: &Shown| self.runtime.block_on(shown.is_at(port));
+        ensure!(met(first)? && !met(second)?, "{}", replica.log());
+        let asking = Asking::start(&self.runtime, self.cp.clone())?;
+        change()?;
+        until("the next certificate to be shown", || met(second)).with_context(|| replica.log())?;
+        ensure!(!met(first)?, "both are shown");
+        asking.stop(&self.runtime).with_context(|| replica.log())?;
+        ensure!(replica.is_ready()?, "{}", replica.log());
+        Ok(())
+    }
+}
+
+#[test]
+fn certificates_in_files_are_shown_as_they_change() -> Result<()> {
+    let place = Place::start()?;
+    let [first, second] = &place.shown;
+    let certificate = place.write("tls.crt", &first.certificate)?.display().to_string();
+    let key = place.write("tls.key", &first.key)?.display().to_string();
+    let flags = [format!("--tls-cert-file={certificate}"), format!("--tls-private-key-file={key}")];
+    let (replica, _balancer) = place.serve(&flags)?;
+    place.changes(&replica, || {
+        place.write("tls.crt", &second.certificate)?;
+        // What does not fit yet is not shown, and changes nothing.
+        let told = || Ok(replica.metrics()?.contains("crowsnest_reload_stale{files=\"tls-cert-file\"} 1\n"));
+        until("half a pair to be refused", told)?;
+        place.write("tls.key", &second.key).map(drop)
+    })
+}
+
+#[test]
+fn the_certificate_in_the_control_plane_is_shown_as_it_changes() -> Result<()> {
+    let place = Place::start()?;
+    let secrets = objects(&place.cp, "", "v1", "Secret", Some("karmada-system"));
+    let data =
+        |shown: &Shown| json!({"tls.crt": STANDARD.encode(&shown.certificate), "tls.key": STANDARD.encode(&shown.key)});
+    let [first, second] = &place.shown;
+    let secret = json!({"apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls",
+        "metadata": {"name": "crowsnest-serving"}, "data": data(first)});
+    place.runtime.block_on(secrets.create(&PostParams::default(), &object(secret)?))?;
+    let (replica, _balancer) = place.serve(&[])?;
+    place.changes(&replica, || {
+        let next = Patch::Merge(json!({"data": data(second)}));
+        place.runtime.block_on(secrets.patch("crowsnest-serving", &PatchParams::default(), &next))?;
+        Ok(())
+    })
+}
+
+/// A certificate of another name that the control plane signed, and its rights.
+async fn signed(cp: &Client, name: &str) -> Result<(String, String)> {
+    let mut params = CertificateParams::default();
+    params.distinguished_name = DistinguishedName::new();
+    params.distinguished_name.push(DnType::CommonName, name);
+    let key = KeyPair::generate()?;
+    let request = json!({"apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest",
+        "metadata": {"name": name}, "spec": {"signerName": "kubernetes.io/kube-apiserver-client",
+            "request": STANDARD.encode(params.serialize_request(&key)?.pem()?), "usages": ["client auth"]}});
+    let requests = objects(cp, "certificates.k8s.io", "v1", "CertificateSigningRequest", None);
+    let mut made = requests.create(&PostParams::default(), &object(request)?).await?;
+    made.data["status"] = json!({"conditions": [{"type": "Approved", "status": "True", "reason": "ByATest"}]});
+    let approval =
+        http::Request::put(format!("/apis/certificates.k8s.io/v1/certificatesigningrequests/{name}/approval"))
+            .header("content-type", "application/json")
+            .body(serde_json::to_vec(&made)?)?;
+    cp.request::<Value>(approval).await?;
+    let binding = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+        "metadata": {"name": name}, "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": name}],
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"}});
+    let bindings = objects(cp, "rbac.authorization.k8s.io", "v1", "ClusterRoleBinding", None);
+    bindings.create(&PostParams::default(), &object(binding)?).await?;
+    loop {
+        let found = requests.get(name).await?;
+        if let Some(certificate) = found.data["status"]["certificate"].as_str() {
+            return Ok((String::from_utf8(STANDARD.decode(certificate)?)?, key.serialize_pem()));
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+/// The kubeconfig with another user's certificate, whole or not at all.
+fn identify(file: &Path, certificate: &str, key: &str) -> Result<()> {
+    let mut kubeconfig = Kubeconfig::read_from(file)?;
+    for user in kubeconfig.auth_infos.iter_mut().filter_map(|named| named.auth_info.as_mut()) {
+        *user = serde_json::from_value(json!({"client-certificate-data": STANDARD.encode(certificate),
+            "client-key-data": STANDARD.encode(key)}))?;
+    }
+    let next = file.with_extension("next");
+    fs::write(&next, serde_saphyr::to_string(&kubeconfig)?)?;
+    Ok(fs::rename(next, file)?)
+}
+
+#[test]
+fn the_certificate_it_is_known_by_is_the_kubeconfigs() -> Result<()> {
+    let place = Place::start()?;
+    let [first, _] = &place.shown;
+    let certificate = place.write("tls.crt", &first.certificate)?.display().to_string();
+    let key = place.write("tls.key", &first.key)?.display().to_string();
+    let flags = [format!("--tls-cert-file={certificate}"), format!("--tls-private-key-file={key}")];
+    let (replica, _balancer) = place.serve(&flags)?;
+    let (certificate, key) = place.runtime.block_on(signed(&place.cp, "renewed"))?;
+    let asking = Asking::start(&place.runtime, place.cp.clone())?;
+    identify(&place.dir.path().join("shows.kubeconfig"), &certificate, &key)?;
+    until("it to ask as who it is now", || {
+        let log = fs::read_to_string(place.control_plane.audit_log())?;
+        let events = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        let mut whose = events.filter(|event| event["user"]["username"] == "renewed");
+        Ok(whose.any(|event| event["responseStatus"]["code"] == 200 || event["responseStatus"]["code"] == 201))
+    })
+    .with_context(|| replica.log())?;
+    asking.stop(&place.runtime).with_context(|| replica.log())?;
+    ensure!(replica.is_ready()?, "{}", replica.log());
+    Ok(())
+}
