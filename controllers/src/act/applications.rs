@@ -1,5 +1,5 @@
 //! Application failover: watches how workloads are in each of their clusters and takes them out where they are unhealthy for
-//! longer than their policy tolerates. Only with the gate `Failover`. Since when they are is in memory: after a restart the
+//! longer than their policy tolerates; no gate is asked. Since when they are is in memory: after a restart the
 //! toleration begins anew, as in Karmada. Unlike there, what a cluster that is not ready said last is not believed, and the last
 //! copy stays where no other cluster takes it (`--failover-safety`).
 
