@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use crowsnest_api::constants::label;
 use crowsnest_controllers::admission::webhook_configurations;
 use crowsnest_fleet::discovery::announced as announced_groups;
 use futures::StreamExt;
@@ -247,7 +248,8 @@ fn aggregated_roles() -> [Value; 2] {
         ("autoscaling.karmada.io", &["cronfederatedhpas", "federatedhpas"]),
         ("multicluster.x-k8s.io", &["serviceexports", "serviceimports"]),
         ("networking.karmada.io", &["multiclusteringresses", "multiclusterservices"]),
-        ("policy.karmada.io", &["overridepolicies", "propagationpolicies", "federatedresourcequotas"]),
+        // Quotas are left to administrators: who works in a namespace does not raise its own.
+        ("policy.karmada.io", &["overridepolicies", "propagationpolicies"]),
         ("work.karmada.io", &["resourcebindings", "works"]),
     ];
     let role = |name: &str, into: &str, verbs: &[&str]| {
@@ -260,7 +262,10 @@ fn aggregated_roles() -> [Value; 2] {
             })
             .collect();
         json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "rules": rules,
-               "metadata": {"name": name, "labels": {format!("rbac.authorization.k8s.io/aggregate-to-{into}"): "true"}}})
+        "metadata": {"name": name, "labels": {
+            label::BOOTSTRAPPING: label::BOOTSTRAPPING_RBAC_DEFAULTS,
+            format!("rbac.authorization.k8s.io/aggregate-to-{into}"): "true",
+        }}})
     };
     let write = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
     [role("karmada-view", "view", &["get", "list", "watch"]), role("karmada-edit", "edit", &write)]

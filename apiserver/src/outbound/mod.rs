@@ -122,6 +122,7 @@ struct ClientKey {
     insecure: bool,
     server_name: Option<String>,
     with_identity: bool,
+    upgrades: bool,
 }
 
 /// See the module.
@@ -186,7 +187,8 @@ impl Outbound {
         let base = base.trim_end_matches('/');
         let url = format!("{base}{suffix}");
         *request.uri_mut() = url.parse().map_err(|e: http::uri::InvalidUri| OutboundError::Config(e.to_string()))?;
-        let client = self.client(target, server_name, with_identity)?;
+        let upgrades = request.headers().contains_key(http::header::UPGRADE);
+        let client = self.client(target, server_name, with_identity, upgrades)?;
         let address = request.uri().authority().map(ToString::to_string).unwrap_or_default();
         match client.request(request).await {
             Ok(response) => Ok(response.map(Body::new)),
@@ -208,6 +210,7 @@ impl Outbound {
         target: &Target,
         server_name: Option<String>,
         with_identity: bool,
+        upgrades: bool,
     ) -> Result<HttpsClient, OutboundError> {
         let mut connecting = self.connecting.lock();
         let Connecting { identity, clients } = &mut *connecting;
@@ -216,6 +219,7 @@ impl Outbound {
             insecure: target.insecure,
             server_name,
             with_identity: with_identity && identity.is_some(),
+            upgrades,
         };
         if let Some(client) = clients.get(&key) {
             return Ok(client.clone());
@@ -243,7 +247,8 @@ impl Outbound {
         };
         let client = Client::builder(TokioExecutor::new())
             .pool_idle_timeout(Duration::from_secs(60))
-            .pool_max_idle_per_host(IDLE)
+            // As kube-apiserver dials for each: behind one address each may be for another server.
+            .pool_max_idle_per_host(if key.upgrades { 0 } else { IDLE })
             .set_host(key.server_name.is_none())
             .build(connector);
         clients.put(key, HttpsClient::clone(&client));

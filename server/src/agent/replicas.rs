@@ -5,6 +5,7 @@
 //! nobody else; the headers are also those of whoever takes in agents.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::LazyLock;
 use std::time::Duration;
 
@@ -51,6 +52,12 @@ impl Replica {
         if let Ok(name) = HeaderValue::from_str(&self.0) {
             headers.insert(REPLICA, name);
         }
+    }
+}
+
+impl fmt::Display for Replica {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
     }
 }
 

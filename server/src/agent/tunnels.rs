@@ -57,7 +57,8 @@ pub(super) async fn keep<IO, F>(
             }
             answer = asking, if replicas.looks() => match answer {
                 Ok(Answer::Opened(io, replica)) => {
-                    tracing::info!(?replica, "a tunnel is open");
+                    let name = replica.as_ref().map(tracing::field::display);
+                    tracing::info!(replica = name, "a tunnel is open");
                     let stop = stop.child_token();
                     let number = replicas.opened(replica, stop.clone());
                     let agent = agent.clone();
@@ -85,9 +86,9 @@ pub(super) async fn keep<IO, F>(
 /// Says why there is no tunnel, or that there is one less.
 fn tell_of(replicas: &Replicas, why: String, tell: &watch::Sender<Tunnel>) {
     if replicas.is_empty() {
-        tracing::warn!(error = why, "no tunnel, trying again");
+        tracing::warn!(error = %why, "no tunnel, trying again");
         tell.send_replace(Tunnel::Closed(why));
     } else {
-        tracing::info!(why, "no tunnel to one replica, trying again");
+        tracing::info!(%why, "no tunnel to one replica, trying again");
     }
 }
