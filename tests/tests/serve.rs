@@ -29,6 +29,8 @@ mod site;
 mod watching;
 #[path = "serve/world.rs"]
 mod world;
+#[path = "serve/written.rs"]
+mod written;
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -122,12 +124,18 @@ fn replicas_may_die_sleep_and_be_cut_off() -> Result<()> {
     world.propagate("second")?;
     until("the second object to arrive", || world.has_arrived("second")).with_context(|| logs(&replicas))?;
 
+    // It falls asleep over its work. When it wakes it has missed that another does it, and leaves it alone.
     let asleep = leader(&mut replicas)?;
+    world.propagate("meanwhile")?;
     asleep.signal("STOP")?;
     moved(&replicas)?;
+    until("what it was at to arrive", || world.has_arrived("meanwhile")).with_context(|| logs(&replicas))?;
+    let written = world.writes_in_member()?;
     asleep.signal("CONT")?;
     until("the one that slept to follow", || Ok(!asleep.leads()? && asleep.is_ready()?))
         .with_context(|| asleep.log())?;
+    let late = world.writes_in_member()?.split_off(written.len());
+    ensure!(late.is_empty(), "written after another led: {late:#?}\n{}{}", asleep.log(), logs(&replicas));
     replicas.push(asleep);
     let cut_off = leader(&mut replicas)?;
     ensure!(world.holders()? == BTreeSet::from([Some(cut_off.name.clone())]), "{:?}", world.holders()?);
@@ -158,7 +166,7 @@ fn replicas_may_die_sleep_and_be_cut_off() -> Result<()> {
     world.logs_tell_no_secret()?;
     let gone = world.crowsnest(&["uninstall"])?;
     ensure!(gone.ok && gone.out.contains("everything in members stay as they are"), "{gone:?}");
-    for name in ["first", "second", "third", "fourth"] {
+    for name in ["first", "second", "meanwhile", "third", "fourth"] {
         ensure!(world.has_arrived(name)?, "the member has lost {name}");
     }
     Ok(())

@@ -1,8 +1,6 @@
 //! From Karmada in place, and back: a control plane and a member as Karmada leaves them, by what was recorded of it.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Context, Result, bail, ensure};
 use crowsnest_tests::{Apiserver, until};
@@ -16,13 +14,10 @@ use tokio::runtime::Runtime;
 use crate::relay::Balancer;
 use crate::site::{Replica, Site, client, crowsnest, free_port};
 use crate::world::{object, objects, versions};
+use crate::written::writes;
 
 const CONTROL_PLANE: &str = include_str!("karmada/control-plane.yaml");
 const MEMBER: &str = include_str!("karmada/member.yaml");
-/// What is asked by writing, and changes nothing.
-const QUESTIONS: [&str; 4] =
-    ["subjectaccessreviews", "selfsubjectaccessreviews", "tokenreviews", "selfsubjectrulesreviews"];
-
 /// What Karmada's API server keeps by itself, as a control plane shows it: a kind of the group, and who serves it.
 async fn karmada(client: &Client) -> Result<()> {
     let open = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
@@ -116,7 +111,6 @@ struct Left {
     m1: Client,
     control_plane: Apiserver,
     member: Apiserver,
-    marks: AtomicUsize,
     dir: tempfile::TempDir,
 }
 
@@ -130,7 +124,7 @@ impl Left {
         let m1 = runtime.block_on(client(&member.kubeconfig))?;
         runtime.block_on(karmada(&cp))?;
         runtime.block_on(define(&cp))?;
-        let left = Self { runtime, cp, m1, control_plane, member, marks: AtomicUsize::new(0), dir };
+        let left = Self { runtime, cp, m1, control_plane, member, dir };
         let kubeconfig = left.member.kubeconfig.display().to_string();
         let mut last = String::new();
         until("the member to be joined to what stands for Karmada", || {
@@ -165,28 +159,8 @@ impl Left {
         Ok(said.out)
     }
 
-    /// All that was written in the member so far, by its audit log.
     fn writes(&self) -> Result<Vec<String>> {
-        // What is in the log after this is of no matter, and all before it has been written.
-        let mark = format!("mark-{}", self.marks.fetch_add(1, Ordering::Relaxed));
-        let maps = objects(&self.m1, "", "v1", "ConfigMap", Some("default"));
-        self.runtime.block_on(maps.get_opt(&mark))?;
-        let mut log = String::new();
-        until("the audit log to be written", || {
-            log = fs::read_to_string(self.member.audit_log())?;
-            Ok(log.contains(&mark))
-        })?;
-        let mut writes = Vec::new();
-        // The last line may be written at this moment.
-        for event in log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()) {
-            let verb = event["verb"].as_str().unwrap_or_default();
-            let resource = event["objectRef"]["resource"].as_str().unwrap_or_default();
-            let writes_it = matches!(verb, "create" | "update" | "patch" | "delete" | "deletecollection");
-            if writes_it && event["stage"] == "ResponseComplete" && !QUESTIONS.contains(&resource) {
-                writes.push(format!("{verb} {} by {}", event["requestURI"], event["user"]["username"]));
-            }
-        }
-        Ok(writes)
+        writes(&self.runtime, &self.member, &self.m1)
     }
 
     /// The versions of everything in the member, of all kinds.

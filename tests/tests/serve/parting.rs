@@ -1,21 +1,16 @@
 //! `crowsnest uninstall`: members are left as they are, to the last write, unless they are to be left without anything of ours.
 
-use std::fs;
-use std::sync::atomic::{AtomicUsize, Ordering};
-
 use anyhow::{Context, Result, ensure};
 use crowsnest_tests::{Apiserver, until};
 use kube::Client;
 use kube::api::{Patch, PatchParams, PostParams};
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::runtime::Runtime;
 
 use crate::relay::Balancer;
 use crate::site::{Replica, Said, Site, client, crowsnest, free_port};
 use crate::world::{object, objects};
-
-const QUESTIONS: [&str; 4] =
-    ["subjectaccessreviews", "selfsubjectaccessreviews", "tokenreviews", "selfsubjectrulesreviews"];
+use crate::written::writes;
 
 struct Left {
     runtime: Runtime,
@@ -23,7 +18,6 @@ struct Left {
     member: Apiserver,
     cp: Client,
     m1: Client,
-    marks: AtomicUsize,
     dir: tempfile::TempDir,
     port: u16,
 }
@@ -35,7 +29,7 @@ impl Left {
             (Apiserver::start(&dir.path().join("cp"))?, Apiserver::start(&dir.path().join("m1"))?);
         let cp = runtime.block_on(client(&control_plane.kubeconfig))?;
         let m1 = runtime.block_on(client(&member.kubeconfig))?;
-        Ok(Self { runtime, control_plane, member, cp, m1, marks: AtomicUsize::new(0), dir, port: free_port()? })
+        Ok(Self { runtime, control_plane, member, cp, m1, dir, port: free_port()? })
     }
 
     fn crowsnest(&self, args: &[&str]) -> Result<Said> {
@@ -86,26 +80,8 @@ impl Left {
         Ok(self.runtime.block_on(all.get_opt(name))?.is_some())
     }
 
-    /// All that was written in the member so far, by its audit log; but what its own controllers write.
     fn writes(&self) -> Result<Vec<String>> {
-        let mark = format!("mark-{}", self.marks.fetch_add(1, Ordering::Relaxed));
-        let maps = objects(&self.m1, "", "v1", "ConfigMap", Some("default"));
-        self.runtime.block_on(maps.get_opt(&mark))?;
-        let mut log = String::new();
-        until("the audit log to be written", || {
-            log = fs::read_to_string(self.member.audit_log())?;
-            Ok(log.contains(&mark))
-        })?;
-        let mut writes = Vec::new();
-        for event in log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()) {
-            let verb = event["verb"].as_str().unwrap_or_default();
-            let resource = event["objectRef"]["resource"].as_str().unwrap_or_default();
-            let writes_it = matches!(verb, "create" | "update" | "patch" | "delete" | "deletecollection");
-            if writes_it && event["stage"] == "ResponseComplete" && !QUESTIONS.contains(&resource) {
-                writes.push(format!("{verb} {} by {}", event["requestURI"], event["user"]["username"]));
-            }
-        }
-        Ok(writes)
+        writes(&self.runtime, &self.member, &self.m1)
     }
 
     fn serve(&self, station: &'static str) -> Result<(Replica, Balancer)> {

@@ -17,6 +17,7 @@ use tokio::runtime::Runtime;
 use crate::postgres::Database;
 use crate::relay::Balancer;
 use crate::site::{Replica, Said, Site, client, crowsnest, free_port};
+use crate::written::writes;
 
 /// ConfigMaps of all members, from the cache.
 pub const MAPS_EVERYWHERE: &str =
@@ -169,6 +170,10 @@ impl World {
     pub fn in_member(&self, name: &str) -> Result<Option<DynamicObject>> {
         let in_member = objects(&self.to_m1, "", "v1", "ConfigMap", Some("default"));
         Ok(self.runtime.block_on(in_member.get_opt(name))?)
+    }
+
+    pub fn writes_in_member(&self) -> Result<Vec<String>> {
+        writes(&self.runtime, &self.member, &self.to_m1)
     }
 
     pub fn has_arrived(&self, name: &str) -> Result<bool> {
