@@ -169,6 +169,20 @@ async fn fully_applied(objects: &Objects, template: &Value) {
     panic!("{name} is not applied: {seen:?}");
 }
 
+/// Members look at their autoscalers every 15 s, and say what is new of them then: the first time there may be no pods yet.
+async fn autoscaled(objects: &Objects, templates: &[Value]) {
+    let scaler = templates.iter().find(|template| template["kind"] == "HorizontalPodAutoscaler").unwrap();
+    let (resource, name) = (resource_of(scaler), scaler["metadata"]["name"].as_str().unwrap());
+    let seen = async {
+        while objects.get(Target::new(&resource, "default", name)).await.unwrap().unwrap()["status"]["currentReplicas"]
+            != 1
+        {
+            tokio::time::sleep(LOOK).await;
+        }
+    };
+    tokio::time::timeout(LONGEST, seen).await.expect("the autoscaler sees its pod in time");
+}
+
 /// When anything that propagation writes was written last, and how often the member was asked to write.
 fn written(control_plane: &ApiServer, member: &Member, templates: &[Value]) -> Vec<(String, u64)> {
     let mut tables: Vec<(String, String)> = ["works", "resourcebindings", "clusterresourcebindings"]
@@ -219,6 +233,7 @@ async fn nothing_is_written_again() {
     for template in &templates {
         fully_applied(&objects, template).await;
     }
+    autoscaled(&objects, &templates).await;
     steering.quiet().await;
     let before = written(&control_plane, &member, &templates);
 
