@@ -465,13 +465,14 @@ async fn a_crash_goes_on_from_an_older_position() {
         world.is_fresh_at(cluster, "30").await;
         world.holds(cluster, &[("a", 15), ("c", 25)]).await;
     }
-    // Nobody is told again what was told before.
+    // Nobody is told again what was told before; the control plane may still be making its own roles.
     let told = world.index.follow(seq).ready_now().unwrap();
     let named = |change: &Arc<Change>| {
         let key = &change.object.record.key;
         format!("{} {}", key.cluster(), key.name)
     };
-    let told: BTreeSet<String> = told.iter().map(named).filter(|told| !told.starts_with("honest")).collect();
+    let told: BTreeSet<String> =
+        told.iter().map(named).filter(|told| !told.starts_with("honest") && !told.starts_with('@')).collect();
     assert_eq!(told.iter().collect::<Vec<_>>(), ["forgets c", "remembers c"]);
     world.stop().await;
 }
