@@ -1,8 +1,8 @@
 //! What kubectl would print of an object, without asking a server: status words, counts, table cells.
 //!
 //! Owns the extraction rules for built-in kinds; any other kind gets what its `status.phase` and `status.conditions`
-//! say. Used where objects are cached (once, on ingest) and where tables are served. Reads borrowed JSON, so no tree is
-//! built.
+//! say. Used where objects are cached (once, on ingest) and where tables are served. Pods, which are most objects of a
+//! fleet, are read from borrowed JSON without a tree.
 
 mod cells;
 pub mod columns;

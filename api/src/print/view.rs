@@ -3,7 +3,6 @@
 use super::{About, Printed, unix_seconds};
 use serde::Deserialize;
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 
 type Text<'a> = Option<Str<'a>>;
 
@@ -71,7 +70,6 @@ views! {
         namespace: Text<'a>,
         creation_timestamp: Text<'a>,
         deletion_timestamp: Text<'a>,
-        labels: BTreeMap<Str<'a>, Str<'a>>,
     }
     Condition {
         #[serde(rename = "type")] type_: Str<'a>,
@@ -153,9 +151,7 @@ views! {
         note: Text<'a>,
         count: Option<i64>,
         deprecated_count: Option<i64>,
-        first_timestamp: Text<'a>,
         last_timestamp: Text<'a>,
-        deprecated_first_timestamp: Text<'a>,
         deprecated_last_timestamp: Text<'a>,
         event_time: Text<'a>,
         series: Option<Series<'a>>,
@@ -164,7 +160,7 @@ views! {
         reporting_controller: Text<'a>,
     }
     Series { count: i64, last_observed_time: Text<'a> }
-    EventSource { component: Text<'a>, host: Text<'a> }
+    EventSource { component: Text<'a> }
     Involved {
         api_version: Text<'a>,
         kind: Str<'a>,
@@ -176,58 +172,36 @@ views! {
     }
     Node { metadata: Metadata<'a>, spec: NodeSpec<'a>, status: NodeStatus<'a> }
     NodeSpec { unschedulable: bool }
-    NodeStatus { conditions: Vec<Condition<'a>>, addresses: Vec<Address<'a>>, node_info: NodeInfo<'a> }
+    NodeStatus { conditions: Vec<Condition<'a>>, addresses: Vec<Address<'a>> }
     Address { #[serde(rename = "type")] type_: Str<'a>, address: Str<'a> }
-    NodeInfo {
-        kubelet_version: Str<'a>,
-        os_image: Str<'a>,
-        kernel_version: Str<'a>,
-        container_runtime_version: Str<'a>,
-    }
-    Service { metadata: Metadata<'a>, spec: ServiceSpec<'a>, status: ServiceStatus<'a> }
+    Service { spec: ServiceSpec<'a>, status: ServiceStatus<'a> }
     ServiceSpec {
         #[serde(rename = "type")] type_: Text<'a>,
         #[serde(rename = "clusterIP")] cluster_ip: Text<'a>,
         #[serde(rename = "externalIPs")] external_ips: Vec<Str<'a>>,
-        external_name: Text<'a>,
-        ports: Vec<ServicePort<'a>>,
-        selector: BTreeMap<Str<'a>, Str<'a>>,
     }
-    ServicePort { port: i64, node_port: i64, protocol: Text<'a> }
     ServiceStatus { load_balancer: LoadBalancer<'a> }
     LoadBalancer { ingress: Vec<Ingress<'a>> }
     Ingress { ip: Text<'a>, hostname: Text<'a> }
     Workload { metadata: Metadata<'a>, spec: WorkloadSpec<'a>, status: WorkloadStatus<'a> }
-    WorkloadSpec { replicas: Option<i64>, template: Template<'a>, selector: Selector<'a> }
-    Selector { match_labels: BTreeMap<Str<'a>, Str<'a>> }
+    WorkloadSpec { replicas: Option<i64>, template: Template<'a> }
     Template { spec: PodSpec<'a> }
     WorkloadStatus {
         replicas: i64,
         ready_replicas: i64,
-        updated_replicas: i64,
-        available_replicas: i64,
         desired_number_scheduled: i64,
-        current_number_scheduled: i64,
         number_ready: i64,
-        updated_number_scheduled: i64,
-        number_available: i64,
         conditions: Vec<Condition<'a>>,
     }
     Job { metadata: Metadata<'a>, spec: JobSpec<'a>, status: JobStatus<'a> }
     JobSpec { completions: Option<i64>, parallelism: Option<i64>, suspend: bool, template: Template<'a> }
     JobStatus {
         succeeded: i64,
-        active: i64,
-        failed: i64,
-        start_time: Text<'a>,
-        completion_time: Text<'a>,
         conditions: Vec<Condition<'a>>,
     }
-    CronJob { metadata: Metadata<'a>, spec: CronJobSpec<'a>, status: CronJobStatus<'a> }
-    CronJobSpec { schedule: Str<'a>, time_zone: Text<'a>, suspend: bool, job_template: JobTemplate<'a> }
+    CronJob { spec: CronJobSpec<'a> }
+    CronJobSpec { suspend: bool, job_template: JobTemplate<'a> }
     JobTemplate { spec: JobSpec<'a> }
-    CronJobStatus { active: Vec<IgnoredRef<'a>>, last_schedule_time: Text<'a> }
-    IgnoredRef { name: Text<'a> }
     Secret { #[serde(rename = "type")] type_: Text<'a> }
     /// Any kind at all: what conditions and phase say.
     Any { metadata: Metadata<'a>, status: AnyStatus<'a> }
