@@ -120,6 +120,15 @@ impl Replicas {
         self.failed();
     }
 
+    /// All tunnels end, and nobody is met.
+    pub(super) fn start_over(&mut self) {
+        for (_, stop) in std::mem::take(&mut self.met).into_values() {
+            stop.cancel();
+        }
+        self.again = 0;
+        self.failed();
+    }
+
     pub(super) fn failed(&mut self) {
         self.failures = self.failures.saturating_add(1);
         self.failed = true;
@@ -192,6 +201,17 @@ mod tests {
         assert!(!replicas.is_empty());
         replicas.ended(later, true);
         assert!(replicas.is_empty());
+    }
+
+    #[test]
+    fn it_starts_over_without_taking_a_tunnel_for_another() {
+        let (first, mut replicas) = (CancellationToken::new(), Replicas::default());
+        let earlier = replicas.opened(None, first.clone());
+        replicas.start_over();
+        assert!(first.is_cancelled() && replicas.is_empty() && replicas.looks());
+        replicas.opened(replica("a"), CancellationToken::new());
+        replicas.ended(earlier, true);
+        assert!(!replicas.is_empty());
     }
 
     #[test]

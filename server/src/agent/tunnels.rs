@@ -51,8 +51,12 @@ pub(super) async fn keep<IO, F>(
                         replicas.ended(number, lasted >= STABLE);
                         tell_of(&replicas, why, tell);
                     }
-                    // The replica that has lost it opens another when it is asked.
-                    Err(error) => tracing::error!(%error, "a tunnel's task died"),
+                    // Nobody knows which it was.
+                    Err(error) => {
+                        tracing::error!(%error, "a tunnel's task died, opening all anew");
+                        replicas.start_over();
+                        tell_of(&replicas, "a tunnel's task died".to_owned(), tell);
+                    }
                 }
             }
             answer = asking, if replicas.looks() => match answer {
