@@ -3,7 +3,9 @@
 //! which is among what goes. Written by `crowsnest uninstall --members`, read by nobody.
 
 use crate::credentials::{ConnectionSpec, Secrets, Through};
-use crate::join::{CLUSTER_NAMESPACE, IMPERSONATOR, JOINED_IMPERSONATOR, cluster_role_name, service_account_name};
+use crate::join::{
+    CLUSTER_NAMESPACE, IMPERSONATOR, JOINED_IMPERSONATOR, SYSTEM_LABEL, cluster_role_name, service_account_name,
+};
 use crate::requests::Requests;
 use crate::tunnel::Tunnels;
 use crate::unjoin::delete_cluster;
@@ -87,8 +89,21 @@ pub async fn leave(control_plane: &Client, leaving: &Leaving, within: Duration) 
     }
     // Its token goes with the Cluster.
     let member = member(control_plane, leaving).await?;
+    made_by_join(&member, leaving.namespace()).await?;
     delete_cluster(control_plane, &leaving.cluster, within).await?;
     clean(&member, &leaving.name, leaving.namespace()).await
+}
+
+/// A namespace that was in the member before has more in it than what is ours, and must not go.
+async fn made_by_join(member: &Client, namespace: &str) -> Result<(), Error> {
+    let found = Api::<Namespace>::all(member.clone()).get_opt(namespace).await;
+    let found = found.map_err(|e| Error::kube(format!("reading namespace {namespace}"), e))?;
+    match found.is_none_or(|found| found.labels().get(SYSTEM_LABEL.0).is_some_and(|value| value == SYSTEM_LABEL.1)) {
+        true => Ok(()),
+        false => Err(Error::Join(format!(
+            "its namespace {namespace} was not made by `crowsnest join`, and what is in it would go: take the accounts away there by hand"
+        ))),
+    }
 }
 
 /// A client with what the control plane knows of the member.

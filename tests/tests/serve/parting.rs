@@ -4,7 +4,7 @@ use anyhow::{Context, Result, ensure};
 use crowsnest_tests::{Apiserver, until};
 use kube::Client;
 use kube::api::{Patch, PatchParams, PostParams};
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
 use crate::relay::Balancer;
@@ -75,6 +75,25 @@ impl Left {
         })
     }
 
+    /// One that does not say that `join` made it stays, and the cluster with it.
+    fn keeps_a_namespace_of_others(&self) -> Result<()> {
+        let namespaces = objects(&self.m1, "", "v1", "Namespace", None);
+        let labelled = |value: Value| {
+            let patch = Patch::Merge(json!({"metadata": {"labels": {"karmada.io/system": value}}}));
+            self.runtime.block_on(namespaces.patch("karmada-cluster", &PatchParams::default(), &patch))
+        };
+        labelled(Value::Null)?;
+        let mut said = String::new();
+        until("the namespace to be known for another's", || {
+            said = self.crowsnest(&["uninstall", "--members"])?.err;
+            Ok(!said.contains("`crowsnest serve` has to run"))
+        })?;
+        ensure!(said.contains("its namespace karmada-cluster was not made by `crowsnest join`"), "{said}");
+        ensure!(self.there("", "ConfigMap", Some("default"), "goes")?, "{said}");
+        labelled("true".into())?;
+        Ok(())
+    }
+
     fn there(&self, group: &str, kind: &str, namespace: Option<&str>, name: &str) -> Result<bool> {
         let all = objects(&self.m1, group, "v1", kind, namespace);
         Ok(self.runtime.block_on(all.get_opt(name))?.is_some())
@@ -134,6 +153,7 @@ fn members_are_left_as_they_are_unless_they_are_to_be_cleared() -> Result<()> {
     let maps = objects(&left.m1, "", "v1", "ConfigMap", Some("default"));
     let theirs = Patch::Apply(json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "theirs"}}));
     left.runtime.block_on(maps.patch("theirs", &PatchParams::apply("them"), &theirs))?;
+    left.keeps_a_namespace_of_others().with_context(|| replica.log())?;
     let mut gone = left.crowsnest(&["uninstall", "--members"])?;
     // The control plane finds the one that answers a moment after it is ready.
     until("clusters to be served", || {
