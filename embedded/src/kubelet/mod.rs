@@ -6,6 +6,7 @@
 
 pub mod connect;
 pub mod filesystem;
+pub mod idle;
 pub mod logs;
 pub mod pods;
 pub mod portforward;
@@ -36,6 +37,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use self::filesystem::{Entry, FileSystem, Node, resolve};
+use self::idle::Limits;
 use self::logs::{LogOptions, LogSource, Written, WrittenSink, select_run};
 use self::pods::{Container, Pod, PodRef, PodRuntime, Run};
 use self::portforward::Dial;
@@ -82,6 +84,7 @@ struct Runs {
 /// Serves the streaming subresources of all pods of one member.
 pub struct Kubelet {
     runtime: Arc<dyn PodRuntime>,
+    limits: Limits,
     runs: Mutex<Runs>,
     sessions: TaskTracker,
     stopping: CancellationToken,
@@ -91,9 +94,14 @@ pub struct Kubelet {
 
 impl Kubelet {
     pub fn new(runtime: Arc<dyn PodRuntime>) -> Arc<Self> {
+        Self::with_limits(runtime, Limits::default())
+    }
+
+    pub fn with_limits(runtime: Arc<dyn PodRuntime>, limits: Limits) -> Arc<Self> {
         let stopping = CancellationToken::new();
         Arc::new(Self {
             runtime,
+            limits,
             runs: Mutex::default(),
             sessions: TaskTracker::new(),
             connected: Mutex::new(stopping.child_token()),
@@ -220,14 +228,15 @@ impl Kubelet {
         F: FnOnce(Session) -> R + Send + 'static,
         R: Future<Output = Outcome> + Send,
     {
-        let (response, upgrade) = upgrade::remote_command(request)?;
+        let (response, upgrade) = upgrade::remote_command(request, self.limits.idle)?;
+        let limits = self.limits;
         self.session(async move {
             let ended = match upgrade {
                 Upgrade::None => Ok(()),
                 Upgrade::Spdy(io, version) => match io.await {
-                    Ok(io) => {
-                        remotecommand::serve_spdy(io, version, options, process).await.map_err(std::io::Error::other)
-                    }
+                    Ok(io) => remotecommand::serve_spdy(io, version, options, limits, process)
+                        .await
+                        .map_err(std::io::Error::other),
                     Err(error) => Err(error),
                 },
                 Upgrade::WebSocket(io, protocol) => match io.await {
@@ -258,15 +267,16 @@ impl Kubelet {
         let ports: Result<Vec<u16>, _> = ports.filter(|p| !p.is_empty()).map(str::parse).collect();
         let ports = ports.map_err(|_| ApiError::bad_request("unable to parse a port"))?;
         let dial: Arc<dyn Dial> = Arc::new(PodDial { pod: pod.clone(), kubelet: self.clone() });
-        let (response, upgrade) = upgrade::port_forward(request, !ports.is_empty())?;
+        let (response, upgrade) = upgrade::port_forward(request, !ports.is_empty(), self.limits.idle)?;
+        let limits = self.limits;
         self.session(async move {
             let ended = match upgrade {
                 Upgrade::None => Ok(()),
                 Upgrade::Spdy(io, tunnelled) => match io.await {
-                    Ok(io) if tunnelled => {
-                        portforward::serve_spdy(websocket::tunnel(io).await, dial).await.map_err(std::io::Error::other)
-                    }
-                    Ok(io) => portforward::serve_spdy(io, dial).await.map_err(std::io::Error::other),
+                    Ok(io) if tunnelled => portforward::serve_spdy(websocket::tunnel(io).await, limits, dial)
+                        .await
+                        .map_err(std::io::Error::other),
+                    Ok(io) => portforward::serve_spdy(io, limits, dial).await.map_err(std::io::Error::other),
                     Err(error) => Err(error),
                 },
                 Upgrade::WebSocket(io, encoding) => match io.await {

@@ -11,6 +11,7 @@ use futures::stream::{FuturesUnordered, StreamExt};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream};
 use tokio::time::timeout;
 
+use super::idle::Limits;
 use super::spdy::{self, RstStatus, Stream};
 use super::stream::{Input, Sink};
 use super::websocket::{Channels, Encoding};
@@ -25,6 +26,8 @@ pub const CHANNELS: &[(&str, Encoding)] =
 
 /// Bytes between the tunnel and what it connects to.
 const BUFFER: usize = 64 << 10;
+/// Streams that wait for their other halves.
+const MAX_HALVES: usize = 512;
 /// After the last byte the client has this long to close the connection.
 const DRAIN: Duration = Duration::from_secs(10);
 
@@ -66,7 +69,7 @@ async fn pump(mut inbound: Input, outbound: &dyn Sink, target: DuplexStream) -> 
 }
 
 /// Serves port-forward over a SPDY connection: each forwarded connection is an error and a data stream.
-pub async fn serve_spdy<T>(io: T, dial: Arc<dyn Dial>) -> Result<(), spdy::SpdyError>
+pub async fn serve_spdy<T>(io: T, limits: Limits, dial: Arc<dyn Dial>) -> Result<(), spdy::SpdyError>
 where
     T: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
@@ -75,20 +78,39 @@ where
     tokio::pin!(driver);
     let mut pairs: HashMap<String, Stream> = HashMap::new();
     let mut forwards = FuturesUnordered::new();
+    let mut waits = FuturesUnordered::new();
     loop {
         tokio::select! {
             ended = &mut driver => return ended,
             Some(()) = forwards.next(), if !forwards.is_empty() => {}
+            Some(id) = waits.next(), if !waits.is_empty() => give_up(&mut pairs, id).await?,
             stream = connection.accept() => {
                 let Some(stream) = stream else { continue };
+                let id = stream.id;
                 match pair(&mut pairs, stream) {
                     Ok(Some((error, data))) => forwards.push(forward(error, data, dial.clone())),
-                    Ok(None) => {}
+                    Ok(None) => waits.push(async move {
+                        tokio::time::sleep(limits.stream_creation).await;
+                        id
+                    }),
                     Err(stream) => stream.split().1.reset(RstStatus::PROTOCOL_ERROR).await?,
                 }
             }
         }
     }
+}
+
+/// Ends a stream whose other half never came; an error stream says so.
+async fn give_up(pairs: &mut HashMap<String, Stream>, id: u32) -> Result<(), spdy::SpdyError> {
+    let Some(key) = pairs.iter().find(|(_, stream)| stream.id == id).map(|(key, _)| key.clone()) else { return Ok(()) };
+    let Some(stream) = pairs.remove(&key) else { return Ok(()) };
+    let is_error = stream.header("streamtype") == Some("error");
+    let (_, sender) = stream.split();
+    let text = Bytes::from(format!("(request={key}) timed out waiting for streams"));
+    if is_error && let Err(error) = sender.send(text).await {
+        tracing::debug!(%error, "port-forward client left a stream");
+    }
+    sender.reset(RstStatus::CANCEL).await
 }
 
 /// Matches an error stream with its data stream. Old clients send no request id: their data stream is the next one.
@@ -104,6 +126,9 @@ fn pair(pairs: &mut HashMap<String, Stream>, stream: Stream) -> Result<Option<(S
         None => stream.id.saturating_sub(2).to_string(),
     };
     let Some(other) = pairs.remove(&key) else {
+        if pairs.len() >= MAX_HALVES {
+            return Err(stream);
+        }
         pairs.insert(key, stream);
         return Ok(None);
     };

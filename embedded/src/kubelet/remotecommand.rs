@@ -11,12 +11,11 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
+use super::idle::Limits;
 use super::spdy::{self, RstStatus};
 use super::stream::{Input, Output, Sink};
 use super::websocket::{Channels, Encoding};
 
-/// A client has this long to open the streams it asked for.
-const STREAM_CREATION: Duration = Duration::from_secs(30);
 /// After the last byte the client has this long to close the connection.
 const DRAIN: Duration = Duration::from_secs(10);
 
@@ -125,7 +124,13 @@ impl Outcome {
 }
 
 /// Serves one exec or attach over SPDY. Returns when the client is gone or has everything.
-pub async fn serve_spdy<T, F, R>(io: T, version: Version, options: Options, process: F) -> Result<(), spdy::SpdyError>
+pub async fn serve_spdy<T, F, R>(
+    io: T,
+    version: Version,
+    options: Options,
+    limits: Limits,
+    process: F,
+) -> Result<(), spdy::SpdyError>
 where
     T: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     F: FnOnce(Session) -> R,
@@ -135,7 +140,7 @@ where
     let driver = driver.run();
     tokio::pin!(driver);
     let work = async {
-        let collected = timeout(STREAM_CREATION, collect(&mut connection, version, &options)).await;
+        let collected = timeout(limits.stream_creation, collect(&mut connection, version, &options)).await;
         let Ok(Some((error, session, pump))) = collected else { return connection.close().await };
         let (stdout, stderr) = (session.stdout.clone(), session.stderr.clone());
         let outcome = tokio::select! {

@@ -49,6 +49,10 @@ fn running(name: &str) -> Value {
 }
 
 fn kubelet() -> Arc<Kubelet> {
+    kubelet_with(Limits::default())
+}
+
+fn kubelet_with(limits: Limits) -> Arc<Kubelet> {
     let web = json!([{
         "name": "web", "image": "nginx:1.25", "ports": [{"containerPort": 80, "name": "http"}],
         "env": [{"name": "COLOUR", "valueFrom": {"configMapKeyRef": {"name": "conf", "key": "colour"}}}, {"name": "TWO", "value": "$(COLOUR)-2"}],
@@ -57,7 +61,7 @@ fn kubelet() -> Arc<Kubelet> {
     let script = json!([{"name": "job", "image": "busybox", "command": ["sh", "-c", "i=0; while true; do i=$((i+1)); echo line $i; sleep 20; done"]}]);
     let two = json!([{"name": "a", "image": "x"}, {"name": "b", "image": "x"}]);
     let service = json!({"spec": {"selector": {"app": "web"}, "ports": [{"port": 8080, "targetPort": "http"}]}});
-    Kubelet::new(Arc::new(Objects(BTreeMap::from([
+    let objects = Objects(BTreeMap::from([
         (("pods", "web".to_owned()), pod("web", web, json!([running("web")]))),
         (("pods", "job".to_owned()), pod("job", script, json!([running("job")]))),
         (
@@ -70,7 +74,8 @@ fn kubelet() -> Arc<Kubelet> {
         ),
         (("services", "front".to_owned()), Arc::new(service)),
         (("configmaps", "conf".to_owned()), Arc::new(json!({"data": {"colour": "green"}}))),
-    ]))))
+    ]));
+    Kubelet::with_limits(Arc::new(objects), limits)
 }
 
 /// A client connection to a server that answers `/{pod}/{subresource}?query` from the kubelet.
@@ -320,6 +325,64 @@ async fn port_forward_over_spdy() {
         assert!(texts[&data].contains(expected), "{texts:?}");
         assert_eq!(texts[&error].contains("connection refused"), port == "81", "{texts:?}");
     }
+}
+
+/// How long the tests of silence wait for what a kubelet waits seconds or hours for.
+const SHORT: Duration = Duration::from_millis(200);
+
+#[rstest::rstest]
+#[case("error", "(request=7) timed out waiting for streams")]
+#[case("data", "")]
+#[tokio::test]
+async fn half_of_a_forwarded_connection_is_given_up(#[case] kind: &str, #[case] told: &str) {
+    let kubelet = kubelet_with(Limits { stream_creation: SHORT, ..Limits::default() });
+    let mut client = SpdyClient::upgrade(&kubelet, "/web/portforward", "portforward.k8s.io").await;
+    let half = client.open(&[("streamtype", kind), ("port", "80"), ("requestid", "7")]).await;
+    let mut text = Vec::new();
+    loop {
+        match client.reader.next().await.unwrap().unwrap() {
+            Frame::Data { stream, data, .. } if stream == half => text.extend_from_slice(&data),
+            Frame::RstStream { stream, .. } if stream == half => break,
+            _ => {}
+        }
+    }
+    assert_eq!(String::from_utf8(text).unwrap(), told);
+    // The connection goes on.
+    let error = client.open(&[("streamtype", "error"), ("port", "80"), ("requestid", "8")]).await;
+    let data = client.open(&[("streamtype", "data"), ("port", "80"), ("requestid", "8")]).await;
+    client.data(data, HTTP, false).await;
+    assert!(client.read(&[data, error]).await[&data].contains("Hello from pod default/web"));
+}
+
+#[rstest::rstest]
+#[case::exec("/web/exec?command=cat&stdin=true&stdout=true", "v4.channel.k8s.io")]
+#[case::port_forward("/web/portforward", "portforward.k8s.io")]
+#[tokio::test]
+async fn a_session_in_which_nobody_speaks_ends(#[case] path: &str, #[case] protocol: &str) {
+    let kubelet = kubelet_with(Limits { idle: SHORT, ..Limits::default() });
+    let mut client = SpdyClient::upgrade(&kubelet, path, protocol).await;
+    assert!(client.reader.next().await.unwrap().is_none(), "the connection is closed");
+    kubelet.sessions.close();
+    kubelet.sessions.wait().await;
+}
+
+#[tokio::test]
+async fn a_socket_in_which_nobody_speaks_ends_and_one_with_words_goes_on() {
+    let kubelet = kubelet_with(Limits { idle: SHORT, ..Limits::default() });
+    let path = "/web/exec?command=cat&stdin=true&stdout=true";
+    let mut silent = websocket(&kubelet, path, "v5.channel.k8s.io").await;
+    let mut speaks = websocket(&kubelet, path, "v5.channel.k8s.io").await;
+    let began = tokio::time::Instant::now();
+    while began.elapsed() < 3 * SHORT {
+        speaks.send(Message::binary(b"\0x".to_vec())).await.unwrap();
+        // Empty messages open the channels.
+        while speaks.next().await.unwrap().unwrap() != Message::binary(b"\x01x".to_vec()) {}
+    }
+    let told = channels(&mut silent).await;
+    assert!(told.values().all(String::is_empty), "{told:?}");
+    drop(speaks);
+    kubelet.sessions.close();
+    kubelet.sessions.wait().await;
 }
 
 #[tokio::test]

@@ -1,6 +1,7 @@
 //! Which protocol a client asked to switch to, and the answer that switches.
 
 use std::io;
+use std::time::Duration;
 
 use axum::body::Body;
 use crowsnest_apiserver::status::{ApiError, ApiResult};
@@ -10,6 +11,7 @@ use hyper::upgrade::Upgraded;
 use hyper_util::rt::TokioIo;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 
+use super::idle::Idle;
 use super::portforward;
 use super::remotecommand::Version;
 use super::websocket::Encoding;
@@ -19,8 +21,8 @@ const SPDY: &str = "SPDY/3.1";
 const STREAM_PROTOCOL: HeaderName = HeaderName::from_static("x-stream-protocol-version");
 const ACCEPTED_PROTOCOLS: HeaderName = HeaderName::from_static("x-accepted-stream-protocol-versions");
 
-/// The connection, once the answer is sent.
-pub type Pending = BoxFuture<'static, io::Result<TokioIo<Upgraded>>>;
+/// The connection, once the answer is sent. It ends when it is idle.
+pub type Pending = BoxFuture<'static, io::Result<Idle<TokioIo<Upgraded>>>>;
 
 /// What follows the answer.
 pub enum Upgrade<S, W> {
@@ -31,7 +33,10 @@ pub enum Upgrade<S, W> {
 }
 
 /// Negotiates exec and attach.
-pub fn remote_command(request: Request<Body>) -> ApiResult<(Response<Body>, Upgrade<Version, (Version, Encoding)>)> {
+pub fn remote_command(
+    request: Request<Body>,
+    idle: Duration,
+) -> ApiResult<(Response<Body>, Upgrade<Version, (Version, Encoding)>)> {
     if is_websocket(request.headers()) {
         let (name, protocol) = match offered(request.headers(), &header::SEC_WEBSOCKET_PROTOCOL).as_slice() {
             [] => (None, (Version::V1, Encoding::Binary)),
@@ -40,18 +45,18 @@ pub fn remote_command(request: Request<Body>) -> ApiResult<(Response<Body>, Upgr
                 (Some(name), protocol)
             }
         };
-        let (response, io) = websocket(request, name)?;
+        let (response, io) = websocket(request, name, idle)?;
         return Ok((response, Upgrade::WebSocket(io, protocol)));
     }
     require_spdy(request.headers())?;
     let offers = offered(request.headers(), &STREAM_PROTOCOL);
     if offers.is_empty() {
-        let (response, io) = switch_spdy(request, None);
+        let (response, io) = switch_spdy(request, None, idle);
         return Ok((response, Upgrade::Spdy(io, Version::V1)));
     }
     match choose(&offers, Version::SPDY) {
         Ok((name, version)) => {
-            let (response, io) = switch_spdy(request, Some(name));
+            let (response, io) = switch_spdy(request, Some(name), idle);
             Ok((response, Upgrade::Spdy(io, version)))
         }
         Err(_) => Ok((forbidden(&offers, Version::SPDY.iter().map(|(name, _)| *name)), Upgrade::None)),
@@ -59,11 +64,15 @@ pub fn remote_command(request: Request<Body>) -> ApiResult<(Response<Body>, Upgr
 }
 
 /// Negotiates port-forward. `Upgrade::Spdy` carries whether SPDY runs inside a WebSocket.
-pub fn port_forward(request: Request<Body>, has_ports: bool) -> ApiResult<(Response<Body>, Upgrade<bool, Encoding>)> {
+pub fn port_forward(
+    request: Request<Body>,
+    has_ports: bool,
+    idle: Duration,
+) -> ApiResult<(Response<Body>, Upgrade<bool, Encoding>)> {
     if is_websocket(request.headers()) {
         let offers = offered(request.headers(), &header::SEC_WEBSOCKET_PROTOCOL);
         if offers.iter().any(|offer| offer == portforward::TUNNEL) {
-            let (response, io) = websocket(request, Some(portforward::TUNNEL))?;
+            let (response, io) = websocket(request, Some(portforward::TUNNEL), idle)?;
             return Ok((response, Upgrade::Spdy(io, true)));
         }
         if !has_ports {
@@ -76,7 +85,7 @@ pub fn port_forward(request: Request<Body>, has_ports: bool) -> ApiResult<(Respo
                 (Some(name), encoding)
             }
         };
-        let (response, io) = websocket(request, name)?;
+        let (response, io) = websocket(request, name, idle)?;
         return Ok((response, Upgrade::WebSocket(io, encoding)));
     }
     require_spdy(request.headers())?;
@@ -84,7 +93,7 @@ pub fn port_forward(request: Request<Body>, has_ports: bool) -> ApiResult<(Respo
     if !offers.is_empty() && !offers.iter().any(|offer| offer == portforward::PROTOCOL) {
         return Ok((forbidden(&offers, [portforward::PROTOCOL]), Upgrade::None));
     }
-    let (response, io) = switch_spdy(request, Some(portforward::PROTOCOL));
+    let (response, io) = switch_spdy(request, Some(portforward::PROTOCOL), idle);
     Ok((response, Upgrade::Spdy(io, false)))
 }
 
@@ -133,10 +142,13 @@ fn forbidden<'a>(offers: &[String], known: impl IntoIterator<Item = &'a str>) ->
     response
 }
 
-fn switching(request: Request<Body>, protocol: &'static str) -> (Response<Body>, Pending) {
+fn switching(request: Request<Body>, protocol: &'static str, idle: Duration) -> (Response<Body>, Pending) {
     let mut request = request;
     let upgrade = hyper::upgrade::on(&mut request);
-    let pending = Box::pin(async move { upgrade.await.map(TokioIo::new).map_err(io::Error::other) });
+    let pending = Box::pin(async move {
+        let switched = upgrade.await.map_err(io::Error::other)?;
+        Ok(Idle::new(TokioIo::new(switched), idle))
+    });
     let mut response = Response::new(Body::empty());
     *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
     response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
@@ -144,19 +156,23 @@ fn switching(request: Request<Body>, protocol: &'static str) -> (Response<Body>,
     (response, pending)
 }
 
-fn switch_spdy(request: Request<Body>, protocol: Option<&'static str>) -> (Response<Body>, Pending) {
-    let (mut response, io) = switching(request, SPDY);
+fn switch_spdy(request: Request<Body>, protocol: Option<&'static str>, idle: Duration) -> (Response<Body>, Pending) {
+    let (mut response, io) = switching(request, SPDY, idle);
     if let Some(protocol) = protocol {
         response.headers_mut().insert(STREAM_PROTOCOL, HeaderValue::from_static(protocol));
     }
     (response, io)
 }
 
-fn websocket(request: Request<Body>, protocol: Option<&'static str>) -> ApiResult<(Response<Body>, Pending)> {
+fn websocket(
+    request: Request<Body>,
+    protocol: Option<&'static str>,
+    idle: Duration,
+) -> ApiResult<(Response<Body>, Pending)> {
     let key = request.headers().get(header::SEC_WEBSOCKET_KEY);
     let key = key.ok_or_else(|| ApiError::bad_request("websocket: Sec-WebSocket-Key is missing"))?;
     let accept = HeaderValue::from_str(&derive_accept_key(key.as_bytes())).map_err(ApiError::internal)?;
-    let (mut response, io) = switching(request, "websocket");
+    let (mut response, io) = switching(request, "websocket", idle);
     response.headers_mut().insert(header::SEC_WEBSOCKET_ACCEPT, accept);
     if let Some(protocol) = protocol {
         response.headers_mut().insert(header::SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static(protocol));
