@@ -24,7 +24,7 @@ use crate::builtin::ServiceAllocators;
 use crate::crd::controller::Controller as Definitions;
 use crate::error::{Error, Result};
 use crate::http::client::InProcessService;
-use crate::http::{self, Api};
+use crate::http::{self, Api, InFlight};
 use crate::outbound::{ClusterServices, Identity, Outbound};
 use crate::registry::Registry;
 use crate::registry::catalog::Catalog;
@@ -65,6 +65,7 @@ pub struct Config {
     pub auditor: Auditor,
     /// Admission plugins this server does without.
     pub disabled_admission: Vec<Plugin>,
+    pub in_flight: InFlight,
 }
 
 impl Config {
@@ -84,6 +85,7 @@ impl Config {
                 .to_vec(),
             auditor: Auditor::default(),
             disabled_admission: Vec::new(),
+            in_flight: InFlight::default(),
         }
     }
 }
@@ -142,7 +144,8 @@ impl ApiServer {
         let authenticator = Authenticator::new(registry.clone(), signer, config.tokens, config.oidc, config.anonymous);
         let authenticator = Arc::new(authenticator);
         let authorizer = Arc::new(Authorizer::new(registry.clone()));
-        let api = Api::new(registry.clone(), authenticator, authorizer.clone(), config.auditor, stopped.clone());
+        let (auditor, authorizing) = (config.auditor, authorizer.clone());
+        let api = Api::new(registry.clone(), authenticator, authorizing, auditor, config.in_flight, stopped.clone());
         let api = Arc::new(api);
         let authority = Arc::new(authority);
         let serving = Serving::new(&authority.server(&config.names)?)?;

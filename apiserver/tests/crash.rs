@@ -4,16 +4,16 @@
 
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::io::{BufRead, BufReader};
-use std::path::Path;
-use std::process::{Command, Stdio};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
 
 use crowsnest_apiserver::storage::Durability;
 use crowsnest_apiserver::{ApiServer, Config, Data};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
-use kube::api::{ListParams, PostParams};
+use kube::api::{DeleteParams, ListParams, PostParams};
 
 /// Tells the child where the data is, and which round it writes.
 const DIRECTORY: &str = "CROWSNEST_CRASH_DIRECTORY";
@@ -38,7 +38,14 @@ fn config_map(name: &str, n: usize) -> ConfigMap {
     .unwrap()
 }
 
-/// The process that dies: creates objects, then keeps changing them, until it is killed.
+/// What becomes of each object, one after the other: created, changed twice, deleted.
+const STEPS: usize = 4;
+
+fn is_deletion(n: usize) -> bool {
+    n % STEPS == STEPS - 1
+}
+
+/// The process that dies: creates objects, changes and deletes them, until it is killed.
 #[test]
 fn writer() {
     let Ok(directory) = std::env::var(DIRECTORY) else { return };
@@ -50,9 +57,11 @@ fn writer() {
             let round = round.clone();
             async move {
                 for n in 0.. {
-                    let name = format!("r{round}-w{writer}-{}", n / 3);
-                    if n % 3 == 0 {
+                    let name = format!("r{round}-w{writer}-{}", n / STEPS);
+                    if n % STEPS == 0 {
                         api.create(&PostParams::default(), &config_map(&name, n)).await.unwrap();
+                    } else if is_deletion(n) {
+                        api.delete(&name, &DeleteParams::default()).await.unwrap();
                     } else {
                         api.replace(&name, &PostParams::default(), &config_map(&name, n)).await.unwrap();
                     }
@@ -64,16 +73,20 @@ fn writer() {
     });
 }
 
-/// Starts a writer, lets it acknowledge `count` writes and kills it. Returns the last acknowledged number per object.
-fn kill_after(directory: &Path, round: usize, count: usize) -> HashMap<String, usize> {
-    let mut child = Command::new(std::env::current_exe().unwrap())
+fn writer_in(directory: &Path, round: usize) -> Child {
+    Command::new(std::env::current_exe().unwrap())
         .args(["writer", "--exact", "--nocapture"])
         .env(DIRECTORY, directory)
         .env(ROUND, round.to_string())
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .spawn()
-        .unwrap();
+        .unwrap()
+}
+
+/// Starts a writer, lets it acknowledge `count` writes and kills it. Returns the last acknowledged number per object.
+fn kill_after(directory: &Path, round: usize, count: usize) -> HashMap<String, usize> {
+    let mut child = writer_in(directory, round);
     let mut acknowledged: HashMap<String, usize> = HashMap::new();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     let mut take = |line: String| {
@@ -115,14 +128,54 @@ async fn acknowledged_writes_survive_sigkill() {
         let stored: HashMap<String, ConfigMap> =
             listed.into_iter().map(|c| (c.metadata.name.clone().unwrap(), c)).collect();
         for (name, n) in &expected {
-            let data = stored.get(name).unwrap_or_else(|| panic!("{name} is lost")).data.clone().unwrap();
-            let kept: usize = data["n"].parse().unwrap();
-            assert!(kept >= *n, "{name}: {n} was acknowledged, {kept} is stored");
+            let kept = stored.get(name).map(|object| object.data.as_ref().unwrap()["n"].parse::<usize>().unwrap());
+            match kept {
+                Some(kept) => assert!(!is_deletion(*n) && kept >= *n, "{name}: {n} was acknowledged, {kept} is stored"),
+                // The next write may have happened before anybody could be told.
+                None => assert!(is_deletion(*n) || is_deletion(*n + 1), "{name} is lost after {n}"),
+            }
         }
         for (name, object) in &stored {
             let Some(data) = &object.data else { continue };
             assert_eq!(data["payload"], payload(name, data["n"].parse().unwrap()), "{name} is half there");
         }
         server.stop().await.unwrap();
+    }
+}
+
+/// Bytes of all files below.
+fn size(directory: &Path) -> u64 {
+    walk(directory).iter().filter_map(|file| std::fs::metadata(file).ok()).map(|file| file.len()).sum()
+}
+
+fn walk(directory: &Path) -> BTreeSet<PathBuf> {
+    let entries = std::fs::read_dir(directory).into_iter().flatten().filter_map(Result::ok);
+    entries.flat_map(|entry| if entry.path().is_dir() { walk(&entry.path()) } else { [entry.path()].into() }).collect()
+}
+
+/// A first start that ended early is gone on with by the next one.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_first_start_that_was_killed_is_made_good() {
+    for bytes in [1, 4 << 10, 16 << 10, 64 << 10, 128 << 10, 256 << 10] {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().to_owned();
+        let reached = tokio::task::spawn_blocking(move || {
+            let mut child = writer_in(&path, 0);
+            while size(&path) < bytes && child.try_wait().unwrap().is_none() {
+                std::thread::yield_now();
+            }
+            child.kill().unwrap();
+            child.wait().unwrap();
+            size(&path)
+        });
+        assert!(reached.await.unwrap() >= bytes, "the writer ended by itself");
+        let server = start(directory.path()).await;
+        let api: Api<ConfigMap> = Api::namespaced(server.admin(), "default");
+        api.create(&PostParams::default(), &config_map("after", bytes as usize)).await.unwrap();
+        server.stop().await.unwrap();
+        let again = start(directory.path()).await;
+        let api: Api<ConfigMap> = Api::namespaced(again.admin(), "default");
+        assert_eq!(api.get("after").await.unwrap().data.unwrap()["n"], bytes.to_string());
+        again.stop().await.unwrap();
     }
 }

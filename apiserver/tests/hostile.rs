@@ -7,16 +7,27 @@
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
 use crowsnest_api::user::{MASTERS, UserInfo};
-use crowsnest_apiserver::{ApiServer, Config, Data, http::serve::serve};
+use crowsnest_apiserver::http::{InFlight, serve::serve};
+use crowsnest_apiserver::{ApiServer, Config, Data};
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
+use rustls::{ClientConfig, RootCertStore};
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, ServerName};
 use serde_json::{Value, json};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::TlsConnector;
 use tokio_util::sync::CancellationToken;
 
 const TOKEN: &str = "0123456789abcdef";
+/// Of two who may write and are no administrators.
+const ORDINARY: &str = "ordinary-0123456789";
+const OTHER: &str = "other-0123456789ab";
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 /// What any answer takes at most, a busy machine included.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -30,7 +41,15 @@ struct Running {
 }
 
 async fn started() -> Running {
-    let mut config = Config::new("hostile", Data::Memory);
+    started_with(InFlight::default()).await
+}
+
+async fn started_with(in_flight: InFlight) -> Running {
+    let mut config = Config { in_flight, ..Config::new("hostile", Data::Memory) };
+    for token in [ORDINARY, OTHER] {
+        let groups = vec!["system:authenticated".to_owned()];
+        config.tokens.insert(token.to_owned(), UserInfo { name: token.into(), groups, ..UserInfo::default() });
+    }
     let admin = UserInfo { name: "admin".into(), groups: vec![MASTERS.to_owned()], ..UserInfo::default() };
     config.tokens.insert(TOKEN.to_owned(), admin);
     let server = ApiServer::start(config).await.unwrap();
@@ -43,9 +62,20 @@ async fn started() -> Running {
 impl Running {
     /// A request whose head is whole.
     fn head(line: &str, media: &str, length: usize) -> String {
+        Self::head_of(TOKEN, line, media, length)
+    }
+
+    fn head_of(token: &str, line: &str, media: &str, length: usize) -> String {
         format!(
-            "{line} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nAuthorization: Bearer {TOKEN}\r\nContent-Type: {media}\r\nContent-Length: {length}\r\n\r\n"
+            "{line} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nAuthorization: Bearer {token}\r\nContent-Type: {media}\r\nContent-Length: {length}\r\n\r\n"
         )
+    }
+
+    /// A request of which so much is sent: its connection.
+    async fn send(&self, request: &str) -> TcpStream {
+        let mut stream = TcpStream::connect(self.address).await.unwrap();
+        stream.write_all(request.as_bytes()).await.unwrap();
+        stream
     }
 
     /// The code and the Status of an answer.
@@ -72,15 +102,21 @@ impl Running {
 }
 
 async fn answer(stream: &mut TcpStream) -> (u16, Value) {
+    let (code, _, object) = whole_answer(stream).await;
+    (code, object)
+}
+
+/// The code, the head in small letters, and the object.
+async fn whole_answer(stream: &mut (impl AsyncRead + Unpin)) -> (u16, String, Value) {
     let mut text = Vec::new();
     // A connection that is cut after its answer has answered.
     let _ = stream.read_to_end(&mut text).await;
     let text = String::from_utf8_lossy(&text).into_owned();
     let code =
         text.split(' ').nth(1).and_then(|code| code.parse().ok()).unwrap_or_else(|| panic!("no answer: {text:?}"));
-    let body = text.split_once("\r\n\r\n").map(|(_, body)| body).unwrap_or_default();
+    let (head, body) = text.split_once("\r\n\r\n").unwrap_or_default();
     let object = body.find('{').and_then(|from| body.rfind('}').map(|to| &body[from..=to])).unwrap_or_default();
-    (code, serde_json::from_str(object).unwrap_or_default())
+    (code, head.to_lowercase(), serde_json::from_str(object).unwrap_or_default())
 }
 
 const JSON: &str = "application/json";
@@ -250,6 +286,77 @@ async fn the_slow_keep_nobody_waiting() {
     running.stop().await;
 }
 
+/// Who has as many requests under way as one user may have waits in a line, and the line has an end.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_asks_too_much_is_told_when_to_come_again() {
+    // One place for each user, and one more in line.
+    let running = started_with(InFlight { writes: 2, ..InFlight::default() }).await;
+    let binding = json!({
+        "metadata": {"name": "all-may-write"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "edit"},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "system:authenticated"}],
+    });
+    let bindings = "POST /apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
+    assert_eq!(running.ask(bindings, JSON, binding.to_string().as_bytes()).await.0, 201);
+    let body = json!({"metadata": {"generateName": "c-"}}).to_string();
+    let line = format!("POST {MAPS}");
+    let whole = |token: &str| format!("{}{body}", Running::head_of(token, &line, JSON, body.len()));
+    let (begun, rest) = body.split_at(9);
+    let part = format!("{}{begun}", Running::head_of(ORDINARY, &line, JSON, body.len()));
+    let (mut answers, mut senders) = (FuturesUnordered::new(), Vec::new());
+    for nth in 0..5 {
+        let (mut reads, writes) = running.send(&part).await.into_split();
+        senders.push(writes);
+        answers.push(async move { (nth, whole_answer(&mut reads).await) });
+    }
+    // Two are held, whichever came first.
+    let mut held: Vec<_> = (0..5).collect();
+    for _ in 0..3 {
+        let (nth, (code, head, status)) = tokio::time::timeout(PATIENCE, answers.next()).await.unwrap().unwrap();
+        held.retain(|other| *other != nth);
+        assert_eq!(code, 429, "{status}");
+        assert!(head.contains("\r\nretry-after: 1"), "{head}");
+        let expected = json!({
+            "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": 429,
+            "reason": "TooManyRequests", "message": "Too many requests, please try again later.",
+            "details": {"retryAfterSeconds": 1},
+        });
+        assert_eq!(status, expected);
+    }
+    // Nobody else is kept waiting, and what only reads has places of its own.
+    assert_eq!(answer(&mut running.send(&whole(OTHER)).await).await.0, 201);
+    assert_eq!(answer(&mut running.send(&whole(TOKEN)).await).await.0, 201);
+    let read = Running::head_of(ORDINARY, &format!("GET {MAPS}"), JSON, 0);
+    assert_eq!(answer(&mut running.send(&read).await).await.0, 200);
+    for nth in held {
+        senders[nth].write_all(rest.as_bytes()).await.unwrap();
+    }
+    while let Some((_, (code, _, status))) = answers.next().await {
+        assert_eq!(code, 201, "who waited in line is served in the end: {status}");
+    }
+    assert_eq!(answer(&mut running.send(&whole(ORDINARY)).await).await.0, 201);
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_body_that_does_not_come_is_not_waited_for() {
+    let running = started().await;
+    for line in [
+        format!("POST {MAPS}?timeout=300ms"),
+        format!("PUT {MAPS}/c?timeout=300ms"),
+        format!("DELETE {MAPS}/c?timeout=300ms"),
+        "POST /apis/authorization.k8s.io/v1/selfsubjectaccessreviews?timeout=300ms".to_owned(),
+    ] {
+        let mut stream = running.send(&format!("{}{{\"meta", Running::head(&line, JSON, 100))).await;
+        let (code, status) = tokio::time::timeout(PATIENCE, answer(&mut stream)).await.unwrap();
+        assert_eq!((code, status["reason"].as_str()), (504, Some("Timeout")), "{line}: {status}");
+        let text = "Timeout: request did not complete within the allotted timeout";
+        assert_eq!(status["message"], text, "{line}");
+    }
+    running.is_well().await;
+    running.stop().await;
+}
+
 /// The process of the next test that serves, until it is killed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn server() {
@@ -257,8 +364,11 @@ async fn server() {
         return;
     }
     let running = started().await;
-    println!("listens {}", running.address);
-    std::future::pending::<()>().await;
+    let secure = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    // In one line; underscores are in no certificate.
+    let authority = running.server.authority().certificate().replace('\n', "_");
+    println!("listens {} {} {authority}", running.address, secure.local_addr().unwrap());
+    running.server.serve(secure, running.stop.clone()).await.unwrap();
 }
 
 /// Killed when the test ends, however it does.
@@ -277,40 +387,80 @@ fn resident(process: u32) -> u64 {
     line.trim().trim_end_matches("kB").trim().parse::<u64>().unwrap() * 1024
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn ten_thousand_idle_connections_are_cheap() {
-    const CONNECTIONS: u64 = 10_000;
-    /// Of each, at most, in bytes.
-    const EACH: u64 = 24 << 10;
-    let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["server", "--exact", "--nocapture"])
-        .env(SERVES, "1")
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    let child = Server(child);
-    let listens = |line: String| line.split_once("listens ").and_then(|(_, address)| address.trim().parse().ok());
-    let address: SocketAddr = lines.map_while(Result::ok).find_map(listens).unwrap();
+/// A server in a process of its own.
+struct Apart {
+    process: Server,
+    plain: SocketAddr,
+    secure: SocketAddr,
+    tls: TlsConnector,
+}
+
+impl Apart {
+    fn started() -> Self {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["server", "--exact", "--nocapture"])
+            .env(SERVES, "1")
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let process = Server(child);
+        let listens = |line: String| line.split_once("listens ").map(|(_, told)| told.to_owned());
+        let told = lines.map_while(Result::ok).find_map(listens).unwrap();
+        let [plain, secure, authority] = told.splitn(3, ' ').collect::<Vec<_>>().try_into().unwrap();
+        let mut roots = RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_slice(authority.replace('_', "\n").as_bytes()).unwrap()).unwrap();
+        let config = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        let (plain, secure) = (plain.parse().unwrap(), secure.parse().unwrap());
+        Self { process, plain, secure, tls: TlsConnector::from(Arc::new(config)) }
+    }
+
+    /// A connection on which a request was answered, and which stays open.
+    async fn connect(&self, secure: bool) -> TcpStream {
+        if !secure {
+            let mut stream = TcpStream::connect(self.plain).await.unwrap();
+            is_answered(&mut stream).await;
+            return stream;
+        }
+        let stream = TcpStream::connect(self.secure).await.unwrap();
+        let name = ServerName::try_from("localhost").unwrap();
+        let mut stream = tokio::time::timeout(PATIENCE, self.tls.connect(name, stream)).await.unwrap().unwrap();
+        is_answered(&mut stream).await;
+        // The client's keys are not needed any more.
+        stream.into_inner().0
+    }
+
+    async fn connect_many(&self, secure: bool, count: usize) -> Vec<TcpStream> {
+        let connecting = (0..count).map(|_| self.connect(secure));
+        futures::stream::iter(connecting).buffer_unordered(32).collect().await
+    }
+}
+
+async fn is_answered(stream: &mut (impl AsyncRead + AsyncWrite + Unpin)) {
     let get = format!("GET {MAPS} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {TOKEN}\r\n\r\n");
-    let connect = async || {
-        let mut stream = TcpStream::connect(address).await.unwrap();
-        stream.write_all(get.as_bytes()).await.unwrap();
-        let mut first = [0; 12];
-        tokio::time::timeout(PATIENCE, stream.read_exact(&mut first)).await.unwrap().unwrap();
-        assert_eq!(&first, b"HTTP/1.1 200");
-        stream
-    };
-    let mut held = Vec::new();
-    for _ in 0..100 {
-        held.push(connect().await);
-    }
-    let before = resident(child.0.id());
-    for _ in 0..CONNECTIONS {
-        held.push(connect().await);
-    }
-    let grown = resident(child.0.id()).saturating_sub(before);
-    assert!(grown < CONNECTIONS * EACH, "{} bytes for each connection", grown / CONNECTIONS);
-    connect().await;
+    stream.write_all(get.as_bytes()).await.unwrap();
+    stream.flush().await.unwrap();
+    let mut first = [0; 12];
+    tokio::time::timeout(PATIENCE, stream.read_exact(&mut first)).await.unwrap().unwrap();
+    assert_eq!(&first, b"HTTP/1.1 200");
+}
+
+#[rstest::rstest]
+#[case::plain(false, 32)]
+#[case::tls(true, 48)]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ten_thousand_idle_connections_are_cheap(#[case] secure: bool, #[case] kib_of_each: u64) {
+    const CONNECTIONS: usize = 10_000;
+    let apart = Apart::started();
+    let mut held = apart.connect_many(secure, 100).await;
+    let before = resident(apart.process.0.id());
+    held.extend(apart.connect_many(secure, CONNECTIONS).await);
+    let grown = resident(apart.process.0.id()).saturating_sub(before) / CONNECTIONS as u64;
+    assert!(grown < kib_of_each << 10, "{grown} bytes for each connection");
+    held.push(apart.connect(secure).await);
 }

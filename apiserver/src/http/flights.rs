@@ -15,6 +15,21 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 /// Clients of a home server are better served by a short wait than by an error.
 pub(super) const PATIENCE: Duration = Duration::from_secs(15);
 
+/// How many requests run at once; 0 of a sort: any number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct InFlight {
+    /// Those that only read.
+    pub reads: usize,
+    /// Those that change something.
+    pub writes: usize,
+}
+
+impl Default for InFlight {
+    fn default() -> Self {
+        Self { reads: 800, writes: 400 }
+    }
+}
+
 /// Places for one sort of requests.
 pub(super) struct Flights {
     places: Semaphore,
@@ -56,7 +71,9 @@ impl Drop for InLine<'_> {
 }
 
 impl Flights {
+    /// 0 places: any number.
     pub(super) fn new(places: usize) -> Self {
+        let places = if places == 0 { Semaphore::MAX_PERMITS } else { places.min(Semaphore::MAX_PERMITS) };
         Self { places: Semaphore::new(places), share: places.div_ceil(2), users: Mutex::default() }
     }
 
@@ -79,7 +96,7 @@ impl Flights {
             users.insert(user.to_owned(), Line { places: Arc::new(Semaphore::new(self.share)), length: 0 });
         }
         let line = users.get_mut(user)?;
-        if line.length >= 2 * self.share {
+        if line.length >= self.share.saturating_mul(2) {
             return None;
         }
         line.length += 1;

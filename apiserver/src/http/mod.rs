@@ -47,12 +47,8 @@ use crate::authz::Authorizer;
 use crate::discovery::Discovery;
 use crate::http::delegate::Delegate;
 use crate::http::flights::Flights;
+pub use crate::http::flights::InFlight;
 use crate::registry::Registry;
-
-/// Concurrent requests that only read.
-const READS: usize = 800;
-/// Concurrent requests that change something.
-const WRITES: usize = 400;
 
 /// All that handlers work with.
 pub struct Api {
@@ -74,6 +70,7 @@ impl Api {
         authenticator: Arc<Authenticator>,
         authorizer: Arc<Authorizer>,
         auditor: Auditor,
+        in_flight: InFlight,
         draining: CancellationToken,
     ) -> Self {
         Self {
@@ -83,8 +80,8 @@ impl Api {
             authorizer,
             auditor,
             delegates: RwLock::default(),
-            reads: Flights::new(READS),
-            writes: Flights::new(WRITES),
+            reads: Flights::new(in_flight.reads),
+            writes: Flights::new(in_flight.writes),
             draining,
         }
     }

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use crowsnest_apiserver::admission::Plugin;
+use crowsnest_apiserver::http::InFlight;
 
 use super::edge::AuditArgs;
 use super::oidc::OidcArgs;
@@ -20,6 +21,12 @@ pub(crate) struct ApiserverArgs {
     /// Admission plugins to do without, by comma and by kube-apiserver's names
     #[arg(long, value_delimiter = ',', value_name = "PLUGINS")]
     pub(crate) disable_admission_plugins: Vec<Plugin>,
+    /// Requests that change nothing, at once; 0 for any number
+    #[arg(long, value_name = "N", default_value_t = InFlight::default().reads)]
+    pub(crate) max_requests_inflight: usize,
+    /// Requests that change something, at once; 0 for any number
+    #[arg(long, value_name = "N", default_value_t = InFlight::default().writes)]
+    pub(crate) max_mutating_requests_inflight: usize,
     #[command(flatten)]
     pub(crate) oidc: OidcArgs,
     #[command(flatten)]

@@ -9,6 +9,7 @@ use crowsnest_apiserver::admission::Plugin;
 use crowsnest_apiserver::audit::Auditor;
 use crowsnest_apiserver::authn::token::Algorithm;
 use crowsnest_apiserver::authn::{Oidc, Serving};
+use crowsnest_apiserver::http::InFlight;
 use crowsnest_apiserver::storage::Durability;
 use crowsnest_apiserver::{ApiServer, Config, Data};
 use crowsnest_controllers::act;
@@ -36,6 +37,19 @@ use crate::webhook;
 /// Karmada's name for the administrator; `cluster-proxy-admin` is bound to it.
 const ADMIN: &str = "system:admin";
 
+/// What a control plane does of its own accord.
+pub(super) struct Own {
+    pub(super) auditor: Auditor,
+    pub(super) disabled_admission: Vec<Plugin>,
+    pub(super) in_flight: InFlight,
+}
+
+impl Own {
+    pub(super) fn new(auditor: Auditor) -> Self {
+        Self { auditor, disabled_admission: Vec::new(), in_flight: InFlight::default() }
+    }
+}
+
 pub(super) struct ControlPlane {
     server: ApiServer,
     url: String,
@@ -51,13 +65,13 @@ impl ControlPlane {
         listener: TcpListener,
         simulated: admin::Members,
         oidc: Option<Arc<Oidc>>,
-        auditor: Auditor,
-        disabled_admission: Vec<Plugin>,
+        own: Own,
     ) -> anyhow::Result<Self> {
         let token = admin_token(dir)?;
         // What is asked of a fleet outlives the loss of power; simulated members need not.
         let data = Data::Directory { path: dir.dir("control-plane")?, durability: Durability::Power };
-        let mut config = Config { auditor, disabled_admission, ..Config::new("crowsnest", data) };
+        let Own { auditor, disabled_admission, in_flight } = own;
+        let mut config = Config { auditor, disabled_admission, in_flight, ..Config::new("crowsnest", data) };
         // As kube-apiserver signs by default; clients that check the algorithm expect it.
         config.signing = Algorithm::Rs256;
         config.oidc = oidc;

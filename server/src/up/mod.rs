@@ -20,6 +20,7 @@ use anyhow::{Context, bail};
 use crowsnest_apiserver::audit::log::Writer;
 use crowsnest_apiserver::authn::Oidc;
 use crowsnest_apiserver::authn::oidc::whole;
+use crowsnest_apiserver::http::InFlight;
 use crowsnest_controllers::act;
 use crowsnest_controllers::act::controllers::Controller;
 use crowsnest_embedded::member::admin;
@@ -38,7 +39,7 @@ use crate::serving;
 use crate::steering::Steers;
 use crate::ui::oidc::SignIn;
 use crate::ui::{self, Ui};
-use controlplane::ControlPlane;
+use controlplane::{ControlPlane, Own};
 use datadir::DataDir;
 use joined::Joined;
 use kubeconfigs::Kubeconfigs;
@@ -100,8 +101,12 @@ pub(crate) async fn run_apiserver(args: ApiserverArgs) -> anyhow::Result<ExitCod
     let listener = bind(args.listen, "--listen").await?;
     let nobody = Arc::new(OnceLock::from(BTreeMap::new()));
     let (auditor, audit) = args.audit.start(&dir.dir("audit")?)?;
-    let control_plane =
-        ControlPlane::start(&dir, listener, nobody, oidc, auditor, args.disable_admission_plugins).await?;
+    let own = Own {
+        auditor,
+        disabled_admission: args.disable_admission_plugins,
+        in_flight: InFlight { reads: args.max_requests_inflight, writes: args.max_mutating_requests_inflight },
+    };
+    let control_plane = ControlPlane::start(&dir, listener, nobody, oidc, own).await?;
     let mut files = Kubeconfigs::new(dir.dir("kubeconfigs")?);
     files.add("cp", &control_plane.kubeconfig()?)?;
     let path = files.finish()?;
@@ -211,7 +216,7 @@ impl Fleet {
         let sign_in = oidc.as_ref().map(|_| args.sign_in.read(ui_address)).transpose()?;
         let (auditor, audit) = args.edge.audit.start(&dir.dir("audit")?)?;
         let control_plane =
-            ControlPlane::start(dir, api, simulated.clone(), oidc.clone(), auditor.clone(), Vec::new()).await?;
+            ControlPlane::start(dir, api, simulated.clone(), oidc.clone(), Own::new(auditor.clone())).await?;
         progress.done(&format!("control plane {}", control_plane.url()));
 
         let servers = TaskTracker::new();
