@@ -66,19 +66,26 @@ async fn get(outbound: &Outbound, remote: &Remote, path: &str) -> Result<(Status
     Ok((status, body.map_err(lost)?))
 }
 
+/// What the server says of the group. One that knows nothing of v3 is asked for v2, in which it tells of all it has.
 async fn openapi(outbound: &Outbound, remote: &Remote) -> Option<Published> {
     let (group, version) = (&remote.group, &remote.version);
-    match get(outbound, remote, &format!("/openapi/v3/apis/{group}/{version}")).await {
-        Ok((StatusCode::OK, body)) => Published::read(group, version, &body),
-        Ok((status, _)) => {
-            tracing::debug!(group, %status, "no OpenAPI document");
-            None
-        }
+    let ask = async |path: &str| match get(outbound, remote, path).await {
+        Ok(answer) => Some(answer),
         Err(error) => {
             tracing::debug!(group, %error, "no OpenAPI document");
             None
         }
+    };
+    let of_group = ask(&format!("/openapi/v3/apis/{group}/{version}")).await?;
+    let (status, body) = match of_group.0 {
+        StatusCode::NOT_FOUND if ask("/openapi/v3").await?.0 == StatusCode::NOT_FOUND => ask("/openapi/v2").await?,
+        _ => of_group,
+    };
+    if status != StatusCode::OK {
+        tracing::debug!(group, %status, "no OpenAPI document");
+        return None;
     }
+    Published::read(group, version, &body)
 }
 
 fn unresolved(remote: &Remote, why: &ResolveError) -> Finding {

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::outbound::InProcess;
 use crate::{ApiServer, Config, Data};
 
-/// Lists its one resource, and otherwise tells who asked for what.
+/// Lists its one resource, describes it in OpenAPI v2 alone, and otherwise tells who asked for what.
 struct Extension;
 
 #[async_trait]
@@ -22,6 +22,15 @@ impl InProcess for Extension {
             "/apis/ext.example.com/v1" => {
                 json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": "ext.example.com/v1",
                 "resources": [{"name": "bricks", "singularName": "brick", "namespaced": true, "kind": "Brick", "verbs": ["get", "list"]}]})
+            }
+            "/openapi/v2" => {
+                json!({"swagger": "2.0", "info": {"title": "Bricks", "version": "v1"},
+                    "paths": {"/version/": {"get": {"responses": {}}}, "/apis/ext.example.com/v1/bricks": {"get": {"produces": ["application/json"],
+                        "responses": {"200": {"description": "OK", "schema": {"$ref": "#/definitions/com.example.Brick"}}}}}},
+                    "definitions": {"com.example.Brick": {"type": "object", "properties": {"clay": {"type": "string", "description": "what it is made of"}}}}})
+            }
+            path if path.starts_with("/openapi/") => {
+                return http::Response::builder().status(404).body(Body::empty()).unwrap_or_default();
             }
             path => {
                 json!({"path": path, "user": all("x-remote-user"), "groups": all("x-remote-group"), "authorization": all("authorization")})
@@ -81,6 +90,22 @@ async fn an_extension_server_comes_and_goes() {
     assert_eq!(object["status"]["conditions"][0]["reason"], "Passed");
     let group = get(&client, "/apis/ext.example.com").await.unwrap();
     assert_eq!(group["preferredVersion"]["groupVersion"], "ext.example.com/v1");
+    let described = get(&client, "/openapi/v3/apis/ext.example.com/v1").await.unwrap();
+    let brick =
+        json!({"type": "object", "properties": {"clay": {"type": "string", "description": "what it is made of"}}});
+    assert_eq!(described["components"]["schemas"]["com.example.Brick"], brick);
+    let answer = &described["paths"]["/apis/ext.example.com/v1/bricks"]["get"]["responses"]["200"];
+    assert_eq!(
+        answer["content"]["application/json"]["schema"],
+        json!({"$ref": "#/components/schemas/com.example.Brick"})
+    );
+    let index = get(&client, "/openapi/v3").await.unwrap();
+    assert!(index["paths"]["apis/ext.example.com/v1"]["serverRelativeURL"].is_string(), "{index}");
+    let older = get(&client, "/openapi/v2").await.unwrap();
+    assert_eq!(older["definitions"]["com.example.Brick"], brick);
+    assert!(older["paths"]["/version/"].is_null(), "what it says of itself as a whole is not told as ours");
+    assert!(older["paths"]["/apis/ext.example.com/v1/bricks"].is_object());
+
     let local = get(&client, &format!("{services}/v1.apps")).await.unwrap();
     assert_eq!(local["status"]["conditions"][0]["reason"], "Local");
 

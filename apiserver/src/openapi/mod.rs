@@ -23,6 +23,7 @@ mod definitions;
 mod paths;
 mod protobuf;
 pub mod remote;
+mod upgrade;
 
 use self::remote::Published;
 

@@ -1,10 +1,10 @@
-//! Documents of servers behind this one: published as they are in v3, made from that in v2.
+//! Documents of servers behind this one: published as they are in v3, or made from their v2; made from that in v2.
 
 use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
-use super::digest;
+use super::{digest, upgrade};
 
 /// What a server behind this one says of one group and version.
 #[derive(Debug, Clone, PartialEq)]
@@ -17,10 +17,11 @@ pub struct Published {
 }
 
 impl Published {
-    /// `None` when it is no OpenAPI v3 document.
+    /// `None` when it is no OpenAPI document, of v3 or of v2.
     pub fn read(group: &str, version: &str, bytes: &[u8]) -> Option<Self> {
         let document: Value = serde_json::from_slice(bytes).ok()?;
-        document.get("openapi")?.as_str()?.starts_with("3.").then_some(())?;
+        let is_v3 = document.get("openapi").and_then(Value::as_str).is_some_and(|form| form.starts_with("3."));
+        let document = if is_v3 { document } else { upgrade::upgrade(&document)? };
         Some(Self { path: format!("apis/{group}/{version}"), hash: digest(bytes), document: Arc::new(document) })
     }
 
@@ -35,7 +36,8 @@ impl Published {
         for (name, schema) in of("/components/schemas") {
             definitions.entry(name.clone()).or_insert_with(|| downgrade(schema));
         }
-        for (path, item) in of("/paths") {
+        // What a server behind this one says of itself as a whole is not ours.
+        for (path, item) in of("/paths").filter(|(path, _)| path.starts_with("/apis/")) {
             paths.entry(path.clone()).or_insert_with(|| path_item(item));
         }
     }
@@ -161,7 +163,7 @@ mod tests {
 
     #[test]
     fn other_answers_are_no_documents() {
-        for text in ["", "{}", "not found", r#"{"swagger": "2.0"}"#, r#"{"openapi": "2.9"}"#] {
+        for text in ["", "{}", "not found", r#"{"swagger": "1.2"}"#, r#"{"openapi": "2.9"}"#] {
             assert_eq!(Published::read("g.io", "v1", text.as_bytes()), None, "{text}");
         }
     }

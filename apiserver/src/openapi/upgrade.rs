@@ -1,0 +1,218 @@
+//! An OpenAPI v2 document as v3, for servers behind this one that publish no v3: as kube-aggregator converts them. Pure.
+
+use serde_json::{Map, Value, json};
+
+const METHODS: [&str; 7] = ["get", "put", "post", "delete", "options", "head", "patch"];
+/// What a parameter says beside its schema.
+const OF_PARAMETERS: [&str; 5] = ["name", "description", "in", "required", "allowEmptyValue"];
+/// What of an operation v3 says as v2 does.
+const OF_OPERATIONS: [&str; 6] = ["description", "externalDocs", "tags", "summary", "deprecated", "operationId"];
+
+/// The document in v3; `None` when it is none of v2. Where v2 refers to a parameter, it stands in v3.
+pub(super) fn upgrade(v2: &Value) -> Option<Value> {
+    v2.get("swagger")?.as_str()?.starts_with("2.").then_some(())?;
+    let mut components = Map::new();
+    if let Some(definitions) = v2["definitions"].as_object() {
+        components.insert("schemas".into(), each(definitions, schema));
+    }
+    if let Some(schemes) = v2["securityDefinitions"].as_object() {
+        components.insert("securitySchemes".into(), each(schemes, security_scheme));
+    }
+    if let Some(answers) = v2["responses"].as_object() {
+        components.insert("responses".into(), each(answers, |answer| response(answer, &v2["produces"])));
+    }
+    let mut out = json!({"openapi": "3.0.0", "info": v2["info"], "components": components});
+    if let Some(paths) = v2["paths"].as_object() {
+        out["paths"] = each(paths, |item| path_item(item, v2));
+    }
+    Some(out)
+}
+
+fn each(fields: &Map<String, Value>, convert: impl Fn(&Value) -> Value) -> Value {
+    fields.iter().map(|(key, value)| (key.clone(), convert(value))).collect::<Map<_, _>>().into()
+}
+
+/// A schema with v3's references; one that says more than its reference has it in `allOf`.
+fn schema(node: &Value) -> Value {
+    match node {
+        Value::Object(fields) => {
+            let mut out: Map<String, Value> = Map::new();
+            let mut reference = None;
+            for (key, value) in fields {
+                match value {
+                    Value::String(target) if key == "$ref" => {
+                        reference = Some(target.replace("#/definitions/", "#/components/schemas/"));
+                    }
+                    value => _ = out.insert(key.clone(), schema(value)),
+                }
+            }
+            match reference {
+                Some(target) if out.is_empty() => _ = out.insert("$ref".into(), target.into()),
+                Some(target) => _ = out.insert("allOf".into(), json!([{"$ref": target}])),
+                None => {}
+            }
+            out.into()
+        }
+        Value::Array(items) => items.iter().map(schema).collect(),
+        other => other.clone(),
+    }
+}
+
+fn security_scheme(scheme: &Value) -> Value {
+    let mut out: Map<String, Value> = Map::new();
+    let (mut flow, mut kind) = (Map::new(), None);
+    for (key, value) in scheme.as_object().into_iter().flatten() {
+        match key.as_str() {
+            "flow" => kind = value.as_str(),
+            "authorizationUrl" | "tokenUrl" | "scopes" => _ = flow.insert(key.clone(), value.clone()),
+            _ => _ = out.insert(key.clone(), value.clone()),
+        }
+    }
+    if let Some(kind) = kind {
+        out.insert("flows".into(), json!({kind: flow}));
+    }
+    out.into()
+}
+
+fn is_extension(key: &str) -> bool {
+    key.starts_with("x-")
+}
+
+fn path_item(item: &Value, v2: &Value) -> Value {
+    let mut out = Map::new();
+    for (key, value) in item.as_object().into_iter().flatten() {
+        let value = match key.as_str() {
+            method if METHODS.contains(&method) => operation(value, v2),
+            "parameters" => {
+                let shared = value.as_array().into_iter().flatten().map(|one| resolved(one, v2));
+                shared.filter(|one| !is_body(one)).map(parameter).collect()
+            }
+            key if is_extension(key) || key == "$ref" => value.clone(),
+            _ => continue,
+        };
+        out.insert(key.clone(), value);
+    }
+    out.into()
+}
+
+/// A parameter where it is described.
+fn resolved<'a>(parameter: &'a Value, v2: &'a Value) -> &'a Value {
+    let target = parameter["$ref"].as_str().and_then(|target| target.strip_prefix('#'));
+    target.and_then(|pointer| v2.pointer(pointer)).unwrap_or(parameter)
+}
+
+fn is_body(parameter: &Value) -> bool {
+    parameter["in"] == "body"
+}
+
+fn parameter(parameter: &Value) -> Value {
+    let (mut out, mut simple) = (Map::new(), Map::new());
+    for (key, value) in parameter.as_object().into_iter().flatten() {
+        let own = OF_PARAMETERS.contains(&key.as_str()) || is_extension(key);
+        if own { &mut out } else { &mut simple }.insert(key.clone(), value.clone());
+    }
+    let described = simple.remove("schema").unwrap_or(Value::Object(simple));
+    out.insert("schema".into(), schema(&described));
+    out.into()
+}
+
+fn operation(operation: &Value, v2: &Value) -> Value {
+    let mut out = Map::new();
+    for (key, value) in operation.as_object().into_iter().flatten() {
+        if OF_OPERATIONS.contains(&key.as_str()) || is_extension(key) {
+            out.insert(key.clone(), value.clone());
+        }
+    }
+    let mut parameters = Vec::new();
+    for one in operation["parameters"].as_array().into_iter().flatten().map(|one| resolved(one, v2)) {
+        if is_body(one) {
+            let mut body = json!({"content": content(&one["schema"], &operation["consumes"], &v2["consumes"])});
+            if one["required"] == true {
+                body["required"] = true.into();
+            }
+            out.insert("requestBody".into(), body);
+        } else {
+            parameters.push(parameter(one));
+        }
+    }
+    if !parameters.is_empty() {
+        out.insert("parameters".into(), parameters.into());
+    }
+    let produces = if operation["produces"].is_array() { &operation["produces"] } else { &v2["produces"] };
+    let answers = operation["responses"].as_object().map(|answers| each(answers, |one| response(one, produces)));
+    out.insert("responses".into(), answers.unwrap_or_default());
+    out.into()
+}
+
+fn response(answer: &Value, produces: &Value) -> Value {
+    if let Some(target) = answer["$ref"].as_str() {
+        return json!({"$ref": target.replace("#/responses/", "#/components/responses/")});
+    }
+    let mut out = json!({"description": answer["description"]});
+    for (key, value) in answer.as_object().into_iter().flatten().filter(|(key, _)| is_extension(key)) {
+        out[key] = value.clone();
+    }
+    if answer["schema"].is_object() {
+        out["content"] = content(&answer["schema"], produces, &Value::Null);
+    }
+    out
+}
+
+/// The same schema for each media type.
+fn content(described: &Value, media: &Value, otherwise: &Value) -> Value {
+    let media = media.as_array().or(otherwise.as_array());
+    let media = media.into_iter().flatten().filter_map(Value::as_str);
+    media.map(|media| (media.to_owned(), json!({"schema": schema(described)}))).collect::<Map<_, _>>().into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_v2_document_is_told_in_v3() {
+        let v2 = json!({"swagger": "2.0", "info": {"title": "Things", "version": "v1"},
+            "parameters": {"pretty": {"name": "pretty", "in": "query", "type": "string", "uniqueItems": true},
+                           "body-1": {"name": "body", "in": "body", "required": true, "schema": {"$ref": "#/definitions/Thing"}}},
+            "securityDefinitions": {"BearerToken": {"type": "apiKey", "name": "authorization", "in": "header"},
+                "Web": {"type": "oauth2", "flow": "implicit", "authorizationUrl": "https://x/a", "scopes": {"read": "reads"}}},
+            "paths": {"/apis/g.io/v1/things": {
+                "parameters": [{"$ref": "#/parameters/pretty"}],
+                "post": {"operationId": "create", "tags": ["g_v1"], "consumes": ["application/json", "application/yaml"],
+                    "produces": ["application/json"], "schemes": ["https"], "x-kubernetes-action": "post",
+                    "parameters": [{"$ref": "#/parameters/body-1"}, {"name": "dryRun", "in": "query", "description": "not for long", "type": "string"}],
+                    "responses": {"201": {"description": "Created", "schema": {"$ref": "#/definitions/Thing"}}, "401": {"description": "Unauthorized"}}}}},
+            "definitions": {
+                "Thing": {"type": "object", "x-kubernetes-group-version-kind": [{"group": "g.io", "kind": "Thing", "version": "v1"}],
+                    "properties": {
+                        "metadata": {"description": "its own", "$ref": "#/definitions/Meta"},
+                        "$ref": {"type": "string"},
+                        "parts": {"type": "array", "items": {"$ref": "#/definitions/Part"}},
+                        "more": {"additionalProperties": {"default": {}, "$ref": "#/definitions/Part"}}}},
+                "Part": {"type": "string"}}});
+        let thing = json!({"$ref": "#/components/schemas/Thing"});
+        let expected = json!({"openapi": "3.0.0", "info": {"title": "Things", "version": "v1"},
+            "paths": {"/apis/g.io/v1/things": {
+                "parameters": [{"name": "pretty", "in": "query", "schema": {"type": "string", "uniqueItems": true}}],
+                "post": {"operationId": "create", "tags": ["g_v1"], "x-kubernetes-action": "post",
+                    "requestBody": {"required": true, "content": {"application/json": {"schema": thing}, "application/yaml": {"schema": thing}}},
+                    "parameters": [{"name": "dryRun", "in": "query", "description": "not for long", "schema": {"type": "string"}}],
+                    "responses": {"201": {"description": "Created", "content": {"application/json": {"schema": thing}}},
+                                  "401": {"description": "Unauthorized"}}}}},
+            "components": {
+                "securitySchemes": {"BearerToken": {"type": "apiKey", "name": "authorization", "in": "header"},
+                    "Web": {"type": "oauth2", "flows": {"implicit": {"authorizationUrl": "https://x/a", "scopes": {"read": "reads"}}}}},
+                "schemas": {
+                    "Thing": {"type": "object", "x-kubernetes-group-version-kind": [{"group": "g.io", "kind": "Thing", "version": "v1"}],
+                        "properties": {
+                            "metadata": {"description": "its own", "allOf": [{"$ref": "#/components/schemas/Meta"}]},
+                            "$ref": {"type": "string"},
+                            "parts": {"type": "array", "items": {"$ref": "#/components/schemas/Part"}},
+                            "more": {"additionalProperties": {"default": {}, "allOf": [{"$ref": "#/components/schemas/Part"}]}}}},
+                    "Part": {"type": "string"}}}});
+        assert_eq!(upgrade(&v2), Some(expected));
+        for none in [json!({}), json!({"openapi": "3.0.0"}), json!({"swagger": 2})] {
+            assert_eq!(upgrade(&none), None, "{none}");
+        }
+    }
+}
