@@ -1,7 +1,8 @@
-//! `crowsnest bench apiserver`: what the embedded API server takes on, durable, in a process of its own and over its socket.
+//! `crowsnest bench apiserver`: what the embedded API server takes on, durable, in a process of its own and over its socket;
+//! or any other API server, to be compared with it.
 
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,9 +14,10 @@ use clap::Args;
 use futures::future::try_join_all;
 use futures::{Stream, StreamExt, TryStreamExt};
 use http::Request;
+use http::header::ACCEPT_ENCODING;
 use http_body_util::BodyExt;
 use hyper_util::rt::TokioExecutor;
-use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use kube::api::{DeleteParams, ListParams, PostParams};
 use kube::client::ConfigExt;
 use kube::config::{KubeConfigOptions, Kubeconfig};
@@ -54,9 +56,27 @@ pub(super) struct ApiserverArgs {
     /// ConfigMaps of 5 KB whose memory is measured; 0 leaves that out
     #[arg(long, default_value_t = 100_000)]
     stored: usize,
+    /// Another API server than our own, which is not started or stopped; its memory is left out
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// Namespace of that server, which is made and deleted
+    #[arg(long, default_value = "crowsnest-bench", requires = "kubeconfig")]
+    namespace: String,
 }
 
-const NAMESPACE: &str = "default";
+/// Where the server is, and where in it is written.
+struct Target {
+    kubeconfig: PathBuf,
+    namespace: String,
+}
+
+impl Target {
+    /// The server that was started in a directory.
+    fn own(scratch: &Path) -> Self {
+        Self { kubeconfig: scratch.join("kubeconfigs/cp.kubeconfig"), namespace: "default".to_owned() }
+    }
+}
+
 const SMALL: usize = 2_000;
 const LARGE: usize = 5_000;
 const LISTS: usize = 5;
@@ -72,13 +92,18 @@ const SETTLE: Duration = Duration::from_secs(5);
 
 pub(super) async fn run(args: &ApiserverArgs) -> anyhow::Result<()> {
     let mut figures = Figures { out: std::io::stdout().lock() };
+    if let Some(kubeconfig) = &args.kubeconfig {
+        let target = Target { kubeconfig: kubeconfig.clone(), namespace: args.namespace.clone() };
+        let namespaces: Api<Namespace> = Api::all(client(&target).await?);
+        let namespace = serde_json::from_value(json!({"metadata": {"name": target.namespace}}))?;
+        namespaces.create(&PostParams::default(), &namespace).await?;
+        let measured = asked(&target, None, args, &mut figures).await;
+        namespaces.delete(&target.namespace, &DeleteParams::default()).await?;
+        return measured;
+    }
     let scratch = super::scratch();
     let server = super::start_apiserver(&scratch).await?;
-    let maps = maps(&scratch).await?;
-    create(&maps, args.objects, args.clients, SMALL, Some(&mut figures)).await?;
-    gets(&maps, args, &mut figures).await?;
-    lists(&scratch, &server, args, &mut figures).await?;
-    watches(&scratch, args, &mut figures).await?;
+    asked(&Target::own(&scratch), Some(&server), args, &mut figures).await?;
     super::stop(server).await?;
     std::fs::remove_dir_all(&scratch).with_context(|| format!("removing {}", scratch.display()))?;
     if args.stored > 0 {
@@ -87,22 +112,36 @@ pub(super) async fn run(args: &ApiserverArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn config(dir: &Path) -> anyhow::Result<kube::Config> {
-    let file = dir.join("kubeconfigs/cp.kubeconfig");
-    let file = Kubeconfig::read_from(&file).with_context(|| format!("reading {}", file.display()))?;
+/// All that is asked of one server.
+async fn asked(
+    target: &Target,
+    server: Option<&super::Running>,
+    args: &ApiserverArgs,
+    figures: &mut Figures<impl Write>,
+) -> anyhow::Result<()> {
+    let maps = maps(target).await?;
+    create(&maps, args.objects, args.clients, SMALL, Some(figures)).await?;
+    gets(&maps, args, figures).await?;
+    lists(target, server, args, figures).await?;
+    watches(target, args, figures).await
+}
+
+async fn config(target: &Target) -> anyhow::Result<kube::Config> {
+    let file = &target.kubeconfig;
+    let file = Kubeconfig::read_from(file).with_context(|| format!("reading {}", file.display()))?;
     let mut config = kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?;
     config.read_timeout = None;
     Ok(config)
 }
 
 /// Each request that is under way has a connection of its own.
-async fn client(dir: &Path) -> anyhow::Result<Client> {
-    Ok(Client::try_from(config(dir).await?)?)
+async fn client(target: &Target) -> anyhow::Result<Client> {
+    Ok(Client::try_from(config(target).await?)?)
 }
 
 /// All requests share one connection of HTTP/2, as those of a Go client do.
-async fn sharing_client(dir: &Path) -> anyhow::Result<Client> {
-    let config = config(dir).await?;
+async fn sharing_client(target: &Target) -> anyhow::Result<Client> {
+    let config = config(target).await?;
     let connector = hyper_rustls::HttpsConnectorBuilder::new()
         .with_tls_config(config.rustls_client_config()?)
         .https_only()
@@ -117,8 +156,8 @@ async fn sharing_client(dir: &Path) -> anyhow::Result<Client> {
     Ok(Client::new(service, config.default_namespace))
 }
 
-async fn maps(dir: &Path) -> anyhow::Result<Api<ConfigMap>> {
-    Ok(Api::namespaced(client(dir).await?, NAMESPACE))
+async fn maps(target: &Target) -> anyhow::Result<Api<ConfigMap>> {
+    Ok(Api::namespaced(client(target).await?, &target.namespace))
 }
 
 /// About so many bytes of text that is not the same in every object, and compresses as text does.
@@ -192,32 +231,38 @@ async fn gets(maps: &Api<ConfigMap>, args: &ApiserverArgs, figures: &mut Figures
     figures.spread("apiserver/get", took)
 }
 
-/// All objects at once, as they come, and by how much the server's memory grows meanwhile.
+/// All objects at once, as they come: plainly, and packed as Go's clients ask for them. And by how much the server's memory
+/// grows meanwhile.
 async fn lists(
-    dir: &Path,
-    server: &super::Running,
+    target: &Target,
+    server: Option<&super::Running>,
     args: &ApiserverArgs,
     figures: &mut Figures<impl Write>,
 ) -> anyhow::Result<()> {
-    let client = client(dir).await?;
-    let peak = || super::peak_kib(&server.child);
-    let before = super::resident_kib(&server.child)?.max(peak()?);
-    let mut took = Vec::new();
-    for _ in 0..LISTS {
-        let began = Instant::now();
-        let request = Request::get(format!("/api/v1/namespaces/{NAMESPACE}/configmaps"));
-        let mut body = client.send(request.body(kube::client::Body::empty())?).await?.into_body();
-        let mut bytes = 0;
-        while let Some(frame) = body.frame().await {
-            bytes += frame?.data_ref().map_or(0, bytes::Bytes::len);
+    let client = client(target).await?;
+    let peak = || server.map(|server| super::peak_kib(&server.child)).transpose();
+    let resident = server.map(|server| super::resident_kib(&server.child)).transpose()?;
+    let before = resident.max(peak()?);
+    for (packing, name) in [("identity", ""), ("gzip", "-gzip")] {
+        let mut took = Vec::new();
+        for _ in 0..LISTS {
+            let began = Instant::now();
+            let request = Request::get(format!("/api/v1/namespaces/{}/configmaps", target.namespace));
+            let request = request.header(ACCEPT_ENCODING, packing).body(kube::client::Body::empty())?;
+            let mut body = client.send(request).await?.into_body();
+            let mut bytes = 0;
+            while let Some(frame) = body.frame().await {
+                bytes += frame?.data_ref().map_or(0, bytes::Bytes::len);
+            }
+            took.push(began.elapsed());
+            ensure!(packing == "gzip" || bytes > args.objects * SMALL, "a list has {bytes} bytes");
         }
-        took.push(began.elapsed());
-        ensure!(bytes > args.objects * SMALL, "a list has {bytes} bytes");
+        took.sort_unstable();
+        let middle = took.get(LISTS / 2).copied().unwrap_or_default();
+        figures.line(&format!("apiserver/list-{}{name}", args.objects), middle.as_secs_f64() * 1e3, "ms")?;
     }
-    took.sort_unstable();
-    let middle = took.get(LISTS / 2).copied().unwrap_or_default();
-    figures.line(&format!("apiserver/list-{}", args.objects), middle.as_secs_f64() * 1e3, "ms")?;
-    let grown = peak()?.saturating_sub(before) as f64 / 1024.0;
+    let (Some(before), Some(after)) = (before, peak()?) else { return Ok(()) };
+    let grown = after.saturating_sub(before) as f64 / 1024.0;
     figures.line(&format!("apiserver/list-{}/peak-rss-grown", args.objects), grown, "MB")
 }
 
@@ -226,19 +271,19 @@ fn now() -> Duration {
 }
 
 /// By watchers with a connection each, and by those of clients that have as many on one connection as kube-apiserver takes.
-async fn watches(dir: &Path, args: &ApiserverArgs, figures: &mut Figures<impl Write>) -> anyhow::Result<()> {
-    let config = config(dir).await?;
-    let path = watched_from(dir).await?;
+async fn watches(target: &Target, args: &ApiserverArgs, figures: &mut Figures<impl Write>) -> anyhow::Result<()> {
+    let config = config(target).await?;
+    let path = watched_from(target).await?;
     let tls = TlsConnector::from(Arc::new(config.rustls_client_config()?));
     let opening = (0..args.watchers).map(async |_| connected(&config, &tls, &path).await);
     let alone = futures::stream::iter(opening).buffer_unordered(OPENED_AT_ONCE).try_collect::<Vec<_>>().await?;
     let watchers = alone.into_iter().map(|stream| events(ReaderStream::new(stream), args.writes));
-    watch(dir, watchers, args.writes, &format!("apiserver/watch-{}", args.watchers), figures).await?;
+    watch(target, watchers, args.writes, &format!("apiserver/watch-{}", args.watchers), figures).await?;
 
-    let path = watched_from(dir).await?;
+    let path = watched_from(target).await?;
     let mut sharing = Vec::with_capacity(args.watchers);
     while sharing.len() < args.watchers {
-        let client = sharing_client(dir).await?;
+        let client = sharing_client(target).await?;
         sharing.extend(std::iter::repeat_n(client, STREAMS.min(args.watchers - sharing.len())));
     }
     let opening = sharing.iter().map(async |client| {
@@ -247,15 +292,16 @@ async fn watches(dir: &Path, args: &ApiserverArgs, figures: &mut Figures<impl Wr
     });
     let sharing = futures::stream::iter(opening).buffer_unordered(OPENED_AT_ONCE).try_collect::<Vec<_>>().await?;
     let watchers = sharing.into_iter().map(|stream| events(stream, args.writes));
-    watch(dir, watchers, args.writes, &format!("apiserver/watch-{}-shared", args.watchers), figures).await
+    watch(target, watchers, args.writes, &format!("apiserver/watch-{}-shared", args.watchers), figures).await
 }
 
 /// Watchers go on from where they are, as informers do after their list.
-async fn watched_from(dir: &Path) -> anyhow::Result<String> {
-    let since = maps(dir).await?.list_metadata(&ListParams::default().limit(1)).await?.metadata.resource_version;
+async fn watched_from(target: &Target) -> anyhow::Result<String> {
+    let since = maps(target).await?.list_metadata(&ListParams::default().limit(1)).await?.metadata.resource_version;
     let since = since.context("a list has no version")?;
     Ok(format!(
-        "/api/v1/namespaces/{NAMESPACE}/configmaps?watch=true&labelSelector=bench%3Dwatched&resourceVersion={since}"
+        "/api/v1/namespaces/{}/configmaps?watch=true&labelSelector=bench%3Dwatched&resourceVersion={since}",
+        target.namespace
     ))
 }
 
@@ -279,13 +325,13 @@ async fn connected(config: &kube::Config, tls: &TlsConnector, path: &str) -> any
 
 /// From before a write until each watcher has the event's last byte.
 async fn watch(
-    dir: &Path,
+    target: &Target,
     watchers: impl Iterator<Item = impl Future<Output = anyhow::Result<Vec<Duration>>> + Send + 'static>,
     writes: usize,
     name: &str,
     figures: &mut Figures<impl Write>,
 ) -> anyhow::Result<()> {
-    let maps = maps(dir).await?;
+    let maps = maps(target).await?;
     let mut watching: JoinSet<_> = watchers.collect();
     for nth in 0..writes {
         let mut object = config_map(&watched(nth), SMALL, nth)?;
@@ -344,7 +390,8 @@ fn written(line: &[u8]) -> Option<Duration> {
 async fn stored(args: &ApiserverArgs, figures: &mut Figures<impl Write>) -> anyhow::Result<()> {
     let scratch = super::scratch();
     let server = super::start_apiserver(&scratch).await?;
-    create(&maps(&scratch).await?, args.stored, args.clients, LARGE, None::<&mut Figures<std::io::Sink>>).await?;
+    create(&maps(&Target::own(&scratch)).await?, args.stored, args.clients, LARGE, None::<&mut Figures<std::io::Sink>>)
+        .await?;
     tokio::time::sleep(SETTLE).await;
     let megabytes = |kib: u64| kib as f64 / 1024.0;
     let of = format!("apiserver/stored-{}", args.stored);
