@@ -1,7 +1,8 @@
 //! Server-side apply and managedFields.
 //!
-//! Pure. `registry/` calls [`track_update`] for every create, update and patch, [`apply`] for apply patches. Both stand between
-//! decoding with defaults and admission, before the strategy's `prepare_*`, as in kube-apiserver.
+//! Pure. `registry/` calls [`track_create`] for every create, [`track_update`] for every update and patch, [`apply`] for apply
+//! patches. All stand between decoding with defaults and admission, before the strategy's `prepare_*`, as in kube-apiserver. What
+//! managers own is compared in the version each wrote in (`versions`).
 
 use std::sync::LazyLock;
 
@@ -14,11 +15,15 @@ mod last_applied;
 mod managed;
 mod path;
 #[cfg(test)]
+mod recorded_tests;
+#[cfg(test)]
 mod tests;
 pub(crate) mod typed;
+mod versions;
 
 use managed::Entry;
 pub use path::{FieldSet, PathElement};
+pub use versions::{Conversion, Stop, Version, Versions};
 
 /// Owner of everything an object holds that was never tracked when the first apply comes.
 const BEFORE_FIRST_APPLY: &str = "before-first-apply";
@@ -100,19 +105,61 @@ fn nothing(schema: Option<&Schema>) -> Value {
     object
 }
 
-/// Writes `metadata.managedFields` of an object about to be created, updated or patched. `schema` of `None` owns by structure.
-pub fn track_update(schema: Option<&Schema>, old: Option<&Value>, new: &mut Value, manager: &Manager<'_>) {
-    let mut entries = managed::starting_point(old, new, manager.subresource);
-    if entries.is_empty() && old.is_some() {
-        // Never tracked (or asked to forget): stays so until the first apply.
-        managed::encode(new, entries);
-        return;
-    }
-    match old {
-        Some(old) => update(schema, old, new, &mut entries, manager),
-        None => update(schema, &nothing(schema), new, &mut entries, manager),
-    }
+/// Writes `metadata.managedFields` of an object about to be created. `schema` of `None` owns by structure.
+pub fn track_create(schema: Option<&Schema>, new: &mut Value, manager: &Manager<'_>) {
+    let mut entries = managed::starting_point(None, new, manager.subresource);
+    // An object that brings entries of its own is new in every version: whoever wrote in another has lost all of it.
+    entries.retain(|entry| entry.api_version == manager.api_version);
+    let (taken, removed) = changes(schema, &nothing(schema), new, manager);
+    take_over(&mut entries, taken, removed, manager);
     managed::encode(new, entries);
+}
+
+/// The managedFields of an object about to be updated or patched, for [`Tracked::write`].
+pub fn track_update(
+    versions: &Versions<'_>,
+    schema: Option<&Schema>,
+    old: &Value,
+    new: &Value,
+    manager: &Manager<'_>,
+) -> Result<Tracked, Stop> {
+    let entries = managed::starting_point(Some(old), new, manager.subresource);
+    if entries.is_empty() {
+        // Never tracked (or asked to forget): stays so until the first apply.
+        return Ok(Tracked(entries));
+    }
+    let entries = reconciled(versions, schema, entries, manager)?;
+    if entries.iter().all(|entry| entry.api_version == manager.api_version) {
+        return Ok(Tracked(update(versions, schema, (old, new), entries, manager)?));
+    }
+    Ok(Tracked(update(versions, schema, (&without_managers(old), &without_managers(new)), entries, manager)?))
+}
+
+/// Entries that are decided, and not written yet.
+#[derive(Debug, Default)]
+pub struct Tracked(Vec<Entry>);
+
+impl Tracked {
+    pub fn write(self, object: &mut Value) {
+        managed::encode(object, self.0);
+    }
+}
+
+/// The entries as the schemas of their versions have them now. Of versions that are gone none are left.
+fn reconciled(
+    versions: &Versions<'_>,
+    schema: Option<&Schema>,
+    entries: Vec<Entry>,
+    manager: &Manager<'_>,
+) -> Result<Vec<Entry>, Stop> {
+    let mut kept = Vec::with_capacity(entries.len());
+    for mut entry in entries {
+        if let Some(schema) = versions.schema(&entry.api_version, manager.api_version, schema)? {
+            entry.fields = versions::reconcile(schema.get(), &entry.fields);
+            kept.push(entry);
+        }
+    }
+    Ok(kept)
 }
 
 /// True when an update did nothing but tell the time: what it set was set back, by admission or by defaults. Such an update
@@ -147,13 +194,31 @@ fn same_managers(old: &Value, new: &Value) -> bool {
 }
 
 /// The new owner takes what changed; everyone loses what went.
-fn update(schema: Option<&Schema>, live: &Value, new: &Value, entries: &mut Vec<Entry>, manager: &Manager<'_>) {
-    let (mut taken, mut removed) = changes(schema, live, new, manager);
-    for entry in entries.iter_mut() {
-        entry.fields.difference(&taken);
-        entry.fields.difference(&removed);
+fn update(
+    versions: &Versions<'_>,
+    schema: Option<&Schema>,
+    (live, new): (&Value, &Value),
+    mut entries: Vec<Entry>,
+    manager: &Manager<'_>,
+) -> Result<Vec<Entry>, Stop> {
+    let (taken, removed) = changes(schema, live, new, manager);
+    for (version, taken, removed) in other_changes(versions, schema, (live, new), &entries, manager)? {
+        lose(entries.iter_mut().filter(|entry| entry.api_version == version), &taken, &removed);
     }
-    removed.difference(&taken);
+    take_over(&mut entries, taken, removed, manager);
+    Ok(entries)
+}
+
+fn lose<'e>(entries: impl Iterator<Item = &'e mut Entry>, taken: &FieldSet, removed: &FieldSet) {
+    for entry in entries {
+        entry.fields.difference(taken);
+        entry.fields.difference(removed);
+    }
+}
+
+/// Of the entries of the manager's version.
+fn take_over(entries: &mut Vec<Entry>, mut taken: FieldSet, removed: FieldSet, manager: &Manager<'_>) {
+    lose(entries.iter_mut().filter(|entry| entry.api_version == manager.api_version), &taken, &removed);
     taken.difference(&NOBODYS);
     if !taken.is_empty() {
         let mut own = manager.entry(false, taken);
@@ -167,6 +232,29 @@ fn update(schema: Option<&Schema>, live: &Value, new: &Value, entries: &mut Vec<
         }
     }
     entries.retain(|entry| !entry.fields.is_empty());
+}
+
+/// What changes for those who wrote in other versions: (version, added or modified, removed).
+fn other_changes(
+    versions: &Versions<'_>,
+    schema: Option<&Schema>,
+    (live, new): (&Value, &Value),
+    entries: &[Entry],
+    manager: &Manager<'_>,
+) -> Result<Vec<(String, FieldSet, FieldSet)>, Stop> {
+    let mut found: Vec<(String, FieldSet, FieldSet)> = Vec::new();
+    for entry in entries {
+        let version = &entry.api_version;
+        if version == manager.api_version || found.iter().any(|(known, ..)| known == version) {
+            continue;
+        }
+        let Some(schema) = versions.schema(version, manager.api_version, schema)? else { continue };
+        let live = versions.convert(live, manager.api_version, version)?;
+        let new = versions.convert(new, manager.api_version, version)?;
+        let (taken, removed) = changes(schema.get(), &live, &new, manager);
+        found.push((version.clone(), taken, removed));
+    }
+    Ok(found)
 }
 
 /// (added or modified, removed).
@@ -183,14 +271,15 @@ fn changes(schema: Option<&Schema>, live: &Value, new: &Value, manager: &Manager
 /// Merges an applied configuration into the live object (`None`: create). Returns the whole object with its managedFields;
 /// equal to `live` when nothing changed. Conflicts are 409 with one cause per field.
 pub fn apply(
+    versions: &Versions<'_>,
     schema: Option<&Schema>,
     live: Option<&Value>,
     config: &Value,
     manager: &Manager<'_>,
     force: bool,
-) -> ApiResult<Value> {
+) -> Result<Value, Stop> {
     check_config(schema, config)?;
-    let merged = match merge(schema, live, config, manager, force) {
+    let merged = match merge(versions, schema, live, config, manager, force)? {
         Err(Conflicts(conflicts)) if manager.name == "kubectl" && manager.subresource.is_empty() => {
             // kubectl may overwrite what its own client-side apply wrote.
             let allowed = live.and_then(|live| last_applied::unchanged(schema, live)).unwrap_or_default();
@@ -202,7 +291,7 @@ pub fn apply(
                 })
                 .filter(|(_, set)| !set.is_empty())
                 .collect();
-            if left.is_empty() { merge(schema, live, config, manager, true) } else { Err(Conflicts(left)) }
+            if left.is_empty() { merge(versions, schema, live, config, manager, true)? } else { Err(Conflicts(left)) }
         }
         result => result,
     };
@@ -236,18 +325,21 @@ pub(crate) fn check_config(schema: Option<&Schema>, config: &Value) -> ApiResult
 }
 
 fn merge(
+    versions: &Versions<'_>,
     schema: Option<&Schema>,
     live: Option<&Value>,
     config: &Value,
     manager: &Manager<'_>,
     force: bool,
-) -> Result<Value, Conflicts> {
+) -> Result<Result<Value, Conflicts>, Stop> {
     let before = live.map_or_else(|| nothing(schema), without_managers);
     let mut entries = live.and_then(managed::decode).unwrap_or_default();
     if entries.is_empty() && live.is_some() {
         let owner = Manager { name: BEFORE_FIRST_APPLY, ..*manager };
-        update(schema, &nothing(schema), &before, &mut entries, &owner);
+        let (taken, removed) = changes(schema, &nothing(schema), &before, &owner);
+        take_over(&mut entries, taken, removed, &owner);
     }
+    let mut entries = reconciled(versions, schema, entries, manager)?;
 
     let mut fields = typed::field_set(schema, config);
     fields.member = false;
@@ -257,9 +349,14 @@ fn merge(
     own.time = last.as_ref().and_then(|entry| entry.time.clone());
 
     let merged = typed::merge(schema, &before, config);
-    let merged = prune(schema, merged, &entries, &own, last.as_ref());
+    let merged = match last.as_ref().filter(|last| !last.fields.is_empty()) {
+        Some(last) => prune(versions, schema, merged, (&entries, &own, last))?,
+        None => merged,
+    };
     // As it was applied: a false that Go leaves out is a change of somebody else's true.
+    let mut changed = other_changes(versions, schema, (&before, &merged), &entries, manager)?;
     let (taken, removed) = changes(schema, &before, &merged, manager);
+    changed.push((manager.api_version.to_owned(), taken, removed));
     let is_same = merged == before;
     let mut after = merged;
     match schema {
@@ -271,18 +368,17 @@ fn merge(
     }
 
     if !force {
-        let conflicts: Vec<(Entry, FieldSet)> = entries
-            .iter()
-            .map(|entry| (entry.clone(), entry.fields.intersection(&taken)))
-            .filter(|(_, set)| !set.is_empty())
-            .collect();
+        let taken = |entry: &Entry| changed.iter().find(|(version, ..)| *version == entry.api_version);
+        let both =
+            |entry: &Entry| taken(entry).map(|(_, taken, _)| entry.fields.intersection(taken)).unwrap_or_default();
+        let conflicts = entries.iter().map(|entry| (entry.clone(), both(entry))).filter(|(_, set)| !set.is_empty());
+        let conflicts: Vec<(Entry, FieldSet)> = conflicts.collect();
         if !conflicts.is_empty() {
-            return Err(Conflicts(conflicts));
+            return Ok(Err(Conflicts(conflicts)));
         }
     }
-    for entry in &mut entries {
-        entry.fields.difference(&taken);
-        entry.fields.difference(&removed);
+    for (version, taken, removed) in &changed {
+        lose(entries.iter_mut().filter(|entry| entry.api_version == *version), taken, removed);
     }
     own.fields.difference(&NOBODYS);
     if live.is_none() || !is_same {
@@ -291,31 +387,49 @@ fn merge(
     entries.push(own);
     entries.retain(|entry| !entry.fields.is_empty());
     managed::encode(&mut after, entries);
-    Ok(after)
+    Ok(Ok(after))
 }
 
-/// Removes what this manager applied last time, not this time, and nobody else owns.
-fn prune(schema: Option<&Schema>, merged: Value, others: &[Entry], own: &Entry, last: Option<&Entry>) -> Value {
-    let Some(last) = last.filter(|last| !last.fields.is_empty()) else { return merged };
-    let named = |set: &FieldSet| set.with_named_fields(schema);
-    let set_of = |value: &Value| named(&typed::field_set(schema, value));
-    let last = named(&last.fields);
-    let all = set_of(&merged);
+/// Removes what this manager applied last time, in the version it did so, not this time, and nobody else owns in theirs.
+fn prune(
+    versions: &Versions<'_>,
+    schema: Option<&Schema>,
+    merged: Value,
+    (others, own, last): (&[Entry], &Entry, &Entry),
+) -> Result<Value, Stop> {
+    let own_version = own.api_version.as_str();
+    let Some(last_schema) = versions.schema(&last.api_version, own_version, schema)? else { return Ok(merged) };
+    let at_last = versions.convert(&merged, own_version, &last.api_version)?;
+    let named = |schema: Option<&Schema>, set: &FieldSet| set.with_named_fields(schema);
+    let set_of = |schema: Option<&Schema>, value: &Value| named(schema, &typed::field_set(schema, value));
+    let last_fields = named(last_schema.get(), &last.fields);
 
-    // Everything of last time goes, then what any manager owns comes back …
-    let pruned = typed::remove(schema, &merged, &last);
-    let mut owned = set_of(&pruned);
-    for entry in others.iter().chain([own]) {
-        owned.union(&named(&entry.fields));
+    // Everything of last time goes, then what any manager owns comes back, first what was owned in the same version …
+    let mut version = last.api_version.as_str();
+    let mut pruned = typed::remove(last_schema.get(), &at_last, &last_fields);
+    let mut whole = at_last.clone().into_owned();
+    let mut owners: Vec<&Entry> = others.iter().chain([own]).collect();
+    owners.sort_by_key(|entry| (entry.api_version != last.api_version, entry.api_version.as_str()));
+    for owners in owners.chunk_by(|one, other| one.api_version == other.api_version) {
+        let at = owners.first().map_or(version, |entry| entry.api_version.as_str());
+        let Some(node) = versions.schema(at, own_version, schema)? else { continue };
+        let node = node.get();
+        whole = versions.convert(&whole, version, at)?.into_owned();
+        let left = versions.convert(&pruned, version, at)?.into_owned();
+        version = at;
+        let mut owned = set_of(node, &left);
+        owners.iter().for_each(|entry| owned.union(&named(node, &entry.fields)));
+        let mut unowned = set_of(node, &whole);
+        unowned.difference(&owned);
+        pruned = typed::remove(node, &whole, &unowned);
     }
-    let mut unowned = all.clone();
-    unowned.difference(&owned);
-    let pruned = typed::remove(schema, &merged, &unowned);
 
     // … and what was below a removed item without having been applied by this manager.
-    let mut gone = all;
-    gone.difference(&set_of(&pruned));
-    typed::remove(schema, &merged, &gone.intersection(&last))
+    let pruned = versions.convert(&pruned, version, &last.api_version)?;
+    let mut gone = set_of(last_schema.get(), &at_last);
+    gone.difference(&set_of(last_schema.get(), &pruned));
+    let pruned = typed::remove(last_schema.get(), &at_last, &gone.intersection(&last_fields));
+    Ok(versions.convert(&pruned, &last.api_version, own_version)?.into_owned())
 }
 
 fn conflict(conflicts: &[(Entry, FieldSet)]) -> ApiError {

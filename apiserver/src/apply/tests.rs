@@ -1,11 +1,39 @@
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::{Manager, apply, only_times_differ, track_update};
+use super::{Manager, Stop, Versions, only_times_differ};
 use crate::schema::{Schema, set::SchemaSet};
+use crate::status::{ApiError, ApiResult};
 
 fn manager(name: &str) -> Manager<'_> {
     Manager { name, subresource: "", api_version: "v1", now: jiff::Timestamp::UNIX_EPOCH, reset_fields: &[] }
+}
+
+/// As objects of one version are written.
+fn apply(
+    schema: Option<&Schema>,
+    live: Option<&Value>,
+    config: &Value,
+    manager: &Manager<'_>,
+    force: bool,
+) -> ApiResult<Value> {
+    super::apply(&Versions::none(), schema, live, config, manager, force).map_err(refused)
+}
+
+fn track_update(schema: Option<&Schema>, old: Option<&Value>, new: &mut Value, manager: &Manager<'_>) {
+    match old {
+        Some(old) => {
+            super::track_update(&Versions::none(), schema, old, new, manager).map_err(refused).unwrap().write(new)
+        }
+        None => super::track_create(schema, new, manager),
+    }
+}
+
+pub(super) fn refused(stop: Stop) -> ApiError {
+    match stop {
+        Stop::Refused(error) => error,
+        Stop::Needs(conversion) => panic!("{conversion:?}"),
+    }
 }
 
 fn config_map(data: &[(String, String)]) -> Value {

@@ -286,32 +286,38 @@ fn merge_lists(schema: Option<&Schema>, live: &[Value], config: &[Value]) -> Vec
     out
 }
 
-/// `value` without the members of `set`. A map or list left empty becomes null.
+/// `value` without the members of `set`. A map or list that loses all it had stays as an empty one; so does one that is a single
+/// value, when the set has something inside it.
 pub fn remove(schema: Option<&Schema>, value: &Value, set: &FieldSet) -> Value {
-    match shape(schema, value) {
-        Shape::Map(fields) => {
-            let mut out = Map::new();
-            for (key, value) in fields {
-                match set.children.get(&PathElement::Field(key.as_str().into())) {
-                    Some(child) if child.member => {}
-                    Some(child) => drop(out.insert(key.clone(), remove(field_schema(schema, key), value, child))),
-                    None => drop(out.insert(key.clone(), value.clone())),
-                }
-            }
-            if out.is_empty() && !fields.is_empty() { Value::Null } else { Value::Object(out) }
+    if set.children.is_empty() {
+        return value.clone();
+    }
+    match (shape(schema, value), value) {
+        (Shape::Map(fields), _) => {
+            let kept = fields.iter().filter_map(|(key, value)| {
+                let left = left_of(field_schema(schema, key), value, set, &PathElement::Field(key.as_str().into()))?;
+                Some((key.clone(), left))
+            });
+            Value::Object(kept.collect())
         }
-        Shape::List(items) => {
-            let mut out = Vec::new();
-            for (element, item) in indexed(schema, items) {
-                match set.children.get(&element) {
-                    Some(child) if child.member => {}
-                    Some(child) => out.push(remove(item_schema(schema), item, child)),
-                    None => out.push(item.clone()),
-                }
-            }
-            if out.is_empty() && !items.is_empty() { Value::Null } else { Value::Array(out) }
+        (Shape::List(items), _) => {
+            let items = indexed(schema, items).into_iter();
+            Value::Array(
+                items.filter_map(|(element, item)| left_of(item_schema(schema), item, set, &element)).collect(),
+            )
         }
-        Shape::Leaf => value.clone(),
+        (Shape::Leaf, Value::Object(_)) => Value::Object(Map::new()),
+        (Shape::Leaf, Value::Array(_)) => Value::Array(Vec::new()),
+        (Shape::Leaf, value) => value.clone(),
+    }
+}
+
+/// What is left of a part of a value at `element`; `None` when the part itself goes.
+fn left_of(schema: Option<&Schema>, part: &Value, set: &FieldSet, element: &PathElement) -> Option<Value> {
+    match set.children.get(element) {
+        Some(child) if child.member => None,
+        Some(child) => Some(remove(schema, part, child)),
+        None => Some(part.clone()),
     }
 }
 

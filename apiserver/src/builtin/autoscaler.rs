@@ -13,6 +13,7 @@ const CURRENT_METRICS: &str = "autoscaling.alpha.kubernetes.io/current-metrics";
 const CONDITIONS: &str = "autoscaling.alpha.kubernetes.io/conditions";
 const CONDITION: &str = "io.k8s.api.autoscaling.v2.HorizontalPodAutoscalerCondition";
 const SELECTOR: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.LabelSelector";
+const DEFAULT_CPU_UTILIZATION: i64 = 80;
 const RULES_OF_BEHAVIOR: &str = "autoscaling.HorizontalPodAutoscalerBehavior";
 
 /// What a field of the alpha is called, where it stands in `autoscaling/v2` and when it is written.
@@ -210,17 +211,23 @@ fn is_cpu_utilization(metric: &Value) -> bool {
         && set(metric, "resource.target.averageUtilization")
 }
 
+/// A struct, which is there for Go whatever is in it.
+fn made<'a>(value: &'a mut Value, field: &str) -> &'a mut Value {
+    if !set(value, field) {
+        put(value, field, Map::new());
+    }
+    &mut value[field]
+}
+
 fn annotate(object: &mut Value, key: &str, value: Option<String>) {
-    let Some(metadata) = inside(object, "metadata") else { return };
     match value {
         Some(value) => {
-            if at(metadata, "annotations").is_null() {
-                put(metadata, "annotations", Map::new());
-            }
-            put(&mut metadata["annotations"], key, value);
+            // Of a part of an object there may be no metadata.
+            let metadata = made(object, "metadata");
+            put(made(metadata, "annotations"), key, value);
         }
         // None but ours counts.
-        None => drop(inside(metadata, "annotations").and_then(|all| take(all, key))),
+        None => drop(inside(object, "metadata.annotations").and_then(|all| take(all, key))),
     }
 }
 
@@ -269,18 +276,18 @@ pub(super) fn to_v2(object: &mut Value) {
     let behavior = annotated(object, BEHAVIOR).and_then(|text| serde_json::from_str::<Value>(&text).ok());
     let conditions = annotated(object, CONDITIONS).and_then(|text| serde_json::from_str::<Value>(&text).ok());
     let current = annotated(object, CURRENT_METRICS).and_then(|text| FOUND.read(&text, |_, _| None));
-    if let Some(spec) = inside(object, "spec") {
-        let mut metrics = others.unwrap_or_default();
-        metrics.iter_mut().for_each(without_zero);
-        if let Some(percent) = take(spec, "targetCPUUtilizationPercentage") {
-            metrics.push(of_cpu(json!({"target": {"type": "Utilization", "averageUtilization": percent}})));
-        }
-        put(spec, "metrics", metrics);
-        if let Some(behavior) =
-            behavior.map(lowered).filter(|behavior| set(behavior, "scaleUp") || set(behavior, "scaleDown"))
-        {
-            put(spec, "behavior", behavior);
-        }
+    let spec = made(object, "spec");
+    let mut metrics = others.unwrap_or_default();
+    metrics.iter_mut().for_each(without_zero);
+    let cpu = take(spec, "targetCPUUtilizationPercentage").filter(|percent| !percent.is_null());
+    // What has no metric at all is scaled by its cpu; defaults of v1 do not know of the annotation.
+    if let Some(percent) = cpu.or_else(|| metrics.is_empty().then(|| DEFAULT_CPU_UTILIZATION.into())) {
+        metrics.push(of_cpu(json!({"target": {"type": "Utilization", "averageUtilization": percent}})));
+    }
+    put(spec, "metrics", metrics);
+    let behavior = behavior.map(lowered).filter(|behavior| set(behavior, "scaleUp") || set(behavior, "scaleDown"));
+    if let Some(behavior) = behavior {
+        put(spec, "behavior", behavior);
     }
     let Some(status) = inside(object, "status") else { return };
     let percent = take(status, "currentCPUUtilizationPercentage");

@@ -10,6 +10,7 @@ use serde_json::Value;
 use super::cel::Rules;
 use super::conversion::Converter;
 use super::{defaulting, embedded, values};
+use crate::apply::Version;
 use crate::registry::strategy::{RequestContext, Strategy};
 use crate::registry::validation::{dns1123_subdomain, qualified_name};
 use crate::schema::{Schema, SchemaRef, prune};
@@ -337,6 +338,18 @@ impl Strategy for CustomStrategy {
     fn serves_stored(&self) -> bool {
         // The schema may have changed since an object was written: reads prune and default again.
         false
+    }
+
+    fn version(&self, api_version: &str) -> Version {
+        match self.converter.schema(api_version) {
+            Some(schema) => Version::Known(schema),
+            None => Version::Refused(format!("request to convert CR to an invalid group/version: {api_version}")),
+        }
+    }
+
+    fn convert_part(&self, objects: Vec<Value>, to_api_version: &str) -> BoxFuture<'_, ApiResult<Vec<Value>>> {
+        let to = to_api_version.to_owned();
+        Box::pin(async move { self.converter.convert_part(objects, &to).await })
     }
 
     fn convert(&self, objects: Vec<Value>, to_api_version: &str) -> BoxFuture<'_, ApiResult<Vec<Value>>> {

@@ -194,7 +194,7 @@ pub(crate) fn begin(
     let api_version = resource.gvr.api_version();
     if !tracked {
         let schema = resource.strategy.schema();
-        apply::track_update(schema.as_deref(), None, object, &manager(resource, ctx, options, &api_version));
+        apply::track_create(schema.as_deref(), object, &manager(resource, ctx, options, &api_version));
     }
     Ok(())
 }

@@ -3,13 +3,13 @@
 use crowsnest_api::field::FieldError;
 use serde_json::Value;
 
-use crate::apply;
+use crate::apply::{self, Stop, Versions};
 use crate::patch::{Body, Reading, json_patch, merge_patch, strategic_merge};
 use crate::registry::create::manager;
 use crate::registry::object::Object;
 use crate::registry::options::{FieldValidation, WriteOptions};
 use crate::registry::resource::ResourceRef;
-use crate::registry::strategy::RequestContext;
+use crate::registry::strategy::{RequestContext, StrategyRef};
 use crate::schema::decode::Expected;
 use crate::schema::{self, Schema};
 use crate::status::{ApiError, ApiResult, Reason};
@@ -42,7 +42,7 @@ impl Patch {
     }
 
     /// The patched object. `live` is absent only for apply.
-    pub fn apply(
+    pub async fn apply(
         &self,
         resource: &ResourceRef,
         ctx: &RequestContext,
@@ -81,7 +81,10 @@ impl Patch {
                 let api_version = resource.gvr.api_version();
                 check_applied(&api_version, &resource.kind, &config.value)?;
                 let manager = manager(resource, ctx, options, &api_version);
-                let applied = apply::apply(schema.as_deref(), live, &config.value, &manager, options.force)?;
+                let applied = settle(strategy, |versions| {
+                    apply::apply(versions, schema.as_deref(), live, &config.value, &manager, options.force)
+                });
+                let applied = applied.await?;
                 check_repeated(config, options)?;
                 return match schema.as_deref().filter(|schema| schema.name.is_some()) {
                     Some(schema) => typed(schema, applied),
@@ -141,6 +144,25 @@ impl Patch {
             warnings.append(&mut findings);
         }
         Ok(scale)
+    }
+}
+
+/// Decides on fields and their managers, with all the conversions between versions that it takes.
+pub(crate) async fn settle<T>(
+    strategy: &StrategyRef,
+    mut decide: impl FnMut(&Versions<'_>) -> Result<T, Stop>,
+) -> ApiResult<T> {
+    let mut versions = Versions::of(strategy);
+    loop {
+        let conversion = match decide(&versions) {
+            Ok(decided) => return Ok(decided),
+            Err(Stop::Refused(error)) => return Err(error),
+            Err(Stop::Needs(conversion)) => conversion,
+        };
+        let converted = strategy.convert_part(vec![conversion.object.clone()], &conversion.to).await?;
+        let one = converted.into_iter().next();
+        let one = one.ok_or_else(|| ApiError::internal("a conversion gave no object"))?;
+        versions.learn(conversion, one);
     }
 }
 

@@ -11,6 +11,7 @@ use crowsnest_api::field::FieldError;
 use crowsnest_api::user::UserInfo;
 use serde_json::Value;
 
+use crate::apply::Version;
 use crate::audit::Record;
 use crate::schema::SchemaRef;
 use crate::status::ApiResult;
@@ -125,6 +126,20 @@ pub trait Strategy: Send + Sync + fmt::Debug {
     /// The same of an object that was just converted from the version it is stored in.
     fn default_converted(&self, object: &mut Value) {
         self.default(object);
+    }
+
+    /// What the kind is in another version than this one, in which managers may have written fields.
+    fn version(&self, _api_version: &str) -> Version {
+        Version::Gone
+    }
+
+    /// Converts what may be a part of an object: nothing is filled in, and some of it may be missing.
+    fn convert_part(
+        &self,
+        objects: Vec<Value>,
+        to_api_version: &str,
+    ) -> futures::future::BoxFuture<'_, ApiResult<Vec<Value>>> {
+        self.convert(objects, to_api_version)
     }
 
     /// True when stored objects can be served as they are: written with today's defaults and pruned by today's schema.

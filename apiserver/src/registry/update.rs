@@ -11,7 +11,7 @@ use crate::error::Error;
 use crate::registry::create::{dedup_owners, manager, set_namespace};
 use crate::registry::object::Object;
 use crate::registry::options::WriteOptions;
-use crate::registry::patch::Patch;
+use crate::registry::patch::{Patch, settle};
 use crate::registry::resource::ResourceRef;
 use crate::registry::strategy::RequestContext;
 use crate::registry::{MODIFIED, Registry, invalid, scale, storage_error, table, unexpected, validation, write_error};
@@ -48,7 +48,7 @@ impl std::fmt::Debug for Edit {
 
 impl Change {
     /// The object as it should be after the change; the flag tells that its managedFields are done.
-    fn produce(
+    async fn produce(
         &self,
         resource: &ResourceRef,
         ctx: &RequestContext,
@@ -58,7 +58,9 @@ impl Change {
     ) -> ApiResult<(Value, bool)> {
         match self {
             Change::Replace(object) => Ok((object.clone(), false)),
-            Change::Patch(patch) => Ok((patch.apply(resource, ctx, Some(live), options, warnings)?, patch.creates())),
+            Change::Patch(patch) => {
+                Ok((patch.apply(resource, ctx, Some(live), options, warnings).await?, patch.creates()))
+            }
             Change::Edit(edit) => {
                 let mut object = live.clone();
                 (edit.0)(&mut object)?;
@@ -88,8 +90,10 @@ impl Change {
                     let manager = manager(resource, ctx, options, &api_version);
                     let config = scale::applied(resource, paths, &config.value);
                     let schema = resource.strategy.schema();
-                    let applied = apply::apply(schema.as_deref(), Some(live), &config, &manager, options.force);
-                    return Ok((applied.map_err(|error| scale::conflict(error, paths, &api_version))?, true));
+                    let applied = settle(&resource.strategy, |versions| {
+                        apply::apply(versions, schema.as_deref(), Some(live), &config, &manager, options.force)
+                    });
+                    return Ok((applied.await.map_err(|error| scale::conflict(error, paths, &api_version))?, true));
                 }
                 Ok((written, false))
             }
@@ -117,7 +121,7 @@ impl Registry {
         for _ in 0..TRIES {
             let record = match self.record(resource, &ctx.namespace, name) {
                 Ok(record) => record,
-                Err(absent) => match self.new_object(resource, ctx, name, change, options, warnings)? {
+                Err(absent) => match self.new_object(resource, ctx, name, change, options, warnings).await? {
                     Some(object) => match self
                         .create_tracked(resource, ctx, object, options, warnings, matches!(change, Change::Patch(_)))
                         .await
@@ -143,7 +147,7 @@ impl Registry {
     }
 
     /// The object to create when the path has none yet: for apply, and for kinds that allow it on PUT.
-    fn new_object(
+    async fn new_object(
         &self,
         resource: &ResourceRef,
         ctx: &RequestContext,
@@ -165,7 +169,7 @@ impl Registry {
                 object
             }
             Change::Patch(patch) if patch.creates() => {
-                let object = patch.apply(resource, ctx, None, options, warnings)?;
+                let object = patch.apply(resource, ctx, None, options, warnings).await?;
                 check_name(&object, name)?;
                 if !object.uid().is_empty() {
                     let why = format!(
@@ -195,7 +199,7 @@ impl Registry {
         let revision = record.revision;
         let stored = record.body.clone();
         let live = self.decode(resource, record).await?;
-        let (mut new, tracked) = change.produce(resource, ctx, &live, options, warnings)?;
+        let (mut new, tracked) = change.produce(resource, ctx, &live, options, warnings).await?;
         set_namespace(&mut new, if resource.namespaced { &ctx.namespace } else { "" })?;
         check_name(&new, name)?;
         check_uid(resource, name, change, &live, &new)?;
@@ -204,7 +208,15 @@ impl Registry {
             let schema = resource.strategy.schema();
             let api_version = resource.gvr.api_version();
             let manager = manager(resource, ctx, options, &api_version);
-            apply::track_update(schema.as_deref(), Some(&live), &mut new, &manager);
+            let tracked = settle(&resource.strategy, |versions| {
+                apply::track_update(versions, schema.as_deref(), &live, &new, &manager)
+            });
+            // Where nothing can be said of some managers, nothing is said of any.
+            let tracked = tracked.await.unwrap_or_else(|error| {
+                tracing::warn!(%error, kind = %resource.kind, name, "managedFields are dropped");
+                apply::Tracked::default()
+            });
+            tracked.write(&mut new);
         }
         let scaled = match change {
             Change::Scale(_) => resource.scale.as_ref().map(|paths| (paths, scale::of(paths, &live))),

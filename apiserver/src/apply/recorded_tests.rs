@@ -1,0 +1,241 @@
+//! Steps as a kube-apiserver 1.36 answered them, in `recorded/`, which is not edited: objects whose managers write in different
+//! versions and schemas that change under them (`versions.json`), and lists and maps that lose all they had (`parts.json`).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use axum::body::Body;
+use crowsnest_api::user::{MASTERS, UserInfo};
+use http::Request;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tower::ServiceExt;
+
+use crate::http::client::InProcessService;
+use crate::outbound::InProcess;
+use crate::{ApiServer, Config, Data};
+
+const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+
+#[derive(Deserialize)]
+struct Scenario {
+    name: String,
+    group: String,
+    kind: String,
+    plural: String,
+    definition: Option<Value>,
+    /// `None` for no webhook.
+    conversion: Option<String>,
+    steps: Vec<Step>,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Step {
+    Apply {
+        apply: String,
+        by: String,
+        #[serde(default)]
+        force: bool,
+        spec: Value,
+        answer: Answer,
+    },
+    /// The object with another spec, and some managers' entries of another version.
+    Put {
+        put: String,
+        by: String,
+        spec: Value,
+        #[serde(default)]
+        renamed: BTreeMap<String, String>,
+        answer: Answer,
+    },
+    /// Another schema, or fewer versions.
+    Versions { versions: Value },
+}
+
+#[derive(Debug, Clone, Deserialize, PartialEq)]
+struct Answer {
+    code: u16,
+    message: Option<String>,
+    spec: Option<Value>,
+    #[serde(default)]
+    managers: Vec<Manager>,
+}
+
+#[derive(Debug, Clone, Deserialize, PartialEq)]
+#[serde(rename_all = "camelCase")]
+struct Manager {
+    manager: String,
+    operation: String,
+    api_version: String,
+    fields: Value,
+}
+
+impl Answer {
+    /// Managers come in the order of their times, which are those of the day; faults in that of a map of Go.
+    fn in_order(mut self) -> Self {
+        let faults = |text: &str| Some(text.split_once(": [")?.1.strip_suffix(']')?.to_owned());
+        if let Some(faults) = self.message.as_deref().and_then(faults) {
+            let mut sorted: Vec<&str> = faults.split(", ").collect();
+            sorted.sort_unstable();
+            self.message = self.message.map(|message| message.replace(&faults, &sorted.join(", ")));
+        }
+        self.managers.sort_by(|a, b| (&a.manager, &a.operation).cmp(&(&b.manager, &b.operation)));
+        self
+    }
+
+    fn of(code: u16, mut object: Value) -> Self {
+        if object["kind"] == "Status" {
+            let message = object["message"].as_str().map(str::to_owned);
+            return Self { code, message, spec: None, managers: Vec::new() }.in_order();
+        }
+        let entries = object["metadata"]["managedFields"].take();
+        let managers = entries.as_array().into_iter().flatten().map(|entry| Manager {
+            manager: entry["manager"].as_str().unwrap().to_owned(),
+            operation: entry["operation"].as_str().unwrap().to_owned(),
+            api_version: entry["apiVersion"].as_str().unwrap().to_owned(),
+            fields: entry["fieldsV1"].clone(),
+        });
+        Self { code, message: None, managers: managers.collect(), spec: Some(object["spec"].take()) }.in_order()
+    }
+}
+
+/// Renames fields, as the recorded webhook did.
+struct Renaming;
+
+#[async_trait]
+impl InProcess for Renaming {
+    async fn serve(&self, request: Request<Body>) -> http::Response<Body> {
+        let body = axum::body::to_bytes(request.into_body(), usize::MAX).await.unwrap();
+        let review: Value = serde_json::from_slice(&body).unwrap();
+        let to = review["request"]["desiredAPIVersion"].as_str().unwrap();
+        let mut objects = review["request"]["objects"].clone();
+        for object in objects.as_array_mut().unwrap() {
+            object["apiVersion"] = to.into();
+            let Some(spec) = object["spec"].as_object_mut() else { continue };
+            for (first, second) in [("size", "count"), ("tags", "labels"), ("ports", "doors")] {
+                let (from, into) = if to.ends_with("/v2") { (first, second) } else { (second, first) };
+                if let Some(value) = spec.remove(from) {
+                    spec.insert(into.to_owned(), value);
+                }
+            }
+        }
+        let response =
+            json!({"uid": review["request"]["uid"], "result": {"status": "Success"}, "convertedObjects": objects});
+        let answer = json!({"kind": review["kind"], "apiVersion": review["apiVersion"], "response": response});
+        http::Response::new(Body::from(answer.to_string()))
+    }
+}
+
+struct Client(InProcessService);
+
+impl Client {
+    async fn ask(&self, method: &str, path: &str, media: &str, body: &Value) -> (u16, Value) {
+        let request = Request::builder().method(method).uri(path).header("content-type", media);
+        let request = request.header("user-agent", "test/1").body(Body::from(body.to_string())).unwrap();
+        let response = self.0.clone().oneshot(request).await.unwrap();
+        let code = response.status().as_u16();
+        let body = axum::body::to_bytes(response.into_body(), usize::MAX).await.unwrap();
+        (code, serde_json::from_slice(&body).unwrap_or_default())
+    }
+
+    async fn get(&self, path: &str) -> Value {
+        self.ask("GET", path, "application/json", &json!({})).await.1
+    }
+
+    async fn step(&self, scenario: &Scenario, step: &Step) -> Option<Answer> {
+        let Scenario { group, kind, plural, .. } = scenario;
+        let path = |version: &str| format!("/apis/{group}/{version}/namespaces/default/{plural}/o");
+        let (code, object) = match step {
+            Step::Apply { apply, by, force, spec, .. } => {
+                let object = json!({"apiVersion": format!("{group}/{apply}"), "kind": kind, "metadata": {"name": "o"}, "spec": spec});
+                let path = format!("{}?fieldManager={by}&force={force}", path(apply));
+                self.ask("PATCH", &path, "application/apply-patch+yaml", &object).await
+            }
+            Step::Put { put, by, spec, renamed, .. } => {
+                let mut object = self.get(&path(put)).await;
+                object["spec"] = spec.clone();
+                for entry in object["metadata"]["managedFields"].as_array_mut().into_iter().flatten() {
+                    if let Some(version) = renamed.get(entry["manager"].as_str().unwrap()) {
+                        entry["apiVersion"] = version.as_str().into();
+                    }
+                }
+                self.ask("PUT", &format!("{}?fieldManager={by}", path(put)), "application/json", &object).await
+            }
+            Step::Versions { .. } => return None,
+        };
+        Some(Answer::of(code, object))
+    }
+}
+
+/// Waits until the versions are served with the schemas of a definition.
+async fn until_served(server: &ApiServer, group: &str, versions: &Value) {
+    let mut changed = server.registry().catalog.subscribe();
+    loop {
+        let served = server.registry().catalog.served();
+        let own: Vec<_> = served.iter().filter(|resource| resource.gvr.group == group).collect();
+        let is_there = |version: &Value| {
+            let of_it = own.iter().find(|resource| version["name"] == resource.gvr.version.as_str());
+            let schema = of_it.and_then(|resource| resource.strategy.open_api());
+            schema.is_some_and(|schema| {
+                schema["properties"]["spec"] == version["schema"]["openAPIV3Schema"]["properties"]["spec"]
+            })
+        };
+        let versions = versions.as_array().unwrap();
+        if versions.len() == own.len() && versions.iter().all(is_there) {
+            return;
+        }
+        changed.changed().await.unwrap();
+    }
+}
+
+async fn define(server: &ApiServer, client: &Client, scenario: &Scenario) {
+    let Some(mut definition) = scenario.definition.clone() else { return };
+    if scenario.conversion.is_none() {
+        definition["spec"]["conversion"] = json!({"strategy": "Webhook", "webhook": {"conversionReviewVersions": ["v1"],
+            "clientConfig": {"service": {"namespace": "default", "name": "convert", "path": "/convert"}}}});
+    }
+    let (code, answer) = client.ask("POST", DEFINITIONS, "application/json", &definition).await;
+    assert_eq!(code, 201, "{answer}");
+    until_served(server, &scenario.group, &definition["spec"]["versions"]).await;
+}
+
+async fn redefine(server: &ApiServer, client: &Client, scenario: &Scenario, versions: &Value) {
+    let path = format!("{DEFINITIONS}/{}.{}", scenario.plural, scenario.group);
+    let stored = json!({"status": {"storedVersions": ["v2"]}});
+    client.ask("PATCH", &format!("{path}/status"), "application/merge-patch+json", &stored).await;
+    let mut definition = client.get(&path).await;
+    definition["spec"]["versions"] = versions.clone();
+    let (code, answer) = client.ask("PUT", &path, "application/json", &definition).await;
+    assert_eq!(code, 200, "{answer}");
+    until_served(server, &scenario.group, versions).await;
+}
+
+#[tokio::test]
+async fn managers_of_other_versions_own_what_they_do_on_kube_apiserver() {
+    let server = ApiServer::start(Config::new("test", Data::Memory)).await.unwrap();
+    let admin = UserInfo { name: "admin".into(), groups: vec![MASTERS.to_owned()], ..UserInfo::default() };
+    let client = Client(server.service(admin));
+    client.ask("POST", "/api/v1/namespaces", "application/json", &json!({"metadata": {"name": "default"}})).await;
+    server.services().local.mount("default", "convert", Arc::new(Renaming));
+    let recorded = [include_str!("recorded/versions.json"), include_str!("recorded/parts.json")];
+    let scenarios = recorded.into_iter().flat_map(|text| serde_json::from_str::<Vec<Scenario>>(text).unwrap());
+    let mut wrong = Vec::new();
+    for scenario in scenarios {
+        define(&server, &client, &scenario).await;
+        for (number, step) in scenario.steps.iter().enumerate() {
+            if let Step::Versions { versions } = step {
+                redefine(&server, &client, &scenario, versions).await;
+            }
+            let given = client.step(&scenario, step).await;
+            let (Step::Apply { answer, .. } | Step::Put { answer, .. }) = step else { continue };
+            let (given, wanted) = (given.unwrap(), answer.clone().in_order());
+            if given != wanted {
+                wrong.push(format!("{} {number}:\n  {given:?}\n  {wanted:?}", scenario.name));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    server.stop().await.unwrap();
+}
