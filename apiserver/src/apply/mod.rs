@@ -12,6 +12,8 @@ use crate::schema::{Schema, normalise};
 use crate::status::{ApiError, ApiResult, Cause, Details, Reason};
 
 mod last_applied;
+#[cfg(test)]
+mod laws;
 mod managed;
 mod path;
 #[cfg(test)]
