@@ -3,7 +3,7 @@
 //! The rules are those of structured-merge-diff: structs and maps are granular unless atomic, lists are atomic unless they are
 //! sets or maps by key; what no schema describes is granular for maps and atomic for lists.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value};
 
@@ -106,6 +106,15 @@ fn indexed<'a>(schema: Option<&Schema>, items: &'a [Value]) -> Vec<(PathElement,
     items.iter().enumerate().map(element).collect()
 }
 
+/// Items by their elements: more than one of an element that comes again.
+fn grouped<'i, 'a>(indexed: &'i [(PathElement, &'a Value)]) -> BTreeMap<&'i PathElement, Vec<&'a Value>> {
+    let mut groups: BTreeMap<&PathElement, Vec<&Value>> = BTreeMap::new();
+    for (element, item) in indexed {
+        groups.entry(element).or_default().push(item);
+    }
+    groups
+}
+
 /// What a manager that applies `value` owns.
 pub fn field_set(schema: Option<&Schema>, value: &Value) -> FieldSet {
     let mut set = FieldSet::default();
@@ -123,10 +132,14 @@ pub fn field_set(schema: Option<&Schema>, value: &Value) -> FieldSet {
             }
         }
         Shape::List(items) => {
-            for (element, item) in indexed(schema, items) {
-                let mut child = field_set(item_schema(schema), item);
+            for (element, items) in grouped(&indexed(schema, items)) {
+                // Of an element that comes again only that it is there: nothing says which of them a field is of.
+                let mut child = match items.as_slice() {
+                    [item] => field_set(item_schema(schema), item),
+                    _ => FieldSet::default(),
+                };
                 child.member = true;
-                set.children.insert(element, child);
+                set.children.insert(element.clone(), child);
             }
         }
     }
@@ -197,12 +210,10 @@ pub fn compare_but(schema: Option<&Schema>, old: Option<&Value>, new: Option<&Va
                 value.and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
             }
             let (left, right) = (indexed(schema, items(old)), indexed(schema, items(new)));
-            for (element, item) in &left {
-                let other = right.iter().find(|(e, _)| e == element).map(|(_, item)| *item);
-                out.put(element.clone(), compare(item_schema(schema), Some(item), other));
-            }
-            for (element, item) in right.iter().filter(|(e, _)| !left.iter().any(|(l, _)| l == e)) {
-                out.put(element.clone(), compare(item_schema(schema), None, Some(item)));
+            let (left, right) = (grouped(&left), grouped(&right));
+            for element in left.keys().chain(right.keys().filter(|element| !left.contains_key(*element))) {
+                let of = |groups: &BTreeMap<_, Vec<_>>| groups.get(element).cloned().unwrap_or_default();
+                out.put((*element).clone(), compare_items(schema, &of(&left), &of(&right)));
             }
         }
         _ if old.is_some() && new.is_some() => out.modified.member = old != new,
@@ -210,6 +221,25 @@ pub fn compare_but(schema: Option<&Schema>, old: Option<&Value>, new: Option<&Va
     }
     out.added.member = old.is_none();
     out.removed.member = new.is_none();
+    out
+}
+
+/// Compares the items of one element. Such as come again are one value.
+fn compare_items(schema: Option<&Schema>, old: &[&Value], new: &[&Value]) -> Comparison {
+    let node = item_schema(schema);
+    let mut out = Comparison::default();
+    match (old, new) {
+        ([] | [_], [] | [_]) => out = compare(node, old.first().copied(), new.first().copied()),
+        ([_, _, ..], [_, _, ..]) => out.modified.member = old != new,
+        ([_, _, ..], _) => {
+            out = compare(node, None, new.first().copied());
+            out.removed.member = true;
+        }
+        (_, _) => {
+            out = compare(node, old.first().copied(), None);
+            out.added.member = true;
+        }
+    }
     out
 }
 
@@ -238,23 +268,25 @@ pub fn merge(schema: Option<&Schema>, live: &Value, config: &Value) -> Value {
 /// Items of `config` come in their order; live items it does not name stay where they are relative to their neighbours.
 fn merge_lists(schema: Option<&Schema>, live: &[Value], config: &[Value]) -> Vec<Value> {
     let (left, right) = (indexed(schema, live), indexed(schema, config));
-    let in_left = |element: &PathElement| left.iter().find(|(e, _)| e == element).map(|(_, item)| *item);
-    let in_right = |element: &PathElement| right.iter().any(|(e, _)| e == element);
-    let joined = |element: &PathElement, item: &Value| match in_left(element) {
-        Some(live) => merge(item_schema(schema), live, item),
-        None => item.clone(),
+    let (live, wanted) = (grouped(&left), grouped(&right));
+    let in_left = |element: &PathElement| live.contains_key(element);
+    let in_right = |element: &PathElement| wanted.contains_key(element);
+    let joined = |element: &PathElement, item: &Value| match live.get(element).map(Vec::as_slice) {
+        Some([live]) => merge(item_schema(schema), live, item),
+        // Of live items that are one by their keys, nothing is kept.
+        _ => item.clone(),
     };
     // Items of both sides, in the order the configuration wants them.
-    let mut shared = right.iter().map(|(e, _)| e).filter(|e| in_left(e).is_some());
+    let mut shared = right.iter().map(|(e, _)| e).filter(|e| in_left(e));
     let mut next_shared = shared.next();
-    let mut taken: Vec<&PathElement> = Vec::new();
+    let mut taken: BTreeSet<&PathElement> = BTreeSet::new();
     let mut out = Vec::with_capacity(left.len() + right.len());
     let (mut l, mut r) = (0, 0);
     while l < left.len() || r < right.len() {
         if let (Some((a, _)), Some((b, item))) = (left.get(l), right.get(r)) {
             if a == b {
                 out.push(joined(b, item));
-                taken.push(b);
+                taken.insert(b);
                 (l, r) = (l + 1, r + 1);
                 next_shared = shared.next();
                 continue;
@@ -270,13 +302,13 @@ fn merge_lists(schema: Option<&Schema>, live: &[Value], config: &[Value]) -> Vec
                 l += 1;
                 continue;
             }
-            if taken.contains(&a) {
+            if taken.contains(a) {
                 l += 1;
             }
         }
         if let Some((b, item)) = right.get(r) {
             out.push(joined(b, item));
-            taken.push(b);
+            taken.insert(b);
             r += 1;
             if next_shared == Some(b) {
                 next_shared = shared.next();
