@@ -130,11 +130,13 @@ pub fn track_update(
         // Never tracked (or asked to forget): stays so until the first apply.
         return Ok(Tracked(entries));
     }
-    let entries = reconciled(versions, schema, entries, manager)?;
     if entries.iter().all(|entry| entry.api_version == manager.api_version) {
+        let entries = reconciled(versions, schema, old, entries, manager)?;
         return Ok(Tracked(update(versions, schema, (old, new), entries, manager)?));
     }
-    Ok(Tracked(update(versions, schema, (&without_managers(old), &without_managers(new)), entries, manager)?))
+    let (old, new) = (without_managers(old), without_managers(new));
+    let entries = reconciled(versions, schema, &old, entries, manager)?;
+    Ok(Tracked(update(versions, schema, (&old, &new), entries, manager)?))
 }
 
 /// Entries that are decided, and not written yet.
@@ -151,12 +153,14 @@ impl Tracked {
 fn reconciled(
     versions: &Versions<'_>,
     schema: Option<&Schema>,
+    live: &Value,
     entries: Vec<Entry>,
     manager: &Manager<'_>,
 ) -> Result<Vec<Entry>, Stop> {
     let mut kept = Vec::with_capacity(entries.len());
     for mut entry in entries {
         if let Some(schema) = versions.schema(&entry.api_version, manager.api_version, schema)? {
+            versions.convert(live, (manager.api_version, &entry.api_version), "")?;
             entry.fields = versions::reconcile(schema.get(), &entry.fields);
             kept.push(entry);
         }
@@ -251,8 +255,8 @@ fn other_changes(
             continue;
         }
         let Some(schema) = versions.schema(version, manager.api_version, schema)? else { continue };
-        let live = versions.convert(live, manager.api_version, version)?;
-        let new = versions.convert(new, manager.api_version, version)?;
+        let live = versions.convert(live, (manager.api_version, version), "failed to convert old object: ")?;
+        let new = versions.convert(new, (manager.api_version, version), "failed to convert new object: ")?;
         let (taken, removed) = changes(schema.get(), &live, &new, manager);
         found.push((version.clone(), taken, removed));
     }
@@ -309,12 +313,7 @@ struct Conflicts(Vec<(Entry, FieldSet)>);
 
 pub(crate) fn check_config(schema: Option<&Schema>, config: &Value) -> ApiResult<()> {
     let text = |path: &str| config.pointer(path).and_then(Value::as_str).unwrap_or_default();
-    let mut errors = Vec::new();
-    typed::validate(schema, config, "", &mut errors);
-    if errors.is_empty() {
-        return Ok(());
-    }
-    let why = if errors.len() == 1 { errors.remove(0) } else { format!("errors:\n  {}", errors.join("\n  ")) };
+    let Some(why) = typed::faults(schema, config) else { return Ok(()) };
     let api_version = text("/apiVersion");
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
     let message = format!(
@@ -341,7 +340,7 @@ fn merge(
         let (taken, removed) = changes(schema, &nothing(schema), &before, &owner);
         take_over(&mut entries, taken, removed, &owner);
     }
-    let mut entries = reconciled(versions, schema, entries, manager)?;
+    let mut entries = reconciled(versions, schema, &before, entries, manager)?;
 
     let mut fields = typed::field_set(schema, config);
     fields.member = false;
@@ -401,7 +400,8 @@ fn prune(
 ) -> Result<Value, Stop> {
     let own_version = own.api_version.as_str();
     let Some(last_schema) = versions.schema(&last.api_version, own_version, schema)? else { return Ok(merged) };
-    let at_last = versions.convert(&merged, own_version, &last.api_version)?;
+    let to_last = "failed to prune fields: failed to convert merged object to last applied version: ";
+    let at_last = versions.convert(&merged, (own_version, &last.api_version), to_last)?;
     let named = |schema: Option<&Schema>, set: &FieldSet| set.with_named_fields(schema);
     let set_of = |schema: Option<&Schema>, value: &Value| named(schema, &typed::field_set(schema, value));
     let last_fields = named(last_schema.get(), &last.fields);
@@ -416,8 +416,14 @@ fn prune(
         let at = owners.first().map_or(version, |entry| entry.api_version.as_str());
         let Some(node) = versions.schema(at, own_version, schema)? else { continue };
         let node = node.get();
-        whole = versions.convert(&whole, version, at)?.into_owned();
-        let left = versions.convert(&pruned, version, at)?.into_owned();
+        let at_theirs = |object: &Value, what: &str| {
+            let purpose = format!(
+                "failed to prune fields: failed add back owned items: failed to convert {what} object at version {at}: "
+            );
+            Ok::<_, Stop>(versions.convert(object, (version, at), &purpose)?.into_owned())
+        };
+        whole = at_theirs(&whole, "merged")?;
+        let left = at_theirs(&pruned, "pruned")?;
         version = at;
         let mut owned = set_of(node, &left);
         owners.iter().for_each(|entry| owned.union(&named(node, &entry.fields)));
@@ -427,11 +433,12 @@ fn prune(
     }
 
     // … and what was below a removed item without having been applied by this manager.
-    let pruned = versions.convert(&pruned, version, &last.api_version)?;
+    let to_last = "failed to prune fields: failed add back dangling items: failed to convert pruned object to last applied version: ";
+    let pruned = versions.convert(&pruned, (version, &last.api_version), to_last)?;
     let mut gone = set_of(last_schema.get(), &at_last);
     gone.difference(&set_of(last_schema.get(), &pruned));
     let pruned = typed::remove(last_schema.get(), &at_last, &gone.intersection(&last_fields));
-    Ok(versions.convert(&pruned, &last.api_version, own_version)?.into_owned())
+    Ok(versions.convert(&pruned, (&last.api_version, own_version), "failed to prune fields: ")?.into_owned())
 }
 
 fn conflict(conflicts: &[(Entry, FieldSet)]) -> ApiError {

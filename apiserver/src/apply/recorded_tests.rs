@@ -1,6 +1,6 @@
 //! Steps as a kube-apiserver 1.36 answered them, in `recorded/`, which is not edited: objects whose managers write in different
-//! versions and schemas that change under them (`versions.json`), lists and maps that lose all they had (`parts.json`), elements
-//! that come twice (`doubles.json`).
+//! versions and schemas that change under them (`versions.json`), fields that another version does not know (`unknown.json`),
+//! lists and maps that lose all they had (`parts.json`), elements that come twice (`doubles.json`).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -224,6 +224,7 @@ async fn managers_own_what_they_do_on_kube_apiserver() {
         include_str!("recorded/versions.json"),
         include_str!("recorded/parts.json"),
         include_str!("recorded/doubles.json"),
+        include_str!("recorded/unknown.json"),
     ];
     let scenarios = recorded.into_iter().flat_map(|text| serde_json::from_str::<Vec<Scenario>>(text).unwrap());
     let mut wrong = Vec::new();

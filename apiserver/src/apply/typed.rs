@@ -353,6 +353,17 @@ fn left_of(schema: Option<&Schema>, part: &Value, set: &FieldSet, element: &Path
     }
 }
 
+/// All that is wrong with a value, as the merger tells it.
+pub fn faults(schema: Option<&Schema>, value: &Value) -> Option<String> {
+    let mut errors = Vec::new();
+    validate(schema, value, "", &mut errors);
+    match errors.as_slice() {
+        [] => None,
+        [one] => Some(one.clone()),
+        several => Some(format!("errors:\n  {}", several.join("\n  "))),
+    }
+}
+
 /// What is wrong with an applied configuration: undeclared fields, wrong types, lists with equal keys.
 pub fn validate(schema: Option<&Schema>, value: &Value, path: &str, errors: &mut Vec<String>) {
     let Some(schema) = schema else { return };

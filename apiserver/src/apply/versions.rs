@@ -8,9 +8,10 @@ use std::borrow::Cow;
 use serde_json::Value;
 
 use super::path::{FieldSet, PathElement};
+use super::typed;
 use crate::registry::strategy::StrategyRef;
 use crate::schema::{ListType, Schema, SchemaRef, Type};
-use crate::status::ApiError;
+use crate::status::{ApiError, ApiResult};
 
 /// What a kind is in some version.
 #[derive(Debug, Clone)]
@@ -42,11 +43,11 @@ pub struct Conversion {
     pub to: String,
 }
 
-/// The versions of one kind, and the conversions that were made so far.
+/// The versions of one kind, and the conversions that were made so far, or why they could not.
 #[derive(Debug)]
 pub struct Versions<'a> {
     strategy: Option<&'a StrategyRef>,
-    made: Vec<(Conversion, Value)>,
+    made: Vec<(Conversion, Result<Value, String>)>,
 }
 
 impl<'a> Versions<'a> {
@@ -77,19 +78,36 @@ impl<'a> Versions<'a> {
         }
     }
 
-    pub(super) fn convert<'v>(&'v self, object: &'v Value, from: &str, to: &str) -> Result<Cow<'v, Value>, Stop> {
+    /// The object in another version; `purpose` says in an error what that was for.
+    pub(super) fn convert<'v>(
+        &'v self,
+        object: &'v Value,
+        (from, to): (&str, &str),
+        purpose: &str,
+    ) -> Result<Cow<'v, Value>, Stop> {
         if from == to {
             return Ok(Cow::Borrowed(object));
         }
         match self.made.iter().find(|(conversion, _)| conversion.to == to && conversion.object == *object) {
-            Some((_, converted)) => Ok(Cow::Borrowed(converted)),
+            Some((_, Ok(converted))) => Ok(Cow::Borrowed(converted)),
+            Some((_, Err(why))) => Err(Stop::Refused(ApiError::unexplained(500, format!("{purpose}{why}")))),
             None => Err(Stop::Needs(Conversion { object: object.clone(), to: to.to_owned() })),
         }
     }
 
-    /// Takes a conversion that was asked for.
-    pub fn learn(&mut self, conversion: Conversion, converted: Value) {
-        self.made.push((conversion, converted));
+    /// Takes a conversion that was asked for. One that does not fit its version's schema is none: who knows what of it is whose.
+    pub fn learn(&mut self, conversion: Conversion, converted: ApiResult<Value>) {
+        let schema = match self.strategy.map(|strategy| strategy.version(&conversion.to)) {
+            Some(Version::Known(schema)) => Some(schema),
+            _ => None,
+        };
+        let fitting = converted.map_err(|error| error.message).and_then(|converted| {
+            match typed::faults(schema.as_deref(), &converted) {
+                Some(faults) => Err(faults),
+                None => Ok(converted),
+            }
+        });
+        self.made.push((conversion, fitting));
     }
 }
 

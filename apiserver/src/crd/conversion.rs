@@ -69,11 +69,6 @@ impl Converter {
     /// Objects get what their own version says by default, and nothing of what the other one would.
     pub async fn convert(&self, mut objects: Vec<Value>, to: &str) -> ApiResult<Vec<Value>> {
         objects.iter_mut().for_each(|object| self.default(object));
-        self.convert_part(objects, to).await
-    }
-
-    /// Parts of objects, which get nothing.
-    pub async fn convert_part(&self, objects: Vec<Value>, to: &str) -> ApiResult<Vec<Value>> {
         let mut converted = self.by.convert(objects, to).await?;
         if let Some(version) = self.schemas.get(to) {
             for object in &mut converted {
@@ -81,6 +76,11 @@ impl Converter {
             }
         }
         Ok(converted)
+    }
+
+    /// Parts of objects, which get nothing and lose nothing.
+    pub async fn convert_part(&self, objects: Vec<Value>, to: &str) -> ApiResult<Vec<Value>> {
+        self.by.convert(objects, to).await
     }
 }
 

@@ -159,9 +159,10 @@ pub(crate) async fn settle<T>(
             Err(Stop::Refused(error)) => return Err(error),
             Err(Stop::Needs(conversion)) => conversion,
         };
-        let converted = strategy.convert_part(vec![conversion.object.clone()], &conversion.to).await?;
-        let one = converted.into_iter().next();
-        let one = one.ok_or_else(|| ApiError::internal("a conversion gave no object"))?;
+        let converted = strategy.convert_part(vec![conversion.object.clone()], &conversion.to).await;
+        let one = converted.and_then(|converted| {
+            converted.into_iter().next().ok_or_else(|| ApiError::internal("a conversion gave no object"))
+        });
         versions.learn(conversion, one);
     }
 }

@@ -133,7 +133,8 @@ pub trait Strategy: Send + Sync + fmt::Debug {
         Version::Gone
     }
 
-    /// Converts what may be a part of an object: nothing is filled in, and some of it may be missing.
+    /// Converts what may be a part of an object: nothing is filled in, some of it may be missing, and what the other version does
+    /// not know stays.
     fn convert_part(
         &self,
         objects: Vec<Value>,
