@@ -8,13 +8,12 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
-    KeyUsagePurpose, SanType, SerialNumber,
+    KeyUsagePurpose, SanType,
 };
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
-use x509_parser::pem::parse_x509_pem;
 
 use super::Serving;
 use crate::error::{Error, Result};
@@ -23,10 +22,6 @@ use crate::error::{Error, Result};
 const AUTHORITY_DAYS: i64 = 3650;
 /// Days an issued certificate is valid.
 const CERTIFICATE_DAYS: i64 = 365;
-/// Seconds before now from which certificates that others ask for are valid: clocks differ.
-const BACKDATE: i64 = 5 * 60;
-/// Certificates that are valid for less get those seconds back at their end.
-const SHORT: i64 = 8 * 3600;
 /// Those of running listeners are issued anew this often: long before they expire.
 pub const RENEW_EVERY: std::time::Duration = std::time::Duration::from_secs(30 * 24 * 3600);
 
@@ -40,7 +35,7 @@ pub struct Credentials {
 /// See the module.
 pub struct Authority {
     credentials: Credentials,
-    issuer: Issuer<'static, KeyPair>,
+    pub(super) issuer: Issuer<'static, KeyPair>,
 }
 
 impl std::fmt::Debug for Authority {
@@ -60,65 +55,6 @@ fn valid_for(params: &mut CertificateParams, days: i64) {
     };
     params.not_before = date(-1);
     params.not_after = date(days);
-}
-
-type Purposes = (Vec<KeyUsagePurpose>, Vec<ExtendedKeyUsagePurpose>);
-
-/// X.509's names of usages, those of extended ones in Go's order.
-fn purposes(usages: &[&str]) -> Result<Purposes> {
-    let mut found = Purposes::default();
-    let mut extended = Vec::new();
-    for usage in usages {
-        let key = match *usage {
-            "signing" | "digital signature" => KeyUsagePurpose::DigitalSignature,
-            "content commitment" => KeyUsagePurpose::ContentCommitment,
-            "key encipherment" => KeyUsagePurpose::KeyEncipherment,
-            "key agreement" => KeyUsagePurpose::KeyAgreement,
-            "data encipherment" => KeyUsagePurpose::DataEncipherment,
-            "cert sign" => KeyUsagePurpose::KeyCertSign,
-            "crl sign" => KeyUsagePurpose::CrlSign,
-            "encipher only" => KeyUsagePurpose::EncipherOnly,
-            "decipher only" => KeyUsagePurpose::DecipherOnly,
-            other => {
-                extended.push(other);
-                continue;
-            }
-        };
-        if !found.0.contains(&key) {
-            found.0.push(key);
-        }
-    }
-    for (name, purpose) in extended_purposes() {
-        if extended.contains(&name) && !found.1.contains(&purpose) {
-            found.1.push(purpose);
-        }
-    }
-    let unknown: Vec<&&str> =
-        extended.iter().filter(|usage| !extended_purposes().iter().any(|(name, _)| name == *usage)).collect();
-    if !unknown.is_empty() {
-        return Err(Error::Key(format!("unrecognized usage values: {unknown:?}")));
-    }
-    Ok(found)
-}
-
-fn extended_purposes() -> [(&'static str, ExtendedKeyUsagePurpose); 13] {
-    use ExtendedKeyUsagePurpose as Purpose;
-    let ipsec = |last: u64| Purpose::Other(vec![1, 3, 6, 1, 5, 5, 7, 3, last]);
-    [
-        ("any", Purpose::Any),
-        ("server auth", Purpose::ServerAuth),
-        ("client auth", Purpose::ClientAuth),
-        ("code signing", Purpose::CodeSigning),
-        ("email protection", Purpose::EmailProtection),
-        ("s/mime", Purpose::EmailProtection),
-        ("ipsec end system", ipsec(5)),
-        ("ipsec tunnel", ipsec(6)),
-        ("ipsec user", ipsec(7)),
-        ("timestamping", Purpose::TimeStamping),
-        ("ocsp signing", Purpose::OcspSigning),
-        ("microsoft sgc", Purpose::Other(vec![1, 3, 6, 1, 4, 1, 311, 10, 3, 3])),
-        ("netscape sgc", Purpose::Other(vec![2, 16, 840, 1, 113_730, 4, 1])),
-    ]
 }
 
 fn subject(name: &str, organizations: &[String]) -> DistinguishedName {
@@ -215,42 +151,6 @@ impl Authority {
     /// Issues a listener's certificate anew, again and again, until `stopped`.
     pub async fn renew(&self, serving: &Serving, names: &[String], stopped: &CancellationToken) {
         renew("a serving certificate", stopped, || serving.replace(&self.server(names)?)).await;
-    }
-
-    /// Signs a certificate request (PEM) for the usages of Kubernetes' names; `now` and `ttl` are seconds. Asked-for usages and
-    /// extensions count for nothing, subject and other names are kept.
-    pub fn sign(&self, request: &str, usages: &[&str], now: i64, ttl: i64) -> Result<String> {
-        let ends = self.ends()?;
-        if now >= ends {
-            let why = "refusing to sign a certificate that expired in the past";
-            return Err(Error::Key(format!(
-                "{why}: NotAfter={}",
-                jiff::Timestamp::from_second(ends).unwrap_or_default()
-            )));
-        }
-        let mut request = rcgen::CertificateSigningRequestParams::from_pem(request)?;
-        let params = &mut request.params;
-        params.subject_alt_names.retain(|name| {
-            matches!(name, SanType::DnsName(_) | SanType::Rfc822Name(_) | SanType::IpAddress(_) | SanType::URI(_))
-        });
-        params.is_ca = IsCa::ExplicitNoCa;
-        params.use_authority_key_identifier_extension = true;
-        params.serial_number = Some(SerialNumber::from(rand::random::<[u8; 16]>().to_vec()));
-        (params.key_usages, params.extended_key_usages) = purposes(usages)?;
-        let backdated = if ttl < SHORT { ttl } else { ttl - BACKDATE };
-        let date = |seconds: i64| {
-            rcgen::date_time_ymd(1970, 1, 1) + std::time::Duration::from_secs(seconds.max(0).unsigned_abs())
-        };
-        params.not_before = date(now - BACKDATE);
-        params.not_after = date((now + backdated).min(ends));
-        Ok(request.signed_by(&self.issuer)?.pem())
-    }
-
-    /// When the authority's own certificate ends, in seconds.
-    fn ends(&self) -> Result<i64> {
-        let pem = parse_x509_pem(self.certificate().as_bytes()).map_err(|error| Error::Key(error.to_string()))?.1;
-        let certificate = pem.parse_x509().map_err(|error| Error::Key(error.to_string()))?;
-        Ok(certificate.validity().not_after.timestamp())
     }
 
     /// A kubeconfig (JSON, which is YAML) for one user of one server.

@@ -12,6 +12,7 @@ pub mod oidc;
 mod rsa;
 mod service_account;
 pub mod serving;
+mod sign;
 mod signing_request;
 pub mod token;
 

@@ -2,9 +2,11 @@
 
 use x509_parser::certification_request::X509CertificationRequest;
 use x509_parser::der_parser::asn1_rs::Tag;
+use x509_parser::error::X509Error;
 use x509_parser::extensions::{GeneralName, ParsedExtension};
-use x509_parser::pem::parse_x509_pem;
+use x509_parser::pem::{Pem, parse_x509_pem};
 use x509_parser::prelude::FromDer;
+use x509_parser::public_key::PublicKey;
 use x509_parser::x509::AttributeTypeAndValue;
 
 /// See the module.
@@ -19,16 +21,10 @@ pub struct SigningRequest {
 }
 
 impl SigningRequest {
-    /// Reads PEM.
+    /// Reads PEM. What is not signed by the key that it names is refused.
     pub fn parse(pem: &[u8]) -> Result<Self, String> {
-        let block =
-            parse_x509_pem(pem).ok().map(|(_, block)| block).filter(|block| block.label == "CERTIFICATE REQUEST");
-        let block = block.ok_or("PEM block type must be CERTIFICATE REQUEST")?;
-        let (rest, parsed) =
-            X509CertificationRequest::from_der(&block.contents).map_err(|_| "asn1: syntax error: data truncated")?;
-        if !rest.is_empty() {
-            return Err("asn1: syntax error: trailing data".to_owned());
-        }
+        let block = block(pem)?;
+        let parsed = read(&block)?;
         let subject = &parsed.certification_request_info.subject;
         let mut request = Self {
             organizations: subject.iter_organization().map(text).collect(),
@@ -49,6 +45,31 @@ impl SigningRequest {
             }
         }
         Ok(request)
+    }
+}
+
+/// The one block of PEM.
+pub(super) fn block(pem: &[u8]) -> Result<Pem, String> {
+    let block = parse_x509_pem(pem).ok().map(|(_, block)| block).filter(|block| block.label == "CERTIFICATE REQUEST");
+    block.ok_or_else(|| "PEM block type must be CERTIFICATE REQUEST".to_owned())
+}
+
+/// A request that is signed by its own key, in the words of Go where it is not. Of algorithms that we do not know the
+/// signature is left to whoever signs.
+pub(super) fn read(block: &Pem) -> Result<X509CertificationRequest<'_>, String> {
+    let (rest, request) =
+        X509CertificationRequest::from_der(&block.contents).map_err(|_| "asn1: syntax error: data truncated")?;
+    if !rest.is_empty() {
+        return Err("asn1: syntax error: trailing data".to_owned());
+    }
+    match request.verify_signature() {
+        Ok(()) | Err(X509Error::SignatureUnsupportedAlgorithm) => Ok(request),
+        Err(_) => Err(match request.certification_request_info.subject_pki.parsed() {
+            Ok(PublicKey::RSA(_)) => "crypto/rsa: verification error",
+            Ok(PublicKey::EC(_)) => "x509: ECDSA verification failure",
+            _ => "x509: Ed25519 verification failure",
+        }
+        .to_owned()),
     }
 }
 
@@ -104,5 +125,16 @@ mod tests {
     fn other_blocks_are_none(#[case] pem: &str) {
         let refused = SigningRequest::parse(pem.as_bytes());
         assert_eq!(refused, Err("PEM block type must be CERTIFICATE REQUEST".to_owned()));
+    }
+
+    #[test]
+    fn what_another_key_has_signed_is_refused() {
+        let pem = pem("o".into(), Vec::new());
+        let (_, mut block) = parse_x509_pem(pem.as_bytes()).unwrap();
+        assert!(read(&block).is_ok());
+        // Another name under the same signature.
+        let place = block.contents.windows(3).position(|three| three == b"ann").unwrap();
+        block.contents[place] = b'A';
+        assert_eq!(read(&block).map(drop), Err("x509: ECDSA verification failure".to_owned()));
     }
 }

@@ -1,0 +1,277 @@
+//! Certificates that others ask for (PKCS#10), signed by the authority as kube-controller-manager's signers do.
+//!
+//! rcgen makes the certificate. It keeps one name of a kind, though, and a person may be in several organizations: so the
+//! subject of the request takes the place of rcgen's, byte for byte, and the certificate is signed anew.
+
+use std::net::IpAddr;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use rcgen::{
+    CertificateParams, DistinguishedName, ExtendedKeyUsagePurpose, IsCa, KeyPair, KeyUsagePurpose, SanType,
+    SerialNumber, SigningKey, SubjectPublicKeyInfo,
+};
+use x509_parser::certification_request::X509CertificationRequest;
+use x509_parser::extensions::{GeneralName, ParsedExtension};
+use x509_parser::pem::parse_x509_pem;
+
+use super::authority::Authority;
+use super::signing_request;
+use crate::error::{Error, Result};
+
+/// Seconds before now from which certificates that others ask for are valid: clocks differ.
+const BACKDATE: i64 = 5 * 60;
+/// Certificates that are valid for less get those seconds back at their end.
+const SHORT: i64 = 8 * 3600;
+/// Where the subject stands in what is signed: version, number, algorithm, issuer and validity come before.
+const SUBJECT: usize = 5;
+const SEQUENCE: u8 = 0x30;
+const BIT_STRING: u8 = 0x03;
+
+impl Authority {
+    /// Signs a certificate request (PEM) for the usages of Kubernetes' names; `now` and `ttl` are seconds. Asked-for usages and
+    /// extensions count for nothing, subject and other names are kept.
+    pub fn sign(&self, request: &str, usages: &[&str], now: i64, ttl: i64) -> Result<String> {
+        let ends = self.ends()?;
+        if now >= ends {
+            let why = "refusing to sign a certificate that expired in the past";
+            return Err(Error::Key(format!(
+                "{why}: NotAfter={}",
+                jiff::Timestamp::from_second(ends).unwrap_or_default()
+            )));
+        }
+        let block = signing_request::block(request.as_bytes()).map_err(Error::Key)?;
+        let request = signing_request::read(&block).map_err(Error::Key)?;
+        let asked = &request.certification_request_info;
+        let mut params = CertificateParams::default();
+        params.distinguished_name = DistinguishedName::new();
+        params.subject_alt_names = names(&request)?;
+        params.is_ca = IsCa::ExplicitNoCa;
+        params.use_authority_key_identifier_extension = true;
+        params.serial_number = Some(SerialNumber::from(rand::random::<[u8; 16]>().to_vec()));
+        (params.key_usages, params.extended_key_usages) = purposes(usages)?;
+        let backdated = if ttl < SHORT { ttl } else { ttl - BACKDATE };
+        let date = |seconds: i64| {
+            rcgen::date_time_ymd(1970, 1, 1) + std::time::Duration::from_secs(seconds.max(0).unsigned_abs())
+        };
+        params.not_before = date(now - BACKDATE);
+        params.not_after = date((now + backdated).min(ends));
+        let certificate = params.signed_by(&SubjectPublicKeyInfo::from_der(asked.subject_pki.raw)?, &self.issuer)?;
+        let key = KeyPair::from_pem(&self.credentials().key)?;
+        Ok(pem(&with_subject(certificate.der(), asked.subject.as_raw(), &key)?))
+    }
+
+    /// When the authority's own certificate ends, in seconds.
+    fn ends(&self) -> Result<i64> {
+        let pem = parse_x509_pem(self.certificate().as_bytes()).map_err(|error| Error::Key(error.to_string()))?.1;
+        let certificate = pem.parse_x509().map_err(|error| Error::Key(error.to_string()))?;
+        Ok(certificate.validity().not_after.timestamp())
+    }
+}
+
+/// The other names that are asked for.
+fn names(request: &X509CertificationRequest<'_>) -> Result<Vec<SanType>> {
+    let mut found = Vec::new();
+    for extension in request.requested_extensions().into_iter().flatten() {
+        let ParsedExtension::SubjectAlternativeName(names) = extension else { continue };
+        for name in &names.general_names {
+            found.push(match name {
+                GeneralName::DNSName(name) => SanType::DnsName((*name).try_into()?),
+                GeneralName::RFC822Name(name) => SanType::Rfc822Name((*name).try_into()?),
+                GeneralName::URI(name) => SanType::URI((*name).try_into()?),
+                GeneralName::IPAddress(bytes) => SanType::IpAddress(address(bytes)?),
+                _ => continue,
+            });
+        }
+    }
+    Ok(found)
+}
+
+fn address(bytes: &[u8]) -> Result<IpAddr> {
+    let four = <[u8; 4]>::try_from(bytes).map(IpAddr::from);
+    let sixteen = || <[u8; 16]>::try_from(bytes).map(IpAddr::from);
+    four.or_else(|_| sixteen()).map_err(|_| Error::Key("x509: cannot parse IP address".to_owned()))
+}
+
+/// A certificate (DER) with another subject (DER), signed by `key`.
+fn with_subject(certificate: &[u8], subject: &[u8], key: &impl SigningKey) -> Result<Vec<u8>> {
+    let torn = || Error::Key("a certificate that was just made is none".to_owned());
+    let parts = elements(contents(certificate).ok_or_else(torn)?).ok_or_else(torn)?;
+    let [signed, algorithm, _] = <[&[u8]; 3]>::try_from(parts).map_err(|_| torn())?;
+    let mut fields = elements(contents(signed).ok_or_else(torn)?).ok_or_else(torn)?;
+    *fields.get_mut(SUBJECT).ok_or_else(torn)? = subject;
+    let signed = element(SEQUENCE, &fields.concat());
+    // No bit of the last byte is unused.
+    let signature = [vec![0], key.sign(&signed)?].concat();
+    Ok(element(SEQUENCE, &[&signed, algorithm, &element(BIT_STRING, &signature)].concat()))
+}
+
+/// One element of DER at the beginning: where its contents begin and end.
+fn measured(bytes: &[u8]) -> Option<(usize, usize)> {
+    let first = *bytes.get(1)?;
+    let (begin, length) = match usize::from(first) {
+        short @ ..0x80 => (2, short),
+        long => {
+            let count = long & 0x7f;
+            let digits = bytes.get(2..2 + count).filter(|digits| digits.len() <= 4)?;
+            (2 + count, digits.iter().fold(0, |length, digit| length << 8 | usize::from(*digit)))
+        }
+    };
+    let end = begin.checked_add(length)?;
+    (end <= bytes.len()).then_some((begin, end))
+}
+
+fn contents(bytes: &[u8]) -> Option<&[u8]> {
+    measured(bytes).map(|(begin, end)| &bytes[begin..end])
+}
+
+/// Elements of DER, one after the other.
+fn elements(mut bytes: &[u8]) -> Option<Vec<&[u8]>> {
+    let mut found = Vec::new();
+    while !bytes.is_empty() {
+        let (one, rest) = bytes.split_at(measured(bytes)?.1);
+        found.push(one);
+        bytes = rest;
+    }
+    Some(found)
+}
+
+fn element(tag: u8, contents: &[u8]) -> Vec<u8> {
+    let mut out = vec![tag];
+    match u8::try_from(contents.len()) {
+        Ok(length @ ..0x80) => out.push(length),
+        _ => {
+            let digits = contents.len().to_be_bytes();
+            let digits: Vec<u8> = digits.into_iter().skip_while(|digit| *digit == 0).collect();
+            out.push(0x80 | digits.len() as u8);
+            out.extend(digits);
+        }
+    }
+    out.extend_from_slice(contents);
+    out
+}
+
+fn pem(certificate: &[u8]) -> String {
+    let text = STANDARD.encode(certificate);
+    let mut out = "-----BEGIN CERTIFICATE-----\n".to_owned();
+    for (place, character) in text.chars().enumerate() {
+        if place > 0 && place % 64 == 0 {
+            out.push('\n');
+        }
+        out.push(character);
+    }
+    out + "\n-----END CERTIFICATE-----\n"
+}
+
+type Purposes = (Vec<KeyUsagePurpose>, Vec<ExtendedKeyUsagePurpose>);
+
+/// X.509's names of usages, those of extended ones in Go's order.
+fn purposes(usages: &[&str]) -> Result<Purposes> {
+    let mut found = Purposes::default();
+    let mut extended = Vec::new();
+    for usage in usages {
+        let key = match *usage {
+            "signing" | "digital signature" => KeyUsagePurpose::DigitalSignature,
+            "content commitment" => KeyUsagePurpose::ContentCommitment,
+            "key encipherment" => KeyUsagePurpose::KeyEncipherment,
+            "key agreement" => KeyUsagePurpose::KeyAgreement,
+            "data encipherment" => KeyUsagePurpose::DataEncipherment,
+            "cert sign" => KeyUsagePurpose::KeyCertSign,
+            "crl sign" => KeyUsagePurpose::CrlSign,
+            "encipher only" => KeyUsagePurpose::EncipherOnly,
+            "decipher only" => KeyUsagePurpose::DecipherOnly,
+            other => {
+                extended.push(other);
+                continue;
+            }
+        };
+        if !found.0.contains(&key) {
+            found.0.push(key);
+        }
+    }
+    for (name, purpose) in extended_purposes() {
+        if extended.contains(&name) && !found.1.contains(&purpose) {
+            found.1.push(purpose);
+        }
+    }
+    let unknown: Vec<&&str> =
+        extended.iter().filter(|usage| !extended_purposes().iter().any(|(name, _)| name == *usage)).collect();
+    if !unknown.is_empty() {
+        return Err(Error::Key(format!("unrecognized usage values: {unknown:?}")));
+    }
+    Ok(found)
+}
+
+fn extended_purposes() -> [(&'static str, ExtendedKeyUsagePurpose); 13] {
+    use ExtendedKeyUsagePurpose as Purpose;
+    let ipsec = |last: u64| Purpose::Other(vec![1, 3, 6, 1, 5, 5, 7, 3, last]);
+    [
+        ("any", Purpose::Any),
+        ("server auth", Purpose::ServerAuth),
+        ("client auth", Purpose::ClientAuth),
+        ("code signing", Purpose::CodeSigning),
+        ("email protection", Purpose::EmailProtection),
+        ("s/mime", Purpose::EmailProtection),
+        ("ipsec end system", ipsec(5)),
+        ("ipsec tunnel", ipsec(6)),
+        ("ipsec user", ipsec(7)),
+        ("timestamping", Purpose::TimeStamping),
+        ("ocsp signing", Purpose::OcspSigning),
+        ("microsoft sgc", Purpose::Other(vec![1, 3, 6, 1, 4, 1, 311, 10, 3, 3])),
+        ("netscape sgc", Purpose::Other(vec![2, 16, 840, 1, 113_730, 4, 1])),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use x509_parser::prelude::{FromDer, X509Certificate};
+
+    const TWO_ORGANIZATIONS: &str = include_str!("fixtures/two-organizations.csr");
+    const NOW: i64 = 1_800_000_000;
+
+    #[test]
+    fn what_is_signed_is_what_was_asked_for_and_no_more() {
+        let authority = Authority::generate("test").unwrap();
+        let usages = ["digital signature", "key encipherment", "client auth"];
+        for (ttl, until) in
+            [(3600, NOW + 3600), (86_400, NOW + 86_400 - BACKDATE), (i64::from(u32::MAX), authority.ends().unwrap())]
+        {
+            let pem = authority.sign(TWO_ORGANIZATIONS, &usages, NOW, ttl).unwrap();
+            let (rest, block) = parse_x509_pem(pem.as_bytes()).unwrap();
+            assert!(rest.is_empty());
+            let (rest, certificate) = X509Certificate::from_der(&block.contents).unwrap();
+            assert!(rest.is_empty());
+            assert_eq!(certificate.subject().to_string(), "C=CH, O=dev, O=ops, CN=ann");
+            let (_, own) = parse_x509_pem(authority.certificate().as_bytes()).unwrap();
+            let own = own.parse_x509().unwrap();
+            assert_eq!(certificate.issuer(), own.subject());
+            certificate.verify_signature(Some(own.public_key())).unwrap();
+            let validity = certificate.validity();
+            assert_eq!((validity.not_before.timestamp(), validity.not_after.timestamp()), (NOW - BACKDATE, until));
+            let allowed = certificate.key_usage().unwrap().unwrap().value;
+            assert!(allowed.digital_signature() && allowed.key_encipherment() && !allowed.key_cert_sign());
+            let extended = certificate.extended_key_usage().unwrap().unwrap().value;
+            assert!(extended.client_auth && !extended.server_auth && !extended.any);
+            assert!(!certificate.is_ca(), "it asked to be an authority");
+            let names = &certificate.subject_alternative_name().unwrap().unwrap().value.general_names;
+            let names: Vec<String> = names.iter().map(ToString::to_string).collect();
+            assert_eq!(names.len(), 4, "{names:?}");
+            let peer = crate::authn::PeerCertificate::read(&block.contents).unwrap();
+            let user = peer.user();
+            assert_eq!((user.name.as_str(), user.groups), ("ann", vec!["dev".to_owned(), "ops".to_owned()]));
+        }
+    }
+
+    #[test]
+    fn lengths_of_any_size_are_written_as_they_are_read() {
+        for length in [0, 1, 127, 128, 255, 256, 65_535, 65_536, 1 << 20] {
+            let contained = vec![7; length];
+            let two = [element(SEQUENCE, &contained), element(BIT_STRING, &contained)].concat();
+            let found = elements(&two).unwrap();
+            assert_eq!(found.len(), 2);
+            assert!(found.iter().all(|one| contents(one) == Some(&contained[..])), "{length}");
+            assert_eq!(elements(&two[..two.len() - 1]).is_some(), false);
+        }
+    }
+}
