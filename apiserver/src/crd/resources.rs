@@ -21,6 +21,8 @@ use crate::table::{CustomPrinter, Printer};
 
 /// In the order kube-apiserver lists them for custom resources.
 const VERBS: &[&str] = &["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
+/// What is told of a definition that is going. Its objects are still changed, to let them go.
+const VERBS_AT_THE_END: &[&str] = &["delete", "deletecollection", "get", "list", "watch"];
 const SUBRESOURCE_VERBS: &[&str] = &["get", "patch", "update"];
 
 /// The resources of an established definition, one per served version; empty before it is established.
@@ -45,10 +47,8 @@ pub fn served(object: &Value, client: &Arc<WebhookClient>) -> Vec<ResourceInfo> 
             strategy.selectable = version.selectable_fields();
             strategy.since = text(object, "/metadata/resourceVersion").parse().unwrap_or(0);
             strategy.deprecation = version.deprecation(view);
-            let mut verbs = VERBS.to_vec();
-            if view.is_deleting() {
-                verbs.retain(|verb| *verb != "create");
-            }
+            strategy.is_terminating = view.is_deleting();
+            let verbs = if view.is_deleting() { VERBS_AT_THE_END } else { VERBS };
             ResourceInfo {
                 gvr: Gvr::new(group, name, view.plural()),
                 kind: spec_names.kind.clone(),
@@ -57,7 +57,7 @@ pub fn served(object: &Value, client: &Arc<WebhookClient>) -> Vec<ResourceInfo> 
                 namespaced: view.namespaced(),
                 short_names: names.short_names.clone(),
                 categories: names.categories.clone(),
-                verbs,
+                verbs: verbs.to_vec(),
                 subresources: subresources(view, version),
                 scale: version.scale().map(scale_paths),
                 storage_version: storage.name().to_owned(),

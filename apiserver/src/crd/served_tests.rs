@@ -205,3 +205,46 @@ async fn patches_keep_the_version_and_a_scale_needs_replicas() {
     }
     server.stop().await.unwrap();
 }
+
+/// Asks in JSON; the code and the object of the answer.
+async fn ask(client: &kube::Client, line: &str, media: &str, body: Value) -> (u16, Value) {
+    let (method, path) = line.split_once(' ').unwrap();
+    let request = http::Request::builder().method(method).uri(path).header("content-type", media);
+    let response = client.send(request.body(body.to_string().into_bytes().into()).unwrap()).await.unwrap();
+    let code = response.status().as_u16();
+    let body = axum::body::to_bytes(Body::new(response.into_body()), usize::MAX).await.unwrap();
+    (code, serde_json::from_slice(&body).unwrap_or_default())
+}
+
+#[tokio::test]
+async fn while_a_definition_goes_its_objects_can_be_let_go_and_none_comes() {
+    let server = ApiServer::start(Config::new("test", Data::Memory)).await.unwrap();
+    let client = server.admin();
+    let (json, merge, apply) = ("application/json", "application/merge-patch+json", "application/apply-patch+yaml");
+    let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    let cars = "/apis/example.com/v1/namespaces/default/cars";
+    assert_eq!(ask(&client, &format!("POST {definitions}"), json, definition(Value::Null)).await.0, 201);
+    until_served(&server, true).await;
+    let car = |name: &str, finalizers: &[&str]| json!({"apiVersion": "example.com/v1", "kind": "Car", "metadata": {"name": name, "finalizers": finalizers}});
+    assert_eq!(ask(&client, &format!("POST {cars}"), json, car("held", &["example.com/held"])).await.0, 201);
+    assert_eq!(ask(&client, &format!("DELETE {definitions}/cars.example.com"), json, json!({})).await.0, 200);
+    let told = |resources: &Value| resources["resources"][0]["verbs"].clone();
+    let mut changed = server.registry().catalog.subscribe();
+    loop {
+        let (_, resources) = ask(&client, "GET /apis/example.com/v1", json, Value::Null).await;
+        if told(&resources) == json!(["delete", "deletecollection", "get", "list", "watch"]) {
+            break;
+        }
+        changed.changed().await.unwrap();
+    }
+    let why =
+        "cars.example.com \"new\" is forbidden: create not allowed while custom resource definition is terminating";
+    for (line, media) in [(format!("POST {cars}"), json), (format!("PATCH {cars}/new?fieldManager=m"), apply)] {
+        let (code, status) = ask(&client, &line, media, car("new", &[])).await;
+        assert_eq!((code, status["message"].as_str()), (403, Some(why)), "{line}");
+    }
+    let let_go = json!({"metadata": {"finalizers": null}});
+    assert_eq!(ask(&client, &format!("PATCH {cars}/held"), merge, let_go).await.0, 200);
+    until_served(&server, false).await;
+    server.stop().await.unwrap();
+}

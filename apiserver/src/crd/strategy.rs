@@ -31,6 +31,8 @@ pub struct CustomStrategy {
     pub(super) selectable: Vec<String>,
     pub(super) deprecation: Option<String>,
     pub(super) converter: Arc<Converter>,
+    /// The definition is going: there shall be no new objects.
+    pub(super) is_terminating: bool,
     /// Revision of the definition this was compiled from.
     pub(super) since: Revision,
 }
@@ -48,6 +50,7 @@ impl CustomStrategy {
             selectable: Vec::new(),
             deprecation: None,
             converter,
+            is_terminating: false,
             since: 0,
         }
     }
@@ -207,6 +210,10 @@ fn finalizer_warnings(old: Option<&Value>, new: &Value) -> Vec<String> {
 }
 
 impl Strategy for CustomStrategy {
+    fn refuses_create(&self) -> Option<&'static str> {
+        self.is_terminating.then_some("create not allowed while custom resource definition is terminating")
+    }
+
     fn default(&self, object: &mut Value) {
         prune(&self.typed, object);
         defaulting::drop_nulls(&self.schema, object);

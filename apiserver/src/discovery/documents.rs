@@ -192,7 +192,7 @@ fn legacy(resource: &ResourceRef) -> Value {
     if !resource.categories.is_empty() {
         entry["categories"] = json!(resource.categories);
     }
-    if resource.verbs.contains(&"list") && resource.verbs.contains(&"create") {
+    if resource.is_custom() || resource.verbs.contains(&"list") && resource.verbs.contains(&"create") {
         entry["storageVersionHash"] = storage_hash(resource).into();
     }
     entry

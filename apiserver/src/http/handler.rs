@@ -163,11 +163,13 @@ async fn serve(call: &mut Call, request: Request) -> ApiResult<Response> {
     if !info.subresource.is_empty() {
         return subresource::serve(call, &resource, request).await;
     }
+    // Custom resources are served with all verbs, even where fewer are told.
+    let serves = |verb: &str| resource.is_custom() || resource.verbs.contains(&verb);
     // What can only be created has no objects with paths.
-    if info.named && !["get", "update", "patch", "delete"].iter().any(|verb| resource.verbs.iter().any(|v| v == verb)) {
+    if info.named && !["get", "update", "patch", "delete"].into_iter().any(serves) {
         return Err(unknown_path());
     }
-    if info.verb.is_empty() || !resource.verbs.iter().any(|v| *v == info.verb) {
+    if info.verb.is_empty() || !serves(&info.verb) {
         return Err(unknown_method());
     }
     let placed = match info.verb.as_str() {

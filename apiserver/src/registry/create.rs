@@ -69,6 +69,9 @@ impl Registry {
         warnings: &mut Vec<String>,
     ) -> ApiResult<Value> {
         let asked = object.name().to_owned();
+        if let Some(why) = resource.strategy.refuses_create() {
+            return Err(ApiError::forbidden(&resource.gvr.group, &resource.gvr.resource, &asked, why));
+        }
         let attributes = Attributes::new(ctx, resource, Operation::Create, &asked, &options.raw);
         self.mutate(&attributes, Some(&mut object), warnings).await?;
         resource.strategy.default_admitted(&mut object);

@@ -63,6 +63,11 @@ pub trait Strategy: Send + Sync + fmt::Debug {
     /// Everything wrong with a change (immutable fields included) besides its generic metadata.
     fn validate_update(&self, ctx: &RequestContext, old: &Value, new: &Value) -> Vec<FieldError>;
 
+    /// Why there shall be no new objects, whoever wants them.
+    fn refuses_create(&self) -> Option<&'static str> {
+        None
+    }
+
     /// `Warning` header texts for an accepted write.
     fn warnings(&self, _ctx: &RequestContext, _old: Option<&Value>, _new: &Value) -> Vec<String> {
         Vec::new()
