@@ -6,6 +6,7 @@ use std::time::Duration;
 use crowsnest_api::names::work_name;
 use crowsnest_controllers::act::objects::{Objects, Resource, Target};
 use crowsnest_controllers::act::{Config, Periods};
+use crowsnest_controllers::plan::gates::Gates;
 use kube::api::{ApiResource, DynamicObject, ListParams};
 use serde_json::{Value, json};
 
@@ -210,6 +211,39 @@ async fn workloads_go_home_one_by_one() {
     home.quiet().await;
     home.manager.full_pass().await.unwrap();
     home.when(&control_plane, &binding(), "default", "b-configmap", is_home).await;
+    home.stop().await;
+}
+
+/// Of application failover Karmada asks no gate.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_workload_that_is_unwell_moves_with_the_default_gates() {
+    let home = Home::start_as(&["m1", "m2"], Config { gates: Gates::default(), ..Config::conformance() }).await;
+    let control_plane = home.objects();
+    let mut wanted = policy("p", "Deployment", "apps/v1", one_or_other("m1", "m2"));
+    wanted["spec"]["propagateDeps"] = true.into();
+    let application = json!({"decisionConditions": {"tolerationSeconds": 0}, "purgeMode": "Gracefully"});
+    wanted["spec"]["failover"] = json!({"application": application});
+    control_plane.create(&propagation_policy(), "default", &wanted).await.unwrap();
+    control_plane.create(&deployment(), "default", &web(1)).await.unwrap();
+    let (m1, m2) = (home.member("m1"), home.member("m2"));
+    let copy = home.when(&m1, &deployment(), "default", "web", |_| true).await;
+    let status = |ready: i32, copy: &Value| {
+        json!({"status": {"replicas": 1, "updatedReplicas": 1, "readyReplicas": ready, "availableReplicas": ready,
+            "observedGeneration": copy["metadata"]["generation"]}})
+    };
+    m1.merge(Target::new(&deployment(), "default", "web").status(), &status(1, &copy)).await.unwrap();
+    let healthy = |binding: &Value| binding["status"]["aggregatedStatus"][0]["health"] == "Healthy";
+    home.when(&control_plane, &binding(), "default", "web-deployment", healthy).await;
+    m1.merge(Target::new(&deployment(), "default", "web").status(), &status(0, &copy)).await.unwrap();
+    let replacement = home.when(&m2, &deployment(), "default", "web", |_| true).await;
+    let leaves = |binding: &Value| {
+        let task = &binding["spec"]["gracefulEvictionTasks"][0];
+        is_in("m2")(binding) && task["fromCluster"] == "m1" && task["reason"] == "ApplicationFailure"
+    };
+    home.when(&control_plane, &binding(), "default", "web-deployment", leaves).await;
+    m2.merge(Target::new(&deployment(), "default", "web").status(), &status(1, &replacement)).await.unwrap();
+    home.when(&control_plane, &binding(), "default", "web-deployment", has_settled_in("m2")).await;
+    home.gone(&m1, &deployment(), "default", "web").await;
     home.stop().await;
 }
 
