@@ -271,7 +271,7 @@ mod tests {
             let found = elements(&two).unwrap();
             assert_eq!(found.len(), 2);
             assert!(found.iter().all(|one| contents(one) == Some(&contained[..])), "{length}");
-            assert_eq!(elements(&two[..two.len() - 1]).is_some(), false);
+            assert!(elements(&two[..two.len() - 1]).is_none());
         }
     }
 }
