@@ -8,6 +8,8 @@ pub mod authority;
 pub mod bootstrap;
 mod certificate;
 pub mod impersonation;
+#[cfg(test)]
+mod impersonation_tests;
 pub mod oidc;
 mod rsa;
 mod service_account;
