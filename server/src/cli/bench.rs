@@ -3,6 +3,7 @@
 mod apiserver;
 mod cache;
 mod failover;
+mod floor;
 mod load;
 mod members;
 mod parts;
@@ -66,6 +67,19 @@ enum Bench {
         #[arg(long)]
         control_plane: bool,
     },
+    /// What tells listeners of a benchmark something, with nothing of a server between
+    #[command(hide = true)]
+    Floor {
+        #[arg(long)]
+        listeners: usize,
+        #[arg(long)]
+        writes: usize,
+        #[arg(long)]
+        bytes: usize,
+        /// Milliseconds between two writes
+        #[arg(long)]
+        every: u64,
+    },
     /// The controllers of a benchmark, until their input ends
     #[command(hide = true)]
     Controllers {
@@ -117,6 +131,9 @@ pub(crate) async fn run(args: BenchArgs) -> anyhow::Result<ExitCode> {
         Bench::Proxy(args) => proxy::run(&args).await?,
         Bench::Propagate(args) => propagate::run(&args).await?,
         Bench::Server { name, control_plane } => parts::serve(&name, control_plane).await?,
+        Bench::Floor { listeners, writes, bytes, every } => {
+            floor::tell(listeners, writes, bytes, Duration::from_millis(every)).await?;
+        }
         Bench::Failover(args) => failover::run(&args).await?,
         Bench::Controllers { cache_dir, kubeconfig, evict } => {
             parts::control(&cache_dir, kubeconfig.as_deref(), evict).await?;

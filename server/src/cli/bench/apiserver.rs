@@ -78,14 +78,16 @@ impl Target {
 }
 
 const SMALL: usize = 2_000;
+/// What an event has beside the text: names, times, versions, who wrote what.
+const AROUND: usize = 600;
 const LARGE: usize = 5_000;
 const LISTS: usize = 5;
 /// Tells, on a ConfigMap, when it was written.
-const WRITTEN: &str = "bench/written";
+pub(super) const WRITTEN: &str = "bench/written";
 /// Streams that kube-apiserver takes on one connection.
 const STREAMS: usize = 100;
 /// Watches that are opened beside each other.
-const OPENED_AT_ONCE: usize = 32;
+pub(super) const OPENED_AT_ONCE: usize = 32;
 /// Between two writes that watchers are told.
 const WRITE_EVERY: Duration = Duration::from_millis(20);
 const SETTLE: Duration = Duration::from_secs(5);
@@ -266,11 +268,12 @@ async fn lists(
     figures.line(&format!("apiserver/list-{}/peak-rss-grown", args.objects), grown, "MB")
 }
 
-fn now() -> Duration {
+pub(super) fn now() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
-/// By watchers with a connection each, and by those of clients that have as many on one connection as kube-apiserver takes.
+/// By watchers with a connection each, by those of clients that have as many on one connection as kube-apiserver takes, and by
+/// connections with nothing of a server behind them.
 async fn watches(target: &Target, args: &ApiserverArgs, figures: &mut Figures<impl Write>) -> anyhow::Result<()> {
     let config = config(target).await?;
     let path = watched_from(target).await?;
@@ -292,7 +295,8 @@ async fn watches(target: &Target, args: &ApiserverArgs, figures: &mut Figures<im
     });
     let sharing = futures::stream::iter(opening).buffer_unordered(OPENED_AT_ONCE).try_collect::<Vec<_>>().await?;
     let watchers = sharing.into_iter().map(|stream| events(stream, args.writes));
-    watch(target, watchers, args.writes, &format!("apiserver/watch-{}-shared", args.watchers), figures).await
+    watch(target, watchers, args.writes, &format!("apiserver/watch-{}-shared", args.watchers), figures).await?;
+    super::floor::measure(args.watchers, args.writes, SMALL + AROUND, WRITE_EVERY, figures).await
 }
 
 /// Watchers go on from where they are, as informers do after their list.
@@ -359,7 +363,10 @@ fn watched(nth: usize) -> String {
 }
 
 /// How long each of so many events took, from the time that it carries. No more is read of an event, nor of what lies between them.
-async fn events<E>(stream: impl Stream<Item = Result<Bytes, E>>, count: usize) -> anyhow::Result<Vec<Duration>>
+pub(super) async fn events<E>(
+    stream: impl Stream<Item = Result<Bytes, E>>,
+    count: usize,
+) -> anyhow::Result<Vec<Duration>>
 where
     E: std::error::Error + Send + Sync + 'static,
 {

@@ -296,6 +296,18 @@ impl Part {
         Self::start(&["controllers", "--evict", "--cache-dir", &dir, "--kubeconfig", &file]).await
     }
 
+    /// What tells so many listeners something without a server; it listens.
+    pub(super) async fn floor(listeners: usize, writes: usize, bytes: usize, every: Duration) -> anyhow::Result<Self> {
+        let numbers = [listeners, writes, bytes, every.as_millis() as usize].map(|number| number.to_string());
+        let [listeners, writes, bytes, every] = numbers.each_ref().map(String::as_str);
+        Self::start(&["floor", "--listeners", listeners, "--writes", writes, "--bytes", bytes, "--every", every]).await
+    }
+
+    /// The first line that it said.
+    pub(super) fn first(&self) -> &str {
+        &self.first
+    }
+
     /// Simulated members, and how each is reached.
     pub(super) async fn simulated(count: usize) -> anyhow::Result<(Self, Vec<Kubeconfig>)> {
         let part = Self::start(&["simulated", "--count", &count.to_string()]).await?;
@@ -315,7 +327,7 @@ impl Part {
         Ok(serde_json::from_str(&self.first)?)
     }
 
-    async fn ask(&mut self, line: &str) -> anyhow::Result<String> {
+    pub(super) async fn ask(&mut self, line: &str) -> anyhow::Result<String> {
         self.input.write_all(format!("{line}\n").as_bytes()).await?;
         self.output.next_line().await?.with_context(|| format!("a part ended when it was asked {line:?}"))
     }

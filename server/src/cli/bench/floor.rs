@@ -1,0 +1,110 @@
+//! What the system takes to tell as much to as many as `apiserver` has watches: TLS over loopback from one process to another, and no
+//! HTTP, no store and no API between. No server tells it sooner on the same machine.
+
+use std::io::Write;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use crowsnest_apiserver::authn::{Authority, Serving};
+use futures::{StreamExt, TryStreamExt};
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, ServerName};
+use serde::{Deserialize, Serialize};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio_rustls::{TlsAcceptor, TlsConnector};
+use tokio_util::io::ReaderStream;
+
+use super::apiserver::{OPENED_AT_ONCE, WRITTEN, events, now};
+use super::cache::Figures;
+use super::parts::Part;
+
+const NAME: &str = "localhost";
+
+/// Where the process that tells listens, and the authority of its certificate.
+#[derive(Debug, Serialize, Deserialize)]
+struct Listening {
+    address: std::net::SocketAddr,
+    authority: String,
+}
+
+/// The process that tells: waits for so many listeners and for a line, and tells all of them so often.
+pub(super) async fn tell(listeners: usize, writes: usize, bytes: usize, every: Duration) -> anyhow::Result<()> {
+    let authority = Authority::generate("bench")?;
+    let serving = Serving::new(&authority.server(&[NAME.to_owned()])?)?;
+    let acceptor = TlsAcceptor::from(authority.tls(serving)?);
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    let listening = Listening { address: listener.local_addr()?, authority: authority.certificate().to_owned() };
+    let mut out = std::io::stdout();
+    writeln!(out, "{}", serde_json::to_string(&listening)?)?;
+    let (sender, receiver) = watch::channel(Arc::<[u8]>::default());
+    let mut telling = JoinSet::new();
+    for _ in 0..listeners {
+        let (socket, _) = listener.accept().await?;
+        socket.set_nodelay(true)?;
+        let (mut stream, mut receiver) = (acceptor.accept(socket).await?, receiver.clone());
+        telling.spawn(async move {
+            while receiver.changed().await.is_ok() {
+                let event = receiver.borrow_and_update().clone();
+                stream.write_all(&event).await?;
+                stream.flush().await?;
+            }
+            anyhow::Ok(())
+        });
+    }
+    let mut asked = BufReader::new(tokio::io::stdin()).lines();
+    asked.next_line().await?.context("nobody asks")?;
+    for _ in 0..writes {
+        sender.send_replace(event(bytes).into());
+        tokio::time::sleep(every).await;
+    }
+    writeln!(out, "told")?;
+    // Until nobody reads any more.
+    while asked.next_line().await?.is_some() {}
+    telling.shutdown().await;
+    Ok(())
+}
+
+/// A line of so many bytes that says when it was written.
+fn event(bytes: usize) -> Vec<u8> {
+    let mut line = format!("{{\"{WRITTEN}\":\"{}\",\"text\":\"", now().as_nanos()).into_bytes();
+    line.resize(bytes, b'x');
+    line.extend_from_slice(b"\"}\n");
+    line
+}
+
+/// From before each event until each listener has its last byte.
+pub(super) async fn measure(
+    listeners: usize,
+    writes: usize,
+    bytes: usize,
+    every: Duration,
+    figures: &mut Figures<impl Write>,
+) -> anyhow::Result<()> {
+    let mut part = Part::floor(listeners, writes, bytes, every).await?;
+    let listening: Listening = serde_json::from_str(part.first())?;
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_slice(listening.authority.as_bytes())?)?;
+    let config = rustls::ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+        .with_safe_default_protocol_versions()?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let connector = TlsConnector::from(Arc::new(config));
+    let opening = (0..listeners).map(async |_| {
+        let socket = TcpStream::connect(listening.address).await?;
+        socket.set_nodelay(true)?;
+        anyhow::Ok(connector.connect(ServerName::try_from(NAME)?, socket).await?)
+    });
+    let streams = futures::stream::iter(opening).buffer_unordered(OPENED_AT_ONCE).try_collect::<Vec<_>>().await?;
+    let mut reading: JoinSet<_> = streams.into_iter().map(|stream| events(ReaderStream::new(stream), writes)).collect();
+    part.ask("tell").await?;
+    let mut took = Vec::with_capacity(listeners * writes);
+    while let Some(read) = reading.join_next().await {
+        took.extend(read??);
+    }
+    part.stop().await?;
+    figures.spread(&format!("apiserver/watch-{listeners}-floor"), took)
+}
