@@ -1,8 +1,10 @@
 //! What whole-system tests share: starting the real binary, real kubectl and real Chromium, and waiting on state.
 
 use std::ffi::{OsStr, OsString};
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 use std::{env, fs, io};
 
@@ -16,6 +18,25 @@ pub use process::{Apiserver, Process};
 
 /// How long a state may take to come true on a loaded two-core machine.
 pub const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Ports that no system gives to a connection by itself.
+const PORTS: std::ops::Range<u16> = 20_000..32_000;
+
+/// A port of loopback that nobody listens on, for what has to be told its address before it starts. A process gives each once; one
+/// that the system had chosen could be that of a connection by then.
+pub fn free_port() -> Result<u16> {
+    static GIVEN: AtomicU16 = AtomicU16::new(0);
+    // Tests that run beside each other in several processes begin elsewhere.
+    let begin = (std::process::id() % 1_000) as u16 * 12;
+    for _ in PORTS {
+        let nth = GIVEN.fetch_add(1, Ordering::Relaxed).wrapping_add(begin);
+        let port = PORTS.start + nth % (PORTS.end - PORTS.start);
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return Ok(port);
+        }
+    }
+    bail!("no port of {PORTS:?} is free")
+}
 
 /// True where a missing tool is a failure instead of a note.
 pub fn in_ci() -> bool {

@@ -4,14 +4,14 @@
 
 use std::fs::File;
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use crowsnest_tests::{Fleet, Kubectl, Said, binary, until};
+use crowsnest_tests::{Fleet, Kubectl, Said, binary, free_port, until};
 use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
 use serde_json::json;
 
@@ -185,7 +185,7 @@ fn renews_it_in_a_secret(kubectl: &Kubectl, member: &Path, folder: &Path) -> Res
 }
 
 fn free_address() -> Result<String> {
-    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string())
+    Ok(format!("127.0.0.1:{}", free_port()?))
 }
 
 /// An answer with its head; nothing where nobody listens yet.

@@ -1,13 +1,14 @@
 //! Replicas of `crowsnest serve`, each with ports of its own and a way of its own to the control plane.
 
 use std::io::Write as _;
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::Duration;
 use std::{fs, io};
 
 use anyhow::{Context, Result};
+pub use crowsnest_tests::free_port;
 use crowsnest_tests::{Process, binary};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 
@@ -47,11 +48,6 @@ pub async fn client(kubeconfig: &Path) -> Result<kube::Client> {
     config.default_retry = false;
     config.read_timeout = Some(ANSWERS_WITHIN);
     Ok(kube::Client::try_from(config)?)
-}
-
-/// One that nobody listens on.
-pub fn free_port() -> Result<u16> {
-    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }
 
 /// Where replicas run, and how.
