@@ -5,13 +5,13 @@
 
 use std::net::IpAddr;
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
+use pem::{EncodeConfig, LineEnding, Pem};
 use rcgen::{
     CertificateParams, DistinguishedName, ExtendedKeyUsagePurpose, IsCa, KeyPair, KeyUsagePurpose, SanType,
     SerialNumber, SigningKey, SubjectPublicKeyInfo,
 };
 use x509_parser::certification_request::X509CertificationRequest;
+use x509_parser::der_parser::asn1_rs::{Any, BitString, FromDer, Sequence, SerializeError, ToDer};
 use x509_parser::extensions::{GeneralName, ParsedExtension};
 use x509_parser::pem::parse_x509_pem;
 
@@ -25,8 +25,6 @@ const BACKDATE: i64 = 5 * 60;
 const SHORT: i64 = 8 * 3600;
 /// Where the subject stands in what is signed: version, number, algorithm, issuer and validity come before.
 const SUBJECT: usize = 5;
-const SEQUENCE: u8 = 0x30;
-const BIT_STRING: u8 = 0x03;
 
 impl Authority {
     /// Signs a certificate request (PEM) for the usages of Kubernetes' names; `now` and `ttl` are seconds. Asked-for usages and
@@ -42,6 +40,8 @@ impl Authority {
         }
         let block = signing_request::block(request.as_bytes()).map_err(Error::Key)?;
         let request = signing_request::read(&block).map_err(Error::Key)?;
+        // Of whatever algorithm: who asks for a key's certificate has to have the key.
+        request.verify_signature().map_err(|error| Error::Key(error.to_string()))?;
         let asked = &request.certification_request_info;
         let mut params = CertificateParams::default();
         params.distinguished_name = DistinguishedName::new();
@@ -58,7 +58,9 @@ impl Authority {
         params.not_after = date((now + backdated).min(ends));
         let certificate = params.signed_by(&SubjectPublicKeyInfo::from_der(asked.subject_pki.raw)?, &self.issuer)?;
         let key = KeyPair::from_pem(&self.credentials().key)?;
-        Ok(pem(&with_subject(certificate.der(), asked.subject.as_raw(), &key)?))
+        let certificate = with_subject(certificate.der(), asked.subject.as_raw(), &key)?;
+        let lines = EncodeConfig::new().set_line_ending(LineEnding::LF);
+        Ok(pem::encode_config(&Pem::new("CERTIFICATE", certificate), lines))
     }
 
     /// When the authority's own certificate ends, in seconds.
@@ -96,71 +98,34 @@ fn address(bytes: &[u8]) -> Result<IpAddr> {
 /// A certificate (DER) with another subject (DER), signed by `key`.
 fn with_subject(certificate: &[u8], subject: &[u8], key: &impl SigningKey) -> Result<Vec<u8>> {
     let torn = || Error::Key("a certificate that was just made is none".to_owned());
-    let parts = elements(contents(certificate).ok_or_else(torn)?).ok_or_else(torn)?;
-    let [signed, algorithm, _] = <[&[u8]; 3]>::try_from(parts).map_err(|_| torn())?;
-    let mut fields = elements(contents(signed).ok_or_else(torn)?).ok_or_else(torn)?;
-    *fields.get_mut(SUBJECT).ok_or_else(torn)? = subject;
-    let signed = element(SEQUENCE, &fields.concat());
-    // No bit of the last byte is unused.
-    let signature = [vec![0], key.sign(&signed)?].concat();
-    Ok(element(SEQUENCE, &[&signed, algorithm, &element(BIT_STRING, &signature)].concat()))
+    let parts = elements(certificate).ok_or_else(torn)?;
+    let [signed, algorithm, _] = parts.try_into().map_err(|_| torn())?;
+    let mut fields = elements(&signed).ok_or_else(torn)?;
+    *fields.get_mut(SUBJECT).ok_or_else(torn)? = subject.to_vec();
+    let signed = sequence(fields.concat())?;
+    let signature = key.sign(&signed)?;
+    let signature = BitString::new(0, &signature).to_der_vec().map_err(encoding)?;
+    sequence([signed, algorithm, signature].concat())
 }
 
-/// One element of DER at the beginning: where its contents begin and end.
-fn measured(bytes: &[u8]) -> Option<(usize, usize)> {
-    let first = *bytes.get(1)?;
-    let (begin, length) = match usize::from(first) {
-        short @ ..0x80 => (2, short),
-        long => {
-            let count = long & 0x7f;
-            let digits = bytes.get(2..2 + count).filter(|digits| digits.len() <= 4)?;
-            (2 + count, digits.iter().fold(0, |length, digit| length << 8 | usize::from(*digit)))
-        }
-    };
-    let end = begin.checked_add(length)?;
-    (end <= bytes.len()).then_some((begin, end))
-}
-
-fn contents(bytes: &[u8]) -> Option<&[u8]> {
-    measured(bytes).map(|(begin, end)| &bytes[begin..end])
-}
-
-/// Elements of DER, one after the other.
-fn elements(mut bytes: &[u8]) -> Option<Vec<&[u8]>> {
-    let mut found = Vec::new();
-    while !bytes.is_empty() {
-        let (one, rest) = bytes.split_at(measured(bytes)?.1);
-        found.push(one);
-        bytes = rest;
+/// What a sequence has in it, each with its tag and length.
+fn elements(sequence: &[u8]) -> Option<Vec<Vec<u8>>> {
+    let (_, sequence) = Sequence::from_der(sequence).ok()?;
+    let (mut rest, mut found) = (sequence.content.as_ref(), Vec::new());
+    while !rest.is_empty() {
+        let (after, _) = Any::from_der(rest).ok()?;
+        found.push(rest[..rest.len() - after.len()].to_vec());
+        rest = after;
     }
     Some(found)
 }
 
-fn element(tag: u8, contents: &[u8]) -> Vec<u8> {
-    let mut out = vec![tag];
-    match u8::try_from(contents.len()) {
-        Ok(length @ ..0x80) => out.push(length),
-        _ => {
-            let digits = contents.len().to_be_bytes();
-            let digits: Vec<u8> = digits.into_iter().skip_while(|digit| *digit == 0).collect();
-            out.push(0x80 | digits.len() as u8);
-            out.extend(digits);
-        }
-    }
-    out.extend_from_slice(contents);
-    out
+fn sequence(elements: Vec<u8>) -> Result<Vec<u8>> {
+    Sequence::new(elements.into()).to_der_vec().map_err(encoding)
 }
 
-fn pem(certificate: &[u8]) -> String {
-    let text = STANDARD.encode(certificate);
-    let mut out = "-----BEGIN CERTIFICATE-----\n".to_owned();
-    for (place, character) in text.chars().enumerate() {
-        if place > 0 && place % 64 == 0 {
-            out.push('\n');
-        }
-        out.push(character);
-    }
-    out + "\n-----END CERTIFICATE-----\n"
+fn encoding(error: SerializeError) -> Error {
+    Error::Key(error.to_string())
 }
 
 type Purposes = (Vec<KeyUsagePurpose>, Vec<ExtendedKeyUsagePurpose>);
@@ -225,7 +190,7 @@ fn extended_purposes() -> [(&'static str, ExtendedKeyUsagePurpose); 13] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use x509_parser::prelude::{FromDer, X509Certificate};
+    use x509_parser::prelude::X509Certificate;
 
     const TWO_ORGANIZATIONS: &str = include_str!("fixtures/two-organizations.csr");
     const NOW: i64 = 1_800_000_000;
@@ -263,15 +228,17 @@ mod tests {
         }
     }
 
+    /// The signature's algorithm is one that nobody knows.
     #[test]
-    fn lengths_of_any_size_are_written_as_they_are_read() {
-        for length in [0, 1, 127, 128, 255, 256, 65_535, 65_536, 1 << 20] {
-            let contained = vec![7; length];
-            let two = [element(SEQUENCE, &contained), element(BIT_STRING, &contained)].concat();
-            let found = elements(&two).unwrap();
-            assert_eq!(found.len(), 2);
-            assert!(found.iter().all(|one| contents(one) == Some(&contained[..])), "{length}");
-            assert!(elements(&two[..two.len() - 1]).is_none());
-        }
+    fn what_nobody_can_verify_is_not_signed() {
+        let (_, block) = parse_x509_pem(TWO_ORGANIZATIONS.as_bytes()).unwrap();
+        let mut parts = elements(&block.contents).unwrap();
+        let last = parts[1].len() - 1;
+        parts[1][last] ^= 0x40;
+        let request = pem::encode(&Pem::new("CERTIFICATE REQUEST", sequence(parts.concat()).unwrap()));
+        let read = crate::authn::SigningRequest::parse(request.as_bytes()).unwrap();
+        assert_eq!(read.organizations, ["dev", "ops"]);
+        let refused = Authority::generate("test").unwrap().sign(&request, &["client auth"], NOW, 3600);
+        assert_eq!(refused.unwrap_err().to_string(), "key: signature unsupported algorithm");
     }
 }
