@@ -450,17 +450,17 @@ async fn is_answered(stream: &mut (impl AsyncRead + AsyncWrite + Unpin)) {
     assert_eq!(&first, b"HTTP/1.1 200");
 }
 
-#[rstest::rstest]
-#[case::plain(false, 32)]
-#[case::tls(true, 48)]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn ten_thousand_idle_connections_are_cheap(#[case] secure: bool, #[case] kib_of_each: u64) {
+async fn ten_thousand_idle_connections_are_cheap() {
     const CONNECTIONS: usize = 10_000;
-    let apart = Apart::started();
-    let mut held = apart.connect_many(secure, 100).await;
-    let before = resident(apart.process.0.id());
-    held.extend(apart.connect_many(secure, CONNECTIONS).await);
-    let grown = resident(apart.process.0.id()).saturating_sub(before) / CONNECTIONS as u64;
-    assert!(grown < kib_of_each << 10, "{grown} bytes for each connection");
-    held.push(apart.connect(secure).await);
+    // One after the other: a process may not have as many sockets as both.
+    for (secure, kib_of_each) in [(false, 32), (true, 48)] {
+        let apart = Apart::started();
+        let mut held = apart.connect_many(secure, 100).await;
+        let before = resident(apart.process.0.id());
+        held.extend(apart.connect_many(secure, CONNECTIONS).await);
+        let grown = resident(apart.process.0.id()).saturating_sub(before) / CONNECTIONS as u64;
+        assert!(grown < kib_of_each << 10, "{grown} bytes for each connection, TLS: {secure}");
+        held.push(apart.connect(secure).await);
+    }
 }
