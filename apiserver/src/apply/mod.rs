@@ -160,6 +160,7 @@ fn reconciled(
     let mut kept = Vec::with_capacity(entries.len());
     for mut entry in entries {
         if let Some(schema) = versions.schema(&entry.api_version, manager.api_version, schema)? {
+            // For its refusal: of fields in a version that the object cannot be told in, nothing is known.
             versions.convert(live, (manager.api_version, &entry.api_version), "")?;
             entry.fields = versions::reconcile(schema.get(), &entry.fields);
             kept.push(entry);
