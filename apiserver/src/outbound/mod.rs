@@ -30,6 +30,9 @@ type HttpsClient = Client<HttpsConnector<HttpConnector>, Body>;
 
 /// Clients kept; the least used one goes first.
 const CLIENTS: usize = 64;
+/// A kept connection may be closed while the next request is on its way: what only asks is asked again on another one, as Go's client
+/// does (net/http, `shouldRetryRequest`). So often in all.
+const TRIES: usize = 4;
 /// Idle connections kept per host.
 const IDLE: usize = 16;
 
@@ -190,9 +193,17 @@ impl Outbound {
         let upgrades = request.headers().contains_key(http::header::UPGRADE);
         let client = self.client(target, server_name, with_identity, upgrades)?;
         let address = request.uri().authority().map(ToString::to_string).unwrap_or_default();
-        match client.request(request).await {
-            Ok(response) => Ok(response.map(Body::new)),
-            Err(error) => Err(OutboundError::Call { verb, url: shown, why: tls::explain(&error, &address) }),
+        let mut tries = TRIES;
+        loop {
+            let again = replayable(&request).filter(|_| tries > 1);
+            tries -= 1;
+            match (client.request(request).await, again) {
+                (Ok(response), _) => return Ok(response.map(Body::new)),
+                (Err(error), Some(again)) if tls::was_hung_up(&error) => request = again,
+                (Err(error), _) => {
+                    return Err(OutboundError::Call { verb, url: shown, why: tls::explain(&error, &address) });
+                }
+            }
         }
     }
 
@@ -254,6 +265,20 @@ impl Outbound {
         clients.put(key, HttpsClient::clone(&client));
         Ok(client)
     }
+}
+
+/// The same request once more, where asking twice does no harm and nothing of it is used up.
+fn replayable(request: &http::Request<Body>) -> Option<http::Request<Body>> {
+    use http_body::Body as _;
+    let asks = matches!(*request.method(), http::Method::GET | http::Method::HEAD | http::Method::OPTIONS);
+    let whole = request.body().is_end_stream() && !request.headers().contains_key(http::header::UPGRADE);
+    (asks && whole).then(|| {
+        let mut again = http::Request::new(Body::empty());
+        *again.method_mut() = request.method().clone();
+        *again.uri_mut() = request.uri().clone();
+        *again.headers_mut() = request.headers().clone();
+        again
+    })
 }
 
 /// A URL with its path and query as errors show it: nothing is asked for without a path.

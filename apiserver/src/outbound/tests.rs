@@ -32,6 +32,50 @@ async fn serve(listener: TcpListener, acceptor: TlsAcceptor, seen: mpsc::Sender<
     }
 }
 
+/// Keeps each connection until the second request on it, which it leaves without an answer; tells how many it answered.
+async fn hang_up(listener: TcpListener, answered: mpsc::Sender<()>) {
+    while let Ok((mut stream, _)) = listener.accept().await {
+        let answered = answered.clone();
+        tokio::spawn(async move {
+            for answers in [true, false] {
+                let mut head = Vec::new();
+                while !head.ends_with(b"\r\n\r\n") {
+                    head.push(stream.read_u8().await?);
+                }
+                if answers {
+                    stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").await?;
+                    // Whoever listened has gone.
+                    let _ = answered.send(()).await;
+                }
+            }
+            std::io::Result::Ok(())
+        });
+    }
+}
+
+#[tokio::test]
+async fn what_only_asks_is_asked_again_when_a_kept_connection_is_closed() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let place = Place::Url(format!("http://{}", listener.local_addr().unwrap()));
+    let target = Target { place, ca_bundle: Vec::new(), insecure: false };
+    let (told, mut answered) = mpsc::channel(16);
+    let server = tokio::spawn(hang_up(listener, told));
+    let outbound = Outbound::new(Arc::new(NoServices), None);
+    let ask = async |method: http::Method, body: Body| {
+        let request = http::Request::builder().method(method).uri("/").body(body).unwrap();
+        outbound.send(&target, request, false).await.map(|response| response.status().as_u16())
+    };
+    for _ in 0..4 {
+        assert_eq!(ask(http::Method::GET, Body::empty()).await.unwrap(), 200);
+        answered.recv().await.unwrap();
+    }
+    // Nobody knows what became of a write.
+    let refused = ask(http::Method::POST, Body::from("{}")).await.unwrap_err().to_string();
+    assert!(refused.starts_with("Post ") && refused.contains("connection"), "{refused}");
+    assert_eq!(ask(http::Method::POST, Body::from("{}")).await.unwrap(), 200);
+    server.abort();
+}
+
 fn identity(authority: &Authority) -> Identity {
     let own = authority.client("front-proxy-client", &[]).unwrap();
     Identity { certificate: own.certificate.into_bytes(), key: own.key.into_bytes() }

@@ -139,6 +139,22 @@ pub(super) fn explain(error: &hyper_util::client::legacy::Error, address: &str) 
     last
 }
 
+/// Whether the other side closed the connection before it said anything.
+pub(super) fn was_hung_up(error: &hyper_util::client::legacy::Error) -> bool {
+    let mut source = error.source();
+    while let (Some(inner), false) = (source, error.is_connect()) {
+        if inner.downcast_ref::<hyper::Error>().is_some_and(hyper::Error::is_incomplete_message) {
+            return true;
+        }
+        if let Some(io) = inner.downcast_ref::<std::io::Error>() {
+            use std::io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
+            return matches!(io.kind(), BrokenPipe | ConnectionReset | UnexpectedEof);
+        }
+        source = inner.source();
+    }
+    false
+}
+
 /// The error of TLS in an error of a connection, however often that was passed on.
 fn of_tls(error: &std::io::Error) -> Option<&rustls::Error> {
     let inner = error.get_ref()?;
