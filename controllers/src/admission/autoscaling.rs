@@ -27,7 +27,7 @@ pub(super) fn mutate(request: &Request) -> Result<Outcome, Refusal> {
     if let Some(behavior) = &mut hpa.spec.behavior {
         fill(behavior);
     }
-    changed(&hpa).map(Outcome::Changed)
+    changed(&hpa, &request.object).map(Outcome::Changed)
 }
 
 /// Completes a behaviour. For how long shrinking waits stays open: that is a setting of the controllers.

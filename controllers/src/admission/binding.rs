@@ -16,7 +16,7 @@ pub(super) fn mutate(request: &Request, world: &World<'_>) -> Result<Outcome, Re
     if metadata::label(&binding.metadata, label::RESOURCE_BINDING_PERMANENT_ID).is_empty() {
         metadata::set_label(&mut binding.metadata, label::RESOURCE_BINDING_PERMANENT_ID, world.permanent_id);
     }
-    changed(&binding).map(Outcome::Changed)
+    changed(&binding, &request.object).map(Outcome::Changed)
 }
 
 pub(super) fn mutate_cluster(request: &Request, world: &World<'_>) -> Result<Outcome, Refusal> {
@@ -24,7 +24,7 @@ pub(super) fn mutate_cluster(request: &Request, world: &World<'_>) -> Result<Out
     if metadata::label(&binding.metadata, label::CLUSTER_RESOURCE_BINDING_PERMANENT_ID).is_empty() {
         metadata::set_label(&mut binding.metadata, label::CLUSTER_RESOURCE_BINDING_PERMANENT_ID, world.permanent_id);
     }
-    changed(&binding).map(Outcome::Changed)
+    changed(&binding, &request.object).map(Outcome::Changed)
 }
 
 pub(super) fn validate(request: &Request, world: &World<'_>) -> Review {

@@ -31,19 +31,86 @@ fn drop_nulls(value: &mut Value) {
     }
 }
 
-/// The object to store instead.
-pub(super) fn changed<K: Serialize>(object: &K) -> Result<Value, Refusal> {
-    serde_json::to_value(object).map_err(|error| Refusal::internal(error.to_string()))
+/// The object to store instead of the one that was given. What a later version's users have said, and this version's types do not know,
+/// stays: while versions follow each other, the earlier one is asked about what the later one has.
+pub(super) fn changed<K: Kind + Serialize + DeserializeOwned>(object: &K, given: &Value) -> Result<Value, Refusal> {
+    let written = |object: &K| serde_json::to_value(object).map_err(|error| Refusal::internal(error.to_string()));
+    let mut kept = written(object)?;
+    keep_unknown(given, &written(&decode(given)?)?, &mut kept);
+    Ok(kept)
+}
+
+/// Into `kept` comes what is in `given` and our types made nothing of: `known` is all that they did. What Go's types would leave out as
+/// empty is left out; lists that have been changed are left alone.
+pub fn keep_unknown(given: &Value, known: &Value, kept: &mut Value) {
+    match (given, known, kept) {
+        (Value::Object(given), Value::Object(known), Value::Object(kept)) => {
+            for (name, member) in given {
+                match (known.get(name), kept.get_mut(name)) {
+                    (Some(known), Some(kept)) => keep_unknown(member, known, kept),
+                    (None, None) if !is_empty(member) => drop(kept.insert(name.clone(), member.clone())),
+                    _ => {}
+                }
+            }
+        }
+        (Value::Array(given), Value::Array(known), Value::Array(kept))
+            if given.len() == known.len() && known.len() == kept.len() =>
+        {
+            for ((given, known), kept) in given.iter().zip(known).zip(kept) {
+                keep_unknown(given, known, kept);
+            }
+        }
+        _ => {}
+    }
+}
+
+fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Bool(said) => !said,
+        Value::Number(number) => number.as_f64() == Some(0.0),
+        Value::String(text) => text.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        Value::Object(members) => members.values().all(is_empty),
+    }
 }
 
 /// The object to store instead, with the lists that are required but were not given written as null: that is how the
 /// schema check comes to say what it says about them.
-pub(super) fn changed_with_lists<K: Serialize>(object: &K, given: &Value, lists: &[&str]) -> Result<Outcome, Refusal> {
-    let mut object = changed(object)?;
+pub(super) fn changed_with_lists<K: Kind + Serialize + DeserializeOwned>(
+    object: &K,
+    given: &Value,
+    lists: &[&str],
+) -> Result<Outcome, Refusal> {
+    let mut object = changed(object, given)?;
     for list in lists {
         if given["spec"].get(*list).is_none_or(Value::is_null) {
             object["spec"][*list] = Value::Null;
         }
     }
     Ok(Outcome::Changed(object))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+    use serde_json::json;
+
+    #[rstest]
+    #[case::a_field(json!({"a": 1, "new": "x"}), json!({"a": 1}), json!({"a": 1, "b": 2}), json!({"a": 1, "b": 2, "new": "x"}))]
+    #[case::deeper(json!({"a": {"new": [1]}}), json!({"a": {}}), json!({"a": {"b": 2}}), json!({"a": {"b": 2, "new": [1]}}))]
+    #[case::in_a_list(json!([{"new": 1}, {}]), json!([{}, {}]), json!([{"b": 1}, {"b": 2}]), json!([{"b": 1, "new": 1}, {"b": 2}]))]
+    #[case::in_a_list_that_changed(json!([{"new": 1}]), json!([{}]), json!([{}, {}]), json!([{}, {}]))]
+    #[case::what_was_taken_away_stays_away(json!({"a": 1}), json!({"a": 1}), json!({}), json!({}))]
+    #[case::empty_ones_go(json!({"a": "", "b": {"c": []}, "d": false, "e": 0, "f": null}), json!({}), json!({}), json!({}))]
+    fn what_types_do_not_know_stays(
+        #[case] given: Value,
+        #[case] known: Value,
+        #[case] mut kept: Value,
+        #[case] expected: Value,
+    ) {
+        keep_unknown(&given, &known, &mut kept);
+        assert_eq!(kept, expected);
+    }
 }

@@ -39,7 +39,7 @@ pub(super) fn mutate_cluster_propagation_policy(request: &Request, world: &World
 pub(super) fn mutate_override_policy(request: &Request) -> Result<Outcome, Refusal> {
     let mut policy: OverridePolicy = decode(&request.object)?;
     default_namespaces(&mut policy.spec.resource_selectors, &request.namespace);
-    changed(&policy).map(Outcome::Changed)
+    changed(&policy, &request.object).map(Outcome::Changed)
 }
 
 fn default_namespaces(selectors: &mut [ResourceSelector], namespace: &str) {

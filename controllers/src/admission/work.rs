@@ -21,7 +21,7 @@ pub(super) fn mutate(request: &Request, world: &World<'_>) -> Result<Outcome, Re
         prune::prune_job_ttl(&mut manifest.0);
         managed::stamp(&mut manifest.0, &id);
     }
-    changed(&work).map(Outcome::Changed)
+    changed(&work, &request.object).map(Outcome::Changed)
 }
 
 /// A manifest that is no object, or an object of no kind, is refused in Go's words.

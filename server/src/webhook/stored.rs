@@ -5,7 +5,7 @@ use crowsnest_api::cluster::Cluster;
 use crowsnest_api::field::FieldError;
 use crowsnest_api::search::ResourceRegistry;
 use crowsnest_apiserver::status::ApiError;
-use crowsnest_controllers::admission::{annotations, cluster, registry};
+use crowsnest_controllers::admission::{annotations, cluster, keep_unknown, registry};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -70,6 +70,7 @@ type Admitted = (Value, Vec<String>);
 
 fn admit_cluster(object: &Value, old: &Value, modelled: bool, now: jiff::Timestamp) -> Result<Admitted, ApiError> {
     let mut typed: Cluster = decode(object, "Cluster")?;
+    let known = (serde_json::to_value(&typed.spec), serde_json::to_value(&typed.status));
     cluster::prepare(&mut typed, modelled);
     cluster::prepare_status(&mut typed.status);
     cluster::canonicalize(&mut typed, &Time(now));
@@ -78,11 +79,16 @@ fn admit_cluster(object: &Value, old: &Value, modelled: bool, now: jiff::Timesta
     let mut errors = cluster::validate(&typed);
     errors.extend(misfits);
     invalid("clusters", &typed.metadata.name, errors)?;
-    let (spec, status) = (serde_json::to_value(&typed.spec), serde_json::to_value(&typed.status));
+    let (mut spec, mut status) = (
+        serde_json::to_value(&typed.spec).map_err(ApiError::internal)?,
+        serde_json::to_value(&typed.status).map_err(ApiError::internal)?,
+    );
+    keep_unknown(&object["spec"], &known.0.map_err(ApiError::internal)?, &mut spec);
+    keep_unknown(&object["status"], &known.1.map_err(ApiError::internal)?, &mut status);
     let mut admitted = object.clone();
-    admitted["spec"] = spec.map_err(ApiError::internal)?;
+    admitted["spec"] = spec;
     if object.get("status").is_some_and(|s| !s.is_null()) {
-        admitted["status"] = status.map_err(ApiError::internal)?;
+        admitted["status"] = status;
     }
     Ok((admitted, warnings))
 }
