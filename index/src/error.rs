@@ -26,6 +26,8 @@ pub enum Error {
     },
     #[error("{0}")]
     StoreFormat(String),
+    #[error("{database} is in use by {replicas}: stop all replicas first")]
+    InUse { database: String, replicas: String },
     #[error("the cached {what} cannot be decoded")]
     Decode {
         what: String,

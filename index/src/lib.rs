@@ -9,6 +9,7 @@ mod collect;
 pub mod error;
 #[cfg(test)]
 mod fixtures;
+pub mod format;
 mod index;
 pub mod ingest;
 mod kept;

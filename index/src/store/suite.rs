@@ -9,7 +9,7 @@ use super::{Batch, Packed, Position, Progress, Replayed, Scan, Step, Store};
 use crate::fixtures::{cluster, draft, resource_of};
 use crate::postgres_server::Database;
 use crate::record::{CollectionKey, Happened, RecordKey, Seq};
-use crate::{Epoch, Error, History, IndexOptions, PostgresOptions};
+use crate::{Epoch, Error, History, IndexOptions, PostgresOptions, StoreOptions};
 use crowsnest_api::selector::Selector;
 use rstest::rstest;
 use serde_json::{Value, json};
@@ -357,28 +357,93 @@ async fn positions_move_on_without_a_change(#[values(Kind::Sqlite, Kind::Postgre
     assert!(collections(&backend).await.is_empty());
 }
 
+/// As a version would leave it that has a format of its own; nobody has it open.
+async fn made_newer(home: &Home, shared_with: usize) {
+    use sqlx::Connection;
+    let added = "ALTER TABLE records ADD COLUMN mood TEXT NOT NULL DEFAULT 'calm'; CREATE TABLE moods (name TEXT)";
+    match home {
+        Home::Sqlite(directory) => {
+            let path = directory.path().join("cache.sqlite");
+            let options = sqlx::sqlite::SqliteConnectOptions::new().filename(&path);
+            let mut connection = sqlx::SqliteConnection::connect_with(&options).await.unwrap();
+            let sql = format!("{added}; PRAGMA user_version = 999; UPDATE format SET shared_with = {shared_with}");
+            sqlx::raw_sql(sqlx::AssertSqlSafe(sql)).execute(&mut connection).await.unwrap();
+        }
+        Home::Postgres(database) => {
+            let mut connection = database.connect().await;
+            let sql = format!(
+                "SET search_path = crowsnest_cache; {added}; UPDATE format SET version = 999, shared_with = {shared_with}"
+            );
+            sqlx::raw_sql(sqlx::AssertSqlSafe(sql)).execute(&mut connection).await.unwrap();
+        }
+    }
+}
+
+/// Where the records are, for whoever runs the cache.
+fn options(home: &Home) -> (StoreOptions, &std::path::Path) {
+    match home {
+        Home::Sqlite(directory) => (StoreOptions::Sqlite, directory.path()),
+        Home::Postgres(database) => {
+            (StoreOptions::Postgres(PostgresOptions::new(database.url())), std::path::Path::new("/nowhere"))
+        }
+    }
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_format_is_left_and_come_back_to_with_all_records(#[values(Kind::Sqlite, Kind::Postgres)] kind: Kind) {
+    let Some(backend) = Backend::of(kind).await else { return };
+    backend.apply(vec![backend.put(&pod("x", "a", "1", "1"))], "1").await;
+    let (home, store) = (backend.home, backend.store);
+    drop(store);
+    {
+        let (store, path) = options(&home);
+        let newest = crate::format::newest(&store);
+        for (to, from) in [(newest - 1, newest), (newest, newest - 1), (newest, newest)] {
+            assert_eq!(crate::format::migrate(&store, path, to).await.unwrap(), Some(from), "to {to}");
+        }
+        for to in [0, newest + 1] {
+            let refused = crate::format::migrate(&store, path, to).await.unwrap_err().to_string();
+            assert!(refused.contains(&format!("knows the formats 1 to {newest}, not {to}")), "{refused}");
+        }
+    }
+    let backend = Backend::at(home, &[]).await.unwrap();
+    assert_eq!(backend.names(None, 9, &|_| true).await, ["x/a"]);
+    let home = backend.home;
+    drop(backend.store);
+    let (store, path) = options(&home);
+    assert!(crate::format::empty(&store, Some(path)).await.unwrap());
+    assert!(!crate::format::empty(&store, Some(path)).await.unwrap());
+    assert_eq!(crate::format::migrate(&store, path, 1).await.unwrap(), None);
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_newer_database_that_was_only_added_to_goes_on(#[values(Kind::Sqlite, Kind::Postgres)] kind: Kind) {
+    let Some(backend) = Backend::of(kind).await else { return };
+    backend.apply(vec![backend.put(&pod("x", "a", "1", "1"))], "1").await;
+    let (home, store) = (backend.home, backend.store);
+    drop(store);
+    let newest = crate::format::newest(&options(&home).0);
+    made_newer(&home, newest).await;
+    let backend = Backend::at(home, &[]).await.unwrap();
+    backend.apply(vec![backend.put(&pod("x", "b", "2", "2"))], "2").await;
+    // It stays what it was made, for the version that made it.
+    let backend = backend.reopened().await;
+    assert_eq!(backend.names(None, 9, &|_| true).await, ["x/a", "x/b"]);
+}
+
 #[rstest]
 #[tokio::test]
 async fn a_newer_database_is_refused_in_one_line(#[values(Kind::Sqlite, Kind::Postgres)] kind: Kind) {
     let Some(backend) = Backend::of(kind).await else { return };
     let (home, store) = (backend.home, backend.store);
     drop(store);
-    use sqlx::Connection;
-    match &home {
-        Home::Sqlite(directory) => {
-            let path = directory.path().join("cache.sqlite");
-            let options = sqlx::sqlite::SqliteConnectOptions::new().filename(&path);
-            let mut connection = sqlx::SqliteConnection::connect_with(&options).await.unwrap();
-            sqlx::raw_sql("PRAGMA user_version = 999").execute(&mut connection).await.unwrap();
-        }
-        Home::Postgres(database) => {
-            let mut connection = database.connect().await;
-            sqlx::raw_sql("UPDATE crowsnest_cache.format SET version = 999").execute(&mut connection).await.unwrap();
-        }
-    }
+    made_newer(&home, 999).await;
     let refused = Backend::at(home, &[]).await.err();
     let text = refused.as_ref().map(|error| error.to_string()).unwrap_or_default();
     assert!(text.contains("written by a newer version (format 999") && !text.contains('\n'), "{text}");
+    assert!(text.contains("`crowsnest cache migrate --to "), "{text}");
     assert!(matches!(refused, Some(Error::StoreFormat(_))));
 }
 

@@ -1,24 +1,26 @@
-//! `crowsnest cache`: what the cache holds and how far it is (asked of the running server), whether its files are sound, and
-//! throwing them away so that they are filled anew.
+//! `crowsnest cache`: what the cache holds and how far it is (asked of the running server), whether its files are sound,
+//! bringing them to the format of another version, and throwing them away so that they are filled anew.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use clap::{Args, Subcommand, ValueEnum};
 use crowsnest_api::print::human_duration;
 use crowsnest_index::check::{self, CheckReport, Rebuild};
+use crowsnest_index::{StoreOptions, format};
 use serde_json::Value;
 
 use super::columns;
 use super::connection::ConnectionArgs;
+use super::serve::DatabaseUrl;
 use crate::up::datadir::DataDir;
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  crowsnest cache status\n  crowsnest cache status --resources -o wide\n  crowsnest cache check\n  crowsnest cache rebuild --text"
+    after_help = "Examples:\n  crowsnest cache status\n  crowsnest cache status --resources -o wide\n  crowsnest cache check\n  crowsnest cache rebuild --text\n  CROWSNEST_DB=postgres://… crowsnest cache rebuild    with all replicas stopped"
 )]
 pub(crate) struct CacheArgs {
     #[command(subcommand)]
@@ -55,10 +57,50 @@ enum What {
     Rebuild {
         #[command(flatten)]
         home: Home,
+        #[command(flatten)]
+        database: Database,
         /// Only the text index: it is made anew from the database
-        #[arg(long)]
+        #[arg(long, conflicts_with = "db")]
         text: bool,
     },
+    /// Bring the cache to the format of another version, with all that it holds: by the newer of two versions, before the older one
+    /// starts that says so. Crowsnest must be stopped
+    Migrate {
+        #[command(flatten)]
+        home: Home,
+        #[command(flatten)]
+        database: Database,
+        /// The format [default: the one that this version writes]
+        #[arg(long, value_name = "FORMAT")]
+        to: Option<usize>,
+    },
+}
+
+#[derive(Debug, Args)]
+struct Database {
+    /// Where the cache is, as `crowsnest serve` is told [default: a file in the data directory]
+    #[arg(long, env = "CROWSNEST_DB", hide_env_values = true, value_name = "URL")]
+    db: Option<DatabaseUrl>,
+}
+
+/// Where a cache is kept; what holds the lock of its data directory meanwhile.
+struct Kept {
+    store: StoreOptions,
+    folder: PathBuf,
+    _locked: Option<DataDir>,
+}
+
+impl Database {
+    fn kept(&self, home: &Home) -> anyhow::Result<Kept> {
+        match self.db.as_ref().map(DatabaseUrl::store).transpose()? {
+            None | Some((StoreOptions::Sqlite, None)) => {
+                let path = home.path()?;
+                let locked = Some(DataDir::open(&path, false)?);
+                Ok(Kept { store: StoreOptions::Sqlite, folder: path.join(CACHE), _locked: locked })
+            }
+            Some((store, folder)) => Ok(Kept { store, folder: folder.unwrap_or_default(), _locked: None }),
+        }
+    }
 }
 
 #[derive(Debug, Args)]
@@ -96,23 +138,33 @@ pub(crate) async fn run(args: CacheArgs) -> anyhow::Result<ExitCode> {
             print_report(&mut out, &report, output)?;
             Ok(if report.is_sound() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
         }
-        What::Rebuild { home, text } => {
-            let path = home.path()?;
-            let _locked = DataDir::open(&path, false)?;
-            rebuild(&mut out, &path, if text { Rebuild::Text } else { Rebuild::Everything })?;
+        What::Rebuild { home, database, text } => {
+            let kept = database.kept(&home)?;
+            let there = match (&kept.store, text) {
+                (StoreOptions::Sqlite, true) => check::discard(&kept.folder, Rebuild::Text)?,
+                (StoreOptions::Sqlite, false) => check::discard(&kept.folder, Rebuild::Everything)?,
+                (StoreOptions::Postgres(_), _) => format::empty(&kept.store, None).await?,
+            };
+            rebuilt(&mut out, there, text)?;
+            Ok(ExitCode::SUCCESS)
+        }
+        What::Migrate { home, database, to } => {
+            let kept = database.kept(&home)?;
+            let to = to.unwrap_or_else(|| format::newest(&kept.store));
+            match format::migrate(&kept.store, &kept.folder, to).await? {
+                Some(from) => writeln!(out, "the cache has format {to}, it had {from}")?,
+                None => writeln!(out, "nothing was there; the next start fills the cache")?,
+            }
             Ok(ExitCode::SUCCESS)
         }
     }
 }
 
-fn rebuild(out: &mut impl Write, path: &Path, what: Rebuild) -> anyhow::Result<()> {
-    let there = check::discard(&path.join(CACHE), what)?;
-    match (there, what) {
+fn rebuilt(out: &mut impl Write, there: bool, text: bool) -> anyhow::Result<()> {
+    match (there, text) {
         (false, _) => writeln!(out, "nothing was there; the next start fills the cache")?,
-        (true, Rebuild::Text) => {
-            writeln!(out, "the text index is gone; the next start makes it anew from the database")?
-        }
-        (true, Rebuild::Everything) => writeln!(out, "the cache is gone; the next start fills it from the members")?,
+        (true, true) => writeln!(out, "the text index is gone; the next start makes it anew from the database")?,
+        (true, false) => writeln!(out, "the cache is gone; the next start fills it from the members")?,
     }
     Ok(())
 }

@@ -52,6 +52,20 @@ impl From<&str> for DatabaseUrl {
     }
 }
 
+impl DatabaseUrl {
+    /// Where the cache is, and its folder where it is a file and not in a data directory.
+    pub(crate) fn store(&self) -> anyhow::Result<(StoreOptions, Option<PathBuf>)> {
+        match self.0.split_once(':') {
+            Some(("sqlite", "")) => Ok((StoreOptions::Sqlite, None)),
+            Some(("sqlite", folder)) => Ok((StoreOptions::Sqlite, Some(folder.into()))),
+            Some(("postgres" | "postgresql", rest)) if rest.starts_with("//") => {
+                Ok((StoreOptions::Postgres(PostgresOptions::new(self.0.as_str())), None))
+            }
+            _ => bail!("--db is neither sqlite:, sqlite:FOLDER nor postgres://user:password@host/database"),
+        }
+    }
+}
+
 impl fmt::Debug for DatabaseUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("DatabaseUrl(…)")
@@ -189,16 +203,11 @@ impl ServeArgs {
 
     /// Where the cache is, and its folder in a data directory where it is not told.
     pub(crate) fn store(&self, replica: &str) -> anyhow::Result<(StoreOptions, Option<PathBuf>)> {
-        match self.db.0.split_once(':') {
-            Some(("sqlite", "")) => Ok((StoreOptions::Sqlite, None)),
-            Some(("sqlite", folder)) => Ok((StoreOptions::Sqlite, Some(folder.into()))),
-            Some(("postgres" | "postgresql", rest)) if rest.starts_with("//") => {
-                let (connections, replica) = (self.db_connections, Some(replica.to_owned()));
-                let url = PostgresOptions::new(self.db.0.as_str());
-                Ok((StoreOptions::Postgres(PostgresOptions { connections, replica, ..url }), None))
-            }
-            _ => bail!("--db is neither sqlite:, sqlite:FOLDER nor postgres://user:password@host/database"),
+        let (mut store, folder) = self.db.store()?;
+        if let StoreOptions::Postgres(options) = &mut store {
+            (options.connections, options.replica) = (self.db_connections, Some(replica.to_owned()));
         }
+        Ok((store, folder))
     }
 }
 

@@ -1,7 +1,8 @@
 //! Leases and claims in the database, and the state of collections that goes with them.
 
+use super::connecting::TIMEOUT;
 use super::write::lock;
-use super::{CHANNEL, CONNECT_TIMEOUT, PostgresStore, application, stored_collection};
+use super::{CHANNEL, PostgresStore, application, stored_collection};
 use crate::replicas::plan::View;
 use crate::replicas::{Epoch, LEASE};
 use crate::store::labels::ChosenLabels;
@@ -206,7 +207,7 @@ impl PostgresStore {
         let fail = |e| Error::store("cannot be listened to", e);
         // A pool of its own: a connection nobody hears through any more takes no other's place.
         let pool = PgPoolOptions::new().max_connections(1).idle_timeout(None).max_lifetime(None);
-        let pool = pool.acquire_timeout(CONNECT_TIMEOUT).connect_lazy_with(self.connect.clone());
+        let pool = pool.acquire_timeout(TIMEOUT).connect_lazy_with(self.connect.clone());
         let mut listener = PgListener::connect_with(&pool).await.map_err(fail)?;
         listener.eager_reconnect(false);
         listener.listen(CHANNEL).await.map_err(fail)?;

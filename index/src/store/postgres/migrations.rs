@@ -3,11 +3,11 @@
 
 use super::SCHEMA;
 use crate::Error;
-use crate::store::migration::{Migration, next};
+use crate::store::migration::{Found, Migration, found, next};
 use sqlx::postgres::PgConnection;
 use sqlx::{AssertSqlSafe, Connection, Row};
 
-const MIGRATIONS: [Migration; 5] = [
+const MIGRATIONS: [Migration; 6] = [
     Migration {
         up: include_str!("../../../../migrations/postgres/cache_0001_objects.up.sql"),
         down: include_str!("../../../../migrations/postgres/cache_0001_objects.down.sql"),
@@ -28,6 +28,10 @@ const MIGRATIONS: [Migration; 5] = [
         up: include_str!("../../../../migrations/postgres/cache_0005_notes.up.sql"),
         down: include_str!("../../../../migrations/postgres/cache_0005_notes.down.sql"),
     },
+    Migration {
+        up: include_str!("../../../../migrations/postgres/cache_0006_shared_with.up.sql"),
+        down: include_str!("../../../../migrations/postgres/cache_0006_shared_with.down.sql"),
+    },
 ];
 
 /// The format this version writes.
@@ -36,7 +40,8 @@ pub(super) const NEWEST: usize = MIGRATIONS.len();
 /// Any number, the same in every replica.
 const LOCK: i64 = 0x6372_6f77_736e_6573;
 
-/// Brings the schema to format `target`, up or down, in one transaction. A newer or foreign one is refused.
+/// Brings the schema to format `target`, up or down, in one transaction. A newer one that may be shared is left as it is, any other newer or
+/// foreign one is refused.
 pub(super) async fn migrate(connection: &mut PgConnection, database: &str, target: usize) -> Result<(), Error> {
     let fail = |e| Error::store(format!("{database} cannot be brought up to date"), e);
     let mut transaction = connection.begin().await.map_err(fail)?;
@@ -65,12 +70,19 @@ pub(super) async fn migrate(connection: &mut PgConnection, database: &str, targe
             tables.join(", ")
         )));
     };
-    if version > MIGRATIONS.len() {
-        return Err(Error::StoreFormat(format!(
-            "{database} was written by a newer version (format {version}, this one knows {}): drop its schema {SCHEMA} \
-             to refill the cache, or run the newer version",
-            MIGRATIONS.len()
-        )));
+    match found(version, shared_with(&mut transaction).await.map_err(fail)?, NEWEST) {
+        Found::Known => {}
+        Found::Shared => {
+            tracing::info!(version, known = NEWEST, "the cache's database is of a newer version, and used as it is");
+            return Ok(());
+        }
+        Found::TooNew => {
+            return Err(Error::StoreFormat(format!(
+                "{database} was written by a newer version (format {version}, this one knows {NEWEST}): run `crowsnest cache \
+                 migrate --to {NEWEST}` of the newer version, or `crowsnest cache rebuild --db …` of this one, which has the \
+                 members fill it again"
+            )));
+        }
     }
     while let Some((step, reached)) = next(&MIGRATIONS, version, target) {
         version = reached;
@@ -79,4 +91,15 @@ pub(super) async fn migrate(connection: &mut PgConnection, database: &str, targe
         mark.execute(&mut *transaction).await.map_err(fail)?;
     }
     transaction.commit().await.map_err(fail)
+}
+
+/// With which formats it may be shared; none where it does not say.
+async fn shared_with(connection: &mut PgConnection) -> Result<Option<usize>, sqlx::Error> {
+    let says = "SELECT 1 FROM information_schema.columns WHERE table_schema = $1 AND table_name = 'format' \
+        AND column_name = 'shared_with'";
+    if sqlx::query(says).bind(SCHEMA).fetch_optional(&mut *connection).await?.is_none() {
+        return Ok(None);
+    }
+    let row = sqlx::query("SELECT shared_with FROM format").fetch_one(connection).await?;
+    Ok(Some(row.try_get::<i32, _>(0)? as usize))
 }

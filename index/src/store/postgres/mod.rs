@@ -14,6 +14,8 @@
 //! replica holds the others up: the server ends a transaction that stands idle.
 
 mod claims;
+mod connecting;
+pub(crate) mod format;
 mod interests;
 mod labels;
 mod log;
@@ -37,13 +39,13 @@ use crate::record::{Change, CollectionKey, CollectionState, Object, Record, Reco
 use crate::replicas::Epoch;
 use crate::{Error, History, PostgresOptions};
 use async_trait::async_trait;
+use connecting::{application, connection, database_name, late, reached_by};
 use crowsnest_api::names::{ClusterName, Gvr};
 pub use log::Log;
 use sqlx::postgres::{PgArguments, PgConnectOptions, PgConnection, PgPool, PgPoolOptions, PgRow};
 use sqlx::query::Query;
-use sqlx::{AssertSqlSafe, Connection, Postgres, Row};
+use sqlx::{AssertSqlSafe, Postgres, Row};
 use std::collections::BTreeSet;
-use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Mutex;
@@ -54,9 +56,8 @@ const SCHEMA: &str = "crowsnest_cache";
 const CHANNEL: &str = "crowsnest_cache";
 /// A [`Narrowing`]: collections $5 and $6, namespaces $7.
 const NARROWED: &str = "AND collection <> ALL($5) AND (collection <> ALL($6) OR namespace = ANY($7))";
-/// Longest wait for an answer to a read, and for a connection.
+/// Longest wait for an answer to a read.
 const READ_TIMEOUT: Duration = Duration::from_secs(10);
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Longest writing transaction.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -80,49 +81,17 @@ impl std::fmt::Debug for PostgresStore {
     }
 }
 
-/// An answer that did not come in time.
-fn late() -> sqlx::Error {
-    sqlx::Error::Io(std::io::Error::new(std::io::ErrorKind::TimedOut, "the database does not answer"))
-}
-
 impl PostgresStore {
     /// Connects and brings the schema up to date. `replica` names this process among those that share the database.
     pub async fn open(options: &PostgresOptions, replica: &str, codec: Arc<Codec>) -> Result<Self, Error> {
-        let url = options.url.reveal();
-        if !["postgres://", "postgresql://"].iter().any(|scheme| url.starts_with(scheme)) {
-            let text = "the address of the cache's database has to begin with postgres://";
-            return Err(Error::StoreFormat(text.to_owned()));
-        }
-        let connect = PgConnectOptions::from_str(url)
-            .map_err(|e| Error::store("has an address that cannot be read (postgres://user@host/database)", e))?
-            .application_name(&application(replica))
-            .statement_cache_capacity(64)
-            .options([
-                ("search_path", SCHEMA),
-                // Every query here is by key. Right after a large list the statistics still say the tables are empty, and
-                // plans made from them read whole tables.
-                ("enable_seqscan", "off"),
-                ("enable_hashjoin", "off"),
-                ("enable_mergejoin", "off"),
-                // The price put on those plans would have the few that are left compiled, for a second each time.
-                ("jit", "off"),
-                ("lock_timeout", "10s"),
-                ("statement_timeout", "30s"),
-                // A stopped replica must not keep its locks.
-                ("idle_in_transaction_session_timeout", "3s"),
-                ("tcp_keepalives_idle", "5"),
-                ("tcp_keepalives_interval", "2"),
-                ("tcp_keepalives_count", "3"),
-                ("tcp_user_timeout", "10000"),
-                ("client_min_messages", "warning"),
-            ]);
+        let connect = reached_by(options, &application(replica))?;
         let database = database_name(&connect);
         let unusable = |e| Error::store(format!("{database} cannot be opened"), e);
         let mut writer = connection(&connect).await.map_err(unusable)?;
         migrations::migrate(&mut writer, &database, migrations::NEWEST).await?;
         let readers = PgPoolOptions::new()
             .max_connections(options.connections.max(1))
-            .acquire_timeout(CONNECT_TIMEOUT)
+            .acquire_timeout(connecting::TIMEOUT)
             .connect_lazy_with(connect.clone());
         let (catalog, replica) = (Catalog::new(codec), replica.to_owned());
         let (writer, claiming, beating) = (Mutex::new(Some(writer)), Mutex::default(), Mutex::default());
@@ -260,25 +229,6 @@ impl PostgresStore {
         let what = "cannot read what it knows of itself";
         let row = self.one(what, sqlx::query("SELECT value FROM facts WHERE name = $1").bind(name)).await?;
         row.map(|row| row.try_get(0)).transpose().map_err(|e| Error::store(what, e))
-    }
-}
-
-async fn connection(connect: &PgConnectOptions) -> Result<PgConnection, sqlx::Error> {
-    let opening = tokio::time::timeout(CONNECT_TIMEOUT, PgConnection::connect_with(connect));
-    opening.await.unwrap_or_else(|_| Err(late()))
-}
-
-/// How a replica's connections are named in the database.
-fn application(replica: &str) -> String {
-    format!("crowsnest {replica}")
-}
-
-/// For messages: never the password.
-fn database_name(connect: &PgConnectOptions) -> String {
-    let database = connect.get_database().unwrap_or_else(|| connect.get_username());
-    match connect.get_socket() {
-        Some(socket) => format!("{database} at {}", socket.display()),
-        None => format!("{database} at {}:{}", connect.get_host(), connect.get_port()),
     }
 }
 

@@ -331,6 +331,23 @@ async fn formats_go_up_and_down_and_foreign_tables_are_left_alone() {
 }
 
 #[tokio::test]
+async fn nothing_is_changed_under_a_replica_that_runs() {
+    let Some(database) = Database::fresh().await else { return };
+    let store = open(&database, "one").await;
+    store.beat(true).await.unwrap();
+    let options = crate::StoreOptions::Postgres(PostgresOptions::new(database.url()));
+    let nowhere = std::path::Path::new("/nowhere");
+    let migrated = crate::format::migrate(&options, nowhere, 1).await.map(drop);
+    let emptied = crate::format::empty(&options, None).await.map(drop);
+    for refused in [migrated, emptied] {
+        let Err(Error::InUse { database: name, replicas }) = refused else { panic!("{refused:?}") };
+        assert!(replicas == "one" && !name.contains("postgres://"), "{replicas} {name}");
+    }
+    store.leave().await.unwrap();
+    assert_eq!(crate::format::migrate(&options, nowhere, 1).await.unwrap(), Some(migrations::NEWEST));
+}
+
+#[tokio::test]
 async fn another_fleets_database_is_refused() {
     let Some(database) = Database::fresh().await else { return };
     let store = open(&database, "one").await;

@@ -42,13 +42,14 @@ impl SqliteStore {
         let mut connection = SqliteConnection::connect_with(&options).await.map_err(unusable)?;
         let row = sqlx::query("PRAGMA user_version").fetch_one(&mut connection).await.map_err(unusable)?;
         let format = row.try_get::<i64, _>(0).map_err(unusable)? as usize;
-        if format != migrations::NEWEST {
+        if format < migrations::NEWEST {
             return Err(Error::StoreFormat(format!(
-                "{} has format {format}, this version reads {}: start the version that wrote it, or this one once",
+                "{} has format {format}, this version reads {}: start this version once",
                 path.display(),
                 migrations::NEWEST
             )));
         }
+        migrations::usable(&mut connection, format, &path).await?;
         let readers = SqlitePoolOptions::new().max_connections(1).connect_with(options).await.map_err(unusable)?;
         let writer = Mutex::new(super::Writer { connection, latest: 0 });
         let catalog = Catalog::new(codec);

@@ -2,7 +2,7 @@
 
 mod check;
 mod labels;
-mod migrations;
+pub(crate) mod migrations;
 mod prune;
 mod write;
 

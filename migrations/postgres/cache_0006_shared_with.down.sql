@@ -1,0 +1,1 @@
+ALTER TABLE format DROP COLUMN shared_with;
