@@ -134,6 +134,24 @@ impl Fleet {
         self.inner.members.load().get(name).cloned()
     }
 
+    /// The same, once its agent has found this process where it can be expected to soon; at once for all others.
+    pub async fn member_in_reach(&self, name: &ClusterName) -> Option<Arc<Member>> {
+        let has_none = |member: &Arc<Member>| matches!(member.connection, Err(Error::NoTunnel(_)));
+        let member = self.member(name)?;
+        if !has_none(&member) || !self.inner.tunnels.comes(name).await {
+            return Some(member);
+        }
+        // The tunnel is there before the keeper has heard of it.
+        let mut changes = self.inner.changes.subscribe();
+        loop {
+            let member = self.member(name)?;
+            let stays = !has_none(&member) || !self.inner.tunnels.is_open(name);
+            if stays || matches!(changes.recv().await, Err(broadcast::error::RecvError::Closed)) {
+                return Some(member);
+            }
+        }
+    }
+
     /// All members in name order.
     pub fn members(&self) -> Vec<Arc<Member>> {
         self.inner.members.load().values().cloned().collect()

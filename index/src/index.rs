@@ -24,7 +24,7 @@ use crowsnest_api::names::ClusterName;
 use crowsnest_fleet::{ApiResources, Clusters, Fleet, Interest, InterestGuard, Namespaces, Why};
 use k8s_openapi::api::core::v1::Namespace;
 use parking_lot::{Mutex, RwLock};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use tokio::sync::{Notify, Semaphore, watch};
@@ -51,6 +51,8 @@ pub(crate) struct Inner {
     /// Everybody's rights need these, whatever else is collected.
     _rules: Vec<InterestGuard>,
     pub health: watch::Sender<Health>,
+    /// See [`Index::replicas`].
+    replicas: watch::Sender<BTreeSet<String>>,
     stop: CancellationToken,
     tasks: TaskTracker,
     workers: Mutex<BTreeMap<&'static str, AbortHandle>>,
@@ -182,6 +184,7 @@ impl Index {
             began,
             _rules: declare_rules(&shared.fleet),
             health,
+            replicas: watch::Sender::default(),
             stop: stop.clone(),
             tasks: TaskTracker::new(),
             workers: Mutex::default(),
@@ -219,7 +222,8 @@ impl Index {
         self.work("shared interests", interests.run(stop.clone()));
         if collect {
             let shared = Arc::clone(shared);
-            self.work("lease", Keeper { store, shared, claims, health, view }.run(stop.clone()));
+            let live = self.inner.replicas.clone();
+            self.work("lease", Keeper { store, shared, claims, health, view, live }.run(stop.clone()));
         }
     }
 
@@ -334,6 +338,11 @@ impl Index {
     /// Counts changes of completeness and trouble of any collection.
     pub fn states_version(&self) -> watch::Receiver<u64> {
         self.inner.shared.states.version()
+    }
+
+    /// Names of those that collect with this one, itself among them, and live; none where a process is alone, or collects nothing.
+    pub fn replicas(&self) -> watch::Receiver<BTreeSet<String>> {
+        self.inner.replicas.subscribe()
     }
 
     /// Waits until a complete list of the collection is in. Needs an interest, or it waits for ever.

@@ -54,6 +54,9 @@ impl Proxy {
             witness.asks(member.name());
         }
         let session = ours.map(|ours| (ours, Session::of(caller, member.name(), path, request.uri().query())));
+        // Whoever asks for this member alone waits for its agent; whoever asks many waits for none.
+        let found = if within.is_none() { self.inner.fleet.member_in_reach(member.name()).await } else { None };
+        let member = found.as_ref().unwrap_or(member);
         let response = self.inner.transport.send(member, caller, path, request, within).await?;
         Ok(self.join(session, response, witness))
     }

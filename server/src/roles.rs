@@ -1,6 +1,8 @@
 //! The parts that run against a control plane: fleet, cache, controllers, proxy. Started together, stopped in order, asked for their
 //! health in one place.
 
+mod newcomers;
+
 use std::sync::OnceLock;
 
 use crowsnest_controllers::act;
@@ -9,6 +11,7 @@ use crowsnest_index::{Index, IndexOptions};
 use crowsnest_proxy::Proxy;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 use crate::aggregated::fleet_status::Statuses;
 use crate::steering::{Steering, Steers};
@@ -25,6 +28,8 @@ pub(crate) struct Running {
     pub(crate) proxy: Proxy,
     pub(crate) steering: Steering,
     registries: JoinHandle<()>,
+    /// What ends with all else and can't go wrong by itself.
+    tasks: TaskTracker,
     registered: tokio::sync::watch::Receiver<act::registries::Progress>,
     pub(crate) statuses: Statuses,
     stop: CancellationToken,
@@ -68,10 +73,13 @@ impl Roles {
         let steering = Steering::start(&index, config.controllers, config.steers, &stop);
         let (progress, registered) = tokio::sync::watch::channel(act::registries::Progress::default());
         let registries = act::registries::run(fleet.clone(), index.clone(), progress, stop.clone());
+        let tasks = TaskTracker::new();
+        tasks.spawn(newcomers::tell_agents(fleet.tunnels().clone(), index.replicas(), stop.clone()));
         let running = Running {
             proxy: Proxy::new(index.clone()),
             steering,
             registries: tokio::spawn(registries),
+            tasks,
             registered,
             statuses: Statuses::default(),
             fleet,
@@ -143,6 +151,8 @@ impl Running {
     /// Writers before readers before connections.
     async fn stop(&self) {
         self.stop.cancel();
+        self.tasks.close();
+        self.tasks.wait().await;
         self.steering.stop().await;
         self.statuses.stop().await;
         self.proxy.stop().await;

@@ -1,6 +1,6 @@
 //! The member's side of a tunnel: connects the control plane to one API server and to nothing else.
 
-use super::{CONNECTION_WINDOW, MAX_STREAMS, Pulse, STREAM_WINDOW, Tasks, authority};
+use super::{CONNECTION_WINDOW, MAX_STREAMS, Pulse, REPLICAS, STREAM_WINDOW, Tasks, authority};
 use crate::{Dialer, Error, MemberIo};
 use bytes::Bytes;
 use http::uri::Authority;
@@ -14,6 +14,7 @@ use std::convert::Infallible;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -45,12 +46,20 @@ struct Inner {
     /// The only place the control plane is connected to, by the name that its Cluster says.
     allowed: Authority,
     member: Dialer,
+    /// How many replicas the control plane said it has.
+    replicas: watch::Sender<usize>,
 }
 
 impl Agent {
     /// `endpoint` is the API server as the Cluster names it; `member` reaches it from here, without TLS.
     pub fn new(endpoint: &Uri, member: Dialer) -> Result<Self, Error> {
-        Ok(Self { inner: Arc::new(Inner { allowed: authority(endpoint)?, member }) })
+        let replicas = watch::Sender::default();
+        Ok(Self { inner: Arc::new(Inner { allowed: authority(endpoint)?, member, replicas }) })
+    }
+
+    /// Changes whenever the control plane says how many replicas it has: one has come that wants to be found.
+    pub fn replicas(&self) -> watch::Receiver<usize> {
+        self.inner.replicas.subscribe()
     }
 
     /// Serves one tunnel until it ends or `stop` says so.
@@ -86,6 +95,10 @@ impl Agent {
     }
 
     async fn answer(&self, request: Request<Incoming>, tasks: &Tasks) -> Response<Full<Bytes>> {
+        if let Some(replicas) = told(&request) {
+            self.inner.replicas.send_replace(replicas);
+            return empty(StatusCode::NO_CONTENT);
+        }
         if request.method() != Method::CONNECT {
             return refusal(
                 StatusCode::METHOD_NOT_ALLOWED,
@@ -108,6 +121,18 @@ impl Agent {
             Err(error) => refusal(StatusCode::BAD_GATEWAY, error.to_string()),
         }
     }
+}
+
+/// How many replicas there are, where that is what the request says.
+fn told(request: &Request<Incoming>) -> Option<usize> {
+    let number = request.uri().path().strip_prefix(REPLICAS)?;
+    (request.method() == Method::POST).then(|| number.parse().ok())?
+}
+
+fn empty(status: StatusCode) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::default());
+    *response.status_mut() = status;
+    response
 }
 
 fn refusal(status: StatusCode, reason: String) -> Response<Full<Bytes>> {

@@ -29,6 +29,9 @@ pub const PROTOCOL: &str = "crowsnest-tunnel/1";
 /// Connections that one tunnel carries at once.
 pub const MAX_STREAMS: u32 = 1024;
 
+/// Where the control plane tells an agent how many replicas it has; below it stands the number. An earlier agent answers 405.
+const REPLICAS: &str = "/replicas/";
+
 /// Tunnels of one cluster at once; one more ends the oldest.
 pub const MAX_TUNNELS: usize = 8;
 
@@ -38,19 +41,26 @@ const STREAM_WINDOW: u32 = 512 << 10;
 /// As much as all streams together: one that nobody reads must not hold up the others.
 const CONNECTION_WINDOW: u32 = MAX_STREAMS * STREAM_WINDOW;
 
-/// How a side notices that the other has gone without a word.
+/// How a side notices that the other has gone without a word, and how long its return is waited for.
 #[derive(Debug, Clone, Copy)]
 struct Pulse {
     /// Having heard nothing for so long, it asks.
     ask_after: Duration,
     /// Having heard nothing for so long since, it takes the other for dead.
     answer_within: Duration,
+    /// For so long after a cluster's last tunnel ended, or after it was first asked for here, whoever wants to reach it waits for
+    /// one: its agent opens the next within a second or two, and finds a process that has just started as soon.
+    opens_within: Duration,
 }
 
 impl Default for Pulse {
-    /// Three intervals in all.
+    /// What the first two make is three intervals.
     fn default() -> Self {
-        Self { ask_after: Duration::from_secs(15), answer_within: Duration::from_secs(30) }
+        Self {
+            ask_after: Duration::from_secs(15),
+            answer_within: Duration::from_secs(30),
+            opens_within: Duration::from_secs(6),
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! The tunnels that are open, by cluster, and connections through them.
 
-use super::{CONNECTION_WINDOW, MAX_REASON, MAX_STREAMS, MAX_TUNNELS, Pulse, STREAM_WINDOW, Tasks};
+use super::{CONNECTION_WINDOW, MAX_REASON, MAX_STREAMS, MAX_TUNNELS, Pulse, REPLICAS, STREAM_WINDOW, Tasks};
 use crate::dial::{MemberIo, chain};
 use bytes::Bytes;
 use crowsnest_api::names::ClusterName;
@@ -15,6 +15,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::{Semaphore, watch};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -28,6 +29,8 @@ pub struct Tunnels {
 struct Inner {
     /// Of each cluster the oldest first. No empty lists.
     open: Mutex<BTreeMap<ClusterName, Vec<Arc<Tunnel>>>>,
+    /// Since when a cluster that somebody wants to reach has had none.
+    without: Mutex<BTreeMap<ClusterName, Instant>>,
     next: AtomicU64,
     /// Counts what opened and what ended.
     changed: watch::Sender<u64>,
@@ -111,6 +114,7 @@ impl Tunnels {
         }
         of_cluster.push(Arc::new(tunnel));
         drop(open);
+        self.inner.without.lock().remove(cluster);
         self.inner.changed.send_modify(|count| *count += 1);
     }
 
@@ -131,8 +135,32 @@ impl Tunnels {
         self.inner.changed.subscribe()
     }
 
-    /// Ends a cluster's tunnels.
+    /// Waits for a tunnel of a cluster, where one can be expected soon ([`Pulse`]). Whether there is one.
+    pub async fn comes(&self, cluster: &ClusterName) -> bool {
+        let mut changes = self.changes();
+        let since = *self.inner.without.lock().entry(cluster.clone()).or_insert_with(Instant::now);
+        let open = async { while !self.is_open(cluster) && changes.changed().await.is_ok() {} };
+        // What is late is told by what is there then.
+        let _ = tokio::time::timeout_at(since + self.inner.pulse.opens_within, open).await;
+        self.is_open(cluster)
+    }
+
+    /// Tells each agent how many replicas the control plane has: it looks for those that it has no tunnel to.
+    pub fn tell_of_replicas(&self, replicas: usize) {
+        let newest: Vec<_> = self.inner.open.lock().values().filter_map(|of| of.last().cloned()).collect();
+        for tunnel in newest {
+            let stop = tunnel.stop.clone();
+            self.inner.tracker.spawn(async move {
+                if let Some(Err(error)) = stop.run_until_cancelled(tunnel.tell_of_replicas(replicas)).await {
+                    tracing::debug!(%error, "an agent was not told of replicas");
+                }
+            });
+        }
+    }
+
+    /// Ends the tunnels of a cluster that is gone.
     pub fn close(&self, cluster: &ClusterName) {
+        self.inner.without.lock().remove(cluster);
         let closed = self.inner.open.lock().remove(cluster).unwrap_or_default();
         closed.iter().for_each(|tunnel| tunnel.stop.cancel());
     }
@@ -180,6 +208,7 @@ impl Drop for Listed<'_> {
             of_cluster.retain(|tunnel| tunnel.number != self.number);
             if of_cluster.is_empty() {
                 open.remove(self.cluster);
+                inner.without.lock().insert(self.cluster.clone(), Instant::now());
             }
         }
         drop(open);
@@ -188,6 +217,13 @@ impl Drop for Listed<'_> {
 }
 
 impl Tunnel {
+    /// An earlier agent knows nothing of it, which is as good.
+    async fn tell_of_replicas(&self, replicas: usize) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+        let request = Request::post(format!("http://agent{REPLICAS}{replicas}")).body(Empty::new())?;
+        self.sender.clone().send_request(request).await?;
+        Ok(())
+    }
+
     async fn connect(&self, target: &Authority) -> Result<MemberIo, Failure> {
         let unusable = |error: hyper::Error| Failure::Unusable(format!("broke: {}", chain(&error)));
         let permit = Arc::clone(&self.streams).try_acquire_owned();

@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::Instant;
 
 /// What the control plane calls the API server; nobody can dial it.
 const ENDPOINT: &str = "https://member.invalid:6443";
@@ -187,7 +188,8 @@ async fn one_too_many_ends_the_oldest() {
 
 #[tokio::test]
 async fn a_silent_agent_is_taken_for_dead() {
-    let pulse = Pulse { ask_after: Duration::from_millis(40), answer_within: Duration::from_millis(80) };
+    let pulse =
+        Pulse { ask_after: Duration::from_millis(40), answer_within: Duration::from_millis(80), ..Pulse::default() };
     let tunnels = Tunnels::with_pulse(pulse);
     // Somebody holds the connection and says nothing.
     let (ours, _held) = tokio::io::duplex(64 << 10);
@@ -199,6 +201,53 @@ async fn a_silent_agent_is_taken_for_dead() {
     assert!(!tunnels.is_open(&m1()));
     let all = Pulse::default();
     assert_eq!(all.ask_after + all.answer_within, Duration::from_secs(45));
+}
+
+#[tokio::test]
+async fn agents_are_told_how_many_replicas_there_are() {
+    let tunnels = Tunnels::default();
+    let (ours, theirs) = tokio::io::duplex(64 << 10);
+    let member =
+        Dialer::new("http://127.0.0.1:1".parse().unwrap(), None, ProxyRoute::default(), Duration::from_secs(10));
+    let agent = Agent::new(&Uri::from_static(ENDPOINT), member.unwrap()).unwrap();
+    let mut told = agent.replicas();
+    let mut changes = tunnels.changes();
+    tunnels.admit(m1(), async { Ok::<_, io::Error>(TokioIo::new(ours)) });
+    changes.changed().await.unwrap();
+    let serving = agent.clone();
+    let served = tokio::spawn(async move { serving.serve(TokioIo::new(theirs), &CancellationToken::new()).await });
+    for number in [3, 3, 2] {
+        tunnels.tell_of_replicas(number);
+        told.changed().await.unwrap();
+        assert_eq!(*told.borrow_and_update(), number);
+    }
+    served.abort();
+}
+
+#[tokio::test]
+async fn a_tunnel_is_waited_for_where_one_can_be_expected() {
+    let opens_within = Duration::from_millis(300);
+    let tunnels = Tunnels::with_pulse(Pulse { opens_within, ..Pulse::default() });
+    let comes = async || {
+        let began = Instant::now();
+        (tunnels.comes(&m1()).await, began.elapsed() >= opens_within)
+    };
+    // Asked for the first time: the agent may not have found this process yet.
+    assert_eq!(comes().await, (false, true));
+    // It is known by now that nobody comes.
+    assert_eq!(comes().await, (false, false));
+    // Of another cluster by the same name nothing is known.
+    tunnels.close(&m1());
+    let (ours, theirs) = tokio::io::duplex(64 << 10);
+    let (came, ()) = tokio::join!(comes(), async {
+        tunnels.admit(m1(), async { Ok::<_, io::Error>(TokioIo::new(ours)) });
+    });
+    assert_eq!(came, (true, false));
+    // One that has just ended is opened again.
+    let mut changes = tunnels.changes();
+    drop(theirs);
+    changes.changed().await.unwrap();
+    assert_eq!(comes().await, (false, true));
 }
 
 #[rstest]

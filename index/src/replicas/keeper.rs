@@ -32,6 +32,8 @@ pub(crate) struct Keeper {
     pub health: watch::Sender<Health>,
     /// What the last beat saw.
     pub view: watch::Sender<View>,
+    /// The replicas that live, this one among them.
+    pub live: watch::Sender<BTreeSet<String>>,
 }
 
 impl Keeper {
@@ -63,6 +65,11 @@ impl Keeper {
             let trouble = match tokio::time::timeout_at(by, self.store.beat(alive)).await {
                 Ok(Ok(view)) => {
                     answered = began;
+                    self.live.send_if_modified(|live| {
+                        let changed = *live != view.live;
+                        live.clone_from(&view.live);
+                        changed
+                    });
                     self.view.send_replace(View { asked: Some(began), ..view });
                     self.health.send_if_modified(|health| health.remove(DATABASE).is_some());
                     continue;

@@ -1,5 +1,6 @@
 //! At which replicas of the control plane an agent's tunnels end. Each replica reaches the member through a tunnel of its own, and
-//! all are behind one address, so an agent asks there until it meets nobody new, and now and then after that.
+//! all are behind one address, so an agent asks there until it meets nobody new, and now and then after that. Where replicas know of
+//! each other they tell it how many they are, and it looks for those it has not met at once.
 //!
 //! An agent says whom it has met, a replica who it is; one that is met already opens nothing. Written by the agent's loop, read by
 //! nobody else; the headers are also those of whoever takes in agents.
@@ -19,6 +20,8 @@ const MET: HeaderName = HeaderName::from_static("crowsnest-tunnel-replicas");
 const REPLICA: HeaderName = HeaderName::from_static("crowsnest-tunnel-replica");
 /// Between two looks for further replicas, at most.
 const LOOK: Duration = Duration::from_secs(10);
+/// How often one that it was told of is looked for quickly: it may take a moment to be ready, and the address leads to any of them.
+const TRIES: u32 = 8;
 /// More than anybody runs, and few enough for a header.
 const MAX_MET: usize = 64;
 const MAX_NAME: usize = 64;
@@ -76,6 +79,10 @@ pub(super) struct Replicas {
     failed: bool,
     /// Answers in a row of replicas that were met before.
     again: u32,
+    /// How many replicas there are, as far as one of them has said.
+    there: usize,
+    /// How often more may be looked for quickly.
+    tries: u32,
 }
 
 impl Replicas {
@@ -106,9 +113,15 @@ impl Replicas {
         self.next
     }
 
+    /// One of the replicas said how many they are, as it does for a while after one has come.
+    pub(super) fn told(&mut self, there: usize) {
+        (self.there, self.tries) = (there.min(MAX_MET), TRIES);
+    }
+
     /// A replica answered that it was met already.
     pub(super) fn met_again(&mut self) {
         (self.failures, self.failed) = (0, false);
+        self.tries = self.tries.saturating_sub(1);
         self.again = self.again.saturating_add(1);
     }
 
@@ -138,6 +151,8 @@ impl Replicas {
     pub(super) fn pause(&self, random: f64) -> Duration {
         if self.failed {
             backoff(self.failures.saturating_sub(1), random)
+        } else if self.tries > 0 && self.met.len() < self.there {
+            backoff(1, random)
         } else {
             backoff(self.again, random).min(LOOK)
         }
@@ -212,6 +227,32 @@ mod tests {
         replicas.opened(replica("a"), CancellationToken::new());
         replicas.ended(earlier, true);
         assert!(!replicas.is_empty());
+    }
+
+    #[test]
+    fn it_looks_quickly_for_one_it_was_told_of_until_it_is_met_or_does_not_come() {
+        let mut replicas = Replicas::default();
+        replicas.opened(replica("a"), CancellationToken::new());
+        replicas.opened(replica("b"), CancellationToken::new());
+        let rests = |replicas: &mut Replicas| {
+            (0..20).for_each(|_| replicas.met_again());
+            assert_eq!(replicas.pause(0.0), LOOK);
+        };
+        rests(&mut replicas);
+        replicas.told(2);
+        assert_eq!(replicas.pause(0.0), LOOK);
+        replicas.told(3);
+        for _ in 0..TRIES {
+            assert_eq!(replicas.pause(0.0), Duration::from_secs(1));
+            replicas.met_again();
+        }
+        assert_eq!(replicas.pause(0.0), LOOK);
+        replicas.told(3);
+        replicas.opened(replica("c"), CancellationToken::new());
+        rests(&mut replicas);
+        // Nobody makes it ask for ever.
+        replicas.told(usize::MAX);
+        rests(&mut replicas);
     }
 
     #[test]

@@ -9,12 +9,14 @@ use http::HeaderValue;
 use hyper_util::rt::TokioIo;
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use tokio::io::DuplexStream;
 
 struct Address {
     replicas: Vec<(Tunnels, Option<Replica>)>,
     turn: AtomicUsize,
+    /// The last leads nobody to itself.
+    closed: AtomicBool,
 }
 
 impl Address {
@@ -23,12 +25,17 @@ impl Address {
             let headers = name.map(|name| HeaderMap::from_iter([(REPLICA, HeaderValue::from_str(name).unwrap())]));
             (Tunnels::default(), headers.and_then(|headers| Replica::of_answer(&headers)))
         };
-        Arc::new(Self { replicas: names.iter().map(replica).collect(), turn: AtomicUsize::new(0) })
+        Arc::new(Self {
+            replicas: names.iter().map(replica).collect(),
+            turn: AtomicUsize::new(0),
+            closed: AtomicBool::new(false),
+        })
     }
 
     fn ask(&self, met: &HeaderMap) -> Answer<TokioIo<DuplexStream>> {
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
-        let (tunnels, replica) = &self.replicas[turn % self.replicas.len()];
+        let open = self.replicas.len() - usize::from(self.closed.load(Ordering::Relaxed));
+        let (tunnels, replica) = &self.replicas[turn % open];
         if replica.as_ref().is_some_and(|replica| replica.is_met(met)) && tunnels.is_open(&m1()) {
             return Answer::Met;
         }
@@ -89,4 +96,28 @@ async fn each_replica_has_one_tunnel_and_again_after_it_lost_it() {
     stop.cancel();
     keeping.await.unwrap();
     address.until(&[0, 0, 0]).await;
+}
+
+#[tokio::test]
+async fn one_that_comes_is_found_once_another_has_told() {
+    let address = Address::of(&[Some("a"), Some("b"), Some("c")]);
+    // So far the third takes nobody in.
+    address.closed.store(true, Ordering::Relaxed);
+    let (tell, stop) = (watch::Sender::new(Tunnel::Registering), CancellationToken::new());
+    let (asked, kept) = (Arc::clone(&address), stop.clone());
+    let keeping = tokio::spawn(async move {
+        let ask = |met: HeaderMap| std::future::ready(Ok(asked.ask(&met)));
+        keep(ask, &agent(), &tell, &kept).await;
+    });
+    address.until(&[1, 1, 0]).await;
+    let turn = address.turn.load(Ordering::Relaxed);
+    // By now it rests for four to eight seconds.
+    address.comes(|| address.turn.load(Ordering::Relaxed) >= turn + 4).await;
+    address.closed.store(false, Ordering::Relaxed);
+    let began = Instant::now();
+    address.replicas[0].0.tell_of_replicas(3);
+    address.until(&[1, 1, 1]).await;
+    assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
+    stop.cancel();
+    keeping.await.unwrap();
 }
