@@ -12,6 +12,7 @@ mod pods;
 mod propagate;
 mod proxy;
 mod reads;
+mod replicas;
 mod search;
 mod stage;
 
@@ -25,6 +26,8 @@ use clap::{Args, Subcommand};
 use crowsnest_embedded::load::Load;
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
+
+use super::serve::DatabaseUrl;
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  crowsnest bench up\n  crowsnest bench cache\n  crowsnest bench propagate")]
@@ -51,6 +54,18 @@ enum Bench {
     Apiserver(apiserver::ApiserverArgs),
     /// What synthetic pods in another process cost the cache, how fast they come in and how fast they are found
     Cache(cache::CacheArgs),
+    /// What several processes with one Postgres take and answer, and what is missed of a cluster whose replica is killed
+    Replicas(replicas::ReplicasArgs),
+    /// A replica of a benchmark, until its input ends
+    #[command(hide = true)]
+    Replica {
+        #[arg(long)]
+        cache_dir: PathBuf,
+        #[arg(long)]
+        kubeconfig: PathBuf,
+        #[arg(long, env = "CROWSNEST_DB", hide_env_values = true)]
+        db: DatabaseUrl,
+    },
     /// What questions of a user with some namespaces in every cluster cost, while pods change and others ask
     Search(search::SearchArgs),
     /// What a member costs through our address beside asking it directly, and thousands of watches of the fleet
@@ -128,6 +143,8 @@ pub(crate) async fn run(args: BenchArgs) -> anyhow::Result<ExitCode> {
         Bench::Apiserver(args) => apiserver::run(&args).await?,
         Bench::Cache(args) => cache::run(&args).await?,
         Bench::Search(args) => search::run(&args).await?,
+        Bench::Replicas(args) => replicas::run(&args).await?,
+        Bench::Replica { cache_dir, kubeconfig, db } => replicas::replica(&cache_dir, &kubeconfig, &db).await?,
         Bench::Proxy(args) => proxy::run(&args).await?,
         Bench::Propagate(args) => propagate::run(&args).await?,
         Bench::Server { name, control_plane } => parts::serve(&name, control_plane).await?,

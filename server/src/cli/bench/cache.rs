@@ -87,7 +87,7 @@ impl<W: Write> Figures<W> {
         Ok(self.out.flush()?)
     }
 
-    fn megabytes(&mut self, name: &str, bytes: u64) -> anyhow::Result<()> {
+    pub(super) fn megabytes(&mut self, name: &str, bytes: u64) -> anyhow::Result<()> {
         self.line(name, bytes as f64 / 1e6, "MB")
     }
 
@@ -144,7 +144,7 @@ async fn churned(
 }
 
 /// Bytes of the files in a folder.
-fn size_of(folder: &Path) -> anyhow::Result<u64> {
+pub(super) fn size_of(folder: &Path) -> anyhow::Result<u64> {
     let mut bytes = 0;
     for entry in std::fs::read_dir(folder).with_context(|| format!("reading {}", folder.display()))? {
         // Files come and go with merges.

@@ -140,13 +140,13 @@ fn clusters() -> Value {
     })
 }
 
-fn say(line: &str) -> anyhow::Result<()> {
+pub(super) fn say(line: &str) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
     writeln!(out, "{line}")?;
     Ok(out.flush()?)
 }
 
-fn asked() -> Lines<BufReader<tokio::io::Stdin>> {
+pub(super) fn asked() -> Lines<BufReader<tokio::io::Stdin>> {
     BufReader::new(tokio::io::stdin()).lines()
 }
 
@@ -296,6 +296,12 @@ impl Part {
         Self::start(&["controllers", "--evict", "--cache-dir", &dir, "--kubeconfig", &file]).await
     }
 
+    /// A process with a cache that others share, which the environment names.
+    pub(super) async fn replica(dir: &Path, control_plane: &Path) -> anyhow::Result<Self> {
+        let (dir, file) = (dir.display().to_string(), control_plane.display().to_string());
+        Self::start(&["replica", "--cache-dir", &dir, "--kubeconfig", &file]).await
+    }
+
     /// What tells so many listeners something without a server; it listens.
     pub(super) async fn floor(listeners: usize, writes: usize, bytes: usize, every: Duration) -> anyhow::Result<Self> {
         let numbers = [listeners, writes, bytes, every.as_millis() as usize].map(|number| number.to_string());
@@ -343,6 +349,11 @@ impl Part {
 
     pub(super) async fn quiet(&mut self) -> anyhow::Result<Quiet> {
         Ok(serde_json::from_str(&self.ask("quiet").await?)?)
+    }
+
+    /// As a power cut would.
+    pub(super) async fn kill(mut self) -> anyhow::Result<()> {
+        Ok(self.child.kill().await?)
     }
 
     pub(super) async fn stop(mut self) -> anyhow::Result<()> {

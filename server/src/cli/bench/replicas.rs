@@ -1,0 +1,236 @@
+//! `crowsnest bench replicas`: processes that share one Postgres - how they share the work of a fleet's pods, what each of them takes, and
+//! how long nobody hears of a cluster whose replica is killed.
+
+use std::io::Write;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail, ensure};
+use clap::Args;
+use crowsnest_api::user::UserInfo;
+use crowsnest_fleet::{Clusters, Fleet, FleetOptions, Interest, Namespaces, Why};
+use crowsnest_index::{Index, IndexOptions, PostgresOptions, StoreOptions, format};
+use futures::future::try_join_all;
+use serde::{Deserialize, Serialize};
+
+use super::super::serve::DatabaseUrl;
+use super::cache::{Figures, size_of};
+use super::parts::{Part, asked, say};
+use super::reads;
+use super::stage::{complete, elsewhere, pods, rate, register};
+
+/// In the environment of replicas.
+const DATABASE: &str = "CROWSNEST_DB";
+/// Users who ask each replica at the same time.
+const USERS: usize = 16;
+/// A replica is killed so long after listening has begun, and listened for so long in all.
+const KILLED_AFTER: Duration = Duration::from_secs(3);
+const LISTENED: Duration = Duration::from_secs(20);
+
+#[derive(Debug, Args)]
+pub(super) struct ReplicasArgs {
+    /// Where the cache is kept, a Postgres: what is there already is thrown away
+    #[arg(long, env = DATABASE, hide_env_values = true, value_name = "URL")]
+    db: DatabaseUrl,
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(2..=16))]
+    replicas: u32,
+    /// Clusters the pods are spread over
+    #[arg(long, default_value_t = 12, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    clusters: u32,
+    #[arg(long, default_value_t = 30_000)]
+    pods: usize,
+    /// About how large each pod is
+    #[arg(long, default_value_t = 9_500, value_name = "BYTES")]
+    pod_bytes: usize,
+    /// Changes a second while latencies are measured
+    #[arg(long, default_value_t = 500.0, value_name = "N")]
+    churn: f64,
+    /// How long
+    #[arg(long, default_value_t = 10)]
+    seconds: u64,
+}
+
+/// What a replica came to.
+#[derive(Debug, Serialize, Deserialize)]
+struct Size {
+    resident: u64,
+    text_index: u64,
+    database: u64,
+}
+
+/// From changes in members until a replica knew, and until it found them.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Heard {
+    watch: Vec<Duration>,
+    text: Vec<Duration>,
+}
+
+pub(super) async fn run(args: &ReplicasArgs) -> anyhow::Result<()> {
+    let scratch = super::scratch();
+    std::fs::create_dir_all(&scratch)?;
+    let (StoreOptions::Postgres(options), _) = args.db.store()? else { bail!("--db names no Postgres") };
+    format::empty(&StoreOptions::Postgres(options), None).await?;
+    let members = elsewhere(args.clusters, args.pods, args.pod_bytes).await?;
+    let control_plane = Part::server("control-plane", false).await?;
+    let reach = control_plane.reach()?;
+    register(&reach.client().await?, &members.address, args.clusters).await?;
+    let kubeconfig = scratch.join("kubeconfig");
+    std::fs::write(&kubeconfig, &reach.kubeconfig)?;
+    let mut figures = Figures { out: std::io::stdout().lock() };
+
+    let began = Instant::now();
+    let starting = (0..args.replicas).map(|number| {
+        let (folder, kubeconfig) = (scratch.join(number.to_string()), kubeconfig.clone());
+        async move { Part::replica(&folder, &kubeconfig).await }
+    });
+    let mut replicas = try_join_all(starting).await?;
+    each(&mut replicas, &format!("complete {}", args.clusters)).await?;
+    figures.milliseconds("replicas/complete", began.elapsed())?;
+    figures.line("replicas/ingest", args.pods as f64 / began.elapsed().as_secs_f64(), "objects/s")?;
+    each(&mut replicas, "searchable").await?;
+    figures.milliseconds("replicas/searchable", began.elapsed())?;
+    sizes(&mut replicas, "replicas", &mut figures).await?;
+    answers(&mut replicas, args.seconds, "replicas", &mut figures).await?;
+
+    rate(&members.address, args.churn).await?;
+    heard(&mut replicas, args.seconds, "replicas/churn", &mut figures).await?;
+    answers(&mut replicas, args.seconds, "replicas/churn", &mut figures).await?;
+    sizes(&mut replicas, "replicas/churn", &mut figures).await?;
+    let killed = replicas.pop().context("no replica is left")?;
+    let hear = format!("hear {}", LISTENED.as_secs());
+    let (_, told) = tokio::try_join!(
+        async {
+            tokio::time::sleep(KILLED_AFTER).await;
+            killed.kill().await
+        },
+        each(&mut replicas, &hear),
+    )?;
+    rate(&members.address, 0.0).await?;
+    let told: Vec<Heard> = parsed(&told)?;
+    let longest = told.iter().flat_map(|heard| &heard.watch).max().copied().unwrap_or_default();
+    figures.milliseconds("replicas/killed/longest-silence", longest)?;
+    for replica in replicas {
+        replica.stop().await?;
+    }
+    control_plane.stop().await?;
+    std::fs::remove_dir_all(&scratch).with_context(|| format!("removing {}", scratch.display()))
+}
+
+/// Asks all of them at the same time.
+async fn each(replicas: &mut [Part], line: &str) -> anyhow::Result<Vec<String>> {
+    try_join_all(replicas.iter_mut().map(|replica| replica.ask(line))).await
+}
+
+fn parsed<T: serde::de::DeserializeOwned>(told: &[String]) -> anyhow::Result<Vec<T>> {
+    Ok(told.iter().map(|text| serde_json::from_str(text)).collect::<Result<_, _>>()?)
+}
+
+/// Of the largest of each.
+async fn sizes(replicas: &mut [Part], name: &str, figures: &mut Figures<impl Write>) -> anyhow::Result<()> {
+    let told: Vec<Size> = parsed(&each(replicas, "size").await?)?;
+    let most = |size: fn(&Size) -> u64| told.iter().map(size).max().unwrap_or_default();
+    figures.megabytes(&format!("{name}/rss"), most(|size| size.resident))?;
+    figures.megabytes(&format!("{name}/text-index"), most(|size| size.text_index))?;
+    figures.megabytes(&format!("{name}/database"), most(|size| size.database))
+}
+
+/// Users of all of them.
+async fn answers(
+    replicas: &mut [Part],
+    seconds: u64,
+    name: &str,
+    figures: &mut Figures<impl Write>,
+) -> anyhow::Result<()> {
+    let told: Vec<Vec<Duration>> = parsed(&each(replicas, &format!("answer {seconds}")).await?)?;
+    let all: Vec<Duration> = told.into_iter().flatten().collect();
+    let name = format!("{name}/users-{}", USERS * replicas.len());
+    figures.line(&name, all.len() as f64 / seconds as f64, "answers/s")?;
+    figures.spread(&name, all)
+}
+
+async fn heard(
+    replicas: &mut [Part],
+    seconds: u64,
+    name: &str,
+    figures: &mut Figures<impl Write>,
+) -> anyhow::Result<()> {
+    let told: Vec<Heard> = parsed(&each(replicas, &format!("hear {seconds}")).await?)?;
+    let count = told.len().max(1);
+    let all = told.into_iter().fold(Heard::default(), |mut all, heard| {
+        all.watch.extend(heard.watch);
+        all.text.extend(heard.text);
+        all
+    });
+    figures.line(&format!("{name}/changes"), (all.watch.len() / count) as f64 / seconds as f64, "changes/s")?;
+    figures.spread(&format!("{name}/change-to-watch"), all.watch)?;
+    figures.spread(&format!("{name}/change-to-text"), all.text)
+}
+
+/// A replica as a process, with its text index in `dir`.
+pub(super) async fn replica(dir: &Path, kubeconfig: &Path, db: &DatabaseUrl) -> anyhow::Result<()> {
+    let config = crate::agent::read(kubeconfig, None).await?;
+    let fleet = Fleet::start(kube::Client::try_from(config)?, FleetOptions::default()).await?;
+    let why = Why::ResourceRegistry("bench".to_owned());
+    let interest = Interest { clusters: Clusters::All, resource: pods(), namespaces: Namespaces::All, why };
+    let interest = fleet.interests().declare(interest);
+    let (StoreOptions::Postgres(postgres), _) = db.store()? else { bail!("{DATABASE} names no Postgres") };
+    let name = dir.file_name().map(|name| name.to_string_lossy().into_owned());
+    let store = StoreOptions::Postgres(PostgresOptions { replica: name, ..postgres });
+    let options = IndexOptions::new(dir);
+    let options = IndexOptions { store, collect_everything: false, collect_control_plane: false, ..options };
+    let index = Index::open(fleet, options).await?;
+    say("{}")?;
+    let mut asked = asked();
+    while let Some(line) = asked.next_line().await? {
+        say(&answer(&index, dir, &line).await.with_context(|| format!("asked {line:?}"))?)?;
+    }
+    index.stop().await;
+    index.fleet().stop().await;
+    drop(interest);
+    Ok(())
+}
+
+async fn answer(index: &Index, dir: &Path, line: &str) -> anyhow::Result<String> {
+    let (word, number) = line.split_once(' ').unwrap_or((line, "0"));
+    let number: u64 = number.parse()?;
+    Ok(match word {
+        "complete" => {
+            complete(index, number as u32).await?;
+            "{}".to_owned()
+        }
+        "searchable" => {
+            let target = index.seq();
+            index.searchable().wait_for(|seq| *seq >= target).await?;
+            "{}".to_owned()
+        }
+        "size" => serde_json::to_string(&Size {
+            resident: super::resident_bytes()?,
+            text_index: size_of(&dir.join("text"))?,
+            database: index.size().await?.bytes,
+        })?,
+        "hear" => {
+            let (watch, text) = reads::latencies(index.clone(), Duration::from_secs(number)).await?;
+            serde_json::to_string(&Heard { watch, text })?
+        }
+        "answer" => serde_json::to_string(&users(index, Duration::from_secs(number)).await?)?,
+        _ => bail!("it cannot be answered"),
+    })
+}
+
+/// What many users wait for their answers, each asking again as soon as it has one.
+async fn users(index: &Index, time: Duration) -> anyhow::Result<Vec<Duration>> {
+    let end = Instant::now() + time;
+    let asking = (0..USERS).map(|user| async move {
+        let reader = UserInfo::new("reader", ["system:authenticated"]);
+        let mut all = Vec::new();
+        while Instant::now() < end {
+            let query = reads::QUERIES[(user + all.len()) % reads::QUERIES.len()];
+            let began = Instant::now();
+            let answer = index.search_all(reads::question(query, reader.clone())).await?;
+            all.push(began.elapsed());
+            ensure!(answer.summary.is_some_and(|summary| !summary.incomplete), "{query} was given up");
+        }
+        anyhow::Ok(all)
+    });
+    Ok(try_join_all(asking).await?.into_iter().flatten().collect())
+}
