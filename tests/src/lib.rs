@@ -14,7 +14,7 @@ mod kubectl;
 mod process;
 
 pub use kubectl::{GENERATIONS, Kubectl, Said, Stream, with_each};
-pub use process::{Apiserver, Process};
+pub use process::{Apiserver, Member, Process};
 
 /// How long a state may take to come true on a loaded two-core machine.
 pub const PATIENCE: Duration = Duration::from_secs(120);

@@ -44,6 +44,19 @@ impl Drop for Process {
     }
 }
 
+/// One that says in its first line that it serves. Its log is beside its data.
+fn serving(mut command: Command, data: &Path) -> Result<Process> {
+    let log = data.with_extension("log");
+    let mut process = Process::spawn(command.stdout(Stdio::piped()).stderr(fs::File::create(&log)?))?;
+    let out = process.0.stdout.take().context("no standard output")?;
+    let mut first = String::new();
+    BufReader::new(out).read_line(&mut first)?;
+    if first.is_empty() {
+        bail!("{command:?} ended with {}: {}", process.0.wait()?, tail(&log));
+    }
+    Ok(process)
+}
+
 /// A plain API server, `crowsnest apiserver`.
 pub struct Apiserver {
     _process: Process,
@@ -52,23 +65,42 @@ pub struct Apiserver {
 }
 
 impl Apiserver {
-    /// Returns once it serves. Its log is beside its data.
+    /// Returns once it serves.
     pub fn start(data: &Path) -> Result<Self> {
-        let log = data.with_extension("log");
         let mut command = Command::new(binary()?);
         command.args(["apiserver", "--listen", "127.0.0.1:0", "--data-dir"]).arg(data);
-        let mut process = Process::spawn(command.stdout(Stdio::piped()).stderr(fs::File::create(&log)?))?;
-        let out = process.0.stdout.take().context("no standard output")?;
-        let mut first = String::new();
-        BufReader::new(out).read_line(&mut first)?;
-        if first.is_empty() {
-            bail!("crowsnest apiserver ended with {}: {}", process.0.wait()?, tail(&log));
-        }
+        let process = serving(command, data)?;
         Ok(Self { _process: process, data: data.to_owned(), kubeconfig: data.join("kubeconfigs/cp.kubeconfig") })
     }
 
     /// Who asked for what: a line of JSON for each request.
     pub fn audit_log(&self) -> PathBuf {
         self.data.join("audit/audit.log")
+    }
+}
+
+/// A simulated member, `crowsnest member`.
+pub struct Member {
+    process: Process,
+    pub kubeconfig: PathBuf,
+}
+
+impl Member {
+    /// Returns once it serves.
+    pub fn start(name: &str, data: &Path, args: &[&str]) -> Result<Self> {
+        let mut command = Command::new(binary()?);
+        command.args(["member", name, "--data-dir"]).arg(data).args(args);
+        let process = serving(command, data)?;
+        Ok(Self { process, kubeconfig: data.join(format!("kubeconfigs/{name}.kubeconfig")) })
+    }
+
+    /// Sends it a signal by its name, as STOP and CONT.
+    pub fn signal(&self, name: &str) -> Result<()> {
+        self.process.signal(name)
+    }
+
+    /// Asks it to stop (SIGTERM) and waits.
+    pub fn stop(&mut self) -> Result<ExitStatus> {
+        self.process.stop()
     }
 }

@@ -1,5 +1,5 @@
 //! The recorded scenarios of `conformance/fleet` through the standard deployment: a control plane of its own process, three replicas
-//! of `crowsnest serve` on one Postgres behind one address, and members that none of them runs - while the replicas are killed in
+//! of `crowsnest serve` on one Postgres behind one address, and members, each a process - while the replicas are killed in
 //! turn and started again.
 //!
 //! `CROWSNEST_FLEET_ONLY` names scenarios (by comma, with `*`; all of them is the whole test, the usual ones fit into CI),

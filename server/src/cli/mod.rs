@@ -44,6 +44,7 @@ pub(crate) mod keep;
 mod kubectl;
 pub(crate) mod logs;
 mod man;
+pub(crate) mod member;
 pub(crate) mod migrate;
 mod object;
 pub(crate) mod oidc;
@@ -130,6 +131,8 @@ enum Command {
     Taint(taint::TaintArgs),
     /// Start the embedded control plane alone: a plain Kubernetes API server
     Apiserver(apiserver::ApiserverArgs),
+    /// Start a simulated member alone: a cluster to join or register
+    Member(member::MemberArgs),
     /// Make the certificates and passwords by which the parts of an installation know each other
     Credentials(credentials::CredentialsArgs),
     /// In a member that nobody can dial: register it and let the control plane reach it
@@ -292,6 +295,7 @@ pub(crate) async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Uncordon(args) => cordon::run(args, cordon::Wanted::Uncordoned).await,
         Command::Taint(args) => taint::run(args).await,
         Command::Apiserver(args) => apiserver::run(args).await,
+        Command::Member(args) => member::run(args).await,
         Command::Credentials(args) => credentials::run(args).await,
         Command::Agent(args) => agent::run(args).await,
         Command::Estimator(args) => estimator::run(args).await,

@@ -31,7 +31,7 @@ const DEFAULT_COUNT: &str = "3";
 /// How long a start waits for what the members have.
 const LOOKED_AT_WITHIN: Duration = Duration::from_secs(15);
 /// Ports are kept, so that kubeconfigs stay good over restarts.
-const PORTS: &str = "ports.json";
+pub(super) const PORTS: &str = "ports.json";
 
 pub(super) struct Members {
     simulated: Vec<Arc<Member>>,
@@ -52,7 +52,8 @@ impl Members {
             (None, false) => parse(DEFAULT_COUNT)?,
         };
         let mut ports: BTreeMap<String, u16> = dir.read_state(PORTS).unwrap_or_default();
-        let starting = names.iter().map(|name| start_one(name, dir, ports.get(name.as_str()).copied(), conformance));
+        let listen = |name: &ClusterName| local(ports.get(name.as_str()).copied());
+        let starting = names.iter().map(|name| start_one(name, dir, listen(name), conformance));
         let simulated = try_join_all(starting).await?;
         for member in &simulated {
             ports.insert(member.name().to_owned(), member.address().port());
@@ -144,21 +145,23 @@ fn parse(text: &str) -> anyhow::Result<Vec<ClusterName>> {
     text.parse::<crate::cli::up::Members>().map(|m| m.0).map_err(anyhow::Error::msg)
 }
 
-async fn start_one(
+/// On this machine alone. The port of last time may be taken by now; any other will do, the kubeconfig is written anew.
+pub(super) fn local(port: Option<u16>) -> SocketAddr {
+    let free = |port: &u16| std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok();
+    SocketAddr::from((Ipv4Addr::LOCALHOST, port.filter(free).unwrap_or(0)))
+}
+
+pub(super) async fn start_one(
     name: &ClusterName,
     dir: &DataDir,
-    port: Option<u16>,
+    listen: SocketAddr,
     conformance: bool,
 ) -> anyhow::Result<Arc<Member>> {
-    let path = dir.dir(&format!("members/{name}"))?;
-    let config = |port: u16| MemberConfig {
-        data: Data::Directory { path: path.clone(), durability: Durability::Process },
-        listen: SocketAddr::from((Ipv4Addr::LOCALHOST, port)),
+    let config = MemberConfig {
+        data: Data::Directory { path: dir.dir(&format!("members/{name}"))?, durability: Durability::Process },
+        listen,
         profile: if conformance { MemberProfile::Conformance } else { MemberProfile::Default },
         ..MemberConfig::new(name.as_str())
     };
-    // The port of last time may be taken by now; any other will do, the kubeconfig is written anew.
-    let free = |port: &u16| std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok();
-    let port = port.filter(free).unwrap_or(0);
-    Member::start(config(port)).await.with_context(|| format!("starting member {name}"))
+    Member::start(config).await.with_context(|| format!("starting member {name}"))
 }

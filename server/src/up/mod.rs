@@ -1,6 +1,7 @@
 //! `crowsnest up`: a whole fleet in one process. Starts the parts in the order in which they need each other, tells so, waits for a
 //! signal, stops them in the opposite order.
 
+pub(crate) mod alone;
 mod controlplane;
 pub(crate) mod datadir;
 mod joined;

@@ -1,12 +1,10 @@
 //! The standard deployment: everything that runs.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::{env, fs};
 
 use anyhow::{Context, Result, ensure};
-use crowsnest_embedded::member::{Member, MemberConfig, Profile};
-use crowsnest_tests::{Apiserver, until};
+use crowsnest_tests::{Apiserver, Member, until};
 use kube::api::{DynamicObject, PostParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Api, Client};
@@ -41,7 +39,7 @@ pub struct Deployment {
     _balancer: Balancer,
     /// None where it was there before.
     _control_plane: Option<Apiserver>,
-    _members: Vec<Arc<Member>>,
+    _members: Vec<Member>,
     _database: Database,
     runtime: Runtime,
     // Goes last, with what all of them keep.
@@ -71,9 +69,8 @@ impl Deployment {
         };
         let mut members = Vec::new();
         for name in MEMBERS {
-            let config = MemberConfig { profile: Profile::Conformance, ..MemberConfig::new(name) };
-            let member = runtime.block_on(Member::start(config))?;
-            fs::write(kubeconfigs.join(format!("{name}.kubeconfig")), member.kubeconfig()?)?;
+            let member = Member::start(name, &dir.path().join(name), &["--profile", "conformance"])?;
+            fs::copy(&member.kubeconfig, kubeconfigs.join(format!("{name}.kubeconfig")))?;
             members.push(member);
         }
         let port = free_port()?;

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
-use crowsnest_tests::{Fleet, Kubectl, Process, binary, until};
+use crowsnest_tests::{Kubectl, Member, Process, binary, kubectl, until};
 
 use crate::reading::ask;
 use crate::site::Replica;
@@ -57,15 +57,15 @@ fn all_works(member: &Kubectl, east: &Kubectl, name: &str) -> Result<()> {
 fn each_replica_reaches_a_member_that_nobody_can_dial() -> Result<()> {
     let Some(world) = World::start()? else { return Ok(()) };
     let there = world.scratch("theirs")?;
-    let theirs = Fleet::start(&there, &["--members", "east"])?;
-    let Some(kubectl) = theirs.any_kubectl()? else { return Ok(()) };
-    let east = kubectl.on(&theirs.kubeconfig("east"));
-    let kubectl = kubectl.on(&world.control_plane.kubeconfig);
+    let Some(program) = kubectl("")? else { return Ok(()) };
+    let mut theirs = Member::start("east", &there.join("east"), &[])?;
+    let kubectl = Kubectl::new("any", program, &world.control_plane.kubeconfig, &there)?;
+    let east = kubectl.on(&theirs.kubeconfig);
     east.ok(&["apply", "-f", "-"], WEB)?;
     ensure!(world.install()?.ok, "not installed");
     let (mut replicas, _balancer) = world.serve()?;
     let log = there.join("agent.log");
-    let mut agent = agent(&world, &theirs.kubeconfig("east"), &log)?;
+    let mut agent = agent(&world, &theirs.kubeconfig, &log)?;
     let logs = |replicas: &[Replica]| {
         let told = std::fs::read_to_string(&log).unwrap_or_default();
         format!("{told}\n{}", replicas.iter().map(Replica::log).collect::<String>())
