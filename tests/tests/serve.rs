@@ -1,6 +1,6 @@
 //! `crowsnest serve` beside a control plane of its own process: installed twice, served by three replicas on one Postgres behind one
 //! address. One that steers is killed, the next is paused, the third cut off: each time another steers, and whoever reads all the
-//! while and asks twice at most is always answered. All of them are replaced one after another, and watches go on.
+//! while and asks twice at most is always answered.
 
 #![expect(clippy::unwrap_used, clippy::print_stderr, reason = "Postgres is started by what the cache's tests share")]
 
@@ -25,6 +25,8 @@ mod relay;
 mod renewed;
 #[path = "serve/site.rs"]
 mod site;
+#[path = "serve/upgrading.rs"]
+mod upgrading;
 #[path = "serve/watching.rs"]
 mod watching;
 #[path = "serve/world.rs"]
@@ -40,10 +42,9 @@ use anyhow::{Context, Result, ensure};
 use crowsnest_tests::{Kubectl, kubectl, until};
 use reading::Readers;
 use site::Replica;
-use watching::{Watching, Writer};
 use world::World;
 
-/// Controllers move to another replica within this.
+/// Controllers move to another replica within this, with the leases that everybody has.
 const MOVES_WITHIN: Duration = Duration::from_secs(15);
 
 /// Takes out the one that leads.
@@ -168,31 +169,6 @@ fn replicas_may_die_sleep_and_be_cut_off() -> Result<()> {
     ensure!(gone.ok && gone.out.contains("everything in members stay as they are"), "{gone:?}");
     for name in ["first", "second", "meanwhile", "third", "fourth"] {
         ensure!(world.has_arrived(name)?, "the member has lost {name}");
-    }
-    Ok(())
-}
-
-#[test]
-fn watches_go_on_while_all_replicas_are_replaced() -> Result<()> {
-    let Some(world) = World::start()? else { return Ok(()) };
-    ensure!(world.install()?.ok, "not installed");
-    let (mut replicas, _balancer) = world.serve()?;
-    world.join()?;
-    world.register()?;
-    let writer = Writer::start(&world)?;
-    let watches = Watching::all(&world)?;
-    // These are away while all replicas are replaced.
-    let away = Watching::all(&world)?.into_iter().map(|watch| watch.leave(&world)).collect::<Result<Vec<_>>>()?;
-    for replica in &mut replicas {
-        let (stopped, log) = replica.stop()?;
-        ensure!(stopped.success(), "it stopped with {stopped}: {log}");
-        replica.start_again()?;
-        until("the next one to be ready", || replica.is_ready()).with_context(|| replica.log())?;
-    }
-    let back = away.into_iter().map(|version| version.back(&world)).collect::<Result<Vec<_>>>()?;
-    let written = writer.stop(&world)?;
-    for watch in watches.into_iter().chain(back) {
-        watch.has_told(&world, &written).with_context(|| logs(&replicas))?;
     }
     Ok(())
 }

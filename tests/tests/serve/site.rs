@@ -26,7 +26,14 @@ pub struct Said {
 }
 
 pub fn run(args: &[&str]) -> Result<Said> {
-    let output = Command::new(binary()?).args(args).env_remove("KUBECONFIG").output()?;
+    run_with(args, &[])
+}
+
+/// The same with something in its environment.
+pub fn run_with(args: &[&str], environment: &[(&str, &str)]) -> Result<Said> {
+    let mut command = Command::new(binary()?);
+    command.args(args).env_remove("KUBECONFIG").envs(environment.iter().copied());
+    let output = command.output()?;
     Ok(Said {
         ok: output.status.success(),
         out: String::from_utf8(output.stdout)?,

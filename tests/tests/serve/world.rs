@@ -16,7 +16,7 @@ use tokio::runtime::Runtime;
 
 use crate::postgres::Database;
 use crate::relay::Balancer;
-use crate::site::{Replica, Said, Site, client, crowsnest, free_port};
+use crate::site::{Replica, Said, Site, client, crowsnest, free_port, run_with};
 use crate::written::writes;
 
 /// ConfigMaps of all members, from the cache.
@@ -26,13 +26,7 @@ pub const MAPS_EVERYWHERE: &str =
 const PASSWORD: &str = "open-sesame-7e1f";
 const LEASES: [&str; 3] = ["karmada-controller-manager", "karmada-scheduler", "karmada-descheduler"];
 /// Short periods.
-const QUICKLY: [&str; 5] = [
-    "--leader-elect-lease-duration=6s",
-    "--leader-elect-renew-deadline=4s",
-    "--leader-elect-retry-period=1s",
-    "--cluster-status-update-frequency=2s",
-    "--cluster-success-threshold=1s",
-];
+const QUICKLY: [&str; 2] = ["--cluster-status-update-frequency=2s", "--cluster-success-threshold=1s"];
 
 pub fn objects(client: &Client, group: &str, version: &str, kind: &str, namespace: Option<&str>) -> Api<DynamicObject> {
     let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
@@ -85,6 +79,25 @@ pub struct World {
 }
 
 impl World {
+    /// The cache as a version would leave it that comes after ours, shared with formats from `shared_with` on; what stands for an
+    /// own format is one that nobody shares.
+    pub fn make_cache_newer(&self, shared_with: Option<i32>) -> Result<()> {
+        let sql = "SET search_path = crowsnest_cache; ALTER TABLE records ADD COLUMN IF NOT EXISTS mood TEXT NOT NULL DEFAULT 'calm'; \
+            ALTER TABLE versions ADD COLUMN IF NOT EXISTS mood TEXT; CREATE TABLE IF NOT EXISTS moods (name TEXT)";
+        let raised = "UPDATE crowsnest_cache.format SET version = 999, shared_with = COALESCE($1, shared_with)";
+        self.runtime.block_on(async {
+            let mut connection = self.database.connect().await;
+            sqlx::raw_sql(sql).execute(&mut connection).await?;
+            sqlx::query(raised).bind(shared_with).execute(&mut connection).await?;
+            anyhow::Ok(())
+        })
+    }
+
+    /// The CLI against the database of the cache.
+    pub fn crowsnest_cache(&self, args: &[&str]) -> Result<Said> {
+        run_with(&[&["cache"], args].concat(), &[("CROWSNEST_DB", &self.site().database)])
+    }
+
     /// None where no Postgres can be had.
     pub fn start() -> Result<Option<Self>> {
         let runtime = Runtime::new()?;
