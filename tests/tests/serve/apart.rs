@@ -1,5 +1,5 @@
 //! Roles in processes of their own: one answers, one steers, one is asked before anything is stored. Together they do what one process
-//! does, each does what it was told to and nothing else, and what one of them says of itself is true when another is gone. Their logs
+//! does - the web UI by itself as well -, each does what it was told to and nothing else, and what one of them says of itself is true when another is gone. Their logs
 //! are JSON, line by line.
 
 use std::collections::BTreeMap;
@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::reading::ask;
 use crate::relay::Balancer;
-use crate::site::{Replica, free_port};
+use crate::site::{self, ANSWERS_WITHIN, Replica, free_port};
 use crate::world::{MAPS_EVERYWHERE, World};
 
 const SEARCH: &str = "/apis/search.crowsnest.io/v1alpha1/query?q=kind:configmap%20name:first";
@@ -85,12 +85,45 @@ fn roles_in_processes_of_their_own_are_one_whole() -> Result<()> {
     steers.cable.mend();
     ready(&steers)?;
 
+    shows_pages(&world)?;
     for replica in [&mut steers, &mut answers, &mut admits] {
         let (stopped, log) = replica.stop()?;
         ensure!(stopped.success(), "it stopped with {stopped}: {log}");
     }
     logs_are_json(&world)?;
     world.logs_tell_no_secret()
+}
+
+/// The web UI by itself: pages, and what they ask for as whoever signed in, of which this process has nothing of its own.
+fn shows_pages(world: &World) -> Result<()> {
+    let port = free_port()?;
+    let mut site = world.site();
+    site.database = "sqlite:".to_owned();
+    site.flags.extend(["--roles=ui".to_owned(), format!("--ui-listen=127.0.0.1:{port}")]);
+    let mut shows = Replica::start("shows", &site)?;
+    ready(&shows)?;
+    ensure!(!listens(&shows) && !shows.leads()?, "{}", shows.log());
+    let asked = |what: &str, head: &str, body: &str| {
+        let head = format!("x-crowsnest-client: test\r\nContent-Type: application/json\r\n{head}");
+        site::ask(port, what, &head, body, ANSWERS_WITHIN)?.context("the UI does not answer")
+    };
+    let page = asked("GET /", "", "")?;
+    ensure!(page.starts_with("HTTP/1.1 200") && page.contains("<div id=\"root\">"), "{page}");
+    let stranger = asked(&format!("GET {SEARCH}"), "", "")?;
+    ensure!(stranger.starts_with("HTTP/1.1 401"), "{stranger}");
+    let kubeconfig = std::fs::read_to_string(&world.control_plane.kubeconfig)?;
+    let session = asked("POST /ui/session", "", &serde_json::json!({"kubeconfig": kubeconfig}).to_string())?;
+    let cookies: Vec<&str> = session
+        .lines()
+        .filter_map(|line| line.strip_prefix("set-cookie: ")?.split(';').next())
+        .filter(|cookie| !cookie.ends_with('='))
+        .collect();
+    ensure!(session.starts_with("HTTP/1.1 200") && !cookies.is_empty(), "{session}");
+    let found = asked(&format!("GET {SEARCH}"), &format!("Cookie: {}\r\n", cookies.join("; ")), "")?;
+    ensure!(found.starts_with("HTTP/1.1 200") && found.contains("\"first\""), "{found}");
+    let (stopped, log) = shows.stop()?;
+    ensure!(stopped.success(), "it stopped with {stopped}: {log}");
+    Ok(())
 }
 
 /// Each line an object with its time, its level and what it says.

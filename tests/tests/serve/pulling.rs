@@ -90,9 +90,18 @@ fn each_replica_reaches_a_member_that_nobody_can_dial() -> Result<()> {
     }
     replicas[0].start_again()?;
     until("the next one to be ready", || replicas[0].is_ready()).with_context(|| replicas[0].log())?;
+    // No tunnel leads to it yet; whoever asks waits for it.
+    at(&kubectl, &replicas[0]).ok(&["get", "pod", "web"], "").with_context(|| logs(&replicas))?;
     for replica in &replicas {
         all_works(&at(&kubectl, replica), &east, &format!("{}-again", replica.name))
             .with_context(|| logs(&replicas))?;
+    }
+    // What was propagated goes with the installation where that is wanted; the agent is its members' own.
+    let gone = world.crowsnest(&["uninstall", "--members"])?;
+    ensure!(gone.ok && gone.out.contains("cluster(m1) taken out, "), "{gone:?}{}", logs(&replicas));
+    east.says(&["get", "configmap", "first"], "", 1, "not found")?;
+    for kept in ["made-for-a", "made-for-b"] {
+        east.ok(&["get", "configmap", kept], "")?;
     }
     ensure!(agent.stop()?.success(), "{}", logs(&replicas));
     ensure!(theirs.stop()?.success());

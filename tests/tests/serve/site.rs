@@ -15,7 +15,7 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use crate::relay::{Backend, Relay};
 
 /// Whoever takes longer is said to have not answered, so that the test says who that was.
-const ANSWERS_WITHIN: Duration = Duration::from_secs(30);
+pub const ANSWERS_WITHIN: Duration = Duration::from_secs(30);
 
 /// What a call of the CLI said.
 #[derive(Debug)]
@@ -152,7 +152,7 @@ fn serve(site: &Site, name: &str, ports: [u16; 3], kubeconfig: &Path) -> Result<
     let [port, health, metrics] = ports.map(|port| format!("127.0.0.1:{port}"));
     let mut command = Command::new(binary()?);
     command
-        .args(["-v", "serve", "--replica", name, "--ui-listen", "0", "--audit-log-path", "none"])
+        .args(["-v", "serve", "--replica", name, "--audit-log-path", "none"])
         .args(["--listen", &port, "--health-probe-bind-address", &health, "--metrics-bind-address", &metrics])
         .args(["--shutdown-delay-duration", "1s"])
         .args(&site.flags)
@@ -163,6 +163,9 @@ fn serve(site: &Site, name: &str, ports: [u16; 3], kubeconfig: &Path) -> Result<
         .env("CROWSNEST_DB", &site.database)
         .stdout(Stdio::null())
         .stderr(fs::File::create(log(site, name))?);
+    if !site.flags.iter().any(|flag| flag.starts_with("--ui-listen")) {
+        command.args(["--ui-listen", "0"]);
+    }
     Ok(Process::spawn(&mut command)?)
 }
 
@@ -179,9 +182,17 @@ fn cable(control_plane: &Path, file: &Path) -> Result<Relay> {
 
 /// An answer with its head; none where nobody listens, or nobody answers.
 pub fn get(port: u16, path: &str, within: Duration) -> Result<Option<String>> {
+    ask(port, &format!("GET {path}"), "", "", within)
+}
+
+/// The same of any method, with more lines in the head and a body.
+pub fn ask(port: u16, what: &str, head: &str, body: &str, within: Duration) -> Result<Option<String>> {
     let Ok(mut stream) = TcpStream::connect(("127.0.0.1", port)) else { return Ok(None) };
     stream.set_read_timeout(Some(within))?;
-    let asked = stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").as_bytes());
+    let length = body.len();
+    let request =
+        format!("{what} HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: {length}\r\n{head}\r\n{body}");
+    let asked = stream.write_all(request.as_bytes());
     let mut answer = String::new();
     // One that dies meanwhile has not answered.
     Ok(asked.and_then(|()| io::Read::read_to_string(&mut stream, &mut answer)).ok().map(|_| answer))
