@@ -406,21 +406,15 @@ async fn own_secrets(control_plane: &Client, options: &JoinOptions, cluster: &Cl
 
 /// Certificate authority of the kubeconfig as PEM.
 fn ca_bundle(config: &kube::Config) -> Option<Vec<u8>> {
-    use base64::Engine as _;
     let certificates = config.root_cert.as_ref().filter(|_| !config.accept_invalid_certs)?;
-    let mut pem = String::new();
-    for der in certificates {
-        pem.push_str("-----BEGIN CERTIFICATE-----\n");
-        let text = base64::engine::general_purpose::STANDARD.encode(der);
-        for (nth, character) in text.chars().enumerate() {
-            if nth > 0 && nth % 64 == 0 {
-                pem.push('\n');
-            }
-            pem.push(character);
-        }
-        pem.push_str("\n-----END CERTIFICATE-----\n");
-    }
-    Some(pem.into_bytes())
+    Some(certificates_as_pem(certificates).into_bytes())
+}
+
+/// Certificates in DER, one after another, as kubeconfigs and Secrets have them.
+pub fn certificates_as_pem(certificates: &[impl AsRef<[u8]>]) -> String {
+    let lines = pem::EncodeConfig::new().set_line_ending(pem::LineEnding::LF);
+    let block = |der: &[u8]| pem::encode_config(&pem::Pem::new("CERTIFICATE", der), lines);
+    certificates.iter().map(|der| block(der.as_ref())).collect()
 }
 
 pub(crate) fn system_metadata(name: &str) -> ObjectMeta {

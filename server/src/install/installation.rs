@@ -5,9 +5,8 @@ use std::io::Write;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use crowsnest_fleet::clear;
+use crowsnest_fleet::join::certificates_as_pem;
 use http::Request;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -122,7 +121,7 @@ pub(crate) async fn advertised(
         Some(map) => super::agents::told(&map),
         None => {
             let server = config.cluster_url.to_string().trim_end_matches('/').to_owned();
-            Ok(config.root_cert.as_deref().map(|ca| (server, pem(ca))))
+            Ok(config.root_cert.as_deref().map(|ca| (server, certificates_as_pem(ca))))
         }
     }
 }
@@ -364,21 +363,6 @@ fn may_follow(installed: &str, ours: &str) -> Result<(), String> {
     Err(format!("{installed} is installed, and this is {ours}: versions follow each other one minor at a time{next}"))
 }
 
-/// Certificates in DER as PEM.
-fn pem(certificates: &[Vec<u8>]) -> String {
-    let mut text = String::new();
-    for der in certificates {
-        text.push_str("-----BEGIN CERTIFICATE-----\n");
-        let encoded = STANDARD.encode(der);
-        for line in encoded.as_bytes().chunks(64) {
-            text.extend(line.iter().map(|byte| char::from(*byte)));
-            text.push('\n');
-        }
-        text.push_str("-----END CERTIFICATE-----\n");
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -437,7 +421,7 @@ mod tests {
         use rustls::pki_types::pem::PemObject;
         let kept = serving::renewed(None, &["localhost"], Timestamp::now()).unwrap();
         let der = CertificateDer::from_pem_slice(kept.own.certificate.as_bytes()).unwrap();
-        let read = CertificateDer::from_pem_slice(pem(&[der.to_vec()]).as_bytes()).unwrap();
+        let read = CertificateDer::from_pem_slice(certificates_as_pem(&[der.to_vec()]).as_bytes()).unwrap();
         assert_eq!(read, der);
     }
 }

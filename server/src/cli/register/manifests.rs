@@ -10,6 +10,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use crowsnest_api::names::ClusterName;
 use crowsnest_controllers::plan::overriding::yaml;
+use crowsnest_fleet::join::certificates_as_pem;
 use crowsnest_fleet::unregister::AGENT;
 use serde_json::{Value, json};
 
@@ -26,7 +27,7 @@ const RBAC: &str = "rbac.authorization.k8s.io";
 
 /// By which the agent is known in the control plane, as YAML.
 pub(super) fn kubeconfig(control_plane: &ControlPlane, proxy: Option<&http::Uri>, issued: &Issued) -> String {
-    let authority: String = control_plane.authority.iter().map(|der| pem(der)).collect();
+    let authority = certificates_as_pem(&control_plane.authority);
     let server = control_plane.server.to_string();
     let mut cluster =
         json!({"server": server.trim_end_matches('/'), "certificate-authority-data": STANDARD.encode(authority)});
@@ -41,12 +42,6 @@ pub(super) fn kubeconfig(control_plane: &ControlPlane, proxy: Option<&http::Uri>
         "users": [{"name": "agent", "user": user}],
         "contexts": [{"name": "agent", "context": {"cluster": "control-plane", "user": "agent"}}],
     }))
-}
-
-fn pem(der: &[u8]) -> String {
-    let encoded = STANDARD.encode(der);
-    let lines = encoded.as_bytes().chunks(64).map(|line| String::from_utf8_lossy(line).into_owned() + "\n");
-    format!("-----BEGIN CERTIFICATE-----\n{}-----END CERTIFICATE-----\n", lines.collect::<String>())
 }
 
 /// Writes it where nobody else reads it.
