@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::ensure;
 use bytes::Bytes;
 use crowsnest_api::user::UserInfo;
-use crowsnest_index::{Index, SearchRequest, Seq};
+use crowsnest_index::{Happened, Index, SearchRequest, Seq};
 use crowsnest_proxy::{Body, Proxy};
 use http::Request;
 use http_body_util::{BodyExt, Empty};
@@ -111,7 +111,9 @@ pub(super) async fn latencies(index: Index, time: Duration) -> anyhow::Result<(V
             changes = follower.next() => {
                 let Some(changes) = changes else { return Ok((watch, text)) };
                 for change in changes? {
-                    let Some(at) = changed_at(&change.object.body) else { continue };
+                    // What was deleted is told as it was before. (Synthetic pods may share a name, and take each other's place.)
+                    let stays = change.happened != Happened::Deleted;
+                    let Some(at) = changed_at(&change.object.body).filter(|_| stays) else { continue };
                     watch.push(since(at));
                     unsearchable.push_back((change.seq, at));
                 }
