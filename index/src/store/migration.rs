@@ -6,6 +6,8 @@
 //! its `.up.sql`, to the format it leads to, and its `.down.sql` says what it was. No statement of the store may say `SELECT *`, or insert
 //! without naming columns.
 
+use crate::Error;
+
 /// What is to be done about a database in some format.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Found {
@@ -38,6 +40,17 @@ pub(super) fn next(steps: &[Migration], version: usize, target: usize) -> Option
         std::cmp::Ordering::Less => Some((steps[version].up, version + 1)),
         std::cmp::Ordering::Greater => Some((steps[version - 1].down, version - 1)),
         std::cmp::Ordering::Equal => None,
+    }
+}
+
+/// Refuses to bring a newer format to another one, which the version that knows it has to do.
+pub(super) fn reachable(database: &str, version: usize, newest: usize) -> Result<(), Error> {
+    match version > newest {
+        true => Err(Error::StoreFormat(format!(
+            "{database} was written by a newer version (format {version}, this one knows {newest}), which alone can bring it to \
+             another format"
+        ))),
+        false => Ok(()),
     }
 }
 

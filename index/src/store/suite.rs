@@ -426,6 +426,9 @@ async fn a_newer_database_that_was_only_added_to_goes_on(#[values(Kind::Sqlite, 
     drop(store);
     let newest = crate::format::newest(&options(&home).0);
     made_newer(&home, newest).await;
+    let (store, path) = options(&home);
+    let refused = crate::format::migrate(&store, path, newest).await.unwrap_err().to_string();
+    assert!(refused.contains("(format 999, ") && refused.contains("which alone can bring it"), "{refused}");
     let backend = Backend::at(home, &[]).await.unwrap();
     backend.apply(vec![backend.put(&pod("x", "b", "2", "2"))], "2").await;
     // It stays what it was made, for the version that made it.

@@ -4,6 +4,7 @@
 use super::connecting::{connection, database_name, reached_by};
 use super::{SCHEMA, migrations};
 use crate::replicas::LEASE;
+use crate::store::migration::reachable;
 use crate::{Error, PostgresOptions};
 use sqlx::postgres::PgConnection;
 use sqlx::{AssertSqlSafe, Row};
@@ -62,6 +63,7 @@ pub(crate) async fn migrate(options: &PostgresOptions, to: usize) -> Result<Opti
     let mut reached = Reached::at(options).await?;
     let Some(from) = reached.format().await? else { return Ok(None) };
     reached.nobody_runs(from).await?;
+    reachable(&reached.name, from, NEWEST)?;
     let name = reached.name.clone();
     migrations::migrate(&mut reached.connection, &name, to).await?;
     Ok(Some(from))

@@ -1,7 +1,7 @@
 //! Bringing a database file to this version's format, step by step, up or down.
 
 use crate::Error;
-use crate::store::migration::{Found, Migration, found, next};
+use crate::store::migration::{Found, Migration, found, next, reachable};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
 use sqlx::{AssertSqlSafe, Connection, Row};
 use std::path::Path;
@@ -64,6 +64,7 @@ pub async fn bring(data_dir: &Path, to: usize) -> Result<Option<usize>, Error> {
     let mut connection = SqliteConnection::connect_with(&options).await.map_err(unusable)?;
     let row = sqlx::query("PRAGMA user_version").fetch_one(&mut connection).await.map_err(unusable)?;
     let from = row.try_get::<i64, _>(0).map_err(unusable)? as usize;
+    reachable(&path.display().to_string(), from, NEWEST)?;
     migrate(&mut connection, &path, to).await?;
     connection.close().await.map_err(unusable)?;
     Ok(Some(from))
