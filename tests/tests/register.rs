@@ -39,6 +39,7 @@ fn a_cluster_registers_itself_with_a_token() -> Result<()> {
         let words: Vec<&str> = said.out.split_whitespace().skip(1).collect();
         ensure!(words.first() == Some(&"register"), "{said:?}");
         refuses_strangers(&words, &east)?;
+        leaves_alone_what_others_made(&words, &kubectl.on(&east), &east)?;
 
         let _agent = Agent(start(&words, &east, dir.path())?);
         let told = || std::fs::read_to_string(dir.path().join("agent.log")).unwrap_or_default();
@@ -195,6 +196,21 @@ fn got(address: &str, path: &str) -> Result<String> {
     write!(stream, "GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")?;
     stream.read_to_string(&mut answer)?;
     Ok(answer)
+}
+
+/// An agent's Secret that is there is somebody's.
+fn leaves_alone_what_others_made(words: &[&str], in_member: &Kubectl, member: &Path) -> Result<()> {
+    in_member.ok(&["create", "namespace", "karmada-system"], "")?;
+    let secret = ["secret", "generic", "karmada-kubeconfig", "-n", "karmada-system"];
+    in_member.ok(&[&["create"], &secret[..], &["--from-literal=theirs=1"]].concat(), "")?;
+    let try_it = || Said::of(&register(words, member, &["--agent-image", "crowsnest:any", "--dry-run"])?.output()?);
+    let said = try_it()?;
+    let expected = "this cluster has a secret karmada-system/karmada-kubeconfig that somebody else made";
+    ensure!(said.code == Some(1) && said.err.contains(expected), "{said:?}");
+    in_member.ok(&["delete", "secret", "karmada-kubeconfig", "-n", "karmada-system"], "")?;
+    let said = try_it()?;
+    ensure!(said.code == Some(0) && said.out.contains("would be registered"), "{said:?}");
+    in_member.ok(&["delete", "namespace", "karmada-system"], "").map(drop)
 }
 
 /// Somebody with a token asks for the name of a cluster that is there.

@@ -15,6 +15,8 @@ use clap::Args;
 use crowsnest_api::names::ClusterName;
 use crowsnest_fleet::unregister::{AGENT, AGENT_NAMESPACE};
 use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1 as core;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::runtime::wait::await_condition;
 use kube::{Api, Client};
@@ -154,17 +156,43 @@ async fn member(args: &RegisterArgs) -> anyhow::Result<Client> {
     Ok(Client::try_from(config.context("this cluster is not known: name its kubeconfig with --kubeconfig")?)?)
 }
 
-/// An agent that is there belongs to somebody.
+/// An agent that is there belongs to somebody, and so do a Secret and an account of its names, but those that an earlier attempt left.
 async fn nothing_there(member: &Client, args: &RegisterArgs) -> anyhow::Result<()> {
-    let deployments: Api<Deployment> = Api::namespaced(member.clone(), &args.namespace);
-    let there = deployments.get_opt(AGENT).await.map_err(|error| anyhow!("asking this cluster: {}", said(&error)))?;
-    match there {
-        None => Ok(()),
-        Some(_) => bail!(
-            "this cluster has an agent, deployment {}/{AGENT}: `crowsnest unregister NAME --cluster-kubeconfig …` takes it out of its fleet",
-            args.namespace
-        ),
+    let namespace = args.namespace.as_str();
+    if there::<Deployment>(member, namespace, AGENT).await?.is_some() {
+        bail!(
+            "this cluster has an agent, deployment {namespace}/{AGENT}: `crowsnest unregister NAME --cluster-kubeconfig …` takes it out of its fleet"
+        );
     }
+    let secret = there::<core::Secret>(member, namespace, manifests::SECRET).await?.map(|found| found.metadata);
+    let account =
+        there::<core::ServiceAccount>(member, namespace, manifests::ACCOUNT).await?.map(|found| found.metadata);
+    for (what, name, found) in [("secret", manifests::SECRET, secret), ("serviceaccount", manifests::ACCOUNT, account)]
+    {
+        if found.is_some_and(|found| !is_ours(&found)) {
+            bail!(
+                "this cluster has a {what} {namespace}/{name} that somebody else made: delete it, or choose another namespace with -n"
+            );
+        }
+    }
+    Ok(())
+}
+
+async fn there<K>(member: &Client, namespace: &str, name: &str) -> anyhow::Result<Option<K>>
+where
+    K: kube::Resource<Scope = k8s_openapi::NamespaceResourceScope, DynamicType = ()>
+        + Clone
+        + serde::de::DeserializeOwned
+        + std::fmt::Debug,
+{
+    let found = Api::<K>::namespaced(member.clone(), namespace).get_opt(name).await;
+    found.map_err(|error| anyhow!("asking this cluster: {}", said(&error)))
+}
+
+/// Whether `register` wrote it.
+fn is_ours(metadata: &ObjectMeta) -> bool {
+    let mut managers = metadata.managed_fields.iter().flatten().filter_map(|entry| entry.manager.as_deref());
+    managers.any(|manager| manager == crate::install::MANAGER)
 }
 
 async fn run_here(args: RegisterArgs, kubeconfig: &str) -> anyhow::Result<ExitCode> {

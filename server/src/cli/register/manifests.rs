@@ -17,8 +17,8 @@ use serde_json::{Value, json};
 use super::discovery::ControlPlane;
 use crate::agent::certificate::Issued;
 
-const ACCOUNT: &str = "karmada-agent-sa";
-const SECRET: &str = "karmada-kubeconfig";
+pub(super) const ACCOUNT: &str = "karmada-agent-sa";
+pub(super) const SECRET: &str = "karmada-kubeconfig";
 const FOLDER: &str = "/etc/karmada/kubeconfig";
 /// Where the agent tells how it is.
 const HEALTH: u16 = 10357;
