@@ -30,7 +30,7 @@ use serde_json::{Value, json};
 use crate::aggregated::discovery::{self, Group};
 use crate::webhook::stored_configurations;
 
-const MANAGER: &str = "crowsnest";
+pub(crate) const MANAGER: &str = "crowsnest";
 /// The namespace of our own objects, as in Karmada.
 pub(crate) const SYSTEM_NAMESPACE: &str = "karmada-system";
 pub(crate) const SERVICE: &str = "crowsnest";

@@ -2,7 +2,8 @@
 //!
 //! The control plane keeps these objects as custom resources, for which an API server knows no strategic merge patch. That
 //! patch is applied here, as an API server does it for the built-in kinds: read, merge by the keys of `metadata`, write
-//! back, and again when somebody else wrote in between.
+//! back, and again when somebody else wrote in between. So is a replacement that names no version, which Karmada takes
+//! (`AllowUnconditionalUpdate`) and custom resources do not.
 
 use std::sync::LazyLock;
 
@@ -19,7 +20,8 @@ use super::stored::STORAGE_GROUP;
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 /// As often as an API server tries.
-const PATCH_ATTEMPTS: usize = 5;
+const ATTEMPTS: usize = 5;
+const VERSION: &str = "/metadata/resourceVersion";
 
 /// The kinds' own lists have no merge keys, those of `metadata` have.
 static SCHEMA: LazyLock<SchemaRef> = LazyLock::new(|| {
@@ -46,11 +48,30 @@ fn readable(accept: &HeaderValue) -> Option<HeaderValue> {
     HeaderValue::from_str(&left.join(",")).ok().filter(|left| !left.is_empty())
 }
 
+/// What a PUT is to replace whatever is there with: its object, where that names no version.
+fn unconditional(method: &Method, body: &[u8]) -> Option<Value> {
+    let object: Value = (method == Method::PUT).then(|| serde_json::from_slice(body).ok())??;
+    let named = object.pointer(VERSION).and_then(Value::as_str).is_some_and(|version| !version.is_empty());
+    (object["metadata"].is_object() && !named).then_some(object)
+}
+
 impl Forward<'_> {
     /// Sends `body` to `tail` (`/clusters/m1/status`).
     pub(super) async fn send(&self, tail: &str, body: &[u8]) -> Result<Response<KubeBody>, Failure> {
         if self.strategic {
-            return self.merge(tail, &parse_merge_patch(body)?).await;
+            let patch = parse_merge_patch(body)?;
+            // Whoever names a version wants the conflict.
+            let attempts = if patch.pointer(VERSION).is_some() { 1 } else { ATTEMPTS };
+            let merged = |live: &Value| Ok(strategic_merge(&SCHEMA, live, &mut patch.clone())?);
+            return self.over(tail, attempts, merged).await;
+        }
+        if let Some(object) = unconditional(&self.method, body) {
+            let next = |live: &Value| {
+                let mut next = object.clone();
+                next["metadata"]["resourceVersion"] = live.pointer(VERSION).cloned().unwrap_or_default();
+                Ok(next)
+            };
+            return self.over(tail, ATTEMPTS, next).await;
         }
         self.request(&self.method, tail, &self.query, self.content_type.as_ref(), body.to_vec()).await
     }
@@ -90,9 +111,13 @@ impl Forward<'_> {
         self.control_plane.send(request).await.map_err(Failure::upstream)
     }
 
-    async fn merge(&self, tail: &str, patch: &Value) -> Result<Response<KubeBody>, Failure> {
-        // Whoever names a version wants the conflict.
-        let attempts = if patch.pointer("/metadata/resourceVersion").is_some() { 1 } else { PATCH_ATTEMPTS };
+    /// Writes what is made of the object that is there, so often when others write in between.
+    async fn over(
+        &self,
+        tail: &str,
+        attempts: usize,
+        make: impl Fn(&Value) -> Result<Value, Failure>,
+    ) -> Result<Response<KubeBody>, Failure> {
         let mut attempt = 1;
         loop {
             let live = self.request(&Method::GET, tail, "", None, Vec::new()).await?;
@@ -101,9 +126,8 @@ impl Forward<'_> {
             }
             let live = live.into_body().collect().await.map_err(Failure::upstream)?.to_bytes();
             let live: Value = serde_json::from_slice(&live).map_err(Failure::internal)?;
-            let merged = strategic_merge(&SCHEMA, &live, &mut patch.clone())?;
-            let merged = serde_json::to_vec(&merged).map_err(Failure::internal)?;
-            let answer = self.request(&Method::PUT, tail, &self.query, Some(&JSON), merged).await?;
+            let next = serde_json::to_vec(&make(&live)?).map_err(Failure::internal)?;
+            let answer = self.request(&Method::PUT, tail, &self.query, Some(&JSON), next).await?;
             if answer.status() != StatusCode::CONFLICT || attempt == attempts {
                 return Ok(answer);
             }

@@ -10,6 +10,7 @@
 use anyhow::Context;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use crowsnest_api::constants::label;
 use crowsnest_controllers::plan::overriding::yaml;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::config::Kubeconfig;
@@ -42,7 +43,7 @@ pub(crate) fn cluster_info(server: &str, ca: &str) -> [Value; 3] {
         "clusters": [{"name": "", "cluster": cluster}],
     });
     let name = "system:karmada:bootstrap-signer-clusterinfo";
-    let metadata = json!({"name": name, "namespace": "kube-public"});
+    let metadata = json!({"name": name, "namespace": "kube-public", "labels": begins_with()});
     let rule =
         json!({"apiGroups": [""], "resources": ["configmaps"], "resourceNames": ["cluster-info"], "verbs": ["get"]});
     [
@@ -70,14 +71,21 @@ pub(super) fn told(map: &ConfigMap) -> anyhow::Result<Option<(String, String)>> 
     Ok(Some((server, ca)))
 }
 
+/// What is there from the beginning.
+fn begins_with() -> Value {
+    json!({label::BOOTSTRAPPING: label::BOOTSTRAPPING_RBAC_DEFAULTS})
+}
+
 fn role(name: &str, subresource: &str) -> Value {
     let rule = json!({"apiGroups": ["certificates.k8s.io"], "verbs": ["create"],
         "resources": [format!("certificatesigningrequests/{subresource}")]});
-    json!({"apiVersion": format!("{RBAC}/v1"), "kind": "ClusterRole", "metadata": {"name": name}, "rules": [rule]})
+    json!({"apiVersion": format!("{RBAC}/v1"), "kind": "ClusterRole", "rules": [rule],
+        "metadata": {"name": name, "labels": begins_with()}})
 }
 
 fn binding(name: &str, role: &str, group: &str) -> Value {
-    json!({"apiVersion": format!("{RBAC}/v1"), "kind": "ClusterRoleBinding", "metadata": {"name": name},
+    json!({"apiVersion": format!("{RBAC}/v1"), "kind": "ClusterRoleBinding",
+        "metadata": {"name": name, "labels": begins_with()},
         "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": role},
         "subjects": [{"apiGroup": RBAC, "kind": "Group", "name": group}]})
 }

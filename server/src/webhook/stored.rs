@@ -71,6 +71,8 @@ type Admitted = (Value, Vec<String>);
 fn admit_cluster(object: &Value, old: &Value, modelled: bool, now: jiff::Timestamp) -> Result<Admitted, ApiError> {
     let mut typed: Cluster = decode(object, "Cluster")?;
     let known = (serde_json::to_value(&typed.spec), serde_json::to_value(&typed.status));
+    // They are made up for a new cluster alone: from one that is there they may be taken away.
+    let modelled = modelled && (old.is_null() || !typed.spec.resource_models.is_empty());
     cluster::prepare(&mut typed, modelled);
     cluster::prepare_status(&mut typed.status);
     cluster::canonicalize(&mut typed, &Time(now));
@@ -117,6 +119,8 @@ fn invalid(resource: &str, name: &Option<String>, errors: Vec<FieldError>) -> Re
 #[cfg(test)]
 mod tests {
     use super::*;
+    use base64::Engine;
+    use base64::engine::general_purpose::STANDARD;
 
     fn registry(spec: Value) -> Value {
         let object = json!({
@@ -143,6 +147,31 @@ mod tests {
         let response = &registry(spec)["response"];
         assert_eq!((&response["allowed"], &response["warnings"]), (&json!(allowed), &warnings), "{response}");
         assert_eq!(response.get("patch"), None);
+    }
+
+    #[rstest::rstest]
+    #[case::new(json!(null), true)]
+    #[case::taken_away(json!({"spec": {"syncMode": "Push", "resourceModels": [{"grade": 0, "ranges": []}]}}), false)]
+    fn models_are_made_up_for_new_clusters(#[case] before: Value, #[case] expected: bool) {
+        let object = json!({"apiVersion": "storage.crowsnest.io/v1alpha1", "kind": "Cluster", "spec": {"syncMode": "Push"},
+            "metadata": {"name": "m1"}});
+        let request = json!({"request": {"uid": "u", "object": object, "oldObject": before}});
+        let response = &review("clusters", &request, true, jiff::Timestamp::UNIX_EPOCH)["response"];
+        assert_eq!(response["allowed"], true, "{response}");
+        let patch = response["patch"].as_str().map(|patch| STANDARD.decode(patch).unwrap()).unwrap_or_default();
+        assert_eq!(String::from_utf8(patch).unwrap().contains("resourceModels"), expected);
+    }
+
+    /// A field of a later version's Clusters is not taken away.
+    #[test]
+    fn what_is_not_known_stays() {
+        let object = json!({"apiVersion": "storage.crowsnest.io/v1alpha1", "kind": "Cluster", "metadata": {"name": "m1"},
+            "spec": {"syncMode": "Push", "zone": "a", "mood": "calm"}});
+        let request = json!({"request": {"uid": "u", "object": object}});
+        let response = &review("clusters", &request, false, jiff::Timestamp::UNIX_EPOCH)["response"];
+        let patch = STANDARD.decode(response["patch"].as_str().unwrap()).unwrap();
+        let patch = String::from_utf8(patch).unwrap();
+        assert!(patch.contains("/spec/zones") && !patch.contains("mood"), "{patch}");
     }
 
     #[rstest::rstest]

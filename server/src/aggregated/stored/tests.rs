@@ -148,6 +148,30 @@ async fn strategic_patches_at_the_same_time_all_count() {
 }
 
 #[tokio::test]
+async fn a_replacement_that_names_no_version_replaces_what_is_there() {
+    let server = with_cluster().await;
+    let kind = "application/json";
+    let (_, first) = call(&server, "GET", "/clusters/m1", kind, &Value::Null).await;
+    let mut wanted = json!({"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster",
+        "metadata": {"name": "m1"}, "spec": {"syncMode": "Push", "region": "west"}});
+    let (code, written) = call(&server, "PUT", "/clusters/m1", kind, &wanted).await;
+    assert_eq!((code, &written["spec"]["region"]), (200, &json!("west")), "{written}");
+    assert!(written["metadata"]["labels"].is_null() && written["metadata"]["uid"] == first["metadata"]["uid"]);
+    wanted["status"] = json!({"kubernetesVersion": "v1.36.0"});
+    let (code, written) = call(&server, "PUT", "/clusters/m1/status", kind, &wanted).await;
+    assert_eq!((code, &written["status"]["kubernetesVersion"]), (200, &json!("v1.36.0")), "{written}");
+    // One that names the version of before has lost.
+    wanted["metadata"]["resourceVersion"] = first["metadata"]["resourceVersion"].clone();
+    let (code, refused) = call(&server, "PUT", "/clusters/m1", kind, &wanted).await;
+    assert_eq!((code, &refused["reason"]), (409, &json!("Conflict")));
+    let mut other = wanted.clone();
+    other["metadata"] = json!({"name": "none"});
+    let (code, refused) = call(&server, "PUT", "/clusters/none", kind, &other).await;
+    assert_eq!((code, &refused["message"]), (404, &json!("clusters.cluster.karmada.io \"none\" not found")));
+    server.stop().await.unwrap();
+}
+
+#[tokio::test]
 async fn merge_json_and_apply_patches_keep_their_meaning() {
     let server = with_cluster().await;
     let merge = json!({"metadata": {"finalizers": ["x.io/two"]}, "spec": {"region": null}});
