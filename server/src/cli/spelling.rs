@@ -1,5 +1,6 @@
 //! How people of kubectl and karmadactl write flags, in the words that our commands know: `--watch=false`, `--label_columns`, `-v 4`,
-//! `-o go-template --template …`, and klog's flags, which change nothing here. Pure.
+//! `-o go-template --template …`, and klog's flags, which change nothing here; and how Karmada's components are told how fast to go,
+//! which nobody has to say here. Pure.
 
 use std::ffi::OsString;
 
@@ -20,6 +21,22 @@ const KLOG: [(&str, bool); 12] = [
     ("stderrthreshold", true),
     ("vmodule", true),
 ];
+/// What Karmada's components are throttled and sized by, beside `concurrent-…-syncs`; all of them say something.
+const THROTTLES: [&str; 11] = [
+    "cluster-api-burst",
+    "cluster-api-qps",
+    "cluster-cache-sync-timeout",
+    "kube-api-burst",
+    "kube-api-qps",
+    "parallelism",
+    "rate-limiter-base-delay",
+    "rate-limiter-bucket-size",
+    "rate-limiter-max-delay",
+    "rate-limiter-qps",
+    "resync-period",
+];
+/// What runs in place of them.
+const COMPONENTS: [&str; 4] = ["serve", "up", "agent", "estimator"];
 /// The template of `-o`, and what kubectl always does with templates unless it is told not to.
 const TEMPLATE: &str = "template";
 const ALLOW_MISSING: &str = "allow-missing-template-keys";
@@ -79,6 +96,11 @@ pub(super) fn spelled(root: &Command, line: Vec<OsString>) -> Spelled {
                 words.next();
             }
             told.notes.push(format!("--{name} changes nothing here: logs are lines on standard error"));
+        } else if known.is_none() && COMPONENTS.contains(&command.get_name()) && throttles(&name) {
+            if said.is_none() {
+                words.next();
+            }
+            told.notes.push(format!("--{name} changes nothing here: nothing is throttled by a fixed rate, and nothing listed again by the clock"));
         } else if let (Some(said), true) = (said.and_then(truth), known.is_some_and(is_switch)) {
             told.words.extend(said.then(|| OsString::from(format!("--{name}"))));
         } else {
@@ -90,6 +112,10 @@ pub(super) fn spelled(root: &Command, line: Vec<OsString>) -> Spelled {
     }
     told.words.extend(behind.into_iter().chain(words));
     told
+}
+
+fn throttles(name: &str) -> bool {
+    THROTTLES.contains(&name) || (name.starts_with("concurrent-") && name.ends_with("-syncs"))
 }
 
 /// The flag of a command by its long name, or another it has.
@@ -175,6 +201,21 @@ mod tests {
         assert_eq!(told.words, ["x", "get", "pods"]);
         assert_eq!(told.notes.len(), 2);
         assert_eq!(told.notes[0], "--logtostderr changes nothing here: logs are lines on standard error");
+    }
+
+    #[rstest::rstest]
+    #[case("x serve --kube-api-qps 40 --concurrent-work-syncs=5 --roles all", "x serve --roles all", 2)]
+    #[case("x estimator --parallelism=16", "x estimator", 1)]
+    #[case::of_no_component("x get pods --kube-api-qps=40", "x get pods --kube-api-qps=40", 0)]
+    #[case::what_means_something(
+        "x serve --enable-cluster-resource-modeling=false",
+        "x serve --enable-cluster-resource-modeling=false",
+        0
+    )]
+    fn how_fast_to_go_is_told_of(#[case] line: &str, #[case] expected: &str, #[case] notes: usize) {
+        let told = told(line);
+        let words: Vec<String> = told.words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+        assert_eq!((words.join(" ").as_str(), told.notes.len()), (expected, notes));
     }
 
     /// Each verb of karmadactl's, and each flag of it, with what it takes.
