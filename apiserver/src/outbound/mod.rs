@@ -30,9 +30,6 @@ type HttpsClient = Client<HttpsConnector<HttpConnector>, Body>;
 
 /// Clients kept; the least used one goes first.
 const CLIENTS: usize = 64;
-/// A kept connection may be closed while the next request is on its way: what only asks is asked again on another one, as Go's client
-/// does (net/http, `shouldRetryRequest`). So often in all.
-const TRIES: usize = 4;
 /// Idle connections kept per host.
 const IDLE: usize = 16;
 
@@ -191,19 +188,19 @@ impl Outbound {
         let url = format!("{base}{suffix}");
         *request.uri_mut() = url.parse().map_err(|e: http::uri::InvalidUri| OutboundError::Config(e.to_string()))?;
         let upgrades = request.headers().contains_key(http::header::UPGRADE);
-        let client = self.client(target, server_name, with_identity, upgrades)?;
+        let client = self.client(target, server_name.clone(), with_identity, upgrades)?;
         let address = request.uri().authority().map(ToString::to_string).unwrap_or_default();
-        let mut tries = TRIES;
-        loop {
-            let again = replayable(&request).filter(|_| tries > 1);
-            tries -= 1;
-            match (client.request(request).await, again) {
-                (Ok(response), _) => return Ok(response.map(Body::new)),
-                (Err(error), Some(again)) if tls::was_hung_up(&error) => request = again,
-                (Err(error), _) => {
-                    return Err(OutboundError::Call { verb, url: shown, why: tls::explain(&error, &address) });
-                }
+        let again = replayable(&request);
+        let answered = match (client.request(request).await, again) {
+            // On a connection of its own: all that are kept may be as old.
+            (Err(error), Some(again)) if tls::was_hung_up(&error) => {
+                self.client(target, server_name, with_identity, true)?.request(again).await
             }
+            (answered, _) => answered,
+        };
+        match answered {
+            Ok(response) => Ok(response.map(Body::new)),
+            Err(error) => Err(OutboundError::Call { verb, url: shown, why: tls::explain(&error, &address) }),
         }
     }
 
@@ -267,7 +264,8 @@ impl Outbound {
     }
 }
 
-/// The same request once more, where asking twice does no harm and nothing of it is used up.
+/// The same request once more, where asking twice does no harm and nothing of it is used up: a kept connection may be closed while the
+/// next request is on its way, and Go's client asks again then (net/http, `shouldRetryRequest`).
 fn replayable(request: &http::Request<Body>) -> Option<http::Request<Body>> {
     use http_body::Body as _;
     let asks = matches!(*request.method(), http::Method::GET | http::Method::HEAD | http::Method::OPTIONS);

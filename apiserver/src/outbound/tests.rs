@@ -65,7 +65,8 @@ async fn what_only_asks_is_asked_again_when_a_kept_connection_is_closed() {
         let request = http::Request::builder().method(method).uri("/").body(body).unwrap();
         outbound.send(&target, request, false).await.map(|response| response.status().as_u16())
     };
-    for _ in 0..4 {
+    // The second meets a connection that is closed under it.
+    for _ in 0..3 {
         assert_eq!(ask(http::Method::GET, Body::empty()).await.unwrap(), 200);
         answered.recv().await.unwrap();
     }
