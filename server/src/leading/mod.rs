@@ -152,15 +152,18 @@ impl Seat {
     }
 
     async fn leave(&mut self, leases: &Api<Lease>, me: &str) -> Result<(), kube::Error> {
-        // It may have been taken by a request whose answer did not come.
-        self.look(leases).await?;
-        let spec = self.seen.as_ref().and_then(|(lease, _)| lease.spec.as_ref());
-        let Some(spec) = spec.filter(|spec| spec.holder_identity.as_deref() == Some(me)) else { return Ok(()) };
-        let next = left(spec, Timestamp::now());
-        match self.write(leases, next).await {
-            // Somebody has taken it, or taken it away.
-            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(()),
-            written => written.map(|_| ()),
+        // It may have been taken, or renewed, by a request whose answer did not come - or that is still under way: then once more.
+        loop {
+            self.look(leases).await?;
+            let spec = self.seen.as_ref().and_then(|(lease, _)| lease.spec.as_ref());
+            let Some(spec) = spec.filter(|spec| spec.holder_identity.as_deref() == Some(me)) else { return Ok(()) };
+            let next = left(spec, Timestamp::now());
+            match self.write(leases, next).await {
+                Err(kube::Error::Api(status)) if status.code == 409 => {}
+                // Somebody has taken it away.
+                Err(kube::Error::Api(status)) if status.code == 404 => return Ok(()),
+                written => return written.map(|_| ()),
+            }
         }
     }
 }
