@@ -41,7 +41,7 @@ pub(super) fn changed<K: Kind + Serialize + DeserializeOwned>(object: &K, given:
 }
 
 /// Into `kept` comes what is in `given` and our types made nothing of: `known` is all that they did. What Go's types would leave out as
-/// empty is left out; lists that have been changed are left alone.
+/// empty is left out; lists whose items have been moved are left alone.
 pub fn keep_unknown(given: &Value, known: &Value, kept: &mut Value) {
     match (given, known, kept) {
         (Value::Object(given), Value::Object(known), Value::Object(kept)) => {
@@ -54,7 +54,7 @@ pub fn keep_unknown(given: &Value, known: &Value, kept: &mut Value) {
             }
         }
         (Value::Array(given), Value::Array(known), Value::Array(kept))
-            if given.len() == known.len() && known.len() == kept.len() =>
+            if given.len() == known.len() && are_in_order(known, kept) =>
         {
             for ((given, known), kept) in given.iter().zip(known).zip(kept) {
                 keep_unknown(given, known, kept);
@@ -62,6 +62,18 @@ pub fn keep_unknown(given: &Value, known: &Value, kept: &mut Value) {
         }
         _ => {}
     }
+}
+
+/// Whether the items of a list are those of before, each at its place: nothing was added, taken away or moved.
+fn are_in_order(before: &[Value], now: &[Value]) -> bool {
+    let is_same = |(before, now): (&Value, &Value)| match (before.as_object(), now.as_object()) {
+        (Some(before), Some(now)) => before
+            .iter()
+            .filter(|(_, said)| !said.is_object() && !said.is_array())
+            .all(|(name, said)| now.get(name) == Some(said)),
+        _ => before == now,
+    };
+    before.len() == now.len() && before.iter().zip(now).all(is_same)
 }
 
 fn is_empty(value: &Value) -> bool {
@@ -102,6 +114,7 @@ mod tests {
     #[case::deeper(json!({"a": {"new": [1]}}), json!({"a": {}}), json!({"a": {"b": 2}}), json!({"a": {"b": 2, "new": [1]}}))]
     #[case::in_a_list(json!([{"new": 1}, {}]), json!([{}, {}]), json!([{"b": 1}, {"b": 2}]), json!([{"b": 1, "new": 1}, {"b": 2}]))]
     #[case::in_a_list_that_changed(json!([{"new": 1}]), json!([{}]), json!([{}, {}]), json!([{}, {}]))]
+    #[case::in_a_list_that_was_sorted(json!([{"a": 1, "new": 1}, {"a": 0}]), json!([{"a": 1}, {"a": 0}]), json!([{"a": 0}, {"a": 1}]), json!([{"a": 0}, {"a": 1}]))]
     #[case::what_was_taken_away_stays_away(json!({"a": 1}), json!({"a": 1}), json!({}), json!({}))]
     #[case::empty_ones_go(json!({"a": "", "b": {"c": []}, "d": false, "e": 0, "f": null}), json!({}), json!({}), json!({}))]
     fn what_types_do_not_know_stays(
