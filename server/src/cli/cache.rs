@@ -60,7 +60,7 @@ enum What {
         #[command(flatten)]
         database: Database,
         /// Only the text index: it is made anew from the database
-        #[arg(long, conflicts_with = "db")]
+        #[arg(long)]
         text: bool,
     },
     /// Bring the cache to the format of another version, with all that it holds: by the newer of two versions, before the older one
@@ -98,7 +98,11 @@ impl Database {
                 let locked = Some(DataDir::open(&path, false)?);
                 Ok(Kept { store: StoreOptions::Sqlite, folder: path.join(CACHE), _locked: locked })
             }
-            Some((store, folder)) => Ok(Kept { store, folder: folder.unwrap_or_default(), _locked: None }),
+            Some((StoreOptions::Sqlite, Some(folder))) => bail!(
+                "nothing tells whether a process uses {0}: stop all, and delete {0}; the next start fills it from the members",
+                folder.display()
+            ),
+            Some((store, None | Some(_))) => Ok(Kept { store, folder: PathBuf::new(), _locked: None }),
         }
     }
 }
@@ -139,6 +143,8 @@ pub(crate) async fn run(args: CacheArgs) -> anyhow::Result<ExitCode> {
             Ok(if report.is_sound() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
         }
         What::Rebuild { home, database, text } => {
+            // Each process has a text index of its own in its data directory, wherever the records are.
+            let database = if text { Database { db: None } } else { database };
             let kept = database.kept(&home)?;
             let there = match (&kept.store, text) {
                 (StoreOptions::Sqlite, true) => check::discard(&kept.folder, Rebuild::Text)?,

@@ -1,16 +1,22 @@
 //! The database as whoever brings it to another format, or throws it away, sees it. No replica may run meanwhile: one that does is
 //! named, and nothing is changed.
 
-use super::connecting::{connection, database_name, reached_by};
+use super::connecting::{application, connection, database_name, reached_by};
 use super::{SCHEMA, migrations};
 use crate::replicas::LEASE;
 use crate::store::migration::reachable;
 use crate::{Error, PostgresOptions};
 use sqlx::postgres::PgConnection;
 use sqlx::{AssertSqlSafe, Row};
+use std::time::Duration;
+use tokio::time::Instant;
 
 /// The format this version writes.
 pub(crate) const NEWEST: usize = migrations::NEWEST;
+
+/// How long after its lease a replica that was killed is still waited for, and between two looks.
+const AFTER_LEASE: Duration = Duration::from_secs(1);
+const AGAIN: Duration = Duration::from_millis(200);
 
 /// A database, and what it is called.
 struct Reached {
@@ -20,7 +26,7 @@ struct Reached {
 
 impl Reached {
     async fn at(options: &PostgresOptions) -> Result<Self, Error> {
-        let connect = reached_by(options, "crowsnest cache")?;
+        let connect = reached_by(options, "crowsnest-cache")?;
         let name = database_name(&connect);
         let opened = connection(&connect).await;
         let connection = opened.map_err(|e| Error::store(format!("{name} cannot be opened"), e))?;
@@ -47,14 +53,29 @@ impl Reached {
         if format == 0 {
             return Ok(());
         }
-        let fail = self.fail("cannot be read");
-        let sql = "SELECT id FROM replicas WHERE heartbeat > clock_timestamp() - make_interval(secs => $1) ORDER BY id";
-        let live = sqlx::query(sql).bind(LEASE.as_secs_f64()).fetch_all(&mut self.connection).await.map_err(&fail)?;
-        let live: Vec<String> = live.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>().map_err(&fail)?;
-        match live.is_empty() {
-            true => Ok(()),
-            false => Err(Error::InUse { database: self.name.clone(), replicas: live.join(", ") }),
+        // One that was killed is taken for dead after that.
+        let until = Instant::now() + LEASE + AFTER_LEASE;
+        loop {
+            let live = self.live().await?;
+            if live.is_empty() {
+                return Ok(());
+            }
+            if Instant::now() > until {
+                return Err(Error::InUse { database: self.name.clone(), replicas: live.join(", ") });
+            }
+            tokio::time::sleep(AGAIN).await;
         }
+    }
+
+    /// Those that beat, and those that are connected and do not beat yet, or can't.
+    async fn live(&mut self) -> Result<Vec<String>, Error> {
+        let fail = self.fail("cannot be read");
+        let sql = "SELECT id FROM replicas WHERE heartbeat > clock_timestamp() - make_interval(secs => $1) \
+            UNION SELECT substr(application_name, length($2) + 1) FROM pg_stat_activity \
+            WHERE datname = current_database() AND starts_with(application_name, $2) ORDER BY 1";
+        let query = sqlx::query(sql).bind(LEASE.as_secs_f64()).bind(application(""));
+        let live = query.fetch_all(&mut self.connection).await.map_err(&fail)?;
+        live.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>().map_err(&fail)
     }
 }
 

@@ -74,7 +74,8 @@ pub(super) async fn migrate(connection: &mut PgConnection, database: &str, targe
         Found::Known => {}
         Found::Shared => {
             tracing::info!(version, known = NEWEST, "the cache's database is of a newer version, and used as it is");
-            return Ok(());
+            // Now, and not with the connection's next use: others wait for the lock.
+            return transaction.rollback().await.map_err(fail);
         }
         Found::TooNew => {
             return Err(Error::StoreFormat(format!(

@@ -337,13 +337,17 @@ async fn nothing_is_changed_under_a_replica_that_runs() {
     store.beat(true).await.unwrap();
     let options = crate::StoreOptions::Postgres(PostgresOptions::new(database.url()));
     let nowhere = std::path::Path::new("/nowhere");
-    let migrated = crate::format::migrate(&options, nowhere, 1).await.map(drop);
-    let emptied = crate::format::empty(&options, None).await.map(drop);
-    for refused in [migrated, emptied] {
+    let (migrated, emptied) =
+        tokio::join!(crate::format::migrate(&options, nowhere, 1), crate::format::empty(&options, None));
+    for refused in [migrated.map(drop), emptied.map(drop)] {
         let Err(Error::InUse { database: name, replicas }) = refused else { panic!("{refused:?}") };
         assert!(replicas == "one" && !name.contains("postgres://"), "{replicas} {name}");
     }
+    // One that does not beat may still be writing.
     store.leave().await.unwrap();
+    let connected = crate::format::migrate(&options, nowhere, 1).await;
+    assert!(matches!(connected, Err(Error::InUse { .. })), "{connected:?}");
+    drop(store);
     assert_eq!(crate::format::migrate(&options, nowhere, 1).await.unwrap(), Some(migrations::NEWEST));
 }
 
