@@ -63,6 +63,9 @@ impl MemberChange {
     }
 }
 
+/// A tunnel that has opened is part of its member's snapshot within this.
+const HEARD_WITHIN: Duration = Duration::from_secs(1);
+
 type Members = BTreeMap<ClusterName, Arc<Member>>;
 
 /// The fleet. Cheap to clone; [`Fleet::stop`] ends its task.
@@ -141,15 +144,18 @@ impl Fleet {
         if !has_none(&member) || !self.inner.tunnels.comes(name).await {
             return Some(member);
         }
-        // The tunnel is there before the keeper has heard of it.
+        // The tunnel is there before the keeper has heard of it; it may also end before that.
         let mut changes = self.inner.changes.subscribe();
-        loop {
-            let member = self.member(name)?;
-            let stays = !has_none(&member) || !self.inner.tunnels.is_open(name);
-            if stays || matches!(changes.recv().await, Err(broadcast::error::RecvError::Closed)) {
-                return Some(member);
+        let heard = async {
+            while self.member(name).is_some_and(|member| has_none(&member)) {
+                if matches!(changes.recv().await, Err(broadcast::error::RecvError::Closed)) {
+                    return;
+                }
             }
-        }
+        };
+        // What is late is told by what is there then.
+        let _ = tokio::time::timeout(HEARD_WITHIN, heard).await;
+        self.member(name)
     }
 
     /// All members in name order.

@@ -21,7 +21,7 @@ const REPLICA: HeaderName = HeaderName::from_static("crowsnest-tunnel-replica");
 /// Between two looks for further replicas, at most.
 const LOOK: Duration = Duration::from_secs(10);
 /// How often one that it was told of is looked for quickly: it may take a moment to be ready, and the address leads to any of them.
-const TRIES: u32 = 8;
+const TRIES: u32 = 4;
 /// More than anybody runs, and few enough for a header.
 const MAX_MET: usize = 64;
 const MAX_NAME: usize = 64;
