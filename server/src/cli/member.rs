@@ -12,7 +12,7 @@ use super::up::Profile;
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  crowsnest member oslo\n  crowsnest member oslo --listen 0.0.0.0:6443 --load pods=1000,churn=5/s\n\nIt is a cluster like any other to whoever joins or registers it:\n  crowsnest join oslo --cluster-kubeconfig ~/.local/share/crowsnest-oslo/kubeconfigs/oslo.kubeconfig"
+    after_help = "Examples:\n  crowsnest member oslo\n  crowsnest member oslo --listen 10.0.0.7:6443 --load pods=1000,churn=5/s\n\nIt is a cluster like any other to whoever joins or registers it:\n  crowsnest join oslo --cluster-kubeconfig ~/.local/share/crowsnest-oslo/kubeconfigs/oslo.kubeconfig"
 )]
 pub(crate) struct MemberArgs {
     /// Its name; nodes are named after it
@@ -23,7 +23,7 @@ pub(crate) struct MemberArgs {
     /// Throw away everything in the data directory first
     #[arg(long)]
     pub(crate) reset: bool,
-    /// Address of its API [default: 127.0.0.1 and the port of last time, or any that is free]
+    /// Address of its API, by which it is joined as well [default: 127.0.0.1 and the port of last time, or any that is free]
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) listen: Option<SocketAddr>,
     /// Synthetic workloads, topped up to so many pods and changed so often: pods=N[,churn=N/s][,size=BYTES][,seed=N]

@@ -53,6 +53,11 @@ impl From<&str> for DatabaseUrl {
 }
 
 impl DatabaseUrl {
+    /// For another process' environment.
+    pub(crate) fn reveal(&self) -> &str {
+        &self.0
+    }
+
     /// Where the cache is, and its folder where it is a file and not in a data directory.
     pub(crate) fn store(&self) -> anyhow::Result<(StoreOptions, Option<PathBuf>)> {
         match self.0.split_once(':') {

@@ -100,7 +100,8 @@ pub(super) fn spelled(root: &Command, line: Vec<OsString>) -> Spelled {
             if said.is_none() {
                 words.next();
             }
-            told.notes.push(format!("--{name} changes nothing here: nothing is throttled by a fixed rate, and nothing listed again by the clock"));
+            told.notes
+                .push(format!("--{name} changes nothing here: how fast loops and their requests go is not to be set"));
         } else if let (Some(said), true) = (said.and_then(truth), known.is_some_and(is_switch)) {
             told.words.extend(said.then(|| OsString::from(format!("--{name}"))));
         } else {

@@ -6,7 +6,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use crowsnest_api::names::ClusterName;
 
 use super::Stop;
@@ -29,6 +29,9 @@ pub(crate) async fn run(args: MemberArgs) -> anyhow::Result<ExitCode> {
     let dir = DataDir::open(&path, args.reset)?;
     let mut ports: BTreeMap<String, u16> = dir.read_state(PORTS).unwrap_or_default();
     let listen = args.listen.unwrap_or_else(|| members::local(ports.get(args.name.as_str()).copied()));
+    if listen.ip().is_unspecified() {
+        bail!("--listen {listen} is no address that a control plane could ask: name the one that this machine has");
+    }
     let conformance = args.profile == Some(Profile::Conformance);
     let member = members::start_one(&args.name, &dir, listen, conformance).await?;
     ports.insert(member.name().to_owned(), member.address().port());

@@ -262,9 +262,15 @@ pub(super) struct Part {
 
 impl Part {
     async fn start(arguments: &[&str]) -> anyhow::Result<Self> {
+        Self::start_in(arguments, &[]).await
+    }
+
+    /// The same with something in its environment.
+    async fn start_in(arguments: &[&str], environment: &[(&str, &str)]) -> anyhow::Result<Self> {
         let mut child = Command::new(std::env::current_exe()?)
             .arg("bench")
             .args(arguments)
+            .envs(environment.iter().copied())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .kill_on_drop(true)
@@ -296,10 +302,10 @@ impl Part {
         Self::start(&["controllers", "--evict", "--cache-dir", &dir, "--kubeconfig", &file]).await
     }
 
-    /// A process with a cache that others share, which the environment names.
-    pub(super) async fn replica(dir: &Path, control_plane: &Path) -> anyhow::Result<Self> {
+    /// A process with a cache that others share: by which variable it is named, and its URL.
+    pub(super) async fn replica(dir: &Path, control_plane: &Path, database: (&str, &str)) -> anyhow::Result<Self> {
         let (dir, file) = (dir.display().to_string(), control_plane.display().to_string());
-        Self::start(&["replica", "--cache-dir", &dir, "--kubeconfig", &file]).await
+        Self::start_in(&["replica", "--cache-dir", &dir, "--kubeconfig", &file], &[database]).await
     }
 
     /// What tells so many listeners something without a server; it listens.

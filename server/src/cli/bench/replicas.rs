@@ -81,7 +81,7 @@ pub(super) async fn run(args: &ReplicasArgs) -> anyhow::Result<()> {
     let began = Instant::now();
     let starting = (0..args.replicas).map(|number| {
         let (folder, kubeconfig) = (scratch.join(number.to_string()), kubeconfig.clone());
-        async move { Part::replica(&folder, &kubeconfig).await }
+        async move { Part::replica(&folder, &kubeconfig, (DATABASE, args.db.reveal())).await }
     });
     let mut replicas = try_join_all(starting).await?;
     each(&mut replicas, &format!("complete {}", args.clusters)).await?;
