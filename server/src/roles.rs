@@ -11,7 +11,6 @@ use crowsnest_index::{Index, IndexOptions};
 use crowsnest_proxy::Proxy;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
 use crate::aggregated::fleet_status::Statuses;
 use crate::steering::{Steering, Steers};
@@ -28,8 +27,8 @@ pub(crate) struct Running {
     pub(crate) proxy: Proxy,
     pub(crate) steering: Steering,
     registries: JoinHandle<()>,
-    /// What ends with all else and can't go wrong by itself.
-    tasks: TaskTracker,
+    /// Tells agents of replicas that come.
+    telling: JoinHandle<()>,
     registered: tokio::sync::watch::Receiver<act::registries::Progress>,
     pub(crate) statuses: Statuses,
     stop: CancellationToken,
@@ -73,13 +72,12 @@ impl Roles {
         let steering = Steering::start(&index, config.controllers, config.steers, &stop);
         let (progress, registered) = tokio::sync::watch::channel(act::registries::Progress::default());
         let registries = act::registries::run(fleet.clone(), index.clone(), progress, stop.clone());
-        let tasks = TaskTracker::new();
-        tasks.spawn(newcomers::tell_agents(fleet.tunnels().clone(), index.replicas(), stop.clone()));
+        let telling = newcomers::tell_agents(fleet.tunnels().clone(), index.replicas(), stop.clone());
         let running = Running {
             proxy: Proxy::new(index.clone()),
             steering,
             registries: tokio::spawn(registries),
-            tasks,
+            telling: tokio::spawn(telling),
             registered,
             statuses: Statuses::default(),
             fleet,
@@ -114,6 +112,9 @@ impl Roles {
         } else {
             note("registries", running.registered.borrow().health.clone());
         }
+        if running.telling.is_finished() && !running.stop.is_cancelled() {
+            note("newcomers", Err("the loop has died".to_owned()));
+        }
         problems
     }
 
@@ -140,6 +141,9 @@ impl Running {
         if self.registries.is_finished() {
             deaths.push("registries: the loop has died".to_owned());
         }
+        if self.telling.is_finished() {
+            deaths.push("newcomers: the loop has died".to_owned());
+        }
         deaths
     }
 
@@ -151,8 +155,6 @@ impl Running {
     /// Writers before readers before connections.
     async fn stop(&self) {
         self.stop.cancel();
-        self.tasks.close();
-        self.tasks.wait().await;
         self.steering.stop().await;
         self.statuses.stop().await;
         self.proxy.stop().await;

@@ -86,7 +86,8 @@ struct Database {
 /// Where a cache is kept; what holds the lock of its data directory meanwhile.
 struct Kept {
     store: StoreOptions,
-    folder: PathBuf,
+    /// None where it is no file.
+    folder: Option<PathBuf>,
     _locked: Option<DataDir>,
 }
 
@@ -96,13 +97,13 @@ impl Database {
             None | Some((StoreOptions::Sqlite, None)) => {
                 let path = home.path()?;
                 let locked = Some(DataDir::open(&path, false)?);
-                Ok(Kept { store: StoreOptions::Sqlite, folder: path.join(CACHE), _locked: locked })
+                Ok(Kept { store: StoreOptions::Sqlite, folder: Some(path.join(CACHE)), _locked: locked })
             }
             Some((StoreOptions::Sqlite, Some(folder))) => bail!(
                 "nothing tells whether a process uses {0}: stop all, and delete {0}; the next start fills it from the members",
                 folder.display()
             ),
-            Some((store, None | Some(_))) => Ok(Kept { store, folder: PathBuf::new(), _locked: None }),
+            Some((store @ StoreOptions::Postgres(_), _)) => Ok(Kept { store, folder: None, _locked: None }),
         }
     }
 }
@@ -146,10 +147,9 @@ pub(crate) async fn run(args: CacheArgs) -> anyhow::Result<ExitCode> {
             // Each process has a text index of its own in its data directory, wherever the records are.
             let database = if text { Database { db: None } } else { database };
             let kept = database.kept(&home)?;
-            let there = match (&kept.store, text) {
-                (StoreOptions::Sqlite, true) => check::discard(&kept.folder, Rebuild::Text)?,
-                (StoreOptions::Sqlite, false) => check::discard(&kept.folder, Rebuild::Everything)?,
-                (StoreOptions::Postgres(_), _) => format::empty(&kept.store, None).await?,
+            let there = match (&kept.folder, text) {
+                (Some(folder), true) => check::discard(folder, Rebuild::Text)?,
+                (folder, _) => format::empty(&kept.store, folder.as_deref()).await?,
             };
             rebuilt(&mut out, there, text)?;
             Ok(ExitCode::SUCCESS)
@@ -157,7 +157,7 @@ pub(crate) async fn run(args: CacheArgs) -> anyhow::Result<ExitCode> {
         What::Migrate { home, database, to } => {
             let kept = database.kept(&home)?;
             let to = to.unwrap_or_else(|| format::newest(&kept.store));
-            match format::migrate(&kept.store, &kept.folder, to).await? {
+            match format::migrate(&kept.store, &kept.folder.unwrap_or_default(), to).await? {
                 Some(from) => writeln!(out, "the cache has format {to}, it had {from}")?,
                 None => writeln!(out, "nothing was there; the next start fills the cache")?,
             }
