@@ -28,6 +28,7 @@ pub mod quantity;
 pub mod rbac;
 pub mod refusal;
 pub mod remedy;
+pub mod request;
 pub mod search;
 pub mod selector;
 pub mod storage;

@@ -1,6 +1,7 @@
 //! Who asks, and the headers that make a member see it.
 
 use crate::{Error, Token};
+use crowsnest_api::request::upstream_headers;
 use crowsnest_api::user::{AUTHENTICATED, UNAUTHENTICATED, UserInfo, extra_header_key};
 use http::header::{AUTHORIZATION, InvalidHeaderValue};
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -21,24 +22,26 @@ pub enum Claims {
     Whole,
 }
 
-/// Replaces the identity that `headers` carry by this caller, vouched for by `token` (none: whoever the connection is).
-/// A caller without a name is refused: the request would be made with the rights of whoever vouches.
-pub fn impersonate(
+/// The headers of a request as they go to a member or the control plane: those of `received` that may go on
+/// ([`upstream_headers`]), and exactly this caller, vouched for by `token` (none: by the connection's own account).
+///
+/// A caller without a name is refused: the request would be made with the rights of the account that vouches.
+pub fn impersonated_headers(
+    received: &HeaderMap,
     caller: &UserInfo,
-    headers: &mut HeaderMap,
     token: Option<&Token>,
     claims: Claims,
-) -> Result<(), Error> {
+) -> Result<HeaderMap, Error> {
     let refused = |reason: String| Error::Impersonate { user: caller.name.clone(), reason };
-    strip_identity(headers);
     if caller.name.is_empty() {
         return Err(refused("the name is empty".to_owned()));
     }
-    claim(caller, headers, token).map_err(|error| refused(error.to_string()))?;
+    let mut headers = upstream_headers(received);
+    claim(caller, &mut headers, token).map_err(|error| refused(error.to_string()))?;
     if claims == Claims::Whole {
-        claim_rest(caller, headers);
+        claim_rest(caller, &mut headers);
     }
-    Ok(())
+    Ok(headers)
 }
 
 /// UID and extra as client-go writes them. They tell more of a caller, whose rights are those of user and groups: what no header
@@ -87,17 +90,6 @@ fn claimed_groups(caller: &UserInfo) -> Vec<&str> {
     if groups.iter().all(|group| own(group)) { Vec::new() } else { groups }
 }
 
-/// Removes everything a client could claim to be somebody with.
-fn strip_identity(headers: &mut HeaderMap) {
-    let claims = |name: &HeaderName| {
-        *name == AUTHORIZATION || name.as_str().starts_with("impersonate-") || name.as_str().starts_with("x-remote-")
-    };
-    let claimed: Vec<HeaderName> = headers.keys().filter(|name| claims(name)).cloned().collect();
-    for name in claimed {
-        headers.remove(name);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -140,11 +132,12 @@ mod tests {
             ("impersonate-user", "root"),
             ("impersonate-extra-scope", "x"),
             ("x-remote-group", "system:masters"),
+            ("connection", "impersonate-user, impersonate-group, authorization"),
             ("accept", "application/json"),
         ] {
             headers.insert(name, HeaderValue::from_static(value));
         }
-        impersonate(&caller, &mut headers, Some(&Token::new("token")), claims).unwrap();
+        let headers = impersonated_headers(&headers, &caller, Some(&Token::new("token")), claims).unwrap();
         let mut seen: Vec<_> = headers.iter().map(|(n, v)| format!("{n}: {}", v.to_str().unwrap())).collect();
         seen.sort();
         let always = ["accept: application/json", "authorization: Bearer token", "impersonate-group: dev"];
@@ -152,7 +145,7 @@ mod tests {
         expected.sort_unstable();
         assert_eq!(seen, expected);
         for name in ["a\nb", ""] {
-            assert!(impersonate(&UserInfo::new(name, ["dev"]), &mut headers, None, claims).is_err(), "{name:?}");
+            assert!(impersonated_headers(&headers, &UserInfo::new(name, ["dev"]), None, claims).is_err(), "{name:?}");
         }
     }
 }

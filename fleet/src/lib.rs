@@ -1,7 +1,7 @@
 //! Member clusters: Cluster objects and their Secrets become live connections.
 //!
 //! Owns the registry of members ([`Fleet`]), their credentials and raw connections ([`Connection`], [`Dialer`]),
-//! health probes, API discovery, requests made as a caller ([`impersonate()`]), the interest registry ([`Interests`]),
+//! health probes, API discovery, requests made as a caller ([`impersonated_headers`]), the interest registry ([`Interests`]),
 //! registration ([`join()`], [`unjoin()`], [`unregister()`]), the reverse tunnels of members nobody can dial ([`Tunnels`]) and
 //! questions to scheduler estimators ([`Estimators`]). What traces are made of stands in [`traced`].
 //! Written by the watch on Cluster objects and Secrets in the control plane; read by the cache, the proxy and the
@@ -35,7 +35,7 @@ pub use dial::{Dialer, MemberIo};
 pub use discovery::{ApiResource, ApiResources};
 pub use error::Error;
 pub use estimator::{EstimatorOptions, Estimators};
-pub use impersonate::{Claims, impersonate};
+pub use impersonate::{Claims, impersonated_headers};
 pub use interest::{Clusters, Interest, InterestGuard, Interests, Namespaces, Why};
 pub use join::{JoinOptions, Joined, Reported, join};
 pub use member::Member;

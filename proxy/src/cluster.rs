@@ -4,15 +4,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crowsnest_api::names::ClusterName;
-use crowsnest_fleet::{Claims, Member, impersonate};
-use http::{Request, Response, StatusCode, header};
+use crowsnest_api::request::{remove_hop_by_hop, requested_upgrade};
+use crowsnest_fleet::{Claims, Member, impersonated_headers};
+use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt, Limited};
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 
 use crate::relay::relay;
 use crate::session::{self, Session};
-use crate::transport::strip_hop_headers;
+use crate::transport::checked;
 use crate::{Body, BoxError, Caller, Error, Proxy, Witness};
 
 /// Requests whose body has to be read before it can be sent on: what kube-apiserver accepts.
@@ -45,6 +46,7 @@ impl Proxy {
         mut request: Request<Body>,
         within: Option<Duration>,
     ) -> Result<Response<Body>, Error> {
+        let path = checked(path)?;
         let ours = take_upgrade(&mut request);
         if let Some(why) = session::forbidden(member, path, ours.is_some()) {
             return Err(Error::NoSessions { cluster: member.name().clone(), why });
@@ -68,6 +70,7 @@ impl Proxy {
         path: &str,
         mut request: Request<Body>,
     ) -> Result<Response<Body>, Error> {
+        let path = checked(path)?;
         let session = take_upgrade(&mut request).map(|ours| {
             let session = Session::of(caller, &ClusterName::control_plane(), path, request.uri().query());
             (ours, session)
@@ -77,8 +80,8 @@ impl Proxy {
             witness.asks(&ClusterName::control_plane());
         }
         let bad = |error: &dyn std::fmt::Display| Error::BadRequest(format!("cannot send on: {error}"));
-        impersonate(caller, request.headers_mut(), None, Claims::UserAndGroups).map_err(|error| bad(&error))?;
-        strip_hop_headers(request.headers_mut());
+        *request.headers_mut() = impersonated_headers(request.headers(), caller, None, Claims::UserAndGroups)
+            .map_err(|error| bad(&error))?;
         let slash = if path.starts_with('/') { "" } else { "/" };
         let query = request.uri().query().map(|query| format!("?{query}")).unwrap_or_default();
         *request.uri_mut() =
@@ -90,7 +93,7 @@ impl Proxy {
         let response = self.inner.fleet.control_plane().send(Request::from_parts(parts, body.into())).await;
         let mut response = response.map_err(Error::ControlPlane)?;
         if response.status() != StatusCode::SWITCHING_PROTOCOLS {
-            strip_hop_headers(response.headers_mut());
+            remove_hop_by_hop(response.headers_mut());
         }
         Ok(self.join(session, response.map(|body| body.map_err(BoxError::from).boxed_unsync()), witness))
     }
@@ -130,7 +133,7 @@ impl Proxy {
 
 /// The client's connection, when it asks for an upgrade.
 fn take_upgrade(request: &mut Request<Body>) -> Option<OnUpgrade> {
-    request.headers().contains_key(header::UPGRADE).then(|| hyper::upgrade::on(request))
+    requested_upgrade(request.headers()).map(|_| hyper::upgrade::on(request))
 }
 
 /// A whole, bounded request body.

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use crowsnest_api::names::ClusterName;
+use crowsnest_api::request::Query;
 use crowsnest_fleet::Member;
 use futures::future::BoxFuture;
 use futures::stream::{FuturesUnordered, StreamExt};
@@ -15,7 +16,7 @@ use serde_json::Value;
 
 use crate::fleetwide::warning;
 use crate::joined::{Joined, Missing};
-use crate::native::{Native, Query, Verb};
+use crate::native::{Native, Verb};
 use crate::{Body, Caller, Error, Proxy, full};
 
 /// How long a fan-out waits for a member's first byte, and for each of those after it.

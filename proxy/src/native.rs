@@ -1,9 +1,8 @@
-//! A native Kubernetes path, taken apart as an API server does (`RequestInfo`).
+//! What a native Kubernetes path asks of a member.
 
-use crowsnest_api::list_options::boolean;
 use crowsnest_api::names::Gvr;
+use crowsnest_api::request::{Query, ResourcePath};
 use http::Method;
-use percent_encoding::percent_decode_str;
 
 /// What a request does to a resource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,32 +33,15 @@ pub struct Native {
 impl Native {
     /// `None` for paths that name no resource (`/version`, `/apis/apps/v1`, …).
     pub fn parse(path: &str) -> Option<Self> {
-        let decoded = |part: &str| percent_decode_str(part).decode_utf8_lossy().into_owned();
-        let parts: Vec<String> = path.split('/').filter(|part| !part.is_empty()).map(decoded).collect();
-        let mut parts = parts.iter().map(String::as_str).collect::<Vec<_>>().into_iter().peekable();
-        let (group, version) = match parts.next()? {
-            "api" => ("", parts.next()?),
-            "apis" => (parts.next()?, parts.next()?),
-            _ => return None,
-        };
-        let watch = parts.next_if_eq(&"watch").is_some();
-        let mut native = Self {
-            resource: Gvr::new(group, version, ""),
-            namespace: String::new(),
-            name: String::new(),
-            subresource: String::new(),
-            watch,
-        };
-        let mut rest: Vec<&str> = parts.collect();
-        // `namespaces/x/pods` is in a namespace; `namespaces/x` and its own subresources are the namespace.
-        if rest.len() >= 3 && rest[0] == "namespaces" && !matches!(rest[2], "status" | "finalize") {
-            native.namespace = rest[1].to_owned();
-            rest.drain(..2);
-        }
-        native.resource = Gvr::new(group, version, rest.first()?);
-        native.name = rest.get(1).copied().unwrap_or_default().to_owned();
-        native.subresource = rest.get(2).copied().unwrap_or_default().to_owned();
-        Some(native)
+        let found = ResourcePath::parse(path)?;
+        Some(Self {
+            resource: Gvr::new(&found.group, &found.version, &found.resource),
+            // A namespace is no object in itself.
+            namespace: if found.resource == "namespaces" { String::new() } else { found.namespace },
+            name: found.name,
+            subresource: found.subresource,
+            watch: found.prefix == "watch",
+        })
     }
 
     /// What is asked for, as RBAC writes it: `pods/log`, `deployments.apps`.
@@ -81,41 +63,6 @@ impl Native {
             _ if query.flag("watch") => Verb::Watch,
             (_, true) => Verb::List,
         }
-    }
-}
-
-/// A query string, decoded.
-#[derive(Debug, Clone, Default)]
-pub struct Query(Vec<(String, String)>);
-
-impl Query {
-    pub fn parse(query: Option<&str>) -> Self {
-        let decode = |text: &str| percent_decode_str(&text.replace('+', " ")).decode_utf8_lossy().into_owned();
-        let pairs = query.unwrap_or_default().split('&').filter(|pair| !pair.is_empty());
-        Self(
-            pairs.map(|pair| pair.split_once('=').unwrap_or((pair, ""))).map(|(k, v)| (decode(k), decode(v))).collect(),
-        )
-    }
-
-    pub fn get(&self, key: &str) -> &str {
-        self.first(key).unwrap_or_default()
-    }
-
-    /// The first value of a parameter that is there.
-    pub fn first(&self, key: &str) -> Option<&str> {
-        self.0.iter().find(|(k, _)| k == key).map(|(_, value)| value.as_str())
-    }
-
-    pub fn all(&self, key: &str) -> impl Iterator<Item = &str> {
-        self.0.iter().filter(move |(k, _)| k == key).map(|(_, value)| value.as_str())
-    }
-
-    pub fn has(&self, key: &str) -> bool {
-        self.0.iter().any(|(k, _)| k == key)
-    }
-
-    pub fn flag(&self, key: &str) -> bool {
-        self.first(key).is_some_and(boolean)
     }
 }
 

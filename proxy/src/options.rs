@@ -3,10 +3,10 @@
 
 use crowsnest_api::list_options;
 use crowsnest_api::names::Gvr;
+use crowsnest_api::request::Query;
 use crowsnest_api::selector::{FieldRequirement, FieldSelector, Selector, SelectorError};
 
 use crate::Error;
-use crate::native::Query;
 
 /// Options that were read and make sense together.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -6,11 +6,12 @@ use std::time::Instant;
 
 use crowsnest_api::constants::annotation::{EXEC, EXEC_DISABLED, EXEC_ENABLED};
 use crowsnest_api::names::ClusterName;
+use crowsnest_api::request::{Query, ResourcePath};
 use crowsnest_fleet::Member;
 use percent_encoding::percent_decode_str;
 
 use crate::Caller;
-use crate::native::{Native, Query};
+
 use crate::relay::Moved;
 
 /// Characters of a path and of a command that are recorded.
@@ -45,12 +46,12 @@ fn reaches_in(path: &str) -> bool {
     if decoded.contains('%') || decoded.split('/').any(|part| matches!(part, "." | "..")) {
         return true;
     }
-    let Some(native) = Native::parse(&decoded) else { return false };
-    match (&*native.resource.group, &*native.resource.resource, native.subresource.as_str()) {
+    let Some(found) = ResourcePath::parse(&decoded) else { return false };
+    match (found.group.as_str(), found.resource.as_str(), found.subresource.as_str()) {
+        // The prefix is how old servers name the same.
+        ("", ..) if found.prefix == "proxy" => true,
         ("", "pods", subresource) => matches!(subresource, "exec" | "attach" | "portforward" | "proxy"),
         ("", "services" | "nodes", subresource) => subresource == "proxy",
-        // How old servers named the same.
-        ("", "proxy", _) => true,
         _ => false,
     }
 }
@@ -76,7 +77,7 @@ pub struct Record {
 impl Session {
     /// No other parameter of the query is looked at.
     pub fn of(caller: &Caller, cluster: &ClusterName, path: &str, query: Option<&str>) -> Self {
-        let subresource = Native::parse(path).map(|native| native.subresource).unwrap_or_default();
+        let subresource = ResourcePath::parse(path).map(|found| found.subresource).unwrap_or_default();
         let command = (subresource == "exec").then(|| {
             let query = Query::parse(query);
             bounded(&query.all("command").collect::<Vec<_>>().join(" "))

@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 
 use crowsnest_api::constants::annotation::ANSWER_WITHIN;
 use crowsnest_api::names::ClusterName;
-use crowsnest_fleet::{Connection, Dialer, Member, impersonate, traced};
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, Uri, header};
+use crowsnest_api::request::{Query, RequestPath, remove_hop_by_hop};
+use crowsnest_fleet::{Connection, Dialer, Member, impersonated_headers, traced};
+use http::{Method, Request, Response, Uri};
 use http_body_util::BodyExt;
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
@@ -17,7 +18,7 @@ use tracing::field::Empty;
 use tracing::{Instrument, Span};
 
 use crate::breaker::{Breaker, Refused};
-use crate::native::{Native, Query};
+use crate::native::Native;
 use crate::{Body, Caller, Error};
 
 /// Idle connections kept to one member, and for how long.
@@ -102,6 +103,7 @@ impl Transport {
         mut request: Request<Body>,
         within: Option<Duration>,
     ) -> Result<Response<Body>, Error> {
+        let path = checked(path)?;
         let cluster = member.name();
         let unconnected = |source| match source {
             crowsnest_fleet::Error::Endpoint { endpoint, .. } if endpoint.is_empty() => {
@@ -115,12 +117,12 @@ impl Transport {
         let connection = member.connection().map_err(unconnected)?.clone();
         let token =
             member.impersonator_token().map_err(|source| Error::Impersonator { cluster: cluster.clone(), source })?;
-        impersonate(caller, request.headers_mut(), Some(token), member.claims())
+        let mut headers = impersonated_headers(request.headers(), caller, Some(token), member.claims())
             .map_err(|error| Error::BadRequest(error.to_string()))?;
+        traced::hand_on(&mut headers);
+        *request.headers_mut() = headers;
         let target = target(&connection, path, request.uri().query())
             .map_err(|error| Error::BadRequest(format!("path {path:?}: {error}")))?;
-        strip_hop_headers(request.headers_mut());
-        traced::hand_on(request.headers_mut());
         *request.uri_mut() = target;
         *request.version_mut() = http::Version::HTTP_11;
         let follows = Query::parse(request.uri().query()).flag("follow");
@@ -129,7 +131,7 @@ impl Transport {
         let within = (!follows).then_some(within);
         let mut response = self.reach(cluster, &connection).ask(cluster, request, within).await?;
         if response.status() != http::StatusCode::SWITCHING_PROTOCOLS {
-            strip_hop_headers(response.headers_mut());
+            remove_hop_by_hop(response.headers_mut());
         }
         Ok(response.map(|body| body.map_err(Into::into).boxed_unsync()))
     }
@@ -213,36 +215,10 @@ fn target(connection: &Connection, path: &str, query: Option<&str>) -> Result<Ur
         .build()
 }
 
-/// Headers that are about one connection, not the request. Those that ask for an upgrade stay.
-pub fn strip_hop_headers(headers: &mut HeaderMap) {
-    let upgrade = headers.get(header::UPGRADE).cloned();
-    let named: Vec<HeaderName> = headers
-        .get_all(header::CONNECTION)
-        .iter()
-        .filter_map(|value| value.to_str().ok())
-        .flat_map(|value| value.split(','))
-        .filter_map(|name| name.trim().parse().ok())
-        .collect();
-    for name in named {
-        headers.remove(name);
-    }
-    for name in [
-        header::CONNECTION,
-        header::HOST,
-        header::PROXY_AUTHENTICATE,
-        header::PROXY_AUTHORIZATION,
-        header::TE,
-        header::TRAILER,
-        header::TRANSFER_ENCODING,
-        header::UPGRADE,
-        HeaderName::from_static("keep-alive"),
-    ] {
-        headers.remove(name);
-    }
-    if let Some(protocol) = upgrade {
-        headers.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
-        headers.insert(header::UPGRADE, protocol);
-    }
+/// A path that means the same to us, who decide by it, and to whoever receives it.
+pub fn checked(path: &str) -> Result<&str, Error> {
+    RequestPath::parse(path).map_err(|error| Error::BadRequest(error.to_string()))?;
+    Ok(path)
 }
 
 /// An error with its causes.

@@ -23,6 +23,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use async_trait::async_trait;
 use axum::body::Body;
+use crowsnest_api::request::RequestPath;
 use crowsnest_api::user::UserInfo;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
@@ -37,13 +38,14 @@ use crate::crd::definition;
 use crate::crd::names::Condition;
 use crate::error::Error;
 use crate::http::delegate::{Delegate, RankedGroup};
-use crate::http::path::group_version;
+use crate::http::respond;
 use crate::openapi::remote::Published;
 use crate::outbound::Outbound;
 use crate::registry::object::Object;
 use crate::registry::options::WriteOptions;
 use crate::registry::resource::Gvr;
 use crate::registry::{Change, Edit, Registry};
+use crate::status::ApiError;
 use crate::status::{ApiResult, Reason};
 use crate::storage::ResourceKey;
 
@@ -307,8 +309,13 @@ impl Delegate for Aggregator {
     }
 
     async fn serve(&self, user: &UserInfo, request: http::Request<Body>) -> http::Response<Body> {
-        let (group, version) = group_version(request.uri().path());
-        let known = self.services.load().get(&(group.to_owned(), version.to_owned())).cloned();
+        let path = match RequestPath::parse(request.uri().path()) {
+            Ok(path) => path,
+            // The extension server might read it as something else than what was authorized.
+            Err(error) => return respond::error(&ApiError::bad_request(error.to_string())),
+        };
+        let named = path.group_version().map(|(group, version)| (group.to_owned(), version.to_owned()));
+        let known = named.and_then(|named| self.services.load().get(&named).cloned());
         match known {
             Some(known) if known.available => {
                 proxy::serve(&self.outbound, &self.tunnels, &self.stop, &known.remote, user, request).await

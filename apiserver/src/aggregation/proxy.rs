@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use axum::body::Body;
+use crowsnest_api::request::{remove_hop_by_hop, requested_upgrade, upstream_headers};
 use crowsnest_api::user::{UserInfo, extra_header_key};
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use hyper_util::rt::TokioIo;
@@ -17,22 +18,9 @@ use crate::outbound::Outbound;
 
 /// Who the server itself is to extension servers.
 const SELF: &str = "system:kube-aggregator";
-const PREFIX: &str = "x-remote-";
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 /// Bytes of a tunnel that are read at once, each way: more than one record of TLS.
 const COPIED: usize = 32 * 1024;
-/// Headers of one connection, never passed on.
-const HOP_BY_HOP: &[&str] = &[
-    "connection",
-    "keep-alive",
-    "proxy-authenticate",
-    "proxy-authorization",
-    "te",
-    "trailer",
-    "transfer-encoding",
-    "upgrade",
-];
-
 /// 503 in plain text, as the aggregation layer answers itself.
 pub(super) fn unavailable(message: &str) -> http::Response<Body> {
     let mut response = http::Response::new(Body::from(format!("{message}\n")));
@@ -46,26 +34,15 @@ pub(super) fn unavailable(message: &str) -> http::Response<Body> {
 
 /// Marks a request of the server's own.
 pub(super) fn as_aggregator(mut request: http::Request<Body>) -> http::Request<Body> {
-    identify(
-        request.headers_mut(),
-        &UserInfo { name: SELF.into(), groups: vec!["system:masters".into()], ..UserInfo::default() },
-    );
+    let own = UserInfo { name: SELF.into(), groups: vec!["system:masters".into()], ..UserInfo::default() };
+    *request.headers_mut() = headers_as(&own, request.headers());
     request
 }
 
-/// Replaces whatever identity the client sent by the one this server authenticated.
-pub(super) fn identify(headers: &mut HeaderMap, user: &UserInfo) {
-    let stale: Vec<HeaderName> = headers
-        .keys()
-        .filter(|name| {
-            let name = name.as_str();
-            name.starts_with(PREFIX) || name.starts_with("impersonate-") || name == "authorization"
-        })
-        .cloned()
-        .collect();
-    for name in stale {
-        headers.remove(name);
-    }
+/// The headers of a received request as they go on to an extension server: with the identity that this server authenticated,
+/// and with none that the client sent.
+pub(super) fn headers_as(user: &UserInfo, received: &HeaderMap) -> HeaderMap {
+    let mut headers = upstream_headers(received);
     let mut put = |name: &str, value: &str| {
         // Names are UTF-8, which only the form of bytes takes.
         if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::from_bytes(value.as_bytes())) {
@@ -85,6 +62,7 @@ pub(super) fn identify(headers: &mut HeaderMap, user: &UserInfo) {
             put(&name, value);
         }
     }
+    headers
 }
 
 /// Adds the client to those the request came through.
@@ -96,11 +74,6 @@ fn forwarded_for(headers: &mut HeaderMap, address: IpAddr) {
     }
 }
 
-fn is_upgrade(headers: &HeaderMap) -> bool {
-    let connection = headers.get(header::CONNECTION).and_then(|v| v.to_str().ok()).unwrap_or("").to_lowercase();
-    connection.split(',').any(|token| token.trim() == "upgrade") && headers.contains_key(header::UPGRADE)
-}
-
 /// Sends the request on and returns the answer as it comes; upgraded connections are tunnelled.
 pub(super) async fn serve(
     outbound: &Outbound,
@@ -110,8 +83,7 @@ pub(super) async fn serve(
     user: &UserInfo,
     mut request: http::Request<Body>,
 ) -> http::Response<Body> {
-    let upgrade = is_upgrade(request.headers()).then(|| request.headers().get(header::UPGRADE).cloned()).flatten();
-    let client_side = upgrade.as_ref().map(|_| hyper::upgrade::on(&mut request));
+    let client_side = requested_upgrade(request.headers()).map(|_| hyper::upgrade::on(&mut request));
     let (parts, body) = request.into_parts();
     let path = parts.uri.path_and_query().map_or("/", http::uri::PathAndQuery::as_str);
     let mut onward = http::Request::new(body);
@@ -120,12 +92,7 @@ pub(super) async fn serve(
         Ok(uri) => *onward.uri_mut() = uri,
         Err(error) => return unavailable(&format!("error trying to reach service: {error}")),
     }
-    *onward.headers_mut() = parts.headers;
-    for name in HOP_BY_HOP {
-        onward.headers_mut().remove(*name);
-    }
-    onward.headers_mut().remove(header::HOST);
-    identify(onward.headers_mut(), user);
+    *onward.headers_mut() = headers_as(user, &parts.headers);
     if let Some(PeerAddress(address)) = parts.extensions.get() {
         forwarded_for(onward.headers_mut(), *address);
     }
@@ -137,10 +104,6 @@ pub(super) async fn serve(
         && let Ok(name) = HeaderValue::from_str(handed.name())
     {
         onward.headers_mut().insert(HANDED, name);
-    }
-    if let Some(protocol) = upgrade {
-        onward.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
-        onward.headers_mut().insert(header::UPGRADE, protocol);
     }
     if let Some(service) = outbound.in_process(&remote.target) {
         // It gets the client's own connection: nothing is carried from one to another.
@@ -177,9 +140,7 @@ pub(super) async fn serve(
 /// An answer without what is said of one connection, unless that changes hands.
 fn without_hop_headers(mut response: http::Response<Body>) -> http::Response<Body> {
     if response.status() != http::StatusCode::SWITCHING_PROTOCOLS {
-        for name in ["connection", "keep-alive", "transfer-encoding", "upgrade"] {
-            response.headers_mut().remove(name);
-        }
+        remove_hop_by_hop(response.headers_mut());
     }
     response
 }

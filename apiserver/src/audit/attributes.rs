@@ -1,8 +1,7 @@
 //! What a request wants, in the terms of RBAC and of audit policies. Pure.
 
 use crowsnest_api::rbac::Action;
-
-use crate::http::path::RequestInfo;
+use crowsnest_api::request::RequestInfo;
 
 /// See the module.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]

@@ -16,13 +16,13 @@ mod selectors;
 use std::sync::Arc;
 
 use crowsnest_api::rbac::{Action, Decision, Rbac, Role, RoleBinding};
+use crowsnest_api::request::RequestInfo;
 use crowsnest_api::user::UserInfo;
 use parking_lot::RwLock;
 use serde::Deserialize;
 use serde_json::Value;
 
 use crate::cel::authorizer::Judge;
-use crate::http::path::RequestInfo;
 use crate::registry::Registry;
 use crate::status::{ApiError, ApiResult, Reason};
 use crate::storage::{ResourceKey, Revision};

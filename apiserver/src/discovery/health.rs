@@ -6,10 +6,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use crowsnest_api::request::Query;
 use parking_lot::RwLock;
 
 use crate::http::{Response, respond};
-use crate::registry::options::Query;
 use crate::storage::Store;
 
 /// A named check: `Err` says what is wrong.
@@ -111,7 +111,7 @@ impl Health {
                 Err(why) => respond::text(500, format!("internal server error: {why}\n")),
             });
         }
-        let (healthy, lines) = report(endpoint, &checks, &query.all("exclude"));
+        let (healthy, lines) = report(endpoint, &checks, &query.all("exclude").map(str::to_owned).collect::<Vec<_>>());
         Some(match (healthy, query.has("verbose")) {
             (true, false) => respond::text(200, "ok"),
             (true, true) => respond::text(200, lines),

@@ -1,8 +1,8 @@
 //! What a conversation was asked for with, as admission sees it: the options of `exec`, `attach`, `portforward` and `proxy`. Pure.
 
+use crowsnest_api::request::Query;
 use serde_json::{Map, Value};
 
-use crate::registry::options::Query;
 use crate::registry::resource::Subresource;
 
 /// How a parameter is read.
@@ -42,12 +42,12 @@ pub(super) fn options(subresource: &Subresource, query: &Query, rest: &str) -> V
     options.insert("kind".into(), subresource.kind.clone().into());
     options.insert("apiVersion".into(), api_version.into());
     for (name, read_as) in parameters {
-        let given = query.all(name);
+        let given: Vec<&str> = query.all(name).collect();
         let value = match (read_as, given.first()) {
             (_, None) => continue,
             (As::Flag, Some(_)) if !query.flag(name) => continue,
             (As::Flag, Some(_)) => true.into(),
-            (As::Text, Some(first)) => first.as_str().into(),
+            (As::Text, Some(first)) => (*first).into(),
             (As::Texts, Some(_)) => given.into(),
             (As::Numbers, Some(_)) => {
                 given.iter().flat_map(|list| list.split(',')).filter_map(|n| n.parse::<i32>().ok()).collect()

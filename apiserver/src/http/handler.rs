@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use axum::extract::{Request, State};
+use crowsnest_api::request::{Query, RequestInfo, RequestPath};
 use crowsnest_api::user::UserInfo;
 use http::Method;
 use http::header::{ACCEPT, CONTENT_TYPE, USER_AGENT};
@@ -11,12 +12,11 @@ use serde_json::{Value, json};
 use crate::admission::{Attributes, Operation};
 use crate::audit::Record;
 use crate::http::negotiate::{Accepted, Encoding, Offer, Shape};
-use crate::http::path::RequestInfo;
-use crate::http::{Api, Response, audited, body, layers, negotiate, pages, path, respond, subresource, watching};
+use crate::http::{Api, Response, audited, body, layers, negotiate, pages, respond, subresource, watching};
 use crate::registry::object::Object;
-use crate::registry::options::{DeleteOptions, ListOptions, Query, WriteOptions};
+use crate::registry::options::{DeleteOptions, ListOptions, WriteOptions};
 use crate::registry::patch::Patch;
-use crate::registry::resource::ResourceRef;
+use crate::registry::resource::{Gvr, ResourceRef};
 use crate::registry::strategy::RequestContext;
 use crate::registry::validation::path_segment;
 use crate::registry::{Change, Deleted, unknown_method, unknown_path};
@@ -75,8 +75,8 @@ impl Call {
 pub(super) async fn dispatch(State(api): State<Arc<Api>>, request: Request) -> Response {
     let info = layers::info(&request);
     // Discovery documents of a delegated version belong to the delegate too.
-    let (group, version) = path::group_version(request.uri().path());
-    if let Some(delegate) = api.delegate_for(group, version).filter(|_| !group.is_empty()) {
+    let path = RequestPath::parse(request.uri().path()).ok();
+    if let Some(delegate) = path.and_then(|path| path.group_version().and_then(|(g, v)| api.delegate_for(g, v))) {
         let user = layers::user(&request);
         return delegate.serve(&user, request).await;
     }
@@ -85,7 +85,9 @@ pub(super) async fn dispatch(State(api): State<Arc<Api>>, request: Request) -> R
     }
     let accept = request.headers().get(ACCEPT).and_then(|v| v.to_str().ok());
     let offer = match info.verb.as_str() {
-        _ if api.registry.catalog.get(&info.gvr()).is_some_and(|resource| resource.is_custom()) => Offer::Custom,
+        _ if api.registry.catalog.get(&Gvr::from(info.as_ref())).is_some_and(|resource| resource.is_custom()) => {
+            Offer::Custom
+        }
         "list" | "watch" => Offer::Collection,
         _ => Offer::Object,
     };
@@ -123,7 +125,7 @@ fn header(request: &Request, name: http::HeaderName) -> Option<String> {
 
 async fn serve(call: &mut Call, request: Request) -> ApiResult<Response> {
     let info = call.info.clone();
-    let Some(resource) = call.api.registry.catalog.get(&info.gvr()) else {
+    let Some(resource) = call.api.registry.catalog.get(&Gvr::from(info.as_ref())) else {
         // Groups of definitions come and go: outside the built-in ones an unknown path is no API at all.
         let served = call.api.registry.catalog.served();
         let mut own = served.iter().filter(|r| r.gvr.group == info.group);

@@ -9,6 +9,7 @@ use axum::extract::{Request, State};
 use axum::middleware::Next;
 use crowsnest_api::duration;
 use crowsnest_api::rbac::Decision;
+use crowsnest_api::request::{Query, RequestInfo};
 use crowsnest_api::user::UserInfo;
 use http::header::{ACCEPT, AUTHORIZATION, HeaderValue};
 use tower_http::compression::Predicate;
@@ -18,9 +19,7 @@ use crate::authn::{impersonation, misplaced_bearer};
 use crate::authz;
 use crate::http::negotiate::{self, Encoding, Offer};
 use crate::http::pages::InPieces;
-use crate::http::path::RequestInfo;
 use crate::http::{Api, Response, audited, flights, respond};
-use crate::registry::options::Query;
 use crate::status::{ApiError, Details, Reason};
 
 /// Longest time of an ordinary request; clients may ask for less with `timeout`.

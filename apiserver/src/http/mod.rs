@@ -19,7 +19,6 @@ pub mod negotiate;
 mod pages;
 #[cfg(test)]
 mod pages_tests;
-pub mod path;
 mod protobuf;
 mod read_ahead;
 #[cfg(test)]

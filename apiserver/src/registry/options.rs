@@ -4,51 +4,11 @@ use std::time::Duration;
 
 use crowsnest_api::field::FieldError;
 use crowsnest_api::list_options;
+use crowsnest_api::request::Query;
 use serde_json::{Value, json};
 
 use crate::registry::selector::{FieldSelector, LabelSelector};
 use crate::status::{ApiError, ApiResult};
-
-/// Query parameters in order.
-#[derive(Debug, Clone, Default)]
-pub struct Query(Vec<(String, String)>);
-
-impl Query {
-    pub fn parse(query: Option<&str>) -> Self {
-        let decode =
-            |text: &str| percent_encoding::percent_decode_str(&text.replace('+', " ")).decode_utf8_lossy().into_owned();
-        let pairs = query.unwrap_or_default().split('&').filter(|p| !p.is_empty());
-        Self(pairs.map(|p| p.split_once('=').unwrap_or((p, ""))).map(|(k, v)| (decode(k), decode(v))).collect())
-    }
-
-    /// First value of a parameter; empty counts as absent.
-    pub fn get(&self, name: &str) -> Option<&str> {
-        self.first(name).filter(|v| !v.is_empty())
-    }
-
-    /// First value of a parameter that is there.
-    fn first(&self, name: &str) -> Option<&str> {
-        self.0.iter().find(|(k, _)| k == name).map(|(_, v)| v.as_str())
-    }
-
-    pub fn has(&self, name: &str) -> bool {
-        self.first(name).is_some()
-    }
-
-    pub fn all(&self, name: &str) -> Vec<String> {
-        self.0.iter().filter(|(k, _)| k == name).map(|(_, v)| v.clone()).collect()
-    }
-
-    /// As Go's conversion of query values: everything but `false` and `0` is true.
-    pub fn flag(&self, name: &str) -> bool {
-        self.first(name).is_some_and(list_options::boolean)
-    }
-
-    pub fn integer(&self, name: &str) -> ApiResult<Option<i64>> {
-        let Some(text) = self.get(name) else { return Ok(None) };
-        list_options::integer(text).map(Some).map_err(|error| ApiError::bad_request(error.to_string()))
-    }
-}
 
 /// How unknown and duplicate fields are treated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -76,7 +36,7 @@ impl WriteOptions {
     /// `kind` is `CreateOptions`, `UpdateOptions` or `PatchOptions`.
     pub fn parse(kind: &str, query: &Query, user_agent: &str, apply: bool) -> ApiResult<Self> {
         let mut errors = Vec::new();
-        let dry_run = query.all("dryRun");
+        let dry_run: Vec<String> = query.all("dryRun").map(str::to_owned).collect();
         let manager = query.get("fieldManager").unwrap_or_default();
         if kind == "PatchOptions" {
             if apply && manager.is_empty() {
@@ -213,7 +173,9 @@ impl DeleteOptions {
         let from_body = body.is_some();
         let mut raw = body.unwrap_or_else(|| json!({}));
         if !from_body {
-            if let Some(grace) = query.integer("gracePeriodSeconds")? {
+            if let Some(grace) =
+                query.integer("gracePeriodSeconds").map_err(|error| ApiError::bad_request(error.to_string()))?
+            {
                 raw["gracePeriodSeconds"] = grace.into();
             }
             if let Some(policy) = query.get("propagationPolicy") {
@@ -223,7 +185,7 @@ impl DeleteOptions {
                 raw["orphanDependents"] = query.flag("orphanDependents").into();
             }
             if query.has("dryRun") {
-                raw["dryRun"] = json!(query.all("dryRun"));
+                raw["dryRun"] = json!(query.all("dryRun").collect::<Vec<_>>());
             }
         }
         let dry_run: Vec<String> =

@@ -4,6 +4,8 @@
 
 use std::sync::Arc;
 
+use crowsnest_api::request::RequestInfo;
+
 use crate::registry::strategy::StrategyRef;
 use crate::table::Printer;
 
@@ -14,6 +16,12 @@ pub struct Gvr {
     pub group: String,
     pub version: String,
     pub resource: String,
+}
+
+impl From<&RequestInfo> for Gvr {
+    fn from(info: &RequestInfo) -> Self {
+        Self::new(&info.group, &info.version, &info.resource)
+    }
 }
 
 impl Gvr {

@@ -214,7 +214,7 @@ impl Delegate for Metrics {
 
 /// A label selector of a request.
 pub(super) fn selector(request: &Request<Body>, name: &str) -> Result<Option<Labels>, ApiError> {
-    let query = crowsnest_apiserver::registry::options::Query::parse(request.uri().query());
+    let query = crowsnest_api::request::Query::parse(request.uri().query());
     let parsed = query.get(name).map(Labels::parse).transpose();
     parsed.map_err(|error| ApiError::bad_request(error.to_string()))
 }

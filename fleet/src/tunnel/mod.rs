@@ -24,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 /// What an agent asks to upgrade to.
-pub const PROTOCOL: &str = "crowsnest-tunnel/1";
+pub use crowsnest_api::request::TUNNEL_PROTOCOL as PROTOCOL;
 
 /// Connections that one tunnel carries at once.
 pub const MAX_STREAMS: u32 = 1024;

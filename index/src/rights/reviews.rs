@@ -12,7 +12,7 @@ use crate::{Error, Index};
 use crowsnest_api::names::ClusterName;
 use crowsnest_api::rbac::{Extent, Readable};
 use crowsnest_api::user::UserInfo;
-use crowsnest_fleet::{Claims, Member, Token, impersonate};
+use crowsnest_fleet::{Claims, Member, Token, impersonated_headers};
 use futures::future::join_all;
 use futures::stream::{self, TryStreamExt};
 use http::header::CONTENT_TYPE;
@@ -327,7 +327,7 @@ impl Questions<'_> {
         let body = serde_json::to_vec(&review).map_err(|error| failed(kube::Error::SerdeError(error)))?;
         let request = http::Request::post(PATH).header(CONTENT_TYPE, "application/json").body(body);
         let mut request = request.map_err(|error| failed(kube::Error::HttpError(error)))?;
-        impersonate(self.caller, request.headers_mut(), self.token, self.claims)?;
+        *request.headers_mut() = impersonated_headers(request.headers(), self.caller, self.token, self.claims)?;
         self.index.metrics().access_reviews.add(1);
         let answer: SelfSubjectAccessReview = self.client.request(request).await.map_err(failed)?;
         Ok(answer.status.is_some_and(|status| status.allowed && status.denied != Some(true)))

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 use crowsnest_api::names::ClusterName;
+use crowsnest_api::request::Query;
 use crowsnest_index::{Index, ListQuery, Object, Page, Record, RecordKey, Seq};
 use futures::future::try_join_all;
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header};
@@ -16,7 +17,7 @@ use super::watch::{LAG, reached};
 use super::{View, warning};
 use crate::cluster::read;
 use crate::composite::{Composite, Continue, Place, Portion};
-use crate::native::{Native, Query};
+use crate::native::Native;
 use crate::object::{Form, MARK, mark, mark_live, write_marked};
 use crate::options::ListOptions;
 use crate::table::{Shape, columns, row};
@@ -66,11 +67,11 @@ impl Proxy {
         let limit = options.limit;
         let view = view.select(options)?;
         let index = &self.inner.index;
-        if let Some(seq) = Composite::decode(query.get("resourceVersion")).seq(index.id()) {
+        if let Some(seq) = Composite::decode(query.get("resourceVersion").unwrap_or_default()).seq(index.id()) {
             // Nobody goes back in time, whichever replica answers.
             reached(index, seq).await?;
         }
-        let token = Continue::decode(query.get("continue"));
+        let token = Continue::decode(query.get("continue").unwrap_or_default());
         if token.is_none() {
             // Whoever was shown something is shown it in a list as well.
             index.caught_up(LAG).await?;
@@ -94,7 +95,7 @@ impl Proxy {
         let incomplete = view.incomplete(index);
         let mut response = Response::new(());
         response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        let shape = Shape::of(headers, query.get("includeObject"));
+        let shape = Shape::of(headers, query.get("includeObject").unwrap_or_default());
         if let Some(text) = view.withholds(index).filter(|_| shape == Shape::Objects(Form::Whole)) {
             response.headers_mut().append(header::WARNING, warning(text));
         }
@@ -142,7 +143,7 @@ impl Proxy {
             return self.get_live(&cluster, caller, path, query, request).await;
         }
         let version = version_of(&self.inner.index, &object.record, view.portion(&cluster));
-        let body = match Shape::of(request.headers(), query.get("includeObject")) {
+        let body = match Shape::of(request.headers(), query.get("includeObject").unwrap_or_default()) {
             Shape::Objects(form) => mark(&object.body, cluster.as_str(), Some(&version), form)?,
             Shape::Table(include) => {
                 let row = row(&object, &version, include, jiff::Timestamp::now().as_second())?;
@@ -177,7 +178,7 @@ impl Proxy {
         query: &Query,
         mut request: Request<Body>,
     ) -> Result<Response<Body>, Error> {
-        let Shape::Objects(form) = Shape::of(request.headers(), query.get("includeObject")) else {
+        let Shape::Objects(form) = Shape::of(request.headers(), query.get("includeObject").unwrap_or_default()) else {
             return self.one_cluster(cluster.as_str(), caller, path, request).await;
         };
         request.headers_mut().insert(header::ACCEPT, HeaderValue::from_static("application/json"));

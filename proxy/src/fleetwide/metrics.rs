@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crowsnest_api::names::ClusterName;
+use crowsnest_api::request::Query;
 use crowsnest_fleet::Member;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
 use serde_json::Value;
@@ -13,7 +14,7 @@ use serde_json::Value;
 use crate::cluster::read;
 use crate::metrics::Asking;
 use crate::metrics::resource::{Kind, Listing, selectors};
-use crate::native::{Native, Query, Verb};
+use crate::native::{Native, Verb};
 use crate::table::Shape;
 use crate::{Body, Caller, Error, Proxy, full};
 
@@ -74,7 +75,7 @@ impl Proxy {
             Verb::List => {
                 let kind = Kind::of(native).ok_or(Error::UnknownResource)?;
                 let (fields, query) = selectors(native, &asked)?;
-                let shape = Shape::of(request.headers(), asked.get("includeObject"));
+                let shape = Shape::of(request.headers(), asked.get("includeObject").unwrap_or_default());
                 let (members, missing, asking) = (self.inner.fleet.members(), Vec::new(), Asking::Caller(caller));
                 self.list_usage(Listing { kind, members, missing, asking, path, fields, query, shape }).await
             }

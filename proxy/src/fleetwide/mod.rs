@@ -17,9 +17,10 @@ mod written;
 use std::sync::Arc;
 
 use crowsnest_api::names::ClusterName;
+use crowsnest_api::request::{Query, ResourcePath};
 use http::{HeaderValue, Request, Response};
 
-use crate::native::{Native, Query, Verb};
+use crate::native::{Native, Verb};
 use crate::{Body, Caller, Error, Proxy, Witness, addressed};
 
 pub(crate) use self::view::View;
@@ -31,6 +32,7 @@ impl Proxy {
         path: &str,
         mut request: Request<Body>,
     ) -> Result<Response<Body>, Error> {
+        refuse_nested(path)?;
         let Some(native) = Native::parse(path) else {
             return match metrics::document(path).filter(|_| self.has_metrics_of_members()) {
                 Some(document) => self.metrics_discovery(document, caller, path, request).await,
@@ -74,6 +76,19 @@ impl Proxy {
         if let Some(witness) = request.extensions().get::<Arc<dyn Witness>>() {
             witness.reads(&clusters());
         }
+    }
+}
+
+/// Each level of a fleet-wide proxy inside another would be one more request of ours to ourselves.
+fn refuse_nested(path: &str) -> Result<(), Error> {
+    match ResourcePath::parse(path) {
+        Some(found)
+            if found.group == crowsnest_api::search::GROUP
+                && matches!(found.resource.as_str(), "proxying" | "search") =>
+        {
+            Err(Error::BadRequest("the fleet-wide proxy cannot be reached through itself".to_owned()))
+        }
+        _ => Ok(()),
     }
 }
 

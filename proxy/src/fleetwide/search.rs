@@ -1,5 +1,6 @@
 //! `search/cache`: Karmada's read-only window on the cache.
 
+use crowsnest_api::request::Query;
 use crowsnest_index::Object;
 use futures::StreamExt;
 use http::{HeaderValue, Method, Request, Response, header};
@@ -8,7 +9,7 @@ use http_body_util::{BodyExt, StreamBody};
 use serde_json::json;
 
 use super::View;
-use crate::native::{Native, Query};
+use crate::native::Native;
 use crate::object::{Form, mark};
 use crate::options::ListOptions;
 use crate::{Body, BoxError, Caller, Error, Proxy, full};

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use crowsnest_api::names::ClusterName;
+use crowsnest_api::request::Query;
 use crowsnest_index::{Change, CollectionKey, Follower, Gone, Happened, Index, ListQuery, Object, RecordKey, Seq};
 use futures::future::{BoxFuture, join_all};
 use http::{HeaderMap, HeaderValue, Response, header};
@@ -22,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 use super::leaving::Leaving;
 use super::{View, warning};
 use crate::composite::{Composite, Place};
-use crate::native::{Native, Query};
+use crate::native::Native;
 use crate::object::{Form, mark};
 use crate::options::ListOptions;
 use crate::table::{Shape, columns, row};
@@ -110,10 +111,10 @@ impl Proxy {
         // What changed since the view was made is still to be seen.
         interests.mark_changed();
         // As kube-apiserver, which takes 0 for no wish.
-        let timeout = query.get("timeoutSeconds").parse().ok().filter(|seconds| *seconds > 0);
+        let timeout = query.get("timeoutSeconds").unwrap_or_default().parse().ok().filter(|seconds| *seconds > 0);
         let timeout = timeout.map_or(DEFAULT_TIMEOUT, Duration::from_secs);
         let wants_bookmarks = query.flag("allowWatchBookmarks");
-        let shape = Shape::of(headers, query.get("includeObject"));
+        let shape = Shape::of(headers, query.get("includeObject").unwrap_or_default());
         let withheld = view.withholds(index).filter(|_| shape == Shape::Objects(Form::Whole));
         let owes_bookmark = query.flag(INITIAL_EVENTS) && wants_bookmarks;
         let watch = Watch {
@@ -149,7 +150,7 @@ impl Proxy {
 
 impl Beginning {
     async fn of(index: &Index, view: &View, query: &Query) -> Result<Self, Error> {
-        let asked = query.get("resourceVersion");
+        let asked = query.get("resourceVersion").unwrap_or_default();
         let since = Composite::decode(asked);
         let wants_initial = query.flag(INITIAL_EVENTS);
         match since.seq(index.id()) {

@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use crowsnest_api::request::Query;
 use crowsnest_index::{CollectionState, Index, RecordKey, Topic, is_older};
 use futures::StreamExt;
 use http::{Response, StatusCode, header};
@@ -12,7 +13,7 @@ use http_body_util::{BodyExt, BodyStream, StreamBody};
 use serde::Deserialize;
 
 use crate::cluster::MAX_BODY;
-use crate::native::{Query, Verb};
+use crate::native::Verb;
 use crate::{Body, BoxError, Error, full};
 
 /// A cache that takes longer has trouble, which readers are told of; the writer is not held up by it.

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 
 use crowsnest_api::field::FieldError;
 use crowsnest_api::names::{ClusterName, Gvr};
+use crowsnest_api::request::Query;
 use crowsnest_api::selector::Selector;
 use crowsnest_index::Record;
 use crowsnest_index::query::{
@@ -15,7 +16,6 @@ use regex::{Regex, RegexBuilder};
 
 use super::pod::{Container, Sort};
 use crate::Error;
-use crate::native::Query;
 
 /// Logs of one request that are open at once, when nothing is said, and at most.
 pub const STREAMS: usize = 100;
@@ -202,7 +202,7 @@ impl Reading {
 
     /// A parameter that is given once, if at all.
     fn one<T>(&mut self, name: &str, read: impl Fn(&str) -> Result<T, String>) -> Option<T> {
-        let text = self.query.get(name).to_owned();
+        let text = self.query.get(name).unwrap_or_default().to_owned();
         let value = if text.is_empty() { return None } else { read(&text) };
         value.map_err(|why| self.errors.push(FieldError::invalid(name, &text, why))).ok()
     }
@@ -211,7 +211,7 @@ impl Reading {
         if !self.query.has(name) {
             return unsaid;
         }
-        match self.query.get(name) {
+        match self.query.get(name).unwrap_or_default() {
             "" | "true" | "1" => true,
             "false" | "0" => false,
             other => {

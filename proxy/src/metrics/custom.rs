@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use crowsnest_api::names::ClusterName;
 use crowsnest_api::quantity::Quantity;
+use crowsnest_api::request::Query;
 use crowsnest_api::selector::Selector;
 use crowsnest_fleet::Member;
 use futures::future::join_all;
@@ -20,7 +21,7 @@ use serde_json::{Value, json};
 
 use super::{Answer, Asking, document, named, part, query, why};
 use crate::joined::Missing;
-use crate::native::{Native, Query, Verb};
+use crate::native::{Native, Verb};
 use crate::{Body, Error, Proxy};
 
 const GROUP: &str = "custom.metrics.k8s.io";
@@ -141,8 +142,8 @@ impl<'a> Asked<'a> {
     /// With which selectors.
     fn query(&self, given: &Query) -> Result<String, Error> {
         let by_label = self.object == ALL && self.described != NAMESPACES;
-        let labels = if by_label { given.get("labelSelector") } else { "" };
-        let metrics = given.get("metricLabelSelector");
+        let labels = if by_label { given.get("labelSelector").unwrap_or_default() } else { "" };
+        let metrics = given.get("metricLabelSelector").unwrap_or_default();
         for selector in [labels, metrics] {
             Selector::parse(selector).map_err(|error| Error::BadRequest(error.to_string()))?;
         }

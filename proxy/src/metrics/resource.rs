@@ -9,6 +9,7 @@ use std::sync::Arc;
 use crowsnest_api::constants::annotation::QUERY_FROM_CLUSTER;
 use crowsnest_api::names::{ClusterName, Gvr};
 use crowsnest_api::quantity::Quantity;
+use crowsnest_api::request::Query;
 use crowsnest_api::selector::FieldSelector;
 use crowsnest_fleet::Member;
 use futures::future::join_all;
@@ -19,7 +20,7 @@ use serde_json::{Value, json};
 
 use super::{Answer, Asking, Status, document, named, part, query, why, written};
 use crate::joined::Missing;
-use crate::native::{Native, Query, Verb};
+use crate::native::{Native, Verb};
 use crate::object::Form;
 use crate::options::{ListOptions, known_fields};
 use crate::table::{Include, Shape};
@@ -86,7 +87,7 @@ pub(crate) struct Listing<'a> {
 pub(crate) fn selectors(native: &Native, asked: &Query) -> Result<(Option<FieldSelector>, String), Error> {
     let options = ListOptions::parse(asked, false, false)?;
     let fields = options.fields.map(|fields| known_fields(&native.resource, fields)).transpose()?;
-    let both = ["labelSelector", "fieldSelector"].map(|name| (name, asked.get(name)));
+    let both = ["labelSelector", "fieldSelector"].map(|name| (name, asked.get(name).unwrap_or_default()));
     Ok((fields, query(both)))
 }
 
@@ -100,7 +101,7 @@ impl Proxy {
         let native = Native::parse(path).ok_or(Error::UnknownResource)?;
         let kind = Kind::of(&native).ok_or(Error::UnknownResource)?;
         let asked = Query::parse(request.uri().query());
-        let shape = Shape::of(request.headers(), asked.get("includeObject"));
+        let shape = Shape::of(request.headers(), asked.get("includeObject").unwrap_or_default());
         let (members, missing) = self.ready();
         self.witnessed(&request, || members.iter().map(|member| member.name().clone()).collect());
         match native.verb(request.method(), &asked) {

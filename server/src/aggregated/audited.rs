@@ -10,8 +10,8 @@ use crowsnest_api::names::ClusterName;
 use crowsnest_apiserver::audit::{Beyond, Lookout, Record};
 use http::{HeaderMap, Method, Uri};
 
-use super::asked::Asked;
 use super::identity::Wanted;
+use super::request_context::RequestContext;
 use super::route::Route;
 
 /// Which cluster was asked, or answered for from the cache; `*` is every one.
@@ -39,27 +39,27 @@ impl Lookout for Members {
     fn beyond(&self, method: &Method, uri: &Uri, headers: &HeaderMap) -> Option<Beyond> {
         let route = Route::parse(uri.path());
         let elsewhere = matches!(route, Route::Groups | Route::Health | Route::OpenApi(_) | Route::Unknown);
-        (!elsewhere).then(|| Asked::of(&route, method, uri.path(), uri.query(), headers).beyond())
+        (!elsewhere).then(|| RequestContext::of(&route, method, uri.path(), uri.query(), headers).beyond())
     }
 }
 
-impl Asked {
+impl RequestContext {
     /// For the audit log.
     pub(crate) fn beyond(&self) -> Beyond {
-        Beyond { asked: self.theirs.clone(), annotations: annotations(self), lasts: self.lasts }
+        Beyond { asked: self.member.clone(), annotations: annotations(self), lasts: self.long_running }
     }
 }
 
-fn annotations(asked: &Asked) -> BTreeMap<String, String> {
+fn annotations(context: &RequestContext) -> BTreeMap<String, String> {
     let mut notes = BTreeMap::new();
     let mut note = |key: &str, value: &str| {
         if !value.is_empty() {
             notes.insert(key.to_owned(), value.to_owned());
         }
     };
-    note(CLUSTER, asked.cluster.as_deref().unwrap_or_default());
-    if let Some(theirs) = &asked.theirs {
-        let Wanted { verb, group, resource, subresource, namespace, name, path, .. } = theirs;
+    note(CLUSTER, context.cluster.as_deref().unwrap_or_default());
+    if let Some(member) = &context.member {
+        let Wanted { verb, group, resource, subresource, namespace, name, path, .. } = member;
         note(MEMBER_VERB, verb);
         note(MEMBER_PATH, path.as_deref().unwrap_or_default());
         note(MEMBER_NAMESPACE, namespace);

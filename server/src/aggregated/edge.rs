@@ -20,11 +20,11 @@ use http::HeaderValue;
 use jiff::Timestamp;
 use tracing::Instrument;
 
-use super::asked::Asked;
 use super::audited::Reached;
 use super::identity::{Delegated, Wanted};
 use super::limits::{InFlight, Limits};
 use super::reply::{Body, Failure, Told};
+use super::request_context::RequestContext;
 use super::route::Route;
 use super::server::{Aggregated, dispatch, health};
 use super::traced;
@@ -75,10 +75,10 @@ pub(super) async fn serve(
         return health(&state);
     }
     let id = audit::id_of(request.headers(), || uuid::Uuid::new_v4().to_string());
-    let asked = Asked::of(&route, request.method(), &path, request.uri().query(), request.headers());
-    let span = traced::of_request((&route, &asked, &id), request.method(), request.headers(), &peer);
-    let lasts = asked.lasts;
-    let response = answer(state, peer, request, received, (route, asked, id)).instrument(span.clone()).await;
+    let context = RequestContext::of(&route, request.method(), &path, request.uri().query(), request.headers());
+    let span = traced::of_request((&route, &context, &id), request.method(), request.headers(), &peer);
+    let lasts = context.long_running;
+    let response = answer(state, peer, request, received, (route, context, id)).instrument(span.clone()).await;
     traced::answered(&span, response.status());
     // Of watches and tunnels it is told how they begin.
     match lasts || span.is_disabled() {
@@ -92,23 +92,23 @@ async fn answer(
     peer: Peer,
     mut request: Request,
     received: Timestamp,
-    (route, asked, id): (Route<'_>, Asked, String),
+    (route, context, id): (Route<'_>, RequestContext, String),
 ) -> Response {
     let caller = state.delegated.authenticate(&peer, request.headers()).await;
     let record = match handed(&state.edge.auditor, &peer, &mut request) {
         Some(record) => record,
         None => {
-            let beyond = asked.beyond();
+            let beyond = context.beyond();
             let facts = audit::Request {
                 audit_id: &id,
                 received,
                 uri: request.uri(),
                 headers: request.headers(),
                 peer: peer.address,
-                asked: &asked.ours,
+                asked: &context.here,
                 beyond: Some(&beyond),
             };
-            state.edge.auditor.begin(&facts, caller.as_ref().ok(), asked.lasts).await
+            state.edge.auditor.begin(&facts, caller.as_ref().ok(), context.long_running).await
         }
     };
     // Bodies of members' objects are theirs to write.
@@ -120,7 +120,7 @@ async fn answer(
     if let Some(heard) = own.as_ref().and_then(|own| Heard::request(own, request.headers())) {
         request = request.map(|body| Body::new(Held::new(body, ()).heard(Some(heard))));
     }
-    let handled = AssertUnwindSafe(handle(&state, caller, &asked, route, record.as_deref(), request));
+    let handled = AssertUnwindSafe(handle(&state, caller, &context, route, record.as_deref(), request));
     let (mut response, in_flight) = match handled.catch_unwind().await {
         Ok(Ok((response, in_flight))) => {
             if let Some(record) = &record {
@@ -160,12 +160,15 @@ fn handed(auditor: &Auditor, peer: &Peer, request: &mut Request) -> Option<Optio
 async fn handle(
     state: &Aggregated,
     caller: Result<UserInfo, Failure>,
-    asked: &Asked,
+    context: &RequestContext,
     route: Route<'_>,
     record: Option<&Record>,
     mut request: Request,
 ) -> Result<(Response, InFlight), Failure> {
     let mut caller = caller?;
+    if let Some(error) = &context.refused {
+        return Err(Failure::bad_request(error.to_string()));
+    }
     if let Some(wanted) = impersonation::wanted(request.headers())? {
         caller = impersonate(&state.delegated, &caller, wanted).await?;
         if let Some(record) = record {
@@ -173,16 +176,16 @@ async fn handle(
         }
         impersonation::strip(request.headers_mut());
     }
-    let in_flight = state.edge.limits.admit(&caller, asked)?;
-    if !asked.discovery {
-        let verdict = state.delegated.review(&caller, &asked.ours).await?;
+    let in_flight = state.edge.limits.admit(&caller, context)?;
+    if !context.discovery {
+        let verdict = state.delegated.review(&caller, &context.here).await?;
         if let Some(record) = record {
             record.authorized(verdict.allowed, &verdict.reason);
         }
-        verdict.check(&caller, &asked.ours)?;
+        verdict.check(&caller, &context.here)?;
     }
     let handling = dispatch(state, route, &caller, request);
-    let response = match asked.lasts || asked.theirs.is_some() {
+    let response = match context.long_running || context.member.is_some() {
         true => handling.await?,
         false => tokio::time::timeout(state.edge.timeout, handling).await.map_err(|_| Failure::timeout())??,
     };

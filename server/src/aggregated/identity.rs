@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crowsnest_api::user::{ANONYMOUS, AUTHENTICATED, UNAUTHENTICATED, UserInfo};
-use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use http::{HeaderMap, HeaderValue, StatusCode, header};
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec};
 use k8s_openapi::api::authorization::v1::{
     NonResourceAttributes, ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec,
@@ -244,21 +244,6 @@ fn forbidden(caller: &UserInfo, wanted: &Wanted, reason: &str) -> Failure {
     Failure::new(StatusCode::FORBIDDEN, "Forbidden", text).with_details(&wanted.group, &wanted.resource, &wanted.name)
 }
 
-/// RBAC's verb for a request.
-pub(crate) fn verb(method: &Method, named: bool, watch: bool) -> &'static str {
-    match (method.as_str(), named) {
-        ("GET" | "HEAD", _) if watch => "watch",
-        ("GET" | "HEAD", true) => "get",
-        ("GET" | "HEAD", false) => "list",
-        ("POST", _) => "create",
-        ("PUT", _) => "update",
-        ("PATCH", _) => "patch",
-        ("DELETE", true) => "delete",
-        ("DELETE", false) => "deletecollection",
-        _ => "get",
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -324,19 +309,6 @@ mod tests {
         ];
         for (nth, (peer, given, expected)) in cases.into_iter().enumerate() {
             assert_eq!(authenticated(peer, given).await, expected.map(str::to_owned), "case {nth}");
-        }
-    }
-
-    #[test]
-    fn verbs_follow_method_and_path() {
-        let cases = [
-            ("GET", true, false, "get"),
-            ("GET", false, false, "list"),
-            ("GET", false, true, "watch"),
-            ("DELETE", false, false, "deletecollection"),
-        ];
-        for (method, named, watch, expected) in cases {
-            assert_eq!(verb(&method.parse().unwrap(), named, watch), expected);
         }
     }
 }

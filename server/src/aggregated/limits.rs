@@ -6,8 +6,8 @@ use std::sync::Arc;
 use crowsnest_api::user::UserInfo;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::asked::Asked;
 use super::reply::Failure;
+use super::request_context::RequestContext;
 
 /// The two bounds.
 #[derive(Clone)]
@@ -28,9 +28,9 @@ impl Limits {
     }
 
     /// 429 when there are too many.
-    pub(crate) fn admit(&self, caller: &UserInfo, asked: &Asked) -> Result<InFlight, Failure> {
-        let bound = if asked.writes() { &self.writes } else { &self.reads };
-        let (Some(bound), false) = (bound, asked.lasts) else { return Ok(InFlight(None)) };
+    pub(crate) fn admit(&self, caller: &UserInfo, context: &RequestContext) -> Result<InFlight, Failure> {
+        let bound = if context.writes() { &self.writes } else { &self.reads };
+        let (Some(bound), false) = (bound, context.long_running) else { return Ok(InFlight(None)) };
         match Arc::clone(bound).try_acquire_owned() {
             Ok(permit) => Ok(InFlight(Some(permit))),
             Err(_) if caller.is_master() => Ok(InFlight(None)),
@@ -45,9 +45,9 @@ mod tests {
     use crate::aggregated::identity::Wanted;
     use crowsnest_api::user::MASTERS;
 
-    fn asked(verb: &str, lasts: bool) -> Asked {
-        let ours = Wanted { verb: verb.into(), ..Wanted::default() };
-        Asked { ours, theirs: None, cluster: None, lasts, discovery: false }
+    fn asked(verb: &str, long_running: bool) -> RequestContext {
+        let here = Wanted { verb: verb.into(), ..Wanted::default() };
+        RequestContext { here, member: None, cluster: None, long_running, discovery: false, refused: None }
     }
 
     #[test]

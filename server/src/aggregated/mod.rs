@@ -4,7 +4,6 @@
 //!
 //! Order of a request: `edge`. Handlers take a request apart, call one function and map its result.
 
-mod asked;
 mod attach;
 pub(crate) mod audited;
 pub(crate) mod cache;
@@ -20,6 +19,7 @@ pub(crate) mod local;
 mod metrics;
 mod openapi;
 pub(crate) mod reply;
+mod request_context;
 pub(crate) mod route;
 mod search;
 pub(crate) mod server;

@@ -1,13 +1,8 @@
-//! Takes a request's path apart. Pure: what is asked, and the right it needs.
+//! Which handler a path has. Pure.
 
 use std::borrow::Cow;
 
-use crowsnest_apiserver::http::path::RequestInfo;
-use crowsnest_apiserver::registry::options::Query;
-use http::Method;
-
 use super::discovery;
-use super::identity::{Wanted, verb};
 use super::stored::StoredGroup;
 
 /// What a path asks for. Borrowed paths keep their percent-encoding.
@@ -202,42 +197,6 @@ impl<'a> Route<'a> {
             _ => Self::Unknown,
         }
     }
-
-    /// The right a caller needs, as kube-apiserver derives it from the same path.
-    pub(crate) fn wanted(&self, method: &Method, path: &str, query: &str) -> Wanted {
-        if let Self::Usage(path) | Self::CustomMetrics(path) = self {
-            return Wanted::from(RequestInfo::parse(method, path, &Query::parse(Some(query))));
-        }
-        let lowered = method.as_str().to_ascii_lowercase();
-        let non_resource = || Wanted { verb: lowered.clone(), path: Some(path.to_owned()), ..Wanted::default() };
-        let Some(rest) = path.strip_prefix("/apis/") else { return non_resource() };
-        let mut parts = rest.split('/');
-        let (Some(group), Some(version), Some(mut resource)) = (parts.next(), parts.next(), parts.next()) else {
-            return non_resource();
-        };
-        let mut namespace = "";
-        if let Self::Explanation { namespace: of, .. } = self
-            && resource == "namespaces"
-        {
-            namespace = of;
-            resource = parts.nth(1).unwrap_or_default();
-        }
-        if resource.is_empty() {
-            return non_resource();
-        }
-        let name = parts.next().unwrap_or_default();
-        let watch = name.is_empty() && query.split('&').any(|p| matches!(p, "watch=true" | "watch=1" | "watch"));
-        Wanted {
-            verb: verb(method, !name.is_empty(), watch).to_owned(),
-            group: group.to_owned(),
-            version: version.to_owned(),
-            resource: resource.to_owned(),
-            subresource: parts.next().unwrap_or_default().to_owned(),
-            namespace: namespace.to_owned(),
-            name: name.to_owned(),
-            ..Wanted::default()
-        }
-    }
 }
 
 impl StoredGroup {
@@ -261,7 +220,15 @@ fn is_name(part: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use crowsnest_api::request::{Query, RequestInfo};
+    use http::Method;
+
     use super::*;
+    use crate::aggregated::identity::Wanted;
+
+    fn attributes(method: &Method, path: &str, query: &str) -> Wanted {
+        Wanted::from(RequestInfo::parse(method, path, &Query::parse(Some(query))))
+    }
 
     #[test]
     fn paths() {
@@ -358,7 +325,7 @@ mod tests {
         assert_eq!(kind, expected, "{route:?}");
         if !right.is_empty() {
             let Wanted { verb, group, resource, subresource, namespace, name, .. } =
-                route.wanted(&Method::GET, &path, "");
+                attributes(&Method::GET, &path, "");
             let resource = if subresource.is_empty() { resource } else { format!("{resource}/{subresource}") };
             let told = [verb, group, resource, namespace, name].into_iter().filter(|word| !word.is_empty());
             assert_eq!(told.collect::<Vec<_>>().join(" "), right);
@@ -368,23 +335,23 @@ mod tests {
     #[test]
     fn rights_are_those_kube_apiserver_derives() {
         let path = "/apis/cluster.karmada.io/v1alpha1/clusters/m1/proxy/api/v1/pods";
-        let wanted = Route::parse(path).wanted(&Method::GET, path, "watch=true");
+        let wanted = attributes(&Method::GET, path, "watch=true");
         assert_eq!((wanted.verb.as_str(), wanted.subresource.as_str(), wanted.name.as_str()), ("get", "proxy", "m1"));
         let path = "/apis/cluster.karmada.io/v1alpha1/clusters/m1/attach";
-        let wanted = Route::parse(path).wanted(&Method::POST, path, "");
+        let wanted = attributes(&Method::POST, path, "");
         assert_eq!(
             (wanted.verb.as_str(), wanted.subresource.as_str(), wanted.name.as_str()),
             ("create", "attach", "m1")
         );
         let path = "/apis/cluster.karmada.io/v1alpha1/clusters";
-        let wanted = Route::parse(path).wanted(&Method::GET, path, "watch=true");
+        let wanted = attributes(&Method::GET, path, "watch=true");
         assert_eq!((wanted.verb.as_str(), wanted.resource.as_str()), ("watch", "clusters"));
         let path = "/apis/propagation.crowsnest.io/v1alpha1/namespaces/shop/explanations/deployments.apps:web";
-        let wanted = Route::parse(path).wanted(&Method::GET, path, "");
+        let wanted = attributes(&Method::GET, path, "");
         assert_eq!(
             (wanted.verb.as_str(), wanted.resource.as_str(), wanted.namespace.as_str(), wanted.name.as_str()),
             ("get", "explanations", "shop", "deployments.apps:web")
         );
-        assert_eq!(Route::parse("/apis").wanted(&Method::GET, "/apis", "").path.as_deref(), Some("/apis"));
+        assert_eq!(attributes(&Method::GET, "/apis", "").path.as_deref(), Some("/apis"));
     }
 }

@@ -11,19 +11,19 @@ use tracing::Span;
 use tracing::field::Empty;
 use tracing_opentelemetry::OpenTelemetrySpanExt;
 
-use super::asked::Asked;
 use super::identity::Wanted;
+use super::request_context::RequestContext;
 use super::route::Route;
 use crate::peers::{Certificate, Peer};
 
 /// The span of a request for our API groups; `id` is the audit log's.
 pub(super) fn of_request(
-    (route, asked, id): (&Route<'_>, &Asked, &str),
+    (route, context, id): (&Route<'_>, &RequestContext, &str),
     method: &Method,
     headers: &HeaderMap,
     peer: &Peer,
 ) -> Span {
-    let wanted = asked.theirs.as_ref().unwrap_or(&asked.ours);
+    let wanted = context.member.as_ref().unwrap_or(&context.here);
     let span = tracing::info_span!(
         target: SPANS,
         "request",
@@ -33,7 +33,7 @@ pub(super) fn of_request(
         http.request.method = method.as_str(),
         http.route = route.name(),
         http.response.status_code = Empty,
-        k8s.cluster.name = asked.cluster.as_deref(),
+        k8s.cluster.name = context.cluster.as_deref(),
         k8s.namespace.name = Some(wanted.namespace.as_str()).filter(|namespace| !namespace.is_empty()),
         crowsnest.verb = wanted.verb,
         crowsnest.resource = kind(wanted),

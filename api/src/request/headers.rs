@@ -1,0 +1,209 @@
+//! Which headers of a received request may go on to another server.
+
+use http::header::{self, HeaderMap, HeaderName, HeaderValue};
+
+/// Prefix of the WebSocket subprotocol in which browsers send a bearer token
+/// (k8s.io/apiserver, `authentication/request/websocket`).
+pub const BEARER_SUBPROTOCOL: &str = "base64url.bearer.authorization.k8s.io.";
+
+/// Headers that are about one connection (RFC 9110 §7.6.1). Only these are ever dropped for that reason: which headers a
+/// `Connection` header names is the client's choice, and it could name an identity.
+pub const HOP_BY_HOP: [HeaderName; 12] = [
+    header::CONNECTION,
+    header::EXPECT,
+    header::HOST,
+    header::PROXY_AUTHENTICATE,
+    header::PROXY_AUTHORIZATION,
+    header::TE,
+    header::TRAILER,
+    header::TRANSFER_ENCODING,
+    header::UPGRADE,
+    HeaderName::from_static("http2-settings"),
+    HeaderName::from_static("keep-alive"),
+    HeaderName::from_static("proxy-connection"),
+];
+
+/// Protocol of the connection through which an agent offers its member.
+pub const TUNNEL_PROTOCOL: &str = "crowsnest-tunnel/1";
+
+/// Protocols that a connection may switch to. No other is offered: on a connection that speaks HTTP/2 (`h2c`) a client could
+/// send requests of its own, past every identity that is written here.
+const UPGRADES: [&str; 3] = ["websocket", "spdy/3.1", TUNNEL_PROTOCOL];
+
+/// Headers with which a client, or a proxy in front of it, says who it is.
+const IDENTITY: [&str; 9] = [
+    "authorization",
+    "proxy-authorization",
+    "cookie",
+    "x-forwarded-access-token",
+    "x-forwarded-client-cert",
+    "x-forwarded-email",
+    "x-forwarded-groups",
+    "x-forwarded-preferred-username",
+    "x-forwarded-user",
+];
+const IDENTITY_PREFIXES: [&str; 3] = ["impersonate-", "x-remote-", "x-auth-request-"];
+
+/// Whether a header carries an identity or a credential. Servers that turn `-` into `_` are taken into account.
+pub fn is_identity_header(name: &HeaderName) -> bool {
+    let name = name.as_str().replace('_', "-");
+    IDENTITY.contains(&name.as_str()) || IDENTITY_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+}
+
+/// The protocol that a request asks to switch to, if it is one that may be switched to.
+pub fn requested_upgrade(headers: &HeaderMap) -> Option<HeaderValue> {
+    let named = headers.get_all(header::CONNECTION).iter().filter_map(|value| value.to_str().ok());
+    let named = named.flat_map(|value| value.split(',')).any(|token| token.trim().eq_ignore_ascii_case("upgrade"));
+    let protocol = headers.get(header::UPGRADE).filter(|_| named)?;
+    let known = protocol.to_str().is_ok_and(|text| UPGRADES.iter().any(|known| text.eq_ignore_ascii_case(known)));
+    known.then(|| protocol.clone())
+}
+
+/// The headers of a received request that may go on: without those of the connection, without the length of a body that is
+/// framed anew, and without identities and credentials. A request for an upgrade stays one.
+///
+/// The caller adds the identity afterwards, so nothing that a client sends can remove or replace it.
+pub fn upstream_headers(received: &HeaderMap) -> HeaderMap {
+    let mut headers = HeaderMap::with_capacity(received.len() + 8);
+    for (name, value) in received {
+        if HOP_BY_HOP.contains(name) || *name == header::CONTENT_LENGTH || is_identity_header(name) {
+            continue;
+        }
+        if *name == header::SEC_WEBSOCKET_PROTOCOL {
+            if let Some(value) = without_bearer(value) {
+                headers.append(name, value);
+            }
+            continue;
+        }
+        headers.append(name, value.clone());
+    }
+    if let Some(protocol) = requested_upgrade(received) {
+        headers.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
+        headers.insert(header::UPGRADE, protocol);
+    }
+    headers
+}
+
+/// Subprotocols without those that are tokens. What is not text could hide one.
+fn without_bearer(protocols: &HeaderValue) -> Option<HeaderValue> {
+    let protocols = protocols.to_str().ok()?.split(',').map(str::trim);
+    let is_token = |one: &str| {
+        one.get(..BEARER_SUBPROTOCOL.len()).is_some_and(|start| start.eq_ignore_ascii_case(BEARER_SUBPROTOCOL))
+    };
+    let left: Vec<&str> = protocols.filter(|one| !one.is_empty() && !is_token(one)).collect();
+    HeaderValue::from_str(&left.join(", ")).ok().filter(|left| !left.is_empty())
+}
+
+/// Removes the headers that are about one connection, from an answer.
+pub fn remove_hop_by_hop(headers: &mut HeaderMap) {
+    for name in &HOP_BY_HOP {
+        headers.remove(name);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use rstest::rstest;
+
+    use super::*;
+
+    fn headers(lines: &[(&str, &str)]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for (name, value) in lines {
+            headers.append(
+                HeaderName::from_bytes(name.as_bytes()).unwrap(),
+                HeaderValue::from_bytes(value.as_bytes()).unwrap(),
+            );
+        }
+        headers
+    }
+
+    fn lines(headers: &HeaderMap) -> Vec<String> {
+        headers.iter().map(|(name, value)| format!("{name}: {}", String::from_utf8_lossy(value.as_bytes()))).collect()
+    }
+
+    #[rstest]
+    #[case::plain(&[("Accept", "a"), ("Content-Type", "b"), ("Host", "c")], &["accept: a", "content-type: b"])]
+    #[case::repeated(&[("Accept", "a"), ("accept", "b")], &["accept: a", "accept: b"])]
+    #[case::named_by_the_client(&[("Connection", "Accept, keep-alive"), ("Accept", "a")], &["accept: a"])]
+    #[case::identities(
+        &[
+            ("AUTHORIZATION", "t"), ("Cookie", "c"), ("Impersonate-User", "root"), ("impersonate-extra-x", "y"),
+            ("X-Remote-Group", "system:masters"), ("x_remote_user", "root"), ("Impersonate_Group", "g"),
+            ("X-Forwarded-User", "u"), ("X-Forwarded-For", "10.0.0.1"),
+        ],
+        &["x-forwarded-for: 10.0.0.1"]
+    )]
+    #[case::upgrade(
+        &[("Connection", "keep-alive, Upgrade"), ("Upgrade", "SPDY/3.1")],
+        &["connection: Upgrade", "upgrade: SPDY/3.1"]
+    )]
+    #[case::upgrade_with_identities(
+        &[("Connection", "Upgrade, Impersonate-User, Impersonate-Group"), ("Upgrade", "websocket")],
+        &["connection: Upgrade", "upgrade: websocket"]
+    )]
+    #[case::another_protocol(&[("Connection", "Upgrade, HTTP2-Settings"), ("Upgrade", "h2c"), ("HTTP2-Settings", "x")], &[])]
+    #[case::upgrade_of_no_connection(&[("Upgrade", "websocket")], &[])]
+    #[case::framing(
+        &[("Content-Length", "5"), ("Transfer-Encoding", "chunked"), ("TE", "trailers"), ("Trailer", "Impersonate-User")], &[]
+    )]
+    #[case::token_as_subprotocol(
+        &[("Sec-WebSocket-Protocol", "v5.channel.k8s.io, base64url.bearer.authorization.k8s.io.dG9rZW4")],
+        &["sec-websocket-protocol: v5.channel.k8s.io"]
+    )]
+    #[case::token_alone(&[("Sec-WebSocket-Protocol", "BASE64URL.bearer.authorization.k8s.io.dG9rZW4")], &[])]
+    #[case::token_among_bytes(&[("Sec-WebSocket-Protocol", "ä, base64url.bearer.authorization.k8s.io.dG9rZW4")], &[])]
+    fn what_goes_on(#[case] received: &[(&str, &str)], #[case] expected: &[&str]) {
+        assert_eq!(lines(&upstream_headers(&headers(received))), expected);
+    }
+
+    fn any_header() -> impl Strategy<Value = (String, Vec<u8>)> {
+        let names = prop_oneof![
+            Just("Connection".to_owned()),
+            Just("Upgrade".to_owned()),
+            Just("Sec-WebSocket-Protocol".to_owned()),
+            prop::sample::select(IDENTITY.as_slice()).prop_map(str::to_owned),
+            prop::sample::select(IDENTITY_PREFIXES.as_slice())
+                .prop_flat_map(|prefix| "[a-zA-Z_-]{0,8}".prop_map(move |rest| format!("{prefix}{rest}"))),
+            "[a-zA-Z][a-zA-Z0-9_-]{0,12}",
+        ];
+        let values = prop_oneof![
+            "(impersonate-user|authorization|upgrade|websocket|accept|,| |base64url.bearer.authorization.k8s.io.x){0,6}"
+                .prop_map(String::into_bytes),
+            "[ -~]{0,20}".prop_map(String::into_bytes),
+            prop::collection::vec(0x20_u8..=0xff, 0..12).prop_map(|bytes| bytes.into_iter().filter(|b| *b != 0x7f).collect()),
+        ];
+        (names, values)
+    }
+
+    fn built(lines: &[(String, Vec<u8>)]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for (name, value) in lines {
+            if let (Ok(name), Ok(value)) = (HeaderName::from_bytes(name.as_bytes()), HeaderValue::from_bytes(value)) {
+                headers.append(name, value);
+            }
+        }
+        headers
+    }
+
+    proptest! {
+        /// No identity goes on, and a client's `Connection` decides about nothing but the upgrade.
+        #[test]
+        fn no_identity_goes_on(lines in prop::collection::vec(any_header(), 0..12), connection in "[a-zA-Z, -]{0,60}") {
+            let received = built(&lines);
+            let sent = upstream_headers(&received);
+            prop_assert!(!sent.keys().any(is_identity_header), "{sent:?}");
+            let token = |value: &HeaderValue| String::from_utf8_lossy(value.as_bytes()).to_ascii_lowercase().contains(BEARER_SUBPROTOCOL);
+            prop_assert!(!sent.get_all(header::SEC_WEBSOCKET_PROTOCOL).iter().any(token), "{sent:?}");
+            let mut other = received.clone();
+            other.insert(header::CONNECTION, HeaderValue::from_str(&connection).unwrap());
+            let without_upgrade = |mut headers: HeaderMap| {
+                headers.remove(header::CONNECTION);
+                headers.remove(header::UPGRADE);
+                headers
+            };
+            prop_assert_eq!(without_upgrade(upstream_headers(&other)), without_upgrade(sent));
+        }
+    }
+}

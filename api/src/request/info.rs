@@ -1,0 +1,185 @@
+//! What a request is about, as API servers derive it (`RequestInfo` of k8s.io/apiserver).
+
+use http::Method;
+use percent_encoding::percent_decode_str;
+
+use super::query::Query;
+use crate::selector::FieldSelector;
+
+/// The resource that a path names.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ResourcePath {
+    pub group: String,
+    pub version: String,
+    /// Empty: cluster-scoped, or all namespaces.
+    pub namespace: String,
+    pub resource: String,
+    /// Empty: the collection.
+    pub name: String,
+    /// Empty: the object itself.
+    pub subresource: String,
+    /// What follows the subresource, without a leading slash.
+    pub rest: String,
+    /// The deprecated prefix `watch` or `proxy`; empty without one.
+    pub prefix: String,
+}
+
+/// Attributes of a request, computed once from its method, raw path and query.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RequestInfo {
+    pub is_resource: bool,
+    /// Decoded.
+    pub path: String,
+    /// `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`, `deletecollection`; the method in lower case for paths that
+    /// name no resource.
+    pub verb: String,
+    pub group: String,
+    pub version: String,
+    pub namespace: String,
+    pub resource: String,
+    pub subresource: String,
+    /// From the path, or from a field selector that fixes it.
+    pub name: String,
+    /// True when `name` is part of the path.
+    pub named: bool,
+    /// What follows the subresource.
+    pub rest: String,
+}
+
+/// Subresources of the resource `namespaces`, as opposed to resources in a namespace.
+const NAMESPACE_SUBRESOURCES: [&str; 2] = ["status", "finalize"];
+
+impl ResourcePath {
+    /// Reads a raw path; `None` when it names no resource (`/version`, `/apis/apps/v1`).
+    pub fn parse(raw: &str) -> Option<Self> {
+        Self::of_decoded(&percent_decode_str(raw).decode_utf8_lossy())
+    }
+
+    /// Like kube-apiserver, takes a path that is decoded as a whole.
+    fn of_decoded(path: &str) -> Option<Self> {
+        let mut parts = path.split('/').filter(|part| !part.is_empty());
+        let (group, version) = match parts.next()? {
+            "api" => ("", parts.next()?),
+            "apis" => (parts.next()?, parts.next()?),
+            _ => return None,
+        };
+        let mut parts: Vec<&str> = parts.collect();
+        let mut prefix = "";
+        if parts.len() > 1 && matches!(parts[0], "watch" | "proxy") {
+            prefix = parts.remove(0);
+        }
+        let mut namespace = "";
+        if parts.first() == Some(&"namespaces")
+            && let Some(name) = parts.get(1)
+        {
+            namespace = name;
+            if parts.len() > 2 && !NAMESPACE_SUBRESOURCES.contains(&parts[2]) {
+                parts.drain(..2);
+            }
+        }
+        let part = |at: usize| parts.get(at).copied().unwrap_or_default().to_owned();
+        let mut rest = parts.get(3..).map(|rest| rest.join("/")).unwrap_or_default();
+        if path.ends_with('/') && !rest.is_empty() {
+            rest.push('/');
+        }
+        Some(Self {
+            group: group.to_owned(),
+            version: version.to_owned(),
+            namespace: namespace.to_owned(),
+            resource: (*parts.first()?).to_owned(),
+            name: part(1),
+            subresource: part(2),
+            rest,
+            prefix: prefix.to_owned(),
+        })
+    }
+}
+
+impl RequestInfo {
+    /// Reads a request. Ambiguous paths are read as kube-apiserver reads them; whoever sends a request on refuses them first
+    /// ([`super::RequestPath`]).
+    pub fn parse(method: &Method, raw_path: &str, query: &Query) -> Self {
+        let path = percent_decode_str(raw_path).decode_utf8_lossy().into_owned();
+        let Some(found) = ResourcePath::of_decoded(&path) else {
+            return Self { path, verb: method.as_str().to_lowercase(), ..Self::default() };
+        };
+        let named = !found.name.is_empty();
+        let verb = match found.prefix.as_str() {
+            "" => verb(method, named, query).to_owned(),
+            prefix => prefix.to_owned(),
+        };
+        let ResourcePath { group, version, namespace, resource, name, subresource, rest, .. } = found;
+        let mut info =
+            Self { is_resource: true, path, verb, group, version, namespace, resource, subresource, name, named, rest };
+        info.name_by_field_selector(query);
+        info
+    }
+
+    /// A list or watch that a field selector limits to one object counts as being about that object.
+    fn name_by_field_selector(&mut self, query: &Query) {
+        if !self.named
+            && ["list", "watch"].contains(&self.verb.as_str())
+            && let Some(fields) = query.get("fieldSelector")
+            && let Ok(selector) = FieldSelector::parse(fields)
+            && let Some(name) = selector.required_value("metadata.name")
+            && !["", ".", ".."].contains(&name)
+            && !name.contains(['/', '%'])
+        {
+            self.name = name.to_owned();
+        }
+    }
+
+    /// Requests without a time limit and outside of the in-flight limits.
+    pub fn is_long_running(&self) -> bool {
+        self.verb == "watch"
+            || self.verb == "proxy"
+            || ["log", "exec", "attach", "portforward", "proxy"].contains(&self.subresource.as_str())
+    }
+}
+
+fn verb(method: &Method, named: bool, query: &Query) -> &'static str {
+    match *method {
+        Method::POST => "create",
+        Method::PUT => "update",
+        Method::PATCH => "patch",
+        Method::DELETE if named => "delete",
+        Method::DELETE => "deletecollection",
+        Method::GET | Method::HEAD if named => "get",
+        Method::GET | Method::HEAD if query.flag("watch") => "watch",
+        Method::GET | Method::HEAD => "list",
+        _ => "",
+    }
+}
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_say_what_they_are_about() {
+        // method, path, (verb, group, namespace, resource, name, subresource)
+        let cases = [
+            ("GET", "/api/v1/pods", ("list", "", "", "pods", "", "")),
+            ("GET", "/api/v1/namespaces/a/pods?watch=true", ("watch", "", "a", "pods", "", "")),
+            ("GET", "/api/v1/namespaces/a", ("get", "", "a", "namespaces", "a", "")),
+            ("PUT", "/api/v1/namespaces/a/finalize", ("update", "", "a", "namespaces", "a", "finalize")),
+            ("POST", "/apis/apps/v1/namespaces/a/deployments", ("create", "apps", "a", "deployments", "", "")),
+            ("GET", "/api/v1/namespaces/a/pods/p/log", ("get", "", "a", "pods", "p", "log")),
+            ("DELETE", "/api/v1/nodes", ("deletecollection", "", "", "nodes", "", "")),
+            ("GET", "/api/v1/secrets?fieldSelector=metadata.name%3Done", ("list", "", "", "secrets", "one", "")),
+            ("GET", "/api/v1/watch/namespaces/a/pods", ("watch", "", "a", "pods", "", "")),
+        ];
+        for (method, path, expected) in cases {
+            let uri: http::Uri = path.parse().unwrap();
+            let info = RequestInfo::parse(&method.parse().unwrap(), uri.path(), &Query::parse(uri.query()));
+            let got = (
+                info.verb.as_str(),
+                info.group.as_str(),
+                info.namespace.as_str(),
+                info.resource.as_str(),
+                info.name.as_str(),
+                info.subresource.as_str(),
+            );
+            assert_eq!(got, expected, "{method} {path}");
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! The path of a request, and which spellings of one are refused.
+
+use std::borrow::Cow;
+
+use percent_encoding::percent_decode_str;
+
+/// Subresources whose remaining path belongs to a program behind the API server.
+const TUNNELS: [&str; 3] = ["pods", "services", "nodes"];
+
+/// A path whose segments mean the same to everybody that reads them.
+///
+/// API servers decode a path before they split it, others split it before they decode it, and load balancers in front of
+/// them may resolve `..`. A path on which these disagree is refused, so that a request cannot be authorized as one thing and
+/// carried out as another. What follows `proxy/` below a pod, service or node is the business of the program there: only
+/// segments that would leave that place are refused.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RequestPath<'a> {
+    segments: Vec<Cow<'a, str>>,
+}
+
+/// Why a path is refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PathError {
+    #[error("the path segment {0:?} contains an encoded slash")]
+    EncodedSlash(String),
+    #[error("the path contains the relative segment {0:?}")]
+    Relative(String),
+    #[error("the path contains an empty segment")]
+    Empty,
+    #[error("the path segment {0:?} contains a control character")]
+    Control(String),
+    #[error("the path segment {0:?} is not UTF-8")]
+    NotUtf8(String),
+}
+
+impl<'a> RequestPath<'a> {
+    /// Splits a raw path and decodes each segment once.
+    pub fn parse(raw: &'a str) -> Result<Self, PathError> {
+        let raw = raw.strip_prefix('/').unwrap_or(raw);
+        let raw = raw.strip_suffix('/').unwrap_or(raw);
+        if raw.is_empty() {
+            return Ok(Self { segments: Vec::new() });
+        }
+        let mut segments: Vec<Cow<'a, str>> = Vec::new();
+        let mut tunnel = false;
+        for part in raw.split('/') {
+            let decoded = percent_decode_str(part).decode_utf8().map_err(|_| PathError::NotUtf8(part.to_owned()))?;
+            check(part, &decoded, tunnel)?;
+            tunnel |= enters_tunnel(&segments, &decoded);
+            segments.push(decoded);
+        }
+        Ok(Self { segments })
+    }
+
+    /// Group and version of `/apis/GROUP/VERSION[/…]`.
+    pub fn group_version(&self) -> Option<(&str, &str)> {
+        match self.segments.as_slice() {
+            [apis, group, version, ..] if apis == "apis" => Some((group, version)),
+            _ => None,
+        }
+    }
+
+    /// The decoded segments; a slash at the end adds none.
+    pub fn segments(&self) -> &[Cow<'a, str>] {
+        &self.segments
+    }
+}
+
+fn check(raw: &str, decoded: &str, tunnel: bool) -> Result<(), PathError> {
+    if decoded.chars().any(char::is_control) {
+        return Err(PathError::Control(raw.to_owned()));
+    }
+    if decoded.split(['/', '\\']).any(|part| matches!(part, "." | "..")) {
+        return Err(PathError::Relative(raw.to_owned()));
+    }
+    match decoded {
+        _ if tunnel => Ok(()),
+        "" => Err(PathError::Empty),
+        _ if decoded.contains('/') => Err(PathError::EncodedSlash(raw.to_owned())),
+        _ => Ok(()),
+    }
+}
+
+/// Whether `next` is the `proxy` of `[…/]pods/NAME/proxy`, so that what follows is not a path of the API.
+fn enters_tunnel(before: &[Cow<'_, str>], next: &str) -> bool {
+    let Some([resource, _name]) = before.last_chunk() else { return false };
+    next == "proxy" && before.len() >= 4 && before[0] == "api" && TUNNELS.contains(&resource.as_ref())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+
+    #[rstest]
+    #[case::root("/", Ok(vec![]))]
+    #[case::none("", Ok(vec![]))]
+    #[case::plain("/api/v1/pods", Ok(vec!["api", "v1", "pods"]))]
+    #[case::trailing_slash("/api/v1/", Ok(vec!["api", "v1"]))]
+    #[case::encoded("/api/v1/nodes/n%2E1/p%C3%A4th", Ok(vec!["api", "v1", "nodes", "n.1", "päth"]))]
+    #[case::decoded_once("/api/v1/nodes/a%252Fb", Ok(vec!["api", "v1", "nodes", "a%2Fb"]))]
+    #[case::semicolon("/api/v1/pods;a=b", Ok(vec!["api", "v1", "pods;a=b"]))]
+    #[case::slash_in_a_name("/apis/cluster.karmada.io/v1alpha1/clusters/m1%2Fstatus", Err(PathError::EncodedSlash("m1%2Fstatus".into())))]
+    #[case::slash_in_a_group("/api%2fv1/secrets", Err(PathError::EncodedSlash("api%2fv1".into())))]
+    #[case::dots("/api/v1/../../secrets", Err(PathError::Relative("..".into())))]
+    #[case::encoded_dots("/api/v1/%2e%2E/secrets", Err(PathError::Relative("%2e%2E".into())))]
+    #[case::half_encoded_dots("/api/.%2e/secrets", Err(PathError::Relative(".%2e".into())))]
+    #[case::one_dot("/api/./v1", Err(PathError::Relative(".".into())))]
+    #[case::backslash("/api/v1/a%5C..%5Cb", Err(PathError::Relative("a%5C..%5Cb".into())))]
+    #[case::empty("/api//v1/secrets", Err(PathError::Empty))]
+    #[case::empty_first("//api/v1/secrets", Err(PathError::Empty))]
+    #[case::empty_last("/api/v1//", Err(PathError::Empty))]
+    #[case::nul("/api/v1/a%00b", Err(PathError::Control("a%00b".into())))]
+    #[case::newline("/api/v1/a%0d%0aX:%20y", Err(PathError::Control("a%0d%0aX:%20y".into())))]
+    #[case::latin_1("/api/v1/%ff", Err(PathError::NotUtf8("%ff".into())))]
+    #[case::overlong_slash("/api/v1/a%c0%afb", Err(PathError::NotUtf8("a%c0%afb".into())))]
+    #[case::program(
+        "/api/v1/namespaces/a/services/s/proxy/x%2Fy//z",
+        Ok(vec!["api", "v1", "namespaces", "a", "services", "s", "proxy", "x/y", "", "z"])
+    )]
+    #[case::node("/api/v1/nodes/n/proxy/logs%2Fa", Ok(vec!["api", "v1", "nodes", "n", "proxy", "logs/a"]))]
+    #[case::out_of_a_program(
+        "/api/v1/nodes/n/proxy/x%2F..%2F..%2Fsecrets", Err(PathError::Relative("x%2F..%2F..%2Fsecrets".into()))
+    )]
+    #[case::proxy_of_something_else("/apis/g/v1/pods/p/proxy/x%2Fy", Err(PathError::EncodedSlash("x%2Fy".into())))]
+    #[case::no_name("/api/v1/pods/proxy/x%2Fy", Err(PathError::EncodedSlash("x%2Fy".into())))]
+    fn spellings(#[case] raw: &str, #[case] expected: Result<Vec<&str>, PathError>) {
+        let parsed = RequestPath::parse(raw);
+        let segments = parsed.as_ref().map(|path| path.segments().iter().map(AsRef::as_ref).collect::<Vec<&str>>());
+        assert_eq!(segments.map_err(Clone::clone), expected);
+    }
+
+    #[rstest]
+    #[case("/apis/metrics.k8s.io/v1beta1/nodes", Some(("metrics.k8s.io", "v1beta1")))]
+    #[case("/apis/metrics%2Ek8s.io/v1beta1", Some(("metrics.k8s.io", "v1beta1")))]
+    #[case("/apis/metrics.k8s.io", None)]
+    #[case("/api/v1/pods", None)]
+    fn groups(#[case] raw: &str, #[case] expected: Option<(&str, &str)>) {
+        assert_eq!(RequestPath::parse(raw).unwrap().group_version(), expected);
+    }
+
+    proptest::proptest! {
+        /// Splitting before decoding and decoding before splitting agree on every path that is accepted.
+        #[test]
+        fn accepted_paths_have_one_meaning(raw in "(/([a-z.%;\\\\]|%2[eEfF5]|%5c|%00|ä|proxy|api|nodes){0,4}){0,8}") {
+            if let Ok(path) = RequestPath::parse(&raw) {
+                let whole = percent_decode_str(&raw).decode_utf8().unwrap();
+                let whole = whole.strip_prefix('/').unwrap_or(&whole);
+                let whole = whole.strip_suffix('/').unwrap_or(whole);
+                let tunnel = path.segments().iter().any(|segment| segment == "proxy");
+                if !tunnel {
+                    proptest::prop_assert_eq!(path.segments().join("/"), whole);
+                    proptest::prop_assert!(path.segments().iter().all(|segment| !segment.contains('/')));
+                }
+                proptest::prop_assert!(!whole.split('/').any(|part| part == ".."));
+            }
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! The query string of a request.
+
+use percent_encoding::percent_decode_str;
+
+use crate::list_options::{self, NoInteger};
+
+/// Query parameters in the order of the request, names and values decoded once (`application/x-www-form-urlencoded`).
+///
+/// Bytes that are not UTF-8 become U+FFFD. Where a parameter is repeated, the first value counts, as in Go's `url.Values`.
+#[derive(Debug, Clone, Default)]
+pub struct Query(Vec<(String, String)>);
+
+impl Query {
+    /// Reads the part of a URI after its question mark.
+    pub fn parse(query: Option<&str>) -> Self {
+        let decode = |text: &str| percent_decode_str(&text.replace('+', " ")).decode_utf8_lossy().into_owned();
+        let pairs = query.unwrap_or_default().split('&').filter(|pair| !pair.is_empty());
+        let pairs = pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "")));
+        Self(pairs.map(|(name, value)| (decode(name), decode(value))).collect())
+    }
+
+    /// First value of a parameter; empty counts as absent.
+    pub fn get(&self, name: &str) -> Option<&str> {
+        self.first(name).filter(|value| !value.is_empty())
+    }
+
+    /// First value of a parameter that is present.
+    pub fn first(&self, name: &str) -> Option<&str> {
+        self.all(name).next()
+    }
+
+    /// All values of a parameter.
+    pub fn all(&self, name: &str) -> impl Iterator<Item = &str> {
+        self.0.iter().filter(move |(key, _)| key == name).map(|(_, value)| value.as_str())
+    }
+
+    /// Whether a parameter is present.
+    pub fn has(&self, name: &str) -> bool {
+        self.first(name).is_some()
+    }
+
+    /// A boolean as Go converts query values: present, and neither `false` nor `0`.
+    pub fn flag(&self, name: &str) -> bool {
+        self.first(name).is_some_and(list_options::boolean)
+    }
+
+    /// An integer; `None` when the parameter is absent or empty.
+    pub fn integer(&self, name: &str) -> Result<Option<i64>, NoInteger> {
+        self.get(name).map(list_options::integer).transpose()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+
+    #[rstest]
+    #[case("watch=true", true)]
+    #[case("watch", true)]
+    #[case("watch=", true)]
+    #[case("%77atch=true", true)]
+    #[case("watch=1&watch=false", true)]
+    #[case("watch=false&watch=true", false)]
+    #[case("watch=0", false)]
+    #[case("Watch=true", false)]
+    #[case("watch%3Dtrue", false)]
+    fn booleans(#[case] query: &str, #[case] expected: bool) {
+        assert_eq!(Query::parse(Some(query)).flag("watch"), expected);
+    }
+
+    #[test]
+    fn values_are_decoded_once() {
+        let query = Query::parse(Some("a=1+2&a=%2525&b=&c=x%ffy"));
+        assert_eq!(query.all("a").collect::<Vec<_>>(), ["1 2", "%25"]);
+        assert_eq!((query.first("b"), query.get("b"), query.get("d")), (Some(""), None, None));
+        assert_eq!(query.first("c"), Some("x\u{fffd}y"));
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_text_is_a_query(text in ".{0,200}") {
+            let query = Query::parse(Some(&text));
+            proptest::prop_assert!(query.0.len() <= text.matches('&').count() + 1);
+        }
+    }
+}

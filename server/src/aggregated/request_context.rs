@@ -1,0 +1,149 @@
+//! What a request asks of this server and, through it, of a member. Computed once, from the raw path. Pure.
+
+use crowsnest_api::request::{PathError, Query, RequestInfo, RequestPath, requested_upgrade};
+use http::{HeaderMap, Method, header};
+
+use super::identity::Wanted;
+use super::route::Route;
+
+/// Verbs that change nothing.
+const READS: [&str; 5] = ["get", "list", "watch", "head", "options"];
+
+/// Attributes of a request, for authorization, limits, audit and traces alike.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct RequestContext {
+    /// The right it needs in the control plane.
+    pub(crate) here: Wanted,
+    /// What members are asked, as their API servers read it.
+    pub(crate) member: Option<Wanted>,
+    /// The member that the path names; `*` means all of them.
+    pub(crate) cluster: Option<String>,
+    /// Watches, streams and tunnels: without a time limit, and not counted as being in flight.
+    pub(crate) long_running: bool,
+    /// Discovery and OpenAPI.
+    pub(crate) discovery: bool,
+    /// Why the path is refused: others could read it as another one.
+    pub(crate) refused: Option<PathError>,
+}
+
+impl RequestContext {
+    /// `path` is the raw one that `route` was parsed from.
+    pub(crate) fn of(route: &Route<'_>, method: &Method, path: &str, query: Option<&str>, headers: &HeaderMap) -> Self {
+        let query = Query::parse(query);
+        let here = Wanted::from(RequestInfo::parse(method, path, &query));
+        let inner = match route {
+            Route::ClusterProxy { path, .. } | Route::SearchCache { path } | Route::FleetProxy { path } => Some(*path),
+            _ => None,
+        };
+        let member = inner.map(|path| {
+            let path = if path.is_empty() { "/" } else { path };
+            Wanted::from(RequestInfo::parse(method, path, &query))
+        });
+        let cluster = matches!(route, Route::ClusterProxy { .. }).then(|| here.name.clone());
+        let accepts = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        let long_running = requested_upgrade(headers).is_some()
+            || accepts.contains("text/event-stream")
+            || here.verb == "watch"
+            || *route == Route::Search("logs")
+            || member.as_ref().is_some_and(|member| is_long_running(member, &query));
+        let discovery = matches!(route, Route::Groups | Route::Group(_) | Route::Resources { .. } | Route::OpenApi(_));
+        let outer = &path[..path.len() - inner.map_or(0, str::len)];
+        let refused = RequestPath::parse(outer).and_then(|_| RequestPath::parse(inner.unwrap_or_default())).err();
+        Self { here, member, cluster, long_running, discovery, refused }
+    }
+
+    /// Whether something may be changed, here or in a member.
+    pub(crate) fn writes(&self) -> bool {
+        !READS.contains(&self.member.as_ref().unwrap_or(&self.here).verb.as_str())
+    }
+}
+
+/// Whether a request of a member lasts. Proxies of this server that a path leads through again do not, so that each of them
+/// counts as being in flight.
+fn is_long_running(member: &Wanted, query: &Query) -> bool {
+    match member.subresource.as_str() {
+        "exec" | "attach" | "portforward" => true,
+        "proxy" => member.group.is_empty(),
+        "log" => query.flag("follow"),
+        _ => matches!(member.verb.as_str(), "watch" | "proxy"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+
+    const CLUSTER: &str = "/apis/cluster.karmada.io/v1alpha1/clusters";
+    const FLEET: &str = "/apis/search.karmada.io/v1alpha1/proxying/karmada/proxy";
+
+    fn context(method: &str, uri: &str, headers: &[(&'static str, &str)]) -> RequestContext {
+        let uri: http::Uri = uri.parse().unwrap();
+        let headers = headers.iter().map(|(name, value)| ((*name).parse().unwrap(), value.parse().unwrap())).collect();
+        RequestContext::of(&Route::parse(uri.path()), &method.parse().unwrap(), uri.path(), uri.query(), &headers)
+    }
+
+    #[rstest]
+    #[case("GET", "/m1/proxy/api/v1/pods", false, false)]
+    #[case("GET", "/m1/proxy/api/v1/pods?watch=1", true, false)]
+    #[case("GET", "/m1/proxy/api/v1/namespaces/a/pods/p/log", false, false)]
+    #[case("GET", "/m1/proxy/api/v1/namespaces/a/pods/p/log?follow=true", true, false)]
+    #[case("POST", "/m1/proxy/api/v1/namespaces/a/pods/p/exec", true, true)]
+    #[case("DELETE", "/m1/proxy/api/v1/namespaces/a/pods/p", false, true)]
+    #[case("POST", "/m1/proxy/version", false, true)]
+    #[case("GET", "/m1/proxy", false, false)]
+    #[case("GET", "?watch=true", true, false)]
+    #[case("PATCH", "/m1", false, true)]
+    fn what_lasts_and_what_writes(#[case] method: &str, #[case] tail: &str, #[case] lasts: bool, #[case] writes: bool) {
+        let context = context(method, &format!("{CLUSTER}{tail}"), &[]);
+        assert_eq!((context.long_running, context.writes()), (lasts, writes));
+    }
+
+    #[test]
+    fn streams_and_upgrades_last() {
+        let query = "/apis/search.crowsnest.io/v1alpha1/query";
+        assert!(context("GET", query, &[("accept", "text/event-stream")]).long_running);
+        assert!(!context("GET", query, &[("accept", "application/json")]).long_running);
+        assert!(context("GET", "/apis/search.crowsnest.io/v1alpha1/logs?follow=true", &[]).long_running);
+        assert!(
+            context("GET", &format!("{FLEET}/api/v1/x"), &[("connection", "Upgrade"), ("upgrade", "websocket")])
+                .long_running
+        );
+    }
+
+    #[test]
+    fn the_members_object_is_told() {
+        let exec = context("GET", &format!("{CLUSTER}/m%31/proxy/api/v1/namespaces/a/pods/p/exec?command=ls"), &[]);
+        assert_eq!((exec.here.verb.as_str(), exec.here.name.as_str()), ("get", "m1"));
+        assert_eq!(exec.cluster.as_deref(), Some("m1"));
+        let member = exec.member.unwrap();
+        assert_eq!((member.resource.as_str(), member.subresource.as_str()), ("pods", "exec"));
+        assert_eq!((member.namespace.as_str(), member.name.as_str()), ("a", "p"));
+        let fleet = context("GET", &format!("{FLEET}/apis/apps/v1"), &[]);
+        assert_eq!(fleet.member.unwrap().path.as_deref(), Some("/apis/apps/v1"));
+        assert_eq!(fleet.cluster, None);
+    }
+
+    #[rstest]
+    #[case(&format!("{CLUSTER}/m1%2Fstatus"), true)]
+    #[case(&format!("{CLUSTER}/m1%2Fproxy/api/v1/secrets"), true)]
+    #[case(&format!("{CLUSTER}//m1/proxy/api"), true)]
+    #[case(&format!("{CLUSTER}/%2e%2e/clusters/m1"), true)]
+    #[case(&format!("{CLUSTER}/m1/proxy/api%2Fv1/secrets"), true)]
+    #[case(&format!("{CLUSTER}/m1/proxy//api/v1/secrets"), true)]
+    #[case(&format!("{CLUSTER}/m1/proxy/api/v1/x/../secrets"), true)]
+    #[case(&format!("{FLEET}/api%2Fv1/secrets"), true)]
+    #[case(&format!("{CLUSTER}/m1/proxy/api/v1/namespaces/a/services/s/proxy/x%2Fy//z"), false)]
+    #[case(&format!("{CLUSTER}/%2a/proxy/api/v1/pods"), false)]
+    #[case("/apis", false)]
+    fn ambiguous_paths_are_refused(#[case] path: &str, #[case] expected: bool) {
+        let context = context("GET", path, &[]);
+        assert_eq!(context.refused.is_some(), expected, "{context:?}");
+    }
+
+    #[test]
+    fn nested_proxies_are_in_flight() {
+        let nested = format!("{CLUSTER}/m1/proxy{CLUSTER}/m2/proxy/api/v1/namespaces/a/pods/p/exec");
+        assert!(!context("POST", &nested, &[]).long_running);
+    }
+}
