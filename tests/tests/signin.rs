@@ -8,7 +8,8 @@ fn a_certificate_signs_in_and_pages_stay_where_they_are() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let fleet = Fleet::start(&dir.path().join("data"), &["--no-members"])?;
     let (address, token) = fleet.ui_url.split_once("/#token=").context("an address with a token")?;
-    let given = [address.as_ref(), fleet.kubeconfig("cp").as_ref(), pictures()?.as_ref(), token.as_ref()];
+    let (kubeconfig, pictures) = (fleet.kubeconfig("cp"), pictures()?);
+    let given = [address.as_ref(), kubeconfig.as_ref(), pictures.as_ref(), token.as_ref()];
     let walked = walk("signin", &given, &[]);
     walked.with_context(|| fleet.log())?;
     ensure!(fleet.stop()?.success());

@@ -42,6 +42,8 @@ async function refusals(page, origin) {
 async function link(page, origin) {
   const there = `${origin}/#token=${token}`
   const cookies = () => page.context().cookies()
+  // Another fragment alone would be no other page.
+  await page.goto('about:blank')
   await page.goto(there)
   await page.getByRole('button', { name: 'Sign in as system:admin', exact: true }).waitFor()
   assert.ok(!page.url().includes('token='), 'the token stays in the address')
@@ -51,7 +53,6 @@ async function link(page, origin) {
   await page.getByRole('button', { name: 'Don’t sign in as system:admin' }).click()
   await page.getByLabel('Token of the control plane').waitFor()
   assert.deepEqual(await cookies(), [])
-  // A fragment alone is no other page.
   await page.goto('about:blank')
   await follow(page, there)
   await signedIn(page)
