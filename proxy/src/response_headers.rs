@@ -88,9 +88,7 @@ pub fn drop_origin_wide(headers: &mut HeaderMap) {
 }
 
 fn is_origin_wide(name: &HeaderName) -> bool {
-    *name == header::SET_COOKIE
-        || ORIGIN_WIDE.contains(&name.as_str())
-        || name.as_str().starts_with(ORIGIN_WIDE_PREFIX)
+    *name == header::SET_COOKIE || ORIGIN_WIDE.contains(&name.as_str()) || name.as_str().starts_with(ORIGIN_WIDE_PREFIX)
 }
 
 #[cfg(test)]

@@ -310,7 +310,15 @@ fn secrets(case: &Case, objects: &[Value]) -> Result<BTreeSet<String>> {
     }
     let certificates = objects.iter().filter(|object| kind(object) == "Certificate");
     all.extend(certificates.filter_map(|one| one["spec"]["secretName"].as_str()).map(str::to_owned));
-    let named = ["kubeconfigSecret", "sessionKeySecret", "tlsSecret", "urlSecret", "caSecret", "encryptionSecret", "headersSecret"];
+    let named = [
+        "kubeconfigSecret",
+        "sessionKeySecret",
+        "tlsSecret",
+        "urlSecret",
+        "caSecret",
+        "encryptionSecret",
+        "headersSecret",
+    ];
     let mut rest = vec![&case.values];
     while let Some(value) = rest.pop() {
         for (key, value) in value.as_object().into_iter().flatten() {

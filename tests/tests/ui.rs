@@ -1,16 +1,18 @@
 //! The web UI's listener under attack, in a running `crowsnest up`: a hostile member, pages of other sites, made-up cookies; and what a
 //! fleet on a developer's machine leaves readable to others.
 
+use std::ffi::OsString;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::process::Command;
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use crowsnest_tests::{Fleet, until};
+use crowsnest_tests::{Fleet, Process, binary, free_port, until};
 use serde_json::json;
 
 #[path = "ui/member.rs"]
@@ -111,7 +113,7 @@ impl Ui {
 fn the_uis_origin_is_its_own() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let data = dir.path().join("data");
-    let fleet = Fleet::start(&data, &["--no-members"])?;
+    let fleet = Fleet::start_in(&data, &["--no-members"], &[("CROWSNEST_LOG", OsString::from("debug"))])?;
     let ui = Ui::of(&fleet)?;
     let attacked = RUNTIME.block_on(member::join(&fleet)).and_then(|()| {
         let cookie = format!("Cookie: {}", ui.sign_in()?);
@@ -129,13 +131,74 @@ fn the_uis_origin_is_its_own() -> Result<()> {
     let cookie = format!("Cookie: {}", ui.sign_in()?);
     ensure!(!cookie.contains(&ui.token), "the token lies in the cookie");
     ensure!(fleet.stop()?.success());
+    let log = fs::read_to_string(data.with_extension("log"))?;
+    ensure!(
+        log.contains("DEBUG") && !log.contains(&ui.token) && !log.contains(&cookie[8..]),
+        "a credential is in the log"
+    );
     let fleet = Fleet::start(&data, &["--no-members"])?;
     let again = Ui::of(&fleet)?;
     let answer = again.ask("GET /ui/session", &again.own(&[&cookie]), "")?;
     ensure!(answer.status() == 200 && answer.body.contains("system:admin"), "{}\n{}", answer.head, answer.body);
     ensure!(fleet.stop()?.success());
-    let log = fs::read_to_string(data.with_extension("log"))?;
-    ensure!(!log.contains(&ui.token) && !log.contains(&cookie[8..]), "a credential is in the log");
+    Ok(())
+}
+
+/// A `serve` that is the UI of a fleet and nothing else.
+fn served(fleet: &Fleet, data: &Path, key: &Path) -> Result<(Process, String)> {
+    let address = format!("127.0.0.1:{}", free_port()?);
+    let mut command = Command::new(binary()?);
+    command.args(["-v", "serve", "--roles=ui", "--metrics-bind-address=0", "--health-probe-bind-address=0"]);
+    command.args(["--reload-interval=1", "--ui-host=fleet.example", "--ui-listen", &address, "--data-dir"]).arg(data);
+    command.arg("--kubeconfig").arg(fleet.kubeconfig("cp")).arg("--ui-session-key-file").arg(key);
+    let process = Process::spawn(command.stderr(fs::File::create(data.with_extension("log"))?))?;
+    until("the UI to serve", || Ok(TcpStream::connect(&address).is_ok()))?;
+    Ok((process, address))
+}
+
+/// Several processes with one key are one UI, and the key can be changed under them.
+#[test]
+fn replicas_know_each_others_sessions() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let fleet = Fleet::start(&dir.path().join("data"), &["--no-members"])?;
+    let key = dir.path().join("key");
+    let (first, second) = ("1".repeat(40), "2".repeat(40));
+    fs::write(&key, &first)?;
+    let started = ["one", "two"].map(|name| served(&fleet, &dir.path().join(name), &key));
+    let [one, two] = started;
+    let ((mut one, at_one), (mut two, at_two)) = (one?, two?);
+    let token = Ui::of(&fleet)?.token;
+    let [here, there] = [at_one, at_two].map(|address| Ui { address, token: token.clone() });
+    let status =
+        |ui: &Ui, cookie: &str| Ok::<_, anyhow::Error>(ui.ask("GET /ui/session", &ui.own(&[cookie]), "")?.status());
+
+    let cookie = format!("Cookie: {}", here.sign_in()?);
+    ensure!(status(&there, &cookie)? == 200, "the other replica does not know the session");
+    // By the name of a proxy in front of it, and by no other.
+    for (host, expected) in [("fleet.example", 200), ("Fleet.Example:443", 200), ("evil.example", 421)] {
+        let answer = here.ask("GET /", &[format!("Host: {host}"), "Connection: close".to_owned()], "")?;
+        ensure!(answer.status() == expected, "{host}: {}", answer.head);
+    }
+    // A new key is added, and the old one still opens; then it does not.
+    fs::write(&key, format!("{second}\n{first}\n"))?;
+    let reloaded = || -> Result<bool> {
+        let logs = ["one.log", "two.log"].map(|name| fs::read_to_string(dir.path().join(name)));
+        Ok(logs.into_iter().collect::<std::io::Result<Vec<_>>>()?.iter().all(|log| log.contains("were read again")))
+    };
+    until("the new key to be read", reloaded)?;
+    ensure!(status(&there, &cookie)? == 200 && status(&here, &cookie)? == 200, "the old key ended a session");
+    fs::write(&key, format!("{second}\n"))?;
+    until("the old key to be forgotten", || Ok(status(&there, &cookie)? == 401 && status(&here, &cookie)? == 401))?;
+    let next = format!("Cookie: {}", here.sign_in()?);
+    ensure!(status(&there, &next)? == 200);
+    // What is no key changes nothing.
+    fs::write(&key, "short")?;
+    std::thread::sleep(Duration::from_secs(3));
+    ensure!(status(&there, &next)? == 200 && status(&here, &next)? == 200);
+    for process in [&mut one, &mut two] {
+        ensure!(process.stop()?.success());
+    }
+    ensure!(fleet.stop()?.success());
     Ok(())
 }
 
@@ -189,7 +252,8 @@ fn websockets_are_for_own_pages(ui: &Ui, cookie: &str) -> Result<()> {
             "Sec-WebSocket-Version: 13".to_owned(),
             "Sec-WebSocket-Protocol: v5.channel.k8s.io".to_owned(),
         ];
-        let headers = if expected == 101 { headers.to_vec() } else { [&headers[..], &["Connection: close".to_owned()]].concat() };
+        let headers =
+            if expected == 101 { headers.to_vec() } else { [&headers[..], &["Connection: close".to_owned()]].concat() };
         let answer = ui.ask(&path, &headers, "")?;
         ensure!(answer.status() == expected, "{origin} at {host}: {}\n{}", answer.head, answer.body);
         ensure!(answer.values("set-cookie").is_empty(), "{}", answer.head);
@@ -284,7 +348,8 @@ fn a_copied_cookie_ends_with_its_session(ui: &Ui) -> Result<()> {
 /// A ClientHello of TLS 1.1, to the control plane and to the aggregated APIs' own port.
 fn old_tls_is_refused(fleet: &Fleet) -> Result<()> {
     let server = fleet.server()?;
-    let service = RUNTIME.block_on(member::get(fleet, "/apis/apiregistration.k8s.io/v1/apiservices/v1alpha1.cluster.karmada.io"))?;
+    let service = RUNTIME
+        .block_on(member::get(fleet, "/apis/apiregistration.k8s.io/v1/apiservices/v1alpha1.cluster.karmada.io"))?;
     let port = service["spec"]["service"]["port"].as_u64().context("a port")?;
     for address in [server.trim_start_matches("https://").to_owned(), format!("127.0.0.1:{port}")] {
         for version in [0x01_u8, 0x02] {
@@ -329,7 +394,10 @@ fn readable_for_its_owner_alone(data: &Path) -> Result<()> {
     let mut folders = vec![data.to_owned()];
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(&folder)? {
-            let (path, kind) = { let entry = entry?; (entry.path(), entry.file_type()?) };
+            let (path, kind) = {
+                let entry = entry?;
+                (entry.path(), entry.file_type()?)
+            };
             if kind.is_dir() {
                 folders.push(path);
             } else if path.extension().is_some_and(|ending| ending == "key") {

@@ -80,7 +80,9 @@ pub(crate) async fn back(client: &kube::Client, dry_run: bool, out: &mut impl Wr
         serde_json::from_str(&text).with_context(|| format!("ConfigMap {SYSTEM_NAMESPACE}/{BEFORE}"))?;
     if let Some(strange) = objects.iter().find(|object| !is_of_karmada(object)) {
         let (kind, name) = (strange["kind"].as_str().unwrap_or_default(), name(strange));
-        bail!("ConfigMap {SYSTEM_NAMESPACE}/{BEFORE} has a {kind} {name:?}, which Karmada does not register: nothing is put back");
+        bail!(
+            "ConfigMap {SYSTEM_NAMESPACE}/{BEFORE} has a {kind} {name:?}, which Karmada does not register: nothing is put back"
+        );
     }
     for object in &objects {
         if !dry_run {
@@ -171,7 +173,9 @@ fn is_of_karmada(object: &Value) -> bool {
     };
     let fields = |known: &[&str]| {
         let named = ["apiVersion", "kind", "metadata"];
-        object.as_object().is_some_and(|all| all.keys().all(|key| named.contains(&key.as_str()) || known.contains(&key.as_str())))
+        object
+            .as_object()
+            .is_some_and(|all| all.keys().all(|key| named.contains(&key.as_str()) || known.contains(&key.as_str())))
     };
     match object["kind"].as_str().unwrap_or_default() {
         "APIService" => {

@@ -71,7 +71,13 @@ pub(crate) struct Ui {
 
 impl Ui {
     /// `secure`: browsers connect over HTTPS, so that TLS checks the host name. Else `names` are those of a proxy in front of it.
-    pub(crate) fn new(config: kube::Config, seal: Seal, secure: bool, names: &[String], tunnels: Tunnels) -> kube::Result<Self> {
+    pub(crate) fn new(
+        config: kube::Config,
+        seal: Seal,
+        secure: bool,
+        names: &[String],
+        tunnels: Tunnels,
+    ) -> kube::Result<Self> {
         let hosts = if secure { Hosts::Certified } else { Hosts::named(names.iter().map(String::as_str)) };
         Ok(Self {
             upstream: Upstream::new(config)?,
@@ -199,7 +205,9 @@ async fn forward_inner(ui: &Ui, mut request: Request) -> Result<Response, Failur
     let upgraded = answer.status() == StatusCode::SWITCHING_PROTOCOLS;
     match browser {
         Some(browser) if upgraded => ui.tunnels.join(browser, hyper::upgrade::on(&mut answer)),
-        _ if upgraded => return Err(Failure::new(StatusCode::BAD_GATEWAY, "InternalError", "an upgrade nobody requested")),
+        _ if upgraded => {
+            return Err(Failure::new(StatusCode::BAD_GATEWAY, "InternalError", "an upgrade nobody requested"));
+        }
         _ => {}
     }
     let (parts, body) = answer.into_parts();

@@ -195,7 +195,9 @@ mod tests {
         ours.replace(&format!("{TWO}\n{ONE}\n")).unwrap();
         let after = ours.close(Purpose::Session, b"a", [2; NONCE_LEN]).unwrap();
         assert!(ours.open(Purpose::Session, &before).is_some());
-        assert!(seal(TWO).open(Purpose::Session, &after).is_some() && seal(ONE).open(Purpose::Session, &after).is_none());
+        assert!(
+            seal(TWO).open(Purpose::Session, &after).is_some() && seal(ONE).open(Purpose::Session, &after).is_none()
+        );
         ours.replace(TWO).unwrap();
         assert!(ours.open(Purpose::Session, &before).is_none() && ours.open(Purpose::Session, &after).is_some());
         // What is no key changes nothing.
@@ -206,7 +208,10 @@ mod tests {
     #[rstest]
     #[case::empty("", "it has no key: each line is one, of 32 characters or more")]
     #[case::blank("\n  \n", "it has no key: each line is one, of 32 characters or more")]
-    #[case::short("one-one-one-one-one-one-one-one-one\nsecret", "line 2 is too short for a key: it needs 32 characters or more")]
+    #[case::short(
+        "one-one-one-one-one-one-one-one-one\nsecret",
+        "line 2 is too short for a key: it needs 32 characters or more"
+    )]
     #[case::many(&format!("{ONE}\n").repeat(9), "it has more than 8 keys")]
     fn what_is_no_key_is_refused_and_not_repeated(#[case] text: &str, #[case] expected: &str) {
         assert_eq!(Seal::new(text).unwrap_err().to_string(), expected);

@@ -31,7 +31,8 @@ async fn control_plane(State(received): State<Received>, request: axum::extract:
     received.lock().push((parts.method, parts.uri.to_string(), parts.headers));
     if !known {
         let status = json!({"kind": "Status", "message": "Unauthorized", "reason": "Unauthorized", "code": 401});
-        return (StatusCode::UNAUTHORIZED, [("www-authenticate", "Basic realm=\"x\"")], axum::Json(status)).into_response();
+        return (StatusCode::UNAUTHORIZED, [("www-authenticate", "Basic realm=\"x\"")], axum::Json(status))
+            .into_response();
     }
     if parts.uri.path().ends_with("/selfsubjectreviews") {
         let user = json!({"username": "alice", "groups": ["crew"]});
@@ -80,7 +81,13 @@ impl Stage {
         Self { router: router(ui), received, tokens }
     }
 
-    async fn ask(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> (StatusCode, HeaderMap, String) {
+    async fn ask(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &str,
+    ) -> (StatusCode, HeaderMap, String) {
         let mut request = Request::builder().method(method).uri(path);
         if !headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("host")) {
             request = request.header("host", HOST);
@@ -267,7 +274,8 @@ async fn others_pages_are_refused(
     #[case] expected: StatusCode,
 ) {
     let stage = Stage::start().await;
-    let mut headers: Vec<_> = OWN.iter().filter(|(name, _)| !changed.iter().any(|(other, _)| name == other)).copied().collect();
+    let mut headers: Vec<_> =
+        OWN.iter().filter(|(name, _)| !changed.iter().any(|(other, _)| name == other)).copied().collect();
     headers.extend(changed.iter().filter(|(_, value)| !value.is_empty()));
     let (status, answered, body) = stage.ask(method, path, &headers, &json!({"token": TOKEN}).to_string()).await;
     assert_eq!(status, expected, "{body}");

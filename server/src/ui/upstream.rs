@@ -72,10 +72,7 @@ pub(super) struct Actor {
 
 impl Actor {
     /// Sends a request that has no credentials yet.
-    pub(super) async fn send(
-        &self,
-        mut request: http::Request<KubeBody>,
-    ) -> kube::Result<http::Response<KubeBody>> {
+    pub(super) async fn send(&self, mut request: http::Request<KubeBody>) -> kube::Result<http::Response<KubeBody>> {
         if let Some(bearer) = &self.bearer {
             request.headers_mut().insert(header::AUTHORIZATION, bearer.clone());
         }
@@ -110,7 +107,11 @@ impl Actor {
 }
 
 fn unreadable() -> Failure {
-    Failure::new(StatusCode::BAD_GATEWAY, "InternalError", "cannot read who you are: the control plane's answer is no review")
+    Failure::new(
+        StatusCode::BAD_GATEWAY,
+        "InternalError",
+        "cannot read who you are: the control plane's answer is no review",
+    )
 }
 
 /// The control plane's own Status, where its answer has one.

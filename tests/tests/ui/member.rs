@@ -64,7 +64,9 @@ async fn answer(mut stream: impl AsyncReadExt + AsyncWriteExt + Unpin) -> std::i
     let hostile: String = HOSTILE.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
     let text = String::from_utf8_lossy(&head).to_ascii_lowercase();
     let answer = match text.contains("upgrade: websocket") {
-        true => format!("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n{hostile}\r\n"),
+        true => {
+            format!("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n{hostile}\r\n")
+        }
         false => format!(
             "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nETag: \"kept\"\r\nContent-Length: {}\r\nConnection: close\r\n\
             {hostile}\r\n{DOCUMENT}",
@@ -84,7 +86,8 @@ async fn client(fleet: &Fleet) -> Result<kube::Client> {
 }
 
 async fn create(client: &kube::Client, path: &str, object: &Value) -> Result<()> {
-    let request = http::Request::post(path).header("content-type", "application/json").body(serde_json::to_vec(object)?)?;
+    let request =
+        http::Request::post(path).header("content-type", "application/json").body(serde_json::to_vec(object)?)?;
     match client.request::<Value>(request).await {
         Ok(_) => Ok(()),
         Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),

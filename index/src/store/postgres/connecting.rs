@@ -90,6 +90,8 @@ pub(super) fn database_name(connect: &PgConnectOptions) -> String {
 mod tests {
     use super::*;
     use rstest::rstest;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
 
     #[rstest]
     #[case::verified("postgres://me:pw@db.example/crowsnest?sslmode=verify-full", None)]
@@ -118,5 +120,43 @@ mod tests {
         let error = reached_by(&PostgresOptions::new(url), "test").unwrap_err();
         let told = format!("{error} {error:?}");
         assert!(!told.contains("sesame"), "{told}");
+    }
+
+    /// Somebody in between who says that the database has no TLS, and notes what comes next.
+    async fn downgrading() -> (u16, tokio::task::JoinHandle<Vec<u8>>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let noted = tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut first = [0; 8];
+            stream.read_exact(&mut first).await.unwrap();
+            // SSLRequest; a startup message would name the user already.
+            if first != [0, 0, 0, 8, 4, 210, 22, 47] {
+                return first.to_vec();
+            }
+            stream.write_all(b"N").await.unwrap();
+            let mut next = vec![0; 512];
+            let count = stream.read(&mut next).await.unwrap_or_default();
+            next.truncate(count);
+            next
+        });
+        (port, noted)
+    }
+
+    #[rstest]
+    #[case::verified("verify-full", false)]
+    #[case::any_host("verify-ca", false)]
+    #[case::encrypted("require", false)]
+    #[case::preferred("prefer", true)]
+    #[tokio::test]
+    async fn nobody_in_between_takes_tls_away(#[case] mode: &str, #[case] goes_on: bool) {
+        let (port, noted) = downgrading().await;
+        let url = format!("postgres://me:open-sesame@127.0.0.1:{port}/crowsnest?sslmode={mode}");
+        let connect = reached_by(&PostgresOptions::new(url), "test").unwrap();
+        let error = connection(&connect).await.unwrap_err().to_string();
+        let said = noted.await.unwrap();
+        assert_eq!(!said.is_empty(), goes_on, "{error}: {said:?}");
+        assert!(goes_on || error.contains("server does not support TLS"), "{error}");
+        assert!(!error.contains("sesame"), "{error}");
     }
 }

@@ -87,7 +87,11 @@ impl PostgresStore {
         let connect = reached_by(options, &application(replica))?;
         let database = database_name(&connect);
         if let Some(why) = exposure(&connect) {
-            tracing::warn!(database, why, "the way to the cache's database is not protected; sslmode=verify-full in --db does");
+            tracing::warn!(
+                database,
+                why,
+                "the way to the cache's database is not protected; sslmode=verify-full in --db does"
+            );
         }
         let unusable = |e| Error::store(format!("{database} cannot be opened"), e);
         let mut writer = connection(&connect).await.map_err(unusable)?;
