@@ -181,11 +181,11 @@ fn replicas_know_each_others_sessions() -> Result<()> {
     }
     // A new key is added, and the old one still opens; then it does not.
     fs::write(&key, format!("{second}\n{first}\n"))?;
-    let reloaded = || -> Result<bool> {
+    let both_log = |text: &str| -> Result<bool> {
         let logs = ["one.log", "two.log"].map(|name| fs::read_to_string(dir.path().join(name)));
-        Ok(logs.into_iter().collect::<std::io::Result<Vec<_>>>()?.iter().all(|log| log.contains("were read again")))
+        Ok(logs.into_iter().collect::<std::io::Result<Vec<_>>>()?.iter().all(|log| log.contains(text)))
     };
-    until("the new key to be read", reloaded)?;
+    until("the new key to be read", || both_log("were read again"))?;
     ensure!(status(&there, &cookie)? == 200 && status(&here, &cookie)? == 200, "the old key ended a session");
     fs::write(&key, format!("{second}\n"))?;
     until("the old key to be forgotten", || Ok(status(&there, &cookie)? == 401 && status(&here, &cookie)? == 401))?;
@@ -193,7 +193,7 @@ fn replicas_know_each_others_sessions() -> Result<()> {
     ensure!(status(&there, &next)? == 200);
     // What is no key changes nothing.
     fs::write(&key, "short")?;
-    std::thread::sleep(Duration::from_secs(3));
+    until("what is no key to be refused", || both_log("too short for a key"))?;
     ensure!(status(&there, &next)? == 200 && status(&here, &next)? == 200);
     for process in [&mut one, &mut two] {
         ensure!(process.stop()?.success());
