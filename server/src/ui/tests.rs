@@ -124,7 +124,7 @@ const OWN: &[(&str, &str)] = &[
 ];
 
 /// Those with a cookie.
-fn with<'a>(cookie: &'a str) -> Vec<(&'a str, &'a str)> {
+fn with(cookie: &str) -> Vec<(&str, &str)> {
     [OWN, &[("cookie", cookie)]].concat()
 }
 
