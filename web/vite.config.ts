@@ -5,7 +5,9 @@ import { defineConfig, type Plugin } from 'vite'
 /** What a browser may have to fetch before it shows anything: bytes, compressed. */
 const FIRST_PAINT = 100_000
 const server = process.env.CROWSNEST_UI ?? 'http://127.0.0.1:7080'
-const proxy = { '/api': server, '/apis': { target: server, ws: true }, '/openapi': server, '/ui': server }
+/** `Host` stays as it is: the server compares it with where a request comes from. */
+const there = { target: server, changeOrigin: false }
+const proxy = { '/api': there, '/apis': { ...there, ws: true }, '/openapi': there, '/ui': there }
 /** The server's own (server/src/ui). */
 const headers = {
   'Content-Security-Policy': "default-src 'self'; object-src 'none'; base-uri 'none'; frame-ancestors 'none'; form-action 'self'",

@@ -23,6 +23,7 @@ mod object;
 mod options;
 mod protobuf;
 mod relay;
+pub mod response_headers;
 mod session;
 mod table;
 mod transport;

@@ -201,6 +201,44 @@ fn every_pod_is_restricted() -> Result<()> {
     Ok(())
 }
 
+/// The image itself runs as nobody, without a shell, whatever starts it.
+#[test]
+fn the_image_is_nobodys() -> Result<()> {
+    let text = fs::read_to_string(root().join("Dockerfile"))?;
+    let last = text.rsplit("\nFROM ").next().context("no stage")?;
+    let user = last.lines().filter_map(|line| line.strip_prefix("USER ")).next_back().context("no USER")?;
+    let ids: Vec<u32> = user.trim().split(':').map(str::parse).collect::<Result<_, _>>().context(user.to_owned())?;
+    ensure!(ids.len() == 2 && ids.iter().all(|id| *id > 0), "{user}");
+    ensure!(text.contains("ARG BASE_IMAGE=gcr.io/distroless/") && last.starts_with("${BASE_IMAGE}"), "{last}");
+    ensure!(!last.lines().any(|line| line.starts_with("RUN ") || line.starts_with("ADD ")), "{last}");
+    ensure!(last.lines().any(|line| line.starts_with("ENTRYPOINT [\"")), "{last}");
+    Ok(())
+}
+
+/// Whoever reads a pod's files, or runs in it, must not find what it does not need: Secrets are mounted read-only, for the group of the
+/// pod and for nobody else.
+#[test]
+fn secrets_are_mounted_for_their_pod_alone() -> Result<()> {
+    let Some(all) = installed()? else { return Ok(()) };
+    for (case, objects) in &all {
+        for (workload, pod) in pods(objects) {
+            let volumes = list(&pod["spec"]["volumes"]).filter(|volume| volume.get("secret").is_some());
+            for volume in volumes {
+                let whose = format!("{}: {workload}: {}", case.name, volume["name"]);
+                // Written in octal, as Kubernetes reads YAML 1.1; read in decimal here.
+                let mode = volume.pointer("/secret/defaultMode").and_then(Value::as_f64);
+                let mode = mode.and_then(|mode| u32::from_str_radix(&mode.to_string(), 8).ok());
+                ensure!(mode.is_some_and(|mode| mode & 0o337 == 0), "{whose} has the mode {mode:?}: {volume}");
+                let containers = list(&pod["spec"]["containers"]).chain(list(&pod["spec"]["initContainers"]));
+                let mounts = containers.flat_map(|container| list(&container["volumeMounts"]));
+                let mut of_it = mounts.filter(|mount| mount["name"] == volume["name"]);
+                ensure!(of_it.all(|mount| mount["readOnly"] == true), "{whose} can be written");
+            }
+        }
+    }
+    Ok(())
+}
+
 /// Names of the volumes that a StatefulSet claims.
 fn claims<'a>(objects: &'a [Value], workload: &str) -> Vec<&'a str> {
     let of = objects
@@ -272,7 +310,15 @@ fn secrets(case: &Case, objects: &[Value]) -> Result<BTreeSet<String>> {
     }
     let certificates = objects.iter().filter(|object| kind(object) == "Certificate");
     all.extend(certificates.filter_map(|one| one["spec"]["secretName"].as_str()).map(str::to_owned));
-    let named = ["kubeconfigSecret", "tlsSecret", "urlSecret", "caSecret", "encryptionSecret", "headersSecret"];
+    let named = [
+        "kubeconfigSecret",
+        "sessionKeySecret",
+        "tlsSecret",
+        "urlSecret",
+        "caSecret",
+        "encryptionSecret",
+        "headersSecret",
+    ];
     let mut rest = vec![&case.values];
     while let Some(value) = rest.pop() {
         for (key, value) in value.as_object().into_iter().flatten() {

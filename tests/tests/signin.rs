@@ -1,4 +1,4 @@
-//! Signing in with a client certificate, what a page does when its session ends, and that a page talks to nobody else: in a real browser.
+//! Signing in with a client certificate, or by an address with a token, what a page does when its session ends, and that a page talks to nobody else: in a real browser.
 
 use anyhow::{Context, Result, ensure};
 use crowsnest_tests::{Fleet, pictures, walk};
@@ -7,8 +7,10 @@ use crowsnest_tests::{Fleet, pictures, walk};
 fn a_certificate_signs_in_and_pages_stay_where_they_are() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let fleet = Fleet::start(&dir.path().join("data"), &["--no-members"])?;
-    let address = fleet.ui_url.split("/#").next().context("an address")?;
-    let walked = walk("signin", &[address.as_ref(), fleet.kubeconfig("cp").as_ref(), pictures()?.as_ref()], &[]);
+    let (address, token) = fleet.ui_url.split_once("/#token=").context("an address with a token")?;
+    let (kubeconfig, pictures) = (fleet.kubeconfig("cp"), pictures()?);
+    let given = [address.as_ref(), kubeconfig.as_ref(), pictures.as_ref(), token.as_ref()];
+    let walked = walk("signin", &given, &[]);
     walked.with_context(|| fleet.log())?;
     ensure!(fleet.stop()?.success());
     Ok(())

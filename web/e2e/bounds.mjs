@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict'
 import { execFileSync } from 'node:child_process'
 import { join } from 'node:path'
-import { accessible, api, expected, somebodyElse } from './browser.mjs'
+import { accessible, api, expected, follow, somebodyElse } from './browser.mjs'
 
 const WEB = 'apiVersion=apps%2Fv1&kind=Deployment&namespace=default&name=web'
 
@@ -18,7 +18,7 @@ export async function oneNamespace(page, origin, pictures, problems) {
   await api(page, 'POST', `${rbac}/rolebindings`, { metadata: { name }, roleRef: { apiGroup: 'rbac.authorization.k8s.io', kind: 'Role', name }, subjects }, [201, 409])
   const { status } = await api(page, 'POST', `${accounts}/${name}/token`, { apiVersion: 'authentication.k8s.io/v1', kind: 'TokenRequest', spec: {} })
   const other = await somebodyElse(page, origin, problems)
-  await other.goto(`${origin}/steer#token=${status.token}`)
+  await follow(other, `${origin}/steer#token=${status.token}`)
   await other.getByRole('table', { name: 'Policies' }).locator('tr[data-policy="default/web"]').first().waitFor()
   // What others share is there; what they keep for themselves, and what is only theirs to change, is not.
   const searches = '/apis/search.crowsnest.io/v1alpha1/savedsearches'

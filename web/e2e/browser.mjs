@@ -71,12 +71,18 @@ export async function walk(address, steps, { pictures, elsewhere, fine = () => f
 /** Whether a file of walks is the one that node was started with, and not a part of another. */
 export const isMain = (meta) => process.argv[1] === fileURLToPath(meta.url)
 
+/** Opens an address that has a token, as `crowsnest up` prints it, and agrees to be whom it signs in. */
+export async function follow(page, address) {
+  await page.goto(address)
+  await page.getByRole('button', { name: /^Sign in as / }).click()
+}
+
 /** A walk that begins signed in, with the address that `crowsnest up` prints. */
 export async function signedIn(address, steps, options) {
   await walk(
     address,
     async (page, origin, problems) => {
-      await page.goto(address)
+      await follow(page, address)
       await page.getByRole('combobox', { name: 'Search all clusters' }).waitFor()
       await steps(page, origin, problems)
     },

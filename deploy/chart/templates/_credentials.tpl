@@ -70,6 +70,10 @@ secrets:
       {{- end }}
   - {kind: certificate, name: {{ $name }}-etcd-client, issuer: {{ $name }}-etcd-ca, commonName: kube-apiserver-etcd-client, usages: [client]}
   {{- end }}
+  {{- if not .Values.ui.sessionKeySecret }}
+  # Seals the UI's cookies: replicas that share it, and pods after one another, know each other's sessions.
+  - {kind: password, name: {{ $name }}-ui-session-key, url: "{password}"}
+  {{- end }}
   {{- if include "crowsnest.includesPostgres" . }}
   - kind: certificate
     name: {{ $name }}-postgres

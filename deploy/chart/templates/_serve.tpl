@@ -2,6 +2,15 @@
 {{- eq .Values.controlPlane.mode "included" | ternary "/etc/crowsnest/kubeconfig" "/etc/crowsnest-pki/control-plane/kubeconfig" -}}
 {{- end -}}
 
+{{/* The Secret with the key of the UI's cookies; none where Secrets are somebody else's and this one is not named. */}}
+{{- define "crowsnest.sessionKeySecret" -}}
+{{- if .Values.ui.sessionKeySecret -}}
+{{ .Values.ui.sessionKeySecret }}
+{{- else if ne .Values.certificates.mode "external" -}}
+{{ include "crowsnest.fullname" . }}-ui-session-key
+{{- end -}}
+{{- end -}}
+
 {{/* The file of `crowsnest serve`: names of its flags, and values. values.config goes before what is said here. */}}
 {{- define "crowsnest.config" -}}
 {{- /* A folder of its own: the volume's root may hold a lost+found. */ -}}
@@ -17,6 +26,9 @@
   "shutdown-delay-duration" "10s"
   "log-format" "json"
 -}}
+{{- if include "crowsnest.sessionKeySecret" . }}
+{{- $_ := set $own "ui-session-key-file" "/etc/crowsnest-pki/ui/session-key" }}
+{{- end }}
 {{- with .Values.tracing }}
 {{- if .endpoint }}
 {{- $_ := set $own "tracing-endpoint" .endpoint }}

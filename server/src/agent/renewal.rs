@@ -2,8 +2,6 @@
 //! little of its time is left, asks for the next one as itself and writes it where the kubeconfig is kept: into the Secret that it is
 //! mounted from, or into the file. The agent reads its kubeconfig for each tunnel, so the next one has the new certificate.
 
-use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
@@ -24,6 +22,7 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 use super::certificate::{Issued, Wanted};
 use super::figures::Figures;
 use crate::cli::agent::{AgentArgs, KeptIn};
+use crate::up::datadir::write_private;
 
 /// How long the control plane may take to sign.
 const SIGNED_WITHIN: std::time::Duration = std::time::Duration::from_secs(300);
@@ -190,16 +189,7 @@ impl Kept {
 
 /// Whole or not at all: who reads meanwhile reads what was there.
 fn replace(file: &Path, text: &str) -> anyhow::Result<()> {
-    let mut next = file.as_os_str().to_owned();
-    next.push(".next");
-    let mut options = std::fs::OpenOptions::new();
-    options.write(true).create(true).truncate(true).mode(0o600);
-    let written = options.open(&next).and_then(|mut opened| {
-        opened.write_all(text.as_bytes())?;
-        opened.sync_all()?;
-        std::fs::rename(&next, file)
-    });
-    written.with_context(|| {
+    write_private(file, text.as_bytes()).with_context(|| {
         format!(
             "writing {}; where it is mounted from a Secret, name that with --control-plane-kubeconfig-secret",
             file.display()

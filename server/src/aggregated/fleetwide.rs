@@ -3,6 +3,7 @@
 use axum::extract::Request;
 use axum::response::Response;
 use crowsnest_api::user::UserInfo;
+use crowsnest_proxy::response_headers::drop_origin_wide;
 use http::{Method, StatusCode};
 use http_body_util::BodyExt;
 
@@ -28,7 +29,9 @@ pub(super) fn outgoing(request: Request) -> http::Request<crowsnest_proxy::Body>
     request.map(|body| body.map_err(|e| -> crowsnest_proxy::BoxError { e.into() }).boxed_unsync())
 }
 
-pub(super) fn incoming(response: http::Response<crowsnest_proxy::Body>) -> Response {
+/// An answer of the proxies. Pages that come through the control plane's address must not act on all of it.
+pub(super) fn incoming(mut response: http::Response<crowsnest_proxy::Body>) -> Response {
+    drop_origin_wide(response.headers_mut());
     response.map(Body::new)
 }
 

@@ -68,6 +68,7 @@ pub(crate) mod taint;
 mod token;
 mod top;
 pub(crate) mod tracing;
+pub(crate) mod ui;
 pub(crate) mod unjoin;
 pub(crate) mod up;
 mod version;

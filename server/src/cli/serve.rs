@@ -17,6 +17,7 @@ use super::estimator::{Listening, address};
 use super::keep::{self, KeepArgs};
 use super::oidc::{OidcArgs, SignInArgs};
 use super::tracing::TracingArgs;
+use super::ui::UiArgs;
 use crate::leading::Times;
 
 /// A part of what we do for a control plane.
@@ -154,6 +155,8 @@ pub(crate) struct ServeArgs {
     pub(crate) oidc: OidcArgs,
     #[command(flatten)]
     pub(crate) sign_in: SignInArgs,
+    #[command(flatten)]
+    pub(crate) ui: UiArgs,
     #[command(flatten)]
     pub(crate) tracing: TracingArgs,
 }

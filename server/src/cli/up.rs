@@ -17,6 +17,7 @@ use super::oidc::{OidcArgs, SignInArgs};
 use super::place::PlaceArgs;
 use super::rights::RightsArgs;
 use super::tracing::TracingArgs;
+use super::ui::UiArgs;
 
 /// Members to simulate: a count or names.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -106,6 +107,8 @@ pub(crate) struct UpArgs {
     pub(crate) oidc: OidcArgs,
     #[command(flatten)]
     pub(crate) sign_in: SignInArgs,
+    #[command(flatten)]
+    pub(crate) ui: UiArgs,
     #[command(flatten)]
     pub(crate) tracing: TracingArgs,
 }

@@ -78,6 +78,12 @@ pub(crate) async fn back(client: &kube::Client, dry_run: bool, out: &mut impl Wr
     };
     let objects: Vec<Value> =
         serde_json::from_str(&text).with_context(|| format!("ConfigMap {SYSTEM_NAMESPACE}/{BEFORE}"))?;
+    if let Some(strange) = objects.iter().find(|object| !is_of_karmada(object)) {
+        let (kind, name) = (strange["kind"].as_str().unwrap_or_default(), name(strange));
+        bail!(
+            "ConfigMap {SYSTEM_NAMESPACE}/{BEFORE} has a {kind} {name:?}, which Karmada does not register: nothing is put back"
+        );
+    }
     for object in &objects {
         if !dry_run {
             put_back(client, object).await?;
@@ -156,6 +162,36 @@ fn worth_keeping(manifest: &Value, found: &Value) -> Option<Value> {
         }
     }
     Some(kept)
+}
+
+/// True of what Karmada registers, by kind and name, and of fields that are kept: whoever can write the ConfigMap must not have an
+/// administrator create objects of their choice.
+fn is_of_karmada(object: &Value) -> bool {
+    let is_one_of = |known: &[Value]| {
+        let same = |one: &Value| ["apiVersion", "kind"].iter().all(|field| one[*field] == object[*field]);
+        known.iter().any(|one| same(one) && name(one) == name(object))
+    };
+    let fields = |known: &[&str]| {
+        let named = ["apiVersion", "kind", "metadata"];
+        object
+            .as_object()
+            .is_some_and(|all| all.keys().all(|key| named.contains(&key.as_str()) || known.contains(&key.as_str())))
+    };
+    match object["kind"].as_str().unwrap_or_default() {
+        "APIService" => {
+            let (group, version) = (object["spec"]["group"].as_str(), object["spec"]["version"].as_str());
+            group.is_some_and(|group| KINDS.iter().any(|(theirs, ..)| theirs.split('/').next() == Some(group)))
+                && object["apiVersion"] == "apiregistration.k8s.io/v1"
+                && group.zip(version).is_some_and(|(group, version)| name(object) == format!("{version}.{group}"))
+                && fields(&["spec"])
+        }
+        "CustomResourceDefinition" => {
+            let conversion_alone =
+                object["spec"].as_object().is_some_and(|spec| spec.keys().all(|key| key == "conversion"));
+            is_one_of(&crowsnest_api::crd::crds(None)) && conversion_alone && fields(&["spec"])
+        }
+        _ => is_admission(object) && is_one_of(&install::admission("https://localhost", "")) && fields(&["webhooks"]),
+    }
 }
 
 async fn put_back(client: &kube::Client, object: &Value) -> anyhow::Result<()> {
@@ -293,6 +329,41 @@ mod tests {
         assert_eq!(kept["spec"], json!({"conversion": by_webhook["spec"]["conversion"]}));
         let alone = definition(json!({"strategy": "None"}));
         assert_eq!(worth_keeping(&alone, &alone), None);
+    }
+
+    fn api_service(name: &str, group: &str) -> Value {
+        json!({"apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService", "metadata": {"name": name},
+            "spec": {"group": group, "version": "v1alpha1", "service": {"name": "karmada-aggregated-apiserver"}}})
+    }
+
+    #[test]
+    fn what_karmada_registers_is_put_back() {
+        let api = api_service("v1alpha1.cluster.karmada.io", "cluster.karmada.io");
+        let admission = install::admission("https://localhost", "");
+        let conversion = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+            "metadata": {"name": name(&crowsnest_api::crd::crds(None)[0])}, "spec": {"conversion": {"strategy": "Webhook"}}});
+        let webhooks = admission.iter().filter(|manifest| is_admission(manifest) && manifest.get("webhooks").is_some());
+        for object in webhooks.chain([&api, &conversion]) {
+            assert!(is_of_karmada(object), "{object}");
+        }
+    }
+
+    #[test]
+    fn nothing_else_is_put_back() {
+        let bound = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+            "metadata": {"name": "mallory"}, "roleRef": {"kind": "ClusterRole", "name": "cluster-admin"}});
+        let other_name = api_service("v1.apps", "cluster.karmada.io");
+        let other_group = api_service("v1alpha1.apps", "apps");
+        let webhook = json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration",
+            "metadata": {"name": "mallory"}, "webhooks": []});
+        let crd = name(&crowsnest_api::crd::crds(None)[0]).to_owned();
+        let whole = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+            "metadata": {"name": crd}, "spec": {"conversion": {}, "versions": []}});
+        let policy = json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicyBinding",
+            "metadata": {"name": "mallory"}, "spec": {}});
+        for object in [bound, other_name, other_group, webhook, whole, policy, json!({}), json!(7)] {
+            assert!(!is_of_karmada(&object), "{object}");
+        }
     }
 
     #[test]

@@ -196,7 +196,7 @@ impl Site {
             self.enter(listener, Arc::clone(own), &mut reloader).await?;
         }
         if let Some(listener) = ui {
-            self.show(listener, own.filter(|_| secure))?;
+            self.show(listener, own.filter(|_| secure), &mut reloader).await?;
         }
         let stop = self.servers.stopping();
         self.servers.keep("files that are read again", reloader.run(stop.clone()));
@@ -267,17 +267,19 @@ impl Site {
         Ok(())
     }
 
-    fn show(&mut self, listener: TcpListener, own: Option<Arc<Serving>>) -> anyhow::Result<()> {
+    async fn show(
+        &mut self,
+        listener: TcpListener,
+        own: Option<Arc<Serving>>,
+        reloader: &mut Reloader,
+    ) -> anyhow::Result<()> {
+        let seal = self.args.ui.seal(&self.dir, reloader).await?;
         let oidc = self.said.oidc.take();
-        let oidc = oidc.map(|(oidc, client)| SignIn::new(oidc, client, self.servers.passing().clone())).transpose()?;
+        let passing = self.servers.passing().clone();
+        let oidc = oidc.map(|(oidc, client)| SignIn::new(oidc, client, seal.clone(), passing.clone()));
         let stop = self.servers.stopping();
-        let ui = Ui {
-            upstream: ui::Upstream::new(self.upstream.clone()),
-            oidc: oidc.map(Arc::new),
-            identities: ui::Identities::new(own.is_some()),
-            tunnels: ui::Tunnels { tasks: self.servers.passing().clone(), stopping: stop.clone() },
-            secure: own.is_some(),
-        };
+        let tunnels = ui::Tunnels { tasks: passing, stopping: stop.clone() };
+        let ui = Ui::new(self.upstream.clone(), seal, own.is_some(), &self.args.ui.ui_host, tunnels)?.with_oidc(oidc);
         let tls = own.map(Tls::anybody);
         self.servers.keep("--ui-listen", serving::serve(listener, tls, ui::router(ui), stop.clone()));
         Ok(())

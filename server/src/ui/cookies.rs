@@ -50,14 +50,16 @@ impl Cookie {
     }
 }
 
-/// The value of a request's cookie.
+/// The value of a request's cookie; `None` when there are several of that name. Other ports and paths of the same host can add one
+/// that a browser sends first, so neither of them is the session's.
 pub(super) fn find(headers: &HeaderMap, wanted: &str) -> Option<String> {
-    let cookies = headers.get_all(header::COOKIE).iter().filter_map(|v| v.to_str().ok());
-    let found = cookies
+    let cookies = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
+    let mut found = cookies
         .flat_map(|text| text.split(';'))
         .filter_map(|pair| pair.trim().split_once('='))
-        .find(|(name, value)| *name == wanted && !value.is_empty())?;
-    Some(found.1.to_owned())
+        .filter(|(name, _)| *name == wanted);
+    let value = found.next().map(|(_, value)| value).filter(|value| !value.is_empty())?;
+    found.next().is_none().then(|| value.to_owned())
 }
 
 /// An answer that sets cookies.
@@ -82,6 +84,40 @@ mod tests {
         assert_eq!(find(&headers, "crowsnest-session").as_deref(), Some("abc.def"));
         assert_eq!(find(&headers, "session"), None);
         assert_eq!(find(&HeaderMap::new(), "x"), None);
+    }
+
+    #[rstest::rstest]
+    #[case::one(&["a=1"], Some("1"))]
+    #[case::beside_others(&["b=2; a=1;c=3"], Some("1"))]
+    #[case::over_http2(&["b=2", "a=1"], Some("1"))]
+    #[case::twice(&["a=1; a=2"], None)]
+    #[case::twice_the_same(&["a=1; a=1"], None)]
+    #[case::twice_over_http2(&["a=1", "a=2"], None)]
+    #[case::emptied(&["a=; a=2"], None)]
+    #[case::empty(&["a="], None)]
+    #[case::another_case(&["A=1"], None)]
+    #[case::no_pair(&["a"], None)]
+    #[case::prefixed(&["__Host-a=1"], None)]
+    fn a_cookie_that_is_there_twice_is_nobodys(#[case] sent: &[&'static str], #[case] expected: Option<&str>) {
+        let mut headers = HeaderMap::new();
+        for value in sent {
+            headers.append(header::COOKIE, HeaderValue::from_static(value));
+        }
+        assert_eq!(find(&headers, "a").as_deref(), expected);
+    }
+
+    proptest::proptest! {
+        /// Any bytes that a header may have are read without a panic, and what is found was sent.
+        #[test]
+        fn arbitrary_cookie_headers_are_read(bytes in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..200)) {
+            if let Ok(value) = HeaderValue::from_bytes(&bytes) {
+                let headers = HeaderMap::from_iter([(header::COOKIE, value)]);
+                if let Some(found) = find(&headers, "a") {
+                    let pair = format!("a={found}");
+                    proptest::prop_assert!(String::from_utf8_lossy(&bytes).contains(&pair));
+                }
+            }
+        }
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! Sessions of people who signed in with a kubeconfig: the client certificate (or the token) of its user stays in this process, their
-//! browsers hold a handle. Nothing else of a kubeconfig is used: the control plane is the one this server knows, and files and
+//! Sessions of people who signed in with a kubeconfig, or a token too large for a cookie: client certificate or token stay in this
+//! process, their browsers hold a handle. Nothing else of a kubeconfig is used: the control plane is the one this server knows, and files and
 //! commands that it names are never read nor run. Written by the sign-in, read by every request of the UI.
 
 use std::time::Duration;
@@ -10,6 +10,7 @@ use moka::sync::Cache;
 
 use super::cookies::{self, Cookie, SameSite};
 use super::handle::{self, Fingerprint, fingerprint};
+use super::upstream::Actor;
 use crate::aggregated::reply::Failure;
 
 const COOKIE: &str = "crowsnest-identity";
@@ -20,7 +21,7 @@ const MOST: u64 = 10_000;
 /// See the module.
 #[derive(Clone)]
 pub(crate) struct Identities {
-    sessions: Cache<Fingerprint, kube::Client>,
+    sessions: Cache<Fingerprint, Actor>,
     /// Whether browsers come over HTTPS.
     secure: bool,
 }
@@ -30,15 +31,15 @@ impl Identities {
         Self { sessions: Cache::builder().max_capacity(MOST).time_to_idle(IDLE).build(), secure }
     }
 
-    /// A new session of whom a client acts as: the cookie that leads to it.
-    pub(super) fn open(&self, client: kube::Client, random: [u8; 32]) -> Cookie {
+    /// A new session of somebody whom the control plane knows: the cookie that leads to it.
+    pub(super) fn open(&self, actor: Actor, random: [u8; 32]) -> Cookie {
         let handle = handle::handle(random);
-        self.sessions.insert(fingerprint(&handle), client);
+        self.sessions.insert(fingerprint(&handle), actor);
         self.cookie(&handle)
     }
 
     /// Who a browser's session acts as; None when it has none of this kind.
-    pub(super) fn client(&self, headers: &HeaderMap) -> Result<Option<kube::Client>, Failure> {
+    pub(super) fn actor(&self, headers: &HeaderMap) -> Result<Option<Actor>, Failure> {
         let Some(handle) = cookies::find(headers, &self.cookie("").full_name()) else { return Ok(None) };
         let over = || Failure::new(StatusCode::UNAUTHORIZED, "Unauthorized", "your session is over; sign in again");
         self.sessions.get(&fingerprint(&handle)).map(Some).ok_or_else(over)
@@ -101,6 +102,7 @@ fn lacking(user: &AuthInfo) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ui::upstream::Upstream;
     use rstest::rstest;
 
     fn config(user: &str) -> String {
@@ -113,18 +115,17 @@ mod tests {
     #[tokio::test]
     async fn a_handle_leads_to_one_session_until_it_ends() {
         let identities = Identities::new(false);
-        let answers = tower::service_fn(|_: http::Request<kube::client::Body>| async {
-            Ok::<_, std::convert::Infallible>(http::Response::new(kube::client::Body::empty()))
-        });
-        let opened = identities.open(kube::Client::new(answers, "default"), [1; 32]);
+        let config = kube::Config::new("http://127.0.0.1:9".parse().unwrap());
+        let actor = Upstream::new(config).unwrap().as_bearer("a.bearer.token").unwrap();
+        let opened = identities.open(actor, [1; 32]);
         let mut headers = HeaderMap::new();
         let cookie = format!("{}={}", opened.full_name(), opened.value);
         headers.insert(http::header::COOKIE, cookie.parse().unwrap());
-        assert!(identities.client(&headers).unwrap().is_some());
-        assert!(identities.client(&HeaderMap::new()).unwrap().is_none());
+        assert!(identities.actor(&headers).unwrap().is_some());
+        assert!(identities.actor(&HeaderMap::new()).unwrap().is_none());
         let gone = identities.end(&headers);
         assert_eq!((gone.full_name(), gone.value.as_str(), gone.max_age), (opened.full_name(), "", Some(0)));
-        let over = identities.client(&headers).err().map(|failure| failure.code());
+        let over = identities.actor(&headers).err().map(|failure| failure.code());
         assert_eq!(over, Some(StatusCode::UNAUTHORIZED));
     }
 

@@ -1,16 +1,25 @@
 //! The web UI's server: the embedded pages, the session, and the way from the browser to the control plane.
 //!
-//! The browser talks to nothing else, but for an issuer's pages to sign in there. A session is the user's own bearer token, in an
-//! HttpOnly cookie or behind one, or a client certificate behind one; requests under `/api`, `/apis` and `/openapi/v3` are handed to the control plane with that,
-//! so each is made with the user's own rights. So are WebSockets.
+//! The browser talks to nothing else, but for an issuer's pages to sign in there. A session is the user's own bearer token, sealed in
+//! an HttpOnly cookie or behind one, or a client certificate behind one; requests under `/api`, `/apis` and `/openapi/v3` are handed
+//! to the control plane with that, so each is made with the user's own rights. So are WebSockets.
+//!
+//! Answers of members and of the control plane are somebody else's: they keep only the headers of an allow-list
+//! (`crowsnest_proxy::response_headers`), and no document of theirs runs or is shown at the UI's origin.
 
 mod cookies;
 mod handle;
 mod identities;
 pub(crate) mod oidc;
+mod origin;
 mod pages;
+mod seal;
 mod session;
+#[cfg(test)]
+mod tests;
+mod tokens;
 mod tunnel;
+mod upstream;
 
 use std::sync::Arc;
 
@@ -19,16 +28,29 @@ use axum::extract::{Request, State};
 use axum::middleware::{self, Next};
 use axum::response::Response;
 use axum::routing::{any, get};
-use http::{HeaderValue, StatusCode, header};
+use crowsnest_proxy::response_headers::pass_to_browser;
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use http_body_util::BodyExt;
 use kube::client::Body as KubeBody;
+use tokio::sync::Semaphore;
 
 use crate::aggregated::reply::{Body, Failure};
 pub(crate) use identities::Identities;
-pub(crate) use session::Upstream;
+pub(crate) use origin::Hosts;
+pub(crate) use seal::Seal;
+pub(crate) use session::ATTEMPTS;
+pub(crate) use tokens::Tokens;
 pub(crate) use tunnel::Tunnels;
+pub(crate) use upstream::Upstream;
 
 /// A request header that no form or image of another site can carry: with it the cookie is safe from cross-site requests.
 const CLIENT_HEADER: &str = "x-crowsnest-client";
+
+/// The policy of the UI's own pages.
+const PAGE_POLICY: &str =
+    "default-src 'self'; object-src 'none'; base-uri 'none'; frame-ancestors 'none'; form-action 'self'";
+/// The policy of answers that are handed on: shown as a document, they have no origin, no scripts and nothing to load.
+const PASSED_POLICY: &str = "default-src 'none'; sandbox; base-uri 'none'; frame-ancestors 'none'; form-action 'none'";
 
 /// What requests of the UI are answered from.
 #[derive(Clone)]
@@ -36,17 +58,52 @@ pub(crate) struct Ui {
     pub(crate) upstream: Upstream,
     /// People can sign in at an issuer.
     pub(crate) oidc: Option<Arc<oidc::SignIn>>,
+    /// Of people who signed in with a token.
+    pub(crate) tokens: Tokens,
     /// Of people who signed in with a kubeconfig.
     pub(crate) identities: Identities,
     pub(crate) tunnels: Tunnels,
-    /// Browsers come over HTTPS.
-    pub(crate) secure: bool,
+    /// Host names under which it is reached.
+    pub(crate) hosts: Arc<Hosts>,
+    /// Sign-ins that may be under way at once.
+    pub(crate) attempts: Arc<Semaphore>,
+}
+
+impl Ui {
+    /// `secure`: browsers connect over HTTPS, so that TLS checks the host name. Else `names` are those of a proxy in front of it.
+    pub(crate) fn new(
+        config: kube::Config,
+        seal: Seal,
+        secure: bool,
+        names: &[String],
+        tunnels: Tunnels,
+    ) -> kube::Result<Self> {
+        let hosts = if secure { Hosts::Certified } else { Hosts::named(names.iter().map(String::as_str)) };
+        Ok(Self {
+            upstream: Upstream::new(config)?,
+            oidc: None,
+            tokens: Tokens::new(seal, secure),
+            identities: Identities::new(secure),
+            tunnels,
+            hosts: Arc::new(hosts),
+            attempts: Arc::new(Semaphore::new(ATTEMPTS)),
+        })
+    }
+
+    /// Lets people sign in at an issuer, who come back to the address that it was given.
+    pub(crate) fn with_oidc(mut self, sign_in: Option<oidc::SignIn>) -> Self {
+        if let Some(host) = sign_in.as_ref().and_then(oidc::SignIn::host) {
+            self.hosts = Arc::new(self.hosts.with(host));
+        }
+        self.oidc = sign_in.map(Arc::new);
+        self
+    }
 }
 
 /// All routes of the UI.
 pub(crate) fn router(ui: Ui) -> Router {
     Router::new()
-        .route("/ui/sign-in", get(session::ways))
+        .route("/ui/sign-in", get(session::ways).post(session::preview))
         .route(oidc::LOGIN, get(oidc::login))
         .route(oidc::CALLBACK, get(oidc::callback))
         .route("/ui/session", get(session::current).post(session::sign_in).delete(session::sign_out))
@@ -57,68 +114,113 @@ pub(crate) fn router(ui: Ui) -> Router {
         .route("/openapi/v3/{*path}", get(forward))
         .route("/healthz", get(|| async { "ok" }))
         .fallback(pages::service())
-        .layer(middleware::from_fn(guard))
+        .layer(middleware::from_fn_with_state(Arc::clone(&ui.hosts), guard))
         .layer(tower_http::catch_panic::CatchPanicLayer::new())
         .with_state(ui)
 }
 
-/// Refuses cross-site requests and sets the security headers of every answer.
-async fn guard(request: Request, next: Next) -> Response {
-    let path = request.uri().path();
+/// An answer that somebody else wrote.
+#[derive(Clone, Copy)]
+struct Passed;
+
+/// Refuses requests for other hosts and of other origins, and sets the security headers of every answer.
+async fn guard(State(hosts): State<Arc<Hosts>>, request: Request, next: Next) -> Response {
+    let mut response = match refusal(&hosts, &request) {
+        Some(failure) => failure.into_response(),
+        None => next.run(request).await,
+    };
+    let passed = response.extensions().get::<Passed>().is_some();
+    secure(response.headers_mut(), passed);
+    response
+}
+
+/// Why a request is not answered.
+fn refusal(hosts: &Hosts, request: &Request) -> Option<Failure> {
+    let (path, headers) = (request.uri().path(), request.headers());
+    // A probe names the address it was given; the answer says nothing.
+    if path == "/healthz" {
+        return None;
+    }
+    let authority = match hosts.check(request.uri(), headers) {
+        Ok(authority) => authority,
+        Err(why) => return Some(Failure::new(StatusCode::MISDIRECTED_REQUEST, "BadRequest", why)),
+    };
     // Pages that the issuer's site leads to; they trust nothing but what they find in their own cookie.
     let page = path == oidc::LOGIN || path == oidc::CALLBACK;
     let data = !page && ["/api", "/openapi/", "/ui/"].iter().any(|data| path.starts_with(data));
-    let cross_site = request.headers().get("sec-fetch-site").is_some_and(|v| v != "same-origin" && v != "none");
-    let headers = request.headers();
-    let ours = headers.contains_key(CLIENT_HEADER) || (tunnel::wanted(headers) && tunnel::same_origin(headers));
-    if data && (cross_site || !ours) {
+    let ours = headers.contains_key(CLIENT_HEADER)
+        || (tunnel::wanted(headers) && origin::is_said_to_be_own_page(headers, &authority));
+    if data && !(ours && origin::is_own_page(headers, &authority)) {
         let text =
             format!("this address serves the web UI; requests need the header {CLIENT_HEADER} and the same origin");
-        return Failure::new(StatusCode::FORBIDDEN, "Forbidden", text).into_response();
+        return Some(Failure::new(StatusCode::FORBIDDEN, "Forbidden", text));
     }
-    let mut response = next.run(request).await;
-    let headers = response.headers_mut();
-    headers.insert(
-        header::CONTENT_SECURITY_POLICY,
-        HeaderValue::from_static(
-            "default-src 'self'; object-src 'none'; base-uri 'none'; frame-ancestors 'none'; form-action 'self'",
-        ),
-    );
-    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    headers.insert(header::REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
-    response
+    None
+}
+
+/// Headers of every answer.
+fn secure(headers: &mut HeaderMap, passed: bool) {
+    let policy = if passed { PASSED_POLICY } else { PAGE_POLICY };
+    for (name, value) in [
+        (header::CONTENT_SECURITY_POLICY, policy),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (header::X_FRAME_OPTIONS, "DENY"),
+        (header::REFERRER_POLICY, "no-referrer"),
+        (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
+        (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
+    ] {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+    if passed {
+        // Whoever signs in next in the same browser is shown nothing of this from its cache.
+        headers.append(header::VARY, HeaderValue::from_static("cookie"));
+    }
 }
 
 /// Hands a request to the control plane as the session's user; the answer streams.
 async fn forward(State(ui): State<Ui>, request: Request) -> Response {
-    match forward_inner(&ui, request).await {
+    let mut response = match forward_inner(&ui, request).await {
         Ok(response) => response,
         Err(failure) => failure.into_response(),
-    }
+    };
+    response.extensions_mut().insert(Passed);
+    response
 }
 
 async fn forward_inner(ui: &Ui, mut request: Request) -> Result<Response, Failure> {
-    let client = session::client(ui, request.headers()).await?;
+    let actor = session::actor(ui, request.headers()).await?;
     let browser = tunnel::take(&mut request);
-    let (mut parts, body) = request.into_parts();
-    for name in [header::COOKIE, header::HOST, header::AUTHORIZATION, header::ORIGIN, header::ACCEPT_ENCODING] {
-        parts.headers.remove(name);
-    }
-    // Impersonation stays the control plane's decision, but a page has no use for it.
-    let impersonation: Vec<_> =
-        parts.headers.keys().filter(|n| n.as_str().starts_with("impersonate-")).cloned().collect();
-    for name in impersonation {
-        parts.headers.remove(name);
-    }
+    let (parts, body) = request.into_parts();
     let body = crate::aggregated::stored::collect(body).await?;
-    let forwarded = http::Request::from_parts(parts, KubeBody::from(body.to_vec()));
-    let mut answer = client.send(forwarded).await.map_err(Failure::upstream)?;
-    if let (Some(browser), StatusCode::SWITCHING_PROTOCOLS) = (browser, answer.status()) {
-        ui.tunnels.join(browser, hyper::upgrade::on(&mut answer));
-        return Ok(answer.map(Body::new));
+    let mut forwarded = http::Request::new(KubeBody::from(body.to_vec()));
+    // A target in absolute form names a host, which is nothing to the control plane.
+    let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
+    *forwarded.uri_mut() = path.parse().map_err(|_| Failure::bad_request("that is no path"))?;
+    *forwarded.method_mut() = parts.method;
+    *forwarded.headers_mut() = upstream::passed_request_headers(&parts.headers);
+    if browser.is_some() {
+        tunnel::request(forwarded.headers_mut());
     }
-    let (mut parts, body) = answer.into_parts();
-    parts.headers.remove(header::CONNECTION);
-    parts.headers.remove(header::TRANSFER_ENCODING);
-    Ok(http::Response::from_parts(parts, Body::new(body)))
+    let mut answer = actor.send(forwarded).await.map_err(Failure::upstream)?;
+    let upgraded = answer.status() == StatusCode::SWITCHING_PROTOCOLS;
+    match browser {
+        Some(browser) if upgraded => ui.tunnels.join(browser, hyper::upgrade::on(&mut answer)),
+        _ if upgraded => {
+            return Err(Failure::new(StatusCode::BAD_GATEWAY, "InternalError", "an upgrade nobody requested"));
+        }
+        _ => {}
+    }
+    let (parts, body) = answer.into_parts();
+    let mut response = Response::new(Body::new(body.map_frame(without_trailers)));
+    *response.status_mut() = parts.status;
+    *response.headers_mut() = pass_to_browser(&parts.headers, upgraded);
+    Ok(response)
+}
+
+/// Trailers are headers, too, and none of them is needed.
+fn without_trailers(frame: http_body::Frame<bytes::Bytes>) -> http_body::Frame<bytes::Bytes> {
+    match frame.into_data() {
+        Ok(data) => http_body::Frame::data(data),
+        Err(_) => http_body::Frame::data(bytes::Bytes::new()),
+    }
 }

@@ -1,81 +1,38 @@
-//! Sessions: a bearer token in a cookie that scripts can't read, a handle of one that was got at an issuer (`oidc`), or a handle of what
-//! a kubeconfig proves somebody by (`identities`). Always the control plane is asked who that is.
-
-use std::time::Duration;
+//! Sessions: a bearer token sealed in a cookie (`tokens`), a handle of one that was issued at an identity provider (`oidc`), or a
+//! handle of a kubeconfig's user (`identities`). The control plane always decides who that is.
+//!
+//! A cookie that is no session of ours is refused before anything is built for it or requested of anybody.
 
 use axum::extract::State;
 use axum::response::Response;
 use http::{HeaderMap, StatusCode};
-use k8s_openapi::api::authentication::v1::SelfSubjectReview;
-use kube::api::{Api, PostParams};
-use kube::config::AuthInfo;
-use moka::future::Cache;
 use serde::Deserialize;
 
 use super::Ui;
-use super::cookies::{self, Cookie, SameSite};
+use super::cookies::{self, Cookie};
 use super::identities::user_of;
+use super::tokens::Random;
+use super::upstream::Actor;
 use crate::aggregated::reply::{Failure, json};
 
-const COOKIE: &str = "crowsnest-session";
+/// Sign-ins under way at once: each is a request of a stranger at the control plane.
+pub(crate) const ATTEMPTS: usize = 16;
 
-/// Where the UI's requests go: the control plane's address and authority, with one pooled client per user token.
-#[derive(Clone)]
-pub(crate) struct Upstream {
-    config: kube::Config,
-    clients: Cache<String, kube::Client>,
-}
-
-impl Upstream {
-    /// `config` gives the address and the authority; its own credentials are never used.
-    pub(crate) fn new(mut config: kube::Config) -> Self {
-        config.auth_info = kube::config::AuthInfo::default();
-        // The browser says when to ask again.
-        config.default_retry = false;
-        let clients = Cache::builder().max_capacity(1_000).time_to_idle(Duration::from_secs(600)).build();
-        Self { config, clients }
-    }
-
-    /// A client that acts as the token's owner.
-    pub(crate) async fn as_user(&self, token: &str) -> Result<kube::Client, Failure> {
-        let made = self.clients.try_get_with(token.to_owned(), async {
-            let mut config = self.config.clone();
-            config.auth_info.token = Some(token.to_owned().into());
-            kube::Client::try_from(config)
-        });
-        made.await.map_err(Failure::internal)
-    }
-
-    /// A client that proves who it is by what a kubeconfig had.
-    fn proven(&self, user: AuthInfo) -> Result<kube::Client, Failure> {
-        let mut config = self.config.clone();
-        config.auth_info = user;
-        let unusable =
-            |error: kube::Error| Failure::bad_request(format!("its client certificate or key can't be used: {error}"));
-        kube::Client::try_from(config).map_err(unusable)
-    }
-}
-
-/// The cookie of a token that was typed in.
-pub(super) fn cookie(ui: &Ui, token: &str) -> Cookie {
-    Cookie { name: COOKIE, value: token.to_owned(), same_site: SameSite::Strict, max_age: None, secure: ui.secure }
-}
-
-/// Acts as the session's user, whose token is renewed where it has to be.
-pub(super) async fn client(ui: &Ui, headers: &HeaderMap) -> Result<kube::Client, Failure> {
+/// The session's user, whose token is renewed where it has to be.
+pub(super) async fn actor(ui: &Ui, headers: &HeaderMap) -> Result<Actor, Failure> {
     if let Some(sign_in) = &ui.oidc
         && let Some(handle) = sign_in.handle(headers)
     {
-        return ui.upstream.as_user(&sign_in.token(&handle).await?).await;
+        return ui.upstream.as_bearer(&sign_in.token(&handle).await?);
     }
-    if let Some(client) = ui.identities.client(headers)? {
-        return Ok(client);
+    if let Some(actor) = ui.identities.actor(headers)? {
+        return Ok(actor);
     }
-    let token = cookies::find(headers, &cookie(ui, "").full_name()).ok_or_else(Failure::unauthorized)?;
-    ui.upstream.as_user(&token).await
+    let token = ui.tokens.token(headers)?.ok_or_else(Failure::unauthorized)?;
+    ui.upstream.as_bearer(&token)
 }
 
-/// What somebody signs in with: one of these.
+/// What somebody signs in with: one of these. It has no `Debug`: neither may be logged.
 #[derive(Deserialize)]
 pub(crate) struct SignIn {
     token: Option<String>,
@@ -100,24 +57,43 @@ pub(crate) async fn sign_in(
     }
 }
 
-/// Who that is, and the cookie of the session, once the control plane knows them.
+/// `POST /ui/sign-in`: who one would be. It opens no session: a page that was given a token by its address shows its reader whom they
+/// would act as, and lets them decide.
+pub(crate) async fn preview(State(ui): State<Ui>, axum::Json(sign_in): axum::Json<SignIn>) -> Response {
+    match identified(&ui, &sign_in).await {
+        Ok((user, _)) => json(StatusCode::OK, &user),
+        Err(failure) => failure.into_response(),
+    }
+}
+
+/// Who that is, once the control plane knows them, and as whom requests are made.
+async fn identified(ui: &Ui, sign_in: &SignIn) -> Result<(serde_json::Value, Actor), Failure> {
+    let _attempt = ui.attempts.try_acquire().map_err(|_| Failure::too_many_requests())?;
+    let actor = match &sign_in.kubeconfig {
+        Some(kubeconfig) => ui.upstream.proven(user_of(kubeconfig)?)?,
+        None => ui.upstream.as_bearer(token(sign_in))?,
+    };
+    Ok((actor.whoami().await?, actor))
+}
+
+fn token(sign_in: &SignIn) -> &str {
+    sign_in.token.as_deref().unwrap_or_default().trim()
+}
+
+/// Who that is, and the cookie of the new session.
 async fn opened(ui: &Ui, sign_in: &SignIn) -> Result<(serde_json::Value, Cookie), Failure> {
-    if let Some(kubeconfig) = &sign_in.kubeconfig {
-        let client = ui.upstream.proven(user_of(kubeconfig)?)?;
-        let user = whom(client.clone()).await?;
-        return Ok((user, ui.identities.open(client, rand::random())));
-    }
-    let token = sign_in.token.as_deref().unwrap_or_default().trim();
-    if token.is_empty() || token.len() > 8192 || !token.bytes().all(|b| b.is_ascii_graphic() && b != b';' && b != b',')
-    {
-        return Err(Failure::bad_request("that is no bearer token"));
-    }
-    Ok((who(&ui.upstream, token).await?, cookie(ui, token)))
+    let (user, actor) = identified(ui, sign_in).await?;
+    let sealed = match &sign_in.kubeconfig {
+        Some(_) => None,
+        None => ui.tokens.open(token(sign_in), Random::new()),
+    };
+    // A certificate, and a token too large for a cookie, stay in this process.
+    Ok((user, sealed.unwrap_or_else(|| ui.identities.open(actor, rand::random()))))
 }
 
 /// Ends whatever session a browser has: the cookies that forget it, and where it may be ended at the issuer, too.
 async fn ended(ui: &Ui, headers: &HeaderMap) -> (Vec<Cookie>, Option<String>) {
-    let mut gone = vec![cookie(ui, "").gone(), ui.identities.end(headers)];
+    let mut gone = vec![ui.tokens.end(headers), ui.identities.end(headers)];
     let mut elsewhere = None;
     if let Some(oidc) = &ui.oidc {
         let (cookie, end) = oidc.sign_out(headers).await;
@@ -129,8 +105,8 @@ async fn ended(ui: &Ui, headers: &HeaderMap) -> (Vec<Cookie>, Option<String>) {
 
 /// `GET /ui/session`.
 pub(crate) async fn current(State(ui): State<Ui>, headers: HeaderMap) -> Response {
-    let user = match client(&ui, &headers).await {
-        Ok(client) => whom(client).await,
+    let user = match actor(&ui, &headers).await {
+        Ok(actor) => actor.whoami().await,
         Err(failure) => Err(failure),
     };
     match user {
@@ -148,22 +124,4 @@ pub(crate) async fn ways(State(ui): State<Ui>) -> Response {
 pub(crate) async fn sign_out(State(ui): State<Ui>, headers: HeaderMap) -> Response {
     let (gone, elsewhere) = ended(&ui, &headers).await;
     cookies::set(json(StatusCode::OK, &serde_json::json!({"endSession": elsewhere})), &gone)
-}
-
-/// Who the control plane says a token's bearer is.
-pub(super) async fn who(upstream: &Upstream, token: &str) -> Result<serde_json::Value, Failure> {
-    whom(upstream.as_user(token).await?).await
-}
-
-/// Who the control plane says a client acts as.
-async fn whom(client: kube::Client) -> Result<serde_json::Value, Failure> {
-    let reviews: Api<SelfSubjectReview> = Api::all(client);
-    let review =
-        reviews.create(&PostParams::default(), &SelfSubjectReview::default()).await.map_err(Failure::upstream)?;
-    let user = review.status.and_then(|s| s.user_info).unwrap_or_default();
-    let name = user.username.unwrap_or_default();
-    if name.is_empty() || name == "system:anonymous" {
-        return Err(Failure::unauthorized());
-    }
-    Ok(serde_json::json!({"user": name, "groups": user.groups.unwrap_or_default()}))
 }

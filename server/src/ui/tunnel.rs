@@ -24,27 +24,15 @@ pub(super) fn wanted(headers: &HeaderMap) -> bool {
     is(header::CONNECTION, "upgrade") && is(header::UPGRADE, "websocket")
 }
 
-/// Whether a page of this very address asks. A WebSocket carries the cookie and no header of a page's own, but the browser always
-/// says where the page is from; other ports of the same host are other people's.
-pub(super) fn same_origin(headers: &HeaderMap) -> bool {
-    let text = |name: HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
-    match (text(header::ORIGIN).and_then(|origin| origin.split_once("://")), text(header::HOST)) {
-        (Some((_, origin)), Some(host)) => origin.eq_ignore_ascii_case(host),
-        _ => false,
-    }
+/// The browser's side, when it wants a WebSocket.
+pub(super) fn take(request: &mut Request) -> Option<OnUpgrade> {
+    wanted(request.headers()).then(|| hyper::upgrade::on(request))
 }
 
-/// The browser's side. What is about the connection is taken out of the request, and said anew when it is to be a WebSocket.
-pub(super) fn take(request: &mut Request) -> Option<OnUpgrade> {
-    let ours = wanted(request.headers()).then(|| hyper::upgrade::on(&mut *request));
-    let headers = request.headers_mut();
-    headers.remove(header::CONNECTION);
-    headers.remove(header::UPGRADE);
-    if ours.is_some() {
-        headers.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
-        headers.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
-    }
-    ours
+/// Asks for a WebSocket at the other side.
+pub(super) fn request(headers: &mut HeaderMap) {
+    headers.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
+    headers.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
 }
 
 impl Tunnels {
@@ -87,17 +75,6 @@ mod tests {
         assert_eq!(wanted(&headers), expected);
     }
 
-    #[rstest::rstest]
-    #[case::own_page(&[(header::ORIGIN, "http://127.0.0.1:7080"), (header::HOST, "127.0.0.1:7080")], true)]
-    #[case::behind_tls(&[(header::ORIGIN, "https://fleet.example"), (header::HOST, "fleet.example")], true)]
-    #[case::another_port(&[(header::ORIGIN, "http://127.0.0.1:8080"), (header::HOST, "127.0.0.1:7080")], false)]
-    #[case::another_site(&[(header::ORIGIN, "https://evil.example"), (header::HOST, "127.0.0.1:7080")], false)]
-    #[case::a_file(&[(header::ORIGIN, "null"), (header::HOST, "127.0.0.1:7080")], false)]
-    #[case::no_browser(&[(header::HOST, "127.0.0.1:7080")], false)]
-    fn whose_page_asks(#[case] told: &[(HeaderName, &str)], #[case] expected: bool) {
-        assert_eq!(same_origin(&headers(told)), expected);
-    }
-
     #[test]
     fn nothing_else_is_upgraded() {
         let ask = |upgrade: &str| {
@@ -106,11 +83,7 @@ mod tests {
                 .header("upgrade", upgrade)
                 .body(axum::body::Body::empty())
         };
-        let mut other = ask("h2c").unwrap();
-        assert!(take(&mut other).is_none());
-        assert!(other.headers().is_empty(), "{:?}", other.headers());
-        let mut websocket = ask("websocket").unwrap();
-        assert!(take(&mut websocket).is_some());
-        assert_eq!(websocket.headers()[header::UPGRADE], "websocket");
+        assert!(take(&mut ask("h2c").unwrap()).is_none());
+        assert!(take(&mut ask("websocket").unwrap()).is_some());
     }
 }

@@ -128,10 +128,15 @@ pub(crate) fn default_path(xdg_data_home: Option<PathBuf>, home: Option<PathBuf>
     }
 }
 
-/// Writes a whole file at once (rename), mode 0600: it may hold keys.
+/// Writes a whole file at once (rename), mode 0600 from its first byte: it may hold keys. What somebody else put in the way - a link, a
+/// file that all may read - is removed and never written to.
 pub(crate) fn write_private(path: &Path, content: &[u8]) -> io::Result<()> {
     let temporary = path.with_extension("new");
-    let mut file = OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(&temporary)?;
+    match fs::remove_file(&temporary) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut file = OpenOptions::new().create_new(true).write(true).mode(0o600).open(&temporary)?;
     file.write_all(content)?;
     file.sync_all()?;
     fs::rename(&temporary, path)
@@ -154,6 +159,8 @@ fn empty_but_lock(root: &Path) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     #[test]
@@ -184,6 +191,39 @@ mod tests {
         fs::write(dir.path().join("thesis.tex"), "x").unwrap();
         assert!(matches!(DataDir::open(dir.path(), true), Err(DataDirError::Foreign { .. })));
         assert!(dir.path().join("thesis.tex").exists());
+    }
+
+    #[test]
+    fn private_files_are_their_owners_whatever_was_there() {
+        let dir = tempfile::tempdir().unwrap();
+        let mode = |path: &Path| fs::symlink_metadata(path).unwrap().permissions().mode() & 0o777;
+        let open_to_all = |path: &Path| {
+            fs::write(path, "before").unwrap();
+            fs::set_permissions(path, fs::Permissions::from_mode(0o666)).unwrap();
+        };
+        let (path, temporary) = (dir.path().join("key"), dir.path().join("key.new"));
+        open_to_all(&path);
+        open_to_all(&temporary);
+        write_private(&path, b"one").unwrap();
+        assert_eq!((mode(&path), fs::read(&path).unwrap()), (0o600, b"one".to_vec()));
+        // A link in the way is not followed.
+        let elsewhere = dir.path().join("elsewhere");
+        open_to_all(&elsewhere);
+        std::os::unix::fs::symlink(&elsewhere, &temporary).unwrap();
+        write_private(&path, b"two").unwrap();
+        assert_eq!((mode(&path), fs::read(&path).unwrap()), (0o600, b"two".to_vec()));
+        assert_eq!(fs::read(&elsewhere).unwrap(), b"before");
+    }
+
+    #[test]
+    fn directories_are_their_owners() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().join("deep/data");
+        let data = DataDir::open(&root, false).unwrap();
+        for path in [root.clone(), data.dir("kubeconfigs").unwrap()] {
+            assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o700, "{}", path.display());
+        }
+        assert_eq!(fs::metadata(root.join("layout.json")).unwrap().permissions().mode() & 0o777, 0o600);
     }
 
     #[test]

@@ -240,6 +240,7 @@ impl Fleet {
             // The recorded fleet's administrator.
             install::apply_all(&control_plane.client(), &[install::proxy_admin("admin")]).await?;
         }
+        let seal = args.ui.seal(dir, &mut reloader).await?;
         servers.spawn(reloader.run(serving.clone()));
         progress.done("aggregated APIs, webhooks");
 
@@ -260,13 +261,12 @@ impl Fleet {
         let oidc = match oidc.zip(sign_in) {
             Some((oidc, client)) => {
                 told(&oidc, progress).await;
-                Some(Arc::new(SignIn::new(oidc, client, servers.clone())?))
+                Some(SignIn::new(oidc, client, seal.clone(), servers.clone()))
             }
             None => None,
         };
         let tunnels = ui::Tunnels { tasks: servers.clone(), stopping: serving.clone() };
-        let identities = ui::Identities::new(false);
-        let ui = Ui { upstream: ui::Upstream::new(upstream), oidc, identities, tunnels, secure: false };
+        let ui = Ui::new(upstream, seal, false, &args.ui.ui_host, tunnels)?.with_oidc(oidc);
         servers.spawn(serving::serve(ui_listener, None, ui::router(ui), serving.clone()));
         if let Some(load) = &args.load {
             members.load(load, progress).await?;

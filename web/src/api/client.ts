@@ -25,14 +25,15 @@ const HEADERS = { 'X-Crowsnest-Client': 'web' }
 
 /** Told to the page when an answer says that nobody is signed in any more. */
 export const SIGNED_OUT = 'crowsnest-signed-out'
-/** The server's own about sessions: these ask who is signed in. */
-const SESSION = '/ui/session'
+/** The server's own about sessions: who is signed in, and whom a token would sign in. */
+export const SESSION = '/ui/session'
+export const SIGN_IN = '/ui/sign-in'
 
 export async function request(path: string, init: RequestInit = {}): Promise<Response> {
   const response = await fetch(path, { ...init, credentials: 'same-origin', headers: { ...HEADERS, ...init.headers } })
   if (response.ok) return response
   const error = await toError(response)
-  if (error.code === 401 && path !== SESSION) window.dispatchEvent(new CustomEvent<ApiError>(SIGNED_OUT, { detail: error }))
+  if (error.code === 401 && path !== SESSION && path !== SIGN_IN) window.dispatchEvent(new CustomEvent<ApiError>(SIGNED_OUT, { detail: error }))
   throw error
 }
 

@@ -1,14 +1,12 @@
-// The session: a token from the address (as `crowsnest up` prints it) or typed, kept by the server in an HttpOnly cookie; one that the
+// The session: a token from the address (as `crowsnest up` prints it) or typed, sealed by the server in an HttpOnly cookie; one that the
 // server got from an identity provider and keeps to itself; or a kubeconfig's user, whose certificate it keeps to itself, too.
+//
+// Anybody can send an address with a token of their own: whoever follows it would work in the sender's name. So such a token signs
+// nobody in until they have seen as whom, and agreed.
 import { createContext, useContext, useEffect, useState, type ReactNode } from 'react'
-import { ApiError, getJson, request, SIGNED_OUT } from '../api/client'
+import { ApiError, getJson, request, SESSION, SIGN_IN, SIGNED_OUT } from '../api/client'
+import { begin, signIn, tokenOf, type Offer, type Who } from '../api/session'
 import { useText, type Text } from '../text'
-
-/** Who the control plane says the reader is. */
-interface Who {
-  user: string
-  groups: string[]
-}
 
 interface Session extends Who {
   signOut: () => void
@@ -19,19 +17,10 @@ export const useSession = () => useContext(Context)
 
 /** Takes `#token=…` out of the address, so that it is in no history and no referrer. */
 function tokenFromAddress(): string | undefined {
-  const token = new URLSearchParams(window.location.hash.slice(1)).get('token')
+  const token = tokenOf(window.location.hash)
   if (!token) return undefined
   window.history.replaceState(null, '', window.location.pathname + window.location.search)
   return token
-}
-
-async function signIn(by: { token: string } | { kubeconfig: string }): Promise<Who> {
-  const response = await request('/ui/session', {
-    method: 'POST',
-    headers: { 'Content-Type': 'application/json' },
-    body: JSON.stringify(by),
-  })
-  return (await response.json()) as Who
 }
 
 /** An identity provider that people can sign in at. */
@@ -52,14 +41,18 @@ export function SignedIn({ children }: { children: ReactNode }) {
   const [provider, setProvider] = useState<Provider>()
   const [endSession, setEndSession] = useState<string>()
   const [asking, setAsking] = useState(false)
+  const [offer, setOffer] = useState<Offer>()
   const over = useSignedOut(who !== undefined)
 
   useEffect(() => {
     let gone = false
     const token = tokenFromAddress()
-    const known = token ? signIn({ token }) : getJson<Who>('/ui/session')
-    known
-      .then((known) => !gone && setWho(known))
+    begin(token)
+      .then((begun) => {
+        if (gone) return
+        if ('token' in begun) setOffer(begun)
+        else setWho(begun)
+      })
       .catch((error: unknown) => {
         if (gone) return
         setAsking(true)
@@ -73,7 +66,7 @@ export function SignedIn({ children }: { children: ReactNode }) {
 
   useEffect(() => {
     if (!asking) return
-    getJson<{ oidc: Provider | null }>('/ui/sign-in').then(
+    getJson<{ oidc: Provider | null }>(SIGN_IN).then(
       (ways) => setProvider(ways.oidc ?? undefined),
       (error: unknown) => setProblem(error),
     )
@@ -81,7 +74,7 @@ export function SignedIn({ children }: { children: ReactNode }) {
 
   if (who !== undefined) {
     const signOut = () => {
-      request('/ui/session', { method: 'DELETE' })
+      request(SESSION, { method: 'DELETE' })
         .then((response) => response.json() as Promise<{ endSession: string | null }>)
         .then((ended) => setEndSession(ended.endSession ?? undefined))
         .catch((error: unknown) => setProblem(error))
@@ -95,6 +88,22 @@ export function SignedIn({ children }: { children: ReactNode }) {
         {over && <SignedOut {...over} onBack={setWho} />}
         {children}
       </Context>
+    )
+  }
+  if (offer) {
+    const answered = (known: Promise<Who>) => {
+      setOffer(undefined)
+      known.then(setWho, (error: unknown) => {
+        setAsking(true)
+        if (!(error instanceof ApiError) || error.code !== 401 || hasReason(error)) setProblem(error)
+      })
+    }
+    return (
+      <Confirm
+        offer={offer}
+        onAccept={() => answered(signIn({ token: offer.token }))}
+        onDecline={() => answered(getJson<Who>(SESSION))}
+      />
     )
   }
   if (!asking) return <p className="empty">{t.signingIn}</p>
@@ -145,6 +154,25 @@ export function SignedIn({ children }: { children: ReactNode }) {
   )
 }
 
+/** Asks whether to act as the user of a token that came with the address. */
+function Confirm({ offer, onAccept, onDecline }: { offer: Offer; onAccept: () => void; onDecline: () => void }) {
+  const t = useText()
+  return (
+    <main className="signin">
+      <h1>Crowsnest</h1>
+      <p>{t.addressSignsIn(offer.who.user)}</p>
+      {offer.instead !== undefined && <p>{t.addressEnds(offer.instead)}</p>}
+      <button type="button" onClick={onAccept}>
+        {t.signInAs(offer.who.user)}
+      </button>
+      <button type="button" onClick={onDecline}>
+        {t.notAs(offer.who.user)}
+      </button>
+      <small className="why">{t.addressHint}</small>
+    </main>
+  )
+}
+
 interface Over {
   why: string
   forget: () => void
@@ -169,7 +197,7 @@ function useSignedOut(signedIn: boolean): Over | undefined {
 function SignedOut({ why, forget, onBack }: Over & { onBack: (who: Who) => void }) {
   const t = useText()
   const back = () => {
-    getJson<Who>('/ui/session').then(
+    getJson<Who>(SESSION).then(
       (who) => {
         forget()
         onBack(who)

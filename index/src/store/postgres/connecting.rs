@@ -3,7 +3,7 @@
 use super::SCHEMA;
 use crate::{Error, PostgresOptions};
 use sqlx::Connection;
-use sqlx::postgres::{PgConnectOptions, PgConnection};
+use sqlx::postgres::{PgConnectOptions, PgConnection, PgSslMode};
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -42,6 +42,26 @@ pub(super) fn reached_by(options: &PostgresOptions, application: &str) -> Result
         ]))
 }
 
+/// How a connection can be read, or taken over, by whoever is between this process and the database; `None` where it cannot. `require`
+/// encrypts and accepts any certificate, as libpq does; `prefer`, the default, goes on without TLS when the answer says so; `allow`
+/// never tries it.
+pub(super) fn exposure(connect: &PgConnectOptions) -> Option<&'static str> {
+    let host = connect.get_host();
+    let bare = host.trim_start_matches('[').trim_end_matches(']');
+    let is_here = connect.get_socket().is_some()
+        || host == "localhost"
+        || host.starts_with('/')
+        || bare.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback());
+    match connect.get_ssl_mode() {
+        _ if is_here => None,
+        PgSslMode::VerifyFull => None,
+        PgSslMode::VerifyCa => Some("the database's certificate may be for another host: sslmode=verify-ca"),
+        PgSslMode::Require => Some("the database's certificate is not verified: sslmode=require"),
+        PgSslMode::Prefer => Some("whoever is in between can have the connection go without TLS: sslmode=prefer"),
+        PgSslMode::Allow | PgSslMode::Disable => Some("the connection has no TLS: sslmode=disable or allow"),
+    }
+}
+
 /// An answer that did not come in time.
 pub(super) fn late() -> sqlx::Error {
     sqlx::Error::Io(std::io::Error::new(std::io::ErrorKind::TimedOut, "the database does not answer"))
@@ -63,5 +83,80 @@ pub(super) fn database_name(connect: &PgConnectOptions) -> String {
     match connect.get_socket() {
         Some(socket) => format!("{database} at {}", socket.display()),
         None => format!("{database} at {}:{}", connect.get_host(), connect.get_port()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
+    #[rstest]
+    #[case::verified("postgres://me:pw@db.example/crowsnest?sslmode=verify-full", None)]
+    #[case::verified_by_a_file("postgres://me:pw@db/crowsnest?sslmode=verify-full&sslrootcert=/etc/ca.crt", None)]
+    #[case::any_host("postgres://me:pw@db/crowsnest?sslmode=verify-ca", Some("for another host"))]
+    #[case::any_certificate("postgres://me:pw@db/crowsnest?sslmode=require", Some("is not verified"))]
+    #[case::downgraded("postgres://me:pw@db/crowsnest?sslmode=prefer", Some("go without TLS"))]
+    #[case::allowed("postgres://me:pw@db/crowsnest?sslmode=allow", Some("has no TLS"))]
+    #[case::disabled("postgres://me:pw@10.0.0.7/crowsnest?sslmode=disable", Some("has no TLS"))]
+    #[case::this_machine("postgres://me:pw@127.0.0.1:5432/crowsnest?sslmode=disable", None)]
+    #[case::this_machine_by_name("postgres://me:pw@localhost/crowsnest?sslmode=disable", None)]
+    #[case::this_machine_by_ipv6("postgres://me:pw@[::1]/crowsnest?sslmode=disable", None)]
+    fn what_is_between_is_told(#[case] url: &str, #[case] expected: Option<&str>) {
+        let connect = reached_by(&PostgresOptions::new(url), "test").unwrap();
+        let found = exposure(&connect);
+        assert_eq!(found.is_some(), expected.is_some(), "{found:?}");
+        assert!(found.unwrap_or_default().contains(expected.unwrap_or_default()), "{found:?}");
+        assert!(!database_name(&connect).contains("pw"));
+    }
+
+    #[rstest]
+    #[case("postgres://me:open-sesame@db/crowsnest?sslmode=nonsense")]
+    #[case("postgres://me:open-sesame@db:port/crowsnest")]
+    #[case("postgres://me:open-sesame@[db/crowsnest")]
+    fn an_address_that_cannot_be_read_is_not_repeated(#[case] url: &str) {
+        let error = reached_by(&PostgresOptions::new(url), "test").unwrap_err();
+        let told = format!("{error} {error:?}");
+        assert!(!told.contains("sesame"), "{told}");
+    }
+
+    /// Somebody in between who says that the database has no TLS, and notes what comes next.
+    async fn downgrading() -> (u16, tokio::task::JoinHandle<Vec<u8>>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let noted = tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut first = [0; 8];
+            stream.read_exact(&mut first).await.unwrap();
+            // SSLRequest; a startup message would name the user already.
+            if first != [0, 0, 0, 8, 4, 210, 22, 47] {
+                return first.to_vec();
+            }
+            stream.write_all(b"N").await.unwrap();
+            let mut next = vec![0; 512];
+            let count = stream.read(&mut next).await.unwrap_or_default();
+            next.truncate(count);
+            next
+        });
+        (port, noted)
+    }
+
+    #[rstest]
+    #[case::verified("verify-full", false)]
+    #[case::any_host("verify-ca", false)]
+    #[case::encrypted("require", false)]
+    #[case::preferred("prefer", true)]
+    #[tokio::test]
+    async fn nobody_in_between_takes_tls_away(#[case] mode: &str, #[case] goes_on: bool) {
+        let (port, noted) = downgrading().await;
+        let url = format!("postgres://me:open-sesame@127.0.0.1:{port}/crowsnest?sslmode={mode}");
+        let connect = reached_by(&PostgresOptions::new(url), "test").unwrap();
+        let error = connection(&connect).await.unwrap_err().to_string();
+        let said = noted.await.unwrap();
+        assert_eq!(!said.is_empty(), goes_on, "{error}: {said:?}");
+        assert!(goes_on || error.contains("server does not support TLS"), "{error}");
+        assert!(!error.contains("sesame"), "{error}");
     }
 }

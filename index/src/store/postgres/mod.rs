@@ -39,7 +39,7 @@ use crate::record::{Change, CollectionKey, CollectionState, Object, Record, Reco
 use crate::replicas::Epoch;
 use crate::{Error, History, PostgresOptions};
 use async_trait::async_trait;
-use connecting::{application, connection, database_name, late, reached_by};
+use connecting::{application, connection, database_name, exposure, late, reached_by};
 use crowsnest_api::names::{ClusterName, Gvr};
 pub use log::Log;
 use sqlx::postgres::{PgArguments, PgConnectOptions, PgConnection, PgPool, PgPoolOptions, PgRow};
@@ -86,6 +86,13 @@ impl PostgresStore {
     pub async fn open(options: &PostgresOptions, replica: &str, codec: Arc<Codec>) -> Result<Self, Error> {
         let connect = reached_by(options, &application(replica))?;
         let database = database_name(&connect);
+        if let Some(why) = exposure(&connect) {
+            tracing::warn!(
+                database,
+                why,
+                "the way to the cache's database is not protected; sslmode=verify-full in --db does"
+            );
+        }
         let unusable = |e| Error::store(format!("{database} cannot be opened"), e);
         let mut writer = connection(&connect).await.map_err(unusable)?;
         migrations::migrate(&mut writer, &database, migrations::NEWEST).await?;

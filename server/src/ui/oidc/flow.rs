@@ -3,12 +3,12 @@
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jiff::{SignedDuration, Timestamp};
-use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use ring::digest::{SHA256, digest};
 use serde::{Deserialize, Serialize};
 use url::Url;
 
 use super::Client;
+use crate::ui::seal::{Purpose, Seal};
 
 /// How long people may take at the issuer.
 pub(super) const PATIENCE: SignedDuration = SignedDuration::from_mins(10);
@@ -54,40 +54,15 @@ impl Flow {
     }
 }
 
-/// Closes flows into cookies that only this process can open.
-pub(super) struct Seal(LessSafeKey);
-
-impl std::fmt::Debug for Seal {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Seal")
-    }
+/// A cookie that only holders of the key can open.
+pub(super) fn close(seal: &Seal, flow: &Flow, nonce: [u8; 12]) -> Option<String> {
+    seal.close(Purpose::Flow, &serde_json::to_vec(flow).ok()?, nonce)
 }
 
-/// Cookies of other kinds are not taken for this one.
-const KIND: &[u8] = b"crowsnest sign-in";
-
-impl Seal {
-    pub(super) fn new(key: &Secret) -> Option<Self> {
-        UnboundKey::new(&AES_256_GCM, key).ok().map(|key| Self(LessSafeKey::new(key)))
-    }
-
-    pub(super) fn close(&self, flow: &Flow, nonce: [u8; NONCE_LEN]) -> Option<String> {
-        let mut sealed = serde_json::to_vec(flow).ok()?;
-        let unique = Nonce::assume_unique_for_key(nonce);
-        self.0.seal_in_place_append_tag(unique, Aad::from(KIND), &mut sealed).ok()?;
-        Some(URL_SAFE_NO_PAD.encode([nonce.as_slice(), &sealed].concat()))
-    }
-
-    /// The flow in a cookie of ours that is not too old.
-    pub(super) fn open(&self, cookie: &str, now: Timestamp) -> Option<Flow> {
-        let bytes = URL_SAFE_NO_PAD.decode(cookie).ok()?;
-        let (nonce, sealed) = bytes.split_at_checked(NONCE_LEN)?;
-        let nonce = Nonce::try_assume_unique_for_key(nonce).ok()?;
-        let mut sealed = sealed.to_vec();
-        let opened = self.0.open_in_place(nonce, Aad::from(KIND), &mut sealed).ok()?;
-        let flow: Flow = serde_json::from_slice(opened).ok()?;
-        (now <= flow.until).then_some(flow)
-    }
+/// The flow in a cookie of ours that is not too old.
+pub(super) fn open(seal: &Seal, cookie: &str, now: Timestamp) -> Option<Flow> {
+    let flow: Flow = serde_json::from_slice(&seal.open(Purpose::Flow, cookie)?).ok()?;
+    (now <= flow.until).then_some(flow)
 }
 
 /// The page of this UI that a path with query names; the first one for everything else. Browsers take `//host`, `/\host` and
@@ -164,18 +139,20 @@ mod tests {
 
     #[test]
     fn only_own_cookies_open_and_not_for_long() {
-        let (ours, theirs) = (Seal::new(&[7; 32]).unwrap(), Seal::new(&[8; 32]).unwrap());
+        let seal = |letter: &str| Seal::new(&letter.repeat(40)).unwrap();
+        let (ours, theirs) = (seal("a"), seal("b"));
         let flow = flow(Timestamp::UNIX_EPOCH);
-        let cookie = ours.close(&flow, [9; NONCE_LEN]).unwrap();
+        let cookie = close(&ours, &flow, [9; 12]).unwrap();
         let (in_time, late) = (Timestamp::from_second(600).unwrap(), Timestamp::from_second(601).unwrap());
-        assert_eq!(ours.open(&cookie, in_time), Some(flow.clone()));
-        assert_eq!(ours.open(&cookie, late), None);
-        assert_eq!(theirs.open(&cookie, in_time), None);
+        assert_eq!(open(&ours, &cookie, in_time), Some(flow.clone()));
+        assert_eq!(open(&ours, &cookie, late), None);
+        assert_eq!(open(&theirs, &cookie, in_time), None);
         assert!(!cookie.contains(&flow.verifier));
-        let mut changed = URL_SAFE_NO_PAD.decode(&cookie).unwrap();
-        changed[20] ^= 1;
-        for forged in [URL_SAFE_NO_PAD.encode(&changed).as_str(), "", "AAAA", "%"] {
-            assert_eq!(ours.open(forged, in_time), None, "{forged}");
+        // The cookie of a session is none of a sign-in.
+        let content = serde_json::to_vec(&flow).unwrap();
+        let session = ours.close(Purpose::Session, &content, [8; 12]).unwrap();
+        for forged in [session.as_str(), "", "AAAA", "%"] {
+            assert_eq!(open(&ours, forged, in_time), None, "{forged}");
         }
     }
 }

@@ -24,9 +24,9 @@ use url::Url;
 
 use super::Ui;
 use super::cookies::{self, Cookie, SameSite};
-use super::session;
+use super::seal::Seal;
 use crate::aggregated::reply::{Body, Failure};
-use flow::{Flow, PATIENCE, Seal, local_path};
+use flow::{Flow, PATIENCE, local_path};
 use page::{ONCE_MORE, Refusal};
 use sessions::{Fresh, Sessions};
 
@@ -54,9 +54,13 @@ pub(crate) struct SignIn {
 
 impl SignIn {
     /// `renewals` is waited for when the process ends.
-    pub(crate) fn new(oidc: Arc<Oidc>, client: Client, renewals: TaskTracker) -> anyhow::Result<Self> {
-        let seal = Seal::new(&rand::random()).ok_or_else(|| anyhow::anyhow!("making a key for cookies"))?;
-        Ok(Self { oidc, client, seal, sessions: Sessions::new(), renewals })
+    pub(crate) fn new(oidc: Arc<Oidc>, client: Client, seal: Seal, renewals: TaskTracker) -> Self {
+        Self { oidc, client, seal, sessions: Sessions::new(), renewals }
+    }
+
+    /// The host name under which browsers come back here.
+    pub(crate) fn host(&self) -> Option<&str> {
+        self.client.redirect_url.host_str()
     }
 
     /// Plain HTTP is only for loopback addresses, where some browsers keep no `Secure` cookie.
@@ -109,7 +113,7 @@ impl SignIn {
         let endpoint = endpoint
             .ok_or_else(|| Refusal::of_exchange(&exchange::ExchangeError::NoEndpoint("authorization_endpoint")))?;
         let flow = Flow::new(rand::random(), back, Timestamp::now());
-        let sealed = self.seal.close(&flow, rand::random()).ok_or_else(|| {
+        let sealed = flow::close(&self.seal, &flow, rand::random()).ok_or_else(|| {
             Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "This sign-in can't be kept in a cookie.", ONCE_MORE)
         })?;
         let url = flow.authorization_url(endpoint, self.oidc.settings().client_id(), &self.client);
@@ -119,7 +123,7 @@ impl SignIn {
     /// The sign-in that a browser comes back from.
     fn pending(&self, headers: &HeaderMap) -> Option<Flow> {
         let cookie = cookies::find(headers, &self.cookie(Kind::Flow, "").full_name())?;
-        self.seal.open(&cookie, Timestamp::now())
+        flow::open(&self.seal, &cookie, Timestamp::now())
     }
 
     /// The tokens behind what a browser brought, once all of it fits together.
@@ -239,7 +243,11 @@ pub(super) async fn callback(
         Ok(fresh) => fresh,
         Err(refusal) => return refused(&refusal, &flow.back, &[spent]),
     };
-    match session::who(&ui.upstream, &fresh.id_token).await {
+    let known = match ui.upstream.as_bearer(&fresh.id_token) {
+        Ok(actor) => actor.whoami().await,
+        Err(failure) => Err(failure),
+    };
+    match known {
         Ok(_) => {
             // One session at a time: another, or a token that was typed in, is forgotten.
             if let Some(handle) = sign_in.handle(&headers) {
@@ -247,7 +255,7 @@ pub(super) async fn callback(
             }
             let handle = sign_in.sessions.open(fresh, flow.nonce, rand::random());
             let opened = sign_in.cookie(Kind::Session, &handle);
-            redirect(&flow.back, &[spent, opened, session::cookie(&ui, "").gone(), ui.identities.end(&headers)])
+            redirect(&flow.back, &[spent, opened, ui.tokens.end(&headers), ui.identities.end(&headers)])
         }
         Err(failure) => refused(&sign_in.unknown(&failure), &flow.back, &[spent]),
     }

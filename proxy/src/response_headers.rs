@@ -1,0 +1,211 @@
+//! Response headers of members and of the control plane, on their way to somebody else's origin. Pure.
+//!
+//! A browser obeys many response headers for the whole origin that an answer comes from: cookies, stored data, transport security,
+//! service workers, reporting, authentication. A member must have no say there. Two rules, one home:
+//!
+//! - [`pass_to_browser`]: an allow-list, for the web UI's origin, which holds the reader's session.
+//! - [`drop_origin_wide`]: a deny-list, for the aggregated proxies, whose callers (kubectl, controllers, pages of a service behind
+//!   `…/services/NAME/proxy`) rely on any other header of the member.
+
+use http::{HeaderMap, HeaderName, header};
+
+/// Headers that describe the body or its freshness, and Kubernetes' own.
+const PASSED: &[&str] = &[
+    "accept-ranges",
+    "age",
+    "audit-id",
+    "cache-control",
+    "content-disposition",
+    "content-encoding",
+    "content-language",
+    "content-length",
+    "content-range",
+    "content-type",
+    "date",
+    "etag",
+    "expires",
+    "last-modified",
+    "pragma",
+    "retry-after",
+    "vary",
+    "warning",
+];
+
+/// Kubernetes' priority and fairness names the flow schema that admitted a request.
+const PASSED_PREFIX: &str = "x-kubernetes-pf-";
+
+/// What makes an answer of 101 a WebSocket, RFC 6455 section 4.2.2.
+const UPGRADED: &[&str] =
+    &["connection", "sec-websocket-accept", "sec-websocket-extensions", "sec-websocket-protocol", "upgrade"];
+
+/// Headers by which one answer changes what a browser does at the whole origin.
+const ORIGIN_WIDE: &[&str] = &[
+    "accept-ch",
+    "alt-svc",
+    "clear-site-data",
+    "critical-ch",
+    "expect-ct",
+    "nel",
+    "origin-agent-cluster",
+    "proxy-authenticate",
+    "public-key-pins",
+    "public-key-pins-report-only",
+    "report-to",
+    "reporting-endpoints",
+    "service-worker-allowed",
+    "set-cookie",
+    "set-cookie2",
+    "set-login",
+    "strict-transport-security",
+];
+
+/// Cross-origin permissions: a member decides for its own address alone.
+const ORIGIN_WIDE_PREFIX: &str = "access-control-";
+
+/// The headers of an answer that may reach a browser on an origin that isn't the sender's. `upgraded` is true for an answer of 101
+/// to a request for a WebSocket.
+#[must_use]
+pub fn pass_to_browser(headers: &HeaderMap, upgraded: bool) -> HeaderMap {
+    let mut passed = HeaderMap::with_capacity(headers.len());
+    for (name, value) in headers {
+        if is_passed(name) || (upgraded && UPGRADED.contains(&name.as_str())) {
+            passed.append(name.clone(), value.clone());
+        }
+    }
+    passed
+}
+
+fn is_passed(name: &HeaderName) -> bool {
+    PASSED.contains(&name.as_str()) || name.as_str().starts_with(PASSED_PREFIX)
+}
+
+/// Removes the headers of an answer that would act on the whole origin it is passed on from.
+pub fn drop_origin_wide(headers: &mut HeaderMap) {
+    let dropped: Vec<HeaderName> = headers.keys().filter(|name| is_origin_wide(name)).cloned().collect();
+    for name in dropped {
+        headers.remove(name);
+    }
+}
+
+fn is_origin_wide(name: &HeaderName) -> bool {
+    *name == header::SET_COOKIE || ORIGIN_WIDE.contains(&name.as_str()) || name.as_str().starts_with(ORIGIN_WIDE_PREFIX)
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+    use proptest::prelude::*;
+    use rstest::rstest;
+
+    use super::*;
+
+    /// Headers that must reach no browser on the UI's origin.
+    const HOSTILE: &[&str] = &[
+        "Set-Cookie",
+        "set-cookie",
+        "SET-COOKIE2",
+        "Clear-Site-Data",
+        "Content-Security-Policy",
+        "Content-Security-Policy-Report-Only",
+        "Strict-Transport-Security",
+        "Refresh",
+        "Location",
+        "Content-Location",
+        "Service-Worker-Allowed",
+        "Access-Control-Allow-Origin",
+        "Access-Control-Allow-Credentials",
+        "Access-Control-Expose-Headers",
+        "Link",
+        "NEL",
+        "Report-To",
+        "Reporting-Endpoints",
+        "WWW-Authenticate",
+        "Proxy-Authenticate",
+        "Alt-Svc",
+        "SourceMap",
+        "X-SourceMap",
+        "X-Frame-Options",
+        "X-Content-Type-Options",
+        "X-DNS-Prefetch-Control",
+        "Permissions-Policy",
+        "Referrer-Policy",
+        "Cross-Origin-Opener-Policy",
+        "Cross-Origin-Resource-Policy",
+        "Timing-Allow-Origin",
+        "Server",
+        "Server-Timing",
+        "Trailer",
+        "Transfer-Encoding",
+        "Keep-Alive",
+        "Upgrade",
+        "Connection",
+        "Sec-WebSocket-Accept",
+        "Speculation-Rules",
+        "Supports-Loading-Mode",
+        "X-Remote-User",
+        "Impersonate-User",
+        "X-Unheard-Of",
+    ];
+
+    fn map(names: &[&str]) -> HeaderMap {
+        names.iter().map(|name| (name.parse::<HeaderName>().unwrap(), HeaderValue::from_static("a"))).collect()
+    }
+
+    #[test]
+    fn nothing_that_acts_on_the_origin_is_passed() {
+        let passed = pass_to_browser(&map(HOSTILE), false);
+        assert!(passed.is_empty(), "{passed:?}");
+    }
+
+    #[rstest]
+    #[case::body(&["content-type", "content-length", "content-encoding", "content-disposition", "content-range"])]
+    #[case::freshness(&["cache-control", "etag", "last-modified", "expires", "age", "vary", "date"])]
+    #[case::kubernetes(&["warning", "audit-id", "retry-after", "x-kubernetes-pf-flowschema-uid", "x-kubernetes-pf-prioritylevel-uid"])]
+    fn what_clients_need_is_passed(#[case] names: &[&str]) {
+        assert_eq!(pass_to_browser(&map(names), false), map(names));
+    }
+
+    #[test]
+    fn each_of_several_values_is_passed() {
+        let mut headers = HeaderMap::new();
+        for text in ["299 - \"one\"", "299 - \"two\""] {
+            headers.append(header::WARNING, HeaderValue::from_static(text));
+        }
+        assert_eq!(pass_to_browser(&headers, false), headers);
+    }
+
+    #[test]
+    fn a_websocket_is_answered_with_its_own_headers_and_sets_no_cookie() {
+        let answer = ["connection", "upgrade", "sec-websocket-accept", "sec-websocket-protocol"];
+        let sent = map(&[&answer[..], &["set-cookie", "access-control-allow-origin"]].concat());
+        assert_eq!(pass_to_browser(&sent, true), map(&answer));
+    }
+
+    #[test]
+    fn aggregated_answers_keep_what_acts_on_them_alone() {
+        let kept = ["content-type", "location", "www-authenticate", "content-security-policy", "x-anything", "refresh"];
+        let dropped = ["Set-Cookie", "Clear-Site-Data", "Strict-Transport-Security", "NEL", "Report-To", "Alt-Svc"];
+        let more = ["Service-Worker-Allowed", "Access-Control-Allow-Origin", "Access-Control-Allow-Credentials"];
+        let mut headers = map(&[&kept[..], &dropped, &more].concat());
+        headers.append(header::SET_COOKIE, HeaderValue::from_static("second"));
+        drop_origin_wide(&mut headers);
+        assert_eq!(headers, map(&kept));
+    }
+
+    proptest! {
+        /// Whatever a member sends, only names of the list are left.
+        #[test]
+        fn only_listed_names_are_left(names in prop::collection::vec("[a-zA-Z-]{1,24}", 0..40), upgraded: bool) {
+            let sent: HeaderMap = names
+                .iter()
+                .chain(HOSTILE.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>().iter())
+                .filter_map(|name| name.parse::<HeaderName>().ok())
+                .map(|name| (name, HeaderValue::from_static("a")))
+                .collect();
+            for name in pass_to_browser(&sent, upgraded).keys() {
+                let listed = is_passed(name) || (upgraded && UPGRADED.contains(&name.as_str()));
+                prop_assert!(listed && !is_origin_wide(name), "{name}");
+            }
+        }
+    }
+}

@@ -1,0 +1,316 @@
+//! The UI's listener as a browser, and whoever is no browser, meets it. The control plane behind it records what arrives there.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::State;
+use axum::response::IntoResponse;
+use http::{HeaderMap, Method, Request, StatusCode, header};
+use http_body_util::BodyExt;
+use parking_lot::Mutex;
+use rstest::rstest;
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tower::ServiceExt;
+
+use super::*;
+
+const TOKEN: &str = "a-good-bearer-token";
+const KEY: &str = "a-key-of-more-than-thirty-two-characters";
+const HOST: &str = "127.0.0.1:7080";
+
+/// What a control plane received.
+type Received = Arc<Mutex<Vec<(Method, String, HeaderMap)>>>;
+
+/// A control plane that knows one token, and whose other answers are hostile.
+async fn control_plane(State(received): State<Received>, request: axum::extract::Request) -> axum::response::Response {
+    let (parts, _) = request.into_parts();
+    let known = parts.headers.get(header::AUTHORIZATION).is_some_and(|value| value == &format!("Bearer {TOKEN}"));
+    received.lock().push((parts.method, parts.uri.to_string(), parts.headers));
+    if !known {
+        let status = json!({"kind": "Status", "message": "Unauthorized", "reason": "Unauthorized", "code": 401});
+        return (StatusCode::UNAUTHORIZED, [("www-authenticate", "Basic realm=\"x\"")], axum::Json(status))
+            .into_response();
+    }
+    if parts.uri.path().ends_with("/selfsubjectreviews") {
+        let user = json!({"username": "alice", "groups": ["crew"]});
+        return axum::Json(json!({"metadata": {}, "status": {"userInfo": user}})).into_response();
+    }
+    let hostile = [
+        ("content-type", "text/html"),
+        ("set-cookie", "crowsnest-session=stolen; Path=/"),
+        ("clear-site-data", "\"*\""),
+        ("content-security-policy", "default-src *"),
+        ("strict-transport-security", "max-age=31536000"),
+        ("refresh", "0; url=https://evil.example"),
+        ("location", "https://evil.example"),
+        ("service-worker-allowed", "/"),
+        ("access-control-allow-origin", "https://evil.example"),
+        ("access-control-allow-credentials", "true"),
+        ("link", "<https://evil.example/a.css>; rel=stylesheet"),
+        ("nel", "{}"),
+        ("report-to", "{}"),
+        ("x-frame-options", "ALLOWALL"),
+        ("x-content-type-options", "none"),
+        ("warning", "299 - \"kept\""),
+        ("etag", "\"kept\""),
+        ("audit-id", "kept"),
+    ];
+    (hostile, "<script>alert(1)</script>").into_response()
+}
+
+struct Stage {
+    router: Router,
+    received: Received,
+    tokens: Tokens,
+}
+
+impl Stage {
+    async fn start() -> Self {
+        let received = Received::default();
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let routes = Router::new().fallback(control_plane).with_state(Arc::clone(&received));
+        tokio::spawn(async move { axum::serve(listener, routes).await });
+        let config = kube::Config::new(format!("http://{address}").parse().unwrap());
+        let tunnels = Tunnels { tasks: TaskTracker::new(), stopping: CancellationToken::new() };
+        let ui = Ui::new(config, Seal::new(KEY).unwrap(), false, &["fleet.example".to_owned()], tunnels).unwrap();
+        let tokens = ui.tokens.clone();
+        Self { router: router(ui), received, tokens }
+    }
+
+    async fn ask(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &str,
+    ) -> (StatusCode, HeaderMap, String) {
+        let mut request = Request::builder().method(method).uri(path);
+        if !headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("host")) {
+            request = request.header("host", HOST);
+        }
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let response = self.router.clone().oneshot(request.body(Body::from(body.to_owned())).unwrap()).await.unwrap();
+        let (parts, body) = response.into_parts();
+        let body = body.collect().await.unwrap().to_bytes();
+        (parts.status, parts.headers, String::from_utf8_lossy(&body).into_owned())
+    }
+
+    /// The cookie of a new session.
+    async fn sign_in(&self) -> String {
+        let (status, headers, body) = self.ask("POST", "/ui/session", OWN, &json!({"token": TOKEN}).to_string()).await;
+        assert_eq!(status, StatusCode::OK, "{body}");
+        let user: Value = serde_json::from_str(&body).unwrap();
+        assert_eq!(user["user"], "alice");
+        cookie(&headers).unwrap()
+    }
+
+    fn received(&self) -> usize {
+        self.received.lock().len()
+    }
+}
+
+/// Headers of the UI's own page.
+const OWN: &[(&str, &str)] = &[
+    ("x-crowsnest-client", "web"),
+    ("content-type", "application/json"),
+    ("origin", "http://127.0.0.1:7080"),
+    ("sec-fetch-site", "same-origin"),
+];
+
+/// Those with a cookie.
+fn with(cookie: &str) -> Vec<(&str, &str)> {
+    [OWN, &[("cookie", cookie)]].concat()
+}
+
+/// The pair of the one cookie that an answer sets and doesn't delete.
+fn cookie(headers: &HeaderMap) -> Option<String> {
+    let set = headers.get_all(header::SET_COOKIE).iter().filter_map(|value| value.to_str().ok());
+    let mut kept = set.filter(|cookie| !cookie.contains("Max-Age=0"));
+    let pair = kept.next()?.split(';').next()?.to_owned();
+    kept.next().is_none().then_some(pair)
+}
+
+#[tokio::test]
+async fn a_members_answer_does_nothing_at_the_uis_origin() {
+    let stage = Stage::start().await;
+    let cookie = stage.sign_in().await;
+    let path = "/apis/cluster.karmada.io/v1alpha1/clusters/m1/proxy/api/v1/namespaces/a/services/s/proxy/";
+    let (status, headers, body) = stage.ask("GET", path, &with(&cookie), "").await;
+    assert_eq!((status, body.as_str()), (StatusCode::OK, "<script>alert(1)</script>"));
+    for kept in ["warning", "etag", "audit-id"] {
+        assert!(headers[kept].to_str().unwrap().contains("kept"), "{headers:?}");
+    }
+    let ours = [
+        ("content-security-policy", PASSED_POLICY),
+        ("x-content-type-options", "nosniff"),
+        ("x-frame-options", "DENY"),
+        ("cross-origin-resource-policy", "same-origin"),
+        ("vary", "cookie"),
+    ];
+    for (name, value) in ours {
+        assert_eq!(headers.get_all(name).iter().collect::<Vec<_>>(), [value], "{name}");
+    }
+    for dropped in [
+        "set-cookie",
+        "clear-site-data",
+        "strict-transport-security",
+        "refresh",
+        "location",
+        "service-worker-allowed",
+        "access-control-allow-origin",
+        "access-control-allow-credentials",
+        "link",
+        "nel",
+        "report-to",
+    ] {
+        assert!(!headers.contains_key(dropped), "{dropped}");
+    }
+}
+
+#[tokio::test]
+async fn a_session_acts_with_its_token_alone() {
+    let stage = Stage::start().await;
+    let cookie = stage.sign_in().await;
+    assert!(!cookie.contains(TOKEN), "{cookie}");
+    let more = [
+        ("authorization", "Bearer another"),
+        ("impersonate-user", "root"),
+        ("x-remote-user", "root"),
+        ("connection", "authorization"),
+        ("x-crowsnest-audit-record", "1"),
+    ];
+    let headers = [&with(&cookie)[..], &more].concat();
+    stage.ask("GET", "/api/v1/pods?limit=1", &headers, "").await;
+    let (_, path, headers) = stage.received.lock().pop().unwrap();
+    assert_eq!(path, "/api/v1/pods?limit=1");
+    assert_eq!(headers.get_all("authorization").iter().collect::<Vec<_>>(), [&format!("Bearer {TOKEN}")]);
+    for absent in ["cookie", "impersonate-user", "x-remote-user", "x-crowsnest-audit-record", "origin"] {
+        assert!(!headers.contains_key(absent), "{absent}: {headers:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_copy_of_the_cookie_ends_with_the_session() {
+    let stage = Stage::start().await;
+    let cookie = stage.sign_in().await;
+    let (status, headers, _) = stage.ask("DELETE", "/ui/session", &with(&cookie), "").await;
+    assert_eq!(status, StatusCode::OK);
+    assert!(headers.get_all("set-cookie").iter().all(|set| set.to_str().unwrap().contains("Max-Age=0")), "{headers:?}");
+    let before = stage.received();
+    assert_eq!(stage.ask("GET", "/api/v1/pods", &with(&cookie), "").await.0, StatusCode::UNAUTHORIZED);
+    assert_eq!(stage.received(), before);
+}
+
+/// A new sign-in ends the session that the browser had, and never takes over a value that was there.
+#[tokio::test]
+async fn signing_in_begins_a_new_session() {
+    let stage = Stage::start().await;
+    let first = stage.sign_in().await;
+    let body = json!({"token": TOKEN}).to_string();
+    let (_, headers, _) = stage.ask("POST", "/ui/session", &with(&first), &body).await;
+    let second = cookie(&headers).unwrap();
+    assert_ne!(first, second);
+    assert_eq!(stage.ask("GET", "/ui/session", &with(&first), "").await.0, StatusCode::UNAUTHORIZED);
+    assert_eq!(stage.ask("GET", "/ui/session", &with(&second), "").await.0, StatusCode::OK);
+}
+
+#[tokio::test]
+async fn who_one_would_be_is_shown_without_a_session() {
+    let stage = Stage::start().await;
+    let (status, headers, body) = stage.ask("POST", "/ui/sign-in", OWN, &json!({"token": TOKEN}).to_string()).await;
+    assert_eq!(status, StatusCode::OK);
+    assert!(body.contains("alice") && !headers.contains_key("set-cookie"), "{headers:?} {body}");
+    let (status, headers, _) = stage.ask("POST", "/ui/sign-in", OWN, r#"{"token":"unknown-token"}"#).await;
+    assert_eq!(status, StatusCode::UNAUTHORIZED);
+    assert!(!headers.contains_key("www-authenticate"), "{headers:?}");
+}
+
+/// A flood of made-up cookies reaches nobody and leaves nothing behind.
+#[tokio::test]
+async fn made_up_cookies_are_refused_here() {
+    let stage = Stage::start().await;
+    let valid = stage.sign_in().await;
+    let before = stage.received();
+    for n in 0..2_000 {
+        let made_up = match n % 4 {
+            0 => format!("crowsnest-session=made-up-{n}"),
+            1 => format!("crowsnest-identity=made-up-{n}"),
+            2 => format!("crowsnest-session={TOKEN}{n}"),
+            _ => format!("{}{}", &valid[..valid.len() - 4], 1000 + n),
+        };
+        let (status, _, _) = stage.ask("GET", "/api/v1/secrets", &with(&made_up), "").await;
+        assert_eq!(status, StatusCode::UNAUTHORIZED, "{made_up}");
+        stage.ask("DELETE", "/ui/session", &with(&made_up), "").await;
+    }
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    assert_eq!(stage.received(), before);
+    assert!(stage.tokens.token(&HeaderMap::from_iter([(header::COOKIE, valid.parse().unwrap())])).unwrap().is_some());
+}
+
+#[rstest]
+#[case::own_page("POST", "/ui/session", &[], StatusCode::OK)]
+#[case::by_the_proxys_name("POST", "/ui/session", &[("host", "fleet.example"), ("origin", "https://fleet.example")], StatusCode::OK)]
+#[case::a_form("POST", "/ui/session", &[("x-crowsnest-client", "")], StatusCode::FORBIDDEN)]
+#[case::another_site("POST", "/ui/session", &[("sec-fetch-site", "cross-site")], StatusCode::FORBIDDEN)]
+#[case::another_site_signs_out("DELETE", "/ui/session", &[("sec-fetch-site", "cross-site")], StatusCode::FORBIDDEN)]
+#[case::another_port("POST", "/ui/session", &[("origin", "http://127.0.0.1:8080"), ("sec-fetch-site", "")], StatusCode::FORBIDDEN)]
+#[case::another_port_previews("POST", "/ui/sign-in", &[("origin", "http://127.0.0.1:8080")], StatusCode::FORBIDDEN)]
+#[case::a_file("POST", "/ui/session", &[("origin", "null")], StatusCode::FORBIDDEN)]
+#[case::rebound("POST", "/ui/session", &[("host", "evil.example:7080"), ("origin", "http://evil.example:7080")], StatusCode::MISDIRECTED_REQUEST)]
+#[case::rebound_page("GET", "/", &[("host", "evil.example:7080")], StatusCode::MISDIRECTED_REQUEST)]
+#[case::rebound_api("GET", "/api/v1/pods", &[("host", "evil.example:7080")], StatusCode::MISDIRECTED_REQUEST)]
+#[case::preflight("OPTIONS", "/api/v1/pods", &[("x-crowsnest-client", ""), ("origin", "https://evil.example"), ("access-control-request-method", "GET")], StatusCode::FORBIDDEN)]
+#[tokio::test]
+async fn others_pages_are_refused(
+    #[case] method: &str,
+    #[case] path: &str,
+    #[case] changed: &[(&str, &str)],
+    #[case] expected: StatusCode,
+) {
+    let stage = Stage::start().await;
+    let mut headers: Vec<_> =
+        OWN.iter().filter(|(name, _)| !changed.iter().any(|(other, _)| name == other)).copied().collect();
+    headers.extend(changed.iter().filter(|(_, value)| !value.is_empty()));
+    let (status, answered, body) = stage.ask(method, path, &headers, &json!({"token": TOKEN}).to_string()).await;
+    assert_eq!(status, expected, "{body}");
+    assert_eq!(cookie(&answered).is_some(), expected == StatusCode::OK, "{answered:?}");
+    assert!(!answered.contains_key("access-control-allow-origin"), "{answered:?}");
+    assert_eq!(stage.received() > 0, expected == StatusCode::OK);
+}
+
+/// A page elsewhere cannot open a WebSocket with the reader's cookie.
+#[rstest]
+#[case::own_page("http://127.0.0.1:7080", false)]
+#[case::another_site("https://evil.example", true)]
+#[case::another_port("http://127.0.0.1:9090", true)]
+#[case::a_file("null", true)]
+#[tokio::test]
+async fn websockets_are_for_own_pages(#[case] origin: &str, #[case] refused: bool) {
+    let stage = Stage::start().await;
+    let cookie = stage.sign_in().await;
+    let before = stage.received();
+    let headers = [
+        ("cookie", cookie.as_str()),
+        ("origin", origin),
+        ("connection", "Upgrade"),
+        ("upgrade", "websocket"),
+        ("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ=="),
+        ("sec-websocket-version", "13"),
+    ];
+    let (status, _, _) = stage.ask("GET", "/api/v1/namespaces/a/pods/p/exec?command=sh", &headers, "").await;
+    assert_eq!(status == StatusCode::FORBIDDEN, refused, "{status}");
+    assert_eq!(stage.received() == before, refused);
+}
+
+/// A token that no cookie can hold stays in this process.
+#[tokio::test]
+async fn what_is_too_large_for_a_cookie_is_kept_here() {
+    let tokens = Tokens::new(Seal::new(KEY).unwrap(), false);
+    assert!(tokens.open(&"a".repeat(5_000), super::tokens::Random::new()).is_none());
+}

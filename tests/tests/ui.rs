@@ -1,0 +1,412 @@
+//! The web UI's listener under attack, in a running `crowsnest up`: a hostile member, pages of other sites, made-up cookies; and what a
+//! fleet on a developer's machine leaves readable to others.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
+use std::sync::LazyLock;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use crowsnest_tests::{Fleet, Process, binary, free_port, until};
+use serde_json::json;
+
+#[path = "ui/member.rs"]
+mod member;
+
+use member::{DOCUMENT, HOSTILE};
+
+static RUNTIME: LazyLock<tokio::runtime::Runtime> = LazyLock::new(|| {
+    rustls::crypto::ring::default_provider().install_default().expect("the first provider");
+    tokio::runtime::Runtime::new().expect("a runtime")
+});
+
+const MEMBER: &str = "/apis/cluster.karmada.io/v1alpha1/clusters/hostile/proxy";
+/// A page that a member's service serves.
+const PAGE: &str = "/api/v1/namespaces/default/services/page/proxy/";
+/// Memory that thousands of refused requests may cost.
+const GROWTH: u64 = 24 << 20;
+
+/// An answer as it was on the wire.
+struct Answer {
+    head: String,
+    body: String,
+}
+
+impl Answer {
+    fn status(&self) -> u16 {
+        self.head.split(' ').nth(1).and_then(|code| code.parse().ok()).unwrap_or_default()
+    }
+
+    fn values(&self, wanted: &str) -> Vec<&str> {
+        let lines = self.head.lines().skip(1).filter_map(|line| line.split_once(": "));
+        lines.filter(|(name, _)| name.eq_ignore_ascii_case(wanted)).map(|(_, value)| value.trim()).collect()
+    }
+
+    /// The pair of the one cookie that is set and not deleted.
+    fn cookie(&self) -> Result<String> {
+        let set = self.values("set-cookie").into_iter().filter(|cookie| !cookie.contains("Max-Age=0"));
+        let kept: Vec<&str> = set.filter_map(|cookie| cookie.split(';').next()).collect();
+        ensure!(kept.len() == 1, "{}", self.head);
+        Ok(kept[0].to_owned())
+    }
+}
+
+/// The UI of a fleet, and the token that its address has.
+struct Ui {
+    address: String,
+    token: String,
+}
+
+impl Ui {
+    fn of(fleet: &Fleet) -> Result<Self> {
+        let (address, token) = fleet.ui_url.split_once("/#token=").context("no token in the UI's address")?;
+        Ok(Self { address: address.trim_start_matches("http://").to_owned(), token: token.to_owned() })
+    }
+
+    /// Sends a request with these header lines and nothing else; an answer that upgrades ends with its head.
+    fn ask(&self, target: &str, headers: &[String], body: &str) -> Result<Answer> {
+        let mut stream = TcpStream::connect(&self.address)?;
+        stream.set_read_timeout(Some(Duration::from_secs(60)))?;
+        let lines: String = headers.iter().map(|line| format!("{line}\r\n")).collect();
+        write!(stream, "{target} HTTP/1.1\r\n{lines}Content-Length: {}\r\n\r\n{body}", body.len())?;
+        let mut read = Vec::new();
+        let mut chunk = [0; 4096];
+        loop {
+            let count = stream.read(&mut chunk)?;
+            read.extend_from_slice(&chunk[..count]);
+            let upgraded = read.starts_with(b"HTTP/1.1 101") && read.windows(4).any(|four| four == b"\r\n\r\n");
+            if count == 0 || upgraded {
+                break;
+            }
+        }
+        let text = String::from_utf8_lossy(&read).into_owned();
+        let (head, body) = text.split_once("\r\n\r\n").with_context(|| format!("no answer to {target}: {text}"))?;
+        Ok(Answer { head: head.to_owned(), body: body.to_owned() })
+    }
+
+    /// Headers of the UI's own page, and more.
+    fn own(&self, more: &[&str]) -> Vec<String> {
+        let own = [
+            format!("Host: {}", self.address),
+            format!("Origin: http://{}", self.address),
+            "X-Crowsnest-Client: web".to_owned(),
+            "Sec-Fetch-Site: same-origin".to_owned(),
+            "Content-Type: application/json".to_owned(),
+            "Connection: close".to_owned(),
+        ];
+        own.into_iter().chain(more.iter().map(|line| (*line).to_owned())).collect()
+    }
+
+    fn sign_in(&self) -> Result<String> {
+        let answer = self.ask("POST /ui/session", &self.own(&[]), &json!({"token": self.token}).to_string())?;
+        ensure!(answer.status() == 200 && answer.body.contains("system:admin"), "{}\n{}", answer.head, answer.body);
+        answer.cookie()
+    }
+}
+
+#[test]
+fn the_uis_origin_is_its_own() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let data = dir.path().join("data");
+    let fleet = Fleet::start_in(&data, &["--no-members"], &[("CROWSNEST_LOG", OsString::from("debug"))])?;
+    let ui = Ui::of(&fleet)?;
+    let attacked = RUNTIME.block_on(member::join(&fleet)).and_then(|()| {
+        let cookie = format!("Cookie: {}", ui.sign_in()?);
+        a_members_headers_stay_with_it(&fleet, &ui, &cookie)?;
+        websockets_are_for_own_pages(&ui, &cookie)?;
+        others_pages_are_refused(&ui, &cookie)?;
+        made_up_cookies_cost_nothing(&ui, &data)?;
+        a_copied_cookie_ends_with_its_session(&ui)
+    });
+    attacked.with_context(|| fleet.log())?;
+    old_tls_is_refused(&fleet)?;
+    readable_for_its_owner_alone(&data)?;
+
+    // A restart keeps the session: its key is in the data directory.
+    let cookie = format!("Cookie: {}", ui.sign_in()?);
+    ensure!(!cookie.contains(&ui.token), "the token lies in the cookie");
+    ensure!(fleet.stop()?.success());
+    let log = fs::read_to_string(data.with_extension("log"))?;
+    ensure!(
+        log.contains("DEBUG") && !log.contains(&ui.token) && !log.contains(&cookie[8..]),
+        "a credential is in the log"
+    );
+    let fleet = Fleet::start(&data, &["--no-members"])?;
+    let again = Ui::of(&fleet)?;
+    let answer = again.ask("GET /ui/session", &again.own(&[&cookie]), "")?;
+    ensure!(answer.status() == 200 && answer.body.contains("system:admin"), "{}\n{}", answer.head, answer.body);
+    ensure!(fleet.stop()?.success());
+    Ok(())
+}
+
+/// A `serve` that is the UI of a fleet and nothing else.
+fn served(fleet: &Fleet, data: &Path, key: &Path) -> Result<(Process, String)> {
+    let address = format!("127.0.0.1:{}", free_port()?);
+    let mut command = Command::new(binary()?);
+    command.args(["-v", "serve", "--roles=ui", "--metrics-bind-address=0", "--health-probe-bind-address=0"]);
+    command.args(["--reload-interval=1", "--ui-host=fleet.example", "--ui-listen", &address, "--data-dir"]).arg(data);
+    command.arg("--kubeconfig").arg(fleet.kubeconfig("cp")).arg("--ui-session-key-file").arg(key);
+    let process = Process::spawn(command.stderr(fs::File::create(data.with_extension("log"))?))?;
+    until("the UI to serve", || Ok(TcpStream::connect(&address).is_ok()))?;
+    Ok((process, address))
+}
+
+/// Several processes with one key are one UI, and the key can be changed under them.
+#[test]
+fn replicas_know_each_others_sessions() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let fleet = Fleet::start(&dir.path().join("data"), &["--no-members"])?;
+    let key = dir.path().join("key");
+    let (first, second) = ("1".repeat(40), "2".repeat(40));
+    fs::write(&key, &first)?;
+    let started = ["one", "two"].map(|name| served(&fleet, &dir.path().join(name), &key));
+    let [one, two] = started;
+    let ((mut one, at_one), (mut two, at_two)) = (one?, two?);
+    let token = Ui::of(&fleet)?.token;
+    let [here, there] = [at_one, at_two].map(|address| Ui { address, token: token.clone() });
+    let status =
+        |ui: &Ui, cookie: &str| Ok::<_, anyhow::Error>(ui.ask("GET /ui/session", &ui.own(&[cookie]), "")?.status());
+
+    let cookie = format!("Cookie: {}", here.sign_in()?);
+    ensure!(status(&there, &cookie)? == 200, "the other replica does not know the session");
+    // By the name of a proxy in front of it, and by no other.
+    for (host, expected) in [("fleet.example", 200), ("Fleet.Example:443", 200), ("evil.example", 421)] {
+        let answer = here.ask("GET /", &[format!("Host: {host}"), "Connection: close".to_owned()], "")?;
+        ensure!(answer.status() == expected, "{host}: {}", answer.head);
+    }
+    // A new key is added, and the old one still opens; then it does not.
+    fs::write(&key, format!("{second}\n{first}\n"))?;
+    let both_log = |text: &str| -> Result<bool> {
+        let logs = ["one.log", "two.log"].map(|name| fs::read_to_string(dir.path().join(name)));
+        Ok(logs.into_iter().collect::<std::io::Result<Vec<_>>>()?.iter().all(|log| log.contains(text)))
+    };
+    until("the new key to be read", || both_log("were read again"))?;
+    ensure!(status(&there, &cookie)? == 200 && status(&here, &cookie)? == 200, "the old key ended a session");
+    fs::write(&key, format!("{second}\n"))?;
+    until("the old key to be forgotten", || Ok(status(&there, &cookie)? == 401 && status(&here, &cookie)? == 401))?;
+    let next = format!("Cookie: {}", here.sign_in()?);
+    ensure!(status(&there, &next)? == 200);
+    // What is no key changes nothing.
+    fs::write(&key, "short")?;
+    until("what is no key to be refused", || both_log("too short for a key"))?;
+    ensure!(status(&there, &next)? == 200 && status(&here, &next)? == 200);
+    for process in [&mut one, &mut two] {
+        ensure!(process.stop()?.success());
+    }
+    ensure!(fleet.stop()?.success());
+    Ok(())
+}
+
+/// Through the UI nothing of a member acts on the origin; through the control plane what acts on all of an origin is dropped.
+fn a_members_headers_stay_with_it(fleet: &Fleet, ui: &Ui, cookie: &str) -> Result<()> {
+    let path = format!("GET {MEMBER}{PAGE}");
+    let mut answer = ui.ask(&path, &ui.own(&[cookie]), "")?;
+    // The fleet's own watch may be a moment behind.
+    until("the member's page", || {
+        answer = ui.ask(&path, &ui.own(&[cookie]), "")?;
+        Ok(answer.status() == 200)
+    })
+    .with_context(|| format!("{}\n{}", answer.head, answer.body))?;
+    ensure!(answer.body.contains(DOCUMENT), "{}", answer.body);
+    for (name, value) in HOSTILE {
+        ensure!(!answer.values(name).contains(&value), "{name} reached the browser:\n{}", answer.head);
+    }
+    let policy = answer.values("content-security-policy");
+    ensure!(policy.len() == 1 && policy[0].starts_with("default-src 'none'; sandbox;"), "{policy:?}");
+    ensure!(answer.values("x-content-type-options") == ["nosniff"], "{}", answer.head);
+    ensure!(answer.values("content-type") == ["text/html"] && answer.values("etag") == ["\"kept\""], "{}", answer.head);
+
+    let direct = RUNTIME.block_on(member::through_the_control_plane(fleet, &format!("{MEMBER}{PAGE}")))?;
+    for name in ["set-cookie", "clear-site-data", "strict-transport-security", "access-control-allow-origin"] {
+        ensure!(!direct.contains_key(name), "{name} passed the aggregated proxy: {direct:?}");
+    }
+    ensure!(direct.contains_key("location"), "{direct:?}");
+    Ok(())
+}
+
+fn websockets_are_for_own_pages(ui: &Ui, cookie: &str) -> Result<()> {
+    let path = format!("GET {MEMBER}/api/v1/namespaces/default/pods/p/exec?command=sh");
+    let own = format!("http://{}", ui.address);
+    let other_port = "http://127.0.0.1:1".to_owned();
+    let rebound = "http://evil.example".to_owned();
+    let cases = [
+        (&own, ui.address.as_str(), 101),
+        (&other_port, &ui.address, 403),
+        (&"https://evil.example".to_owned(), &ui.address, 403),
+        (&"null".to_owned(), &ui.address, 403),
+        (&rebound, "evil.example", 421),
+    ];
+    for (origin, host, expected) in cases {
+        let headers = [
+            format!("Host: {host}"),
+            format!("Origin: {origin}"),
+            cookie.to_owned(),
+            "Connection: Upgrade".to_owned(),
+            "Upgrade: websocket".to_owned(),
+            "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==".to_owned(),
+            "Sec-WebSocket-Version: 13".to_owned(),
+            "Sec-WebSocket-Protocol: v5.channel.k8s.io".to_owned(),
+        ];
+        let headers =
+            if expected == 101 { headers.to_vec() } else { [&headers[..], &["Connection: close".to_owned()]].concat() };
+        let answer = ui.ask(&path, &headers, "")?;
+        ensure!(answer.status() == expected, "{origin} at {host}: {}\n{}", answer.head, answer.body);
+        ensure!(answer.values("set-cookie").is_empty(), "{}", answer.head);
+    }
+    Ok(())
+}
+
+fn others_pages_are_refused(ui: &Ui, cookie: &str) -> Result<()> {
+    let body = json!({"token": ui.token}).to_string();
+    let host = format!("Host: {}", ui.address);
+    let lines = |lines: &[&str]| -> Vec<String> {
+        let given = lines.iter().map(|line| (*line).to_owned());
+        given.chain(["Connection: close".to_owned(), "Content-Type: application/json".to_owned()]).collect()
+    };
+    let cases = [
+        ("POST /ui/session", lines(&[&host]), 403),
+        ("POST /ui/session", lines(&[&host, "X-Crowsnest-Client: a", "Origin: https://evil.example"]), 403),
+        ("POST /ui/session", lines(&[&host, "X-Crowsnest-Client: a", "Sec-Fetch-Site: cross-site"]), 403),
+        ("POST /ui/session", lines(&["Host: evil.example", "X-Crowsnest-Client: a"]), 421),
+        ("POST /ui/sign-in", lines(&[&host, "X-Crowsnest-Client: a", "Origin: http://127.0.0.1:1"]), 403),
+        ("DELETE /ui/session", lines(&[&host, cookie, "X-Crowsnest-Client: a", "Origin: null"]), 403),
+        ("GET /api/v1/namespaces", lines(&[&host, cookie]), 403),
+        ("GET /", lines(&["Host: evil.example:7080"]), 421),
+        ("GET http://evil.example/", lines(&[&host]), 421),
+        ("GET /", lines(&[]), 421),
+        ("GET /", lines(&[&host]), 200),
+        ("GET /", lines(&["Host: localhost:9999"]), 200),
+    ];
+    for (target, headers, expected) in cases {
+        let answer = ui.ask(target, &headers, &body)?;
+        ensure!(answer.status() == expected, "{target} {headers:?}: {}\n{}", answer.head, answer.body);
+        ensure!(answer.values("access-control-allow-origin").is_empty(), "{}", answer.head);
+        ensure!(expected == 200 || answer.values("set-cookie").is_empty(), "{}", answer.head);
+    }
+    // The session is what it was.
+    ensure!(ui.ask("GET /ui/session", &ui.own(&[cookie]), "")?.status() == 200);
+    Ok(())
+}
+
+/// Thousands of cookies that nobody gave out: each is refused, and the process does not grow.
+fn made_up_cookies_cost_nothing(ui: &Ui, data: &Path) -> Result<()> {
+    let flood = |count: usize| -> Result<()> {
+        for n in 0..count {
+            let made_up = match n % 3 {
+                0 => format!("Cookie: crowsnest-session=eyJhbGciOiJSUzI1NiJ9.{n}.x"),
+                1 => format!("Cookie: crowsnest-identity={n:043}"),
+                _ => format!("Cookie: crowsnest-session={n:0400}"),
+            };
+            let answer = ui.ask("GET /api/v1/secrets", &ui.own(&[&made_up]), "")?;
+            ensure!(answer.status() == 401, "{made_up}: {}", answer.head);
+        }
+        Ok(())
+    };
+    flood(300)?;
+    let (before, began) = (memory(data)?, Instant::now());
+    flood(3_000)?;
+    let grown = memory(data)?.saturating_sub(before);
+    ensure!(grown < GROWTH, "it grew by {grown} bytes within {:?}", began.elapsed());
+    // A cookie that is there twice is nobody's.
+    let cookie = ui.sign_in()?;
+    let twice = format!("Cookie: crowsnest-session=planted; {cookie}");
+    ensure!(ui.ask("GET /ui/session", &ui.own(&[&twice]), "")?.status() == 401);
+    Ok(())
+}
+
+/// Resident memory of the process whose data this is.
+fn memory(data: &Path) -> Result<u64> {
+    let data = data.to_str().context("a path in UTF-8")?;
+    for process in fs::read_dir("/proc")?.filter_map(std::result::Result::ok) {
+        let Ok(line) = fs::read_to_string(process.path().join("cmdline")) else { continue };
+        if !line.split('\0').any(|word| word == data) {
+            continue;
+        }
+        let status = fs::read_to_string(process.path().join("status"))?;
+        let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no VmRSS")?;
+        return Ok(resident.trim().trim_end_matches(" kB").parse::<u64>()? * 1024);
+    }
+    anyhow::bail!("no process of {data}")
+}
+
+fn a_copied_cookie_ends_with_its_session(ui: &Ui) -> Result<()> {
+    let cookie = format!("Cookie: {}", ui.sign_in()?);
+    ensure!(ui.ask("GET /ui/session", &ui.own(&[&cookie]), "")?.status() == 200);
+    ensure!(ui.ask("DELETE /ui/session", &ui.own(&[&cookie]), "")?.status() == 200);
+    ensure!(ui.ask("GET /ui/session", &ui.own(&[&cookie]), "")?.status() == 401);
+    // A token in clear, as earlier versions had it, is no session.
+    let bare = format!("Cookie: crowsnest-session={}", ui.token);
+    ensure!(ui.ask("GET /ui/session", &ui.own(&[&bare]), "")?.status() == 401);
+    Ok(())
+}
+
+/// A ClientHello of TLS 1.1, to the control plane and to the aggregated APIs' own port.
+fn old_tls_is_refused(fleet: &Fleet) -> Result<()> {
+    let server = fleet.server()?;
+    let service = RUNTIME
+        .block_on(member::get(fleet, "/apis/apiregistration.k8s.io/v1/apiservices/v1alpha1.cluster.karmada.io"))?;
+    let port = service["spec"]["service"]["port"].as_u64().context("a port")?;
+    for address in [server.trim_start_matches("https://").to_owned(), format!("127.0.0.1:{port}")] {
+        for version in [0x01_u8, 0x02] {
+            let alert = hello(&address, version)?;
+            // An alert, fatal, protocol_version (RFC 5246, section 7.2).
+            ensure!(alert.first() == Some(&0x15) && alert.get(5..7) == Some(&[2, 70][..]), "{address}: {alert:x?}");
+        }
+    }
+    Ok(())
+}
+
+/// What answers a ClientHello of TLS 1.0 (1) or 1.1 (2).
+fn hello(address: &str, version: u8) -> Result<Vec<u8>> {
+    let mut body = vec![3, version];
+    body.extend([7; 32]);
+    body.push(0);
+    // TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA and TLS_RSA_WITH_AES_128_CBC_SHA; no compression.
+    body.extend([0, 4, 0xc0, 0x09, 0x00, 0x2f, 1, 0]);
+    // Extensions: supported_groups and ec_point_formats, signature_algorithms.
+    let extensions = [0, 10, 0, 4, 0, 2, 0, 23, 0, 11, 0, 2, 1, 0, 0, 13, 0, 4, 0, 2, 4, 3];
+    body.extend([0, extensions.len() as u8]);
+    body.extend(extensions);
+    let mut record = vec![0x16, 3, 1, 0, body.len() as u8 + 4, 1, 0, 0, body.len() as u8];
+    record.extend(body);
+    let mut stream = TcpStream::connect(address)?;
+    stream.set_read_timeout(Some(Duration::from_secs(30)))?;
+    stream.write_all(&record)?;
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer)?;
+    Ok(answer)
+}
+
+/// Keys, kubeconfigs and everything beside them: no other account of the machine can open a file or a folder of the data directory.
+fn readable_for_its_owner_alone(data: &Path) -> Result<()> {
+    let mode = |path: &Path| -> Result<u32> { Ok(fs::symlink_metadata(path)?.permissions().mode() & 0o777) };
+    for folder in [data.to_owned(), data.join("kubeconfigs"), data.join("control-plane")] {
+        ensure!(mode(&folder)? == 0o700, "{}: {:o}", folder.display(), mode(&folder)?);
+    }
+    let mut files = vec![data.join("ui-session-key")];
+    files.extend(fs::read_dir(data.join("kubeconfigs"))?.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>>>()?);
+    ensure!(files.len() > 2, "{files:?}");
+    let mut folders = vec![data.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder)? {
+            let (path, kind) = {
+                let entry = entry?;
+                (entry.path(), entry.file_type()?)
+            };
+            if kind.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|ending| ending == "key") {
+                files.push(path);
+            }
+        }
+    }
+    for file in files {
+        ensure!(mode(&file)? == 0o600, "{}: {:o}", file.display(), mode(&file)?);
+    }
+    Ok(())
+}

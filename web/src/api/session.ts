@@ -1,0 +1,40 @@
+// Beginning a session. A token in the address (`#token=…`, as `crowsnest up` prints it) signs nobody in by itself: anybody can send an
+// address with a token of their own, and whoever follows it would work in the sender's name, seen by them.
+import { getJson, request, SESSION, SIGN_IN } from './client'
+
+/** Who the control plane says somebody is. */
+export interface Who {
+  user: string
+  groups: string[]
+}
+
+/** A token of the address: whom it would sign in, and whose session that would end. */
+export interface Offer {
+  token: string
+  who: Who
+  instead: string | undefined
+}
+
+/** The token in an address' fragment. */
+export function tokenOf(fragment: string): string | undefined {
+  return new URLSearchParams(fragment.replace(/^#/, '')).get('token') || undefined
+}
+
+async function post(path: string, by: object): Promise<Who> {
+  const response = await request(path, {
+    method: 'POST',
+    headers: { 'Content-Type': 'application/json' },
+    body: JSON.stringify(by),
+  })
+  return (await response.json()) as Who
+}
+
+export const signIn = (by: { token: string } | { kubeconfig: string }): Promise<Who> => post(SESSION, by)
+
+/** Who is signed in, or what a token of the address offers; it changes no session. */
+export async function begin(token: string | undefined): Promise<Who | Offer> {
+  if (!token) return getJson<Who>(SESSION)
+  const session = getJson<Who>(SESSION).catch(() => undefined)
+  const [who, current] = await Promise.all([post(SIGN_IN, { token }), session])
+  return current?.user === who.user ? current : { token, who, instead: current?.user }
+}
