@@ -1,0 +1,135 @@
+//! The attack table: requests that try to be made as somebody else, or about something else, than what was authorized. They are sent byte
+//! for byte to the running binary (the embedded control plane, the aggregated port, the fleet proxy, `clusters/*/proxy`, the UI, the tunnel of an agent), and judged
+//! by the raw bytes that arrive at the member. The rows are data: `attacks/*.yaml`.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use futures::StreamExt;
+
+use http1::Answer;
+use recorder::{Arrival, MARK};
+use site::Site;
+use table::{Case, Places};
+use wire::lossy;
+
+#[path = "attacks/callers.rs"]
+mod callers;
+#[path = "attacks/http1.rs"]
+mod http1;
+#[path = "attacks/http2.rs"]
+mod http2;
+#[path = "attacks/recorder.rs"]
+mod recorder;
+#[path = "attacks/site.rs"]
+mod site;
+#[path = "attacks/table.rs"]
+mod table;
+#[path = "attacks/verdict.rs"]
+mod verdict;
+#[path = "attacks/wire.rs"]
+mod wire;
+
+/// Cases that are under way at once.
+const AT_ONCE: usize = 24;
+/// How long what was hidden in another request may take to arrive.
+const QUIET: Duration = Duration::from_millis(500);
+/// Rows and cases there are at least.
+const ROWS: usize = 80;
+const CASES: usize = 150;
+/// A row to look at alone, or the beginning of its name.
+const ONLY: &str = "CROWSNEST_ATTACKS";
+
+#[test]
+fn the_table_is_sound() -> Result<()> {
+    let rows = table::rows()?;
+    let names: BTreeSet<&str> = rows.iter().map(|row| row.id.as_str()).collect();
+    ensure!(names.len() == rows.len(), "a row's id is used twice");
+    let cases = table::cases(&rows, &Arc::new(Places::default()))?;
+    let problems =
+        cases.iter().filter_map(|case| case.check().err().map(|error| format!("{}: {error:#}", case.name())));
+    let problems: Vec<String> = problems.collect();
+    ensure!(problems.is_empty(), "{}", problems.join("\n"));
+    ensure!(rows.len() >= ROWS && cases.len() >= CASES, "{} rows, {} cases", rows.len(), cases.len());
+    ensure!(site::canary_is_stored());
+    Ok(())
+}
+
+#[test]
+fn nobody_is_asked_as_somebody_else() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let runtime = tokio::runtime::Runtime::new()?;
+    runtime.block_on(async {
+        let site = Site::start(folder.path()).await?;
+        let began = Instant::now();
+        let only = std::env::var(ONLY).unwrap_or_default();
+        let mut cases = table::cases(&table::rows()?, &site.places)?;
+        cases.retain(|case| case.row.id.starts_with(&only));
+        let answers = futures::stream::iter(&cases).map(|case| answered(&site, case)).buffered(AT_ONCE);
+        let answers: Vec<Answer> = answers.collect().await;
+        tokio::time::sleep(QUIET).await;
+        let took = began.elapsed();
+        let arrivals: Vec<Arrival> = site.recorders.iter().flat_map(|recorder| recorder.arrivals()).collect();
+        let failures: Vec<String> =
+            cases.iter().zip(&answers).filter_map(|(case, answer)| failure(case, answer, &arrivals, &site)).collect();
+        let strays = arrivals.iter().filter(|arrival| !arrival.relayed && !arrival.contains(MARK.as_bytes()));
+        let strays: Vec<String> = strays.map(|arrival| shown(&arrival.head, &site)).collect();
+        let left = site.left_behind(MARK).await.unwrap_or_else(|error| vec![format!("{error:#}")]);
+        ensure!(
+            failures.is_empty() && left.is_empty() && strays.is_empty(),
+            "{} of {} cases failed within {took:?}:\n\n{}\nleft in the control plane: {left:?}\narrived without a mark: {strays:#?}\n{}",
+            failures.len(),
+            cases.len(),
+            failures.join("\n"),
+            site.fleet.log()
+        );
+        Ok(())
+    })
+}
+
+/// A connection that is refused is an answer, too.
+async fn answered(site: &Site, case: &Case) -> Answer {
+    let Ok(wire) = site.connect(case).await else { return Answer::default() };
+    match case.version {
+        2 => http2::exchange(wire, &http2::request(case)).await,
+        _ => http1::exchange(wire, &http1::request(case)).await,
+    }
+}
+
+/// All that is to be known of a case that failed.
+fn failure(case: &Case, answer: &Answer, arrivals: &[Arrival], site: &Site) -> Option<String> {
+    let own: Vec<Arrival> = arrivals.iter().filter(|arrival| arrival.contains(case.mark.as_bytes())).cloned().collect();
+    let wrong = verdict::judge(case, answer, &own, &site.facts);
+    if wrong.is_empty() {
+        return None;
+    }
+    let mut text = format!("{}\n", case.name());
+    for line in wrong {
+        text += &format!("    WRONG    {line}\n");
+    }
+    let mut shown = |what: &str, bytes: &[u8]| text += &format!("    {what} {}\n", shown(bytes, site));
+    let sent = if case.version == 2 { fields(case) } else { http1::request(case) };
+    shown("sent    ", &sent);
+    shown("answered", &[answer.status.to_string().as_bytes(), b" ", &answer.body].concat());
+    for arrival in &own {
+        shown(&format!("at {}   ", arrival.member), &[&*arrival.head, &arrival.rest].concat());
+    }
+    Some(text)
+}
+
+fn fields(case: &Case) -> Vec<u8> {
+    let all = case.fields().into_iter().chain(case.trailers());
+    all.flat_map(|(name, value)| [&*name, b": ", &value, b"\n"].concat()).collect()
+}
+
+/// On one line, without anybody's credentials.
+fn shown(bytes: &[u8], site: &Site) -> String {
+    let mut text = lossy(bytes);
+    for secret in site.facts.credentials.iter().chain(site.facts.impersonators.values()) {
+        text = text.replace(secret, "[credential]");
+    }
+    let text: String = text.chars().take(1_200).collect();
+    text.escape_debug().to_string().replace("\\r\\n", " ⏎ ").replace("\\\"", "\"")
+}

@@ -1,0 +1,183 @@
+//! Who asks: made in the control plane with their rights, and what proves who they are.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use anyhow::{Context, Result, ensure};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use kube::Client;
+use rcgen::{KeyPair, PublicKeyData, SigningKey};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::net::TcpStream;
+
+use crate::http1::exchange;
+use crate::site::{send, until};
+use crate::verdict::Identity;
+use crate::wire::{Wire, lossy, values};
+
+const CALLERS: &str = include_str!("callers.yaml");
+const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
+const RBAC: &str = "rbac.authorization.k8s.io";
+
+/// See `callers.yaml`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Caller {
+    name: String,
+    #[serde(default)]
+    groups: Vec<String>,
+    /// The namespace of a service account.
+    account: Option<String>,
+    rules: Vec<Value>,
+}
+
+/// Both PEM.
+#[derive(Debug, Clone)]
+pub struct Certificate {
+    pub certificate: String,
+    pub key: String,
+}
+
+/// What callers prove who they are with, and who that is; each by the caller's name.
+#[derive(Debug, Default)]
+pub struct Proofs {
+    pub identities: BTreeMap<String, Identity>,
+    pub certificates: BTreeMap<String, Certificate>,
+    pub tokens: BTreeMap<String, String>,
+}
+
+/// Gives all callers their rights, certificates and tokens.
+pub async fn admit(control_plane: &Client) -> Result<Proofs> {
+    let callers: Vec<Caller> = serde_saphyr::from_str(CALLERS)?;
+    let mut proofs = Proofs::default();
+    let mut keys = BTreeMap::new();
+    for caller in &callers {
+        permit(control_plane, caller).await?;
+        let name = caller.name.clone();
+        let identity = match &caller.account {
+            Some(namespace) => {
+                let (token, uid) = token(control_plane, namespace, &name).await?;
+                proofs.tokens.insert(name.clone(), token);
+                // The groups of its namespace are added by each API server itself.
+                Identity { user: format!("system:serviceaccount:{namespace}:{name}"), groups: Vec::new(), uid }
+            }
+            None => {
+                keys.insert(name.clone(), request(control_plane, caller).await?);
+                Identity { user: name.clone(), groups: caller.groups.clone(), uid: String::new() }
+            }
+        };
+        proofs.identities.insert(name, identity);
+    }
+    for (name, key) in keys {
+        let signed = |request: &Value| request["status"]["certificate"].is_string();
+        let request = until(control_plane, &format!("{REQUESTS}/attacks-{name}"), signed).await?;
+        let certificate = STANDARD.decode(request["status"]["certificate"].as_str().context("a certificate")?)?;
+        proofs.certificates.insert(name, Certificate { certificate: String::from_utf8(certificate)?, key });
+    }
+    Ok(proofs)
+}
+
+async fn permit(control_plane: &Client, caller: &Caller) -> Result<()> {
+    let name = format!("attacks:{}", caller.name);
+    let subject = match &caller.account {
+        Some(namespace) => json!({"kind": "ServiceAccount", "name": caller.name, "namespace": namespace}),
+        None => json!({"apiGroup": RBAC, "kind": "User", "name": caller.name}),
+    };
+    let role = json!({"metadata": {"name": name}, "rules": caller.rules});
+    send(control_plane, "POST", &format!("/apis/{RBAC}/v1/clusterroles"), &role).await?;
+    let binding = json!({"metadata": {"name": name}, "subjects": [subject],
+        "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": name}});
+    send(control_plane, "POST", &format!("/apis/{RBAC}/v1/clusterrolebindings"), &binding).await?;
+    Ok(())
+}
+
+/// A service account's token and UID.
+async fn token(control_plane: &Client, namespace: &str, name: &str) -> Result<(String, String)> {
+    let accounts = format!("/api/v1/namespaces/{namespace}/serviceaccounts");
+    let account = send(control_plane, "POST", &accounts, &json!({"metadata": {"name": name}})).await?;
+    let request = json!({"spec": {"expirationSeconds": 3600}});
+    let issued = send(control_plane, "POST", &format!("{accounts}/{name}/token"), &request).await?;
+    let token = issued["status"]["token"].as_str().context("a token")?;
+    Ok((token.to_owned(), account["metadata"]["uid"].as_str().unwrap_or_default().to_owned()))
+}
+
+/// Asks for a client certificate and approves it; its key.
+async fn request(control_plane: &Client, caller: &Caller) -> Result<String> {
+    let key = KeyPair::generate()?;
+    let name = format!("attacks-{}", caller.name);
+    let request = STANDARD.encode(signing_request(caller, &key)?);
+    let request = json!({"metadata": {"name": name}, "spec": {"signerName": "kubernetes.io/kube-apiserver-client",
+        "request": request, "usages": ["digital signature", "key encipherment", "client auth"]}});
+    send(control_plane, "POST", REQUESTS, &request).await?;
+    let approved = json!({"status": {"conditions": [
+        {"type": "Approved", "status": "True", "reason": "Test", "message": "one of the table's callers"}]}});
+    send(control_plane, "PATCH", &format!("{REQUESTS}/{name}/approval"), &approved).await?;
+    Ok(key.serialize_pem())
+}
+
+/// A PKCS #10 request, PEM. By hand: rcgen knows one organization of a subject, and groups are many.
+fn signing_request(caller: &Caller, key: &KeyPair) -> Result<String> {
+    // joint-iso-itu-t(2) ds(5) attributeType(4), and the number of organizationName or commonName.
+    let attribute = |number: u8, value: &str| {
+        let kind = der(0x06, &[&[0x55, 0x04, number]]);
+        der(0x31, &[&der(0x30, &[&kind, &der(0x0c, &[value.as_bytes()])])])
+    };
+    let groups = caller.groups.iter().map(|group| attribute(10, group));
+    let names: Vec<u8> = groups.chain([attribute(3, &caller.name)]).flatten().collect();
+    let public = key.subject_public_key_info();
+    let asked = der(0x30, &[&der(0x02, &[&[0]]), &der(0x30, &[&names]), &public, &der(0xa0, &[])]);
+    // ecdsa-with-SHA256
+    let algorithm = der(0x30, &[&der(0x06, &[&[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x04, 0x03, 0x02]])]);
+    let signature = der(0x03, &[&[0], &key.sign(&asked)?]);
+    let request = STANDARD.encode(der(0x30, &[&asked, &algorithm, &signature]));
+    let lines: Vec<&str> = request.as_bytes().chunks(64).map(std::str::from_utf8).collect::<Result<_, _>>()?;
+    Ok(format!("-----BEGIN CERTIFICATE REQUEST-----\n{}\n-----END CERTIFICATE REQUEST-----\n", lines.join("\n")))
+}
+
+/// A value of DER with its tag and length.
+fn der(tag: u8, parts: &[&[u8]]) -> Vec<u8> {
+    let content = parts.concat();
+    let length = content.len();
+    let mut value = match length {
+        0..128 => vec![tag, length as u8],
+        128..256 => vec![tag, 0x81, length as u8],
+        _ => vec![tag, 0x82, (length >> 8) as u8, length as u8],
+    };
+    value.extend(content);
+    value
+}
+
+/// Cookies of sessions of the UI, one of each caller.
+pub async fn sign_in(
+    ui: SocketAddr,
+    certificates: &BTreeMap<String, Certificate>,
+    tokens: &BTreeMap<String, String>,
+) -> Result<BTreeMap<String, String>> {
+    let by_token = tokens.iter().map(|(name, token)| (name, json!({"token": token})));
+    let by_certificate = certificates.iter().map(|(name, own)| {
+        let config = json!({"apiVersion": "v1", "kind": "Config", "current-context": "x",
+            "contexts": [{"name": "x", "context": {"cluster": "x", "user": "x"}}],
+            "users": [{"name": "x", "user": {"client-certificate-data": STANDARD.encode(&own.certificate),
+                "client-key-data": STANDARD.encode(&own.key)}}]});
+        (name, json!({"kubeconfig": config.to_string()}))
+    });
+    let mut cookies = BTreeMap::new();
+    for (name, body) in by_token.chain(by_certificate) {
+        let body = body.to_string();
+        let head = format!(
+            "POST /ui/session HTTP/1.1\r\nHost: {ui}\r\nX-Crowsnest-Client: attacks\r\nContent-Type: application/json\r\n\
+             Content-Length: {}\r\n\r\n",
+            body.len()
+        );
+        let answer = exchange(Wire::new(TcpStream::connect(ui).await?), format!("{head}{body}").as_bytes()).await;
+        ensure!(answer.status == 200, "{name} cannot sign in: {} {}", answer.status, lossy(&answer.body));
+        let set = values(&answer.head, "set-cookie");
+        let pair = |cookie: &String| cookie.split(';').next().unwrap_or_default().trim().to_owned();
+        let set: Vec<String> = set.iter().map(pair).filter(|pair| !pair.ends_with('=')).collect();
+        ensure!(!set.is_empty(), "{name} has got no cookie");
+        cookies.insert(name.clone(), set.join("; "));
+    }
+    Ok(cookies)
+}

@@ -1,0 +1,180 @@
+//! A case as frames of HTTP/2, written by hand: a library refuses to send most of what is tried here.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+
+use crate::http1::Answer;
+use crate::table::Case;
+use crate::wire::Wire;
+
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+const FRAME: usize = 16_384;
+const ANSWER_WITHIN: Duration = Duration::from_secs(10);
+
+const DATA: u8 = 0;
+const HEADERS: u8 = 1;
+const RESET: u8 = 3;
+const SETTINGS: u8 = 4;
+const PING: u8 = 6;
+const GOAWAY: u8 = 7;
+const CONTINUATION: u8 = 9;
+
+const END_STREAM: u8 = 1;
+const ACK: u8 = 1;
+const END_HEADERS: u8 = 4;
+
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let length = (payload.len() as u32).to_be_bytes();
+    let mut frame = vec![length[1], length[2], length[3], kind, flags];
+    frame.extend(stream.to_be_bytes());
+    frame.extend(payload);
+    frame
+}
+
+/// A string of HPACK, not compressed.
+fn string(bytes: &[u8], out: &mut Vec<u8>) {
+    let mut rest = bytes.len();
+    if rest < 127 {
+        out.push(rest as u8);
+    } else {
+        out.push(127);
+        rest -= 127;
+        while rest >= 128 {
+            out.push((rest % 128) as u8 | 128);
+            rest /= 128;
+        }
+        out.push(rest as u8);
+    }
+    out.extend(bytes);
+}
+
+/// Fields as literals that enter no table.
+fn block(fields: &[(Vec<u8>, Vec<u8>)]) -> Vec<u8> {
+    let mut out = Vec::new();
+    for (name, value) in fields {
+        out.push(0);
+        string(name, &mut out);
+        string(value, &mut out);
+    }
+    out
+}
+
+fn headers(fields: &[(Vec<u8>, Vec<u8>)], ends: bool) -> Vec<u8> {
+    let block = block(fields);
+    let mut parts = block.chunks(FRAME).peekable();
+    let mut bytes = Vec::new();
+    let mut kind = HEADERS;
+    while let Some(part) = parts.next() {
+        let mut flags = if parts.peek().is_none() { END_HEADERS } else { 0 };
+        if ends && kind == HEADERS {
+            flags |= END_STREAM;
+        }
+        bytes.extend(frame(kind, flags, 1, part));
+        kind = CONTINUATION;
+    }
+    bytes
+}
+
+/// The bytes of a connection with one request.
+pub fn request(case: &Case) -> Vec<u8> {
+    let mut bytes = PREFACE.to_vec();
+    // No table of headers in answers, no pushes.
+    bytes.extend(frame(SETTINGS, 0, 0, &[0, 1, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0]));
+    let (body, trailers) = (case.body(), case.trailers());
+    bytes.extend(headers(&case.fields(), body.is_empty() && trailers.is_empty()));
+    if !body.is_empty() {
+        bytes.extend(frame(DATA, if trailers.is_empty() { END_STREAM } else { 0 }, 1, &body));
+    }
+    if !trailers.is_empty() {
+        bytes.extend(headers(&trailers, true));
+    }
+    bytes
+}
+
+/// Sends it and reads the answer; a stream that is reset or refused has status 0.
+pub async fn exchange(mut wire: Wire, request: &[u8]) -> Answer {
+    wire.write(request).await.ok();
+    let mut answer = Answer::default();
+    // An error ends the connection, and so the answer.
+    let reading = read(&mut wire, &mut answer);
+    tokio::time::timeout(ANSWER_WITHIN, reading).await.ok();
+    answer
+}
+
+async fn read(wire: &mut Wire, answer: &mut Answer) -> Result<()> {
+    loop {
+        let head = wire.exactly(9).await?;
+        let length = u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize;
+        let (kind, flags) = (head[3], head[4]);
+        let stream = u32::from_be_bytes([head[5] & 127, head[6], head[7], head[8]]);
+        let payload = wire.exactly(length).await?;
+        match (kind, stream) {
+            (SETTINGS, _) if flags & ACK == 0 => wire.write(&frame(SETTINGS, ACK, 0, b"")).await?,
+            (PING, _) if flags & ACK == 0 => wire.write(&frame(PING, ACK, 0, &payload)).await?,
+            (HEADERS, 1) if answer.status < 200 => answer.status = status(&payload)?,
+            (DATA, 1) => answer.body.extend(&payload),
+            (RESET, 1) | (GOAWAY, _) => return Ok(()),
+            _ => {}
+        }
+        if stream == 1 && matches!(kind, DATA | HEADERS) && flags & END_STREAM != 0 && answer.status >= 200 {
+            return Ok(());
+        }
+    }
+}
+
+/// The code of an answer, whose field comes first.
+fn status(block: &[u8]) -> Result<u16> {
+    let mut rest = block;
+    while let Some(byte) = rest.first().filter(|byte| **byte & 0xe0 == 0x20) {
+        // A table that holds more than this is none of ours.
+        if *byte == 0x3f {
+            bail!("a table of headers");
+        }
+        rest = &rest[1..];
+    }
+    let first = *rest.first().context("an empty block of headers")?;
+    if first & 0x80 != 0 {
+        let known = [200, 204, 206, 304, 400, 404, 500];
+        return known.get((first & 0x7f) as usize - 8).copied().context("not the field of the status");
+    }
+    let length = *rest.get(1).context("no value")?;
+    let value = rest.get(2..2 + (length & 0x7f) as usize).context("a short value")?;
+    let digits = if length & 0x80 == 0 { value.to_vec() } else { huffman(value) };
+    Ok(String::from_utf8(digits)?.parse()?)
+}
+
+/// Digits of the code of HPACK: `0` to `2` have five bits, the others six.
+fn huffman(bytes: &[u8]) -> Vec<u8> {
+    let bits: Vec<u8> = bytes.iter().flat_map(|byte| (0..8).rev().map(move |nth| byte >> nth & 1)).collect();
+    let number = |bits: &[u8]| bits.iter().fold(0, |all, bit| all << 1 | bit);
+    let (mut digits, mut at) = (Vec::new(), 0);
+    while at + 5 <= bits.len() {
+        let short = number(&bits[at..at + 5]);
+        if short <= 2 {
+            digits.push(b'0' + short);
+            at += 5;
+            continue;
+        }
+        let Some(long) = bits.get(at..at + 6).map(number).filter(|long| (25..=31).contains(long)) else { break };
+        digits.push(b'3' + long - 25);
+        at += 6;
+    }
+    digits
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[rstest::rstest]
+    #[case(&[0x88], 200)]
+    #[case(&[0x20, 0x8d], 404)]
+    #[case(&[0x08, 3, b'4', b'0', b'3'], 403)]
+    // RFC 7541, C.6.1.
+    #[case(&[0x48, 0x82, 0x64, 0x02], 302)]
+    #[case(&[0x48, 0x83, 0x64, 0x0e, 0xff], 307)]
+    fn codes_are_read(#[case] block: &[u8], #[case] expected: u16) {
+        assert_eq!(status(block).unwrap(), expected);
+    }
+}

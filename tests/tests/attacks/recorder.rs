@@ -1,0 +1,222 @@
+//! A member cluster that keeps the raw bytes of every request it gets. It stands before a simulated member's API server: what carries the
+//! table's mark, or is asked as somebody else, it answers itself with 200 or 101, whoever asks; everything else (probes, collectors, the agent's
+//! registration) it hands to that server.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer, ServerName};
+use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::{TlsAcceptor, TlsConnector};
+
+use crate::wire::{self, Framing, Wire, find, lossy};
+
+/// What the path, the query or a header of every request of the table has in it, followed by the number of its case.
+pub const MARK: &str = "xq7-";
+/// As whom the test prepares and checks what it runs against.
+const ADMINISTRATOR: &str = "system:admin";
+/// How long an upgraded connection is listened to.
+const TALK: Duration = Duration::from_secs(1);
+
+/// A request as it arrived.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Arrival {
+    pub member: &'static str,
+    /// With the empty line that ends it.
+    pub head: Vec<u8>,
+    /// Body and trailers as they were on the wire, or what came after an upgrade.
+    pub rest: Vec<u8>,
+    /// Why a strict recipient could not find the body's end.
+    pub broken: Option<String>,
+    /// The product asks for itself, or the test as the administrator.
+    pub relayed: bool,
+}
+
+impl Arrival {
+    pub fn contains(&self, part: &[u8]) -> bool {
+        find(&self.head, part).is_some() || find(&self.rest, part).is_some()
+    }
+}
+
+/// See the module.
+pub struct Recorder {
+    pub name: &'static str,
+    pub address: SocketAddr,
+    /// The authority of its certificate, PEM.
+    pub authority: String,
+    arrivals: Mutex<Vec<Arrival>>,
+    behind: SocketAddr,
+    connector: TlsConnector,
+    /// Says that it has every object the table names; else none.
+    has_objects: bool,
+}
+
+impl Recorder {
+    /// Serves before the API server at `behind`, whose certificate `authority` vouches for.
+    pub async fn start(
+        name: &'static str,
+        behind: SocketAddr,
+        authority: &[u8],
+        has_objects: bool,
+    ) -> Result<Arc<Self>> {
+        let (pem, tls) = server_side(&["127.0.0.1", "kubernetes.default.svc"])?;
+        let mut roots = RootCertStore::empty();
+        for certificate in CertificateDer::pem_slice_iter(authority) {
+            roots.add(certificate?)?;
+        }
+        let client = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let recorder = Arc::new(Self {
+            name,
+            address: listener.local_addr()?,
+            authority: pem,
+            arrivals: Mutex::default(),
+            behind,
+            connector: TlsConnector::from(Arc::new(client)),
+            has_objects,
+        });
+        let (acceptor, serving) = (TlsAcceptor::from(Arc::new(tls)), Arc::clone(&recorder));
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let (acceptor, recorder) = (acceptor.clone(), Arc::clone(&serving));
+                // A connection that breaks is its client's affair; what arrived of it is kept.
+                tokio::spawn(async move { recorder.serve(Wire::new(acceptor.accept(stream).await?)).await });
+            }
+        });
+        Ok(recorder)
+    }
+
+    /// Everything that arrived so far, in the order in which it began.
+    pub fn arrivals(&self) -> Vec<Arrival> {
+        self.arrivals.lock().expect("arrivals").clone()
+    }
+
+    fn note(&self, head: &[u8]) -> usize {
+        let mut all = self.arrivals.lock().expect("arrivals");
+        all.push(Arrival {
+            member: self.name,
+            head: head.to_vec(),
+            rest: Vec::new(),
+            broken: None,
+            relayed: is_own(head),
+        });
+        all.len() - 1
+    }
+
+    fn amend(&self, nth: usize, change: impl FnOnce(&mut Arrival)) {
+        change(&mut self.arrivals.lock().expect("arrivals")[nth]);
+    }
+
+    async fn serve(&self, mut wire: Wire) -> Result<()> {
+        while let Some(head) = wire.until(b"\r\n\r\n").await? {
+            let nth = self.note(&head);
+            let framing = wire::framing(&head).inspect_err(|error| {
+                self.amend(nth, |arrival| arrival.broken = Some(format!("{error:#}")));
+            })?;
+            let mut body = Vec::new();
+            let read = wire.body(framing, &mut body).await;
+            self.amend(nth, |arrival| {
+                arrival.rest.clone_from(&body);
+                arrival.broken = read.as_ref().err().map(|error| format!("{error:#}"));
+            });
+            read?;
+            if is_own(&head) {
+                return self.relay(wire, &head, &body, framing).await;
+            }
+            if let Some(protocol) = upgrade(&head) {
+                let answer = format!(
+                    "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: {protocol}\r\n{}\r\n",
+                    accepted(&head)
+                );
+                wire.write(answer.as_bytes()).await?;
+                let talk = wire.rest(TALK).await;
+                self.amend(nth, |arrival| arrival.rest.extend(talk));
+                return Ok(());
+            }
+            wire.write(&self.answer(&head)).await?;
+        }
+        Ok(())
+    }
+
+    fn answer(&self, head: &[u8]) -> Vec<u8> {
+        // Whoever looks for the one cluster that has an object asks for no more than its metadata.
+        let is_search = find(head, b"as=PartialObjectMetadata").is_some();
+        let (status, body) = match is_search && !self.has_objects {
+            true => ("404 Not Found", r#"{"kind":"Status","apiVersion":"v1","status":"Failure","code":404}"#),
+            false => ("200 OK", r#"{"kind":"List","apiVersion":"v1","metadata":{"resourceVersion":"1"},"items":[]}"#),
+        };
+        let length = body.len();
+        let body = if head.starts_with(b"HEAD ") { "" } else { body };
+        let head = format!("HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n");
+        format!("{head}{body}").into_bytes()
+    }
+
+    /// One request is handed on, and the connection with it.
+    async fn relay(&self, wire: Wire, head: &[u8], body: &[u8], framing: Framing) -> Result<()> {
+        let stream = TcpStream::connect(self.behind).await?;
+        let name = ServerName::IpAddress(self.behind.ip().into());
+        let mut there = self.connector.connect(name, stream).await?;
+        let head = if upgrade(head).is_some() { head.to_vec() } else { closing(head) };
+        tokio::io::AsyncWriteExt::write_all(&mut there, &head).await?;
+        if framing != Framing::None {
+            tokio::io::AsyncWriteExt::write_all(&mut there, body).await?;
+        }
+        let (mut here, _) = wire.into_parts();
+        tokio::io::copy_bidirectional(&mut here, &mut there).await?;
+        Ok(())
+    }
+}
+
+/// Whether nobody of the table asks.
+fn is_own(head: &[u8]) -> bool {
+    let marked = find(head, MARK.as_bytes()).is_some();
+    let as_somebody = wire::values(head, "impersonate-user").iter().any(|user| user != ADMINISTRATOR);
+    !marked && !as_somebody && !head.starts_with(b"CONNECT ")
+}
+
+/// The protocol that a request asks for.
+fn upgrade(head: &[u8]) -> Option<String> {
+    let asks = wire::values(head, "connection").join(",").to_ascii_lowercase();
+    let asks = asks.split(',').any(|token| token.trim() == "upgrade");
+    asks.then(|| wire::values(head, "upgrade").into_iter().next()).flatten()
+}
+
+/// The subprotocol that is agreed to, and nothing where none was offered.
+fn accepted(head: &[u8]) -> String {
+    let offered = wire::values(head, "sec-websocket-protocol").join(",");
+    match offered.split(',').map(str::trim).find(|one| !one.is_empty()) {
+        Some(first) => format!("Sec-WebSocket-Protocol: {first}\r\n"),
+        None => String::new(),
+    }
+}
+
+/// The same head of a request after which its connection ends.
+fn closing(head: &[u8]) -> Vec<u8> {
+    let text = lossy(head);
+    let mut lines = text.trim_end().split("\r\n");
+    let first = lines.next().unwrap_or_default();
+    let rest = lines.filter(|line| !line.to_ascii_lowercase().starts_with("connection:"));
+    let rest: String = rest.map(|line| format!("{line}\r\n")).collect();
+    format!("{first}\r\n{rest}Connection: close\r\n\r\n").into_bytes()
+}
+
+/// A server's certificate and the authority that vouches for it (PEM).
+fn server_side(names: &[&str]) -> Result<(String, ServerConfig)> {
+    let key = KeyPair::generate()?;
+    let mut params = CertificateParams::default();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params.distinguished_name.push(DnType::CommonName, "recorder-authority");
+    let pem = params.self_signed(&key)?.pem();
+    let issuer = Issuer::new(params, key);
+    let key = KeyPair::generate()?;
+    let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+    let certificate = CertificateParams::new(names)?.signed_by(&key, &issuer).context("signing")?;
+    let key = PrivatePkcs8KeyDer::from(key.serialize_der());
+    let tls = ServerConfig::builder().with_no_client_auth();
+    Ok((pem, tls.with_single_cert(vec![certificate.der().clone()], key.into())?))
+}

@@ -1,0 +1,468 @@
+//! The attack table: rows of YAML, multiplied by their listeners and HTTP versions into cases, and what a case looks like on the wire.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::{Context, Result, bail, ensure};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::recorder::MARK;
+use crate::wire::find;
+
+/// The folder of its files, which are read when the test runs: a row more costs no build.
+const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/tests/attacks/table");
+const CLUSTERS: &str = "/apis/cluster.karmada.io/v1alpha1/clusters";
+const FLEET: &str = "/apis/search.karmada.io/v1alpha1/proxying/karmada/proxy";
+const CACHE: &str = "/apis/search.karmada.io/v1alpha1/search/cache";
+/// Bytes of what is very long, and lines of what is very many.
+const LONG: usize = 300 << 10;
+const MANY: usize = 3_000;
+/// What is asked for where a row names nothing: nothing that is cached.
+const PATH: &str = "/api/v1/namespaces/default/services/{m}";
+/// What a status of `refused` stands for; 0 is a connection that is closed, or a stream that is reset.
+const REFUSED: [u16; 11] = [0, 400, 401, 403, 404, 405, 413, 414, 431, 501, 505];
+
+/// Text, or bytes that are none.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(untagged)]
+pub enum Text {
+    Plain(String),
+    Bytes { base64: String },
+}
+
+impl Text {
+    fn bytes(&self) -> Vec<u8> {
+        match self {
+            Self::Plain(text) => text.clone().into_bytes(),
+            Self::Bytes { base64 } => STANDARD.decode(base64).expect("base64"),
+        }
+    }
+}
+
+impl From<&str> for Text {
+    fn from(text: &str) -> Self {
+        Self::Plain(text.to_owned())
+    }
+}
+
+/// A row. Texts have placeholders (`Case::fill`).
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Row {
+    pub id: String,
+    #[serde(default = "both")]
+    pub listeners: Vec<String>,
+    #[serde(default = "http1")]
+    pub versions: Vec<u8>,
+    #[serde(default = "mallory", rename = "as")]
+    pub caller: String,
+    #[serde(default = "get")]
+    pub method: Text,
+    /// What follows the listener's prefix.
+    pub path: Option<Text>,
+    /// The whole target, in place of prefix and path.
+    pub target: Option<Text>,
+    /// The whole first line of HTTP/1.1, with its end.
+    pub line: Option<Text>,
+    /// Lines of HTTP/1.1 as they are; in HTTP/2 their names are in lower case.
+    #[serde(default)]
+    pub headers: Vec<Text>,
+    /// In place of the one `Host` that there should be.
+    pub hosts: Option<Vec<Text>>,
+    /// Without the header that proves who the caller is.
+    #[serde(default)]
+    pub bare: bool,
+    /// All fields of HTTP/2, in place of everything else.
+    pub fields: Option<Vec<Text>>,
+    pub body: Option<Text>,
+    /// Of HTTP/2.
+    #[serde(default)]
+    pub trailers: Vec<Text>,
+    #[serde(default)]
+    pub expect: Expectation,
+}
+
+fn both() -> Vec<String> {
+    vec!["control-plane".to_owned(), "aggregated".to_owned()]
+}
+
+fn http1() -> Vec<u8> {
+    vec![1]
+}
+
+fn mallory() -> String {
+    "mallory".to_owned()
+}
+
+fn get() -> Text {
+    "GET".into()
+}
+
+/// What has to come of a case.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub struct Expectation {
+    /// A number or `refused`, or several of them. By default 200, and `refused` where nothing is to arrive.
+    pub status: Value,
+    pub arrives: Arrives,
+    /// A request whose body is cut off may arrive.
+    pub breaks: bool,
+    /// The targets that may arrive, without the query; by default the one that was sent.
+    pub arrives_at: Vec<Text>,
+    /// Header lines that have to arrive, names in lower case.
+    pub carries: Vec<Text>,
+    /// Names of headers that must not arrive, in lower case.
+    pub lacks: Vec<String>,
+    /// Of the answer's body.
+    pub says: Vec<Text>,
+    pub hides: Vec<Text>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(untagged)]
+pub enum Arrives {
+    #[default]
+    Default,
+    /// `nothing`; `caller`; `caller?`: nothing, or the caller.
+    Word(String),
+    Somebody(Somebody),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Somebody {
+    pub user: String,
+    #[serde(default)]
+    pub groups: Vec<String>,
+    /// Nothing may arrive, too.
+    #[serde(default)]
+    pub optional: bool,
+}
+
+/// Where a case is sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Door {
+    ControlPlane,
+    Aggregated,
+    Ui,
+}
+
+/// A door and a way behind it.
+#[derive(Debug, Clone)]
+pub struct Listener {
+    pub name: String,
+    pub door: Door,
+    pub prefix: String,
+    query: &'static str,
+    /// Asks several members.
+    pub fans_out: bool,
+}
+
+impl Listener {
+    fn named(name: &str) -> Result<Self> {
+        let (way, door) = match name {
+            "control-plane" => ("cluster", Door::ControlPlane),
+            "aggregated" => ("cluster", Door::Aggregated),
+            "ui" => ("cluster", Door::Ui),
+            _ => match name.split_once('-') {
+                None => (name, Door::ControlPlane),
+                Some((way, "direct")) => (way, Door::Aggregated),
+                Some((way, "ui")) => (way, Door::Ui),
+                Some(_) => bail!("{name} is no listener"),
+            },
+        };
+        let (prefix, query) = match way {
+            "cluster" => (format!("{CLUSTERS}/m1/proxy"), ""),
+            "tunnel" => (format!("{CLUSTERS}/m2/proxy"), ""),
+            "every" => (format!("{CLUSTERS}/*/proxy"), ""),
+            "fleet" => (FLEET.to_owned(), "cluster=m1"),
+            "cache" => (CACHE.to_owned(), ""),
+            _ => bail!("{name} is no listener"),
+        };
+        Ok(Self { name: name.to_owned(), door, prefix, query, fans_out: way == "every" })
+    }
+}
+
+/// `all`: every way to a member.
+const ALL: [&str; 9] =
+    ["control-plane", "aggregated", "ui", "tunnel", "tunnel-direct", "every", "every-direct", "fleet", "fleet-direct"];
+
+/// What the table cannot know before everything runs.
+#[derive(Debug, Default)]
+pub struct Places {
+    pub doors: BTreeMap<&'static str, SocketAddr>,
+    /// Bearer tokens by caller.
+    pub tokens: BTreeMap<String, String>,
+    /// Cookies of the UI by caller.
+    pub cookies: BTreeMap<String, String>,
+    /// Addresses of the members, as their Clusters have them.
+    pub members: BTreeMap<&'static str, String>,
+}
+
+/// A row at one listener, in one version of HTTP.
+#[derive(Debug, Clone)]
+pub struct Case {
+    pub row: Row,
+    pub listener: Listener,
+    pub version: u8,
+    /// Found again in what arrives.
+    pub mark: String,
+    pub places: Arc<Places>,
+}
+
+/// All rows, by file.
+pub fn rows() -> Result<Vec<Row>> {
+    let files = fs::read_dir(FOLDER)?.map(|entry| Ok(entry?.path()));
+    let mut files: Vec<PathBuf> = files.collect::<Result<_>>()?;
+    files.sort();
+    let mut all = Vec::new();
+    for file in files {
+        // By way of JSON: what is no row is told with its fields.
+        let rows: Vec<Value> =
+            serde_saphyr::from_str(&fs::read_to_string(&file)?).with_context(|| file.display().to_string())?;
+        for row in rows {
+            let id = row["id"].as_str().unwrap_or_default().to_owned();
+            all.push(serde_json::from_value(row).with_context(|| format!("row {id:?} of {}", file.display()))?);
+        }
+    }
+    Ok(all)
+}
+
+/// The cases of rows, in their order.
+pub fn cases(rows: &[Row], places: &Arc<Places>) -> Result<Vec<Case>> {
+    let mut all = Vec::new();
+    for row in rows {
+        let names = row.listeners.iter().map(String::as_str);
+        let names: Vec<&str> = names.flat_map(|name| if name == "all" { ALL.to_vec() } else { vec![name] }).collect();
+        for name in names {
+            let listener = Listener::named(name).with_context(|| row.id.clone())?;
+            for version in &row.versions {
+                // The UI of `up` is plain HTTP, on which no version is agreed.
+                if listener.door == Door::Ui && *version == 2 {
+                    continue;
+                }
+                let (row, listener, places) = (row.clone(), listener.clone(), Arc::clone(places));
+                let mark = format!("{MARK}{:04}", all.len());
+                all.push(Case { row, listener, version: *version, mark, places });
+            }
+        }
+    }
+    Ok(all)
+}
+
+impl Case {
+    pub fn name(&self) -> String {
+        format!("{}@{}/h{}", self.row.id, self.listener.name, self.version)
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        let door = match self.listener.door {
+            Door::ControlPlane => "control-plane",
+            Door::Aggregated => "aggregated",
+            Door::Ui => "ui",
+        };
+        self.places.doors.get(door).copied().unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 0)))
+    }
+
+    /// Replaces `{m}` (the mark), `{prefix}`, `{query}` (what the listener adds), `{address}`, `{m1}` and `{m2}` (the members' addresses), `{token:CALLER}`,
+    /// `{ws:CALLER}` (the token as a subprotocol of WebSocket) and `{cookie:CALLER}`; `{long}` is more than any head may have, `{flood}`, `{connections}` and
+    /// `{groups}` are thousands of lines.
+    fn fill(&self, text: &Text) -> Vec<u8> {
+        let mut bytes = text.bytes();
+        // Few texts have placeholders, and some of those stand for much.
+        if !bytes.contains(&b'{') {
+            return bytes;
+        }
+        let mut put = |name: &str, value: &dyn Fn() -> String| {
+            let name = format!("{{{name}}}").into_bytes();
+            while let Some(at) = find(&bytes, &name) {
+                bytes.splice(at..at + name.len(), value().into_bytes());
+            }
+        };
+        put("m", &|| self.mark.clone());
+        put("long", &|| "x".repeat(LONG));
+        put("flood", &|| lines(|nth| format!("X-Flood-{nth}: 1")));
+        put("connections", &|| lines(|nth| format!("Connection: impersonate-user, x{nth}")));
+        put("groups", &|| lines(|_| "Impersonate-Group: root-of-all".to_owned()));
+        put("prefix", &|| self.listener.prefix.clone());
+        put("query", &|| self.listener.query.to_owned());
+        put("address", &|| self.address().to_string());
+        for (member, address) in &self.places.members {
+            put(member, &|| address.clone());
+        }
+        for (caller, token) in &self.places.tokens {
+            put(&format!("token:{caller}"), &|| token.clone());
+            put(&format!("ws:{caller}"), &|| subprotocol(token));
+        }
+        for (caller, cookie) in &self.places.cookies {
+            put(&format!("cookie:{caller}"), &|| cookie.clone());
+        }
+        bytes
+    }
+
+    pub fn filled(&self, text: &Text) -> Vec<u8> {
+        self.fill(text)
+    }
+
+    /// What follows the prefix, without a query.
+    pub fn path(&self) -> Vec<u8> {
+        let path = self.row.path.as_ref().map_or_else(|| self.fill(&PATH.into()), |path| self.fill(path));
+        path.split(|byte| *byte == b'?').next().unwrap_or_default().to_vec()
+    }
+
+    pub fn target(&self) -> Vec<u8> {
+        if let Some(target) = &self.row.target {
+            return self.fill(target);
+        }
+        let mut target = self.listener.prefix.clone().into_bytes();
+        target.extend(self.row.path.as_ref().map_or_else(|| self.fill(&PATH.into()), |path| self.fill(path)));
+        let mark = format!("m={}", self.mark);
+        for more in [self.listener.query, &mark] {
+            if more.is_empty() || more == mark && find(&target, self.mark.as_bytes()).is_some() {
+                continue;
+            }
+            target.push(if target.contains(&b'?') { b'&' } else { b'?' });
+            target.extend(more.bytes());
+        }
+        target
+    }
+
+    pub fn first_line(&self) -> Vec<u8> {
+        match &self.row.line {
+            Some(line) => self.fill(line),
+            None => [&self.fill(&self.row.method), &b" "[..], &self.target(), b" HTTP/1.1\r\n"].concat(),
+        }
+    }
+
+    /// Lines that prove who the caller is.
+    fn proofs(&self) -> Vec<Vec<u8>> {
+        let mut lines = Vec::new();
+        if self.row.bare {
+            return lines;
+        }
+        if self.listener.door == Door::Ui {
+            lines.push(b"X-Crowsnest-Client: attacks".to_vec());
+        }
+        match self.listener.door {
+            Door::Ui => {
+                let cookie = self.places.cookies.get(&self.row.caller);
+                lines.extend(cookie.map(|cookie| format!("Cookie: {cookie}").into_bytes()));
+            }
+            _ => {
+                let token = self.places.tokens.get(&self.row.caller);
+                lines.extend(token.map(|token| format!("Authorization: Bearer {token}").into_bytes()));
+            }
+        }
+        lines
+    }
+
+    pub fn header_lines(&self) -> Vec<Vec<u8>> {
+        let mut lines: Vec<Vec<u8>> = match &self.row.hosts {
+            Some(hosts) => hosts.iter().map(|host| [b"Host: ", &*self.fill(host)].concat()).collect(),
+            None => vec![format!("Host: {}", self.address()).into_bytes()],
+        };
+        lines.extend(self.proofs());
+        lines.extend(self.row.headers.iter().map(|line| self.fill(line)));
+        let framed = |line: &Vec<u8>| {
+            let line = line.to_ascii_lowercase();
+            line.starts_with(b"content-length") || find(&line, b"transfer-encoding:").is_some()
+        };
+        if !self.body().is_empty() && !lines.iter().any(framed) {
+            lines.push(format!("Content-Length: {}", self.body().len()).into_bytes());
+        }
+        lines
+    }
+
+    pub fn body(&self) -> Vec<u8> {
+        self.row.body.as_ref().map(|body| self.fill(body)).unwrap_or_default()
+    }
+
+    /// Of HTTP/2.
+    pub fn fields(&self) -> Vec<(Vec<u8>, Vec<u8>)> {
+        if let Some(fields) = &self.row.fields {
+            return fields.iter().map(|field| field_of(&self.fill(field))).collect();
+        }
+        let pseudo = |name: &str, value: Vec<u8>| (name.as_bytes().to_vec(), value);
+        let mut fields = vec![
+            pseudo(":method", self.fill(&self.row.method)),
+            pseudo(":scheme", b"https".to_vec()),
+            pseudo(":authority", self.address().to_string().into_bytes()),
+            pseudo(":path", self.target()),
+        ];
+        let lines = self.proofs().into_iter().chain(self.row.headers.iter().map(|line| self.fill(line)));
+        fields.extend(lines.map(|line| field_of(&line)).map(|(name, value)| (name.to_ascii_lowercase(), value)));
+        fields
+    }
+
+    pub fn trailers(&self) -> Vec<(Vec<u8>, Vec<u8>)> {
+        self.row.trailers.iter().map(|line| field_of(&self.fill(line))).collect()
+    }
+
+    /// Whether a status is one of those expected.
+    pub fn expects(&self, status: u16) -> Result<bool> {
+        let named = &self.row.expect.status;
+        let words = match named {
+            Value::Null if self.arrives() == "nothing" => return Ok(REFUSED.contains(&status)),
+            Value::Null => return Ok(status == 200),
+            Value::Array(words) => words.as_slice(),
+            word => std::slice::from_ref(word),
+        };
+        for word in words {
+            let fits = match (word.as_u64(), word.as_str()) {
+                (Some(number), _) => u64::from(status) == number,
+                (_, Some("refused")) => REFUSED.contains(&status),
+                _ => bail!("{word} is no status"),
+            };
+            if fits {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// The word of the expectation.
+    pub fn arrives(&self) -> &str {
+        match &self.row.expect.arrives {
+            Arrives::Default => "caller",
+            Arrives::Word(word) => word,
+            Arrives::Somebody(somebody) if somebody.optional => "caller?",
+            Arrives::Somebody(_) => "caller",
+        }
+    }
+
+    /// Fails where a row means nothing.
+    pub fn check(&self) -> Result<()> {
+        self.expects(200)?;
+        ensure!(["caller", "caller?", "nothing"].contains(&self.arrives()), "{:?} cannot arrive", self.arrives());
+        let wire = if self.version == 2 { crate::http2::request(self) } else { crate::http1::request(self) };
+        ensure!(find(&wire, self.mark.as_bytes()).is_some(), "its mark is not sent");
+        Ok(())
+    }
+}
+
+fn lines(line: impl Fn(usize) -> String) -> String {
+    (0..MANY).map(|nth| line(nth) + "\r\n").collect()
+}
+
+/// `name: value`, of which the name may begin with a colon.
+fn field_of(line: &[u8]) -> (Vec<u8>, Vec<u8>) {
+    match line.iter().skip(1).position(|byte| *byte == b':') {
+        Some(at) => {
+            let value = &line[at + 2..];
+            (line[..=at].to_vec(), value.strip_prefix(b" ").unwrap_or(value).to_vec())
+        }
+        None => (line.to_vec(), Vec::new()),
+    }
+}
+
+/// The form in which a browser's WebSocket carries a token.
+pub fn subprotocol(token: &str) -> String {
+    let encoded = base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(token);
+    format!("base64url.bearer.authorization.k8s.io.{encoded}")
+}

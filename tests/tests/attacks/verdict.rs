@@ -1,0 +1,197 @@
+//! What is wrong with what came of a case. Pure.
+
+use std::collections::BTreeMap;
+
+use crate::http1::Answer;
+use crate::recorder::Arrival;
+use crate::table::{Arrives, Case, Listener, Somebody};
+use crate::wire::{find, header, header_lines, lossy, values};
+
+/// What no answer to the table shows: a value of a Secret of the control plane that none of its callers may read.
+pub const CANARY: &str = "the-canary-of-the-control-plane";
+/// What stands in the target of a request that is hidden in another's body.
+const SMUGGLED: &[u8] = b"smuggled";
+/// What the product tells of a caller beside user, groups and UID.
+const OWN_EXTRA: &str = "impersonate-extra-authentication.kubernetes.io%2f";
+const BEARER: &[u8] = b"base64url.bearer.authorization";
+
+/// Who a caller is to a member.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Identity {
+    pub user: String,
+    /// Without those every API server adds.
+    pub groups: Vec<String>,
+    pub uid: String,
+}
+
+/// What is known of everybody.
+#[derive(Debug, Default)]
+pub struct Facts {
+    pub callers: BTreeMap<String, Identity>,
+    /// Whatever proves who a caller is.
+    pub credentials: Vec<String>,
+    /// Tokens with which members let us speak for others.
+    pub impersonators: BTreeMap<&'static str, String>,
+}
+
+/// Everything that is wrong; nothing where all is as it should be.
+pub fn judge(case: &Case, answer: &Answer, arrivals: &[Arrival], facts: &Facts) -> Vec<String> {
+    let mut wrong = Vec::new();
+    match case.expects(answer.status) {
+        Ok(true) => {}
+        Ok(false) => wrong.push(format!("status {} (expected {})", answer.status, case.row.expect.status)),
+        Err(error) => wrong.push(format!("{error:#}")),
+    }
+    let shown = |text: &[u8]| find(&answer.body, text).is_some();
+    if shown(CANARY.as_bytes()) {
+        wrong.push("the answer has the value of a Secret".to_owned());
+    }
+    for text in case.row.expect.says.iter().filter(|text| !shown(&case.filled(text))) {
+        wrong.push(format!("the answer does not say {:?}: {}", lossy(&case.filled(text)), lossy(&answer.body)));
+    }
+    for text in case.row.expect.hides.iter().filter(|text| shown(&case.filled(text))) {
+        wrong.push(format!("the answer says {:?}", lossy(&case.filled(text))));
+    }
+    let most = if case.listener.fans_out { usize::MAX } else { 1 };
+    let (least, most) = match case.arrives() {
+        "nothing" => (0, 0),
+        "caller?" => (0, most),
+        _ => (1, most),
+    };
+    if !(least..=most).contains(&arrivals.len()) {
+        wrong.push(format!("{} requests arrived (expected {})", arrivals.len(), case.arrives()));
+    }
+    let somebody = match &case.row.expect.arrives {
+        Arrives::Somebody(Somebody { user, groups, .. }) => {
+            Some(Identity { user: user.clone(), groups: groups.clone(), uid: String::new() })
+        }
+        _ => facts.callers.get(&case.row.caller).cloned(),
+    };
+    let nobody = || Identity { user: String::new(), groups: Vec::new(), uid: String::new() };
+    let identity = somebody.unwrap_or_else(nobody);
+    for arrival in arrivals {
+        wrong.extend(identified(&identity, arrival, facts));
+        wrong.extend(clean(arrival, facts, case));
+        wrong.extend(meant(case, arrival));
+    }
+    wrong.dedup();
+    wrong
+}
+
+/// Whose request the member takes it for.
+fn identified(identity: &Identity, arrival: &Arrival, facts: &Facts) -> Vec<String> {
+    let mut wrong = Vec::new();
+    let mut exactly = |name: &str, expected: Vec<&str>| {
+        let mut found = values(&arrival.head, name);
+        found.sort();
+        let mut expected: Vec<String> = expected.into_iter().map(str::to_owned).collect();
+        expected.sort();
+        if found != expected {
+            wrong.push(format!("{name}: {found:?} (expected {expected:?})"));
+        }
+    };
+    exactly("impersonate-user", vec![&identity.user]);
+    exactly("impersonate-group", identity.groups.iter().map(String::as_str).collect());
+    let token = facts.impersonators.get(arrival.member).map(String::as_str).unwrap_or_default();
+    let found = values(&arrival.head, "authorization");
+    if found != [format!("Bearer {token}")] {
+        // A token is not for the log.
+        wrong.push(format!("authorization: {} values, or not the member's own", found.len()));
+    }
+    for (name, value) in header_lines(&arrival.head).map(header) {
+        let own = match name.as_str() {
+            "impersonate-user" | "impersonate-group" => true,
+            "impersonate-uid" => value == identity.uid,
+            name => !name.starts_with("impersonate-") || name.starts_with(OWN_EXTRA) && !value.contains("root-of-all"),
+        };
+        if !own {
+            wrong.push(format!("{name}: {value} is not ours"));
+        }
+    }
+    wrong
+}
+
+/// Nothing of the client that is not for the member, and one request.
+fn clean(arrival: &Arrival, facts: &Facts, case: &Case) -> Vec<String> {
+    let mut wrong = Vec::new();
+    if let Some(broken) = arrival.broken.as_ref().filter(|_| !case.row.expect.breaks) {
+        wrong.push(broken.clone());
+    }
+    if lossy(&arrival.head).replace("\r\n", "").contains(['\r', '\n', '\0']) {
+        wrong.push("a bare CR, LF or NUL in the head".to_owned());
+    }
+    for (name, _) in header_lines(&arrival.head).chain(trailers(&arrival.rest)).map(header) {
+        if ["cookie", "proxy-authorization"].contains(&name.as_str()) || name.starts_with("x-remote-") {
+            wrong.push(format!("{name} arrived"));
+        }
+        let token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+        if name.is_empty() || !name.bytes().all(token) {
+            wrong.push(format!("{name:?} is no header's name"));
+        }
+    }
+    for (name, _) in trailers(&arrival.rest).map(header) {
+        if name.starts_with("impersonate-") || name == "authorization" {
+            wrong.push(format!("{name} arrived as a trailer"));
+        }
+    }
+    let hosts = values(&arrival.head, "host");
+    let own = case.places.members.get(arrival.member).cloned().unwrap_or_default();
+    if hosts != [own.clone()] {
+        wrong.push(format!("host: {hosts:?} (expected {own:?})"));
+    }
+    if find(&arrival.head.to_ascii_lowercase(), BEARER).is_some() {
+        wrong.push("a bearer subprotocol arrived".to_owned());
+    }
+    if facts.credentials.iter().any(|credential| arrival.contains(credential.as_bytes())) {
+        wrong.push("a credential of a caller arrived".to_owned());
+    }
+    wrong
+}
+
+/// Trailers of a body in chunks.
+fn trailers(rest: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let last = b"0\r\n";
+    let at = rest.windows(last.len()).rposition(|part| part == last).unwrap_or(rest.len());
+    header_lines(&rest[at..])
+}
+
+/// That it asks for what was asked.
+fn meant(case: &Case, arrival: &Arrival) -> Vec<String> {
+    let mut wrong = Vec::new();
+    let first = arrival.head.split(|byte| *byte == b'\r').next().unwrap_or_default();
+    if find(first, SMUGGLED).is_some() {
+        wrong.push("a smuggled request arrived".to_owned());
+    }
+    let mut words = first.split(|byte| *byte == b' ');
+    let (method, target) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+    let path = target.split(|byte| *byte == b'?').next().unwrap_or_default();
+    let expected = case.filled(&case.row.method);
+    let Listener { fans_out, .. } = case.listener;
+    // A member is looked for with GET.
+    if method != expected && !(fans_out && method == b"GET") {
+        wrong.push(format!("{} arrived for {}", lossy(method), lossy(&expected)));
+    }
+    // Whoever is looked for is asked for less.
+    let searched = find(&arrival.head, b"as=PartialObjectMetadata").is_some();
+    let lines: Vec<String> =
+        header_lines(&arrival.head).map(header).map(|(name, value)| name + ": " + &value).collect();
+    for line in case.row.expect.carries.iter().map(|line| lossy(&case.filled(line))) {
+        if !searched && !lines.contains(&line) {
+            wrong.push(format!("{line:?} did not arrive"));
+        }
+    }
+    for name in case.row.expect.lacks.iter().filter(|name| !values(&arrival.head, name).is_empty()) {
+        wrong.push(format!("{name} arrived"));
+    }
+    let own_target = case.row.target.is_some() || case.row.fields.is_some() || case.row.line.is_some();
+    let expected: Vec<Vec<u8>> = match case.row.expect.arrives_at.as_slice() {
+        [] if own_target || fans_out => return wrong,
+        [] => vec![case.path()],
+        named => named.iter().map(|text| case.filled(text)).collect(),
+    };
+    if !expected.iter().any(|expected| expected == path) {
+        let expected: Vec<String> = expected.iter().map(|one| lossy(one)).collect();
+        wrong.push(format!("asks for {} (expected {expected:?})", lossy(path)));
+    }
+    wrong
+}

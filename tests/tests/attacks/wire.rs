@@ -1,0 +1,150 @@
+//! Bytes of a connection, read up to what is waited for. Nothing here knows more of HTTP than where a head, a body and a chunk end:
+//! a library would mend what the table sends, and hide what arrives.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+
+/// The largest head or body that is read.
+const MAX: usize = 4 << 20;
+
+/// Any open connection.
+pub trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
+
+/// A connection and what was read of it ahead.
+pub struct Wire {
+    io: Box<dyn Io>,
+    ahead: Vec<u8>,
+}
+
+/// How the end of a body is found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Framing {
+    None,
+    Length(usize),
+    Chunked,
+}
+
+impl Wire {
+    pub fn new(io: impl Io + 'static) -> Self {
+        Self { io: Box::new(io), ahead: Vec::new() }
+    }
+
+    pub async fn write(&mut self, bytes: &[u8]) -> Result<()> {
+        self.io.write_all(bytes).await?;
+        Ok(self.io.flush().await?)
+    }
+
+    /// Reads once; false at the end of the connection.
+    async fn fill(&mut self) -> Result<bool> {
+        let mut buffer = [0; 16 << 10];
+        let read = self.io.read(&mut buffer).await?;
+        self.ahead.extend_from_slice(&buffer[..read]);
+        ensure!(self.ahead.len() <= MAX, "more than {MAX} bytes");
+        Ok(read > 0)
+    }
+
+    /// Everything up to `end` and `end` itself; `None` where the connection ends before the first byte of it.
+    pub async fn until(&mut self, end: &[u8]) -> Result<Option<Vec<u8>>> {
+        let mut from = 0;
+        loop {
+            if let Some(at) = find(&self.ahead[from..], end) {
+                let rest = self.ahead.split_off(from + at + end.len());
+                return Ok(Some(std::mem::replace(&mut self.ahead, rest)));
+            }
+            from = self.ahead.len().saturating_sub(end.len());
+            if !self.fill().await? {
+                ensure!(self.ahead.is_empty(), "the connection ended within {:?}", lossy(&self.ahead));
+                return Ok(None);
+            }
+        }
+    }
+
+    pub async fn exactly(&mut self, count: usize) -> Result<Vec<u8>> {
+        while self.ahead.len() < count {
+            ensure!(self.fill().await?, "the connection ended {} bytes early", count - self.ahead.len());
+        }
+        let rest = self.ahead.split_off(count);
+        Ok(std::mem::replace(&mut self.ahead, rest))
+    }
+
+    /// Reads a body as it is on the wire, chunk sizes and trailers included. What was read before a failure is in `body`.
+    pub async fn body(&mut self, framing: Framing, body: &mut Vec<u8>) -> Result<()> {
+        match framing {
+            Framing::None => {}
+            Framing::Length(length) => body.extend(self.exactly(length).await?),
+            Framing::Chunked => loop {
+                let line = self.until(b"\r\n").await?.context("no size of a chunk")?;
+                body.extend_from_slice(&line);
+                let size = lossy(&line).trim().split(';').next().map(|size| usize::from_str_radix(size, 16));
+                let Some(Ok(size)) = size else { bail!("{:?} is no size of a chunk", lossy(&line)) };
+                if size > 0 {
+                    body.extend(self.exactly(size + 2).await?);
+                    continue;
+                }
+                // Trailers, up to an empty line.
+                loop {
+                    let line = self.until(b"\r\n").await?.context("no end of the trailers")?;
+                    body.extend_from_slice(&line);
+                    if line == b"\r\n" {
+                        return Ok(());
+                    }
+                }
+            },
+        }
+        Ok(())
+    }
+
+    /// Whatever else comes within a time, or until the end of the connection.
+    pub async fn rest(&mut self, within: Duration) -> Vec<u8> {
+        // A connection that breaks has said what it had to say.
+        let reading = async { while self.fill().await.unwrap_or(false) {} };
+        tokio::time::timeout(within, reading).await.ok();
+        std::mem::take(&mut self.ahead)
+    }
+
+    /// The connection, and what was read of it already.
+    pub fn into_parts(self) -> (Box<dyn Io>, Vec<u8>) {
+        (self.io, self.ahead)
+    }
+}
+
+/// Header lines of a head, without the first one.
+pub fn header_lines(head: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let mut lines = head.split(|byte| *byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line));
+    lines.next();
+    lines.filter(|line| !line.is_empty())
+}
+
+/// Lower-case name and value of a header line.
+pub fn header(line: &[u8]) -> (String, String) {
+    let text = lossy(line);
+    let (name, value) = text.split_once(':').unwrap_or((&text, ""));
+    (name.to_ascii_lowercase(), value.trim().to_owned())
+}
+
+/// All values of a header.
+pub fn values(head: &[u8], name: &str) -> Vec<String> {
+    header_lines(head).map(header).filter(|(known, _)| known == name).map(|(_, value)| value).collect()
+}
+
+/// How the body after a head is framed, as a recipient that forgives nothing reads it.
+pub fn framing(head: &[u8]) -> Result<Framing> {
+    let (codings, lengths) = (values(head, "transfer-encoding"), values(head, "content-length"));
+    match (codings.as_slice(), lengths.as_slice()) {
+        ([], []) => Ok(Framing::None),
+        ([coding], []) if coding.eq_ignore_ascii_case("chunked") => Ok(Framing::Chunked),
+        ([], [length]) => Ok(Framing::Length(length.parse().with_context(|| format!("Content-Length: {length}"))?)),
+        _ => bail!("ambiguous framing: Transfer-Encoding {codings:?}, Content-Length {lengths:?}"),
+    }
+}
+
+pub fn find(all: &[u8], part: &[u8]) -> Option<usize> {
+    memchr::memmem::find(all, part)
+}
+
+pub fn lossy(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
