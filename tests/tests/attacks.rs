@@ -1,6 +1,7 @@
-//! The attack table: requests that try to be made as somebody else, or about something else, than what was authorized. They are sent byte
-//! for byte to the running binary (the embedded control plane, the aggregated port, the fleet proxy, `clusters/*/proxy`, the UI, the tunnel of an agent), and judged
-//! by the raw bytes that arrive at the member. The rows are data: `attacks/*.yaml`.
+//! The attack table: requests that try to be made as somebody else, or about something else, than what was authorized.
+//! They are sent byte for byte to the running binary (the embedded control plane, the aggregated port, the fleet proxy,
+//! `clusters/*/proxy`, the UI, the tunnel of an agent), and judged by the raw bytes that arrive at the member. The rows
+//! are data: `attacks/*.yaml`.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -1,6 +1,6 @@
-//! A member cluster that keeps the raw bytes of every request it gets. It stands before a simulated member's API server: what carries the
-//! table's mark, or is asked as somebody else, it answers itself with 200 or 101, whoever asks; everything else (probes, collectors, the agent's
-//! registration) it hands to that server.
+//! A member cluster that keeps the raw bytes of every request it gets. It stands before a simulated member's API
+//! server: what carries the table's mark, or is asked as somebody else, it answers itself with 200 or 101, whoever
+//! asks; everything else (probes, collectors, the agent's registration) it hands to that server.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};

@@ -1,5 +1,5 @@
-//! What the table is run against: one `crowsnest up` with the member m1, the member m2 behind an agent, a recorder before each, and the
-//! callers with what proves who they are.
+//! What the table is run against: one `crowsnest up` with the member m1, the member m2 behind an agent, a recorder
+//! before each, and the callers with what proves who they are.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};

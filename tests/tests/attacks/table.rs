@@ -1,4 +1,5 @@
-//! The attack table: rows of YAML, multiplied by their listeners and HTTP versions into cases, and what a case looks like on the wire.
+//! The attack table: rows of YAML, multiplied by their listeners and HTTP versions into cases, and what a case looks
+//! like on the wire.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -270,9 +271,10 @@ impl Case {
         self.places.doors.get(door).copied().unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 0)))
     }
 
-    /// Replaces `{m}` (the mark), `{prefix}`, `{query}` (what the listener adds), `{address}`, `{m1}` and `{m2}` (the members' addresses), `{token:CALLER}`,
-    /// `{ws:CALLER}` (the token as a subprotocol of WebSocket) and `{cookie:CALLER}`; `{long}` is more than any head may have, `{flood}`, `{connections}` and
-    /// `{groups}` are thousands of lines.
+    /// Replaces `{m}` (the mark), `{prefix}`, `{query}` (what the listener adds), `{address}`, `{m1}` and `{m2}` (the
+    /// members' addresses), `{token:CALLER}`, `{ws:CALLER}` (the token as a subprotocol of WebSocket) and
+    /// `{cookie:CALLER}`; `{long}` is more than any head may have, `{flood}`, `{connections}` and `{groups}` are
+    /// thousands of lines.
     fn fill(&self, text: &Text) -> Vec<u8> {
         let mut bytes = text.bytes();
         // Few texts have placeholders, and some of those stand for much.

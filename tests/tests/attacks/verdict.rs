@@ -195,3 +195,79 @@ fn meant(case: &Case, arrival: &Arrival) -> Vec<String> {
     }
     wrong
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use rstest::rstest;
+    use serde_json::json;
+
+    use super::*;
+    use crate::table::{Places, cases};
+
+    const HEAD: &str = "GET /api/v1/x HTTP/1.1\r\nauthorization: Bearer ours\r\nimpersonate-user: mallory\r\n\
+        impersonate-group: crew\r\nhost: m1:443\r\n";
+
+    /// What is wrong with one request that arrived.
+    fn wrong(head: &str, rest: &str) -> Vec<String> {
+        let row = json!({"id": "x", "path": "/api/v1/x", "listeners": ["aggregated"]});
+        let places = Places { members: [("m1", "m1:443".to_owned())].into(), ..Places::default() };
+        let all = cases(&[serde_json::from_value(row).unwrap()], &Arc::new(places)).unwrap();
+        let mallory = Identity { user: "mallory".into(), groups: vec!["crew".into()], uid: "7".into() };
+        let facts = Facts {
+            callers: [("mallory".to_owned(), mallory)].into(),
+            credentials: vec!["hers".to_owned()],
+            impersonators: [("m1", "ours".to_owned())].into(),
+        };
+        let (head, rest) = (format!("{head}\r\n").into_bytes(), rest.as_bytes().to_vec());
+        let arrival = Arrival { member: "m1", head, rest, broken: None, relayed: false };
+        let answer = Answer { status: 200, ..Answer::default() };
+        judge(&all[0], &answer, &[arrival], &facts)
+    }
+
+    #[test]
+    fn the_callers_own_request_is_right() {
+        assert_eq!(wrong(HEAD, ""), Vec::<String>::new());
+        let uid = format!("{HEAD}impersonate-uid: 7\r\n{OWN_EXTRA}credential-id: x\r\n");
+        assert_eq!(wrong(&uid, "2\r\n{}\r\n0\r\n\r\n"), Vec::<String>::new());
+    }
+
+    #[rstest]
+    #[case::without_a_user("impersonate-user: mallory\r\n", "", "impersonate-user: []")]
+    #[case::as_somebody_else("user: mallory", "user: root", "[\"root\"]")]
+    #[case::twice(
+        "host: m1:443\r\n",
+        "host: m1:443\r\nImpersonate-User: root\r\n",
+        "impersonate-user: [\"mallory\", \"root\"]"
+    )]
+    #[case::without_groups("impersonate-group: crew\r\n", "", "impersonate-group: []")]
+    #[case::with_a_group_more("crew\r\n", "crew\r\nimpersonate-group: more\r\n", "\"more\"")]
+    #[case::with_a_uid("host", "impersonate-uid: 0\r\nhost", "impersonate-uid: 0 is not ours")]
+    #[case::with_extra("host", "impersonate-extra-scopes: x\r\nhost", "is not ours")]
+    #[case::with_another_token("ours", "other", "not the member's own")]
+    #[case::with_two_tokens("host", "Authorization: Bearer x\r\nhost", "authorization: 2 values")]
+    #[case::with_a_credential("/x", "/x?hers", "a credential of a caller")]
+    #[case::with_a_cookie("host", "Cookie: a=b\r\nhost", "cookie arrived")]
+    #[case::with_the_front_proxys("host", "X-Remote-User: root\r\nhost", "x-remote-user arrived")]
+    #[case::with_a_subprotocol(
+        "host",
+        "sec-websocket-protocol: base64url.bearer.authorization.k8s.io.e\r\nhost",
+        "bearer"
+    )]
+    #[case::for_another_host("m1:443", "elsewhere", "host: [\"elsewhere\"]")]
+    #[case::with_a_bare_line_feed("host", "x: a\nb\r\nhost", "bare")]
+    #[case::by_another_method("GET", "DELETE", "DELETE arrived")]
+    #[case::of_another_path("/api/v1/x", "/api/v1/y", "asks for /api/v1/y")]
+    #[case::that_was_smuggled("/x", "/x?smuggled", "smuggled")]
+    fn a_request_that_is_not_the_callers_is_found(#[case] part: &str, #[case] instead: &str, #[case] expected: &str) {
+        let found = wrong(&HEAD.replace(part, instead), "").join("; ");
+        assert!(found.contains(expected), "{found}");
+    }
+
+    #[test]
+    fn trailers_are_looked_at() {
+        let found = wrong(HEAD, "2\r\n{}\r\n0\r\nimpersonate-user: root\r\n\r\n").join("; ");
+        assert!(found.contains("as a trailer"), "{found}");
+    }
+}

@@ -1,5 +1,5 @@
-//! Bytes of a connection, read up to what is waited for. Nothing here knows more of HTTP than where a head, a body and a chunk end:
-//! a library would mend what the table sends, and hide what arrives.
+//! Bytes of a connection, read up to what is waited for. Nothing here knows more of HTTP than where a head, a body and
+//! a chunk end: a library would mend what the table sends, and hide what arrives.
 
 use std::time::Duration;
 
@@ -70,7 +70,8 @@ impl Wire {
         Ok(std::mem::replace(&mut self.ahead, rest))
     }
 
-    /// Reads a body as it is on the wire, chunk sizes and trailers included. What was read before a failure is in `body`.
+    /// Reads a body as it is on the wire, chunk sizes and trailers included. What was read before a failure is in
+    /// `body`.
     pub async fn body(&mut self, framing: Framing, body: &mut Vec<u8>) -> Result<()> {
         match framing {
             Framing::None => {}
