@@ -27,7 +27,7 @@ const MANY: usize = 3_000;
 /// What is asked for where a row names nothing: nothing that is cached.
 const PATH: &str = "/api/v1/namespaces/default/services/{m}";
 /// What a status of `refused` stands for; 0 is a connection that is closed, or a stream that is reset.
-const REFUSED: [u16; 11] = [0, 400, 401, 403, 404, 405, 413, 414, 431, 501, 505];
+const REFUSED: [u16; 12] = [0, 400, 401, 403, 404, 405, 413, 414, 421, 431, 501, 505];
 
 /// Text, or bytes that are none.
 #[derive(Debug, Clone, Deserialize)]
