@@ -5,6 +5,7 @@
 
 mod headers;
 mod info;
+mod line;
 mod path;
 mod query;
 
@@ -13,5 +14,6 @@ pub use headers::{
     upstream_headers,
 };
 pub use info::{RequestInfo, ResourcePath};
+pub use line::{has_valid_host, is_known_method};
 pub use path::{PathError, RequestPath};
 pub use query::Query;

@@ -9,7 +9,7 @@ use axum::extract::{Request, State};
 use axum::middleware::Next;
 use crowsnest_api::duration;
 use crowsnest_api::rbac::Decision;
-use crowsnest_api::request::{Query, RequestInfo};
+use crowsnest_api::request::{Query, RequestInfo, has_valid_host};
 use crowsnest_api::user::UserInfo;
 use http::header::{ACCEPT, AUTHORIZATION, HeaderValue};
 use tower_http::compression::Predicate;
@@ -19,6 +19,7 @@ use crate::authn::{impersonation, misplaced_bearer};
 use crate::authz;
 use crate::http::negotiate::{self, Encoding, Offer};
 use crate::http::pages::InPieces;
+use crate::http::serve::PeerAddress;
 use crate::http::{Api, Response, audited, flights, respond};
 use crate::status::{ApiError, Details, Reason};
 
@@ -46,6 +47,11 @@ pub(super) fn panicked(_: Box<dyn Any + Send + 'static>) -> Response {
 
 /// Parses the request's path and names the request.
 pub(super) async fn identify(mut request: Request, next: Next) -> Response {
+    // Requests of this process come over no connection and name no host.
+    let from_network = request.extensions().get::<PeerAddress>().is_some();
+    if from_network && !has_valid_host(request.version(), request.headers()) {
+        return respond::text(400, "400 Bad Request: the request must have exactly one Host header\n");
+    }
     let query = Query::parse(request.uri().query());
     let info = RequestInfo::parse(request.method(), request.uri().path(), &query);
     let audit_id = audit::id_of(request.headers(), || uuid::Uuid::new_v4().to_string());

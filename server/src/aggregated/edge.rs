@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use axum::extract::{Extension, Request, State};
 use axum::response::Response;
+use crowsnest_api::request::{has_valid_host, is_known_method};
 use crowsnest_api::user::UserInfo;
 use crowsnest_apiserver::audit::held::{Heard, Held};
 use crowsnest_apiserver::audit::{self, AUDIT_ID, Auditor, HANDED, Record};
@@ -69,6 +70,10 @@ pub(super) async fn serve(
     request: Request,
 ) -> Response {
     let received = Timestamp::now();
+    // Requests of this process come over no connection and name no host.
+    if peer.address.is_some() && !has_valid_host(request.version(), request.headers()) {
+        return Failure::bad_request("the request must have exactly one Host header").into_response();
+    }
     let path = request.uri().path().to_owned();
     let route = Route::parse(&path);
     if route == Route::Health {
@@ -166,6 +171,9 @@ async fn handle(
     mut request: Request,
 ) -> Result<(Response, InFlight), Failure> {
     let mut caller = caller?;
+    if !is_known_method(request.method()) {
+        return Err(Failure::method_not_allowed());
+    }
     if let Some(error) = &context.refused {
         return Err(Failure::bad_request(error.to_string()));
     }

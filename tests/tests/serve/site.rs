@@ -190,8 +190,9 @@ pub fn ask(port: u16, what: &str, head: &str, body: &str, within: Duration) -> R
     let Ok(mut stream) = TcpStream::connect(("127.0.0.1", port)) else { return Ok(None) };
     stream.set_read_timeout(Some(within))?;
     let length = body.len();
-    let request =
-        format!("{what} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {length}\r\n{head}\r\n{body}");
+    let request = format!(
+        "{what} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {length}\r\n{head}\r\n{body}"
+    );
     let asked = stream.write_all(request.as_bytes());
     let mut answer = String::new();
     // One that dies meanwhile has not answered.

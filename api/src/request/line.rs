@@ -1,0 +1,53 @@
+//! The request line and the host that a request is for.
+
+use http::{HeaderMap, Method, Version, header};
+
+/// Whether API servers know a method (k8s.io/apiserver, `RequestInfoFactory`). Names are case-sensitive: `get` is unknown.
+///
+/// Only known methods go on, since no verb, and so no right, belongs to another one.
+pub fn is_known_method(method: &Method) -> bool {
+    const KNOWN: [Method; 7] =
+        [Method::GET, Method::HEAD, Method::POST, Method::PUT, Method::PATCH, Method::DELETE, Method::OPTIONS];
+    KNOWN.contains(method)
+}
+
+/// Whether the number of `Host` headers is allowed (RFC 9112 §3.2): one in HTTP/1.1, at most one in other versions.
+pub fn has_valid_host(version: Version, headers: &HeaderMap) -> bool {
+    match headers.get_all(header::HOST).iter().count() {
+        0 => version != Version::HTTP_11,
+        hosts => hosts == 1,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+
+    #[rstest]
+    #[case("GET", true)]
+    #[case("PATCH", true)]
+    #[case("OPTIONS", true)]
+    #[case("get", false)]
+    #[case("CONNECT", false)]
+    #[case("TRACE", false)]
+    #[case("PROPFIND", false)]
+    fn methods(#[case] method: &str, #[case] expected: bool) {
+        assert_eq!(is_known_method(&method.parse().unwrap()), expected);
+    }
+
+    #[rstest]
+    #[case(Version::HTTP_11, 0, false)]
+    #[case(Version::HTTP_11, 1, true)]
+    #[case(Version::HTTP_11, 2, false)]
+    #[case(Version::HTTP_10, 0, true)]
+    #[case(Version::HTTP_2, 0, true)]
+    #[case(Version::HTTP_2, 2, false)]
+    fn hosts(#[case] version: Version, #[case] count: usize, #[case] expected: bool) {
+        let mut headers = HeaderMap::new();
+        for _ in 0..count {
+            headers.append(header::HOST, "a".parse().unwrap());
+        }
+        assert_eq!(has_valid_host(version, &headers), expected);
+    }
+}
