@@ -3,10 +3,10 @@
 //! which is among what goes. Written by `crowsnest uninstall --members`, read by nobody.
 
 use crate::credentials::{ConnectionSpec, Secrets, Through};
+use crate::endpoints::EndpointRules;
 use crate::join::{
     CLUSTER_NAMESPACE, IMPERSONATOR, JOINED_IMPERSONATOR, SYSTEM_LABEL, cluster_role_name, service_account_name,
 };
-use crate::endpoints::EndpointRules;
 use crate::requests::Requests;
 use crate::tunnel::Tunnels;
 use crate::unjoin::delete_cluster;

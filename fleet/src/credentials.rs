@@ -147,7 +147,9 @@ impl Found<'_> {
 
     fn token(&self, secret: &Secret) -> Result<Token, Error> {
         if secret.type_.as_deref() == Some(SERVICE_ACCOUNT_TOKEN) {
-            return Err(self.error("holds the token of an account of the control plane, which is never sent to a member"));
+            return Err(
+                self.error("holds the token of an account of the control plane, which is never sent to a member")
+            );
         }
         let bytes = self.bytes(secret, SECRET_TOKEN_KEY).filter(|token| !token.is_empty());
         let bytes = bytes.ok_or_else(|| self.error("has no token"))?;
@@ -282,7 +284,8 @@ mod tests {
     fn tokens_of_the_control_planes_accounts_stay_here(#[case] kind: Option<&str>, #[case] expected: bool) {
         let cluster = json!({"metadata": {"name": "m1"}, "spec": {"apiEndpoint": "https://m1",
             "secretRef": {"namespace": "ns", "name": "m1"}, "impersonatorSecretRef": {"namespace": "ns", "name": "m1"}}});
-        let secret = json!({"metadata": {"name": "m1", "namespace": "ns"}, "type": kind, "data": {"token": "dG9rZW4="}});
+        let secret =
+            json!({"metadata": {"name": "m1", "namespace": "ns"}, "type": kind, "data": {"token": "dG9rZW4="}});
         let (cluster, secret) = (serde_json::from_value(cluster).unwrap(), serde_json::from_value(secret).unwrap());
         let secrets = Secrets::from([(("ns".to_owned(), "m1".to_owned()), Arc::new(secret))]);
         let name = ClusterName::parse("m1").unwrap();
