@@ -159,7 +159,10 @@ fn writes_of_an_agent(kubectl: &Kubectl, recorder: &Recorder, folder: &Path) -> 
     (stolen["secretRef"], stolen["apiEndpoint"]) = (secret("member1"), evil.clone().into());
     agent.says(&["create", "-f", "-"], &karmada("m9", stolen), 1, NOT_THEIRS)?;
     let moved = json!({"spec": {"apiEndpoint": evil}}).to_string();
-    agent.says(&["patch", "cluster", "member1", "--type", "merge", "-p", &moved], "", 1, "cannot patch resource")?;
+    agent.says(&["patch", "cluster", "member1", "--type", "merge", "-p", &moved], "", 1, others)?;
+    let status = json!({"status": {"kubernetesVersion": "v9"}}).to_string();
+    let patch = ["patch", "cluster", "member1", "--subresource=status", "--type", "merge", "-p", &status];
+    agent.says(&patch, "", 1, others)?;
 
     let mut token = opaque("m9-impersonator");
     token["type"] = "kubernetes.io/service-account-token".into();

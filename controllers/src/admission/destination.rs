@@ -53,7 +53,8 @@ const READ_OR_REPORT: &[&str] = &["get", "patch"];
 /// The rights that whoever makes `after` of `before` must have. Pure.
 pub fn review(before: Before<'_>, after: &Cluster) -> Report {
     let reasons = match before {
-        Before::Absent | Before::Unseen => vec!["the cluster is new"],
+        Before::Absent => vec!["the cluster is new"],
+        Before::Unseen => vec!["an apply also changes a cluster that appears meanwhile; create it instead"],
         Before::Known(before) => changes(before, after),
     };
     if reasons.is_empty() {
