@@ -3,6 +3,7 @@
 //! which is among what goes. Written by `crowsnest uninstall --members`, read by nobody.
 
 use crate::credentials::{ConnectionSpec, Secrets, Through};
+use crate::endpoints::EndpointRules;
 use crate::join::{
     CLUSTER_NAMESPACE, IMPERSONATOR, JOINED_IMPERSONATOR, SYSTEM_LABEL, cluster_role_name, service_account_name,
 };
@@ -118,7 +119,9 @@ async fn member(control_plane: &Client, leaving: &Leaving) -> Result<Client, Err
     let spec = ConnectionSpec::of(&leaving.name, &leaving.cluster, &secrets)?;
     // Nobody who is dialled has a tunnel here.
     let spec = ConnectionSpec { through: Through::Dialling, ..spec };
-    Ok(Connection::open(spec, CONNECT_WITHIN, &Tunnels::default(), &Requests::default())?.client())
+    // The operator dials from an own machine, on which members may run as well.
+    let rules = EndpointRules::allowing_local(true);
+    Ok(Connection::open(spec, CONNECT_WITHIN, &Tunnels::default(), &Requests::default(), rules)?.client())
 }
 
 /// Takes away what `join` made, as the account that is among it. That cannot take away its own rights last, as it goes itself with the

@@ -3,6 +3,7 @@
 use crate::Error;
 use crate::credentials::{ConnectionSpec, Token};
 use crate::dial::{Dialer, ProxyRoute};
+use crate::endpoints::EndpointRules;
 use crate::requests::{CountRequests, Requests};
 use crate::traced::hand_on;
 use crate::tunnel::Tunnels;
@@ -35,15 +36,18 @@ impl std::fmt::Debug for Connection {
 
 impl Connection {
     /// Prepares TLS and the client, whose requests are counted. Nothing is dialled yet. Must run inside a tokio runtime.
+    /// An endpoint that `rules` keep tokens from is an error.
     pub fn open(
         spec: ConnectionSpec,
         connect_timeout: Duration,
         tunnels: &Tunnels,
         requests: &Requests,
+        rules: EndpointRules,
     ) -> Result<Self, Error> {
         let cluster = spec.cluster.clone();
         let unusable =
             |reason: String| Error::Endpoint { cluster: cluster.clone(), endpoint: spec.endpoint.to_string(), reason };
+        rules.check_scheme(&spec.endpoint).map_err(unusable)?;
         let mut config = kube::Config::new(spec.endpoint.clone());
         config.accept_invalid_certs = spec.insecure_skip_tls_verification;
         if let Some(pem) = &spec.ca_bundle {
@@ -63,7 +67,7 @@ impl Connection {
         };
         let route = ProxyRoute { url: spec.proxy_url.clone(), headers: spec.proxy_header.clone(), tls: proxy_tls };
         let dialer = Dialer::new(spec.endpoint.clone(), member_tls, route, connect_timeout)?;
-        let dialer = dialer.through(spec.through, tunnels, &spec.cluster)?;
+        let dialer = dialer.under(rules).through(spec.through, tunnels, &spec.cluster)?;
         let counted = requests.layer(spec.endpoint.authority().map(|host| host.as_str()).unwrap_or_default());
         let client = client(&config, dialer.clone(), spec.token.as_ref(), counted).map_err(unusable)?;
         Ok(Self { spec: Arc::new(spec), dialer, client })

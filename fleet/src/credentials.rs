@@ -13,6 +13,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
+/// Secrets of this type are filled by the control plane itself, with a token for itself.
+const SERVICE_ACCOUNT_TOKEN: &str = "kubernetes.io/service-account-token";
+
 /// A bearer token that never shows itself in logs.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token(Arc<str>);
@@ -143,6 +146,11 @@ impl Found<'_> {
     }
 
     fn token(&self, secret: &Secret) -> Result<Token, Error> {
+        if secret.type_.as_deref() == Some(SERVICE_ACCOUNT_TOKEN) {
+            return Err(
+                self.error("holds the token of an account of the control plane, which is never sent to a member")
+            );
+        }
         let bytes = self.bytes(secret, SECRET_TOKEN_KEY).filter(|token| !token.is_empty());
         let bytes = bytes.ok_or_else(|| self.error("has no token"))?;
         let text = String::from_utf8(bytes).map_err(|_| self.error("has a token that is not text"))?;
@@ -267,6 +275,22 @@ mod tests {
         }
         let cluster = serde_json::from_value(cluster).expect("a Cluster");
         assert_eq!(Through::of(&cluster), expected);
+    }
+
+    #[rstest]
+    #[case::as_join_writes_it(Some("Opaque"), true)]
+    #[case::without_a_type(None, true)]
+    #[case::of_an_account_here(Some("kubernetes.io/service-account-token"), false)]
+    fn tokens_of_the_control_planes_accounts_stay_here(#[case] kind: Option<&str>, #[case] expected: bool) {
+        let cluster = json!({"metadata": {"name": "m1"}, "spec": {"apiEndpoint": "https://m1",
+            "secretRef": {"namespace": "ns", "name": "m1"}, "impersonatorSecretRef": {"namespace": "ns", "name": "m1"}}});
+        let secret =
+            json!({"metadata": {"name": "m1", "namespace": "ns"}, "type": kind, "data": {"token": "dG9rZW4="}});
+        let (cluster, secret) = (serde_json::from_value(cluster).unwrap(), serde_json::from_value(secret).unwrap());
+        let secrets = Secrets::from([(("ns".to_owned(), "m1".to_owned()), Arc::new(secret))]);
+        let name = ClusterName::parse("m1").unwrap();
+        assert_eq!(ConnectionSpec::of(&name, &cluster, &secrets).is_ok(), expected);
+        assert_eq!(impersonator_token(&name, &cluster, &secrets).is_ok(), expected);
     }
 
     #[test]

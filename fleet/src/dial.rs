@@ -3,6 +3,7 @@
 //! One [`Dialer`] serves the member's kube client and the byte-for-byte tunnels of the proxy, so credentials, proxies
 //! and TLS rules cannot differ between the two.
 
+use crate::endpoints::{EndpointRules, Resolver};
 use crate::tunnel::{Tunnels, authority};
 use crate::{Error, Through};
 use crowsnest_api::names::ClusterName;
@@ -92,6 +93,7 @@ pub struct Dialer {
     tunnel: Option<Way>,
     tls: Option<Tls>,
     timeout: Duration,
+    rules: EndpointRules,
 }
 
 #[derive(Debug, Clone)]
@@ -126,7 +128,7 @@ pub struct ProxyRoute {
 }
 
 impl Dialer {
-    /// `tls` None means plain HTTP (only when the endpoint says `http://`).
+    /// `tls` None means plain HTTP (only when the endpoint says `http://`). Any address is dialled until rules are set.
     pub fn new(
         target: Uri,
         tls: Option<Arc<ClientConfig>>,
@@ -155,7 +157,12 @@ impl Dialer {
                 Via::Http { proxy: url, headers, proxy_tls: proxy.tls }
             }
         };
-        Ok(Self { target, via, tunnel: None, tls, timeout })
+        Ok(Self { target, via, tunnel: None, tls, timeout, rules: EndpointRules::allowing_local(true) })
+    }
+
+    /// The same under the rules for endpoints of Clusters.
+    pub fn under(self, rules: EndpointRules) -> Self {
+        Self { rules, ..self }
     }
 
     /// The same through the tunnels of a cluster's agent, or also through them.
@@ -206,8 +213,18 @@ impl Dialer {
         }
     }
 
+    /// The member's own host also where a proxy dials it: the proxy's host is as little a member.
+    fn check_hosts(&self) -> Result<(), String> {
+        self.rules.check_host(&self.target)?;
+        match &self.via {
+            Via::Direct => Ok(()),
+            Via::Http { proxy, .. } | Via::Socks5 { proxy } => self.rules.check_host(proxy),
+        }
+    }
+
     async fn dial_plain(&self) -> Result<MemberIo, Box<dyn std::error::Error + Send + Sync>> {
-        let mut tcp = HttpConnector::new();
+        self.check_hosts()?;
+        let mut tcp = HttpConnector::new_with_resolver(Resolver::new(self.rules));
         tcp.enforce_http(false);
         tcp.set_nodelay(true);
         // A silent peer is probed, and given up within a minute when it is gone.

@@ -118,8 +118,15 @@ pub async fn join(
     let (member, id, existing) = found(control_plane, member_config, options).await?;
     let tokens = credentials_in_member(&member, options).await?;
     let ca_bundle = ca_bundle(member_config);
+    // Whoever registered the name before may have chosen an endpoint: tokens are put where it names them only once it is ours.
+    if existing.is_some() {
+        put_cluster(control_plane, member_config, options, &id, existing.as_ref()).await?;
+    }
     put_secrets(control_plane, options, tokens, ca_bundle).await?;
-    let cluster = put_cluster(control_plane, member_config, options, &id, existing.as_ref()).await?;
+    let cluster = match existing {
+        Some(ref existing) => existing.clone(),
+        None => put_cluster(control_plane, member_config, options, &id, None).await?,
+    };
     own_secrets(control_plane, options, &cluster).await?;
     Ok(Joined { name: options.name.clone(), id, created: existing.is_none() })
 }

@@ -4,6 +4,7 @@
 
 use crate::connection::Connection;
 use crate::credentials::{ConnectionSpec, Secrets, Through, impersonator_token};
+use crate::endpoints::EndpointRules;
 use crate::interest::Interests;
 use crate::requests::Requests;
 use crate::tunnel::Tunnels;
@@ -34,6 +35,8 @@ pub struct FleetOptions {
     pub start_timeout: Duration,
     /// Where requests to members are counted.
     pub requests: Requests,
+    /// Where members' tokens may be sent.
+    pub endpoints: EndpointRules,
 }
 
 impl Default for FleetOptions {
@@ -42,7 +45,15 @@ impl Default for FleetOptions {
             connect_timeout: Duration::from_secs(10),
             start_timeout: Duration::from_secs(30),
             requests: Requests::default(),
+            endpoints: EndpointRules::default(),
         }
+    }
+}
+
+impl FleetOptions {
+    /// For tests and benchmarks whose members listen on loopback, perhaps without TLS.
+    pub fn on_loopback() -> Self {
+        Self { endpoints: EndpointRules { local: true, plain_http: true }, ..Self::default() }
     }
 }
 
@@ -92,7 +103,7 @@ impl Fleet {
         let _ = fleet.inner.health.send_replace(Err("the first list of Clusters is not in".to_owned()));
         let mut healthy = fleet.inner.health.subscribe();
         let inner = Arc::clone(&fleet.inner);
-        let keeper = Keeper::new(inner, options.connect_timeout, options.requests);
+        let keeper = Keeper::new(inner, options.clone());
         fleet.inner.tasks.spawn(keeper.run());
         let first = tokio::time::timeout(options.start_timeout, healthy.wait_for(Result::is_ok)).await;
         match first {
@@ -257,8 +268,7 @@ enum Heard {
 /// The one task that owns the state.
 struct Keeper {
     inner: Arc<Inner>,
-    connect_timeout: Duration,
-    requests: Requests,
+    options: FleetOptions,
     clusters: BTreeMap<String, Arc<Cluster>>,
     /// Names seen by the list in progress; those missing at its end are gone.
     listing: Option<BTreeSet<String>>,
@@ -271,15 +281,14 @@ struct Keeper {
 }
 
 impl Keeper {
-    fn new(inner: Arc<Inner>, connect_timeout: Duration, requests: Requests) -> Self {
+    fn new(inner: Arc<Inner>, options: FleetOptions) -> Self {
         let mut streams = futures::stream::SelectAll::new();
         let api: Api<Cluster> = Api::all(inner.control_plane.clone());
         streams.push(heard(api, Heard::Cluster, "Clusters"));
         streams.push(heard_tunnels(&inner.tunnels));
         Self {
             inner,
-            connect_timeout,
-            requests,
+            options,
             clusters: BTreeMap::new(),
             listing: None,
             secrets: Secrets::new(),
@@ -431,11 +440,16 @@ impl Keeper {
             let kept = previous.and_then(|member| member.connection.as_ref().ok());
             match kept {
                 Some(kept) if *kept.spec() == spec => Ok(Arc::clone(kept)),
-                _ => Connection::open(spec, self.connect_timeout, tunnels, &self.requests).map(Arc::new),
+                _ => self.open(spec).map(Arc::new),
             }
         });
         let impersonator = impersonator_token(name, cluster, &self.secrets);
         Member { name: name.clone(), cluster: Arc::clone(cluster), connection, impersonator }
+    }
+
+    fn open(&self, spec: ConnectionSpec) -> Result<Connection, Error> {
+        let FleetOptions { connect_timeout, requests, endpoints, .. } = &self.options;
+        Connection::open(spec, *connect_timeout, &self.inner.tunnels, requests, *endpoints)
     }
 }
 

@@ -38,7 +38,7 @@ const STREAM: Script = |_| None;
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_blocked_store_holds_members_back() {
     let control_plane = control_plane().await;
-    let fleet = Fleet::start(control_plane.server.admin(), FleetOptions::default()).await.unwrap();
+    let fleet = Fleet::start(control_plane.server.admin(), FleetOptions::on_loopback()).await.unwrap();
     let directory = tempfile::tempdir().unwrap();
     let mut options = IndexOptions::new(directory.path());
     (options.collect_everything, options.collect_control_plane) = (false, false);

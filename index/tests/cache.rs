@@ -81,7 +81,7 @@ impl World {
             member.create(config_map("ops", "runbook", "restart nginx:1.27")).await;
             register(&client, &format!("member{}", nth + 1), member).await;
         }
-        let fleet = Fleet::start(client, FleetOptions::default()).await.unwrap();
+        let fleet = Fleet::start(client, FleetOptions::on_loopback()).await.unwrap();
         let directory = tempfile::tempdir().unwrap();
         let mut options = IndexOptions::new(directory.path());
         options.text_commit_interval = Duration::from_millis(50);
@@ -319,7 +319,7 @@ async fn joining_registers_a_member_that_then_works() {
     let other = join(&client, &member.config, &JoinOptions::new(name("other"))).await.unwrap_err();
     assert!(other.to_string().ends_with("is already registered as member1"), "{other}");
 
-    let fleet = Fleet::start(client, FleetOptions::default()).await.unwrap();
+    let fleet = Fleet::start(client, FleetOptions::on_loopback()).await.unwrap();
     let mut changes = fleet.changes();
     let found = within("the connection", async {
         loop {

@@ -49,7 +49,7 @@ impl World {
             member.create(config_map("shop", &format!("app-{nth}"), "hello world")).await;
         }
         register(&control_plane.server.admin(), "member1", &member).await;
-        let fleet = Fleet::start(control_plane.server.admin(), FleetOptions::default()).await.unwrap();
+        let fleet = Fleet::start(control_plane.server.admin(), FleetOptions::on_loopback()).await.unwrap();
         let interests =
             [config_maps(), secrets()].map(|resource| fleet.interests().declare(interest(resource, "test")));
         let directory = tempfile::tempdir().unwrap();

@@ -221,7 +221,7 @@ impl World {
         let honest = start("honest").await;
         honest.create(namespace("shop")).await;
         register(&control_plane.server.admin(), "honest", &honest).await;
-        let fleet = Fleet::start(control_plane.server.admin(), FleetOptions::default()).await.unwrap();
+        let fleet = Fleet::start(control_plane.server.admin(), FleetOptions::on_loopback()).await.unwrap();
         let directory = tempfile::tempdir().unwrap();
         let index = Index::open(fleet.clone(), options(directory.path())).await.unwrap();
         let mut world = Self { control_plane, honest, fleet, index, _interests: Vec::new(), directory };

@@ -65,7 +65,7 @@ async fn replica(control_plane: &str, database: &str, id: &str, home: &Path) {
     let mut config = kube::Config::new(control_plane.parse().unwrap());
     config.accept_invalid_certs = true;
     config.auth_info.token = Some(TOKEN.to_owned().into());
-    let fleet = Fleet::start(Client::try_from(config).unwrap(), FleetOptions::default()).await.unwrap();
+    let fleet = Fleet::start(Client::try_from(config).unwrap(), FleetOptions::on_loopback()).await.unwrap();
     let mut options = IndexOptions::new(home);
     (options.collect_everything, options.collect_control_plane) = (false, false);
     options.store =

@@ -59,7 +59,7 @@ impl World {
     async fn new(member: Member) -> Self {
         let control_plane = control_plane().await;
         register(&control_plane.server.admin(), "member1", &member).await;
-        let fleet = Fleet::start(control_plane.server.admin(), FleetOptions::default()).await.unwrap();
+        let fleet = Fleet::start(control_plane.server.admin(), FleetOptions::on_loopback()).await.unwrap();
         let interests = shown_resources().map(|resource| {
             let (clusters, namespaces) = (Clusters::All, Namespaces::All);
             fleet.interests().declare(Interest { clusters, resource, namespaces, why: Why::Other("test".to_owned()) })

@@ -28,7 +28,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::aggregated::discovery::{self, Group};
-use crate::webhook::stored_configurations;
+use crate::webhook::{agents_configuration, stored_configurations};
 
 pub(crate) const MANAGER: &str = "crowsnest";
 /// The namespace of our own objects, as in Karmada.
@@ -223,7 +223,8 @@ pub(crate) fn definitions(webhooks: &str, ca: &str) -> Vec<Value> {
 pub(crate) fn admission(webhooks: &str, ca: &str) -> Vec<Value> {
     let bundle = STANDARD.encode(ca);
     let ours = webhook_configurations(&bundle, webhooks);
-    ours.into_iter().chain(stored_configurations(&bundle, webhooks)).collect()
+    let stored = stored_configurations(&bundle, webhooks);
+    ours.into_iter().chain(stored).chain([agents_configuration(&bundle, webhooks)]).collect()
 }
 
 fn role_and_binding(name: &str, rules: Value, subject: Value) -> [Value; 2] {

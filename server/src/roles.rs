@@ -6,7 +6,7 @@ mod newcomers;
 use std::sync::OnceLock;
 
 use crowsnest_controllers::act;
-use crowsnest_fleet::{Fleet, FleetOptions, Requests};
+use crowsnest_fleet::{EndpointRules, Fleet, FleetOptions, Requests};
 use crowsnest_index::{Index, IndexOptions};
 use crowsnest_proxy::Proxy;
 use tokio::task::JoinHandle;
@@ -42,6 +42,8 @@ pub(crate) struct RolesConfig {
     pub(crate) steers: Steers,
     /// Where requests to members are counted.
     pub(crate) requests: Requests,
+    /// Members may be reached at addresses of this host.
+    pub(crate) local_endpoints: bool,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -57,8 +59,9 @@ pub(crate) enum RolesError {
 impl Roles {
     /// Starts everything against `control_plane`, which already serves the aggregated groups.
     pub(crate) async fn start(&self, control_plane: kube::Client, config: RolesConfig) -> Result<(), RolesError> {
-        let fleet =
-            Fleet::start(control_plane, FleetOptions { requests: config.requests, ..FleetOptions::default() }).await?;
+        let endpoints = EndpointRules::allowing_local(config.local_endpoints);
+        let options = FleetOptions { requests: config.requests, endpoints, ..FleetOptions::default() };
+        let fleet = Fleet::start(control_plane, options).await?;
         let options = IndexOptions { chosen_labels: act::world::chosen_labels(), ..config.cache };
         let index = match Index::open(fleet.clone(), options).await {
             Ok(index) => index,

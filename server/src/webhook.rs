@@ -11,6 +11,7 @@ use axum::response::Response;
 use axum::routing::post;
 use crowsnest_api::config::ResourceInterpreterCustomization;
 use crowsnest_api::policy::FederatedResourceQuota;
+use crowsnest_api::user::UserInfo;
 use crowsnest_controllers::act;
 use crowsnest_controllers::act::journal::Journal;
 use crowsnest_controllers::admission::{self, Gates, Refusal, Review, World};
@@ -21,10 +22,12 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, Span};
 
+mod agents;
 pub(crate) mod counted;
 mod quota;
 mod stored;
 
+use crate::aggregated::identity::Delegated;
 use crate::aggregated::reply::{Failure, json as reply};
 use crate::aggregated::traced::{answered, of_webhook};
 use counted::Admissions;
@@ -35,6 +38,8 @@ pub(crate) struct Webhooks {
     pub(crate) control_plane: kube::Client,
     pub(crate) gates: Gates,
     pub(crate) allow_no_execute_taint_policy: bool,
+    /// Clusters may have endpoints on this host.
+    pub(crate) local_endpoints: bool,
     /// What is refused is told there.
     pub(crate) journal: Journal,
 }
@@ -43,12 +48,13 @@ pub(crate) struct Webhooks {
 struct Shared {
     webhooks: Webhooks,
     turns: quota::Turns,
+    delegated: Delegated,
 }
 
 /// The webhooks of a control plane, admitting as the loops are set to, and what writes until `stop` what they tell the journal.
 pub(crate) fn start(
     control_plane: kube::Client,
-    settings: &act::Config,
+    (settings, local_endpoints): (&act::Config, bool),
     admissions: &Admissions,
     stop: &CancellationToken,
 ) -> (Router, impl Future<Output = ()> + use<>) {
@@ -59,19 +65,22 @@ pub(crate) fn start(
         journal,
         gates: settings.gates,
         allow_no_execute_taint_policy: settings.allow_no_execute_taint_policy,
+        local_endpoints,
     };
     (router(webhooks, admissions), entries)
 }
 
 fn router(webhooks: Webhooks, admissions: &Admissions) -> Router {
     let counting = from_fn_with_state(admissions.clone(), counted::count);
+    let delegated = Delegated::new(webhooks.control_plane.clone());
     Router::new()
         .route("/convert", post(convert))
         .route("/stored/{resource}", post(stored_object))
+        .route(agents::PATH, post(agents::review))
         .route("/{path}", post(review).layer(counting))
         .layer(from_fn(traced))
         .layer(tower_http::catch_panic::CatchPanicLayer::new())
-        .with_state(Arc::new(Shared { webhooks, turns: quota::Turns::default() }))
+        .with_state(Arc::new(Shared { webhooks, turns: quota::Turns::default(), delegated }))
 }
 
 async fn traced(request: Request, next: Next) -> Response {
@@ -80,6 +89,26 @@ async fn traced(request: Request, next: Next) -> Response {
     let response = next.run(request).instrument(span.clone()).await;
     answered(&span, response.status());
     response
+}
+
+/// The configuration of what agents may write.
+pub(crate) fn agents_configuration(ca_bundle: &str, base_url: &str) -> Value {
+    agents::configuration(ca_bundle, base_url)
+}
+
+/// Who makes a request that is reviewed.
+fn user_of(request: &Value) -> UserInfo {
+    let user = &request["userInfo"];
+    let text = |field: &str| user[field].as_str().unwrap_or_default().to_owned();
+    let list =
+        |values: &Value| values.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect();
+    let extra = user["extra"].as_object().into_iter().flatten();
+    UserInfo {
+        name: text("username"),
+        uid: text("uid"),
+        groups: list(&user["groups"]),
+        extra: extra.map(|(key, values)| (key.clone(), list(values))).collect(),
+    }
 }
 
 /// The configurations of the internal group's admission. `base_url` has no trailing slash; `ca_bundle` is PEM in base64.
@@ -96,8 +125,16 @@ async fn stored_object(
     Path(resource): Path<String>,
     axum::Json(review): axum::Json<Value>,
 ) -> Response {
-    let modelled = shared.webhooks.gates.customized_cluster_resource_modeling;
-    reply(StatusCode::OK, &stored::review(&resource, &review, modelled, jiff::Timestamp::now()))
+    if resource == "clusters"
+        && let Err(refused) = stored::review_writer(&shared.delegated, &review["request"]).await
+    {
+        return reply(StatusCode::OK, &refuse(&review["request"]["uid"], refused.status()));
+    }
+    let rules = stored::Rules {
+        modelled: shared.webhooks.gates.customized_cluster_resource_modeling,
+        local_endpoints: shared.webhooks.local_endpoints,
+    };
+    reply(StatusCode::OK, &stored::review(&resource, &review, rules, jiff::Timestamp::now()))
 }
 
 async fn review(
@@ -167,6 +204,12 @@ where
     K: kube::Resource + Clone + serde::de::DeserializeOwned + std::fmt::Debug,
 {
     Ok(api.list(&ListParams::default()).await?.items)
+}
+
+/// The answer of an AdmissionReview that refuses with a Status.
+fn refuse(uid: &Value, status: &Value) -> Value {
+    let response = json!({"uid": uid, "allowed": false, "status": status});
+    json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response})
 }
 
 /// The answer of an AdmissionReview that allows, with a JSON patch when there is one.

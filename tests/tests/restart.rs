@@ -33,7 +33,7 @@ struct Steering {
 
 impl Steering {
     async fn start(control_plane: &ApiServer, cache: &Path) -> Self {
-        let fleet = Fleet::start(control_plane.admin(), FleetOptions::default()).await.unwrap();
+        let fleet = Fleet::start(control_plane.admin(), FleetOptions::on_loopback()).await.unwrap();
         let options = IndexOptions { chosen_labels: chosen_labels(), ..IndexOptions::new(cache) };
         let index = Index::open(fleet, options).await.unwrap();
         let manager = Manager::start(index.clone(), Config::conformance(), CancellationToken::new());

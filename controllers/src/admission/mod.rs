@@ -5,6 +5,7 @@
 //! review. The server carries requests here over HTTPS, or straight from the embedded control plane.
 //! Clusters and ResourceRegistries are served by our own aggregated API, which calls `cluster` and `registry` itself.
 
+pub mod agents;
 pub mod annotations;
 pub(crate) mod autoscaling;
 pub mod binding;
@@ -14,6 +15,7 @@ pub mod convert;
 mod cron;
 mod decode;
 mod deletion;
+pub mod destination;
 mod ingress;
 mod interpreter;
 mod metadata;

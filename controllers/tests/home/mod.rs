@@ -161,7 +161,7 @@ impl Home {
             register(&objects, name, &endpoint, &member).await;
             running.push(((*name).to_owned(), member));
         }
-        let fleet = Fleet::start(control_plane.admin(), FleetOptions::default()).await.expect("a fleet");
+        let fleet = Fleet::start(control_plane.admin(), FleetOptions::on_loopback()).await.expect("a fleet");
         let directory = tempfile::tempdir().expect("a directory");
         let mut options = IndexOptions::new(directory.path());
         options.chosen_labels = chosen_labels();

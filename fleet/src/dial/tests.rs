@@ -106,3 +106,28 @@ fn socks_has_a_port_of_its_own(#[case] url: &str, #[case] expected: &str) {
     let Via::Socks5 { proxy } = dialer.via else { panic!("{:?}", dialer.via) };
     assert_eq!(proxy.to_string(), expected);
 }
+
+/// Whoever writes a Cluster chooses its endpoint and its proxy; neither may be a service of this host.
+#[rstest]
+#[case::endpoint("https://127.0.0.1", None)]
+#[case::endpoint_by_name("https://localhost", None)]
+#[case::endpoint_as_the_resolver_reads_it("https://127.1", None)]
+#[case::proxy("https://10.0.0.1:6443", Some("http://127.0.0.1"))]
+#[case::proxy_by_name("https://10.0.0.1:6443", Some("socks5://localhost"))]
+#[case::proxy_as_the_resolver_reads_it("https://10.0.0.1:6443", Some("http://127.1"))]
+#[tokio::test]
+async fn this_host_is_not_dialled(#[case] target: &str, #[case] proxy: Option<&str>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let at = |url: &str| format!("{url}:{port}").parse::<Uri>().unwrap();
+    let (target, url) = match proxy {
+        Some(proxy) => (target.parse().unwrap(), Some(at(proxy))),
+        None => (at(target), None),
+    };
+    let route = ProxyRoute { url, ..ProxyRoute::default() };
+    let dialer = Dialer::new(target, None, route, Duration::from_secs(10)).unwrap();
+    let error = dialer.under(EndpointRules::default()).dial().await.unwrap_err().to_string();
+    assert!(error.contains("loopback address, which members are not reached at"), "{error}");
+    let arrived = tokio::time::timeout(Duration::from_millis(50), listener.accept()).await;
+    assert!(arrived.is_err(), "a connection arrived");
+}

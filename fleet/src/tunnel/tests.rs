@@ -285,6 +285,18 @@ async fn who_may_be_dialled_is_when_no_agent_is_there() {
     assert!(dialer.dial().await.unwrap_err().to_string().contains("403 Forbidden"));
 }
 
+/// Nobody here dials the endpoint of a cluster behind a tunnel.
+#[tokio::test]
+async fn endpoints_behind_a_tunnel_may_be_local() {
+    let tunnels = Tunnels::default();
+    let tunnelled = server(b't').await;
+    let dialer = dialer(&tunnels, &format!("http://{tunnelled}"), Through::AgentIfThere);
+    let dialer = dialer.under(crate::EndpointRules::default());
+    assert!(dialer.dial().await.unwrap_err().to_string().contains("is a loopback address"));
+    let _agent = attach(&tunnels, tunnelled).await;
+    assert_eq!(dialer.dial().await.unwrap().read_u8().await.unwrap(), b't');
+}
+
 #[rstest]
 #[case(0, 0.0, 500)]
 #[case(0, 1.0, 250)]

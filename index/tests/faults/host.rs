@@ -93,7 +93,7 @@ pub async fn run(start: Start) {
     let mut config = kube::Config::new(start.control_plane.parse().unwrap());
     config.accept_invalid_certs = true;
     config.auth_info.token = Some(TOKEN.to_owned().into());
-    let fleet = Fleet::start(Client::try_from(config).unwrap(), FleetOptions::default()).await.unwrap();
+    let fleet = Fleet::start(Client::try_from(config).unwrap(), FleetOptions::on_loopback()).await.unwrap();
     let mut options = IndexOptions::new(&start.home);
     (options.collect_everything, options.collect_control_plane) = (false, false);
     options.clock = clock;

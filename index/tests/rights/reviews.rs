@@ -113,7 +113,7 @@ async fn members_whose_rules_are_not_cached_are_asked() {
     let silent = member("member2", |_| Router::new().route(REVIEWS, post(pending::<()>))).await;
     register(&client, "member1", &answering).await;
     register(&client, "member2", &silent).await;
-    let fleet = Fleet::start(client, FleetOptions::default()).await.unwrap();
+    let fleet = Fleet::start(client, FleetOptions::on_loopback()).await.unwrap();
     let resources = [config_maps(), Gvr::new("", "v1", "namespaces")];
     let interests = resources.clone().map(|resource| {
         let (clusters, namespaces) = (Clusters::All, Namespaces::All);

@@ -180,7 +180,7 @@ pub async fn world() -> World {
         members.insert(name, server);
     }
     let folder = tempfile::tempdir().unwrap();
-    let fleet = Fleet::start(client.clone(), FleetOptions::default()).await.unwrap();
+    let fleet = Fleet::start(client.clone(), FleetOptions::on_loopback()).await.unwrap();
     let resource = Gvr::new("", "v1", "configmaps");
     let interest = fleet.interests().declare(registered(Clusters::All, resource.clone()));
     let index = Index::open(fleet, IndexOptions::new(folder.path())).await.unwrap();

@@ -10,6 +10,7 @@ use std::sync::LazyLock;
 use crowsnest_apiserver::http::negotiate::takes_no_json;
 use crowsnest_apiserver::patch::{parse_merge_patch, strategic_merge};
 use crowsnest_apiserver::schema::{Schema, SchemaRef};
+use http::request::Builder;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::BodyExt;
 use kube::client::Body as KubeBody;
@@ -17,10 +18,11 @@ use serde_json::{Value, json};
 
 use super::reply::Failure;
 use super::stored::STORAGE_GROUP;
+use super::stored::writer::{READ_BY_US, Writer, dry_run};
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 /// As often as an API server tries.
-const ATTEMPTS: usize = 5;
+pub(super) const ATTEMPTS: usize = 5;
 const VERSION: &str = "/metadata/resourceVersion";
 
 /// The kinds' own lists have no merge keys, those of `metadata` have.
@@ -39,6 +41,8 @@ pub(super) struct Forward<'r> {
     /// Whole objects are wanted, whatever the client accepts.
     pub(super) plain: bool,
     pub(super) strategic: bool,
+    /// Whose rights are reviewed before a Cluster is written.
+    pub(super) writer: Option<Writer<'r>>,
 }
 
 /// What of the answers that a client takes can be translated; `None`: nothing.
@@ -73,14 +77,36 @@ impl Forward<'_> {
             };
             return self.over(tail, ATTEMPTS, next).await;
         }
+        match self.writer {
+            Some(writer) if matches!(self.method, Method::POST | Method::PUT | Method::PATCH) => {
+                writer.send(self, tail, body).await
+            }
+            _ => self.pass(tail, body).await,
+        }
+    }
+
+    /// Sends `body` as it is.
+    pub(super) async fn pass(&self, tail: &str, body: &[u8]) -> Result<Response<KubeBody>, Failure> {
         self.request(&self.method, tail, &self.query, self.content_type.as_ref(), body.to_vec()).await
+    }
+
+    /// What would be answered to `body`, as JSON; nothing is written.
+    pub(super) async fn rehearse(&self, tail: &str, body: &[u8]) -> Result<Response<KubeBody>, Failure> {
+        let (query, body) = (dry_run(&self.query), body.to_vec());
+        let request = self.built(&self.method, tail, &query, self.content_type.as_ref(), Some(READ_BY_US))?;
+        self.forwarded(request, body).await
     }
 
     /// The object as it is stored; what says that there is none is no object.
     pub(super) async fn read(&self, tail: &str) -> Result<Value, Failure> {
-        let found = self.request(&Method::GET, tail, "", None, Vec::new()).await?;
+        let found = self.live(tail).await?;
         let found = found.into_body().collect().await.map_err(Failure::upstream)?.to_bytes();
         serde_json::from_slice(&found).map_err(Failure::internal)
+    }
+
+    async fn live(&self, tail: &str) -> Result<Response<KubeBody>, Failure> {
+        let request = self.built(&Method::GET, tail, "", None, Some(READ_BY_US))?;
+        self.forwarded(request, Vec::new()).await
     }
 
     async fn request(
@@ -91,24 +117,41 @@ impl Forward<'_> {
         content_type: Option<&HeaderValue>,
         body: Vec<u8>,
     ) -> Result<Response<KubeBody>, Failure> {
+        let accept = match self.headers.get(header::ACCEPT).filter(|_| !self.plain) {
+            Some(accept) => Some(readable(accept).ok_or_else(takes_no_json)?),
+            None => self.plain.then_some(JSON),
+        };
+        let request = self.built(method, tail, query, content_type, accept)?;
+        self.forwarded(request, body).await
+    }
+
+    async fn forwarded(&self, request: Builder, body: Vec<u8>) -> Result<Response<KubeBody>, Failure> {
+        let request = request.body(KubeBody::from(body)).map_err(Failure::internal)?;
+        self.control_plane.send(request).await.map_err(Failure::upstream)
+    }
+
+    fn built(
+        &self,
+        method: &Method,
+        tail: &str,
+        query: &str,
+        content_type: Option<&HeaderValue>,
+        accept: Option<HeaderValue>,
+    ) -> Result<Builder, Failure> {
         let uri = format!("/apis/{STORAGE_GROUP}/v1alpha1{tail}{query}");
         let mut request = Request::builder().method(method).uri(uri);
         if let Some(headers) = request.headers_mut() {
             if let Some(value) = self.headers.get(header::USER_AGENT) {
                 headers.insert(header::USER_AGENT, value.clone());
             }
-            if let Some(accept) = self.headers.get(header::ACCEPT).filter(|_| !self.plain) {
-                headers.insert(header::ACCEPT, readable(accept).ok_or_else(takes_no_json)?);
+            if let Some(accept) = accept {
+                headers.insert(header::ACCEPT, accept);
             }
             if let Some(content_type) = content_type {
                 headers.insert(header::CONTENT_TYPE, content_type.clone());
             }
-            if self.plain {
-                headers.insert(header::ACCEPT, JSON);
-            }
         }
-        let request = request.body(KubeBody::from(body)).map_err(Failure::internal)?;
-        self.control_plane.send(request).await.map_err(Failure::upstream)
+        Ok(request)
     }
 
     /// Writes what is made of the object that is there, so often when others write in between.
@@ -120,13 +163,17 @@ impl Forward<'_> {
     ) -> Result<Response<KubeBody>, Failure> {
         let mut attempt = 1;
         loop {
-            let live = self.request(&Method::GET, tail, "", None, Vec::new()).await?;
+            let live = self.live(tail).await?;
             if !live.status().is_success() {
                 return Ok(live);
             }
             let live = live.into_body().collect().await.map_err(Failure::upstream)?.to_bytes();
             let live: Value = serde_json::from_slice(&live).map_err(Failure::internal)?;
-            let next = serde_json::to_vec(&make(&live)?).map_err(Failure::internal)?;
+            let next = make(&live)?;
+            if let Some(writer) = self.writer {
+                writer.check_values(&live, &next).await?;
+            }
+            let next = serde_json::to_vec(&next).map_err(Failure::internal)?;
             let answer = self.request(&Method::PUT, tail, &self.query, Some(&JSON), next).await?;
             if answer.status() != StatusCode::CONFLICT || attempt == attempts {
                 return Ok(answer);

@@ -16,6 +16,7 @@ use super::identity::Delegated;
 use super::reply::{Body, Failure, json};
 use super::route::Route;
 use super::stored::StoredGroup;
+use super::stored::writer::Writer;
 use super::{attach, explain, fleetwide, metrics, openapi, search};
 use crate::roles::Roles;
 
@@ -61,7 +62,8 @@ pub(super) async fn dispatch(
         }
         Route::OpenApi(path) => found(openapi::document(&state.control_plane, path, state.metrics_adapter).await?),
         Route::Stored { group, tail } => {
-            StoredGroup::of(group).serve(&state.control_plane, tail, request).boxed().await
+            let writer = (!caller.is_master()).then_some(Writer { delegated: &state.delegated, user: caller });
+            StoredGroup::of(group).serve(&state.control_plane, tail, request, writer).boxed().await
         }
         Route::ClusterProxy { cluster, path } => {
             fleetwide::cluster_proxy(&state.roles, caller, cluster, path, request).boxed().await

@@ -16,6 +16,9 @@ use serde_json::Value;
 use super::forward::Forward;
 use super::reply::{Body, Failure, Told, json};
 use super::table;
+use writer::Writer;
+
+pub(crate) mod writer;
 
 /// The group that holds what the aggregated groups serve.
 pub(crate) const STORAGE_GROUP: &str = "storage.crowsnest.io";
@@ -32,13 +35,16 @@ pub(crate) struct StoredGroup {
 }
 
 impl StoredGroup {
-    /// Forwards `request` for `tail` (`/clusters/m1/status`, without a leading group) and translates the answer.
+    /// Forwards `request` for `tail` (`/clusters/m1/status`, without a leading group) and translates the answer. Nobody's rights
+    /// are reviewed without a `writer`: our own loops' writes, and those of whoever may do everything.
     pub(crate) async fn serve(
         self,
         control_plane: &kube::Client,
         tail: &str,
         request: Request<Body>,
+        writer: Option<Writer<'_>>,
     ) -> Result<Response<Body>, Failure> {
+        let writer = self.reviewed(writer, request.method(), tail)?;
         let (parts, body) = request.into_parts();
         let watch = parts.method == Method::GET && is_watch(parts.uri.query());
         let table = match parts.method {
@@ -47,22 +53,28 @@ impl StoredGroup {
         };
         let query = parts.uri.query().map(|q| format!("?{q}")).unwrap_or_default();
         let (mut bytes, content_type) = self.outgoing(&parts.headers, collect(body).await?)?;
-        let forward = Forward {
+        let mut forward = Forward {
             control_plane,
+            // A patch is written as a replacement: other methods, which need other rights, must not become one.
+            strategic: parts.method == Method::PATCH && content_type.as_ref().is_some_and(|kind| kind == STRATEGIC),
             method: parts.method,
-            strategic: content_type.as_ref().is_some_and(|kind| kind == STRATEGIC),
             content_type,
             headers: &parts.headers,
             query,
             plain: table.is_some(),
+            writer,
         };
-        if let Some((main, mut sent)) = self.spec_in_status_write(&forward.method, tail, &forward.query, &bytes) {
+        if let Some((main, mut sent)) = self.spec_in_status_write(&forward, tail, &bytes).await? {
             let answer = forward.send(main, &bytes).await?;
             if !answer.status().is_success() {
                 return self.translate_whole(answer, None).await;
             }
             follow(&mut sent, &answer.into_body().collect().await.map_err(Failure::upstream)?.to_bytes())?;
             bytes = serde_json::to_vec(&sent).map_err(Failure::internal)?;
+        }
+        if main_of(tail).is_some() {
+            // It decides nothing about tokens: the control plane keeps the rest of the object as it is.
+            forward.writer = None;
         }
         if forward.method == Method::DELETE {
             own_precondition(&forward, tail, &mut bytes).await?;
@@ -74,23 +86,42 @@ impl StoredGroup {
         self.translate_whole(answer, table).await
     }
 
-    /// Karmada's clusters take the spec of a body written to their status, too. When such a write has more than a status:
-    /// the path of the cluster itself, to be written first, and the body. A dry run shows the status only, since its first
-    /// half would leave nothing to go on from.
-    fn spec_in_status_write<'t>(
+    /// The writer whose rights are reviewed by what a request makes of a Cluster; those of agents by its name already.
+    fn reviewed<'w>(
         self,
+        writer: Option<Writer<'w>>,
         method: &Method,
-        tail: &'t str,
-        query: &str,
-        bytes: &[u8],
-    ) -> Option<(&'t str, Value)> {
-        let main = tail.strip_suffix("/status").filter(|_| self.public == super::route::CLUSTERS)?;
-        if !matches!(*method, Method::PUT | Method::PATCH) || query.contains("dryRun=") {
-            return None;
+        tail: &str,
+    ) -> Result<Option<Writer<'w>>, Failure> {
+        let reads = matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS);
+        let Some(writer) = writer.filter(|_| self.public == super::route::CLUSTERS && !reads) else { return Ok(None) };
+        if *method != Method::POST {
+            writer.check_name(name_of(tail))?;
         }
-        let body: Value = serde_json::from_slice(bytes).ok()?;
+        Ok(Some(writer))
+    }
+
+    /// Karmada's clusters take the spec of a body written to their status, too. So do these, from whoever may write the cluster
+    /// itself: the right to report a status is no right to move it. When such a write has more than a status: the path of the
+    /// cluster, to be written first, and the body. A dry run shows the status only, since its first half would leave nothing to
+    /// go on from.
+    async fn spec_in_status_write<'t>(
+        self,
+        forward: &Forward<'_>,
+        tail: &'t str,
+        bytes: &[u8],
+    ) -> Result<Option<(&'t str, Value)>, Failure> {
+        let main = main_of(tail).filter(|_| self.public == super::route::CLUSTERS);
+        let written = matches!(forward.method, Method::PUT | Method::PATCH) && !forward.query.contains("dryRun=");
+        let Some(main) = main.filter(|_| written) else { return Ok(None) };
+        let Ok(body) = serde_json::from_slice::<Value>(bytes) else { return Ok(None) };
         let besides = |key: &String| !matches!(key.as_str(), "apiVersion" | "kind" | "metadata" | "status");
-        body.as_object()?.keys().any(besides).then_some((main, body))
+        let more = body.as_object().is_some_and(|body| body.keys().any(besides));
+        let taken = match forward.writer {
+            Some(writer) if more => writer.may_write(&forward.method, name_of(main)).await?,
+            _ => more,
+        };
+        Ok(taken.then_some((main, body)))
     }
 
     /// Renames the group in a request body.
@@ -274,6 +305,17 @@ fn rename_operands(patch: &mut Value, from: &str, to: &str) {
             _ => {}
         }
     }
+}
+
+/// `/clusters/m1` of `/clusters/m1/status`; `None` where no status is meant, as by the object `/clusters/status`.
+fn main_of(tail: &str) -> Option<&str> {
+    let main = tail.strip_suffix("/status")?;
+    matches!(main.split('/').collect::<Vec<_>>().as_slice(), ["", _, name] if !name.is_empty()).then_some(main)
+}
+
+/// The name in `/clusters/m1/status`; empty for collections.
+fn name_of(tail: &str) -> &str {
+    tail.split('/').nth(2).unwrap_or_default()
 }
 
 fn is_watch(query: Option<&str>) -> bool {

@@ -137,6 +137,9 @@ pub(crate) struct ServeArgs {
     pub(crate) ui_listen: Listening,
     #[command(flatten)]
     pub(crate) adapter: AdapterArgs,
+    /// Let Clusters' endpoints and proxies be loopback and link-local addresses
+    #[arg(long, env = "CROWSNEST_ALLOW_LOCAL_ENDPOINTS")]
+    pub(crate) allow_local_endpoints: bool,
     /// How long to go on serving, no longer ready, before stopping: until nobody sends anything here any more
     #[arg(long, env = "CROWSNEST_SHUTDOWN_DELAY_DURATION", default_value = "0s", value_name = "DURATION", value_parser = keep::duration)]
     pub(crate) shutdown_delay_duration: Duration,

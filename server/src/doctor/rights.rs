@@ -21,7 +21,13 @@ const NEEDS: &[Need] = &[
     // Whom to believe, and whom to let do what.
     (LISTENS, "list watch", "", "configmaps", "kube-system/extension-apiserver-authentication"),
     (AGGREGATED, "create", "authentication.k8s.io", "tokenreviews", ""),
-    (&[Role::Aggregated, Role::Controllers], "create", "authorization.k8s.io", "subjectaccessreviews", ""),
+    (
+        &[Role::Aggregated, Role::Webhook, Role::Controllers],
+        "create",
+        "authorization.k8s.io",
+        "subjectaccessreviews",
+        "",
+    ),
     // What is shown where no --tls-cert-file is.
     (LISTENS, "get list watch", "", "secrets", OWN_CERTIFICATE),
     // Members, and the tokens by which they are reached.

@@ -412,7 +412,7 @@ mod tests {
         assert_eq!(told(&manifests[0]), "namespace/karmada-system");
         let paths: Vec<String> = manifests.iter().map(|manifest| path_of(manifest).unwrap()).collect();
         assert!(paths.contains(&"/api/v1/namespaces/karmada-system/secrets/crowsnest-serving".to_owned()), "{paths:?}");
-        assert_eq!(manifests.iter().filter(|manifest| is_admission(manifest)).count(), 4);
+        assert_eq!(manifests.iter().filter(|manifest| is_admission(manifest)).count(), 5);
     }
 
     #[test]

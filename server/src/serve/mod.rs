@@ -246,7 +246,8 @@ impl Site {
         self.servers.keep("whom the listener believes", async move { trust.follow(follower, stop).await });
         let mut routes = axum::Router::new();
         if self.args.does(Role::Webhook) {
-            let (settings, admissions) = (&self.said.controllers, &self.edge.figures.admissions);
+            let settings = (&self.said.controllers, self.args.allow_local_endpoints);
+            let admissions = &self.edge.figures.admissions;
             let (webhooks, journal) = webhook::start(client.clone(), settings, admissions, self.servers.stopping());
             self.servers.keep("journal of the webhooks", journal);
             routes = routes.nest("/webhooks", webhooks);
@@ -294,6 +295,7 @@ impl Site {
             controllers: self.said.controllers.clone(),
             steers: self.steers(),
             requests: self.edge.figures.requests.clone(),
+            local_endpoints: self.args.allow_local_endpoints,
         };
         let client = shortcut::client(&self.control_plane);
         let mut pause = AGAIN.0;

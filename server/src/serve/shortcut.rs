@@ -18,7 +18,8 @@ pub(super) fn client(control_plane: &kube::Client) -> kube::Client {
             let path = request.uri().path().to_owned();
             match Route::parse(&path) {
                 Route::Stored { group, tail } => {
-                    let answered = StoredGroup::of(group).serve(&control_plane, tail, request.map(Body::new)).await;
+                    let answered = StoredGroup::of(group).serve(&control_plane, tail, request.map(Body::new), None);
+                    let answered = answered.await;
                     Ok::<_, kube::Error>(answered.unwrap_or_else(|failure| failure.into_response()))
                 }
                 _ => Ok(control_plane.send(request).await?.map(Body::new)),

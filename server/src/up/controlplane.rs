@@ -138,7 +138,9 @@ impl ControlPlane {
         servers.spawn(async move { trust.follow(follower, stop).await });
         let stop = serving.clone();
         servers.spawn(async move { authority.renew(&own, &names, &stop).await });
-        let (webhooks, journal) = webhook::start(client.clone(), controllers, &edge.figures.admissions, serving);
+        // Simulated members are on this host.
+        let settings = (controllers, true);
+        let (webhooks, journal) = webhook::start(client.clone(), settings, &edge.figures.admissions, serving);
         servers.spawn(journal);
         let state = Aggregated {
             control_plane: client.clone(),

@@ -251,7 +251,7 @@ impl Fleet {
 
         let cache = args.keep.options(dir.dir("cache")?);
         let looks = controllers.controllers.runs(Controller::ClusterStatus);
-        let config = RolesConfig { cache, controllers, steers: Steers::Always, requests };
+        let config = RolesConfig { cache, controllers, steers: Steers::Always, requests, local_endpoints: true };
         roles.start(control_plane.client(), config).await?;
         if looks {
             members.looked_at(&control_plane.client(), progress).await;

@@ -5,14 +5,18 @@ use crowsnest_api::cluster::Cluster;
 use crowsnest_api::field::FieldError;
 use crowsnest_api::search::ResourceRegistry;
 use crowsnest_apiserver::status::ApiError;
+use crowsnest_controllers::admission::destination::{self, Before};
 use crowsnest_controllers::admission::{annotations, cluster, keep_unknown, registry};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::allow;
+use super::{allow, refuse, user_of};
+use crate::aggregated::identity::Delegated;
+use crate::aggregated::reply::Failure;
 use crate::aggregated::stored::STORAGE_GROUP;
+use crate::aggregated::stored::writer::Writer;
 
 const PUBLIC: [(&str, &str, &str); 2] =
     [("clusters", "cluster.karmada.io", "Cluster"), ("resourceregistries", "search.karmada.io", "ResourceRegistry")];
@@ -39,17 +43,36 @@ pub(super) fn configurations(ca_bundle: &str, base_url: &str) -> [Value; 2] {
     ]
 }
 
+/// What depends on how the server is set.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Rules {
+    /// New clusters get classes of nodes.
+    pub(super) modelled: bool,
+    /// Clusters may have endpoints on this host.
+    pub(super) local_endpoints: bool,
+}
+
+/// Refuses Clusters that whoever writes them may not have. A write through the aggregated API arrives as our own account, which may
+/// read what clusters name; its caller has been reviewed there.
+pub(super) async fn review_writer(delegated: &Delegated, request: &Value) -> Result<(), Failure> {
+    let user = user_of(request);
+    if user.is_master() {
+        return Ok(());
+    }
+    // What cannot be decoded is refused by the review of the object.
+    let Ok(after) = Cluster::deserialize(&request["object"]) else { return Ok(()) };
+    let old = Cluster::deserialize(&request["oldObject"]).ok();
+    let before = old.as_ref().map_or(Before::Absent, Before::Known);
+    Writer { delegated, user: &user }.check(before, &after).await
+}
+
 /// Answers one review: a patch with the defaults, or the refusal. The same path serves both phases; in the second there is nothing
 /// left to default.
-pub(super) fn review(resource: &str, review: &Value, modelled: bool, now: jiff::Timestamp) -> Value {
+pub(super) fn review(resource: &str, review: &Value, rules: Rules, now: jiff::Timestamp) -> Value {
     let request = &review["request"];
     let object = &request["object"];
-    let refused = |error: &ApiError| {
-        json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
-               "response": {"uid": request["uid"], "allowed": false, "status": error.to_status()}})
-    };
     let outcome = match resource {
-        "clusters" => admit_cluster(object, &request["oldObject"], modelled, now),
+        "clusters" => admit_cluster(object, &request["oldObject"], rules, now),
         "resourceregistries" => admit_registry(object),
         other => Err(ApiError::bad_request(format!("{other} are not kept here"))),
     };
@@ -61,24 +84,26 @@ pub(super) fn review(resource: &str, review: &Value, modelled: bool, now: jiff::
             }
             review
         }
-        Err(error) => refused(&error),
+        Err(error) => refuse(&request["uid"], &error.to_status()),
     }
 }
 
 /// An object as it is kept, and what whoever wrote it should know.
 type Admitted = (Value, Vec<String>);
 
-fn admit_cluster(object: &Value, old: &Value, modelled: bool, now: jiff::Timestamp) -> Result<Admitted, ApiError> {
+fn admit_cluster(object: &Value, old: &Value, rules: Rules, now: jiff::Timestamp) -> Result<Admitted, ApiError> {
     let mut typed: Cluster = decode(object, "Cluster")?;
     let known = (serde_json::to_value(&typed.spec), serde_json::to_value(&typed.status));
     // They are made up for a new cluster alone: from one that is there they may be taken away.
-    let modelled = modelled && (old.is_null() || !typed.spec.resource_models.is_empty());
+    let modelled = rules.modelled && (old.is_null() || !typed.spec.resource_models.is_empty());
     cluster::prepare(&mut typed, modelled);
     cluster::prepare_status(&mut typed.status);
     cluster::canonicalize(&mut typed, &Time(now));
     let before: ObjectMeta = ObjectMeta::deserialize(&old["metadata"]).unwrap_or_default();
     let (misfits, warnings) = annotations::admit(typed.metadata.annotations.as_ref(), before.annotations.as_ref());
     let mut errors = cluster::validate(&typed);
+    let old = Cluster::deserialize(old).ok();
+    errors.extend(destination::validate(old.as_ref(), &typed, rules.local_endpoints));
     errors.extend(misfits);
     invalid("clusters", &typed.metadata.name, errors)?;
     let (mut spec, mut status) = (
@@ -122,6 +147,9 @@ mod tests {
     use base64::Engine;
     use base64::engine::general_purpose::STANDARD;
 
+    const PLAIN: Rules = Rules { modelled: false, local_endpoints: false };
+    const MODELLED: Rules = Rules { modelled: true, ..PLAIN };
+
     fn registry(spec: Value) -> Value {
         let object = json!({
             "apiVersion": "storage.crowsnest.io/v1alpha1", "kind": "ResourceRegistry", "metadata": {"name": "r"}, "spec": spec,
@@ -129,7 +157,7 @@ mod tests {
         review(
             "resourceregistries",
             &json!({"request": {"uid": "u", "object": object}}),
-            false,
+            PLAIN,
             jiff::Timestamp::UNIX_EPOCH,
         )
     }
@@ -156,7 +184,7 @@ mod tests {
         let object = json!({"apiVersion": "storage.crowsnest.io/v1alpha1", "kind": "Cluster", "spec": {"syncMode": "Push"},
             "metadata": {"name": "m1"}});
         let request = json!({"request": {"uid": "u", "object": object, "oldObject": before}});
-        let response = &review("clusters", &request, true, jiff::Timestamp::UNIX_EPOCH)["response"];
+        let response = &review("clusters", &request, MODELLED, jiff::Timestamp::UNIX_EPOCH)["response"];
         assert_eq!(response["allowed"], true, "{response}");
         let patch = response["patch"].as_str().map(|patch| STANDARD.decode(patch).unwrap()).unwrap_or_default();
         assert_eq!(String::from_utf8(patch).unwrap().contains("resourceModels"), expected);
@@ -168,7 +196,7 @@ mod tests {
         let object = json!({"apiVersion": "storage.crowsnest.io/v1alpha1", "kind": "Cluster", "metadata": {"name": "m1"},
             "spec": {"syncMode": "Push", "zone": "a", "mood": "calm"}});
         let request = json!({"request": {"uid": "u", "object": object}});
-        let response = &review("clusters", &request, false, jiff::Timestamp::UNIX_EPOCH)["response"];
+        let response = &review("clusters", &request, PLAIN, jiff::Timestamp::UNIX_EPOCH)["response"];
         let patch = STANDARD.decode(response["patch"].as_str().unwrap()).unwrap();
         let patch = String::from_utf8(patch).unwrap();
         assert!(patch.contains("/spec/zones") && !patch.contains("mood"), "{patch}");
@@ -191,7 +219,7 @@ mod tests {
                    "metadata": {"name": "m1", "annotations": annotations}})
         };
         let request = json!({"request": {"uid": "u", "object": cluster(now), "oldObject": cluster(before)}});
-        let response = &review("clusters", &request, false, jiff::Timestamp::UNIX_EPOCH)["response"];
+        let response = &review("clusters", &request, PLAIN, jiff::Timestamp::UNIX_EPOCH)["response"];
         let cause = &response["status"]["details"]["causes"][0];
         let refused = cause["field"].as_str().map_or(Ok(()), Err);
         assert_eq!((refused, response["allowed"] == true), (expected, expected.is_ok()), "{response}");

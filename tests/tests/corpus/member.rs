@@ -1,7 +1,8 @@
-//! A member's API server that holds what it is given and tells, change by change, what became of it: discovery, lists,
+//! A member's API server, over TLS that nobody vouches for, that holds what it is given and tells, change by change, what became of it: discovery, lists,
 //! watches. Nothing can be written to it.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,10 +14,14 @@ use axum::http::header::CONTENT_TYPE;
 use axum::http::{Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 use futures::{Stream, StreamExt, stream};
+use rustls::ServerConfig;
+use rustls_pki_types::PrivatePkcs8KeyDer;
 use serde_json::{Value, json};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
 
 /// A kind that is served.
 #[derive(Debug, Clone)]
@@ -88,6 +93,7 @@ impl Member {
         let router = Router::new().fallback(answer).with_state(Arc::clone(&held));
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let port = listener.local_addr()?.port();
+        let listener = Secure { listener, acceptor: acceptor()? };
         let serving = tokio::spawn(async move { axum::serve(listener, router).await });
         Ok(Self { held, port, serving })
     }
@@ -104,6 +110,39 @@ impl Member {
     /// From now on nothing is told of its objects.
     pub fn falls_silent(&self) {
         self.held.now.send_modify(|now| now.answers = false);
+    }
+}
+
+/// Tokens are sent over TLS only.
+struct Secure {
+    listener: TcpListener,
+    acceptor: TlsAcceptor,
+}
+
+fn acceptor() -> Result<TlsAcceptor> {
+    let own = rcgen::generate_simple_self_signed(["localhost".to_owned()])?;
+    let key = PrivatePkcs8KeyDer::from(own.signing_key.serialize_der());
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let tls = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
+    let tls = tls.with_no_client_auth().with_single_cert(vec![own.cert.der().clone()], key.into())?;
+    Ok(TlsAcceptor::from(Arc::new(tls)))
+}
+
+impl axum::serve::Listener for Secure {
+    type Io = TlsStream<TcpStream>;
+    type Addr = SocketAddr;
+
+    async fn accept(&mut self) -> (Self::Io, Self::Addr) {
+        loop {
+            let (stream, address) = axum::serve::Listener::accept(&mut self.listener).await;
+            if let Ok(stream) = self.acceptor.accept(stream).await {
+                return (stream, address);
+            }
+        }
+    }
+
+    fn local_addr(&self) -> std::io::Result<Self::Addr> {
+        self.listener.local_addr()
     }
 }
 

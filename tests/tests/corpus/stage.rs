@@ -80,7 +80,8 @@ impl Stage {
         let Cluster { name, region, zones, provider, labels, .. } = cluster;
         let joined = json!({"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster",
             "metadata": {"name": name, "labels": labels},
-            "spec": {"syncMode": "Push", "apiEndpoint": format!("http://127.0.0.1:{}", member.port),
+            "spec": {"syncMode": "Push", "apiEndpoint": format!("https://127.0.0.1:{}", member.port),
+                "insecureSkipTLSVerification": true,
                 "secretRef": reference, "region": region, "zones": zones, "provider": provider}});
         self.members.insert(name.clone(), member);
         self.runtime.block_on(async {

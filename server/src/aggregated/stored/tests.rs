@@ -10,6 +10,11 @@ use std::sync::Arc;
 
 const CLUSTERS: StoredGroup = StoredGroup { public: "cluster.karmada.io" };
 
+#[path = "tests/status.rs"]
+mod status;
+#[path = "tests/writers.rs"]
+mod writers;
+
 #[test]
 fn answers_speak_the_public_group() {
     let cases = [
@@ -46,6 +51,19 @@ fn answers_speak_the_public_group() {
     }
 }
 
+#[rstest::rstest]
+#[case("/clusters/m1/status", Some("/clusters/m1"), "m1")]
+#[case("/clusters/status/status", Some("/clusters/status"), "status")]
+#[case::an_object_of_that_name("/clusters/status", None, "status")]
+#[case("/clusters//status", None, "")]
+#[case("//clusters/m1/status", None, "clusters")]
+#[case("/clusters/m1/x/status", None, "m1")]
+#[case("/clusters/m1%2Fstatus", None, "m1%2Fstatus")]
+#[case("/clusters", None, "")]
+fn statuses_are_told_from_objects(#[case] tail: &str, #[case] main: Option<&str>, #[case] name: &str) {
+    assert_eq!((main_of(tail), name_of(tail)), (main, name));
+}
+
 #[tokio::test]
 async fn lines_cross_chunk_borders() {
     let chunks = ["{\"a\":1}\n{\"b\"", ":2}\n", "{\"cut"].map(|c| Ok(Bytes::from_static(c.as_bytes())));
@@ -73,7 +91,17 @@ async fn call(server: &ApiServer, method: &str, tail: &str, kind: &str, body: &V
         .uri(format!("/apis/cluster.karmada.io/v1alpha1{tail}"))
         .header("content-type", kind)
         .body(Body::from(body.to_string()));
-    let answer = match CLUSTERS.serve(&server.admin(), tail.split('?').next().unwrap(), request.unwrap()).await {
+    answered(CLUSTERS, server, tail, request.unwrap(), None).await
+}
+
+async fn answered(
+    group: StoredGroup,
+    server: &ApiServer,
+    tail: &str,
+    request: Request<Body>,
+    writer: Option<Writer<'_>>,
+) -> (u16, Value) {
+    let answer = match group.serve(&server.admin(), tail.split('?').next().unwrap(), request, writer).await {
         Ok(answer) => answer,
         Err(failure) => failure.into_response(),
     };

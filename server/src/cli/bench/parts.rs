@@ -205,7 +205,7 @@ pub(super) async fn control(dir: &Path, kubeconfig: Option<&Path>, evicts: bool)
             (Some(site), client)
         }
     };
-    let fleet = Fleet::start(client, FleetOptions::default()).await?;
+    let fleet = Fleet::start(client, FleetOptions::on_loopback()).await?;
     let options = IndexOptions { chosen_labels: chosen_labels(), ..IndexOptions::new(dir) };
     let index = Index::open(fleet, options).await?;
     let stop = CancellationToken::new();

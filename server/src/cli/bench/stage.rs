@@ -99,7 +99,7 @@ pub(super) async fn register(client: &Client, address: &str, clusters: u32) -> a
 
 /// A cache that is interested in all pods.
 pub(super) async fn opened(client: &Client, scratch: &Path, keep: &KeepArgs) -> anyhow::Result<(Index, InterestGuard)> {
-    let fleet = Fleet::start(client.clone(), FleetOptions::default()).await?;
+    let fleet = Fleet::start(client.clone(), FleetOptions::on_loopback()).await?;
     let why = Why::ResourceRegistry("bench".to_owned());
     let interest = Interest { clusters: Clusters::All, resource: pods(), namespaces: Namespaces::All, why };
     let interest = fleet.interests().declare(interest);

@@ -244,6 +244,7 @@ async fn run(rounds: &[Vec<Vec<Deed>>], replicas: usize, pauses: Vec<usize>) {
         control_plane: control_plane.clone(),
         gates: Gates { federated_quota_enforcement: true, ..Gates::default() },
         allow_no_execute_taint_policy: false,
+        local_endpoints: false,
         // Nobody writes it here.
         journal: {
             let (objects, stop) = (Objects::new(control_plane.clone()), CancellationToken::new());

@@ -1,0 +1,181 @@
+//! Where a Cluster has tokens sent, and who may decide that. The one home of the rule for `spec.secretRef` and
+//! `spec.impersonatorSecretRef`; the server reviews the rights that it asks for.
+//!
+//! A Cluster makes this process read two Secrets and send the tokens in them to an endpoint, both of the writer's choice. So the
+//! writer must be allowed to read those Secrets, when the Cluster is created and on each change of what decides where the tokens
+//! arrive. Agents may overwrite the tokens of their own cluster without being allowed to read them back: for Secrets that bear the
+//! cluster's own name, as Karmada's and our `join` give them, that right is as good.
+
+use crowsnest_api::addresses::local_kind_of_host;
+use crowsnest_api::cluster::{Cluster, ClusterSpec, ClusterSyncMode, LocalSecretReference};
+use crowsnest_api::constants::annotation::REACHED_THROUGH;
+use crowsnest_api::field::FieldError;
+use crowsnest_api::names::NAMESPACE_KARMADA_CLUSTER;
+
+use super::url::Url;
+
+const IMPERSONATOR_SUFFIX: &str = "-impersonator";
+
+/// The Cluster before a write, as far as whoever decides has seen it.
+#[derive(Clone, Copy, Debug)]
+pub enum Before<'b> {
+    /// There is none, and the write fails where one appears.
+    Absent,
+    /// The write may meet any Cluster.
+    Unseen,
+    /// The write fails where it is another one by now.
+    Known(&'b Cluster),
+}
+
+/// A Secret whose token a written Cluster has sent to its endpoint.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SecretUse {
+    /// The field that names it.
+    pub field: &'static str,
+    pub namespace: String,
+    pub name: String,
+    /// Any of these rights on it is enough.
+    pub verbs: &'static [&'static str],
+}
+
+/// The rights on Secrets that a write needs, and why.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// Empty where the write decides nothing about tokens.
+    pub uses: Vec<SecretUse>,
+    /// What is set or changed.
+    pub reasons: Vec<&'static str>,
+}
+
+const READ: &[&str] = &["get"];
+const READ_OR_REPORT: &[&str] = &["get", "patch"];
+
+/// The rights that whoever makes `after` of `before` must have. Pure.
+pub fn review(before: Before<'_>, after: &Cluster) -> Report {
+    let reasons = match before {
+        Before::Absent => vec!["the cluster is new"],
+        Before::Unseen => vec!["an apply also changes a cluster that appears meanwhile; create it instead"],
+        Before::Known(before) => changes(before, after),
+    };
+    if reasons.is_empty() {
+        return Report::default();
+    }
+    let name = after.metadata.name.as_deref().unwrap_or_default();
+    let spec = &after.spec;
+    let mut uses: Vec<SecretUse> = [
+        (SECRET_REF, &spec.secret_ref, name.to_owned()),
+        (IMPERSONATOR_REF, &spec.impersonator_secret_ref, format!("{name}{IMPERSONATOR_SUFFIX}")),
+    ]
+    .into_iter()
+    .filter_map(|(field, reference, own)| Some(secret_use(field, reference.as_ref()?, name, &own)))
+    .collect();
+    if matches!(before, Before::Unseen) {
+        // One that appears meanwhile may name these already, and keeps what is not written.
+        uses.extend(own_uses(name).into_iter().filter(|own| !uses.contains(own)).collect::<Vec<_>>());
+    }
+    Report { uses, reasons }
+}
+
+impl Report {
+    /// The refusal of a writer who has no right to use `secret`.
+    pub fn refusal(&self, user: &str, secret: &SecretUse) -> String {
+        let SecretUse { field, namespace, name, verbs } = secret;
+        format!(
+            "User {user:?} cannot {} secret {namespace:?}/{name:?} of {field}: whoever decides where a cluster's token is sent needs that \
+             right ({})",
+            verbs.join(" or "),
+            self.reasons.join(", ")
+        )
+    }
+}
+
+const SECRET_REF: &str = "spec.secretRef";
+const IMPERSONATOR_REF: &str = "spec.impersonatorSecretRef";
+
+fn secret_use(field: &'static str, reference: &LocalSecretReference, cluster: &str, own: &str) -> SecretUse {
+    // The token of a cluster "a-impersonator" has the name of the impersonator's of cluster "a".
+    let is_own = !cluster.is_empty() && reference.name == own && !cluster.ends_with(IMPERSONATOR_SUFFIX);
+    let verbs = if is_own { READ_OR_REPORT } else { READ };
+    SecretUse { field, namespace: reference.namespace.clone(), name: reference.name.clone(), verbs }
+}
+
+/// Those that `join` makes for a cluster.
+fn own_uses(cluster: &str) -> [SecretUse; 2] {
+    let reference = |name: String| LocalSecretReference { namespace: NAMESPACE_KARMADA_CLUSTER.to_owned(), name };
+    let own = |field, name: String| secret_use(field, &reference(name.clone()), cluster, &name);
+    [own(SECRET_REF, cluster.to_owned()), own(IMPERSONATOR_REF, format!("{cluster}{IMPERSONATOR_SUFFIX}"))]
+}
+
+/// Fields that decide which tokens are sent, where, and who can read them on the way.
+fn changes(before: &Cluster, after: &Cluster) -> Vec<&'static str> {
+    let (old, new) = (&before.spec, &after.spec);
+    let reached = |cluster: &Cluster| cluster.metadata.annotations.as_ref()?.get(REACHED_THROUGH).cloned();
+    let compared = [
+        ("spec.syncMode", old.sync_mode == new.sync_mode),
+        ("spec.apiEndpoint", old.api_endpoint == new.api_endpoint),
+        (SECRET_REF, old.secret_ref == new.secret_ref),
+        (IMPERSONATOR_REF, old.impersonator_secret_ref == new.impersonator_secret_ref),
+        ("spec.insecureSkipTLSVerification", old.insecure_skip_tls_verification == new.insecure_skip_tls_verification),
+        ("spec.proxyURL", old.proxy_url == new.proxy_url),
+        ("spec.proxyHeader", old.proxy_header == new.proxy_header),
+        ("the annotation fleet.crowsnest.io/reached-through", reached(before) == reached(after)),
+    ];
+    compared.into_iter().filter(|(_, same)| !same).map(|(field, _)| field).collect()
+}
+
+/// What is wrong with where a Cluster has tokens sent. What an earlier version took stays valid until it is changed.
+pub fn validate(before: Option<&Cluster>, after: &Cluster, local_endpoints: bool) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    if sends_over_http(&after.spec) && !before.is_some_and(|before| same_endpoint(before, after)) {
+        let detail =
+            "must be https where spec.secretRef or spec.impersonatorSecretRef is set: tokens are never sent over http";
+        errors.push(FieldError::invalid("spec.apiEndpoint", &after.spec.api_endpoint, detail));
+    }
+    // Clusters in pull mode name their API server as it is known there; one that is dialled after all is refused then.
+    if !local_endpoints && after.spec.sync_mode != ClusterSyncMode::Pull {
+        let addresses = |spec: &ClusterSpec| [spec.api_endpoint.clone(), spec.proxy_url.clone()];
+        let known = before.filter(|before| before.spec.sync_mode == after.spec.sync_mode);
+        let known = known.map(|before| addresses(&before.spec)).unwrap_or_default();
+        for ((field, address), known) in
+            ["spec.apiEndpoint", "spec.proxyURL"].into_iter().zip(addresses(&after.spec)).zip(known)
+        {
+            errors.extend(local_host(field, &address).filter(|_| address != known));
+        }
+    }
+    errors
+}
+
+fn sends_over_http(spec: &ClusterSpec) -> bool {
+    let scheme = spec.api_endpoint.split_once("://").map(|(scheme, _)| scheme);
+    let sends = spec.secret_ref.is_some() || spec.impersonator_secret_ref.is_some();
+    sends && scheme.is_some_and(|scheme| scheme.eq_ignore_ascii_case("http"))
+}
+
+fn same_endpoint(before: &Cluster, after: &Cluster) -> bool {
+    let sent = |spec: &ClusterSpec| {
+        let ClusterSpec { api_endpoint, secret_ref, impersonator_secret_ref, .. } = spec;
+        (api_endpoint.clone(), secret_ref.clone(), impersonator_secret_ref.clone())
+    };
+    sent(&before.spec) == sent(&after.spec)
+}
+
+fn local_host(field: &str, address: &str) -> Option<FieldError> {
+    let with_scheme = if address.contains("://") { address.to_owned() } else { format!("https://{address}") };
+    // What cannot be read is refused elsewhere, in Karmada's words.
+    let url = Url::parse(&with_scheme).ok()?;
+    let kind = local_kind_of_host(without_port(url.host))?;
+    let detail = format!("is a {kind} address of this host; --allow-local-endpoints allows it");
+    Some(FieldError::invalid(field, address, detail))
+}
+
+fn without_port(host: &str) -> &str {
+    match host.rsplit_once(':') {
+        Some((bare, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) && !bare.ends_with(':') => {
+            if host.starts_with('[') && !bare.ends_with(']') { host } else { bare }
+        }
+        _ => host,
+    }
+}
+
+#[cfg(test)]
+mod tests;

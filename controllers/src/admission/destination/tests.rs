@@ -1,0 +1,212 @@
+//! The rule as tables, and as properties of generated Clusters.
+
+use super::*;
+use proptest::prelude::*;
+use rstest::rstest;
+use serde_json::{Value, json};
+
+fn cluster(spec: Value) -> Cluster {
+    named("m1", spec)
+}
+
+fn named(name: &str, spec: Value) -> Cluster {
+    serde_json::from_value(json!({"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster",
+        "metadata": {"name": name}, "spec": spec}))
+    .unwrap()
+}
+
+fn joined() -> Value {
+    json!({"syncMode": "Push", "apiEndpoint": "https://10.0.0.1:6443",
+        "secretRef": {"namespace": "karmada-cluster", "name": "m1"},
+        "impersonatorSecretRef": {"namespace": "karmada-cluster", "name": "m1-impersonator"}})
+}
+
+fn with(change: Value) -> Value {
+    let mut spec = joined();
+    json_patch::merge(&mut spec, &change);
+    spec
+}
+
+/// The secrets that are used and the verbs of which one is needed.
+fn uses(report: &Report) -> Vec<String> {
+    let each = report.uses.iter();
+    each.map(|used| format!("{}/{} {}", used.namespace, used.name, used.verbs.join("|"))).collect()
+}
+
+#[rstest]
+#[case::as_join_writes_it(json!({}), &["karmada-cluster/m1 get|patch", "karmada-cluster/m1-impersonator get|patch"])]
+#[case::in_another_namespace(json!({"secretRef": {"namespace": "fleet"}}),
+    &["fleet/m1 get|patch", "karmada-cluster/m1-impersonator get|patch"])]
+#[case::of_another_cluster(json!({"secretRef": {"name": "m2"}}),
+    &["karmada-cluster/m2 get", "karmada-cluster/m1-impersonator get|patch"])]
+#[case::the_impersonators_of_another(json!({"impersonatorSecretRef": {"name": "m2-impersonator"}}),
+    &["karmada-cluster/m1 get|patch", "karmada-cluster/m2-impersonator get"])]
+#[case::its_own_crosswise(json!({"secretRef": {"name": "m1-impersonator"}, "impersonatorSecretRef": null}),
+    &["karmada-cluster/m1-impersonator get"])]
+#[case::of_no_cluster(json!({"secretRef": {"namespace": "kube-system", "name": "admin"}, "impersonatorSecretRef": null}),
+    &["kube-system/admin get"])]
+#[case::none(json!({"secretRef": null, "impersonatorSecretRef": null}), &[])]
+fn new_clusters_need_rights_on_what_they_name(#[case] change: Value, #[case] expected: &[&str]) {
+    assert_eq!(uses(&review(Before::Absent, &cluster(with(change)))), expected);
+}
+
+#[test]
+fn a_name_that_two_clusters_share_is_nobodys_own() {
+    let spec = with(json!({"secretRef": {"name": "a-impersonator"}, "impersonatorSecretRef": null}));
+    assert_eq!(uses(&review(Before::Absent, &named("a-impersonator", spec))), ["karmada-cluster/a-impersonator get"]);
+}
+
+#[test]
+fn one_without_a_name_owns_nothing() {
+    let mut unnamed =
+        cluster(with(json!({"secretRef": {"name": ""}, "impersonatorSecretRef": {"name": "-impersonator"}})));
+    unnamed.metadata.name = None;
+    assert_eq!(uses(&review(Before::Absent, &unnamed)), ["karmada-cluster/ get", "karmada-cluster/-impersonator get"]);
+}
+
+#[test]
+fn what_is_not_seen_may_name_its_own_secrets() {
+    let expected = ["karmada-cluster/m1 get|patch", "karmada-cluster/m1-impersonator get|patch"];
+    let without = cluster(with(json!({"secretRef": null, "impersonatorSecretRef": null})));
+    assert_eq!(uses(&review(Before::Unseen, &without)), expected);
+    assert_eq!(uses(&review(Before::Unseen, &cluster(joined()))), expected);
+    assert!(review(Before::Absent, &without).uses.is_empty());
+}
+
+#[rstest]
+#[case::nothing(json!({}), None)]
+#[case::its_place(json!({"region": "west", "zones": ["a"], "provider": "p"}), None)]
+#[case::taints(json!({"taints": [{"key": "a", "effect": "NoSchedule"}]}), None)]
+#[case::endpoint(json!({"apiEndpoint": "https://10.0.0.2:6443"}), Some("spec.apiEndpoint"))]
+#[case::proxy(json!({"proxyURL": "http://10.0.0.3:3128"}), Some("spec.proxyURL"))]
+#[case::proxy_headers(json!({"proxyHeader": {"a": "b"}}), Some("spec.proxyHeader"))]
+#[case::verification(json!({"insecureSkipTLSVerification": true}), Some("spec.insecureSkipTLSVerification"))]
+#[case::secret(json!({"secretRef": {"name": "m2"}}), Some("spec.secretRef"))]
+#[case::impersonator(json!({"impersonatorSecretRef": {"namespace": "other"}}), Some("spec.impersonatorSecretRef"))]
+#[case::mode(json!({"syncMode": "Pull"}), Some("spec.syncMode"))]
+fn changes_of_where_tokens_are_sent_are_reviewed(#[case] change: Value, #[case] expected: Option<&str>) {
+    let (before, after) = (cluster(joined()), cluster(with(change)));
+    let report = review(Before::Known(&before), &after);
+    assert_eq!(report.reasons, Vec::from_iter(expected));
+    assert_eq!(report.uses.is_empty(), expected.is_none());
+}
+
+#[test]
+fn leaving_the_tunnel_is_reviewed() {
+    let before = cluster(joined());
+    let mut after = before.clone();
+    after.metadata.annotations = Some([(REACHED_THROUGH.to_owned(), "agent".to_owned())].into());
+    let report = review(Before::Known(&before), &after);
+    assert_eq!(report.reasons, ["the annotation fleet.crowsnest.io/reached-through"]);
+    assert_eq!(REACHED_THROUGH, "fleet.crowsnest.io/reached-through");
+    let expected = "User \"eve\" cannot get or patch secret \"karmada-cluster\"/\"m1\" of spec.secretRef: whoever decides where a \
+                    cluster's token is sent needs that right (the annotation fleet.crowsnest.io/reached-through)";
+    assert_eq!(report.refusal("eve", &report.uses[0]), expected);
+}
+
+#[rstest]
+#[case("https://m1", &[])]
+#[case("m1:6443", &[])]
+#[case("http://m1", &["spec.apiEndpoint"])]
+#[case("HTTP://m1", &["spec.apiEndpoint"])]
+fn tokens_are_sent_over_https(#[case] endpoint: &str, #[case] expected: &[&str]) {
+    let fields = |errors: Vec<FieldError>| errors.into_iter().map(|error| error.field).collect::<Vec<_>>();
+    let after = cluster(with(json!({"apiEndpoint": endpoint})));
+    assert_eq!(fields(validate(None, &after, true)), expected);
+    assert_eq!(fields(validate(Some(&cluster(joined())), &after, true)), expected);
+    // What was stored before the rule stays writable in everything else.
+    assert!(validate(Some(&after), &after, true).is_empty());
+    let silent = cluster(with(json!({"apiEndpoint": endpoint, "secretRef": null, "impersonatorSecretRef": null})));
+    assert!(validate(None, &silent, true).is_empty());
+    assert_eq!(fields(validate(Some(&silent), &after, true)), expected);
+}
+
+#[rstest]
+#[case::public(json!({}), &[])]
+#[case::endpoint(json!({"apiEndpoint": "https://127.0.0.1:6443"}), &["spec.apiEndpoint"])]
+#[case::without_a_scheme(json!({"apiEndpoint": "localhost:6443"}), &["spec.apiEndpoint"])]
+#[case::v6(json!({"apiEndpoint": "https://[::1]"}), &["spec.apiEndpoint"])]
+#[case::v6_with_a_port(json!({"apiEndpoint": "https://[fe80::1]:6443/base"}), &["spec.apiEndpoint"])]
+#[case::metadata(json!({"proxyURL": "http://169.254.169.254:80"}), &["spec.proxyURL"])]
+#[case::proxy_with_a_user(json!({"proxyURL": "socks5://me:secret@127.0.0.1:1080"}), &["spec.proxyURL"])]
+#[case::pull(json!({"syncMode": "Pull", "apiEndpoint": "https://127.0.0.1:6443"}), &[])]
+fn members_are_not_this_host(#[case] change: Value, #[case] expected: &[&str]) {
+    let fields = |errors: Vec<FieldError>| errors.into_iter().map(|error| error.field).collect::<Vec<_>>();
+    let after = cluster(with(change));
+    assert_eq!(fields(validate(None, &after, false)), expected);
+    assert_eq!(fields(validate(Some(&cluster(joined())), &after, false)), expected);
+    assert!(validate(None, &after, true).is_empty());
+    assert!(validate(Some(&after), &after, false).is_empty());
+    let mut pulled = after.clone();
+    pulled.spec.sync_mode = ClusterSyncMode::Pull;
+    // What was valid as nobody dialled it is judged when it is to be dialled.
+    assert_eq!(fields(validate(Some(&pulled), &after, false)), expected);
+}
+
+fn text() -> impl Strategy<Value = String> {
+    prop_oneof!["m[1-3](-impersonator)?", "\\PC{0,12}", Just(String::new())]
+}
+
+fn reference() -> impl Strategy<Value = Option<LocalSecretReference>> {
+    let namespace = prop_oneof![Just("karmada-cluster".to_owned()), text()];
+    proptest::option::of((namespace, text()).prop_map(|(namespace, name)| LocalSecretReference { namespace, name }))
+}
+
+fn any_cluster() -> impl Strategy<Value = Cluster> {
+    let endpoint = prop_oneof![text(), "https?://[a-z0-9.:\\[\\]]{0,20}(/[a-z]{0,3})?"];
+    let mode = prop_oneof!["Push", "Pull", "\\PC{0,4}"];
+    let headers = proptest::collection::btree_map(text(), text(), 0..2);
+    let parts = (text(), mode, endpoint.clone(), endpoint, headers, any::<bool>(), reference(), reference());
+    parts.prop_map(|(name, mode, endpoint, proxy, headers, insecure, secret, impersonator)| {
+        let mut made = named(&name, json!({"syncMode": mode, "apiEndpoint": endpoint, "proxyURL": proxy}));
+        made.spec.proxy_header = headers;
+        made.spec.insecure_skip_tls_verification = insecure;
+        (made.spec.secret_ref, made.spec.impersonator_secret_ref) = (secret, impersonator);
+        made
+    })
+}
+
+/// Whether the Secret has the name that `join` gives it.
+fn is_own(cluster: &Cluster, used: &SecretUse) -> bool {
+    let name = cluster.metadata.name.clone().unwrap_or_default();
+    let own = if used.field == SECRET_REF { name.clone() } else { format!("{name}-impersonator") };
+    !name.is_empty() && used.name == own
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(512))]
+
+    /// Without `get`, others' Secrets are used by nobody, whatever else the writer may do.
+    #[test]
+    fn others_secrets_need_the_right_to_read_them(after in any_cluster()) {
+        let report = review(Before::Absent, &after);
+        let references = [&after.spec.secret_ref, &after.spec.impersonator_secret_ref];
+        prop_assert_eq!(report.uses.len(), references.into_iter().flatten().count());
+        for used in report.uses.iter().filter(|used| used.verbs != ["get"]) {
+            prop_assert!(is_own(&after, used), "{:?}", used);
+        }
+        prop_assert!(report.uses.iter().all(|used| used.verbs.contains(&"get")));
+    }
+
+    /// A change either leaves where tokens arrive as it is, or is reviewed for each Secret the Cluster names then.
+    #[test]
+    fn nothing_is_redirected_unreviewed(before in any_cluster(), after in any_cluster()) {
+        let report = review(Before::Known(&before), &after);
+        let same = ClusterSpec { region: before.spec.region.clone(), ..after.spec.clone() } == before.spec;
+        let named = [&after.spec.secret_ref, &after.spec.impersonator_secret_ref].into_iter().flatten().count();
+        prop_assert_eq!(report.uses.len(), if same { 0 } else { named });
+    }
+
+    /// No Cluster that is accepted sends tokens over http, or to this host by its address.
+    #[test]
+    fn accepted_clusters_send_tokens_safely(after in any_cluster()) {
+        let accepted = validate(None, &after, false).is_empty();
+        let endpoint = after.spec.api_endpoint.to_ascii_lowercase();
+        let sends = after.spec.secret_ref.is_some() || after.spec.impersonator_secret_ref.is_some();
+        prop_assert!(!(accepted && sends && endpoint.starts_with("http://")));
+        if let Ok(uri) = endpoint.parse::<http::Uri>() && after.spec.sync_mode != ClusterSyncMode::Pull {
+            let local = uri.host().and_then(local_kind_of_host);
+            prop_assert!(!(accepted && local.is_some()), "{endpoint}");
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! Which endpoints tokens of members are sent to: never over plain HTTP, and not to addresses of this host unless allowed.
+//!
+//! Whoever may write a Cluster chooses where this process connects to. Names are checked after they are resolved, on every
+//! connection, since they may resolve differently from one to the next.
+
+use crowsnest_api::addresses::{local_kind, local_kind_of_host};
+use futures::future::BoxFuture;
+use http::Uri;
+use hyper_util::client::legacy::connect::dns::{GaiResolver, Name};
+use std::net::SocketAddr;
+use std::task::{Context, Poll};
+use tower::Service;
+
+/// Rules for `spec.apiEndpoint` and `spec.proxyURL` of Clusters. The default is the strictest.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct EndpointRules {
+    /// Loopback, link-local, unspecified and multicast addresses may be dialled.
+    pub local: bool,
+    /// Tokens may be sent over plain HTTP. No flag sets this: for tests and benchmarks whose members are in their own process.
+    pub plain_http: bool,
+}
+
+impl EndpointRules {
+    /// As the flag `--allow-local-endpoints` says.
+    pub fn allowing_local(local: bool) -> Self {
+        Self { local, plain_http: false }
+    }
+
+    /// The reason why tokens are not sent to `endpoint`.
+    pub(crate) fn check_scheme(self, endpoint: &Uri) -> Result<(), String> {
+        match endpoint.scheme_str() {
+            Some("http") if !self.plain_http => {
+                Err("a token is sent over https only, never over plain http".to_owned())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The reason why the host of `uri` is not dialled, as far as it is known before it is resolved.
+    pub(crate) fn check_host(self, uri: &Uri) -> Result<(), String> {
+        let host = uri.host().unwrap_or_default();
+        match local_kind_of_host(host).filter(|_| !self.local) {
+            Some(kind) => Err(refusal(host, kind)),
+            None => Ok(()),
+        }
+    }
+}
+
+fn refusal(address: impl std::fmt::Display, kind: &str) -> String {
+    format!("{address} is a {kind} address, which members are not reached at; set --allow-local-endpoints to allow it")
+}
+
+/// Resolves names as the system does, and refuses those that mean this host.
+#[derive(Debug, Clone)]
+pub(crate) struct Resolver {
+    system: GaiResolver,
+    rules: EndpointRules,
+}
+
+impl Resolver {
+    pub(crate) fn new(rules: EndpointRules) -> Self {
+        Self { system: GaiResolver::new(), rules }
+    }
+}
+
+impl Service<Name> for Resolver {
+    type Response = std::vec::IntoIter<SocketAddr>;
+    type Error = std::io::Error;
+    type Future = BoxFuture<'static, Result<Self::Response, Self::Error>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        self.system.poll_ready(cx)
+    }
+
+    fn call(&mut self, name: Name) -> Self::Future {
+        let resolving = self.system.call(name.clone());
+        let rules = self.rules;
+        Box::pin(async move { accept(rules, name.as_str(), resolving.await?.collect()).map(Vec::into_iter) })
+    }
+}
+
+/// All addresses of a name, unless one of them is local. Pure.
+fn accept(rules: EndpointRules, name: &str, found: Vec<SocketAddr>) -> std::io::Result<Vec<SocketAddr>> {
+    let local = found.iter().find_map(|address| Some((address.ip(), local_kind(address.ip())?)));
+    match local.filter(|_| !rules.local) {
+        Some((address, kind)) => Err(std::io::Error::other(format!("{name} resolves to {}", refusal(address, kind)))),
+        None => Ok(found),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+
+    #[rstest]
+    #[case("https://m1", None)]
+    #[case("http://m1", Some("never over plain http"))]
+    #[case("HTTP://m1", Some("never over plain http"))]
+    fn tokens_are_sent_over_https(#[case] endpoint: &str, #[case] expected: Option<&str>) {
+        let endpoint: Uri = endpoint.parse().unwrap();
+        let found = EndpointRules::allowing_local(true).check_scheme(&endpoint).err();
+        assert_eq!(found.as_deref().map(|reason| reason.contains(expected.unwrap_or("?"))), expected.map(|_| true));
+        assert_eq!(EndpointRules { plain_http: true, local: false }.check_scheme(&endpoint), Ok(()));
+    }
+
+    #[rstest]
+    #[case("https://10.0.0.1", true)]
+    #[case("https://m1.example.com", true)]
+    #[case("https://127.0.0.1:6443", false)]
+    #[case("https://[::ffff:127.0.0.1]:6443", false)]
+    #[case("https://169.254.169.254", false)]
+    #[case("socks5://me:secret@localhost:1080", false)]
+    fn hosts_that_are_dialled(#[case] uri: &str, #[case] expected: bool) {
+        let uri: Uri = uri.parse().unwrap();
+        assert_eq!(EndpointRules::default().check_host(&uri).is_ok(), expected);
+        assert_eq!(EndpointRules::allowing_local(true).check_host(&uri), Ok(()));
+    }
+
+    /// A name that resolves to a public address first and to a local one later is refused then.
+    #[rstest]
+    #[case(&["10.0.0.1:1"], true)]
+    #[case(&["10.0.0.1:1", "127.0.0.1:1"], false)]
+    #[case(&["[::1]:1"], false)]
+    #[case(&["[fe80::2]:1"], false)]
+    #[case(&[], true)]
+    fn names_are_judged_by_what_they_resolve_to(#[case] found: &[&str], #[case] expected: bool) {
+        let found: Vec<SocketAddr> = found.iter().map(|address| address.parse().unwrap()).collect();
+        assert_eq!(accept(EndpointRules::default(), "m1", found.clone()).is_ok(), expected);
+        assert_eq!(accept(EndpointRules::allowing_local(true), "m1", found.clone()).unwrap(), found);
+    }
+
+    /// `127.1` is no address in a URL, and one for the system's resolver.
+    #[rstest]
+    #[case("127.1")]
+    #[case("2130706433")]
+    #[case("0x7f000001")]
+    #[tokio::test]
+    async fn the_resolver_reads_more_than_urls_do(#[case] name: &str) {
+        let refused = Resolver::new(EndpointRules::default()).call(name.parse().unwrap()).await.unwrap_err();
+        assert!(refused.to_string().contains("127.0.0.1 is a loopback address"), "{refused}");
+        let mut found = Resolver::new(EndpointRules::allowing_local(true)).call(name.parse().unwrap()).await.unwrap();
+        assert!(found.next().unwrap().ip().is_loopback());
+    }
+}

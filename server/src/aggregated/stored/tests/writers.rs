@@ -1,0 +1,233 @@
+//! Who may decide where a Cluster's tokens are sent, through each way to write one.
+
+use super::*;
+use crate::aggregated::identity::Delegated;
+use crowsnest_api::user::UserInfo;
+use rstest::rstest;
+
+const JSON: &str = "application/json";
+const YAML: &str = "application/yaml";
+const MERGE: &str = "application/merge-patch+json";
+const JSON_PATCH: &str = "application/json-patch+json";
+const APPLY: &str = "application/apply-patch+yaml";
+
+/// A control plane with a registered cluster, and accounts with rights on some Secrets.
+struct Scene {
+    server: ApiServer,
+    delegated: Delegated,
+}
+
+impl Scene {
+    async fn start() -> Self {
+        let server = control_plane().await;
+        let rights = |user: &str, name: &str, verb: &str| {
+            let metadata = json!({"name": format!("{user}-{name}"), "namespace": "karmada-cluster"});
+            let group = "rbac.authorization.k8s.io";
+            let subject = json!({"apiGroup": group, "kind": "User", "name": user});
+            let role = json!({"apiGroup": group, "kind": "Role", "name": metadata["name"]});
+            let rule = json!({"apiGroups": [""], "resources": ["secrets"], "resourceNames": [name], "verbs": [verb]});
+            [
+                json!({"apiVersion": format!("{group}/v1"), "kind": "Role", "metadata": metadata, "rules": [rule]}),
+                json!({"apiVersion": format!("{group}/v1"), "kind": "RoleBinding", "metadata": metadata, "roleRef": role,
+                    "subjects": [subject]}),
+            ]
+        };
+        let agent = "system:karmada:agent:m1";
+        let mut manifests =
+            vec![json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "karmada-cluster"}})];
+        manifests.extend(rights("reader", "m1", "get"));
+        manifests.extend(rights("reader", "m2", "get"));
+        manifests.extend(rights(agent, "m1", "patch"));
+        manifests.extend(rights(agent, "m1-impersonator", "patch"));
+        crate::install::apply_all(&server.admin(), &manifests).await.unwrap();
+        let delegated = Delegated::new(server.admin());
+        let scene = Self { server, delegated };
+        let (code, made) = scene.admin("POST", "/clusters", JSON, &cluster("m1", "m1")).await;
+        assert_eq!(code, 201, "{made}");
+        scene
+    }
+
+    async fn admin(&self, method: &str, tail: &str, content_type: &str, body: &Value) -> (u16, Value) {
+        super::call(&self.server, method, tail, content_type, body).await
+    }
+
+    async fn call(&self, user: &str, request: http::request::Builder, tail: &str, body: String) -> (u16, Value) {
+        let groups: &[&str] = if user.starts_with("system:karmada") { &["system:karmada:agents"] } else { &[] };
+        let user = UserInfo::new(user, groups.iter().copied());
+        let writer = Writer { delegated: &self.delegated, user: &user };
+        let uri = format!("/apis/cluster.karmada.io/v1alpha1{tail}");
+        answered(CLUSTERS, &self.server, tail, request.uri(uri).body(Body::from(body)).unwrap(), Some(writer)).await
+    }
+
+    async fn stored(&self) -> Value {
+        self.admin("GET", "/clusters/m1", JSON, &Value::Null).await.1["spec"].clone()
+    }
+}
+
+fn cluster(name: &str, secret: &str) -> Value {
+    json!({"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster", "metadata": {"name": name},
+        "spec": {"syncMode": "Push", "apiEndpoint": "https://10.0.0.1", "region": "east",
+            "secretRef": {"namespace": "karmada-cluster", "name": secret}}})
+}
+
+/// The write of `change` to the spec of cluster m1 in each way there is.
+fn write(way: &str, change: &Value, live: &Value) -> (&'static str, &'static str, &'static str, String) {
+    let mut whole = cluster("m1", "m1");
+    json_patch::merge(&mut whole["spec"], change);
+    let mut versioned = whole.clone();
+    versioned["metadata"]["resourceVersion"] = live["metadata"]["resourceVersion"].clone();
+    let applied =
+        json!({"apiVersion": whole["apiVersion"], "kind": "Cluster", "metadata": {"name": "m1"}, "spec": change});
+    let operations = change.as_object().unwrap().iter();
+    let operations =
+        operations.map(|(key, value)| json!({"op": "add", "path": format!("/spec/{key}"), "value": value}));
+    let patch = json!({"spec": change}).to_string();
+    match way {
+        "put" => ("PUT", "/clusters/m1", JSON, versioned.to_string()),
+        "put yaml" => ("PUT", "/clusters/m1", YAML, versioned.to_string()),
+        "put unconditional" => ("PUT", "/clusters/m1", JSON, whole.to_string()),
+        "merge" => ("PATCH", "/clusters/m1", MERGE, patch),
+        "strategic" => ("PATCH", "/clusters/m1", STRATEGIC, patch),
+        "json patch" => ("PATCH", "/clusters/m1", JSON_PATCH, Value::from_iter(operations).to_string()),
+        "apply" => ("PATCH", "/clusters/m1?fieldManager=me&force=true", APPLY, applied.to_string()),
+        // Looks like a dry run to whoever searches the query for one.
+        "merge with a manager" => ("PATCH", "/clusters/m1?fieldManager=dryRun=All", MERGE, patch),
+        "merge as a table" => ("PATCH", "/clusters/m1?as=table", MERGE, patch),
+        other => panic!("{other}"),
+    }
+}
+
+fn request(way: &str, method: &str, content_type: &str) -> http::request::Builder {
+    let accept = if way.ends_with("table") { "application/json;as=Table;v=v1;g=meta.k8s.io" } else { JSON };
+    Request::builder().method(method).header("content-type", content_type).header("accept", accept)
+}
+
+const WAYS: [&str; 9] = [
+    "put",
+    "put yaml",
+    "put unconditional",
+    "merge",
+    "strategic",
+    "json patch",
+    "apply",
+    "merge with a manager",
+    "merge as a table",
+];
+
+#[tokio::test]
+async fn nobody_redirects_a_token_that_they_may_not_read() {
+    let scene = Scene::start().await;
+    let (before, live) = (scene.stored().await, scene.admin("GET", "/clusters/m1", JSON, &Value::Null).await.1);
+    let changes = [
+        json!({"apiEndpoint": "https://evil"}),
+        json!({"proxyURL": "https://evil"}),
+        json!({"proxyHeader": {"a": "b"}}),
+        json!({"insecureSkipTLSVerification": true}),
+        json!({"secretRef": {"namespace": "karmada-cluster", "name": "m2"}, "apiEndpoint": "https://evil"}),
+        json!({"impersonatorSecretRef": {"namespace": "kube-system", "name": "admin"}}),
+        json!({"syncMode": "Pull"}),
+    ];
+    for way in WAYS {
+        for change in &changes {
+            let (method, tail, content_type, body) = write(way, change, &live);
+            let (code, answer) = scene.call("eve", request(way, method, content_type), tail, body).await;
+            assert_eq!((code, &answer["reason"]), (403, &json!("Forbidden")), "{way} {change}: {answer}");
+            assert_eq!(scene.stored().await, before, "{way} {change}");
+        }
+    }
+    scene.server.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn whoever_may_read_the_token_decides_and_others_change_the_rest() {
+    let scene = Scene::start().await;
+    for (nth, way) in WAYS.into_iter().enumerate() {
+        let writes = [
+            ("reader", json!({"apiEndpoint": format!("https://10.0.1.{nth}"), "region": "east"}), 200),
+            ("eve", json!({"apiEndpoint": format!("https://10.0.1.{nth}"), "region": format!("r{nth}")}), 200),
+            ("system:karmada:agent:m1", json!({"apiEndpoint": format!("https://10.0.2.{nth}")}), 200),
+            ("system:karmada:agent:m2", json!({"region": "stolen"}), 403),
+            ("system:karmada:agent:m1", json!({"secretRef": {"namespace": "karmada-cluster", "name": "m2"}}), 403),
+        ];
+        for (user, change, expected) in writes {
+            let live = scene.admin("GET", "/clusters/m1", JSON, &Value::Null).await.1;
+            let (method, tail, content_type, body) = write(way, &change, &live);
+            let (code, answer) = scene.call(user, request(way, method, content_type), tail, body).await;
+            assert_eq!(code, expected, "{way} {user} {change}: {answer}");
+        }
+        assert_eq!(scene.stored().await["apiEndpoint"], format!("https://10.0.2.{nth}"), "{way}");
+    }
+    scene.server.stop().await.unwrap();
+}
+
+#[rstest]
+#[case::own_names("eve", "m3", "m3", 403)]
+#[case::anothers("eve", "m3", "m1", 403)]
+#[case::whoever_reads_it("reader", "m3", "m2", 201)]
+#[case::agent_of_another("system:karmada:agent:m1", "m3", "m3", 403)]
+#[case::agent_with_anothers_token("system:karmada:agent:m1", "m1", "m2", 403)]
+#[case::agent("system:karmada:agent:m1", "m1", "m1", 201)]
+#[tokio::test]
+async fn new_clusters(#[case] user: &str, #[case] name: &str, #[case] secret: &str, #[case] expected: u16) {
+    let scene = Scene::start().await;
+    let whole = cluster(name, secret);
+    // Where somebody else's cluster of that name may appear meanwhile, rights on its Secrets are needed as well.
+    let applied = if user == "reader" { 403 } else { expected };
+    for (method, tail, content_type, expected) in [
+        ("POST", "/clusters".to_owned(), JSON, expected),
+        ("POST", "/clusters".to_owned(), YAML, expected),
+        ("PATCH", format!("/clusters/{name}?fieldManager=me&force=true"), APPLY, applied),
+    ] {
+        assert_eq!(scene.admin("DELETE", &format!("/clusters/{name}"), JSON, &json!({})).await.0 / 100 % 2, 0);
+        let (code, answer) = scene.call(user, request("", method, content_type), &tail, whole.to_string()).await;
+        assert_eq!(code, expected, "{content_type}: {answer}");
+    }
+    scene.server.stop().await.unwrap();
+}
+
+/// The formats that API servers know and we do not, and JSON under names that hide it.
+#[rstest]
+#[case("PATCH", "application/apply-patch+cbor")]
+#[case("PATCH", "Application/Merge-Patch+JSON")]
+#[case("PATCH", "application/strategic-merge-patch+json; charset=utf-8")]
+#[case("PUT", "application/vnd.kubernetes.protobuf")]
+#[case("PUT", "application/cbor")]
+#[case("PUT", "Application/JSON")]
+#[case("PUT", "")]
+#[tokio::test]
+async fn what_cannot_be_reviewed_is_not_written(#[case] method: &str, #[case] content_type: &str) {
+    let scene = Scene::start().await;
+    let (before, live) = (scene.stored().await, scene.admin("GET", "/clusters/m1", JSON, &Value::Null).await.1);
+    let (.., body) =
+        write(if method == "PUT" { "put" } else { "merge" }, &json!({"apiEndpoint": "https://evil"}), &live);
+    let (code, answer) = scene.call("eve", request("", method, content_type), "/clusters/m1", body).await;
+    assert!((400..500).contains(&code), "{code} {answer}");
+    assert_eq!(scene.stored().await, before);
+    scene.server.stop().await.unwrap();
+}
+
+/// A write of somebody else between review and write is not overwritten by what was reviewed before it.
+#[rstest]
+#[case(MERGE, json!({"spec": {"region": "west"}}), json!({"metadata": {"resourceVersion": "7"}, "spec": {"region": "west"}}))]
+#[case(APPLY, json!({"metadata": {"name": "m1"}}), json!({"metadata": {"name": "m1", "resourceVersion": "7"}}))]
+#[case(JSON_PATCH, json!([]), json!([{"op": "add", "path": "/metadata/resourceVersion", "value": "7"}]))]
+fn patches_name_the_version_that_was_reviewed(#[case] kind: &str, #[case] patch: Value, #[case] expected: Value) {
+    let pinned = writer::pinned(kind, patch.to_string().as_bytes(), "7").unwrap();
+    assert_eq!(serde_json::from_slice::<Value>(&pinned).unwrap(), expected);
+}
+
+#[tokio::test]
+async fn a_version_that_is_not_there_any_more_is_a_conflict() {
+    let scene = Scene::start().await;
+    for (kind, patch) in [
+        (MERGE, json!({"spec": {"region": "west"}})),
+        (JSON_PATCH, json!([{"op": "add", "path": "/spec/region", "value": "west"}])),
+        (APPLY, json!({"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster", "metadata": {"name": "m1"}})),
+    ] {
+        let pinned = writer::pinned(kind, patch.to_string().as_bytes(), "1").unwrap();
+        let tail = "/clusters/m1?fieldManager=me";
+        let (code, answer) = scene.admin("PATCH", tail, kind, &serde_json::from_slice(&pinned).unwrap()).await;
+        assert_eq!((code, &answer["reason"]), (409, &json!("Conflict")), "{kind}: {answer}");
+    }
+    scene.server.stop().await.unwrap();
+}

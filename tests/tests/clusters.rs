@@ -1,0 +1,260 @@
+//! Whoever may write Clusters, and nothing else, has no member's token sent to an address of their choice: not with another's
+//! Secret, nor by moving another's cluster, nor over http, nor through a status, the internal group, or an agent's Secrets. What
+//! would have been sent arrives at a recorder, which stays empty until an administrator sends something there.
+
+use std::fs;
+use std::io::Read;
+use std::net::TcpListener;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use crowsnest_tests::{Fleet, Kubectl, until};
+use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
+use serde_json::{Value, json};
+
+const BOOTSTRAP: &str = include_str!("certificates/token.yaml");
+const RIGHTS: &str = include_str!("clusters/rights.yaml");
+const NOT_THEIRS: &str = "whoever decides where a cluster's token is sent needs that right";
+/// Long enough for the health check of a cluster, which sends a token to each that it can.
+const LOOK: Duration = Duration::from_secs(3);
+
+#[test]
+fn tokens_are_not_sent_where_strangers_want_them() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let fleet = Fleet::start(&dir.path().join("data"), &["--members", "member1"])?;
+    let Some(kubectl) = fleet.any_kubectl()? else { return Ok(()) };
+    let recorder = Recorder::start()?;
+    let walk = || -> Result<()> {
+        kubectl.ok(&["apply", "-f", "-"], RIGHTS)?;
+        let stored = || kubectl.ok(&["get", "cluster", "member1", "-o", "jsonpath={.spec}"], "");
+        let before = stored()?;
+        writes_of_a_stranger(&kubectl, &recorder)?;
+        writes_of_a_status(&kubectl, &recorder)?;
+        writes_of_the_internal_group(&kubectl, &recorder)?;
+        writes_of_an_agent(&kubectl, &recorder, dir.path())?;
+        nobody_sends_over_http(&kubectl, &recorder)?;
+        ensure!(stored()? == before, "the cluster has been moved: {}", stored()?);
+        std::thread::sleep(LOOK);
+        ensure!(recorder.bytes() == 0, "{} bytes arrived", recorder.bytes());
+        an_administrator_is_obeyed(&kubectl, &recorder)
+    };
+    walk().with_context(|| fleet.log())?;
+    ensure!(fleet.stop()?.success());
+    Ok(())
+}
+
+fn secret(name: &str) -> Value {
+    json!({"namespace": "karmada-cluster", "name": name})
+}
+
+fn cluster(group: &str, name: &str, spec: Value) -> String {
+    let metadata = json!({"name": name});
+    json!({"apiVersion": format!("{group}/v1alpha1"), "kind": "Cluster", "metadata": metadata, "spec": spec})
+        .to_string()
+}
+
+fn karmada(name: &str, spec: Value) -> String {
+    cluster("cluster.karmada.io", name, spec)
+}
+
+/// Every right on clusters, and none on Secrets.
+fn writes_of_a_stranger(kubectl: &Kubectl, recorder: &Recorder) -> Result<()> {
+    let eve = kubectl.with(&["--as", "eve"]);
+    let evil = recorder.url("https");
+    let with = |reference: Value| json!({"syncMode": "Push", "apiEndpoint": evil, "secretRef": reference});
+    for (case, spec) in [
+        ("another's secret", with(secret("member1"))),
+        ("a secret by its own name", with(secret("trap"))),
+        ("a secret elsewhere", with(json!({"namespace": "kube-system", "name": "any"}))),
+        (
+            "another's impersonator",
+            json!({"syncMode": "Push", "apiEndpoint": evil, "impersonatorSecretRef": secret("member1-impersonator")}),
+        ),
+        (
+            "another's secret behind a proxy",
+            json!({"syncMode": "Push", "apiEndpoint": "https://10.0.0.1", "proxyURL": recorder.url("http"),
+                "secretRef": secret("member1"), "insecureSkipTLSVerification": true}),
+        ),
+    ] {
+        let made = karmada("trap", spec);
+        eve.says(&["create", "-f", "-"], &made, 1, NOT_THEIRS).context(case)?;
+        eve.says(&["apply", "--server-side", "-f", "-"], &made, 1, NOT_THEIRS).context(case)?;
+    }
+    for change in [
+        json!({"apiEndpoint": evil}),
+        json!({"apiEndpoint": evil, "insecureSkipTLSVerification": true}),
+        json!({"proxyURL": recorder.url("http")}),
+        json!({"insecureSkipTLSVerification": true}),
+    ] {
+        let merge = json!({"spec": change}).to_string();
+        for kind in ["merge", "strategic"] {
+            eve.says(&["patch", "cluster", "member1", "--type", kind, "-p", &merge], "", 1, NOT_THEIRS)?;
+        }
+        let operations = change.as_object().into_iter().flatten();
+        let operations =
+            operations.map(|(key, value)| json!({"op": "add", "path": format!("/spec/{key}"), "value": value}));
+        let patch = Value::from_iter(operations).to_string();
+        eve.says(&["patch", "cluster", "member1", "--type", "json", "-p", &patch], "", 1, NOT_THEIRS)?;
+        let mut whole: Value = serde_json::from_str(&kubectl.ok(&["get", "cluster", "member1", "-o", "json"], "")?)?;
+        for (key, value) in change.as_object().into_iter().flatten() {
+            whole["spec"][key] = value.clone();
+        }
+        eve.says(&["replace", "-f", "-"], &whole.to_string(), 1, NOT_THEIRS)?;
+        let applied = karmada("member1", change);
+        eve.says(&["apply", "--server-side", "--force-conflicts", "-f", "-"], &applied, 1, NOT_THEIRS)?;
+    }
+    // What has nothing to do with tokens is RBAC's to decide.
+    eve.ok(
+        &["patch", "cluster", "member1", "--type", "merge", "-p", r#"{"metadata": {"labels": {"team": "blue"}}}"#],
+        "",
+    )?;
+    eve.ok(&["create", "-f", "-"], &karmada("without-tokens", json!({"syncMode": "Pull"})))?;
+    kubectl.ok(&["delete", "cluster", "without-tokens", "--timeout=60s"], "").map(drop)
+}
+
+/// Who may write the status alone changes nothing else, and who may write the cluster too is reviewed as for that.
+fn writes_of_a_status(kubectl: &Kubectl, recorder: &Recorder) -> Result<()> {
+    let (eve, reporter) = (kubectl.with(&["--as", "eve"]), kubectl.with(&["--as", "reporter"]));
+    let sent = |spec: Value| json!({"spec": spec, "status": {"remedyActions": ["TrafficControl"]}}).to_string();
+    let redirected = sent(json!({"apiEndpoint": recorder.url("https"), "region": "stolen"}));
+    for kind in ["merge", "strategic"] {
+        let patch = ["patch", "cluster", "member1", "--subresource=status", "--type", kind, "-p", &redirected];
+        let region = [&patch[..], &["-o", "jsonpath={.spec.region}"]].concat();
+        ensure!(reporter.ok(&region, "")? != "stolen", "a status has changed the spec");
+        eve.says(&patch, "", 1, NOT_THEIRS)?;
+    }
+    Ok(())
+}
+
+/// Where Clusters are kept. Nobody is given rights there, but `*` includes it.
+fn writes_of_the_internal_group(kubectl: &Kubectl, recorder: &Recorder) -> Result<()> {
+    let eve = kubectl.with(&["--as", "eve"]);
+    let evil = recorder.url("https");
+    let spec = json!({"syncMode": "Push", "apiEndpoint": evil, "secretRef": secret("member1")});
+    eve.says(&["create", "-f", "-"], &cluster("storage.crowsnest.io", "trap", spec), 1, NOT_THEIRS)?;
+    let (what, patch) = ("clusters.storage.crowsnest.io", json!({"spec": {"apiEndpoint": evil}}).to_string());
+    eve.says(&["patch", what, "member1", "--type", "merge", "-p", &patch], "", 1, NOT_THEIRS).map(drop)
+}
+
+/// By a certificate that a bootstrap token obtained, and with the rights that come with it.
+fn writes_of_an_agent(kubectl: &Kubectl, recorder: &Recorder, folder: &Path) -> Result<()> {
+    let agent = agent(kubectl, folder)?;
+    let evil = recorder.url("https");
+    let own = json!({"syncMode": "Pull", "apiEndpoint": "https://10.0.0.9", "secretRef": secret("m9"),
+        "impersonatorSecretRef": secret("m9-impersonator")});
+    // The rights are given once the certificate is approved.
+    let opaque = |name: &str| json!({"apiVersion": "v1", "kind": "Secret", "metadata": secret(name), "stringData": {"token": "t"}});
+    until("the agent to have its rights", || {
+        Ok(agent.run(&["create", "-f", "-"], &opaque("m9").to_string())?.code == Some(0))
+    })?;
+
+    let others = "may write its own cluster only";
+    agent.says(&["create", "-f", "-"], &karmada("m8", json!({"syncMode": "Pull"})), 1, others)?;
+    let mut stolen = own.clone();
+    (stolen["secretRef"], stolen["apiEndpoint"]) = (secret("member1"), evil.clone().into());
+    agent.says(&["create", "-f", "-"], &karmada("m9", stolen), 1, NOT_THEIRS)?;
+    let moved = json!({"spec": {"apiEndpoint": evil}}).to_string();
+    agent.says(&["patch", "cluster", "member1", "--type", "merge", "-p", &moved], "", 1, others)?;
+    let status = json!({"status": {"kubernetesVersion": "v9"}}).to_string();
+    let patch = ["patch", "cluster", "member1", "--subresource=status", "--type", "merge", "-p", &status];
+    agent.says(&patch, "", 1, others)?;
+
+    let mut token = opaque("m9-impersonator");
+    token["type"] = "kubernetes.io/service-account-token".into();
+    token["metadata"]["annotations"] = json!({"kubernetes.io/service-account.name": "default"});
+    agent.says(&["create", "-f", "-"], &token.to_string(), 1, "may write secrets of type")?;
+    agent.says(
+        &["create", "-f", "-"],
+        &opaque("m8").to_string(),
+        1,
+        "may write the secrets of its own cluster only",
+    )?;
+    kubectl.says(&["get", "secret", "-n", "karmada-cluster", "m9-impersonator"], "", 1, "not found")?;
+
+    // What an agent is for goes on working.
+    agent.ok(&["create", "-f", "-"], &opaque("m9-impersonator").to_string())?;
+    agent.ok(&["create", "-f", "-"], &karmada("m9", own))?;
+    let moved = json!({"spec": {"apiEndpoint": "https://10.0.0.10"}}).to_string();
+    agent.ok(&["patch", "cluster", "m9", "--type", "merge", "-p", &moved], "")?;
+    kubectl.ok(&["delete", "cluster", "m9", "--timeout=60s"], "").map(drop)
+}
+
+/// Neither an administrator nor anybody else.
+fn nobody_sends_over_http(kubectl: &Kubectl, recorder: &Recorder) -> Result<()> {
+    let spec = json!({"syncMode": "Push", "apiEndpoint": recorder.url("http"), "secretRef": secret("member1")});
+    let refused = "spec.apiEndpoint: Invalid value";
+    kubectl.says(&["create", "-f", "-"], &karmada("plain", spec.clone()), 1, refused)?;
+    kubectl.says(&["create", "-f", "-"], &cluster("storage.crowsnest.io", "plain", spec), 1, refused).map(drop)
+}
+
+/// The recorder would have recorded.
+fn an_administrator_is_obeyed(kubectl: &Kubectl, recorder: &Recorder) -> Result<()> {
+    let spec = json!({"syncMode": "Push", "apiEndpoint": recorder.url("https"), "secretRef": secret("member1")});
+    kubectl.ok(&["create", "-f", "-"], &karmada("decoy", spec))?;
+    until("something to arrive", || Ok(recorder.bytes() > 0))
+}
+
+fn agent(kubectl: &Kubectl, folder: &Path) -> Result<Kubectl> {
+    kubectl.ok(&["apply", "-f", "-"], BOOTSTRAP)?;
+    let mut params = CertificateParams::default();
+    params.distinguished_name = DistinguishedName::new();
+    params.distinguished_name.push(DnType::OrganizationName, "system:karmada:agents");
+    params.distinguished_name.push(DnType::CommonName, "system:karmada:agent:m9");
+    let key = KeyPair::generate()?;
+    let request = STANDARD.encode(params.serialize_request(&key)?.pem()?);
+    let request = json!({"apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest",
+        "metadata": {"name": "m9"}, "spec": {"signerName": "kubernetes.io/kube-apiserver-client", "request": request,
+        "usages": ["digital signature", "key encipherment", "client auth"]}});
+    let joining = kubectl.bearing("abcdef.0123456789abcdef")?;
+    joining.ok(&["create", "-f", "-"], &request.to_string())?;
+    let signed = ["get", "csr", "m9", "-o", "jsonpath={.status.certificate}"];
+    let certificate = STANDARD.decode(joining.until(&signed, |out| !out.is_empty())?)?;
+    let file = |name: &str| folder.join(name).display().to_string();
+    let (certificate_file, key_file, config) = (file("m9.crt"), file("m9.key"), folder.join("m9.kubeconfig"));
+    fs::write(&certificate_file, certificate)?;
+    fs::write(&key_file, key.serialize_pem())?;
+    fs::write(&config, kubectl.ok(&["config", "view", "--raw", "--minify", "--flatten"], "")?)?;
+    let agent = kubectl.on(&config);
+    let credentials =
+        ["config", "set-credentials", "m9", "--client-certificate", &certificate_file, "--client-key", &key_file];
+    agent.ok(&[&credentials[..], &["--embed-certs"]].concat(), "")?;
+    agent.ok(&["config", "set-context", "--current", "--user", "m9"], "")?;
+    Ok(agent)
+}
+
+/// Accepts every connection and counts what arrives.
+struct Recorder {
+    port: u16,
+    bytes: Arc<AtomicUsize>,
+}
+
+impl Recorder {
+    fn start() -> Result<Self> {
+        let listener = TcpListener::bind("127.0.0.1:0")?;
+        let port = listener.local_addr()?.port();
+        let bytes = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&bytes);
+        std::thread::spawn(move || {
+            for mut stream in listener.incoming().flatten() {
+                let mut first = [0; 1024];
+                let _ = stream.set_read_timeout(Some(Duration::from_secs(1)));
+                // A connection is an arrival also when nothing is said in it.
+                counted.fetch_add(1 + stream.read(&mut first).unwrap_or_default(), Ordering::SeqCst);
+            }
+        });
+        Ok(Self { port, bytes })
+    }
+
+    fn url(&self, scheme: &str) -> String {
+        format!("{scheme}://127.0.0.1:{}", self.port)
+    }
+
+    fn bytes(&self) -> usize {
+        self.bytes.load(Ordering::SeqCst)
+    }
+}
