@@ -69,6 +69,16 @@ impl PolicyRule {
             && self.has_resource(resource, "")
     }
 
+    /// Whether a subresource of objects can be got, of those that it names or of all.
+    pub(super) fn gets_subresource(&self, group: &str, resource: &str, subresource: &str) -> bool {
+        holds(&self.verbs, "get") && holds(&self.api_groups, group) && self.has_resource(resource, subresource)
+    }
+
+    /// Whether objects can be read by it, of whatever resource.
+    pub(super) fn shows_objects(&self) -> bool {
+        ["get", "list"].iter().any(|verb| holds(&self.verbs, verb)) && !self.resources.is_empty()
+    }
+
     /// Whether a name is covered; empty is that of requests without one.
     pub(super) fn names(&self, name: &str) -> bool {
         self.resource_names.is_empty() || self.resource_names.iter().any(|own| own == name)
