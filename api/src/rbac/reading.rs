@@ -192,9 +192,9 @@ impl Readable {
 }
 
 impl Grant {
-    /// Whether objects of any resource can be read by it.
-    pub fn shows_objects(&self) -> bool {
-        self.rules.iter().any(PolicyRule::shows_objects)
+    /// Whether it gives a right to objects of any resource.
+    pub fn is_about_objects(&self) -> bool {
+        self.rules.iter().any(PolicyRule::is_about_objects)
     }
 }
 

@@ -74,9 +74,10 @@ impl PolicyRule {
         holds(&self.verbs, "get") && holds(&self.api_groups, group) && self.has_resource(resource, subresource)
     }
 
-    /// Whether objects can be read by it, of whatever resource.
-    pub(super) fn shows_objects(&self) -> bool {
-        ["get", "list"].iter().any(|verb| holds(&self.verbs, verb)) && !self.resources.is_empty()
+    /// Whether it is about objects of any resource. Reviews of oneself are not: every cluster lets everybody make them.
+    pub(super) fn is_about_objects(&self) -> bool {
+        let reviews = |group: &String| matches!(group.as_str(), "authentication.k8s.io" | "authorization.k8s.io");
+        !self.verbs.is_empty() && !self.resources.is_empty() && !self.api_groups.iter().all(reviews)
     }
 
     /// Whether a name is covered; empty is that of requests without one.

@@ -3,6 +3,7 @@
 //! Borrowed bytes are scanned, not built into trees: the top level and `metadata` are split into raw pieces, the pieces
 //! worth keeping are joined again, and views read what is printed. Secret values never get past here (invariant I8).
 
+mod copies;
 mod redact;
 mod split;
 mod withheld;
@@ -103,9 +104,15 @@ pub fn read(raw: &RawValue, expected: Expected<'_>, keep: &Keep) -> Result<Draft
     let metadata = Metadata::of(&pieces)?;
     let name = metadata.name.ok_or_else(|| <serde_json::Error as serde::de::Error>::missing_field("name"))?;
     let group = &*expected.resource.group;
-    let secret = redact::needed(group, &kind, raw.get(), keep);
+    let care = redact::Care::of(group, &kind, raw.get(), keep);
     let withheld: Vec<&Withheld> = keep.withheld.iter().filter(|path| path.is_of(expected.resource)).collect();
-    let redacted = secret || !withheld.is_empty();
+    let mut left = Vec::new();
+    for (name, value) in fields.iter() {
+        if let Some(value) = redact::field(care, name, value, keep)? {
+            left.push((name, value));
+        }
+    }
+    let mut redacted = care == redact::Care::Secret || !withheld.is_empty() || !left.is_empty();
 
     let managed = pieces.get("managedFields").filter(|_| !keep.managed_fields).map_or(0, |raw| raw.get().len());
     let mut body = String::with_capacity(raw.get().len() - managed + 64);
@@ -113,12 +120,22 @@ pub fn read(raw: &RawValue, expected: Expected<'_>, keep: &Keep) -> Result<Draft
     out.push_text("apiVersion", &api_version);
     out.push_text("kind", &kind);
     // Early, where readers find it without going through the rest.
-    split::metadata(&pieces, keep.managed_fields, redacted, out.value("metadata"))?;
+    let before = out.value("metadata");
+    redacted |= match (redacted, care) {
+        (true, redact::Care::Secret) => {
+            let stays = redact::judge(&fields);
+            split::metadata(&pieces, keep.managed_fields, Some(&stays), before)?
+        }
+        (true, _) => split::metadata(&pieces, keep.managed_fields, Some(&redact::stays_beside_secrets), before)?,
+        (false, redact::Care::None) => split::metadata(&pieces, keep.managed_fields, None, before)?,
+        (false, _) => split::metadata(&pieces, keep.managed_fields, Some(&redact::stays_elsewhere), before)?,
+    };
     for (name, value) in fields.iter() {
         match name {
             "apiVersion" | "kind" | "metadata" => {}
             _ if redacted => {
-                let value = if secret { redact::field(&kind, name, value, keep)? } else { value.get().to_owned() };
+                let own = left.iter().find(|(field, _)| *field == name).map(|(_, value)| value.as_str());
+                let value = own.unwrap_or(value.get()).to_owned();
                 out.push(name, &withheld::without(&withheld, name, value)?);
             }
             _ => out.push(name, value.get()),
