@@ -290,7 +290,8 @@ mod tests {
     fn to_get_is_not_to_list(#[case] rules: serde_json::Value, #[case] by_name: Readable, #[case] listing: Readable) {
         let mut rbac = Rbac::default();
         rbac.put_role("shop", "role", serde_json::from_value(json!({"rules": rules})).expect("a role"));
-        let binding = json!({"roleRef": {"kind": "Role", "name": "role"}, "subjects": [{"kind": "User", "name": "ann"}]});
+        let binding =
+            json!({"roleRef": {"kind": "Role", "name": "role"}, "subjects": [{"kind": "User", "name": "ann"}]});
         rbac.put_binding("shop", "binding", serde_json::from_value(binding).expect("a binding"));
         let grants = rbac.grants(&UserInfo::new("ann", [""]));
         for (reading, expected) in [(Reading::ByName, by_name), (Reading::Listing, listing)] {
@@ -344,7 +345,11 @@ mod tests {
             {
                 let extent = Extent::of(&grants, Reading::ByName, group, resource);
                 if resource != "namespaces" {
-                    assert_eq!(Extent::limit_of(&grants, Reading::ByName, group, resource), extent.limit(), "{user} {group}/{resource}");
+                    assert_eq!(
+                        Extent::limit_of(&grants, Reading::ByName, group, resource),
+                        extent.limit(),
+                        "{user} {group}/{resource}"
+                    );
                 }
                 for namespace in ["", "shop", "ops", "open", "else"] {
                     for name in ["app", "a", "shop", "other"] {

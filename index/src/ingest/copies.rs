@@ -10,6 +10,7 @@
 use base64::Engine;
 use base64::alphabet;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+use serde_json::Value;
 
 /// Keys that hold copies of objects, whatever their values look like.
 const KEYS: [&str; 4] =
@@ -17,6 +18,8 @@ const KEYS: [&str; 4] =
 /// Of kubectl, Karmada, Argo CD, Config Sync, kpt and others, behind a prefix of their own.
 const LAST_APPLIED: [&str; 3] = ["last-applied", "lastapplied", "original-"];
 
+/// All annotations of an object may have so many bytes together.
+const LONGEST_ANNOTATION: usize = 256 << 10;
 /// One unbroken run of characters that is longer is taken for encoded; no digest in hexadecimal is.
 const LONGEST_WORD: usize = 128;
 /// A shorter one is not decoded: no object is so small.
@@ -46,6 +49,22 @@ pub(super) fn is_harmless(key: &str, value: &str, values: &[Vec<u8>]) -> bool {
     !is_copy && is_plain(value, DEEPEST) && !values.iter().any(|own| is_in(own, value.as_bytes()))
 }
 
+/// Takes copies of its values out of the annotations of a Secret, before its values go.
+pub fn drop_copies(secret: &mut Value) {
+    let text = |value: &Value| value.as_str().map(str::to_owned);
+    let values: Vec<Vec<u8>> = ["data", "stringData"]
+        .into_iter()
+        .flat_map(|field| {
+            secret.get(field).and_then(Value::as_object).into_iter().flatten().map(move |one| (field, one))
+        })
+        .filter_map(|(field, (_, value))| Some(values_of(field, &text(value)?, LONGEST_ANNOTATION)))
+        .flatten()
+        .collect();
+    if let Some(annotations) = secret.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut) {
+        annotations.retain(|key, value| text(value).is_some_and(|value| is_harmless(key, &value, &values)));
+    }
+}
+
 /// Whether the value of an annotation of any object holds a Secret with its values, as text.
 pub(super) fn holds_secret(value: &str) -> bool {
     let is_secret = |rest: &str| word_after(rest, |between| matches!(between, b'"' | b'\'' | b'\\' | b':' | b' '));
@@ -63,7 +82,8 @@ fn word_after(text: &str, is_between: impl Fn(u8) -> bool) -> Option<&str> {
 
 fn is_plain(value: &str, deepest: usize) -> bool {
     let value = value.trim();
-    let is_structured = value.starts_with(['{', '[', '"', '\'', '|', '>', '%', '<', '!', '&']) || value.contains(['\n', '\r']);
+    let is_structured =
+        value.starts_with(['{', '[', '"', '\'', '|', '>', '%', '<', '!', '&']) || value.contains(['\n', '\r']);
     !is_structured && !has_values(value) && !words(value).any(|word| is_encoded(word, deepest))
 }
 
@@ -82,7 +102,8 @@ fn has_values(text: &str) -> bool {
 
 /// Unbroken runs of the characters that encodings use.
 fn words(text: &str) -> impl Iterator<Item = &str> {
-    text.split(|c: char| !(c.is_ascii_alphanumeric() || matches!(c, '+' | '/' | '-' | '_' | '='))).filter(|w| !w.is_empty())
+    text.split(|c: char| !(c.is_ascii_alphanumeric() || matches!(c, '+' | '/' | '-' | '_' | '=')))
+        .filter(|w| !w.is_empty())
 }
 
 fn is_encoded(word: &str, deepest: usize) -> bool {
@@ -205,6 +226,14 @@ mod tests {
         assert_eq!(values_of("data", "aHVudGVyMg==", 100), [b"aHVudGVyMg==".to_vec(), b"hunter2".to_vec()]);
         assert_eq!(values_of("stringData", "hunter2", 100), [b"hunter2".to_vec()]);
         assert!(values_of("data", &"A".repeat(1000), 100).is_empty());
+    }
+
+    #[test]
+    fn a_secret_loses_its_copies() {
+        let mut secret = serde_json::json!({"data": {"p": "aHVudGVyMg=="}, "stringData": {"q": "second-one"}, "metadata": {
+            "name": "s", "annotations": {"team": "a", "x": "hunter2", "y": "is second-one", "z": "{}"}}});
+        drop_copies(&mut secret);
+        assert_eq!(secret["metadata"]["annotations"], serde_json::json!({"team": "a"}));
     }
 
     proptest! {

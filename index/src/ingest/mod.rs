@@ -8,6 +8,7 @@ mod redact;
 mod split;
 mod withheld;
 
+pub use copies::drop_copies;
 pub use withheld::{Withheld, WithheldError};
 
 use crate::record::{Details, Owner};

@@ -86,7 +86,8 @@ mod tests {
     fn members_are_reached(#[case] caller: &str, #[case] rule: Option<Value>, #[case] expected: [&str; 2]) {
         let mut rbac = Rbac::default();
         rbac.put_role("", "role", serde_json::from_value(json!({"rules": rule.as_slice()})).unwrap());
-        let binding = json!({"roleRef": {"kind": "ClusterRole", "name": "role"}, "subjects": [{"kind": "User", "name": caller}]});
+        let binding =
+            json!({"roleRef": {"kind": "ClusterRole", "name": "role"}, "subjects": [{"kind": "User", "name": caller}]});
         rbac.put_binding("", "binding", serde_json::from_value(binding).unwrap());
         let caller = UserInfo::new(caller, [""]);
         let reach = Reach::of(&caller, &rbac.grants(&caller));

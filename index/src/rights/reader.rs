@@ -77,7 +77,8 @@ impl Reader {
         if let Some(extent) = known.extents.get(cluster) {
             return Some(Arc::clone(extent));
         }
-        let extent = Arc::new(known.rights.extent(self.reading, cluster, &self.resource.group, &self.resource.resource));
+        let extent =
+            Arc::new(known.rights.extent(self.reading, cluster, &self.resource.group, &self.resource.resource));
         known.extents.insert(cluster.clone(), Arc::clone(&extent));
         Some(extent)
     }

@@ -284,13 +284,7 @@ impl Index {
         (self.plan_of(request, query, too_much, Arc::new(world)), sources)
     }
 
-    fn plan_of(
-        &self,
-        request: &SearchRequest,
-        query: Query,
-        too_much: Option<String>,
-        world: Arc<World>,
-    ) -> Planned {
+    fn plan_of(&self, request: &SearchRequest, query: Query, too_much: Option<String>, world: Arc<World>) -> Planned {
         let mut plan = plan(&query, &world);
         let remark = |notice: &Notice| Remark {
             start: notice.span.start,

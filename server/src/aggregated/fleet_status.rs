@@ -62,11 +62,7 @@ fn rights_of(reader: &UserInfo) -> UserInfo {
     UserInfo::new(reader.name.clone(), groups)
 }
 
-async fn keep_counting(
-    index: Index,
-    reader: UserInfo,
-    sender: watch::Sender<Option<Result<Arc<Value>, String>>>,
-) {
+async fn keep_counting(index: Index, reader: UserInfo, sender: watch::Sender<Option<Result<Arc<Value>, String>>>) {
     let mut searchable = index.searchable();
     let mut counted: Option<Counts> = None;
     loop {
