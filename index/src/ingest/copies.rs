@@ -67,23 +67,21 @@ pub fn drop_copies(secret: &mut Value) {
 
 /// Whether the value of an annotation of any object holds a Secret with its values, as text.
 pub(super) fn holds_secret(value: &str) -> bool {
-    let is_secret = |rest: &str| word_after(rest, |between| matches!(between, b'"' | b'\'' | b'\\' | b':' | b' '));
-    let kinds = value.split("kind").skip(1).filter_map(is_secret);
-    kinds.into_iter().any(|word| matches!(word, "Secret" | "SecretList")) && has_values(value)
+    let mut kinds = value.split("kind").skip(1).filter_map(word_behind);
+    kinds.any(|word| matches!(word, "Secret" | "SecretList")) && has_values(value)
 }
 
-/// The word behind any number of separators.
-fn word_after(text: &str, is_between: impl Fn(u8) -> bool) -> Option<&str> {
-    let begin = text.bytes().position(|byte| !is_between(byte))?;
-    let rest = text.get(begin..)?;
-    let end = rest.bytes().position(|byte| !byte.is_ascii_alphanumeric()).unwrap_or(rest.len());
-    rest.get(..end)
+/// The word behind any number of quotes, colons and blanks.
+fn word_behind(text: &str) -> Option<&str> {
+    let rest = text.trim_start_matches(['"', '\'', '\\', ':', ' ']);
+    rest.split(|c: char| !c.is_ascii_alphanumeric()).next()
 }
 
 fn is_plain(value: &str, deepest: usize) -> bool {
     let value = value.trim();
-    let is_structured =
-        value.starts_with(['{', '[', '"', '\'', '|', '>', '%', '<', '!', '&']) || value.contains(['\n', '\r']);
+    let is_structured = value.starts_with(['{', '[', '"', '\'', '|', '>', '%', '<', '!', '&'])
+        || value.starts_with("---")
+        || value.contains(['\n', '\r']);
     !is_structured && !has_values(value) && !words(value).any(|word| is_encoded(word, deepest))
 }
 
