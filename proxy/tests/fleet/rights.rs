@@ -10,7 +10,7 @@ use http::Method;
 use serde_json::{Value, json};
 
 use crate::watches::heard;
-use crate::world::{CONFIG_MAPS, World, admin, config_map, create, events, names, read, request, user, world};
+use crate::world::{CONFIG_MAPS, World, admin, config_map, create, events, grant, names, read, request, user, world};
 
 const GROUP: &str = "rbac.authorization.k8s.io";
 
@@ -145,6 +145,11 @@ async fn accounts_of_the_control_plane_are_strangers_to_members() {
     let version = format!("{GROUP}/v1");
     for member in ["m1", "m2"] {
         let client = world.members[member].admin();
+        // Not the member's right to take it for its own is what is missing.
+        let rules = json!([{"apiGroups": [""], "resources": ["serviceaccounts", "groups"], "verbs": ["impersonate"]}]);
+        let impersonator =
+            json!({"kind": "ServiceAccount", "name": "karmada-impersonator", "namespace": "karmada-cluster"});
+        grant(&client, "impersonates-robots", rules, impersonator).await;
         let (role, binding) = everywhere("robot", everything.clone(), name);
         create(&client, &version, "ClusterRole", None, role).await;
         create(&client, &version, "ClusterRoleBinding", None, binding).await;
