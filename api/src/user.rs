@@ -7,6 +7,10 @@ pub const MASTERS: &str = "system:masters";
 pub const AUTHENTICATED: &str = "system:authenticated";
 pub const UNAUTHENTICATED: &str = "system:unauthenticated";
 pub const ANONYMOUS: &str = "system:anonymous";
+/// Service accounts are users whose names begin so, as `system:serviceaccount:<namespace>:<name>`.
+const SERVICE_ACCOUNT: &str = "system:serviceaccount:";
+/// Group of all service accounts; those of a namespace are in `system:serviceaccounts:<namespace>`, too.
+const SERVICE_ACCOUNTS: &str = "system:serviceaccounts";
 
 /// An extra's key as the end of a header's name (`X-Remote-Extra-`, `Impersonate-Extra-`): in lower case, what names cannot hold
 /// percent-encoded. As client-go writes it.
@@ -45,6 +49,14 @@ impl UserInfo {
         self.groups.iter().any(|group| group == MASTERS)
     }
 
+    /// Whether this is a service account, or has a group that only service accounts have.
+    pub fn is_service_account(&self) -> bool {
+        let is_theirs = |group: &String| {
+            group.strip_prefix(SERVICE_ACCOUNTS).is_some_and(|rest| rest.is_empty() || rest.starts_with(':'))
+        };
+        self.name.starts_with(SERVICE_ACCOUNT) || self.groups.iter().any(is_theirs)
+    }
+
     /// With the group every API server adds by itself.
     pub fn completed(mut self) -> Self {
         let own = if self.name == ANONYMOUS { UNAUTHENTICATED } else { AUTHENTICATED };
@@ -52,5 +64,21 @@ impl UserInfo {
             self.groups.push(own.to_owned());
         }
         self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[rstest::rstest]
+    #[case("system:serviceaccount:monitoring:prometheus", &[], true)]
+    #[case("ann", &["system:serviceaccounts"], true)]
+    #[case("ann", &["staff", "system:serviceaccounts:monitoring"], true)]
+    #[case("ann", &["staff", "system:serviceaccountsfoo"], false)]
+    #[case("system:serviceaccounts", &["system:authenticated"], false)]
+    #[case("ann", &["system:masters"], false)]
+    fn service_accounts_are_told_from_users(#[case] name: &str, #[case] groups: &[&str], #[case] expected: bool) {
+        assert_eq!(UserInfo::new(name, groups.iter().copied()).is_service_account(), expected);
     }
 }

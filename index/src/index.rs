@@ -25,6 +25,7 @@ use crowsnest_fleet::{ApiResources, Clusters, Fleet, Interest, InterestGuard, Na
 use k8s_openapi::api::core::v1::Namespace;
 use parking_lot::{Mutex, RwLock};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use tokio::sync::{Notify, Semaphore, watch};
@@ -46,6 +47,8 @@ pub(crate) struct Inner {
     pub searchable: watch::Receiver<Seq>,
     /// Of the store.
     pub id: CacheId,
+    /// Of the store as well; a part of it is nobody else's to know.
+    identity: String,
     /// Since when the store is filled, Unix milliseconds.
     pub began: i64,
     /// Everybody's rights need these, whatever else is collected.
@@ -181,6 +184,7 @@ impl Index {
             reviews: Reviews::default(),
             searchable,
             id: CacheId::of(&identity),
+            identity,
             began,
             _rules: declare_rules(&shared.fleet),
             health,
@@ -328,6 +332,14 @@ impl Index {
     /// Which cache its [`Seq`]s are of.
     pub fn id(&self) -> &CacheId {
         &self.inner.id
+    }
+
+    /// What stands for a cluster where its name is not to be told: the same for all replicas of a release, and no name of a
+    /// cluster.
+    pub fn alias(&self, cluster: &ClusterName) -> String {
+        let mut hasher = DefaultHasher::new();
+        (&self.inner.identity, cluster.as_str()).hash(&mut hasher);
+        format!("~{:016x}", hasher.finish())
     }
 
     /// The newest change of access rules that searches obey.

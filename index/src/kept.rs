@@ -14,11 +14,15 @@ use std::io::ErrorKind;
 const FILE: &str = "kept.json";
 /// Of what [`crowsnest_api::print`] reads from objects.
 const PRINTED: u32 = 4;
+/// Of what values are withheld without being asked for: a cache that was filled before holds copies of them.
+const WITHHELD: u32 = 2;
 
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 struct Kept {
     rules: Keep,
     printed: u32,
+    #[serde(default)]
+    withheld: u32,
 }
 
 /// Throws the files of a cache away that was filled under other rules.
@@ -26,7 +30,7 @@ pub(crate) fn settle(options: &IndexOptions) -> Result<(), Error> {
     let path = options.data_dir.join(FILE);
     let fail = |source| Error::Io { path: path.display().to_string(), source };
     let decode = |source| Error::Decode { what: path.display().to_string(), source };
-    let wanted = Kept { rules: options.keep.clone(), printed: PRINTED };
+    let wanted = Kept { rules: options.keep.clone(), printed: PRINTED, withheld: WITHHELD };
     let before = match std::fs::read(&path) {
         // Whatever cannot be read is not what is wanted now.
         Ok(text) => serde_json::from_slice::<Kept>(&text).ok(),
@@ -44,6 +48,7 @@ pub(crate) fn settle(options: &IndexOptions) -> Result<(), Error> {
 mod tests {
     use super::*;
     use crate::store::sqlite;
+    use serde_json::json;
 
     #[test]
     fn files_filled_under_other_rules_go() {
@@ -66,5 +71,9 @@ mod tests {
         filled();
         std::fs::write(home.path().join(FILE), "{").unwrap();
         assert!(!opened(&withheld), "cannot be read");
+        filled();
+        let before = json!({"rules": withheld, "printed": PRINTED}).to_string();
+        std::fs::write(home.path().join(FILE), before).unwrap();
+        assert!(!opened(&withheld), "from before copies of values were withheld");
     }
 }

@@ -1,10 +1,12 @@
 //! Invariant I9 against the authority itself: what a search shows is what the member's API server answers to
 //! SubjectAccessReviews, over thousands of generated (rules, user, object) cases.
 //!
-//! The rule: an object is shown to a caller whom the member would let read it in one of the ways there are, `get` by its
-//! name, `list` where it is, or `list` limited to its name (`metadata.name=`, which is what a rule with `resourceNames`
-//! allows). `watch` alone shows nothing, nor do subresources. A review asks with the attributes a request would have: a
-//! `get` of a Namespace is a request in that namespace, so roles bound there allow it.
+//! The rule: a search tells names, so an object is shown to a caller whom the member would let `list` it where it is, or
+//! limited to its name (`metadata.name=`, which is what a rule with `resourceNames` allows), or `get` it by a rule that names
+//! it. To get every object there is shows none here: the caller knows no name. `watch` alone shows nothing, nor do
+//! subresources. A review asks with the attributes a request would have: a `get` of a Namespace is a request in that
+//! namespace, so roles bound there allow it. Members' rules count for the control plane's service accounts where these may
+//! reach in ([`accounts`]).
 //!
 //! Rules of aggregated ClusterRoles are filled in by the member's own controller. Both sides read a rule and a subject
 //! with `crowsnest_api::rbac`; what differs, and is compared, is how verdicts are made from them, and all that lies between
@@ -12,6 +14,8 @@
 
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
+#[path = "rights/accounts.rs"]
+mod accounts;
 #[path = "rights/cases.rs"]
 mod cases;
 #[path = "support/members.rs"]
@@ -52,13 +56,28 @@ struct World {
     fleet: Fleet,
     _interests: Vec<InterestGuard>,
     _directory: tempfile::TempDir,
-    _control_plane: Member,
+    control_plane: Member,
+}
+
+/// The name of the rules that let the control plane's service accounts reach into members.
+const REACH: &str = "accounts-reach";
+
+/// The binding that gives them to every account.
+fn reach() -> Value {
+    json!({"apiVersion": RBAC, "kind": "ClusterRoleBinding", "metadata": {"name": REACH},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "system:serviceaccounts"}],
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": REACH}})
 }
 
 impl World {
     async fn new(member: Member) -> Self {
         let control_plane = control_plane().await;
         register(&control_plane.server.admin(), "member1", &member).await;
+        let rules = json!([{"apiGroups": ["cluster.karmada.io"], "resources": ["clusters/proxy"], "verbs": ["get"]}]);
+        control_plane
+            .create(json!({"apiVersion": RBAC, "kind": "ClusterRole", "metadata": {"name": REACH}, "rules": rules}))
+            .await;
+        control_plane.create(reach()).await;
         let fleet = Fleet::start(control_plane.server.admin(), FleetOptions::on_loopback()).await.unwrap();
         let interests = shown_resources().map(|resource| {
             let (clusters, namespaces) = (Clusters::All, Namespaces::All);
@@ -79,14 +98,7 @@ impl World {
             let own = CollectionKey::new(ClusterName::control_plane(), resource);
             within("the control plane's rules", index.complete(&own)).await;
         }
-        let world = Self {
-            member,
-            index,
-            fleet,
-            _interests: interests.into(),
-            _directory: directory,
-            _control_plane: control_plane,
-        };
+        let world = Self { member, index, fleet, _interests: interests.into(), _directory: directory, control_plane };
         world.obeyed(world.index.seq()).await;
         let seq = world.index.seq();
         within("the text index", world.index.searchable().wait_for(|reached| *reached >= seq)).await.unwrap();
@@ -185,16 +197,22 @@ impl Reviews<'_> {
         allowed
     }
 
-    /// The rule that the module's documentation states.
-    async fn show(&mut self, object: &Value) -> bool {
+    /// The rule that the module's documentation states. None: every object may be got, and whether a rule names this one as
+    /// well cannot be asked.
+    async fn show(&mut self, object: &Value) -> Option<bool> {
         let (kind, namespace, name) =
             (object["kind"].as_str().unwrap(), text(object, "namespace"), text(object, "name"));
         let plural = format!("{}s", kind.to_lowercase());
         let resource = shown_resources().into_iter().find(|resource| *resource.resource == *plural).unwrap();
         let of_request = if kind == "Namespace" { name } else { namespace };
-        self.allows("get", &resource, of_request, name).await
-            || self.allows("list", &resource, namespace, "").await
-            || self.allows("list", &resource, namespace, name).await
+        if self.allows("list", &resource, namespace, "").await || self.allows("list", &resource, namespace, name).await
+        {
+            return Some(true);
+        }
+        match self.allows("get", &resource, of_request, name).await {
+            true if self.allows("get", &resource, of_request, "named-by-no-rule").await => None,
+            got => Some(got),
+        }
     }
 }
 
@@ -206,34 +224,31 @@ async fn compare(world: &World, users: &[UserInfo], round: &str) -> (usize, usiz
         let mut reviews = Reviews { reviews, user, asked: BTreeMap::new() };
         let objects = &objects;
         async move {
-            let mut shown = BTreeSet::new();
+            let (mut shown, mut open) = (BTreeSet::new(), BTreeSet::new());
             for object in objects {
-                if reviews.show(object).await {
-                    shown.insert(told(
-                        object["kind"].as_str().unwrap(),
-                        text(object, "namespace"),
-                        text(object, "name"),
-                    ));
+                let object_of = told(object["kind"].as_str().unwrap(), text(object, "namespace"), text(object, "name"));
+                match reviews.show(object).await {
+                    Some(true) => drop(shown.insert(object_of)),
+                    Some(false) => {}
+                    None => drop(open.insert(object_of)),
                 }
             }
-            (user, shown)
+            (user, shown, open)
         }
     });
     let verdicts: Vec<_> = verdicts.buffer_unordered(AT_ONCE).collect().await;
     let mut differences = Vec::new();
     let (mut shown, mut hidden) = (0, 0);
-    for (user, expected) in verdicts {
+    for (user, expected, open) in verdicts {
         let answer = world.search(&format!("label:{LABEL}=yes"), user).await;
-        let found = found(&answer);
+        counts_agree(&answer, user);
+        let found: BTreeSet<String> = found(&answer).difference(&open).cloned().collect();
         for object in found.symmetric_difference(&expected) {
             let verb = if expected.contains(object) { "hidden from" } else { "shown to" };
             differences.push(format!("{object} is {verb} {} {:?}", user.name, user.groups));
         }
         shown += expected.len();
-        hidden += objects.len() - expected.len();
-        if found == expected {
-            counts_agree(&answer, user);
-        }
+        hidden += objects.len() - expected.len() - open.len();
     }
     assert!(differences.is_empty(), "{round}: {} differences:\n{}", differences.len(), differences.join("\n"));
     (shown, hidden)

@@ -43,6 +43,9 @@ pub enum Error {
     InvalidLogs(Vec<FieldError>),
     #[error("clusters.cluster.karmada.io {:?} is forbidden: {why}", cluster.as_str())]
     NoSessions { cluster: ClusterName, why: String },
+    /// As kube-apiserver refuses the subresource.
+    #[error("clusters.cluster.karmada.io {:?} is forbidden: User {user:?} cannot get resource \"clusters/proxy\" in API group \"cluster.karmada.io\" at the cluster scope", cluster.as_str())]
+    NoProxy { cluster: ClusterName, user: String },
     /// `search/cache` says what is wrong with its options in Karmada's own form.
     #[error("{0}")]
     BadOptions(String),
@@ -92,7 +95,7 @@ impl Error {
             }
             Self::NotSupported { .. } | Self::MethodNotAllowed => (StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed"),
             Self::InvalidOptions(_) | Self::InvalidLogs(_) => (StatusCode::UNPROCESSABLE_ENTITY, "Invalid"),
-            Self::NoSessions { .. } => (StatusCode::FORBIDDEN, "Forbidden"),
+            Self::NoSessions { .. } | Self::NoProxy { .. } => (StatusCode::FORBIDDEN, "Forbidden"),
             Self::TooLarge(_) => (StatusCode::PAYLOAD_TOO_LARGE, "RequestEntityTooLarge"),
             Self::Expired => (StatusCode::GONE, "Expired"),
         }
@@ -127,6 +130,7 @@ impl Error {
             Self::Impersonator { cluster, .. }
             | Self::Connection { cluster, .. }
             | Self::NoSessions { cluster, .. }
+            | Self::NoProxy { cluster, .. }
             | Self::Unreachable { cluster, .. } => {
                 json!({"name": cluster, "group": "cluster.karmada.io", "kind": "clusters"})
             }

@@ -42,7 +42,7 @@ impl Proxy {
         match native.verb(request.method(), &Query::parse(request.uri().query())) {
             Verb::List => {
                 self.witnessed(&request, || {
-                    let members = self.inner.fleet.members();
+                    let members = self.members_of(caller);
                     let mut names: Vec<ClusterName> = members.iter().map(|member| member.name().clone()).collect();
                     names.sort();
                     names
@@ -79,7 +79,7 @@ impl Proxy {
     pub(crate) async fn owners(&self, caller: &Caller, native: &Native) -> Result<Vec<Arc<Member>>, Error> {
         let namespace = Some(native.namespace.as_str()).filter(|n| !n.is_empty());
         let object = &format!("{}/{}", native.resource.path(namespace), native.name);
-        let members = self.inner.fleet.members();
+        let members = self.members_of(caller);
         let probes: FuturesUnordered<_> =
             members.iter().map(|member| async move { (member, self.has(member, caller, object).await) }).collect();
         let (mut owners, mut unknown) = (Vec::new(), None);
@@ -152,7 +152,7 @@ impl Proxy {
         let parts =
             parts.filter(|part| !part.starts_with("limit=") && !part.starts_with("continue=") && !part.is_empty());
         let query = &format!("?{}", parts.collect::<Vec<_>>().join("&"));
-        let members = self.inner.fleet.members();
+        let members = self.members_of(caller);
         let mut asked: FuturesUnordered<_> = members
             .iter()
             .map(|member| async move { (member.name().clone(), self.listed(member, caller, path, query).await) })

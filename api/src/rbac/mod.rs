@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
-pub use reading::{Extent, Grant, Readable};
+pub use reading::{Extent, Grant, Readable, Reading};
 pub use rules::{Action, PolicyRule};
 
 use crate::user::UserInfo;

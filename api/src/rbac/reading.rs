@@ -6,8 +6,29 @@ use std::sync::Arc;
 use super::{PolicyRule, Rbac};
 use crate::user::UserInfo;
 
-/// Verbs that show objects.
-const READS: &[&str] = &["get", "list"];
+/// Verbs that show an object whose name is known, and verbs that show all objects there are.
+const NAMED: &[&str] = &["get", "list"];
+const LISTED: &[&str] = &["list"];
+
+/// How objects are read. RBAC tells them apart: `get` shows an object to those who know its name, `list` tells the names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Reading {
+    /// One object, by a name that the reader knows: `get` suffices.
+    ByName,
+    /// Among others that are there: a list, a watch, a search, a count or a suggestion. `list` is needed; `get` shows no
+    /// more than the objects that a rule names itself (`resourceNames`).
+    Listing,
+}
+
+impl Reading {
+    /// Verbs whose rules show every object, not only those they name.
+    fn verbs(self) -> &'static [&'static str] {
+        match self {
+            Self::ByName => NAMED,
+            Self::Listing => LISTED,
+        }
+    }
+}
 
 /// Rules a user has, everywhere or in a namespace.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -40,20 +61,24 @@ impl Extent {
     }
 
     /// By the grants of a user; in each namespace as [`Readable::of`] says.
-    pub fn of(grants: &[Grant], group: &str, resource: &str) -> Self {
-        let everywhere = Readable::of(grants, group, resource, "");
+    pub fn of(grants: &[Grant], reading: Reading, group: &str, resource: &str) -> Self {
+        let everywhere = Readable::of(grants, reading, group, resource, "");
         if everywhere == Readable::All {
             return Self::of_all(everywhere);
         }
         let own: BTreeSet<&str> = grants.iter().filter_map(|grant| grant.namespace.as_deref()).collect();
-        let of = |namespace: &str| (namespace.to_owned(), Readable::of(grants, group, resource, namespace));
+        let of = |namespace: &str| (namespace.to_owned(), Readable::of(grants, reading, group, resource, namespace));
         Self { everywhere, namespaces: own.into_iter().map(of).collect() }
     }
 
     /// The limit of what a user with these grants may read, found without the rest: for those who ask about many resources.
-    pub fn limit_of(grants: &[Grant], group: &str, resource: &str) -> Option<BTreeSet<String>> {
+    pub fn limit_of(grants: &[Grant], reading: Reading, group: &str, resource: &str) -> Option<BTreeSet<String>> {
+        let shows = |rule: &PolicyRule| {
+            rule.reads(reading.verbs(), group, resource)
+                || !rule.resource_names.is_empty() && rule.reads(NAMED, group, resource)
+        };
         let mut limit = BTreeSet::new();
-        for grant in grants.iter().filter(|grant| grant.rules.iter().any(|rule| rule.reads(READS, group, resource))) {
+        for grant in grants.iter().filter(|grant| grant.rules.iter().any(shows)) {
             match &grant.namespace {
                 // To get a Namespace is a request in it, but it is in none.
                 Some(_) if (group, resource) == ("", "namespaces") => return None,
@@ -79,11 +104,7 @@ impl Extent {
 
     /// Whether an object may be read; the namespace of a cluster-scoped one is empty.
     pub fn allows(&self, namespace: &str, name: &str) -> bool {
-        match self.namespaces.get(namespace).unwrap_or(&self.everywhere) {
-            Readable::All => true,
-            Readable::Named(names) => names.contains(name),
-            Readable::Nothing => false,
-        }
+        self.namespaces.get(namespace).unwrap_or(&self.everywhere).holds(name)
     }
 
     /// Outside of these nothing may be read; none: there is no such limit.
@@ -113,9 +134,9 @@ impl Rbac {
 }
 
 impl Readable {
-    /// By the grants of a user: what a member would let them `get` by name, or `list`, of all or limited to a name
-    /// (`metadata.name=`). The namespace of cluster-scoped objects is empty.
-    pub fn of(grants: &[Grant], group: &str, resource: &str, namespace: &str) -> Self {
+    /// By the grants of a user: what a member would let them read so, of all or limited to a name (`metadata.name=`). The
+    /// namespace of cluster-scoped objects is empty.
+    pub fn of(grants: &[Grant], reading: Reading, group: &str, resource: &str, namespace: &str) -> Self {
         let mut named = BTreeSet::new();
         for grant in grants {
             let rules = grant.rules.iter();
@@ -130,9 +151,10 @@ impl Readable {
                     }
                 }
                 _ => {
-                    for rule in rules.filter(|rule| rule.reads(READS, group, resource)) {
+                    for rule in rules.filter(|rule| rule.reads(NAMED, group, resource)) {
                         // A list of everything is a request without a name, which a rule may name.
-                        if rule.resource_names.is_empty() || rule.reads(&["list"], group, resource) && rule.names("") {
+                        let unnamed = if rule.resource_names.is_empty() { reading.verbs() } else { LISTED };
+                        if rule.names("") && rule.reads(unnamed, group, resource) {
                             return Self::All;
                         }
                         named.extend(rule.resource_names.iter().cloned());
@@ -141,6 +163,38 @@ impl Readable {
             }
         }
         if named.is_empty() { Self::Nothing } else { Self::Named(named) }
+    }
+
+    /// Of which cluster-scoped objects a user with these grants may `get` a subresource.
+    pub fn of_subresource(grants: &[Grant], group: &str, resource: &str, subresource: &str) -> Self {
+        let mut named = BTreeSet::new();
+        let everywhere = grants.iter().filter(|grant| grant.namespace.is_none());
+        for rule in everywhere.flat_map(|grant| grant.rules.iter()) {
+            if !rule.gets_subresource(group, resource, subresource) {
+                continue;
+            }
+            if rule.resource_names.is_empty() {
+                return Self::All;
+            }
+            named.extend(rule.resource_names.iter().cloned());
+        }
+        if named.is_empty() { Self::Nothing } else { Self::Named(named) }
+    }
+
+    /// Whether an object of this name is among them.
+    pub fn holds(&self, name: &str) -> bool {
+        match self {
+            Self::All => true,
+            Self::Named(names) => names.contains(name),
+            Self::Nothing => false,
+        }
+    }
+}
+
+impl Grant {
+    /// Whether it gives a right to objects of any resource.
+    pub fn is_about_objects(&self) -> bool {
+        self.rules.iter().any(PolicyRule::is_about_objects)
     }
 }
 
@@ -209,7 +263,73 @@ mod tests {
         #[case] expected: Readable,
     ) {
         let grants = rules().grants(&UserInfo::new(user, [group]).completed());
-        assert_eq!(Readable::of(&grants, api_group, resource, namespace), expected);
+        assert_eq!(Readable::of(&grants, Reading::Listing, api_group, resource, namespace), expected);
+    }
+
+    #[rstest]
+    #[case::unnamed(json!([{"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]}]), Readable::All, Readable::Nothing)]
+    #[case::listed(json!([{"verbs": ["list"], "apiGroups": [""], "resources": ["pods"]}]), Readable::All, Readable::All)]
+    #[case::watched(json!([{"verbs": ["watch"], "apiGroups": [""], "resources": ["pods"]}]), Readable::Nothing, Readable::Nothing)]
+    #[case::named(
+        json!([{"verbs": ["get"], "apiGroups": [""], "resources": ["pods"], "resourceNames": ["a"]}]),
+        Readable::Named(BTreeSet::from(["a".to_owned()])),
+        Readable::Named(BTreeSet::from(["a".to_owned()]))
+    )]
+    #[case::named_and_unnamed(
+        json!([{"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]},
+            {"verbs": ["get"], "apiGroups": [""], "resources": ["pods"], "resourceNames": ["a"]}]),
+        Readable::All,
+        Readable::Named(BTreeSet::from(["a".to_owned()]))
+    )]
+    #[case::both_by_different_rules(
+        json!([{"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]},
+            {"verbs": ["list"], "apiGroups": ["*"], "resources": ["*"]}]),
+        Readable::All,
+        Readable::All
+    )]
+    fn to_get_is_not_to_list(#[case] rules: serde_json::Value, #[case] by_name: Readable, #[case] listing: Readable) {
+        let mut rbac = Rbac::default();
+        rbac.put_role("shop", "role", serde_json::from_value(json!({"rules": rules})).expect("a role"));
+        let binding =
+            json!({"roleRef": {"kind": "Role", "name": "role"}, "subjects": [{"kind": "User", "name": "ann"}]});
+        rbac.put_binding("shop", "binding", serde_json::from_value(binding).expect("a binding"));
+        let grants = rbac.grants(&UserInfo::new("ann", [""]));
+        for (reading, expected) in [(Reading::ByName, by_name), (Reading::Listing, listing)] {
+            assert_eq!(Readable::of(&grants, reading, "", "pods", "shop"), expected, "{reading:?}");
+            let extent = Extent::of(&grants, reading, "", "pods");
+            assert_eq!(Extent::limit_of(&grants, reading, "", "pods"), extent.limit(), "{reading:?}");
+            assert_eq!(extent.allows("shop", "a"), expected.holds("a"), "{reading:?}");
+        }
+    }
+
+    #[rstest]
+    #[case::all(json!([{"verbs": ["*"], "apiGroups": ["cluster.karmada.io"], "resources": ["clusters/proxy"]}]), Readable::All)]
+    #[case::named(
+        json!([{"verbs": ["get"], "apiGroups": ["cluster.karmada.io"], "resources": ["clusters/proxy"], "resourceNames": ["m1"]}]),
+        Readable::Named(BTreeSet::from(["m1".to_owned()]))
+    )]
+    #[case::the_cluster_itself(
+        json!([{"verbs": ["*"], "apiGroups": ["cluster.karmada.io"], "resources": ["clusters"]}]),
+        Readable::Nothing
+    )]
+    #[case::write_only(
+        json!([{"verbs": ["create"], "apiGroups": ["cluster.karmada.io"], "resources": ["clusters/proxy"]}]),
+        Readable::Nothing
+    )]
+    #[case::everything(json!([{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}]), Readable::All)]
+    fn subresources_are_got_by_their_own_rules(#[case] rules: serde_json::Value, #[case] expected: Readable) {
+        for (namespace, kind) in [("", "ClusterRole"), ("shop", "Role")] {
+            let mut rbac = Rbac::default();
+            rbac.put_role(namespace, "role", serde_json::from_value(json!({"rules": rules.clone()})).expect("a role"));
+            let subjects = json!([{"kind": "User", "name": "ann"}]);
+            let binding = json!({"roleRef": {"kind": kind, "name": "role"}, "subjects": subjects});
+            rbac.put_binding(namespace, "binding", serde_json::from_value(binding).expect("a binding"));
+            let grants = rbac.grants(&UserInfo::new("ann", [""]));
+            // Clusters are in no namespace.
+            let expected = if namespace.is_empty() { expected.clone() } else { Readable::Nothing };
+            let readable = Readable::of_subresource(&grants, "cluster.karmada.io", "clusters", "proxy");
+            assert_eq!(readable, expected, "{kind}");
+        }
     }
 
     #[test]
@@ -223,13 +343,17 @@ mod tests {
             for (group, resource) in
                 [("", "pods"), ("apps", "deployments"), ("", "configmaps"), ("", "services"), ("", "namespaces")]
             {
-                let extent = Extent::of(&grants, group, resource);
+                let extent = Extent::of(&grants, Reading::ByName, group, resource);
                 if resource != "namespaces" {
-                    assert_eq!(Extent::limit_of(&grants, group, resource), extent.limit(), "{user} {group}/{resource}");
+                    assert_eq!(
+                        Extent::limit_of(&grants, Reading::ByName, group, resource),
+                        extent.limit(),
+                        "{user} {group}/{resource}"
+                    );
                 }
                 for namespace in ["", "shop", "ops", "open", "else"] {
                     for name in ["app", "a", "shop", "other"] {
-                        let expected = match Readable::of(&grants, group, resource, namespace) {
+                        let expected = match Readable::of(&grants, Reading::ByName, group, resource, namespace) {
                             Readable::All => true,
                             Readable::Named(names) => names.contains(name),
                             Readable::Nothing => false,
@@ -248,7 +372,7 @@ mod tests {
             }
         }
         assert_eq!(
-            Extent::of(&rbac.grants(&UserInfo::new("ann", [""])), "", "pods").limit(),
+            Extent::of(&rbac.grants(&UserInfo::new("ann", [""])), Reading::ByName, "", "pods").limit(),
             Some(["shop".to_owned()].into())
         );
     }

@@ -69,6 +69,17 @@ impl PolicyRule {
             && self.has_resource(resource, "")
     }
 
+    /// Whether a subresource of objects can be got, of those that it names or of all.
+    pub(super) fn gets_subresource(&self, group: &str, resource: &str, subresource: &str) -> bool {
+        holds(&self.verbs, "get") && holds(&self.api_groups, group) && self.has_resource(resource, subresource)
+    }
+
+    /// Whether it is about objects of any resource. Reviews of oneself are not: every cluster lets everybody make them.
+    pub(super) fn is_about_objects(&self) -> bool {
+        let reviews = |group: &String| matches!(group.as_str(), "authentication.k8s.io" | "authorization.k8s.io");
+        !self.verbs.is_empty() && !self.resources.is_empty() && !self.api_groups.iter().all(reviews)
+    }
+
     /// Whether a name is covered; empty is that of requests without one.
     pub(super) fn names(&self, name: &str) -> bool {
         self.resource_names.is_empty() || self.resource_names.iter().any(|own| own == name)

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use crowsnest_api::policy::Overriders;
 use crowsnest_api::work::{ResourceHealth, TargetCluster};
+use crowsnest_index::ingest::drop_copies;
 use crowsnest_index::search::Difference;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -371,9 +372,8 @@ pub struct PlanReport {
 /// What stands where a value must not be seen.
 pub const MASK: &str = "***";
 
-/// Where a Secret has its values; kubectl keeps them in an annotation once more.
+/// Where a Secret has its values; tools keep them in annotations once more.
 const VALUES: [&str; 2] = ["data", "stringData"];
-const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 fn is_secret(manifest: &Value) -> bool {
     object::kind(manifest) == "Secret" && object::api_version(manifest) == "v1"
@@ -382,11 +382,11 @@ fn is_secret(manifest: &Value) -> bool {
 /// A Secret with its keys and without its values; others as they are.
 pub fn masked(mut manifest: Value) -> Value {
     if is_secret(&manifest) {
+        drop_copies(&mut manifest);
         for field in VALUES {
             let values = manifest.get_mut(field).and_then(Value::as_object_mut);
             values.into_iter().flat_map(|values| values.values_mut()).for_each(|value| *value = json!(MASK));
         }
-        object::remove(&mut manifest, &["metadata", "annotations", LAST_APPLIED]);
     }
     manifest
 }
@@ -394,10 +394,10 @@ pub fn masked(mut manifest: Value) -> Value {
 /// A Secret without anything of its content; others as they are.
 pub fn emptied(mut manifest: Value) -> Value {
     if is_secret(&manifest) {
+        drop_copies(&mut manifest);
         for field in VALUES {
             object::remove(&mut manifest, &[field]);
         }
-        object::remove(&mut manifest, &["metadata", "annotations", LAST_APPLIED]);
     }
     manifest
 }
@@ -411,7 +411,7 @@ mod tests {
     fn a_masked_secret_has_keys_and_an_emptied_one_has_nothing() {
         let metadata = |annotations: Value| json!({"name": "s", "annotations": annotations});
         let secret = json!({"apiVersion": "v1", "kind": "Secret", "data": {"a": "YQ=="}, "stringData": {"b": "c"},
-            "metadata": metadata(json!({LAST_APPLIED: "a", "x": "y"}))});
+            "metadata": metadata(json!({"kubectl.kubernetes.io/last-applied-configuration": "a", "kapp.k14s.io/original": "b", "x": "y"}))});
         let rest = metadata(json!({"x": "y"}));
         let expected = json!({"apiVersion": "v1", "kind": "Secret", "data": {"a": MASK}, "stringData": {"b": MASK},
             "metadata": rest});

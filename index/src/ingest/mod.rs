@@ -3,10 +3,12 @@
 //! Borrowed bytes are scanned, not built into trees: the top level and `metadata` are split into raw pieces, the pieces
 //! worth keeping are joined again, and views read what is printed. Secret values never get past here (invariant I8).
 
+mod copies;
 mod redact;
 mod split;
 mod withheld;
 
+pub use copies::drop_copies;
 pub use withheld::{Withheld, WithheldError};
 
 use crate::record::{Details, Owner};
@@ -103,9 +105,15 @@ pub fn read(raw: &RawValue, expected: Expected<'_>, keep: &Keep) -> Result<Draft
     let metadata = Metadata::of(&pieces)?;
     let name = metadata.name.ok_or_else(|| <serde_json::Error as serde::de::Error>::missing_field("name"))?;
     let group = &*expected.resource.group;
-    let secret = redact::needed(group, &kind, raw.get(), keep);
+    let care = redact::Care::of(group, &kind, raw.get(), keep);
     let withheld: Vec<&Withheld> = keep.withheld.iter().filter(|path| path.is_of(expected.resource)).collect();
-    let redacted = secret || !withheld.is_empty();
+    let mut left = Vec::new();
+    for (name, value) in fields.iter() {
+        if let Some(value) = redact::field(care, name, value, keep)? {
+            left.push((name, value));
+        }
+    }
+    let mut redacted = care == redact::Care::Secret || !withheld.is_empty() || !left.is_empty();
 
     let managed = pieces.get("managedFields").filter(|_| !keep.managed_fields).map_or(0, |raw| raw.get().len());
     let mut body = String::with_capacity(raw.get().len() - managed + 64);
@@ -113,12 +121,22 @@ pub fn read(raw: &RawValue, expected: Expected<'_>, keep: &Keep) -> Result<Draft
     out.push_text("apiVersion", &api_version);
     out.push_text("kind", &kind);
     // Early, where readers find it without going through the rest.
-    split::metadata(&pieces, keep.managed_fields, redacted, out.value("metadata"))?;
+    let before = out.value("metadata");
+    redacted |= match (redacted, care) {
+        (true, redact::Care::Secret) => {
+            let stays = redact::judge(&fields);
+            split::metadata(&pieces, keep.managed_fields, Some(&stays), before)?
+        }
+        (true, _) => split::metadata(&pieces, keep.managed_fields, Some(&redact::stays_beside_secrets), before)?,
+        (false, redact::Care::None) => split::metadata(&pieces, keep.managed_fields, None, before)?,
+        (false, _) => split::metadata(&pieces, keep.managed_fields, Some(&redact::stays_elsewhere), before)?,
+    };
     for (name, value) in fields.iter() {
         match name {
             "apiVersion" | "kind" | "metadata" => {}
             _ if redacted => {
-                let value = if secret { redact::field(&kind, name, value, keep)? } else { value.get().to_owned() };
+                let own = left.iter().find(|(field, _)| *field == name).map(|(_, value)| value.as_str());
+                let value = own.unwrap_or(value.get()).to_owned();
                 out.push(name, &withheld::without(&withheld, name, value)?);
             }
             _ => out.push(name, value.get()),
@@ -245,5 +263,75 @@ mod tests {
         let draft = read_value(work, "work.karmada.io");
         let text = String::from_utf8(draft.body.to_vec()).unwrap();
         assert!(draft.redacted && !text.contains("aHVudGVyMg") && text.contains("kept"), "{text}");
+    }
+
+    const MARKER: &str = "marker-4b7e-copy";
+    const ENCODED: &str = "bWFya2VyLTRiN2UtY29weQ==";
+
+    fn secret(more: serde_json::Value) -> serde_json::Value {
+        let mut secret =
+            json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "db"}, "data": {"p": ENCODED}});
+        secret.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        secret
+    }
+
+    #[rstest::rstest]
+    #[case::copies(
+        "",
+        secret(json!({"metadata": {"name": "db", "annotations": {"team": "kept-1", "kapp.k14s.io/original": MARKER,
+            "a/b": format!("{{\"data\":{{\"p\":\"{ENCODED}\"}}}}"), "c/d": format!("it is {MARKER}"), "e/f": ENCODED}}}))
+    )]
+    #[case::work("work.karmada.io", json!({"kind": "Work", "metadata": {"name": "kept-1"}, "spec": {"workload": {"manifests": [
+        secret(json!({"metadata": {"name": "db", "annotations": {"x": MARKER}}}))]}}}))]
+    #[case::list_in_a_work("work.karmada.io", json!({"kind": "Work", "metadata": {"name": "kept-1"}, "spec": {"workload": {"manifests": [
+        {"kind": "List", "items": [secret(json!({}))]}, {"kind": "SecretList", "items": [{"data": {"p": ENCODED}}]}]}}}))]
+    #[case::manifest_work("work.open-cluster-management.io", json!({"kind": "ManifestWork", "metadata": {"name": "kept-1"},
+        "spec": {"workload": {"manifests": [secret(json!({}))]}}}))]
+    #[case::revision("apps", json!({"kind": "ControllerRevision", "metadata": {"name": "kept-1"},
+        "data": {"spec": {"template": secret(json!({"stringData": {"q": MARKER}}))}}}))]
+    #[case::copy_of_what_embeds("x.y", json!({"kind": "Bundle", "metadata": {"name": "kept-1", "annotations": {
+        "last": json!({"spec": {"all": [secret(json!({}))]}}).to_string()}}}))]
+    #[case::yaml("", json!({"kind": "ConfigMap", "metadata": {"name": "kept-1", "annotations": {
+        "any.tool/applied": format!("apiVersion: v1\nkind: Secret\nstringData:\n  p: {MARKER}\n")}}}))]
+    fn values_of_secrets_never_get_in_anywhere(#[case] group: &str, #[case] object: serde_json::Value) {
+        assert!(object.to_string().contains(MARKER) || object.to_string().contains(ENCODED));
+        let draft = read_value(object, group);
+        let text = String::from_utf8(draft.body.to_vec()).unwrap();
+        assert!(draft.redacted && text.contains("kept-1"), "{text}");
+        assert!(!text.contains(MARKER) && !text.contains(ENCODED), "{text}");
+        serde_json::from_str::<serde_json::Value>(&text).unwrap();
+    }
+
+    #[rstest::rstest]
+    #[case::reference("cert-manager.io", json!({"kind": "Issuer", "metadata": {"name": "a", "annotations": {"x": "Secret"}},
+        "spec": {"ca": {"kind": "Secret", "name": "ca"}}}))]
+    #[case::pull_secrets("apps", json!({"kind": "Deployment", "metadata": {"name": "a", "annotations": {
+        "kubectl.kubernetes.io/last-applied-configuration": "{\"kind\":\"Deployment\",\"imagePullSecrets\":[]}"}}}))]
+    #[case::other_group("x.y", json!({"kind": "Bundle", "metadata": {"name": "a"},
+        "spec": {"of": {"apiVersion": "x.y/v1", "kind": "Secret", "data": {"a": "b"}}}}))]
+    fn what_holds_no_secret_stays_as_it_is(#[case] group: &str, #[case] object: serde_json::Value) {
+        let draft = read_value(object.clone(), group);
+        let mut body: serde_json::Value = serde_json::from_slice(&draft.body).unwrap();
+        body.as_object_mut().unwrap().remove("apiVersion");
+        assert_eq!((body, draft.redacted), (object, false));
+    }
+
+    #[test]
+    fn secrets_that_lie_too_deep_go() {
+        let mut object = secret(json!({}));
+        for _ in 0..200 {
+            object = json!({"below": object});
+        }
+        let draft = read_value(json!({"kind": "Deep", "metadata": {"name": "a"}, "spec": object}), "x.y");
+        assert!(draft.redacted && !String::from_utf8(draft.body.to_vec()).unwrap().contains(ENCODED));
+    }
+
+    #[test]
+    fn where_values_are_kept_their_copies_are() {
+        let keep = Keep { secret_values: true, ..Keep::default() };
+        let object = secret(json!({"metadata": {"name": "db", "annotations": {"kapp.k14s.io/original": MARKER}}}));
+        let draft = read_keeping(object, Gvr::new("", "v1", "secrets"), &keep);
+        let text = String::from_utf8(draft.body.to_vec()).unwrap();
+        assert!(!draft.redacted && text.contains(MARKER) && text.contains(ENCODED), "{text}");
     }
 }

@@ -1,34 +1,110 @@
-//! Secret values: keys stay, values go.
+//! Secret values: keys stay, values go, wherever a Secret is: an object of its own, in a Work's manifests, or embedded in any
+//! other object. Copies of them in annotations go, too (`copies`).
 
 use super::Keep;
-use super::split::{Fields, Joined, metadata};
+use super::copies::{holds_secret, is_harmless, values_of};
+use super::split::{Fields, Joined, annotations, metadata};
 use super::withheld::{Withheld, without};
 use serde_json::value::RawValue;
 
-/// Objects that may carry values that are not kept: Secrets, and Works whose manifests hold such objects.
-pub(super) fn needed(group: &str, kind: &str, raw: &str, keep: &Keep) -> bool {
-    match (group, kind) {
-        ("", "Secret") => !keep.secret_values,
-        ("work.karmada.io", "Work") => {
-            !keep.secret_values && raw.contains("\"Secret\"") || keep.withheld.iter().any(|path| path.is_in(raw))
+/// What lies deeper is not looked at: it goes, if it can be a Secret.
+const DEEPEST: usize = 64;
+const SECRET: &str = "Secret";
+
+/// Objects that may carry values that are not kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Care {
+    /// It holds no such value.
+    None,
+    Secret,
+    /// Its manifests may be any object.
+    Work,
+    /// Somewhere in it the kind is named.
+    MayEmbed,
+}
+
+impl Care {
+    pub(super) fn of(group: &str, kind: &str, raw: &str, keep: &Keep) -> Self {
+        let mentioned = !keep.secret_values && raw.contains(SECRET);
+        match (group, kind) {
+            ("", SECRET) if !keep.secret_values => Self::Secret,
+            ("work.karmada.io", "Work") if mentioned || keep.withheld.iter().any(|path| path.is_in(raw)) => Self::Work,
+            ("", SECRET) => Self::None,
+            _ if mentioned => Self::MayEmbed,
+            _ => Self::None,
         }
-        _ => false,
     }
 }
 
-/// One top-level field of such an object.
-pub(super) fn field(kind: &str, name: &str, value: &RawValue, keep: &Keep) -> Result<String, serde_json::Error> {
-    match (kind, name) {
-        ("Secret", "data" | "stringData") => blank_values(value.get()),
-        ("Work", "spec") => within(value.get(), "workload", &|workload| {
-            within(workload, "manifests", &|manifests| {
-                let items: Vec<&RawValue> = serde_json::from_str(manifests)?;
-                let items: Result<Vec<String>, _> = items.into_iter().map(|item| manifest(item.get(), keep)).collect();
-                Ok(format!("[{}]", items?.join(",")))
-            })
-        }),
-        _ => Ok(value.get().to_owned()),
+/// One top-level field of such an object without what is withheld of it; None where that is nothing.
+pub(super) fn field(
+    care: Care,
+    name: &str,
+    value: &RawValue,
+    keep: &Keep,
+) -> Result<Option<String>, serde_json::Error> {
+    match (care, name) {
+        (Care::None, _) | (_, "apiVersion" | "kind" | "metadata") => Ok(None),
+        (Care::Secret, "data" | "stringData") => blank_values(value.get()).map(Some),
+        (Care::Secret, _) => Ok(None),
+        (Care::Work, "spec") => {
+            let spec = work(value.get(), keep)?;
+            let secrets = if keep.secret_values { None } else { embedded(&spec, false, DEEPEST)? };
+            Ok(Some(secrets.unwrap_or(spec)))
+        }
+        (Care::Work | Care::MayEmbed, _) if keep.secret_values => Ok(None),
+        (Care::Work | Care::MayEmbed, _) => embedded(value.get(), false, DEEPEST),
     }
+}
+
+/// Judges annotations beside values that are withheld: those of a Secret with these fields.
+pub(super) fn judge<'f>(fields: &'f Fields<'f>) -> impl Fn(&str, &RawValue) -> bool + 'f {
+    let longest = longest_annotation(fields).unwrap_or_default();
+    let of_field = |field: &'static str| {
+        let all: Fields<'_> = fields.get(field).and_then(parsed).unwrap_or_default();
+        let fitting = all.iter().filter(|(_, raw)| raw.get().len() <= longest.saturating_mul(2));
+        let values = fitting.filter_map(|(_, raw)| is_text(raw)).flat_map(|value| values_of(field, &value, longest));
+        values.collect::<Vec<_>>()
+    };
+    let values = [of_field("data"), of_field("stringData")].concat();
+    move |key, value| is_text(value).is_some_and(|value| is_harmless(key, &value, &values))
+}
+
+/// Nothing that is longer can be in one.
+fn longest_annotation(fields: &Fields<'_>) -> Option<usize> {
+    let metadata: Fields<'_> = parsed(fields.get("metadata")?)?;
+    let annotations: Fields<'_> = parsed(metadata.get("annotations")?)?;
+    annotations.iter().map(|(_, value)| value.get().len()).max()
+}
+
+fn parsed(raw: &RawValue) -> Option<Fields<'_>> {
+    serde_json::from_str(raw.get()).ok()
+}
+
+fn is_text(raw: &RawValue) -> Option<String> {
+    serde_json::from_str(raw.get()).ok()
+}
+
+/// Whether an annotation may stay where nothing else is known of the object's values.
+pub(super) fn stays_beside_secrets(key: &str, value: &RawValue) -> bool {
+    is_text(value).is_some_and(|value| is_harmless(key, &value, &[]))
+}
+
+/// Whether an annotation of an object without values of its own may stay.
+pub(super) fn stays_elsewhere(_: &str, value: &RawValue) -> bool {
+    // Not decoded unless it may matter.
+    !value.get().contains(SECRET) || is_text(value).is_some_and(|value| !holds_secret(&value))
+}
+
+/// Manifests of a Work without what paths withhold of them.
+fn work(spec: &str, keep: &Keep) -> Result<String, serde_json::Error> {
+    within(spec, "workload", &|workload| {
+        within(workload, "manifests", &|manifests| {
+            let items: Vec<&RawValue> = serde_json::from_str(manifests)?;
+            let items: Result<Vec<String>, _> = items.into_iter().map(|item| manifest(item.get(), keep)).collect();
+            Ok(format!("[{}]", items?.join(",")))
+        })
+    })
 }
 
 fn manifest(raw: &str, keep: &Keep) -> Result<String, serde_json::Error> {
@@ -36,22 +112,103 @@ fn manifest(raw: &str, keep: &Keep) -> Result<String, serde_json::Error> {
     let (kind, api_version) = (fields.text("kind"), fields.text("apiVersion"));
     let (kind, api_version) = (kind.as_deref().unwrap_or_default(), api_version.as_deref().unwrap_or_default());
     let group = api_version.split_once('/').map_or("", |(group, _)| group);
-    let secret = kind == "Secret" && !keep.secret_values;
     let withheld: Vec<&Withheld> = keep.withheld.iter().filter(|path| path.is_of_kind(group, kind)).collect();
-    if !secret && withheld.is_empty() {
+    if withheld.is_empty() {
         return Ok(raw.to_owned());
     }
     let mut text = String::new();
     let mut out = Joined::new(&mut text);
     for (name, value) in fields.iter() {
         match name {
-            "data" | "stringData" if secret => out.push(name, &blank_values(value.get())?),
-            "metadata" => metadata(&serde_json::from_str(value.get())?, false, true, out.value(name))?,
+            "metadata" => {
+                let pieces = serde_json::from_str(value.get())?;
+                metadata(&pieces, false, Some(&stays_beside_secrets), out.value(name))?;
+            }
             _ => out.push(name, &without(&withheld, name, value.get().to_owned())?),
         }
     }
     out.finish();
     Ok(text)
+}
+
+/// A value with the values of all Secrets in it blanked, and the copies of such in annotations left out; None where there are
+/// none. `secret`: it is a Secret itself, though it does not say so.
+fn embedded(raw: &str, secret: bool, deepest: usize) -> Result<Option<String>, serde_json::Error> {
+    if !secret && !raw.contains(SECRET) {
+        return Ok(None);
+    }
+    let below = match (deepest.checked_sub(1), raw.as_bytes().first()) {
+        (_, Some(b'"')) => return Ok(None),
+        (None, Some(b'{' | b'[')) => return Ok(Some("null".to_owned())),
+        (below, _) => below.unwrap_or_default(),
+    };
+    match raw.as_bytes().first() {
+        Some(b'{') => {
+            let fields: Fields<'_> = serde_json::from_str(raw)?;
+            let is_secret = secret || is_secret(&fields);
+            object(&fields, is_secret, below)
+        }
+        Some(b'[') => list(raw, secret, below),
+        _ => Ok(None),
+    }
+}
+
+fn list(raw: &str, secret: bool, below: usize) -> Result<Option<String>, serde_json::Error> {
+    let items: Vec<&RawValue> = serde_json::from_str(raw)?;
+    let mut changed = false;
+    let mut texts = Vec::with_capacity(items.len());
+    for item in items {
+        let text = embedded(item.get(), secret, below)?;
+        changed |= text.is_some();
+        texts.push(text.unwrap_or_else(|| item.get().to_owned()));
+    }
+    Ok(changed.then(|| format!("[{}]", texts.join(","))))
+}
+
+fn object(fields: &Fields<'_>, is_secret: bool, below: usize) -> Result<Option<String>, serde_json::Error> {
+    let of_secrets = fields.text("kind").is_some_and(|kind| &*kind == "SecretList");
+    let mut changed = false;
+    let mut text = String::new();
+    let mut out = Joined::new(&mut text);
+    for (name, value) in fields.iter() {
+        let new = match name {
+            "data" | "stringData" if is_secret => Some(blank_values(value.get())?),
+            "metadata" if is_secret => Some(metadata_of_secret(fields, value)?),
+            "annotations" => without_copies(value.get())?,
+            _ => embedded(value.get(), of_secrets && name == "items", below)?,
+        };
+        let new = new.as_deref().unwrap_or(value.get());
+        changed |= new != value.get();
+        out.push(name, new);
+    }
+    out.finish();
+    Ok(changed.then_some(text))
+}
+
+fn metadata_of_secret(fields: &Fields<'_>, value: &RawValue) -> Result<String, serde_json::Error> {
+    let mut text = String::new();
+    match serde_json::from_str::<Fields<'_>>(value.get()) {
+        Ok(pieces) => drop(metadata(&pieces, false, Some(&judge(fields)), &mut text)?),
+        // Nothing that names it.
+        Err(_) => text.push_str("null"),
+    }
+    Ok(text)
+}
+
+/// Annotations without copies of Secrets; None where there is no such copy.
+fn without_copies(raw: &str) -> Result<Option<String>, serde_json::Error> {
+    if !raw.starts_with('{') || !raw.contains(SECRET) {
+        return Ok(None);
+    }
+    let mut text = String::new();
+    let left_out = annotations(raw, &stays_elsewhere, &mut text)?;
+    Ok(left_out.then_some(text))
+}
+
+/// A Secret, or a reference to one: that has no values.
+fn is_secret(fields: &Fields<'_>) -> bool {
+    let is = |name: &str, expected: &str| fields.text(name).is_some_and(|text| &*text == expected);
+    is("kind", SECRET) && (fields.get("apiVersion").is_none() || is("apiVersion", "v1"))
 }
 
 /// Applies `change` to one field of an object; anything else stays.

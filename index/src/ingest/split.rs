@@ -109,30 +109,44 @@ impl<'o> Joined<'o> {
     }
 }
 
-const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+/// Whether an annotation stays, by its key and its value as JSON.
+pub(crate) type Stays<'s> = &'s dyn Fn(&str, &RawValue) -> bool;
 
-/// `metadata`, mostly without `managedFields`; of a secret also without the copy of its values in an annotation.
+/// `metadata`, mostly without `managedFields`, with those annotations that stay. Whether one did not.
 pub(crate) fn metadata(
     fields: &Fields<'_>,
     managed_fields: bool,
-    secret: bool,
+    stays: Option<Stays<'_>>,
     out: &mut String,
-) -> Result<(), serde_json::Error> {
+) -> Result<bool, serde_json::Error> {
     let mut out = Joined::new(out);
+    let mut left_out = false;
     for (name, value) in fields.iter() {
-        match name {
-            "managedFields" if !managed_fields => {}
-            "annotations" if secret && value.get().starts_with('{') => {
-                let annotations: Fields<'_> = serde_json::from_str(value.get())?;
-                let mut joined = Joined::new(out.value(name));
-                annotations.iter().filter(|(name, _)| *name != LAST_APPLIED).for_each(|(n, v)| joined.push(n, v.get()));
-                joined.finish();
+        match (name, stays) {
+            ("managedFields", _) if !managed_fields => {}
+            ("annotations", Some(stays)) if value.get().starts_with('{') => {
+                left_out |= annotations(value.get(), stays, out.value(name))?;
             }
             _ => out.push(name, value.get()),
         }
     }
     out.finish();
-    Ok(())
+    Ok(left_out)
+}
+
+/// Annotations that stay. Whether one did not.
+pub(crate) fn annotations(raw: &str, stays: Stays<'_>, out: &mut String) -> Result<bool, serde_json::Error> {
+    let annotations: Fields<'_> = serde_json::from_str(raw)?;
+    let mut joined = Joined::new(out);
+    let mut left_out = false;
+    for (key, value) in annotations.iter() {
+        match stays(key, value) {
+            true => joined.push(key, value.get()),
+            false => left_out = true,
+        }
+    }
+    joined.finish();
+    Ok(left_out)
 }
 
 fn quote(text: &str, out: &mut String) {

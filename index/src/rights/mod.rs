@@ -4,6 +4,7 @@
 //! are not all in the cache decides itself: it is asked ([`reviews`]), and shows nothing it did not allow to anybody but
 //! cluster administrators' group `system:masters`.
 
+mod reach;
 mod reader;
 mod reviews;
 mod standing;
@@ -18,15 +19,16 @@ use crate::text::segments::PartsId;
 use crate::writer::States;
 use crate::{CollectionKey, Error, ListQuery, Object, Record, Seq};
 use crowsnest_api::names::{ClusterName, Gvr};
-use crowsnest_api::rbac::{Extent, Grant, Readable};
+use crowsnest_api::rbac::{Extent, Grant, Readable, Reading};
 use crowsnest_api::user::UserInfo;
 use moka::policy::EvictionPolicy;
 use parking_lot::RwLock;
+use reach::Reach;
 pub use reader::Reader;
 use reviews::Reviewed;
 pub(crate) use reviews::Reviews;
 use serde::de::DeserializeOwned;
-use standing::{Basis, Ruled, Stamp, Standing, Standings};
+use standing::{Basis, Ruled, Stamp, Standing, Standings, granted, rules_number};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -190,11 +192,17 @@ impl Rights {
         self.obeyed.subscribe()
     }
 
-    /// And the number of the rules they are of.
-    fn grants(&self, cluster: &ClusterName, caller: &UserInfo) -> (Vec<Grant>, Option<u64>) {
+    /// What a caller is granted in a cluster, and the number of the rules that say so. A reach that newer rules of the control
+    /// plane may have changed has another number than the standing knows.
+    fn grants(&self, cluster: &ClusterName, caller: &UserInfo, reach: &Reach) -> (Vec<Grant>, Option<u64>) {
         let clusters = self.clusters.read();
-        let ruled = clusters.get(cluster);
-        (ruled.map(|ruled| ruled.rbac.grants(caller)).unwrap_or_default(), ruled.map(|ruled| ruled.number))
+        let Some(ruled) = clusters.get(cluster) else { return (Vec::new(), None) };
+        (granted(reach, caller, cluster, ruled), Some(rules_number(reach, cluster, ruled, &clusters)))
+    }
+
+    /// Whether the rules of a member are about a caller of the control plane.
+    pub(crate) fn counts_in(&self, caller: &UserInfo, cluster: &ClusterName) -> bool {
+        caller.is_master() || self.standing(&Arc::new(caller.clone().completed())).reach.counts_in(cluster)
     }
 
     fn replace(&self, fresh: Self) {
@@ -282,42 +290,67 @@ impl CallerRights {
         self.reviewed.get(cluster)?.missing()
     }
 
-    /// Whether objects of a resource in a namespace (empty for cluster-scoped ones) may be read.
-    pub fn verdict(&mut self, cluster: &ClusterName, group: &str, resource: &str, namespace: &str) -> Readable {
+    /// Whether objects of a resource in a namespace (empty for cluster-scoped ones) may be read so. Clusters that decide
+    /// themselves are asked for lists only.
+    pub fn verdict(
+        &mut self,
+        reading: Reading,
+        cluster: &ClusterName,
+        group: &str,
+        resource: &str,
+        namespace: &str,
+    ) -> Readable {
         if self.caller.is_master() {
             return Readable::All;
         }
         if let Some(reviewed) = self.reviewed.get(cluster) {
             return if reviewed.allows(group, resource, namespace) { Readable::All } else { Readable::Nothing };
         }
-        Readable::of(self.grants(cluster), group, resource, namespace)
+        Readable::of(self.grants(cluster), reading, group, resource, namespace)
     }
 
-    /// Outside of these namespaces nothing of a resource may be read; none: there is no such limit.
+    /// Whether the rules of a cluster are about this caller.
+    pub(crate) fn counts_in(&self, cluster: &ClusterName) -> bool {
+        self.caller.is_master() || self.standing.reach.counts_in(cluster)
+    }
+
+    /// Whether the caller may know that a cluster is there, and what it is: they may get or list it in the control plane, use
+    /// its proxy, or have some right in it.
+    pub fn knows_of(&self, cluster: &ClusterName) -> bool {
+        if self.caller.is_master() || self.standing.reach.names(cluster) {
+            return true;
+        }
+        match self.reviewed.get(cluster) {
+            Some(reviewed) => reviewed.allows_anything(),
+            None => self.standing.has_rights_in(cluster),
+        }
+    }
+
+    /// Outside of these namespaces nothing of a resource may be listed; none: there is no such limit.
     pub fn limit(&mut self, cluster: &ClusterName, group: &str, resource: &str) -> Option<BTreeSet<String>> {
         if self.caller.is_master() {
             return None;
         }
         match self.reviewed.get(cluster) {
             Some(reviewed) => reviewed.extent(group, resource).limit(),
-            None => Extent::limit_of(self.grants(cluster), group, resource),
+            None => Extent::limit_of(self.grants(cluster), Reading::Listing, group, resource),
         }
     }
 
-    /// What of a resource may be read in all namespaces.
-    fn extent(&mut self, cluster: &ClusterName, group: &str, resource: &str) -> Extent {
+    /// What of a resource may be read so in all namespaces.
+    fn extent(&mut self, reading: Reading, cluster: &ClusterName, group: &str, resource: &str) -> Extent {
         if self.caller.is_master() {
             return Extent::of_all(Readable::All);
         }
         match self.reviewed.get(cluster) {
             Some(reviewed) => reviewed.extent(group, resource),
-            None => Extent::of(self.grants(cluster), group, resource),
+            None => Extent::of(self.grants(cluster), reading, group, resource),
         }
     }
 
     fn grants(&mut self, cluster: &ClusterName) -> &[Grant] {
         if !self.grants.contains_key(cluster) {
-            let (grants, number) = self.rights.grants(cluster, &self.caller);
+            let (grants, number) = self.rights.grants(cluster, &self.caller, &self.standing.reach);
             self.outdated |= number != self.standing.number_of(cluster);
             self.grants.insert(cluster.clone(), grants);
         }
@@ -433,7 +466,7 @@ mod tests {
             if change {
                 rights.apply(&role.record, &role.body, Happened::Modified);
             }
-            ann.verdict(role.record.key.cluster(), "", "pods", "shop");
+            ann.verdict(Reading::Listing, role.record.key.cluster(), "", "pods", "shop");
             ann.remember(parts, &Permitted::nothing());
             ann.remembered(parts).is_some()
         };
@@ -455,7 +488,7 @@ mod tests {
             object("RoleBinding", json!({"roleRef": {"kind": "Role", "name": "reader"}, "subjects": subjects}));
         let seen = || {
             let mut ann = rights.of(&UserInfo::new("ann", ["staff"]));
-            ann.verdict(role.record.key.cluster(), "", "pods", "shop")
+            ann.verdict(Reading::Listing, role.record.key.cluster(), "", "pods", "shop")
         };
         for broken in [&role, &binding] {
             for object in [&role, &binding] {

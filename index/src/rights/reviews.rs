@@ -95,7 +95,9 @@ impl Index {
             return rights;
         }
         let unknown = |cluster: &ClusterName| !known(&self.inner.shared.states, cluster);
-        let members = self.fleet().members().into_iter().filter(|member| unknown(member.name())).map(Some);
+        // A member that is not to take the caller for its own is not asked about its own.
+        let members = self.fleet().members().into_iter();
+        let members = members.filter(|member| unknown(member.name()) && rights.counts_in(member.name())).map(Some);
         let control_plane = unknown(&ClusterName::control_plane()).then_some(None);
         let until = Instant::now() + deadline.saturating_duration_since(Instant::now()) / 2;
         let asked = members.chain(control_plane).map(|member| {
@@ -196,6 +198,10 @@ impl Reviewed {
         let mut scopes = [Scope::everywhere(ALL, ALL), Scope::everywhere(group, resource)].into_iter();
         scopes.any(|scope| self.allowed.contains(&scope))
             || self.allowed.contains(&Scope::new(group, resource, namespace))
+    }
+
+    pub(super) fn allows_anything(&self) -> bool {
+        !self.allowed.is_empty()
     }
 
     /// What of a resource may be listed.

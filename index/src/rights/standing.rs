@@ -4,6 +4,7 @@
 //! Renewed by whoever asks after a rule has changed: of the clusters whose rules are still the same nothing is looked at, and
 //! a rule that is about others leaves the stamp, and with it every verdict that was made under it, as it was.
 
+use super::reach::Reach;
 use crowsnest_api::names::ClusterName;
 use crowsnest_api::rbac::{Grant, Rbac};
 use crowsnest_api::user::UserInfo;
@@ -44,6 +45,9 @@ pub(super) struct Standing {
     /// Of the newest change to any rule that it knows.
     pub number: u64,
     pub basis: Arc<Basis>,
+    pub reach: Reach,
+    /// Of the control plane's rules that the reach is by.
+    reach_number: u64,
     clusters: BTreeMap<ClusterName, OfCluster>,
 }
 
@@ -54,6 +58,8 @@ struct OfCluster {
     number: u64,
     stamp: u64,
     digest: Digest,
+    /// The caller has a right to objects of some kind.
+    has_rights: bool,
 }
 
 /// Tells grants from others, twice and by keys that nobody else knows: no rule can be made to look like another.
@@ -93,8 +99,7 @@ impl Standings {
                 Some(known) if known.number >= number => known,
                 known => {
                     let digest = |grants: &[Grant]| (self.keys.0.hash_one(grants), self.keys.1.hash_one(grants));
-                    let grants = |ruled: &Ruled| digest(&ruled.rbac.grants(caller));
-                    Arc::new(Standing::new(known.as_deref(), number, clusters, grants))
+                    Arc::new(Standing::new(caller, known.as_deref(), number, clusters, digest))
                 }
             }
         });
@@ -105,19 +110,24 @@ impl Standings {
 impl Standing {
     /// From the one before.
     fn new(
+        caller: &UserInfo,
         before: Option<&Self>,
         number: u64,
         clusters: &BTreeMap<ClusterName, Ruled>,
-        digest: impl Fn(&Ruled) -> Digest,
+        digest: impl Fn(&[Grant]) -> Digest,
     ) -> Self {
+        let (reach, reach_number) = reach_of(caller, before, clusters);
         let of = |(cluster, ruled): (&ClusterName, &Ruled)| {
             let known = before.and_then(|before| before.clusters.get(cluster)).copied();
+            let number = rules_number(&reach, cluster, ruled, clusters);
             let now = match known {
-                Some(known) if known.number == ruled.number => known,
+                Some(known) if known.number == number => known,
                 known => {
-                    let digest = digest(ruled);
+                    let grants = granted(&reach, caller, cluster, ruled);
+                    let digest = digest(&grants);
                     let same = known.filter(|known| known.digest == digest);
-                    OfCluster { number: ruled.number, stamp: same.map_or(ruled.number, |known| known.stamp), digest }
+                    let has_rights = grants.iter().any(Grant::is_about_objects);
+                    OfCluster { number, stamp: same.map_or(number, |known| known.stamp), digest, has_rights }
                 }
             };
             (cluster.clone(), now)
@@ -130,13 +140,42 @@ impl Standing {
             Some(before) if before.basis == basis => Arc::clone(&before.basis),
             _ => basis,
         };
-        Self { number, basis, clusters }
+        Self { number, basis, reach, reach_number, clusters }
     }
 
     /// Of the cluster's rules that it knows; none where there are none.
     pub fn number_of(&self, cluster: &ClusterName) -> Option<u64> {
         self.clusters.get(cluster).map(|of| of.number)
     }
+
+    /// Whether the rules give the caller a right to objects of some kind there.
+    pub fn has_rights_in(&self, cluster: &ClusterName) -> bool {
+        self.clusters.get(cluster).is_some_and(|of| of.has_rights)
+    }
+}
+
+fn reach_of(caller: &UserInfo, before: Option<&Standing>, clusters: &BTreeMap<ClusterName, Ruled>) -> (Reach, u64) {
+    let Some(own) = clusters.get(&ClusterName::control_plane()) else { return (Reach::of(caller, &[]), 0) };
+    match before {
+        Some(before) if before.reach_number == own.number => (before.reach.clone(), own.number),
+        _ => (Reach::of(caller, &own.rbac.grants(caller)), own.number),
+    }
+}
+
+/// What a caller with this reach is granted by the rules of a cluster.
+pub(super) fn granted(reach: &Reach, caller: &UserInfo, cluster: &ClusterName, ruled: &Ruled) -> Vec<Grant> {
+    if reach.counts_in(cluster) { ruled.rbac.grants(caller) } else { Vec::new() }
+}
+
+/// Of the newest change to a rule that may have a part in what a caller with this reach is granted in a cluster.
+pub(super) fn rules_number(
+    reach: &Reach,
+    cluster: &ClusterName,
+    ruled: &Ruled,
+    clusters: &BTreeMap<ClusterName, Ruled>,
+) -> u64 {
+    let own = clusters.get(&ClusterName::control_plane()).filter(|_| reach.is_bounded_in(cluster));
+    own.map_or(ruled.number, |own| own.number.max(ruled.number))
 }
 
 impl Basis {

@@ -55,13 +55,14 @@ fn followed(index: &Index) -> BTreeMap<ClusterName, Followed> {
     clusters
 }
 
-pub(super) fn facts(index: &Index) -> Vec<ClusterFacts> {
+/// Of the clusters that a caller may know of: what they ask must not tell them of others.
+pub(super) fn facts(index: &Index, rights: &CallerRights) -> Vec<ClusterFacts> {
     let followed = followed(index);
     let stale = |name: &ClusterName| followed.get(name).is_none_or(|followed| followed.behind > 0);
     let control_plane = ClusterName::control_plane();
     let mut facts =
         vec![ClusterFacts { name: control_plane.to_string(), stale: stale(&control_plane), ..ClusterFacts::default() }];
-    for member in index.fleet().members() {
+    for member in index.fleet().members().iter().filter(|member| rights.knows_of(member.name())) {
         let spec = member.spec();
         let zone = (!spec.zone.is_empty()).then(|| spec.zone.clone());
         facts.push(ClusterFacts {
@@ -76,7 +77,7 @@ pub(super) fn facts(index: &Index) -> Vec<ClusterFacts> {
     facts
 }
 
-/// One line for each cluster that an answer misses something of.
+/// One line for each cluster that an answer misses something of, and that the caller may know of.
 pub(super) fn skipped(index: &Index, rights: &CallerRights) -> Vec<Skipped> {
     let followed = followed(index);
     let now = (index.options().clock)();
@@ -85,7 +86,7 @@ pub(super) fn skipped(index: &Index, rights: &CallerRights) -> Vec<Skipped> {
     // The control plane's objects are searched too, where they are collected.
     let control_plane = ClusterName::control_plane();
     let own = followed.contains_key(&control_plane).then_some(&control_plane);
-    for name in members.iter().map(|member| member.name()).chain(own) {
+    for name in members.iter().map(|member| member.name()).chain(own).filter(|name| rights.knows_of(name)) {
         let Some(followed) = followed.get(name) else {
             let reason = match members.iter().find(|member| member.name() == name).map(|member| member.connection()) {
                 Some(Err(error)) => error.to_string(),

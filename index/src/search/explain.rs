@@ -57,9 +57,8 @@ impl Index {
     /// Explains a query to a caller: parts are counted within the caller's rights.
     pub async fn explain(&self, request: &SearchRequest) -> Result<Explained, Error> {
         let started = Instant::now();
-        let planned = self.planned(request);
+        let (planned, sources) = self.planned(request).await;
         let query = parse(&request.query, &Limits::default()).unwrap_or_default();
-        let sources = self.sources(&request.caller, request.deadline).await;
         let asked = match planned.plan.asked {
             Asked::Now => "objects that are there".to_owned(),
             Asked::Deleted => "objects that are there, and deleted ones as they were last".to_owned(),
@@ -76,8 +75,7 @@ impl Index {
 
     /// How many objects a query finds.
     pub async fn count(&self, request: &SearchRequest) -> Result<Count, Error> {
-        let Planned { plan, mut remarks, .. } = self.planned(request);
-        let sources = self.sources(&request.caller, request.deadline).await;
+        let (Planned { plan, mut remarks, .. }, sources) = self.planned(request).await;
         let Found { gathered, notices, .. } = find(&sources, plan, Gather::counting(&sources)).await?;
         remarks.extend(notices.into_iter().map(|message| Remark { start: 0, end: 0, message }));
         let skipped = super::clusters::skipped(self, &sources.rights.lock());

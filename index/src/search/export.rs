@@ -14,6 +14,7 @@ use crate::rights::CallerRights;
 use crate::store::Manifests;
 use crate::text::columns::scope_of;
 use crate::{Error, Index, Seq};
+use crowsnest_api::rbac::Reading;
 use crowsnest_api::user::UserInfo;
 use futures::Stream;
 use futures::stream::try_unfold;
@@ -42,9 +43,7 @@ impl Index {
         &self,
         request: SearchRequest,
     ) -> Result<impl Stream<Item = Result<Vec<Hit>, Error>> + Send + 'static, Error> {
-        let Planned { query, plan, timeout, sort, world, .. } = self.planned(&request);
-        let within = timeout.map_or(request.deadline, |timeout| timeout.min(request.deadline));
-        let sources = self.sources(&request.caller, within).await;
+        let (Planned { query, plan, sort, world, .. }, sources) = self.planned(&request).await;
         let limits = [query.output.limit, request.limit];
         let gather = Gather {
             sort,
@@ -146,7 +145,7 @@ impl Exporting {
         let changed = now.changed_since(&self.rights.lock());
         let concerned = hits.iter().map(|hit| &hit.object.record.key).filter(|key| changed.contains(key.cluster()));
         for key in concerned {
-            if !permits(&mut now, &scope_of(key), &key.name) {
+            if !permits(&mut now, Reading::Listing, &scope_of(key), &key.name) {
                 return Err(Error::Incomplete);
             }
         }

@@ -16,6 +16,7 @@ use crate::record::Happened;
 use crate::text::columns::Facet;
 use crate::text::document::Document;
 use crate::{Change, Error, Follower, Index, Object};
+use crowsnest_api::rbac::Reading;
 use futures::Stream;
 use futures::stream::try_unfold;
 use std::collections::{BTreeSet, VecDeque};
@@ -74,7 +75,7 @@ async fn next((stage, mut following, mut waiting): State) -> Result<Option<(Live
             }
             return Ok(Some((LiveEvent::Answer(event), (Some(stage), following, waiting))));
         }
-        if !following.goes_on() {
+        if !following.goes_on().await {
             return Ok(None);
         }
     }
@@ -101,8 +102,8 @@ struct Following {
 }
 
 impl Following {
-    fn goes_on(&self) -> bool {
-        matches!(self.index.planned(&self.request).plan.asked, Asked::Now)
+    async fn goes_on(&self) -> bool {
+        matches!(self.index.planned(&self.request).await.0.plan.asked, Asked::Now)
     }
 
     /// What comes next; None when the cache stops.
@@ -136,8 +137,8 @@ impl Following {
     }
 
     async fn look(&mut self) -> Result<(), Error> {
-        let sources = self.index.sources(&self.request.caller, self.request.deadline).await;
-        self.matches = looked_up(&sources, self.index.planned(&self.request).plan.matches).await?;
+        let (planned, sources) = self.index.planned(&self.request).await;
+        self.matches = looked_up(&sources, planned.plan.matches).await?;
         self.looked = Some(Instant::now());
         Ok(())
     }
@@ -145,8 +146,7 @@ impl Following {
     async fn counts(&mut self) -> Result<Vec<LiveEvent>, Error> {
         self.look().await?;
         self.changed = false;
-        let sources = self.index.sources(&self.request.caller, self.request.deadline).await;
-        let Planned { plan, counting, world, .. } = self.index.planned(&self.request);
+        let (Planned { plan, counting, world, .. }, sources) = self.index.planned(&self.request).await;
         let gather = Gather { facets: counting.columns(), terms: counting.terms(), ..Gather::counting(&sources) };
         let found = find(&sources, plan, gather).await?;
         let Counts { facets, groups, .. } = counting.counts(&sources, &world, &found).await?;
@@ -164,7 +164,7 @@ impl Following {
             let scope = document.facets.iter().find(|(facet, _)| *facet == Facet::Scope);
             let scope = scope.map(|(_, scope)| scope.as_str()).unwrap_or_default();
             let there = change.happened != Happened::Deleted;
-            let readable = there && permits(&mut rights, scope, &object.record.key.name);
+            let readable = there && permits(&mut rights, Reading::Listing, scope, &object.record.key.name);
             let mut evaluated = Evaluated::new(&document);
             if readable && evaluated.holds(&self.matches) {
                 if self.hits.len() < MOST_FOLLOWED {

@@ -58,6 +58,7 @@ pub(crate) use prepare::prepare;
 pub use suggest::{SuggestRequest, Suggestion, Suggestions};
 
 use crate::query::{Expr, Limits, Notice, Query, parse};
+use crate::rights::CallerRights;
 use crate::text::columns::Facet;
 use crate::{Error, Index, Object, Seq};
 use answer::Sources;
@@ -232,7 +233,6 @@ struct Planned {
     query: Query,
     plan: Plan,
     remarks: Vec<Remark>,
-    timeout: Option<Duration>,
     keep: usize,
     sort: Vec<Sort>,
     counting: Counting,
@@ -270,13 +270,21 @@ impl Index {
         self.inner.searchable.clone()
     }
 
-    fn planned(&self, request: &SearchRequest) -> Planned {
+    /// A question planned as its caller may ask it, with what it reads.
+    async fn planned(&self, request: &SearchRequest) -> (Planned, Sources) {
         let (mut query, too_much) = match parse(&request.query, &Limits::default()) {
             Ok(query) => (query, None),
             Err(error) => (Query::default(), Some(error.to_string())),
         };
         let too_much = too_much.or_else(|| scoped(&mut query, &request.scopes).err());
-        let world = Arc::new(self.world());
+        let timeout = query.output.timeout.map(|seconds| Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX));
+        let within = timeout.map_or(request.deadline, |timeout| timeout.min(request.deadline));
+        let sources = self.sources(&request.caller, within).await;
+        let world = self.world(&sources.rights.lock());
+        (self.plan_of(request, query, too_much, Arc::new(world)), sources)
+    }
+
+    fn plan_of(&self, request: &SearchRequest, query: Query, too_much: Option<String>, world: Arc<World>) -> Planned {
         let mut plan = plan(&query, &world);
         let remark = |notice: &Notice| Remark {
             start: notice.span.start,
@@ -295,8 +303,7 @@ impl Index {
         let sort = sorted(&query, &mut say);
         let counting = Counting { facets: request.facets.clone(), group: grouped(&query, &mut say) };
         let keep = query.output.limit.or(request.limit).unwrap_or(DEFAULT_LIMIT).min(MOST_HITS);
-        let timeout = query.output.timeout.map(|seconds| Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX));
-        Planned { query, plan, remarks, timeout, keep, sort, counting, world }
+        Planned { query, plan, remarks, keep, sort, counting, world }
     }
 
     fn known(&self) -> Known {
@@ -314,11 +321,11 @@ impl Index {
         Sources { text, store, rights, asked, deadline }
     }
 
-    /// What plans ask about the fleet.
-    pub(crate) fn world(&self) -> World {
+    /// What a caller's plans ask about the fleet.
+    fn world(&self, rights: &CallerRights) -> World {
         let shared = &self.inner.shared;
         let kinds = Arc::clone(&shared.kinds.read());
-        World { clusters: clusters::facts(self), kinds, now: (shared.now_ms)() / 1000 }
+        World { clusters: clusters::facts(self, rights), kinds, now: (shared.now_ms)() / 1000 }
     }
 }
 

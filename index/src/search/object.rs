@@ -9,6 +9,7 @@ use crate::store::Manifests;
 use crate::text::columns::{Key, scope_of};
 use crate::text::document::Document;
 use crate::{Error, Index, Object, RecordKey, Version};
+use crowsnest_api::rbac::Reading;
 use crowsnest_api::user::UserInfo;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -60,7 +61,7 @@ impl Index {
     /// Whether a caller may read an object, or would if it were there.
     async fn permitted(&self, caller: &UserInfo, key: &RecordKey) -> bool {
         let sources = self.sources(caller, WITHIN).await;
-        permits(&mut sources.rights.lock(), &scope_of(key), &key.name)
+        permits(&mut sources.rights.lock(), Reading::ByName, &scope_of(key), &key.name)
     }
 
     /// What an object is and was; None when the caller may not read it, or nothing is known of it.

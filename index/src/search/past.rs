@@ -177,7 +177,12 @@ fn holding(
     for version in versions.iter().take_while(|_| Instant::now() <= deadline) {
         let document = Document::of_version(version)?;
         let scope = document.facets.iter().find(|(facet, _)| *facet == Facet::Scope).map(|(_, scope)| scope.as_str());
-        if !permits(&mut rights.lock(), scope.unwrap_or_default(), &version.object.record.key.name) {
+        if !permits(
+            &mut rights.lock(),
+            crowsnest_api::rbac::Reading::Listing,
+            scope.unwrap_or_default(),
+            &version.object.record.key.name,
+        ) {
             continue;
         }
         let mut evaluated = Evaluated::new(&document);

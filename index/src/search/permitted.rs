@@ -9,7 +9,7 @@ use crate::text::segments::Parts;
 use crate::text::sets::{Docs, Marks};
 use crate::text::values::{NONE, Values};
 use crowsnest_api::names::ClusterName;
-use crowsnest_api::rbac::Readable;
+use crowsnest_api::rbac::{Readable, Reading};
 use parking_lot::{Mutex, RwLock};
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -138,16 +138,21 @@ fn readable(parts: &Parts, verdicts: &HashMap<u32, Decided>, before: &Docs) -> D
     marks.done()
 }
 
-/// Whether one object may be read, by its [`Facet::Scope`] and name.
-pub fn permits(rights: &mut CallerRights, scope: &str, name: &str) -> bool {
-    match decide(rights, scope) {
+/// Whether one object may be read so, by its [`Facet::Scope`] and name.
+pub fn permits(rights: &mut CallerRights, reading: Reading, scope: &str, name: &str) -> bool {
+    match decided(rights, reading, scope) {
         Decided::Yes => true,
         Decided::No => false,
         Decided::Named(names) => names.contains(name),
     }
 }
 
+/// Whoever searches is told names, so that they must be allowed to list them.
 fn decide(rights: &mut CallerRights, scope: &str) -> Decided {
+    decided(rights, Reading::Listing, scope)
+}
+
+fn decided(rights: &mut CallerRights, reading: Reading, scope: &str) -> Decided {
     let mut parts = scope.split(SCOPE_SEPARATOR);
     let (Some(cluster), Some(resource), Some(namespace)) = (parts.next(), parts.next(), parts.next()) else {
         return Decided::No;
@@ -155,7 +160,7 @@ fn decide(rights: &mut CallerRights, scope: &str) -> Decided {
     let (Ok(cluster), Some((group, resource))) = (ClusterName::parse(cluster), resource.split_once('/')) else {
         return Decided::No;
     };
-    match rights.verdict(&cluster, group, resource, namespace) {
+    match rights.verdict(reading, &cluster, group, resource, namespace) {
         Readable::All => Decided::Yes,
         Readable::Nothing => Decided::No,
         Readable::Named(names) => Decided::Named(Arc::new(names)),

@@ -64,10 +64,8 @@ impl Stage {
 /// Finds everything but the hits' objects.
 async fn begin(index: Index, request: SearchRequest) -> Result<Answering, Error> {
     let started = Instant::now();
-    let mut planned = index.planned(&request);
     let seq = *index.inner.searchable.borrow();
-    let within = planned.timeout.map_or(request.deadline, |timeout| timeout.min(request.deadline));
-    let sources = index.sources(&request.caller, within).await;
+    let (mut planned, sources) = index.planned(&request).await;
     let skipped = clusters::skipped(&index, &sources.rights.lock());
     let gather = Gather {
         rights: Arc::clone(&sources.rights),

@@ -148,7 +148,8 @@ impl Index {
             format!("{} {}", &request.query[..token.start].trim_end_matches(['-', '!']), &request.query[token.end..]);
         let rest = parse(&rest, &Limits::default()).unwrap_or_default();
         let sources = self.sources(&request.caller, WITHIN).await;
-        let values = Values { sources, world: self.world(), rest, limit: request.limit.min(MOST) };
+        let world = self.world(&sources.rights.lock());
+        let values = Values { sources, world, rest, limit: request.limit.min(MOST) };
         let (items, range) = values.of(field, &written.to_lowercase()).await?;
         Ok(Suggestions { start, end: token.end, field: Some(field.name.to_owned()), items, range })
     }

@@ -113,6 +113,10 @@ async fn members_whose_rules_are_not_cached_are_asked() {
     let silent = member("member2", |_| Router::new().route(REVIEWS, post(pending::<()>))).await;
     register(&client, "member1", &answering).await;
     register(&client, "member2", &silent).await;
+    // Everybody may know of the members: which of them an answer misses is told to no others.
+    let clusters = json!({"apiGroups": ["cluster.karmada.io"], "resources": ["clusters"], "verbs": ["list"]});
+    create(&client, role("lists-clusters", clusters)).await;
+    create(&client, binding(None, "lists-clusters", "Group", "system:authenticated")).await;
     let fleet = Fleet::start(client, FleetOptions::on_loopback()).await.unwrap();
     let resources = [config_maps(), Gvr::new("", "v1", "namespaces")];
     let interests = resources.clone().map(|resource| {
@@ -138,6 +142,7 @@ async fn members_whose_rules_are_not_cached_are_asked() {
     }
     let seq = index.seq();
     within("the text index", index.searchable().wait_for(|reached| *reached >= seq)).await.unwrap();
+    within("the rules", index.obeyed().wait_for(|reached| *reached >= seq)).await.unwrap();
 
     let everything = |cluster: &str| {
         let many = [(2, "lab"), (2, "ops"), (2, "shop")];

@@ -83,7 +83,7 @@ impl Proxy {
             let first = Composite::decode(&token.rv);
             if first.seq(index.id()).is_some() {
                 // Those that came since are the watch's to tell.
-                clusters.retain(|cluster| first.knows(cluster.as_str()));
+                clusters.retain(|cluster| first.knows(&view.label(index, cluster)));
                 position = first;
             }
         }

@@ -76,7 +76,7 @@ impl Proxy {
                 let kind = Kind::of(native).ok_or(Error::UnknownResource)?;
                 let (fields, query) = selectors(native, &asked)?;
                 let shape = Shape::of(request.headers(), asked.get("includeObject").unwrap_or_default());
-                let (members, missing, asking) = (self.inner.fleet.members(), Vec::new(), Asking::Caller(caller));
+                let (members, missing, asking) = (self.members_of(caller), Vec::new(), Asking::Caller(caller));
                 self.list_usage(Listing { kind, members, missing, asking, path, fields, query, shape }).await
             }
             Verb::Get => {
@@ -134,7 +134,7 @@ impl Proxy {
 
     /// The same document of the first member that tells it.
     async fn discovered(&self, caller: &Caller, path: &str, headers: &HeaderMap) -> Option<Response<Body>> {
-        let members = self.inner.fleet.members();
+        let members = self.members_of(caller);
         let serving = members.iter().filter(|member| self.serves(member.name()));
         let mut serving: Vec<&Arc<Member>> = serving.collect();
         serving.sort_by_key(|member| member.name().clone());

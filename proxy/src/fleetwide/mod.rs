@@ -18,6 +18,7 @@ use std::sync::Arc;
 
 use crowsnest_api::names::ClusterName;
 use crowsnest_api::request::{Query, ResourcePath};
+use crowsnest_fleet::Member;
 use http::{HeaderValue, Request, Response};
 
 use crate::native::{Native, Verb};
@@ -40,13 +41,18 @@ impl Proxy {
             };
         };
         let only = addressed::take(&mut request)?;
-        if let Some(name) = only.as_ref().filter(|name| self.inner.fleet.member(name).is_none()) {
+        if let Some(name) = &only
+            && !self.has_member(caller, name).await
+        {
             return Err(Error::ClusterNotFound(name.to_string()));
         }
         let view = View::of(&self.inner.index, &native, caller, only.clone()).await;
         let view = match (view, only) {
             (Some(view), _) => view,
             // What is not cached of it, it is asked for itself.
+            (None, Some(cluster)) if !self.inner.index.counts_in(caller, &cluster) => {
+                return Err(Error::NoProxy { cluster, user: caller.name.clone() });
+            }
             (None, Some(cluster)) => return self.one_cluster(cluster.as_str(), caller, path, request).await,
             (None, None) if metrics::is_of(&native) && self.has_metrics_of_members() => {
                 return self.metrics(caller, &native, path, request).await;
@@ -69,6 +75,18 @@ impl Proxy {
             }
             _ => self.to_owner(caller, &native, view, verb, path, request).await,
         }
+    }
+
+    /// Whether there is a member of this name that the caller may know of.
+    async fn has_member(&self, caller: &Caller, name: &ClusterName) -> bool {
+        self.inner.fleet.member(name).is_some() && self.inner.index.knows_of(caller, name).await
+    }
+
+    /// The members that may be asked in the caller's name where the control plane was not asked about each of them.
+    pub(crate) fn members_of(&self, caller: &Caller) -> Vec<Arc<Member>> {
+        let mut members = self.inner.fleet.members();
+        members.retain(|member| self.inner.index.counts_in(caller, member.name()));
+        members
     }
 
     /// Tells whoever wants to know for which clusters a request is answered.

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use crowsnest_api::names::{ClusterName, Gvr};
+use crowsnest_api::rbac::Reading;
 use crowsnest_api::selector::{FieldSelector, Selector};
 use crowsnest_fleet::{Clusters, Interest, Namespaces, Why};
 use crowsnest_index::{CollectionKey, CollectionState, Index, ListQuery, Reader, Record, Topic, selects};
@@ -53,7 +54,8 @@ impl View {
     /// A view of nothing, for resources nobody registered.
     pub async fn empty(index: &Index, native: &Native, caller: &Caller) -> Self {
         let namespace = Some(native.namespace.clone()).filter(|n| !n.is_empty());
-        let reader = index.reader(caller, &native.resource).await;
+        let reading = if native.name.is_empty() || native.watch { Reading::Listing } else { Reading::ByName };
+        let reader = index.reader(caller, &native.resource, reading).await;
         let (resource, parts) = (native.resource.clone(), Vec::new());
         Self { resource, parts, namespace, only: None, labels: None, fields: None, reader }
     }
@@ -241,10 +243,19 @@ impl View {
         let place = Place { seq: index.seq(), cache: index.id().clone() };
         let mut position = Composite::default();
         for cluster in self.clusters(index) {
-            position.set(cluster.as_str(), &self.version(index, &cluster), Some(place.clone()));
-            position.show(cluster.as_str(), self.portion(&cluster));
+            let known = self.reader.knows_of(&cluster);
+            let version = if known { self.version(index, &cluster) } else { "0".to_owned() };
+            let label = self.label(index, &cluster);
+            position.set(&label, &version, Some(place.clone()));
+            position.show(&label, self.portion(&cluster));
         }
         position
+    }
+
+    /// What a resourceVersion calls a cluster: by its name, unless the caller may not know of it. Once they may, it is another
+    /// cluster to whoever was told a version before.
+    pub fn label(&self, index: &Index, cluster: &ClusterName) -> String {
+        if self.reader.knows_of(cluster) { cluster.to_string() } else { index.alias(cluster) }
     }
 
     /// How far a cluster's part is followed, in its own words.
@@ -257,21 +268,25 @@ impl View {
     /// What whoever knows a version does not know at all: clusters that came into view after it. What left the view since,
     /// or came into it of clusters that they know, nobody told them: they have to list again.
     pub fn missing_in(&self, known: &Composite, index: &Index) -> Result<VecDeque<ListQuery>, Error> {
-        let clusters = self.clusters(index);
-        let left = |known: &str| clusters.iter().all(|cluster| cluster.as_str() != known);
-        let turned = |cluster: &&ClusterName| {
-            known.knows(cluster.as_str()) && known.portion(cluster.as_str()) != self.portion(cluster)
+        let clusters = self.clusters(index).into_iter();
+        let clusters: Vec<(String, ClusterName)> =
+            clusters.map(|cluster| (self.label(index, &cluster), cluster)).collect();
+        let left = |known: &str| clusters.iter().all(|(label, _)| label != known);
+        let turned = |(label, cluster): &(String, ClusterName)| {
+            known.knows(label) && known.portion(label) != self.portion(cluster)
         };
-        if known.is_leaving() || known.clusters().any(left) || clusters.iter().any(|cluster| turned(&cluster)) {
+        if known.is_leaving() || known.clusters().any(left) || clusters.iter().any(turned) {
             return Err(Error::Expired);
         }
-        let unknown = clusters.iter().filter(|cluster| !known.knows(cluster.as_str()));
-        Ok(unknown.filter_map(|cluster| self.query(cluster)).collect())
+        let unknown = clusters.iter().filter(|(label, _)| !known.knows(label));
+        Ok(unknown.filter_map(|(_, cluster)| self.query(cluster)).collect())
     }
 
-    /// Clusters whose part is missing or old. A cluster that does not serve the resource misses nothing.
+    /// Clusters that the caller may know of and whose part is missing or old. A cluster that does not serve the resource misses
+    /// nothing.
     pub fn incomplete(&self, index: &Index) -> Vec<Incomplete> {
-        self.clusters(index).into_iter().filter_map(|cluster| self.incomplete_in(index, cluster)).collect()
+        let known = self.clusters(index).into_iter().filter(|cluster| self.reader.knows_of(cluster));
+        known.filter_map(|cluster| self.incomplete_in(index, cluster)).collect()
     }
 
     /// Of one cluster, when its part is missing or old.

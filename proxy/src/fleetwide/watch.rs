@@ -197,7 +197,7 @@ impl Watch {
             }
             if std::mem::take(&mut self.turned) {
                 for cluster in self.view.clusters(&self.index) {
-                    self.position.show(cluster.as_str(), self.view.portion(&cluster));
+                    self.position.show(&self.view.label(&self.index, &cluster), self.view.portion(&cluster));
                 }
             }
             if self.owes_bookmark && self.collecting.is_none() {

@@ -10,7 +10,7 @@ use http::Method;
 use serde_json::{Value, json};
 
 use crate::watches::heard;
-use crate::world::{CONFIG_MAPS, World, admin, config_map, create, events, names, read, request, user, world};
+use crate::world::{CONFIG_MAPS, World, admin, config_map, create, events, grant, names, read, request, user, world};
 
 const GROUP: &str = "rbac.authorization.k8s.io";
 
@@ -118,5 +118,93 @@ async fn reads_are_limited_to_what_the_members_allow() {
     // Nor does one go on from before that: it would never tell what may be read since.
     let (code, status) = read(from_known().await).await;
     assert_eq!((code, &status["reason"]), (410, &json!("Expired")));
+    world.stop().await;
+}
+
+/// A service account of the control plane is not the member's account of that name, in the cache or asked live.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn accounts_of_the_control_plane_are_strangers_to_members() {
+    let world = world().await;
+    let own = ClusterName::control_plane();
+    for cluster in [own, ClusterName::parse("m1").unwrap(), ClusterName::parse("m2").unwrap()] {
+        for rules in rbac_resources() {
+            world.index.complete(&CollectionKey::new(cluster.clone(), rules)).await;
+        }
+    }
+    let name = "system:serviceaccount:default:robot";
+    let everything = json!({"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]});
+    let everywhere = |name: &str, rule: Value, subject: &str| {
+        let named = json!({"name": name});
+        let binding = json!({
+            "metadata": named,
+            "roleRef": {"apiGroup": GROUP, "kind": "ClusterRole", "name": name},
+            "subjects": [{"apiGroup": GROUP, "kind": "User", "name": subject}],
+        });
+        (json!({"metadata": named, "rules": [rule]}), binding)
+    };
+    let version = format!("{GROUP}/v1");
+    for member in ["m1", "m2"] {
+        let client = world.members[member].admin();
+        // Not the member's right to take it for its own is what is missing.
+        let rules = json!([{"apiGroups": [""], "resources": ["serviceaccounts", "groups"], "verbs": ["impersonate"]}]);
+        let impersonator =
+            json!({"kind": "ServiceAccount", "name": "karmada-impersonator", "namespace": "karmada-cluster"});
+        grant(&client, "impersonates-robots", rules, impersonator).await;
+        let (role, binding) = everywhere("robot", everything.clone(), name);
+        create(&client, &version, "ClusterRole", None, role).await;
+        create(&client, &version, "ClusterRoleBinding", None, binding).await;
+    }
+    let groups = ["system:serviceaccounts", "system:serviceaccounts:default", "system:authenticated"];
+    let robot = Caller { groups: groups.map(str::to_owned).into(), ..user(name) };
+    let live = |path: &'static str| {
+        let (world, robot) = (&world, &robot);
+        async move { read(world.proxy.cluster("*", robot, path, request(Method::GET, "", "", None)).await).await }
+    };
+    // Nothing is asked of any member, where the control plane was not asked about that member.
+    let (code, list) = live(CONFIG_MAPS).await;
+    assert_eq!((code, names(&list)), (200, Vec::new()), "{list}");
+    shown(&world, &robot, &[]).await;
+    assert_eq!(get(&world, &robot, &format!("{CONFIG_MAPS}/only-m1"), "").await.0, 404);
+    assert_eq!(get(&world, &robot, "/api/v1/namespaces/default/services", "cluster=m1").await.0, 404);
+
+    let (role, binding) = everywhere(
+        "reaches-m1",
+        json!({"apiGroups": ["cluster.karmada.io"], "resources": ["clusters/proxy"], "resourceNames": ["m1"], "verbs": ["get"]}),
+        name,
+    );
+    create(&world.control_plane, &version, "ClusterRole", None, role).await;
+    create(&world.control_plane, &version, "ClusterRoleBinding", None, binding).await;
+    shown(&world, &robot, &["m1/both", "m1/only-m1"]).await;
+    assert_eq!(get(&world, &robot, &format!("{CONFIG_MAPS}/only-m1"), "").await.0, 200);
+    assert_eq!(get(&world, &robot, &format!("{CONFIG_MAPS}/only-m2"), "").await.0, 404);
+    assert_eq!(get(&world, &robot, "/api/v1/namespaces/default/services", "cluster=m1").await.0, 200);
+    let (code, list) = live(CONFIG_MAPS).await;
+    let clusters = list.to_string();
+    assert!(code == 200 && clusters.contains("only-m1") && !clusters.contains("only-m2"), "{list}");
+    world.stop().await;
+}
+
+/// To get is not to list: names are told to nobody who may only get.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lists_tell_nothing_to_who_may_only_get() {
+    let world = world().await;
+    for (member, rules) in ["m1", "m2"].into_iter().flat_map(|member| rbac_resources().map(|rules| (member, rules))) {
+        world.index.complete(&CollectionKey::new(ClusterName::parse(member).unwrap(), rules)).await;
+    }
+    let alice = user("alice");
+    allow(&world, "m1", json!({"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"]})).await;
+    let mut obeyed = world.index.obeyed();
+    while get(&world, &alice, &format!("{CONFIG_MAPS}/only-m1"), "").await.0 != 200 {
+        obeyed.changed().await.unwrap();
+    }
+    let (code, list) = get(&world, &alice, CONFIG_MAPS, "").await;
+    assert_eq!((code, names(&list)), (200, Vec::new()));
+    let listed = world.proxy.search_cache(&alice, CONFIG_MAPS, request(Method::GET, "", "", None));
+    assert_eq!(names(&read(listed.await).await.1), Vec::<String>::new());
+    // Nor is the other cluster named to her, in what is answered or missed.
+    let version = list["metadata"]["resourceVersion"].as_str().unwrap();
+    let version = base64::Engine::decode(&base64::engine::general_purpose::URL_SAFE_NO_PAD, version).unwrap();
+    let version = String::from_utf8(version).unwrap();
+    assert!(version.contains("\"m1\"") && !version.contains("m2"), "{version}");
     world.stop().await;
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crowsnest_api::user::UserInfo;
-use crowsnest_fleet::Fleet;
+use crowsnest_fleet::Member;
 use crowsnest_index::search::{Counted, SearchRequest};
 use crowsnest_index::text::columns::Facet;
 use crowsnest_index::{Error, Index};
@@ -42,13 +42,13 @@ const COUNTS: &[(&str, &str)] = &[
 
 pub(super) async fn now(running: &Running, reader: &UserInfo) -> Result<Value, Failure> {
     let counts = Counts::of(&running.index, reader).await.map_err(Failure::internal)?;
-    Ok(shown(&running.index, &running.fleet, &counts))
+    Ok(shown(&running.index, &counts))
 }
 
 /// The fleet's status now and whenever something has changed.
 pub(super) fn follow(running: &Running, reader: &UserInfo) -> BoxStream<'static, Result<Arc<Value>, String>> {
-    let (index, fleet, reader) = (running.index.clone(), running.fleet.clone(), rights_of(reader));
-    running.statuses.follow(reader.clone(), move |sender| keep_counting(index, fleet, reader, sender))
+    let (index, reader) = (running.index.clone(), rights_of(reader));
+    running.statuses.follow(reader.clone(), move |sender| keep_counting(index, reader, sender))
 }
 
 /// What decides over rights: neither ids nor the order of groups.
@@ -62,12 +62,7 @@ fn rights_of(reader: &UserInfo) -> UserInfo {
     UserInfo::new(reader.name.clone(), groups)
 }
 
-async fn keep_counting(
-    index: Index,
-    fleet: Fleet,
-    reader: UserInfo,
-    sender: watch::Sender<Option<Result<Arc<Value>, String>>>,
-) {
+async fn keep_counting(index: Index, reader: UserInfo, sender: watch::Sender<Option<Result<Arc<Value>, String>>>) {
     let mut searchable = index.searchable();
     let mut counted: Option<Counts> = None;
     loop {
@@ -76,7 +71,7 @@ async fn keep_counting(
             None => Counts::of(&index, &reader).await,
         };
         let status = match counts {
-            Ok(counts) => Ok(Arc::new(shown(&index, &fleet, counted.insert(counts)))),
+            Ok(counts) => Ok(Arc::new(shown(&index, counted.insert(counts)))),
             Err(error) => Err(error.to_string()),
         };
         sender.send_replace(Some(status));
@@ -90,8 +85,9 @@ async fn keep_counting(
     }
 }
 
-/// What one reader may see, counted.
+/// What one reader may see, counted, and the clusters that they may know of.
 struct Counts {
+    members: Vec<Arc<Member>>,
     objects: BTreeMap<String, u64>,
     pods: BTreeMap<String, u64>,
     links: Vec<Value>,
@@ -100,7 +96,8 @@ struct Counts {
 impl Counts {
     async fn of(index: &Index, reader: &UserInfo) -> Result<Self, Error> {
         let (_, objects) = per_cluster(index, reader, "").await?;
-        let mut counts = Counts { objects, pods: BTreeMap::new(), links: Vec::new() };
+        let members = index.members_known_to(reader).await;
+        let mut counts = Counts { members, objects, pods: BTreeMap::new(), links: Vec::new() };
         for (label, query) in COUNTS {
             let (total, clusters) = per_cluster(index, reader, query).await?;
             if *query == "kind:pod" {
@@ -112,11 +109,11 @@ impl Counts {
     }
 }
 
-fn shown(index: &Index, fleet: &Fleet, counts: &Counts) -> Value {
+fn shown(index: &Index, counts: &Counts) -> Value {
     let heard = heard(index);
     let now = jiff::Timestamp::now().as_millisecond();
-    let clusters: Vec<Value> = fleet
-        .members()
+    let clusters: Vec<Value> = counts
+        .members
         .iter()
         .map(|member| {
             let name = member.name().as_str();

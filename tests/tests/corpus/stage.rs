@@ -196,6 +196,16 @@ async fn reader(admin: &kube::Client) -> Result<String> {
     let accounts = "/api/v1/namespaces/default/serviceaccounts";
     post(admin, accounts, &json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "corpus"}}))
         .await?;
+    // Members' rules are about it where it may reach into them.
+    let (group, name) = ("rbac.authorization.k8s.io", "corpus-reaches-members");
+    let rule = json!({"apiGroups": ["cluster.karmada.io"], "resources": ["clusters/proxy"], "verbs": ["get"]});
+    let role = json!({"apiVersion": format!("{group}/v1"), "kind": "ClusterRole", "metadata": {"name": name}, "rules": [rule]});
+    let binding = json!({"apiVersion": format!("{group}/v1"), "kind": "ClusterRoleBinding", "metadata": {"name": name},
+        "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": name},
+        "subjects": [{"kind": "ServiceAccount", "namespace": "default", "name": "corpus"}]});
+    for (resource, object) in [("clusterroles", &role), ("clusterrolebindings", &binding)] {
+        post(admin, &format!("/apis/{group}/v1/{resource}"), object).await?;
+    }
     let wanted = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}});
     let answer = post(admin, &format!("{accounts}/corpus/token"), &wanted).await?;
     Ok(answer["status"]["token"].as_str().context("a token")?.to_owned())

@@ -1,0 +1,113 @@
+//! A service account of the control plane is not the member's of the same name: the member's rules count for it where the
+//! control plane lets it reach in, from the moment on and as long as that is so. Nor does it learn of the member otherwise.
+
+use crate::cases::{LABEL, NAMESPACES, objects};
+use crate::members::{api, config_maps, start};
+use crate::{RBAC, REACH, World, create_all, heard, reach};
+use crowsnest_api::names::ClusterName;
+use crowsnest_api::rbac::Reading;
+use crowsnest_api::user::UserInfo;
+use crowsnest_index::search::{LiveEvent, SuggestRequest};
+use crowsnest_index::{Happened, SearchRequest};
+use futures::StreamExt;
+use kube::api::DeleteParams;
+use serde_json::json;
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+/// What a caller is told by each way to ask: hits, values of facets, names that are suggested, names that are close,
+/// objects exported, members known.
+async fn told(world: &World, caller: &UserInfo) -> [usize; 6] {
+    let everything = format!("label:{LABEL}=yes");
+    let answer = world.search(&everything, caller).await;
+    let facets = answer.facets.iter().map(|facet| facet.values.len()).sum();
+    let near = world.search("name:appp", caller).await.summary.unwrap().did_you_mean.len();
+    let request =
+        |query: &str| SuggestRequest { query: query.to_owned(), cursor: usize::MAX, caller: caller.clone(), limit: 50 };
+    let names = world.index.suggest(&request("name:")).await.unwrap().items.len();
+    let exported = world.index.export(SearchRequest::new(everything.clone(), caller.clone())).await.unwrap();
+    let exported: Vec<_> = exported.map(|hits| hits.unwrap().len()).collect().await;
+    let explained = world.index.explain(&SearchRequest::new(everything, caller.clone())).await.unwrap();
+    assert_eq!(explained.plan.hits, Some(answer.hits.len() as u64), "{}", caller.name);
+    let members = world.index.members_known_to(caller).await.len();
+    assert_eq!(answer.skipped, [], "{}", caller.name);
+    [answer.hits.len(), facets, names, near, exported.into_iter().sum(), members]
+}
+
+/// Whether anything is told of a change of an object that a reader of everything is told of.
+async fn follows(world: &World, caller: &UserInfo, round: &str) -> bool {
+    let live = world.index.live(SearchRequest::new("kind:configmap", caller.clone()));
+    let mut live = Box::pin(live.filter(|event| {
+        let counts = matches!(event, Ok(LiveEvent::Changed(_) | LiveEvent::Counts { .. }));
+        futures::future::ready(counts)
+    }));
+    let (created, first) = tokio::join!(
+        world.member.create(json!({"apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"namespace": "shop", "name": format!("new-{round}")}})),
+        tokio::time::timeout(Duration::from_secs(30), live.next()),
+    );
+    let () = created;
+    matches!(first.unwrap(), Some(Ok(LiveEvent::Changed(_))))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn namesakes_of_members_accounts_are_strangers() {
+    let member = start("member1").await;
+    let objects = objects();
+    let (namespaces, others) = objects.split_at(NAMESPACES.len());
+    create_all(&member, namespaces).await;
+    create_all(&member, others).await;
+    let rules = json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "list"]}]);
+    let subjects = json!([{"kind": "ServiceAccount", "namespace": "ops", "name": "robot"},
+        {"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "system:serviceaccounts:ops"},
+        {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "ann"}]);
+    let role = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "reader"});
+    let named = json!({"name": "reader"});
+    member.create(json!({"apiVersion": RBAC, "kind": "ClusterRole", "metadata": named, "rules": rules})).await;
+    let binding = json!({"apiVersion": RBAC, "kind": "ClusterRoleBinding", "metadata": named, "subjects": subjects, "roleRef": role});
+    member.create(binding).await;
+    let world = World::new(member).await;
+    let groups = ["system:serviceaccounts", "system:serviceaccounts:ops"];
+    let account = UserInfo::new("system:serviceaccount:ops:robot", groups);
+    // Whoever has its groups is none of the member's either.
+    let grouped = UserInfo::new("bob", groups);
+    let ann = UserInfo::new("ann", ["staff"]);
+    let seen = told(&world, &ann).await;
+    assert_eq!((seen[0], seen[4], seen[5]), (6, 6, 1), "{seen:?}");
+    let admin = world.control_plane.server.admin();
+    let member1 = ClusterName::parse("member1").unwrap();
+    for round in ["first", "second"] {
+        for caller in [&account, &grouped] {
+            let told = told(&world, caller).await;
+            assert_eq!((told[0], told[4], told[5]), (6, 6, 1), "{round} {}", caller.name);
+            assert!(world.index.counts_in(caller, &member1));
+            assert!(
+                world
+                    .index
+                    .reader(caller, &config_maps(), Reading::ByName)
+                    .await
+                    .extent(&member1)
+                    .unwrap()
+                    .is_everything()
+            );
+        }
+        let mut follower = world.index.follow(world.index.seq());
+        api(&admin, &reach()).delete(REACH, &DeleteParams::default()).await.unwrap();
+        world.soon_obeyed(heard(&mut follower, REACH, Happened::Deleted).await).await;
+        for caller in [&account, &grouped] {
+            assert_eq!(told(&world, caller).await, [0; 6], "{round} {}", caller.name);
+            assert!(!world.index.counts_in(caller, &member1));
+            for reading in [Reading::ByName, Reading::Listing] {
+                let reader = world.index.reader(caller, &config_maps(), reading).await;
+                assert_eq!(reader.limit(&member1), Some(BTreeSet::new()), "{reading:?}");
+            }
+        }
+        assert!(!follows(&world, &account, round).await, "a change is told to a stranger");
+        assert!(told(&world, &ann).await[0] >= 6, "others' rights stay");
+        world.control_plane.create(reach()).await;
+        world.soon_obeyed(heard(&mut follower, REACH, Happened::Added).await).await;
+    }
+    assert!(follows(&world, &account, "last").await);
+    assert_eq!(world.index.metrics().access_reviews.get(), 0, "the rules in the cache decide");
+    world.stop().await;
+}
