@@ -8,6 +8,7 @@
 
 pub mod apps;
 pub mod autoscaling;
+pub mod certificate;
 pub mod cluster;
 pub mod config;
 pub mod constants;
