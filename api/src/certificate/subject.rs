@@ -138,6 +138,7 @@ fn dotted(oid: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
     use rstest::rstest;
 
     const CN: &[u8] = &[0x55, 4, 3];
@@ -244,5 +245,29 @@ mod tests {
         let subject = CertificateSubject::of_user("ann", &groups).unwrap();
         assert_eq!(subject.organizations(), groups);
         assert_eq!(CertificateSubject::of_user("", &[]), Err(SubjectError::Empty("CN")));
+    }
+
+    proptest! {
+        /// Whatever the bytes: no panic, and what is read is what a certificate made from it says.
+        #[test]
+        fn any_bytes_are_read_or_refused(tail in prop::collection::vec(any::<u8>(), 0..48), wrapped in any::<bool>()) {
+            let given = match wrapped {
+                true => encode(SEQUENCE, &encode(SET, &encode(SEQUENCE, &tail))),
+                false => tail,
+            };
+            if let Ok(subject) = CertificateSubject::from_der(&given) {
+                prop_assert_eq!(CertificateSubject::from_der(&subject.to_der()), Ok(subject));
+            }
+        }
+
+        #[test]
+        fn subjects_survive_encoding(
+            name in "[^\\p{Cc}]{1,80}",
+            groups in prop::collection::vec("[^\\p{Cc}]{1,40}", 0..5),
+        ) {
+            let subject = CertificateSubject::of_user(&name, &groups).unwrap();
+            let read = CertificateSubject::from_der(&subject.to_der()).unwrap();
+            prop_assert_eq!(read.user(), Some(UserInfo::new(name, groups)));
+        }
     }
 }
