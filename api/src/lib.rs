@@ -9,6 +9,7 @@
 pub mod addresses;
 pub mod apps;
 pub mod autoscaling;
+pub mod certificate;
 pub mod cluster;
 pub mod config;
 pub mod constants;

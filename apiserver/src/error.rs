@@ -38,6 +38,10 @@ pub enum Error {
     Tls(#[from] rustls::Error),
     #[error("key: {0}")]
     Key(String),
+    #[error(transparent)]
+    ClientAuthority(#[from] crate::authn::peer::AuthorityError),
+    #[error(transparent)]
+    Subject(#[from] crowsnest_api::certificate::SubjectError),
     #[error("task ended badly: {0}")]
     Task(#[from] tokio::task::JoinError),
     #[error("in-process client: {0}")]

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use axum::Router;
@@ -18,7 +18,9 @@ use crate::advertise;
 use crate::aggregation::Aggregator;
 use crate::aggregation::authentication::{self, Trust};
 use crate::audit::Auditor;
-use crate::authn::{Algorithm, Authenticator, Authority, Oidc, Serving, TokenSigner, renew};
+use crate::authn::{
+    Algorithm, Authenticator, Authority, ClientAuthorities, FRONT_PROXY, Oidc, Serving, Tls, TokenSigner, renew,
+};
 use crate::authz::{Authorizer, EscalationGuard, aggregate, bootstrap};
 use crate::builtin::ServiceAllocators;
 use crate::crd::controller::Controller as Definitions;
@@ -102,7 +104,7 @@ struct Inner {
     router: Router,
     authority: Arc<Authority>,
     serving: Arc<Serving>,
-    tls: Arc<rustls::ServerConfig>,
+    tls: Tls,
     tasks: Mutex<JoinSet<()>>,
     stopped: CancellationToken,
     services: Arc<ClusterServices>,
@@ -110,36 +112,76 @@ struct Inner {
     disabled_admission: Vec<Plugin>,
 }
 
-/// Common name of the certificate that extension API servers see.
-const FRONT_PROXY: &str = "front-proxy-client";
+/// Name and files of the authority that signs front proxies' certificates and nothing else, as kubeadm calls it.
+const FRONT_PROXY_AUTHORITY: &str = "front-proxy-ca";
 
-/// What extension API servers are shown, issued now.
+/// The certificate that extension API servers see, issued now.
 fn front_proxy(authority: &Authority) -> Result<Identity> {
     let own = authority.client(FRONT_PROXY, &[])?;
     Ok(Identity { certificate: own.certificate.into_bytes(), key: own.key.into_bytes() })
 }
 
+/// Keys that a server keeps with its data.
+struct Keys {
+    /// Signs certificates of users and of the server itself.
+    authority: Authority,
+    front_proxies: Authority,
+    signer: TokenSigner,
+}
+
+impl Keys {
+    fn generate(name: &str, signing: Algorithm) -> Result<Self> {
+        Ok(Self {
+            authority: Authority::generate(name)?,
+            front_proxies: Authority::generate(FRONT_PROXY_AUTHORITY)?,
+            signer: TokenSigner::generate(signing)?,
+        })
+    }
+
+    /// Those of a directory; what is missing is created, the front proxies' authority too in a directory that has been
+    /// written without one.
+    fn open(pki: &Path, name: &str, signing: Algorithm) -> Result<Self> {
+        Ok(Self {
+            authority: Authority::open(pki, "ca", name)?,
+            front_proxies: Authority::open(pki, FRONT_PROXY_AUTHORITY, FRONT_PROXY_AUTHORITY)?,
+            signer: TokenSigner::open(pki, signing)?,
+        })
+    }
+
+    /// What extension API servers are to trust.
+    fn trust(&self) -> Trust {
+        Trust {
+            client_ca: self.authority.certificate().to_owned(),
+            request_header_ca: self.front_proxies.certificate().to_owned(),
+            allowed_names: vec![FRONT_PROXY.to_owned()],
+        }
+    }
+
+    /// Clients that this server's own listeners believe.
+    fn clients(&self) -> Result<ClientAuthorities> {
+        let Trust { client_ca, request_header_ca, allowed_names } = self.trust();
+        Ok(ClientAuthorities::new(Some(&request_header_ca), allowed_names, Some(&client_ca))?)
+    }
+}
+
 impl ApiServer {
     /// Opens the data, writes default objects, starts the server's own tasks. Nothing listens yet.
     pub async fn start(config: Config) -> Result<Self> {
-        let (journal, authority, signer): (Box<dyn Journal>, _, _) = match &config.data {
-            Data::Memory => (
-                Box::<MemoryJournal>::default(),
-                Authority::generate(&config.name)?,
-                TokenSigner::generate(config.signing)?,
-            ),
+        let (journal, keys): (Box<dyn Journal>, _) = match &config.data {
+            Data::Memory => (Box::<MemoryJournal>::default(), Keys::generate(&config.name, config.signing)?),
             Data::Directory { path, durability } => {
                 let journal = SqliteJournal::open(path, *durability).await?;
                 let (pki, name, signing) = (path.join("pki"), config.name.clone(), config.signing);
                 // Making keys takes a while the first time.
-                let keys = move || Ok::<_, Error>((Authority::open(&pki, &name)?, TokenSigner::open(&pki, signing)?));
-                let (authority, signer) = tokio::task::spawn_blocking(keys).await??;
-                (Box::new(journal), authority, signer)
+                let keys = tokio::task::spawn_blocking(move || Keys::open(&pki, &name, signing)).await??;
+                (Box::new(journal), keys)
             }
         };
         let store = Store::open(journal, config.history).await?;
         let registry = Arc::new(Registry::new(store, Catalog::new(config.resources)));
         let stopped = CancellationToken::new();
+        let (trust, clients) = (keys.trust(), keys.clients()?);
+        let Keys { authority, front_proxies, signer } = keys;
         let signer = Arc::new(signer);
         let authenticator = Authenticator::new(registry.clone(), signer, config.tokens, config.oidc, config.anonymous);
         let authenticator = Arc::new(authenticator);
@@ -149,10 +191,9 @@ impl ApiServer {
         let api = Arc::new(api);
         let authority = Arc::new(authority);
         let serving = Serving::new(&authority.server(&config.names)?)?;
-        let tls = authority.tls(serving.clone())?;
+        let tls = Tls::new(serving.clone(), clients)?;
         let services = Arc::new(ClusterServices::new(&registry));
-        let outbound = Arc::new(Outbound::new(services.clone(), Some(front_proxy(&authority)?)));
-        let ca = authority.certificate().to_owned();
+        let outbound = Arc::new(Outbound::new(services.clone(), Some(front_proxy(&front_proxies)?)));
         let server = Self {
             inner: Arc::new(Inner {
                 name: config.name,
@@ -186,24 +227,23 @@ impl ApiServer {
             tasks.spawn(async move {
                 let serves = authority.renew(&serving, &names, &stopped);
                 let presents = renew("the front proxy's certificate", &stopped, || {
-                    outbound.present(front_proxy(&authority)?);
+                    outbound.present(front_proxy(&front_proxies)?);
                     Ok(())
                 });
                 tokio::join!(serves, presents);
             });
         }
-        server.extend(registry, outbound, ca).await?;
+        server.extend(registry, outbound, trust).await?;
         Ok(server)
     }
 
     /// Starts what lets others extend the API: definitions and aggregated servers.
-    async fn extend(&self, registry: Arc<Registry>, outbound: Arc<Outbound>, ca: String) -> Result<()> {
+    async fn extend(&self, registry: Arc<Registry>, outbound: Arc<Outbound>, trust: Trust) -> Result<()> {
         let stopped = &self.inner.stopped;
         let webhooks = Arc::new(WebhookClient::new(outbound.clone()));
         let definitions = Definitions::start(registry.clone(), webhooks).await?;
         let aggregator = Aggregator::new(registry.clone(), outbound, stopped.clone())?;
         self.inner.api.add_delegate(aggregator.clone());
-        let trust = Trust { client_ca: ca.clone(), request_header_ca: ca, allowed_names: vec![FRONT_PROXY.to_owned()] };
         authentication::publish(&registry, &trust).await?;
         let mut tasks = self.inner.tasks.lock();
         tasks.spawn(definitions.run(stopped.clone()));
@@ -254,6 +294,11 @@ impl ApiServer {
     /// The certificates its listeners show.
     pub fn serving(&self) -> &Arc<Serving> {
         &self.inner.serving
+    }
+
+    /// TLS of a further listener of this server: the same clients are believed as on the others.
+    pub fn tls(&self, serving: Arc<Serving>) -> Result<Tls> {
+        Tls::new(serving, ClientAuthorities::clone(&self.inner.tls.clients))
     }
 
     /// The whole HTTP service; requests carry their own credentials.

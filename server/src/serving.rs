@@ -11,11 +11,12 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use crowsnest_apiserver::authn::Serving;
+use crowsnest_apiserver::authn::peer::AuthorityError;
 use crowsnest_apiserver::http::serve::{prepare, read_ahead};
 use hyper::server::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use rustls::pki_types::{CertificateDer, UnixTime};
+use rustls::pki_types::UnixTime;
 use rustls::server::WebPkiClientVerifier;
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
@@ -44,12 +45,8 @@ const KEEP_ALIVE: Duration = Duration::from_secs(30);
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ServingError {
-    #[error("the certificate of {0} can't be used")]
-    Certificate(&'static str, #[source] rustls::Error),
-    #[error("the client certificate authority can't be used")]
-    ClientCa(#[source] rustls::server::VerifierBuilderError),
-    #[error("no certificate in the PEM of {0}")]
-    Pem(&'static str),
+    #[error(transparent)]
+    Authority(#[from] AuthorityError),
 }
 
 /// A listener's TLS side. Cheap to clone; all clones change together.
@@ -114,7 +111,7 @@ impl Active {
         let builder = match clients {
             Some(pem) => {
                 let roots = Arc::new(roots(pem, "the clients' authority")?);
-                let verifier = WebPkiClientVerifier::builder(roots).build().map_err(ServingError::ClientCa)?;
+                let verifier = WebPkiClientVerifier::builder(roots).build().map_err(AuthorityError::from)?;
                 builder.with_client_cert_verifier(verifier)
             }
             None => builder.with_no_client_auth(),
@@ -123,12 +120,6 @@ impl Active {
         config.alpn_protocols = vec![b"h2".to_vec()];
         Ok(Self { acceptor: TlsAcceptor::from(Arc::new(config)), clients: None })
     }
-}
-
-pub(crate) fn certificates(pem: &str, what: &'static str) -> Result<Vec<CertificateDer<'static>>, ServingError> {
-    use rustls::pki_types::pem::PemObject;
-    let found: Vec<_> = CertificateDer::pem_slice_iter(pem.as_bytes()).filter_map(Result::ok).collect();
-    if found.is_empty() { Err(ServingError::Pem(what)) } else { Ok(found) }
 }
 
 /// The connections of a listener, which may be told to end: after the requests under way, and others may come. Cheap to clone.
@@ -217,7 +208,7 @@ async fn accept(
                         let session = stream.get_ref().1;
                         let chain = session.peer_certificates().unwrap_or_default();
                         let peer = match &tls.clients {
-                            Some(clients) => clients.judge(address, chain, UnixTime::now()),
+                            Some(clients) => Peer::new(address, clients.judge(chain, UnixTime::now())),
                             None => Peer { address, ..Peer::default() },
                         };
                         let h2 = session.alpn_protocol() == Some(b"h2");

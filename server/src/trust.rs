@@ -31,7 +31,7 @@ pub(crate) struct Believed {
 
 impl Believed {
     pub(crate) fn authorities(&self) -> Result<Authorities, ServingError> {
-        Authorities::new(self.front_proxies.as_deref(), self.allowed_names.clone(), self.users.as_deref())
+        Ok(Authorities::new(self.front_proxies.as_deref(), self.allowed_names.clone(), self.users.as_deref())?)
     }
 
     /// What is said here goes before what is said there.

@@ -8,6 +8,9 @@ use crowsnest_tests::{Fleet, Kubectl};
 use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
 use serde_json::{Value, json};
 
+#[path = "certificates/forged.rs"]
+mod forged;
+
 const TOKEN: &str = include_str!("certificates/token.yaml");
 const AGENT: &str = "system:karmada:agent:member1";
 const AGENTS: &str = "system:karmada:agents";

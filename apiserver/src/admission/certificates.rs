@@ -10,7 +10,7 @@ use crowsnest_api::rbac::Action;
 use serde_json::Value;
 
 use super::{Admission, Attributes, Operation};
-use crate::authn::SigningRequest;
+use crate::authn::{FRONT_PROXY, SigningRequest};
 use crate::authz::Authorizer;
 use crate::status::{ApiError, ApiResult};
 
@@ -25,7 +25,7 @@ pub struct CertificateApproval(pub Arc<Authorizer>);
 /// A certificate, and conditions beside approval, need the verb `sign` on the signer.
 pub struct CertificateSigning(pub Arc<Authorizer>);
 
-/// Nobody gets into the group of masters by a client certificate.
+/// Nobody gets into the group of masters, or becomes a front proxy, by a client certificate.
 pub struct CertificateSubjectRestriction;
 
 fn concerns(a: &Attributes<'_>, operation: Operation, subresource: &str) -> bool {
@@ -95,8 +95,11 @@ impl Admission for CertificateSubjectRestriction {
         }
         let pem = STANDARD.decode(spec["request"].as_str().unwrap_or_default()).unwrap_or_default();
         let asked = SigningRequest::parse(&pem).map_err(|why| forbidden(a, format!("failed to parse CSR: {why}")))?;
-        if asked.organizations.iter().any(|organization| organization == MASTERS) {
+        if asked.subject.organizations().contains(&MASTERS) {
             return Err(forbidden(a, format!("use of {CLIENTS} signer with {MASTERS} group is not allowed")));
+        }
+        if asked.subject.common_name() == Some(FRONT_PROXY) {
+            return Err(forbidden(a, format!("use of {CLIENTS} signer with common name {FRONT_PROXY} is not allowed")));
         }
         Ok(())
     }

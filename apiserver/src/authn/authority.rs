@@ -6,16 +6,15 @@ use std::sync::Arc;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use crowsnest_api::certificate::CertificateSubject;
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     KeyUsagePurpose, SanType,
 };
-use rustls_pki_types::CertificateDer;
-use rustls_pki_types::pem::PemObject;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-use super::Serving;
+use super::{ClientAuthorities, Serving, Tls};
 use crate::error::{Error, Result};
 
 /// Days a certificate authority is valid.
@@ -57,13 +56,21 @@ fn valid_for(params: &mut CertificateParams, days: i64) {
     params.not_after = date(days);
 }
 
-fn subject(name: &str, organizations: &[String]) -> DistinguishedName {
+fn common_name(name: &str) -> DistinguishedName {
     let mut subject = DistinguishedName::new();
     subject.push(DnType::CommonName, name);
-    for organization in organizations {
-        subject.push(DnType::OrganizationName, organization.as_str());
-    }
     subject
+}
+
+/// A certificate of no authority, for one purpose. Its subject is yet to be set.
+fn leaf(purpose: ExtendedKeyUsagePurpose) -> CertificateParams {
+    let mut params = CertificateParams::default();
+    params.distinguished_name = DistinguishedName::new();
+    params.key_usages = vec![KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyEncipherment];
+    params.extended_key_usages = vec![purpose];
+    params.use_authority_key_identifier_extension = true;
+    valid_for(&mut params, CERTIFICATE_DAYS);
+    params
 }
 
 impl Authority {
@@ -71,7 +78,7 @@ impl Authority {
     pub fn generate(name: &str) -> Result<Self> {
         let key = KeyPair::generate()?;
         let mut params = CertificateParams::default();
-        params.distinguished_name = subject(name, &[]);
+        params.distinguished_name = common_name(name);
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.key_usages =
             vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign, KeyUsagePurpose::DigitalSignature];
@@ -81,9 +88,10 @@ impl Authority {
         Ok(Self { credentials, issuer: Issuer::new(params, key) })
     }
 
-    /// The authority of `directory`, made when there is none: `ca.crt`, `ca.key`.
-    pub fn open(directory: &Path, name: &str) -> Result<Self> {
-        let (certificate_path, key_path) = (directory.join("ca.crt"), directory.join("ca.key"));
+    /// The authority kept in `directory` as `<file>.crt` and `<file>.key`, created with this name when there is none.
+    pub fn open(directory: &Path, file: &str, name: &str) -> Result<Self> {
+        let path = |extension: &str| directory.join(format!("{file}.{extension}"));
+        let (certificate_path, key_path) = (path("crt"), path("key"));
         let io = |path: &Path| {
             let path = path.to_owned();
             move |source| Error::Io { path, source }
@@ -117,27 +125,19 @@ impl Authority {
         &self.credentials
     }
 
-    fn issue(&self, mut params: CertificateParams, usage: ExtendedKeyUsagePurpose) -> Result<Credentials> {
-        let key = KeyPair::generate()?;
-        params.key_usages = vec![KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyEncipherment];
-        params.extended_key_usages = vec![usage];
-        params.use_authority_key_identifier_extension = true;
-        valid_for(&mut params, CERTIFICATE_DAYS);
-        let certificate = params.signed_by(&key, &self.issuer)?.pem();
-        Ok(Credentials { certificate, key: key.serialize_pem() })
-    }
-
     /// A client certificate of a user.
     pub fn client(&self, user: &str, groups: &[String]) -> Result<Credentials> {
-        let mut params = CertificateParams::default();
-        params.distinguished_name = subject(user, groups);
-        self.issue(params, ExtendedKeyUsagePurpose::ClientAuth)
+        let key = KeyPair::generate()?;
+        let subject = CertificateSubject::of_user(user, groups)?;
+        let certificate = self.sign_for(&subject, leaf(ExtendedKeyUsagePurpose::ClientAuth), &key)?;
+        Ok(Credentials { certificate, key: key.serialize_pem() })
     }
 
     /// A serving certificate for names and addresses.
     pub fn server(&self, names: &[String]) -> Result<Credentials> {
-        let mut params = CertificateParams::default();
-        params.distinguished_name = subject("kube-apiserver", &[]);
+        let key = KeyPair::generate()?;
+        let mut params = leaf(ExtendedKeyUsagePurpose::ServerAuth);
+        params.distinguished_name = common_name("kube-apiserver");
         for name in names {
             let entry = match name.parse::<IpAddr>() {
                 Ok(address) => SanType::IpAddress(address),
@@ -145,7 +145,8 @@ impl Authority {
             };
             params.subject_alt_names.push(entry);
         }
-        self.issue(params, ExtendedKeyUsagePurpose::ServerAuth)
+        let certificate = params.signed_by(&key, &self.issuer)?.pem();
+        Ok(Credentials { certificate, key: key.serialize_pem() })
     }
 
     /// Issues a listener's certificate anew, again and again, until `stopped`.
@@ -168,22 +169,9 @@ impl Authority {
         serde_saphyr::to_string(&config).unwrap_or_else(|_| config.to_string())
     }
 
-    /// TLS for serving: client certificates of this authority are welcome but not required.
-    pub fn tls(&self, serving: Arc<Serving>) -> Result<Arc<rustls::ServerConfig>> {
-        let bad = |e: rustls_pki_types::pem::Error| Error::Key(e.to_string());
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let mut roots = rustls::RootCertStore::empty();
-        roots.add(CertificateDer::from_pem_slice(self.certificate().as_bytes()).map_err(bad)?)?;
-        let verifier = rustls::server::WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone())
-            .allow_unauthenticated()
-            .build()
-            .map_err(|e| Error::Key(e.to_string()))?;
-        let mut config = rustls::ServerConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()?
-            .with_client_cert_verifier(verifier)
-            .with_cert_resolver(serving);
-        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        Ok(Arc::new(config))
+    /// TLS for serving to users of this authority; there is no front proxy. Clients without a certificate are welcome.
+    pub fn tls(&self, serving: Arc<Serving>) -> Result<Tls> {
+        Tls::new(serving, ClientAuthorities::new(None, Vec::new(), Some(self.certificate()))?)
     }
 }
 

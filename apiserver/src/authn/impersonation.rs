@@ -4,39 +4,19 @@
 
 use crowsnest_api::rbac::Action;
 use crowsnest_api::user::{AUTHENTICATED, UNAUTHENTICATED, UserInfo};
-use http::header::{HeaderMap, HeaderName, HeaderValue};
+use http::header::HeaderMap;
 
+use super::request_header;
 use crate::status::ApiError;
-
-const PREFIX: &str = "impersonate-";
-const IMPERSONATE_USER: &str = "impersonate-user";
-const IMPERSONATE_GROUP: &str = "impersonate-group";
-const IMPERSONATE_UID: &str = "impersonate-uid";
-const IMPERSONATE_EXTRA: &str = "impersonate-extra-";
 
 /// Takes the headers off a request.
 pub fn strip(headers: &mut HeaderMap) {
-    let names: Vec<HeaderName> = headers.keys().filter(|name| name.as_str().starts_with(PREFIX)).cloned().collect();
-    for name in names {
-        headers.remove(name);
-    }
+    request_header::strip_impersonated(headers);
 }
 
-/// The user that `Impersonate-*` headers ask for, as given.
+/// The user that `Impersonate-*` headers ask for, as given; 400 where they are repeated, cannot be read or name nobody.
 pub fn wanted(headers: &HeaderMap) -> Result<Option<UserInfo>, ApiError> {
-    let text = |value: &HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
-    let mut wanted = UserInfo {
-        name: headers.get(IMPERSONATE_USER).map(text).unwrap_or_default(),
-        uid: headers.get(IMPERSONATE_UID).map(text).unwrap_or_default(),
-        groups: headers.get_all(IMPERSONATE_GROUP).iter().map(text).collect(),
-        ..UserInfo::default()
-    };
-    for (name, value) in headers {
-        if let Some(key) = name.as_str().strip_prefix(IMPERSONATE_EXTRA) {
-            let key = percent_encoding::percent_decode_str(key).decode_utf8_lossy().into_owned();
-            wanted.extra.entry(key).or_default().push(text(value));
-        }
-    }
+    let wanted = request_header::impersonated(headers)?;
     if !wanted.name.is_empty() {
         return Ok(Some(wanted));
     }

@@ -5,24 +5,25 @@
 //! part also issues tokens and answers TokenReviews.
 
 pub mod authority;
+pub mod bearer;
 pub mod bootstrap;
 mod certificate;
 pub mod impersonation;
 #[cfg(test)]
 mod impersonation_tests;
 pub mod oidc;
+pub mod peer;
+pub mod request_header;
 mod rsa;
 mod service_account;
 pub mod serving;
 mod sign;
-mod signing_request;
 pub mod token;
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use crowsnest_api::user::{ANONYMOUS, UserInfo};
-use http::header::AUTHORIZATION;
 use http::{Extensions, HeaderMap};
 
 use crate::registry::Registry;
@@ -30,15 +31,12 @@ use crate::status::{ApiError, ApiResult, Reason};
 
 pub(crate) use authority::renew;
 pub use authority::{Authority, Credentials};
-pub use certificate::PeerCertificate;
+pub use crowsnest_api::certificate::{FRONT_PROXY, SigningRequest};
 pub use oidc::Oidc;
+pub use peer::{ClientAuthorities, Peer, PeerCertificate};
 pub use service_account::legacy_token;
-pub use serving::Serving;
-pub use signing_request::SigningRequest;
+pub use serving::{Serving, Tls};
 pub use token::{Algorithm, TokenSigner};
-
-/// Common name of the certificate whose bearer may speak for others through `X-Remote-*` headers.
-pub const FRONT_PROXY: &str = "front-proxy-client";
 
 /// Put on requests by in-process clients; cannot come from the network.
 #[derive(Debug, Clone)]
@@ -65,31 +63,35 @@ impl Authenticator {
         Self { registry, tokens, signer, oidc, anonymous }
     }
 
-    /// Who sends this request; 401 when a given proof is wrong, or none is given and anonymous requests are off. A client's
-    /// certificate goes before its token, and what is no bearer token proves nothing, as in kube-apiserver.
+    /// Who sends this request; 401 when a given proof is wrong, or none is given and anonymous requests are off. As in
+    /// kube-apiserver a front proxy's word goes before a certificate, and a certificate before a token.
     pub async fn authenticate(&self, headers: &HeaderMap, extensions: &Extensions) -> ApiResult<UserInfo> {
         if let Some(InProcess(user)) = extensions.get::<InProcess>() {
             return Ok(authenticated(user.clone()));
         }
-        if let Some(certificate) = extensions.get::<PeerCertificate>() {
-            let user = certificate.user();
-            if user.name == FRONT_PROXY
-                && let Some(remote) = remote_user(headers)
-            {
-                return Ok(authenticated(remote));
-            }
-            if !user.name.is_empty() {
-                return Ok(authenticated(user));
-            }
+        let peer = extensions.get::<Peer>().cloned().unwrap_or_default();
+        if peer.front_proxy
+            && let Some(remote) = request_header::remote_user(headers)?
+        {
+            return Ok(authenticated(remote));
         }
-        match bearer(headers).or_else(|| websocket_bearer(headers)) {
-            Some(token) => self.user_of_token(&token, &[]).await.map(|(user, _)| user).ok_or_else(unauthorized),
-            None if self.anonymous => Ok(UserInfo {
+        if let PeerCertificate::User(user) = peer.certificate {
+            return Ok(authenticated(user));
+        }
+        if let Some(token) = bearer::bearer_token(headers)? {
+            return self.user_of_token(&token, &[]).await.map(|(user, _)| user).ok_or_else(unauthorized);
+        }
+        match peer.certificate {
+            PeerCertificate::Refused(why) => {
+                tracing::debug!(why, "client certificate refused");
+                Err(unauthorized())
+            }
+            _ if self.anonymous => Ok(UserInfo {
                 name: "system:anonymous".into(),
                 groups: vec!["system:unauthenticated".into()],
                 ..UserInfo::default()
             }),
-            None => Err(unauthorized()),
+            _ => Err(unauthorized()),
         }
     }
 
@@ -142,75 +144,10 @@ impl Authenticator {
     }
 }
 
-fn bearer(headers: &HeaderMap) -> Option<String> {
-    let mut parts = headers.get(AUTHORIZATION)?.to_str().ok()?.trim().splitn(3, ' ');
-    let (scheme, token) = (parts.next()?, parts.next()?);
-    (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then(|| token.to_owned())
-}
-
-/// What is told to a client whose bearer token is not where it is looked for.
-pub(crate) fn misplaced_bearer(headers: &HeaderMap) -> Option<&'static str> {
-    let (scheme, token) = headers.get(AUTHORIZATION)?.to_str().ok()?.trim().split_once(' ')?;
-    let text = "the provided Authorization header contains extra space before the bearer token, and is ignored";
-    (scheme.eq_ignore_ascii_case("bearer") && token.starts_with(' ')).then_some(text)
-}
-
-/// Browsers cannot set headers on WebSockets: the token may come as a subprotocol.
-fn websocket_bearer(headers: &HeaderMap) -> Option<String> {
-    use base64::Engine;
-    const PREFIX: &str = "base64url.bearer.authorization.k8s.io.";
-    let protocols = headers.get_all("sec-websocket-protocol").iter().filter_map(|v| v.to_str().ok());
-    let encoded =
-        protocols.flat_map(|p| p.split(',')).find_map(|p| p.trim().strip_prefix(PREFIX).map(str::to_owned))?;
-    let bytes = base64::engine::general_purpose::URL_SAFE_NO_PAD.decode(encoded).ok()?;
-    String::from_utf8(bytes).ok()
-}
-
-fn remote_user(headers: &HeaderMap) -> Option<UserInfo> {
-    const EXTRA: &str = "x-remote-extra-";
-    let text = |v: &http::HeaderValue| String::from_utf8_lossy(v.as_bytes()).into_owned();
-    let name = text(headers.get("x-remote-user")?);
-    let mut user = UserInfo {
-        name,
-        uid: headers.get("x-remote-uid").map(text).unwrap_or_default(),
-        groups: headers.get_all("x-remote-group").iter().map(text).collect(),
-        ..UserInfo::default()
-    };
-    for (header, value) in headers {
-        if let Some(key) = header.as_str().strip_prefix(EXTRA) {
-            let key = percent_encoding::percent_decode_str(key).decode_utf8_lossy().into_owned();
-            user.extra.entry(key).or_default().push(text(value));
-        }
-    }
-    Some(user)
-}
-
 fn authenticated(user: UserInfo) -> UserInfo {
     if user.name == ANONYMOUS { user } else { user.completed() }
 }
 
 pub(crate) fn unauthorized() -> ApiError {
     ApiError::new(Reason::Unauthorized, "Unauthorized")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_bearer_tokens_are_proofs() {
-        let cases = [
-            ("Bearer t", Some("t"), false),
-            ("bearer t u", Some("t"), false),
-            ("Bearer  t", None, true),
-            ("Bearer ", None, false),
-            ("Basic dXNlcjpwYXNz", None, false),
-            ("t", None, false),
-        ];
-        for (header, token, misplaced) in cases {
-            let headers = HeaderMap::from_iter([(AUTHORIZATION, http::HeaderValue::from_static(header))]);
-            let found = (bearer(&headers), misplaced_bearer(&headers).is_some());
-            assert_eq!(found, (token.map(str::to_owned), misplaced), "{header:?}");
-        }
-    }
 }

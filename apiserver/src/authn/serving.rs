@@ -10,7 +10,7 @@ use rustls::sign::CertifiedKey;
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 
-use super::Credentials;
+use super::{ClientAuthorities, Credentials};
 use crate::error::{Error, Result};
 
 /// See the module. Written by whoever issues or reads certificates, read by each handshake.
@@ -48,6 +48,25 @@ impl Serving {
 impl ResolvesServerCert for Serving {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         Some(self.for_name(hello.server_name()))
+    }
+}
+
+/// TLS side of a listener: the certificates it presents, and the authorities of its clients.
+#[derive(Clone)]
+pub struct Tls {
+    pub config: Arc<rustls::ServerConfig>,
+    pub clients: Arc<ClientAuthorities>,
+}
+
+impl Tls {
+    pub fn new(serving: Arc<Serving>, clients: ClientAuthorities) -> Result<Self> {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let mut config = rustls::ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()?
+            .with_client_cert_verifier(clients.handshake())
+            .with_cert_resolver(serving);
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        Ok(Self { config: Arc::new(config), clients: Arc::new(clients) })
     }
 }
 

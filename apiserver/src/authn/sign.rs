@@ -1,22 +1,19 @@
 //! Certificates that others ask for (PKCS#10), signed by the authority as kube-controller-manager's signers do.
 //!
-//! rcgen makes the certificate. It keeps one name of a kind, though, and a person may be in several organizations: so the
-//! subject of the request takes the place of rcgen's, byte for byte, and the certificate is signed anew.
+//! rcgen makes the certificate. It keeps one attribute of a type, though, and a person may be in several organizations: the
+//! subject that was read from the request is encoded in place of rcgen's, and the certificate is signed again. Nothing of the
+//! request is copied that was not read, so whoever approved it and whoever meets the certificate see the same identity.
 
-use std::net::IpAddr;
-
+use crowsnest_api::certificate::{AlternativeName, CertificateSubject, RequestSignature, SigningRequest};
 use pem::{EncodeConfig, LineEnding, Pem};
 use rcgen::{
-    CertificateParams, DistinguishedName, ExtendedKeyUsagePurpose, IsCa, KeyPair, KeyUsagePurpose, SanType,
+    CertificateParams, DistinguishedName, ExtendedKeyUsagePurpose, IsCa, KeyUsagePurpose, PublicKeyData, SanType,
     SerialNumber, SigningKey, SubjectPublicKeyInfo,
 };
-use x509_parser::certification_request::X509CertificationRequest;
 use x509_parser::der_parser::asn1_rs::{Any, BitString, FromDer, Sequence, SerializeError, ToDer};
-use x509_parser::extensions::{GeneralName, ParsedExtension};
 use x509_parser::pem::parse_x509_pem;
 
 use super::authority::Authority;
-use super::signing_request;
 use crate::error::{Error, Result};
 
 /// Seconds before now from which certificates that others ask for are valid: clocks differ.
@@ -38,14 +35,14 @@ impl Authority {
                 jiff::Timestamp::from_second(ends).unwrap_or_default()
             )));
         }
-        let block = signing_request::block(request.as_bytes()).map_err(Error::Key)?;
-        let request = signing_request::read(&block).map_err(Error::Key)?;
+        let request = SigningRequest::parse(request.as_bytes()).map_err(|error| Error::Key(error.to_string()))?;
         // Of whatever algorithm: who asks for a key's certificate has to have the key.
-        request.verify_signature().map_err(|error| Error::Key(error.to_string()))?;
-        let asked = &request.certification_request_info;
+        if request.signature != RequestSignature::Verified {
+            return Err(Error::Key("signature unsupported algorithm".to_owned()));
+        }
         let mut params = CertificateParams::default();
         params.distinguished_name = DistinguishedName::new();
-        params.subject_alt_names = names(&request)?;
+        params.subject_alt_names = names(&request.alternative_names)?;
         params.is_ca = IsCa::ExplicitNoCa;
         params.use_authority_key_identifier_extension = true;
         params.serial_number = Some(SerialNumber::from(rand::random::<[u8; 16]>().to_vec()));
@@ -56,9 +53,18 @@ impl Authority {
         };
         params.not_before = date(now - BACKDATE);
         params.not_after = date((now + backdated).min(ends));
-        let certificate = params.signed_by(&SubjectPublicKeyInfo::from_der(asked.subject_pki.raw)?, &self.issuer)?;
-        let key = KeyPair::from_pem(&self.credentials().key)?;
-        let certificate = with_subject(certificate.der(), asked.subject.as_raw(), &key)?;
+        self.sign_for(&request.subject, params, &SubjectPublicKeyInfo::from_der(&request.public_key)?)
+    }
+
+    /// Signs a certificate (PEM) with this subject, whatever the parameters say of it.
+    pub(super) fn sign_for(
+        &self,
+        subject: &CertificateSubject,
+        params: CertificateParams,
+        public_key: &impl PublicKeyData,
+    ) -> Result<String> {
+        let certificate = params.signed_by(public_key, &self.issuer)?;
+        let certificate = with_subject(certificate.der(), subject, self.issuer.key())?;
         let lines = EncodeConfig::new().set_line_ending(LineEnding::LF);
         Ok(pem::encode_config(&Pem::new("CERTIFICATE", certificate), lines))
     }
@@ -71,37 +77,28 @@ impl Authority {
     }
 }
 
-/// The other names that are asked for.
-fn names(request: &X509CertificationRequest<'_>) -> Result<Vec<SanType>> {
+/// The other names that are asked for, of the kinds that Go's signer knows.
+fn names(asked: &[AlternativeName]) -> Result<Vec<SanType>> {
     let mut found = Vec::new();
-    for extension in request.requested_extensions().into_iter().flatten() {
-        let ParsedExtension::SubjectAlternativeName(names) = extension else { continue };
-        for name in &names.general_names {
-            found.push(match name {
-                GeneralName::DNSName(name) => SanType::DnsName((*name).try_into()?),
-                GeneralName::RFC822Name(name) => SanType::Rfc822Name((*name).try_into()?),
-                GeneralName::URI(name) => SanType::URI((*name).try_into()?),
-                GeneralName::IPAddress(bytes) => SanType::IpAddress(address(bytes)?),
-                _ => continue,
-            });
-        }
+    for name in asked {
+        found.push(match name {
+            AlternativeName::Dns(name) => SanType::DnsName(name.as_str().try_into()?),
+            AlternativeName::Email(name) => SanType::Rfc822Name(name.as_str().try_into()?),
+            AlternativeName::Uri(name) => SanType::URI(name.as_str().try_into()?),
+            AlternativeName::Address(address) => SanType::IpAddress(*address),
+            AlternativeName::Other => continue,
+        });
     }
     Ok(found)
 }
 
-fn address(bytes: &[u8]) -> Result<IpAddr> {
-    let four = <[u8; 4]>::try_from(bytes).map(IpAddr::from);
-    let sixteen = || <[u8; 16]>::try_from(bytes).map(IpAddr::from);
-    four.or_else(|_| sixteen()).map_err(|_| Error::Key("x509: cannot parse IP address".to_owned()))
-}
-
-/// A certificate (DER) with another subject (DER), signed by `key`.
-fn with_subject(certificate: &[u8], subject: &[u8], key: &impl SigningKey) -> Result<Vec<u8>> {
+/// A certificate (DER) with another subject, signed by `key`.
+fn with_subject(certificate: &[u8], subject: &CertificateSubject, key: &impl SigningKey) -> Result<Vec<u8>> {
     let torn = || Error::Key("a certificate that was just made is none".to_owned());
     let parts = elements(certificate).ok_or_else(torn)?;
     let [signed, algorithm, _] = parts.try_into().map_err(|_| torn())?;
     let mut fields = elements(&signed).ok_or_else(torn)?;
-    *fields.get_mut(SUBJECT).ok_or_else(torn)? = subject.to_vec();
+    *fields.get_mut(SUBJECT).ok_or_else(torn)? = subject.to_der();
     let signed = sequence(fields.concat())?;
     let signature = key.sign(&signed)?;
     let signature = BitString::new(0, &signature).to_der_vec().map_err(encoding)?;
@@ -222,8 +219,7 @@ mod tests {
             let names = &certificate.subject_alternative_name().unwrap().unwrap().value.general_names;
             let names: Vec<String> = names.iter().map(ToString::to_string).collect();
             assert_eq!(names.len(), 4, "{names:?}");
-            let peer = crate::authn::PeerCertificate::read(&block.contents).unwrap();
-            let user = peer.user();
+            let user = crate::authn::certificate::read_user(&block.contents).unwrap().unwrap();
             assert_eq!((user.name.as_str(), user.groups), ("ann", vec!["dev".to_owned(), "ops".to_owned()]));
         }
     }
@@ -237,7 +233,7 @@ mod tests {
         parts[1][last] ^= 0x40;
         let request = pem::encode(&Pem::new("CERTIFICATE REQUEST", sequence(parts.concat()).unwrap()));
         let read = crate::authn::SigningRequest::parse(request.as_bytes()).unwrap();
-        assert_eq!(read.organizations, ["dev", "ops"]);
+        assert_eq!(read.subject.organizations(), ["dev", "ops"]);
         let refused = Authority::generate("test").unwrap().sign(&request, &["client auth"], NOW, 3600);
         assert_eq!(refused.unwrap_err().to_string(), "key: signature unsupported algorithm");
     }

@@ -11,11 +11,12 @@ use crowsnest_api::duration;
 use crowsnest_api::rbac::Decision;
 use crowsnest_api::request::{Query, RequestInfo, has_valid_host};
 use crowsnest_api::user::UserInfo;
-use http::header::{ACCEPT, AUTHORIZATION, HeaderValue};
+use http::header::{ACCEPT, HeaderValue};
 use tower_http::compression::Predicate;
 
 use crate::audit::{self, AUDIT_ID, HANDED};
-use crate::authn::{impersonation, misplaced_bearer};
+use crate::authn::bearer::{misplaced_bearer, strip_bearer};
+use crate::authn::{impersonation, request_header};
 use crate::authz;
 use crate::http::negotiate::{self, Encoding, Offer};
 use crate::http::pages::InPieces;
@@ -103,7 +104,8 @@ pub(super) async fn authenticate(State(api): State<Arc<Api>>, mut request: Reque
     let handling = async move {
         match caller {
             Ok(user) => {
-                request.headers_mut().remove(AUTHORIZATION);
+                strip_bearer(request.headers_mut());
+                request_header::strip_remote(request.headers_mut());
                 request.extensions_mut().insert(user);
                 next.run(request).await
             }

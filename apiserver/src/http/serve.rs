@@ -1,7 +1,6 @@
 //! Listening sockets: TLS with optional client certificates, HTTP/1.1 and h2 on one port, upgrades, draining.
 
 use std::net::IpAddr;
-use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
@@ -9,6 +8,7 @@ use axum::body::Body;
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
+use rustls_pki_types::UnixTime;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower::ServiceExt;
 
-use crate::authn::PeerCertificate;
+use crate::authn::Tls;
 
 pub use crate::http::read_ahead::read_ahead;
 
@@ -38,7 +38,7 @@ const PROBES: u32 = 3;
 /// Accepts connections until cancelled, then lets running requests finish. `tls` of `None` serves plain HTTP.
 pub async fn serve(
     listener: TcpListener,
-    tls: Option<Arc<rustls::ServerConfig>>,
+    tls: Option<Tls>,
     router: Router,
     cancelled: CancellationToken,
 ) -> std::io::Result<()> {
@@ -48,7 +48,7 @@ pub async fn serve(
 /// The same with something between each socket and what is served on it.
 pub async fn serve_through<S>(
     listener: TcpListener,
-    tls: Option<Arc<rustls::ServerConfig>>,
+    tls: Option<Tls>,
     router: Router,
     cancelled: CancellationToken,
     between: impl Fn(TcpStream) -> S,
@@ -56,7 +56,7 @@ pub async fn serve_through<S>(
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
-    let acceptor = tls.map(TlsAcceptor::from);
+    let acceptor = tls.map(|tls| (TlsAcceptor::from(tls.config), tls.clients));
     let connections = TaskTracker::new();
     loop {
         let (stream, address) = tokio::select! {
@@ -77,13 +77,11 @@ where
         let mut peer = http::Extensions::new();
         peer.insert(PeerAddress(address.ip()));
         connections.spawn(async move {
-            let Some(acceptor) = acceptor else { return connection(stream, peer, router, cancelled).await };
+            let Some((acceptor, clients)) = acceptor else { return connection(stream, peer, router, cancelled).await };
             match tokio::time::timeout(HANDSHAKE, acceptor.accept(read_ahead(stream))).await {
                 Ok(Ok(stream)) => {
-                    let certificate = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
-                    if let Some(certificate) = certificate.and_then(|der| PeerCertificate::read(der)) {
-                        peer.insert(certificate);
-                    }
+                    let chain = stream.get_ref().1.peer_certificates().unwrap_or_default();
+                    peer.insert(clients.judge(chain, UnixTime::now()));
                     connection(stream, peer, router, cancelled).await;
                 }
                 Ok(Err(error)) => tracing::debug!(%error, "TLS handshake"),

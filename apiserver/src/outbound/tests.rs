@@ -91,7 +91,7 @@ fn shown(identity: &Identity) -> Vec<u8> {
 async fn a_certificate_issued_anew_is_the_one_that_is_shown() {
     let authority = Authority::generate("cp").unwrap();
     let serving = Serving::new(&authority.server(&["127.0.0.1".to_owned()]).unwrap()).unwrap();
-    let acceptor = TlsAcceptor::from(authority.tls(serving).unwrap());
+    let acceptor = TlsAcceptor::from(authority.tls(serving).unwrap().config);
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let place = Place::Url(format!("https://{}", listener.local_addr().unwrap()));
     let target = Target { place, ca_bundle: authority.certificate().as_bytes().to_vec(), insecure: false };

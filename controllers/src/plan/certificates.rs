@@ -5,21 +5,15 @@ use std::collections::BTreeSet;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+pub use crowsnest_api::certificate::agent_name;
+use crowsnest_api::certificate::{Agent, SigningRequest};
 use crowsnest_api::names::ClusterName;
 use serde_json::{Value, json};
-use x509_parser::certification_request::X509CertificationRequest;
-use x509_parser::extensions::{GeneralName, ParsedExtension};
-use x509_parser::pem::parse_x509_pem;
-use x509_parser::prelude::FromDer;
 
 use super::object;
 
 const SIGNER: &str = "kubernetes.io/kube-apiserver-client";
-const ORGANIZATION: &str = "system:karmada:agents";
-const NAME_PREFIX: &str = "system:karmada:agent:";
 const USAGES: [&str; 2] = ["digital signature", "client auth"];
-/// Not a cluster: as whom `karmadactl register` makes the rights of its agent, where an administrator lets it.
-const RBAC_GENERATOR: &str = "rbac-generator";
 /// May be asked for as well.
 const ENCIPHERMENT: &str = "key encipherment";
 
@@ -60,26 +54,20 @@ pub fn is_open(request: &Value) -> bool {
 /// Any of which, granted to whoever asked, has an agent's request approved, in the order they are looked for. None for
 /// requests that are no agent's.
 pub fn permissions(request: &Value) -> Result<Vec<Permission>, CertificateError> {
-    let asked = Asked::read(request)?;
-    if !asked.is_of_agent() || !has_usages(request) {
+    let asked = read(request)?;
+    if agent(&asked).is_none() || !has_usages(request) {
         return Ok(Vec::new());
     }
-    let is_own = object::text(request, &["spec", "username"]) == asked.common_name;
-    Ok(is_own.then_some(OWN).into_iter().chain([ANY]).collect())
-}
-
-/// What the agent of a cluster is called.
-pub fn agent_name(cluster: &ClusterName) -> String {
-    format!("{NAME_PREFIX}{cluster}")
+    Ok(is_own(request, &asked).then_some(OWN).into_iter().chain([ANY]).collect())
 }
 
 /// Whose agent a certificate is asked for by somebody else; none where an agent asks for its own, or for one of no cluster.
 pub fn newcomer(request: &Value) -> Result<Option<ClusterName>, CertificateError> {
-    let asked = Asked::read(request)?;
-    let name = asked.common_name.strip_prefix(NAME_PREFIX).filter(|_| asked.is_of_agent());
-    let is_own = object::text(request, &["spec", "username"]) == asked.common_name;
-    let cluster = name.filter(|name| !is_own && *name != RBAC_GENERATOR).and_then(|name| ClusterName::parse(name).ok());
-    Ok(cluster.filter(|cluster| !cluster.is_control_plane()))
+    let asked = read(request)?;
+    Ok(match agent(&asked) {
+        Some(Agent::Cluster(cluster)) if !is_own(request, &asked) => Some(cluster),
+        _ => None,
+    })
 }
 
 /// Asks whether who made a request may do what is needed: the body of a SubjectAccessReview.
@@ -110,56 +98,20 @@ pub fn approved(request: &Value, permission: Permission, now: &str) -> Value {
     approved
 }
 
-/// What stands in a request's certificate request.
-#[derive(Debug, Default)]
-struct Asked {
-    organizations: Vec<String>,
-    common_name: String,
-    /// A DNS name, an e-mail or IP address, or a URI.
-    has_other_names: bool,
+fn read(request: &Value) -> Result<SigningRequest, CertificateError> {
+    let unreadable = |why: String| CertificateError::Unreadable { name: object::name(request).to_owned(), why };
+    let pem = STANDARD.decode(object::text(request, &["spec", "request"])).map_err(|e| unreadable(e.to_string()))?;
+    SigningRequest::parse(&pem).map_err(|error| unreadable(error.to_string()))
 }
 
-impl Asked {
-    fn read(request: &Value) -> Result<Self, CertificateError> {
-        let name = object::name(request).to_owned();
-        let unreadable = |why: String| CertificateError::Unreadable { name: name.clone(), why };
-        let encoded = object::text(request, &["spec", "request"]);
-        let pem = STANDARD.decode(encoded).map_err(|error| unreadable(error.to_string()))?;
-        let (_, pem) = parse_x509_pem(&pem).map_err(|error| unreadable(error.to_string()))?;
-        if pem.label != "CERTIFICATE REQUEST" {
-            return Err(unreadable(format!("its PEM block is a {}", pem.label)));
-        }
-        let (_, parsed) =
-            X509CertificationRequest::from_der(&pem.contents).map_err(|error| unreadable(error.to_string()))?;
-        let subject = &parsed.certification_request_info.subject;
-        let mut asked = Asked::default();
-        for organization in subject.iter_organization() {
-            asked.organizations.push(organization.as_str().map_err(|error| unreadable(error.to_string()))?.to_owned());
-        }
-        // Of several the last counts, as in Go.
-        if let Some(common_name) = subject.iter_common_name().last() {
-            common_name.as_str().map_err(|error| unreadable(error.to_string()))?.clone_into(&mut asked.common_name);
-        }
-        for extension in parsed.requested_extensions().into_iter().flatten() {
-            if let ParsedExtension::SubjectAlternativeName(names) = extension {
-                let told = |name: &GeneralName<'_>| {
-                    matches!(
-                        name,
-                        GeneralName::DNSName(_)
-                            | GeneralName::RFC822Name(_)
-                            | GeneralName::IPAddress(_)
-                            | GeneralName::URI(_)
-                    )
-                };
-                asked.has_other_names |= names.general_names.iter().any(told);
-            }
-        }
-        Ok(asked)
-    }
+/// The agent whose certificate is asked for; it has no name beside the subject.
+fn agent(asked: &SigningRequest) -> Option<Agent> {
+    Agent::from_subject(&asked.subject).filter(|_| asked.alternative_names.is_empty())
+}
 
-    fn is_of_agent(&self) -> bool {
-        self.organizations == [ORGANIZATION] && self.common_name.starts_with(NAME_PREFIX) && !self.has_other_names
-    }
+/// An agent asks as itself.
+fn is_own(request: &Value, asked: &SigningRequest) -> bool {
+    asked.subject.common_name() == Some(object::text(request, &["spec", "username"]))
 }
 
 /// Exactly what an agent's certificate is for.
@@ -177,6 +129,7 @@ mod tests {
     use rstest::rstest;
 
     const AGENT: &str = "system:karmada:agent:member1";
+    const ORGANIZATION: &str = crowsnest_api::certificate::AGENT_ORGANIZATION;
 
     fn pem(organizations: &[&str], common_name: &str, names: Vec<SanType>) -> String {
         let mut params = CertificateParams::default();
@@ -213,6 +166,9 @@ mod tests {
     #[case::masters(&["system:masters"], AGENT, AGENT, PLAIN, &[])]
     #[case::of_nobody(&[], AGENT, AGENT, PLAIN, &[])]
     #[case::somebody_else(&[ORGANIZATION], "system:admin", "system:admin", PLAIN, &[])]
+    #[case::front_proxy(&[ORGANIZATION], "front-proxy-client", "system:bootstrap:abcdef", PLAIN, &[])]
+    #[case::of_no_cluster(&[ORGANIZATION], "system:karmada:agent:No Cluster", "system:bootstrap:abcdef", PLAIN, &[])]
+    #[case::of_the_control_plane(&[ORGANIZATION], "system:karmada:agent:@control-plane", "x", PLAIN, &[])]
     fn agents_are_recognized(
         #[case] organizations: &[&str],
         #[case] common_name: &str,

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use crowsnest_api::certificate::check_requester;
 use crowsnest_apiserver::ApiServer;
 use crowsnest_apiserver::authn::SigningRequest;
 use crowsnest_apiserver::authz::bootstrap::{loopback, loopback_options};
@@ -41,13 +42,26 @@ pub async fn run(server: ApiServer) {
     }
 }
 
+/// User who made a request, as the server recorded it.
+#[derive(Debug, Clone, Default)]
+struct Requester<'a> {
+    name: &'a str,
+    groups: Vec<&'a str>,
+}
+
 /// Whether a request is as its signer wants it; `None` for signers that are not ours.
-fn verify(signer: &str, request: &SigningRequest, usages: &[&str]) -> Option<Result<(), String>> {
+fn verify(
+    signer: &str,
+    request: &SigningRequest,
+    requester: &Requester<'_>,
+    usages: &[&str],
+) -> Option<Result<(), String>> {
+    let may_have = || check_requester(&request.subject, requester.name, &requester.groups).map_err(|e| e.to_string());
     match signer {
-        "kubernetes.io/kube-apiserver-client" => Some(verify_client(usages)),
+        "kubernetes.io/kube-apiserver-client" => Some(verify_client(usages).and_then(|()| may_have())),
         "kubernetes.io/kube-apiserver-client-kubelet" => Some(verify_kubelet(request, usages, "client auth")),
         "kubernetes.io/kubelet-serving" => Some(verify_kubelet(request, usages, "server auth")),
-        "kubernetes.io/legacy-unknown" => Some(Ok(())),
+        "kubernetes.io/legacy-unknown" => Some(may_have()),
         _ => None,
     }
 }
@@ -67,22 +81,22 @@ fn verify_client(usages: &[&str]) -> Result<(), String> {
 fn verify_kubelet(request: &SigningRequest, usages: &[&str], auth: &str) -> Result<(), String> {
     let serves = auth == "server auth";
     let fail = |why: &str| Err(why.to_owned());
-    if request.organizations != ["system:nodes"] {
+    if request.subject.organizations() != ["system:nodes"] {
         return fail("subject organization is not system:nodes");
     }
-    if serves && !request.has_dns_names && !request.has_addresses {
+    if serves && !request.has_dns_names() && !request.has_addresses() {
         return fail("DNS or IP subjectAltName is required");
     }
-    if !serves && request.has_dns_names {
+    if !serves && request.has_dns_names() {
         return fail("DNS subjectAltNames are not allowed");
     }
-    if request.has_emails {
+    if request.has_emails() {
         return fail("Email subjectAltNames are not allowed");
     }
-    if !serves && request.has_addresses {
+    if !serves && request.has_addresses() {
         return fail("IP subjectAltNames are not allowed");
     }
-    if request.has_uris {
+    if request.has_uris() {
         return fail("URI subjectAltNames are not allowed");
     }
     let required = BTreeSet::from(["digital signature", "key encipherment", auth]);
@@ -91,7 +105,7 @@ fn verify_kubelet(request: &SigningRequest, usages: &[&str], auth: &str) -> Resu
     given.insert("key encipherment");
     let listed: Vec<&str> = required.iter().copied().collect();
     let usages = if given == required { Ok(()) } else { Err(format!("usages did not match [{}]", listed.join(" "))) };
-    let named = match request.common_name.starts_with("system:node:") {
+    let named = match request.subject.common_name().is_some_and(|name| name.starts_with("system:node:")) {
         true => Ok(()),
         false => fail("subject common name does not begin with system:node:"),
     };
@@ -121,9 +135,12 @@ async fn handle(server: &ApiServer, resource: &ResourceRef, request: &Value) -> 
     let pem = STANDARD.decode(spec["request"].as_str().unwrap_or_default()).map_err(|error| error.to_string())?;
     let parsed = SigningRequest::parse(&pem).map_err(|why| format!("unable to parse csr: {why}"))?;
     let usages: Vec<&str> = spec["usages"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
-    let Some(verified) = verify(spec["signerName"].as_str().unwrap_or_default(), &parsed, &usages) else {
-        return Ok(());
+    let requester = Requester {
+        name: spec["username"].as_str().unwrap_or_default(),
+        groups: spec["groups"].as_array().into_iter().flatten().filter_map(Value::as_str).collect(),
     };
+    let signer = spec["signerName"].as_str().unwrap_or_default();
+    let Some(verified) = verify(signer, &parsed, &requester, &usages) else { return Ok(()) };
     let now = jiff::Timestamp::now();
     let outcome = match verified {
         Err(why) => Err(why),
@@ -175,6 +192,7 @@ async fn write(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crowsnest_api::certificate::{AlternativeName, CertificateSubject};
     use rstest::rstest;
 
     const CLIENT: &str = "kubernetes.io/kube-apiserver-client";
@@ -292,17 +310,49 @@ mod tests {
         #[case] usages: &str,
         #[case] refused: &str,
     ) {
-        let request = SigningRequest {
-            common_name: common_name.to_owned(),
-            organizations: organizations.split(',').filter(|o| !o.is_empty()).map(str::to_owned).collect(),
-            has_dns_names: names.contains("dns"),
-            has_emails: names.contains("email"),
-            has_addresses: names.contains("ip"),
-            has_uris: names.contains("uri"),
-        };
+        let request = request(common_name, organizations, names);
         let usages: Vec<&str> = usages.split(',').collect();
         let expected = if refused.is_empty() { Ok(()) } else { Err(refused.to_owned()) };
-        assert_eq!(verify(signer, &request, &usages), Some(expected));
+        assert_eq!(verify(signer, &request, &Requester::default(), &usages), Some(expected));
+    }
+
+    fn request(common_name: &str, organizations: &str, names: &str) -> SigningRequest {
+        let groups: Vec<String> = organizations.split(',').filter(|o| !o.is_empty()).map(str::to_owned).collect();
+        let known = [
+            ("dns", AlternativeName::Dns("x".into())),
+            ("email", AlternativeName::Email("x".into())),
+            ("ip", AlternativeName::Address([127, 0, 0, 1].into())),
+            ("uri", AlternativeName::Uri("x".into())),
+        ];
+        let subject = match common_name {
+            "" => CertificateSubject::default(),
+            name => CertificateSubject::of_user(name, &groups).unwrap(),
+        };
+        let alternative_names = known.into_iter().filter(|(kind, _)| names.contains(kind)).map(|(_, name)| name);
+        SigningRequest { subject, alternative_names: alternative_names.collect(), ..SigningRequest::default() }
+    }
+
+    /// The rule is `check_requester`'s; kubelets' signers have their own.
+    #[rstest]
+    #[case::agent(CLIENT, "system:karmada:agent:m1", "system:karmada:agents", true)]
+    #[case::front_proxy(CLIENT, "front-proxy-client", "", false)]
+    #[case::masters(CLIENT, "ann", "system:masters", false)]
+    #[case::admin(CLIENT, "system:admin", "admins", false)]
+    #[case::node(CLIENT, "system:node:n1", "system:nodes", false)]
+    #[case::legacy("kubernetes.io/legacy-unknown", "ann", "system:masters", false)]
+    #[case::kubelet(KUBELET, "system:node:n1", "system:nodes", true)]
+    #[case::kubelet_masters(KUBELET, "system:node:n1", "system:nodes,system:masters", false)]
+    fn bootstrap_tokens_get_no_reserved_names(
+        #[case] signer: &str,
+        #[case] common_name: &str,
+        #[case] organizations: &str,
+        #[case] signed: bool,
+    ) {
+        let request = request(common_name, organizations, "");
+        let requester = Requester { name: "system:bootstrap:abcdef", groups: vec!["system:bootstrappers"] };
+        let usages = ["digital signature", "client auth"];
+        let verified = verify(signer, &request, &requester, &usages).unwrap();
+        assert_eq!(verified.is_ok(), signed, "{verified:?}");
     }
 
     #[rstest]
@@ -316,6 +366,6 @@ mod tests {
 
     #[test]
     fn others_sign_for_themselves() {
-        assert_eq!(verify("example.com/x", &SigningRequest::default(), &[]), None);
+        assert_eq!(verify("example.com/x", &SigningRequest::default(), &Requester::default(), &[]), None);
     }
 }

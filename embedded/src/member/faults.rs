@@ -316,7 +316,7 @@ impl Listening {
             reason: error.to_string(),
         };
         let authority = self.server.authority();
-        let tls = authority.server(&self.names).and_then(|own| authority.tls(Serving::new(&own)?)).map_err(start)?;
+        let tls = authority.server(&self.names).and_then(|own| self.server.tls(Serving::new(&own)?)).map_err(start)?;
         let stop = CancellationToken::new();
         let wiring = self.faults.wiring.clone();
         let between = move |stream| wiring.around(stream);

@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, anyhow, bail};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use crowsnest_api::certificate::{AGENT_ORGANIZATION, agent_name};
 use crowsnest_api::names::ClusterName;
 use k8s_openapi::api::certificates::v1::{CertificateSigningRequest, CertificateSigningRequestStatus};
 use kube::api::PostParams;
@@ -16,7 +17,6 @@ use serde_json::json;
 
 use crate::cli::reach::said;
 
-const ORGANIZATION: &str = "system:karmada:agents";
 /// How long until it is looked whether somebody has decided: an agent may read requests, not watch them.
 const AGAIN: Duration = Duration::from_secs(1);
 
@@ -56,8 +56,8 @@ impl Wanted<'_> {
     fn request(&self, name: &str, key: &KeyPair) -> anyhow::Result<CertificateSigningRequest> {
         let mut params = CertificateParams::default();
         params.distinguished_name = DistinguishedName::new();
-        params.distinguished_name.push(DnType::OrganizationName, ORGANIZATION);
-        params.distinguished_name.push(DnType::CommonName, format!("system:karmada:agent:{}", self.cluster));
+        params.distinguished_name.push(DnType::OrganizationName, AGENT_ORGANIZATION);
+        params.distinguished_name.push(DnType::CommonName, agent_name(self.cluster));
         let pem =
             params.serialize_request(key).and_then(|request| request.pem()).context("asking for a certificate")?;
         Ok(serde_json::from_value(json!({

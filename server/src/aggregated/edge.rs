@@ -13,7 +13,8 @@ use crowsnest_api::request::{has_valid_host, is_known_method};
 use crowsnest_api::user::{AUTHENTICATED, UserInfo};
 use crowsnest_apiserver::audit::held::{Heard, Held};
 use crowsnest_apiserver::audit::{self, AUDIT_ID, Auditor, HANDED, Record};
-use crowsnest_apiserver::authn::impersonation;
+use crowsnest_apiserver::authn::bearer::strip_bearer;
+use crowsnest_apiserver::authn::{impersonation, request_header};
 use crowsnest_fleet::traced::Lasting;
 use crowsnest_index::metrics::Series;
 use futures::FutureExt;
@@ -100,6 +101,9 @@ async fn answer(
     (route, context, id): (Route<'_>, RequestContext, String),
 ) -> Response {
     let caller = state.delegated.authenticate(&peer, request.headers()).await;
+    // What proved the caller's identity, or failed to, is nobody's business behind this.
+    strip_bearer(request.headers_mut());
+    request_header::strip_remote(request.headers_mut());
     let record = match handed(&state.edge.auditor, &peer, &mut request) {
         Some(record) => record,
         None => {

@@ -6,7 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crowsnest_api::user::{ANONYMOUS, AUTHENTICATED, UNAUTHENTICATED, UserInfo};
-use http::{HeaderMap, HeaderValue, StatusCode, header};
+use crowsnest_apiserver::authn::bearer::bearer_token;
+use crowsnest_apiserver::authn::request_header;
+use crowsnest_apiserver::status::ApiError;
+use http::{HeaderMap, StatusCode};
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec};
 use k8s_openapi::api::authorization::v1::{
     NonResourceAttributes, ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec,
@@ -68,19 +71,19 @@ impl Delegated {
     /// good is not taken for nobody.
     pub(crate) async fn authenticate(&self, peer: &Peer, headers: &HeaderMap) -> Result<UserInfo, Failure> {
         if peer.front_proxy
-            && let Some(caller) = front_proxy_caller(headers)?
+            && let Some(caller) = request_header::remote_user(headers).map_err(ApiError::from)?
         {
             return Ok(known(caller));
         }
         if let Certificate::User(user) = &peer.certificate {
             return Ok(known(user.clone()));
         }
-        if let Some(token) = bearer(headers) {
-            return self.owner(token).await;
+        if let Some(token) = bearer_token(headers).map_err(ApiError::from)? {
+            return self.owner(&token).await;
         }
         match &peer.certificate {
-            Certificate::NoGood(why) => {
-                tracing::debug!(why, "a client certificate is refused");
+            Certificate::Refused(why) => {
+                tracing::debug!(why, "client certificate refused");
                 Err(Failure::unauthorized())
             }
             _ => Ok(known(UserInfo { name: ANONYMOUS.into(), ..UserInfo::default() })),
@@ -178,37 +181,6 @@ impl Delegated {
     }
 }
 
-fn bearer(headers: &HeaderMap) -> Option<&str> {
-    let (scheme, token) = headers.get(header::AUTHORIZATION)?.to_str().ok()?.trim().split_once(' ')?;
-    let token = token.trim();
-    (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
-}
-
-/// Whom the front proxy speaks for, if anybody. What can't be read is refused: a name that is not understood must not become
-/// nobody's, nor a user lose groups.
-fn front_proxy_caller(headers: &HeaderMap) -> Result<Option<UserInfo>, Failure> {
-    let text = |name: &str, value: &HeaderValue| {
-        let unreadable = |_| Failure::bad_request(format!("the front proxy's header {name} is not UTF-8"));
-        std::str::from_utf8(value.as_bytes()).map(str::to_owned).map_err(unreadable)
-    };
-    let one = |name: &str| headers.get(name).map(|value| text(name, value)).transpose();
-    let Some(name) = one("x-remote-user")?.filter(|name| !name.is_empty()) else { return Ok(None) };
-    let groups = headers.get_all("x-remote-group").iter().map(|value| text("x-remote-group", value));
-    let mut caller = UserInfo {
-        name,
-        uid: one("x-remote-uid")?.unwrap_or_default(),
-        groups: groups.collect::<Result<_, _>>()?,
-        ..UserInfo::default()
-    };
-    for (name, value) in headers {
-        if let Some(key) = name.as_str().strip_prefix("x-remote-extra-") {
-            let key = percent_encoding::percent_decode_str(key).decode_utf8_lossy().into_owned();
-            caller.extra.entry(key).or_default().push(text(name.as_str(), value)?);
-        }
-    }
-    Ok(Some(caller))
-}
-
 /// With the group that every API server adds.
 fn known(user: UserInfo) -> UserInfo {
     match user.groups.iter().any(|group| group == AUTHENTICATED || group == UNAUTHENTICATED) {
@@ -247,6 +219,7 @@ fn forbidden(caller: &UserInfo, wanted: &Wanted, reason: &str) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use http::HeaderValue;
 
     type Given<'a> = &'a [(&'static str, &'a [u8])];
 
@@ -256,23 +229,6 @@ mod tests {
             headers.append(*name, HeaderValue::from_bytes(value).unwrap());
         }
         headers
-    }
-
-    #[test]
-    fn front_proxy_headers_become_a_caller() {
-        let given = headers(&[
-            ("x-remote-user", "zoë".as_bytes()),
-            ("x-remote-uid", b"u-1"),
-            ("x-remote-group", b"dev"),
-            ("x-remote-group", "équipe".as_bytes()),
-            ("x-remote-extra-example.com%2fteam", b"blue"),
-        ]);
-        let caller = known(front_proxy_caller(&given).unwrap().unwrap());
-        assert_eq!((caller.name.as_str(), caller.uid.as_str()), ("zoë", "u-1"));
-        assert_eq!(caller.groups, ["dev", "équipe", "system:authenticated"]);
-        assert_eq!(caller.extra["example.com/team"], ["blue"]);
-        assert_eq!(front_proxy_caller(&HeaderMap::new()).unwrap(), None);
-        assert_eq!(front_proxy_caller(&headers(&[("x-remote-user", b"")])).unwrap(), None);
     }
 
     /// The name of who asks, or the code of the refusal. No control plane is asked.
@@ -290,12 +246,18 @@ mod tests {
             certificate: Certificate::User(UserInfo::new("carla", ["dev"])),
             ..Peer::default()
         };
-        let proxy = |front_proxy| Peer { front_proxy, certificate: Certificate::NoGood("x".into()), ..Peer::default() };
+        let proxy =
+            |front_proxy| Peer { front_proxy, certificate: Certificate::Refused("x".into()), ..Peer::default() };
         let nobody = Peer::default();
         let alice: Given<'_> = &[("x-remote-user", b"alice")];
         let latin: Given<'_> = &[("x-remote-user", b"zo\xeb")];
         let group: Given<'_> = &[("x-remote-user", b"alice"), ("x-remote-group", b"\xff")];
-        let cases: [(&Peer, Given<'_>, Result<&str, u16>); 10] = [
+        let two: Given<'_> = &[("x-remote-user", b"alice"), ("x-remote-user", b"root")];
+        let cases: [(&Peer, Given<'_>, Result<&str, u16>); 14] = [
+            (&proxy(true), two, Err(400)),
+            (&user(false), two, Ok("carla")),
+            (&nobody, &[("authorization", b"Bearer t"), ("authorization", b"Bearer u")], Err(400)),
+            (&nobody, &[("authorization", b"Bearer \xff")], Err(401)),
             (&proxy(true), alice, Ok("alice")),
             (&proxy(true), latin, Err(400)),
             (&proxy(true), group, Err(400)),

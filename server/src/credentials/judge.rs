@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::net::IpAddr;
 
+use crowsnest_api::certificate::CertificateSubject;
 use jiff::Timestamp;
 use x509_parser::certificate::X509Certificate;
 use x509_parser::extensions::GeneralName;
 use x509_parser::pem::parse_x509_pem;
-use x509_parser::x509::AttributeTypeAndValue;
 
 use super::{AUTHORITY, Clock, Credentials, CredentialsError, Held, Leaf, PASSWORD, PLACEHOLDER};
 use super::{URL, Usage, Wish, credentials, text};
@@ -106,12 +106,10 @@ fn ends(certificate: &X509Certificate<'_>) -> Timestamp {
 }
 
 fn fits(leaf: &Leaf, certificate: &X509Certificate<'_>) -> bool {
-    fn all<'a>(attributes: impl Iterator<Item = &'a AttributeTypeAndValue<'a>>) -> BTreeSet<&'a str> {
-        attributes.filter_map(|attribute| attribute.as_str().ok()).collect()
-    }
-    let subject = certificate.subject();
-    all(subject.iter_common_name()) == BTreeSet::from([leaf.common_name.as_str()])
-        && all(subject.iter_organization()) == leaf.organization.iter().map(String::as_str).collect::<BTreeSet<_>>()
+    let Ok(subject) = CertificateSubject::from_der(certificate.subject().as_raw()) else { return false };
+    let organizations: BTreeSet<&str> = subject.organizations().into_iter().collect();
+    subject.common_name() == Some(&leaf.common_name)
+        && organizations == leaf.organization.iter().map(String::as_str).collect::<BTreeSet<_>>()
         && usages(certificate) == leaf.usages.iter().copied().collect::<BTreeSet<_>>()
         && names(certificate) == leaf.names.iter().map(|name| plain(name)).collect::<BTreeSet<_>>()
 }

@@ -116,8 +116,14 @@ async fn trust(client: &kube::Client) -> anyhow::Result<Finding> {
     let what = format!("ConfigMap kube-system/{NAME}");
     let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": NAME, "namespace": "kube-system"}});
     let found = installation::read(client, &map).await?;
-    let authority = found.as_ref().and_then(|map| map.pointer("/data/requestheader-client-ca-file"));
+    let data = |key: &str| found.as_ref().and_then(|map| map.pointer(&format!("/data/{key}")));
+    let authority = data("requestheader-client-ca-file");
     Ok(match authority {
+        Some(_) if authority == data("client-ca-file") => Finding::warning(
+            what,
+            "users and front proxies have one authority: a user's certificate with a front proxy's name speaks for anybody",
+            "start kube-apiserver with a --requestheader-client-ca-file of its own",
+        ),
         Some(_) => Finding::good(what, "it names the front proxy's authority"),
         None => Finding::broken(
             what,

@@ -20,7 +20,7 @@ use super::MANAGER;
 
 /// Bearers of the tokens that `karmadactl token create` makes.
 const BOOTSTRAPPERS: &str = "system:bootstrappers:karmada:default-cluster-token";
-const AGENTS: &str = "system:karmada:agents";
+const AGENTS: &str = crowsnest_api::certificate::AGENT_ORGANIZATION;
 const RBAC: &str = "rbac.authorization.k8s.io";
 
 pub(super) fn manifests() -> Vec<Value> {

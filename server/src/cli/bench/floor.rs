@@ -35,7 +35,7 @@ struct Listening {
 pub(super) async fn tell(listeners: usize, writes: usize, bytes: usize, every: Duration) -> anyhow::Result<()> {
     let authority = Authority::generate("bench")?;
     let serving = Serving::new(&authority.server(&[NAME.to_owned()])?)?;
-    let acceptor = TlsAcceptor::from(authority.tls(serving)?);
+    let acceptor = TlsAcceptor::from(authority.tls(serving)?.config);
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let listening = Listening { address: listener.local_addr()?, authority: authority.certificate().to_owned() };
     let mut out = std::io::stdout();

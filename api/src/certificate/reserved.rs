@@ -1,0 +1,92 @@
+//! Identities that a certificate of the users' authority must not have.
+
+use super::{AGENT_ORGANIZATION, Agent, CertificateSubject};
+
+/// Common name of the API server's certificate towards extension API servers. Its authority is another one than the users'.
+pub const FRONT_PROXY: &str = "front-proxy-client";
+
+/// Prefix of the names that Kubernetes and its components use for themselves.
+const SYSTEM: &str = "system:";
+const BOOTSTRAP_USER: &str = "system:bootstrap:";
+const BOOTSTRAPPERS: &str = "system:bootstrappers";
+
+/// Why a requester does not get a certificate.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ReservedIdentity {
+    #[error(
+        "the common name {FRONT_PROXY} is reserved for the front proxy, which has a certificate authority of its own"
+    )]
+    FrontProxy,
+    #[error("{name:?} is a reserved name, and {requester:?} may request certificates of cluster agents only")]
+    System { name: String, requester: String },
+}
+
+/// Checks that whoever requests a client certificate may have one with this subject, whoever approves it.
+///
+/// A bootstrap token is shared by everybody who joins a cluster, and an agent runs in a member: neither gets a name of the
+/// system's own (`system:masters`, `system:nodes`, `system:admin`, other components) except an agent's. The signers of
+/// kubelets' certificates have rules of their own and are not concerned.
+pub fn check_requester(subject: &CertificateSubject, requester: &str, groups: &[&str]) -> Result<(), ReservedIdentity> {
+    if subject.common_name() == Some(FRONT_PROXY) {
+        return Err(ReservedIdentity::FrontProxy);
+    }
+    if !is_restricted(requester, groups) || Agent::from_subject(subject).is_some() {
+        return Ok(());
+    }
+    let names = subject.common_name().into_iter().chain(subject.organizations());
+    match names.into_iter().find(|name| name.starts_with(SYSTEM)) {
+        Some(name) => Err(ReservedIdentity::System { name: name.to_owned(), requester: requester.to_owned() }),
+        None => Ok(()),
+    }
+}
+
+/// True for bearers of bootstrap tokens and for agents.
+fn is_restricted(requester: &str, groups: &[&str]) -> bool {
+    let is_bootstrappers =
+        |group: &str| group.strip_prefix(BOOTSTRAPPERS).is_some_and(|rest| rest.is_empty() || rest.starts_with(':'));
+    requester.starts_with(BOOTSTRAP_USER)
+        || groups.iter().any(|group| is_bootstrappers(group) || *group == AGENT_ORGANIZATION)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+
+    const AGENT: &str = "system:karmada:agent:m1";
+    const TOKEN: &str = "system:bootstrap:abcdef";
+
+    #[rstest]
+    #[case::agent(TOKEN, "", AGENT, &[AGENT_ORGANIZATION], true)]
+    #[case::rbac_generator(TOKEN, "", "system:karmada:agent:rbac-generator", &[AGENT_ORGANIZATION], true)]
+    #[case::person(TOKEN, "", "ann", &["dev"], true)]
+    #[case::front_proxy(TOKEN, "", "front-proxy-client", &[], false)]
+    #[case::front_proxy_agent(TOKEN, "", "front-proxy-client", &[AGENT_ORGANIZATION], false)]
+    #[case::masters(TOKEN, "", "ann", &["system:masters"], false)]
+    #[case::masters_beside(TOKEN, "", AGENT, &[AGENT_ORGANIZATION, "system:masters"], false)]
+    #[case::node(TOKEN, "", "system:node:n1", &["system:nodes"], false)]
+    #[case::nodes(TOKEN, "", "ann", &["system:nodes"], false)]
+    #[case::admin(TOKEN, "", "system:admin", &["admins"], false)]
+    #[case::component(TOKEN, "", "system:karmada:controller-manager", &[], false)]
+    #[case::service_account(TOKEN, "", "system:serviceaccount:kube-system:x", &[], false)]
+    #[case::agent_without_organization(TOKEN, "", AGENT, &[], false)]
+    #[case::agent_of_no_cluster(TOKEN, "", "system:karmada:agent:No Cluster", &[AGENT_ORGANIZATION], false)]
+    #[case::agent_of_the_control_plane(TOKEN, "", "system:karmada:agent:@control-plane", &[AGENT_ORGANIZATION], false)]
+    #[case::by_group("somebody", "system:bootstrappers", "system:admin", &[], false)]
+    #[case::by_other_group("somebody", "system:bootstrappers:karmada:x", "system:admin", &[], false)]
+    #[case::other_group("somebody", "system:bootstrappersx", "system:admin", &[], true)]
+    #[case::agent_asks("x", AGENT_ORGANIZATION, "system:admin", &[], false)]
+    #[case::administrator("admin", "system:masters", "system:kube-scheduler", &[], true)]
+    #[case::administrator_front_proxy("admin", "system:masters", "front-proxy-client", &[], false)]
+    fn names_are_reserved(
+        #[case] requester: &str,
+        #[case] group: &str,
+        #[case] common_name: &str,
+        #[case] organizations: &[&str],
+        #[case] allowed: bool,
+    ) {
+        let organizations: Vec<String> = organizations.iter().map(|name| (*name).to_owned()).collect();
+        let subject = CertificateSubject::of_user(common_name, &organizations).unwrap();
+        assert_eq!(check_requester(&subject, requester, &[group]).is_ok(), allowed);
+    }
+}

@@ -1,0 +1,263 @@
+//! The other end of a TLS connection: a front proxy that speaks for others, a user with a client certificate, or nobody in
+//! particular. Judged once per connection.
+//!
+//! As in kube-apiserver, any certificate passes the handshake, which proves possession of its key, and is judged afterwards:
+//! one that no authority vouches for is answered 401 unless the request proves itself otherwise.
+
+use std::sync::Arc;
+
+use crowsnest_api::user::UserInfo;
+use rustls::client::danger::HandshakeSignatureValid;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, UnixTime};
+use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::{DigitallySignedStruct, DistinguishedName, RootCertStore, SignatureScheme};
+
+use super::certificate::{read_subject, read_user};
+
+/// Identity that a connection proves.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Peer {
+    /// The certificate is a front proxy's, so `X-Remote-*` headers count.
+    pub front_proxy: bool,
+    pub certificate: PeerCertificate,
+}
+
+/// What a client certificate proves about its bearer.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum PeerCertificate {
+    /// There is none, or it has no common name.
+    #[default]
+    Nobody,
+    User(UserInfo),
+    /// The users' authority does not vouch for it, or its subject is refused.
+    Refused(String),
+}
+
+/// Why authorities cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum AuthorityError {
+    #[error("the certificate of {0} can't be used")]
+    Certificate(&'static str, #[source] rustls::Error),
+    #[error("no certificate in the PEM of {0}")]
+    Pem(&'static str),
+    #[error("the client certificate authority can't be used")]
+    Verifier(#[from] rustls::server::VerifierBuilderError),
+}
+
+/// Authorities of front proxies and of users. No certificate of the users' authority makes a front proxy.
+#[derive(Clone, Debug)]
+pub struct ClientAuthorities {
+    front_proxies: Option<Arc<dyn ClientCertVerifier>>,
+    /// Common names that front proxies may have; empty means any.
+    allowed_names: Vec<String>,
+    users: Option<Arc<dyn ClientCertVerifier>>,
+    handshake: Arc<dyn ClientCertVerifier>,
+}
+
+impl ClientAuthorities {
+    /// Both authorities as PEM. An empty `allowed_names` allows any name.
+    pub fn new(
+        front_proxies: Option<&str>,
+        allowed_names: Vec<String>,
+        users: Option<&str>,
+    ) -> Result<Self, AuthorityError> {
+        let mut all = RootCertStore::empty();
+        let mut verifier = |pem: Option<&str>, whose: &'static str| match pem {
+            None => Ok(None),
+            Some(pem) => {
+                let own = roots(pem, whose)?;
+                all.roots.extend(own.roots.iter().cloned());
+                verifier_of(own).map(Some)
+            }
+        };
+        let front_proxies = verifier(front_proxies, "the front proxy's authority")?;
+        let users = verifier(users, "the users' authority")?;
+        let handshake = Arc::new(AnyCertificate(verifier_of(all)?));
+        Ok(Self { front_proxies, allowed_names, users, handshake })
+    }
+
+    /// Verifier for the handshake.
+    pub fn handshake(&self) -> Arc<dyn ClientCertVerifier> {
+        Arc::clone(&self.handshake)
+    }
+
+    /// Judges the certificates that a client has presented.
+    pub fn judge(&self, chain: &[CertificateDer<'_>], now: UnixTime) -> Peer {
+        let Some((end, rest)) = chain.split_first() else { return Peer::default() };
+        let verify = |by: &Option<Arc<dyn ClientCertVerifier>>| match by {
+            Some(verifier) => verifier.verify_client_cert(end, rest, now).map(drop).map_err(|e| e.to_string()),
+            None => Err("certificates of users are not accepted".to_owned()),
+        };
+        let front_proxy = verify(&self.front_proxies).is_ok() && self.has_allowed_name(end);
+        let certificate = match verify(&self.users).map(|()| read_user(end)) {
+            Ok(Ok(Some(user))) => PeerCertificate::User(user),
+            Ok(Ok(None)) => PeerCertificate::Nobody,
+            Ok(Err(why)) => PeerCertificate::Refused(why.to_string()),
+            Err(why) => PeerCertificate::Refused(why),
+        };
+        Peer { front_proxy, certificate }
+    }
+
+    fn has_allowed_name(&self, certificate: &CertificateDer<'_>) -> bool {
+        let Ok(subject) = read_subject(certificate) else { return false };
+        let is_allowed = |name: &str| self.allowed_names.iter().any(|allowed| allowed == name);
+        self.allowed_names.is_empty() || subject.common_name().is_some_and(is_allowed)
+    }
+}
+
+/// The certificates of an authority (PEM), `whose` names it in errors.
+pub fn roots(pem: &str, whose: &'static str) -> Result<RootCertStore, AuthorityError> {
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_slice_iter(pem.as_bytes()).filter_map(Result::ok) {
+        roots.add(certificate).map_err(|error| AuthorityError::Certificate(whose, error))?;
+    }
+    if roots.is_empty() { Err(AuthorityError::Pem(whose)) } else { Ok(roots) }
+}
+
+fn verifier_of(roots: RootCertStore) -> Result<Arc<dyn ClientCertVerifier>, AuthorityError> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
+    Ok(builder.allow_unauthenticated().build()?)
+}
+
+/// Accepts any certificate whose key the client holds; hints at the authorities that count.
+#[derive(Debug)]
+struct AnyCertificate(Arc<dyn ClientCertVerifier>);
+
+impl ClientCertVerifier for AnyCertificate {
+    fn client_auth_mandatory(&self) -> bool {
+        false
+    }
+
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        self.0.root_hint_subjects()
+    }
+
+    fn verify_client_cert(
+        &self,
+        _end: &CertificateDer<'_>,
+        _rest: &[CertificateDer<'_>],
+        _now: UnixTime,
+    ) -> Result<ClientCertVerified, rustls::Error> {
+        Ok(ClientCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.0.verify_tls12_signature(message, certificate, signature)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.0.verify_tls13_signature(message, certificate, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.supported_verify_schemes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rcgen::{
+        BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, date_time_ymd,
+    };
+    use rstest::rstest;
+
+    type Ca = Issuer<'static, KeyPair>;
+
+    /// Its certificate as PEM, and what signs with it.
+    fn authority(name: &str) -> (String, Ca) {
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.distinguished_name.push(DnType::CommonName, name);
+        let pem = params.self_signed(&key).unwrap().pem();
+        (pem, Issuer::new(params, key))
+    }
+
+    /// A certificate with this subject, as Kubernetes reads it.
+    fn signed(
+        ca: &Ca,
+        subject: &[(DnType, &str)],
+        usage: ExtendedKeyUsagePurpose,
+        until: i32,
+    ) -> CertificateDer<'static> {
+        let mut params = CertificateParams::default();
+        params.distinguished_name = rcgen::DistinguishedName::new();
+        for (kind, value) in subject {
+            params.distinguished_name.push(kind.clone(), *value);
+        }
+        params.extended_key_usages = vec![usage];
+        params.not_before = date_time_ymd(2020, 1, 1);
+        params.not_after = date_time_ymd(until, 1, 1);
+        params.signed_by(&KeyPair::generate().unwrap(), ca).unwrap().der().clone()
+    }
+
+    #[derive(Debug, Clone, Copy)]
+    enum By {
+        FrontProxies,
+        Users,
+        Strangers,
+    }
+
+    const CN: DnType = DnType::CommonName;
+    const O: DnType = DnType::OrganizationName;
+
+    fn uid() -> DnType {
+        DnType::CustomDnType(vec![1, 3, 6, 1, 4, 1, 57683, 2])
+    }
+
+    #[rstest]
+    #[case::proxy(By::FrontProxies, &[(CN, "front")], 2100, (true, "no good"))]
+    #[case::another_name(By::FrontProxies, &[(CN, "other")], 2100, (false, "no good"))]
+    #[case::user(By::Users, &[(CN, "alice"), (O, "dev")], 2100, (false, "alice dev "))]
+    #[case::user_named_like_the_proxy(By::Users, &[(CN, "front")], 2100, (false, "front  "))]
+    #[case::uid(By::Users, &[(CN, "alice"), (uid(), "u-1")], 2100, (false, "alice  u-1"))]
+    #[case::nobody(By::Users, &[(O, "dev")], 2100, (false, "nobody"))]
+    #[case::expired(By::Users, &[(CN, "alice")], 2021, (false, "no good"))]
+    #[case::stranger(By::Strangers, &[(CN, "alice"), (O, "system:masters")], 2100, (false, "no good"))]
+    fn certificates_are_judged(
+        #[case] by: By,
+        #[case] subject: &[(DnType, &str)],
+        #[case] until: i32,
+        #[case] expected: (bool, &str),
+    ) {
+        let [proxies, users, strangers] = ["proxies", "users", "strangers"].map(authority);
+        let ca = match by {
+            By::FrontProxies => &proxies.1,
+            By::Users => &users.1,
+            By::Strangers => &strangers.1,
+        };
+        let shown = signed(ca, subject, ExtendedKeyUsagePurpose::ClientAuth, until);
+        let authorities = ClientAuthorities::new(Some(&proxies.0), vec!["front".into()], Some(&users.0)).unwrap();
+        let peer = authorities.judge(&[shown], UnixTime::now());
+        let bearer = match peer.certificate {
+            PeerCertificate::Nobody => "nobody".to_owned(),
+            PeerCertificate::User(user) => format!("{} {} {}", user.name, user.groups.join(","), user.uid),
+            PeerCertificate::Refused(_) => "no good".to_owned(),
+        };
+        assert_eq!((peer.front_proxy, bearer.as_str()), expected);
+    }
+
+    #[test]
+    fn certificates_of_servers_are_no_good() {
+        let users = authority("users");
+        let shown = signed(&users.1, &[(CN, "alice")], ExtendedKeyUsagePurpose::ServerAuth, 2100);
+        let authorities = ClientAuthorities::new(None, Vec::new(), Some(&users.0)).unwrap();
+        let peer = authorities.judge(&[shown], UnixTime::now());
+        assert!(matches!(peer.certificate, PeerCertificate::Refused(_)), "{peer:?}");
+        assert_eq!(authorities.judge(&[], UnixTime::now()).certificate, PeerCertificate::Nobody);
+    }
+}

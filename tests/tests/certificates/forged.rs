@@ -1,0 +1,212 @@
+//! Attempts to get more than an agent's identity with a bootstrap token, and to speak for others with a certificate of the
+//! users' authority.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use crowsnest_tests::{Fleet, Kubectl, until};
+use rcgen::{CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, Issuer, KeyPair};
+use rcgen::{PublicKeyData, SigningKey};
+use serde_json::{Value, json};
+
+use super::{AGENT, AGENTS, TOKEN};
+
+const FRONT_PROXY: &str = "front-proxy-client";
+const CN: &[u8] = &[0x55, 4, 3];
+const O: &[u8] = &[0x55, 4, 10];
+const UTF8: u8 = 0x0c;
+const SET: u8 = 0x31;
+const SEQUENCE: u8 = 0x30;
+const ECDSA_WITH_SHA256: &[u8] = &[0x30, 0x0a, 0x06, 0x08, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x04, 0x03, 0x02];
+
+type Attribute<'a> = (&'a [u8], &'a str);
+/// Relative names of attributes.
+type Subject<'a> = &'a [&'a [Attribute<'a>]];
+
+#[test]
+fn a_bootstrap_token_gets_no_identity_but_an_agents() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let fleet = Fleet::start(&dir.path().join("data"), &["--no-members"])?;
+    let Some(kubectl) = fleet.any_kubectl()? else { return Ok(()) };
+    let walk = || -> Result<()> {
+        kubectl.ok(&["apply", "-f", "-"], TOKEN)?;
+        let joining = kubectl.bearing("abcdef.0123456789abcdef")?;
+        let attempts: [(&str, Subject<'_>); 14] = [
+            ("agent-then-proxy", &[&[(O, AGENTS)], &[(CN, AGENT)], &[(CN, FRONT_PROXY)]]),
+            ("proxy-then-agent", &[&[(O, AGENTS)], &[(CN, FRONT_PROXY)], &[(CN, AGENT)]]),
+            ("both-in-one", &[&[(O, AGENTS)], &[(CN, FRONT_PROXY), (CN, AGENT)]]),
+            ("both-in-one-reversed", &[&[(O, AGENTS)], &[(CN, AGENT), (CN, FRONT_PROXY)]]),
+            ("agent-then-admin", &[&[(O, AGENTS)], &[(CN, AGENT)], &[(CN, "system:admin")]]),
+            ("proxy", &[&[(CN, FRONT_PROXY)]]),
+            ("proxy-as-agent", &[&[(O, AGENTS)], &[(CN, FRONT_PROXY)]]),
+            ("masters", &[&[(O, "system:masters")], &[(CN, "ann")]]),
+            ("agent-and-masters", &[&[(O, AGENTS)], &[(O, "system:masters")], &[(CN, AGENT)]]),
+            ("admin", &[&[(CN, "system:admin")]]),
+            ("node", &[&[(O, "system:nodes")], &[(CN, "system:node:n1")]]),
+            ("component", &[&[(CN, "system:karmada:controller-manager")]]),
+            ("account", &[&[(CN, "system:serviceaccount:kube-system:default")]]),
+            ("cut-name", &[&[(O, AGENTS)], &[(CN, "system:karmada:agent:x\0")]]),
+        ];
+        for (name, subject) in attempts {
+            gets_nothing(&kubectl, &joining, name, subject).with_context(|| name.to_owned())?;
+        }
+        Ok(())
+    };
+    walk().with_context(|| fleet.log())?;
+    ensure!(fleet.stop()?.success());
+    Ok(())
+}
+
+/// Refused at once; or left alone by the approver, and not signed even where an administrator approves it.
+fn gets_nothing(kubectl: &Kubectl, joining: &Kubectl, name: &str, subject: Subject<'_>) -> Result<()> {
+    let said = joining.run(&["create", "-f", "-"], &request(name, subject)?.to_string())?;
+    if said.code != Some(0) {
+        ensure!(said.err.contains("is forbidden") || said.err.contains("is invalid"), "{said:?}");
+        return Ok(());
+    }
+    // The approver takes one request after the other, so it has seen this one once it has approved of the next.
+    let honest = format!("honest-{name}");
+    let cluster = format!("system:karmada:agent:{name}");
+    let next = request(&honest, &[&[(O, AGENTS)], &[(CN, &cluster)]])?.to_string();
+    joining.ok(&["create", "-f", "-"], &next)?;
+    kubectl.until(&["get", "csr", &honest, "-o", "json"], |out| out.contains("\"certificate\""))?;
+    ensure!(shown(kubectl, name)?["status"] == json!({}), "{:#}", shown(kubectl, name)?);
+    kubectl.ok(&["certificate", "approve", name], "")?;
+    until("the signer's refusal", || Ok(shown(kubectl, name)?["status"].to_string().contains("Failed")))?;
+    let status = &shown(kubectl, name)?["status"];
+    ensure!(status["certificate"].is_null() && status.to_string().contains("reserved"), "{status:#}");
+    Ok(())
+}
+
+fn shown(kubectl: &Kubectl, name: &str) -> Result<Value> {
+    Ok(serde_json::from_str(&kubectl.ok(&["get", "csr", name, "-o", "json"], "")?)?)
+}
+
+#[test]
+fn front_proxies_have_an_authority_of_their_own() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let data = dir.path().join("data");
+    let pki = data.join("control-plane/pki");
+    let fleet = Fleet::start(&data, &["--no-members"])?;
+    let Some(kubectl) = fleet.any_kubectl()? else { return Ok(()) };
+    speaks_for_others(&fleet, &kubectl, &pki).with_context(|| fleet.log())?;
+    ensure!(fleet.stop()?.success());
+
+    // As a data directory of an earlier version.
+    let before = fs::read_to_string(pki.join("ca.crt"))?;
+    fs::remove_file(pki.join("front-proxy-ca.crt"))?;
+    fs::remove_file(pki.join("front-proxy-ca.key"))?;
+    let fleet = Fleet::start(&data, &["--no-members"])?;
+    let Some(kubectl) = fleet.any_kubectl()? else { return Ok(()) };
+    speaks_for_others(&fleet, &kubectl, &pki).with_context(|| fleet.log())?;
+    ensure!(fs::read_to_string(pki.join("ca.crt"))? == before, "the users' authority has changed");
+    ensure!(fleet.stop()?.success());
+    Ok(())
+}
+
+fn speaks_for_others(fleet: &Fleet, kubectl: &Kubectl, pki: &Path) -> Result<()> {
+    let map = ["get", "configmap", "extension-apiserver-authentication", "-n", "kube-system", "-o", "json"];
+    let map: Value = serde_json::from_str(&kubectl.ok(&map, "")?)?;
+    let authority = |file: &str| fs::read_to_string(pki.join(format!("{file}.crt")));
+    ensure!(map["data"]["client-ca-file"] == authority("ca")?, "{map:#}");
+    ensure!(map["data"]["requestheader-client-ca-file"] == authority("front-proxy-ca")?, "{map:#}");
+    ensure!(map["data"]["requestheader-allowed-names"] == "[\"front-proxy-client\"]", "{map:#}");
+    ensure!(authority("ca")? != authority("front-proxy-ca")?);
+
+    let port = ["get", "apiservice", "v1alpha1.cluster.karmada.io", "-o", "jsonpath={.spec.service.port}"];
+    let aggregated = format!("https://127.0.0.1:{}", kubectl.ok(&port, "")?);
+    let clusters = "/apis/cluster.karmada.io/v1alpha1/clusters";
+    let doors = [(fleet.server()?, "/api/v1/namespaces/kube-system/secrets"), (aggregated, clusters)];
+    let admin = [("x-remote-user", "system:admin"), ("x-remote-group", "system:masters")];
+    let twice = [&admin[..], &[("x-remote-user", "system:admin")]].concat();
+    for (server, path) in &doors {
+        let users = client(pki, "ca", FRONT_PROXY, server)?;
+        let other = client(pki, "front-proxy-ca", "somebody", server)?;
+        let proxy = client(pki, "front-proxy-ca", FRONT_PROXY, server)?;
+        let cases: [(&Path, &[(&str, &str)], u16, &str); 7] = [
+            (&users, &admin, 403, "User \\\"front-proxy-client\\\""),
+            (&users, &[], 403, "User \\\"front-proxy-client\\\""),
+            (&other, &admin, 401, "Unauthorized"),
+            (&proxy, &admin, 200, "items"),
+            (&proxy, &[("x-remote-user", "ann")], 403, "User \\\"ann\\\""),
+            (&proxy, &twice, 400, "more than one x-remote-user header"),
+            (&proxy, &[], 401, "Unauthorized"),
+        ];
+        for (kubeconfig, headers, code, text) in cases {
+            let (got, body) = get(kubeconfig, path, headers)?;
+            ensure!(got == code && body.contains(text), "{server} {headers:?} {}: {got} {body}", kubeconfig.display());
+        }
+    }
+    // The control plane itself still passes requests on.
+    kubectl.ok(&["get", "--raw", clusters], "").map(drop)
+}
+
+/// A kubeconfig of somebody whose certificate this authority has signed.
+fn client(pki: &Path, authority: &str, name: &str, server: &str) -> Result<PathBuf> {
+    let read = |extension: &str| fs::read_to_string(pki.join(format!("{authority}.{extension}")));
+    let issuer = Issuer::from_ca_cert_pem(&read("crt")?, KeyPair::from_pem(&read("key")?)?)?;
+    let key = KeyPair::generate()?;
+    let mut params = CertificateParams::default();
+    params.distinguished_name = DistinguishedName::new();
+    params.distinguished_name.push(DnType::CommonName, name);
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+    let certificate = params.signed_by(&key, &issuer)?.pem();
+    let config = json!({"apiVersion": "v1", "kind": "Config", "current-context": "x",
+        "clusters": [{"name": "x", "cluster": {"server": server, "insecure-skip-tls-verify": true}}],
+        "users": [{"name": "x", "user": {"client-certificate-data": STANDARD.encode(certificate),
+            "client-key-data": STANDARD.encode(key.serialize_pem())}}],
+        "contexts": [{"name": "x", "context": {"cluster": "x", "user": "x"}}]});
+    let file = pki.join(format!("{authority}-{name}.kubeconfig"));
+    fs::write(&file, config.to_string())?;
+    Ok(file)
+}
+
+/// Code and body of an answer.
+fn get(kubeconfig: &Path, path: &str, headers: &[(&str, &str)]) -> Result<(u16, String)> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let file = kube::config::Kubeconfig::read_from(kubeconfig)?;
+        let config = kube::Config::from_custom_kubeconfig(file, &kube::config::KubeConfigOptions::default()).await?;
+        let client = kube::Client::try_from(config)?;
+        let request =
+            headers.iter().fold(http::Request::get(path), |request, (name, value)| request.header(*name, *value));
+        let (parts, body) = client.send(request.body(kube::client::Body::empty())?).await?.into_parts();
+        let body = http_body_util::BodyExt::collect(body).await?.to_bytes();
+        Ok((parts.status.as_u16(), String::from_utf8_lossy(&body).into_owned()))
+    })
+}
+
+fn der(tag: u8, content: &[u8]) -> Vec<u8> {
+    let length = content.len();
+    let head = match length {
+        0..0x80 => vec![tag, length as u8],
+        0x80..0x100 => vec![tag, 0x81, length as u8],
+        _ => vec![tag, 0x82, (length >> 8) as u8, length as u8],
+    };
+    [head.as_slice(), content].concat()
+}
+
+/// A request for a subject that no library would encode.
+fn request(name: &str, subject: Subject<'_>) -> Result<Value> {
+    let attribute =
+        |(oid, value): &Attribute<'_>| der(SEQUENCE, &[der(0x06, oid), der(UTF8, value.as_bytes())].concat());
+    let relative = |set: &&[Attribute<'_>]| der(SET, &set.iter().map(attribute).collect::<Vec<_>>().concat());
+    let subject = der(SEQUENCE, &subject.iter().map(relative).collect::<Vec<_>>().concat());
+    let key = KeyPair::generate()?;
+    let public = key.subject_public_key_info();
+    let info = der(SEQUENCE, &[&[0x02, 0x01, 0x00], subject.as_slice(), public.as_slice(), &[0xa0, 0x00]].concat());
+    let signature = [&[0], key.sign(&info)?.as_slice()].concat();
+    let request = der(SEQUENCE, &[&info, ECDSA_WITH_SHA256, &der(0x03, &signature)].concat());
+    let pem = format!(
+        "-----BEGIN CERTIFICATE REQUEST-----\n{}\n-----END CERTIFICATE REQUEST-----\n",
+        STANDARD.encode(request)
+    );
+    Ok(json!({
+        "apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest", "metadata": {"name": name},
+        "spec": {"signerName": "kubernetes.io/kube-apiserver-client", "request": STANDARD.encode(pem),
+            "usages": ["digital signature", "client auth"]},
+    }))
+}
