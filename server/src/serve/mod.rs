@@ -247,9 +247,8 @@ impl Site {
         let mut routes = axum::Router::new();
         if self.args.does(Role::Webhook) {
             let (settings, admissions) = (&self.said.controllers, &self.edge.figures.admissions);
-            let (webhooks, journal) = webhook::start(client.clone(), settings, admissions, self.servers.stopping());
-            self.servers.keep("journal of the webhooks", journal);
-            routes = routes.nest("/webhooks", webhooks);
+            let clients = self.args.webhooks.clients(reloader).await?;
+            routes = routes.nest("/webhooks", webhook::routes(client.clone(), settings, admissions, clients));
         }
         if self.args.does(Role::Aggregated) {
             routes = routes.fallback_service(router(Aggregated {
