@@ -4,7 +4,7 @@
 //!
 //! Of two bindings that are admitted at once neither is stored when the other is decided about. That is met in two ways. The writes of
 //! our own controllers, which make nearly all of them, take turns by namespace (`act::over_quota`). For all other writers an
-//! admitted binding is reserved in memory until it is seen stored, a few seconds at most; only callers that have proved to be
+//! admitted binding is reserved in memory until it is seen stored, a second at most; only callers that have proved to be
 //! the API server reserve anything, so a forged review takes nothing from anybody.
 
 use std::collections::HashMap;
@@ -25,8 +25,9 @@ use super::{Webhooks, judge, listed};
 
 /// An API server waits for 3 s.
 const WITHIN: Duration = Duration::from_millis(2500);
-/// After this an admitted binding is stored or was refused by another admission step.
-const RESERVED: Duration = Duration::from_secs(5);
+/// After this an admitted binding is stored or was refused by another admission step. One that was stored and deleted within it counts
+/// until then.
+const RESERVED: Duration = Duration::from_secs(1);
 /// Bindings read at once.
 const PAGE: u32 = 500;
 
