@@ -115,6 +115,9 @@ struct Inner {
 /// Name and files of the authority that signs front proxies' certificates and nothing else, as kubeadm calls it.
 const FRONT_PROXY_AUTHORITY: &str = "front-proxy-ca";
 
+/// Common name of the certificate that webhooks of this process see.
+const WEBHOOK_CLIENT: &str = "kube-apiserver-webhook-client";
+
 /// The certificate that extension API servers see, issued now.
 fn front_proxy(authority: &Authority) -> Result<Identity> {
     let own = authority.client(FRONT_PROXY, &[])?;
@@ -249,6 +252,24 @@ impl ApiServer {
         tasks.spawn(definitions.run(stopped.clone()));
         tasks.spawn(aggregator.run());
         Ok(())
+    }
+
+    /// Shows webhooks at an address (`host:port`) a client certificate by which they know this server, and no other server; returns
+    /// its authority, PEM. The authority signs nothing else and ends with the process.
+    pub fn identify_to_webhooks(&self, address: &str) -> Result<String> {
+        let authority = Authority::generate("webhook-clients")?;
+        let certificate = authority.certificate().to_owned();
+        let (outbound, address) = (self.inner.outbound.clone(), address.to_owned());
+        let present = move || {
+            let own = authority.client(WEBHOOK_CLIENT, &[])?;
+            let identity = Identity { certificate: own.certificate.into_bytes(), key: own.key.into_bytes() };
+            outbound.identify(&address, identity);
+            Ok(())
+        };
+        present()?;
+        let stopped = self.inner.stopped.clone();
+        self.spawn(async move { renew("the certificate for webhooks", &stopped, present).await });
+        Ok(certificate)
     }
 
     /// Services inside this process: mount extension servers and webhooks here.

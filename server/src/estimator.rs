@@ -63,6 +63,10 @@ async fn serve(args: EstimatorArgs, stop: &CancellationToken) -> anyhow::Result<
     let tls = tls(&args, &mut reloader).await?;
     if tls.is_none() {
         tracing::warn!("without --grpc-auth-cert-file it serves plain text, to whoever asks");
+    } else if args.grpc_client_ca_file.is_none() || args.insecure_skip_grpc_client_verify {
+        tracing::warn!(
+            "clients are not verified: it answers whoever asks; name their authority with --grpc-client-ca-file"
+        );
     }
     let requests = Requests::default();
     let host = config.cluster_url.authority().map(|host| host.as_str()).unwrap_or_default();

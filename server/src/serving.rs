@@ -16,7 +16,7 @@ use crowsnest_apiserver::http::serve::{prepare, read_ahead};
 use hyper::server::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use rustls::pki_types::UnixTime;
+use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::WebPkiClientVerifier;
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
@@ -49,6 +49,10 @@ pub(crate) enum ServingError {
     Authority(#[from] AuthorityError),
 }
 
+/// The certificates that a client has shown, its own first. The handshake has proved no more than that the client has the key.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct ClientChain(pub(crate) Arc<[CertificateDer<'static>]>);
+
 /// A listener's TLS side. Cheap to clone; all clones change together.
 #[derive(Clone)]
 pub(crate) struct Tls {
@@ -74,6 +78,12 @@ impl Tls {
     /// without any all do.
     pub(crate) fn strict(serving: Arc<Serving>, clients: Option<&str>) -> Result<Self, ServingError> {
         let active = Arc::new(ArcSwap::from_pointee(Active::strict(Arc::clone(&serving), clients)?));
+        Ok(Self { serving, active })
+    }
+
+    /// For an API server's webhooks: none but clients with a certificate of this authority (PEM) come through the handshake.
+    pub(crate) fn mutual(serving: Arc<Serving>, clients: &str) -> Result<Self, ServingError> {
+        let active = Arc::new(ArcSwap::from_pointee(Active::mutual(Arc::clone(&serving), clients)?));
         Ok(Self { serving, active })
     }
 
@@ -104,6 +114,15 @@ impl Active {
         let mut config = builder.with_cert_resolver(serving);
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         Self { acceptor: TlsAcceptor::from(Arc::new(config)), clients: Some(clients) }
+    }
+
+    fn mutual(serving: Arc<Serving>, clients: &str) -> Result<Self, ServingError> {
+        let roots = Arc::new(roots(clients, "the clients' authority")?);
+        let verifier = WebPkiClientVerifier::builder(roots).build().map_err(AuthorityError::from)?;
+        let builder = rustls::ServerConfig::builder().with_client_cert_verifier(verifier);
+        let mut config = builder.with_cert_resolver(serving);
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        Ok(Self { acceptor: TlsAcceptor::from(Arc::new(config)), clients: None })
     }
 
     fn strict(serving: Arc<Serving>, clients: Option<&str>) -> Result<Self, ServingError> {
@@ -201,7 +220,7 @@ async fn accept(
             let ended = match tls {
                 None => {
                     let peer = Peer { address, ..Peer::default() };
-                    connection(TokioIo::new(socket), peer, plain, router, shutdown).await
+                    connection(TokioIo::new(socket), (peer, ClientChain::default()), plain, router, shutdown).await
                 }
                 Some(tls) => match tokio::time::timeout(HANDSHAKE, tls.acceptor.accept(read_ahead(socket))).await {
                     Ok(Ok(stream)) => {
@@ -211,9 +230,10 @@ async fn accept(
                             Some(clients) => Peer::new(address, clients.judge(chain, UnixTime::now())),
                             None => Peer { address, ..Peer::default() },
                         };
+                        let shown = ClientChain(chain.iter().map(|one| one.clone().into_owned()).collect());
                         let h2 = session.alpn_protocol() == Some(b"h2");
                         let protocol = if h2 { Protocol::Http2 } else { Protocol::Http1 };
-                        connection(TokioIo::new(stream), peer, protocol, router, shutdown).await
+                        connection(TokioIo::new(stream), (peer, shown), protocol, router, shutdown).await
                     }
                     Ok(Err(error)) => Err(error.into()),
                     Err(_) => Err(io::Error::from(io::ErrorKind::TimedOut).into()),
@@ -239,7 +259,7 @@ enum Protocol {
 
 async fn connection<IO>(
     io: TokioIo<IO>,
-    peer: Peer,
+    (peer, shown): (Peer, ClientChain),
     protocol: Protocol,
     router: axum::Router,
     shutdown: impl Future<Output = ()>,
@@ -249,6 +269,7 @@ where
 {
     let service = router.map_request(move |mut request: http::Request<hyper::body::Incoming>| {
         request.extensions_mut().insert(peer.clone());
+        request.extensions_mut().insert(shown.clone());
         request.map(axum::body::Body::new)
     });
     let service = TowerToHyperService::new(service);

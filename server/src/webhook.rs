@@ -1,35 +1,41 @@
 //! The admission and conversion webhooks over HTTPS: decode, gather what the decision needs, call it, answer.
 //!
 //! The rules are `crowsnest_controllers::admission`'s. Two more paths admit what the aggregated server keeps in the internal group.
+//!
+//! A review has no effect beside its answer: nothing is written, and nothing of it is remembered but a reservation of an API server
+//! that has proved to be one ([`quota`]). What an admitted object leads to is up to the controllers, which see it stored.
 
 use std::sync::Arc;
 
-use axum::Router;
-use axum::extract::{MatchedPath, Path, Request, State};
+use axum::body::Bytes;
+use axum::extract::{DefaultBodyLimit, MatchedPath, Path, Request, State};
 use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::Response;
 use axum::routing::post;
+use axum::{Extension, Router};
 use crowsnest_api::config::ResourceInterpreterCustomization;
 use crowsnest_api::policy::FederatedResourceQuota;
 use crowsnest_api::user::UserInfo;
 use crowsnest_controllers::act;
-use crowsnest_controllers::act::journal::Journal;
 use crowsnest_controllers::admission::{self, Gates, Refusal, Review, World};
 use crowsnest_controllers::interpreter::lua;
+use crowsnest_controllers::interpreter::lua::pool::{self, Share};
 use http::StatusCode;
 use kube::api::{Api, ListParams};
 use serde_json::{Value, json};
-use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, Span};
 
 mod agents;
+pub(crate) mod clients;
 pub(crate) mod counted;
+mod envelope;
 mod quota;
 mod stored;
 
 use crate::aggregated::identity::Delegated;
 use crate::aggregated::reply::{Failure, json as reply};
 use crate::aggregated::traced::{answered, of_webhook};
+use clients::{Caller, Clients};
 use counted::Admissions;
 
 /// Settings of admission; the gates are those of the loops.
@@ -40,47 +46,46 @@ pub(crate) struct Webhooks {
     pub(crate) allow_no_execute_taint_policy: bool,
     /// Clusters may have endpoints on this host.
     pub(crate) local_endpoints: bool,
-    /// What is refused is told there.
-    pub(crate) journal: Journal,
 }
 
 /// What requests share.
 struct Shared {
     webhooks: Webhooks,
-    turns: quota::Turns,
     delegated: Delegated,
+    quotas: quota::Quotas,
+    /// Threads that compile scripts.
+    compiling: Share,
 }
 
-/// The webhooks of a control plane, admitting as the loops are set to, and what writes until `stop` what they tell the journal.
-pub(crate) fn start(
+/// The webhooks of a control plane, admitting as the loops are set to, for `clients`.
+pub(crate) fn routes(
     control_plane: kube::Client,
     (settings, local_endpoints): (&act::Config, bool),
     admissions: &Admissions,
-    stop: &CancellationToken,
-) -> (Router, impl Future<Output = ()> + use<>) {
-    let objects = act::objects::Objects::new(control_plane.clone());
-    let (journal, entries) = Journal::new(objects, "crowsnest-webhook", Arc::default(), stop.clone(), stop.clone());
+    clients: Clients,
+) -> Router {
     let webhooks = Webhooks {
         control_plane,
-        journal,
         gates: settings.gates,
         allow_no_execute_taint_policy: settings.allow_no_execute_taint_policy,
         local_endpoints,
     };
-    (router(webhooks, admissions), entries)
-}
-
-fn router(webhooks: Webhooks, admissions: &Admissions) -> Router {
     let counting = from_fn_with_state(admissions.clone(), counted::count);
     let delegated = Delegated::new(webhooks.control_plane.clone());
+    let (quotas, compiling) = (quota::Quotas::default(), Share::default());
+    let shared = Shared { webhooks, delegated, quotas, compiling };
     Router::new()
-        .route("/convert", post(convert))
         .route("/stored/{resource}", post(stored_object))
         .route(agents::PATH, post(agents::review))
         .route("/{path}", post(review).layer(counting))
+        .layer(from_fn_with_state(clients, clients::admit))
+        // An API server shows no certificate where it converts, and converting is a function of what is sent.
+        .route("/convert", post(convert))
+        .layer(DefaultBodyLimit::max(envelope::LONGEST))
+        .layer(from_fn_with_state(envelope::Bounds::default(), envelope::bound))
         .layer(from_fn(traced))
         .layer(tower_http::catch_panic::CatchPanicLayer::new())
-        .with_state(Arc::new(Shared { webhooks, turns: quota::Turns::default(), delegated }))
+        .with_state(Arc::new(shared))
 }
 
 async fn traced(request: Request, next: Next) -> Response {
@@ -116,68 +121,69 @@ pub(crate) fn stored_configurations(ca_bundle: &str, base_url: &str) -> [Value; 
     stored::configurations(ca_bundle, base_url)
 }
 
-async fn convert(axum::Json(review): axum::Json<Value>) -> Response {
-    reply(StatusCode::OK, &admission::convert_review(&review))
+async fn convert(body: Bytes) -> Result<Response, Failure> {
+    let review = envelope::conversion_review(&body)?;
+    Ok(reply(StatusCode::OK, &admission::convert_review(&review)))
 }
 
 async fn stored_object(
     State(shared): State<Arc<Shared>>,
     Path(resource): Path<String>,
-    axum::Json(review): axum::Json<Value>,
-) -> Response {
+    body: Bytes,
+) -> Result<Response, Failure> {
+    let (review, _) = envelope::admission_review(&body)?;
     if resource == "clusters"
         && let Err(refused) = stored::review_writer(&shared.delegated, &review["request"]).await
     {
-        return reply(StatusCode::OK, &refuse(&review["request"]["uid"], refused.status()));
+        return Ok(reply(StatusCode::OK, &refuse(&review["request"]["uid"], refused.status())));
     }
     let rules = stored::Rules {
         modelled: shared.webhooks.gates.customized_cluster_resource_modeling,
         local_endpoints: shared.webhooks.local_endpoints,
     };
-    reply(StatusCode::OK, &stored::review(&resource, &review, rules, jiff::Timestamp::now()))
+    Ok(reply(StatusCode::OK, &stored::review(&resource, &review, rules, jiff::Timestamp::now())))
 }
 
 async fn review(
     State(shared): State<Arc<Shared>>,
     Path(path): Path<String>,
-    axum::Json(body): axum::Json<Value>,
-) -> Response {
+    Extension(caller): Extension<Caller>,
+    body: Bytes,
+) -> Result<Response, Failure> {
     let path = format!("/{path}");
-    let request = match admission::Request::from_review(&body["request"]) {
-        Ok(request) => request,
-        Err(_) => match admission::Request::from_review(&body) {
-            Ok(request) => request,
-            Err(error) => return Failure::bad_request(format!("not an AdmissionReview: {error}")).into_response(),
-        },
-    };
-    let review = match decide(&shared, &path, &request).await {
+    let (_, request) = envelope::admission_review(&body)?;
+    let review = match decide(&shared, &path, &request, caller).await {
         Ok(Some(review)) => {
             // It is one of ours now.
             Span::current().record("crowsnest.webhook", path.as_str());
             review
         }
-        Ok(None) => return Failure::not_found(format!("there is no webhook at {path}")).into_response(),
+        Ok(None) => return Err(Failure::not_found(format!("there is no webhook at {path}"))),
         // An answer of the field's own kind: whoever asked is told why, instead of that the webhook could not be called.
         Err(error) => Review::from(Err(Refusal::internal(error.to_string()))),
     };
-    reply(StatusCode::OK, &review.to_wire(&request))
+    Ok(reply(StatusCode::OK, &review.to_wire(&request)))
 }
 
 async fn decide(
     shared: &Shared,
     path: &str,
     request: &admission::Request,
+    caller: Caller,
 ) -> Result<Option<admission::Review>, kube::Error> {
     let webhooks = &shared.webhooks;
     let needs = admission::needs(path);
     if needs.quotas && webhooks.gates.federated_quota_enforcement {
-        return quota::decide(webhooks, &shared.turns, path, request).await;
+        return quota::decide(webhooks, &shared.quotas, path, request, caller).await;
     }
-    let customizations = match needs.customizations {
-        true => listed(Api::<ResourceInterpreterCustomization>::all(webhooks.control_plane.clone())).await?,
-        false => Vec::new(),
-    };
-    Ok(judge(webhooks, path, request, &customizations, &[]))
+    if !needs.customizations {
+        return Ok(judge(webhooks, path, request, &[], &[]));
+    }
+    let customizations = listed(Api::<ResourceInterpreterCustomization>::all(webhooks.control_plane.clone())).await?;
+    // Compiling somebody's scripts may take a while.
+    let (webhooks, path, request) = (webhooks.clone(), path.to_owned(), request.clone());
+    let judging = pool::run(&shared.compiling, move || Ok(judge(&webhooks, &path, &request, &customizations, &[])));
+    Ok(judging.await.unwrap_or_else(|error| Some(Review::from(Err(Refusal::internal(error.to_string()))))))
 }
 
 fn judge(

@@ -137,7 +137,8 @@ impl RequestInfo {
     }
 }
 
-fn verb(method: &Method, named: bool, query: &Query) -> &'static str {
+/// The verb of RBAC for a method on a resource; empty for methods that have none.
+pub fn verb(method: &Method, named: bool, query: &Query) -> &'static str {
     match *method {
         Method::POST => "create",
         Method::PUT => "update",

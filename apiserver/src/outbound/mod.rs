@@ -8,6 +8,7 @@ mod services;
 mod tests;
 mod tls;
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -121,8 +122,18 @@ struct ClientKey {
     ca_bundle: Vec<u8>,
     insecure: bool,
     server_name: Option<String>,
-    with_identity: bool,
+    shows: Shows,
     upgrades: bool,
+}
+
+/// The client certificate that a server sees.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum Shows {
+    Nothing,
+    /// The front proxy's, to extension API servers.
+    FrontProxy,
+    /// The one for webhooks at this address.
+    Webhook(String),
 }
 
 /// See the module.
@@ -134,6 +145,8 @@ pub struct Outbound {
 struct Connecting {
     /// Presented to extension API servers.
     identity: Option<Identity>,
+    /// Presented to webhooks, by `host:port`.
+    webhooks: HashMap<String, Identity>,
     clients: LruCache<ClientKey, HttpsClient>,
 }
 
@@ -146,7 +159,10 @@ impl std::fmt::Debug for Outbound {
 impl Outbound {
     pub fn new(resolver: Arc<dyn ServiceResolver>, identity: Option<Identity>) -> Self {
         let size = std::num::NonZeroUsize::new(CLIENTS).unwrap_or(std::num::NonZeroUsize::MIN);
-        Self { resolver, connecting: Mutex::new(Connecting { identity, clients: LruCache::new(size) }) }
+        Self {
+            resolver,
+            connecting: Mutex::new(Connecting { identity, webhooks: HashMap::new(), clients: LruCache::new(size) }),
+        }
     }
 
     /// Presents another certificate from now on; connections that showed the one before end when they are idle.
@@ -156,13 +172,43 @@ impl Outbound {
         connecting.clients.clear();
     }
 
+    /// Presents a certificate to webhooks at an address (`host:port`) from now on, and to no others.
+    pub fn identify(&self, address: &str, identity: Identity) {
+        let mut connecting = self.connecting.lock();
+        connecting.webhooks.insert(address.to_owned(), identity);
+        connecting.clients.clear();
+    }
+
+    /// The same for a webhook, which sees the certificate that is for its address, if there is one.
+    pub async fn send_review(
+        &self,
+        target: &Target,
+        request: http::Request<Body>,
+    ) -> Result<http::Response<Body>, OutboundError> {
+        let address = match &target.place {
+            Place::Url(url) => url.parse::<http::Uri>().ok().and_then(|url| url.authority().map(ToString::to_string)),
+            Place::Service(_) => None,
+        };
+        let known = address.filter(|address| self.connecting.lock().webhooks.contains_key(address));
+        self.exchange(target, request, known.map_or(Shows::Nothing, Shows::Webhook)).await
+    }
+
     /// Sends a request whose URI is only a path with query, appended to the target's own path. `with_identity` presents the
     /// client certificate.
     pub async fn send(
         &self,
         target: &Target,
-        mut request: http::Request<Body>,
+        request: http::Request<Body>,
         with_identity: bool,
+    ) -> Result<http::Response<Body>, OutboundError> {
+        self.exchange(target, request, if with_identity { Shows::FrontProxy } else { Shows::Nothing }).await
+    }
+
+    async fn exchange(
+        &self,
+        target: &Target,
+        mut request: http::Request<Body>,
+        shows: Shows,
     ) -> Result<http::Response<Body>, OutboundError> {
         let suffix = request.uri().path_and_query().map_or(String::new(), ToString::to_string);
         let suffix = if suffix == "/" { "" } else { suffix.as_str() };
@@ -188,13 +234,13 @@ impl Outbound {
         let url = format!("{base}{suffix}");
         *request.uri_mut() = url.parse().map_err(|e: http::uri::InvalidUri| OutboundError::Config(e.to_string()))?;
         let upgrades = request.headers().contains_key(http::header::UPGRADE);
-        let client = self.client(target, server_name.clone(), with_identity, upgrades)?;
+        let client = self.client(target, server_name.clone(), shows.clone(), upgrades)?;
         let address = request.uri().authority().map(ToString::to_string).unwrap_or_default();
         let again = replayable(&request);
         let answered = match (client.request(request).await, again) {
             // On a connection of its own: all that are kept may be as old.
             (Err(error), Some(again)) if tls::was_hung_up(&error) => {
-                self.client(target, server_name, with_identity, true)?.request(again).await
+                self.client(target, server_name, shows, true)?.request(again).await
             }
             (answered, _) => answered,
         };
@@ -217,22 +263,26 @@ impl Outbound {
         &self,
         target: &Target,
         server_name: Option<String>,
-        with_identity: bool,
+        shows: Shows,
         upgrades: bool,
     ) -> Result<HttpsClient, OutboundError> {
         let mut connecting = self.connecting.lock();
-        let Connecting { identity, clients } = &mut *connecting;
+        let Connecting { identity, webhooks, clients } = &mut *connecting;
+        let identity = match &shows {
+            Shows::Nothing => None,
+            Shows::FrontProxy => identity.as_ref(),
+            Shows::Webhook(address) => webhooks.get(address),
+        };
         let key = ClientKey {
             ca_bundle: target.ca_bundle.clone(),
             insecure: target.insecure,
             server_name,
-            with_identity: with_identity && identity.is_some(),
+            shows: if identity.is_some() { shows } else { Shows::Nothing },
             upgrades,
         };
         if let Some(client) = clients.get(&key) {
             return Ok(client.clone());
         }
-        let identity = identity.as_ref().filter(|_| key.with_identity);
         let config = tls::client_config(&target.ca_bundle, target.insecure, identity)?;
         let mut http = HttpConnector::new();
         http.enforce_http(false);

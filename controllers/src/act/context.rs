@@ -20,6 +20,7 @@ use super::journal::Journal;
 use super::objects::{Objects, Resource, Target};
 use super::placements::Placements;
 use super::traffic::Traffic;
+use super::turns::Turns;
 use super::world::{Cached, Header, World};
 use crate::Error;
 use crate::interpreter::{Interpreter, webhook};
@@ -173,6 +174,8 @@ pub struct Context {
     pub figures: Figures,
     /// Where bindings are.
     pub placements: Placements,
+    /// Of bindings' writes, by namespace.
+    pub(super) binding_turns: Turns,
     clusters: Decodings<cluster::Cluster>,
     bindings: Decodings<work::ResourceBinding>,
 }
@@ -225,6 +228,7 @@ impl Context {
             kinds,
             config,
             placements: Placements::default(),
+            binding_turns: Turns::default(),
             clusters: Decodings::new(CLUSTERS),
             bindings: Decodings::new(BINDINGS),
         })
@@ -358,6 +362,7 @@ impl Context {
     }
 
     pub async fn create(&self, resource: &Resource, object: &Value) -> Result<Value, Error> {
+        let _turn = self.quota_turn(resource, object::namespace(object)).await?;
         let _under_way = self.traffic().begin();
         let created = self.objects.create(resource, object::namespace(object), object).await?;
         Ok(self.written(resource, created))
@@ -365,6 +370,7 @@ impl Context {
 
     /// Replaces an object that was read from the world and changed.
     pub async fn replace(&self, resource: &Resource, object: &Value) -> Result<Value, Error> {
+        let _turn = self.quota_turn(resource, object::namespace(object)).await?;
         let _under_way = self.traffic().begin();
         let target = Target::new(resource, object::namespace(object), object::name(object));
         let replaced = self.objects.replace(target, object).await?;
@@ -379,6 +385,7 @@ impl Context {
 
     /// Patches `object`, if it is still the version read.
     pub async fn merge(&self, resource: &Resource, object: &Value, patch: Value) -> Result<Value, Error> {
+        let _turn = self.quota_turn(resource, object::namespace(object)).await?;
         let _under_way = self.traffic().begin();
         let target = Target::new(resource, object::namespace(object), object::name(object));
         let merged = self.objects.merge(target, &guarded(object, patch)).await?;

@@ -1,7 +1,7 @@
 //! FederatedResourceQuotas: lays their static assignments down in members, brings back what is used there, and counts
-//! what a namespace's bindings use. Writes those Works and the quotas' status; admission writes the use it lets through.
+//! what a namespace's bindings use. Writes those Works and the quotas' status, of which nothing else is a writer.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ use super::queue::{Outcome, Queue};
 use super::world::Change;
 use crate::Error;
 use crate::plan::object;
-use crate::plan::quota::{self as plan, Lately, Usage};
+use crate::plan::quota::{self as plan, Usage};
 
 /// Namespace and name.
 type Key = (String, String);
@@ -33,13 +33,11 @@ pub struct Quotas {
     pub quotas: Queue<Key>,
     /// All quotas, so that a binding's change costs nothing where there is none.
     known: Mutex<BTreeSet<Key>>,
-    /// What was recorded lately in each quota.
-    lately: Mutex<HashMap<Key, Lately>>,
 }
 
 impl Quotas {
     pub fn new(context: Arc<Context>) -> Arc<Self> {
-        Arc::new(Quotas { context, quotas: Queue::new("quotas"), known: Mutex::default(), lately: Mutex::default() })
+        Arc::new(Quotas { context, quotas: Queue::new("quotas"), known: Mutex::default() })
     }
 
     pub fn on_change(&self, change: &Change) {
@@ -67,7 +65,7 @@ impl Quotas {
             true => self.known.lock().remove(&key),
             false => self.known.lock().insert(key.clone()),
         };
-        // A write of the status alone may be admission's, of a binding that is never stored.
+        // A write of the status alone may be somebody else's: it is counted again.
         if change.is_moved_or_terminating() { self.quotas.add(key) } else { self.quotas.add_after(key, GATHER) }
     }
 
@@ -103,7 +101,6 @@ impl Quotas {
         let quota = context.get(&context.kinds.federated_resource_quota, namespace, name).await?;
         let works = self.works(&key).await?;
         let Some(quota) = quota.filter(|quota| !object::is_terminating(quota)) else {
-            self.lately.lock().remove(&key);
             self.delete(works.iter()).await?;
             return Ok(Outcome::Done);
         };
@@ -172,29 +169,12 @@ impl Quotas {
         works: &[Value],
     ) -> Result<Outcome, Error> {
         let counted = if self.counts() { Some(self.count(&key.0).await?) } else { None };
-        let mut status = plan::status(&typed.spec, of_members(works)?, counted);
-        let mut done = Outcome::Done;
-        if self.counts() {
-            let (recorded, counted) = (plan::amounts(&typed.status.overall_used), plan::amounts(&status.overall_used));
-            let now = self.context.moment().mono;
-            let mut lately = self.lately.lock();
-            let (believed, wait) = lately.entry(key.clone()).or_default().believe(&recorded, &counted, now);
-            status.overall_used = plan::to_list(plan::recorded(believed));
-            let sync = self.context.config.periods.quota_sync;
-            done = Outcome::Again(wait.map_or(sync, |wait| wait.min(sync)));
-        }
+        let status = plan::status(&typed.spec, of_members(works)?, counted);
         if status != typed.status {
-            let written = self.write(key, quota, &status).await;
-            if written.as_ref().is_err_and(|error| !error.is_conflict()) {
-                // It may be recorded nevertheless: what is more than that nobody knows.
-                self.lately.lock().remove(key);
-            }
-            written?;
-            if let Some(lately) = self.lately.lock().get_mut(key) {
-                lately.wrote(plan::amounts(&status.overall_used));
-            }
+            self.write(key, quota, &status).await?;
         }
-        Ok(done)
+        let sync = self.context.config.periods.quota_sync;
+        Ok(if self.counts() { Outcome::Again(sync) } else { Outcome::Done })
     }
 
     async fn write(&self, key: &Key, quota: &Value, status: &FederatedResourceQuotaStatus) -> Result<(), Error> {

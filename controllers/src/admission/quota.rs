@@ -206,13 +206,9 @@ fn enforce(
         for (name, requested) in &used {
             let Some(limit) = quota.spec.overall.get(name).map(amount) else { continue };
             if *requested > limit {
-                let exceeded =
-                    Exceeded { quota: reference(quota), resource: name.clone(), requested: *requested, limit };
-                let message = format!(
-                    "FederatedResourceQuota({}/{}) exceeded for resource {name}: requested sum {requested}, limit {limit}.",
-                    exceeded.quota.namespace, exceeded.quota.name,
-                );
-                return Err(Refusal::quota_exceeded(exceeded, message));
+                let resource = name.clone();
+                let exceeded = Exceeded { quota: reference(quota), resource, requested: *requested, limit };
+                return Err(Refusal::quota_exceeded(&exceeded));
             }
         }
         let more: Usage = tracked.into_iter().filter(|(_, quantity)| *quantity > Quantity::ZERO).collect();

@@ -59,30 +59,27 @@ pub struct Refusal {
     /// The `reason` of the Status, if there is one.
     pub reason: Option<&'static str>,
     pub message: String,
-    /// The limit that stood in its way.
-    pub exceeded: Option<Box<Exceeded>>,
 }
 
 impl Refusal {
     /// The object breaks a rule.
     pub fn denied(message: impl Into<String>) -> Self {
-        Self { code: 403, reason: Some("Forbidden"), message: message.into(), exceeded: None }
+        Self { code: 403, reason: Some("Forbidden"), message: message.into() }
     }
 
     /// The object can not be read.
     pub fn bad_request(message: impl Into<String>) -> Self {
-        Self { code: 400, reason: None, message: message.into(), exceeded: None }
+        Self { code: 400, reason: None, message: message.into() }
     }
 
     /// We can not decide.
     pub fn internal(message: impl Into<String>) -> Self {
-        Self { code: 500, reason: None, message: message.into(), exceeded: None }
+        Self { code: 500, reason: None, message: message.into() }
     }
 
     /// A quota would be exceeded.
-    pub fn quota_exceeded(exceeded: Exceeded, message: impl Into<String>) -> Self {
-        let exceeded = Some(Box::new(exceeded));
-        Self { code: 403, reason: Some("QuotaExceeded"), message: message.into(), exceeded }
+    pub fn quota_exceeded(exceeded: &Exceeded) -> Self {
+        Self { code: 403, reason: Some("QuotaExceeded"), message: exceeded.to_string() }
     }
 
     /// Refuses when anything is wrong.
@@ -104,8 +101,7 @@ pub enum Outcome {
 #[derive(Clone, Debug)]
 pub struct Review {
     pub outcome: Result<Outcome, Refusal>,
-    /// Quotas whose recorded use has to be written before the object is let through. When one of the writes meets a
-    /// conflict the review has to be asked for again, with the quotas read anew.
+    /// Quotas of which more is used once the object is stored, with that use.
     pub quota_usage: Vec<FederatedResourceQuota>,
 }
 

@@ -20,7 +20,8 @@ use crowsnest_api::config::{
 use crowsnest_api::work::AggregatedStatusItem;
 use parking_lot::RwLock;
 use serde_json::Value;
-use tokio::runtime::{Handle, RuntimeFlavor};
+
+use lua::pool::{self, Share};
 
 pub use lua::ScriptError;
 
@@ -40,22 +41,24 @@ struct Customization {
     api_version: String,
     kind: String,
     scripts: Vec<(Operation, Arc<str>)>,
+    share: Share,
 }
 
 /// A script and the customization it is of.
 struct Script {
     customization: String,
     text: Arc<str>,
+    share: Share,
 }
 
 impl Script {
-    /// Runs it without keeping the runtime's other tasks waiting.
-    fn ask<T>(&self, call: impl FnOnce(&str) -> Result<T, ScriptError>) -> Result<T, Error> {
-        let threaded = Handle::try_current().is_ok_and(|now| now.runtime_flavor() == RuntimeFlavor::MultiThread);
-        let answer = match threaded {
-            true => tokio::task::block_in_place(|| call(&self.text)),
-            false => call(&self.text),
-        };
+    /// Runs it on a thread for scripts.
+    async fn ask<T: Send + 'static>(
+        &self,
+        call: impl FnOnce(&str) -> Result<T, ScriptError> + Send + 'static,
+    ) -> Result<T, Error> {
+        let text = Arc::clone(&self.text);
+        let answer = pool::run(&self.share, move || call(&text)).await;
         answer.map_err(|source| Error::Script { customization: self.customization.clone(), source })
     }
 }
@@ -131,6 +134,7 @@ impl Interpreter {
             api_version: spec.target.api_version.clone(),
             kind: spec.target.kind.clone(),
             scripts: scripts.filter_map(|(operation, script)| Some((operation, Arc::from(script?)))).collect(),
+            share: Share::default(),
         };
         self.customizations.write().insert(name.to_owned(), known);
     }
@@ -147,7 +151,7 @@ impl Interpreter {
         let of_kind = known.iter().filter(|(_, known)| known.kind == kind && known.api_version == api_version);
         let script = |(name, known): (&String, &Customization)| {
             let (_, text) = known.scripts.iter().find(|(of, _)| of == operation)?;
-            Some(Script { customization: name.clone(), text: Arc::clone(text) })
+            Some(Script { customization: name.clone(), text: Arc::clone(text), share: known.share.clone() })
         };
         of_kind.filter_map(script).collect()
     }
@@ -191,7 +195,8 @@ impl Interpreter {
             let of_components = |components| Interpreted { components, ..Interpreted::default() };
             match self.interprets(template, &Operation::InterpretComponent) {
                 Interprets::Script(script, _) => {
-                    return script.ask(|text| lua::components(text, template)).map(of_components);
+                    let template = template.clone();
+                    return script.ask(move |text| lua::components(text, &template)).await.map(of_components);
                 }
                 Interprets::Webhook(hook) => return hook.components(template).await.map(of_components),
                 Interprets::BuiltIn => {
@@ -203,7 +208,10 @@ impl Interpreter {
             }
         }
         let (replicas, requirements) = match self.interprets(template, &Operation::InterpretReplica) {
-            Interprets::Script(script, _) => script.ask(|text| lua::replicas(text, template))?,
+            Interprets::Script(script, _) => {
+                let template = template.clone();
+                script.ask(move |text| lua::replicas(text, &template)).await?
+            }
             Interprets::Webhook(hook) => hook.replicas(template).await?,
             Interprets::BuiltIn => return self.built_in_replicas(template),
         };
@@ -235,7 +243,10 @@ impl Interpreter {
     /// Gives a member's copy its share of the replicas.
     pub async fn revise_replicas(&self, manifest: &mut Value, replicas: i32) -> Result<(), Error> {
         match self.interprets(manifest, &Operation::ReviseReplica) {
-            Interprets::Script(script, _) => *manifest = script.ask(|text| lua::revise(text, manifest, replicas))?,
+            Interprets::Script(script, _) => {
+                let object = manifest.clone();
+                *manifest = script.ask(move |text| lua::revise(text, &object, replicas)).await?;
+            }
             Interprets::Webhook(hook) => *manifest = hook.revise(manifest, replicas).await?,
             Interprets::BuiltIn => {
                 if let Some(revise) = third_party(manifest, |kind| kind.revise.map(Ok))? {
@@ -251,7 +262,10 @@ impl Interpreter {
     /// Takes over what the member decides.
     pub async fn retain(&self, desired: &mut Value, observed: &Value) -> Result<(), Error> {
         match self.interprets(desired, &Operation::Retain) {
-            Interprets::Script(script, _) => *desired = script.ask(|text| lua::retain(text, desired, observed))?,
+            Interprets::Script(script, _) => {
+                let (wanted, observed) = (desired.clone(), observed.clone());
+                *desired = script.ask(move |text| lua::retain(text, &wanted, &observed)).await?;
+            }
             Interprets::Webhook(hook) => *desired = hook.retain(desired, observed).await?,
             Interprets::BuiltIn => {
                 let known = third_party(desired, |kind| kind.retain.map(Ok))?;
@@ -266,7 +280,10 @@ impl Interpreter {
     /// The status to report of a member's object, or `None` while there is nothing to report.
     pub async fn reflect(&self, member: &Value) -> Result<Option<Value>, Error> {
         match self.interprets(member, &Operation::InterpretStatus) {
-            Interprets::Script(script, _) => script.ask(|text| lua::reflect(text, member)).map(Some),
+            Interprets::Script(script, _) => {
+                let member = member.clone();
+                script.ask(move |text| lua::reflect(text, &member)).await.map(Some)
+            }
             Interprets::Webhook(hook) => hook.reflect(member).await.map(Some),
             Interprets::BuiltIn => match third_party(member, |kind| kind.status_of(member).map(Ok))? {
                 Some(status) => Ok(Some(status)),
@@ -278,7 +295,10 @@ impl Interpreter {
     /// Whether a member's object is well. Kinds without a rule always are.
     pub async fn is_healthy(&self, member: &Value) -> Result<bool, Error> {
         match self.interprets(member, &Operation::InterpretHealth) {
-            Interprets::Script(script, _) => script.ask(|text| lua::health(text, member)),
+            Interprets::Script(script, _) => {
+                let member = member.clone();
+                script.ask(move |text| lua::health(text, &member)).await
+            }
             Interprets::Webhook(hook) => hook.is_healthy(member).await,
             Interprets::BuiltIn => match third_party(member, |kind| Some((kind.health?)(member)))? {
                 Some(healthy) => Ok(healthy),
@@ -295,7 +315,10 @@ impl Interpreter {
         now: &str,
     ) -> Result<Option<Value>, Error> {
         let mut aggregated = match self.interprets(template, &Operation::AggregateStatus) {
-            Interprets::Script(script, _) => script.ask(|text| lua::aggregate(text, template, items))?,
+            Interprets::Script(script, _) => {
+                let (template, items) = (template.clone(), items.to_vec());
+                script.ask(move |text| lua::aggregate(text, &template, &items)).await?
+            }
             Interprets::Webhook(hook) => hook.aggregate(template, items).await?,
             Interprets::BuiltIn => {
                 let members: Vec<MemberStatus<'_>> = items
@@ -320,7 +343,8 @@ impl Interpreter {
             Interprets::Script(first, others) => {
                 let mut needed = Vec::new();
                 for script in std::iter::once(&first).chain(&others) {
-                    needed.extend(script.ask(|text| lua::dependencies(text, template))?);
+                    let template = template.clone();
+                    needed.extend(script.ask(move |text| lua::dependencies(text, &template)).await?);
                 }
                 Ok(Some(Needs(Some(dependencies::in_order(needed)))))
             }

@@ -95,6 +95,11 @@ impl Asking<'_> {
         }
         self.must(&wanted).await.map(|()| true)
     }
+
+    /// A proposed customization brings scripts that this process runs, so its proposer must be allowed to create one.
+    async fn must_create(&self, resource: &Resource) -> Result<(), Failure> {
+        self.must(&Wanted { verb: "create".to_owned(), ..get(resource, "", "") }).await
+    }
 }
 
 fn is_secret(resource: &Resource) -> bool {
@@ -294,6 +299,9 @@ impl Asking<'_> {
                     return Err(invalid(vec![error]));
                 }
                 _ => {}
+            }
+            if role == Role::Customization && wish == Wish::Apply {
+                self.must_create(&resource).await?;
             }
             let readable = self.may_see_proposed(&resource, namespace, name).await?;
             let proposed = reports.propose(resource, role, (object, wish), readable).await?;

@@ -18,6 +18,7 @@ use crate::aggregated::limits::Limits;
 use crate::figures::Figures;
 use crate::reload::{Reloader, Reloads};
 use crate::trust::Trust;
+use crate::webhook::clients::Clients;
 
 /// Longer ones of our own are stuck; kube-apiserver's default.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -76,6 +77,40 @@ pub(crate) struct EdgeArgs {
     /// Requests that change something, at once; 0 for any number
     #[arg(long, env = "CROWSNEST_MAX_MUTATING_REQUESTS_INFLIGHT", value_name = "N", default_value_t = 200)]
     max_mutating_requests_inflight: usize,
+}
+
+/// Who may send reviews to the webhooks.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Webhooks")]
+pub(crate) struct WebhookArgs {
+    /// Authority of the client certificate that the API server shows to webhooks; with it nobody else is answered
+    /// [default: anybody is]
+    #[arg(long, env = "CROWSNEST_WEBHOOK_CLIENT_CA_FILE", value_name = "FILE")]
+    webhook_client_ca_file: Option<PathBuf>,
+    /// Names of API servers in certificates of that authority, by comma [default: any]
+    #[arg(
+        long,
+        env = "CROWSNEST_WEBHOOK_CLIENT_ALLOWED_NAMES",
+        value_delimiter = ',',
+        value_name = "NAMES",
+        requires = "webhook_client_ca_file"
+    )]
+    webhook_client_allowed_names: Vec<String>,
+}
+
+impl WebhookArgs {
+    /// Those who are answered, as the file says now and whenever it changes.
+    pub(crate) async fn clients(&self, reloader: &mut Reloader) -> anyhow::Result<Clients> {
+        let Some(file) = self.webhook_client_ca_file.clone() else {
+            tracing::info!("the webhooks answer anybody: no --webhook-client-ca-file is given");
+            return Ok(Clients::Anybody);
+        };
+        let clients = Clients::certified();
+        let (believing, names) = (clients.clone(), self.webhook_client_allowed_names.clone());
+        let take = move |read: &[String]| Ok(believing.believe(read.first().map_or("", String::as_str), &names)?);
+        reloader.watch("webhook-client-ca-file", vec![file], take).await?;
+        Ok(clients)
+    }
 }
 
 /// Files of a certificate and of its key.

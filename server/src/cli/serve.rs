@@ -12,7 +12,7 @@ use crowsnest_index::{PostgresOptions, StoreOptions};
 
 use super::adapter::AdapterArgs;
 use super::controllers::ControllerArgs;
-use super::edge::EdgeArgs;
+use super::edge::{EdgeArgs, WebhookArgs};
 use super::estimator::{Listening, address};
 use super::keep::{self, KeepArgs};
 use super::oidc::{OidcArgs, SignInArgs};
@@ -154,6 +154,8 @@ pub(crate) struct ServeArgs {
     pub(crate) keep: KeepArgs,
     #[command(flatten)]
     pub(crate) edge: EdgeArgs,
+    #[command(flatten)]
+    pub(crate) webhooks: WebhookArgs,
     #[command(flatten)]
     pub(crate) oidc: OidcArgs,
     #[command(flatten)]

@@ -43,12 +43,12 @@ const NEEDS: &[Need] = &[
     ),
     (AGGREGATED, "get update patch", "storage.crowsnest.io", "clusters/status resourceregistries/status", ""),
     (AGGREGATED, "get list create update delete", "storage.crowsnest.io", "savedsearches", ""),
-    // What admission looks at and writes.
+    // What admission looks at.
     (WEBHOOK, "list", "config.karmada.io", "resourceinterpretercustomizations", ""),
-    (WEBHOOK, "get list", "policy.karmada.io", "federatedresourcequotas", ""),
-    (WEBHOOK, "update", "policy.karmada.io", "federatedresourcequotas/status", ""),
-    (&[Role::Webhook, Role::Controllers], "create", "", "events", ""),
+    (WEBHOOK, "list", "policy.karmada.io", "federatedresourcequotas", ""),
+    (WEBHOOK, "list", "work.karmada.io", "resourcebindings", ""),
     // The loops.
+    (STEERS, "create", "", "events", ""),
     (STEERS, "get create update", "coordination.k8s.io", "leases", "karmada-system/"),
     (STEERS, "patch", "", "events", ""),
     (STEERS, "get list watch create delete", "", "namespaces", ""),
@@ -245,7 +245,9 @@ mod tests {
     #[case(&[Role::All], "works", true)]
     #[case(&[Role::Controllers], "works", true)]
     #[case(&[Role::Webhook, Role::Ui], "works", false)]
-    #[case(&[Role::Webhook], "federatedresourcequotas/status", true)]
+    #[case(&[Role::Webhook], "federatedresourcequotas", true)]
+    #[case(&[Role::Webhook], "federatedresourcequotas/status", false)]
+    #[case(&[Role::Webhook], "events", false)]
     #[case(&[Role::Cache], "federatedresourcequotas/status", false)]
     #[case(&[Role::Cache], "secrets", true)]
     #[case(&[Role::Controllers], "*", true)]

@@ -248,9 +248,8 @@ impl Site {
         if self.args.does(Role::Webhook) {
             let settings = (&self.said.controllers, self.args.allow_local_endpoints);
             let admissions = &self.edge.figures.admissions;
-            let (webhooks, journal) = webhook::start(client.clone(), settings, admissions, self.servers.stopping());
-            self.servers.keep("journal of the webhooks", journal);
-            routes = routes.nest("/webhooks", webhooks);
+            let clients = self.args.webhooks.clients(reloader).await?;
+            routes = routes.nest("/webhooks", webhook::routes(client.clone(), settings, admissions, clients));
         }
         if self.args.does(Role::Aggregated) {
             routes = routes.fallback_service(router(Aggregated {

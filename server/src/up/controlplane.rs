@@ -33,6 +33,7 @@ use crate::roles::Roles;
 use crate::serving::{self, Tls};
 use crate::trust::{self, Trust};
 use crate::webhook;
+use crate::webhook::clients::Clients;
 
 /// Karmada's name for the administrator; `cluster-proxy-admin` is bound to it.
 const ADMIN: &str = "system:admin";
@@ -137,11 +138,9 @@ impl ControlPlane {
         let (follower, stop) = (client.clone(), serving.clone());
         servers.spawn(async move { trust.follow(follower, stop).await });
         let stop = serving.clone();
-        servers.spawn(async move { authority.renew(&own, &names, &stop).await });
-        // Simulated members are on this host.
-        let settings = (controllers, true);
-        let (webhooks, journal) = webhook::start(client.clone(), settings, &edge.figures.admissions, serving);
-        servers.spawn(journal);
+        let renewed = Arc::clone(&own);
+        servers.spawn(async move { authority.renew(&renewed, &names, &stop).await });
+        let hooks = self.serve_webhooks(&own, controllers, &edge, (servers, serving)).await?;
         let state = Aggregated {
             control_plane: client.clone(),
             delegated: Delegated::new(client.clone()),
@@ -152,11 +151,9 @@ impl ControlPlane {
         let aggregated = router(state);
         let local = Arc::new(Local(aggregated.clone()));
         self.server.services().local.mount(install::SYSTEM_NAMESPACE, install::SERVICE, local);
-        let routes = axum::Router::new().nest("/webhooks", webhooks).fallback_service(aggregated);
-        servers.spawn(serving::serve(listener, Some(tls), routes, serving.clone()));
+        servers.spawn(serving::serve(listener, Some(tls), aggregated, serving.clone()));
 
         let ca = self.server.authority().certificate().to_owned();
-        let hooks = format!("https://127.0.0.1:{port}/webhooks");
         let mut manifests: Vec<Value> = install::foundations();
         manifests.extend(install::agents::cluster_info(&self.url, &ca));
         manifests.extend(install::definitions(&hooks, &ca));
@@ -168,6 +165,26 @@ impl ControlPlane {
         install::apply_all(&client, &aggregation).await?;
         install::aggregation_available(&client, &groups).await?;
         Ok(())
+    }
+
+    /// Serves the webhooks where none but this control plane's API server comes through the handshake; the URL they are at.
+    async fn serve_webhooks(
+        &self,
+        own: &Arc<Serving>,
+        controllers: &act::Config,
+        edge: &Edge,
+        (servers, serving): (&TaskTracker, &CancellationToken),
+    ) -> anyhow::Result<String> {
+        let listener = TcpListener::bind("127.0.0.1:0").await.context("listening for webhooks")?;
+        let address = listener.local_addr()?.to_string();
+        let clients = self.server.identify_to_webhooks(&address)?;
+        let tls = Tls::mutual(Arc::clone(own), &clients)?;
+        // Simulated members are on this host.
+        let settings = (controllers, true);
+        let hooks = webhook::routes(self.client(), settings, &edge.figures.admissions, Clients::Handshake);
+        let routes = axum::Router::new().nest("/webhooks", hooks);
+        servers.spawn(serving::serve(listener, Some(tls), routes, serving.clone()));
+        Ok(format!("https://{address}/webhooks"))
     }
 
     pub(super) async fn stop(self) -> anyhow::Result<()> {

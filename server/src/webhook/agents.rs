@@ -1,13 +1,14 @@
 //! Admission of what agents of members write: the Secrets that report their tokens, and no others.
 
+use axum::body::Bytes;
 use axum::response::Response;
 use crowsnest_apiserver::status::ApiError;
 use crowsnest_controllers::admission::agents::{MATCH_CONDITION, check_secret};
 use http::StatusCode;
 use serde_json::{Value, json};
 
-use super::{allow, refuse, user_of};
-use crate::aggregated::reply::json as reply;
+use super::{allow, envelope, refuse, user_of};
+use crate::aggregated::reply::{Failure, json as reply};
 
 pub(super) const PATH: &str = "/agents/secrets";
 const NAME: &str = "agents.crowsnest.io";
@@ -26,8 +27,9 @@ pub(super) fn configuration(ca_bundle: &str, base_url: &str) -> Value {
            "webhooks": [hook]})
 }
 
-pub(super) async fn review(axum::Json(review): axum::Json<Value>) -> Response {
-    reply(StatusCode::OK, &answer(&review["request"]))
+pub(super) async fn review(body: Bytes) -> Result<Response, Failure> {
+    let (review, _) = envelope::admission_review(&body)?;
+    Ok(reply(StatusCode::OK, &answer(&review["request"])))
 }
 
 fn answer(request: &Value) -> Value {

@@ -15,7 +15,7 @@ use prometheus_client::registry::Registry;
 type OfWebhook = [(&'static str, &'static str); 1];
 type OfAnswer = Vec<(&'static str, String)>;
 
-const PATHS: [&str; 22] = [
+pub(super) const PATHS: [&str; 22] = [
     "/mutate-clusterpropagationpolicy",
     "/mutate-clusterresourcebinding",
     "/mutate-federatedhpa",

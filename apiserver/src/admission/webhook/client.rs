@@ -54,7 +54,7 @@ impl WebhookClient {
     }
 
     async fn exchange(&self, target: &Target, request: http::Request<Body>) -> Result<Value, CallError> {
-        let response = self.outbound.send(target, request, false).await?;
+        let response = self.outbound.send_review(target, request).await?;
         let status = response.status();
         let media = response.headers().get(CONTENT_TYPE).and_then(|v| v.to_str().ok()).unwrap_or("").to_owned();
         let body =

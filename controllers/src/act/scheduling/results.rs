@@ -64,7 +64,7 @@ impl Scheduling {
                     Ok(written) => written,
                     Err(error) => {
                         self.not_written(&key, binding, &error);
-                        return self.refused(&at, error).await;
+                        return self.refused(&at, &clusters, error).await;
                     }
                 };
                 self.ledger.lock().written(&key, object::generation(&binding));
@@ -212,11 +212,14 @@ impl Scheduling {
     }
 
     /// The control plane refused the result: over quota is shown as such, anything else is retried.
-    pub(super) async fn refused(&self, at: &At<'_>, error: Error) -> Result<Outcome, Error> {
+    async fn refused(&self, at: &At<'_>, wanted: &[TargetCluster], error: Error) -> Result<Outcome, Error> {
         if error.code() != Some(403) {
             return Err(error);
         }
         let quota = error.reason() == condition::SCHEDULED_QUOTA_EXCEEDED;
+        if quota {
+            self.context.note_quota_denied(at.typed, wanted, &error.message()).await?;
+        }
         let reason = if quota { condition::SCHEDULED_QUOTA_EXCEEDED } else { condition::SCHEDULED_SCHEDULER_ERROR };
         if self.write_condition(at, reason, &error.message()).await? {
             self.note(at, Severity::Warning, event::SCHEDULE_BINDING_FAILED, error.message());

@@ -25,6 +25,7 @@ impl Templates {
 
     async fn show_over_quota(&self, resource: &Resource, binding: &Value, message: &str) -> Result<(), Error> {
         let typed: ResourceBinding = decode(binding)?;
+        self.context.note_quota_denied(&typed, &typed.spec.clusters, message).await?;
         let mut shown = typed.status.conditions.clone();
         let reason = condition::SCHEDULED_QUOTA_EXCEEDED;
         if !conditions::set(

@@ -2,20 +2,33 @@
 //! Karmada's library refuses are refused here in its words.
 
 use crowsnest_api::quantity::Quantity;
-use mlua::{Lua, Table, Value, Variadic};
+use mlua::{Function, Lua, Table, Value, Variadic};
 
-use super::type_of;
+use super::budget::Budget;
 use super::values::{to_json, to_lua};
+use super::{TOO_LATE, type_of};
 use crate::plan::interpreter::dependencies::of_pod_spec;
 use crate::plan::interpreter::replicas::pod_requirements;
 
-pub(super) fn library(lua: &Lua) -> mlua::Result<Table> {
+/// Longer texts are no quantities, and are not repeated in a message.
+const LONGEST_QUANTITY: usize = 256;
+
+pub(super) fn library(lua: &Lua, budget: &Budget) -> mlua::Result<Table> {
     let library = lua.create_table()?;
     library.raw_set("resourceAdd", lua.create_function(|_, amounts| sum(amounts))?)?;
     library.raw_set("getResourceQuantity", lua.create_function(|_, amount| amount_of(amount))?)?;
-    library.raw_set("accuratePodRequirements", lua.create_function(requirements)?)?;
-    library.raw_set("getPodDependencies", lua.create_function(dependencies)?)?;
+    library.raw_set("accuratePodRequirements", timed(lua, budget, requirements)?)?;
+    library.raw_set("getPodDependencies", timed(lua, budget, dependencies)?)?;
     Ok(library)
+}
+
+/// A function that reads a whole pod template, which no hook interrupts.
+fn timed(lua: &Lua, budget: &Budget, call: fn(&Lua, Variadic<Value>) -> mlua::Result<Value>) -> mlua::Result<Function> {
+    let budget = budget.clone();
+    lua.create_function(move |lua, arguments| match budget.is_late() {
+        true => Err(mlua::Error::runtime(TOO_LATE)),
+        false => call(lua, arguments),
+    })
 }
 
 fn bad_argument(position: usize, function: &str, wanted: &str, value: &Value) -> mlua::Error {
@@ -27,6 +40,9 @@ fn bad_argument(position: usize, function: &str, wanted: &str, value: &Value) ->
 fn quantity(function: &str, position: usize, value: &Value) -> mlua::Result<Quantity> {
     let text = match value {
         Value::Nil => return Ok(Quantity::ZERO),
+        Value::String(text) if text.as_bytes().len() > LONGEST_QUANTITY => {
+            return Err(mlua::Error::runtime(format!("a quantity has {LONGEST_QUANTITY} bytes at most")));
+        }
         Value::String(text) => text.to_str()?.to_owned(),
         other => return Err(bad_argument(position, function, "string", other)),
     };

@@ -1,7 +1,13 @@
 //! Lua scripts that interpret a kind. A call is a function of its script and its arguments, in a machine of its own.
 
+mod budget;
+#[cfg(test)]
+mod hostile_tests;
 mod kube;
+mod pattern;
+pub mod pool;
 mod sandbox;
+mod strings;
 mod syntax;
 #[cfg(test)]
 mod tests;
@@ -20,12 +26,19 @@ use crate::plan::interpreter::dependencies::{self, Dependency};
 const LONGEST_RUN: Duration = Duration::from_secs(1);
 const MOST_MEMORY: usize = 64 << 20;
 const LONGEST_SCRIPT: usize = 1 << 20;
+/// The longest message of a script's own that is passed on, in bytes.
+const LONGEST_MESSAGE: usize = 4096;
+const TOO_LATE: &str = "context deadline exceeded";
 
 /// Why a script gave no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum ScriptError {
     #[error("{0}")]
     Lua(String),
+    #[error("no thread became free for the script within {} s", .0.as_secs())]
+    Busy(Duration),
+    #[error("the script's thread died")]
+    Died,
     #[error("the script has {0} bytes, more than the {LONGEST_SCRIPT} allowed")]
     TooLong(usize),
     #[error("not found function {0}")]
@@ -55,16 +68,22 @@ impl From<mlua::Error> for ScriptError {
             | mlua::Error::RuntimeError(message)
             | mlua::Error::MemoryError(message) => {
                 let words = message.split("\nstack traceback:").next().unwrap_or_default();
-                ScriptError::Lua(words.trim_end().to_owned())
+                ScriptError::Lua(shortened(words.trim_end()))
             }
-            other => ScriptError::Lua(other.to_string()),
+            other => ScriptError::Lua(shortened(&other.to_string())),
         }
     }
 }
 
+/// A message without the rest of what is too long for a condition or an event.
+fn shortened(message: &str) -> String {
+    let end = message.floor_char_boundary(LONGEST_MESSAGE);
+    message.get(..end).unwrap_or_default().to_owned()
+}
+
 /// Whether Lua can read the script; nothing of it is run.
 pub fn compile(script: &str) -> Result<(), ScriptError> {
-    load(&sandbox::machine()?, script).map(drop)
+    load(&sandbox::machine(LONGEST_RUN)?, script).map(drop)
 }
 
 /// Only source text: precompiled code could break out of the machine.
@@ -90,13 +109,22 @@ fn run<T>(
     arguments: &[&Json],
     read: impl FnOnce(Value, Value) -> Result<T, ScriptError>,
 ) -> Result<T, ScriptError> {
-    let lua = sandbox::machine()?;
-    load(&lua, script)?.call::<()>(())?;
+    run_in(&sandbox::machine(LONGEST_RUN)?, script, function, arguments, read)
+}
+
+fn run_in<T>(
+    lua: &Lua,
+    script: &str,
+    function: &'static str,
+    arguments: &[&Json],
+    read: impl FnOnce(Value, Value) -> Result<T, ScriptError>,
+) -> Result<T, ScriptError> {
+    load(lua, script)?.call::<()>(())?;
     let Value::Function(called) = lua.globals().get::<Value>(function)? else {
         return Err(ScriptError::NoFunction(function));
     };
     let arguments: MultiValue =
-        arguments.iter().map(|argument| values::to_lua(&lua, argument)).collect::<mlua::Result<_>>()?;
+        arguments.iter().map(|argument| values::to_lua(lua, argument)).collect::<mlua::Result<_>>()?;
     let mut results = called.call::<MultiValue>(arguments)?;
     let mut next = || results.pop_front().unwrap_or_default();
     read(next(), next())

@@ -2,12 +2,17 @@
 //!
 //! It has what Karmada's scripts may count on: the base, table, string and math libraries, the harmless part of `os`, and
 //! `require("kube")`. Scripts cannot leave anything behind for the next one, because there is no next one.
+//!
+//! A hook looks at the clock every few instructions. LuaJIT calls no hook from compiled traces and none from C, so nothing is compiled
+//! (the `jit` library is not opened, without which the compiler stays off), and the library functions whose work grows with their
+//! arguments are bounded by themselves ([`strings`]).
 
-use std::time::Instant;
+use std::time::Duration;
 
 use mlua::{Function, HookTriggers, Lua, LuaOptions, StdLib, Table, VmState};
 
-use super::{LONGEST_RUN, MOST_MEMORY, kube};
+use super::budget::Budget;
+use super::{MOST_MEMORY, TOO_LATE, kube, strings};
 
 /// Globals that Karmada's machine doesn't have at all.
 const REMOVED: [&str; 2] = ["coroutine", "gcinfo"];
@@ -40,8 +45,8 @@ local sentence = 'call function ' .. name .. ' is not supported in karmada custo
 return function() error(sentence, 2) end
 "#;
 
-const INSTRUCTIONS_PER_LOOK: u32 = 1000;
-const TOO_LATE: &str = "context deadline exceeded";
+/// Few, because one instruction may copy as much as the machine's memory holds.
+const INSTRUCTIONS_PER_LOOK: u32 = 100;
 
 /// A `pcall` that caught the end of the time passes it on, else a script could go on for ever.
 const CAREFUL_CALLS: &str = r#"
@@ -54,7 +59,8 @@ function _G.pcall(...) return pass(pcall(...)) end
 function _G.xpcall(...) return pass(xpcall(...)) end
 "#;
 
-pub(super) fn machine() -> mlua::Result<Lua> {
+/// A machine whose calls may take `time` altogether.
+pub(super) fn machine(time: Duration) -> mlua::Result<Lua> {
     // Without its jit library LuaJIT interprets, and only then are hooks called everywhere.
     let libraries = StdLib::TABLE | StdLib::STRING | StdLib::MATH | StdLib::OS;
     let lua = Lua::new_with(libraries, LuaOptions::default())?;
@@ -66,7 +72,6 @@ pub(super) fn machine() -> mlua::Result<Lua> {
     for name in REFUSED {
         globals.raw_set(name, lua.load(REFUSAL).set_name("=<string>").call::<Function>((name, error.clone()))?)?;
     }
-    globals.get::<Table>("string")?.raw_remove("dump")?;
     let (all, kept): (Table, Table) = (globals.get("os")?, lua.create_table()?);
     for name in OS {
         kept.raw_set(name, all.get::<Function>(name)?)?;
@@ -74,29 +79,30 @@ pub(super) fn machine() -> mlua::Result<Lua> {
     globals.raw_set("os", kept)?;
     // Scripts print for their author's terminal; there is none here.
     globals.raw_set("print", lua.create_function(|_, ()| Ok(()))?)?;
-    let library = kube::library(&lua)?;
+    let budget = Budget::new(time);
+    let library = kube::library(&lua, &budget)?;
     let require = lua.create_function(move |_, name: String| match name.as_str() {
         "kube" => Ok(library.clone()),
         other => Err(mlua::Error::runtime(format!("module {other} not found"))),
     })?;
     globals.raw_set("require", require)?;
-    limit(&lua)?;
+    strings::install(&lua, &budget)?;
+    limit(&lua, budget)?;
     Ok(lua)
 }
 
-fn limit(lua: &Lua) -> mlua::Result<()> {
-    let end = Instant::now() + LONGEST_RUN;
+fn limit(lua: &Lua, budget: Budget) -> mlua::Result<()> {
     let globals = lua.globals();
-    let is_late = lua.create_function(move |_, ()| Ok(Instant::now() >= end))?;
+    let own = budget.clone();
+    let is_late = lua.create_function(move |_, ()| Ok(own.is_late()))?;
     let [pcall, xpcall, error] = ["pcall", "xpcall", "error"].map(|name| globals.get::<Function>(name));
     lua.load(CAREFUL_CALLS).set_name("=pcall").call::<()>((is_late, TOO_LATE, pcall?, xpcall?, error?))?;
-    lua.set_global_hook(
-        HookTriggers::new().every_nth_instruction(INSTRUCTIONS_PER_LOOK),
-        move |_, _| match Instant::now() < end {
-            true => Ok(VmState::Continue),
-            false => Err(mlua::Error::runtime(TOO_LATE)),
-        },
-    )?;
+    lua.set_global_hook(HookTriggers::new().every_nth_instruction(INSTRUCTIONS_PER_LOOK), move |_, _| {
+        match budget.is_late() {
+            false => Ok(VmState::Continue),
+            true => Err(mlua::Error::runtime(TOO_LATE)),
+        }
+    })?;
     lua.set_memory_limit(MOST_MEMORY)?;
     Ok(())
 }

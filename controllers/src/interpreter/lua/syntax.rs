@@ -2,6 +2,9 @@
 //!
 //! LuaJIT says which line and which token; the column is found by asking where the script stops making sense.
 
+/// Places that are tried, each by reading the script up to there once more.
+const MOST_PLACES: usize = 64;
+
 /// What LuaJIT said: `<string>:LINE: WHY near 'TOKEN'`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Complaint<'m> {
@@ -55,7 +58,7 @@ pub(super) fn reworded(script: &str, message: &str, refusal: impl Fn(&str) -> Op
     }
     // Up to its end the script is refused for that very token; a shorter one only lacks its end.
     let is_there = |text: &str| refusal(text).is_some_and(|shorter| Complaint::read(&shorter) == Some(complaint));
-    match complaint.places(script).find(|(_, text)| is_there(text)) {
+    match complaint.places(script).take(MOST_PLACES).find(|(_, text)| is_there(text)) {
         Some((column, _)) => {
             format!("<string> line:{}(column:{column}) near '{}':   {why}", complaint.line, complaint.shown())
         }

@@ -12,6 +12,10 @@ use super::ScriptError;
 
 /// Deeper nesting than any object has; a table that holds itself ends here.
 const DEEPEST: usize = 128;
+/// Values and bytes of text that one result may have. A table may hold another one many times over, so a small machine could
+/// describe more than any memory holds.
+const MOST_VALUES: usize = 1_000_000;
+const MOST_TEXT: usize = 16 << 20;
 
 pub(super) fn to_lua(lua: &Lua, json: &Json) -> mlua::Result<Value> {
     Ok(match json {
@@ -39,7 +43,7 @@ pub(super) fn to_lua(lua: &Lua, json: &Json) -> mlua::Result<Value> {
 /// The JSON of what a script returned. An empty table becomes what `references` have in its place: `{}` or `[]`; where
 /// they have neither, the field is left out.
 pub(super) fn to_json(value: &Value, references: &[&Json]) -> Result<Json, ScriptError> {
-    let mut json = encode(value, 0)?;
+    let mut json = Encoding::default().value(value, 0)?;
     if is_empty(&json) {
         return Ok(empty_like(references).unwrap_or_else(|| Json::Object(Map::new())));
     }
@@ -47,49 +51,71 @@ pub(super) fn to_json(value: &Value, references: &[&Json]) -> Result<Json, Scrip
     Ok(json)
 }
 
-fn encode(value: &Value, depth: usize) -> Result<Json, ScriptError> {
-    let refused = |text: &str| ScriptError::Lua(text.to_owned());
-    Ok(match value {
-        Value::Nil => Json::Null,
-        Value::Boolean(flag) => Json::Bool(*flag),
-        Value::Integer(whole) => Json::from(*whole),
-        Value::Number(number) => Json::Number(
-            Number::from_f64(*number).ok_or_else(|| ScriptError::Lua(format!("cannot encode {number} to JSON")))?,
-        ),
-        Value::String(text) => {
-            Json::String(text.to_str().map_err(|_| refused("cannot encode a string that is not UTF-8"))?.to_owned())
-        }
-        Value::Table(_) if depth >= DEEPEST => {
-            return Err(refused("cannot encode recursively nested tables to JSON"));
-        }
-        Value::Table(table) => encode_table(table, depth)?,
-        other => return Err(ScriptError::Lua(format!("cannot encode {} to JSON", other.type_name()))),
-    })
+/// How much of a result has been read.
+#[derive(Default)]
+struct Encoding {
+    values: usize,
+    text: usize,
 }
 
-fn encode_table(table: &Table, depth: usize) -> Result<Json, ScriptError> {
-    let mut items: BTreeMap<i64, Json> = BTreeMap::new();
-    let mut fields = Map::new();
-    for pair in table.pairs::<Value, Value>() {
-        let (key, value) = pair?;
-        let value = encode(&value, depth + 1)?;
-        match key {
-            Value::Integer(index) => drop(items.insert(index, value)),
-            Value::String(key) => {
-                let key = key.to_str().map_err(ScriptError::from)?.to_owned();
-                fields.insert(key, value);
-            }
-            _ => return Err(ScriptError::Lua("cannot encode mixed or invalid key types".to_owned())),
+impl Encoding {
+    fn count(&mut self, text: usize) -> Result<(), ScriptError> {
+        self.values += 1;
+        self.text = self.text.saturating_add(text);
+        match self.values > MOST_VALUES || self.text > MOST_TEXT {
+            true => Err(ScriptError::Lua(format!(
+                "cannot encode more than {MOST_VALUES} values or {MOST_TEXT} bytes to JSON"
+            ))),
+            false => Ok(()),
         }
     }
-    match (items.is_empty(), fields.is_empty()) {
-        (true, true) => Ok(Json::Array(Vec::new())),
-        (true, false) => Ok(Json::Object(fields)),
-        (false, false) => Err(ScriptError::Lua("cannot encode mixed or invalid key types".to_owned())),
-        (false, true) if items.keys().copied().eq((1..).take(items.len())) => {
-            Ok(Json::Array(items.into_values().collect()))
+
+    fn value(&mut self, value: &Value, depth: usize) -> Result<Json, ScriptError> {
+        let refused = |text: &str| ScriptError::Lua(text.to_owned());
+        self.count(value.as_string().map_or(0, |text| text.as_bytes().len()))?;
+        Ok(match value {
+            Value::Nil => Json::Null,
+            Value::Boolean(flag) => Json::Bool(*flag),
+            Value::Integer(whole) => Json::from(*whole),
+            Value::Number(number) => Json::Number(
+                Number::from_f64(*number).ok_or_else(|| ScriptError::Lua(format!("cannot encode {number} to JSON")))?,
+            ),
+            Value::String(text) => {
+                Json::String(text.to_str().map_err(|_| refused("cannot encode a string that is not UTF-8"))?.to_owned())
+            }
+            Value::Table(_) if depth >= DEEPEST => {
+                return Err(refused("cannot encode recursively nested tables to JSON"));
+            }
+            Value::Table(table) => self.table(table, depth)?,
+            other => return Err(ScriptError::Lua(format!("cannot encode {} to JSON", other.type_name()))),
+        })
+    }
+
+    fn table(&mut self, table: &Table, depth: usize) -> Result<Json, ScriptError> {
+        let mut items: BTreeMap<i64, Json> = BTreeMap::new();
+        let mut fields = Map::new();
+        for pair in table.pairs::<Value, Value>() {
+            let (key, value) = pair?;
+            let value = self.value(&value, depth + 1)?;
+            match key {
+                Value::Integer(index) => drop(items.insert(index, value)),
+                Value::String(key) => {
+                    self.count(key.as_bytes().len())?;
+                    let key = key.to_str().map_err(ScriptError::from)?.to_owned();
+                    fields.insert(key, value);
+                }
+                _ => return Err(ScriptError::Lua("cannot encode mixed or invalid key types".to_owned())),
+            }
         }
-        (false, true) => Err(ScriptError::Lua("cannot encode sparse array".to_owned())),
+        match (items.is_empty(), fields.is_empty()) {
+            (true, true) => Ok(Json::Array(Vec::new())),
+            (true, false) => Ok(Json::Object(fields)),
+            (false, false) => Err(ScriptError::Lua("cannot encode mixed or invalid key types".to_owned())),
+            (false, true) if items.keys().copied().eq((1..).take(items.len())) => {
+                Ok(Json::Array(items.into_values().collect()))
+            }
+            (false, true) => Err(ScriptError::Lua("cannot encode sparse array".to_owned())),
+        }
     }
 }
 

@@ -388,8 +388,9 @@ pub fn fence_waits(bound: &Bound<'_>, clusters: &[&str], message: &str) -> Entry
     Entry { is_warning: true, ..entry }
 }
 
-/// What a binding asked for was refused. Asked for again while nothing has changed it is the same entry.
-pub fn quota_denied(binding: &ResourceBinding, exceeded: &Exceeded, message: &str, at: Timestamp) -> Entry {
+/// What a binding asked for was refused: `wanted` are the clusters it was to have. Asked for again while nothing has changed it is
+/// the same entry.
+pub fn quota_denied(binding: &ResourceBinding, wanted: &[TargetCluster], exceeded: &Exceeded, at: Timestamp) -> Entry {
     let metadata = &binding.metadata;
     let bound = Bound {
         uid: metadata.uid.as_deref().or(metadata.name.as_deref()).unwrap_or_default(),
@@ -405,10 +406,11 @@ pub fn quota_denied(binding: &ResourceBinding, exceeded: &Exceeded, message: &st
     let id = bound.id(Action::QuotaDenied, &what.map(String::as_str));
     let effect = json!({
         "resource": resource, "requested": number(requested), "limit": number(limit),
-        "wanted": shares_of(&binding.spec.clusters),
+        "wanted": shares_of(wanted),
     });
-    let cause = Cause::new(message).by(quota.clone());
-    let entry = bound.entry(Action::QuotaDenied, "", id, cause, effect, message.to_owned());
+    let message = exceeded.to_string();
+    let cause = Cause::new(&message).by(quota.clone());
+    let entry = bound.entry(Action::QuotaDenied, "", id, cause, effect, message);
     Entry { is_warning: true, generation: metadata.generation, ..entry }
 }
 

@@ -4,6 +4,7 @@
 //! are reviewed by the webhook, with the same rule.
 
 use crowsnest_api::cluster::Cluster;
+use crowsnest_api::request::{Query, verb};
 use crowsnest_api::user::UserInfo;
 use crowsnest_controllers::admission::agents;
 use crowsnest_controllers::admission::destination::{self, Before, SecretUse};
@@ -14,7 +15,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::aggregated::forward::{ATTEMPTS, Forward};
-use crate::aggregated::identity::{self, Delegated, Wanted};
+use crate::aggregated::identity::{Delegated, Wanted};
 use crate::aggregated::reply::Failure;
 use crate::aggregated::route::CLUSTERS;
 
@@ -76,7 +77,7 @@ impl Writer<'_> {
     /// Whether the Cluster itself may be written, beside its status.
     pub(super) async fn may_write(self, method: &Method, cluster: &str) -> Result<bool, Failure> {
         let wanted = Wanted {
-            verb: identity::verb(method, true, false).to_owned(),
+            verb: verb(method, true, &Query::default()).to_owned(),
             group: CLUSTERS.to_owned(),
             version: "v1alpha1".to_owned(),
             resource: "clusters".to_owned(),

@@ -261,7 +261,7 @@ fn a_second_look_makes_the_same_entry() {
         limit: "2".parse().expect("a quantity"),
     };
     let [first, second, other] = [("2630m", NOW), ("2630m", "2026-01-01T11:00:00Z"), ("3", NOW)]
-        .map(|(requested, now)| quota_denied(&binding, &exceeded(requested), "exceeded", at(now)));
+        .map(|(requested, now)| quota_denied(&binding, &binding.spec.clusters, &exceeded(requested), at(now)));
     assert_eq!((first.id == second.id, first.id == other.id), (true, false));
     let effect =
         json!({"resource": "cpu", "requested": 2.63, "limit": 2, "wanted": [{"cluster": "m1", "replicas": 3}]});

@@ -1,0 +1,62 @@
+//! The time and the work that one call of a script may take, shared by the instruction hook and by the library functions that
+//! work without executing instructions.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+/// Steps of pattern matching in one call of a script; about a second's worth.
+const MOST_STEPS: u64 = 50_000_000;
+/// Steps between two looks at the clock.
+const STEPS_PER_LOOK: u64 = 4096;
+
+/// The end of a budget.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Spent;
+
+/// Clones share what is left.
+#[derive(Clone)]
+pub(super) struct Budget {
+    end: Instant,
+    steps: Rc<Cell<u64>>,
+}
+
+impl Budget {
+    pub(super) fn new(time: Duration) -> Self {
+        Self { end: Instant::now() + time, steps: Rc::default() }
+    }
+
+    #[cfg(test)]
+    fn spent() -> Self {
+        Self { end: Instant::now(), steps: Rc::default() }
+    }
+
+    pub(super) fn is_late(&self) -> bool {
+        Instant::now() >= self.end
+    }
+
+    /// Accounts for one step of work.
+    pub(super) fn step(&self) -> Result<(), Spent> {
+        let steps = self.steps.get() + 1;
+        self.steps.set(steps);
+        match steps >= MOST_STEPS || (steps.is_multiple_of(STEPS_PER_LOOK) && self.is_late()) {
+            true => Err(Spent),
+            false => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ends_by_time_and_by_steps() {
+        let late = Budget::spent();
+        assert!((0..STEPS_PER_LOOK).any(|_| late.step() == Err(Spent)));
+        let long = Budget::new(Duration::from_secs(3600));
+        let clone = long.clone();
+        assert!((0..MOST_STEPS).any(|_| clone.step() == Err(Spent)));
+        assert_eq!((long.step(), long.is_late()), (Err(Spent), false));
+    }
+}

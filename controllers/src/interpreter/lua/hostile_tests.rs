@@ -1,0 +1,230 @@
+//! Scripts that are after the process: each ends within its time and its memory, whatever they are put together from.
+//!
+//! `CROWSNEST_CASES` says how many cases of the property are run.
+
+use std::time::{Duration, Instant};
+
+use proptest::prelude::*;
+use proptest::test_runner::RngSeed;
+use rstest::rstest;
+use serde_json::json;
+
+use super::*;
+
+/// What a machine of these tests may take.
+const TIME: Duration = Duration::from_millis(50);
+/// One instruction may copy as much as the machine's memory holds, and this may be a slow build on a busy machine.
+const LATER: Duration = Duration::from_secs(3);
+
+fn cases(standard: u32) -> u32 {
+    std::env::var("CROWSNEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(standard)
+}
+
+/// Runs a script; how it ended, and whether it kept within its bounds.
+fn ended(script: &str, time: Duration) -> (Result<Json, ScriptError>, Result<(), String>) {
+    let began = Instant::now();
+    let lua = sandbox::machine(time).expect("a machine");
+    let object = json!({"metadata": {"name": "web"}, "spec": {"replicas": 3}});
+    let ended = run_in(&lua, script, "ReflectStatus", &[&object], |status, _| table("replica", &status, &[]));
+    let (took, memory) = (began.elapsed(), lua.used_memory());
+    let message = ended.as_ref().err().map_or(0, |error| error.to_string().len());
+    let within = match took <= time + LATER && memory <= MOST_MEMORY && message <= LONGEST_MESSAGE + 256 {
+        true => Ok(()),
+        false => Err(format!("took {took:?}, {memory} bytes, a message of {message}")),
+    };
+    (ended, within)
+}
+
+#[rstest]
+#[case::stacked_patterns("local s = ('a'):rep(30000) return {v = s:find(('.-'):rep(12) .. 'b')}")]
+#[case::stacked_matches("local s = ('a'):rep(30000) return {v = s:match(('.*'):rep(12) .. 'b')}")]
+#[case::stacked_iteration("for w in ('a'):rep(30000):gmatch(('a*'):rep(9) .. 'b') do end return {}")]
+#[case::stacked_replacement("return {v = ('a'):rep(30000):gsub(('a-'):rep(9) .. 'b', 'x')}")]
+#[case::plain_search("return {v = ('a'):rep(8000000):find(('a'):rep(4000000) .. 'b', 1, true)}")]
+#[case::huge_sets("return {v = ('a'):rep(1000000):find('[' .. ('b'):rep(1000000) .. ']')}")]
+#[case::again_and_again("local s = ('x'):rep(10000000) while true do s = s:upper():lower():reverse() end")]
+#[case::glued_together("local s = ('x'):rep(10000000) while true do local t = s .. '1' .. s end")]
+#[case::compared("local a, b = ('x'):rep(9000000) .. 'a', ('x'):rep(9000000) .. 'b' while a < b do end")]
+#[case::sorted_texts(
+    "local a, b, t = ('x'):rep(9000000) .. 'a', ('x'):rep(9000000) .. 'b', {}
+     for i = 1, 100000 do t[i] = i % 2 == 0 and a or b end table.sort(t)"
+)]
+#[case::sorted_without_order(
+    "local t = {} for i = 1, 100000 do t[i] = i end table.sort(t, function() return true end)"
+)]
+#[case::inserted_in_front("local t = {} for i = 1, 1e9 do table.insert(t, 1, i) end")]
+#[case::joined(
+    "local t = {} for i = 1, 100000 do t[i] = ('x'):rep(1000) end while true do local s = table.concat(t) end"
+)]
+#[case::formatted("local s = ('x'):rep(1000000) while true do s = string.format('%s%q', s, s) end")]
+#[case::dates("while true do os.date(('%c'):rep(100000)) end")]
+#[case::caught("while true do pcall(string.rep, 'x', 1e9) pcall(error, ('x'):rep(1000000)) end")]
+#[case::loud("error(('x'):rep(10000000))")]
+#[case::deep("local function f() return f() + 1 end return {f()}")]
+#[case::many_values("return {unpack({}, 1, 1e8)}")]
+#[case::pods(
+    "local t = {spec = {containers = {}}} for i = 1, 300000 do t.spec.containers[i] = {name = 'a'} end
+    while true do require('kube').accuratePodRequirements(t) end"
+)]
+#[case::quantities("return {require('kube').resourceAdd(('\\1'):rep(10000000))}")]
+fn ends(#[case] body: &str) {
+    let (_, within) = ended(&format!("function ReflectStatus(obj) {body} end"), TIME);
+    assert_eq!(within, Ok(()), "{body}");
+}
+
+/// A small table that describes a result which no memory holds.
+#[rstest]
+#[case::nested("local t = {1} for i = 1, 100 do t = {t, t} end return t")]
+#[case::repeated("local s, t = ('x'):rep(1000000), {} for i = 1, 100000 do t[i] = s end return t")]
+fn results_are_bounded(#[case] body: &str) {
+    let (ended, within) = ended(&format!("function ReflectStatus(obj) {body} end"), Duration::from_secs(5));
+    let refused = ended.expect_err("too much").to_string();
+    assert!(refused.starts_with("cannot encode more than"), "{refused}");
+    assert_eq!(within, Ok(()));
+}
+
+#[test]
+fn a_long_script_is_refused_in_time() {
+    let began = Instant::now();
+    compile(&format!("{} a a", "a=1 ".repeat(200_000))).expect_err("no script");
+    assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+}
+
+#[rstest]
+#[case("io")]
+#[case("debug")]
+#[case("ffi")]
+#[case("jit")]
+#[case("package")]
+#[case("bit")]
+#[case("coroutine")]
+#[case("string.dump")]
+#[case("table.foreach")]
+#[case("table.move")]
+#[case("os.execute")]
+#[case("os.getenv")]
+#[case("os.exit")]
+#[case("os.remove")]
+fn what_leads_out_is_not_there(#[case] name: &str) {
+    let (ended, _) = ended(&format!("function ReflectStatus() return {{v = type({name})}} end"), LONGEST_RUN);
+    assert_eq!(ended.expect("a status"), json!({"v": "nil"}), "{name}");
+}
+
+/// What an honest script does with texts is answered as LuaJIT's own library answers it.
+#[rstest]
+#[case("('nginx:1.25'):match('^(.-):(.*)$')", json!(["nginx", "1.25"]))]
+#[case("('a,b,,c'):gsub(',', ';', 2)", json!(["a;b;,c", 2]))]
+#[case("('hello world'):gsub('(%w+) (%w+)', '%2 %1 %0 %%')", json!(["world hello hello world %", 1]))]
+#[case("('abc'):gsub('', '-')", json!(["-a-b-c-", 4]))]
+#[case("('abc'):gsub('%w', {a = '1', b = false})", json!(["1bc", 3]))]
+#[case("('abc'):gsub('%w', function(c) if c ~= 'b' then return c:upper() end end)", json!(["AbC", 3]))]
+#[case("('abc'):gsub('^a', 'x')", json!(["xbc", 1]))]
+#[case("('aaa'):gsub('^a', 'x')", json!(["xaa", 1]))]
+#[case("('hello'):gsub('l+', string.upper)", json!(["heLLo", 1]))]
+#[case("('a.b'):find('.', 1, true)", json!([2, 2]))]
+#[case("('a.b'):find('b', -1)", json!([3, 3]))]
+#[case("('abc'):find('b', 10)", json!([]))]
+#[case("string.find(12345, '3')", json!([3, 3]))]
+#[case("(function() local t = {} for k, v in ('a=1, b=2'):gmatch('(%w+)=(%w+)') do t[#t + 1] = k .. v end return unpack(t) end)()", json!(["a1", "b2"]))]
+#[case("(function() local t = {3, 1, 2} table.sort(t) return unpack(t) end)()", json!([1, 2, 3]))]
+#[case("(function() local t = {'b', 'c', 'a', 'd', 'e'} table.sort(t, function(a, b) return a > b end) return unpack(t) end)()", json!(["e", "d", "c", "b", "a"]))]
+#[case("table.concat({1, 'a', 2}, '-')", json!(["1-a-2"]))]
+#[case("('ab'):rep(3)", json!(["ababab"]))]
+#[case("pcall(string.rep)", json!([false, "bad argument #1 to '?' (string expected, got nil)"]))]
+#[case("select(2, pcall(function() local a = ('x'):find('[') end))", json!(["<string>:1: malformed pattern (missing ']')"]))]
+#[case("select(2, pcall(function() local a = ('x'):gsub('x', '%2') end))", json!(["<string>:1: invalid capture index"]))]
+#[case("select(2, pcall(function() local a = ('x'):gsub('x', function() error('no', 0) end) end))", json!(["no"]))]
+fn texts(#[case] expression: &str, #[case] expected: Json) {
+    let (ended, _) = ended(&format!("function ReflectStatus() return {{{expression}}} end"), LONGEST_RUN);
+    assert_eq!(ended.expect("a status"), expected_or_empty(expected), "{expression}");
+}
+
+/// An empty list is an empty map where nothing says otherwise.
+fn expected_or_empty(expected: Json) -> Json {
+    if expected.as_array().is_some_and(Vec::is_empty) { json!({}) } else { expected }
+}
+
+/// A text, a number or a table, none of them small.
+fn value() -> impl Strategy<Value = String> {
+    let leaf = prop_oneof![
+        Just("s".to_owned()),
+        Just("t".to_owned()),
+        Just("obj".to_owned()),
+        Just("nil".to_owned()),
+        (0..8_u32).prop_map(|exponent| format!("{}", 10_u64.pow(exponent))),
+        (0..7_u32).prop_map(|exponent| format!("('a'):rep({})", 10_u64.pow(exponent))),
+        Just("('.-'):rep(9) .. 'b'".to_owned()),
+        Just("function(...) return ... end".to_owned()),
+    ];
+    leaf.prop_recursive(3, 8, 2, |inner| {
+        prop_oneof![
+            (inner.clone(), inner.clone()).prop_map(|(a, b)| format!("(({a}) .. ({b}))")),
+            (inner.clone(), inner.clone()).prop_map(|(a, b)| format!("{{{a}, {b}}}")),
+            (call(), inner.clone(), inner).prop_map(|(call, a, b)| format!("{call}({a}, {b})")),
+        ]
+    })
+}
+
+fn call() -> impl Strategy<Value = &'static str> {
+    prop::sample::select(vec![
+        "string.find",
+        "string.match",
+        "string.gmatch",
+        "string.rep",
+        "string.format",
+        "string.upper",
+        "string.byte",
+        "string.char",
+        "string.reverse",
+        "string.sub",
+        "table.concat",
+        "table.sort",
+        "table.insert",
+        "table.remove",
+        "table.maxn",
+        "unpack",
+        "tostring",
+        "tonumber",
+        "next",
+        "pcall",
+        "xpcall",
+        "select",
+        "error",
+        "os.date",
+        "math.max",
+        "require",
+        "require('kube').resourceAdd",
+        "require('kube').getPodDependencies",
+    ])
+}
+
+fn statement() -> impl Strategy<Value = String> {
+    let leaf = prop_oneof![
+        value().prop_map(|value| format!("s = tostring({value})")),
+        value().prop_map(|value| format!("t[#t + 1] = {value}")),
+        (value(), value()).prop_map(|(key, value)| format!("t[{key}] = {value}")),
+        (call(), value(), value()).prop_map(|(call, a, b)| format!("t = {{{call}({a}, {b})}}")),
+        (value(), value(), value()).prop_map(|(a, b, c)| format!("s = string.gsub({a}, {b}, {c})")),
+        Just("t = {t, t}".to_owned()),
+        Just("s = s .. s".to_owned()),
+    ];
+    leaf.prop_recursive(3, 12, 3, |inner| {
+        let block = prop::collection::vec(inner, 1..4).prop_map(|all| all.join(" "));
+        prop_oneof![
+            block.clone().prop_map(|body| format!("while true do {body} end")),
+            block.clone().prop_map(|body| format!("for i = 1, 1e9 do {body} end")),
+            block.clone().prop_map(|body| format!("pcall(function() {body} end)")),
+            block.prop_map(|body| format!("local function f() {body} return f() end f()")),
+        ]
+    })
+}
+
+#[test]
+fn whatever_they_are_put_together_from() {
+    let config = ProptestConfig { cases: cases(100), rng_seed: RngSeed::Fixed(31), ..ProptestConfig::default() };
+    proptest!(config, |(statements in prop::collection::vec(statement(), 1..5))| {
+        let script = format!("function ReflectStatus(obj) local s, t = 'abc', {{}} {} return t end", statements.join(" "));
+        let (_, within) = ended(&script, TIME);
+        prop_assert_eq!(within, Ok(()));
+    });
+}

@@ -1,0 +1,384 @@
+//! Lua 5.1 patterns (Reference Manual 5.4.1, LuaJIT's `lib_string.c`) under a budget: LuaJIT's own matcher backtracks in C, where no
+//! hook interrupts it. Every position that is tried is a step.
+
+use super::budget::{Budget, Spent};
+
+/// Captures of one pattern, as LuaJIT's `LUA_MAXCAPTURES`.
+const MOST_CAPTURES: usize = 32;
+/// Nested matches, as LuaJIT's `LJ_MAX_XLEVEL`.
+const DEEPEST: usize = 200;
+const ESCAPE: u8 = b'%';
+/// Bytes that are compared at the cost of one step.
+const COMPARED_PER_STEP: usize = 64;
+
+/// Why a pattern gives no answer, in LuaJIT's words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(super) enum PatternError {
+    #[error("malformed pattern (ends with '%')")]
+    EndsWithEscape,
+    #[error("malformed pattern (missing ']')")]
+    OpenSet,
+    #[error("missing '[' after '%f' in pattern")]
+    NoFrontier,
+    #[error("unbalanced pattern")]
+    Unbalanced,
+    #[error("invalid pattern capture")]
+    NothingToClose,
+    #[error("invalid capture index")]
+    CaptureIndex,
+    #[error("too many captures")]
+    TooManyCaptures,
+    #[error("unfinished capture")]
+    OpenCapture,
+    #[error("pattern too complex")]
+    TooComplex,
+    #[error("context deadline exceeded")]
+    Spent,
+}
+
+impl From<Spent> for PatternError {
+    fn from(Spent: Spent) -> Self {
+        PatternError::Spent
+    }
+}
+
+type Result<T> = std::result::Result<T, PatternError>;
+
+/// What a capture holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Capture {
+    /// From and to.
+    Text(usize, usize),
+    /// Where an empty capture `()` stands.
+    Position(usize),
+}
+
+/// The first match of a pattern.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Match {
+    pub(super) start: usize,
+    pub(super) end: usize,
+    pub(super) captures: Vec<Capture>,
+}
+
+/// The first match at `from` or behind; with `anchors` a `^` at the pattern's start allows one at `from` only.
+pub(super) fn find(
+    subject: &[u8],
+    pattern: &[u8],
+    from: usize,
+    anchors: bool,
+    budget: &Budget,
+) -> Result<Option<Match>> {
+    let anchored = anchors && pattern.first() == Some(&b'^');
+    let pattern = if anchored { pattern.get(1..).unwrap_or_default() } else { pattern };
+    for start in from..=subject.len() {
+        let mut matcher = Matcher { subject, pattern, captures: Vec::new(), depth: 0, budget };
+        if let Some(end) = matcher.run(start, 0)? {
+            return Ok(Some(Match { start, end, captures: matcher.finished()? }));
+        }
+        if anchored {
+            break;
+        }
+    }
+    Ok(None)
+}
+
+/// The first place at `from` or behind where `text` stands, letter by letter.
+pub(super) fn find_plain(subject: &[u8], text: &[u8], from: usize, budget: &Budget) -> Result<Option<Match>> {
+    let Some(first) = text.first() else {
+        return Ok(Some(Match { start: from, end: from, captures: Vec::new() }));
+    };
+    for start in from..=subject.len().saturating_sub(text.len()) {
+        budget.step()?;
+        if subject.get(start) != Some(first) {
+            continue;
+        }
+        compared(text.len(), budget)?;
+        if subject.get(start..).is_some_and(|rest| rest.starts_with(text)) {
+            return Ok(Some(Match { start, end: start + text.len(), captures: Vec::new() }));
+        }
+    }
+    Ok(None)
+}
+
+/// Whether a pattern is more than the text it matches.
+pub(super) fn has_specials(pattern: &[u8]) -> bool {
+    pattern.iter().any(|byte| b"^$*+?.([%-".contains(byte))
+}
+
+/// Accounts for a comparison.
+fn compared(bytes: usize, budget: &Budget) -> Result<()> {
+    (0..bytes / COMPARED_PER_STEP).try_for_each(|_| budget.step())?;
+    Ok(())
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Held {
+    Open(usize),
+    Closed(Capture),
+}
+
+struct Matcher<'a> {
+    subject: &'a [u8],
+    pattern: &'a [u8],
+    captures: Vec<Held>,
+    depth: usize,
+    budget: &'a Budget,
+}
+
+impl Matcher<'_> {
+    /// The pattern's byte, zero behind its end, as in C.
+    fn code(&self, place: usize) -> u8 {
+        self.pattern.get(place).copied().unwrap_or_default()
+    }
+
+    fn finished(&self) -> Result<Vec<Capture>> {
+        let finished = |held: &Held| match held {
+            Held::Closed(capture) => Ok(*capture),
+            Held::Open(_) => Err(PatternError::OpenCapture),
+        };
+        self.captures.iter().map(finished).collect()
+    }
+
+    /// Where a match of the pattern from `p` on that starts at `s` ends.
+    fn run(&mut self, s: usize, p: usize) -> Result<Option<usize>> {
+        self.depth += 1;
+        if self.depth > DEEPEST {
+            return Err(PatternError::TooComplex);
+        }
+        let ended = self.items(s, p)?;
+        self.depth -= 1;
+        Ok(ended)
+    }
+
+    /// Items one after another; those that can be tried in several ways nest.
+    fn items(&mut self, mut s: usize, mut p: usize) -> Result<Option<usize>> {
+        loop {
+            self.budget.step()?;
+            let next = self.code(p + 1);
+            match self.code(p) {
+                0 => return Ok(Some(s)),
+                b'(' if next == b')' => return self.open(s, p + 2, Held::Closed(Capture::Position(s))),
+                b'(' => return self.open(s, p + 1, Held::Open(s)),
+                b')' => return self.close(s, p + 1),
+                b'$' if next == 0 => return Ok((s == self.subject.len()).then_some(s)),
+                ESCAPE if next == b'b' => match self.balanced(s, p + 2)? {
+                    Some(end) => (s, p) = (end, p + 4),
+                    None => return Ok(None),
+                },
+                ESCAPE if next == b'f' => match self.frontier(s, p + 2)? {
+                    Some(after) => p = after,
+                    None => return Ok(None),
+                },
+                ESCAPE if next.is_ascii_digit() => match self.repeated(s, next)? {
+                    Some(end) => (s, p) = (end, p + 2),
+                    None => return Ok(None),
+                },
+                _ => {
+                    let after = self.class_end(p)?;
+                    let matches = self.is_single(s, p, after)?;
+                    match self.code(after) {
+                        b'?' => {
+                            if matches && let Some(end) = self.run(s + 1, after + 1)? {
+                                return Ok(Some(end));
+                            }
+                            p = after + 1;
+                        }
+                        b'*' => return self.longest(s, p, after),
+                        b'+' => return if matches { self.longest(s + 1, p, after) } else { Ok(None) },
+                        b'-' => return self.shortest(s, p, after),
+                        _ if matches => (s, p) = (s + 1, after),
+                        _ => return Ok(None),
+                    }
+                }
+            }
+        }
+    }
+
+    fn longest(&mut self, s: usize, p: usize, after: usize) -> Result<Option<usize>> {
+        let mut count = 0;
+        while self.is_single(s + count, p, after)? {
+            count += 1;
+        }
+        for count in (0..=count).rev() {
+            if let Some(end) = self.run(s + count, after + 1)? {
+                return Ok(Some(end));
+            }
+        }
+        Ok(None)
+    }
+
+    fn shortest(&mut self, mut s: usize, p: usize, after: usize) -> Result<Option<usize>> {
+        loop {
+            if let Some(end) = self.run(s, after + 1)? {
+                return Ok(Some(end));
+            }
+            if !self.is_single(s, p, after)? {
+                return Ok(None);
+            }
+            s += 1;
+        }
+    }
+
+    fn open(&mut self, s: usize, p: usize, held: Held) -> Result<Option<usize>> {
+        if self.captures.len() >= MOST_CAPTURES {
+            return Err(PatternError::TooManyCaptures);
+        }
+        self.captures.push(held);
+        let ended = self.run(s, p)?;
+        if ended.is_none() {
+            self.captures.pop();
+        }
+        Ok(ended)
+    }
+
+    fn close(&mut self, s: usize, p: usize) -> Result<Option<usize>> {
+        let open = self.captures.iter().enumerate().rev().find_map(|(index, held)| match held {
+            Held::Open(start) => Some((index, *start)),
+            Held::Closed(_) => None,
+        });
+        let Some((index, start)) = open else { return Err(PatternError::NothingToClose) };
+        self.captures[index] = Held::Closed(Capture::Text(start, s));
+        let ended = self.run(s, p)?;
+        if ended.is_none() {
+            self.captures[index] = Held::Open(start);
+        }
+        Ok(ended)
+    }
+
+    /// `%1` to `%9`: the text of an earlier capture once more.
+    fn repeated(&self, s: usize, digit: u8) -> Result<Option<usize>> {
+        let index = usize::from(digit).checked_sub(usize::from(b'1')).ok_or(PatternError::CaptureIndex)?;
+        let (start, end) = match self.captures.get(index) {
+            Some(Held::Closed(Capture::Text(start, end))) => (*start, *end),
+            Some(Held::Closed(Capture::Position(_))) => return Ok(None),
+            Some(Held::Open(_)) | None => return Err(PatternError::CaptureIndex),
+        };
+        let text = self.subject.get(start..end).unwrap_or_default();
+        compared(text.len(), self.budget)?;
+        let stands = self.subject.get(s..).is_some_and(|rest| rest.starts_with(text));
+        Ok(stands.then_some(s + text.len()))
+    }
+
+    /// `%bxy`.
+    fn balanced(&self, s: usize, p: usize) -> Result<Option<usize>> {
+        let (begin, end) = (self.code(p), self.code(p + 1));
+        if begin == 0 || end == 0 {
+            return Err(PatternError::Unbalanced);
+        }
+        if self.subject.get(s) != Some(&begin) {
+            return Ok(None);
+        }
+        let mut open = 1;
+        for (place, byte) in self.subject.iter().enumerate().skip(s + 1) {
+            self.budget.step()?;
+            if *byte == end {
+                open -= 1;
+                if open == 0 {
+                    return Ok(Some(place + 1));
+                }
+            } else if *byte == begin {
+                open += 1;
+            }
+        }
+        Ok(None)
+    }
+
+    /// `%f[set]`: where the pattern goes on, if a run of the set's bytes begins here.
+    fn frontier(&self, s: usize, p: usize) -> Result<Option<usize>> {
+        if self.code(p) != b'[' {
+            return Err(PatternError::NoFrontier);
+        }
+        let after = self.class_end(p)?;
+        let byte = |place: Option<usize>| place.and_then(|place| self.subject.get(place)).copied().unwrap_or_default();
+        let begins =
+            !self.is_in_set(byte(s.checked_sub(1)), p, after - 1)? && self.is_in_set(byte(Some(s)), p, after - 1)?;
+        Ok(begins.then_some(after))
+    }
+
+    /// Where the item at `p` ends.
+    fn class_end(&self, mut p: usize) -> Result<usize> {
+        match self.code(p) {
+            ESCAPE if self.code(p + 1) == 0 => Err(PatternError::EndsWithEscape),
+            ESCAPE => Ok(p + 2),
+            b'[' => {
+                p += if self.code(p + 1) == b'^' { 2 } else { 1 };
+                loop {
+                    self.budget.step()?;
+                    match self.code(p) {
+                        0 => return Err(PatternError::OpenSet),
+                        ESCAPE if self.code(p + 1) != 0 => p += 2,
+                        _ => p += 1,
+                    }
+                    if self.code(p) == b']' {
+                        return Ok(p + 1);
+                    }
+                }
+            }
+            _ => Ok(p + 1),
+        }
+    }
+
+    fn is_single(&self, s: usize, p: usize, after: usize) -> Result<bool> {
+        self.budget.step()?;
+        let Some(byte) = self.subject.get(s).copied() else { return Ok(false) };
+        match self.code(p) {
+            b'.' => Ok(true),
+            ESCAPE => Ok(is_in_class(byte, self.code(p + 1))),
+            b'[' => self.is_in_set(byte, p, after - 1),
+            literal => Ok(literal == byte),
+        }
+    }
+
+    /// Whether a byte is in the set from `p` to its bracket at `end`.
+    fn is_in_set(&self, byte: u8, mut p: usize, end: usize) -> Result<bool> {
+        let found = if self.code(p + 1) == b'^' {
+            p += 1;
+            false
+        } else {
+            true
+        };
+        p += 1;
+        while p < end {
+            self.budget.step()?;
+            let code = self.code(p);
+            let is_it = if code == ESCAPE {
+                p += 1;
+                is_in_class(byte, self.code(p))
+            } else if self.code(p + 1) == b'-' && p + 2 < end {
+                p += 2;
+                (code..=self.code(p)).contains(&byte)
+            } else {
+                code == byte
+            };
+            if is_it {
+                return Ok(found);
+            }
+            p += 1;
+        }
+        Ok(!found)
+    }
+}
+
+/// `%a` and its like; upper case means the opposite, and any other byte itself.
+fn is_in_class(byte: u8, class: u8) -> bool {
+    let is_it = match class.to_ascii_lowercase() {
+        b'a' => byte.is_ascii_alphabetic(),
+        b'c' => byte.is_ascii_control(),
+        b'd' => byte.is_ascii_digit(),
+        b'g' => byte.is_ascii_graphic(),
+        b'l' => byte.is_ascii_lowercase(),
+        b'p' => byte.is_ascii_punctuation(),
+        b's' => byte.is_ascii_whitespace() || byte == 0x0b,
+        b'u' => byte.is_ascii_uppercase(),
+        b'w' => byte.is_ascii_alphanumeric(),
+        b'x' => byte.is_ascii_hexdigit(),
+        b'z' => byte == 0,
+        _ => return class == byte,
+    };
+    is_it == class.is_ascii_lowercase()
+}
+
+#[cfg(test)]
+#[path = "pattern_tests.rs"]
+mod tests;

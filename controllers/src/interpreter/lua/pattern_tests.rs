@@ -1,0 +1,100 @@
+//! Patterns against what LuaJIT's own matcher answers, and under a budget that ends.
+
+use std::time::{Duration, Instant};
+
+use mlua::Lua;
+use proptest::prelude::*;
+use rstest::rstest;
+
+use super::*;
+
+fn budget() -> Budget {
+    Budget::new(Duration::from_secs(60))
+}
+
+/// What LuaJIT's `string.find` answers, or its words.
+fn native(lua: &Lua, subject: &str, pattern: &str) -> std::result::Result<Vec<String>, String> {
+    let script = "local subject, pattern = ... local all = {pcall(string.find, subject, pattern)}
+        local told = {} for index = 1, #all do told[index] = tostring(all[index]) end return told";
+    let told: Vec<String> = lua.load(script).call((subject, pattern)).expect("an answer");
+    match told.split_first() {
+        Some((worked, rest)) if worked == "true" => Ok(rest.iter().filter(|text| *text != "nil").cloned().collect()),
+        _ => Err(told.get(1).cloned().unwrap_or_default()),
+    }
+}
+
+fn own(subject: &str, pattern: &str) -> std::result::Result<Vec<String>, String> {
+    let (subject, pattern) = (subject.as_bytes(), pattern.as_bytes());
+    let found = match has_specials(pattern) {
+        true => find(subject, pattern, 0, true, &budget()),
+        false => find_plain(subject, pattern, 0, &budget()),
+    };
+    let Some(found) = found.map_err(|error| error.to_string())? else { return Ok(Vec::new()) };
+    let mut told = vec![(found.start + 1).to_string(), found.end.to_string()];
+    told.extend(found.captures.iter().map(|capture| match capture {
+        Capture::Position(place) => (place + 1).to_string(),
+        Capture::Text(start, end) => String::from_utf8_lossy(&subject[*start..*end]).into_owned(),
+    }));
+    Ok(told)
+}
+
+#[rstest]
+#[case("nginx:1.25", "^(.-):(.*)$")]
+#[case("key = value", "(%w+)%s*=%s*(%w+)")]
+#[case("f(a(b)c)d", "%b()")]
+#[case("THE (quick) fox", "%f[%a]%a+%f[%A]")]
+#[case("hello hello", "(h%w+) %1")]
+#[case("abc", "()b()")]
+#[case("a-b", "a-b")]
+#[case("a.b", "a%.b")]
+#[case("x]y", "[]]")]
+#[case("x^y", "[%^x]+")]
+#[case("a-z", "[a%-z]+")]
+#[case("", "")]
+#[case("", ".*")]
+#[case("aaa", "a-$")]
+#[case("$5", "$%d")]
+#[case("abc", "[^%s]+$")]
+#[case("abc", "%")]
+#[case("abc", "[a")]
+#[case("abc", "(a")]
+#[case("abc", "a)")]
+#[case("abc", "%1")]
+#[case("abc", "%b(")]
+#[case("abc", "%fa")]
+fn answers_as_luajit_does(#[case] subject: &str, #[case] pattern: &str) {
+    assert_eq!(own(subject, pattern), native(&Lua::new(), subject, pattern), "{pattern:?} of {subject:?}");
+}
+
+#[rstest]
+#[case::stacked(".-.-.-.-.-.-.-.-.-.-x")]
+#[case::greedy(".*.*.*.*.*.*.*x")]
+#[case::set("[^b]*[^b]*[^b]*[^b]*[^b]*x")]
+#[case::captures("(a*)(a*)(a*)(a*)%1%2%3x")]
+#[case::balanced("%bab")]
+fn work_ends_with_the_budget(#[case] pattern: &str) {
+    let subject = "a".repeat(100_000);
+    let began = Instant::now();
+    let ended = find(subject.as_bytes(), pattern.as_bytes(), 0, true, &Budget::new(Duration::from_millis(50)));
+    assert_eq!(ended, Err(PatternError::Spent));
+    assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
+}
+
+#[test]
+fn plain_text_is_searched_under_the_budget_too() {
+    let (subject, sought) = ("a".repeat(2_000_000), format!("{}b", "a".repeat(1_000_000)));
+    let budget = Budget::new(Duration::from_millis(50));
+    assert_eq!(find_plain(subject.as_bytes(), sought.as_bytes(), 0, &budget), Err(PatternError::Spent));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2000, rng_seed: proptest::test_runner::RngSeed::Fixed(31), ..ProptestConfig::default() })]
+    #[test]
+    fn answers_as_luajit_does_whatever_the_pattern(
+        subject in "[ab(). %-]{0,12}",
+        pattern in "(\\^)?([ab.]|%[adlpswxADZ%.()]|\\[\\^?[ab%-]{1,4}\\]|\\(|\\)|%b\\(\\)|%f\\[[ab]\\]|%1|[*+?$-]){0,8}",
+    ) {
+        let lua = Lua::new();
+        prop_assert_eq!(own(&subject, &pattern), native(&lua, &subject, &pattern));
+    }
+}

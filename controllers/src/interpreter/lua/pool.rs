@@ -1,0 +1,112 @@
+//! The threads that scripts run on: never one of the runtime's own, and no more at once than the process can spare.
+//!
+//! A caller gets an answer in time even from a script that overruns; the thread stays accounted for until the script has ended, which
+//! the machine's budget sees to.
+
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::{LONGEST_RUN, ScriptError, TOO_LATE};
+
+/// The longest a script may wait for a thread.
+const LONGEST_WAIT: Duration = Duration::from_secs(10);
+/// How much longer than its machine allows a script is waited for: one step of its may take a while.
+const GRACE: Duration = Duration::from_secs(2);
+/// Threads for scripts, whatever the machine has.
+const THREADS: std::ops::RangeInclusive<usize> = 2..=8;
+
+/// All scripts of this process share its processors.
+static THREADS_LEFT: LazyLock<Arc<Semaphore>> = LazyLock::new(|| Arc::new(Semaphore::new(threads())));
+
+fn threads() -> usize {
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    processors.clamp(*THREADS.start(), *THREADS.end())
+}
+
+/// How many of the threads the scripts of one customization may have at once. Clones are the same share.
+#[derive(Debug, Clone)]
+pub struct Share(Arc<Semaphore>);
+
+impl Default for Share {
+    /// Half of all, so that one customization cannot keep the others waiting.
+    fn default() -> Self {
+        Self(Arc::new(Semaphore::new((threads() / 2).max(1))))
+    }
+}
+
+/// Runs a script off the runtime's threads.
+pub async fn run<T: Send + 'static>(
+    share: &Share,
+    script: impl FnOnce() -> Result<T, ScriptError> + Send + 'static,
+) -> Result<T, ScriptError> {
+    if Handle::try_current().is_err() {
+        return script();
+    }
+    let turn = tokio::time::timeout(LONGEST_WAIT, turn(share)).await;
+    let turn = turn.map_err(|_| ScriptError::Busy(LONGEST_WAIT))?;
+    let running = tokio::task::spawn_blocking(move || {
+        let _turn = turn;
+        script()
+    });
+    match tokio::time::timeout(LONGEST_RUN + GRACE, running).await {
+        Ok(Ok(answer)) => answer,
+        Ok(Err(_)) => Err(ScriptError::Died),
+        Err(_) => Err(ScriptError::Lua(TOO_LATE.to_owned())),
+    }
+}
+
+/// A thread of the share, then one of the process; neither semaphore is ever closed.
+async fn turn(share: &Share) -> [Option<OwnedSemaphorePermit>; 2] {
+    let own = Arc::clone(&share.0).acquire_owned().await.ok();
+    let all = Arc::clone(&THREADS_LEFT).acquire_owned().await.ok();
+    [own, all]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    #[tokio::test]
+    async fn the_runtime_goes_on_meanwhile() {
+        let script =
+            || super::super::health("function InterpretHealth() while true do end end", &serde_json::json!({}));
+        let share = Share::default();
+        let (mut looks, running) = (0, run(&share, script));
+        tokio::pin!(running);
+        let refused = loop {
+            tokio::select! {
+                ended = &mut running => break ended,
+                () = tokio::time::sleep(Duration::from_millis(20)) => looks += 1,
+            }
+        };
+        assert!(refused.is_err_and(|error| error.to_string().contains(TOO_LATE)));
+        assert!(looks > 5, "{looks} looks");
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn one_customization_has_no_more_than_its_share() {
+        let (share, running, most) = (Share::default(), Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let script = || {
+            let (running, most) = (Arc::clone(&running), Arc::clone(&most));
+            move || {
+                most.fetch_max(running.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                std::thread::sleep(Duration::from_millis(5));
+                running.fetch_sub(1, Ordering::SeqCst);
+                Ok(())
+            }
+        };
+        let all: Vec<_> = (0..40).map(|_| run(&share, script())).collect();
+        futures::future::join_all(all).await.into_iter().for_each(|ended| ended.expect("an answer"));
+        assert!(most.load(Ordering::SeqCst) <= (threads() / 2).max(1));
+    }
+
+    #[tokio::test]
+    async fn a_script_that_panics_is_an_error() {
+        let died = run(&Share::default(), || -> Result<(), ScriptError> { panic!("as it were") }).await;
+        assert!(matches!(died, Err(ScriptError::Died)));
+    }
+}

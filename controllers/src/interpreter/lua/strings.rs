@@ -1,0 +1,112 @@
+//! The library functions that work without executing instructions, under the machine's budget: what searches is our own, what copies is
+//! bounded before it allocates, and everything else looks at the clock first.
+
+use mlua::{Lua, LuaString, MultiValue, Table, Value};
+
+use super::budget::Budget;
+use super::pattern::{self, Capture, Match, PatternError};
+use super::type_of;
+
+/// The longest text that a library function makes, in bytes.
+pub(super) const LONGEST_TEXT: usize = 16 << 20;
+
+/// Replaces functions of the libraries in a machine.
+const PRELUDE: &str = include_str!("prelude.lua");
+
+/// Installs the bounded functions. Their originals are reachable through them alone.
+pub(super) fn install(lua: &Lua, budget: &Budget) -> mlua::Result<()> {
+    let natives = lua.create_table()?;
+    let own = budget.clone();
+    natives.raw_set("is_late", lua.create_function(move |_, ()| Ok(own.is_late()))?)?;
+    for (name, search) in [("find", Search::Find), ("scan", Search::Scan), ("scan_literal", Search::ScanLiteral)] {
+        let own = budget.clone();
+        natives.raw_set(name, lua.create_function(move |lua, given| search.run(lua, &given, &own))?)?;
+    }
+    natives.raw_set("longest", LONGEST_TEXT)?;
+    let globals = lua.globals();
+    lua.load(PRELUDE).set_name("=prelude").call::<()>((natives, globals.get::<Table>("string")?, globals))
+}
+
+/// The searches that the prelude is written with. Each returns a problem or nil, then where the match begins and ends, then its
+/// captures.
+#[derive(Debug, Clone, Copy)]
+enum Search {
+    /// `string.find`, which may be told to take the pattern literally.
+    Find,
+    /// The next match, of which `^` may be the start.
+    Scan,
+    /// The next match, where `^` is a letter as any other (`string.gmatch`).
+    ScanLiteral,
+}
+
+impl Search {
+    fn run(self, lua: &Lua, given: &MultiValue, budget: &Budget) -> mlua::Result<MultiValue> {
+        let name = given.get(3).and_then(Value::as_string).map(|name| name.to_string_lossy()).unwrap_or_default();
+        match self.found(lua, given, &name, budget) {
+            Ok(Some((subject, found))) => results(lua, &subject, &found),
+            Ok(None) => Ok(MultiValue::from_iter([Value::Nil, Value::Nil])),
+            Err(problem) => Ok(MultiValue::from_iter([Value::String(lua.create_string(problem)?)])),
+        }
+    }
+
+    fn found(
+        self,
+        lua: &Lua,
+        given: &MultiValue,
+        name: &str,
+        budget: &Budget,
+    ) -> Result<Option<(LuaString, Match)>, String> {
+        let subject = text(lua, given, 0, name)?;
+        let sought = text(lua, given, 1, name)?;
+        let length = subject.as_bytes().len();
+        let Some(from) = start(given.get(2), length, name)? else { return Ok(None) };
+        let found = {
+            let (subject, sought) = (subject.as_bytes(), sought.as_bytes());
+            let literally = matches!(self, Search::Find)
+                && (given.get(4).is_some_and(|plain| !matches!(plain, Value::Nil | Value::Boolean(false)))
+                    || !pattern::has_specials(&sought));
+            match literally {
+                true => pattern::find_plain(&subject, &sought, from, budget),
+                false => pattern::find(&subject, &sought, from, !matches!(self, Search::ScanLiteral), budget),
+            }
+        };
+        Ok(found.map_err(|error: PatternError| error.to_string())?.map(|found| (subject, found)))
+    }
+}
+
+fn results(lua: &Lua, subject: &LuaString, found: &Match) -> mlua::Result<MultiValue> {
+    let number = |place: usize| Value::Number(place as f64);
+    let mut results = vec![Value::Nil, number(found.start + 1), number(found.end)];
+    for capture in &found.captures {
+        results.push(match capture {
+            Capture::Position(place) => number(place + 1),
+            Capture::Text(start, end) => {
+                Value::String(lua.create_string(subject.as_bytes().get(*start..*end).unwrap_or_default())?)
+            }
+        });
+    }
+    Ok(MultiValue::from_vec(results))
+}
+
+/// A string, or a number as one.
+fn text(lua: &Lua, given: &MultiValue, index: usize, name: &str) -> Result<LuaString, String> {
+    let value = given.get(index).unwrap_or(&Value::Nil);
+    let found = match value {
+        Value::String(_) | Value::Integer(_) | Value::Number(_) => lua.coerce_string(value.clone()).ok().flatten(),
+        _ => None,
+    };
+    found.ok_or_else(|| format!("bad argument #{} to '{name}' (string expected, got {})", index + 1, type_of(value)))
+}
+
+/// Where a search begins: `init` as Lua counts, from one, or from the end if it is negative. `None` behind the end.
+fn start(init: Option<&Value>, length: usize, name: &str) -> Result<Option<usize>, String> {
+    let init = match init {
+        None | Some(Value::Nil) => 1,
+        Some(Value::Integer(init)) => *init,
+        Some(Value::Number(init)) => *init as i64,
+        Some(other) => return Err(format!("bad argument #3 to '{name}' (number expected, got {})", type_of(other))),
+    };
+    let length_of = i64::try_from(length).unwrap_or(i64::MAX);
+    let from = if init < 0 { (length_of.saturating_add(init)).max(0) } else { (init - 1).max(0) };
+    Ok(usize::try_from(from).ok().filter(|from| *from <= length))
+}

@@ -1,0 +1,218 @@
+//! What surrounds a review: bounds of a request, and the form that a review must have.
+
+use std::time::Duration;
+
+use axum::body::Bytes;
+use axum::extract::{Request, State};
+use axum::middleware::Next;
+use axum::response::Response;
+use crowsnest_controllers::admission;
+use serde_json::Value;
+use std::sync::Arc;
+use tokio::sync::Semaphore;
+
+use crate::aggregated::reply::Failure;
+
+/// An API server stores 3 MiB at most; a review has the object as it is and as it would be.
+pub(super) const LONGEST: usize = 8 << 20;
+/// How long a request's body may take.
+const READ_WITHIN: Duration = Duration::from_secs(5);
+/// How long a review may take: no API server waits longer than 30 s, and ours says less.
+const ANSWERED_WITHIN: Duration = Duration::from_secs(10);
+/// Reviews that are decided at once.
+const AT_ONCE: usize = 256;
+/// An API server's uids are shorter.
+const LONGEST_UID: usize = 256;
+
+/// Reads the body and answers, both in time; so many at once.
+#[derive(Clone)]
+pub(super) struct Bounds(Arc<Semaphore>);
+
+impl Default for Bounds {
+    fn default() -> Self {
+        Self(Arc::new(Semaphore::new(AT_ONCE)))
+    }
+}
+
+pub(super) async fn bound(State(Bounds(turns)): State<Bounds>, request: Request, next: Next) -> Response {
+    let (parts, body) = request.into_parts();
+    let body = match tokio::time::timeout(READ_WITHIN, axum::body::to_bytes(body, LONGEST)).await {
+        Ok(Ok(body)) => body,
+        Ok(Err(error)) => {
+            return Failure::bad_request(format!("cannot read the body, of {LONGEST} bytes at most: {error}"))
+                .into_response();
+        }
+        Err(_) => return Failure::timeout().into_response(),
+    };
+    let request = Request::from_parts(parts, axum::body::Body::from(body));
+    let answered = tokio::time::timeout(ANSWERED_WITHIN, async {
+        // Never closed.
+        let _turn = turns.acquire().await;
+        next.run(request).await
+    });
+    answered.await.unwrap_or_else(|_| Failure::timeout().into_response())
+}
+
+/// Why a body is no review.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Malformed {
+    #[error("the body is no JSON: {0}")]
+    Json(#[source] serde_json::Error),
+    #[error("expected {kind} of {api_version}, got {found}")]
+    Kind { kind: &'static str, api_version: &'static str, found: String },
+    #[error("request.uid must be a text of 1 to {LONGEST_UID} bytes")]
+    Uid,
+    #[error("the request cannot be read: {0}")]
+    Request(#[source] serde_json::Error),
+}
+
+impl From<Malformed> for Failure {
+    fn from(error: Malformed) -> Self {
+        Failure::bad_request(error.to_string())
+    }
+}
+
+fn envelope(body: &Bytes, kind: &'static str, api_version: &'static str) -> Result<Value, Malformed> {
+    let review: Value = serde_json::from_slice(body).map_err(Malformed::Json)?;
+    let text = |field: &str| review.get(field).and_then(Value::as_str).unwrap_or_default();
+    if text("kind") != kind || text("apiVersion") != api_version {
+        let found: String =
+            format!("{:?} of {:?}", text("kind"), text("apiVersion")).chars().take(LONGEST_UID).collect();
+        return Err(Malformed::Kind { kind, api_version, found });
+    }
+    let uid = review.pointer("/request/uid").and_then(Value::as_str).unwrap_or_default();
+    match (1..=LONGEST_UID).contains(&uid.len()) {
+        true => Ok(review),
+        false => Err(Malformed::Uid),
+    }
+}
+
+/// An AdmissionReview as it came, and its request.
+pub(super) fn admission_review(body: &Bytes) -> Result<(Value, admission::Request), Malformed> {
+    let review = envelope(body, "AdmissionReview", "admission.k8s.io/v1")?;
+    let request = admission::Request::from_review(&review).map_err(Malformed::Request)?;
+    Ok((review, request))
+}
+
+pub(super) fn conversion_review(body: &Bytes) -> Result<Value, Malformed> {
+    envelope(body, "ConversionReview", "apiextensions.k8s.io/v1")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use proptest::test_runner::RngSeed;
+    use rstest::rstest;
+    use serde_json::json;
+
+    fn bytes(value: &Value) -> Bytes {
+        Bytes::from(value.to_string())
+    }
+
+    fn review() -> Value {
+        json!({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1",
+               "request": {"uid": "u", "operation": "CREATE", "namespace": "shop", "object": {"kind": "A"}}})
+    }
+
+    #[test]
+    fn a_review_is_read() {
+        let (_, request) = admission_review(&bytes(&review())).unwrap();
+        assert_eq!((request.uid.as_str(), request.namespace.as_str(), request.is_dry_run()), ("u", "shop", false));
+    }
+
+    #[rstest]
+    #[case::another_kind("/kind", json!("ConversionReview"), "expected AdmissionReview of admission.k8s.io/v1, got \"ConversionReview\"")]
+    #[case::another_version("/apiVersion", json!("admission.k8s.io/v1beta1"), "got \"AdmissionReview\" of \"admission.k8s.io/v1beta1\"")]
+    #[case::no_uid("/request/uid", json!(""), "request.uid must be")]
+    #[case::a_number_as_uid("/request/uid", json!(7), "request.uid must be")]
+    #[case::a_long_uid("/request/uid", json!("u".repeat(300)), "request.uid must be")]
+    #[case::another_operation("/request/operation", json!("PATCH"), "unknown variant")]
+    #[case::a_number_as_namespace("/request/namespace", json!(7), "the request cannot be read")]
+    #[case::no_request("/request", json!(null), "request.uid must be")]
+    fn others_are_refused(#[case] field: &str, #[case] value: Value, #[case] expected: &str) {
+        let mut review = review();
+        *review.pointer_mut(field).unwrap() = value;
+        let error = admission_review(&bytes(&review)).unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+    }
+
+    #[test]
+    fn deep_nesting_is_refused() {
+        let deep = format!("{}1{}", "[".repeat(100_000), "]".repeat(100_000));
+        assert!(matches!(admission_review(&Bytes::from(deep)), Err(Malformed::Json(_))));
+    }
+
+    fn json_value() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            any::<i64>().prop_map(Value::from),
+            "[ -~]{0,12}".prop_map(Value::from),
+        ];
+        let key = prop::sample::select(vec![
+            "kind",
+            "apiVersion",
+            "metadata",
+            "name",
+            "namespace",
+            "spec",
+            "clusters",
+            "replicas",
+            "placement",
+            "status",
+            "resource",
+            "annotations",
+            "labels",
+            "components",
+            "overall",
+            "customizations",
+            "target",
+            "luaScript",
+            "x",
+        ]);
+        leaf.prop_recursive(4, 32, 4, move |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+                prop::collection::vec((key.clone(), inner), 0..6)
+                    .prop_map(|fields| fields.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()),
+            ]
+        })
+    }
+
+    fn cases() -> u32 {
+        std::env::var("CROWSNEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(500)
+    }
+
+    #[test]
+    fn arbitrary_bytes_are_no_panic() {
+        let config = ProptestConfig { cases: cases(), rng_seed: RngSeed::Fixed(31), ..ProptestConfig::default() };
+        proptest!(config, |(body in prop::collection::vec(any::<u8>(), 0..200))| {
+            prop_assert!(admission_review(&Bytes::from(body)).is_err());
+        });
+    }
+
+    /// Every webhook answers every review, whatever is in it, and the answer is of the review.
+    #[test]
+    fn arbitrary_objects_are_answered() {
+        let config = ProptestConfig { cases: cases(), rng_seed: RngSeed::Fixed(31), ..ProptestConfig::default() };
+        let paths = super::super::counted::PATHS;
+        let operation = prop::sample::select(vec!["CREATE", "UPDATE", "DELETE", "CONNECT"]);
+        proptest!(config, |(object in json_value(), old in json_value(), operation in operation, path in prop::sample::select(paths.to_vec()))| {
+            let sent = json!({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1",
+                              "request": {"uid": "u", "operation": operation, "object": object, "oldObject": old}});
+            let (review, request) = admission_review(&bytes(&sent)).map_err(|error| TestCaseError::fail(error.to_string()))?;
+            let world = admission::World {
+                permanent_id: "id", gates: admission::Gates::default(), allow_no_execute_taint_policy: false,
+                customizations: &[], quotas: &[], compile_lua: &|_| Ok(()),
+            };
+            let answer = admission::review(path, &request, &world).map(|review| review.to_wire(&request));
+            prop_assert_eq!(answer.and_then(|answer| answer.pointer("/response/uid").cloned()), Some(json!("u")));
+            for resource in ["clusters", "resourceregistries"] {
+                let rules = super::super::stored::Rules { modelled: true, local_endpoints: false };
+                let answer = super::super::stored::review(resource, &review, rules, jiff::Timestamp::UNIX_EPOCH);
+                prop_assert_eq!(answer.pointer("/response/uid"), Some(&json!("u")));
+            }
+        });
+    }
+}

@@ -1,0 +1,266 @@
+//! What the webhooks are sent by others than the API server, and what scripts of users do to others: nothing that anybody notices.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use crowsnest_tests::Process;
+use crowsnest_tests::{Fleet, Kubectl, binary, free_port, until};
+use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
+use serde_json::{Value, json};
+
+const QUOTA: &str = include_str!("webhooks/quota.yaml");
+const HOSTILE: &str = include_str!("webhooks/hostile.yaml");
+const DRAFT: &str = include_str!("webhooks/draft.yaml");
+const GATE: [&str; 2] = ["--feature-gates", "FederatedQuotaEnforcement=true"];
+/// While scripts misbehave any other request is answered within this, on a busy machine, too.
+const ANSWERED_WITHIN: Duration = Duration::from_secs(8);
+
+/// An authority of client certificates that the control plane does not know.
+struct Authority {
+    pem: String,
+    issuer: Issuer<'static, KeyPair>,
+}
+
+impl Authority {
+    fn new(name: &str) -> Result<Self> {
+        let key = KeyPair::generate()?;
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.distinguished_name.push(DnType::CommonName, name);
+        let pem = params.self_signed(&key)?.pem();
+        Ok(Self { pem, issuer: Issuer::new(params, key) })
+    }
+
+    /// A certificate with its key, PEM.
+    fn client(&self, name: &str) -> Result<String> {
+        let key = KeyPair::generate()?;
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        let certificate = params.signed_by(&key, &self.issuer)?.pem();
+        Ok(format!("{certificate}{}", key.serialize_pem()))
+    }
+
+    /// The same for a server on this machine: files of the certificate and of its key.
+    fn server(&self, folder: &Path) -> Result<[String; 2]> {
+        let key = KeyPair::generate()?;
+        let mut params = CertificateParams::new(vec!["127.0.0.1".to_owned()])?;
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        let certificate = params.signed_by(&key, &self.issuer)?.pem();
+        let files = [folder.join("tls.crt"), folder.join("tls.key")];
+        for (file, text) in files.iter().zip([certificate, key.serialize_pem()]) {
+            std::fs::write(file, text)?;
+        }
+        Ok(files.map(|file| file.display().to_string()))
+    }
+}
+
+/// The client certificate of the kubeconfig with its key, PEM.
+fn own_certificate(kubectl: &Kubectl) -> Result<String> {
+    let field = |name: &str| {
+        let path = format!("jsonpath={{.users[0].user.{name}}}");
+        let value = kubectl.ok(&["config", "view", "--raw", "-o", &path], "")?;
+        anyhow::Ok(String::from_utf8(STANDARD.decode(value.trim())?)?)
+    };
+    Ok(format!("{}{}", field("client-certificate-data")?, field("client-key-data")?))
+}
+
+/// A review as an API server sends it, of a binding that uses so much.
+fn forged(name: &str, cpu: &str, dry_run: bool) -> Value {
+    json!({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": {
+        "uid": "11111111-1111-1111-1111-111111111111", "operation": "CREATE", "dryRun": dry_run,
+        "name": name, "namespace": "shop", "object": binding(name, cpu),
+        "userInfo": {"username": "system:admin", "groups": ["system:masters"]},
+    }})
+}
+
+fn binding(name: &str, cpu: &str) -> Value {
+    json!({
+        "apiVersion": "work.karmada.io/v1alpha2", "kind": "ResourceBinding",
+        "metadata": {"name": name, "namespace": "shop"},
+        "spec": {
+            "resource": {"apiVersion": "apps/v1", "kind": "Deployment", "namespace": "shop", "name": name},
+            "replicas": 1, "clusters": [{"name": "m1", "replicas": 1}],
+            "replicaRequirements": {"resourceRequest": {"cpu": cpu}},
+        },
+    })
+}
+
+/// Posts a body; the status and the answer.
+async fn post(url: &str, identity: Option<&str>, body: &Value) -> Result<(u16, Value)> {
+    let mut client = reqwest::Client::builder().tls_danger_accept_invalid_certs(true);
+    if let Some(pem) = identity {
+        client = client.identity(reqwest::Identity::from_pem(pem.as_bytes())?);
+    }
+    let response = client.build()?.post(url).json(body).send().await?;
+    let status = response.status().as_u16();
+    let text = response.text().await?;
+    Ok((status, serde_json::from_str(&text).unwrap_or(Value::String(text))))
+}
+
+/// Nothing of what was forged has left a trace: neither in the quota nor in the journal, nor is anything of it taken.
+fn nothing_happened(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
+    let status = ["get", "federatedresourcequota", "cpus", "-n", "shop", "-o", "jsonpath={.status.overallUsed}"];
+    let used = kubectl.ok(&status, "")?;
+    ensure!(used.is_empty() || used == "{}", "the quota has recorded {used}");
+    let told = fleet.crowsnest(&["journal", "federatedresourcequota/cpus", "-n", "shop", "-o", "json"])?;
+    ensure!(!told.out.contains("QuotaDenied"), "{told:?}");
+    let events = kubectl.ok(&["get", "events", "-n", "shop", "-o", "json"], "")?;
+    ensure!(!events.contains("exceeded for resource"), "{events}");
+    let honest = serde_json::to_string(&binding("honest", "2"))?;
+    kubectl.ok(&["create", "-f", "-"], &honest)?;
+    kubectl.ok(&["delete", "rb", "honest", "-n", "shop"], "")?;
+    let used = ["get", "federatedresourcequota", "cpus", "-n", "shop", "-o", "jsonpath={.status.overallUsed.cpu}"];
+    kubectl.until(&used, |out| out.is_empty() || out == "0").map(drop)
+}
+
+#[test]
+fn forged_reviews_do_not_reach_the_webhooks() -> Result<()> {
+    drop(rustls::crypto::ring::default_provider().install_default());
+    let dir = tempfile::tempdir()?;
+    let fleet = Fleet::start(&dir.path().join("data"), &["--no-members", GATE[0], GATE[1]])?;
+    let Some(kubectl) = fleet.any_kubectl()? else { return Ok(()) };
+    kubectl.ok(&["apply", "-f", "-"], QUOTA)?;
+    let urls = kubectl.ok(&["get", "validatingwebhookconfigurations", "-o", "json"], "")?;
+    let url = urls.split('"').find(|text| text.ends_with("/validate-resourcebinding")).context("a webhook")?;
+    let identities = [
+        None,
+        Some(own_certificate(&kubectl)?),
+        Some(Authority::new("strangers")?.client("kube-apiserver-webhook-client")?),
+    ];
+    let runtime = tokio::runtime::Runtime::new()?;
+    for identity in &identities {
+        for review in [forged("made-up", "1500m", false), forged("made-up", "3", false)] {
+            let answered = runtime.block_on(post(url, identity.as_deref(), &review));
+            ensure!(answered.is_err(), "{answered:?}");
+        }
+    }
+    nothing_happened(&fleet, &kubectl)?;
+    ensure!(fleet.stop()?.success());
+    Ok(())
+}
+
+/// `crowsnest serve --roles webhook` beside a control plane.
+fn serve(fleet: &Fleet, folder: &Path, more: &[&str]) -> Result<(Process, String)> {
+    std::fs::create_dir_all(folder)?;
+    let [certificate, key] = Authority::new("servers")?.server(folder)?;
+    let (port, ready) = (free_port()?, free_port()?);
+    let address = |port: u16| SocketAddr::from((Ipv4Addr::LOCALHOST, port)).to_string();
+    let mut command = Command::new(binary()?);
+    command.args(["serve", "--roles", "webhook", "--metrics-bind-address", "0", "--kubeconfig"]);
+    command.arg(fleet.kubeconfig("cp")).arg("--data-dir").arg(folder.join("data")).args(GATE).args(more);
+    command.args(["--tls-cert-file", &certificate, "--tls-private-key-file", &key, "--listen", &address(port)]);
+    command.args(["--health-probe-bind-address", &address(ready)]);
+    let log = std::fs::File::create(folder.join("log"))?;
+    let process = Process::spawn(command.stdout(Stdio::null()).stderr(log))?;
+    until("the webhooks to be served", || Ok(std::net::TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_ok()))
+        .with_context(|| std::fs::read_to_string(folder.join("log")).unwrap_or_default())?;
+    Ok((process, format!("https://{}/webhooks/validate-resourcebinding", address(port))))
+}
+
+#[test]
+fn forged_reviews_have_no_effect_beside_their_answer() -> Result<()> {
+    drop(rustls::crypto::ring::default_provider().install_default());
+    let dir = tempfile::tempdir()?;
+    let fleet = Fleet::start(&dir.path().join("data"), &["--no-members", GATE[0], GATE[1]])?;
+    let Some(kubectl) = fleet.any_kubectl()? else { return Ok(()) };
+    kubectl.ok(&["apply", "-f", "-"], QUOTA)?;
+    let runtime = tokio::runtime::Runtime::new()?;
+
+    // Of an API server that shows no certificate nobody knows whether it is one.
+    let (mut process, url) = serve(&fleet, &dir.path().join("open"), &[])?;
+    for dry_run in [true, false] {
+        for (cpu, allowed) in [("1500m", true), ("1500m", true), ("3", false)] {
+            let (status, answer) = runtime.block_on(post(&url, None, &forged("made-up", cpu, dry_run)))?;
+            ensure!(status == 200 && answer["response"]["allowed"] == allowed, "{status} {answer}");
+        }
+    }
+    nothing_happened(&fleet, &kubectl)?;
+    let malformed =
+        [json!({}), json!([]), json!({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1beta1"})];
+    for body in malformed {
+        let (status, answer) = runtime.block_on(post(&url, None, &body))?;
+        ensure!(status == 400 && answer["reason"] == "BadRequest", "{status} {answer}");
+    }
+    let large = json!({"x": "x".repeat(9 << 20)});
+    ensure!(runtime.block_on(post(&url, None, &large)).is_ok_and(|(status, _)| status == 400));
+    process.kill()?;
+
+    // Of one that does everybody else is refused.
+    let own = Authority::new("webhook clients")?;
+    let file = dir.path().join("webhook-clients.crt");
+    std::fs::write(&file, &own.pem)?;
+    let file = file.display().to_string();
+    let flags = ["--webhook-client-ca-file", &file, "--webhook-client-allowed-names", "apiserver"];
+    let (mut process, url) = serve(&fleet, &dir.path().join("closed"), &flags)?;
+    let cases = [
+        (None, 401),
+        (Some(own_certificate(&kubectl)?), 401),
+        (Some(Authority::new("webhook clients")?.client("apiserver")?), 401),
+        (Some(own.client("somebody")?), 401),
+        (Some(own.client("apiserver")?), 200),
+    ];
+    for (identity, expected) in &cases {
+        let (status, answer) = runtime.block_on(post(&url, identity.as_deref(), &forged("made-up", "3", false)))?;
+        ensure!(status == *expected, "{status} instead of {expected}: {answer}");
+        let convert = url.replace("validate-resourcebinding", "convert");
+        let (status, _) = runtime.block_on(post(&convert, identity.as_deref(), &json!({})))?;
+        ensure!(status == 400, "{status} of conversion");
+    }
+    nothing_happened(&fleet, &kubectl)?;
+    process.kill()?;
+    ensure!(fleet.stop()?.success());
+    Ok(())
+}
+
+#[test]
+fn a_hostile_script_keeps_nobody_waiting() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let fleet = Fleet::start(&dir.path().join("data"), &["--members", "member1"])?;
+    let Some(kubectl) = fleet.any_kubectl()? else { return Ok(()) };
+    kubectl.ok(&["apply", "-f", "-"], HOSTILE)?;
+    for index in 0..8 {
+        kubectl.ok(&["create", "deployment", &format!("web-{index}"), "--image", "nginx"], "")?;
+    }
+    let events = ["get", "events", "-n", "default", "-o", "jsonpath={..message}"];
+    let began = Instant::now();
+    let mut seen = false;
+    while began.elapsed() < Duration::from_secs(60) && !seen {
+        let asked = Instant::now();
+        seen = kubectl.ok(&events, "")?.contains("context deadline exceeded");
+        ensure!(asked.elapsed() < ANSWERED_WITHIN, "an answer took {:?}", asked.elapsed());
+    }
+    ensure!(seen, "nobody is told that the script was ended: {}", fleet.log());
+    kubectl.ok(&["create", "configmap", "other", "--from-literal=a=b"], "")?;
+    let member = kubectl.on(&fleet.kubeconfig("member1"));
+    member.until(&["get", "configmap", "other", "-o", "name", "--ignore-not-found"], |out| out.contains("other"))?;
+    ensure!(fleet.stop()?.success());
+    Ok(())
+}
+
+#[test]
+fn a_draft_runs_for_those_who_may_create_it() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let fleet = Fleet::start(&dir.path().join("data"), &["--members", "member1"])?;
+    let Some(kubectl) = fleet.any_kubectl()? else { return Ok(()) };
+    kubectl.ok(&["apply", "-f", "-"], DRAFT)?;
+    let script = "function GetReplicas(obj) return 1 end";
+    let draft = json!({"apiVersion": "propagation.crowsnest.io/v1alpha1", "kind": "Plan", "spec": {"objects": [{
+        "apiVersion": "config.karmada.io/v1alpha1", "kind": "ResourceInterpreterCustomization", "metadata": {"name": "draft"},
+        "spec": {"target": {"apiVersion": "apps/v1", "kind": "Deployment"},
+                 "customizations": {"replicaResource": {"luaScript": script}}},
+    }]}})
+    .to_string();
+    let create = ["create", "--raw", "/apis/propagation.crowsnest.io/v1alpha1/plans", "-f", "-"];
+    let user = |name: &str| kubectl.with(&["--as", name, "--as-group", "system:authenticated"]);
+    let forbidden = "resourceinterpretercustomizations.config.karmada.io is forbidden";
+    user("ann").says(&create, &draft, 1, forbidden)?;
+    user("bob").ok(&create, &draft)?;
+    ensure!(fleet.stop()?.success());
+    Ok(())
+}
