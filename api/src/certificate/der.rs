@@ -117,6 +117,6 @@ mod tests {
         assert_eq!(Element::only(&encoded, UTF8_STRING), Some(&*content));
         let two = [encoded.clone(), encoded].concat();
         assert_eq!(Element::all(&two).unwrap().len(), 2);
-        assert_eq!(Element::all(&two[..two.len() - 1]).is_none(), true);
+        assert!(Element::all(&two[..two.len() - 1]).is_none());
     }
 }

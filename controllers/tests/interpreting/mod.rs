@@ -1,15 +1,12 @@
 //! A kind that a webhook interprets, all the way to a member and back.
 
-use std::sync::Arc;
 
 use axum::routing::post;
 use axum::{Json, Router};
 use base64::Engine;
-use crowsnest_apiserver::authn::Authority;
+use crowsnest_apiserver::authn::{Authority, Serving};
 use crowsnest_apiserver::http::serve::serve;
 use crowsnest_controllers::act::objects::{Resource, Target};
-use rustls_pki_types::pem::PemObject;
-use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -72,13 +69,11 @@ async fn interpret(Json(question): Json<Value>) -> Json<Value> {
 async fn start(stop: &CancellationToken) -> (u16, String) {
     let authority = Authority::generate("webhooks").unwrap();
     let own = authority.server(&["interpreter.default.svc".to_owned()]).unwrap();
-    let chain = CertificateDer::pem_slice_iter(own.certificate.as_bytes()).collect::<Result<_, _>>().unwrap();
-    let key = PrivateKeyDer::from_pem_slice(own.key.as_bytes()).unwrap();
-    let tls = rustls::ServerConfig::builder().with_no_client_auth().with_single_cert(chain, key).unwrap();
+    let tls = authority.tls(Serving::new(&own).unwrap()).unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
     let router = Router::new().route("/deployments", post(interpret));
-    tokio::spawn(serve(listener, Some(Arc::new(tls)), router, stop.clone()));
+    tokio::spawn(serve(listener, Some(tls), router, stop.clone()));
     (port, authority.certificate().to_owned())
 }
 

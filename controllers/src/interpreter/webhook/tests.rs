@@ -9,12 +9,10 @@ use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::routing::post;
 use axum::{Json, Router};
 use base64::Engine;
-use crowsnest_apiserver::authn::Authority;
+use crowsnest_apiserver::authn::{Authority, Serving};
 use crowsnest_apiserver::http::serve::serve;
 use parking_lot::Mutex;
 use rstest::rstest;
-use rustls_pki_types::pem::PemObject;
-use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use serde_json::json;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -101,16 +99,13 @@ impl Server {
         let authority = Authority::generate("webhooks").expect("an authority");
         let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
         let own = authority.server(&names).expect("a certificate");
-        let chain = CertificateDer::pem_slice_iter(own.certificate.as_bytes()).collect::<Result<_, _>>();
-        let key = PrivateKeyDer::from_pem_slice(own.key.as_bytes()).expect("a key");
-        let tls = rustls::ServerConfig::builder().with_no_client_auth();
-        let tls = tls.with_single_cert(chain.expect("a chain"), key).expect("a server's TLS");
+        let tls = Serving::new(&own).and_then(|serving| authority.tls(serving)).expect("a server's TLS");
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
         let (seen, stop) = (Arc::default(), CancellationToken::new());
         let told = Told { seen: Arc::clone(&seen), reply };
         let router = Router::new().route("/interpret", post(answer)).with_state(told);
-        tokio::spawn(serve(listener, Some(Arc::new(tls)), router, stop.clone()));
+        tokio::spawn(serve(listener, Some(tls), router, stop.clone()));
         Server { address, authority, seen, stop }
     }
 
