@@ -1,6 +1,5 @@
 //! A kind that a webhook interprets, all the way to a member and back.
 
-
 use axum::routing::post;
 use axum::{Json, Router};
 use base64::Engine;
