@@ -94,7 +94,7 @@ mod tests {
             let (running, most) = (Arc::clone(&running), Arc::clone(&most));
             move || {
                 most.fetch_max(running.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
-                std::thread::sleep(Duration::from_millis(5));
+                std::thread::park_timeout(Duration::from_millis(5));
                 running.fetch_sub(1, Ordering::SeqCst);
                 Ok(())
             }
