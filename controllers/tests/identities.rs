@@ -35,7 +35,7 @@ fn der(tag: u8, content: &[u8]) -> Vec<u8> {
 }
 
 fn signed(content: &[u8], key: &KeyPair) -> Vec<u8> {
-    let signature = [&[0], key.sign(content).unwrap().as_slice()].concat();
+    let signature = [&[0], key.sign(content).expect("a signature").as_slice()].concat();
     der(SEQUENCE, &[content, ECDSA_WITH_SHA256, &der(0x03, &signature)].concat())
 }
 
@@ -81,14 +81,14 @@ struct Ca {
 
 impl Ca {
     fn new() -> Self {
-        let authority = Authority::generate("users").unwrap();
-        let key = KeyPair::from_pem(&authority.credentials().key).unwrap();
+        let authority = Authority::generate("users").expect("an authority");
+        let key = KeyPair::from_pem(&authority.credentials().key).expect("a key");
         let name = [der(0x06, &[0x55, 4, 3]), der(UTF8, b"users")].concat();
         let subject = der(SEQUENCE, &der(SET, &der(SEQUENCE, &name)));
-        let front = Authority::generate("front-proxy-ca").unwrap();
+        let front = Authority::generate("front-proxy-ca").expect("an authority");
         let allowed = vec![FRONT_PROXY.to_owned()];
         let clients = ClientAuthorities::new(Some(front.certificate()), allowed, Some(authority.certificate()));
-        Self { authority, key, subject, clients: clients.unwrap() }
+        Self { authority, key, subject, clients: clients.expect("authorities") }
     }
 
     /// The identity that the authenticator finds: a user, nobody (`None`), or a refusal. Never a front proxy.
@@ -122,10 +122,10 @@ fn check(ca: &Ca, key: &KeyPair, subject: &[u8]) {
     };
     let identity = read.subject.user();
     assert_eq!(met, Ok(identity.clone()));
-    let issued = CertificateDer::from_pem_slice(signed.unwrap().as_bytes()).unwrap();
+    let issued = CertificateDer::from_pem_slice(signed.expect("a certificate").as_bytes()).expect("DER");
     assert_eq!(ca.authenticate(issued), Ok(identity.clone()));
-    if !approved.unwrap().is_empty() {
-        let identity = identity.unwrap();
+    if !approved.expect("an approval").is_empty() {
+        let identity = identity.expect("an identity");
         assert!(identity.name.starts_with("system:karmada:agent:"), "{identity:?}");
         assert_eq!((identity.groups, identity.uid), (vec![AGENT_ORGANIZATION.to_owned()], String::new()));
     }
