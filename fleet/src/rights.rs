@@ -12,20 +12,10 @@ use crate::{ApiResources, Error};
 /// Read by nobody who merely observes.
 const SECRETS: &str = "secrets";
 const READ: [&str; 3] = ["get", "list", "watch"];
-const WRITE: [&str; 8] = ["get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"];
-/// Health, versions and what there is.
-const PROBES: [&str; 10] = [
-    "/healthz",
-    "/healthz/*",
-    "/livez",
-    "/livez/*",
-    "/readyz",
-    "/readyz/*",
-    "/version",
-    "/version/*",
-    "/api*",
-    "/openapi*",
-];
+/// Objects are replaced and deleted one at a time, never patched (`controllers::act::works`).
+const WRITE: [&str; 6] = ["get", "list", "watch", "create", "update", "delete"];
+/// Health, version (`probe`) and discovery.
+const PROBES: [&str; 7] = ["/healthz", "/readyz", "/version", "/api", "/api/*", "/apis", "/apis/*"];
 /// How the group without a name is written.
 const CORE: &str = "core";
 
