@@ -22,6 +22,13 @@ pub struct Grant {
     pub namespace: Option<String>,
 }
 
+impl Grant {
+    /// Paths begin with a slash; all of them are an asterisk.
+    pub fn is_on_resources(&self) -> bool {
+        !self.target.starts_with('/') && self.target != "*"
+    }
+}
+
 impl fmt::Display for Grant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} grants {} on {}", self.role, self.verb, self.target)?;

@@ -11,6 +11,9 @@ use serde_json::json;
 use crate::granted::{Grant, Identity, Rbac};
 use crate::used::{Record, Use, records};
 
+/// The target that stands for any resource, and for no path.
+const RESOURCES: &str = "resources";
+
 /// An account of ours, as `accounts.yaml` lists it.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -43,10 +46,14 @@ impl Explanation {
         self.verbs.is_empty() && self.targets.is_empty() && self.names.is_empty()
     }
 
+    fn means_resources(&self) -> bool {
+        self.targets.iter().any(|target| target == RESOURCES)
+    }
+
     fn explains(&self, grant: &Grant) -> bool {
         let has = |list: &[String], text: &str| list.is_empty() || list.iter().any(|entry| entry == text);
         has(&self.verbs, &grant.verb)
-            && has(&self.targets, &grant.target)
+            && (has(&self.targets, &grant.target) || self.means_resources() && grant.is_on_resources())
             && has(&self.names, grant.name.as_deref().unwrap_or_default())
     }
 
@@ -129,6 +136,7 @@ fn log() -> String {
 #[case::nothing("[]", &["grants list on deployments.apps,", "grants patch on secrets m2,", "grants * on *.*,"])]
 #[case::all("[{verbs: [list], targets: [deployments.apps], why: x}, {names: [m2], why: x}, {verbs: ['*'], why: x}]", &[])]
 #[case::everything_at_once("[{why: x}]", &["grants list on deployments.apps,", "grants patch on secrets m2,", "grants * on *.*,"])]
+#[case::resources("[{verbs: [get, list, patch, '*'], targets: [resources], why: x}]", &["\"x\" explains get resources to"])]
 #[case::too_much("[{verbs: [list, get], targets: [deployments.apps], why: x}, {names: [m2], why: x}, {verbs: ['*'], why: x}]",
     &["\"x\" explains get deployments.apps to agent at cp (it)"])]
 #[case::what_is_not_granted("[{verbs: [list], why: x}, {names: [m2], why: x}, {verbs: ['*'], why: x}, {verbs: [watch], why: x}]",

@@ -45,9 +45,15 @@ pub fn leave(world: &World, mut agent: Process) -> Result<()> {
 
 fn join(world: &World, member: &str, rights: &str) -> Result<()> {
     let kubeconfig = world.at(member).kubeconfig();
-    let said = world.crowsnest(&["join", member, "--cluster-kubeconfig", &kubeconfig, "--rights", rights])?;
-    ensure!(said.code == Some(0), "{said:?}");
-    Ok(())
+    let mut last = None;
+    // Its APIs are registered a moment after it serves.
+    until("the member to be joined", || {
+        let said = world.crowsnest(&["join", member, "--cluster-kubeconfig", &kubeconfig, "--rights", rights])?;
+        let joined = said.code == Some(0);
+        last = Some(said);
+        Ok(joined)
+    })
+    .with_context(|| format!("{last:?}"))
 }
 
 /// The agent that `register` puts into the member runs here, as its account; its certificate is renewed at once.
@@ -159,7 +165,7 @@ fn reach_in(world: &World) -> Result<()> {
     for member in MEMBERS {
         let place = format!("{}/apis/cluster.karmada.io/v1alpha1/clusters/{member}/proxy", cp.url()?);
         let there = cp.kubectl.with(&["--server", &place]);
-        let dev = there.with(&["--as", "bob", "--as-group", "dev"]);
+        let dev = there.with(&["--as", "alice", "--as-group", "dev"]);
         let alice = there.with(&["--as", "alice"]);
         for who in [&there, &alice, &dev, &there.on(&robot)] {
             // Who may be impersonated in a member is written there a while after it is granted here.
