@@ -126,9 +126,9 @@ fn observing(resources: &ApiResources) -> Vec<PolicyRule> {
     rules
 }
 
-/// What is in the group without a name, but for secrets.
+/// What is in the group without a name, but for secrets and what cannot be watched, as `bindings`: to create one schedules a pod.
 fn core(resources: &ApiResources) -> BTreeSet<&str> {
-    let core = resources.resources.iter().filter(|one| one.gvr.group.is_empty());
+    let core = resources.resources.iter().filter(|one| one.gvr.group.is_empty() && one.verbs.contains("watch"));
     core.map(|one| &*one.gvr.resource).filter(|resource| *resource != SECRETS).collect()
 }
 
@@ -164,11 +164,18 @@ mod tests {
             short_names: Vec::new(),
             categories: Vec::new(),
             namespaced: true,
-            verbs: BTreeSet::new(),
+            verbs: if resource == "bindings" { BTreeSet::new() } else { BTreeSet::from(["watch".into()]) },
             subresources: BTreeSet::new(),
             preferred: true,
         };
-        let all = [("", "secrets"), ("", "pods"), ("", "nodes"), ("batch", "jobs"), ("apps", "deployments")];
+        let all = [
+            ("", "secrets"),
+            ("", "bindings"),
+            ("", "pods"),
+            ("", "nodes"),
+            ("batch", "jobs"),
+            ("apps", "deployments"),
+        ];
         ApiResources { resources: all.map(|(group, resource)| one(group, resource)).into(), stale: BTreeSet::new() }
     }
 
