@@ -38,6 +38,9 @@ pub struct Explanation {
     pub targets: Vec<String>,
     #[serde(default)]
     pub names: Vec<String>,
+    /// Some runs use them and some do not.
+    #[serde(default)]
+    pub sometimes: bool,
     pub why: String,
 }
 
@@ -72,6 +75,7 @@ impl Explanation {
                     verbs: verbs.clone(),
                     targets: targets.clone(),
                     names,
+                    sometimes: self.sometimes,
                     why: self.why.clone(),
                 }));
             }
@@ -91,8 +95,10 @@ pub fn judge(account: &Account, grants: &BTreeSet<Grant>, uses: &BTreeSet<Use>) 
         .map(|grant| format!("{grant}, which {who} did not use and nobody explains: take it out, or say why it stays"))
         .collect();
     for part in account.unused.iter().flat_map(Explanation::parts) {
-        if !unused.iter().any(|grant| part.explains(grant)) {
-            let Explanation { verbs, targets, names, why } = part;
+        let mut explained = grants.iter().filter(|grant| part.explains(grant));
+        let needed = explained.any(|grant| part.sometimes || unused.contains(&grant));
+        if !needed {
+            let Explanation { verbs, targets, names, why, .. } = part;
             let words = [verbs, targets, names].concat().join(" ");
             wrong.push(format!(
                 "\"{why}\" explains {words} to {who}, which is used or not granted: take it out of the list"
@@ -137,6 +143,7 @@ fn log() -> String {
 #[case::all("[{verbs: [list], targets: [deployments.apps], why: x}, {names: [m2], why: x}, {verbs: ['*'], why: x}]", &[])]
 #[case::everything_at_once("[{why: x}]", &["grants list on deployments.apps,", "grants patch on secrets m2,", "grants * on *.*,"])]
 #[case::resources("[{verbs: [get, list, patch, '*'], targets: [resources], why: x}]", &["\"x\" explains get resources to"])]
+#[case::at_times("[{verbs: [get, list, patch, '*'], targets: [resources], sometimes: true, why: x}]", &[])]
 #[case::too_much("[{verbs: [list, get], targets: [deployments.apps], why: x}, {names: [m2], why: x}, {verbs: ['*'], why: x}]",
     &["\"x\" explains get deployments.apps to agent at cp (it)"])]
 #[case::what_is_not_granted("[{verbs: [list], why: x}, {names: [m2], why: x}, {verbs: ['*'], why: x}, {verbs: [watch], why: x}]",
