@@ -12,20 +12,10 @@ use crate::{ApiResources, Error};
 /// Read by nobody who merely observes.
 const SECRETS: &str = "secrets";
 const READ: [&str; 3] = ["get", "list", "watch"];
-const WRITE: [&str; 8] = ["get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"];
-/// Health, versions and what there is.
-const PROBES: [&str; 10] = [
-    "/healthz",
-    "/healthz/*",
-    "/livez",
-    "/livez/*",
-    "/readyz",
-    "/readyz/*",
-    "/version",
-    "/version/*",
-    "/api*",
-    "/openapi*",
-];
+/// Objects are replaced and deleted one at a time, never patched (`controllers::act::works`).
+const WRITE: [&str; 6] = ["get", "list", "watch", "create", "update", "delete"];
+/// Health, version (`probe`) and discovery.
+const PROBES: [&str; 7] = ["/healthz", "/readyz", "/version", "/api", "/api/*", "/apis", "/apis/*"];
 /// How the group without a name is written.
 const CORE: &str = "core";
 
@@ -136,9 +126,9 @@ fn observing(resources: &ApiResources) -> Vec<PolicyRule> {
     rules
 }
 
-/// What is in the group without a name, but for secrets.
+/// What is in the group without a name, but for secrets and what cannot be watched, as `bindings`: to create one schedules a pod.
 fn core(resources: &ApiResources) -> BTreeSet<&str> {
-    let core = resources.resources.iter().filter(|one| one.gvr.group.is_empty());
+    let core = resources.resources.iter().filter(|one| one.gvr.group.is_empty() && one.verbs.contains("watch"));
     core.map(|one| &*one.gvr.resource).filter(|resource| *resource != SECRETS).collect()
 }
 
@@ -174,11 +164,18 @@ mod tests {
             short_names: Vec::new(),
             categories: Vec::new(),
             namespaced: true,
-            verbs: BTreeSet::new(),
+            verbs: if resource == "bindings" { BTreeSet::new() } else { BTreeSet::from(["watch".into()]) },
             subresources: BTreeSet::new(),
             preferred: true,
         };
-        let all = [("", "secrets"), ("", "pods"), ("", "nodes"), ("batch", "jobs"), ("apps", "deployments")];
+        let all = [
+            ("", "secrets"),
+            ("", "bindings"),
+            ("", "pods"),
+            ("", "nodes"),
+            ("batch", "jobs"),
+            ("apps", "deployments"),
+        ];
         ApiResources { resources: all.map(|(group, resource)| one(group, resource)).into(), stale: BTreeSet::new() }
     }
 

@@ -67,8 +67,13 @@ pub struct Apiserver {
 impl Apiserver {
     /// Returns once it serves.
     pub fn start(data: &Path) -> Result<Self> {
+        Self::start_with(data, &[])
+    }
+
+    /// Starts it with more flags; returns once it serves.
+    pub fn start_with(data: &Path, args: &[&str]) -> Result<Self> {
         let mut command = Command::new(binary()?);
-        command.args(["apiserver", "--listen", "127.0.0.1:0", "--data-dir"]).arg(data);
+        command.args(["apiserver", "--listen", "127.0.0.1:0", "--data-dir"]).arg(data).args(args);
         let process = serving(command, data)?;
         Ok(Self { _process: process, data: data.to_owned(), kubeconfig: data.join("kubeconfigs/cp.kubeconfig") })
     }

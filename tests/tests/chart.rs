@@ -3,14 +3,18 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
-use crowsnest_tests::{binary, in_ci, python};
+use crowsnest_tests::binary;
 use serde::Deserialize;
 use serde_json::{Value, json};
+
+#[path = "chart/helm.rs"]
+mod helm;
+
+use helm::{helm, render, root};
 
 const CASES: &str = include_str!("chart/cases.yaml");
 /// Kinds that make pods, and where the template is.
@@ -46,42 +50,17 @@ struct Rendered {
     error: Option<String>,
 }
 
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
-}
-
-/// The script, where there is a Python with Helm in it.
-fn helm() -> Result<Option<Command>> {
-    let Some(program) = python()? else { return Ok(None) };
-    let has = Command::new(&program).args(["-c", "import helm_python"]).stderr(Stdio::null()).status()?;
-    if !has.success() {
-        ensure!(!in_ci(), "{} has no helm-python-sdk: .ci/tools brings it", program.display());
-        writeln!(
-            std::io::stderr(),
-            "skipped: helm-python-sdk is missing here (.ci/tools brings it); CI runs this test"
-        )?;
-        return Ok(None);
-    }
-    let mut command = Command::new(program);
-    command.arg(root().join("tests/tests/chart/render.py"));
-    Ok(Some(command))
-}
-
 fn cases() -> Result<Vec<Case>> {
     serde_saphyr::from_str(CASES).context("cases.yaml")
 }
 
 /// Every case with what became of it; none where there is no Helm.
 fn rendered() -> Result<Option<Vec<(Case, Rendered)>>> {
-    let Some(mut command) = helm()? else { return Ok(None) };
     let cases = cases()?;
     let told: Vec<Value> =
         cases.iter().map(|case| json!({"chart": case.chart, "release": case.release, "values": case.values})).collect();
-    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
-    child.stdin.take().context("no standard input")?.write_all(&serde_json::to_vec(&told)?)?;
-    let output = child.wait_with_output()?;
-    ensure!(output.status.success(), "render.py ended with {}", output.status);
-    let outcomes: Vec<Rendered> = serde_json::from_slice(&output.stdout)?;
+    let Some(output) = render(&told)? else { return Ok(None) };
+    let outcomes: Vec<Rendered> = serde_json::from_slice(&output)?;
     ensure!(outcomes.len() == cases.len());
     Ok(Some(cases.into_iter().zip(outcomes).collect()))
 }

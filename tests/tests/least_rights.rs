@@ -1,0 +1,118 @@
+//! Least rights: a run of the whole system uses every right that accounts of ours are granted, by roles in charts, manifests, code and
+//! documents, or `least_rights/accounts.yaml` says why an unused one is granted.
+//!
+//! The run joins a member to be observed and one to be steered, registers a third by a bootstrap token and plays its kubelet, renews
+//! certificates, propagates, searches, reaches into members as several users, makes an installation's credentials, and leaves all
+//! members. What each account used is read from the audit logs of all API servers, and left in `target/tmp/least-rights`.
+
+#[path = "least_rights/granted.rs"]
+mod granted;
+#[path = "chart/helm.rs"]
+mod helm;
+#[path = "least_rights/pods.rs"]
+mod pods;
+#[allow(dead_code, reason = "the tests of `serve` use more of it")]
+#[path = "serve/relay.rs"]
+mod relay;
+#[allow(dead_code, reason = "the tests of `serve` use more of it")]
+#[path = "serve/site.rs"]
+mod site;
+#[path = "least_rights/used.rs"]
+mod used;
+#[path = "least_rights/verdict.rs"]
+mod verdict;
+#[path = "least_rights/walk.rs"]
+mod walk;
+#[path = "least_rights/world.rs"]
+mod world;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+
+use anyhow::{Context, Result, ensure};
+use crowsnest_tests::pictures;
+use serde::Deserialize;
+
+use granted::{Identity, Rbac};
+use pods::Charts;
+use used::{Record, Records};
+use verdict::{Account, judge};
+use world::{Server, World};
+
+const ACCOUNTS: &str = "tests/tests/least_rights/accounts.yaml";
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Book {
+    accounts: Vec<Account>,
+    others: Vec<Others>,
+}
+
+/// Bindings for people, for everybody, and of the test itself.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Others {
+    bindings: BTreeSet<String>,
+    #[expect(dead_code, reason = "is read by people")]
+    why: String,
+}
+
+#[test]
+fn rights_are_used_or_explained() -> Result<()> {
+    let book = fs::read_to_string(helm::root().join(ACCOUNTS)).context(ACCOUNTS)?;
+    let book: Book = serde_saphyr::from_str(&book).context(ACCOUNTS)?;
+    let Some(charts) = Charts::render()? else { return Ok(()) };
+    let Some(world) = World::start()? else { return Ok(()) };
+    let agent = walk::live(&world, &charts).with_context(|| world.log())?;
+    // Roles go with those that leave.
+    let rbac = world.servers.iter().map(|(at, server)| Ok((*at, Rbac::read(&server.kubectl)?)));
+    let rbac: BTreeMap<&str, Rbac> = rbac.collect::<Result<_>>()?;
+    walk::leave(&world, agent).with_context(|| world.log())?;
+    let mut wrong = Vec::new();
+    for (at, server) in &world.servers {
+        let accounts: Vec<&Account> = book.accounts.iter().filter(|account| account.at == *at).collect();
+        wrong.extend(judge_all(&accounts, &book.others, server, &rbac[at])?);
+    }
+    ensure!(wrong.is_empty(), "{} rights are neither used nor explained:\n{}", wrong.len(), wrong.join("\n"));
+    Ok(())
+}
+
+/// The accounts at one API server, and bindings there that are nobody's.
+fn judge_all(accounts: &[&Account], others: &[Others], server: &Server, rbac: &Rbac) -> Result<Vec<String>> {
+    let (records, nobody) = (server.records()?, Record::default());
+    let mut ignored = server.defaults.clone();
+    ignored.extend(others.iter().flat_map(|others| others.bindings.iter().cloned()));
+    let (mut wrong, mut known) = (Vec::new(), ignored.clone());
+    for account in accounts {
+        let (user, record) = find(account, &records).unwrap_or((&account.user, &nobody));
+        if record.uses.is_empty() {
+            wrong.push(format!("{} at {} asked for nothing", account.user, account.at));
+        }
+        let identity = Identity { user: user.to_owned(), groups: record.groups.clone() };
+        let (grants, by) = rbac.grants(&identity, &ignored);
+        wrong.extend(judge(account, &grants, &record.uses));
+        report(account, record)?;
+        known.extend(by);
+    }
+    let unknown = rbac.bindings().into_keys().filter(|binding| !known.contains(binding));
+    wrong.extend(unknown.map(|binding| format!("{binding} gives rights to nobody who is in accounts.yaml")));
+    Ok(wrong)
+}
+
+fn find<'a>(account: &Account, records: &'a Records) -> Option<(&'a str, &'a Record)> {
+    let is = |user: &str| match account.user.strip_suffix('*') {
+        Some(prefix) => user.starts_with(prefix),
+        None => user == account.user,
+    };
+    records.iter().find(|(user, _)| is(user)).map(|(user, record)| (user.as_str(), record))
+}
+
+/// Leaves what an account used for people, beside the build.
+fn report(account: &Account, record: &Record) -> Result<()> {
+    let folder = pictures()?.with_file_name("least-rights");
+    fs::create_dir_all(&folder)?;
+    let used: BTreeSet<String> = record.uses.iter().map(ToString::to_string).collect();
+    let lines: Vec<String> = used.into_iter().collect();
+    let file = format!("{} {}", account.at, account.user.replace(['/', ':', '*'], "-"));
+    Ok(fs::write(folder.join(file), lines.join("\n") + "\n")?)
+}

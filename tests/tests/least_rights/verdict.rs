@@ -1,0 +1,164 @@
+//! Compares what an account is granted with what it used: each grant must have been used or be explained, and each explanation must
+//! explain something. Pure.
+
+use std::collections::BTreeSet;
+
+use anyhow::Result;
+use rstest::rstest;
+use serde::Deserialize;
+use serde_json::json;
+
+use crate::granted::{Grant, Identity, Rbac};
+use crate::used::{Record, Use, records};
+
+/// The target that stands for any resource, and for no path.
+const RESOURCES: &str = "resources";
+
+/// An account of ours, as `accounts.yaml` lists it.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Account {
+    /// Its API server: `cp` or a member.
+    pub at: String,
+    /// Its name; an asterisk at the end stands for the rest.
+    pub user: String,
+    /// What it is.
+    pub what: String,
+    #[serde(default)]
+    pub unused: Vec<Explanation>,
+}
+
+/// Why rights that the run did not use are granted: each of the verbs on each of the targets (and names); without a list, on any.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Explanation {
+    #[serde(default)]
+    pub verbs: Vec<String>,
+    #[serde(default)]
+    pub targets: Vec<String>,
+    #[serde(default)]
+    pub names: Vec<String>,
+    /// Some runs use them and some do not.
+    #[serde(default)]
+    pub sometimes: bool,
+    pub why: String,
+}
+
+impl Explanation {
+    fn is_empty(&self) -> bool {
+        self.verbs.is_empty() && self.targets.is_empty() && self.names.is_empty()
+    }
+
+    fn means_resources(&self) -> bool {
+        self.targets.iter().any(|target| target == RESOURCES)
+    }
+
+    fn explains(&self, grant: &Grant) -> bool {
+        let has = |list: &[String], text: &str| list.is_empty() || list.iter().any(|entry| entry == text);
+        has(&self.verbs, &grant.verb)
+            && (has(&self.targets, &grant.target) || self.means_resources() && grant.is_on_resources())
+            && has(&self.names, grant.name.as_deref().unwrap_or_default())
+    }
+
+    /// Each single right that it speaks of.
+    fn parts(&self) -> Vec<Explanation> {
+        let each = |list: &[String]| -> Vec<Vec<String>> {
+            match list {
+                [] => vec![Vec::new()],
+                list => list.iter().map(|entry| vec![entry.clone()]).collect(),
+            }
+        };
+        let mut parts = Vec::new();
+        for verbs in each(&self.verbs) {
+            for targets in each(&self.targets) {
+                parts.extend(each(&self.names).into_iter().map(|names| Explanation {
+                    verbs: verbs.clone(),
+                    targets: targets.clone(),
+                    names,
+                    sometimes: self.sometimes,
+                    why: self.why.clone(),
+                }));
+            }
+        }
+        parts
+    }
+}
+
+/// What is wrong with the rights of an account, one line each.
+pub fn judge(account: &Account, grants: &BTreeSet<Grant>, uses: &BTreeSet<Use>) -> Vec<String> {
+    let who = format!("{} at {} ({})", account.user, account.at, account.what);
+    let unused: Vec<&Grant> = grants.iter().filter(|grant| !uses.iter().any(|used| used.needs(grant))).collect();
+    let explained = |grant: &Grant| account.unused.iter().any(|one| !one.is_empty() && one.explains(grant));
+    let mut wrong: Vec<String> = unused
+        .iter()
+        .filter(|grant| !explained(grant))
+        .map(|grant| format!("{grant}, which {who} did not use and nobody explains: take it out, or say why it stays"))
+        .collect();
+    for part in account.unused.iter().flat_map(Explanation::parts) {
+        let mut explained = grants.iter().filter(|grant| part.explains(grant));
+        let needed = explained.any(|grant| part.sometimes || unused.contains(&grant));
+        if !needed {
+            let Explanation { verbs, targets, names, why, .. } = part;
+            let words = [verbs, targets, names].concat().join(" ");
+            wrong.push(format!(
+                "\"{why}\" explains {words} to {who}, which is used or not granted: take it out of the list"
+            ));
+        }
+    }
+    wrong
+}
+
+fn role() -> Rbac {
+    Rbac::of(vec![
+        json!({"kind": "ClusterRole", "metadata": {"name": "agent"}, "rules": [
+            {"apiGroups": ["apps"], "resources": ["deployments"], "verbs": ["get", "list"]},
+            {"apiGroups": [""], "resources": ["secrets"], "resourceNames": ["m1", "m2"], "verbs": ["patch"]},
+            {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]},
+            {"nonResourceURLs": ["/api*"], "verbs": ["get"]}]}),
+        json!({"kind": "ClusterRoleBinding", "metadata": {"name": "agent"},
+            "roleRef": {"kind": "ClusterRole", "name": "agent"}, "subjects": [{"kind": "Group", "name": "agents"}]}),
+        json!({"kind": "RoleBinding", "metadata": {"name": "others", "namespace": "a"},
+            "roleRef": {"kind": "ClusterRole", "name": "agent"}, "subjects": [{"kind": "User", "name": "eve"}]}),
+    ])
+}
+
+fn log() -> String {
+    let event = |verb: &str, uri: &str, reference: serde_json::Value, decision: &str| {
+        json!({"verb": verb, "requestURI": uri, "user": {"username": "agent", "groups": ["agents"]}, "objectRef": reference,
+            "annotations": {"authorization.k8s.io/decision": decision}})
+        .to_string()
+    };
+    let deployments = json!({"apiGroup": "apps", "resource": "deployments", "namespace": "a", "name": "b"});
+    [
+        event("get", "/x", deployments.clone(), "allow"),
+        event("list", "/x", deployments, "forbid"),
+        event("patch", "/x", json!({"resource": "secrets", "namespace": "a", "name": "m1"}), "allow"),
+        event("get", "/api/v1?timeout=1", json!(null), "allow"),
+    ]
+    .join("\n")
+}
+
+#[rstest]
+#[case::nothing("[]", &["grants list on deployments.apps,", "grants patch on secrets m2,", "grants * on *.*,"])]
+#[case::all("[{verbs: [list], targets: [deployments.apps], why: x}, {names: [m2], why: x}, {verbs: ['*'], why: x}]", &[])]
+#[case::everything_at_once("[{why: x}]", &["grants list on deployments.apps,", "grants patch on secrets m2,", "grants * on *.*,"])]
+#[case::resources("[{verbs: [get, list, patch, '*'], targets: [resources], why: x}]", &["\"x\" explains get resources to"])]
+#[case::at_times("[{verbs: [get, list, patch, '*'], targets: [resources], sometimes: true, why: x}]", &[])]
+#[case::too_much("[{verbs: [list, get], targets: [deployments.apps], why: x}, {names: [m2], why: x}, {verbs: ['*'], why: x}]",
+    &["\"x\" explains get deployments.apps to agent at cp (it)"])]
+#[case::what_is_not_granted("[{verbs: [list], why: x}, {names: [m2], why: x}, {verbs: ['*'], why: x}, {verbs: [watch], why: x}]",
+    &["\"x\" explains watch to"])]
+fn grants_are_used_or_explained(#[case] unused: &str, #[case] expected: &[&str]) -> Result<()> {
+    let account: Account = serde_saphyr::from_str(&format!("{{at: cp, user: agent, what: it, unused: {unused}}}"))?;
+    let records = records(&log());
+    let Record { groups, uses } = &records["agent"];
+    let identity = Identity { user: "agent".to_owned(), groups: groups.clone() };
+    let (grants, by) = role().grants(&identity, &BTreeSet::new());
+    assert_eq!(by, BTreeSet::from(["ClusterRoleBinding agent".to_owned()]));
+    let wrong = judge(&account, &grants, uses);
+    assert_eq!(wrong.len(), expected.len(), "{wrong:#?}");
+    for text in expected {
+        assert!(wrong.iter().any(|line| line.contains(text)), "{text}: {wrong:#?}");
+    }
+    Ok(())
+}
