@@ -4,8 +4,6 @@
 //! damaged bytes. The authenticator also meets a certificate with the subject exactly as it was requested, which is what
 //! kube-controller-manager issues.
 
-#![expect(clippy::unwrap_used, reason = "a test fails where something is missing")]
-
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use crowsnest_api::certificate::{AGENT_ORGANIZATION, FRONT_PROXY, SigningRequest};

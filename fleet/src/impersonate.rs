@@ -1,9 +1,9 @@
 //! Who asks, and the headers that make a member see it.
 
 use crate::{Error, Token};
-use crowsnest_api::request::upstream_headers;
+use crowsnest_api::request::{identity_value, upstream_headers};
 use crowsnest_api::user::{AUTHENTICATED, UNAUTHENTICATED, UserInfo, extra_header_key};
-use http::header::{AUTHORIZATION, InvalidHeaderValue};
+use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 /// Every API server adds these itself.
@@ -33,11 +33,21 @@ pub fn impersonated_headers(
     claims: Claims,
 ) -> Result<HeaderMap, Error> {
     let refused = |reason: String| Error::Impersonate { user: caller.name.clone(), reason };
-    if caller.name.is_empty() {
-        return Err(refused("the name is empty".to_owned()));
-    }
+    let unclear = |what: &str| refused(format!("{what} is empty, or has control characters or white space around it"));
+    let name = identity_value(&caller.name).ok_or_else(|| unclear("the name"))?;
+    let groups: Option<Vec<HeaderValue>> = claimed_groups(caller).into_iter().map(identity_value).collect();
+    let groups = groups.ok_or_else(|| unclear("a group"))?;
     let mut headers = upstream_headers(received);
-    claim(caller, &mut headers, token).map_err(|error| refused(error.to_string()))?;
+    if let Some(token) = token {
+        let value = HeaderValue::from_str(&format!("Bearer {}", token.reveal()));
+        let mut value = value.map_err(|error| refused(error.to_string()))?;
+        value.set_sensitive(true);
+        headers.insert(AUTHORIZATION, value);
+    }
+    headers.insert(IMPERSONATE_USER, name);
+    for group in groups {
+        headers.append(IMPERSONATE_GROUP, group);
+    }
     if claims == Claims::Whole {
         claim_rest(caller, &mut headers);
     }
@@ -48,7 +58,7 @@ pub fn impersonated_headers(
 /// can hold is left out.
 fn claim_rest(caller: &UserInfo, headers: &mut HeaderMap) {
     let mut put = |name: Result<HeaderName, _>, value: &str| {
-        if let (Ok(name), Ok(value)) = (name, HeaderValue::from_bytes(value.as_bytes())) {
+        if let (Ok(name), Some(value)) = (name, identity_value(value)) {
             headers.append(name, value);
         }
     };
@@ -60,19 +70,6 @@ fn claim_rest(caller: &UserInfo, headers: &mut HeaderMap) {
             put(HeaderName::try_from(format!("{IMPERSONATE_EXTRA}{}", extra_header_key(key))), value);
         }
     }
-}
-
-fn claim(caller: &UserInfo, headers: &mut HeaderMap, token: Option<&Token>) -> Result<(), InvalidHeaderValue> {
-    if let Some(token) = token {
-        let mut value = HeaderValue::from_str(&format!("Bearer {}", token.reveal()))?;
-        value.set_sensitive(true);
-        headers.insert(AUTHORIZATION, value);
-    }
-    headers.insert(IMPERSONATE_USER, HeaderValue::from_bytes(caller.name.as_bytes())?);
-    for group in claimed_groups(caller) {
-        headers.append(IMPERSONATE_GROUP, HeaderValue::from_bytes(group.as_bytes())?);
-    }
-    Ok(())
 }
 
 /// Groups an API server would not add itself. Those of its namespace it adds to a service account that comes without any;
@@ -144,7 +141,7 @@ mod tests {
         let mut expected = [&always, &["impersonate-group: ops", "impersonate-user: alice"][..], rest].concat();
         expected.sort_unstable();
         assert_eq!(seen, expected);
-        for name in ["a\nb", ""] {
+        for name in ["a\nb", "", " ", " root"] {
             assert!(impersonated_headers(&headers, &UserInfo::new(name, ["dev"]), None, claims).is_err(), "{name:?}");
         }
     }

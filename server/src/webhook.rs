@@ -74,15 +74,19 @@ pub(crate) fn routes(
     let delegated = Delegated::new(webhooks.control_plane.clone());
     let (quotas, compiling) = (quota::Quotas::default(), Share::default());
     let shared = Shared { webhooks, delegated, quotas, compiling };
-    Router::new()
+    let bounds = from_fn_with_state(envelope::Bounds::default(), envelope::bound);
+    let reviews = Router::new()
         .route("/stored/{resource}", post(stored_object))
         .route(agents::PATH, post(agents::review))
         .route("/{path}", post(review).layer(counting))
-        .layer(from_fn_with_state(clients, clients::admit))
-        // An API server shows no certificate where it converts, and converting is a function of what is sent.
-        .route("/convert", post(convert))
+        .layer(bounds.clone())
+        // Nothing of a body is read for those who are not admitted.
+        .layer(from_fn_with_state(clients, clients::admit));
+    // An API server shows no certificate where it converts, and converting is a function of what is sent.
+    let conversions = Router::new().route("/convert", post(convert)).layer(bounds);
+    reviews
+        .merge(conversions)
         .layer(DefaultBodyLimit::max(envelope::LONGEST))
-        .layer(from_fn_with_state(envelope::Bounds::default(), envelope::bound))
         .layer(from_fn(traced))
         .layer(tower_http::catch_panic::CatchPanicLayer::new())
         .with_state(Arc::new(shared))

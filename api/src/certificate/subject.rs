@@ -26,6 +26,8 @@ pub enum SubjectError {
     Empty(&'static str),
     #[error("the attribute {0} of the certificate subject has a control character")]
     ControlCharacter(&'static str),
+    #[error("the attribute {0} of the certificate subject begins or ends with white space")]
+    Padded(&'static str),
     #[error("the certificate subject has more than one {0}")]
     Repeated(&'static str),
 }
@@ -65,6 +67,10 @@ impl CertificateSubject {
         }
         if value.chars().any(char::is_control) {
             return Err(SubjectError::ControlCharacter(kind.name));
+        }
+        // Headers carry identities, and whoever receives a header trims its value.
+        if value.trim() != value {
+            return Err(SubjectError::Padded(kind.name));
         }
         let is_single = kind == &COMMON_NAME || kind == &KUBERNETES_UID;
         if is_single && self.values(kind).next().is_some() {
@@ -196,6 +202,8 @@ mod tests {
     #[case::empty_name(name(&[&[text(CN, "")]]), SubjectError::Empty("CN"))]
     #[case::empty_group(name(&[&[text(CN, "a")], &[text(O, "")]]), SubjectError::Empty("O"))]
     #[case::empty_unit(name(&[&[text(CN, "a")], &[text(OU, "")]]), SubjectError::Empty("OU"))]
+    #[case::padded_group(name(&[&[text(CN, "a")], &[text(O, " system:masters")]]), SubjectError::Padded("O"))]
+    #[case::blank(name(&[&[text(CN, " ")]]), SubjectError::Padded("CN"))]
     #[case::nul(name(&[&[text(CN, "front-proxy-client\0x")]]), SubjectError::ControlCharacter("CN"))]
     #[case::line_break(name(&[&[text(CN, "a")], &[text(O, "o\nsystem:masters")]]), SubjectError::ControlCharacter("O"))]
     #[case::c1_control(name(&[&[text(CN, "a\u{85}")]]), SubjectError::ControlCharacter("CN"))]

@@ -54,9 +54,10 @@ pub fn is_identity_header(name: &HeaderName) -> bool {
 pub fn requested_upgrade(headers: &HeaderMap) -> Option<HeaderValue> {
     let named = headers.get_all(header::CONNECTION).iter().filter_map(|value| value.to_str().ok());
     let named = named.flat_map(|value| value.split(',')).any(|token| token.trim().eq_ignore_ascii_case("upgrade"));
-    let protocol = headers.get(header::UPGRADE).filter(|_| named)?;
-    let known = protocol.to_str().is_ok_and(|text| UPGRADES.iter().any(|known| text.eq_ignore_ascii_case(known)));
-    known.then(|| protocol.clone())
+    let offered = headers.get_all(header::UPGRADE).iter().filter_map(|value| value.to_str().ok());
+    let mut offered = offered.flat_map(|value| value.split(',')).map(str::trim).filter(|_| named);
+    let known = offered.find(|one| UPGRADES.iter().any(|known| one.eq_ignore_ascii_case(known)))?;
+    HeaderValue::from_str(known).ok()
 }
 
 /// The headers of a received request that may go on: without those of the connection, without the length of a body that is
@@ -92,6 +93,13 @@ fn without_bearer(protocols: &HeaderValue) -> Option<HeaderValue> {
     };
     let left: Vec<&str> = protocols.filter(|one| !one.is_empty() && !is_token(one)).collect();
     HeaderValue::from_str(&left.join(", ")).ok().filter(|left| !left.is_empty())
+}
+
+/// A name, group or other part of an identity as a header's value. `None` where a receiver would read another one: receivers trim
+/// values, and control characters end them.
+pub fn identity_value(text: &str) -> Option<HeaderValue> {
+    let same = !text.is_empty() && text.trim() == text;
+    same.then(|| HeaderValue::from_bytes(text.as_bytes()).ok()).flatten()
 }
 
 /// Removes the headers that are about one connection, from an answer.
@@ -144,6 +152,10 @@ mod tests {
         &["connection: Upgrade", "upgrade: websocket"]
     )]
     #[case::another_protocol(&[("Connection", "Upgrade, HTTP2-Settings"), ("Upgrade", "h2c"), ("HTTP2-Settings", "x")], &[])]
+    #[case::several_protocols(
+        &[("Connection", "Upgrade"), ("Upgrade", "h2c, crowsnest-tunnel/2, crowsnest-tunnel/1")],
+        &["connection: Upgrade", "upgrade: crowsnest-tunnel/1"]
+    )]
     #[case::upgrade_of_no_connection(&[("Upgrade", "websocket")], &[])]
     #[case::framing(
         &[("Content-Length", "5"), ("Transfer-Encoding", "chunked"), ("TE", "trailers"), ("Trailer", "Impersonate-User")], &[]
@@ -156,6 +168,18 @@ mod tests {
     #[case::token_among_bytes(&[("Sec-WebSocket-Protocol", "ä, base64url.bearer.authorization.k8s.io.dG9rZW4")], &[])]
     fn what_goes_on(#[case] received: &[(&str, &str)], #[case] expected: &[&str]) {
         assert_eq!(lines(&upstream_headers(&headers(received))), expected);
+    }
+
+    #[rstest]
+    #[case("alice", true)]
+    #[case("zoë Smith", true)]
+    #[case("", false)]
+    #[case(" ", false)]
+    #[case(" system:masters", false)]
+    #[case("system:masters\t", false)]
+    #[case("a\nb", false)]
+    fn identities_are_carried_as_they_are(#[case] text: &str, #[case] expected: bool) {
+        assert_eq!(identity_value(text).is_some(), expected);
     }
 
     fn any_header() -> impl Strategy<Value = (String, Vec<u8>)> {

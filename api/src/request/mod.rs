@@ -10,8 +10,8 @@ mod path;
 mod query;
 
 pub use headers::{
-    BEARER_SUBPROTOCOL, HOP_BY_HOP, TUNNEL_PROTOCOL, is_identity_header, remove_hop_by_hop, requested_upgrade,
-    upstream_headers,
+    BEARER_SUBPROTOCOL, HOP_BY_HOP, TUNNEL_PROTOCOL, identity_value, is_identity_header, remove_hop_by_hop,
+    requested_upgrade, upstream_headers,
 };
 pub use info::{RequestInfo, ResourcePath, verb};
 pub use line::{has_valid_host, is_known_method};

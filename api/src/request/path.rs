@@ -83,8 +83,13 @@ fn check(raw: &str, decoded: &str, tunnel: bool) -> Result<(), PathError> {
 
 /// Whether `next` is the `proxy` of `[…/]pods/NAME/proxy`, so that what follows is not a path of the API.
 fn enters_tunnel(before: &[Cow<'_, str>], next: &str) -> bool {
-    let Some([resource, _name]) = before.last_chunk() else { return false };
-    next == "proxy" && before.len() >= 4 && before[0] == "api" && TUNNELS.contains(&resource.as_ref())
+    let before: Vec<&str> = before.iter().map(AsRef::as_ref).collect();
+    next == "proxy"
+        && match before.as_slice() {
+            ["api", _version, resource, _name] => TUNNELS.contains(resource),
+            ["api", _version, "namespaces", _namespace, resource, _name] => TUNNELS.contains(resource),
+            _ => false,
+        }
 }
 
 #[cfg(test)]
@@ -123,6 +128,9 @@ mod tests {
         "/api/v1/nodes/n/proxy/x%2F..%2F..%2Fsecrets", Err(PathError::Relative("x%2F..%2F..%2Fsecrets".into()))
     )]
     #[case::proxy_of_something_else("/apis/g/v1/pods/p/proxy/x%2Fy", Err(PathError::EncodedSlash("x%2Fy".into())))]
+    #[case::namespace_of_that_name(
+        "/api/v1/namespaces/pods/configmaps/proxy/a%2Fb", Err(PathError::EncodedSlash("a%2Fb".into()))
+    )]
     #[case::no_name("/api/v1/pods/proxy/x%2Fy", Err(PathError::EncodedSlash("x%2Fy".into())))]
     fn spellings(#[case] raw: &str, #[case] expected: Result<Vec<&str>, PathError>) {
         let parsed = RequestPath::parse(raw);

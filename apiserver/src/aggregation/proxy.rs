@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use axum::body::Body;
-use crowsnest_api::request::{remove_hop_by_hop, requested_upgrade, upstream_headers};
+use crowsnest_api::request::{identity_value, remove_hop_by_hop, requested_upgrade, upstream_headers};
 use crowsnest_api::user::{UserInfo, extra_header_key};
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use hyper_util::rt::TokioIo;
@@ -13,8 +13,10 @@ use tokio_util::task::TaskTracker;
 use super::service::Remote;
 use crate::audit::HANDED;
 use crate::http::audited::Audited;
+use crate::http::respond;
 use crate::http::serve::PeerAddress;
 use crate::outbound::Outbound;
+use crate::status::ApiError;
 
 /// Who the server itself is to extension servers.
 const SELF: &str = "system:kube-aggregator";
@@ -35,34 +37,33 @@ pub(super) fn unavailable(message: &str) -> http::Response<Body> {
 /// Marks a request of the server's own.
 pub(super) fn as_aggregator(mut request: http::Request<Body>) -> http::Request<Body> {
     let own = UserInfo { name: SELF.into(), groups: vec!["system:masters".into()], ..UserInfo::default() };
-    *request.headers_mut() = headers_as(&own, request.headers());
+    // Its name and group can be carried.
+    *request.headers_mut() = headers_as(&own, request.headers()).unwrap_or_default();
     request
 }
 
 /// The headers of a received request as they go on to an extension server: with the identity that this server authenticated,
-/// and with none that the client sent.
-pub(super) fn headers_as(user: &UserInfo, received: &HeaderMap) -> HeaderMap {
+/// and with none that the client sent. `None` where the extension server would read another name or group.
+pub(super) fn headers_as(user: &UserInfo, received: &HeaderMap) -> Option<HeaderMap> {
     let mut headers = upstream_headers(received);
+    headers.insert("x-remote-user", identity_value(&user.name)?);
+    for group in &user.groups {
+        headers.append("x-remote-group", identity_value(group)?);
+    }
+    // The rest adds no right; what no header can hold is left out.
     let mut put = |name: &str, value: &str| {
-        // Names are UTF-8, which only the form of bytes takes.
-        if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::from_bytes(value.as_bytes())) {
+        if let (Ok(name), Some(value)) = (HeaderName::try_from(name), identity_value(value)) {
             headers.append(name, value);
         }
     };
-    put("x-remote-user", &user.name);
-    if !user.uid.is_empty() {
-        put("x-remote-uid", &user.uid);
-    }
-    for group in &user.groups {
-        put("x-remote-group", group);
-    }
+    put("x-remote-uid", &user.uid);
     for (key, values) in &user.extra {
         let name = format!("x-remote-extra-{}", extra_header_key(key));
         for value in values {
             put(&name, value);
         }
     }
-    headers
+    Some(headers)
 }
 
 /// Adds the client to those the request came through.
@@ -92,7 +93,11 @@ pub(super) async fn serve(
         Ok(uri) => *onward.uri_mut() = uri,
         Err(error) => return unavailable(&format!("error trying to reach service: {error}")),
     }
-    *onward.headers_mut() = headers_as(user, &parts.headers);
+    let Some(headers) = headers_as(user, &parts.headers) else {
+        let text = "the user's name or groups are empty, or have control characters or white space around them";
+        return respond::error(&ApiError::bad_request(text));
+    };
+    *onward.headers_mut() = headers;
     if let Some(PeerAddress(address)) = parts.extensions.get() {
         forwarded_for(onward.headers_mut(), *address);
     }

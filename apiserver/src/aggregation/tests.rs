@@ -17,7 +17,7 @@ fn identity_replaces_what_the_client_claims() {
     headers.insert("accept", "application/json".parse().unwrap());
     let extra = [("example.com/Scopes".to_owned(), vec!["a".to_owned(), "b".to_owned()])].into();
     let user = UserInfo { name: "jane".into(), uid: "7".into(), groups: vec!["g".into(), "h".into()], extra };
-    let headers = proxy::headers_as(&user, &headers);
+    let headers = proxy::headers_as(&user, &headers).unwrap();
     let mut lines: Vec<String> = headers.iter().map(|(k, v)| format!("{k}: {}", v.to_str().unwrap())).collect();
     lines.sort();
     insta::assert_snapshot!(lines.join("\n"), @r"

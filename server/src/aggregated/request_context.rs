@@ -4,7 +4,7 @@ use crowsnest_api::request::{PathError, Query, RequestInfo, RequestPath, request
 use http::{HeaderMap, Method, header};
 
 use super::identity::Wanted;
-use super::route::Route;
+use super::route::{CLUSTERS, Route, SEARCH};
 
 /// Verbs that change nothing.
 const READS: [&str; 5] = ["get", "list", "watch", "head", "options"];
@@ -41,9 +41,11 @@ impl RequestContext {
         });
         let cluster = matches!(route, Route::ClusterProxy { .. }).then(|| here.name.clone());
         let accepts = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
-        let long_running = requested_upgrade(headers).is_some()
-            || accepts.contains("text/event-stream")
-            || here.verb == "watch"
+        let upgrade = requested_upgrade(headers).is_some();
+        let long_running = here.verb == "watch"
+            || (upgrade && matches!(route, Route::Attach { .. }))
+            || (upgrade && member.as_ref().is_some_and(may_be_upgraded))
+            || (accepts.contains("text/event-stream") && matches!(route, Route::Search(_)))
             || *route == Route::Search("logs")
             || member.as_ref().is_some_and(|member| is_long_running(member, &query));
         let discovery = matches!(route, Route::Groups | Route::Group(_) | Route::Resources { .. } | Route::OpenApi(_));
@@ -56,6 +58,12 @@ impl RequestContext {
     pub(crate) fn writes(&self) -> bool {
         !READS.contains(&self.member.as_ref().unwrap_or(&self.here).verb.as_str())
     }
+}
+
+/// Whether an upgraded connection of a member may last. Lists and objects have none, and neither have proxies of this server that a
+/// path leads through again.
+fn may_be_upgraded(member: &Wanted) -> bool {
+    !member.subresource.is_empty() && !matches!(member.group.as_str(), CLUSTERS | SEARCH)
 }
 
 /// Whether a request of a member lasts. Proxies of this server that a path leads through again do not, so that each of them
@@ -105,10 +113,12 @@ mod tests {
         assert!(context("GET", query, &[("accept", "text/event-stream")]).long_running);
         assert!(!context("GET", query, &[("accept", "application/json")]).long_running);
         assert!(context("GET", "/apis/search.crowsnest.io/v1alpha1/logs?follow=true", &[]).long_running);
-        assert!(
-            context("GET", &format!("{FLEET}/api/v1/x"), &[("connection", "Upgrade"), ("upgrade", "websocket")])
-                .long_running
-        );
+        let upgrade = [("connection", "Upgrade"), ("upgrade", "websocket")];
+        let vnc = format!("{FLEET}/apis/subresources.kubevirt.io/v1/namespaces/a/virtualmachineinstances/v/vnc");
+        assert!(context("GET", &vnc, &upgrade).long_running);
+        // A caller's headers alone take no request out of the limits.
+        assert!(!context("GET", &format!("{FLEET}/api/v1/pods"), &upgrade).long_running);
+        assert!(!context("GET", &format!("{FLEET}/api/v1/pods"), &[("accept", "text/event-stream")]).long_running);
     }
 
     #[test]
@@ -144,6 +154,8 @@ mod tests {
     #[test]
     fn nested_proxies_are_in_flight() {
         let nested = format!("{CLUSTER}/m1/proxy{CLUSTER}/m2/proxy/api/v1/namespaces/a/pods/p/exec");
+        let upgrade = [("connection", "Upgrade"), ("upgrade", "websocket")];
         assert!(!context("POST", &nested, &[]).long_running);
+        assert!(!context("POST", &nested, &upgrade).long_running);
     }
 }

@@ -7,6 +7,7 @@
 
 use bytes::{Bytes, BytesMut};
 use crowsnest_api::constants::annotation::{MIGRATED_CREATED, MIGRATED_UID};
+use crowsnest_api::request::Query;
 use futures::{Stream, StreamExt, TryStreamExt};
 use http::{HeaderMap, HeaderName, Method, Request, Response, StatusCode, header};
 use http_body_util::BodyExt;
@@ -112,7 +113,8 @@ impl StoredGroup {
         bytes: &[u8],
     ) -> Result<Option<(&'t str, Value)>, Failure> {
         let main = main_of(tail).filter(|_| self.public == super::route::CLUSTERS);
-        let written = matches!(forward.method, Method::PUT | Method::PATCH) && !forward.query.contains("dryRun=");
+        let written = matches!(forward.method, Method::PUT | Method::PATCH)
+            && !Query::parse(forward.query.strip_prefix('?')).has("dryRun");
         let Some(main) = main.filter(|_| written) else { return Ok(None) };
         let Ok(body) = serde_json::from_slice::<Value>(bytes) else { return Ok(None) };
         let besides = |key: &String| !matches!(key.as_str(), "apiVersion" | "kind" | "metadata" | "status");
@@ -319,7 +321,7 @@ fn name_of(tail: &str) -> &str {
 }
 
 fn is_watch(query: Option<&str>) -> bool {
-    query.unwrap_or_default().split('&').any(|p| matches!(p, "watch=true" | "watch=1" | "watch"))
+    Query::parse(query).flag("watch")
 }
 
 pub(crate) async fn collect(body: Body) -> Result<Bytes, Failure> {

@@ -2,6 +2,7 @@
 
 use crowsnest_api::print::Cell;
 use crowsnest_api::print::columns::{AGE, Column, Doc, KindPrinter, NAME, read};
+use crowsnest_api::request::Query;
 use crowsnest_apiserver::table::{IncludeObject, ListMeta, Now, Printer, published, table};
 use http::HeaderMap;
 use serde_json::Value;
@@ -66,8 +67,8 @@ pub(crate) fn wanted(group: &str, headers: &HeaderMap, query: &str) -> Result<Op
     if !first.split(';').any(|p| p.trim() == "as=Table") {
         return Ok(None);
     }
-    let include = query.split('&').find_map(|p| p.strip_prefix("includeObject=")).unwrap_or_default();
-    let include = IncludeObject::parse(include).map_err(Failure::from)?;
+    let query = Query::parse(Some(query));
+    let include = IncludeObject::parse(query.get("includeObject").unwrap_or_default()).map_err(Failure::from)?;
     let printer = if group == CLUSTER.group { Printer::BuiltIn(&CLUSTER) } else { Printer::Generic };
     Ok(Some(Wanted { printer, include }))
 }

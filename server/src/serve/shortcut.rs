@@ -2,6 +2,7 @@
 //! without the way through the control plane's aggregation layer back to one of us: a process can start while none is ready.
 
 use axum::body::Body;
+use crowsnest_api::request::is_identity_header;
 use http::Request;
 use kube::client::Body as KubeBody;
 
@@ -15,8 +16,11 @@ pub(super) fn client(control_plane: &kube::Client) -> kube::Client {
     let service = tower::service_fn(move |request: Request<KubeBody>| {
         let control_plane = control_plane.clone();
         async move {
+            // A request that is made for a caller takes the way on which the caller's rights are reviewed.
+            let for_caller = request.headers().keys().any(is_identity_header);
             let path = request.uri().path().to_owned();
             match Route::parse(&path) {
+                Route::Stored { .. } if for_caller => Ok(control_plane.send(request).await?.map(Body::new)),
                 Route::Stored { group, tail } => {
                     let answered = StoredGroup::of(group).serve(&control_plane, tail, request.map(Body::new), None);
                     let answered = answered.await;
@@ -62,6 +66,9 @@ mod tests {
     )]
     #[tokio::test]
     async fn what_is_kept_is_asked_for_where_it_is_kept(#[case] path: &str, #[case] asked: &str) {
+        let impersonated = Request::get(path).header("impersonate-user", "mallory").body(Vec::new()).unwrap();
+        let answer: Value = client(&echo()).request(impersonated).await.unwrap();
+        assert_eq!(answer["metadata"]["name"], path, "a caller's request takes the way that reviews the caller");
         let answer: Value = client(&echo()).request(Request::get(path).body(Vec::new()).unwrap()).await.unwrap();
         assert_eq!(answer["metadata"]["name"], asked);
         let version = if path == asked { "storage.crowsnest.io/v1alpha1" } else { path.split('/').nth(2).unwrap() };

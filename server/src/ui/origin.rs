@@ -91,7 +91,14 @@ pub(super) fn is_said_to_be_own_page(headers: &HeaderMap, authority: &Authority)
 fn is_origin_of(origin: &[u8], authority: &Authority) -> bool {
     let text = std::str::from_utf8(origin).ok().and_then(|origin| origin.split_once("://"));
     text.is_some_and(|(scheme, host)| {
-        ["http", "https"].contains(&scheme) && host.eq_ignore_ascii_case(authority.as_str())
+        let default = match scheme {
+            "http" => ":80",
+            "https" => ":443",
+            _ => return false,
+        };
+        // Proxies may write the scheme's own port, which browsers leave out.
+        let own = authority.as_str();
+        host.eq_ignore_ascii_case(own.strip_suffix(default).unwrap_or(own))
     })
 }
 

@@ -35,6 +35,10 @@ impl Default for Bounds {
 }
 
 pub(super) async fn bound(State(Bounds(turns)): State<Bounds>, request: Request, next: Next) -> Response {
+    // Before the body, which takes memory. The semaphore is never closed.
+    let Ok(Ok(_permit)) = tokio::time::timeout(ANSWERED_WITHIN, turns.acquire()).await else {
+        return Failure::too_many_requests().into_response();
+    };
     let (parts, body) = request.into_parts();
     let body = match tokio::time::timeout(READ_WITHIN, axum::body::to_bytes(body, LONGEST)).await {
         Ok(Ok(body)) => body,
@@ -45,12 +49,9 @@ pub(super) async fn bound(State(Bounds(turns)): State<Bounds>, request: Request,
         Err(_) => return Failure::timeout().into_response(),
     };
     let request = Request::from_parts(parts, axum::body::Body::from(body));
-    let answered = tokio::time::timeout(ANSWERED_WITHIN, async {
-        // Never closed.
-        let _turn = turns.acquire().await;
-        next.run(request).await
-    });
-    answered.await.unwrap_or_else(|_| Failure::timeout().into_response())
+    tokio::time::timeout(ANSWERED_WITHIN, next.run(request))
+        .await
+        .unwrap_or_else(|_| Failure::timeout().into_response())
 }
 
 /// Why a body is no review.

@@ -63,6 +63,8 @@ fn ended(script: &str, time: Duration) -> (Result<Json, ScriptError>, Result<(),
 #[case::formatted("local s = ('x'):rep(1000000) while true do s = string.format('%s%q', s, s) end")]
 #[case::dates("while true do os.date(('%c'):rep(100000)) end")]
 #[case::caught("while true do pcall(string.rep, 'x', 1e9) pcall(error, ('x'):rep(1000000)) end")]
+#[case::handled_for_ever("local function f() while true do end end xpcall(f, f)")]
+#[case::handled_by_itself("local function f() error(1) end while true do xpcall(f, f) end")]
 #[case::loud("error(('x'):rep(10000000))")]
 #[case::deep("local function f() return f() + 1 end return {f()}")]
 #[case::many_values("return {unpack({}, 1, 1e8)}")]

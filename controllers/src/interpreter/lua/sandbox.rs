@@ -48,15 +48,22 @@ return function() error(sentence, 2) end
 /// Few, because one instruction may copy as much as the machine's memory holds.
 const INSTRUCTIONS_PER_LOOK: u32 = 100;
 
-/// A `pcall` that caught the end of the time passes it on, else a script could go on for ever.
+/// A `pcall` that caught the end of the time passes it on, else a script could go on for ever. The handler of an `xpcall` runs after
+/// the error has been caught: while LuaJIT handles an error that a hook raised, it calls no hook, and nothing could end the handler.
 const CAREFUL_CALLS: &str = r#"
-local is_late, reason, pcall, xpcall, error = ...
+local is_late, reason, pcall, error = ...
 local function pass(...)
   if is_late() then error(reason, 0) end
   return ...
 end
 function _G.pcall(...) return pass(pcall(...)) end
-function _G.xpcall(...) return pass(xpcall(...)) end
+local function failed(_, ...) return pass(false, ...) end
+local function after(handler, ok, ...)
+  if is_late() then error(reason, 0) end
+  if ok then return true, ... end
+  return failed(pcall(handler, ...))
+end
+function _G.xpcall(f, handler, ...) return after(handler, pcall(f, ...)) end
 "#;
 
 /// A machine whose calls may take `time` altogether.
@@ -95,8 +102,8 @@ fn limit(lua: &Lua, budget: Budget) -> mlua::Result<()> {
     let globals = lua.globals();
     let own = budget.clone();
     let is_late = lua.create_function(move |_, ()| Ok(own.is_late()))?;
-    let [pcall, xpcall, error] = ["pcall", "xpcall", "error"].map(|name| globals.get::<Function>(name));
-    lua.load(CAREFUL_CALLS).set_name("=pcall").call::<()>((is_late, TOO_LATE, pcall?, xpcall?, error?))?;
+    let [pcall, error] = ["pcall", "error"].map(|name| globals.get::<Function>(name));
+    lua.load(CAREFUL_CALLS).set_name("=pcall").call::<()>((is_late, TOO_LATE, pcall?, error?))?;
     lua.set_global_hook(HookTriggers::new().every_nth_instruction(INSTRUCTIONS_PER_LOOK), move |_, _| {
         match budget.is_late() {
             false => Ok(VmState::Continue),

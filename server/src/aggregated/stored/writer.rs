@@ -170,7 +170,8 @@ pub(super) fn pinned(kind: &str, body: &[u8], version: &str) -> Result<Vec<u8>, 
 /// The Cluster that a write meets.
 async fn live(forward: &Forward<'_>, tail: &str) -> Result<Option<Cluster>, Failure> {
     let found = forward.read(tail).await?;
-    if found["kind"] == "Status" && found["code"] == 404 {
+    // The write meets the same refusal, and is answered with it. What cannot be read is reviewed as if it were new.
+    if found["kind"] == "Status" {
         return Ok(None);
     }
     match typed(&found) {
