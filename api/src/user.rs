@@ -49,7 +49,7 @@ impl UserInfo {
         self.groups.iter().any(|group| group == MASTERS)
     }
 
-    /// Whether this is a service account, or has a group that only service accounts have.
+    /// True if this is a service account, or is in a group that only service accounts are in.
     pub fn is_service_account(&self) -> bool {
         let is_theirs = |group: &String| {
             group.strip_prefix(SERVICE_ACCOUNTS).is_some_and(|rest| rest.is_empty() || rest.starts_with(':'))

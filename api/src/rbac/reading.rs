@@ -10,7 +10,8 @@ use crate::user::UserInfo;
 const NAMED: &[&str] = &["get", "list"];
 const LISTED: &[&str] = &["list"];
 
-/// How objects are read. RBAC tells them apart: `get` shows an object to those who know its name, `list` tells the names.
+/// How objects are read. RBAC distinguishes the two: `get` shows an object to callers who know its name, `list` reveals
+/// the names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Reading {
     /// One object, by a name that the reader knows: `get` suffices.
@@ -165,7 +166,7 @@ impl Readable {
         if named.is_empty() { Self::Nothing } else { Self::Named(named) }
     }
 
-    /// Of which cluster-scoped objects a user with these grants may `get` a subresource.
+    /// The cluster-scoped objects for which a user with these grants may `get` a subresource.
     pub fn of_subresource(grants: &[Grant], group: &str, resource: &str, subresource: &str) -> Self {
         let mut named = BTreeSet::new();
         let everywhere = grants.iter().filter(|grant| grant.namespace.is_none());
@@ -181,7 +182,7 @@ impl Readable {
         if named.is_empty() { Self::Nothing } else { Self::Named(named) }
     }
 
-    /// Whether an object of this name is among them.
+    /// True if the set contains an object of this name.
     pub fn holds(&self, name: &str) -> bool {
         match self {
             Self::All => true,
@@ -192,7 +193,7 @@ impl Readable {
 }
 
 impl Grant {
-    /// Whether it gives a right to objects of any resource.
+    /// True if the grant gives a right to objects of any resource.
     pub fn is_about_objects(&self) -> bool {
         self.rules.iter().any(PolicyRule::is_about_objects)
     }
