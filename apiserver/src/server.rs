@@ -141,8 +141,8 @@ impl Keys {
         })
     }
 
-    /// Those of a directory; what is missing is created, the front proxies' authority too in a directory that has been
-    /// written without one.
+    /// Opens the keys in a directory and creates those that are missing. An existing directory may lack the front
+    /// proxies' authority.
     fn open(pki: &Path, name: &str, signing: Algorithm) -> Result<Self> {
         Ok(Self {
             authority: Authority::open(pki, "ca", name)?,
@@ -151,7 +151,7 @@ impl Keys {
         })
     }
 
-    /// What extension API servers are to trust.
+    /// Authorities and names that extension API servers must trust.
     fn trust(&self) -> Trust {
         Trust {
             client_ca: self.authority.certificate().to_owned(),

@@ -160,7 +160,7 @@ impl Dialer {
         Ok(Self { target, via, tunnel: None, tls, timeout, rules: EndpointRules::allowing_local(true) })
     }
 
-    /// The same under the rules for endpoints of Clusters.
+    /// Returns the target with these rules for the endpoints of Clusters.
     pub fn under(self, rules: EndpointRules) -> Self {
         Self { rules, ..self }
     }

@@ -35,7 +35,7 @@ pub struct FleetOptions {
     pub start_timeout: Duration,
     /// Where requests to members are counted.
     pub requests: Requests,
-    /// Where members' tokens may be sent.
+    /// Endpoints to which members' tokens may be sent.
     pub endpoints: EndpointRules,
 }
 

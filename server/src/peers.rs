@@ -17,7 +17,7 @@ pub(crate) struct Peer {
 }
 
 impl Peer {
-    /// What was judged of a client at this address.
+    /// Result of authenticating a client at this address.
     pub(crate) fn new(address: Option<IpAddr>, judged: authn::Peer) -> Self {
         let authn::Peer { front_proxy, certificate } = judged;
         Self { address, front_proxy, certificate }

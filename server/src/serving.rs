@@ -49,7 +49,8 @@ pub(crate) enum ServingError {
     Authority(#[from] AuthorityError),
 }
 
-/// The certificates that a client has shown, its own first. The handshake has proved no more than that the client has the key.
+/// Certificates that a client has presented, its own first. The handshake has only proved that the client holds the
+/// key.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ClientChain(pub(crate) Arc<[CertificateDer<'static>]>);
 

@@ -39,8 +39,8 @@ pub(super) fn as_aggregator(mut request: http::Request<Body>) -> http::Request<B
     request
 }
 
-/// The headers of a received request as they go on to an extension server: with the identity that this server authenticated,
-/// and with none that the client sent.
+/// The request headers that are forwarded to an extension server: they carry the identity that this server
+/// authenticated, and no identity that the client sent.
 pub(super) fn headers_as(user: &UserInfo, received: &HeaderMap) -> HeaderMap {
     let mut headers = upstream_headers(received);
     let mut put = |name: &str, value: &str| {

@@ -179,7 +179,7 @@ impl Outbound {
         connecting.clients.clear();
     }
 
-    /// The same for a webhook, which sees the certificate that is for its address, if there is one.
+    /// Sends a review to a webhook, with the client certificate registered for its address, if any.
     pub async fn send_review(
         &self,
         target: &Target,

@@ -285,7 +285,7 @@ async fn who_may_be_dialled_is_when_no_agent_is_there() {
     assert!(dialer.dial().await.unwrap_err().to_string().contains("403 Forbidden"));
 }
 
-/// Nobody here dials the endpoint of a cluster behind a tunnel.
+/// The endpoint of a cluster behind a tunnel is not dialed from here.
 #[tokio::test]
 async fn endpoints_behind_a_tunnel_may_be_local() {
     let tunnels = Tunnels::default();

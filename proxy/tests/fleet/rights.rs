@@ -121,7 +121,8 @@ async fn reads_are_limited_to_what_the_members_allow() {
     world.stop().await;
 }
 
-/// A service account of the control plane is not the member's account of that name, in the cache or asked live.
+/// A service account of the control plane is not the member's account of the same name, neither for cached nor for live
+/// requests.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn accounts_of_the_control_plane_are_strangers_to_members() {
     let world = world().await;
@@ -160,7 +161,7 @@ async fn accounts_of_the_control_plane_are_strangers_to_members() {
         let (world, robot) = (&world, &robot);
         async move { read(world.proxy.cluster("*", robot, path, request(Method::GET, "", "", None)).await).await }
     };
-    // Nothing is asked of any member, where the control plane was not asked about that member.
+    // No member is queried, because the control plane does not authorize the caller for any of them.
     let (code, list) = live(CONFIG_MAPS).await;
     assert_eq!((code, names(&list)), (200, Vec::new()), "{list}");
     shown(&world, &robot, &[]).await;
@@ -184,7 +185,7 @@ async fn accounts_of_the_control_plane_are_strangers_to_members() {
     world.stop().await;
 }
 
-/// To get is not to list: names are told to nobody who may only get.
+/// `get` does not include `list`: callers with `get` only do not learn names.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn lists_tell_nothing_to_who_may_only_get() {
     let world = world().await;

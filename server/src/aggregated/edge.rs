@@ -101,7 +101,7 @@ async fn answer(
     (route, context, id): (Route<'_>, RequestContext, String),
 ) -> Response {
     let caller = state.delegated.authenticate(&peer, request.headers()).await;
-    // What proved the caller's identity, or failed to, is nobody's business behind this.
+    // The caller's credentials must not reach any later handler.
     strip_bearer(request.headers_mut());
     request_header::strip_remote(request.headers_mut());
     let record = match handed(&state.edge.auditor, &peer, &mut request) {
@@ -189,7 +189,7 @@ async fn handle(
         impersonation::strip(request.headers_mut());
     }
     let in_flight = state.edge.limits.admit(&caller, context)?;
-    // As kube-apiserver's `system:discovery` has it: what there is may be asked by everybody who proved who they are.
+    // As kube-apiserver's `system:discovery` does, discovery is allowed to all authenticated users.
     if !context.discovery || !caller.groups.iter().any(|group| group == AUTHENTICATED) {
         let verdict = state.delegated.review(&caller, &context.here).await?;
         if let Some(record) = record {

@@ -41,7 +41,7 @@ pub(super) struct Forward<'r> {
     /// Whole objects are wanted, whatever the client accepts.
     pub(super) plain: bool,
     pub(super) strategic: bool,
-    /// Whose rights are reviewed before a Cluster is written.
+    /// Caller whose rights are reviewed before a Cluster is written; `None` skips the review.
     pub(super) writer: Option<Writer<'r>>,
 }
 
@@ -90,7 +90,7 @@ impl Forward<'_> {
         self.request(&self.method, tail, &self.query, self.content_type.as_ref(), body.to_vec()).await
     }
 
-    /// What would be answered to `body`, as JSON; nothing is written.
+    /// The response to `body` as a dry run, as JSON.
     pub(super) async fn rehearse(&self, tail: &str, body: &[u8]) -> Result<Response<KubeBody>, Failure> {
         let (query, body) = (dry_run(&self.query), body.to_vec());
         let request = self.built(&self.method, tail, &query, self.content_type.as_ref(), Some(READ_BY_US))?;

@@ -35,8 +35,8 @@ pub(crate) struct StoredGroup {
 }
 
 impl StoredGroup {
-    /// Forwards `request` for `tail` (`/clusters/m1/status`, without a leading group) and translates the answer. Nobody's rights
-    /// are reviewed without a `writer`: our own loops' writes, and those of whoever may do everything.
+    /// Forwards `request` for `tail` (`/clusters/m1/status`, without a leading group) and translates the response.
+    /// Without a `writer` no rights are reviewed: for writes of our own controllers and of callers with all rights.
     pub(crate) async fn serve(
         self,
         control_plane: &kube::Client,
@@ -101,10 +101,10 @@ impl StoredGroup {
         Ok(Some(writer))
     }
 
-    /// Karmada's clusters take the spec of a body written to their status, too. So do these, from whoever may write the cluster
-    /// itself: the right to report a status is no right to move it. When such a write has more than a status: the path of the
-    /// cluster, to be written first, and the body. A dry run shows the status only, since its first half would leave nothing to
-    /// go on from.
+    /// As in Karmada, a write to the status of a Cluster also applies the spec in its body, but only if the caller may
+    /// also write the Cluster itself: the right to report a status does not include the right to change an endpoint.
+    /// Returns the path of the Cluster, which is written first, and the body, if the write contains more than a status.
+    /// A dry run covers the status only, because its first half would not be stored.
     async fn spec_in_status_write<'t>(
         self,
         forward: &Forward<'_>,

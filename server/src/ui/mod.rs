@@ -1,11 +1,12 @@
-//! The web UI's server: the embedded pages, the session, and the way from the browser to the control plane.
+//! Server of the web UI: the embedded pages, the session, and the proxy from the browser to the control plane.
 //!
-//! The browser talks to nothing else, but for an issuer's pages to sign in there. A session is the user's own bearer token, sealed in
-//! an HttpOnly cookie or behind one, or a client certificate behind one; requests under `/api`, `/apis` and `/openapi/v3` are handed
-//! to the control plane with that, so each is made with the user's own rights. So are WebSockets.
+//! The browser connects only to this server and, for signing in, to an OIDC issuer. A session holds the user's bearer
+//! token, sealed in an HttpOnly cookie or referenced by one, or a client certificate referenced by a cookie. Requests
+//! under `/api`, `/apis` and `/openapi/v3`, including WebSockets, are forwarded to the control plane with this
+//! credential, so they run with the user's own rights.
 //!
-//! Answers of members and of the control plane are somebody else's: they keep only the headers of an allow-list
-//! (`crowsnest_proxy::response_headers`), and no document of theirs runs or is shown at the UI's origin.
+//! Responses of members and of the control plane are untrusted. Only the headers of an allow-list are kept
+//! (`crowsnest_proxy::response_headers`), and no document in them runs or is displayed at the UI's origin.
 
 mod cookies;
 mod handle;
@@ -58,7 +59,7 @@ pub(crate) struct Ui {
     pub(crate) upstream: Upstream,
     /// People can sign in at an issuer.
     pub(crate) oidc: Option<Arc<oidc::SignIn>>,
-    /// Of people who signed in with a token.
+    /// Sessions of users who signed in with a token.
     pub(crate) tokens: Tokens,
     /// Of people who signed in with a kubeconfig.
     pub(crate) identities: Identities,
@@ -90,7 +91,7 @@ impl Ui {
         })
     }
 
-    /// Lets people sign in at an issuer, who come back to the address that it was given.
+    /// Enables signing in at an OIDC issuer, which redirects users back to the registered address.
     pub(crate) fn with_oidc(mut self, sign_in: Option<oidc::SignIn>) -> Self {
         if let Some(host) = sign_in.as_ref().and_then(oidc::SignIn::host) {
             self.hosts = Arc::new(self.hosts.with(host));
@@ -119,7 +120,7 @@ pub(crate) fn router(ui: Ui) -> Router {
         .with_state(ui)
 }
 
-/// An answer that somebody else wrote.
+/// Marks a response that was passed on from the control plane or a member.
 #[derive(Clone, Copy)]
 struct Passed;
 
@@ -172,7 +173,7 @@ fn secure(headers: &mut HeaderMap, passed: bool) {
         headers.insert(name, HeaderValue::from_static(value));
     }
     if passed {
-        // Whoever signs in next in the same browser is shown nothing of this from its cache.
+        // The next user of the same browser must not see this response from the browser's cache.
         headers.append(header::VARY, HeaderValue::from_static("cookie"));
     }
 }

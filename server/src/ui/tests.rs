@@ -1,4 +1,5 @@
-//! The UI's listener as a browser, and whoever is no browser, meets it. The control plane behind it records what arrives there.
+//! Tests of the UI's listener with requests of browsers and other clients. The control plane behind it records its
+//! requests.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +22,7 @@ const TOKEN: &str = "a-good-bearer-token";
 const KEY: &str = "a-key-of-more-than-thirty-two-characters";
 const HOST: &str = "127.0.0.1:7080";
 
-/// What a control plane received.
+/// Requests that a control plane received.
 type Received = Arc<Mutex<Vec<(Method, String, HeaderMap)>>>;
 
 /// A control plane that knows one token, and whose other answers are hostile.
@@ -123,7 +124,7 @@ const OWN: &[(&str, &str)] = &[
     ("sec-fetch-site", "same-origin"),
 ];
 
-/// Those with a cookie.
+/// The default headers and a cookie.
 fn with(cookie: &str) -> Vec<(&str, &str)> {
     [OWN, &[("cookie", cookie)]].concat()
 }
@@ -231,7 +232,7 @@ async fn who_one_would_be_is_shown_without_a_session() {
     assert!(!headers.contains_key("www-authenticate"), "{headers:?}");
 }
 
-/// A flood of made-up cookies reaches nobody and leaves nothing behind.
+/// Many forged cookies cause no request to the control plane and allocate no lasting state.
 #[tokio::test]
 async fn made_up_cookies_are_refused_here() {
     let stage = Stage::start().await;

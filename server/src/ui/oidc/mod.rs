@@ -58,7 +58,7 @@ impl SignIn {
         Self { oidc, client, seal, sessions: Sessions::new(), renewals }
     }
 
-    /// The host name under which browsers come back here.
+    /// Host name under which browsers return to this server after signing in.
     pub(crate) fn host(&self) -> Option<&str> {
         self.client.redirect_url.host_str()
     }
