@@ -91,7 +91,7 @@ impl Ca {
         Self { authority, key, subject, clients: clients.expect("authorities") }
     }
 
-    /// The identity that the authenticator finds: a user, nobody (`None`), or a refusal. Never a front proxy.
+    /// The identity that the authenticator finds: a user, no user (`None`), or a refusal. Never a front proxy.
     fn authenticate(&self, certificate: CertificateDer<'_>) -> Result<Option<UserInfo>, String> {
         let peer = self.clients.judge(&[certificate], UnixTime::now());
         assert!(!peer.front_proxy, "a certificate of the users' authority speaks for others");

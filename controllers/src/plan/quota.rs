@@ -99,7 +99,7 @@ pub fn usage(spec: &ResourceBindingSpec) -> Usage {
     usage
 }
 
-/// What a binding uses more than before, of each resource of which it is more.
+/// Usage that `new` adds compared with `old`, for each resource that increases.
 pub fn increase(old: Option<&ResourceBindingSpec>, new: &ResourceBindingSpec) -> Usage {
     let mut more = usage(new);
     for (name, quantity) in old.map(usage).unwrap_or_default() {

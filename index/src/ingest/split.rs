@@ -109,7 +109,7 @@ impl<'o> Joined<'o> {
     }
 }
 
-/// Whether an annotation stays, by its key and its value as JSON.
+/// Predicate that returns true if an annotation is kept, by its key and its value as JSON.
 pub(crate) type Stays<'s> = &'s dyn Fn(&str, &RawValue) -> bool;
 
 /// `metadata`, mostly without `managedFields`, with those annotations that stay. Whether one did not.

@@ -321,7 +321,7 @@ impl Index {
         Sources { text, store, rights, asked, deadline }
     }
 
-    /// What a caller's plans ask about the fleet.
+    /// Facts about the fleet that a caller's plans use.
     fn world(&self, rights: &CallerRights) -> World {
         let shared = &self.inner.shared;
         let kinds = Arc::clone(&shared.kinds.read());

@@ -1,11 +1,11 @@
-//! A Lua machine for one call: no way out of it, little memory, little time.
+//! Sandboxed Lua machine for one call, with limited memory and time.
 //!
-//! It has what Karmada's scripts may count on: the base, table, string and math libraries, the harmless part of `os`, and
-//! `require("kube")`. Scripts cannot leave anything behind for the next one, because there is no next one.
+//! Provides what Karmada's scripts may use: the base, table, string and math libraries, the safe part of `os`, and
+//! `require("kube")`. Each call has its own machine, so scripts cannot leave state for a later call.
 //!
-//! A hook looks at the clock every few instructions. LuaJIT calls no hook from compiled traces and none from C, so nothing is compiled
-//! (the `jit` library is not opened, without which the compiler stays off), and the library functions whose work grows with their
-//! arguments are bounded by themselves ([`strings`]).
+//! A hook checks the time every few instructions. LuaJIT calls no hook from compiled traces or from C. Therefore
+//! nothing is compiled (the `jit` library is not opened, which keeps the compiler off), and library functions whose
+//! work grows with their arguments have their own limits ([`strings`]).
 
 use std::time::Duration;
 
