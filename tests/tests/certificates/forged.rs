@@ -144,7 +144,7 @@ fn speaks_for_others(fleet: &Fleet, kubectl: &Kubectl, pki: &Path) -> Result<()>
     kubectl.ok(&["get", "--raw", clusters], "").map(drop)
 }
 
-/// A kubeconfig of somebody whose certificate this authority has signed.
+/// Kubeconfig with a certificate that this authority has signed.
 fn client(pki: &Path, authority: &str, name: &str, server: &str) -> Result<PathBuf> {
     let read = |extension: &str| fs::read_to_string(pki.join(format!("{authority}.{extension}")));
     let issuer = Issuer::from_ca_cert_pem(&read("crt")?, KeyPair::from_pem(&read("key")?)?)?;
