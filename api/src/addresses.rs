@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 /// Prefix of IPv4 addresses behind a NAT64 gateway (RFC 6052).
 const NAT64: [u16; 6] = [0x64, 0xff9b, 0, 0, 0, 0];
 
-/// Kind of a local address ("loopback", "link-local", …); `None` for addresses that a remote host can have.
+/// Kind of a local address ("loopback", "link-local", …); `None` for addresses that a remote host may have.
 pub fn local_kind(address: IpAddr) -> Option<&'static str> {
     match address {
         IpAddr::V4(address) => local_kind_v4(address),
@@ -17,7 +17,7 @@ pub fn local_kind(address: IpAddr) -> Option<&'static str> {
 
 fn local_kind_v4(address: Ipv4Addr) -> Option<&'static str> {
     match address.octets() {
-        // RFC 1122: "this host on this network"; Linux connects to itself.
+        // RFC 1122: "this host on this network"; Linux connects to the local host.
         [0, ..] => Some("unspecified"),
         [127, ..] => Some("loopback"),
         [169, 254, ..] => Some("link-local"),

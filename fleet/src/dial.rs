@@ -128,7 +128,8 @@ pub struct ProxyRoute {
 }
 
 impl Dialer {
-    /// `tls` None means plain HTTP (only when the endpoint says `http://`). Any address is dialled until rules are set.
+    /// `tls` is `None` for plain HTTP (only if the endpoint begins with `http://`). Any address is allowed until rules
+    /// are set.
     pub fn new(
         target: Uri,
         tls: Option<Arc<ClientConfig>>,
@@ -213,7 +214,7 @@ impl Dialer {
         }
     }
 
-    /// The member's own host also where a proxy dials it: the proxy's host is as little a member.
+    /// Checks the member's host, also if a proxy connects to it: the proxy's own host must not be reached either.
     fn check_hosts(&self) -> Result<(), String> {
         self.rules.check_host(&self.target)?;
         match &self.via {

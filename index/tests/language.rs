@@ -242,7 +242,7 @@ fn any_text_is_read_and_planned() {
     let began = Instant::now();
     let mut slowest = (Duration::ZERO, 0);
     for nth in 0..cases {
-        // By itself, so that its number repeats it.
+        // Each case has its own seed, so its number reproduces it.
         let text = Case(StdRng::seed_from_u64(seed.wrapping_mul(1 << 32).wrapping_add(nth))).text();
         let case = Instant::now();
         let judged = std::panic::catch_unwind(|| judge(&text, &limits, &world));

@@ -36,7 +36,7 @@ impl Native {
         let found = ResourcePath::parse(path)?;
         Some(Self {
             resource: Gvr::new(&found.group, &found.version, &found.resource),
-            // A namespace is no object in itself.
+            // A Namespace is cluster-scoped.
             namespace: if found.resource == "namespaces" { String::new() } else { found.namespace },
             name: found.name,
             subresource: found.subresource,

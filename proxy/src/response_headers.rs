@@ -9,7 +9,7 @@
 
 use http::{HeaderMap, HeaderName, header};
 
-/// Headers that describe the body or its freshness, and Kubernetes' own.
+/// Headers that describe the body or its freshness, and Kubernetes' own headers.
 const PASSED: &[&str] = &[
     "accept-ranges",
     "age",
@@ -31,7 +31,7 @@ const PASSED: &[&str] = &[
     "warning",
 ];
 
-/// Kubernetes' priority and fairness names the flow schema that admitted a request.
+/// Prefix of Kubernetes' priority and fairness headers.
 const PASSED_PREFIX: &str = "x-kubernetes-pf-";
 
 /// Headers that complete a WebSocket handshake in a 101 response, RFC 6455 section 4.2.2.
@@ -99,7 +99,7 @@ mod tests {
 
     use super::*;
 
-    /// Headers that must reach no browser on the UI's origin.
+    /// Headers that must not reach a browser at the UI's origin.
     const HOSTILE: &[&str] = &[
         "Set-Cookie",
         "set-cookie",

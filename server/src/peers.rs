@@ -1,4 +1,4 @@
-//! The other end of a TLS connection, as handlers get it: where it is, and what its certificate proves.
+//! Client of a TLS connection for handlers: its address and its verified certificate.
 
 use std::net::IpAddr;
 

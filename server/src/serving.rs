@@ -82,7 +82,7 @@ impl Tls {
         Ok(Self { serving, active })
     }
 
-    /// For an API server's webhooks: none but clients with a certificate of this authority (PEM) come through the handshake.
+    /// For an API server's webhooks: the handshake accepts only clients with a certificate of this authority (PEM).
     pub(crate) fn mutual(serving: Arc<Serving>, clients: &str) -> Result<Self, ServingError> {
         let active = Arc::new(ArcSwap::from_pointee(Active::mutual(Arc::clone(&serving), clients)?));
         Ok(Self { serving, active })

@@ -55,7 +55,7 @@ struct Shared {
     webhooks: Webhooks,
     delegated: Delegated,
     quotas: quota::Quotas,
-    /// Threads that compile scripts.
+    /// Limit of concurrent script compilations.
     compiling: Share,
 }
 
@@ -214,7 +214,7 @@ where
     Ok(api.list(&ListParams::default()).await?.items)
 }
 
-/// The answer of an AdmissionReview that refuses with a Status.
+/// Response to an AdmissionReview that refuses it with a Status.
 fn refuse(uid: &Value, status: &Value) -> Value {
     let response = json!({"uid": uid, "allowed": false, "status": status});
     json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response})

@@ -63,7 +63,7 @@ fn karmada(name: &str, spec: Value) -> String {
     cluster("cluster.karmada.io", name, spec)
 }
 
-/// Every right on clusters, and none on Secrets.
+/// A user with all rights on clusters and none on Secrets.
 fn writes_of_a_stranger(kubectl: &Kubectl, recorder: &Recorder) -> Result<()> {
     let eve = kubectl.with(&["--as", "eve"]);
     let evil = recorder.url("https");

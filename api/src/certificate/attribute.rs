@@ -65,8 +65,8 @@ pub(super) fn find(oid: &[u8]) -> Option<&'static AttributeType> {
 
 /// Decodes a value to text. `None` for other string types and for bytes that are invalid in their string type.
 ///
-/// Of T.61 only ASCII letters and digits are accepted. UCS-2 (BMPString) has no surrogate pairs. UniversalString is
-/// refused, as Go's X.509 parser does.
+/// T.61 is limited to ASCII letters and digits. UCS-2 (BMPString) has no surrogate pairs. UniversalString is refused,
+/// as Go's X.509 parser does.
 pub(super) fn decode(value: Element<'_>) -> Option<String> {
     let bytes = value.content;
     match value.tag {

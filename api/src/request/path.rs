@@ -140,7 +140,7 @@ mod tests {
     }
 
     proptest::proptest! {
-        /// Splitting before decoding and decoding before splitting agree on every path that is accepted.
+        /// For every accepted path, splitting before decoding gives the same segments as decoding before splitting.
         #[test]
         fn accepted_paths_have_one_meaning(raw in "(/([a-z.%;\\\\]|%2[eEfF5]|%5c|%00|ä|proxy|api|nodes){0,4}){0,8}") {
             if let Ok(path) = RequestPath::parse(&raw) {

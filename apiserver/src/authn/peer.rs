@@ -80,7 +80,7 @@ impl ClientAuthorities {
         Ok(Self { front_proxies, allowed_names, users, handshake })
     }
 
-    /// Verifier for the handshake.
+    /// Certificate verifier for the handshake.
     pub fn handshake(&self) -> Arc<dyn ClientCertVerifier> {
         Arc::clone(&self.handshake)
     }
@@ -180,7 +180,7 @@ mod tests {
 
     type Ca = Issuer<'static, KeyPair>;
 
-    /// Its certificate as PEM, and what signs with it.
+    /// Certificate of an authority as PEM, and its signing key.
     fn authority(name: &str) -> (String, Ca) {
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::default();
@@ -190,7 +190,7 @@ mod tests {
         (pem, Issuer::new(params, key))
     }
 
-    /// A certificate with this subject, as Kubernetes reads it.
+    /// Client certificate with this subject.
     fn signed(
         ca: &Ca,
         subject: &[(DnType, &str)],

@@ -11,7 +11,7 @@ const GROUP: &str = "system:karmada:agents";
 const NAME_PREFIX: &str = "system:karmada:agent:";
 const BOOTSTRAPPERS: &str = "system:bootstrappers";
 
-/// Selects the requests that [`check_secret`] has something to say about, as a webhook's match condition.
+/// Match condition of the webhook: selects the requests that [`check_secret`] evaluates.
 pub const MATCH_CONDITION: &str = "request.userInfo.username.startsWith('system:karmada:agent:') || \
     (has(request.userInfo.groups) && request.userInfo.groups.exists(group, group == 'system:karmada:agents' || \
     group.startsWith('system:bootstrappers')))";
@@ -33,7 +33,7 @@ pub fn check_cluster(user: &UserInfo, cluster: &str) -> Result<(), String> {
     }
 }
 
-/// Refuses agents that write other Secrets than the two that report the tokens of their cluster: a Secret of type
+/// Refuses agents that write Secrets other than the two that report their cluster's tokens. A Secret of type
 /// `kubernetes.io/service-account-token` would be filled with a token of the account that it names.
 pub fn check_secret(user: &UserInfo, secret: &Value) -> Result<(), String> {
     let Some(own) = cluster_of_agent(user) else { return Ok(()) };

@@ -78,7 +78,7 @@ pub fn review(before: Before<'_>, after: &Cluster) -> Report {
 }
 
 impl Report {
-    /// The refusal of a writer who has no right to use `secret`.
+    /// Error message for a writer without the right to use `secret`.
     pub fn refusal(&self, user: &str, secret: &SecretUse) -> String {
         let SecretUse { field, namespace, name, verbs } = secret;
         format!(
@@ -94,7 +94,7 @@ const SECRET_REF: &str = "spec.secretRef";
 const IMPERSONATOR_REF: &str = "spec.impersonatorSecretRef";
 
 fn secret_use(field: &'static str, reference: &LocalSecretReference, cluster: &str, own: &str) -> SecretUse {
-    // The token of a cluster "a-impersonator" has the name of the impersonator's of cluster "a".
+    // The token of a cluster "a-impersonator" has the same name as the impersonator token of cluster "a".
     let is_own = !cluster.is_empty() && reference.name == own && !cluster.ends_with(IMPERSONATOR_SUFFIX);
     let verbs = if is_own { READ_OR_REPORT } else { READ };
     SecretUse { field, namespace: reference.namespace.clone(), name: reference.name.clone(), verbs }

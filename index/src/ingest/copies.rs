@@ -237,7 +237,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
 
-        /// A value goes however it is wrapped.
+        /// A value is removed however it is encoded.
         #[test]
         fn a_wrapped_object_goes(password in "[a-zA-Z0-9]{8,40}", times in 0_usize..=DEEPEST, field in "data|stringData") {
             let mut value = format!("{{\"{field}\":{{\"p\":\"{password}\"}}}}");

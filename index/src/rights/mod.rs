@@ -326,7 +326,7 @@ impl CallerRights {
         }
     }
 
-    /// Outside of these namespaces nothing of a resource may be listed; none: there is no such limit.
+    /// The only namespaces in which objects of a resource may be listed; `None` if there is no such limit.
     pub fn limit(&mut self, cluster: &ClusterName, group: &str, resource: &str) -> Option<BTreeSet<String>> {
         if self.caller.is_master() {
             return None;
@@ -337,7 +337,7 @@ impl CallerRights {
         }
     }
 
-    /// What of a resource may be read so in all namespaces.
+    /// The objects of a resource in all namespaces that may be read in this way.
     fn extent(&mut self, reading: Reading, cluster: &ClusterName, group: &str, resource: &str) -> Extent {
         if self.caller.is_master() {
             return Extent::of_all(Readable::All);

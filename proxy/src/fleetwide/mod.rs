@@ -98,7 +98,7 @@ impl Proxy {
     }
 }
 
-/// Each level of a fleet-wide proxy inside another would be one more request of ours to ourselves.
+/// Refuses a fleet-wide proxy inside another one: each level would be another request to this process.
 fn refuse_nested(path: &str) -> Result<(), Error> {
     match ResourcePath::parse(path) {
         Some(found)

@@ -146,7 +146,7 @@ async fn accounts_of_the_control_plane_are_strangers_to_members() {
     let version = format!("{GROUP}/v1");
     for member in ["m1", "m2"] {
         let client = world.members[member].admin();
-        // Not the member's right to take it for its own is what is missing.
+        // The member allows impersonating the account, so this right is not the missing one.
         let rules = json!([{"apiGroups": [""], "resources": ["serviceaccounts", "groups"], "verbs": ["impersonate"]}]);
         let impersonator =
             json!({"kind": "ServiceAccount", "name": "karmada-impersonator", "namespace": "karmada-cluster"});
@@ -202,7 +202,7 @@ async fn lists_tell_nothing_to_who_may_only_get() {
     assert_eq!((code, names(&list)), (200, Vec::new()));
     let listed = world.proxy.search_cache(&alice, CONFIG_MAPS, request(Method::GET, "", "", None));
     assert_eq!(names(&read(listed.await).await.1), Vec::<String>::new());
-    // Nor is the other cluster named to her, in what is answered or missed.
+    // The other cluster is not named to her, neither in results nor as incomplete.
     let version = list["metadata"]["resourceVersion"].as_str().unwrap();
     let version = base64::Engine::decode(&base64::engine::general_purpose::URL_SAFE_NO_PAD, version).unwrap();
     let version = String::from_utf8(version).unwrap();

@@ -71,7 +71,7 @@ pub(super) async fn serve(
     request: Request,
 ) -> Response {
     let received = Timestamp::now();
-    // Requests of this process come over no connection and name no host.
+    // In-process requests have no connection and no host.
     if peer.address.is_some() && !has_valid_host(request.version(), request.headers()) {
         return Failure::bad_request("the request must have exactly one Host header").into_response();
     }

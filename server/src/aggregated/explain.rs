@@ -96,7 +96,7 @@ impl Asking<'_> {
         self.must(&wanted).await.map(|()| true)
     }
 
-    /// A proposed customization brings scripts that this process runs, so its proposer must be allowed to create one.
+    /// Requires the right to create the resource: this process runs the scripts of a proposed customization.
     async fn must_create(&self, resource: &Resource) -> Result<(), Failure> {
         self.must(&Wanted { verb: "create".to_owned(), ..get(resource, "", "") }).await
     }

@@ -29,7 +29,7 @@ pub(super) fn outgoing(request: Request) -> http::Request<crowsnest_proxy::Body>
     request.map(|body| body.map_err(|e| -> crowsnest_proxy::BoxError { e.into() }).boxed_unsync())
 }
 
-/// An answer of the proxies. Pages that come through the control plane's address must not act on all of it.
+/// Converts a response of the proxies. Pages at the control plane's address must not affect its whole origin.
 pub(super) fn incoming(mut response: http::Response<crowsnest_proxy::Body>) -> Response {
     drop_origin_wide(response.headers_mut());
     response.map(Body::new)

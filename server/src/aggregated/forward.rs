@@ -85,7 +85,7 @@ impl Forward<'_> {
         }
     }
 
-    /// Sends `body` as it is.
+    /// Sends `body` unchanged.
     pub(super) async fn pass(&self, tail: &str, body: &[u8]) -> Result<Response<KubeBody>, Failure> {
         self.request(&self.method, tail, &self.query, self.content_type.as_ref(), body.to_vec()).await
     }

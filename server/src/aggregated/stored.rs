@@ -55,7 +55,8 @@ impl StoredGroup {
         let (mut bytes, content_type) = self.outgoing(&parts.headers, collect(body).await?)?;
         let mut forward = Forward {
             control_plane,
-            // A patch is written as a replacement: other methods, which need other rights, must not become one.
+            // A strategic patch is written as a replacement. Other methods need other rights, so they must not become
+            // one.
             strategic: parts.method == Method::PATCH && content_type.as_ref().is_some_and(|kind| kind == STRATEGIC),
             method: parts.method,
             content_type,
@@ -73,7 +74,7 @@ impl StoredGroup {
             bytes = serde_json::to_vec(&sent).map_err(Failure::internal)?;
         }
         if main_of(tail).is_some() {
-            // It decides nothing about tokens: the control plane keeps the rest of the object as it is.
+            // The write does not affect tokens: the control plane keeps the rest of the object unchanged.
             forward.writer = None;
         }
         if forward.method == Method::DELETE {
@@ -86,7 +87,8 @@ impl StoredGroup {
         self.translate_whole(answer, table).await
     }
 
-    /// The writer whose rights are reviewed by what a request makes of a Cluster; those of agents by its name already.
+    /// The writer whose rights are reviewed for the resulting Cluster. Agents are refused by the name of the Cluster
+    /// first.
     fn reviewed<'w>(
         self,
         writer: Option<Writer<'w>>,
@@ -307,7 +309,7 @@ fn rename_operands(patch: &mut Value, from: &str, to: &str) {
     }
 }
 
-/// `/clusters/m1` of `/clusters/m1/status`; `None` where no status is meant, as by the object `/clusters/status`.
+/// `/clusters/m1` for `/clusters/m1/status`; `None` for other paths, such as an object named `status`.
 fn main_of(tail: &str) -> Option<&str> {
     let main = tail.strip_suffix("/status")?;
     matches!(main.split('/').collect::<Vec<_>>().as_slice(), ["", _, name] if !name.is_empty()).then_some(main)

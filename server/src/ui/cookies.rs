@@ -50,8 +50,8 @@ impl Cookie {
     }
 }
 
-/// The value of a request's cookie; `None` when there are several of that name. Other ports and paths of the same host can add one
-/// that a browser sends first, so neither of them is the session's.
+/// The value of a request's cookie; `None` if several have that name. Other ports and paths of the same host can set a
+/// cookie that a browser sends first, so none of them can be trusted.
 pub(super) fn find(headers: &HeaderMap, wanted: &str) -> Option<String> {
     let cookies = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
     let mut found = cookies
@@ -107,7 +107,7 @@ mod tests {
     }
 
     proptest::proptest! {
-        /// Any bytes that a header may have are read without a panic, and what is found was sent.
+        /// Any header bytes are parsed without a panic, and a found value was in the header.
         #[test]
         fn arbitrary_cookie_headers_are_read(bytes in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..200)) {
             if let Ok(value) = HeaderValue::from_bytes(&bytes) {

@@ -47,10 +47,11 @@ pub(crate) use upstream::Upstream;
 /// A request header that no form or image of another site can carry: with it the cookie is safe from cross-site requests.
 const CLIENT_HEADER: &str = "x-crowsnest-client";
 
-/// The policy of the UI's own pages.
+/// Content security policy of the UI's own pages.
 const PAGE_POLICY: &str =
     "default-src 'self'; object-src 'none'; base-uri 'none'; frame-ancestors 'none'; form-action 'self'";
-/// The policy of answers that are handed on: shown as a document, they have no origin, no scripts and nothing to load.
+/// Content security policy of responses that are passed on: shown as a document, they have no origin and no scripts,
+/// and load nothing.
 const PASSED_POLICY: &str = "default-src 'none'; sandbox; base-uri 'none'; frame-ancestors 'none'; form-action 'none'";
 
 /// What requests of the UI are answered from.
@@ -64,14 +65,15 @@ pub(crate) struct Ui {
     /// Of people who signed in with a kubeconfig.
     pub(crate) identities: Identities,
     pub(crate) tunnels: Tunnels,
-    /// Host names under which it is reached.
+    /// Host names under which browsers reach the UI.
     pub(crate) hosts: Arc<Hosts>,
-    /// Sign-ins that may be under way at once.
+    /// Limits concurrent sign-ins.
     pub(crate) attempts: Arc<Semaphore>,
 }
 
 impl Ui {
-    /// `secure`: browsers connect over HTTPS, so that TLS checks the host name. Else `names` are those of a proxy in front of it.
+    /// `secure` is true if browsers connect over HTTPS, so that TLS checks the host name. Otherwise `names` are the
+    /// host names of a proxy in front of the UI.
     pub(crate) fn new(
         config: kube::Config,
         seal: Seal,
@@ -124,7 +126,8 @@ pub(crate) fn router(ui: Ui) -> Router {
 #[derive(Clone, Copy)]
 struct Passed;
 
-/// Refuses requests for other hosts and of other origins, and sets the security headers of every answer.
+/// Middleware that refuses requests to other hosts and from other origins, and sets the security headers of each
+/// response.
 async fn guard(State(hosts): State<Arc<Hosts>>, request: Request, next: Next) -> Response {
     let mut response = match refusal(&hosts, &request) {
         Some(failure) => failure.into_response(),
@@ -135,10 +138,10 @@ async fn guard(State(hosts): State<Arc<Hosts>>, request: Request, next: Next) ->
     response
 }
 
-/// Why a request is not answered.
+/// Reason why a request is refused.
 fn refusal(hosts: &Hosts, request: &Request) -> Option<Failure> {
     let (path, headers) = (request.uri().path(), request.headers());
-    // A probe names the address it was given; the answer says nothing.
+    // Probes use the address they are configured with; the response contains no information.
     if path == "/healthz" {
         return None;
     }
@@ -159,7 +162,7 @@ fn refusal(hosts: &Hosts, request: &Request) -> Option<Failure> {
     None
 }
 
-/// Headers of every answer.
+/// Sets the security headers of a response.
 fn secure(headers: &mut HeaderMap, passed: bool) {
     let policy = if passed { PASSED_POLICY } else { PAGE_POLICY };
     for (name, value) in [
@@ -194,7 +197,7 @@ async fn forward_inner(ui: &Ui, mut request: Request) -> Result<Response, Failur
     let (parts, body) = request.into_parts();
     let body = crate::aggregated::stored::collect(body).await?;
     let mut forwarded = http::Request::new(KubeBody::from(body.to_vec()));
-    // A target in absolute form names a host, which is nothing to the control plane.
+    // A target in absolute form names a host, which must not reach the control plane.
     let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
     *forwarded.uri_mut() = path.parse().map_err(|_| Failure::bad_request("that is no path"))?;
     *forwarded.method_mut() = parts.method;
@@ -218,7 +221,7 @@ async fn forward_inner(ui: &Ui, mut request: Request) -> Result<Response, Failur
     Ok(response)
 }
 
-/// Trailers are headers, too, and none of them is needed.
+/// Drops trailers: they are headers too, and none is needed.
 fn without_trailers(frame: http_body::Frame<bytes::Bytes>) -> http_body::Frame<bytes::Bytes> {
     match frame.into_data() {
         Ok(data) => http_body::Frame::data(data),

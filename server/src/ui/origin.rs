@@ -159,7 +159,7 @@ mod tests {
         assert!(Hosts::Certified.check(&Uri::from_static("/"), &HeaderMap::new()).is_err());
     }
 
-    /// For each: whether a request with a header of the page's own is taken, and whether a WebSocket is.
+    /// For each case: whether a request with a custom header of the page is accepted, and whether a WebSocket is.
     #[rstest]
     #[case::own_page(&[("origin", "http://127.0.0.1:7080"), ("sec-fetch-site", "same-origin")], (true, true))]
     #[case::no_fetch_metadata(&[("origin", "http://127.0.0.1:7080")], (true, true))]

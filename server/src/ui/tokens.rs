@@ -177,7 +177,7 @@ mod tests {
         assert_eq!(code(&tokens, &opened), Some(StatusCode::UNAUTHORIZED));
     }
 
-    /// A bare token was the cookie of earlier versions.
+    /// Earlier versions stored a plain token in the cookie.
     #[test]
     fn a_token_in_clear_is_no_session() {
         let tokens = tokens(false);

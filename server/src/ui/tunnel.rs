@@ -24,7 +24,7 @@ pub(super) fn wanted(headers: &HeaderMap) -> bool {
     is(header::CONNECTION, "upgrade") && is(header::UPGRADE, "websocket")
 }
 
-/// The browser's side, when it wants a WebSocket.
+/// Takes the browser's side of the connection, if it requests a WebSocket.
 pub(super) fn take(request: &mut Request) -> Option<OnUpgrade> {
     wanted(request.headers()).then(|| hyper::upgrade::on(request))
 }

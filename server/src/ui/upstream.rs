@@ -21,7 +21,7 @@ const LONGEST_TOKEN: usize = 8192;
 #[derive(Clone)]
 pub(crate) struct Upstream {
     config: kube::Config,
-    /// Without credentials.
+    /// Client without credentials.
     client: kube::Client,
 }
 
@@ -29,7 +29,7 @@ impl Upstream {
     /// Takes the address and the certificate authority from `config`; ignores its credentials.
     pub(crate) fn new(mut config: kube::Config) -> kube::Result<Self> {
         config.auth_info = AuthInfo::default();
-        // The browser decides when to try again.
+        // The browser decides about retries.
         config.default_retry = false;
         let client = kube::Client::try_from(config.clone())?;
         Ok(Self { config, client })
@@ -72,7 +72,7 @@ pub(super) struct Actor {
 }
 
 impl Actor {
-    /// Sends a request that has no credentials yet.
+    /// Sends a request, adding the credentials.
     pub(super) async fn send(&self, mut request: http::Request<KubeBody>) -> kube::Result<http::Response<KubeBody>> {
         if let Some(bearer) = &self.bearer {
             request.headers_mut().insert(header::AUTHORIZATION, bearer.clone());
@@ -143,7 +143,7 @@ const PASSED: &[&str] = &[
     "x-crowsnest-cluster",
 ];
 
-/// A subprotocol of Kubernetes that carries a bearer token.
+/// Subprotocol with which Kubernetes carries a bearer token.
 const BEARER_PROTOCOL: &str = "base64url.bearer.authorization.k8s.io.";
 
 /// The headers of a browser's request that are forwarded. Pure.

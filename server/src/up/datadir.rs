@@ -206,7 +206,7 @@ mod tests {
         open_to_all(&temporary);
         write_private(&path, b"one").unwrap();
         assert_eq!((mode(&path), fs::read(&path).unwrap()), (0o600, b"one".to_vec()));
-        // A link in the way is not followed.
+        // A symbolic link at the path is not followed.
         let elsewhere = dir.path().join("elsewhere");
         open_to_all(&elsewhere);
         std::os::unix::fs::symlink(&elsewhere, &temporary).unwrap();

@@ -24,7 +24,7 @@ pub(crate) enum Caller {
     ApiServer,
 }
 
-/// Clones change together.
+/// Clients that are accepted. Clones share changes.
 #[derive(Clone)]
 pub(crate) enum Clients {
     Anybody,

@@ -145,7 +145,7 @@ fn reserve(quotas: &Quotas, request: &admission::Request, until: Instant) {
     quotas.reservations.lock().reserve(&request.namespace, &request.name, Reservation { over, more, until });
 }
 
-/// Reads all bindings of a namespace, as new as the read.
+/// Reads all bindings of a namespace, page by page.
 async fn stored(api: &Api<ResourceBinding>) -> Result<Stored, kube::Error> {
     let mut stored = Stored::default();
     let mut page = ListParams::default().limit(PAGE);

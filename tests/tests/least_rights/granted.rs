@@ -1,4 +1,5 @@
-//! Rights that RBAC objects grant to an account, one verb on one resource or path at a time. Pure, but for reading the objects.
+//! Rights that RBAC objects grant to an account, one verb on one resource or path each. Pure, except for reading the
+//! objects.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -76,7 +77,7 @@ impl Rbac {
         bindings.map(|binding| (place(binding), binding)).collect()
     }
 
-    /// The rights of an identity by all bindings but those in `ignored`, and the bindings that give them.
+    /// The rights of an identity by all bindings except those in `ignored`, and the bindings that grant them.
     pub fn grants(&self, identity: &Identity, ignored: &BTreeSet<String>) -> (BTreeSet<Grant>, BTreeSet<String>) {
         let (mut grants, mut by) = (BTreeSet::new(), BTreeSet::new());
         for (at, binding) in self.bindings() {

@@ -1,4 +1,4 @@
-//! The rule as tables, and as properties of generated Clusters.
+//! Table and property tests of the rule.
 
 use super::*;
 use proptest::prelude::*;
@@ -27,7 +27,7 @@ fn with(change: Value) -> Value {
     spec
 }
 
-/// The secrets that are used and the verbs of which one is needed.
+/// The Secrets and their verbs, of which one is needed.
 fn uses(report: &Report) -> Vec<String> {
     let each = report.uses.iter();
     each.map(|used| format!("{}/{} {}", used.namespace, used.name, used.verbs.join("|"))).collect()

@@ -45,7 +45,7 @@ local sentence = 'call function ' .. name .. ' is not supported in karmada custo
 return function() error(sentence, 2) end
 "#;
 
-/// Few, because one instruction may copy as much as the machine's memory holds.
+/// A small number, because one instruction may copy as much as the machine's memory.
 const INSTRUCTIONS_PER_LOOK: u32 = 100;
 
 /// A `pcall` that caught the end of the time passes it on, else a script could go on for ever.
@@ -59,7 +59,7 @@ function _G.pcall(...) return pass(pcall(...)) end
 function _G.xpcall(...) return pass(xpcall(...)) end
 "#;
 
-/// A machine whose calls may take `time` altogether.
+/// Creates a machine whose calls may take `time` in total.
 pub(super) fn machine(time: Duration) -> mlua::Result<Lua> {
     // Without its jit library LuaJIT interprets, and only then are hooks called everywhere.
     let libraries = StdLib::TABLE | StdLib::STRING | StdLib::MATH | StdLib::OS;

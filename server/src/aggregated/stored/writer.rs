@@ -33,7 +33,7 @@ pub(crate) struct Writer<'w> {
 }
 
 impl Writer<'_> {
-    /// Refuses agents of other clusters.
+    /// Refuses agents of other clusters by the cluster's name.
     pub(crate) fn check_name(self, cluster: &str) -> Result<(), Failure> {
         agents::check_cluster(self.user, cluster).map_err(|why| forbidden(cluster, &why))
     }

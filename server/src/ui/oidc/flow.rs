@@ -54,12 +54,12 @@ impl Flow {
     }
 }
 
-/// A cookie that only holders of the key can open.
+/// Seals the flow in a cookie that only holders of the key can open.
 pub(super) fn close(seal: &Seal, flow: &Flow, nonce: [u8; 12]) -> Option<String> {
     seal.close(Purpose::Flow, &serde_json::to_vec(flow).ok()?, nonce)
 }
 
-/// The flow in a cookie of ours that is not too old.
+/// Opens the flow in a cookie that was sealed here and has not expired.
 pub(super) fn open(seal: &Seal, cookie: &str, now: Timestamp) -> Option<Flow> {
     let flow: Flow = serde_json::from_slice(&seal.open(Purpose::Flow, cookie)?).ok()?;
     (now <= flow.until).then_some(flow)
@@ -148,7 +148,7 @@ mod tests {
         assert_eq!(open(&ours, &cookie, late), None);
         assert_eq!(open(&theirs, &cookie, in_time), None);
         assert!(!cookie.contains(&flow.verifier));
-        // The cookie of a session is none of a sign-in.
+        // A session's cookie is not accepted as a flow.
         let content = serde_json::to_vec(&flow).unwrap();
         let session = ours.close(Purpose::Session, &content, [8; 12]).unwrap();
         for forged in [session.as_str(), "", "AAAA", "%"] {

@@ -39,7 +39,7 @@ fn kind(of: &str) -> Kind {
     }
 }
 
-/// The body of a write of both parts.
+/// Body of a write with spec and status.
 fn body(kind: &Kind, content_type: &str, spec: &Value, status: &Value, live: &Value) -> Value {
     match content_type {
         JSON_PATCH => {
@@ -97,7 +97,7 @@ async fn each_write_changes_its_own_part(
     server.stop().await.unwrap();
 }
 
-/// Reading needs the right to read: a read that carries a patch stays one.
+/// A read needs the right to read only, even if its request carries a patch.
 #[rstest]
 #[tokio::test]
 async fn a_read_with_a_patch_in_it_writes_nothing(#[values("GET", "DELETE")] method: &str) {

@@ -70,7 +70,7 @@ fn cluster(name: &str, secret: &str) -> Value {
             "secretRef": {"namespace": "karmada-cluster", "name": secret}}})
 }
 
-/// The write of `change` to the spec of cluster m1 in each way there is.
+/// A write of `change` to the spec of cluster m1, in one of the possible ways.
 fn write(way: &str, change: &Value, live: &Value) -> (&'static str, &'static str, &'static str, String) {
     let mut whole = cluster("m1", "m1");
     json_patch::merge(&mut whole["spec"], change);
@@ -185,7 +185,7 @@ async fn new_clusters(#[case] user: &str, #[case] name: &str, #[case] secret: &s
     scene.server.stop().await.unwrap();
 }
 
-/// The formats that API servers know and we do not, and JSON under names that hide it.
+/// Formats that API servers support and this server does not, and JSON with a misleading media type.
 #[rstest]
 #[case("PATCH", "application/apply-patch+cbor")]
 #[case("PATCH", "Application/Merge-Patch+JSON")]
