@@ -21,7 +21,7 @@ pub enum ReservedIdentity {
     System { name: String, requester: String },
 }
 
-/// Checks that the requester of a client certificate may have one with this subject, whoever approves it.
+/// Checks that the requester of a client certificate may have one with this subject, independent of its approval.
 ///
 /// Several clusters may join with the same bootstrap token, and agents run in members. Their bearers therefore get no
 /// name that is reserved for the system (`system:masters`, `system:nodes`, `system:admin`, other components), except an

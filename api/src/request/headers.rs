@@ -51,7 +51,7 @@ pub fn is_identity_header(name: &HeaderName) -> bool {
     IDENTITY.contains(&name.as_str()) || IDENTITY_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
 }
 
-/// The protocol that a request asks to upgrade to, if that protocol is supported.
+/// The requested upgrade protocol, if it is supported.
 pub fn requested_upgrade(headers: &HeaderMap) -> Option<HeaderValue> {
     let named = headers.get_all(header::CONNECTION).iter().filter_map(|value| value.to_str().ok());
     let named = named.flat_map(|value| value.split(',')).any(|token| token.trim().eq_ignore_ascii_case("upgrade"));

@@ -87,8 +87,8 @@ impl StoredGroup {
         self.translate_whole(answer, table).await
     }
 
-    /// The writer whose rights are reviewed for the resulting Cluster. Agents are refused by the name of the Cluster
-    /// first.
+    /// The writer whose rights are reviewed for the resulting Cluster; `None` for reads and for other kinds. Refuses agents
+    /// that write another cluster.
     fn reviewed<'w>(
         self,
         writer: Option<Writer<'w>>,

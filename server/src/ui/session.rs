@@ -58,7 +58,7 @@ pub(crate) async fn sign_in(
 }
 
 /// `POST /ui/sign-in`: the user of a credential. Opens no session: a page opened with a token in its address shows this
-/// user and asks for confirmation.
+/// user and requests a confirmation.
 pub(crate) async fn preview(State(ui): State<Ui>, axum::Json(sign_in): axum::Json<SignIn>) -> Response {
     match identified(&ui, &sign_in).await {
         Ok((user, _)) => json(StatusCode::OK, &user),

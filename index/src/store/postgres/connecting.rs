@@ -44,7 +44,7 @@ pub(super) fn reached_by(options: &PostgresOptions, application: &str) -> Result
 
 /// Describes how an attacker on the network path can read or take over a connection; `None` if this is not possible.
 /// `require` encrypts but accepts any certificate, as in libpq. `prefer`, the default, continues without TLS if the
-/// server's answer asks for that. `allow` never attempts TLS.
+/// server's answer requests that. `allow` never attempts TLS.
 pub(super) fn exposure(connect: &PgConnectOptions) -> Option<&'static str> {
     let host = connect.get_host();
     let bare = host.trim_start_matches('[').trim_end_matches(']');

@@ -89,7 +89,7 @@ impl Writer<'_> {
     }
 
     /// Sends `body` to `tail` after the resulting Cluster has been reviewed. The write names the reviewed
-    /// resourceVersion, so it conflicts with any change in between.
+    /// resourceVersion, so it conflicts with any concurrent change.
     pub(in crate::aggregated) async fn send(
         self,
         forward: &Forward<'_>,
