@@ -5,22 +5,22 @@ use http::{HeaderMap, HeaderValue, header};
 
 use crate::aggregated::reply::{Body, Failure};
 
-/// Which requests from other sites' pages bring it.
+/// Requests from other sites' pages that carry the cookie.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SameSite {
     /// None.
     Strict,
-    /// Those that open a page.
+    /// Requests that navigate to a page.
     Lax,
 }
 
-/// One to be set.
+/// Cookie to be set.
 #[derive(Clone)]
 pub(super) struct Cookie {
     pub(super) name: &'static str,
     pub(super) value: String,
     pub(super) same_site: SameSite,
-    /// Seconds; until the browser ends without.
+    /// Lifetime in seconds; `None` lasts until the browser closes.
     pub(super) max_age: Option<i64>,
     /// Over HTTPS only.
     pub(super) secure: bool,
@@ -32,7 +32,7 @@ impl Cookie {
         if self.secure { format!("__Host-{}", self.name) } else { self.name.to_owned() }
     }
 
-    /// The same, to be forgotten.
+    /// The same cookie, deleted.
     pub(super) fn gone(mut self) -> Self {
         self.value.clear();
         self.max_age = Some(0);
@@ -62,7 +62,7 @@ pub(super) fn find(headers: &HeaderMap, wanted: &str) -> Option<String> {
     found.next().is_none().then(|| value.to_owned())
 }
 
-/// An answer that sets cookies.
+/// Adds cookies to a response.
 pub(super) fn set(mut response: Response<Body>, cookies: &[Cookie]) -> Response<Body> {
     for cookie in cookies {
         match HeaderValue::from_str(&cookie.header()) {
