@@ -80,8 +80,8 @@ impl Asking<'_> {
         Ok(false)
     }
 
-    /// Checks that the caller may get an object it proposes to change. A user who may update a Secret may also propose
-    /// it; its values are hidden then.
+    /// Checks that the caller may get an object it proposes to change. A Secret may also be
+    /// proposed with the right to write it. Returns false if its values must be hidden.
     async fn may_see_proposed(&self, resource: &Resource, namespace: &str, name: &str) -> Result<bool, Failure> {
         let wanted = get(resource, namespace, name);
         if self.may(&wanted).await? {
