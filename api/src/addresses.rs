@@ -1,12 +1,13 @@
-//! Network addresses that belong to the host itself or to its own network link, so that no member cluster's API server has
-//! one: dialled on behalf of whoever writes a Cluster, they would lead to services that trust the host they run on.
+//! Network addresses that belong to the host itself or to its own network link. No API server of a member cluster has
+//! such an address. Dialing one on behalf of the author of a Cluster would reach services that trust the host they run
+//! on.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Prefix of IPv4 addresses behind a NAT64 gateway (RFC 6052).
 const NAT64: [u16; 6] = [0x64, 0xff9b, 0, 0, 0, 0];
 
-/// Kind of a local address ("loopback", "link-local", …); `None` for addresses that a remote host can have.
+/// Kind of a local address ("loopback", "link-local", …); `None` for addresses that a remote host may have.
 pub fn local_kind(address: IpAddr) -> Option<&'static str> {
     match address {
         IpAddr::V4(address) => local_kind_v4(address),
@@ -16,7 +17,7 @@ pub fn local_kind(address: IpAddr) -> Option<&'static str> {
 
 fn local_kind_v4(address: Ipv4Addr) -> Option<&'static str> {
     match address.octets() {
-        // RFC 1122: "this host on this network"; Linux connects to itself.
+        // RFC 1122: "this host on this network"; Linux connects to the local host.
         [0, ..] => Some("unspecified"),
         [127, ..] => Some("loopback"),
         [169, 254, ..] => Some("link-local"),
@@ -39,12 +40,12 @@ fn local_kind_v6(address: Ipv6Addr) -> Option<&'static str> {
     }
 }
 
-/// The IPv4 address that an IPv6 one stands for: mapped, compatible, or behind the well-known NAT64 prefix.
+/// The IPv4 address embedded in an IPv6 address: mapped, compatible, or behind the well-known NAT64 prefix.
 fn embedded_v4(address: Ipv6Addr) -> Option<Ipv4Addr> {
     let segments = address.segments();
     let (prefix, [high, low]) = (&segments[..6], [segments[6], segments[7]]);
     let mapped = prefix == [0, 0, 0, 0, 0, 0xffff];
-    // `::` and `::1` are addresses of their own.
+    // `::` and `::1` embed no IPv4 address.
     let compatible = prefix == [0; 6] && (high, low) != (0, 0) && (high, low) != (0, 1);
     if !mapped && !compatible && prefix != NAT64 {
         return None;
@@ -53,10 +54,10 @@ fn embedded_v4(address: Ipv6Addr) -> Option<Ipv4Addr> {
     Some(Ipv4Addr::new(a, b, c, d))
 }
 
-/// The same of a host as URLs write it. Names other than `localhost` have no kind before they are resolved.
+/// Kind of a local host in the notation of URLs. Names other than `localhost` have no kind until they are resolved.
 pub fn local_kind_of_host(host: &str) -> Option<&'static str> {
     let bare = host.trim_start_matches('[').trim_end_matches(']');
-    // A zone is part of link-local addresses alone.
+    // Only link-local addresses have a zone.
     let bare = bare.split('%').next().unwrap_or_default();
     if let Ok(address) = bare.parse::<IpAddr>() {
         return local_kind(address);

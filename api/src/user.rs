@@ -7,9 +7,9 @@ pub const MASTERS: &str = "system:masters";
 pub const AUTHENTICATED: &str = "system:authenticated";
 pub const UNAUTHENTICATED: &str = "system:unauthenticated";
 pub const ANONYMOUS: &str = "system:anonymous";
-/// Service accounts are users whose names begin so, as `system:serviceaccount:<namespace>:<name>`.
+/// Prefix of the user names of service accounts, `system:serviceaccount:<namespace>:<name>`.
 const SERVICE_ACCOUNT: &str = "system:serviceaccount:";
-/// Group of all service accounts; those of a namespace are in `system:serviceaccounts:<namespace>`, too.
+/// Group of all service accounts. Each is also in the group of its namespace, `system:serviceaccounts:<namespace>`.
 const SERVICE_ACCOUNTS: &str = "system:serviceaccounts";
 
 /// An extra's key as the end of a header's name (`X-Remote-Extra-`, `Impersonate-Extra-`): in lower case, what names cannot hold
@@ -49,7 +49,7 @@ impl UserInfo {
         self.groups.iter().any(|group| group == MASTERS)
     }
 
-    /// Whether this is a service account, or has a group that only service accounts have.
+    /// True if this is a service account, or is in a group that only service accounts are in.
     pub fn is_service_account(&self) -> bool {
         let is_theirs = |group: &String| {
             group.strip_prefix(SERVICE_ACCOUNTS).is_some_and(|rest| rest.is_empty() || rest.starts_with(':'))

@@ -112,21 +112,21 @@ struct Inner {
     disabled_admission: Vec<Plugin>,
 }
 
-/// Name and files of the authority that signs front proxies' certificates and nothing else, as kubeadm calls it.
+/// Name and files of the authority that signs only front-proxy certificates; kubeadm uses the same name.
 const FRONT_PROXY_AUTHORITY: &str = "front-proxy-ca";
 
-/// Common name of the certificate that webhooks of this process see.
+/// Common name of the certificate presented to webhooks of this process.
 const WEBHOOK_CLIENT: &str = "kube-apiserver-webhook-client";
 
-/// The certificate that extension API servers see, issued now.
+/// Issues the certificate presented to extension API servers.
 fn front_proxy(authority: &Authority) -> Result<Identity> {
     let own = authority.client(FRONT_PROXY, &[])?;
     Ok(Identity { certificate: own.certificate.into_bytes(), key: own.key.into_bytes() })
 }
 
-/// Keys that a server keeps with its data.
+/// Keys in the server's data directory.
 struct Keys {
-    /// Signs certificates of users and of the server itself.
+    /// Signs certificates of users and of the server.
     authority: Authority,
     front_proxies: Authority,
     signer: TokenSigner,
@@ -141,8 +141,8 @@ impl Keys {
         })
     }
 
-    /// Those of a directory; what is missing is created, the front proxies' authority too in a directory that has been
-    /// written without one.
+    /// Opens the keys in a directory and creates those that are missing. An existing directory may lack the front
+    /// proxies' authority.
     fn open(pki: &Path, name: &str, signing: Algorithm) -> Result<Self> {
         Ok(Self {
             authority: Authority::open(pki, "ca", name)?,
@@ -151,7 +151,7 @@ impl Keys {
         })
     }
 
-    /// What extension API servers are to trust.
+    /// Authorities and names that extension API servers must trust.
     fn trust(&self) -> Trust {
         Trust {
             client_ca: self.authority.certificate().to_owned(),
@@ -160,7 +160,7 @@ impl Keys {
         }
     }
 
-    /// Clients that this server's own listeners believe.
+    /// Authorities of clients that this server's listeners trust.
     fn clients(&self) -> Result<ClientAuthorities> {
         let Trust { client_ca, request_header_ca, allowed_names } = self.trust();
         Ok(ClientAuthorities::new(Some(&request_header_ca), allowed_names, Some(&client_ca))?)
@@ -254,8 +254,8 @@ impl ApiServer {
         Ok(())
     }
 
-    /// Shows webhooks at an address (`host:port`) a client certificate by which they know this server, and no other server; returns
-    /// its authority, PEM. The authority signs nothing else and ends with the process.
+    /// Presents a client certificate to webhooks at an address (`host:port`), and to no other server. Returns the
+    /// authority of the certificate in PEM; it signs nothing else and exists as long as the process.
     pub fn identify_to_webhooks(&self, address: &str) -> Result<String> {
         let authority = Authority::generate("webhook-clients")?;
         let certificate = authority.certificate().to_owned();
@@ -317,7 +317,7 @@ impl ApiServer {
         &self.inner.serving
     }
 
-    /// TLS of a further listener of this server: the same clients are believed as on the others.
+    /// TLS of an additional listener of this server, which trusts the same clients.
     pub fn tls(&self, serving: Arc<Serving>) -> Result<Tls> {
         Tls::new(serving, ClientAuthorities::clone(&self.inner.tls.clients))
     }

@@ -1,8 +1,8 @@
-//! Approver, signer and authenticator read the same identity from any subject, or all of them refuse it.
+//! The approver, the signer and the authenticator read the same identity from a subject, or all of them refuse it.
 //!
-//! Subjects are encoded by hand: several common names, multi-valued relative names, every string type, unknown attributes,
-//! damaged bytes. The authenticator also meets a certificate with the subject exactly as it was requested, which is what
-//! kube-controller-manager issues.
+//! Subjects are encoded by hand: several common names, multi-valued relative names, all string types, unknown
+//! attributes, damaged bytes. The authenticator also gets a certificate with the requested subject copied unchanged, as
+//! kube-controller-manager issues it.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -45,14 +45,14 @@ fn pem(label: &str, der: &[u8]) -> String {
     format!("-----BEGIN {label}-----\n{}\n-----END {label}-----\n", body.join("\n"))
 }
 
-/// A request for this subject.
+/// Certificate signing request for this subject.
 fn request(subject: &[u8], key: &KeyPair) -> String {
     let public = key.subject_public_key_info();
     let info = der(SEQUENCE, &[&[0x02, 0x01, 0x00], subject, public.as_slice(), &[0xa0, 0x00]].concat());
     pem("CERTIFICATE REQUEST", &signed(&info, key))
 }
 
-/// A certificate with this subject as it stands.
+/// Certificate with this subject copied unchanged.
 fn copied(subject: &[u8], key: &KeyPair, ca: &Ca) -> CertificateDer<'static> {
     let time = |text: &str| der(0x17, text.as_bytes());
     let client_auth = [0x06, 0x08, 0x2b, 0x06, 0x01, 0x05, 0x05, 0x07, 0x03, 0x02];
@@ -71,7 +71,7 @@ fn copied(subject: &[u8], key: &KeyPair, ca: &Ca) -> CertificateDer<'static> {
     signed(&der(SEQUENCE, &to_be_signed.concat()), &ca.key).into()
 }
 
-/// The users' authority, as the server has it and as the one who copies subjects.
+/// The users' authority: as the server's signer, and as a signer that copies subjects.
 struct Ca {
     authority: Authority,
     key: KeyPair,
@@ -91,7 +91,7 @@ impl Ca {
         Self { authority, key, subject, clients: clients.expect("authorities") }
     }
 
-    /// The identity that the authenticator finds: a user, nobody (`None`), or a refusal. Never a front proxy.
+    /// The identity that the authenticator finds: a user, no user (`None`), or a refusal. Never a front proxy.
     fn authenticate(&self, certificate: CertificateDer<'_>) -> Result<Option<UserInfo>, String> {
         let peer = self.clients.judge(&[certificate], UnixTime::now());
         assert!(!peer.front_proxy, "a certificate of the users' authority speaks for others");
@@ -106,7 +106,7 @@ impl Ca {
     }
 }
 
-/// All four meet one subject.
+/// Compares all of them for one subject.
 fn check(ca: &Ca, key: &KeyPair, subject: &[u8]) {
     let pem = request(subject, key);
     let read = SigningRequest::parse(pem.as_bytes());
@@ -149,7 +149,7 @@ fn text() -> impl Strategy<Value = String> {
     prop_oneof![8 => prop::sample::select(known.to_vec()).prop_map(str::to_owned), 1 => any::<String>()]
 }
 
-/// A string type and a value in its encoding, as a rule.
+/// A string type, and mostly a value in its encoding.
 fn value() -> impl Strategy<Value = Vec<u8>> {
     let tag = prop_oneof![4 => Just(UTF8), 2 => Just(0x13), 1 => Just(0x14), 1 => Just(0x16), 1 => Just(BMP), 1 => Just(UNIVERSAL), 1 => Just(0x04)];
     let encoded = (tag, text()).prop_map(|(tag, text)| {
@@ -184,7 +184,7 @@ proptest! {
     }
 }
 
-/// The escalation: the approver read one common name and the authenticator the other.
+/// Privilege escalation: the approver read one common name and the authenticator another one.
 #[test]
 fn a_second_common_name_is_refused_by_all() {
     let (ca, key) = (Ca::new(), KeyPair::generate().unwrap());

@@ -119,7 +119,7 @@ async fn member(control_plane: &Client, leaving: &Leaving) -> Result<Client, Err
     let spec = ConnectionSpec::of(&leaving.name, &leaving.cluster, &secrets)?;
     // Nobody who is dialled has a tunnel here.
     let spec = ConnectionSpec { through: Through::Dialling, ..spec };
-    // The operator dials from an own machine, on which members may run as well.
+    // The operator's machine may run members as well.
     let rules = EndpointRules::allowing_local(true);
     Ok(Connection::open(spec, CONNECT_WITHIN, &Tunnels::default(), &Requests::default(), rules)?.client())
 }

@@ -36,7 +36,7 @@ impl std::fmt::Debug for Connection {
 
 impl Connection {
     /// Prepares TLS and the client, whose requests are counted. Nothing is dialled yet. Must run inside a tokio runtime.
-    /// An endpoint that `rules` keep tokens from is an error.
+    /// Fails if `rules` forbid sending tokens to the endpoint.
     pub fn open(
         spec: ConnectionSpec,
         connect_timeout: Duration,

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-/// Secrets of this type are filled by the control plane itself, with a token for itself.
+/// The control plane fills Secrets of this type with a token for itself.
 const SERVICE_ACCOUNT_TOKEN: &str = "kubernetes.io/service-account-token";
 
 /// A bearer token that never shows itself in logs.

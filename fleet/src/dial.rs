@@ -128,7 +128,8 @@ pub struct ProxyRoute {
 }
 
 impl Dialer {
-    /// `tls` None means plain HTTP (only when the endpoint says `http://`). Any address is dialled until rules are set.
+    /// `tls` is `None` for plain HTTP (only if the endpoint begins with `http://`). Any address is allowed until rules
+    /// are set.
     pub fn new(
         target: Uri,
         tls: Option<Arc<ClientConfig>>,
@@ -160,7 +161,7 @@ impl Dialer {
         Ok(Self { target, via, tunnel: None, tls, timeout, rules: EndpointRules::allowing_local(true) })
     }
 
-    /// The same under the rules for endpoints of Clusters.
+    /// Returns the target with these rules for the endpoints of Clusters.
     pub fn under(self, rules: EndpointRules) -> Self {
         Self { rules, ..self }
     }
@@ -213,7 +214,7 @@ impl Dialer {
         }
     }
 
-    /// The member's own host also where a proxy dials it: the proxy's host is as little a member.
+    /// Checks the member's host, also if a proxy connects to it: the proxy's own host must not be reached either.
     fn check_hosts(&self) -> Result<(), String> {
         self.rules.check_host(&self.target)?;
         match &self.via {

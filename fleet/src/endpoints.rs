@@ -1,7 +1,7 @@
-//! Which endpoints tokens of members are sent to: never over plain HTTP, and not to addresses of this host unless allowed.
+//! Endpoints to which members' tokens may be sent: only over HTTPS, and not to addresses of this host unless allowed.
 //!
-//! Whoever may write a Cluster chooses where this process connects to. Names are checked after they are resolved, on every
-//! connection, since they may resolve differently from one to the next.
+//! The author of a Cluster chooses the endpoint that this process connects to. Host names are resolved and checked for
+//! each connection, because they may resolve to different addresses over time.
 
 use crowsnest_api::addresses::{local_kind, local_kind_of_host};
 use futures::future::BoxFuture;
@@ -11,22 +11,23 @@ use std::net::SocketAddr;
 use std::task::{Context, Poll};
 use tower::Service;
 
-/// Rules for `spec.apiEndpoint` and `spec.proxyURL` of Clusters. The default is the strictest.
+/// Rules for `spec.apiEndpoint` and `spec.proxyURL` of Clusters. The default is the most restrictive one.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct EndpointRules {
-    /// Loopback, link-local, unspecified and multicast addresses may be dialled.
+    /// Allows loopback, link-local, unspecified and multicast addresses.
     pub local: bool,
-    /// Tokens may be sent over plain HTTP. No flag sets this: for tests and benchmarks whose members are in their own process.
+    /// Allows tokens over plain HTTP. No flag sets this: only tests and benchmarks with members in their own process
+    /// do.
     pub plain_http: bool,
 }
 
 impl EndpointRules {
-    /// As the flag `--allow-local-endpoints` says.
+    /// Rules for a value of the flag `--allow-local-endpoints`.
     pub fn allowing_local(local: bool) -> Self {
         Self { local, plain_http: false }
     }
 
-    /// The reason why tokens are not sent to `endpoint`.
+    /// Returns the reason if tokens must not be sent to `endpoint`.
     pub(crate) fn check_scheme(self, endpoint: &Uri) -> Result<(), String> {
         match endpoint.scheme_str() {
             Some("http") if !self.plain_http => {
@@ -36,7 +37,7 @@ impl EndpointRules {
         }
     }
 
-    /// The reason why the host of `uri` is not dialled, as far as it is known before it is resolved.
+    /// Returns the reason if the host of `uri` must not be dialed. Covers hosts that need no name resolution.
     pub(crate) fn check_host(self, uri: &Uri) -> Result<(), String> {
         let host = uri.host().unwrap_or_default();
         match local_kind_of_host(host).filter(|_| !self.local) {
@@ -50,7 +51,7 @@ fn refusal(address: impl std::fmt::Display, kind: &str) -> String {
     format!("{address} is a {kind} address, which members are not reached at; set --allow-local-endpoints to allow it")
 }
 
-/// Resolves names as the system does, and refuses those that mean this host.
+/// Resolves names with the system resolver and refuses names that resolve to this host.
 #[derive(Debug, Clone)]
 pub(crate) struct Resolver {
     system: GaiResolver,
@@ -79,7 +80,7 @@ impl Service<Name> for Resolver {
     }
 }
 
-/// All addresses of a name, unless one of them is local. Pure.
+/// All addresses of a name, or an error if one of them is local. Pure.
 fn accept(rules: EndpointRules, name: &str, found: Vec<SocketAddr>) -> std::io::Result<Vec<SocketAddr>> {
     let local = found.iter().find_map(|address| Some((address.ip(), local_kind(address.ip())?)));
     match local.filter(|_| !rules.local) {
@@ -117,7 +118,7 @@ mod tests {
         assert_eq!(EndpointRules::allowing_local(true).check_host(&uri), Ok(()));
     }
 
-    /// A name that resolves to a public address first and to a local one later is refused then.
+    /// A name that resolves to a public address first and to a local address later is refused the second time.
     #[rstest]
     #[case(&["10.0.0.1:1"], true)]
     #[case(&["10.0.0.1:1", "127.0.0.1:1"], false)]
@@ -130,7 +131,7 @@ mod tests {
         assert_eq!(accept(EndpointRules::allowing_local(true), "m1", found.clone()).unwrap(), found);
     }
 
-    /// `127.1` is no address in a URL, and one for the system's resolver.
+    /// `127.1` is not an address in a URL, but the system resolver accepts it as one.
     #[rstest]
     #[case("127.1")]
     #[case("2130706433")]

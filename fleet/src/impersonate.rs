@@ -22,10 +22,11 @@ pub enum Claims {
     Whole,
 }
 
-/// The headers of a request as they go to a member or the control plane: those of `received` that may go on
-/// ([`upstream_headers`]), and exactly this caller, vouched for by `token` (none: by the connection's own account).
+/// The headers of a request to a member or the control plane: those of `received` that may be forwarded
+/// ([`upstream_headers`]), the impersonated caller, and `token` as the credential (without one, the connection's own
+/// credentials apply).
 ///
-/// A caller without a name is refused: the request would be made with the rights of the account that vouches.
+/// Refuses a caller without a name, because the request would run with the rights of the impersonating account.
 pub fn impersonated_headers(
     received: &HeaderMap,
     caller: &UserInfo,

@@ -118,7 +118,7 @@ pub async fn join(
     let (member, id, existing) = found(control_plane, member_config, options).await?;
     let tokens = credentials_in_member(&member, options).await?;
     let ca_bundle = ca_bundle(member_config);
-    // Whoever registered the name before may have chosen an endpoint: tokens are put where it names them only once it is ours.
+    // An existing Cluster may have an endpoint of its author's choice: update it before its Secrets receive tokens.
     if existing.is_some() {
         put_cluster(control_plane, member_config, options, &id, existing.as_ref()).await?;
     }

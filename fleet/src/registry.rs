@@ -35,7 +35,7 @@ pub struct FleetOptions {
     pub start_timeout: Duration,
     /// Where requests to members are counted.
     pub requests: Requests,
-    /// Where members' tokens may be sent.
+    /// Endpoints to which members' tokens may be sent.
     pub endpoints: EndpointRules,
 }
 
@@ -51,7 +51,7 @@ impl Default for FleetOptions {
 }
 
 impl FleetOptions {
-    /// For tests and benchmarks whose members listen on loopback, perhaps without TLS.
+    /// Options for tests and benchmarks whose members listen on loopback, possibly without TLS.
     pub fn on_loopback() -> Self {
         Self { endpoints: EndpointRules { local: true, plain_http: true }, ..Self::default() }
     }

@@ -126,7 +126,7 @@ fn observing(resources: &ApiResources) -> Vec<PolicyRule> {
     rules
 }
 
-/// What is in the group without a name, but for secrets and what cannot be watched, as `bindings`: to create one schedules a pod.
+/// Watchable resources of the core group except Secrets. Excludes `bindings`: creating one schedules a pod.
 fn core(resources: &ApiResources) -> BTreeSet<&str> {
     let core = resources.resources.iter().filter(|one| one.gvr.group.is_empty() && one.verbs.contains("watch"));
     core.map(|one| &*one.gvr.resource).filter(|resource| *resource != SECRETS).collect()

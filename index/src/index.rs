@@ -47,7 +47,7 @@ pub(crate) struct Inner {
     pub searchable: watch::Receiver<Seq>,
     /// Of the store.
     pub id: CacheId,
-    /// Of the store as well; a part of it is nobody else's to know.
+    /// Identity of the store. Keep it secret: cluster aliases are derived from it.
     identity: String,
     /// Since when the store is filled, Unix milliseconds.
     pub began: i64,
@@ -334,8 +334,8 @@ impl Index {
         &self.inner.id
     }
 
-    /// What stands for a cluster where its name is not to be told: the same for all replicas of a release, and no name of a
-    /// cluster.
+    /// Alias for a cluster whose name must not be revealed. All replicas of a release use the same alias, and no
+    /// cluster can have it as a name.
     pub fn alias(&self, cluster: &ClusterName) -> String {
         let mut hasher = DefaultHasher::new();
         (&self.inner.identity, cluster.as_str()).hash(&mut hasher);

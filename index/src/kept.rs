@@ -14,7 +14,8 @@ use std::io::ErrorKind;
 const FILE: &str = "kept.json";
 /// Of what [`crowsnest_api::print`] reads from objects.
 const PRINTED: u32 = 4;
-/// Of what values are withheld without being asked for: a cache that was filled before holds copies of them.
+/// Version of the rules for values that are always withheld: a cache filled under earlier rules may contain copies of
+/// them.
 const WITHHELD: u32 = 2;
 
 #[derive(Debug, PartialEq, Serialize, Deserialize)]

@@ -1,8 +1,8 @@
-//! The query language against anything at all: whatever is written, reading and planning it end soon, in bounded memory, with a
-//! query or with the bound that was exceeded.
+//! Property tests of the query language: for any text, parsing and planning end quickly, in bounded memory, with a
+//! query or with the limit that was exceeded.
 //!
-//! Runs a bounded number of cases from a fixed seed. `CROWSNEST_QUERY_CASES=1000000` runs a million of them,
-//! `CROWSNEST_QUERY_SEED` others.
+//! Runs a fixed number of cases with a fixed seed. `CROWSNEST_QUERY_CASES=1000000` sets the number of cases,
+//! `CROWSNEST_QUERY_SEED` the seed.
 
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
@@ -15,10 +15,10 @@ use std::time::{Duration, Instant};
 
 const CASES: u64 = 20_000;
 const SEED: u64 = 31;
-/// A case takes microseconds; a busy machine may stop it for a while.
+/// Maximum time of a case. A case takes microseconds, but a busy machine may suspend it.
 const LONGEST: Duration = Duration::from_secs(5);
 
-/// Of the language, so that what is interesting is met often.
+/// Tokens of the language, so that generated texts often contain syntax.
 const PIECES: &[&str] = &[
     "kind:",
     "pod",
@@ -158,7 +158,7 @@ impl Case {
         (0..many).filter_map(|_| char::from_u32(self.0.random_range(0..0x11_0000))).collect()
     }
 
-    /// Far deeper than any query may be.
+    /// Nesting far deeper than the limit.
     fn nested(&mut self) -> String {
         let (open, inner) =
             (*["(", "NOT ", "-(", "has.event(", "a OR (", "! ", "[", "{"].choose(&mut self.0).unwrap(), self.pieces());
@@ -167,14 +167,14 @@ impl Case {
         format!("{}{inner}{}", open.repeat(many), ")".repeat(closed))
     }
 
-    /// Longer than any query may be, now and then.
+    /// Repetition that is sometimes longer than the limit.
     fn repeated(&mut self) -> String {
         let piece = self.pieces();
         let many = self.below(400);
         piece.repeat(many)
     }
 
-    /// What was a query, with something in it replaced.
+    /// A valid query with a random replacement in it.
     fn broken(&mut self) -> String {
         let mut text: Vec<char> =
             "kind:deploy (ns:shop OR label:app=web) -image:/ngin.x/i restarts:>3 at:now-1h sort:-name limit:10"
@@ -209,7 +209,7 @@ fn depth(expr: &Expr) -> usize {
     }
 }
 
-/// What must hold of any text.
+/// Invariants for any text.
 fn judge(text: &str, limits: &Limits, world: &World) {
     match parse(text, limits) {
         Ok(query) => {
@@ -242,7 +242,7 @@ fn any_text_is_read_and_planned() {
     let began = Instant::now();
     let mut slowest = (Duration::ZERO, 0);
     for nth in 0..cases {
-        // By itself, so that its number repeats it.
+        // Each case has its own seed, so its number reproduces it.
         let text = Case(StdRng::seed_from_u64(seed.wrapping_mul(1 << 32).wrapping_add(nth))).text();
         let case = Instant::now();
         let judged = std::panic::catch_unwind(|| judge(&text, &limits, &world));

@@ -1,16 +1,16 @@
-//! Invariant I9 against the authority itself: what a search shows is what the member's API server answers to
-//! SubjectAccessReviews, over thousands of generated (rules, user, object) cases.
+//! Invariant I9 compared with the API server: a search shows what the member's API server allows in
+//! SubjectAccessReviews, in thousands of generated cases of rules, users and objects.
 //!
-//! The rule: a search tells names, so an object is shown to a caller whom the member would let `list` it where it is, or
-//! limited to its name (`metadata.name=`, which is what a rule with `resourceNames` allows), or `get` it by a rule that names
-//! it. To get every object there is shows none here: the caller knows no name. `watch` alone shows nothing, nor do
-//! subresources. A review asks with the attributes a request would have: a `get` of a Namespace is a request in that
-//! namespace, so roles bound there allow it. Members' rules count for the control plane's service accounts where these may
-//! reach in ([`accounts`]).
+//! The rule: a search reveals names, so an object is shown to a caller whom the member allows one of three requests: to
+//! `list` it in its namespace, to `list` it by name (`metadata.name=`, which a rule with `resourceNames` allows), or to
+//! `get` it by a rule that names it. The right to get all objects shows none, because the caller knows no names.
+//! `watch` alone and subresources show nothing. A review has the attributes of the real request: a `get` of a Namespace
+//! is a request in that namespace, so roles bound there allow it. Members' rules apply to the control plane's service
+//! accounts only where these have access to the member ([`accounts`]).
 //!
-//! Rules of aggregated ClusterRoles are filled in by the member's own controller. Both sides read a rule and a subject
-//! with `crowsnest_api::rbac`; what differs, and is compared, is how verdicts are made from them, and all that lies between
-//! the member's objects and the hits.
+//! The member's own controller fills in the rules of aggregated ClusterRoles. Both sides parse rules and subjects with
+//! `crowsnest_api::rbac`. The comparison covers how verdicts are derived from them, and the whole path from the
+//! member's objects to the hits.
 
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
@@ -41,7 +41,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 const RBAC: &str = "rbac.authorization.k8s.io/v1";
-/// Reviews in flight.
+/// Maximum number of concurrent reviews.
 const AT_ONCE: usize = 4;
 
 fn shown_resources() -> [Gvr; 5] {
@@ -59,10 +59,10 @@ struct World {
     control_plane: Member,
 }
 
-/// The name of the rules that let the control plane's service accounts reach into members.
+/// Name of the rules that give the control plane's service accounts access to members.
 const REACH: &str = "accounts-reach";
 
-/// The binding that gives them to every account.
+/// Binding of these rules to all service accounts.
 fn reach() -> Value {
     json!({"apiVersion": RBAC, "kind": "ClusterRoleBinding", "metadata": {"name": REACH},
         "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "system:serviceaccounts"}],
@@ -161,7 +161,7 @@ fn text<'v>(object: &'v Value, field: &str) -> &'v str {
     object["metadata"][field].as_str().unwrap_or_default()
 }
 
-/// The member's own answers, remembered for one user.
+/// The member's own verdicts for one user, cached.
 struct Reviews<'m> {
     reviews: Api<SubjectAccessReview>,
     user: &'m UserInfo,
@@ -197,8 +197,8 @@ impl Reviews<'_> {
         allowed
     }
 
-    /// The rule that the module's documentation states. None: every object may be got, and whether a rule names this one as
-    /// well cannot be asked.
+    /// The rule in the module documentation. `None`: every object may be got, and a review cannot tell whether a rule
+    /// names this one as well.
     async fn show(&mut self, object: &Value) -> Option<bool> {
         let (kind, namespace, name) =
             (object["kind"].as_str().unwrap(), text(object, "namespace"), text(object, "name"));
@@ -216,7 +216,7 @@ impl Reviews<'_> {
     }
 }
 
-/// Everybody's hits against the member's verdicts; gives how many objects were shown and hidden.
+/// Compares all users' hits with the member's verdicts; returns the numbers of shown and hidden objects.
 async fn compare(world: &World, users: &[UserInfo], round: &str) -> (usize, usize) {
     let objects = objects();
     let verdicts = stream::iter(users).map(|user| {

@@ -43,7 +43,7 @@ pub enum Error {
     InvalidLogs(Vec<FieldError>),
     #[error("clusters.cluster.karmada.io {:?} is forbidden: {why}", cluster.as_str())]
     NoSessions { cluster: ClusterName, why: String },
-    /// As kube-apiserver refuses the subresource.
+    /// Same message as kube-apiserver for a forbidden subresource.
     #[error("clusters.cluster.karmada.io {:?} is forbidden: User {user:?} cannot get resource \"clusters/proxy\" in API group \"cluster.karmada.io\" at the cluster scope", cluster.as_str())]
     NoProxy { cluster: ClusterName, user: String },
     /// `search/cache` says what is wrong with its options in Karmada's own form.

@@ -1,4 +1,4 @@
-//! What a native Kubernetes path asks of a member.
+//! Parsing of native Kubernetes paths into the resource that a member is requested for.
 
 use crowsnest_api::names::Gvr;
 use crowsnest_api::request::{Query, ResourcePath};
@@ -36,7 +36,7 @@ impl Native {
         let found = ResourcePath::parse(path)?;
         Some(Self {
             resource: Gvr::new(&found.group, &found.version, &found.resource),
-            // A namespace is no object in itself.
+            // A Namespace is cluster-scoped.
             namespace: if found.resource == "namespaces" { String::new() } else { found.namespace },
             name: found.name,
             subresource: found.subresource,
@@ -44,7 +44,7 @@ impl Native {
         })
     }
 
-    /// What is asked for, as RBAC writes it: `pods/log`, `deployments.apps`.
+    /// The requested resource in RBAC notation: `pods/log`, `deployments.apps`.
     pub fn kind(&self) -> String {
         let slash = if self.subresource.is_empty() { "" } else { "/" };
         format!("{}{slash}{}", self.resource.group_resource(), self.subresource)

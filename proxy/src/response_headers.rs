@@ -1,7 +1,7 @@
-//! Response headers of members and of the control plane, on their way to somebody else's origin. Pure.
+//! Response headers of members and of the control plane that are passed on from another origin. Pure.
 //!
-//! A browser obeys many response headers for the whole origin that an answer comes from: cookies, stored data, transport security,
-//! service workers, reporting, authentication. A member must have no say there. Two rules, one home:
+//! Browsers apply many response headers to the whole origin of a response: cookies, stored data, transport security,
+//! service workers, reporting, authentication. A member must not control these for our origins. There are two rules:
 //!
 //! - [`pass_to_browser`]: an allow-list, for the web UI's origin, which holds the reader's session.
 //! - [`drop_origin_wide`]: a deny-list, for the aggregated proxies, whose callers (kubectl, controllers, pages of a service behind
@@ -9,7 +9,7 @@
 
 use http::{HeaderMap, HeaderName, header};
 
-/// Headers that describe the body or its freshness, and Kubernetes' own.
+/// Headers that describe the body or its freshness, and Kubernetes' own headers.
 const PASSED: &[&str] = &[
     "accept-ranges",
     "age",
@@ -31,14 +31,14 @@ const PASSED: &[&str] = &[
     "warning",
 ];
 
-/// Kubernetes' priority and fairness names the flow schema that admitted a request.
+/// Prefix of Kubernetes' priority and fairness headers.
 const PASSED_PREFIX: &str = "x-kubernetes-pf-";
 
-/// What makes an answer of 101 a WebSocket, RFC 6455 section 4.2.2.
+/// Headers that complete a WebSocket handshake in a 101 response, RFC 6455 section 4.2.2.
 const UPGRADED: &[&str] =
     &["connection", "sec-websocket-accept", "sec-websocket-extensions", "sec-websocket-protocol", "upgrade"];
 
-/// Headers by which one answer changes what a browser does at the whole origin.
+/// Headers of one response that change how a browser treats the whole origin.
 const ORIGIN_WIDE: &[&str] = &[
     "accept-ch",
     "alt-svc",
@@ -59,11 +59,11 @@ const ORIGIN_WIDE: &[&str] = &[
     "strict-transport-security",
 ];
 
-/// Cross-origin permissions: a member decides for its own address alone.
+/// Cross-origin permissions: a member may grant them for its own address only.
 const ORIGIN_WIDE_PREFIX: &str = "access-control-";
 
-/// The headers of an answer that may reach a browser on an origin that isn't the sender's. `upgraded` is true for an answer of 101
-/// to a request for a WebSocket.
+/// The response headers that may reach a browser at an origin other than the sender's. `upgraded` is true for a 101
+/// response to a WebSocket request.
 #[must_use]
 pub fn pass_to_browser(headers: &HeaderMap, upgraded: bool) -> HeaderMap {
     let mut passed = HeaderMap::with_capacity(headers.len());
@@ -79,7 +79,7 @@ fn is_passed(name: &HeaderName) -> bool {
     PASSED.contains(&name.as_str()) || name.as_str().starts_with(PASSED_PREFIX)
 }
 
-/// Removes the headers of an answer that would act on the whole origin it is passed on from.
+/// Removes the response headers that would affect the whole origin from which the response is passed on.
 pub fn drop_origin_wide(headers: &mut HeaderMap) {
     let dropped: Vec<HeaderName> = headers.keys().filter(|name| is_origin_wide(name)).cloned().collect();
     for name in dropped {
@@ -99,7 +99,7 @@ mod tests {
 
     use super::*;
 
-    /// Headers that must reach no browser on the UI's origin.
+    /// Headers that must not reach a browser at the UI's origin.
     const HOSTILE: &[&str] = &[
         "Set-Cookie",
         "set-cookie",
@@ -193,7 +193,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever a member sends, only names of the list are left.
+        /// For any headers of a member, only names on the allow-list remain.
         #[test]
         fn only_listed_names_are_left(names in prop::collection::vec("[a-zA-Z-]{1,24}", 0..40), upgraded: bool) {
             let sent: HeaderMap = names

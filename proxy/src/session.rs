@@ -48,7 +48,7 @@ fn reaches_in(path: &str) -> bool {
     }
     let Some(found) = ResourcePath::parse(&decoded) else { return false };
     match (found.group.as_str(), found.resource.as_str(), found.subresource.as_str()) {
-        // The prefix is how old servers name the same.
+        // Old servers use this prefix for the subresource.
         ("", ..) if found.prefix == "proxy" => true,
         ("", "pods", subresource) => matches!(subresource, "exec" | "attach" | "portforward" | "proxy"),
         ("", "services" | "nodes", subresource) => subresource == "proxy",

@@ -215,7 +215,7 @@ fn target(connection: &Connection, path: &str, query: Option<&str>) -> Result<Ur
         .build()
 }
 
-/// A path that means the same to us, who decide by it, and to whoever receives it.
+/// Returns the path if this process, which authorizes it, and the recipient read it in the same way.
 pub fn checked(path: &str) -> Result<&str, Error> {
     RequestPath::parse(path).map_err(|error| Error::BadRequest(error.to_string()))?;
     Ok(path)

@@ -1,4 +1,4 @@
-//! The other end of a TLS connection, as handlers get it: where it is, and what its certificate proves.
+//! Client of a TLS connection for handlers: its address and its verified certificate.
 
 use std::net::IpAddr;
 
@@ -17,7 +17,7 @@ pub(crate) struct Peer {
 }
 
 impl Peer {
-    /// What was judged of a client at this address.
+    /// Result of authenticating a client at this address.
     pub(crate) fn new(address: Option<IpAddr>, judged: authn::Peer) -> Self {
         let authn::Peer { front_proxy, certificate } = judged;
         Self { address, front_proxy, certificate }

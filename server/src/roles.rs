@@ -42,7 +42,7 @@ pub(crate) struct RolesConfig {
     pub(crate) steers: Steers,
     /// Where requests to members are counted.
     pub(crate) requests: Requests,
-    /// Members may be reached at addresses of this host.
+    /// Members may have endpoints on this host.
     pub(crate) local_endpoints: bool,
 }
 

@@ -49,7 +49,8 @@ pub(crate) enum ServingError {
     Authority(#[from] AuthorityError),
 }
 
-/// The certificates that a client has shown, its own first. The handshake has proved no more than that the client has the key.
+/// Certificates that a client has presented, its own first. The handshake has only proved that the client holds the
+/// key.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ClientChain(pub(crate) Arc<[CertificateDer<'static>]>);
 
@@ -81,7 +82,7 @@ impl Tls {
         Ok(Self { serving, active })
     }
 
-    /// For an API server's webhooks: none but clients with a certificate of this authority (PEM) come through the handshake.
+    /// For an API server's webhooks: the handshake accepts only clients with a certificate of this authority (PEM).
     pub(crate) fn mutual(serving: Arc<Serving>, clients: &str) -> Result<Self, ServingError> {
         let active = Arc::new(ArcSwap::from_pointee(Active::mutual(Arc::clone(&serving), clients)?));
         Ok(Self { serving, active })

@@ -1,9 +1,11 @@
-//! The admission and conversion webhooks over HTTPS: decode, gather what the decision needs, call it, answer.
+//! Admission and conversion webhooks over HTTPS: decode a review, load the objects that the decision needs, decide,
+//! respond.
 //!
-//! The rules are `crowsnest_controllers::admission`'s. Two more paths admit what the aggregated server keeps in the internal group.
+//! `crowsnest_controllers::admission` implements the rules. Two more paths admit the objects that the aggregated server
+//! stores in the internal group.
 //!
-//! A review has no effect beside its answer: nothing is written, and nothing of it is remembered but a reservation of an API server
-//! that has proved to be one ([`quota`]). What an admitted object leads to is up to the controllers, which see it stored.
+//! A review has no side effects: nothing is written, and only quota reservations for a proven API server are remembered
+//! ([`quota`]). Controllers act on an admitted object once it is stored.
 
 use std::sync::Arc;
 
@@ -38,7 +40,7 @@ use crate::aggregated::traced::{answered, of_webhook};
 use clients::{Caller, Clients};
 use counted::Admissions;
 
-/// Settings of admission; the gates are those of the loops.
+/// Settings of admission; the feature gates are those of the controllers.
 #[derive(Clone)]
 pub(crate) struct Webhooks {
     pub(crate) control_plane: kube::Client,
@@ -48,16 +50,16 @@ pub(crate) struct Webhooks {
     pub(crate) local_endpoints: bool,
 }
 
-/// What requests share.
+/// State that all requests share.
 struct Shared {
     webhooks: Webhooks,
     delegated: Delegated,
     quotas: quota::Quotas,
-    /// Threads that compile scripts.
+    /// Limit of concurrent script compilations.
     compiling: Share,
 }
 
-/// The webhooks of a control plane, admitting as the loops are set to, for `clients`.
+/// Routes of a control plane's webhooks for `clients`, with the same settings as the controllers.
 pub(crate) fn routes(
     control_plane: kube::Client,
     (settings, local_endpoints): (&act::Config, bool),
@@ -79,6 +81,7 @@ pub(crate) fn routes(
         .route("/stored/{resource}", post(stored_object))
         .route(agents::PATH, post(agents::review))
         .route("/{path}", post(review).layer(counting))
+<<<<<<< HEAD
         .layer(bounds.clone())
         // Nothing of a body is read for those who are not admitted.
         .layer(from_fn_with_state(clients, clients::admit));
@@ -86,6 +89,11 @@ pub(crate) fn routes(
     let conversions = Router::new().route("/convert", post(convert)).layer(bounds);
     reviews
         .merge(conversions)
+=======
+        .layer(from_fn_with_state(clients, clients::admit))
+        // API servers present no client certificate for conversions, and a conversion depends only on its request.
+        .route("/convert", post(convert))
+>>>>>>> wt-prose
         .layer(DefaultBodyLimit::max(envelope::LONGEST))
         .layer(from_fn(traced))
         .layer(tower_http::catch_panic::CatchPanicLayer::new())
@@ -100,12 +108,12 @@ async fn traced(request: Request, next: Next) -> Response {
     response
 }
 
-/// The configuration of what agents may write.
+/// Webhook configuration for the writes of agents.
 pub(crate) fn agents_configuration(ca_bundle: &str, base_url: &str) -> Value {
     agents::configuration(ca_bundle, base_url)
 }
 
-/// Who makes a request that is reviewed.
+/// The user whose request is reviewed.
 fn user_of(request: &Value) -> UserInfo {
     let user = &request["userInfo"];
     let text = |field: &str| user[field].as_str().unwrap_or_default().to_owned();
@@ -120,7 +128,7 @@ fn user_of(request: &Value) -> UserInfo {
     }
 }
 
-/// The configurations of the internal group's admission. `base_url` has no trailing slash; `ca_bundle` is PEM in base64.
+/// Webhook configurations for the internal group. `base_url` has no trailing slash; `ca_bundle` is PEM in base64.
 pub(crate) fn stored_configurations(ca_bundle: &str, base_url: &str) -> [Value; 2] {
     stored::configurations(ca_bundle, base_url)
 }
@@ -158,12 +166,12 @@ async fn review(
     let (_, request) = envelope::admission_review(&body)?;
     let review = match decide(&shared, &path, &request, caller).await {
         Ok(Some(review)) => {
-            // It is one of ours now.
+            // The path is that of a known webhook.
             Span::current().record("crowsnest.webhook", path.as_str());
             review
         }
         Ok(None) => return Err(Failure::not_found(format!("there is no webhook at {path}"))),
-        // An answer of the field's own kind: whoever asked is told why, instead of that the webhook could not be called.
+        // Respond with a refusal that names the cause, not with an HTTP error that reports a failed webhook call.
         Err(error) => Review::from(Err(Refusal::internal(error.to_string()))),
     };
     Ok(reply(StatusCode::OK, &review.to_wire(&request)))
@@ -184,7 +192,7 @@ async fn decide(
         return Ok(judge(webhooks, path, request, &[], &[]));
     }
     let customizations = listed(Api::<ResourceInterpreterCustomization>::all(webhooks.control_plane.clone())).await?;
-    // Compiling somebody's scripts may take a while.
+    // Compiling a user's scripts may take long.
     let (webhooks, path, request) = (webhooks.clone(), path.to_owned(), request.clone());
     let judging = pool::run(&shared.compiling, move || Ok(judge(&webhooks, &path, &request, &customizations, &[])));
     Ok(judging.await.unwrap_or_else(|error| Some(Review::from(Err(Refusal::internal(error.to_string()))))))
@@ -216,7 +224,7 @@ where
     Ok(api.list(&ListParams::default()).await?.items)
 }
 
-/// The answer of an AdmissionReview that refuses with a Status.
+/// Response to an AdmissionReview that refuses it with a Status.
 fn refuse(uid: &Value, status: &Value) -> Value {
     let response = json!({"uid": uid, "allowed": false, "status": status});
     json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response})

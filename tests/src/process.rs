@@ -70,7 +70,7 @@ impl Apiserver {
         Self::start_with(data, &[])
     }
 
-    /// Starts it with more flags; returns once it serves.
+    /// Starts the process with additional flags; returns when it serves requests.
     pub fn start_with(data: &Path, args: &[&str]) -> Result<Self> {
         let mut command = Command::new(binary()?);
         command.args(["apiserver", "--listen", "127.0.0.1:0", "--data-dir"]).arg(data).args(args);

@@ -1,6 +1,6 @@
-//! The attack table: requests that try to be made as somebody else, or about something else, than what was authorized.
-//! They are sent byte for byte to the running binary (the embedded control plane, the aggregated port, the fleet proxy,
-//! `clusters/*/proxy`, the UI, the tunnel of an agent), and judged by the raw bytes that arrive at the member. The rows
+//! The attack table: requests that try to run as another user, or on another resource, than was authorized. They are
+//! sent byte for byte to the running binary (the embedded control plane, the aggregated port, the fleet proxy,
+//! `clusters/*/proxy`, the UI, an agent's tunnel) and evaluated by the raw bytes that arrive at the member. The rows
 //! are data: `attacks/*.yaml`.
 
 use std::collections::BTreeSet;
@@ -33,14 +33,14 @@ mod verdict;
 #[path = "attacks/wire.rs"]
 mod wire;
 
-/// Cases that are under way at once.
+/// Maximum number of concurrent cases.
 const AT_ONCE: usize = 24;
-/// How long what was hidden in another request may take to arrive.
+/// Time for which a smuggled request may still arrive.
 const QUIET: Duration = Duration::from_millis(500);
-/// Rows and cases there are at least.
+/// Minimum number of rows and cases.
 const ROWS: usize = 80;
 const CASES: usize = 150;
-/// A row to look at alone, or the beginning of its name.
+/// Environment variable with a row's name or prefix; limits the run to these rows.
 const ONLY: &str = "CROWSNEST_ATTACKS";
 
 #[test]
@@ -90,7 +90,7 @@ fn nobody_is_asked_as_somebody_else() -> Result<()> {
     })
 }
 
-/// A connection that is refused is an answer, too.
+/// A refused connection counts as an answer.
 async fn answered(site: &Site, case: &Case) -> Answer {
     let Ok(wire) = site.connect(case).await else { return Answer::default() };
     match case.version {
@@ -99,7 +99,7 @@ async fn answered(site: &Site, case: &Case) -> Answer {
     }
 }
 
-/// All that is to be known of a case that failed.
+/// Report of a failed case, with all details.
 fn failure(case: &Case, answer: &Answer, arrivals: &[Arrival], site: &Site) -> Option<String> {
     let own: Vec<Arrival> = arrivals.iter().filter(|arrival| arrival.contains(case.mark.as_bytes())).cloned().collect();
     let wrong = verdict::judge(case, answer, &own, &site.facts);
@@ -125,7 +125,7 @@ fn fields(case: &Case) -> Vec<u8> {
     all.flat_map(|(name, value)| [&*name, b": ", &value, b"\n"].concat()).collect()
 }
 
-/// On one line, without anybody's credentials.
+/// Bytes as one line of text, with credentials removed.
 fn shown(bytes: &[u8], site: &Site) -> String {
     let mut text = lossy(bytes);
     for secret in site.facts.credentials.iter().chain(site.facts.impersonators.values()) {

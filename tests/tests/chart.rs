@@ -180,7 +180,7 @@ fn every_pod_is_restricted() -> Result<()> {
     Ok(())
 }
 
-/// The image itself runs as nobody, without a shell, whatever starts it.
+/// The image runs as an unprivileged user, without a shell, for any command.
 #[test]
 fn the_image_is_nobodys() -> Result<()> {
     let text = fs::read_to_string(root().join("Dockerfile"))?;
@@ -194,8 +194,8 @@ fn the_image_is_nobodys() -> Result<()> {
     Ok(())
 }
 
-/// Whoever reads a pod's files, or runs in it, must not find what it does not need: Secrets are mounted read-only, for the group of the
-/// pod and for nobody else.
+/// A process in a pod, or a reader of its files, must not find Secrets that it does not need: Secrets are mounted
+/// read-only and are readable by the pod's group only.
 #[test]
 fn secrets_are_mounted_for_their_pod_alone() -> Result<()> {
     let Some(all) = installed()? else { return Ok(()) };

@@ -1,6 +1,7 @@
-//! Whoever may write Clusters, and nothing else, has no member's token sent to an address of their choice: not with another's
-//! Secret, nor by moving another's cluster, nor over http, nor through a status, the internal group, or an agent's Secrets. What
-//! would have been sent arrives at a recorder, which stays empty until an administrator sends something there.
+//! A user who may write Clusters, and has no other rights, cannot have a member's token sent to an address of the
+//! user's choice: not with another cluster's Secret, by changing another cluster, over HTTP, through a status, through
+//! the internal group, or with an agent's Secrets. Such a token would arrive at a recorder, which stays empty until an
+//! administrator sends one there.
 
 use std::fs;
 use std::io::Read;
@@ -21,7 +22,7 @@ use serde_json::{Value, json};
 const BOOTSTRAP: &str = include_str!("certificates/token.yaml");
 const RIGHTS: &str = include_str!("clusters/rights.yaml");
 const NOT_THEIRS: &str = "whoever decides where a cluster's token is sent needs that right";
-/// Long enough for the health check of a cluster, which sends a token to each that it can.
+/// Longer than the interval of a cluster's health check, which sends a token to every reachable cluster.
 const LOOK: Duration = Duration::from_secs(3);
 
 #[test]
@@ -62,7 +63,7 @@ fn karmada(name: &str, spec: Value) -> String {
     cluster("cluster.karmada.io", name, spec)
 }
 
-/// Every right on clusters, and none on Secrets.
+/// A user with all rights on clusters and none on Secrets.
 fn writes_of_a_stranger(kubectl: &Kubectl, recorder: &Recorder) -> Result<()> {
     let eve = kubectl.with(&["--as", "eve"]);
     let evil = recorder.url("https");
@@ -108,7 +109,7 @@ fn writes_of_a_stranger(kubectl: &Kubectl, recorder: &Recorder) -> Result<()> {
         let applied = karmada("member1", change);
         eve.says(&["apply", "--server-side", "--force-conflicts", "-f", "-"], &applied, 1, NOT_THEIRS)?;
     }
-    // What has nothing to do with tokens is RBAC's to decide.
+    // Changes that do not affect tokens are subject to RBAC only.
     eve.ok(
         &["patch", "cluster", "member1", "--type", "merge", "-p", r#"{"metadata": {"labels": {"team": "blue"}}}"#],
         "",
@@ -117,7 +118,7 @@ fn writes_of_a_stranger(kubectl: &Kubectl, recorder: &Recorder) -> Result<()> {
     kubectl.ok(&["delete", "cluster", "without-tokens", "--timeout=60s"], "").map(drop)
 }
 
-/// Who may write the status alone changes nothing else, and who may write the cluster too is reviewed as for that.
+/// A user who may write the status only changes nothing else. A user who may also write the cluster is reviewed for it.
 fn writes_of_a_status(kubectl: &Kubectl, recorder: &Recorder) -> Result<()> {
     let (eve, reporter) = (kubectl.with(&["--as", "eve"]), kubectl.with(&["--as", "reporter"]));
     let sent = |spec: Value| json!({"spec": spec, "status": {"remedyActions": ["TrafficControl"]}}).to_string();
@@ -131,7 +132,7 @@ fn writes_of_a_status(kubectl: &Kubectl, recorder: &Recorder) -> Result<()> {
     Ok(())
 }
 
-/// Where Clusters are kept. Nobody is given rights there, but `*` includes it.
+/// The group in which Clusters are stored. No user gets rights on it explicitly, but `*` includes it.
 fn writes_of_the_internal_group(kubectl: &Kubectl, recorder: &Recorder) -> Result<()> {
     let eve = kubectl.with(&["--as", "eve"]);
     let evil = recorder.url("https");
@@ -141,13 +142,13 @@ fn writes_of_the_internal_group(kubectl: &Kubectl, recorder: &Recorder) -> Resul
     eve.says(&["patch", what, "member1", "--type", "merge", "-p", &patch], "", 1, NOT_THEIRS).map(drop)
 }
 
-/// By a certificate that a bootstrap token obtained, and with the rights that come with it.
+/// With a certificate obtained with a bootstrap token, and the rights that come with it.
 fn writes_of_an_agent(kubectl: &Kubectl, recorder: &Recorder, folder: &Path) -> Result<()> {
     let agent = agent(kubectl, folder)?;
     let evil = recorder.url("https");
     let own = json!({"syncMode": "Pull", "apiEndpoint": "https://10.0.0.9", "secretRef": secret("m9"),
         "impersonatorSecretRef": secret("m9-impersonator")});
-    // The rights are given once the certificate is approved.
+    // The rights are granted when the certificate is approved.
     let opaque = |name: &str| json!({"apiVersion": "v1", "kind": "Secret", "metadata": secret(name), "stringData": {"token": "t"}});
     until("the agent to have its rights", || {
         Ok(agent.run(&["create", "-f", "-"], &opaque("m9").to_string())?.code == Some(0))
@@ -176,7 +177,7 @@ fn writes_of_an_agent(kubectl: &Kubectl, recorder: &Recorder, folder: &Path) -> 
     )?;
     kubectl.says(&["get", "secret", "-n", "karmada-cluster", "m9-impersonator"], "", 1, "not found")?;
 
-    // What an agent is for goes on working.
+    // The agent's regular writes are still allowed.
     agent.ok(&["create", "-f", "-"], &opaque("m9-impersonator").to_string())?;
     agent.ok(&["create", "-f", "-"], &karmada("m9", own))?;
     let moved = json!({"spec": {"apiEndpoint": "https://10.0.0.10"}}).to_string();
@@ -184,7 +185,7 @@ fn writes_of_an_agent(kubectl: &Kubectl, recorder: &Recorder, folder: &Path) -> 
     kubectl.ok(&["delete", "cluster", "m9", "--timeout=60s"], "").map(drop)
 }
 
-/// Neither an administrator nor anybody else.
+/// Applies to administrators and all other users.
 fn nobody_sends_over_http(kubectl: &Kubectl, recorder: &Recorder) -> Result<()> {
     let spec = json!({"syncMode": "Push", "apiEndpoint": recorder.url("http"), "secretRef": secret("member1")});
     let refused = "spec.apiEndpoint: Invalid value";
@@ -192,7 +193,7 @@ fn nobody_sends_over_http(kubectl: &Kubectl, recorder: &Recorder) -> Result<()> 
     kubectl.says(&["create", "-f", "-"], &cluster("storage.crowsnest.io", "plain", spec), 1, refused).map(drop)
 }
 
-/// The recorder would have recorded.
+/// Shows that the recorder would have recorded a token.
 fn an_administrator_is_obeyed(kubectl: &Kubectl, recorder: &Recorder) -> Result<()> {
     let spec = json!({"syncMode": "Push", "apiEndpoint": recorder.url("https"), "secretRef": secret("member1")});
     kubectl.ok(&["create", "-f", "-"], &karmada("decoy", spec))?;
@@ -227,7 +228,7 @@ fn agent(kubectl: &Kubectl, folder: &Path) -> Result<Kubectl> {
     Ok(agent)
 }
 
-/// Accepts every connection and counts what arrives.
+/// Accepts every connection and counts connections and bytes.
 struct Recorder {
     port: u16,
     bytes: Arc<AtomicUsize>,
@@ -245,9 +246,9 @@ impl Recorder {
             for mut stream in listener.incoming().flatten() {
                 let mut first = [0; 1024];
                 let _ = stream.set_read_timeout(Some(Duration::from_secs(1)));
-                // A connection is an arrival also when nothing is said in it.
+                // A connection counts even if it sends no bytes.
                 counted.fetch_add(1 + stream.read(&mut first).unwrap_or_default(), Ordering::SeqCst);
-                // The test may be over.
+                // The test may have ended.
                 let _ = arrived.send(());
             }
         });

@@ -1,5 +1,6 @@
-//! What a reader may learn, attacked from outside: of objects by an account that is a member's namesake, of names by who may
-//! only get, of clusters by who has no rights at all, of Secrets' values by everybody, of APIs by nobody in particular.
+//! Tests of information disclosure, from outside: objects, to an account with the name of a member's account; names, to
+//! a user with `get` only; clusters, to a user without rights; Secret values, to all users; APIs, to unauthenticated
+//! clients.
 
 use std::fs;
 use std::path::Path;
@@ -16,10 +17,10 @@ const REACH: &str = include_str!("knowledge/reach.yaml");
 const COPIES: &str = include_str!("knowledge/copies.yaml");
 const SEARCH: &str = "/apis/search.crowsnest.io/v1alpha1";
 const CLUSTERS: &str = "/apis/cluster.karmada.io/v1alpha1";
-/// In the restricted object and nowhere else.
+/// Text in the restricted object and nowhere else.
 const RESTRICTED: &str = "restricted-7d1c";
 const OBJECT: &str = "cluster=member1&apiVersion=v1&resource=configmaps&namespace=vault&name=restricted-7d1c";
-/// The password of the Secret that is copied.
+/// Password of the Secret that is copied.
 const MARKER: &str = "marker-4b7e-copy";
 
 fn encoded(query: &str) -> String {
@@ -43,7 +44,7 @@ fn total(kubectl: &Kubectl, query: &str) -> Result<u64> {
     answer["total"].as_u64().context("a count")
 }
 
-/// The same as somebody who proves who they are by this alone.
+/// The same server with this user's credentials only.
 fn proving(kubectl: &Kubectl, name: &str, user: &Value) -> Result<Kubectl> {
     let mut config: Value = serde_json::from_str(&kubectl.ok(&["config", "view", "--raw", "-o", "json"], "")?)?;
     for one in config["users"].as_array_mut().into_iter().flatten() {
@@ -54,13 +55,13 @@ fn proving(kubectl: &Kubectl, name: &str, user: &Value) -> Result<Kubectl> {
     Ok(kubectl.on(&path))
 }
 
-/// The same as a service account.
+/// The same server with a service account's credentials.
 fn as_account(kubectl: &Kubectl, namespace: &str, name: &str) -> Result<Kubectl> {
     let token = kubectl.ok(&["create", "token", name, "-n", namespace], "")?;
     proving(kubectl, name, &json!({"token": token.trim()}))
 }
 
-/// Every way to ask that does not need the name of an object; what is asked for is in none of them.
+/// Requests of each kind that needs no object name. None of them contains the text that is searched for.
 fn doors() -> Vec<String> {
     let queries = ["", "kind:configmap", "label:team", "restricted-7d1x", "region:*", "zone:*", "provider:*"];
     let mut doors: Vec<String> =
@@ -75,10 +76,10 @@ fn doors() -> Vec<String> {
     doors
 }
 
-/// Nothing of the object, and no cluster, is in any answer.
+/// Checks that no response contains anything of the object, nor a cluster.
 fn learns_nothing(reader: &Kubectl, version: &str) -> Result<()> {
     for door in doors() {
-        // Some refuse; what they say then counts as well.
+        // Responses that refuse the request are checked as well.
         let said = reader.run(&["get", "--raw", &door], "")?;
         let answer = format!("{}{}", said.out, said.err);
         for word in [RESTRICTED, "member1", "member2", version] {
@@ -117,14 +118,14 @@ fn readers_learn_what_they_may() -> Result<()> {
     nothing_is_stored(&data)
 }
 
-/// An account that nobody has given anything.
+/// An account without any grants.
 fn strangers(kubectl: &Kubectl, version: &str) -> Result<()> {
     kubectl.ok(&["create", "serviceaccount", "stranger"], "")?;
     let account = as_account(kubectl, "default", "stranger")?;
     learns_nothing(&account, version)?;
     let eve = kubectl.with(&["--as", "eve", "--as-group", "system:authenticated"]);
     learns_nothing(&eve, version)?;
-    // Whoever may list clusters learns of them, though of none of their objects.
+    // A user who may list clusters sees them, but none of their objects.
     kubectl.ok(
         &["create", "clusterrole", "lists-clusters", "--verb=list", "--resource=clusters.cluster.karmada.io"],
         "",
@@ -137,7 +138,7 @@ fn strangers(kubectl: &Kubectl, version: &str) -> Result<()> {
     Ok(())
 }
 
-/// The control plane's account `monitoring/prometheus` is not the member's.
+/// The control plane's account `monitoring/prometheus` is not the member's account.
 fn namesakes(kubectl: &Kubectl, member: &Kubectl, version: &str) -> Result<()> {
     let account = as_account(kubectl, "monitoring", "prometheus")?;
     let changed = |level: &str| {
@@ -149,11 +150,11 @@ fn namesakes(kubectl: &Kubectl, member: &Kubectl, version: &str) -> Result<()> {
     live.expect("event: done")?;
     changed("seen-by-nobody")?;
     until("the change to be found", || Ok(total(kubectl, "content:seen-by-nobody")? == 1))?;
-    // Counts are told after changes, and after them nothing else is to come.
+    // The event with counts follows changes, so no later event can reveal the object.
     let told = live.expect("event: counts")?;
     ensure!(!told.contains(RESTRICTED) && !told.contains("event: changed"), "{told}");
     drop(live);
-    // Somebody else's identity with its groups is the same account.
+    // Another user with the account's groups is treated like the account.
     let groups = ["system:serviceaccounts", "system:serviceaccounts:monitoring", "system:authenticated"];
     let flags: Vec<&str> = groups.iter().flat_map(|group| ["--as-group", *group]).chain(["--as", "ann"]).collect();
     learns_nothing(&kubectl.with(&flags), version)?;
@@ -168,7 +169,7 @@ fn namesakes(kubectl: &Kubectl, member: &Kubectl, version: &str) -> Result<()> {
     learns_nothing(&account, version)
 }
 
-/// To get is not to list: whoever knows the name reads the object, and nobody is told the name.
+/// `get` does not include `list`: a user who knows the name can read the object, but no response reveals the name.
 fn names(kubectl: &Kubectl, version: &str) -> Result<()> {
     let fay = kubectl.with(&["--as", "fay", "--as-group", "system:authenticated"]);
     let known = format!("{SEARCH}/history?{OBJECT}");
@@ -176,7 +177,7 @@ fn names(kubectl: &Kubectl, version: &str) -> Result<()> {
     for door in doors() {
         let said = fay.run(&["get", "--raw", &door], "")?;
         let answer = format!("{}{}", said.out, said.err);
-        // She has a right in member1, and none in the other one.
+        // The user has a right in member1 and none in member2.
         for word in [RESTRICTED, "member2"] {
             ensure!(!answer.contains(word), "{word} is told at {door}: {answer}");
         }
@@ -185,7 +186,7 @@ fn names(kubectl: &Kubectl, version: &str) -> Result<()> {
     Ok(())
 }
 
-/// Discovery is for those who proved who they are.
+/// Only authenticated users may use discovery.
 fn discovery(kubectl: &Kubectl) -> Result<()> {
     let port = ["get", "apiservice", "v1alpha1.cluster.karmada.io", "-o", "jsonpath={.spec.service.port}"];
     let own = format!("https://127.0.0.1:{}", kubectl.ok(&port, "")?);
@@ -194,7 +195,7 @@ fn discovery(kubectl: &Kubectl) -> Result<()> {
     for path in paths {
         authenticated.ok(&["get", "--raw", path], "")?;
     }
-    // kubectl would ask for a name.
+    // kubectl would prompt for a user name.
     let mut config = kube::Config::new(own.parse()?);
     config.accept_invalid_certs = true;
     tokio::runtime::Runtime::new()?.block_on(async {
@@ -207,7 +208,7 @@ fn discovery(kubectl: &Kubectl) -> Result<()> {
     })
 }
 
-/// Values of Secrets are in no answer, whatever keeps a copy of them.
+/// No response contains values of Secrets, for any object with a copy of them.
 fn copies(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
     until("the copied Secret to be found", || {
         Ok(total(kubectl, "name:copied kind:secret")? == 1 && total(kubectl, "content:embedding-9a0d")? == 1)
@@ -233,7 +234,7 @@ fn copies(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
     Ok(())
 }
 
-/// Nor are they in the cache's files. What members and the control plane keep themselves is theirs.
+/// The cache's files contain no values either. The storage of members and of the control plane is not checked.
 fn nothing_is_stored(data: &Path) -> Result<()> {
     let mut looked_at = 0;
     let mut folders = vec![data.join("cache")];

@@ -1,9 +1,10 @@
-//! Least rights: a run of the whole system uses every right that accounts of ours are granted, by roles in charts, manifests, code and
-//! documents, or `least_rights/accounts.yaml` says why an unused one is granted.
+//! Least privilege: a run of the whole system uses every right granted to our accounts by roles in charts, manifests,
+//! code and documentation, or `least_rights/accounts.yaml` explains why an unused right is granted.
 //!
-//! The run joins a member to be observed and one to be steered, registers a third by a bootstrap token and plays its kubelet, renews
-//! certificates, propagates, searches, reaches into members as several users, makes an installation's credentials, and leaves all
-//! members. What each account used is read from the audit logs of all API servers, and left in `target/tmp/least-rights`.
+//! The run joins one member in observe mode and one in steer mode, registers a third with a bootstrap token and acts as
+//! its kubelet, renews certificates, propagates, searches, accesses members as several users, creates the credentials
+//! of an installation, and removes all members. The rights that each account used are read from the audit logs of all
+//! API servers and written to `target/tmp/least-rights`.
 
 #[path = "least_rights/granted.rs"]
 mod granted;
@@ -48,7 +49,7 @@ struct Book {
     others: Vec<Others>,
 }
 
-/// Bindings for people, for everybody, and of the test itself.
+/// Bindings that are not for our accounts: for users, for all users, and of the test itself.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Others {
@@ -64,7 +65,7 @@ fn rights_are_used_or_explained() -> Result<()> {
     let Some(charts) = Charts::render()? else { return Ok(()) };
     let Some(world) = World::start()? else { return Ok(()) };
     let agent = walk::live(&world, &charts).with_context(|| world.log())?;
-    // Roles go with those that leave.
+    // Roles are removed when members leave, so they are read before that.
     let rbac = world.servers.iter().map(|(at, server)| Ok((*at, Rbac::read(&server.kubectl)?)));
     let rbac: BTreeMap<&str, Rbac> = rbac.collect::<Result<_>>()?;
     walk::leave(&world, agent).with_context(|| world.log())?;
@@ -77,7 +78,7 @@ fn rights_are_used_or_explained() -> Result<()> {
     Ok(())
 }
 
-/// The accounts at one API server, and bindings there that are nobody's.
+/// Evaluates the accounts at one API server, and bindings there that belong to no account.
 fn judge_all(accounts: &[&Account], others: &[Others], server: &Server, rbac: &Rbac) -> Result<Vec<String>> {
     let (records, nobody) = (server.records()?, Record::default());
     let mut ignored = server.defaults.clone();
@@ -107,7 +108,7 @@ fn find<'a>(account: &Account, records: &'a Records) -> Option<(&'a str, &'a Rec
     records.iter().find(|(user, _)| is(user)).map(|(user, record)| (user.as_str(), record))
 }
 
-/// Leaves what an account used for people, beside the build.
+/// Writes the rights that an account used to a file in the build folder, for review.
 fn report(account: &Account, record: &Record) -> Result<()> {
     let folder = pictures()?.with_file_name("least-rights");
     fs::create_dir_all(&folder)?;

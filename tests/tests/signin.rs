@@ -1,4 +1,5 @@
-//! Signing in with a client certificate, or by an address with a token, what a page does when its session ends, and that a page talks to nobody else: in a real browser.
+//! Browser tests of signing in with a client certificate or with a token in the address, of an expired session, and of
+//! pages connecting to no other host.
 
 use anyhow::{Context, Result, ensure};
 use crowsnest_tests::{Fleet, pictures, walk};

@@ -1,5 +1,5 @@
-//! The web UI's listener under attack, in a running `crowsnest up`: a hostile member, pages of other sites, made-up cookies; and what a
-//! fleet on a developer's machine leaves readable to others.
+//! Attacks on the web UI's listener of a running `crowsnest up`: a hostile member, pages of other sites and forged
+//! cookies. Also checks that other local users cannot read the data directory.
 
 use std::ffi::OsString;
 use std::fs;
@@ -26,12 +26,12 @@ static RUNTIME: LazyLock<tokio::runtime::Runtime> = LazyLock::new(|| {
 });
 
 const MEMBER: &str = "/apis/cluster.karmada.io/v1alpha1/clusters/hostile/proxy";
-/// A page that a member's service serves.
+/// Page of a service in a member.
 const PAGE: &str = "/api/v1/namespaces/default/services/page/proxy/";
-/// Memory that thousands of refused requests may cost.
+/// Maximum growth of memory, in bytes, through thousands of refused requests.
 const GROWTH: u64 = 24 << 20;
 
-/// An answer as it was on the wire.
+/// Raw response.
 struct Answer {
     head: String,
     body: String,
@@ -47,7 +47,7 @@ impl Answer {
         lines.filter(|(name, _)| name.eq_ignore_ascii_case(wanted)).map(|(_, value)| value.trim()).collect()
     }
 
-    /// The pair of the one cookie that is set and not deleted.
+    /// Name and value of the single cookie that is set and not deleted.
     fn cookie(&self) -> Result<String> {
         let set = self.values("set-cookie").into_iter().filter(|cookie| !cookie.contains("Max-Age=0"));
         let kept: Vec<&str> = set.filter_map(|cookie| cookie.split(';').next()).collect();
@@ -56,7 +56,7 @@ impl Answer {
     }
 }
 
-/// The UI of a fleet, and the token that its address has.
+/// UI of a fleet, and the token in its address.
 struct Ui {
     address: String,
     token: String,
@@ -68,7 +68,7 @@ impl Ui {
         Ok(Self { address: address.trim_start_matches("http://").to_owned(), token: token.to_owned() })
     }
 
-    /// Sends a request with these header lines and nothing else; an answer that upgrades ends with its head.
+    /// Sends a request with these header lines only. For an upgrade, the response ends with its head.
     fn ask(&self, target: &str, headers: &[String], body: &str) -> Result<Answer> {
         let mut stream = TcpStream::connect(&self.address)?;
         stream.set_read_timeout(Some(Duration::from_secs(60)))?;
@@ -89,7 +89,7 @@ impl Ui {
         Ok(Answer { head: head.to_owned(), body: body.to_owned() })
     }
 
-    /// Headers of the UI's own page, and more.
+    /// Headers of the UI's own page, and additional ones.
     fn own(&self, more: &[&str]) -> Vec<String> {
         let own = [
             format!("Host: {}", self.address),
@@ -127,7 +127,7 @@ fn the_uis_origin_is_its_own() -> Result<()> {
     old_tls_is_refused(&fleet)?;
     readable_for_its_owner_alone(&data)?;
 
-    // A restart keeps the session: its key is in the data directory.
+    // A session survives a restart, because its key is in the data directory.
     let cookie = format!("Cookie: {}", ui.sign_in()?);
     ensure!(!cookie.contains(&ui.token), "the token lies in the cookie");
     ensure!(fleet.stop()?.success());
@@ -144,7 +144,7 @@ fn the_uis_origin_is_its_own() -> Result<()> {
     Ok(())
 }
 
-/// A `serve` that is the UI of a fleet and nothing else.
+/// A `serve` process with only the UI of a fleet.
 fn served(fleet: &Fleet, data: &Path, key: &Path) -> Result<(Process, String)> {
     let address = format!("127.0.0.1:{}", free_port()?);
     let mut command = Command::new(binary()?);
@@ -156,7 +156,7 @@ fn served(fleet: &Fleet, data: &Path, key: &Path) -> Result<(Process, String)> {
     Ok((process, address))
 }
 
-/// Several processes with one key are one UI, and the key can be changed under them.
+/// Several processes with the same key accept each other's sessions, and the key can be rotated at run time.
 #[test]
 fn replicas_know_each_others_sessions() -> Result<()> {
     let dir = tempfile::tempdir()?;
@@ -174,12 +174,12 @@ fn replicas_know_each_others_sessions() -> Result<()> {
 
     let cookie = format!("Cookie: {}", here.sign_in()?);
     ensure!(status(&there, &cookie)? == 200, "the other replica does not know the session");
-    // By the name of a proxy in front of it, and by no other.
+    // Only the host name of the proxy in front of the UI is accepted.
     for (host, expected) in [("fleet.example", 200), ("Fleet.Example:443", 200), ("evil.example", 421)] {
         let answer = here.ask("GET /", &[format!("Host: {host}"), "Connection: close".to_owned()], "")?;
         ensure!(answer.status() == expected, "{host}: {}", answer.head);
     }
-    // A new key is added, and the old one still opens; then it does not.
+    // While the old key is listed after the new one, its cookies are valid; after its removal they are not.
     fs::write(&key, format!("{second}\n{first}\n"))?;
     let both_log = |text: &str| -> Result<bool> {
         let logs = ["one.log", "two.log"].map(|name| fs::read_to_string(dir.path().join(name)));
@@ -191,7 +191,7 @@ fn replicas_know_each_others_sessions() -> Result<()> {
     until("the old key to be forgotten", || Ok(status(&there, &cookie)? == 401 && status(&here, &cookie)? == 401))?;
     let next = format!("Cookie: {}", here.sign_in()?);
     ensure!(status(&there, &next)? == 200);
-    // What is no key changes nothing.
+    // An invalid key leaves the current keys in use.
     fs::write(&key, "short")?;
     until("what is no key to be refused", || both_log("too short for a key"))?;
     ensure!(status(&there, &next)? == 200 && status(&here, &next)? == 200);
@@ -202,11 +202,12 @@ fn replicas_know_each_others_sessions() -> Result<()> {
     Ok(())
 }
 
-/// Through the UI nothing of a member acts on the origin; through the control plane what acts on all of an origin is dropped.
+/// Through the UI, no header of a member affects the origin. Through the control plane, headers that affect the whole
+/// origin are dropped.
 fn a_members_headers_stay_with_it(fleet: &Fleet, ui: &Ui, cookie: &str) -> Result<()> {
     let path = format!("GET {MEMBER}{PAGE}");
     let mut answer = ui.ask(&path, &ui.own(&[cookie]), "")?;
-    // The fleet's own watch may be a moment behind.
+    // The fleet's watch may be delayed.
     until("the member's page", || {
         answer = ui.ask(&path, &ui.own(&[cookie]), "")?;
         Ok(answer.status() == 200)
@@ -288,12 +289,12 @@ fn others_pages_are_refused(ui: &Ui, cookie: &str) -> Result<()> {
         ensure!(answer.values("access-control-allow-origin").is_empty(), "{}", answer.head);
         ensure!(expected == 200 || answer.values("set-cookie").is_empty(), "{}", answer.head);
     }
-    // The session is what it was.
+    // The session is unchanged.
     ensure!(ui.ask("GET /ui/session", &ui.own(&[cookie]), "")?.status() == 200);
     Ok(())
 }
 
-/// Thousands of cookies that nobody gave out: each is refused, and the process does not grow.
+/// Thousands of forged cookies are refused, and the memory of the process does not grow.
 fn made_up_cookies_cost_nothing(ui: &Ui, data: &Path) -> Result<()> {
     let flood = |count: usize| -> Result<()> {
         for n in 0..count {
@@ -312,7 +313,7 @@ fn made_up_cookies_cost_nothing(ui: &Ui, data: &Path) -> Result<()> {
     flood(3_000)?;
     let grown = memory(data)?.saturating_sub(before);
     ensure!(grown < GROWTH, "it grew by {grown} bytes within {:?}", began.elapsed());
-    // A cookie that is there twice is nobody's.
+    // A cookie that occurs twice is not accepted.
     let cookie = ui.sign_in()?;
     let twice = format!("Cookie: crowsnest-session=planted; {cookie}");
     ensure!(ui.ask("GET /ui/session", &ui.own(&[&twice]), "")?.status() == 401);
@@ -339,7 +340,7 @@ fn a_copied_cookie_ends_with_its_session(ui: &Ui) -> Result<()> {
     ensure!(ui.ask("GET /ui/session", &ui.own(&[&cookie]), "")?.status() == 200);
     ensure!(ui.ask("DELETE /ui/session", &ui.own(&[&cookie]), "")?.status() == 200);
     ensure!(ui.ask("GET /ui/session", &ui.own(&[&cookie]), "")?.status() == 401);
-    // A token in clear, as earlier versions had it, is no session.
+    // A plain token in the cookie, as earlier versions set it, is not a session.
     let bare = format!("Cookie: crowsnest-session={}", ui.token);
     ensure!(ui.ask("GET /ui/session", &ui.own(&[&bare]), "")?.status() == 401);
     Ok(())
@@ -361,7 +362,7 @@ fn old_tls_is_refused(fleet: &Fleet) -> Result<()> {
     Ok(())
 }
 
-/// What answers a ClientHello of TLS 1.0 (1) or 1.1 (2).
+/// The response to a ClientHello of TLS 1.0 (1) or 1.1 (2).
 fn hello(address: &str, version: u8) -> Result<Vec<u8>> {
     let mut body = vec![3, version];
     body.extend([7; 32]);
@@ -382,7 +383,7 @@ fn hello(address: &str, version: u8) -> Result<Vec<u8>> {
     Ok(answer)
 }
 
-/// Keys, kubeconfigs and everything beside them: no other account of the machine can open a file or a folder of the data directory.
+/// Other users of the machine can open no file or folder of the data directory, including keys and kubeconfigs.
 fn readable_for_its_owner_alone(data: &Path) -> Result<()> {
     let mode = |path: &Path| -> Result<u32> { Ok(fs::symlink_metadata(path)?.permissions().mode() & 0o777) };
     for folder in [data.to_owned(), data.join("kubeconfigs"), data.join("control-plane")] {

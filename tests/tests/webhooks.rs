@@ -1,4 +1,5 @@
-//! What the webhooks are sent by others than the API server, and what scripts of users do to others: nothing that anybody notices.
+//! Requests to the webhooks by clients other than the API server, and hostile scripts of users: neither has an effect
+//! on other users.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
@@ -17,10 +18,10 @@ const QUOTA: &str = include_str!("webhooks/quota.yaml");
 const HOSTILE: &str = include_str!("webhooks/hostile.yaml");
 const DRAFT: &str = include_str!("webhooks/draft.yaml");
 const GATE: [&str; 2] = ["--feature-gates", "FederatedQuotaEnforcement=true"];
-/// While scripts misbehave any other request is answered within this, on a busy machine, too.
+/// Time limit for other requests while scripts misbehave, on a busy machine.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(8);
 
-/// An authority of client certificates that the control plane does not know.
+/// Authority of client certificates that the control plane does not trust.
 struct Authority {
     pem: String,
     issuer: Issuer<'static, KeyPair>,
@@ -36,7 +37,7 @@ impl Authority {
         Ok(Self { pem, issuer: Issuer::new(params, key) })
     }
 
-    /// A certificate with its key, PEM.
+    /// Certificate and key, PEM.
     fn client(&self, name: &str) -> Result<String> {
         let key = KeyPair::generate()?;
         let mut params = CertificateParams::default();
@@ -46,7 +47,7 @@ impl Authority {
         Ok(format!("{certificate}{}", key.serialize_pem()))
     }
 
-    /// The same for a server on this machine: files of the certificate and of its key.
+    /// Server certificate for this machine: files of the certificate and its key.
     fn server(&self, folder: &Path) -> Result<[String; 2]> {
         let key = KeyPair::generate()?;
         let mut params = CertificateParams::new(vec!["127.0.0.1".to_owned()])?;
@@ -60,7 +61,7 @@ impl Authority {
     }
 }
 
-/// The client certificate of the kubeconfig with its key, PEM.
+/// Client certificate and key of the kubeconfig, PEM.
 fn own_certificate(kubectl: &Kubectl) -> Result<String> {
     let field = |name: &str| {
         let path = format!("jsonpath={{.users[0].user.{name}}}");
@@ -70,7 +71,7 @@ fn own_certificate(kubectl: &Kubectl) -> Result<String> {
     Ok(format!("{}{}", field("client-certificate-data")?, field("client-key-data")?))
 }
 
-/// A review as an API server sends it, of a binding that uses so much.
+/// Review of a binding with this usage, in the form that an API server sends.
 fn forged(name: &str, cpu: &str, dry_run: bool) -> Value {
     json!({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": {
         "uid": "11111111-1111-1111-1111-111111111111", "operation": "CREATE", "dryRun": dry_run,
@@ -91,7 +92,7 @@ fn binding(name: &str, cpu: &str) -> Value {
     })
 }
 
-/// Posts a body; the status and the answer.
+/// Posts a body; returns status and response.
 async fn post(url: &str, identity: Option<&str>, body: &Value) -> Result<(u16, Value)> {
     let mut client = reqwest::Client::builder().tls_danger_accept_invalid_certs(true);
     if let Some(pem) = identity {
@@ -103,7 +104,7 @@ async fn post(url: &str, identity: Option<&str>, body: &Value) -> Result<(u16, V
     Ok((status, serde_json::from_str(&text).unwrap_or(Value::String(text))))
 }
 
-/// Nothing of what was forged has left a trace: neither in the quota nor in the journal, nor is anything of it taken.
+/// Checks that forged reviews have no effect: the quota and the journal are unchanged, and no quota is used.
 fn nothing_happened(fleet: &Fleet, kubectl: &Kubectl) -> Result<()> {
     let status = ["get", "federatedresourcequota", "cpus", "-n", "shop", "-o", "jsonpath={.status.overallUsed}"];
     let used = kubectl.ok(&status, "")?;
@@ -145,7 +146,7 @@ fn forged_reviews_do_not_reach_the_webhooks() -> Result<()> {
     Ok(())
 }
 
-/// `crowsnest serve --roles webhook` beside a control plane.
+/// `crowsnest serve --roles webhook` for a control plane.
 fn serve(fleet: &Fleet, folder: &Path, more: &[&str]) -> Result<(Process, String)> {
     std::fs::create_dir_all(folder)?;
     let [certificate, key] = Authority::new("servers")?.server(folder)?;
@@ -172,7 +173,7 @@ fn forged_reviews_have_no_effect_beside_their_answer() -> Result<()> {
     kubectl.ok(&["apply", "-f", "-"], QUOTA)?;
     let runtime = tokio::runtime::Runtime::new()?;
 
-    // Of an API server that shows no certificate nobody knows whether it is one.
+    // If API servers present no client certificate, senders cannot be verified.
     let (mut process, url) = serve(&fleet, &dir.path().join("open"), &[])?;
     for dry_run in [true, false] {
         for (cpu, allowed) in [("1500m", true), ("1500m", true), ("3", false)] {
@@ -191,7 +192,7 @@ fn forged_reviews_have_no_effect_beside_their_answer() -> Result<()> {
     ensure!(runtime.block_on(post(&url, None, &large)).is_ok_and(|(status, _)| status == 400));
     process.kill()?;
 
-    // Of one that does everybody else is refused.
+    // If they present one, all other clients are refused.
     let own = Authority::new("webhook clients")?;
     let file = dir.path().join("webhook-clients.crt");
     std::fs::write(&file, &own.pem)?;

@@ -16,6 +16,11 @@ export async function oneNamespace(page, origin, pictures, problems) {
   await api(page, 'POST', `${rbac}/roles`, { metadata: { name }, rules }, [201, 409])
   const subjects = [{ kind: 'ServiceAccount', name, namespace: 'default' }]
   await api(page, 'POST', `${rbac}/rolebindings`, { metadata: { name }, roleRef: { apiGroup: 'rbac.authorization.k8s.io', kind: 'Role', name }, subjects }, [201, 409])
+  // A service account knows of the members whose proxy it may use.
+  const cluster = '/apis/rbac.authorization.k8s.io/v1'
+  const proxy = { apiGroups: ['cluster.karmada.io'], resources: ['clusters/proxy'], resourceNames: ['member1'], verbs: ['get'] }
+  await api(page, 'POST', `${cluster}/clusterroles`, { metadata: { name }, rules: [proxy] }, [201, 409])
+  await api(page, 'POST', `${cluster}/clusterrolebindings`, { metadata: { name }, roleRef: { apiGroup: 'rbac.authorization.k8s.io', kind: 'ClusterRole', name }, subjects }, [201, 409])
   const { status } = await api(page, 'POST', `${accounts}/${name}/token`, { apiVersion: 'authentication.k8s.io/v1', kind: 'TokenRequest', spec: {} })
   const other = await somebodyElse(page, origin, problems)
   await follow(other, `${origin}/steer#token=${status.token}`)

@@ -6,10 +6,10 @@ use crate::names::ClusterName;
 /// Organization of every agent.
 pub const AGENT_ORGANIZATION: &str = "system:karmada:agents";
 const NAME_PREFIX: &str = "system:karmada:agent:";
-/// `karmadactl register` creates the rights of its agent under this name, where an administrator allows it.
+/// Subject name for which `karmadactl register` creates the rights of its agent, where an administrator allows it.
 const RBAC_GENERATOR: &str = "rbac-generator";
 
-/// Bearer of an agent's certificate.
+/// Owner of an agent's certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Agent {
     Cluster(ClusterName),
@@ -17,7 +17,8 @@ pub enum Agent {
 }
 
 impl Agent {
-    /// The agent that a subject identifies: the name of an agent, its organization and no other, no UID.
+    /// The agent that a subject identifies. The subject must have the name of an agent, the agents' organization and no
+    /// other, and no UID.
     pub fn from_subject(subject: &CertificateSubject) -> Option<Self> {
         let suffix = subject.common_name()?.strip_prefix(NAME_PREFIX)?;
         if subject.organizations() != [AGENT_ORGANIZATION] || subject.uid().is_some() {

@@ -2,12 +2,12 @@
 
 use super::der::{BMP_STRING, Element, IA5_STRING, NUMERIC_STRING, PRINTABLE_STRING, T61_STRING, UTF8_STRING, encode};
 
-/// Attribute type by the content of its OBJECT IDENTIFIER, which DER writes in one way only.
+/// Attribute type, identified by the content of its OBJECT IDENTIFIER. DER has one encoding for each identifier.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct AttributeType {
     pub(super) oid: &'static [u8],
     pub(super) name: &'static str,
-    /// The encoding that RFC 5280 appendix A wants where it leaves no choice.
+    /// The encoding that RFC 5280 appendix A requires; `None` if it leaves a choice.
     encoding: Option<u8>,
 }
 
@@ -25,14 +25,14 @@ const fn ia5(oid: &'static [u8], name: &'static str) -> AttributeType {
 
 /// User name.
 pub(super) static COMMON_NAME: AttributeType = directory(&[0x55, 4, 3], "CN");
-/// Group; there may be several.
+/// Group; a subject may have several.
 pub(super) static ORGANIZATION: AttributeType = directory(&[0x55, 4, 10], "O");
 /// UID of the user as kube-apiserver reads it: 1.3.6.1.4.1.57683.2 (KEP-5295 calls it `UserUID`).
 pub(super) static KUBERNETES_UID: AttributeType =
     directory(&[0x2b, 6, 1, 4, 1, 0x83, 0xc2, 0x53, 2], "1.3.6.1.4.1.57683.2");
 
-/// Attributes that authorities add for people (RFC 5280 section 4.1.2.4, RFC 4519, PKCS #9). They are kept in certificates
-/// and are never part of an identity.
+/// Descriptive attributes that certificate authorities add (RFC 5280 section 4.1.2.4, RFC 4519, PKCS #9). They are kept
+/// in certificates and are never part of an identity.
 static INFORMATIONAL: [AttributeType; 21] = [
     directory(&[0x55, 4, 4], "SN"),
     printable(&[0x55, 4, 5], "serialNumber"),
@@ -63,10 +63,10 @@ pub(super) fn find(oid: &[u8]) -> Option<&'static AttributeType> {
     identity.into_iter().chain(&INFORMATIONAL).find(|kind| kind.oid == oid)
 }
 
-/// The text of a value. `None` for strings of other kinds and for bytes that their kind does not allow.
+/// Decodes a value to text. `None` for other string types and for bytes that are invalid in their string type.
 ///
-/// T.61 shares the letters and digits of ASCII only, so others are refused; UCS-2 (BMPString) has no surrogate pairs.
-/// UniversalString is refused as Go's X.509 parser refuses it.
+/// T.61 is limited to ASCII letters and digits. UCS-2 (BMPString) has no surrogate pairs. UniversalString is refused,
+/// as Go's X.509 parser does.
 pub(super) fn decode(value: Element<'_>) -> Option<String> {
     let bytes = value.content;
     match value.tag {
@@ -83,7 +83,8 @@ pub(super) fn decode(value: Element<'_>) -> Option<String> {
 }
 
 impl AttributeType {
-    /// Encodes a value as the type wants it, as PrintableString where its characters allow, else as UTF8String: what Go does.
+    /// Encodes a value in the encoding that the type requires, else as PrintableString if its characters allow, else as
+    /// UTF8String. This is Go's choice.
     pub(super) fn encode(&self, value: &str) -> Vec<u8> {
         let tag = match self.encoding {
             Some(IA5_STRING) if value.is_ascii() => IA5_STRING,

@@ -1,7 +1,7 @@
-//! Distinguished encoding rules (X.690) as far as a subject needs them.
+//! Distinguished encoding rules (X.690), limited to what a subject contains.
 //!
-//! x509-parser ignores what follows the last element it understands inside a SEQUENCE or SET. A subject must not have a part
-//! that one reader skips and another one reads, so it is walked here and every byte has to be accounted for.
+//! x509-parser ignores bytes after the last element that it understands in a SEQUENCE or SET. A subject must not have a
+//! part that one parser skips and another one reads. This parser therefore accounts for every byte.
 
 pub(super) const SEQUENCE: u8 = 0x30;
 pub(super) const SET: u8 = 0x31;
@@ -13,10 +13,10 @@ pub(super) const T61_STRING: u8 = 0x14;
 pub(super) const IA5_STRING: u8 = 0x16;
 pub(super) const BMP_STRING: u8 = 0x1e;
 
-/// Bit of a tag byte run that continues in further bytes; no element of a subject needs one.
+/// Bits of a tag that continues in further bytes; no element of a subject needs one.
 const LONG_TAG: u8 = 0x1f;
 
-/// One element: its tag and its content.
+/// One element: tag and content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Element<'a> {
     pub(super) tag: u8,
@@ -24,7 +24,7 @@ pub(super) struct Element<'a> {
 }
 
 impl<'a> Element<'a> {
-    /// Splits the first element off. `None` unless its length is definite and encoded in the fewest bytes.
+    /// Splits off the first element. `None` unless its length is definite and minimally encoded.
     fn split(input: &'a [u8]) -> Option<(Self, &'a [u8])> {
         let (&tag, rest) = input.split_first()?;
         let (&first, rest) = rest.split_first()?;
@@ -48,7 +48,7 @@ impl<'a> Element<'a> {
         Some((Self { tag, content }, rest))
     }
 
-    /// The only element of `input`, which has this tag.
+    /// The content of the only element of `input`, which must have this tag.
     pub(super) fn only(input: &'a [u8], tag: u8) -> Option<&'a [u8]> {
         match Self::split(input)? {
             (element, []) if element.tag == tag => Some(element.content),
@@ -56,7 +56,7 @@ impl<'a> Element<'a> {
         }
     }
 
-    /// All elements of `input`, to its last byte.
+    /// All elements of `input`, which must end with the last one.
     pub(super) fn all(mut input: &'a [u8]) -> Option<Vec<Self>> {
         let mut elements = Vec::new();
         while !input.is_empty() {

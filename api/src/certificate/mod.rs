@@ -1,7 +1,7 @@
-//! Certificates as proof of identity: the subject, the signing request, and the identities that are reserved.
+//! Certificates as proof of identity: the subject, the signing request, and the reserved identities.
 //!
-//! [`CertificateSubject::from_der`] is the only reader of subjects in the workspace. Approver, signer, admission and every
-//! authenticator use it, so a certificate cannot mean one thing to one of them and another thing to the next.
+//! [`CertificateSubject::from_der`] is the only parser of subjects in the workspace. The approver, the signer,
+//! admission and all authenticators use it, so a certificate has the same meaning for each of them.
 
 mod agent;
 mod attribute;

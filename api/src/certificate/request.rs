@@ -1,4 +1,4 @@
-//! Certificate signing request (PKCS #10): the subject, the other names and the key it asks a certificate for.
+//! Certificate signing request (PKCS #10): subject, subject alternative names and key.
 
 use std::net::IpAddr;
 
@@ -16,7 +16,7 @@ use super::{CertificateSubject, SubjectError};
 const LABEL: &str = "CERTIFICATE REQUEST";
 const NOT_A_REQUEST: &str = "PEM block type must be CERTIFICATE REQUEST";
 
-/// Everything that a request asks for and that a signer may grant.
+/// Requested contents of a certificate, as far as a signer may grant them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SigningRequest {
     pub subject: CertificateSubject,
@@ -33,20 +33,20 @@ pub enum AlternativeName {
     Email(String),
     Address(IpAddr),
     Uri(String),
-    /// A name of another kind, which no signer grants.
+    /// A name of another type, which no signer grants.
     Other,
 }
 
-/// Whether the signature of a request proves that the requester holds the key.
+/// Result of checking the signature of a request, which proves that the requester holds the private key.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum RequestSignature {
     Verified,
-    /// Another signer may know the algorithm.
+    /// The algorithm is unknown here; another signer may know it.
     #[default]
     UnknownAlgorithm,
 }
 
-/// Why a request is refused, in the words of Go where Go has some.
+/// Reason why a request is refused; in Go's wording where Go has the same check.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SigningRequestError {
     #[error("{0}")]
@@ -56,8 +56,8 @@ pub enum SigningRequestError {
 }
 
 impl SigningRequest {
-    /// Reads one PEM block. Refuses requests whose signature is wrong, and whatever can be read in two ways: a second block,
-    /// extensions listed twice, and the subjects that [`CertificateSubject`] refuses.
+    /// Parses one PEM block. Refuses requests with a wrong signature and all ambiguous requests: those with a second
+    /// block, with extensions listed twice, or with a subject that [`CertificateSubject`] refuses.
     pub fn parse(pem: &[u8]) -> Result<Self, SigningRequestError> {
         let block = block(pem)?;
         let request = decode(&block)?;
@@ -71,7 +71,7 @@ impl SigningRequest {
         })
     }
 
-    /// Checks what every signer needs of a request, whatever its subject: the form and the signature.
+    /// Checks the requirements that all signers share, independent of the subject: syntax and signature.
     pub fn check_form(pem: &[u8]) -> Result<(), SigningRequestError> {
         verify(&decode(&block(pem)?)?).map(drop)
     }
@@ -93,13 +93,13 @@ impl SigningRequest {
     }
 }
 
-/// The only PEM block. Parsers disagree about which of several blocks counts and about blocks that are damaged, so there must
-/// be no other marker of a block.
+/// The only PEM block. Parsers disagree about which of several blocks counts and about damaged blocks, so the text must
+/// not contain another block marker.
 fn block(pem: &[u8]) -> Result<Pem, SigningRequestError> {
     const MARKER: &[u8] = b"-----";
     let refused = SigningRequestError::Malformed(NOT_A_REQUEST);
     let (_, block) = parse_x509_pem(pem).map_err(|_| refused.clone())?;
-    // Two markers each around BEGIN and END.
+    // BEGIN and END are each enclosed in two markers.
     let mut markers = 0;
     let mut rest = pem;
     while let Some(at) = rest.windows(MARKER.len()).position(|window| window == MARKER) {
@@ -119,7 +119,7 @@ fn decode(block: &Pem) -> Result<X509CertificationRequest<'_>, SigningRequestErr
     }
 }
 
-/// Go knows more algorithms, so an unknown one is left to whoever signs.
+/// Go supports more algorithms, so a request with an unknown one is left to the signer.
 fn verify(request: &X509CertificationRequest<'_>) -> Result<RequestSignature, SigningRequestError> {
     match request.verify_signature() {
         Ok(()) => Ok(RequestSignature::Verified),
@@ -209,7 +209,7 @@ mod tests {
         assert_eq!(request.subject.organizations(), ["system:masters"]);
     }
 
-    /// As Go's X.509 parser, which does not know it.
+    /// Go's X.509 parser does not support UniversalString either.
     #[test]
     fn universal_strings_are_refused() {
         let organization =
@@ -240,7 +240,7 @@ mod tests {
         assert_eq!(refused, Err(SigningRequestError::Malformed(NOT_A_REQUEST)));
     }
 
-    /// Go skips a block that is damaged and reads the next one; other parsers read the damaged one.
+    /// Go skips a damaged block and reads the next one; other parsers read the damaged block.
     #[test]
     fn there_is_one_block() {
         let (one, other) = (pem("a".into(), Vec::new()), pem("b".into(), Vec::new()));
@@ -259,7 +259,7 @@ mod tests {
         let mut block = block(pem.as_bytes()).unwrap();
         let verified = |block: &Pem| verify(&decode(block).unwrap());
         assert_eq!(verified(&block), Ok(RequestSignature::Verified));
-        // Another name under the same signature.
+        // Another name with the same signature.
         let place = block.contents.windows(3).position(|three| three == b"ann").unwrap();
         block.contents[place] = b'A';
         assert_eq!(verified(&block), Err(SigningRequestError::Malformed("x509: ECDSA verification failure")));

@@ -1,8 +1,8 @@
-//! Identities that a certificate of the users' authority must not have.
+//! Identities that certificates of the users' authority must not have.
 
 use super::{AGENT_ORGANIZATION, Agent, CertificateSubject};
 
-/// Common name of the API server's certificate towards extension API servers. Its authority is another one than the users'.
+/// Common name of the API server's certificate for extension API servers. A separate authority issues it.
 pub const FRONT_PROXY: &str = "front-proxy-client";
 
 /// Prefix of the names that Kubernetes and its components use for themselves.
@@ -10,7 +10,7 @@ const SYSTEM: &str = "system:";
 const BOOTSTRAP_USER: &str = "system:bootstrap:";
 const BOOTSTRAPPERS: &str = "system:bootstrappers";
 
-/// Why a requester does not get a certificate.
+/// Reason why a requester does not get a certificate.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ReservedIdentity {
     #[error(
@@ -21,11 +21,11 @@ pub enum ReservedIdentity {
     System { name: String, requester: String },
 }
 
-/// Checks that whoever requests a client certificate may have one with this subject, whoever approves it.
+/// Checks that the requester of a client certificate may have one with this subject, independent of its approval.
 ///
-/// A bootstrap token is shared by everybody who joins a cluster, and an agent runs in a member: neither gets a name of the
-/// system's own (`system:masters`, `system:nodes`, `system:admin`, other components) except an agent's. The signers of
-/// kubelets' certificates have rules of their own and are not concerned.
+/// Several clusters may join with the same bootstrap token, and agents run in members. Their bearers therefore get no
+/// name that is reserved for the system (`system:masters`, `system:nodes`, `system:admin`, other components), except an
+/// agent's name. The signers of kubelet certificates have their own rules and are not affected.
 pub fn check_requester(subject: &CertificateSubject, requester: &str, groups: &[&str]) -> Result<(), ReservedIdentity> {
     if subject.common_name() == Some(FRONT_PROXY) {
         return Err(ReservedIdentity::FrontProxy);

@@ -6,22 +6,23 @@ use std::sync::Arc;
 use super::{PolicyRule, Rbac};
 use crate::user::UserInfo;
 
-/// Verbs that show an object whose name is known, and verbs that show all objects there are.
+/// Verbs that show an object to a reader who knows its name, and verbs that show all objects.
 const NAMED: &[&str] = &["get", "list"];
 const LISTED: &[&str] = &["list"];
 
-/// How objects are read. RBAC tells them apart: `get` shows an object to those who know its name, `list` tells the names.
+/// How objects are read. RBAC distinguishes the two: `get` shows an object to callers who know its name, `list` reveals
+/// the names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Reading {
-    /// One object, by a name that the reader knows: `get` suffices.
+    /// A read of one object by a known name: `get` is sufficient.
     ByName,
-    /// Among others that are there: a list, a watch, a search, a count or a suggestion. `list` is needed; `get` shows no
-    /// more than the objects that a rule names itself (`resourceNames`).
+    /// A read that reveals names: a list, a watch, a search, a count or a suggestion. Needs `list`; `get` shows only
+    /// the objects that a rule names (`resourceNames`).
     Listing,
 }
 
 impl Reading {
-    /// Verbs whose rules show every object, not only those they name.
+    /// Verbs whose rules show all objects, not only those with a known name.
     fn verbs(self) -> &'static [&'static str] {
         match self {
             Self::ByName => NAMED,
@@ -134,7 +135,7 @@ impl Rbac {
 }
 
 impl Readable {
-    /// By the grants of a user: what a member would let them read so, of all or limited to a name (`metadata.name=`). The
+    /// The objects that a user with these grants may read in this way: all, or some by name (`metadata.name=`). The
     /// namespace of cluster-scoped objects is empty.
     pub fn of(grants: &[Grant], reading: Reading, group: &str, resource: &str, namespace: &str) -> Self {
         let mut named = BTreeSet::new();
@@ -165,7 +166,7 @@ impl Readable {
         if named.is_empty() { Self::Nothing } else { Self::Named(named) }
     }
 
-    /// Of which cluster-scoped objects a user with these grants may `get` a subresource.
+    /// The cluster-scoped objects for which a user with these grants may `get` a subresource.
     pub fn of_subresource(grants: &[Grant], group: &str, resource: &str, subresource: &str) -> Self {
         let mut named = BTreeSet::new();
         let everywhere = grants.iter().filter(|grant| grant.namespace.is_none());
@@ -181,7 +182,7 @@ impl Readable {
         if named.is_empty() { Self::Nothing } else { Self::Named(named) }
     }
 
-    /// Whether an object of this name is among them.
+    /// True if the set contains an object of this name.
     pub fn holds(&self, name: &str) -> bool {
         match self {
             Self::All => true,
@@ -192,7 +193,7 @@ impl Readable {
 }
 
 impl Grant {
-    /// Whether it gives a right to objects of any resource.
+    /// True if the grant gives a right to objects of any resource.
     pub fn is_about_objects(&self) -> bool {
         self.rules.iter().any(PolicyRule::is_about_objects)
     }
@@ -325,7 +326,7 @@ mod tests {
             let binding = json!({"roleRef": {"kind": kind, "name": "role"}, "subjects": subjects});
             rbac.put_binding(namespace, "binding", serde_json::from_value(binding).expect("a binding"));
             let grants = rbac.grants(&UserInfo::new("ann", [""]));
-            // Clusters are in no namespace.
+            // Clusters are cluster-scoped.
             let expected = if namespace.is_empty() { expected.clone() } else { Readable::Nothing };
             let readable = Readable::of_subresource(&grants, "cluster.karmada.io", "clusters", "proxy");
             assert_eq!(readable, expected, "{kind}");

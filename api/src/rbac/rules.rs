@@ -69,12 +69,13 @@ impl PolicyRule {
             && self.has_resource(resource, "")
     }
 
-    /// Whether a subresource of objects can be got, of those that it names or of all.
+    /// True if the rule allows `get` on a subresource, of the objects it names or of all objects.
     pub(super) fn gets_subresource(&self, group: &str, resource: &str, subresource: &str) -> bool {
         holds(&self.verbs, "get") && holds(&self.api_groups, group) && self.has_resource(resource, subresource)
     }
 
-    /// Whether it is about objects of any resource. Reviews of oneself are not: every cluster lets everybody make them.
+    /// True if the rule covers objects of any resource. Self-reviews do not count, because every cluster allows them to
+    /// all users.
     pub(super) fn is_about_objects(&self) -> bool {
         let reviews = |group: &String| matches!(group.as_str(), "authentication.k8s.io" | "authorization.k8s.io");
         !self.verbs.is_empty() && !self.resources.is_empty() && !self.api_groups.iter().all(reviews)

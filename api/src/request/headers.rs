@@ -1,4 +1,4 @@
-//! Which headers of a received request may go on to another server.
+//! Headers of a received request that may be forwarded to another server.
 
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 
@@ -6,8 +6,8 @@ use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 /// (k8s.io/apiserver, `authentication/request/websocket`).
 pub const BEARER_SUBPROTOCOL: &str = "base64url.bearer.authorization.k8s.io.";
 
-/// Headers that are about one connection (RFC 9110 §7.6.1). Only these are ever dropped for that reason: which headers a
-/// `Connection` header names is the client's choice, and it could name an identity.
+/// Connection-specific headers (RFC 9110 §7.6.1). Only these are dropped as such: the client chooses which headers its
+/// `Connection` header names, and could name one that carries an identity.
 pub const HOP_BY_HOP: [HeaderName; 12] = [
     header::CONNECTION,
     header::EXPECT,
@@ -23,14 +23,14 @@ pub const HOP_BY_HOP: [HeaderName; 12] = [
     HeaderName::from_static("proxy-connection"),
 ];
 
-/// Protocol of the connection through which an agent offers its member.
+/// Upgrade protocol of the connection through which an agent exposes its member.
 pub const TUNNEL_PROTOCOL: &str = "crowsnest-tunnel/1";
 
-/// Protocols that a connection may switch to. No other is offered: on a connection that speaks HTTP/2 (`h2c`) a client could
-/// send requests of its own, past every identity that is written here.
+/// Protocols that a connection may be upgraded to. No other protocol is offered: over an upgrade to HTTP/2 (`h2c`), a
+/// client could send requests that bypass the identity headers written here.
 const UPGRADES: [&str; 3] = ["websocket", "spdy/3.1", TUNNEL_PROTOCOL];
 
-/// Headers with which a client, or a proxy in front of it, says who it is.
+/// Headers in which a client, or a proxy in front of it, states an identity or a credential.
 const IDENTITY: [&str; 9] = [
     "authorization",
     "proxy-authorization",
@@ -44,13 +44,14 @@ const IDENTITY: [&str; 9] = [
 ];
 const IDENTITY_PREFIXES: [&str; 3] = ["impersonate-", "x-remote-", "x-auth-request-"];
 
-/// Whether a header carries an identity or a credential. Servers that turn `-` into `_` are taken into account.
+/// True if a header carries an identity or a credential. Also matches names in which `_` replaces `-`, because some
+/// servers treat the two as equal.
 pub fn is_identity_header(name: &HeaderName) -> bool {
     let name = name.as_str().replace('_', "-");
     IDENTITY.contains(&name.as_str()) || IDENTITY_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
 }
 
-/// The protocol that a request asks to switch to, if it is one that may be switched to.
+/// The requested upgrade protocol, if it is supported.
 pub fn requested_upgrade(headers: &HeaderMap) -> Option<HeaderValue> {
     let named = headers.get_all(header::CONNECTION).iter().filter_map(|value| value.to_str().ok());
     let named = named.flat_map(|value| value.split(',')).any(|token| token.trim().eq_ignore_ascii_case("upgrade"));
@@ -60,10 +61,10 @@ pub fn requested_upgrade(headers: &HeaderMap) -> Option<HeaderValue> {
     HeaderValue::from_str(known).ok()
 }
 
-/// The headers of a received request that may go on: without those of the connection, without the length of a body that is
-/// framed anew, and without identities and credentials. A request for an upgrade stays one.
+/// The headers of a received request that may be forwarded. Leaves out connection-specific headers, the length of the
+/// body (which is framed again), identities and credentials. Keeps a request for an upgrade.
 ///
-/// The caller adds the identity afterwards, so nothing that a client sends can remove or replace it.
+/// The caller adds the identity afterwards, so no header of the client can remove or replace it.
 pub fn upstream_headers(received: &HeaderMap) -> HeaderMap {
     let mut headers = HeaderMap::with_capacity(received.len() + 8);
     for (name, value) in received {
@@ -85,7 +86,7 @@ pub fn upstream_headers(received: &HeaderMap) -> HeaderMap {
     headers
 }
 
-/// Subprotocols without those that are tokens. What is not text could hide one.
+/// WebSocket subprotocols without bearer tokens. A value that is not text is dropped, because it could contain a token.
 fn without_bearer(protocols: &HeaderValue) -> Option<HeaderValue> {
     let protocols = protocols.to_str().ok()?.split(',').map(str::trim);
     let is_token = |one: &str| {
@@ -95,6 +96,7 @@ fn without_bearer(protocols: &HeaderValue) -> Option<HeaderValue> {
     HeaderValue::from_str(&left.join(", ")).ok().filter(|left| !left.is_empty())
 }
 
+<<<<<<< HEAD
 /// A name, group or other part of an identity as a header's value. `None` where a receiver would read another one: receivers trim
 /// values, and control characters end them.
 pub fn identity_value(text: &str) -> Option<HeaderValue> {
@@ -103,6 +105,9 @@ pub fn identity_value(text: &str) -> Option<HeaderValue> {
 }
 
 /// Removes the headers that are about one connection, from an answer.
+=======
+/// Removes connection-specific headers from a response.
+>>>>>>> wt-prose
 pub fn remove_hop_by_hop(headers: &mut HeaderMap) {
     for name in &HOP_BY_HOP {
         headers.remove(name);
@@ -212,7 +217,7 @@ mod tests {
     }
 
     proptest! {
-        /// No identity goes on, and a client's `Connection` decides about nothing but the upgrade.
+        /// No identity is forwarded, and the client's `Connection` header affects nothing but the upgrade.
         #[test]
         fn no_identity_goes_on(lines in prop::collection::vec(any_header(), 0..12), connection in "[a-zA-Z, -]{0,60}") {
             let received = built(&lines);

@@ -1,4 +1,4 @@
-//! What a request is about, as API servers derive it (`RequestInfo` of k8s.io/apiserver).
+//! Attributes of a request as API servers derive them (`RequestInfo` of k8s.io/apiserver).
 
 use http::Method;
 use percent_encoding::percent_decode_str;
@@ -6,7 +6,7 @@ use percent_encoding::percent_decode_str;
 use super::query::Query;
 use crate::selector::FieldSelector;
 
-/// The resource that a path names.
+/// Resource that a path names.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ResourcePath {
     pub group: String,
@@ -18,7 +18,7 @@ pub struct ResourcePath {
     pub name: String,
     /// Empty: the object itself.
     pub subresource: String,
-    /// What follows the subresource, without a leading slash.
+    /// Remaining path after the subresource, without a leading slash.
     pub rest: String,
     /// The deprecated prefix `watch` or `proxy`; empty without one.
     pub prefix: String,
@@ -28,7 +28,7 @@ pub struct ResourcePath {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RequestInfo {
     pub is_resource: bool,
-    /// Decoded.
+    /// Decoded path.
     pub path: String,
     /// `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`, `deletecollection`; the method in lower case for paths that
     /// name no resource.
@@ -38,11 +38,11 @@ pub struct RequestInfo {
     pub namespace: String,
     pub resource: String,
     pub subresource: String,
-    /// From the path, or from a field selector that fixes it.
+    /// Name from the path, or from a field selector that matches one name only.
     pub name: String,
-    /// True when `name` is part of the path.
+    /// True if `name` is part of the path.
     pub named: bool,
-    /// What follows the subresource.
+    /// Remaining path after the subresource.
     pub rest: String,
 }
 
@@ -50,12 +50,12 @@ pub struct RequestInfo {
 const NAMESPACE_SUBRESOURCES: [&str; 2] = ["status", "finalize"];
 
 impl ResourcePath {
-    /// Reads a raw path; `None` when it names no resource (`/version`, `/apis/apps/v1`).
+    /// Parses a raw path; `None` if it names no resource (`/version`, `/apis/apps/v1`).
     pub fn parse(raw: &str) -> Option<Self> {
         Self::of_decoded(&percent_decode_str(raw).decode_utf8_lossy())
     }
 
-    /// Like kube-apiserver, takes a path that is decoded as a whole.
+    /// Parses a path that has been decoded as a whole, as kube-apiserver does.
     fn of_decoded(path: &str) -> Option<Self> {
         let mut parts = path.split('/').filter(|part| !part.is_empty());
         let (group, version) = match parts.next()? {
@@ -96,8 +96,8 @@ impl ResourcePath {
 }
 
 impl RequestInfo {
-    /// Reads a request. Ambiguous paths are read as kube-apiserver reads them; whoever sends a request on refuses them first
-    /// ([`super::RequestPath`]).
+    /// Parses a request. Ambiguous paths are interpreted as kube-apiserver interprets them; a server that forwards
+    /// requests must refuse them first ([`super::RequestPath`]).
     pub fn parse(method: &Method, raw_path: &str, query: &Query) -> Self {
         let path = percent_decode_str(raw_path).decode_utf8_lossy().into_owned();
         let Some(found) = ResourcePath::of_decoded(&path) else {
@@ -115,7 +115,7 @@ impl RequestInfo {
         info
     }
 
-    /// A list or watch that a field selector limits to one object counts as being about that object.
+    /// Treats a list or watch that a field selector limits to one object as a request for that object.
     fn name_by_field_selector(&mut self, query: &Query) {
         if !self.named
             && ["list", "watch"].contains(&self.verb.as_str())
@@ -129,7 +129,7 @@ impl RequestInfo {
         }
     }
 
-    /// Requests without a time limit and outside of the in-flight limits.
+    /// True for requests that have no time limit and do not count towards the in-flight limits.
     pub fn is_long_running(&self) -> bool {
         self.verb == "watch"
             || self.verb == "proxy"
@@ -137,7 +137,7 @@ impl RequestInfo {
     }
 }
 
-/// The verb of RBAC for a method on a resource; empty for methods that have none.
+/// The RBAC verb for a method on a resource; empty for methods without one.
 pub fn verb(method: &Method, named: bool, query: &Query) -> &'static str {
     match *method {
         Method::POST => "create",

@@ -1,17 +1,19 @@
-//! The request line and the host that a request is for.
+//! Request line and host of a request.
 
 use http::{HeaderMap, Method, Version, header};
 
-/// Whether API servers know a method (k8s.io/apiserver, `RequestInfoFactory`). Names are case-sensitive: `get` is unknown.
+/// True if API servers support the method (k8s.io/apiserver, `RequestInfoFactory`). Names are case-sensitive: `get` is
+/// unknown.
 ///
-/// Only known methods go on, since no verb, and so no right, belongs to another one.
+/// Only known methods are forwarded, because other methods have no verb and therefore no right.
 pub fn is_known_method(method: &Method) -> bool {
     const KNOWN: [Method; 7] =
         [Method::GET, Method::HEAD, Method::POST, Method::PUT, Method::PATCH, Method::DELETE, Method::OPTIONS];
     KNOWN.contains(method)
 }
 
-/// Whether the number of `Host` headers is allowed (RFC 9112 §3.2): one in HTTP/1.1, at most one in other versions.
+/// True if the number of `Host` headers is valid (RFC 9112 §3.2): exactly one in HTTP/1.1, at most one in other
+/// versions.
 pub fn has_valid_host(version: Version, headers: &HeaderMap) -> bool {
     match headers.get_all(header::HOST).iter().count() {
         0 => version != Version::HTTP_11,

@@ -1,7 +1,7 @@
-//! What an HTTP request says, read once: its path, its query and its headers.
+//! Parsing of an HTTP request: path, query and headers.
 //!
-//! Every server and proxy of this project reads requests through this module, so that whoever authorizes a request and
-//! whoever carries it out see the same resource, and no header of a client is mistaken for an identity.
+//! All servers and proxies of this project parse requests with this module. Authorization and execution therefore see
+//! the same resource, and no client header is mistaken for an identity.
 
 mod headers;
 mod info;

@@ -1,24 +1,24 @@
-//! The path of a request, and which spellings of one are refused.
+//! Path of a request, and the spellings that are refused.
 
 use std::borrow::Cow;
 
 use percent_encoding::percent_decode_str;
 
-/// Subresources whose remaining path belongs to a program behind the API server.
+/// Subresources whose remaining path is passed to a program behind the API server.
 const TUNNELS: [&str; 3] = ["pods", "services", "nodes"];
 
-/// A path whose segments mean the same to everybody that reads them.
+/// A path that every server splits into the same segments.
 ///
-/// API servers decode a path before they split it, others split it before they decode it, and load balancers in front of
-/// them may resolve `..`. A path on which these disagree is refused, so that a request cannot be authorized as one thing and
-/// carried out as another. What follows `proxy/` below a pod, service or node is the business of the program there: only
-/// segments that would leave that place are refused.
+/// API servers decode a path before they split it, other servers split it before they decode it, and load balancers may
+/// resolve `..`. A path on which these disagree is refused, so that it cannot be authorized as one request and executed
+/// as another. The path after `proxy/` of a pod, service or node belongs to the program behind it: there, only segments
+/// that would leave that subtree are refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RequestPath<'a> {
     segments: Vec<Cow<'a, str>>,
 }
 
-/// Why a path is refused.
+/// Reason why a path is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PathError {
     #[error("the path segment {0:?} contains an encoded slash")]
@@ -60,7 +60,7 @@ impl<'a> RequestPath<'a> {
         }
     }
 
-    /// The decoded segments; a slash at the end adds none.
+    /// The decoded segments; a trailing slash adds none.
     pub fn segments(&self) -> &[Cow<'a, str>] {
         &self.segments
     }
@@ -81,7 +81,7 @@ fn check(raw: &str, decoded: &str, tunnel: bool) -> Result<(), PathError> {
     }
 }
 
-/// Whether `next` is the `proxy` of `[…/]pods/NAME/proxy`, so that what follows is not a path of the API.
+/// True if `next` is the `proxy` of `[…/]pods/NAME/proxy`: the rest of the path is not a path of the Kubernetes API.
 fn enters_tunnel(before: &[Cow<'_, str>], next: &str) -> bool {
     let before: Vec<&str> = before.iter().map(AsRef::as_ref).collect();
     next == "proxy"
@@ -148,7 +148,7 @@ mod tests {
     }
 
     proptest::proptest! {
-        /// Splitting before decoding and decoding before splitting agree on every path that is accepted.
+        /// For every accepted path, splitting before decoding gives the same segments as decoding before splitting.
         #[test]
         fn accepted_paths_have_one_meaning(raw in "(/([a-z.%;\\\\]|%2[eEfF5]|%5c|%00|ä|proxy|api|nodes){0,4}){0,8}") {
             if let Ok(path) = RequestPath::parse(&raw) {

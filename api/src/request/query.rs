@@ -6,12 +6,13 @@ use crate::list_options::{self, NoInteger};
 
 /// Query parameters in the order of the request, names and values decoded once (`application/x-www-form-urlencoded`).
 ///
-/// Bytes that are not UTF-8 become U+FFFD. Where a parameter is repeated, the first value counts, as in Go's `url.Values`.
+/// Bytes that are not UTF-8 become U+FFFD. If a parameter is repeated, the first value is used, as in Go's
+/// `url.Values`.
 #[derive(Debug, Clone, Default)]
 pub struct Query(Vec<(String, String)>);
 
 impl Query {
-    /// Reads the part of a URI after its question mark.
+    /// Parses the part of a URI after the question mark.
     pub fn parse(query: Option<&str>) -> Self {
         let decode = |text: &str| percent_decode_str(&text.replace('+', " ")).decode_utf8_lossy().into_owned();
         let pairs = query.unwrap_or_default().split('&').filter(|pair| !pair.is_empty());
@@ -19,12 +20,12 @@ impl Query {
         Self(pairs.map(|(name, value)| (decode(name), decode(value))).collect())
     }
 
-    /// First value of a parameter; empty counts as absent.
+    /// First non-empty value of a parameter; `None` if the first value is empty.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.first(name).filter(|value| !value.is_empty())
     }
 
-    /// First value of a parameter that is present.
+    /// First value of a parameter, which may be empty.
     pub fn first(&self, name: &str) -> Option<&str> {
         self.all(name).next()
     }
@@ -34,12 +35,12 @@ impl Query {
         self.0.iter().filter(move |(key, _)| key == name).map(|(_, value)| value.as_str())
     }
 
-    /// Whether a parameter is present.
+    /// True if a parameter is present.
     pub fn has(&self, name: &str) -> bool {
         self.first(name).is_some()
     }
 
-    /// A boolean as Go converts query values: present, and neither `false` nor `0`.
+    /// A boolean as Go converts query values: true if the parameter is present and neither `false` nor `0`.
     pub fn flag(&self, name: &str) -> bool {
         self.first(name).is_some_and(list_options::boolean)
     }

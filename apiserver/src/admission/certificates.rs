@@ -25,7 +25,7 @@ pub struct CertificateApproval(pub Arc<Authorizer>);
 /// A certificate, and conditions beside approval, need the verb `sign` on the signer.
 pub struct CertificateSigning(pub Arc<Authorizer>);
 
-/// Nobody gets into the group of masters, or becomes a front proxy, by a client certificate.
+/// Prevents client certificates that would put their owner into the group `system:masters` or make it a front proxy.
 pub struct CertificateSubjectRestriction;
 
 fn concerns(a: &Attributes<'_>, operation: Operation, subresource: &str) -> bool {

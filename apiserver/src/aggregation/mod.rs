@@ -311,7 +311,7 @@ impl Delegate for Aggregator {
     async fn serve(&self, user: &UserInfo, request: http::Request<Body>) -> http::Response<Body> {
         let path = match RequestPath::parse(request.uri().path()) {
             Ok(path) => path,
-            // The extension server might read it as something else than what was authorized.
+            // The extension server could interpret the path differently from what was authorized.
             Err(error) => return respond::error(&ApiError::bad_request(error.to_string())),
         };
         let named = path.group_version().map(|(group, version)| (group.to_owned(), version.to_owned()));

@@ -62,7 +62,7 @@ fn common_name(name: &str) -> DistinguishedName {
     subject
 }
 
-/// A certificate of no authority, for one purpose. Its subject is yet to be set.
+/// Parameters of a leaf certificate for one purpose. The subject must be set by the caller.
 fn leaf(purpose: ExtendedKeyUsagePurpose) -> CertificateParams {
     let mut params = CertificateParams::default();
     params.distinguished_name = DistinguishedName::new();
@@ -88,7 +88,8 @@ impl Authority {
         Ok(Self { credentials, issuer: Issuer::new(params, key) })
     }
 
-    /// The authority kept in `directory` as `<file>.crt` and `<file>.key`, created with this name when there is none.
+    /// Opens the authority in `directory`, `<file>.crt` and `<file>.key`; creates it with this name if it does not
+    /// exist.
     pub fn open(directory: &Path, file: &str, name: &str) -> Result<Self> {
         let path = |extension: &str| directory.join(format!("{file}.{extension}"));
         let (certificate_path, key_path) = (path("crt"), path("key"));
@@ -169,7 +170,7 @@ impl Authority {
         serde_saphyr::to_string(&config).unwrap_or_else(|_| config.to_string())
     }
 
-    /// TLS for serving to users of this authority; there is no front proxy. Clients without a certificate are welcome.
+    /// TLS for serving users of this authority, without front proxies. Clients may have no certificate.
     pub fn tls(&self, serving: Arc<Serving>) -> Result<Tls> {
         Tls::new(serving, ClientAuthorities::new(None, Vec::new(), Some(self.certificate()))?)
     }

@@ -1,4 +1,5 @@
-//! Bearer tokens of requests: the Authorization header and the WebSocket subprotocol. The only reader of both.
+//! Bearer tokens of requests, from the Authorization header and the WebSocket subprotocol. No other module parses
+//! either.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -6,15 +7,15 @@ use http::header::{AUTHORIZATION, CONNECTION, HeaderMap, HeaderValue, SEC_WEBSOC
 
 use crate::status::ApiError;
 
-/// Subprotocol that holds a token: browsers cannot set other headers on WebSockets.
+/// Subprotocol that carries a token: browsers cannot set other headers on WebSocket requests.
 const SUBPROTOCOL: &str = "base64url.bearer.authorization.k8s.io.";
 
-/// Why a request has no clear token.
+/// Reason why the bearer token of a request is not clear.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum BearerError {
     #[error("more than one Authorization header")]
     Repeated,
-    /// Somebody meant to prove something, so the request is not anonymous.
+    /// The request presented a credential, so it is not anonymous.
     #[error("the bearer token cannot be read")]
     Unreadable,
 }
@@ -28,8 +29,8 @@ impl From<BearerError> for ApiError {
     }
 }
 
-/// The bearer token of a request. As in kube-apiserver, an Authorization header of another scheme proves nothing and is no
-/// error, and the header goes before the subprotocol.
+/// The bearer token of a request. As in kube-apiserver, an Authorization header with another scheme is ignored, and the
+/// Authorization header takes precedence over the subprotocol.
 pub fn bearer_token(headers: &HeaderMap) -> Result<Option<String>, BearerError> {
     match authorization(headers)? {
         Some(token) => Ok(Some(token)),
@@ -52,7 +53,8 @@ fn authorization(headers: &HeaderMap) -> Result<Option<String>, BearerError> {
     Ok(Some(token.to_owned()))
 }
 
-/// As kube-apiserver reads it: WebSockets only, one token, and another subprotocol to agree on beside it.
+/// The token of a WebSocket request. Like kube-apiserver, requires exactly one token and at least one other
+/// subprotocol.
 fn websocket_token(headers: &HeaderMap) -> Result<Option<String>, BearerError> {
     if !is_websocket(headers) {
         return Ok(None);
@@ -85,7 +87,7 @@ fn is_websocket(headers: &HeaderMap) -> bool {
     has(CONNECTION, "upgrade") && has(UPGRADE, "websocket")
 }
 
-/// Removes the credentials of a request whose caller is known, so that nothing behind passes them on.
+/// Removes the bearer token of an authenticated request, so that it is not forwarded.
 pub fn strip_bearer(headers: &mut HeaderMap) {
     headers.remove(AUTHORIZATION);
     let values: Vec<HeaderValue> = headers.get_all(SEC_WEBSOCKET_PROTOCOL).iter().cloned().collect();
@@ -105,7 +107,7 @@ pub fn strip_bearer(headers: &mut HeaderMap) {
     }
 }
 
-/// Warning for a client whose bearer token is not where it is looked for.
+/// Warning for a client whose bearer token is ignored because extra spaces precede it.
 pub(crate) fn misplaced_bearer(headers: &HeaderMap) -> Option<&'static str> {
     let (scheme, token) = headers.get(AUTHORIZATION)?.to_str().ok()?.trim().split_once(' ')?;
     let text = "the provided Authorization header contains extra space before the bearer token, and is ignored";

@@ -1,11 +1,11 @@
-//! Users of client certificates: common name, organizations, and the UID where there is one.
+//! Users of client certificates: common name, organizations, and the UID if there is one.
 
 use crowsnest_api::certificate::{CertificateSubject, SubjectError};
 use crowsnest_api::user::UserInfo;
 use sha2::{Digest, Sha256};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-/// Extra field that says which credential proved a user's identity.
+/// Extra field that names the credential with which a user authenticated.
 pub(super) const CREDENTIAL: &str = "authentication.kubernetes.io/credential-id";
 
 /// The subject of a certificate (DER).
@@ -16,7 +16,7 @@ pub(super) fn read_subject(der: &[u8]) -> Result<CertificateSubject, SubjectErro
     }
 }
 
-/// The user of a certificate that was verified; `None` where the subject has no common name.
+/// The user of a verified certificate; `None` if the subject has no common name.
 pub(super) fn read_user(der: &[u8]) -> Result<Option<UserInfo>, SubjectError> {
     let Some(mut user) = read_subject(der)?.user() else { return Ok(None) };
     let digest: String = Sha256::digest(der).iter().map(|byte| format!("{byte:02x}")).collect();

@@ -14,7 +14,8 @@ pub fn strip(headers: &mut HeaderMap) {
     request_header::strip_impersonated(headers);
 }
 
-/// The user that `Impersonate-*` headers ask for, as given; 400 where they are repeated, cannot be read or name nobody.
+/// The user that `Impersonate-*` headers request, unchanged; 400 if headers are repeated, cannot be parsed or name no
+/// user.
 pub fn wanted(headers: &HeaderMap) -> Result<Option<UserInfo>, ApiError> {
     let wanted = request_header::impersonated(headers)?;
     if !wanted.name.is_empty() {

@@ -63,8 +63,9 @@ impl Authenticator {
         Self { registry, tokens, signer, oidc, anonymous }
     }
 
-    /// Who sends this request; 401 when a given proof is wrong, or none is given and anonymous requests are off. As in
-    /// kube-apiserver a front proxy's word goes before a certificate, and a certificate before a token.
+    /// The user who sends this request. Fails with 401 if a credential is invalid, or if there is none and anonymous
+    /// requests are disabled. As in kube-apiserver, front-proxy headers take precedence over a certificate, and a
+    /// certificate over a token.
     pub async fn authenticate(&self, headers: &HeaderMap, extensions: &Extensions) -> ApiResult<UserInfo> {
         if let Some(InProcess(user)) = extensions.get::<InProcess>() {
             return Ok(authenticated(user.clone()));

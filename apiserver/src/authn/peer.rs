@@ -1,8 +1,9 @@
-//! The other end of a TLS connection: a front proxy that speaks for others, a user with a client certificate, or nobody in
-//! particular. Judged once per connection.
+//! Client of a TLS connection: a front proxy that forwards identities, a user with a client certificate, or an
+//! unauthenticated client. Evaluated once per connection.
 //!
-//! As in kube-apiserver, any certificate passes the handshake, which proves possession of its key, and is judged afterwards:
-//! one that no authority vouches for is answered 401 unless the request proves itself otherwise.
+//! As in kube-apiserver, the handshake accepts any certificate and only proves that the client holds its key. The
+//! certificate is verified afterwards: if no authority has issued it, the request is answered with 401 unless it has
+//! another valid credential.
 
 use std::sync::Arc;
 
@@ -16,26 +17,26 @@ use rustls::{DigitallySignedStruct, DistinguishedName, RootCertStore, SignatureS
 
 use super::certificate::{read_subject, read_user};
 
-/// Identity that a connection proves.
+/// Identity that a connection authenticates.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Peer {
-    /// The certificate is a front proxy's, so `X-Remote-*` headers count.
+    /// The certificate belongs to a front proxy, so `X-Remote-*` headers are trusted.
     pub front_proxy: bool,
     pub certificate: PeerCertificate,
 }
 
-/// What a client certificate proves about its bearer.
+/// Result of verifying a client certificate.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum PeerCertificate {
-    /// There is none, or it has no common name.
+    /// There is no certificate, or it has no common name.
     #[default]
     Nobody,
     User(UserInfo),
-    /// The users' authority does not vouch for it, or its subject is refused.
+    /// The users' authority has not issued the certificate, or its subject is refused.
     Refused(String),
 }
 
-/// Why authorities cannot be used.
+/// Reason why certificate authorities cannot be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum AuthorityError {
     #[error("the certificate of {0} can't be used")]
@@ -46,18 +47,19 @@ pub enum AuthorityError {
     Verifier(#[from] rustls::server::VerifierBuilderError),
 }
 
-/// Authorities of front proxies and of users. No certificate of the users' authority makes a front proxy.
+/// Certificate authorities of front proxies and of users. No certificate of the users' authority authenticates a front
+/// proxy.
 #[derive(Clone, Debug)]
 pub struct ClientAuthorities {
     front_proxies: Option<Arc<dyn ClientCertVerifier>>,
-    /// Common names that front proxies may have; empty means any.
+    /// Common names that front proxies may have; empty allows any name.
     allowed_names: Vec<String>,
     users: Option<Arc<dyn ClientCertVerifier>>,
     handshake: Arc<dyn ClientCertVerifier>,
 }
 
 impl ClientAuthorities {
-    /// Both authorities as PEM. An empty `allowed_names` allows any name.
+    /// Creates the verifiers from both authorities in PEM. An empty `allowed_names` allows any name.
     pub fn new(
         front_proxies: Option<&str>,
         allowed_names: Vec<String>,
@@ -78,12 +80,12 @@ impl ClientAuthorities {
         Ok(Self { front_proxies, allowed_names, users, handshake })
     }
 
-    /// Verifier for the handshake.
+    /// Certificate verifier for the handshake.
     pub fn handshake(&self) -> Arc<dyn ClientCertVerifier> {
         Arc::clone(&self.handshake)
     }
 
-    /// Judges the certificates that a client has presented.
+    /// Verifies the certificate chain that a client has presented.
     pub fn judge(&self, chain: &[CertificateDer<'_>], now: UnixTime) -> Peer {
         let Some((end, rest)) = chain.split_first() else { return Peer::default() };
         let verify = |by: &Option<Arc<dyn ClientCertVerifier>>| match by {
@@ -122,7 +124,8 @@ fn verifier_of(roots: RootCertStore) -> Result<Arc<dyn ClientCertVerifier>, Auth
     Ok(builder.allow_unauthenticated().build()?)
 }
 
-/// Accepts any certificate whose key the client holds; hints at the authorities that count.
+/// Handshake verifier that accepts any certificate whose key the client holds; announces the subjects of the trusted
+/// authorities.
 #[derive(Debug)]
 struct AnyCertificate(Arc<dyn ClientCertVerifier>);
 
@@ -177,7 +180,7 @@ mod tests {
 
     type Ca = Issuer<'static, KeyPair>;
 
-    /// Its certificate as PEM, and what signs with it.
+    /// Certificate of an authority as PEM, and its signing key.
     fn authority(name: &str) -> (String, Ca) {
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::default();
@@ -187,7 +190,7 @@ mod tests {
         (pem, Issuer::new(params, key))
     }
 
-    /// A certificate with this subject, as Kubernetes reads it.
+    /// Client certificate with this subject.
     fn signed(
         ca: &Ca,
         subject: &[(DnType, &str)],

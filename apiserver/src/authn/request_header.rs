@@ -1,15 +1,15 @@
-//! Identities in headers: `X-Remote-*` of a front proxy and `Impersonate-*` of a caller. The only reader of both.
+//! Identities in headers: `X-Remote-*` of a front proxy and `Impersonate-*` of a caller. No other module parses either.
 //!
-//! What cannot be read is refused: a name that is not understood must not become somebody else's, nor a user lose or gain
-//! groups. kube-apiserver takes the first of several `X-Remote-User` or `Impersonate-User` headers; here they are refused,
-//! because two parties on the way may choose differently.
+//! Headers that cannot be parsed are refused, so that no user is mistaken for another one and none loses or gains
+//! groups. kube-apiserver uses the first of several `X-Remote-User` or `Impersonate-User` headers; here they are
+//! refused, because two proxies on the path may choose differently.
 
 use crowsnest_api::user::UserInfo;
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 
 use crate::status::ApiError;
 
-/// Names of the headers of one kind.
+/// Header names of one family.
 struct Family {
     prefix: &'static str,
     user: &'static str,
@@ -34,7 +34,7 @@ const IMPERSONATE: Family = Family {
     extra: "impersonate-extra-",
 };
 
-/// Why headers name no identity clearly.
+/// Reason why headers do not identify one user.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum IdentityHeaderError {
     #[error("more than one {0} header")]
@@ -49,19 +49,19 @@ impl From<IdentityHeaderError> for ApiError {
     }
 }
 
-/// The user that a front proxy speaks for; `None` where it names none. Only for connections whose certificate is a front
-/// proxy's.
+/// The user for whom a front proxy sends the request; `None` if it names no user. Only for connections with a front
+/// proxy's certificate.
 pub fn remote_user(headers: &HeaderMap) -> Result<Option<UserInfo>, IdentityHeaderError> {
     let user = REMOTE.read(headers)?;
     Ok(Some(user).filter(|user| !user.name.is_empty()))
 }
 
-/// Removes the front proxy's headers, which have done their work or prove nothing.
+/// Removes the front proxy's headers: they have been evaluated, or are not trusted.
 pub fn strip_remote(headers: &mut HeaderMap) {
     REMOTE.strip(headers);
 }
 
-/// The identity in `Impersonate-*` headers as given, possibly without a name.
+/// The identity in `Impersonate-*` headers, unchanged; the name may be empty.
 pub(super) fn impersonated(headers: &HeaderMap) -> Result<UserInfo, IdentityHeaderError> {
     IMPERSONATE.read(headers)
 }
@@ -97,7 +97,7 @@ impl Family {
     }
 }
 
-/// The value of a header that may be there once; empty where it is absent.
+/// The value of a header that must occur at most once; empty if it is absent.
 fn single(headers: &HeaderMap, name: &'static str) -> Result<String, IdentityHeaderError> {
     let mut values = headers.get_all(name).iter();
     match (values.next(), values.next()) {

@@ -1,8 +1,8 @@
-//! Certificates that others ask for (PKCS#10), signed by the authority as kube-controller-manager's signers do.
+//! Signs certificate requests (PKCS #10) with the authority's key, as kube-controller-manager's signers do.
 //!
-//! rcgen makes the certificate. It keeps one attribute of a type, though, and a person may be in several organizations: the
-//! subject that was read from the request is encoded in place of rcgen's, and the certificate is signed again. Nothing of the
-//! request is copied that was not read, so whoever approved it and whoever meets the certificate see the same identity.
+//! rcgen creates the certificate, but keeps only one attribute of each type, whereas a user may be in several
+//! organizations. The subject parsed from the request therefore replaces rcgen's, and the certificate is signed again.
+//! Only parsed fields are copied from the request, so the approver and all verifiers see the same identity.
 
 use crowsnest_api::certificate::{AlternativeName, CertificateSubject, RequestSignature, SigningRequest};
 use pem::{EncodeConfig, LineEnding, Pem};
@@ -56,7 +56,7 @@ impl Authority {
         self.sign_for(&request.subject, params, &SubjectPublicKeyInfo::from_der(&request.public_key)?)
     }
 
-    /// Signs a certificate (PEM) with this subject, whatever the parameters say of it.
+    /// Signs a certificate (PEM) with this subject, which replaces the subject in `params`.
     pub(super) fn sign_for(
         &self,
         subject: &CertificateSubject,
@@ -77,7 +77,7 @@ impl Authority {
     }
 }
 
-/// The other names that are asked for, of the kinds that Go's signer knows.
+/// The requested subject alternative names of the types that Go's signer supports.
 fn names(asked: &[AlternativeName]) -> Result<Vec<SanType>> {
     let mut found = Vec::new();
     for name in asked {

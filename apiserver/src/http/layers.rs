@@ -48,7 +48,7 @@ pub(super) fn panicked(_: Box<dyn Any + Send + 'static>) -> Response {
 
 /// Parses the request's path and names the request.
 pub(super) async fn identify(mut request: Request, next: Next) -> Response {
-    // Requests of this process come over no connection and name no host.
+    // In-process requests have no connection and no host.
     let from_network = request.extensions().get::<PeerAddress>().is_some();
     if from_network && !has_valid_host(request.version(), request.headers()) {
         return respond::text(400, "400 Bad Request: the request must have exactly one Host header\n");

@@ -126,13 +126,13 @@ struct ClientKey {
     upgrades: bool,
 }
 
-/// The client certificate that a server sees.
+/// Client certificate that is presented to a server.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Shows {
     Nothing,
-    /// The front proxy's, to extension API servers.
+    /// Front-proxy certificate, for extension API servers.
     FrontProxy,
-    /// The one for webhooks at this address.
+    /// Certificate for webhooks at this address.
     Webhook(String),
 }
 
@@ -145,7 +145,7 @@ pub struct Outbound {
 struct Connecting {
     /// Presented to extension API servers.
     identity: Option<Identity>,
-    /// Presented to webhooks, by `host:port`.
+    /// Identities for webhooks, by `host:port`.
     webhooks: HashMap<String, Identity>,
     clients: LruCache<ClientKey, HttpsClient>,
 }
@@ -172,14 +172,14 @@ impl Outbound {
         connecting.clients.clear();
     }
 
-    /// Presents a certificate to webhooks at an address (`host:port`) from now on, and to no others.
+    /// Sets the certificate that is presented to webhooks at an address (`host:port`), and to no other server.
     pub fn identify(&self, address: &str, identity: Identity) {
         let mut connecting = self.connecting.lock();
         connecting.webhooks.insert(address.to_owned(), identity);
         connecting.clients.clear();
     }
 
-    /// The same for a webhook, which sees the certificate that is for its address, if there is one.
+    /// Sends a review to a webhook, with the client certificate registered for its address, if any.
     pub async fn send_review(
         &self,
         target: &Target,

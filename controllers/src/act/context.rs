@@ -174,7 +174,7 @@ pub struct Context {
     pub figures: Figures,
     /// Where bindings are.
     pub placements: Placements,
-    /// Of bindings' writes, by namespace.
+    /// Serializes writes of bindings by namespace.
     pub(super) binding_turns: Turns,
     clusters: Decodings<cluster::Cluster>,
     bindings: Decodings<work::ResourceBinding>,

@@ -1,7 +1,8 @@
-//! Bindings and FederatedResourceQuotas: writes of this process take turns where a quota limits them, and what a quota refuses is noted.
+//! Bindings and FederatedResourceQuotas: serializes this process's writes in namespaces with a quota, and records
+//! refusals by a quota.
 //!
-//! Admission counts what is stored, so of two bindings that are admitted at once neither sees the other. Here they are written one
-//! after another: the API server has stored the first before the second is admitted.
+//! Admission counts stored bindings, so two bindings that are admitted concurrently do not count each other. This
+//! module writes them one after another: the first is stored before the second is admitted.
 
 use crowsnest_api::work::{ResourceBinding, TargetCluster};
 use tokio::sync::OwnedMutexGuard;
@@ -14,7 +15,7 @@ use crate::plan::object;
 use crate::plan::quota::Exceeded;
 
 impl Context {
-    /// The turn to write a binding, where its namespace has a quota.
+    /// Acquires the lock for writing a binding if its namespace has a quota.
     pub(super) async fn quota_turn(
         &self,
         resource: &Resource,
@@ -28,8 +29,8 @@ impl Context {
         Ok(Some(self.binding_turns.take(namespace).await))
     }
 
-    /// Notes in the journal that the API server refused a binding its `wanted` clusters because of a quota, in the `message` of its
-    /// refusal.
+    /// Records in the journal that a quota refused the `wanted` clusters of a binding, with the `message` of the API
+    /// server.
     pub(super) async fn note_quota_denied(
         &self,
         binding: &ResourceBinding,

@@ -65,7 +65,7 @@ impl Quotas {
             true => self.known.lock().remove(&key),
             false => self.known.lock().insert(key.clone()),
         };
-        // A write of the status alone may be somebody else's: it is counted again.
+        // Another client may have written the status alone, so the usage is counted again.
         if change.is_moved_or_terminating() { self.quotas.add(key) } else { self.quotas.add_after(key, GATHER) }
     }
 

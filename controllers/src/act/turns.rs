@@ -1,4 +1,4 @@
-//! Turns by name: whoever has the turn of a name goes on alone, others wait.
+//! Locks by name: one holder at a time for each name, others wait.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -8,12 +8,12 @@ use tokio::sync::OwnedMutexGuard;
 
 type Turn = tokio::sync::Mutex<()>;
 
-/// Turns that are taken or waited for, by name.
+/// Locks that are held or awaited, by name.
 #[derive(Default)]
 pub struct Turns(Mutex<HashMap<String, Weak<Turn>>>);
 
 impl Turns {
-    /// Waits for the turn of a name; it ends with the guard.
+    /// Locks a name until the guard is dropped; waits while another holder has the lock.
     pub async fn take(&self, name: &str) -> OwnedMutexGuard<()> {
         let turn = {
             let mut turns = self.0.lock();

@@ -1,7 +1,8 @@
-//! What agents of members may write beyond what RBAC can say: it cannot tie `create` to a name, nor to a type of Secret. As
-//! kube-apiserver's NodeRestriction does for nodes.
+//! Limits on the writes of members' agents that RBAC cannot express: RBAC cannot limit `create` to a name or to a type
+//! of Secret. kube-apiserver's NodeRestriction does the same for nodes.
 //!
-//! An agent is known by the certificate that `agentcsrapproving` approves; whoever bears a bootstrap token may become one.
+//! An agent is identified by the certificate that `agentcsrapproving` approves. Bearers of bootstrap tokens are treated
+//! as agents, because they can obtain such a certificate.
 
 use crowsnest_api::user::UserInfo;
 use serde_json::Value;
@@ -10,19 +11,19 @@ const GROUP: &str = "system:karmada:agents";
 const NAME_PREFIX: &str = "system:karmada:agent:";
 const BOOTSTRAPPERS: &str = "system:bootstrappers";
 
-/// Selects the requests that [`check_secret`] has something to say about, as a webhook's match condition.
+/// Match condition of the webhook: selects the requests that [`check_secret`] evaluates.
 pub const MATCH_CONDITION: &str = "request.userInfo.username.startsWith('system:karmada:agent:') || \
     (has(request.userInfo.groups) && request.userInfo.groups.exists(group, group == 'system:karmada:agents' || \
     group.startsWith('system:bootstrappers')))";
 
-/// The cluster of an agent, empty for one that has none; `None` for everybody else.
+/// The cluster of an agent, empty for an agent without a cluster; `None` for all other users.
 fn cluster_of_agent(user: &UserInfo) -> Option<&str> {
     let own = user.name.strip_prefix(NAME_PREFIX);
     let in_group = user.groups.iter().any(|group| group == GROUP || group.starts_with(BOOTSTRAPPERS));
     own.or(in_group.then_some(""))
 }
 
-/// Refuses agents that write another cluster than their own. Everybody else is left to RBAC.
+/// Refuses agents that write a cluster other than their own. Other users are subject to RBAC only.
 pub fn check_cluster(user: &UserInfo, cluster: &str) -> Result<(), String> {
     match cluster_of_agent(user) {
         Some(own) if own.is_empty() || own != cluster => {
@@ -32,7 +33,7 @@ pub fn check_cluster(user: &UserInfo, cluster: &str) -> Result<(), String> {
     }
 }
 
-/// Refuses agents that write other Secrets than the two that report the tokens of their cluster: a Secret of type
+/// Refuses agents that write Secrets other than the two that report their cluster's tokens. A Secret of type
 /// `kubernetes.io/service-account-token` would be filled with a token of the account that it names.
 pub fn check_secret(user: &UserInfo, secret: &Value) -> Result<(), String> {
     let Some(own) = cluster_of_agent(user) else { return Ok(()) };

@@ -1,10 +1,11 @@
-//! Where a Cluster has tokens sent, and who may decide that. The one home of the rule for `spec.secretRef` and
-//! `spec.impersonatorSecretRef`; the server reviews the rights that it asks for.
+//! Rights needed to decide where a Cluster's tokens are sent. The only implementation of the rule for `spec.secretRef`
+//! and `spec.impersonatorSecretRef`; the server reviews the rights that this module determines.
 //!
-//! A Cluster makes this process read two Secrets and send the tokens in them to an endpoint, both of the writer's choice. So the
-//! writer must be allowed to read those Secrets, when the Cluster is created and on each change of what decides where the tokens
-//! arrive. Agents may overwrite the tokens of their own cluster without being allowed to read them back: for Secrets that bear the
-//! cluster's own name, as Karmada's and our `join` give them, that right is as good.
+//! For a Cluster, this process reads two Secrets and sends their tokens to an endpoint; the author of the Cluster
+//! chooses both. The author must therefore be allowed to read these Secrets when the Cluster is created, and on each
+//! change that affects where tokens are sent. Agents may overwrite the tokens of their own cluster without the right to
+//! read them: for Secrets with the cluster's own name, as Karmada's and our `join` create them, the right to patch is
+//! sufficient.
 
 use crowsnest_api::addresses::local_kind_of_host;
 use crowsnest_api::cluster::{Cluster, ClusterSpec, ClusterSyncMode, LocalSecretReference};
@@ -16,41 +17,41 @@ use super::url::Url;
 
 const IMPERSONATOR_SUFFIX: &str = "-impersonator";
 
-/// The Cluster before a write, as far as whoever decides has seen it.
+/// The Cluster before a write, as far as the writer has seen it.
 #[derive(Clone, Copy, Debug)]
 pub enum Before<'b> {
-    /// There is none, and the write fails where one appears.
+    /// There is no Cluster, and the write fails if one is created concurrently.
     Absent,
-    /// The write may meet any Cluster.
+    /// The write may apply to any Cluster.
     Unseen,
-    /// The write fails where it is another one by now.
+    /// The write fails if the stored Cluster is no longer this one.
     Known(&'b Cluster),
 }
 
-/// A Secret whose token a written Cluster has sent to its endpoint.
+/// Secret whose token is sent to the endpoint of a written Cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SecretUse {
-    /// The field that names it.
+    /// Field that names the Secret.
     pub field: &'static str,
     pub namespace: String,
     pub name: String,
-    /// Any of these rights on it is enough.
+    /// Rights on the Secret, of which one is sufficient.
     pub verbs: &'static [&'static str],
 }
 
-/// The rights on Secrets that a write needs, and why.
+/// Rights on Secrets that a write requires, and the reasons.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// Empty where the write decides nothing about tokens.
+    /// Empty if the write does not affect where tokens are sent.
     pub uses: Vec<SecretUse>,
-    /// What is set or changed.
+    /// Fields that are set or changed.
     pub reasons: Vec<&'static str>,
 }
 
 const READ: &[&str] = &["get"];
 const READ_OR_REPORT: &[&str] = &["get", "patch"];
 
-/// The rights that whoever makes `after` of `before` must have. Pure.
+/// The rights that a writer needs to replace `before` by `after`. Pure.
 pub fn review(before: Before<'_>, after: &Cluster) -> Report {
     let reasons = match before {
         Before::Absent => vec!["the cluster is new"],
@@ -70,14 +71,14 @@ pub fn review(before: Before<'_>, after: &Cluster) -> Report {
     .filter_map(|(field, reference, own)| Some(secret_use(field, reference.as_ref()?, name, &own)))
     .collect();
     if matches!(before, Before::Unseen) {
-        // One that appears meanwhile may name these already, and keeps what is not written.
+        // A Cluster created concurrently may name these Secrets already, and keeps fields that are not written.
         uses.extend(own_uses(name).into_iter().filter(|own| !uses.contains(own)).collect::<Vec<_>>());
     }
     Report { uses, reasons }
 }
 
 impl Report {
-    /// The refusal of a writer who has no right to use `secret`.
+    /// Error message for a writer without the right to use `secret`.
     pub fn refusal(&self, user: &str, secret: &SecretUse) -> String {
         let SecretUse { field, namespace, name, verbs } = secret;
         format!(
@@ -93,20 +94,20 @@ const SECRET_REF: &str = "spec.secretRef";
 const IMPERSONATOR_REF: &str = "spec.impersonatorSecretRef";
 
 fn secret_use(field: &'static str, reference: &LocalSecretReference, cluster: &str, own: &str) -> SecretUse {
-    // The token of a cluster "a-impersonator" has the name of the impersonator's of cluster "a".
+    // The token of a cluster "a-impersonator" has the same name as the impersonator token of cluster "a".
     let is_own = !cluster.is_empty() && reference.name == own && !cluster.ends_with(IMPERSONATOR_SUFFIX);
     let verbs = if is_own { READ_OR_REPORT } else { READ };
     SecretUse { field, namespace: reference.namespace.clone(), name: reference.name.clone(), verbs }
 }
 
-/// Those that `join` makes for a cluster.
+/// The Secrets that `join` creates for a cluster.
 fn own_uses(cluster: &str) -> [SecretUse; 2] {
     let reference = |name: String| LocalSecretReference { namespace: NAMESPACE_KARMADA_CLUSTER.to_owned(), name };
     let own = |field, name: String| secret_use(field, &reference(name.clone()), cluster, &name);
     [own(SECRET_REF, cluster.to_owned()), own(IMPERSONATOR_REF, format!("{cluster}{IMPERSONATOR_SUFFIX}"))]
 }
 
-/// Fields that decide which tokens are sent, where, and who can read them on the way.
+/// Fields that determine which tokens are sent, where they are sent, and who can read them on the network.
 fn changes(before: &Cluster, after: &Cluster) -> Vec<&'static str> {
     let (old, new) = (&before.spec, &after.spec);
     let reached = |cluster: &Cluster| cluster.metadata.annotations.as_ref()?.get(REACHED_THROUGH).cloned();
@@ -123,7 +124,7 @@ fn changes(before: &Cluster, after: &Cluster) -> Vec<&'static str> {
     compared.into_iter().filter(|(_, same)| !same).map(|(field, _)| field).collect()
 }
 
-/// What is wrong with where a Cluster has tokens sent. What an earlier version took stays valid until it is changed.
+/// Validates where a Cluster's tokens are sent. Values that an earlier version accepted remain valid until they change.
 pub fn validate(before: Option<&Cluster>, after: &Cluster, local_endpoints: bool) -> Vec<FieldError> {
     let mut errors = Vec::new();
     if sends_over_http(&after.spec) && !before.is_some_and(|before| same_endpoint(before, after)) {
@@ -131,7 +132,8 @@ pub fn validate(before: Option<&Cluster>, after: &Cluster, local_endpoints: bool
             "must be https where spec.secretRef or spec.impersonatorSecretRef is set: tokens are never sent over http";
         errors.push(FieldError::invalid("spec.apiEndpoint", &after.spec.api_endpoint, detail));
     }
-    // Clusters in pull mode name their API server as it is known there; one that is dialled after all is refused then.
+    // Clusters in pull mode name the API server's address inside the member; the address is refused if it is dialed
+    // later.
     if !local_endpoints && after.spec.sync_mode != ClusterSyncMode::Pull {
         let addresses = |spec: &ClusterSpec| [spec.api_endpoint.clone(), spec.proxy_url.clone()];
         let known = before.filter(|before| before.spec.sync_mode == after.spec.sync_mode);
@@ -161,7 +163,7 @@ fn same_endpoint(before: &Cluster, after: &Cluster) -> bool {
 
 fn local_host(field: &str, address: &str) -> Option<FieldError> {
     let with_scheme = if address.contains("://") { address.to_owned() } else { format!("https://{address}") };
-    // What cannot be read is refused elsewhere, in Karmada's words.
+    // Karmada's own validation refuses invalid URLs, with its message.
     let url = Url::parse(&with_scheme).ok()?;
     let kind = local_kind_of_host(without_port(url.host))?;
     let detail = format!("is a {kind} address of this host; --allow-local-endpoints allows it");

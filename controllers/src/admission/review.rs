@@ -101,7 +101,7 @@ pub enum Outcome {
 #[derive(Clone, Debug)]
 pub struct Review {
     pub outcome: Result<Outcome, Refusal>,
-    /// Quotas of which more is used once the object is stored, with that use.
+    /// Quotas with a higher usage once the object is stored, with that usage.
     pub quota_usage: Vec<FederatedResourceQuota>,
 }
 

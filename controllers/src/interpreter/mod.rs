@@ -52,7 +52,7 @@ struct Script {
 }
 
 impl Script {
-    /// Runs it on a thread for scripts.
+    /// Runs a script on a script thread.
     async fn ask<T: Send + 'static>(
         &self,
         call: impl FnOnce(&str) -> Result<T, ScriptError> + Send + 'static,

@@ -104,12 +104,12 @@ fn read(request: &Value) -> Result<SigningRequest, CertificateError> {
     SigningRequest::parse(&pem).map_err(|error| unreadable(error.to_string()))
 }
 
-/// The agent whose certificate is asked for; it has no name beside the subject.
+/// The agent for which a certificate is requested; the request must have no subject alternative names.
 fn agent(asked: &SigningRequest) -> Option<Agent> {
     Agent::from_subject(&asked.subject).filter(|_| asked.alternative_names.is_empty())
 }
 
-/// An agent asks as itself.
+/// True if the requester is the user in the subject.
 fn is_own(request: &Value, asked: &SigningRequest) -> bool {
     asked.subject.common_name() == Some(object::text(request, &["spec", "username"]))
 }

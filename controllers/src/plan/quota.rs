@@ -47,7 +47,7 @@ impl fmt::Display for Exceeded {
 }
 
 impl Exceeded {
-    /// The limit that an API server's refusal names, in the wording of [`fmt::Display`]; the quota's uid is not known.
+    /// Parses the limit in an API server's refusal, in the format of [`fmt::Display`]. The quota's UID is unknown.
     pub fn read(message: &str) -> Option<Self> {
         let (_, rest) = message.split_once("FederatedResourceQuota(")?;
         let (quota, rest) = rest.split_once(") exceeded for resource ")?;
@@ -99,7 +99,7 @@ pub fn usage(spec: &ResourceBindingSpec) -> Usage {
     usage
 }
 
-/// What a binding uses more than before, of each resource of which it is more.
+/// Usage that `new` adds compared with `old`, for each resource that increases.
 pub fn increase(old: Option<&ResourceBindingSpec>, new: &ResourceBindingSpec) -> Usage {
     let mut more = usage(new);
     for (name, quantity) in old.map(usage).unwrap_or_default() {
@@ -109,7 +109,7 @@ pub fn increase(old: Option<&ResourceBindingSpec>, new: &ResourceBindingSpec) ->
     more
 }
 
-/// The larger of two amounts, of each resource.
+/// Sets each resource to the larger of the two amounts.
 pub fn raise(most: &mut Usage, usage: Usage) {
     for (name, quantity) in usage {
         let known = most.entry(name).or_default();

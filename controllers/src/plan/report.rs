@@ -372,7 +372,7 @@ pub struct PlanReport {
 /// What stands where a value must not be seen.
 pub const MASK: &str = "***";
 
-/// Where a Secret has its values; tools keep them in annotations once more.
+/// Fields that contain a Secret's values; tools copy them into annotations.
 const VALUES: [&str; 2] = ["data", "stringData"];
 
 fn is_secret(manifest: &Value) -> bool {

@@ -2,7 +2,7 @@
 {{- eq .Values.controlPlane.mode "included" | ternary "/etc/crowsnest/kubeconfig" "/etc/crowsnest-pki/control-plane/kubeconfig" -}}
 {{- end -}}
 
-{{/* The Secret with the key of the UI's cookies; none where Secrets are somebody else's and this one is not named. */}}
+{{/* The Secret with the key of the UI's cookies; none if Secrets are managed externally and this one is not named. */}}
 {{- define "crowsnest.sessionKeySecret" -}}
 {{- if .Values.ui.sessionKeySecret -}}
 {{ .Values.ui.sessionKeySecret }}

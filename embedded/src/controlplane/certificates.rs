@@ -332,7 +332,7 @@ mod tests {
         SigningRequest { subject, alternative_names: alternative_names.collect(), ..SigningRequest::default() }
     }
 
-    /// The rule is `check_requester`'s; kubelets' signers have their own.
+    /// `check_requester` implements the rule; kubelet signers have their own.
     #[rstest]
     #[case::agent(CLIENT, "system:karmada:agent:m1", "system:karmada:agents", true)]
     #[case::front_proxy(CLIENT, "front-proxy-client", "", false)]

@@ -107,7 +107,7 @@ fn socks_has_a_port_of_its_own(#[case] url: &str, #[case] expected: &str) {
     assert_eq!(proxy.to_string(), expected);
 }
 
-/// Whoever writes a Cluster chooses its endpoint and its proxy; neither may be a service of this host.
+/// The author of a Cluster chooses its endpoint and its proxy; neither may be a service of this host.
 #[rstest]
 #[case::endpoint("https://127.0.0.1", None)]
 #[case::endpoint_by_name("https://localhost", None)]

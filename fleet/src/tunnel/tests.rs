@@ -285,7 +285,7 @@ async fn who_may_be_dialled_is_when_no_agent_is_there() {
     assert!(dialer.dial().await.unwrap_err().to_string().contains("403 Forbidden"));
 }
 
-/// Nobody here dials the endpoint of a cluster behind a tunnel.
+/// The endpoint of a cluster behind a tunnel is not dialed from here.
 #[tokio::test]
 async fn endpoints_behind_a_tunnel_may_be_local() {
     let tunnels = Tunnels::default();
@@ -293,7 +293,7 @@ async fn endpoints_behind_a_tunnel_may_be_local() {
     let dialer = dialer(&tunnels, &format!("http://{tunnelled}"), Through::AgentIfThere);
     let dialer = dialer.under(crate::EndpointRules::default());
     assert!(dialer.dial().await.unwrap_err().to_string().contains("is a loopback address"));
-    // With a tunnel the address is the agent's to judge, and it has another one.
+    // Behind a tunnel, the agent decides about the address, and uses another one.
     let _agent = attach(&tunnels, tunnelled).await;
     assert!(dialer.dial().await.unwrap_err().to_string().contains("403 Forbidden"));
 }

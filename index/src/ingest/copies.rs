@@ -1,37 +1,37 @@
 //! Copies of withheld values in annotations (invariant I8).
 //!
-//! Tools that apply objects keep what they applied last in an annotation of the object: as JSON or YAML, compressed and
-//! encoded, as a difference, under keys of their own. Which tools there are is not for us to know, so the rule is about
-//! values: beside what is withheld only plain words stay. A value goes when it is structured, compressed or encoded, when it
-//! has a key `data` or `stringData`, or when one of the object's own values is in it.
+//! Tools that apply objects store the last applied configuration in an annotation of the object: as JSON or YAML,
+//! compressed and encoded, or as a diff, under their own keys. Not all of these tools are known, so the rule considers
+//! the values: next to withheld values only plain text is kept. An annotation is removed if its value is structured,
+//! compressed or encoded, if it has a key `data` or `stringData`, or if it contains one of the object's own values.
 //!
-//! Reads each value a constant number of times, and decompresses nothing.
+//! Reads each value a constant number of times and never decompresses.
 
 use base64::Engine;
 use base64::alphabet;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use serde_json::Value;
 
-/// Keys that hold copies of objects, whatever their values look like.
+/// Prefixes of keys that contain copies of objects, for any value.
 const KEYS: [&str; 4] =
     ["kapp.k14s.io/original", "objectset.rio.cattle.io/applied", "banzaicloud.com/last-applied", "helm.sh/release"];
-/// Of kubectl, Karmada, Argo CD, Config Sync, kpt and others, behind a prefix of their own.
+/// Parts of keys of kubectl, Karmada, Argo CD, Config Sync, kpt and others; each tool has its own prefix.
 const LAST_APPLIED: [&str; 3] = ["last-applied", "lastapplied", "original-"];
 
-/// All annotations of an object may have so many bytes together.
+/// Maximum total size of all annotations of an object, in bytes.
 const LONGEST_ANNOTATION: usize = 256 << 10;
-/// One unbroken run of characters that is longer is taken for encoded; no digest in hexadecimal is.
+/// Longer runs of unbroken characters are treated as encoded; hexadecimal digests are shorter.
 const LONGEST_WORD: usize = 128;
-/// A shorter one is not decoded: no object is so small.
+/// Shorter words are not decoded, because no object is that small.
 const SHORTEST_ENCODED: usize = 12;
-/// Encodings within one another.
+/// Maximum depth of nested encodings.
 const DEEPEST: usize = 3;
-/// A value of the object that is shorter may stand in an annotation by chance; one from the second length on is searched for
-/// within words.
+/// Shorter values of the object are not searched for in annotations, because they may occur by chance. Values of at
+/// least the second length are also searched for within words.
 const SHORTEST_VALUE: usize = 6;
 const SHORTEST_PART: usize = 8;
 
-/// How what is compressed begins: gzip, zlib, zstd, bzip2, xz.
+/// First bytes of compressed data: gzip, zlib, zstd, bzip2, xz.
 const COMPRESSED: [&[u8]; 7] =
     [b"\x1f\x8b", b"\x78\x01", b"\x78\x9c", b"\x78\xda", b"\x28\xb5\x2f\xfd", b"BZh", b"\xfd7zXZ"];
 
@@ -41,7 +41,7 @@ const LENIENT: GeneralPurposeConfig = GeneralPurposeConfig::new()
 const STANDARD: GeneralPurpose = GeneralPurpose::new(&alphabet::STANDARD, LENIENT);
 const URL_SAFE: GeneralPurpose = GeneralPurpose::new(&alphabet::URL_SAFE, LENIENT);
 
-/// Whether an annotation of an object whose values are withheld may be kept. `values` are those values, as far as they are
+/// True if an annotation of an object with withheld values may be kept. `values` are the withheld values that are
 /// known.
 pub(super) fn is_harmless(key: &str, value: &str, values: &[Vec<u8>]) -> bool {
     let key = key.to_ascii_lowercase();
@@ -49,7 +49,7 @@ pub(super) fn is_harmless(key: &str, value: &str, values: &[Vec<u8>]) -> bool {
     !is_copy && is_plain(value, DEEPEST) && !values.iter().any(|own| is_in(own, value.as_bytes()))
 }
 
-/// Takes copies of its values out of the annotations of a Secret, before its values go.
+/// Removes annotations with copies of a Secret's values. Call it before the values are removed.
 pub fn drop_copies(secret: &mut Value) {
     let text = |value: &Value| value.as_str().map(str::to_owned);
     let values: Vec<Vec<u8>> = ["data", "stringData"]
@@ -65,13 +65,13 @@ pub fn drop_copies(secret: &mut Value) {
     }
 }
 
-/// Whether the value of an annotation of any object holds a Secret with its values, as text.
+/// True if the annotation of any object contains a Secret with its values, as text.
 pub(super) fn holds_secret(value: &str) -> bool {
     let mut kinds = value.split("kind").skip(1).filter_map(word_behind);
     kinds.any(|word| matches!(word, "Secret" | "SecretList")) && has_values(value)
 }
 
-/// The word behind any number of quotes, colons and blanks.
+/// The word after any number of quotes, colons and blanks.
 fn word_behind(text: &str) -> Option<&str> {
     let rest = text.trim_start_matches(['"', '\'', '\\', ':', ' ']);
     rest.split(|c: char| !c.is_ascii_alphanumeric()).next()
@@ -85,14 +85,14 @@ fn is_plain(value: &str, deepest: usize) -> bool {
     !is_structured && !has_values(value) && !words(value).any(|word| is_encoded(word, deepest))
 }
 
-/// Whether there is a key `data` or `stringData`, however it is quoted.
+/// True if there is a key `data` or `stringData`, with any quoting.
 fn has_values(text: &str) -> bool {
     let is_key = |(at, name): (usize, &str)| {
         let before = text.get(..at).and_then(|before| before.bytes().next_back());
         let begins = before.is_none_or(|byte| !byte.is_ascii_alphanumeric());
         let rest = text.get(at + name.len()..).unwrap_or_default();
         let behind = rest.bytes().find(|byte| !matches!(byte, b'"' | b'\'' | b'\\' | b' '));
-        // Also a part of a path, as in a patch.
+        // Also matches a part of a path, as in a JSON patch.
         begins && matches!(behind, Some(b':' | b'/' | b'.' | b'='))
     };
     ["data", "stringData", "binaryData"].iter().any(|name| text.match_indices(name).any(is_key))
@@ -125,7 +125,7 @@ fn hexadecimal(word: &str) -> Option<Vec<u8>> {
     Some(digits.chunks_exact(2).map(|pair| pair.iter().fold(0, |byte, digit| byte << 4 | digit)).collect())
 }
 
-/// Whether a value of the object stands in a text: as a word, or within one where it is long enough to be no accident.
+/// True if a text contains a value of the object: as a word, or within a word if the value is long enough.
 fn is_in(value: &[u8], text: &[u8]) -> bool {
     if value.len() < SHORTEST_VALUE {
         return false;
@@ -137,7 +137,7 @@ fn is_in(value: &[u8], text: &[u8]) -> bool {
     })
 }
 
-/// The values of a Secret's field: as they stand, and decoded.
+/// The values of a Secret's field, as stored and decoded.
 pub(super) fn values_of(field: &str, value: &str, longest: usize) -> Vec<Vec<u8>> {
     let mut values = Vec::new();
     if value.len() <= longest {
@@ -237,7 +237,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
 
-        /// A value goes however it is wrapped.
+        /// A value is removed however it is encoded.
         #[test]
         fn a_wrapped_object_goes(password in "[a-zA-Z0-9]{8,40}", times in 0_usize..=DEEPEST, field in "data|stringData") {
             let mut value = format!("{{\"{field}\":{{\"p\":\"{password}\"}}}}");

@@ -1,5 +1,6 @@
-//! Secret values: keys stay, values go, wherever a Secret is: an object of its own, in a Work's manifests, or embedded in any
-//! other object. Copies of them in annotations go, too (`copies`).
+//! Redaction of Secret values. Keys are kept and values are removed in all Secrets: in Secret objects, in the manifests
+//! of a Work, and in Secrets embedded in any other object. Copies of the values in annotations are removed as well
+//! (`copies`).
 
 use super::Keep;
 use super::copies::{holds_secret, is_harmless, values_of};
@@ -7,19 +8,19 @@ use super::split::{Fields, Joined, annotations, metadata};
 use super::withheld::{Withheld, without};
 use serde_json::value::RawValue;
 
-/// What lies deeper is not looked at: it goes, if it can be a Secret.
+/// Maximum depth that is checked. Deeper values are removed if they may contain a Secret.
 const DEEPEST: usize = 64;
 const SECRET: &str = "Secret";
 
-/// Objects that may carry values that are not kept.
+/// Classes of objects by the values that must be removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Care {
-    /// It holds no such value.
+    /// The object contains no such value.
     None,
     Secret,
-    /// Its manifests may be any object.
+    /// The manifests of the Work may be any object.
     Work,
-    /// Somewhere in it the kind is named.
+    /// The text of the object contains the name of the kind.
     MayEmbed,
 }
 
@@ -36,7 +37,7 @@ impl Care {
     }
 }
 
-/// One top-level field of such an object without what is withheld of it; None where that is nothing.
+/// Redacts one top-level field of an object; `None` if nothing changes.
 pub(super) fn field(
     care: Care,
     name: &str,
@@ -57,7 +58,7 @@ pub(super) fn field(
     }
 }
 
-/// Judges annotations beside values that are withheld: those of a Secret with these fields.
+/// Returns the check for the annotations of a Secret with these fields.
 pub(super) fn judge<'f>(fields: &'f Fields<'f>) -> impl Fn(&str, &RawValue) -> bool + 'f {
     let longest = longest_annotation(fields).unwrap_or_default();
     let of_field = |field: &'static str| {
@@ -70,7 +71,7 @@ pub(super) fn judge<'f>(fields: &'f Fields<'f>) -> impl Fn(&str, &RawValue) -> b
     move |key, value| is_text(value).is_some_and(|value| is_harmless(key, &value, &values))
 }
 
-/// Nothing that is longer can be in one.
+/// Length of the longest annotation. Longer values cannot occur in one.
 fn longest_annotation(fields: &Fields<'_>) -> Option<usize> {
     let metadata: Fields<'_> = parsed(fields.get("metadata")?)?;
     let annotations: Fields<'_> = parsed(metadata.get("annotations")?)?;
@@ -85,18 +86,18 @@ fn is_text(raw: &RawValue) -> Option<String> {
     serde_json::from_str(raw.get()).ok()
 }
 
-/// Whether an annotation may stay where nothing else is known of the object's values.
+/// True if an annotation may be kept when the object's withheld values are unknown.
 pub(super) fn stays_beside_secrets(key: &str, value: &RawValue) -> bool {
     is_text(value).is_some_and(|value| is_harmless(key, &value, &[]))
 }
 
-/// Whether an annotation of an object without values of its own may stay.
+/// True if an annotation of an object without withheld values may be kept.
 pub(super) fn stays_elsewhere(_: &str, value: &RawValue) -> bool {
-    // Not decoded unless it may matter.
+    // Decodes the value only if it may contain a Secret.
     !value.get().contains(SECRET) || is_text(value).is_some_and(|value| !holds_secret(&value))
 }
 
-/// Manifests of a Work without what paths withhold of them.
+/// Removes the values that `withheld` paths select from the manifests of a Work.
 fn work(spec: &str, keep: &Keep) -> Result<String, serde_json::Error> {
     within(spec, "workload", &|workload| {
         within(workload, "manifests", &|manifests| {
@@ -131,8 +132,8 @@ fn manifest(raw: &str, keep: &Keep) -> Result<String, serde_json::Error> {
     Ok(text)
 }
 
-/// A value with the values of all Secrets in it blanked, and the copies of such in annotations left out; None where there are
-/// none. `secret`: it is a Secret itself, though it does not say so.
+/// Blanks the values of all Secrets in a value and removes annotations with copies of them; `None` if nothing changes.
+/// `secret` is true if the value is a Secret without a `kind`, such as an item of a SecretList.
 fn embedded(raw: &str, secret: bool, deepest: usize) -> Result<Option<String>, serde_json::Error> {
     if !secret && !raw.contains(SECRET) {
         return Ok(None);
@@ -189,13 +190,13 @@ fn metadata_of_secret(fields: &Fields<'_>, value: &RawValue) -> Result<String, s
     let mut text = String::new();
     match serde_json::from_str::<Fields<'_>>(value.get()) {
         Ok(pieces) => drop(metadata(&pieces, false, Some(&judge(fields)), &mut text)?),
-        // Nothing that names it.
+        // Invalid metadata is dropped.
         Err(_) => text.push_str("null"),
     }
     Ok(text)
 }
 
-/// Annotations without copies of Secrets; None where there is no such copy.
+/// Annotations without copies of Secrets; `None` if there is no such copy.
 fn without_copies(raw: &str) -> Result<Option<String>, serde_json::Error> {
     if !raw.starts_with('{') || !raw.contains(SECRET) {
         return Ok(None);
@@ -205,7 +206,7 @@ fn without_copies(raw: &str) -> Result<Option<String>, serde_json::Error> {
     Ok(left_out.then_some(text))
 }
 
-/// A Secret, or a reference to one: that has no values.
+/// True for a Secret, and for a reference to one, which has no values.
 fn is_secret(fields: &Fields<'_>) -> bool {
     let is = |name: &str, expected: &str| fields.text(name).is_some_and(|text| &*text == expected);
     is("kind", SECRET) && (fields.get("apiVersion").is_none() || is("apiVersion", "v1"))

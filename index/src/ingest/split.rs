@@ -109,10 +109,11 @@ impl<'o> Joined<'o> {
     }
 }
 
-/// Whether an annotation stays, by its key and its value as JSON.
+/// Predicate that returns true if an annotation is kept, by its key and its value as JSON.
 pub(crate) type Stays<'s> = &'s dyn Fn(&str, &RawValue) -> bool;
 
-/// `metadata`, mostly without `managedFields`, with those annotations that stay. Whether one did not.
+/// Copies `metadata`, usually without `managedFields`, with the annotations to keep. Returns true if an annotation was
+/// removed.
 pub(crate) fn metadata(
     fields: &Fields<'_>,
     managed_fields: bool,
@@ -134,7 +135,7 @@ pub(crate) fn metadata(
     Ok(left_out)
 }
 
-/// Annotations that stay. Whether one did not.
+/// Copies the annotations to keep. Returns true if an annotation was removed.
 pub(crate) fn annotations(raw: &str, stays: Stays<'_>, out: &mut String) -> Result<bool, serde_json::Error> {
     let annotations: Fields<'_> = serde_json::from_str(raw)?;
     let mut joined = Joined::new(out);

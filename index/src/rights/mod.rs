@@ -192,15 +192,15 @@ impl Rights {
         self.obeyed.subscribe()
     }
 
-    /// What a caller is granted in a cluster, and the number of the rules that say so. A reach that newer rules of the control
-    /// plane may have changed has another number than the standing knows.
+    /// The grants of a caller in a cluster, and the number of the rules they are derived from. If newer rules of the
+    /// control plane may have changed the caller's reach, the number differs from the one in its standing.
     fn grants(&self, cluster: &ClusterName, caller: &UserInfo, reach: &Reach) -> (Vec<Grant>, Option<u64>) {
         let clusters = self.clusters.read();
         let Some(ruled) = clusters.get(cluster) else { return (Vec::new(), None) };
         (granted(reach, caller, cluster, ruled), Some(rules_number(reach, cluster, ruled, &clusters)))
     }
 
-    /// Whether the rules of a member are about a caller of the control plane.
+    /// True if the rules of a member apply to a caller of the control plane.
     pub(crate) fn counts_in(&self, caller: &UserInfo, cluster: &ClusterName) -> bool {
         caller.is_master() || self.standing(&Arc::new(caller.clone().completed())).reach.counts_in(cluster)
     }
@@ -290,8 +290,8 @@ impl CallerRights {
         self.reviewed.get(cluster)?.missing()
     }
 
-    /// Whether objects of a resource in a namespace (empty for cluster-scoped ones) may be read so. Clusters that decide
-    /// themselves are asked for lists only.
+    /// The objects of a resource in a namespace (empty for cluster-scoped ones) that may be read in this way. Clusters
+    /// whose rules are not in the cache are requested for lists only.
     pub fn verdict(
         &mut self,
         reading: Reading,
@@ -309,13 +309,13 @@ impl CallerRights {
         Readable::of(self.grants(cluster), reading, group, resource, namespace)
     }
 
-    /// Whether the rules of a cluster are about this caller.
+    /// True if the rules of a cluster apply to this caller.
     pub(crate) fn counts_in(&self, cluster: &ClusterName) -> bool {
         self.caller.is_master() || self.standing.reach.counts_in(cluster)
     }
 
-    /// Whether the caller may know that a cluster is there, and what it is: they may get or list it in the control plane, use
-    /// its proxy, or have some right in it.
+    /// True if the caller may see the cluster and its properties: the caller may get or list it in the control plane,
+    /// use its proxy, or has any right in it.
     pub fn knows_of(&self, cluster: &ClusterName) -> bool {
         if self.caller.is_master() || self.standing.reach.names(cluster) {
             return true;
@@ -326,7 +326,7 @@ impl CallerRights {
         }
     }
 
-    /// Outside of these namespaces nothing of a resource may be listed; none: there is no such limit.
+    /// The only namespaces in which objects of a resource may be listed; `None` if there is no such limit.
     pub fn limit(&mut self, cluster: &ClusterName, group: &str, resource: &str) -> Option<BTreeSet<String>> {
         if self.caller.is_master() {
             return None;
@@ -337,7 +337,7 @@ impl CallerRights {
         }
     }
 
-    /// What of a resource may be read so in all namespaces.
+    /// The objects of a resource in all namespaces that may be read in this way.
     fn extent(&mut self, reading: Reading, cluster: &ClusterName, group: &str, resource: &str) -> Extent {
         if self.caller.is_master() {
             return Extent::of_all(Readable::All);

@@ -1,11 +1,10 @@
-//! In which members a caller of the control plane counts as the member's own user of that name, and of which members they
-//! may know that they are there.
+//! Members whose RBAC rules apply to a caller of the control plane, and members that the caller may see.
 //!
-//! Users and groups are named by whoever authenticates them, for the whole fleet: a person is the same one in every cluster
-//! (docs/RIGHTS.md). Service accounts are not: each cluster makes its own, and whoever may create one in a namespace of the
-//! control plane would choose the account of a member whose rights they get. So a member's rules count for a service account
-//! of the control plane where the control plane says that it may reach into that member: `get` of `clusters/proxy`
-//! (Karmada's unified auth makes an account known to a member by the same right).
+//! Users and groups are named by the authenticator for the whole fleet: the same name is the same user in every cluster
+//! (docs/RIGHTS.md). This is not true of service accounts: each cluster creates its own, so a user who may create one
+//! in the control plane could choose the name of a member's account and get its rights. A member's rules therefore
+//! apply to a service account of the control plane only if the control plane grants it access to that member: `get` on
+//! `clusters/proxy`. Karmada's unified auth uses the same right to make an account known to a member.
 
 use crowsnest_api::names::ClusterName;
 use crowsnest_api::rbac::{Grant, Readable, Reading};
@@ -14,10 +13,10 @@ use crowsnest_api::user::UserInfo;
 const GROUP: &str = "cluster.karmada.io";
 const CLUSTERS: &str = "clusters";
 
-/// What the control plane's rules say of one caller and the clusters.
+/// Clusters that one caller may access, by the control plane's rules.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Reach {
-    /// Counts in the members of `proxied` only.
+    /// The caller's rights are limited to the members in `proxied`.
     bounded: bool,
     /// Clusters whose proxy the caller may use.
     proxied: Readable,
@@ -26,14 +25,14 @@ pub(super) struct Reach {
 }
 
 impl Default for Reach {
-    /// That of a user whom no rule names.
+    /// Reach of a user without grants.
     fn default() -> Self {
         Self { bounded: false, proxied: Readable::Nothing, listed: Readable::Nothing }
     }
 }
 
 impl Reach {
-    /// By what the caller is granted in the control plane.
+    /// Derives the reach from the caller's grants in the control plane.
     pub fn of(caller: &UserInfo, granted: &[Grant]) -> Self {
         Self {
             bounded: caller.is_service_account(),
@@ -42,17 +41,17 @@ impl Reach {
         }
     }
 
-    /// Whether the cluster's rules are about this caller.
+    /// True if the cluster's rules apply to this caller.
     pub fn counts_in(&self, cluster: &ClusterName) -> bool {
         !self.is_bounded_in(cluster) || self.proxied.holds(cluster.as_str())
     }
 
-    /// Whether it depends on the control plane's rules what the caller is granted in the cluster.
+    /// True if the caller's grants in the cluster depend on the control plane's rules.
     pub fn is_bounded_in(&self, cluster: &ClusterName) -> bool {
         self.bounded && !cluster.is_control_plane()
     }
 
-    /// Whether the caller may know of the cluster, whatever they may read in it.
+    /// True if the caller may see the cluster, independent of its rights in it.
     pub fn names(&self, cluster: &ClusterName) -> bool {
         let name = cluster.as_str();
         cluster.is_control_plane() || self.listed.holds(name) || self.proxied.holds(name)

@@ -1,5 +1,5 @@
-//! What one caller may read of a resource, object by object: for those who page through lists and follow changes
-//! (invariant I9), and who ask for one by its name.
+//! Rights of one caller to a resource, object by object: for paged lists, for watches (invariant I9), and for reads by
+//! name.
 
 use super::CallerRights;
 use super::reviews::KEPT;
@@ -13,16 +13,16 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Clusters that decide themselves are waited for half of it.
+/// Time limit for determining rights. Clusters whose rules are not in the cache get half of it.
 const WITHIN: Duration = Duration::from_secs(2);
 
-/// A caller's rights to one resource, as they were when this was made. Cheap to clone.
+/// A caller's rights to one resource at the time of creation. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Reader {
     resource: Gvr,
     reading: Reading,
     made: Instant,
-    /// None: everything.
+    /// `None`: the caller may read everything.
     rights: Option<Arc<Mutex<Known>>>,
 }
 
@@ -33,7 +33,7 @@ struct Known {
 }
 
 impl Index {
-    /// What a caller may read of a resource in such a way.
+    /// The rights of a caller to read a resource in this way.
     pub async fn reader(&self, caller: &UserInfo, resource: &Gvr, reading: Reading) -> Reader {
         let made = Instant::now();
         let rights = self.rights_of(caller, made + WITHIN).await;
@@ -41,18 +41,18 @@ impl Index {
         Reader { resource: resource.clone(), reading, made, rights: (!caller.is_master()).then(known) }
     }
 
-    /// Whether the rules of a member are about a caller of the control plane: whether they may be asked there in the caller's
-    /// name for anything that the control plane was not asked about (see the module `reach`).
+    /// True if the rules of a member apply to a caller of the control plane. Only then may requests be sent to the
+    /// member as this caller without a separate authorization in the control plane (see the module `reach`).
     pub fn counts_in(&self, caller: &UserInfo, cluster: &ClusterName) -> bool {
         self.inner.rights.counts_in(caller, cluster)
     }
 
-    /// Whether a caller may know that a cluster is there.
+    /// True if a caller may see a cluster.
     pub async fn knows_of(&self, caller: &UserInfo, cluster: &ClusterName) -> bool {
         self.rights_of(caller, Instant::now() + WITHIN).await.knows_of(cluster)
     }
 
-    /// The members that a caller may know of.
+    /// The members that a caller may see.
     pub async fn members_known_to(&self, caller: &UserInfo) -> Vec<Arc<Member>> {
         let rights = self.rights_of(caller, Instant::now() + WITHIN).await;
         let mut members = self.fleet().members();
@@ -66,12 +66,12 @@ impl Reader {
         self.extent(key.cluster()).is_none_or(|extent| extent.allows(&key.namespace, &key.name))
     }
 
-    /// Of a cluster nothing outside of these namespaces may be read; none: there is no such limit.
+    /// The only namespaces of a cluster that the caller may read; `None` if there is no such limit.
     pub fn limit(&self, cluster: &ClusterName) -> Option<BTreeSet<String>> {
         self.extent(cluster)?.limit()
     }
 
-    /// What may be read of the cluster; none: everything, without a look at any rule.
+    /// The objects of the cluster that may be read; `None` means all, without evaluating rules.
     pub fn extent(&self, cluster: &ClusterName) -> Option<Arc<Extent>> {
         let mut known = self.rights.as_ref()?.lock();
         if let Some(extent) = known.extents.get(cluster) {
@@ -83,7 +83,7 @@ impl Reader {
         Some(extent)
     }
 
-    /// The same caller's rights of now; none while no rule changed that is about them.
+    /// The caller's current rights; `None` if no rule that affects them has changed.
     pub async fn renewed(&self, index: &Index) -> Option<Self> {
         let caller = {
             let known = self.rights.as_ref()?.lock();
@@ -97,12 +97,12 @@ impl Reader {
         Some(index.reader(&caller, &self.resource, self.reading).await)
     }
 
-    /// Whether the caller may know that a cluster is there.
+    /// True if the caller may see the cluster.
     pub fn knows_of(&self, cluster: &ClusterName) -> bool {
         self.rights.as_ref().is_none_or(|known| known.lock().rights.knows_of(cluster))
     }
 
-    /// Whether the same may be read of these clusters.
+    /// True if both readers may read the same in these clusters.
     pub fn allows_the_same(&self, other: &Self, clusters: &[ClusterName]) -> bool {
         clusters.iter().all(|cluster| self.extent(cluster) == other.extent(cluster))
     }

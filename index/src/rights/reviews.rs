@@ -95,7 +95,7 @@ impl Index {
             return rights;
         }
         let unknown = |cluster: &ClusterName| !known(&self.inner.shared.states, cluster);
-        // A member that is not to take the caller for its own is not asked about its own.
+        // A member whose rules do not apply to the caller is not sent reviews.
         let members = self.fleet().members().into_iter();
         let members = members.filter(|member| unknown(member.name()) && rights.counts_in(member.name())).map(Some);
         let control_plane = unknown(&ClusterName::control_plane()).then_some(None);

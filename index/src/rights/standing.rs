@@ -46,7 +46,7 @@ pub(super) struct Standing {
     pub number: u64,
     pub basis: Arc<Basis>,
     pub reach: Reach,
-    /// Of the control plane's rules that the reach is by.
+    /// Number of the control plane's rules from which the reach is derived.
     reach_number: u64,
     clusters: BTreeMap<ClusterName, OfCluster>,
 }
@@ -58,7 +58,7 @@ struct OfCluster {
     number: u64,
     stamp: u64,
     digest: Digest,
-    /// The caller has a right to objects of some kind.
+    /// The caller has a right to objects of any kind.
     has_rights: bool,
 }
 
@@ -148,7 +148,7 @@ impl Standing {
         self.clusters.get(cluster).map(|of| of.number)
     }
 
-    /// Whether the rules give the caller a right to objects of some kind there.
+    /// True if the rules grant the caller a right to objects of any kind in the cluster.
     pub fn has_rights_in(&self, cluster: &ClusterName) -> bool {
         self.clusters.get(cluster).is_some_and(|of| of.has_rights)
     }
@@ -162,12 +162,12 @@ fn reach_of(caller: &UserInfo, before: Option<&Standing>, clusters: &BTreeMap<Cl
     }
 }
 
-/// What a caller with this reach is granted by the rules of a cluster.
+/// The grants of a caller with this reach by the rules of a cluster.
 pub(super) fn granted(reach: &Reach, caller: &UserInfo, cluster: &ClusterName, ruled: &Ruled) -> Vec<Grant> {
     if reach.counts_in(cluster) { ruled.rbac.grants(caller) } else { Vec::new() }
 }
 
-/// Of the newest change to a rule that may have a part in what a caller with this reach is granted in a cluster.
+/// Number of the newest change to a rule that may affect the grants of a caller with this reach in a cluster.
 pub(super) fn rules_number(
     reach: &Reach,
     cluster: &ClusterName,

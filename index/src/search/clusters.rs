@@ -55,7 +55,7 @@ fn followed(index: &Index) -> BTreeMap<ClusterName, Followed> {
     clusters
 }
 
-/// Of the clusters that a caller may know of: what they ask must not tell them of others.
+/// Facts about the clusters that a caller may see. Queries must not reveal other clusters.
 pub(super) fn facts(index: &Index, rights: &CallerRights) -> Vec<ClusterFacts> {
     let followed = followed(index);
     let stale = |name: &ClusterName| followed.get(name).is_none_or(|followed| followed.behind > 0);
@@ -77,7 +77,7 @@ pub(super) fn facts(index: &Index, rights: &CallerRights) -> Vec<ClusterFacts> {
     facts
 }
 
-/// One line for each cluster that an answer misses something of, and that the caller may know of.
+/// One entry for each cluster that the caller may see and whose results are incomplete.
 pub(super) fn skipped(index: &Index, rights: &CallerRights) -> Vec<Skipped> {
     let followed = followed(index);
     let now = (index.options().clock)();

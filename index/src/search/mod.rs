@@ -270,7 +270,7 @@ impl Index {
         self.inner.searchable.clone()
     }
 
-    /// A question planned as its caller may ask it, with what it reads.
+    /// Plans a query with its caller's rights; returns the plan and its data sources.
     async fn planned(&self, request: &SearchRequest) -> (Planned, Sources) {
         let (mut query, too_much) = match parse(&request.query, &Limits::default()) {
             Ok(query) => (query, None),
@@ -321,7 +321,7 @@ impl Index {
         Sources { text, store, rights, asked, deadline }
     }
 
-    /// What a caller's plans ask about the fleet.
+    /// Facts about the fleet that a caller's plans use.
     fn world(&self, rights: &CallerRights) -> World {
         let shared = &self.inner.shared;
         let kinds = Arc::clone(&shared.kinds.read());

@@ -138,7 +138,7 @@ fn readable(parts: &Parts, verdicts: &HashMap<u32, Decided>, before: &Docs) -> D
     marks.done()
 }
 
-/// Whether one object may be read so, by its [`Facet::Scope`] and name.
+/// True if one object may be read in this way, by its [`Facet::Scope`] and name.
 pub fn permits(rights: &mut CallerRights, reading: Reading, scope: &str, name: &str) -> bool {
     match decided(rights, reading, scope) {
         Decided::Yes => true,
@@ -147,7 +147,7 @@ pub fn permits(rights: &mut CallerRights, reading: Reading, scope: &str, name: &
     }
 }
 
-/// Whoever searches is told names, so that they must be allowed to list them.
+/// Decides with the right to list, because a search reveals names.
 fn decide(rights: &mut CallerRights, scope: &str) -> Decided {
     decided(rights, Reading::Listing, scope)
 }

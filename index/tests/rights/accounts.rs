@@ -1,5 +1,6 @@
-//! A service account of the control plane is not the member's of the same name: the member's rules count for it where the
-//! control plane lets it reach in, from the moment on and as long as that is so. Nor does it learn of the member otherwise.
+//! A service account of the control plane is not the member's account of the same name: the member's rules apply to it
+//! only while the control plane grants it access to the member. Without that access it does not learn that the member
+//! exists.
 
 use crate::cases::{LABEL, NAMESPACES, objects};
 use crate::members::{api, config_maps, start};
@@ -15,8 +16,8 @@ use serde_json::json;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// What a caller is told by each way to ask: hits, values of facets, names that are suggested, names that are close,
-/// objects exported, members known.
+/// Numbers of results that a caller gets from each kind of request: hits, facet values, suggested names, similar names,
+/// exported objects, visible members.
 async fn told(world: &World, caller: &UserInfo) -> [usize; 6] {
     let everything = format!("label:{LABEL}=yes");
     let answer = world.search(&everything, caller).await;
@@ -34,7 +35,7 @@ async fn told(world: &World, caller: &UserInfo) -> [usize; 6] {
     [answer.hits.len(), facets, names, near, exported.into_iter().sum(), members]
 }
 
-/// Whether anything is told of a change of an object that a reader of everything is told of.
+/// True if a caller is notified of a change of an object that a reader with all rights is notified of.
 async fn follows(world: &World, caller: &UserInfo, round: &str) -> bool {
     let live = world.index.live(SearchRequest::new("kind:configmap", caller.clone()));
     let mut live = Box::pin(live.filter(|event| {
@@ -69,7 +70,7 @@ async fn namesakes_of_members_accounts_are_strangers() {
     let world = World::new(member).await;
     let groups = ["system:serviceaccounts", "system:serviceaccounts:ops"];
     let account = UserInfo::new("system:serviceaccount:ops:robot", groups);
-    // Whoever has its groups is none of the member's either.
+    // A user with the groups of the account is not the member's account either.
     let grouped = UserInfo::new("bob", groups);
     let ann = UserInfo::new("ann", ["staff"]);
     let seen = told(&world, &ann).await;

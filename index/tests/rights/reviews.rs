@@ -1,5 +1,5 @@
-//! Members that do not let the cache read their access rules: they are asked what callers may list, and one that does not
-//! answer is named and holds nobody up.
+//! Members that do not let the cache read their access rules. Such members are sent reviews of what callers may list. A
+//! member that does not respond is reported and delays no other.
 
 use crate::cases::{LABEL, NAMESPACES, objects};
 use crate::members::{Member, TOKEN, config_maps, control_plane, create, name, start_on, within};
@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
 
 const COLLECTOR: &str = "collector-token";
-/// Said of who has not answered in time.
+/// Part of the message about a member that has not responded in time.
 const UNANSWERED: &str = "has not answered yet";
 const REVIEWS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
 
@@ -69,7 +69,7 @@ async fn member(cluster: &str, beside: fn(&ApiServer) -> Router) -> Member {
     member
 }
 
-/// With a token that reads little and one that may impersonate.
+/// Registers a member with a token with few rights and a token that may impersonate.
 async fn register(control_plane: &Client, cluster: &str, member: &Member) {
     let impersonator = format!("{cluster}-impersonator");
     let secret = |name: &str, token: &str| {
@@ -113,7 +113,7 @@ async fn members_whose_rules_are_not_cached_are_asked() {
     let silent = member("member2", |_| Router::new().route(REVIEWS, post(pending::<()>))).await;
     register(&client, "member1", &answering).await;
     register(&client, "member2", &silent).await;
-    // Everybody may know of the members: which of them an answer misses is told to no others.
+    // All users may see the members: results name an incomplete member only to users who may see it.
     let clusters = json!({"apiGroups": ["cluster.karmada.io"], "resources": ["clusters"], "verbs": ["list"]});
     create(&client, role("lists-clusters", clusters)).await;
     create(&client, binding(None, "lists-clusters", "Group", "system:authenticated")).await;
@@ -159,17 +159,17 @@ async fn members_whose_rules_are_not_cached_are_asked() {
         (UserInfo::new("cyd", ["staff"]), all[NAMESPACES.len()..].to_vec()),
         (UserInfo::new("dan", ["staff"]), all.clone()),
         (eve.clone(), Vec::new()),
-        // Only lists are asked for.
+        // Only the right to list is reviewed.
         (UserInfo::new("fay", ["staff"]), Vec::new()),
         (UserInfo::new("gus", ["staff"]), Vec::new()),
-        // Would be asked about with the rights of who asks.
+        // An empty name would be reviewed with the rights of the requesting account.
         (UserInfo::new("", ["system:authenticated"]), Vec::new()),
         (UserInfo::new("root", [MASTERS]), [all, everything("member2")].concat()),
     ];
     let search = async |caller: &UserInfo| {
         index.search_all(SearchRequest::new(format!("label:{LABEL}=yes"), caller.clone())).await.unwrap()
     };
-    // The other one answers sooner or later.
+    // The other member responds eventually.
     let settled = async |caller: &UserInfo| loop {
         let answer = search(caller).await;
         if caller.is_master() || !reason(&answer, "member1").contains(UNANSWERED) {
@@ -192,7 +192,7 @@ async fn members_whose_rules_are_not_cached_are_asked() {
             _ => assert!(reason(&answer, "member2").contains("answer"), "{:?}", answer.skipped),
         }
     }
-    // The answers are kept, those of the silent one to come, too.
+    // Answers are cached, including later ones of the silent member.
     let (before, began) = (reviews(), Instant::now());
     assert_eq!(places(&search(&eve).await), Vec::<String>::new());
     assert_eq!(reviews(), before);

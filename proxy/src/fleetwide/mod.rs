@@ -77,12 +77,13 @@ impl Proxy {
         }
     }
 
-    /// Whether there is a member of this name that the caller may know of.
+    /// True if a member of this name exists and the caller may see it.
     async fn has_member(&self, caller: &Caller, name: &ClusterName) -> bool {
         self.inner.fleet.member(name).is_some() && self.inner.index.knows_of(caller, name).await
     }
 
-    /// The members that may be asked in the caller's name where the control plane was not asked about each of them.
+    /// Members to which requests may be sent as the caller without a separate authorization for each of them in the
+    /// control plane.
     pub(crate) fn members_of(&self, caller: &Caller) -> Vec<Arc<Member>> {
         let mut members = self.inner.fleet.members();
         members.retain(|member| self.inner.index.counts_in(caller, member.name()));
@@ -97,7 +98,7 @@ impl Proxy {
     }
 }
 
-/// Each level of a fleet-wide proxy inside another would be one more request of ours to ourselves.
+/// Refuses a fleet-wide proxy inside another one: each level would be another request to this process.
 fn refuse_nested(path: &str) -> Result<(), Error> {
     match ResourcePath::parse(path) {
         Some(found)

@@ -252,8 +252,8 @@ impl View {
         position
     }
 
-    /// What a resourceVersion calls a cluster: by its name, unless the caller may not know of it. Once they may, it is another
-    /// cluster to whoever was told a version before.
+    /// Label of a cluster in a resourceVersion: its name, or an alias if the caller may not see the cluster. If the
+    /// caller gets that right later, the label changes, and earlier resourceVersions refer to another cluster.
     pub fn label(&self, index: &Index, cluster: &ClusterName) -> String {
         if self.reader.knows_of(cluster) { cluster.to_string() } else { index.alias(cluster) }
     }
@@ -282,8 +282,8 @@ impl View {
         Ok(unknown.filter_map(|(_, cluster)| self.query(cluster)).collect())
     }
 
-    /// Clusters that the caller may know of and whose part is missing or old. A cluster that does not serve the resource misses
-    /// nothing.
+    /// Clusters that the caller may see and whose part is missing or stale. A cluster that does not serve the resource
+    /// is complete.
     pub fn incomplete(&self, index: &Index) -> Vec<Incomplete> {
         let known = self.clusters(index).into_iter().filter(|cluster| self.reader.knows_of(cluster));
         known.filter_map(|cluster| self.incomplete_in(index, cluster)).collect()

@@ -121,7 +121,8 @@ async fn reads_are_limited_to_what_the_members_allow() {
     world.stop().await;
 }
 
-/// A service account of the control plane is not the member's account of that name, in the cache or asked live.
+/// A service account of the control plane is not the member's account of the same name, neither for cached nor for live
+/// requests.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn accounts_of_the_control_plane_are_strangers_to_members() {
     let world = world().await;
@@ -145,7 +146,7 @@ async fn accounts_of_the_control_plane_are_strangers_to_members() {
     let version = format!("{GROUP}/v1");
     for member in ["m1", "m2"] {
         let client = world.members[member].admin();
-        // Not the member's right to take it for its own is what is missing.
+        // The member allows impersonating the account, so this right is not the missing one.
         let rules = json!([{"apiGroups": [""], "resources": ["serviceaccounts", "groups"], "verbs": ["impersonate"]}]);
         let impersonator =
             json!({"kind": "ServiceAccount", "name": "karmada-impersonator", "namespace": "karmada-cluster"});
@@ -160,7 +161,7 @@ async fn accounts_of_the_control_plane_are_strangers_to_members() {
         let (world, robot) = (&world, &robot);
         async move { read(world.proxy.cluster("*", robot, path, request(Method::GET, "", "", None)).await).await }
     };
-    // Nothing is asked of any member, where the control plane was not asked about that member.
+    // No member is queried, because the control plane does not authorize the caller for any of them.
     let (code, list) = live(CONFIG_MAPS).await;
     assert_eq!((code, names(&list)), (200, Vec::new()), "{list}");
     shown(&world, &robot, &[]).await;
@@ -184,7 +185,7 @@ async fn accounts_of_the_control_plane_are_strangers_to_members() {
     world.stop().await;
 }
 
-/// To get is not to list: names are told to nobody who may only get.
+/// `get` does not include `list`: callers with `get` only do not learn names.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn lists_tell_nothing_to_who_may_only_get() {
     let world = world().await;
@@ -201,7 +202,7 @@ async fn lists_tell_nothing_to_who_may_only_get() {
     assert_eq!((code, names(&list)), (200, Vec::new()));
     let listed = world.proxy.search_cache(&alice, CONFIG_MAPS, request(Method::GET, "", "", None));
     assert_eq!(names(&read(listed.await).await.1), Vec::<String>::new());
-    // Nor is the other cluster named to her, in what is answered or missed.
+    // The other cluster is not named to her, neither in results nor as incomplete.
     let version = list["metadata"]["resourceVersion"].as_str().unwrap();
     let version = base64::Engine::decode(&base64::engine::general_purpose::URL_SAFE_NO_PAD, version).unwrap();
     let version = String::from_utf8(version).unwrap();

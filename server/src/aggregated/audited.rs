@@ -1,7 +1,7 @@
-//! What the audit log says of members: whom a request reaches, and what it asks there.
+//! Audit annotations about members: the members that a request reaches, and the request it sends there.
 //!
-//! Where the path tells, it is known before anything is done, by the control plane too, which then writes the one event of a
-//! request that it passes on to us. The proxies tell the rest when they know.
+//! If the path contains this information, it is known before the request is handled, also to the control plane, which
+//! then writes the only event of a request that it forwards. Otherwise the proxies add it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,25 +14,25 @@ use super::identity::Wanted;
 use super::request_context::RequestContext;
 use super::route::Route;
 
-/// Which cluster was asked, or answered for from the cache; `*` is every one.
+/// Cluster that was queried, or whose cached objects were returned; `*` means every cluster.
 const CLUSTER: &str = "crowsnest.io/cluster";
-/// Of several: the first of them by name, and how many they are.
+/// Names of the first clusters, if there are several, and their number.
 const CLUSTERS: &str = "crowsnest.io/clusters";
 const CLUSTER_COUNT: &str = "crowsnest.io/cluster-count";
-/// What was asked there, in RBAC's terms.
+/// Request to the member, in RBAC's terms.
 const MEMBER_VERB: &str = "crowsnest.io/member-verb";
 const MEMBER_RESOURCE: &str = "crowsnest.io/member-resource";
 const MEMBER_NAMESPACE: &str = "crowsnest.io/member-namespace";
 const MEMBER_NAME: &str = "crowsnest.io/member-name";
 const MEMBER_PATH: &str = "crowsnest.io/member-path";
 
-/// Clusters that are named; a fleet may have thousands.
+/// Maximum number of clusters that are named; a fleet may have thousands.
 const NAMED: usize = 16;
 
-/// Kinds of ours whose objects may hold Secrets: manifests on their way to a member.
+/// Our resources that may contain Secrets: manifests of Works.
 pub(crate) const DELICATE: [(&str, &str); 1] = [("work.karmada.io", "works")];
 
-/// What requests for our API groups ask of members.
+/// Audit attributes of requests to members through our API groups.
 pub(crate) struct Members;
 
 impl Lookout for Members {
@@ -44,7 +44,7 @@ impl Lookout for Members {
 }
 
 impl RequestContext {
-    /// For the audit log.
+    /// Implementation for the audit log.
     pub(crate) fn beyond(&self) -> Beyond {
         Beyond { asked: self.member.clone(), annotations: annotations(self), lasts: self.long_running }
     }
@@ -73,7 +73,7 @@ fn annotations(context: &RequestContext) -> BTreeMap<String, String> {
     notes
 }
 
-/// A record that is told by the proxies whom a request reaches. Tunnels hold it until they end.
+/// Audit record to which the proxies add the clusters that a request reaches. Tunnels hold it until they end.
 pub(crate) struct Reached(pub(crate) Arc<Record>);
 
 impl crowsnest_proxy::Witness for Reached {
@@ -88,7 +88,7 @@ impl crowsnest_proxy::Witness for Reached {
     }
 }
 
-/// Annotations of a request that is answered for these clusters, which are in the order of their names.
+/// Annotations of a request that these clusters answer; the clusters are sorted by name.
 fn read(clusters: &[ClusterName]) -> Vec<(&'static str, String)> {
     match clusters {
         [only] => vec![(CLUSTER, only.to_string())],

@@ -1,7 +1,7 @@
-//! The way of a request from the socket to its handler and back, in this order: name it → trace → authenticate → audit → impersonate →
-//! count → authorise → limit in time → handle. A panic is audited and passed on to the layer that answers it.
+//! Middleware from the socket to the handler, in this order: assign an ID → trace → authenticate → audit → impersonate
+//! → count → authorize → limit the time → handle. A panic is audited and passed on to the layer that responds to it.
 //!
-//! A request that a control plane of this process passed on has a record of its own already, which is found and told more.
+//! A request forwarded by a control plane in this process already has an audit record, which is found and extended.
 
 use std::panic::{AssertUnwindSafe, resume_unwind};
 use std::sync::Arc;
@@ -34,19 +34,19 @@ use crate::figures::Figures;
 use crate::peers::Peer;
 use crate::reload::Reloads;
 
-/// What stands before the handlers.
+/// Middleware in front of the handlers.
 #[derive(Clone)]
 pub(crate) struct Edge {
     pub(crate) auditor: Auditor,
     pub(crate) limits: Limits,
     pub(crate) reloads: Arc<Reloads>,
     pub(crate) figures: Arc<Figures>,
-    /// The longest an answer of our own may take to begin. Members are given theirs by the proxy.
+    /// Time limit for the start of our own responses. The proxy sets the limit for members.
     pub(crate) timeout: Duration,
 }
 
 impl Edge {
-    /// What is wrong with it, a line each.
+    /// Problems of the middleware, one per line.
     pub(crate) fn problems(&self) -> Option<String> {
         self.auditor.log().and_then(|log| log.problem()).map(|problem| format!("audit: {problem}"))
     }
@@ -71,7 +71,7 @@ pub(super) async fn serve(
     request: Request,
 ) -> Response {
     let received = Timestamp::now();
-    // Requests of this process come over no connection and name no host.
+    // In-process requests have no connection and no host.
     if peer.address.is_some() && !has_valid_host(request.version(), request.headers()) {
         return Failure::bad_request("the request must have exactly one Host header").into_response();
     }
@@ -86,7 +86,7 @@ pub(super) async fn serve(
     let lasts = context.long_running;
     let response = answer(state, peer, request, received, (route, context, id)).instrument(span.clone()).await;
     traced::answered(&span, response.status());
-    // Of watches and tunnels it is told how they begin.
+    // For watches and tunnels, the span covers the beginning only.
     match lasts || span.is_disabled() {
         true => response,
         false => response.map(|body| Body::new(Held::new(body, Lasting(span)))),
@@ -101,7 +101,7 @@ async fn answer(
     (route, context, id): (Route<'_>, RequestContext, String),
 ) -> Response {
     let caller = state.delegated.authenticate(&peer, request.headers()).await;
-    // What proved the caller's identity, or failed to, is nobody's business behind this.
+    // The caller's credentials must not reach any later handler.
     strip_bearer(request.headers_mut());
     request_header::strip_remote(request.headers_mut());
     let record = match handed(&state.edge.auditor, &peer, &mut request) {
@@ -120,7 +120,7 @@ async fn answer(
             state.edge.auditor.begin(&facts, caller.as_ref().ok(), context.long_running).await
         }
     };
-    // Bodies of members' objects are theirs to write.
+    // Bodies of requests to members are not audited here.
     let own = record.clone().filter(|_| matches!(route, Route::Stored { .. }));
     if let Some(record) = &record {
         let witness: Arc<dyn crowsnest_proxy::Witness> = Arc::new(Reached(Arc::clone(record)));
@@ -160,7 +160,8 @@ async fn answer(
     response.map(|body| Body::new(Held::new(body, (record, in_flight)).heard(heard)))
 }
 
-/// The record that the control plane began of a request and passed on with it, when it did; none in it is none anywhere.
+/// The audit record that the control plane passed on with a request, if it did. An inner `None` means that the request
+/// is not audited.
 fn handed(auditor: &Auditor, peer: &Peer, request: &mut Request) -> Option<Option<Arc<Record>>> {
     let name = request.headers_mut().remove(HANDED).filter(|_| peer.front_proxy)?;
     auditor.take(name.to_str().ok()?)
@@ -189,7 +190,7 @@ async fn handle(
         impersonation::strip(request.headers_mut());
     }
     let in_flight = state.edge.limits.admit(&caller, context)?;
-    // As kube-apiserver's `system:discovery` has it: what there is may be asked by everybody who proved who they are.
+    // As kube-apiserver's `system:discovery` does, discovery is allowed to all authenticated users.
     if !context.discovery || !caller.groups.iter().any(|group| group == AUTHENTICATED) {
         let verdict = state.delegated.review(&caller, &context.here).await?;
         if let Some(record) = record {
@@ -205,7 +206,7 @@ async fn handle(
     Ok((response, in_flight))
 }
 
-/// Who the caller is when they may be whom they want to be.
+/// The impersonated user, if the caller may impersonate it.
 async fn impersonate(delegated: &Delegated, caller: &UserInfo, wanted: UserInfo) -> Result<UserInfo, Failure> {
     for right in impersonation::rights(&wanted) {
         let right = Wanted::from(right);

@@ -1,8 +1,9 @@
-//! `propagation.crowsnest.io/v1alpha1`: why an object is where it is (`explanations`, `clusterexplanations`), and what would become of
-//! the fleet if something were changed (`plans`). Made when somebody asks, by `crowsnest_controllers::act::reports`; nothing is written.
+//! `propagation.crowsnest.io/v1alpha1`: explanations why an object is in its clusters (`explanations`,
+//! `clusterexplanations`), and predictions of the effect of a change (`plans`). `crowsnest_controllers::act::reports`
+//! computes them for each request; nothing is written.
 //!
-//! Callers learn of what they may get in the control plane: of a template and its binding, of the objects they propose. docs/EXPLAIN.md
-//! says what goes in and out.
+//! Callers see only objects they may get in the control plane: a template and its binding, and the objects they
+//! propose. docs/EXPLAIN.md describes input and output.
 
 pub(super) mod openapi;
 
@@ -30,9 +31,9 @@ use super::stored::collect;
 
 const API_VERSION: &str = "propagation.crowsnest.io/v1alpha1";
 
-/// Objects of one plan.
+/// Maximum number of objects in one plan.
 const MOST_OBJECTS: usize = 100;
-/// Templates that are planned when nothing is said, and at most.
+/// Default and maximum number of templates in a plan.
 const TEMPLATES: usize = 50;
 const MOST_TEMPLATES: usize = 500;
 
@@ -42,7 +43,7 @@ fn reports(state: &Aggregated) -> Result<Reports, Failure> {
         .map_err(|why| Failure::new(StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable", why))
 }
 
-/// Who asks, and what they may get.
+/// The caller and the rights determined so far.
 struct Asking<'a> {
     state: &'a Aggregated,
     caller: &'a UserInfo,
@@ -69,7 +70,7 @@ impl Asking<'_> {
         self.state.delegated.review(self.caller, wanted).await?.check(self.caller, wanted)
     }
 
-    /// Rights are mostly given for whole namespaces, so these are asked for first: their verdicts are remembered.
+    /// Rights are usually granted for whole namespaces, so these are reviewed first and cached.
     async fn may_get(&self, resource: &Resource, namespace: &str, name: &str) -> Result<bool, Failure> {
         for (namespace, name) in [("", ""), (namespace, ""), (namespace, name)] {
             if self.may(&get(resource, namespace, name)).await? {
@@ -79,8 +80,8 @@ impl Asking<'_> {
         Ok(false)
     }
 
-    /// What somebody proposes about an object they must be allowed to get. A Secret is proposed by whoever may change it, too: its
-    /// values are not shown then.
+    /// Checks that the caller may get an object it proposes to change. A Secret may also be
+    /// proposed with the right to write it. Returns false if its values must be hidden.
     async fn may_see_proposed(&self, resource: &Resource, namespace: &str, name: &str) -> Result<bool, Failure> {
         let wanted = get(resource, namespace, name);
         if self.may(&wanted).await? {
@@ -96,7 +97,7 @@ impl Asking<'_> {
         self.must(&wanted).await.map(|()| true)
     }
 
-    /// A proposed customization brings scripts that this process runs, so its proposer must be allowed to create one.
+    /// Requires the right to create the resource: this process runs the scripts of a proposed customization.
     async fn must_create(&self, resource: &Resource) -> Result<(), Failure> {
         self.must(&Wanted { verb: "create".to_owned(), ..get(resource, "", "") }).await
     }
@@ -151,7 +152,7 @@ fn shown(explained: &Explanation, namespace: &str, name: &str) -> Result<Value, 
     Ok(body)
 }
 
-/// What a client sends.
+/// Request body of a plan.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Sent {
@@ -167,7 +168,7 @@ struct Sent {
 struct Spec {
     #[serde(default)]
     objects: Vec<Value>,
-    /// Objects to delete; nothing but what names them is read.
+    /// Objects to delete; only the fields that identify them are read.
     #[serde(default)]
     deletions: Vec<Value>,
     #[serde(default = "yes")]
@@ -181,7 +182,7 @@ fn yes() -> bool {
 }
 
 impl Spec {
-    /// Every object, with its field and what is to be done with it.
+    /// All objects, with their field in the request and the requested change.
     fn wishes<'s>(&'s self) -> impl Iterator<Item = (String, &'s Value, Wish)> {
         let of = |field: &'static str, wish: Wish| {
             move |(nth, object): (usize, &'s Value)| (format!("spec.{field}[{nth}]"), object, wish)
@@ -199,7 +200,7 @@ fn invalid(errors: Vec<FieldError>) -> Failure {
     ApiError::invalid(PROPAGATION, "Plan", "", errors).into()
 }
 
-/// What is wrong with the question itself.
+/// Validates the request.
 fn check(sent: &Sent) -> Result<(), Failure> {
     let is_ours = |field: &Option<String>, ours: &str| field.as_deref().is_none_or(|field| field == ours);
     if !is_ours(&sent.api_version, API_VERSION) || !is_ours(&sent.kind, "Plan") {
@@ -233,7 +234,7 @@ fn check(sent: &Sent) -> Result<(), Failure> {
     if errors.is_empty() { Ok(()) } else { Err(invalid(errors)) }
 }
 
-/// Plans what a client proposes.
+/// Computes the plan for a client's proposal.
 pub(super) async fn plan(state: &Aggregated, caller: &UserInfo, request: Request) -> Result<Response, Failure> {
     if request.method() != Method::POST {
         return Err(Failure::method_not_allowed());
@@ -248,7 +249,7 @@ pub(super) async fn plan(state: &Aggregated, caller: &UserInfo, request: Request
     let mut chosen = Chosen { left: sent.spec.limit.unwrap_or(TEMPLATES), ..Chosen::default() };
     let mut planning = reports.planning(&proposal, sent.spec.manifests).await?;
     planning.plan(&asking.choose(&proposal, reports.affected(&proposal).await?, &mut chosen).await?).await?;
-    // What they take along is known now, and depends on rights of its own.
+    // Dependencies are known only now, and need rights of their own.
     let dependencies = planning.dependencies().await?;
     planning.plan(&asking.choose(&proposal, dependencies, &mut chosen).await?).await?;
     let (plans, mut told) = planning.finish().await?;
@@ -266,18 +267,18 @@ pub(super) async fn plan(state: &Aggregated, caller: &UserInfo, request: Request
     Ok(reply(StatusCode::CREATED, &answer))
 }
 
-/// Which templates are planned, of all that are asked about.
+/// Templates that are planned.
 #[derive(Default)]
 struct Chosen {
     known: BTreeSet<Affected>,
-    /// How many more may be.
+    /// Remaining number of templates.
     left: usize,
     more: usize,
     withheld: usize,
 }
 
 impl Asking<'_> {
-    /// Objects as they would be stored, each one the caller may ask about.
+    /// The proposed objects as they would be stored; the caller must be allowed to read each of them.
     async fn proposal(&self, reports: &Reports, spec: &Spec) -> Result<Proposal, Failure> {
         let mut proposal = Proposal::default();
         for (field, object, wish) in spec.wishes() {
@@ -314,8 +315,8 @@ impl Asking<'_> {
         Ok(proposal)
     }
 
-    /// Those that are proposed themselves first, then others the caller may get; with each, whether its secret values are
-    /// shown. What was chosen before is chosen again and counts once.
+    /// Selects proposed templates first, then others that the caller may get; with each, a flag that shows its secret
+    /// values. A template that is selected twice counts once.
     async fn choose(
         &self,
         proposal: &Proposal,
@@ -350,13 +351,13 @@ impl Asking<'_> {
     }
 }
 
-/// What goes with a thing that is deleted, and is not planned.
+/// Effects of a deletion that are not planned.
 const LEFT_OUT: [(&str, &str); 2] = [
     ("Namespace", "what is in a namespace goes with it; it is not planned"),
     ("CustomResourceDefinition", "objects of a kind go with its definition; they are not planned"),
 ];
 
-/// What a reader of the plan should know of it.
+/// Notices for the reader of a plan.
 fn notices(proposal: &Proposal, plans: &[TemplatePlan], manifests: bool) -> Vec<String> {
     let mut notices = Vec::new();
     let is_new = proposal.objects.iter().any(|one| one.role == Role::Template && one.before.is_none());

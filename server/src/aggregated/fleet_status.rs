@@ -85,7 +85,7 @@ async fn keep_counting(index: Index, reader: UserInfo, sender: watch::Sender<Opt
     }
 }
 
-/// What one reader may see, counted, and the clusters that they may know of.
+/// Numbers of objects that one reader may see, and the clusters that the reader may see.
 struct Counts {
     members: Vec<Arc<Member>>,
     objects: BTreeMap<String, u64>,

@@ -1,4 +1,4 @@
-//! Routes that reach into members: handed to `crowsnest_proxy` with the caller's identity.
+//! Routes to members, handled by `crowsnest_proxy` with the caller's identity.
 
 use axum::extract::Request;
 use axum::response::Response;
@@ -16,7 +16,7 @@ pub(super) fn running(roles: &Roles) -> Result<&Running, Failure> {
         .ok_or_else(|| Failure::new(StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable", "crowsnest is starting"))
 }
 
-/// Until registries are known, a registered resource would be taken for the control plane's.
+/// Fails until registries have been read: before that, a registered resource would be served by the control plane.
 fn registered(roles: &Roles) -> Result<&Running, Failure> {
     let starting = || {
         let text = "ResourceRegistries have not been read yet";
@@ -29,7 +29,7 @@ pub(super) fn outgoing(request: Request) -> http::Request<crowsnest_proxy::Body>
     request.map(|body| body.map_err(|e| -> crowsnest_proxy::BoxError { e.into() }).boxed_unsync())
 }
 
-/// An answer of the proxies. Pages that come through the control plane's address must not act on all of it.
+/// Converts a response of the proxies. Pages at the control plane's address must not affect its whole origin.
 pub(super) fn incoming(mut response: http::Response<crowsnest_proxy::Body>) -> Response {
     drop_origin_wide(response.headers_mut());
     response.map(Body::new)
@@ -56,7 +56,7 @@ pub(super) async fn search_cache(
     Ok(incoming(registered(roles)?.proxy.search_cache(caller, path, outgoing(request)).await))
 }
 
-/// As empty as Karmada's: what is kept in an OpenSearch is asked there.
+/// Empty like Karmada's response: objects in an OpenSearch are queried there.
 pub(super) fn search_opensearch(path: &str, request: &Request) -> Result<Response, Failure> {
     if request.method() != Method::GET {
         return Err(Failure::method_not_allowed());

@@ -1,9 +1,9 @@
-//! One request of a client, sent on to the control plane under the internal group.
+//! Forwards one request of a client to the control plane, under the internal group.
 //!
-//! The control plane keeps these objects as custom resources, for which an API server knows no strategic merge patch. That
-//! patch is applied here, as an API server does it for the built-in kinds: read, merge by the keys of `metadata`, write
-//! back, and again when somebody else wrote in between. So is a replacement that names no version, which Karmada takes
-//! (`AllowUnconditionalUpdate`) and custom resources do not.
+//! The control plane stores these objects as custom resources, for which API servers do not support strategic merge
+//! patches. This module applies such patches as an API server does for built-in kinds: it reads the object, merges by
+//! the keys of `metadata`, writes it, and repeats this after a conflict. It treats a replacement without a
+//! resourceVersion in the same way: Karmada accepts it (`AllowUnconditionalUpdate`), custom resources do not.
 
 use std::sync::LazyLock;
 
@@ -21,11 +21,11 @@ use super::stored::STORAGE_GROUP;
 use super::stored::writer::{READ_BY_US, Writer, dry_run};
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
-/// As often as an API server tries.
+/// Maximum number of attempts, the same as in an API server.
 pub(super) const ATTEMPTS: usize = 5;
 const VERSION: &str = "/metadata/resourceVersion";
 
-/// The kinds' own lists have no merge keys, those of `metadata` have.
+/// Lists in these kinds have no merge keys; those in `metadata` have.
 static SCHEMA: LazyLock<SchemaRef> = LazyLock::new(|| {
     Schema::for_custom_resource(&json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true}))
 });
@@ -33,26 +33,26 @@ static SCHEMA: LazyLock<SchemaRef> = LazyLock::new(|| {
 pub(super) struct Forward<'r> {
     pub(super) control_plane: &'r kube::Client,
     pub(super) method: Method,
-    /// Those of the client's request.
+    /// Headers of the client's request.
     pub(super) headers: &'r HeaderMap,
-    /// With its question mark, or empty.
+    /// Query including the question mark, or empty.
     pub(super) query: String,
     pub(super) content_type: Option<HeaderValue>,
-    /// Whole objects are wanted, whatever the client accepts.
+    /// Requests whole objects, independent of the client's `Accept` header.
     pub(super) plain: bool,
     pub(super) strategic: bool,
-    /// Whose rights are reviewed before a Cluster is written.
+    /// Caller whose rights are reviewed before a Cluster is written; `None` skips the review.
     pub(super) writer: Option<Writer<'r>>,
 }
 
-/// What of the answers that a client takes can be translated; `None`: nothing.
+/// The accepted media types that can be translated; `None` if there are none.
 fn readable(accept: &HeaderValue) -> Option<HeaderValue> {
     let Some(text) = accept.to_str().ok().filter(|text| text.contains("protobuf")) else { return Some(accept.clone()) };
     let left: Vec<&str> = text.split(',').filter(|kind| !kind.contains("protobuf")).collect();
     HeaderValue::from_str(&left.join(",")).ok().filter(|left| !left.is_empty())
 }
 
-/// What a PUT is to replace whatever is there with: its object, where that names no version.
+/// The object of a PUT without a resourceVersion, which replaces any version.
 fn unconditional(method: &Method, body: &[u8]) -> Option<Value> {
     let object: Value = (method == Method::PUT).then(|| serde_json::from_slice(body).ok())??;
     let named = object.pointer(VERSION).and_then(Value::as_str).is_some_and(|version| !version.is_empty());
@@ -64,7 +64,7 @@ impl Forward<'_> {
     pub(super) async fn send(&self, tail: &str, body: &[u8]) -> Result<Response<KubeBody>, Failure> {
         if self.strategic {
             let patch = parse_merge_patch(body)?;
-            // Whoever names a version wants the conflict.
+            // A request with a resourceVersion expects the conflict.
             let attempts = if patch.pointer(VERSION).is_some() { 1 } else { ATTEMPTS };
             let merged = |live: &Value| Ok(strategic_merge(&SCHEMA, live, &mut patch.clone())?);
             return self.over(tail, attempts, merged).await;
@@ -85,19 +85,19 @@ impl Forward<'_> {
         }
     }
 
-    /// Sends `body` as it is.
+    /// Sends `body` unchanged.
     pub(super) async fn pass(&self, tail: &str, body: &[u8]) -> Result<Response<KubeBody>, Failure> {
         self.request(&self.method, tail, &self.query, self.content_type.as_ref(), body.to_vec()).await
     }
 
-    /// What would be answered to `body`, as JSON; nothing is written.
+    /// The response to `body` as a dry run, as JSON.
     pub(super) async fn rehearse(&self, tail: &str, body: &[u8]) -> Result<Response<KubeBody>, Failure> {
         let (query, body) = (dry_run(&self.query), body.to_vec());
         let request = self.built(&self.method, tail, &query, self.content_type.as_ref(), Some(READ_BY_US))?;
         self.forwarded(request, body).await
     }
 
-    /// The object as it is stored; what says that there is none is no object.
+    /// The stored object; an error response is not an object.
     pub(super) async fn read(&self, tail: &str) -> Result<Value, Failure> {
         let found = self.live(tail).await?;
         let found = found.into_body().collect().await.map_err(Failure::upstream)?.to_bytes();
@@ -154,7 +154,7 @@ impl Forward<'_> {
         Ok(request)
     }
 
-    /// Writes what is made of the object that is there, so often when others write in between.
+    /// Writes an object derived from the stored one, and retries after conflicts.
     async fn over(
         &self,
         tail: &str,

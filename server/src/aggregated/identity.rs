@@ -1,6 +1,7 @@
-//! Who asks the aggregated server and may they: front-proxy headers behind a trusted client certificate, else the user such a
-//! certificate names, else a bearer token that the control plane reviews; then a SubjectAccessReview there, cached briefly
-//! (delegated authentication and authorisation as extension API servers do it).
+//! Delegated authentication and authorization of the aggregated server, as in other extension API servers.
+//! Authenticates with front-proxy headers behind a trusted client certificate, else with the user of a client
+//! certificate, else with a bearer token that the control plane reviews. Authorizes with a SubjectAccessReview in the
+//! control plane. Results are cached briefly.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,10 +21,10 @@ use moka::future::Cache;
 use super::reply::Failure;
 use crate::peers::{Certificate, Peer};
 
-/// What the caller wants, in RBAC's terms.
+/// Attributes of a request, in RBAC's terms.
 pub(crate) use crowsnest_apiserver::audit::Attributes as Wanted;
 
-/// What the control plane says to a wish.
+/// Decision of the control plane.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Verdict {
     pub(crate) allowed: bool,
@@ -31,24 +32,28 @@ pub(crate) struct Verdict {
 }
 
 impl Verdict {
-    /// Refuses with kube-apiserver's wording.
+    /// Returns an error with kube-apiserver's wording if the request is denied.
     pub(crate) fn check(&self, caller: &UserInfo, wanted: &Wanted) -> Result<(), Failure> {
         if self.allowed { Ok(()) } else { Err(forbidden(caller, wanted, &self.reason)) }
     }
 }
 
-/// What a token is known by: nobody who reads this process's memory finds one that works.
+/// Keyed hash of a token, so that the memory of this process contains no usable token.
 type Fingerprint = [u8; 32];
 
-/// How long a token counts as what it was found to be. One that was refused may be good a moment later, and those that somebody
-/// makes up have no place among the good ones.
+/// Cache time of a token review. Refused tokens are cached separately and for less time: they may become valid soon,
+/// and invented tokens must not evict valid ones.
 const GOOD_FOR: Duration = Duration::from_secs(10);
 const REFUSED_FOR: Duration = Duration::from_secs(5);
 
+<<<<<<< HEAD
 /// Bytes of a name and its groups up to which verdicts are cached.
 const LONGEST_CACHED_IDENTITY: usize = 64 * 1024;
 
 /// Asks the control plane about tokens and rights.
+=======
+/// Sends reviews of tokens and rights to the control plane.
+>>>>>>> wt-prose
 #[derive(Clone)]
 pub(crate) struct Delegated {
     control_plane: kube::Client,
@@ -70,8 +75,8 @@ impl Delegated {
         }
     }
 
-    /// The caller, or 401. As in kube-apiserver the first that proves somebody counts, and whoever shows something that is no
-    /// good is not taken for nobody.
+    /// The caller, or 401. As in kube-apiserver, the first valid credential counts, and a request with an invalid
+    /// credential is not anonymous.
     pub(crate) async fn authenticate(&self, peer: &Peer, headers: &HeaderMap) -> Result<UserInfo, Failure> {
         if peer.front_proxy
             && let Some(caller) = request_header::remote_user(headers).map_err(ApiError::from)?
@@ -135,7 +140,7 @@ impl Delegated {
         }))
     }
 
-    /// What RBAC in the control plane says.
+    /// Decision of RBAC in the control plane.
     pub(crate) async fn review(&self, caller: &UserInfo, wanted: &Wanted) -> Result<Verdict, Failure> {
         if caller.is_master() {
             return Ok(Verdict { allowed: true, reason: String::new() });
@@ -188,7 +193,7 @@ impl Delegated {
     }
 }
 
-/// With the group that every API server adds.
+/// Adds the group that every API server adds.
 fn known(user: UserInfo) -> UserInfo {
     match user.groups.iter().any(|group| group == AUTHENTICATED || group == UNAUTHENTICATED) {
         true => user,

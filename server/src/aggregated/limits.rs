@@ -1,5 +1,5 @@
-//! How many requests are in flight: as kube-apiserver counts them, those that change something apart from those that don't.
-//! What lasts is not counted, and whoever may do everything is always let in.
+//! Limits of concurrent requests. As in kube-apiserver, mutating and other requests are counted separately,
+//! long-running requests do not count, and members of `system:masters` are not limited.
 
 use std::sync::Arc;
 
@@ -9,19 +9,19 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use super::reply::Failure;
 use super::request_context::RequestContext;
 
-/// The two bounds.
+/// The two limits.
 #[derive(Clone)]
 pub(crate) struct Limits {
     reads: Option<Arc<Semaphore>>,
     writes: Option<Arc<Semaphore>>,
 }
 
-/// Held while a request is in flight, to the end of its answer.
+/// Permit of a request, held until the end of its response.
 #[derive(Debug)]
 pub(crate) struct InFlight(#[expect(dead_code, reason = "held")] Option<OwnedSemaphorePermit>);
 
 impl Limits {
-    /// Zero is no limit.
+    /// Zero disables the limit.
     pub(crate) fn new(reads: usize, writes: usize) -> Self {
         let semaphore = |most: usize| (most > 0).then(|| Arc::new(Semaphore::new(most.min(Semaphore::MAX_PERMITS))));
         Self { reads: semaphore(reads), writes: semaphore(writes) }

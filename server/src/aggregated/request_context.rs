@@ -1,4 +1,5 @@
-//! What a request asks of this server and, through it, of a member. Computed once, from the raw path. Pure.
+//! Attributes of a request at this server and at the member that it is proxied to. Computed once, from the raw path.
+//! Pure.
 
 use crowsnest_api::request::{PathError, Query, RequestInfo, RequestPath, requested_upgrade};
 use http::{HeaderMap, Method, header};
@@ -12,22 +13,22 @@ const READS: [&str; 5] = ["get", "list", "watch", "head", "options"];
 /// Attributes of a request, for authorization, limits, audit and traces alike.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct RequestContext {
-    /// The right it needs in the control plane.
+    /// Attributes that the control plane authorizes.
     pub(crate) here: Wanted,
-    /// What members are asked, as their API servers read it.
+    /// Attributes of the proxied request, as the member's API server derives them.
     pub(crate) member: Option<Wanted>,
-    /// The member that the path names; `*` means all of them.
+    /// Member that the path names; `*` means all members.
     pub(crate) cluster: Option<String>,
-    /// Watches, streams and tunnels: without a time limit, and not counted as being in flight.
+    /// True for watches, streams and tunnels: they have no time limit and do not count as in flight.
     pub(crate) long_running: bool,
-    /// Discovery and OpenAPI.
+    /// True for discovery and OpenAPI.
     pub(crate) discovery: bool,
-    /// Why the path is refused: others could read it as another one.
+    /// Reason why the path is refused: other servers could interpret it differently.
     pub(crate) refused: Option<PathError>,
 }
 
 impl RequestContext {
-    /// `path` is the raw one that `route` was parsed from.
+    /// Computes the attributes. `path` is the raw path that `route` was parsed from.
     pub(crate) fn of(route: &Route<'_>, method: &Method, path: &str, query: Option<&str>, headers: &HeaderMap) -> Self {
         let query = Query::parse(query);
         let here = Wanted::from(RequestInfo::parse(method, path, &query));
@@ -54,12 +55,13 @@ impl RequestContext {
         Self { here, member, cluster, long_running, discovery, refused }
     }
 
-    /// Whether something may be changed, here or in a member.
+    /// True if the request can change an object, here or in a member.
     pub(crate) fn writes(&self) -> bool {
         !READS.contains(&self.member.as_ref().unwrap_or(&self.here).verb.as_str())
     }
 }
 
+<<<<<<< HEAD
 /// Whether an upgraded connection of a member may last. Lists and objects have none, and neither have proxies of this server that a
 /// path leads through again.
 fn may_be_upgraded(member: &Wanted) -> bool {
@@ -68,6 +70,10 @@ fn may_be_upgraded(member: &Wanted) -> bool {
 
 /// Whether a request of a member lasts. Proxies of this server that a path leads through again do not, so that each of them
 /// counts as being in flight.
+=======
+/// True if a request to a member is long-running. A path that leads through this server's proxies again is not, so that
+/// each pass counts as in flight.
+>>>>>>> wt-prose
 fn is_long_running(member: &Wanted, query: &Query) -> bool {
     match member.subresource.as_str() {
         "exec" | "attach" | "portforward" => true,

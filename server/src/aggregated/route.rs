@@ -1,4 +1,4 @@
-//! Which handler a path has. Pure.
+//! Maps paths to handlers. Pure.
 
 use std::borrow::Cow;
 

@@ -36,8 +36,8 @@ pub(crate) struct StoredGroup {
 }
 
 impl StoredGroup {
-    /// Forwards `request` for `tail` (`/clusters/m1/status`, without a leading group) and translates the answer. Nobody's rights
-    /// are reviewed without a `writer`: our own loops' writes, and those of whoever may do everything.
+    /// Forwards `request` for `tail` (`/clusters/m1/status`, without a leading group) and translates the response.
+    /// Without a `writer` no rights are reviewed: for writes of our own controllers and of callers with all rights.
     pub(crate) async fn serve(
         self,
         control_plane: &kube::Client,
@@ -56,7 +56,8 @@ impl StoredGroup {
         let (mut bytes, content_type) = self.outgoing(&parts.headers, collect(body).await?)?;
         let mut forward = Forward {
             control_plane,
-            // A patch is written as a replacement: other methods, which need other rights, must not become one.
+            // A strategic patch is written as a replacement. Other methods need other rights, so they must not become
+            // one.
             strategic: parts.method == Method::PATCH && content_type.as_ref().is_some_and(|kind| kind == STRATEGIC),
             method: parts.method,
             content_type,
@@ -74,7 +75,7 @@ impl StoredGroup {
             bytes = serde_json::to_vec(&sent).map_err(Failure::internal)?;
         }
         if main_of(tail).is_some() {
-            // It decides nothing about tokens: the control plane keeps the rest of the object as it is.
+            // The write does not affect tokens: the control plane keeps the rest of the object unchanged.
             forward.writer = None;
         }
         if forward.method == Method::DELETE {
@@ -87,7 +88,8 @@ impl StoredGroup {
         self.translate_whole(answer, table).await
     }
 
-    /// The writer whose rights are reviewed by what a request makes of a Cluster; those of agents by its name already.
+    /// The writer whose rights are reviewed for the resulting Cluster; `None` for reads and for other kinds. Refuses agents
+    /// that write another cluster.
     fn reviewed<'w>(
         self,
         writer: Option<Writer<'w>>,
@@ -102,10 +104,10 @@ impl StoredGroup {
         Ok(Some(writer))
     }
 
-    /// Karmada's clusters take the spec of a body written to their status, too. So do these, from whoever may write the cluster
-    /// itself: the right to report a status is no right to move it. When such a write has more than a status: the path of the
-    /// cluster, to be written first, and the body. A dry run shows the status only, since its first half would leave nothing to
-    /// go on from.
+    /// As in Karmada, a write to the status of a Cluster also applies the spec in its body, but only if the caller may
+    /// also write the Cluster itself: the right to report a status does not include the right to change an endpoint.
+    /// Returns the path of the Cluster, which is written first, and the body, if the write contains more than a status.
+    /// A dry run covers the status only, because its first half would not be stored.
     async fn spec_in_status_write<'t>(
         self,
         forward: &Forward<'_>,
@@ -309,7 +311,7 @@ fn rename_operands(patch: &mut Value, from: &str, to: &str) {
     }
 }
 
-/// `/clusters/m1` of `/clusters/m1/status`; `None` where no status is meant, as by the object `/clusters/status`.
+/// `/clusters/m1` for `/clusters/m1/status`; `None` for other paths, such as an object named `status`.
 fn main_of(tail: &str) -> Option<&str> {
     let main = tail.strip_suffix("/status")?;
     matches!(main.split('/').collect::<Vec<_>>().as_slice(), ["", _, name] if !name.is_empty()).then_some(main)

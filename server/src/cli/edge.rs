@@ -99,7 +99,7 @@ pub(crate) struct WebhookArgs {
 }
 
 impl WebhookArgs {
-    /// Those who are answered, as the file says now and whenever it changes.
+    /// The clients that reviews are accepted from; reloads the authority when the file changes.
     pub(crate) async fn clients(&self, reloader: &mut Reloader) -> anyhow::Result<Clients> {
         let Some(file) = self.webhook_client_ca_file.clone() else {
             tracing::info!("the webhooks answer anybody: no --webhook-client-ca-file is given");

@@ -1,4 +1,4 @@
-//! Flags of the web UI, wherever it is served.
+//! Flags of the web UI, shared by the commands that serve it.
 
 use std::path::PathBuf;
 
@@ -8,7 +8,7 @@ use crate::reload::Reloader;
 use crate::ui::Seal;
 use crate::up::datadir::DataDir;
 
-/// The flag that names the file, as the reloader calls it.
+/// Name of the key file's flag, for the reloader.
 const FLAG: &str = "ui-session-key-file";
 
 #[derive(Debug, Clone, Args)]
@@ -23,7 +23,7 @@ pub(crate) struct UiArgs {
 }
 
 impl UiArgs {
-    /// The keys of cookies; those of a file are read again when it changes.
+    /// Cookie keys; those of a file are reloaded when it changes.
     pub(crate) async fn seal(&self, dir: &DataDir, reloader: &mut Reloader) -> anyhow::Result<Seal> {
         let Some(file) = &self.ui_session_key_file else { return Seal::of_data_dir(dir) };
         let seal = Seal::read(file)?;

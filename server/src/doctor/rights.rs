@@ -43,7 +43,7 @@ const NEEDS: &[Need] = &[
     ),
     (AGGREGATED, "get update patch", "storage.crowsnest.io", "clusters/status resourceregistries/status", ""),
     (AGGREGATED, "get list create update delete", "storage.crowsnest.io", "savedsearches", ""),
-    // What admission looks at.
+    // Objects that admission reads.
     (WEBHOOK, "list", "config.karmada.io", "resourceinterpretercustomizations", ""),
     (WEBHOOK, "list", "policy.karmada.io", "federatedresourcequotas", ""),
     (WEBHOOK, "list", "work.karmada.io", "resourcebindings", ""),

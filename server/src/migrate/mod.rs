@@ -164,8 +164,8 @@ fn worth_keeping(manifest: &Value, found: &Value) -> Option<Value> {
     Some(kept)
 }
 
-/// True of what Karmada registers, by kind and name, and of fields that are kept: whoever can write the ConfigMap must not have an
-/// administrator create objects of their choice.
+/// True for the kinds and names that Karmada registers and for the fields that are copied. An author of the ConfigMap
+/// must not be able to have an administrator create arbitrary objects.
 fn is_of_karmada(object: &Value) -> bool {
     let is_one_of = |known: &[Value]| {
         let same = |one: &Value| ["apiVersion", "kind"].iter().all(|field| one[*field] == object[*field]);

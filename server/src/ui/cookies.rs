@@ -5,22 +5,22 @@ use http::{HeaderMap, HeaderValue, header};
 
 use crate::aggregated::reply::{Body, Failure};
 
-/// Which requests from other sites' pages bring it.
+/// Requests from other sites' pages that carry the cookie.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SameSite {
     /// None.
     Strict,
-    /// Those that open a page.
+    /// Requests that navigate to a page.
     Lax,
 }
 
-/// One to be set.
+/// Cookie to be set.
 #[derive(Clone)]
 pub(super) struct Cookie {
     pub(super) name: &'static str,
     pub(super) value: String,
     pub(super) same_site: SameSite,
-    /// Seconds; until the browser ends without.
+    /// Lifetime in seconds; `None` lasts until the browser closes.
     pub(super) max_age: Option<i64>,
     /// Over HTTPS only.
     pub(super) secure: bool,
@@ -32,7 +32,7 @@ impl Cookie {
         if self.secure { format!("__Host-{}", self.name) } else { self.name.to_owned() }
     }
 
-    /// The same, to be forgotten.
+    /// The same cookie, deleted.
     pub(super) fn gone(mut self) -> Self {
         self.value.clear();
         self.max_age = Some(0);
@@ -50,8 +50,8 @@ impl Cookie {
     }
 }
 
-/// The value of a request's cookie; `None` when there are several of that name. Other ports and paths of the same host can add one
-/// that a browser sends first, so neither of them is the session's.
+/// The value of a request's cookie; `None` if several have that name. Other ports and paths of the same host can set a
+/// cookie that a browser sends first, so none of them can be trusted.
 pub(super) fn find(headers: &HeaderMap, wanted: &str) -> Option<String> {
     let cookies = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
     let mut found = cookies
@@ -62,7 +62,7 @@ pub(super) fn find(headers: &HeaderMap, wanted: &str) -> Option<String> {
     found.next().is_none().then(|| value.to_owned())
 }
 
-/// An answer that sets cookies.
+/// Adds cookies to a response.
 pub(super) fn set(mut response: Response<Body>, cookies: &[Cookie]) -> Response<Body> {
     for cookie in cookies {
         match HeaderValue::from_str(&cookie.header()) {
@@ -107,7 +107,7 @@ mod tests {
     }
 
     proptest::proptest! {
-        /// Any bytes that a header may have are read without a panic, and what is found was sent.
+        /// Any header bytes are parsed without a panic, and a found value was in the header.
         #[test]
         fn arbitrary_cookie_headers_are_read(bytes in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..200)) {
             if let Ok(value) = HeaderValue::from_bytes(&bytes) {

@@ -1,10 +1,10 @@
-//! What a browser's session is known by, where it is kept in this process. Pure.
+//! Handles of browser sessions that are kept in this process. Pure.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use ring::digest::{SHA256, digest};
 
-/// A handle is in no memory but its browser's.
+/// Hash of a handle. Only the browser has the handle itself.
 pub(super) type Fingerprint = [u8; 32];
 
 pub(super) fn fingerprint(handle: &str) -> Fingerprint {
@@ -13,7 +13,7 @@ pub(super) fn fingerprint(handle: &str) -> Fingerprint {
     fingerprint
 }
 
-/// The handle that so many random bytes are.
+/// Encodes random bytes as a handle.
 pub(super) fn handle(random: [u8; 32]) -> String {
     URL_SAFE_NO_PAD.encode(random)
 }

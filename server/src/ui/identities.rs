@@ -1,6 +1,7 @@
-//! Sessions of people who signed in with a kubeconfig, or a token too large for a cookie: client certificate or token stay in this
-//! process, their browsers hold a handle. Nothing else of a kubeconfig is used: the control plane is the one this server knows, and files and
-//! commands that it names are never read nor run. Written by the sign-in, read by every request of the UI.
+//! Sessions of users who signed in with a kubeconfig, or with a token too large for a cookie. The client certificate or
+//! token stays in this process; the browser holds a handle. Only the user's credentials are taken from a kubeconfig:
+//! the control plane is the one that this server is configured with, and files and commands named in the kubeconfig are
+//! never read or run.
 
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ use super::upstream::Actor;
 use crate::aggregated::reply::Failure;
 
 const COOKIE: &str = "crowsnest-identity";
-/// Sessions that nobody uses end; a certificate ends by itself.
+/// Idle time after which a session ends; a certificate also ends when it expires.
 const IDLE: Duration = Duration::from_secs(12 * 3600);
 const MOST: u64 = 10_000;
 
@@ -31,21 +32,21 @@ impl Identities {
         Self { sessions: Cache::builder().max_capacity(MOST).time_to_idle(IDLE).build(), secure }
     }
 
-    /// A new session of somebody whom the control plane knows: the cookie that leads to it.
+    /// Opens a session for an authenticated user and returns its cookie.
     pub(super) fn open(&self, actor: Actor, random: [u8; 32]) -> Cookie {
         let handle = handle::handle(random);
         self.sessions.insert(fingerprint(&handle), actor);
         self.cookie(&handle)
     }
 
-    /// Who a browser's session acts as; None when it has none of this kind.
+    /// The user that a browser's session acts as; `None` if it has no session of this kind.
     pub(super) fn actor(&self, headers: &HeaderMap) -> Result<Option<Actor>, Failure> {
         let Some(handle) = cookies::find(headers, &self.cookie("").full_name()) else { return Ok(None) };
         let over = || Failure::new(StatusCode::UNAUTHORIZED, "Unauthorized", "your session is over; sign in again");
         self.sessions.get(&fingerprint(&handle)).map(Some).ok_or_else(over)
     }
 
-    /// Ends a browser's session: the cookie that forgets it.
+    /// Ends a browser's session and returns the cookie that deletes it.
     pub(super) fn end(&self, headers: &HeaderMap) -> Cookie {
         if let Some(handle) = cookies::find(headers, &self.cookie("").full_name()) {
             self.sessions.invalidate(&fingerprint(&handle));
@@ -59,7 +60,7 @@ impl Identities {
     }
 }
 
-/// Whom a kubeconfig's current context signs in as, as far as that is in the kubeconfig itself.
+/// The user of a kubeconfig's current context, as far as the kubeconfig itself contains its credentials.
 pub(super) fn user_of(text: &str) -> Result<AuthInfo, Failure> {
     let config =
         Kubeconfig::from_yaml(text).map_err(|error| Failure::bad_request(format!("that is no kubeconfig: {error}")))?;

@@ -1,11 +1,12 @@
-//! The web UI's server: the embedded pages, the session, and the way from the browser to the control plane.
+//! Server of the web UI: the embedded pages, the session, and the proxy from the browser to the control plane.
 //!
-//! The browser talks to nothing else, but for an issuer's pages to sign in there. A session is the user's own bearer token, sealed in
-//! an HttpOnly cookie or behind one, or a client certificate behind one; requests under `/api`, `/apis` and `/openapi/v3` are handed
-//! to the control plane with that, so each is made with the user's own rights. So are WebSockets.
+//! The browser connects only to this server and, for signing in, to an OIDC issuer. A session holds the user's bearer
+//! token, sealed in an HttpOnly cookie or referenced by one, or a client certificate referenced by a cookie. Requests
+//! under `/api`, `/apis` and `/openapi/v3`, including WebSockets, are forwarded to the control plane with this
+//! credential, so they run with the user's own rights.
 //!
-//! Answers of members and of the control plane are somebody else's: they keep only the headers of an allow-list
-//! (`crowsnest_proxy::response_headers`), and no document of theirs runs or is shown at the UI's origin.
+//! Responses of members and of the control plane are untrusted. Only the headers of an allow-list are kept
+//! (`crowsnest_proxy::response_headers`), and no document in them runs or is displayed at the UI's origin.
 
 mod cookies;
 mod handle;
@@ -46,10 +47,11 @@ pub(crate) use upstream::Upstream;
 /// A request header that no form or image of another site can carry: with it the cookie is safe from cross-site requests.
 const CLIENT_HEADER: &str = "x-crowsnest-client";
 
-/// The policy of the UI's own pages.
+/// Content security policy of the UI's own pages.
 const PAGE_POLICY: &str =
     "default-src 'self'; object-src 'none'; base-uri 'none'; frame-ancestors 'none'; form-action 'self'";
-/// The policy of answers that are handed on: shown as a document, they have no origin, no scripts and nothing to load.
+/// Content security policy of responses that are passed on: shown as a document, they have no origin and no scripts,
+/// and load nothing.
 const PASSED_POLICY: &str = "default-src 'none'; sandbox; base-uri 'none'; frame-ancestors 'none'; form-action 'none'";
 
 /// What requests of the UI are answered from.
@@ -58,19 +60,20 @@ pub(crate) struct Ui {
     pub(crate) upstream: Upstream,
     /// People can sign in at an issuer.
     pub(crate) oidc: Option<Arc<oidc::SignIn>>,
-    /// Of people who signed in with a token.
+    /// Sessions of users who signed in with a token.
     pub(crate) tokens: Tokens,
     /// Of people who signed in with a kubeconfig.
     pub(crate) identities: Identities,
     pub(crate) tunnels: Tunnels,
-    /// Host names under which it is reached.
+    /// Host names under which browsers reach the UI.
     pub(crate) hosts: Arc<Hosts>,
-    /// Sign-ins that may be under way at once.
+    /// Limits concurrent sign-ins.
     pub(crate) attempts: Arc<Semaphore>,
 }
 
 impl Ui {
-    /// `secure`: browsers connect over HTTPS, so that TLS checks the host name. Else `names` are those of a proxy in front of it.
+    /// `secure` is true if browsers connect over HTTPS, so that TLS checks the host name. Otherwise `names` are the
+    /// host names of a proxy in front of the UI.
     pub(crate) fn new(
         config: kube::Config,
         seal: Seal,
@@ -90,7 +93,7 @@ impl Ui {
         })
     }
 
-    /// Lets people sign in at an issuer, who come back to the address that it was given.
+    /// Enables signing in at an OIDC issuer, which redirects users back to the registered address.
     pub(crate) fn with_oidc(mut self, sign_in: Option<oidc::SignIn>) -> Self {
         if let Some(host) = sign_in.as_ref().and_then(oidc::SignIn::host) {
             self.hosts = Arc::new(self.hosts.with(host));
@@ -119,11 +122,12 @@ pub(crate) fn router(ui: Ui) -> Router {
         .with_state(ui)
 }
 
-/// An answer that somebody else wrote.
+/// Marks a response that was passed on from the control plane or a member.
 #[derive(Clone, Copy)]
 struct Passed;
 
-/// Refuses requests for other hosts and of other origins, and sets the security headers of every answer.
+/// Middleware that refuses requests to other hosts and from other origins, and sets the security headers of each
+/// response.
 async fn guard(State(hosts): State<Arc<Hosts>>, request: Request, next: Next) -> Response {
     let mut response = match refusal(&hosts, &request) {
         Some(failure) => failure.into_response(),
@@ -134,10 +138,10 @@ async fn guard(State(hosts): State<Arc<Hosts>>, request: Request, next: Next) ->
     response
 }
 
-/// Why a request is not answered.
+/// Reason why a request is refused.
 fn refusal(hosts: &Hosts, request: &Request) -> Option<Failure> {
     let (path, headers) = (request.uri().path(), request.headers());
-    // A probe names the address it was given; the answer says nothing.
+    // Probes use the address they are configured with; the response contains no information.
     if path == "/healthz" {
         return None;
     }
@@ -158,7 +162,7 @@ fn refusal(hosts: &Hosts, request: &Request) -> Option<Failure> {
     None
 }
 
-/// Headers of every answer.
+/// Sets the security headers of a response.
 fn secure(headers: &mut HeaderMap, passed: bool) {
     let policy = if passed { PASSED_POLICY } else { PAGE_POLICY };
     for (name, value) in [
@@ -172,7 +176,7 @@ fn secure(headers: &mut HeaderMap, passed: bool) {
         headers.insert(name, HeaderValue::from_static(value));
     }
     if passed {
-        // Whoever signs in next in the same browser is shown nothing of this from its cache.
+        // The next user of the same browser must not see this response from the browser's cache.
         headers.append(header::VARY, HeaderValue::from_static("cookie"));
     }
 }
@@ -193,7 +197,7 @@ async fn forward_inner(ui: &Ui, mut request: Request) -> Result<Response, Failur
     let (parts, body) = request.into_parts();
     let body = crate::aggregated::stored::collect(body).await?;
     let mut forwarded = http::Request::new(KubeBody::from(body.to_vec()));
-    // A target in absolute form names a host, which is nothing to the control plane.
+    // A target in absolute form names a host, which must not reach the control plane.
     let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
     *forwarded.uri_mut() = path.parse().map_err(|_| Failure::bad_request("that is no path"))?;
     *forwarded.method_mut() = parts.method;
@@ -217,7 +221,7 @@ async fn forward_inner(ui: &Ui, mut request: Request) -> Result<Response, Failur
     Ok(response)
 }
 
-/// Trailers are headers, too, and none of them is needed.
+/// Drops trailers: they are headers too, and none is needed.
 fn without_trailers(frame: http_body::Frame<bytes::Bytes>) -> http_body::Frame<bytes::Bytes> {
     match frame.into_data() {
         Ok(data) => http_body::Frame::data(data),

@@ -1,7 +1,8 @@
-//! Which requests a browser may send here: the host names the UI is known by, and pages of its own origin. Pure.
+//! Checks of a browser request: the host name under which it reaches the UI, and the origin of the page that sent it.
+//! Pure.
 //!
-//! A name that resolves to a loopback address of the reader's machine makes another site's page same-origin with a UI there (DNS
-//! rebinding). An IP address cannot be rebound, so only names are checked.
+//! A name that resolves to a loopback address makes another site's page same-origin with a UI on the user's machine
+//! (DNS rebinding). IP addresses cannot be rebound, so only names are checked.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -11,23 +12,23 @@ use http::{HeaderMap, HeaderName, Uri, header};
 
 const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
-/// The host names under which browsers reach the UI.
+/// Host names under which browsers reach the UI.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Hosts {
     /// `localhost`, addresses, and these names, in lower case.
     Named(BTreeSet<String>),
-    /// TLS checks the name: a certificate for another one does not pass.
+    /// TLS checks the name: browsers refuse a certificate for another one.
     Certified,
 }
 
 impl Hosts {
-    /// Of a listener with plain HTTP.
+    /// Host names of a listener with plain HTTP.
     pub(crate) fn named<'a>(names: impl IntoIterator<Item = &'a str>) -> Self {
         let names = names.into_iter().map(|name| name.trim().trim_end_matches('.').to_ascii_lowercase());
         Self::Named(names.filter(|name| !name.is_empty()).collect())
     }
 
-    /// The same, and one more.
+    /// Adds one host name.
     pub(crate) fn with(&self, host: &str) -> Self {
         match self {
             Hosts::Certified => Self::Certified,
@@ -46,7 +47,8 @@ impl Hosts {
         }
     }
 
-    /// The authority that a request is for; an error says why there is none, or that this is not it.
+    /// The authority that a request is addressed to; an error gives the reason if there is none or if it is not this
+    /// server.
     pub(super) fn check(&self, uri: &Uri, headers: &HeaderMap) -> Result<Authority, &'static str> {
         let authority = authority(uri, headers)?;
         match self.knows(authority.host()) {
@@ -56,7 +58,7 @@ impl Hosts {
     }
 }
 
-/// The one authority of a request, from its target, its `Host`, or both.
+/// The single authority of a request, from its target, its `Host` header, or both.
 fn authority(uri: &Uri, headers: &HeaderMap) -> Result<Authority, &'static str> {
     let mut hosts = headers.get_all(header::HOST).iter();
     let host = match (hosts.next(), hosts.next()) {
@@ -76,14 +78,15 @@ fn authority(uri: &Uri, headers: &HeaderMap) -> Result<Authority, &'static str> 
     }
 }
 
-/// True unless the browser says that another origin's page sent the request. `null` is another origin.
+/// False if the browser reports that a page of another origin sent the request. `null` counts as another origin.
 pub(super) fn is_own_page(headers: &HeaderMap, authority: &Authority) -> bool {
     let site = headers.get_all(FETCH_SITE).iter().all(|value| value == "same-origin" || value == "none");
     site && headers.get_all(header::ORIGIN).iter().all(|origin| is_origin_of(origin.as_bytes(), authority))
 }
 
-/// True where the browser says that a page of this origin sent the request: a WebSocket carries the cookie and no header of a page's
-/// own. Other ports of the same host are other origins. The scheme is not compared: TLS may end before the UI.
+/// True if the browser reports that a page of this origin sent the request. Required for WebSockets, which carry the
+/// cookie but no custom headers. Other ports of the same host are other origins. The scheme is not compared, because
+/// TLS may be terminated in front of the UI.
 pub(super) fn is_said_to_be_own_page(headers: &HeaderMap, authority: &Authority) -> bool {
     headers.contains_key(header::ORIGIN) && is_own_page(headers, authority)
 }
@@ -163,7 +166,7 @@ mod tests {
         assert!(Hosts::Certified.check(&Uri::from_static("/"), &HeaderMap::new()).is_err());
     }
 
-    /// For each: whether a request with a header of the page's own is taken, and whether a WebSocket is.
+    /// For each case: whether a request with a custom header of the page is accepted, and whether a WebSocket is.
     #[rstest]
     #[case::own_page(&[("origin", "http://127.0.0.1:7080"), ("sec-fetch-site", "same-origin")], (true, true))]
     #[case::no_fetch_metadata(&[("origin", "http://127.0.0.1:7080")], (true, true))]

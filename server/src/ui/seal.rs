@@ -1,8 +1,8 @@
-//! Sealing of cookies (AES-256-GCM): a browser keeps what only holders of the key can read or make.
+//! Sealing of cookies with AES-256-GCM: only holders of the key can read or create a cookie's content.
 //!
-//! Keys are derived from the lines of a file, so that they outlive the process and replicas may share them. The first line seals,
-//! each opens: a new line at the top rotates the key, and cookies of the old one hold until its line is taken out. Random nonces of
-//! 96 bits allow 2^32 cookies per key (NIST SP 800-38D, section 8.3).
+//! Keys are derived from the lines of a file, so they survive a restart and replicas can share them. The first line
+//! seals cookies, all lines open them: a new first line rotates the key, and cookies sealed with the old key stay valid
+//! until its line is removed. Random 96-bit nonces allow 2^32 cookies per key (NIST SP 800-38D, section 8.3).
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,18 +16,18 @@ use ring::hkdf::{HKDF_SHA256, Salt};
 
 use crate::up::datadir::{self, DataDir};
 
-/// File of a data directory that holds the key where none is named.
+/// Default key file in a data directory.
 const FILE: &str = "ui-session-key";
-/// Characters of a line that is long enough to be a key.
+/// Minimum length of a key line in characters.
 const SHORTEST: usize = 32;
-/// Keys of a file: the one in use and those being retired.
+/// Maximum number of keys in a file: the current one and those being retired.
 const MOST_KEYS: usize = 8;
 /// Browsers keep cookies of 4096 bytes, name and attributes included.
 pub(super) const LONGEST: usize = 3900;
-/// What keys are derived for.
+/// HKDF context of the cookie keys.
 const INFO: &[u8] = b"crowsnest ui cookies, version 1";
 
-/// Why the lines of a file are no keys. Nothing of the file is in the message.
+/// Reason why the lines of a file are not valid keys. Messages contain nothing from the file.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum KeyError {
     #[error("it has no key: each line is one, of {SHORTEST} characters or more")]
@@ -40,10 +40,10 @@ pub(crate) enum KeyError {
     Derive(usize),
 }
 
-/// What a cookie is for: one of another kind does not open.
+/// Purpose of a cookie: a cookie sealed for another purpose does not open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Purpose {
-    /// A sign-in on its way through an issuer.
+    /// A sign-in in progress at an OIDC issuer.
     Flow,
     /// A session with a token.
     Session,
@@ -58,7 +58,7 @@ impl Purpose {
     }
 }
 
-/// The keys of cookies. Cheap to clone; all clones change together.
+/// Cookie keys. Cheap to clone; clones share the current keys.
 #[derive(Clone)]
 pub(crate) struct Seal(Arc<ArcSwap<Vec<LessSafeKey>>>);
 
@@ -73,14 +73,14 @@ impl Seal {
         Ok(Self(Arc::new(ArcSwap::from_pointee(keys(text)?))))
     }
 
-    /// The keys of the file that a flag names.
+    /// Reads the keys from the file that a flag names.
     pub(crate) fn read(path: &Path) -> anyhow::Result<Self> {
         let flag = || format!("--ui-session-key-file {}", path.display());
         let text = std::fs::read_to_string(path).with_context(flag)?;
         Self::new(&text).with_context(flag)
     }
 
-    /// The key of a data directory, created at the first start.
+    /// Reads the key of a data directory; creates it at the first start.
     pub(crate) fn of_data_dir(dir: &DataDir) -> anyhow::Result<Self> {
         let path = dir.root().join(FILE);
         let text = match std::fs::read_to_string(&path) {
@@ -91,13 +91,13 @@ impl Seal {
         Self::new(&text).with_context(|| format!("{}: delete the file to have a new key created", path.display()))
     }
 
-    /// Uses the keys of `text` from now on.
+    /// Replaces the keys with those in `text`.
     pub(crate) fn replace(&self, text: &str) -> Result<(), KeyError> {
         self.0.store(Arc::new(keys(text)?));
         Ok(())
     }
 
-    /// A cookie's value that holds `content`; `None` where it is too large for a cookie. Each call needs another `nonce`.
+    /// Seals `content` into a cookie value; `None` if it is too large for a cookie. Each call needs a fresh `nonce`.
     pub(super) fn close(&self, purpose: Purpose, content: &[u8], nonce: [u8; NONCE_LEN]) -> Option<String> {
         let keys = self.0.load();
         let mut sealed = content.to_vec();
@@ -107,7 +107,7 @@ impl Seal {
         (text.len() <= LONGEST).then_some(text)
     }
 
-    /// The content of a value that [`Seal::close`] made for this purpose; `None` for everything else.
+    /// Opens a value that [`Seal::close`] sealed for this purpose; `None` for any other value.
     pub(super) fn open(&self, purpose: Purpose, value: &str) -> Option<Vec<u8>> {
         if value.len() > LONGEST {
             return None;
@@ -200,7 +200,7 @@ mod tests {
         );
         ours.replace(TWO).unwrap();
         assert!(ours.open(Purpose::Session, &before).is_none() && ours.open(Purpose::Session, &after).is_some());
-        // What is no key changes nothing.
+        // An invalid key leaves the current keys in use.
         assert!(ours.replace("short").is_err());
         assert!(ours.open(Purpose::Session, &after).is_some());
     }
@@ -239,7 +239,7 @@ mod tests {
     }
 
     proptest! {
-        /// Nothing that was not sealed here opens, and nothing panics.
+        /// Text that was not sealed here never opens and never panics.
         #[test]
         fn arbitrary_text_never_opens(text in "\\PC{0,300}") {
             prop_assert_eq!(seal(ONE).open(Purpose::Session, &text), None);

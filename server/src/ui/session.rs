@@ -1,7 +1,7 @@
-//! Sessions: a bearer token sealed in a cookie (`tokens`), a handle of one that was issued at an identity provider (`oidc`), or a
-//! handle of a kubeconfig's user (`identities`). The control plane always decides who that is.
+//! Sessions: a bearer token sealed in a cookie (`tokens`), a handle of a token issued by an identity provider (`oidc`),
+//! or a handle of a kubeconfig's credentials (`identities`). The control plane authenticates the user in each case.
 //!
-//! A cookie that is no session of ours is refused before anything is built for it or requested of anybody.
+//! A cookie that is not a valid session is refused without any request to the control plane.
 
 use axum::extract::State;
 use axum::response::Response;
@@ -15,10 +15,10 @@ use super::tokens::Random;
 use super::upstream::Actor;
 use crate::aggregated::reply::{Failure, json};
 
-/// Sign-ins under way at once: each is a request of a stranger at the control plane.
+/// Maximum number of concurrent sign-ins: each sends a request of an unauthenticated client to the control plane.
 pub(crate) const ATTEMPTS: usize = 16;
 
-/// The session's user, whose token is renewed where it has to be.
+/// The user of a session; renews the token if necessary.
 pub(super) async fn actor(ui: &Ui, headers: &HeaderMap) -> Result<Actor, Failure> {
     if let Some(sign_in) = &ui.oidc
         && let Some(handle) = sign_in.handle(headers)
@@ -32,7 +32,7 @@ pub(super) async fn actor(ui: &Ui, headers: &HeaderMap) -> Result<Actor, Failure
     ui.upstream.as_bearer(&token)
 }
 
-/// What somebody signs in with: one of these. It has no `Debug`: neither may be logged.
+/// Credential of a sign-in: exactly one of the fields. Has no `Debug`, because credentials must not be logged.
 #[derive(Deserialize)]
 pub(crate) struct SignIn {
     token: Option<String>,
@@ -57,8 +57,8 @@ pub(crate) async fn sign_in(
     }
 }
 
-/// `POST /ui/sign-in`: who one would be. It opens no session: a page that was given a token by its address shows its reader whom they
-/// would act as, and lets them decide.
+/// `POST /ui/sign-in`: the user of a credential. Opens no session: a page opened with a token in its address shows this
+/// user and requests a confirmation.
 pub(crate) async fn preview(State(ui): State<Ui>, axum::Json(sign_in): axum::Json<SignIn>) -> Response {
     match identified(&ui, &sign_in).await {
         Ok((user, _)) => json(StatusCode::OK, &user),
@@ -66,7 +66,7 @@ pub(crate) async fn preview(State(ui): State<Ui>, axum::Json(sign_in): axum::Jso
     }
 }
 
-/// Who that is, once the control plane knows them, and as whom requests are made.
+/// Authenticates a credential in the control plane; returns the user and the actor for its requests.
 async fn identified(ui: &Ui, sign_in: &SignIn) -> Result<(serde_json::Value, Actor), Failure> {
     let _attempt = ui.attempts.try_acquire().map_err(|_| Failure::too_many_requests())?;
     let actor = match &sign_in.kubeconfig {
@@ -80,18 +80,18 @@ fn token(sign_in: &SignIn) -> &str {
     sign_in.token.as_deref().unwrap_or_default().trim()
 }
 
-/// Who that is, and the cookie of the new session.
+/// Authenticates a credential and returns the user and the cookie of the new session.
 async fn opened(ui: &Ui, sign_in: &SignIn) -> Result<(serde_json::Value, Cookie), Failure> {
     let (user, actor) = identified(ui, sign_in).await?;
     let sealed = match &sign_in.kubeconfig {
         Some(_) => None,
         None => ui.tokens.open(token(sign_in), Random::new()),
     };
-    // A certificate, and a token too large for a cookie, stay in this process.
+    // Certificates and tokens too large for a cookie stay in this process.
     Ok((user, sealed.unwrap_or_else(|| ui.identities.open(actor, rand::random()))))
 }
 
-/// Ends whatever session a browser has: the cookies that forget it, and where it may be ended at the issuer, too.
+/// Ends all sessions of a browser. Returns the cookies that delete them and the issuer's sign-out address, if any.
 async fn ended(ui: &Ui, headers: &HeaderMap) -> (Vec<Cookie>, Option<String>) {
     let mut gone = vec![ui.tokens.end(headers), ui.identities.end(headers)];
     let mut elsewhere = None;
@@ -115,12 +115,12 @@ pub(crate) async fn current(State(ui): State<Ui>, headers: HeaderMap) -> Respons
     }
 }
 
-/// `GET /ui/sign-in`: the ways to sign in beside a token.
+/// `GET /ui/sign-in`: the available ways to sign in other than with a token.
 pub(crate) async fn ways(State(ui): State<Ui>) -> Response {
     json(StatusCode::OK, &serde_json::json!({"oidc": ui.oidc.as_ref().map(|oidc| oidc.offer())}))
 }
 
-/// `DELETE /ui/session`; the answer says where the session at the issuer can be ended, too.
+/// `DELETE /ui/session`; the response contains the issuer's sign-out address, if any.
 pub(crate) async fn sign_out(State(ui): State<Ui>, headers: HeaderMap) -> Response {
     let (gone, elsewhere) = ended(&ui, &headers).await;
     cookies::set(json(StatusCode::OK, &serde_json::json!({"endSession": elsewhere})), &gone)

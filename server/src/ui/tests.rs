@@ -1,4 +1,5 @@
-//! The UI's listener as a browser, and whoever is no browser, meets it. The control plane behind it records what arrives there.
+//! Tests of the UI's listener with requests of browsers and other clients. The control plane behind it records its
+//! requests.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,10 +22,10 @@ const TOKEN: &str = "a-good-bearer-token";
 const KEY: &str = "a-key-of-more-than-thirty-two-characters";
 const HOST: &str = "127.0.0.1:7080";
 
-/// What a control plane received.
+/// Requests that a control plane received.
 type Received = Arc<Mutex<Vec<(Method, String, HeaderMap)>>>;
 
-/// A control plane that knows one token, and whose other answers are hostile.
+/// A control plane that accepts one token and otherwise sends hostile responses.
 async fn control_plane(State(received): State<Received>, request: axum::extract::Request) -> axum::response::Response {
     let (parts, _) = request.into_parts();
     let known = parts.headers.get(header::AUTHORIZATION).is_some_and(|value| value == &format!("Bearer {TOKEN}"));
@@ -101,7 +102,7 @@ impl Stage {
         (parts.status, parts.headers, String::from_utf8_lossy(&body).into_owned())
     }
 
-    /// The cookie of a new session.
+    /// Signs in; returns the cookie of the new session.
     async fn sign_in(&self) -> String {
         let (status, headers, body) = self.ask("POST", "/ui/session", OWN, &json!({"token": TOKEN}).to_string()).await;
         assert_eq!(status, StatusCode::OK, "{body}");
@@ -123,12 +124,12 @@ const OWN: &[(&str, &str)] = &[
     ("sec-fetch-site", "same-origin"),
 ];
 
-/// Those with a cookie.
+/// The default headers and a cookie.
 fn with(cookie: &str) -> Vec<(&str, &str)> {
     [OWN, &[("cookie", cookie)]].concat()
 }
 
-/// The pair of the one cookie that an answer sets and doesn't delete.
+/// Name and value of the single cookie that a response sets and does not delete.
 fn cookie(headers: &HeaderMap) -> Option<String> {
     let set = headers.get_all(header::SET_COOKIE).iter().filter_map(|value| value.to_str().ok());
     let mut kept = set.filter(|cookie| !cookie.contains("Max-Age=0"));
@@ -207,7 +208,7 @@ async fn a_copy_of_the_cookie_ends_with_the_session() {
     assert_eq!(stage.received(), before);
 }
 
-/// A new sign-in ends the session that the browser had, and never takes over a value that was there.
+/// A new sign-in ends the browser's previous session, and never reuses an existing cookie value.
 #[tokio::test]
 async fn signing_in_begins_a_new_session() {
     let stage = Stage::start().await;
@@ -231,7 +232,7 @@ async fn who_one_would_be_is_shown_without_a_session() {
     assert!(!headers.contains_key("www-authenticate"), "{headers:?}");
 }
 
-/// A flood of made-up cookies reaches nobody and leaves nothing behind.
+/// Many forged cookies cause no request to the control plane and allocate no lasting state.
 #[tokio::test]
 async fn made_up_cookies_are_refused_here() {
     let stage = Stage::start().await;
@@ -284,7 +285,7 @@ async fn others_pages_are_refused(
     assert_eq!(stage.received() > 0, expected == StatusCode::OK);
 }
 
-/// A page elsewhere cannot open a WebSocket with the reader's cookie.
+/// A page of another origin cannot open a WebSocket with the user's cookie.
 #[rstest]
 #[case::own_page("http://127.0.0.1:7080", false)]
 #[case::another_site("https://evil.example", true)]
@@ -308,7 +309,7 @@ async fn websockets_are_for_own_pages(#[case] origin: &str, #[case] refused: boo
     assert_eq!(stage.received() == before, refused);
 }
 
-/// A token that no cookie can hold stays in this process.
+/// A token too large for a cookie stays in this process.
 #[tokio::test]
 async fn what_is_too_large_for_a_cookie_is_kept_here() {
     let tokens = Tokens::new(Seal::new(KEY).unwrap(), false);

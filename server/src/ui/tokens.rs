@@ -1,8 +1,8 @@
-//! Sessions of people who signed in with a token: the token lies sealed in their browser's cookie, so that a restart keeps the
-//! session and replicas that share the key know it.
+//! Sessions of users who signed in with a token. The token is sealed in the browser's cookie, so sessions survive a
+//! restart, and replicas that share the key accept them.
 //!
-//! A session ends [`LIFETIME`] after the sign-in at the latest. Signing out is remembered by the process that did it: one that shares
-//! its key takes a copy of the cookie until then.
+//! A session ends at most [`LIFETIME`] after the sign-in. Only the process that handled a sign-out remembers it:
+//! another replica with the same key accepts a copy of the cookie until the session's lifetime ends.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,14 +20,14 @@ use super::upstream::is_bearer_token;
 use crate::aggregated::reply::Failure;
 
 const COOKIE: &str = "crowsnest-session";
-/// From sign-in to the next one, used or not.
+/// Lifetime of a session from the sign-in, independent of its use.
 const LIFETIME: SignedDuration = SignedDuration::from_hours(12);
-/// How long a sign-out has to be remembered.
+/// Time for which a sign-out is remembered.
 const REMEMBERED: Duration = Duration::from_secs(LIFETIME.as_secs() as u64);
-/// Sign-outs that are remembered.
+/// Maximum number of remembered sign-outs.
 const MOST: u64 = 100_000;
 
-/// Random bytes of a new session: what it is known by, and the nonce of its cookie.
+/// Random bytes of a new session: its id and the nonce of its cookie.
 #[derive(Clone, Copy)]
 pub(super) struct Random {
     pub(super) id: [u8; 16],
@@ -40,7 +40,7 @@ impl Random {
     }
 }
 
-/// The content of a cookie. It has no `Debug`: the token must not be logged.
+/// Content of a cookie. Has no `Debug`: the token must not be logged.
 #[derive(Serialize, Deserialize)]
 struct Content {
     id: String,
@@ -52,7 +52,7 @@ struct Content {
 #[derive(Clone)]
 pub(crate) struct Tokens {
     seal: Seal,
-    /// Sessions that were signed out, by their ids.
+    /// IDs of sessions that were signed out.
     ended: Cache<String, ()>,
     /// Browsers connect over HTTPS.
     secure: bool,
@@ -69,7 +69,7 @@ impl Tokens {
         Self { seal, ended, secure, clock: Arc::new(clock) }
     }
 
-    /// The cookie of a new session; `None` where the token is too large for one.
+    /// Seals a token into the cookie of a new session; `None` if the token is too large.
     pub(super) fn open(&self, token: &str, random: Random) -> Option<Cookie> {
         let until = (self.clock)().checked_add(LIFETIME).ok()?;
         let content = Content { id: URL_SAFE_NO_PAD.encode(random.id), token: token.to_owned(), until };
@@ -77,14 +77,14 @@ impl Tokens {
         self.seal.close(Purpose::Session, &content, random.nonce).map(|value| self.cookie(value))
     }
 
-    /// The token of a browser's session; `None` when it has none of this kind.
+    /// The token of a browser's session; `None` if it has no session of this kind.
     pub(super) fn token(&self, headers: &HeaderMap) -> Result<Option<String>, Failure> {
         let Some(value) = cookies::find(headers, &self.cookie(String::new()).full_name()) else { return Ok(None) };
         let over = || Failure::new(StatusCode::UNAUTHORIZED, "Unauthorized", "your session is over; sign in again");
         self.content(&value).map(|content| Some(content.token)).ok_or_else(over)
     }
 
-    /// Ends a browser's session: the cookie that forgets it.
+    /// Ends a browser's session and returns the cookie that deletes it.
     pub(super) fn end(&self, headers: &HeaderMap) -> Cookie {
         let gone = self.cookie(String::new()).gone();
         if let Some(content) = cookies::find(headers, &gone.full_name()).and_then(|value| self.content(&value)) {
@@ -93,7 +93,7 @@ impl Tokens {
         gone
     }
 
-    /// The content of a session that is not over.
+    /// Content of a session that has not ended.
     fn content(&self, value: &str) -> Option<Content> {
         let content: Content = serde_json::from_slice(&self.seal.open(Purpose::Session, value)?).ok()?;
         let holds = (self.clock)() < content.until && !self.ended.contains_key(&content.id);
@@ -177,7 +177,7 @@ mod tests {
         assert_eq!(code(&tokens, &opened), Some(StatusCode::UNAUTHORIZED));
     }
 
-    /// A bare token was the cookie of earlier versions.
+    /// Earlier versions stored a plain token in the cookie.
     #[test]
     fn a_token_in_clear_is_no_session() {
         let tokens = tokens(false);
@@ -196,7 +196,7 @@ mod tests {
     }
 
     proptest! {
-        /// No cookie of somebody else's making is a session, whatever its bytes.
+        /// Cookies that were not sealed here are never a session, for any bytes.
         #[test]
         fn arbitrary_cookies_are_no_session(value in prop::collection::vec(any::<u8>(), 0..400)) {
             let mut bytes = b"crowsnest-session=".to_vec();

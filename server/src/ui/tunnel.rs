@@ -24,12 +24,12 @@ pub(super) fn wanted(headers: &HeaderMap) -> bool {
     is(header::CONNECTION, "upgrade") && is(header::UPGRADE, "websocket")
 }
 
-/// The browser's side, when it wants a WebSocket.
+/// Takes the browser's side of the connection, if it requests a WebSocket.
 pub(super) fn take(request: &mut Request) -> Option<OnUpgrade> {
     wanted(request.headers()).then(|| hyper::upgrade::on(request))
 }
 
-/// Asks for a WebSocket at the other side.
+/// Adds the headers that request a WebSocket upgrade from the other side.
 pub(super) fn request(headers: &mut HeaderMap) {
     headers.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
     headers.insert(header::UPGRADE, HeaderValue::from_static("websocket"));

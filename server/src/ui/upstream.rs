@@ -1,7 +1,7 @@
-//! Requests of the UI at the control plane: as the bearer of a token, or by a client certificate.
+//! Requests of the UI to the control plane, authenticated with a bearer token or a client certificate.
 //!
-//! All bearers share one client, which has no credentials of its own; each request carries its caller's. So nothing is built or kept
-//! for a token, known or not.
+//! All requests with tokens share one client, which has no credentials of its own; each request carries its caller's
+//! token. Nothing is created or kept per token.
 
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use http_body_util::{BodyExt, Limited};
@@ -12,30 +12,30 @@ use kube::config::AuthInfo;
 use crate::aggregated::reply::Failure;
 
 const REVIEWS: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
-/// Bytes of an answer that says who somebody is; a user may be in many groups.
+/// Maximum size of a SelfSubjectReview response in bytes; a user may be in many groups.
 const MOST_OF_REVIEW: usize = 4 << 20;
-/// The longest bearer token that is taken.
+/// Maximum length of a bearer token.
 const LONGEST_TOKEN: usize = 8192;
 
-/// Where the UI's requests go: the control plane's address and authority.
+/// Address and certificate authority of the control plane.
 #[derive(Clone)]
 pub(crate) struct Upstream {
     config: kube::Config,
-    /// Without credentials.
+    /// Client without credentials.
     client: kube::Client,
 }
 
 impl Upstream {
-    /// `config` gives the address and the authority; its own credentials are never used.
+    /// Takes the address and the certificate authority from `config`; ignores its credentials.
     pub(crate) fn new(mut config: kube::Config) -> kube::Result<Self> {
         config.auth_info = AuthInfo::default();
-        // The browser decides when to try again.
+        // The browser decides about retries.
         config.default_retry = false;
         let client = kube::Client::try_from(config.clone())?;
         Ok(Self { config, client })
     }
 
-    /// Acts as the token's owner.
+    /// Returns an actor that authenticates with a token.
     pub(super) fn as_bearer(&self, token: &str) -> Result<Actor, Failure> {
         let unusable = || Failure::bad_request("that is no bearer token");
         if !is_bearer_token(token) {
@@ -46,7 +46,7 @@ impl Upstream {
         Ok(Actor { client: self.client.clone(), bearer: Some(bearer) })
     }
 
-    /// Acts as the user of a kubeconfig, by its certificate or its token.
+    /// Returns an actor that authenticates with the certificate or the token of a kubeconfig's user.
     pub(super) fn proven(&self, user: AuthInfo) -> Result<Actor, Failure> {
         let mut config = self.config.clone();
         config.auth_info = user;
@@ -56,14 +56,15 @@ impl Upstream {
     }
 }
 
-/// True of what can stand in an `Authorization` header (RFC 6750) and is no longer than tokens are.
+/// True for values that may follow `Bearer` in an `Authorization` header (RFC 6750) and do not exceed the maximum
+/// length.
 pub(super) fn is_bearer_token(token: &str) -> bool {
     !token.is_empty()
         && token.len() <= LONGEST_TOKEN
         && token.bytes().all(|byte| byte.is_ascii_graphic() && byte != b';' && byte != b',')
 }
 
-/// A user of the control plane as whom requests are made. Cheap to clone.
+/// User of the control plane for whom requests are sent. Cheap to clone.
 #[derive(Clone)]
 pub(super) struct Actor {
     client: kube::Client,
@@ -71,7 +72,7 @@ pub(super) struct Actor {
 }
 
 impl Actor {
-    /// Sends a request that has no credentials yet.
+    /// Sends a request, adding the credentials.
     pub(super) async fn send(&self, mut request: http::Request<KubeBody>) -> kube::Result<http::Response<KubeBody>> {
         if let Some(bearer) = &self.bearer {
             request.headers_mut().insert(header::AUTHORIZATION, bearer.clone());
@@ -79,7 +80,7 @@ impl Actor {
         self.client.send(request).await
     }
 
-    /// Who the control plane says that is.
+    /// The user as the control plane authenticates it.
     pub(super) async fn whoami(&self) -> Result<serde_json::Value, Failure> {
         let body = serde_json::to_vec(&SelfSubjectReview::default()).map_err(Failure::internal)?;
         let request = http::Request::builder()
@@ -114,7 +115,7 @@ fn unreadable() -> Failure {
     )
 }
 
-/// The control plane's own Status, where its answer has one.
+/// Converts an error response; uses its Status if it contains one.
 fn refusal(status: StatusCode, body: &[u8]) -> Failure {
     let said: serde_json::Value = serde_json::from_slice(body).unwrap_or_default();
     let text = |key: &str| said[key].as_str().filter(|text| !text.is_empty());
@@ -123,8 +124,8 @@ fn refusal(status: StatusCode, body: &[u8]) -> Failure {
     Failure::new(status, reason, message)
 }
 
-/// Request headers of a page that the control plane is sent. All others stay here: credentials, whom to impersonate, identities of a
-/// front proxy, forwarding and connection headers.
+/// Request headers that are forwarded to the control plane. All others are dropped: credentials, impersonation,
+/// front-proxy identities, forwarding and connection headers.
 const PASSED: &[&str] = &[
     "accept",
     "content-type",
@@ -142,10 +143,10 @@ const PASSED: &[&str] = &[
     "x-crowsnest-cluster",
 ];
 
-/// A subprotocol of Kubernetes that carries a bearer token.
+/// Subprotocol with which Kubernetes carries a bearer token.
 const BEARER_PROTOCOL: &str = "base64url.bearer.authorization.k8s.io.";
 
-/// The headers of a browser's request that go with it. Pure.
+/// The headers of a browser's request that are forwarded. Pure.
 pub(super) fn passed_request_headers(headers: &HeaderMap) -> HeaderMap {
     let mut passed = HeaderMap::new();
     for (name, value) in headers {

@@ -167,7 +167,7 @@ impl ControlPlane {
         Ok(())
     }
 
-    /// Serves the webhooks where none but this control plane's API server comes through the handshake; the URL they are at.
+    /// Serves the webhooks with a handshake that accepts only this control plane's API server; returns their URL.
     async fn serve_webhooks(
         &self,
         own: &Arc<Serving>,
@@ -179,7 +179,7 @@ impl ControlPlane {
         let address = listener.local_addr()?.to_string();
         let clients = self.server.identify_to_webhooks(&address)?;
         let tls = Tls::mutual(Arc::clone(own), &clients)?;
-        // Simulated members are on this host.
+        // Simulated members listen on this host.
         let settings = (controllers, true);
         let hooks = webhook::routes(self.client(), settings, &edge.figures.admissions, Clients::Handshake);
         let routes = axum::Router::new().nest("/webhooks", hooks);

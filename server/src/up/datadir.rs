@@ -128,8 +128,8 @@ pub(crate) fn default_path(xdg_data_home: Option<PathBuf>, home: Option<PathBuf>
     }
 }
 
-/// Writes a whole file at once (rename), mode 0600 from its first byte: it may hold keys. What somebody else put in the way - a link, a
-/// file that all may read - is removed and never written to.
+/// Writes a file atomically (rename), with mode 0600 from its first byte because it may contain keys. A link or a file
+/// with wider permissions at the temporary path is removed and never written to.
 pub(crate) fn write_private(path: &Path, content: &[u8]) -> io::Result<()> {
     let temporary = path.with_extension("new");
     match fs::remove_file(&temporary) {
@@ -206,7 +206,7 @@ mod tests {
         open_to_all(&temporary);
         write_private(&path, b"one").unwrap();
         assert_eq!((mode(&path), fs::read(&path).unwrap()), (0o600, b"one".to_vec()));
-        // A link in the way is not followed.
+        // A symbolic link at the path is not followed.
         let elsewhere = dir.path().join("elsewhere");
         open_to_all(&elsewhere);
         std::os::unix::fs::symlink(&elsewhere, &temporary).unwrap();

@@ -1,4 +1,4 @@
-//! Admission of what agents of members write: the Secrets that report their tokens, and no others.
+//! Admission of writes by members' agents: only the Secrets that report their tokens are allowed.
 
 use axum::body::Bytes;
 use axum::response::Response;
@@ -13,7 +13,7 @@ use crate::aggregated::reply::{Failure, json as reply};
 pub(super) const PATH: &str = "/agents/secrets";
 const NAME: &str = "agents.crowsnest.io";
 
-/// API servers before 1.28 know no match conditions and have every Secret reviewed; the answer is the same.
+/// API servers before 1.28 have no match conditions and send every Secret for review; the result is the same.
 pub(super) fn configuration(ca_bundle: &str, base_url: &str) -> Value {
     let hook = json!({
         "name": format!("secrets.{NAME}"),

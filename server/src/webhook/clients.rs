@@ -1,6 +1,6 @@
-//! Who may send reviews: on a listener of their own the handshake has judged; beside other APIs a client certificate is judged here,
-//! where an authority of such certificates is configured. Without one anybody's reviews are answered, and answering has no effect
-//! beside the answer.
+//! Clients that may send reviews. A listener of its own verifies client certificates in the handshake. On a shared
+//! listener they are verified here, if a certificate authority is configured. Without one, reviews of any client are
+//! answered, and have no side effects.
 
 use std::sync::Arc;
 
@@ -15,22 +15,22 @@ use crate::aggregated::reply::Failure;
 use crate::peers::Authorities;
 use crate::serving::{ClientChain, ServingError};
 
-/// What is known of a review's sender.
+/// Trust in the sender of a review.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Caller {
     /// The review may be forged.
     Anybody,
-    /// It has proved to be the API server.
+    /// The sender has authenticated as the API server.
     ApiServer,
 }
 
-/// Clones change together.
+/// Clients that are accepted. Clones share changes.
 #[derive(Clone)]
 pub(crate) enum Clients {
     Anybody,
-    /// The handshake lets the API server through and no other.
+    /// The TLS handshake accepts the API server only.
     Handshake,
-    /// Those with a certificate of an authority; nobody until it has been read.
+    /// Clients with a certificate of an authority; no client until the authority has been loaded.
     Certified(Arc<ArcSwapOption<Authorities>>),
 }
 
@@ -39,7 +39,8 @@ impl Clients {
         Self::Certified(Arc::default())
     }
 
-    /// Lets in those who have a certificate of this authority (PEM) in one of these names, of none in any.
+    /// Accepts clients with a certificate of this authority (PEM) and one of these names; an empty list accepts any
+    /// name.
     pub(crate) fn believe(&self, authority: &str, names: &[String]) -> Result<(), ServingError> {
         if let Self::Certified(authorities) = self {
             let clients = Authorities::new(Some(authority), names.to_vec(), None)?;
@@ -60,7 +61,7 @@ impl Clients {
     }
 }
 
-/// Refuses requests of others.
+/// Middleware that refuses requests of other clients.
 pub(super) async fn admit(State(clients): State<Clients>, mut request: Request, next: Next) -> Response {
     let Some(caller) = clients.judge(request.extensions().get::<ClientChain>()) else {
         let message = "the webhooks require a client certificate of the API server";

@@ -1,4 +1,4 @@
-//! What surrounds a review: bounds of a request, and the form that a review must have.
+//! Limits of a review request, and checks of the form of a review.
 
 use std::time::Duration;
 
@@ -13,18 +13,19 @@ use tokio::sync::Semaphore;
 
 use crate::aggregated::reply::Failure;
 
-/// An API server stores 3 MiB at most; a review has the object as it is and as it would be.
+/// Maximum request size in bytes. An API server stores objects of up to 3 MiB, and a review contains the old and the
+/// new object.
 pub(super) const LONGEST: usize = 8 << 20;
-/// How long a request's body may take.
+/// Time limit for reading a request's body.
 const READ_WITHIN: Duration = Duration::from_secs(5);
-/// How long a review may take: no API server waits longer than 30 s, and ours says less.
+/// Time limit for a review. API servers wait 30 s at most, and our configurations set less.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(10);
-/// Reviews that are decided at once.
+/// Maximum number of concurrent reviews.
 const AT_ONCE: usize = 256;
-/// An API server's uids are shorter.
+/// Maximum length of a review's UID; API servers use shorter ones.
 const LONGEST_UID: usize = 256;
 
-/// Reads the body and answers, both in time; so many at once.
+/// Limits the time and the number of concurrent reviews.
 #[derive(Clone)]
 pub(super) struct Bounds(Arc<Semaphore>);
 
@@ -54,7 +55,7 @@ pub(super) async fn bound(State(Bounds(turns)): State<Bounds>, request: Request,
         .unwrap_or_else(|_| Failure::timeout().into_response())
 }
 
-/// Why a body is no review.
+/// Reason why a body is not a valid review.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Malformed {
     #[error("the body is no JSON: {0}")]
@@ -88,7 +89,7 @@ fn envelope(body: &Bytes, kind: &'static str, api_version: &'static str) -> Resu
     }
 }
 
-/// An AdmissionReview as it came, and its request.
+/// Parses an AdmissionReview; returns the whole review and its request.
 pub(super) fn admission_review(body: &Bytes) -> Result<(Value, admission::Request), Malformed> {
     let review = envelope(body, "AdmissionReview", "admission.k8s.io/v1")?;
     let request = admission::Request::from_review(&review).map_err(Malformed::Request)?;
@@ -193,7 +194,7 @@ mod tests {
         });
     }
 
-    /// Every webhook answers every review, whatever is in it, and the answer is of the review.
+    /// Every webhook responds to every review, for any content, with the UID of that review.
     #[test]
     fn arbitrary_objects_are_answered() {
         let config = ProptestConfig { cases: cases(), rng_seed: RngSeed::Fixed(31), ..ProptestConfig::default() };

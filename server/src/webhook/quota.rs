@@ -1,11 +1,11 @@
-//! Reviews that quotas have a say in. A review is decided by what is stored: what the namespace's bindings use by a read of the API
-//! server that is as new as the review, not by what the review or the quota's status claims. It writes nothing. The status is the
-//! count of the quota controller, which sees what became stored.
+//! Reviews of bindings against quotas. A decision is based on stored objects: the usage of the namespace's bindings,
+//! read from the API server for this review, not the values in the review or in the quota's status. The review writes
+//! nothing. The quota controller updates the status from stored bindings.
 //!
-//! Of two bindings that are admitted at once neither is stored when the other is decided about. That is met in two ways. The writes of
-//! our own controllers, which make nearly all of them, take turns by namespace (`act::over_quota`). For all other writers an
-//! admitted binding is reserved in memory until it is seen stored, a second at most; only callers that have proved to be
-//! the API server reserve anything, so a forged review takes nothing from anybody.
+//! When two bindings are admitted concurrently, neither is stored yet when the other one is decided. Two mechanisms
+//! prevent overuse. Our own controllers, which make almost all of these writes, serialize them by namespace
+//! (`act::over_quota`). For other writers, an admitted binding is reserved in memory until it is stored, for one second
+//! at most. Only callers authenticated as the API server create reservations, so forged reviews take no quota.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -23,40 +23,40 @@ use tokio::time::Instant;
 use super::clients::Caller;
 use super::{Webhooks, judge, listed};
 
-/// An API server waits for 3 s.
+/// Time limit; an API server waits 3 s.
 const WITHIN: Duration = Duration::from_millis(2500);
-/// After this an admitted binding is stored or was refused by another admission step. One that was stored and deleted within it counts
-/// until then.
+/// Lifetime of a reservation. After this time an admitted binding has been stored or refused by another admission step.
+/// A binding that was stored and deleted earlier counts until then.
 const RESERVED: Duration = Duration::from_secs(1);
-/// Bindings read at once.
+/// Maximum number of bindings per read.
 const PAGE: u32 = 500;
 
-/// What reviews of one process share.
+/// State that the reviews of one process share.
 #[derive(Default)]
 pub(super) struct Quotas {
     turns: Turns,
     reservations: Mutex<Reservations>,
 }
 
-/// A binding that was admitted and has not been seen stored.
+/// Binding that was admitted and has not been seen in storage.
 #[derive(Debug, Clone)]
 struct Reservation {
-    /// The version it was admitted over; empty for a new one.
+    /// resourceVersion that the admitted write replaces; empty for a new binding.
     over: String,
-    /// What it uses more than that version.
+    /// Usage in addition to that version.
     more: Usage,
     until: Instant,
 }
 
-/// By namespace and name.
+/// Reservations by namespace and name.
 #[derive(Debug, Default)]
 struct Reservations(HashMap<(String, String), Vec<Reservation>>);
 
-/// What is stored of the bindings of a namespace.
+/// Stored bindings of a namespace.
 #[derive(Debug, Default)]
 struct Stored {
     used: Usage,
-    /// Versions by name.
+    /// resourceVersions by name.
     versions: HashMap<String, String>,
 }
 
@@ -73,7 +73,8 @@ impl Reservations {
         self.0.entry((namespace.to_owned(), name.to_owned())).or_default().push(reservation);
     }
 
-    /// What is reserved in a namespace and not stored. Several tries of one binding are one use, the largest.
+    /// Reserved usage in a namespace that is not stored yet. Several attempts for one binding count once, with the
+    /// largest usage.
     fn open(&mut self, namespace: &str, stored: &Stored, now: Instant) -> Usage {
         let version = |name: &str| stored.versions.get(name).map(String::as_str).unwrap_or_default();
         self.0.retain(|(of, name), tries| {
@@ -90,7 +91,7 @@ impl Reservations {
     }
 }
 
-/// A review with all quotas of the namespace.
+/// Decides a review against all quotas of the namespace.
 pub(super) async fn decide(
     webhooks: &Webhooks,
     quotas: &Quotas,
@@ -144,7 +145,7 @@ fn reserve(quotas: &Quotas, request: &admission::Request, until: Instant) {
     quotas.reservations.lock().reserve(&request.namespace, &request.name, Reservation { over, more, until });
 }
 
-/// Reads all bindings of a namespace, as new as the read.
+/// Reads all bindings of a namespace, page by page.
 async fn stored(api: &Api<ResourceBinding>) -> Result<Stored, kube::Error> {
     let mut stored = Stored::default();
     let mut page = ListParams::default().limit(PAGE);

@@ -1,5 +1,5 @@
-//! Admission of the objects that the aggregated server keeps in `storage.crowsnest.io`: defaults and validation of Clusters and
-//! ResourceRegistries, refused in the words of the public groups.
+//! Admission of the objects that the aggregated server stores in `storage.crowsnest.io`: defaulting and validation of
+//! Clusters and ResourceRegistries, with error messages for the public groups.
 
 use crowsnest_api::cluster::Cluster;
 use crowsnest_api::field::FieldError;
@@ -43,31 +43,31 @@ pub(super) fn configurations(ca_bundle: &str, base_url: &str) -> [Value; 2] {
     ]
 }
 
-/// What depends on how the server is set.
+/// Rules that depend on the server's configuration.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Rules {
-    /// New clusters get classes of nodes.
+    /// Default resource models are added to new clusters.
     pub(super) modelled: bool,
     /// Clusters may have endpoints on this host.
     pub(super) local_endpoints: bool,
 }
 
-/// Refuses Clusters that whoever writes them may not have. A write through the aggregated API arrives as our own account, which may
-/// read what clusters name; its caller has been reviewed there.
+/// Refuses a Cluster whose author lacks the rights it requires. A write through the aggregated API arrives with the
+/// account of this process, which may read the Secrets that clusters name; there, the caller has been reviewed before.
 pub(super) async fn review_writer(delegated: &Delegated, request: &Value) -> Result<(), Failure> {
     let user = user_of(request);
     if user.is_master() {
         return Ok(());
     }
-    // What cannot be decoded is refused by the review of the object.
+    // The validation of the object refuses what cannot be decoded.
     let Ok(after) = Cluster::deserialize(&request["object"]) else { return Ok(()) };
     let old = Cluster::deserialize(&request["oldObject"]).ok();
     let before = old.as_ref().map_or(Before::Absent, Before::Known);
     Writer { delegated, user: &user }.check(before, &after).await
 }
 
-/// Answers one review: a patch with the defaults, or the refusal. The same path serves both phases; in the second there is nothing
-/// left to default.
+/// Answers one review with a patch of the defaults, or with a refusal. The same path serves the mutating and the
+/// validating phase; the second has no defaults left to add.
 pub(super) fn review(resource: &str, review: &Value, rules: Rules, now: jiff::Timestamp) -> Value {
     let request = &review["request"];
     let object = &request["object"];
@@ -88,13 +88,13 @@ pub(super) fn review(resource: &str, review: &Value, rules: Rules, now: jiff::Ti
     }
 }
 
-/// An object as it is kept, and what whoever wrote it should know.
+/// Object as it is stored, and warnings for its author.
 type Admitted = (Value, Vec<String>);
 
 fn admit_cluster(object: &Value, old: &Value, rules: Rules, now: jiff::Timestamp) -> Result<Admitted, ApiError> {
     let mut typed: Cluster = decode(object, "Cluster")?;
     let known = (serde_json::to_value(&typed.spec), serde_json::to_value(&typed.status));
-    // They are made up for a new cluster alone: from one that is there they may be taken away.
+    // Only new clusters get default models: users may remove them from existing ones.
     let modelled = rules.modelled && (old.is_null() || !typed.spec.resource_models.is_empty());
     cluster::prepare(&mut typed, modelled);
     cluster::prepare_status(&mut typed.status);

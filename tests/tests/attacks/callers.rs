@@ -1,4 +1,4 @@
-//! Who asks: made in the control plane with their rights, and what proves who they are.
+//! Callers of the table: created in the control plane with their rights and credentials.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -28,19 +28,19 @@ struct Caller {
     name: String,
     #[serde(default)]
     groups: Vec<String>,
-    /// The namespace of a service account.
+    /// Namespace of a service account.
     account: Option<String>,
     rules: Vec<Value>,
 }
 
-/// Both PEM.
+/// Certificate and key in PEM.
 #[derive(Debug, Clone)]
 pub struct Certificate {
     pub certificate: String,
     pub key: String,
 }
 
-/// What callers prove who they are with, and who that is; each by the caller's name.
+/// Credentials and identities of the callers, each by the caller's name.
 #[derive(Debug, Default)]
 pub struct Proofs {
     pub identities: BTreeMap<String, Identity>,
@@ -48,7 +48,7 @@ pub struct Proofs {
     pub tokens: BTreeMap<String, String>,
 }
 
-/// Gives all callers their rights, certificates and tokens.
+/// Creates the rights, certificates and tokens of all callers.
 pub async fn admit(control_plane: &Client) -> Result<Proofs> {
     let callers: Vec<Caller> = serde_saphyr::from_str(CALLERS)?;
     let mut proofs = Proofs::default();
@@ -60,7 +60,7 @@ pub async fn admit(control_plane: &Client) -> Result<Proofs> {
             Some(namespace) => {
                 let (token, uid) = token(control_plane, namespace, &name).await?;
                 proofs.tokens.insert(name.clone(), token);
-                // The groups of its namespace are added by each API server itself.
+                // Each API server adds the groups of the namespace itself.
                 Identity { user: format!("system:serviceaccount:{namespace}:{name}"), groups: Vec::new(), uid }
             }
             None => {
@@ -103,7 +103,7 @@ async fn token(control_plane: &Client, namespace: &str, name: &str) -> Result<(S
     Ok((token.to_owned(), account["metadata"]["uid"].as_str().unwrap_or_default().to_owned()))
 }
 
-/// Asks for a client certificate and approves it; its key.
+/// Requests a client certificate and approves it; returns the key.
 async fn request(control_plane: &Client, caller: &Caller) -> Result<String> {
     let key = KeyPair::generate()?;
     let name = format!("attacks-{}", caller.name);
@@ -117,7 +117,7 @@ async fn request(control_plane: &Client, caller: &Caller) -> Result<String> {
     Ok(key.serialize_pem())
 }
 
-/// A PKCS #10 request, PEM. By hand: rcgen knows one organization of a subject, and groups are many.
+/// A PKCS #10 request in PEM. Encoded here because rcgen supports only one organization in a subject.
 fn signing_request(caller: &Caller, key: &KeyPair) -> Result<String> {
     // joint-iso-itu-t(2) ds(5) attributeType(4), and the number of organizationName or commonName.
     let attribute = |number: u8, value: &str| {
@@ -136,7 +136,7 @@ fn signing_request(caller: &Caller, key: &KeyPair) -> Result<String> {
     Ok(format!("-----BEGIN CERTIFICATE REQUEST-----\n{}\n-----END CERTIFICATE REQUEST-----\n", lines.join("\n")))
 }
 
-/// A value of DER with its tag and length.
+/// A DER value with its tag and length.
 fn der(tag: u8, parts: &[&[u8]]) -> Vec<u8> {
     let content = parts.concat();
     let length = content.len();
@@ -149,7 +149,7 @@ fn der(tag: u8, parts: &[&[u8]]) -> Vec<u8> {
     value
 }
 
-/// Cookies of sessions of the UI, one of each caller.
+/// Cookies of UI sessions, one for each caller.
 pub async fn sign_in(
     ui: SocketAddr,
     certificates: &BTreeMap<String, Certificate>,

@@ -1,19 +1,19 @@
-//! A case as bytes of HTTP/1.1, and what is answered.
+//! Encodes a case as HTTP/1.1 and reads the response.
 
 use std::time::Duration;
 
 use crate::table::Case;
 use crate::wire::{self, Framing, Wire, lossy};
 
-/// How long an answer may take to begin.
+/// Time limit for the start of a response.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
-/// How long its body is read, and more is waited for that nobody should say.
+/// Time for reading the body, and for detecting unexpected bytes after it.
 const LINGER: Duration = Duration::from_millis(250);
 
-/// What came back.
+/// Response to a case.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Answer {
-    /// 0: the connection (or the stream) was closed without one.
+    /// 0: the connection (or stream) was closed without a response.
     pub status: u16,
     pub head: Vec<u8>,
     pub body: Vec<u8>,
@@ -24,7 +24,7 @@ pub fn request(case: &Case) -> Vec<u8> {
     let mut bytes = case.first_line();
     for line in case.header_lines() {
         bytes.extend(line);
-        // A line that ends itself may be folded or ended wrongly.
+        // A row may end its own line, for folded or wrongly terminated lines.
         if !bytes.ends_with(b"\n") {
             bytes.extend(b"\r\n");
         }
@@ -34,9 +34,9 @@ pub fn request(case: &Case) -> Vec<u8> {
     bytes
 }
 
-/// Sends it and reads the answer. A server that hangs up in the middle of it has answered, too.
+/// Sends a request and reads the response. A closed connection counts as a response.
 pub async fn exchange(mut wire: Wire, request: &[u8]) -> Answer {
-    // What a server refuses it need not read.
+    // A server need not read a request that it refuses.
     wire.write(request).await.ok();
     let mut answer = Answer::default();
     loop {
@@ -53,7 +53,7 @@ pub async fn exchange(mut wire: Wire, request: &[u8]) -> Answer {
         101 | 204 | 304 => Framing::None,
         _ => wire::framing(&answer.head).unwrap_or(Framing::None),
     };
-    // A watch goes on: its beginning is enough.
+    // A watch does not end, so its beginning is sufficient.
     tokio::time::timeout(2 * LINGER, wire.body(framing, &mut answer.body)).await.ok();
     answer.body.extend(wire.rest(LINGER).await);
     answer

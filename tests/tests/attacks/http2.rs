@@ -1,4 +1,4 @@
-//! A case as frames of HTTP/2, written by hand: a library refuses to send most of what is tried here.
+//! Encodes a case as HTTP/2 frames by hand, because a library refuses to send most of them.
 
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// A string of HPACK, not compressed.
+/// An uncompressed HPACK string.
 fn string(bytes: &[u8], out: &mut Vec<u8>) {
     let mut rest = bytes.len();
     if rest < 127 {
@@ -49,7 +49,7 @@ fn string(bytes: &[u8], out: &mut Vec<u8>) {
     out.extend(bytes);
 }
 
-/// Fields as literals that enter no table.
+/// Header fields as literals without indexing.
 fn block(fields: &[(Vec<u8>, Vec<u8>)]) -> Vec<u8> {
     let mut out = Vec::new();
     for (name, value) in fields {
@@ -76,10 +76,10 @@ fn headers(fields: &[(Vec<u8>, Vec<u8>)], ends: bool) -> Vec<u8> {
     bytes
 }
 
-/// The bytes of a connection with one request.
+/// Bytes of a connection with one request.
 pub fn request(case: &Case) -> Vec<u8> {
     let mut bytes = PREFACE.to_vec();
-    // No table of headers in answers, no pushes.
+    // No header table in responses, no server push.
     bytes.extend(frame(SETTINGS, 0, 0, &[0, 1, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0]));
     let (body, trailers) = (case.body(), case.trailers());
     bytes.extend(headers(&case.fields(), body.is_empty() && trailers.is_empty()));
@@ -92,11 +92,11 @@ pub fn request(case: &Case) -> Vec<u8> {
     bytes
 }
 
-/// Sends it and reads the answer; a stream that is reset or refused has status 0.
+/// Sends the request and reads the response; the status is 0 if the stream is reset or refused.
 pub async fn exchange(mut wire: Wire, request: &[u8]) -> Answer {
     wire.write(request).await.ok();
     let mut answer = Answer::default();
-    // An error ends the connection, and so the answer.
+    // An error ends the connection and the response.
     let reading = read(&mut wire, &mut answer);
     tokio::time::timeout(ANSWER_WITHIN, reading).await.ok();
     answer
@@ -123,11 +123,11 @@ async fn read(wire: &mut Wire, answer: &mut Answer) -> Result<()> {
     }
 }
 
-/// The code of an answer, whose field comes first.
+/// Status of a response; its field must be the first.
 fn status(block: &[u8]) -> Result<u16> {
     let mut rest = block;
     while let Some(byte) = rest.first().filter(|byte| **byte & 0xe0 == 0x20) {
-        // A table that holds more than this is none of ours.
+        // A larger header table was not allowed.
         if *byte == 0x3f {
             bail!("a table of headers");
         }
@@ -144,7 +144,7 @@ fn status(block: &[u8]) -> Result<u16> {
     Ok(String::from_utf8(digits)?.parse()?)
 }
 
-/// Digits of the code of HPACK: `0` to `2` have five bits, the others six.
+/// Decodes Huffman-coded digits of a status: `0` to `2` have five bits, the others six.
 fn huffman(bytes: &[u8]) -> Vec<u8> {
     let bits: Vec<u8> = bytes.iter().flat_map(|byte| (0..8).rev().map(move |nth| byte >> nth & 1)).collect();
     let number = |bits: &[u8]| bits.iter().fold(0, |all, bit| all << 1 | bit);

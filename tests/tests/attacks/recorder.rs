@@ -1,6 +1,6 @@
-//! A member cluster that keeps the raw bytes of every request it gets. It stands before a simulated member's API
-//! server: what carries the table's mark, or is asked as somebody else, it answers itself with 200 or 101, whoever
-//! asks; everything else (probes, collectors, the agent's registration) it hands to that server.
+//! A member cluster that records the raw bytes of each request. It is a proxy in front of a simulated member's API
+//! server. It responds itself, with 200 or 101, to requests that contain the table's mark or impersonate another user.
+//! It passes all others (probes, collectors, the agent's registration) to that server.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -16,24 +16,24 @@ use tokio_rustls::{TlsAcceptor, TlsConnector};
 
 use crate::wire::{self, Framing, Wire, find, lossy};
 
-/// What the path, the query or a header of every request of the table has in it, followed by the number of its case.
+/// Mark in the path, the query or a header of each request of the table, followed by the number of its case.
 pub const MARK: &str = "xq7-";
-/// As whom the test prepares and checks what it runs against.
+/// User with which the test prepares and checks the system.
 const ADMINISTRATOR: &str = "system:admin";
-/// How long an upgraded connection is listened to.
+/// Time for recording an upgraded connection.
 const TALK: Duration = Duration::from_secs(1);
 
-/// A request as it arrived.
+/// Request as it arrived.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Arrival {
     pub member: &'static str,
-    /// With the empty line that ends it.
+    /// Request line and headers, including the final empty line.
     pub head: Vec<u8>,
-    /// Body and trailers as they were on the wire, or what came after an upgrade.
+    /// Raw body and trailers, or the bytes after an upgrade.
     pub rest: Vec<u8>,
-    /// Why a strict recipient could not find the body's end.
+    /// Reason why a strict recipient cannot find the end of the body.
     pub broken: Option<String>,
-    /// The product asks for itself, or the test as the administrator.
+    /// Request of the product for itself, or of the test as the administrator.
     pub relayed: bool,
 }
 
@@ -47,17 +47,17 @@ impl Arrival {
 pub struct Recorder {
     pub name: &'static str,
     pub address: SocketAddr,
-    /// The authority of its certificate, PEM.
+    /// Certificate authority of the recorder's certificate, PEM.
     pub authority: String,
     arrivals: Mutex<Vec<Arrival>>,
     behind: SocketAddr,
     connector: TlsConnector,
-    /// Says that it has every object the table names; else none.
+    /// True if the recorder reports that every object in the table exists; otherwise none does.
     has_objects: bool,
 }
 
 impl Recorder {
-    /// Serves before the API server at `behind`, whose certificate `authority` vouches for.
+    /// Starts a recorder in front of the API server at `behind`, whose certificate was issued by `authority`.
     pub async fn start(
         name: &'static str,
         behind: SocketAddr,
@@ -84,14 +84,14 @@ impl Recorder {
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 let (acceptor, recorder) = (acceptor.clone(), Arc::clone(&serving));
-                // A connection that breaks is its client's affair; what arrived of it is kept.
+                // A broken connection is not an error; the bytes received so far are kept.
                 tokio::spawn(async move { recorder.serve(Wire::new(acceptor.accept(stream).await?)).await });
             }
         });
         Ok(recorder)
     }
 
-    /// Everything that arrived so far, in the order in which it began.
+    /// All requests so far, in the order of their first byte.
     pub fn arrivals(&self) -> Vec<Arrival> {
         self.arrivals.lock().expect("arrivals").clone()
     }
@@ -144,7 +144,7 @@ impl Recorder {
     }
 
     fn answer(&self, head: &[u8]) -> Vec<u8> {
-        // Whoever looks for the one cluster that has an object asks for no more than its metadata.
+        // A search for the cluster that has an object requests only its metadata.
         let is_search = find(head, b"as=PartialObjectMetadata").is_some();
         let (status, body) = match is_search && !self.has_objects {
             true => ("404 Not Found", r#"{"kind":"Status","apiVersion":"v1","status":"Failure","code":404}"#),
@@ -156,7 +156,7 @@ impl Recorder {
         format!("{head}{body}").into_bytes()
     }
 
-    /// One request is handed on, and the connection with it.
+    /// Passes a request on, together with its connection.
     async fn relay(&self, wire: Wire, head: &[u8], body: &[u8], framing: Framing) -> Result<()> {
         let stream = TcpStream::connect(self.behind).await?;
         let name = ServerName::IpAddress(self.behind.ip().into());
@@ -172,21 +172,21 @@ impl Recorder {
     }
 }
 
-/// Whether nobody of the table asks.
+/// True for requests that do not belong to the table.
 fn is_own(head: &[u8]) -> bool {
     let marked = find(head, MARK.as_bytes()).is_some();
     let as_somebody = wire::values(head, "impersonate-user").iter().any(|user| user != ADMINISTRATOR);
     !marked && !as_somebody && !head.starts_with(b"CONNECT ")
 }
 
-/// The protocol that a request asks for.
+/// Upgrade protocol of a request.
 fn upgrade(head: &[u8]) -> Option<String> {
     let asks = wire::values(head, "connection").join(",").to_ascii_lowercase();
     let asks = asks.split(',').any(|token| token.trim() == "upgrade");
     asks.then(|| wire::values(head, "upgrade").into_iter().next()).flatten()
 }
 
-/// The subprotocol that is agreed to, and nothing where none was offered.
+/// Accepted subprotocol; empty if none was offered.
 fn accepted(head: &[u8]) -> String {
     let offered = wire::values(head, "sec-websocket-protocol").join(",");
     match offered.split(',').map(str::trim).find(|one| !one.is_empty()) {
@@ -195,7 +195,7 @@ fn accepted(head: &[u8]) -> String {
     }
 }
 
-/// The same head of a request after which its connection ends.
+/// The head of a request with `Connection: close`.
 fn closing(head: &[u8]) -> Vec<u8> {
     let text = lossy(head);
     let mut lines = text.trim_end().split("\r\n");
@@ -205,7 +205,7 @@ fn closing(head: &[u8]) -> Vec<u8> {
     format!("{first}\r\n{rest}Connection: close\r\n\r\n").into_bytes()
 }
 
-/// A server's certificate and the authority that vouches for it (PEM).
+/// Certificate of a server and the authority that issued it (PEM).
 fn server_side(names: &[&str]) -> Result<(String, ServerConfig)> {
     let key = KeyPair::generate()?;
     let mut params = CertificateParams::default();

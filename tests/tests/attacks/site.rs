@@ -1,5 +1,5 @@
-//! What the table is run against: one `crowsnest up` with the member m1, the member m2 behind an agent, a recorder
-//! before each, and the callers with what proves who they are.
+//! System under test: one `crowsnest up` with the member m1, the member m2 behind an agent, a recorder in front of
+//! each, and the callers with their credentials.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -45,7 +45,7 @@ pub struct Site {
     _m2: Member,
 }
 
-/// The address of a kubeconfig's server, and its authority.
+/// Address and certificate authority of a kubeconfig's server.
 fn server(file: &Path) -> Result<(SocketAddr, Vec<u8>)> {
     let config = Kubeconfig::read_from(file)?;
     let cluster = config.clusters.first().and_then(|named| named.cluster.as_ref()).context("a cluster")?;
@@ -53,14 +53,14 @@ fn server(file: &Path) -> Result<(SocketAddr, Vec<u8>)> {
     Ok((address, STANDARD.decode(cluster.certificate_authority_data.as_deref().context("an authority")?)?))
 }
 
-/// A client as whom a kubeconfig names.
+/// Client with the user of a kubeconfig.
 async fn client(file: &Path) -> Result<Client> {
     let config = Kubeconfig::read_from(file)?;
     let config = kube::Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await?;
     Ok(Client::try_from(config)?)
 }
 
-/// One request, which has to succeed.
+/// Sends one request, which must succeed.
 pub async fn send(client: &Client, method: &str, path: &str, body: &Value) -> Result<Value> {
     let kind = if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
     let body = if body.is_null() { Vec::new() } else { serde_json::to_vec(body)? };
@@ -68,7 +68,7 @@ pub async fn send(client: &Client, method: &str, path: &str, body: &Value) -> Re
     client.request(request).await.with_context(|| format!("{method} {path}"))
 }
 
-/// Polls an object until it is as it should be.
+/// Polls an object until it is ready.
 pub async fn until(client: &Client, path: &str, ready: impl Fn(&Value) -> bool) -> Result<Value> {
     let began = std::time::Instant::now();
     loop {
@@ -126,7 +126,7 @@ impl Site {
         for (caller, token) in &tokens {
             facts.credentials.extend([token.clone(), subprotocol(token), cookies[caller].clone()]);
         }
-        // A cookie's value, whatever else is beside it.
+        // Value of a cookie, without its attributes.
         let value = |cookie: &String| cookie.split_once('=').map(|(_, value)| value.to_owned());
         facts.credentials.extend(cookies.values().filter_map(value));
         for recorder in ["m1", "m2"] {
@@ -152,7 +152,7 @@ impl Site {
         Ok(site)
     }
 
-    /// Waits until both members are ready behind their recorders and what is registered is cached.
+    /// Waits until both members are ready behind their recorders and the registered resources are cached.
     async fn settle(&self) -> Result<()> {
         for member in ["m1", "m2"] {
             let ready = |cluster: &Value| {
@@ -171,7 +171,7 @@ impl Site {
         Ok(())
     }
 
-    /// A connection for a case, as its caller.
+    /// Connects as the caller of a case.
     pub async fn connect(&self, case: &Case) -> Result<Wire> {
         let stream = TcpStream::connect(case.address()).await?;
         stream.set_nodelay(true)?;
@@ -196,7 +196,7 @@ impl Site {
         Ok(Wire::new(TlsConnector::from(Arc::new(config)).connect(name, stream).await?))
     }
 
-    /// What the table has left in the control plane: kinds of which no caller may write any.
+    /// Objects of the table in the control plane, of kinds that no caller may write.
     pub async fn left_behind(&self, mark: &str) -> Result<Vec<String>> {
         let mut found = Vec::new();
         for path in [CLUSTERS, "/api/v1/configmaps", "/api/v1/secrets", "/api/v1/services", "/api/v1/namespaces"] {
@@ -210,7 +210,7 @@ impl Site {
     }
 }
 
-/// From now on the control plane reaches the member through its recorder.
+/// Makes the control plane connect to the member through its recorder.
 async fn stand_before(control_plane: &Client, recorder: &Recorder) -> Result<()> {
     let (name, authority) = (recorder.name, STANDARD.encode(&recorder.authority));
     let ca = json!({"data": {"caBundle": authority}});
@@ -220,7 +220,8 @@ async fn stand_before(control_plane: &Client, recorder: &Recorder) -> Result<()>
     Ok(())
 }
 
-/// The agent of a member, to which it speaks through the recorder: with a token, since a certificate would end there.
+/// Agent of a member, connected to it through the recorder. Uses a token, because a client certificate would end at the
+/// recorder.
 async fn agent(folder: &Path, fleet: &Fleet, member: &Member, recorder: &Recorder) -> Result<Process> {
     let there = client(&member.kubeconfig).await?;
     let account = json!({"metadata": {"name": "agent", "namespace": "kube-system"}});
@@ -246,7 +247,7 @@ async fn agent(folder: &Path, fleet: &Fleet, member: &Member, recorder: &Recorde
     Ok(Process::spawn(&mut command)?)
 }
 
-/// The value that no answer shows is the one that was stored.
+/// True if the value that no response may contain is the stored one.
 pub fn canary_is_stored() -> bool {
     CONTROL_PLANE.contains(&STANDARD.encode(CANARY))
 }

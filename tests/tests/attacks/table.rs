@@ -1,5 +1,4 @@
-//! The attack table: rows of YAML, multiplied by their listeners and HTTP versions into cases, and what a case looks
-//! like on the wire.
+//! The attack table: YAML rows, multiplied by listeners and HTTP versions into cases, and the encoding of a case.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -16,20 +15,20 @@ use serde_json::Value;
 use crate::recorder::MARK;
 use crate::wire::find;
 
-/// The folder of its files, which are read when the test runs: a row more costs no build.
+/// Folder of the table's files. They are read at run time, so a new row needs no build.
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/tests/attacks/table");
 const CLUSTERS: &str = "/apis/cluster.karmada.io/v1alpha1/clusters";
 const FLEET: &str = "/apis/search.karmada.io/v1alpha1/proxying/karmada/proxy";
 const CACHE: &str = "/apis/search.karmada.io/v1alpha1/search/cache";
-/// Bytes of what is very long, and lines of what is very many.
+/// Size in bytes of oversized values, and number of lines in floods.
 const LONG: usize = 300 << 10;
 const MANY: usize = 3_000;
-/// What is asked for where a row names nothing: nothing that is cached.
+/// Default path of a row; it is never cached.
 const PATH: &str = "/api/v1/namespaces/default/services/{m}";
-/// What a status of `refused` stands for; 0 is a connection that is closed, or a stream that is reset.
+/// Statuses that `refused` matches; 0 is a closed connection or a reset stream.
 const REFUSED: [u16; 12] = [0, 400, 401, 403, 404, 405, 413, 414, 421, 431, 501, 505];
 
-/// Text, or bytes that are none.
+/// Text, or bytes that are not UTF-8.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(untagged)]
 pub enum Text {
@@ -52,7 +51,7 @@ impl From<&str> for Text {
     }
 }
 
-/// A row. Texts have placeholders (`Case::fill`).
+/// Row of the table. Texts may have placeholders (`Case::fill`).
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Row {
@@ -65,24 +64,24 @@ pub struct Row {
     pub caller: String,
     #[serde(default = "get")]
     pub method: Text,
-    /// What follows the listener's prefix.
+    /// Path after the listener's prefix.
     pub path: Option<Text>,
-    /// The whole target, in place of prefix and path.
+    /// Complete target that replaces prefix and path.
     pub target: Option<Text>,
-    /// The whole first line of HTTP/1.1, with its end.
+    /// Complete first line of HTTP/1.1, including its end.
     pub line: Option<Text>,
-    /// Lines of HTTP/1.1 as they are; in HTTP/2 their names are in lower case.
+    /// HTTP/1.1 header lines, sent unchanged; HTTP/2 sends the names in lower case.
     #[serde(default)]
     pub headers: Vec<Text>,
-    /// In place of the one `Host` that there should be.
+    /// Replaces the single `Host` header.
     pub hosts: Option<Vec<Text>>,
-    /// Without the header that proves who the caller is.
+    /// Omits the header with the caller's credentials.
     #[serde(default)]
     pub bare: bool,
-    /// All fields of HTTP/2, in place of everything else.
+    /// All HTTP/2 fields; replaces all other settings.
     pub fields: Option<Vec<Text>>,
     pub body: Option<Text>,
-    /// Of HTTP/2.
+    /// Trailers of HTTP/2.
     #[serde(default)]
     pub trailers: Vec<Text>,
     #[serde(default)]
@@ -105,22 +104,22 @@ fn get() -> Text {
     "GET".into()
 }
 
-/// What has to come of a case.
+/// Expected result of a case.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct Expectation {
-    /// A number or `refused`, or several of them. By default 200, and `refused` where nothing is to arrive.
+    /// A number, `refused`, or a list of these. The default is 200, or `refused` if no request is expected to arrive.
     pub status: Value,
     pub arrives: Arrives,
-    /// A request whose body is cut off may arrive.
+    /// A request with a truncated body may arrive.
     pub breaks: bool,
-    /// The targets that may arrive, without the query; by default the one that was sent.
+    /// Targets that may arrive, without the query; the default is the target that was sent.
     pub arrives_at: Vec<Text>,
-    /// Header lines that have to arrive, names in lower case.
+    /// Header lines that must arrive, with names in lower case.
     pub carries: Vec<Text>,
     /// Names of headers that must not arrive, in lower case.
     pub lacks: Vec<String>,
-    /// Of the answer's body.
+    /// Texts that the response body must contain.
     pub says: Vec<Text>,
     pub hides: Vec<Text>,
 }
@@ -130,7 +129,7 @@ pub struct Expectation {
 pub enum Arrives {
     #[default]
     Default,
-    /// `nothing`; `caller`; `caller?`: nothing, or the caller.
+    /// `nothing`; `caller`; `caller?` allows either of the two.
     Word(String),
     Somebody(Somebody),
 }
@@ -141,12 +140,12 @@ pub struct Somebody {
     pub user: String,
     #[serde(default)]
     pub groups: Vec<String>,
-    /// Nothing may arrive, too.
+    /// It is also accepted if no request arrives.
     #[serde(default)]
     pub optional: bool,
 }
 
-/// Where a case is sent.
+/// Address that a case is sent to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Door {
     ControlPlane,
@@ -154,14 +153,14 @@ pub enum Door {
     Ui,
 }
 
-/// A door and a way behind it.
+/// Listener and path prefix to a member.
 #[derive(Debug, Clone)]
 pub struct Listener {
     pub name: String,
     pub door: Door,
     pub prefix: String,
     query: &'static str,
-    /// Asks several members.
+    /// Requests go to several members.
     pub fans_out: bool,
 }
 
@@ -190,11 +189,11 @@ impl Listener {
     }
 }
 
-/// `all`: every way to a member.
+/// Listeners of `all`: every way to a member.
 const ALL: [&str; 9] =
     ["control-plane", "aggregated", "ui", "tunnel", "tunnel-direct", "every", "every-direct", "fleet", "fleet-direct"];
 
-/// What the table cannot know before everything runs.
+/// Values that are known only when the system is running.
 #[derive(Debug, Default)]
 pub struct Places {
     pub doors: BTreeMap<&'static str, SocketAddr>,
@@ -202,17 +201,17 @@ pub struct Places {
     pub tokens: BTreeMap<String, String>,
     /// Cookies of the UI by caller.
     pub cookies: BTreeMap<String, String>,
-    /// Addresses of the members, as their Clusters have them.
+    /// Addresses of the members, as in their Clusters.
     pub members: BTreeMap<&'static str, String>,
 }
 
-/// A row at one listener, in one version of HTTP.
+/// Row at one listener with one HTTP version.
 #[derive(Debug, Clone)]
 pub struct Case {
     pub row: Row,
     pub listener: Listener,
     pub version: u8,
-    /// Found again in what arrives.
+    /// Mark that identifies the case in requests that arrive.
     pub mark: String,
     pub places: Arc<Places>,
 }
@@ -224,7 +223,7 @@ pub fn rows() -> Result<Vec<Row>> {
     files.sort();
     let mut all = Vec::new();
     for file in files {
-        // By way of JSON: what is no row is told with its fields.
+        // Parsed through JSON, so that errors name the fields of an invalid row.
         let rows: Vec<Value> =
             serde_saphyr::from_str(&fs::read_to_string(&file)?).with_context(|| file.display().to_string())?;
         for row in rows {
@@ -235,7 +234,7 @@ pub fn rows() -> Result<Vec<Row>> {
     Ok(all)
 }
 
-/// The cases of rows, in their order.
+/// Cases of the rows, in order.
 pub fn cases(rows: &[Row], places: &Arc<Places>) -> Result<Vec<Case>> {
     let mut all = Vec::new();
     for row in rows {
@@ -244,7 +243,7 @@ pub fn cases(rows: &[Row], places: &Arc<Places>) -> Result<Vec<Case>> {
         for name in names {
             let listener = Listener::named(name).with_context(|| row.id.clone())?;
             for version in &row.versions {
-                // The UI of `up` is plain HTTP, on which no version is agreed.
+                // The UI of `up` uses plain HTTP, which negotiates no version.
                 if listener.door == Door::Ui && *version == 2 {
                     continue;
                 }
@@ -271,13 +270,13 @@ impl Case {
         self.places.doors.get(door).copied().unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 0)))
     }
 
-    /// Replaces `{m}` (the mark), `{prefix}`, `{query}` (what the listener adds), `{address}`, `{m1}` and `{m2}` (the
-    /// members' addresses), `{token:CALLER}`, `{ws:CALLER}` (the token as a subprotocol of WebSocket) and
-    /// `{cookie:CALLER}`; `{long}` is more than any head may have, `{flood}`, `{connections}` and `{groups}` are
+    /// Replaces placeholders: `{m}` (the mark), `{prefix}`, `{query}` (the listener's parameters), `{address}`, `{m1}`
+    /// and `{m2}` (the members' addresses), `{token:CALLER}`, `{ws:CALLER}` (the token as a WebSocket subprotocol) and
+    /// `{cookie:CALLER}`. `{long}` exceeds the limit for a head; `{flood}`, `{connections}` and `{groups}` expand to
     /// thousands of lines.
     fn fill(&self, text: &Text) -> Vec<u8> {
         let mut bytes = text.bytes();
-        // Few texts have placeholders, and some of those stand for much.
+        // Few texts have placeholders, and some expansions are large.
         if !bytes.contains(&b'{') {
             return bytes;
         }
@@ -312,7 +311,7 @@ impl Case {
         self.fill(text)
     }
 
-    /// What follows the prefix, without a query.
+    /// Path after the prefix, without a query.
     pub fn path(&self) -> Vec<u8> {
         let path = self.row.path.as_ref().map_or_else(|| self.fill(&PATH.into()), |path| self.fill(path));
         path.split(|byte| *byte == b'?').next().unwrap_or_default().to_vec()
@@ -342,7 +341,7 @@ impl Case {
         }
     }
 
-    /// Lines that prove who the caller is.
+    /// Lines with the caller's credentials.
     fn proofs(&self) -> Vec<Vec<u8>> {
         let mut lines = Vec::new();
         if self.row.bare {
@@ -385,7 +384,7 @@ impl Case {
         self.row.body.as_ref().map(|body| self.fill(body)).unwrap_or_default()
     }
 
-    /// Of HTTP/2.
+    /// Fields of HTTP/2.
     pub fn fields(&self) -> Vec<(Vec<u8>, Vec<u8>)> {
         if let Some(fields) = &self.row.fields {
             return fields.iter().map(|field| field_of(&self.fill(field))).collect();
@@ -406,7 +405,7 @@ impl Case {
         self.row.trailers.iter().map(|line| field_of(&self.fill(line))).collect()
     }
 
-    /// Whether a status is one of those expected.
+    /// True if a status is expected.
     pub fn expects(&self, status: u16) -> Result<bool> {
         let named = &self.row.expect.status;
         let words = match named {
@@ -428,7 +427,7 @@ impl Case {
         Ok(false)
     }
 
-    /// The word of the expectation.
+    /// Word of the expectation.
     pub fn arrives(&self) -> &str {
         match &self.row.expect.arrives {
             Arrives::Default => "caller",
@@ -438,7 +437,7 @@ impl Case {
         }
     }
 
-    /// Fails where a row means nothing.
+    /// Fails if a row is inconsistent.
     pub fn check(&self) -> Result<()> {
         self.expects(200)?;
         ensure!(["caller", "caller?", "nothing"].contains(&self.arrives()), "{:?} cannot arrive", self.arrives());
@@ -452,7 +451,7 @@ fn lines(line: impl Fn(usize) -> String) -> String {
     (0..MANY).map(|nth| line(nth) + "\r\n").collect()
 }
 
-/// `name: value`, of which the name may begin with a colon.
+/// Splits `name: value`; the name may begin with a colon.
 fn field_of(line: &[u8]) -> (Vec<u8>, Vec<u8>) {
     match line.iter().skip(1).position(|byte| *byte == b':') {
         Some(at) => {
@@ -463,7 +462,7 @@ fn field_of(line: &[u8]) -> (Vec<u8>, Vec<u8>) {
     }
 }
 
-/// The form in which a browser's WebSocket carries a token.
+/// Subprotocol with which a browser's WebSocket sends a token.
 pub fn subprotocol(token: &str) -> String {
     let encoded = base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(token);
     format!("base64url.bearer.authorization.k8s.io.{encoded}")

@@ -1,4 +1,4 @@
-//! What is wrong with what came of a case. Pure.
+//! Evaluates the result of a case. Pure.
 
 use std::collections::BTreeMap;
 
@@ -7,34 +7,34 @@ use crate::recorder::Arrival;
 use crate::table::{Arrives, Case, Listener, Somebody};
 use crate::wire::{find, header, header_lines, lossy, values};
 
-/// What no answer to the table shows: a value of a Secret of the control plane that none of its callers may read.
+/// Secret value of the control plane that no response may contain, because none of the callers may read it.
 pub const CANARY: &str = "the-canary-of-the-control-plane";
-/// What stands in the target of a request that is hidden in another's body.
+/// Text in the target of a request that is hidden in another request's body.
 const SMUGGLED: &[u8] = b"smuggled";
-/// What the product tells of a caller beside user, groups and UID.
+/// Prefix of the extra fields that the product sends in addition to user, groups and UID.
 const OWN_EXTRA: &str = "impersonate-extra-authentication.kubernetes.io%2f";
 const BEARER: &[u8] = b"base64url.bearer.authorization";
 
-/// Who a caller is to a member.
+/// Identity of a caller at a member.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
     pub user: String,
-    /// Without those every API server adds.
+    /// Groups, without those that every API server adds.
     pub groups: Vec<String>,
     pub uid: String,
 }
 
-/// What is known of everybody.
+/// Credentials and identities of the system under test.
 #[derive(Debug, Default)]
 pub struct Facts {
     pub callers: BTreeMap<String, Identity>,
-    /// Whatever proves who a caller is.
+    /// All credentials of callers.
     pub credentials: Vec<String>,
-    /// Tokens with which members let us speak for others.
+    /// Tokens with which the product may impersonate users in members.
     pub impersonators: BTreeMap<&'static str, String>,
 }
 
-/// Everything that is wrong; nothing where all is as it should be.
+/// Errors in the result of a case; empty if the result is as expected.
 pub fn judge(case: &Case, answer: &Answer, arrivals: &[Arrival], facts: &Facts) -> Vec<String> {
     let mut wrong = Vec::new();
     match case.expects(answer.status) {
@@ -78,7 +78,7 @@ pub fn judge(case: &Case, answer: &Answer, arrivals: &[Arrival], facts: &Facts) 
     wrong
 }
 
-/// Whose request the member takes it for.
+/// Compares the identity in a recorded request with the expected one.
 fn identified(identity: &Identity, arrival: &Arrival, facts: &Facts) -> Vec<String> {
     let mut wrong = Vec::new();
     let mut exactly = |name: &str, expected: Vec<&str>| {
@@ -95,7 +95,7 @@ fn identified(identity: &Identity, arrival: &Arrival, facts: &Facts) -> Vec<Stri
     let token = facts.impersonators.get(arrival.member).map(String::as_str).unwrap_or_default();
     let found = values(&arrival.head, "authorization");
     if found != [format!("Bearer {token}")] {
-        // A token is not for the log.
+        // The token itself must not be logged.
         wrong.push(format!("authorization: {} values, or not the member's own", found.len()));
     }
     for (name, value) in header_lines(&arrival.head).map(header) {
@@ -111,7 +111,7 @@ fn identified(identity: &Identity, arrival: &Arrival, facts: &Facts) -> Vec<Stri
     wrong
 }
 
-/// Nothing of the client that is not for the member, and one request.
+/// Checks that exactly one request arrived, without client headers that are not for the member.
 fn clean(arrival: &Arrival, facts: &Facts, case: &Case) -> Vec<String> {
     let mut wrong = Vec::new();
     if let Some(broken) = arrival.broken.as_ref().filter(|_| !case.row.expect.breaks) {
@@ -148,14 +148,14 @@ fn clean(arrival: &Arrival, facts: &Facts, case: &Case) -> Vec<String> {
     wrong
 }
 
-/// Trailers of a body in chunks.
+/// Trailers of a chunked body.
 fn trailers(rest: &[u8]) -> impl Iterator<Item = &[u8]> {
     let last = b"0\r\n";
     let at = rest.windows(last.len()).rposition(|part| part == last).unwrap_or(rest.len());
     header_lines(&rest[at..])
 }
 
-/// That it asks for what was asked.
+/// Checks that a recorded request has the method and target that were sent.
 fn meant(case: &Case, arrival: &Arrival) -> Vec<String> {
     let mut wrong = Vec::new();
     let first = arrival.head.split(|byte| *byte == b'\r').next().unwrap_or_default();
@@ -167,11 +167,11 @@ fn meant(case: &Case, arrival: &Arrival) -> Vec<String> {
     let path = target.split(|byte| *byte == b'?').next().unwrap_or_default();
     let expected = case.filled(&case.row.method);
     let Listener { fans_out, .. } = case.listener;
-    // A member is looked for with GET.
+    // Members are searched with GET.
     if method != expected && !(fans_out && method == b"GET") {
         wrong.push(format!("{} arrived for {}", lossy(method), lossy(&expected)));
     }
-    // Whoever is looked for is asked for less.
+    // A search requests less than the client did.
     let searched = find(&arrival.head, b"as=PartialObjectMetadata").is_some();
     let lines: Vec<String> =
         header_lines(&arrival.head).map(header).map(|(name, value)| name + ": " + &value).collect();
@@ -209,7 +209,7 @@ mod tests {
     const HEAD: &str = "GET /api/v1/x HTTP/1.1\r\nauthorization: Bearer ours\r\nimpersonate-user: mallory\r\n\
         impersonate-group: crew\r\nhost: m1:443\r\n";
 
-    /// What is wrong with one request that arrived.
+    /// Errors in one recorded request.
     fn wrong(head: &str, rest: &str) -> Vec<String> {
         let row = json!({"id": "x", "path": "/api/v1/x", "listeners": ["aggregated"]});
         let places = Places { members: [("m1", "m1:443".to_owned())].into(), ..Places::default() };

@@ -1,25 +1,25 @@
-//! Bytes of a connection, read up to what is waited for. Nothing here knows more of HTTP than where a head, a body and
-//! a chunk end: a library would mend what the table sends, and hide what arrives.
+//! Reads bytes of a connection up to an expected end. Knows only where an HTTP head, a body and a chunk end: a library
+//! would correct the table's requests and hide the received bytes.
 
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
-/// The largest head or body that is read.
+/// Maximum size of a head or body.
 const MAX: usize = 4 << 20;
 
 /// Any open connection.
 pub trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
 
-/// A connection and what was read of it ahead.
+/// Connection and the bytes read ahead.
 pub struct Wire {
     io: Box<dyn Io>,
     ahead: Vec<u8>,
 }
 
-/// How the end of a body is found.
+/// Method of finding the end of a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Framing {
     None,
@@ -37,7 +37,7 @@ impl Wire {
         Ok(self.io.flush().await?)
     }
 
-    /// Reads once; false at the end of the connection.
+    /// Reads once; returns false at the end of the connection.
     async fn fill(&mut self) -> Result<bool> {
         let mut buffer = [0; 16 << 10];
         let read = self.io.read(&mut buffer).await?;
@@ -46,7 +46,7 @@ impl Wire {
         Ok(read > 0)
     }
 
-    /// Everything up to `end` and `end` itself; `None` where the connection ends before the first byte of it.
+    /// The bytes up to and including `end`; `None` if the connection ends before the first byte.
     pub async fn until(&mut self, end: &[u8]) -> Result<Option<Vec<u8>>> {
         let mut from = 0;
         loop {
@@ -70,8 +70,7 @@ impl Wire {
         Ok(std::mem::replace(&mut self.ahead, rest))
     }
 
-    /// Reads a body as it is on the wire, chunk sizes and trailers included. What was read before a failure is in
-    /// `body`.
+    /// Reads a raw body, including chunk sizes and trailers. If reading fails, `body` contains the bytes read so far.
     pub async fn body(&mut self, framing: Framing, body: &mut Vec<u8>) -> Result<()> {
         match framing {
             Framing::None => {}
@@ -98,15 +97,15 @@ impl Wire {
         Ok(())
     }
 
-    /// Whatever else comes within a time, or until the end of the connection.
+    /// The bytes received within a time limit, or until the end of the connection.
     pub async fn rest(&mut self, within: Duration) -> Vec<u8> {
-        // A connection that breaks has said what it had to say.
+        // An error ends the connection like a regular close.
         let reading = async { while self.fill().await.unwrap_or(false) {} };
         tokio::time::timeout(within, reading).await.ok();
         std::mem::take(&mut self.ahead)
     }
 
-    /// The connection, and what was read of it already.
+    /// The connection and the bytes read ahead.
     pub fn into_parts(self) -> (Box<dyn Io>, Vec<u8>) {
         (self.io, self.ahead)
     }
@@ -131,7 +130,7 @@ pub fn values(head: &[u8], name: &str) -> Vec<String> {
     header_lines(head).map(header).filter(|(known, _)| known == name).map(|(_, value)| value).collect()
 }
 
-/// How the body after a head is framed, as a recipient that forgives nothing reads it.
+/// Framing of the body after a head, as a strict recipient determines it.
 pub fn framing(head: &[u8]) -> Result<Framing> {
     let (codings, lengths) = (values(head, "transfer-encoding"), values(head, "content-length"));
     match (codings.as_slice(), lengths.as_slice()) {

@@ -1,5 +1,5 @@
-//! Attempts to get more than an agent's identity with a bootstrap token, and to speak for others with a certificate of the
-//! users' authority.
+//! Attempts to get more than an agent's identity with a bootstrap token, and to act as a front proxy with a certificate
+//! of the users' authority.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -23,7 +23,7 @@ const SEQUENCE: u8 = 0x30;
 const ECDSA_WITH_SHA256: &[u8] = &[0x30, 0x0a, 0x06, 0x08, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x04, 0x03, 0x02];
 
 type Attribute<'a> = (&'a [u8], &'a str);
-/// Relative names of attributes.
+/// Attributes of a subject by relative distinguished name.
 type Subject<'a> = &'a [&'a [Attribute<'a>]];
 
 #[test]
@@ -60,14 +60,14 @@ fn a_bootstrap_token_gets_no_identity_but_an_agents() -> Result<()> {
     Ok(())
 }
 
-/// Refused at once; or left alone by the approver, and not signed even where an administrator approves it.
+/// The request is refused, or is neither approved by the approver nor signed after an administrator approves it.
 fn gets_nothing(kubectl: &Kubectl, joining: &Kubectl, name: &str, subject: Subject<'_>) -> Result<()> {
     let said = joining.run(&["create", "-f", "-"], &request(name, subject)?.to_string())?;
     if said.code != Some(0) {
         ensure!(said.err.contains("is forbidden") || said.err.contains("is invalid"), "{said:?}");
         return Ok(());
     }
-    // The approver takes one request after the other, so it has seen this one once it has approved of the next.
+    // The approver handles requests in order, so it has handled this one when the next is approved.
     let honest = format!("honest-{name}");
     let cluster = format!("system:karmada:agent:{name}");
     let next = request(&honest, &[&[(O, AGENTS)], &[(CN, &cluster)]])?.to_string();
@@ -95,7 +95,7 @@ fn front_proxies_have_an_authority_of_their_own() -> Result<()> {
     speaks_for_others(&fleet, &kubectl, &pki).with_context(|| fleet.log())?;
     ensure!(fleet.stop()?.success());
 
-    // As a data directory of an earlier version.
+    // A data directory of an earlier version.
     let before = fs::read_to_string(pki.join("ca.crt"))?;
     fs::remove_file(pki.join("front-proxy-ca.crt"))?;
     fs::remove_file(pki.join("front-proxy-ca.key"))?;
@@ -140,11 +140,11 @@ fn speaks_for_others(fleet: &Fleet, kubectl: &Kubectl, pki: &Path) -> Result<()>
             ensure!(got == code && body.contains(text), "{server} {headers:?} {}: {got} {body}", kubeconfig.display());
         }
     }
-    // The control plane itself still passes requests on.
+    // The control plane itself can still proxy requests.
     kubectl.ok(&["get", "--raw", clusters], "").map(drop)
 }
 
-/// A kubeconfig of somebody whose certificate this authority has signed.
+/// Kubeconfig with a certificate that this authority has signed.
 fn client(pki: &Path, authority: &str, name: &str, server: &str) -> Result<PathBuf> {
     let read = |extension: &str| fs::read_to_string(pki.join(format!("{authority}.{extension}")));
     let issuer = Issuer::from_ca_cert_pem(&read("crt")?, KeyPair::from_pem(&read("key")?)?)?;
@@ -164,7 +164,7 @@ fn client(pki: &Path, authority: &str, name: &str, server: &str) -> Result<PathB
     Ok(file)
 }
 
-/// Code and body of an answer.
+/// Status and body of a response.
 fn get(kubeconfig: &Path, path: &str, headers: &[(&str, &str)]) -> Result<(u16, String)> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
@@ -189,7 +189,7 @@ fn der(tag: u8, content: &[u8]) -> Vec<u8> {
     [head.as_slice(), content].concat()
 }
 
-/// A request for a subject that no library would encode.
+/// A request for a subject that libraries refuse to encode.
 fn request(name: &str, subject: Subject<'_>) -> Result<Value> {
     let attribute =
         |(oid, value): &Attribute<'_>| der(SEQUENCE, &[der(0x06, oid), der(UTF8, value.as_bytes())].concat());

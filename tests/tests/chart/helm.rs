@@ -1,4 +1,4 @@
-//! Helm, as a Python library, for the tests that render the charts.
+//! Runs Helm as a Python library, for the tests that render the charts.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// The script that renders charts; none where no Python with Helm is installed and this is not CI.
+/// Command of the script that renders charts; `None` outside CI if Python with Helm is not installed.
 pub fn helm() -> Result<Option<Command>> {
     let Some(program) = python()? else { return Ok(None) };
     let has = Command::new(&program).args(["-c", "import helm_python"]).stderr(Stdio::null()).status()?;
@@ -30,7 +30,7 @@ pub fn helm() -> Result<Option<Command>> {
     Ok(Some(command))
 }
 
-/// The outcome of each case (`chart`, `release`, `values`) as the script prints it; none where Helm is missing.
+/// Result of each case (`chart`, `release`, `values`) as printed by the script; `None` without Helm.
 pub fn render(cases: &[Value]) -> Result<Option<Vec<u8>>> {
     let Some(mut command) = helm()? else { return Ok(None) };
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;

@@ -1,5 +1,5 @@
-//! A member's API server, over TLS that nobody vouches for, that holds what it is given and tells, change by change, what became of it: discovery, lists,
-//! watches. Nothing can be written to it.
+//! A member's API server with a self-signed certificate. It serves given objects and replays their changes one by one
+//! through discovery, lists and watches. It is read-only.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::SocketAddr;

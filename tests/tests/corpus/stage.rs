@@ -196,7 +196,7 @@ async fn reader(admin: &kube::Client) -> Result<String> {
     let accounts = "/api/v1/namespaces/default/serviceaccounts";
     post(admin, accounts, &json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "corpus"}}))
         .await?;
-    // Members' rules are about it where it may reach into them.
+    // Members' rules apply to the account only with access to these members.
     let (group, name) = ("rbac.authorization.k8s.io", "corpus-reaches-members");
     let rule = json!({"apiGroups": ["cluster.karmada.io"], "resources": ["clusters/proxy"], "verbs": ["get"]});
     let role = json!({"apiVersion": format!("{group}/v1"), "kind": "ClusterRole", "metadata": {"name": name}, "rules": [rule]});

@@ -1,4 +1,5 @@
-//! Rights that RBAC objects grant to an account, one verb on one resource or path at a time. Pure, but for reading the objects.
+//! Rights that RBAC objects grant to an account, one verb on one resource or path each. Pure, except for reading the
+//! objects.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -9,21 +10,21 @@ use serde_json::Value;
 
 const KINDS: &str = "clusterroles,roles,clusterrolebindings,rolebindings";
 
-/// One verb on one target. Resources are written as kubectl does, `deployments/scale.apps`; paths begin with a slash.
+/// One verb on one target. Resources are in kubectl notation, `deployments/scale.apps`; paths begin with a slash.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Grant {
     /// Kind, namespace and name of the role.
     pub role: String,
     pub verb: String,
     pub target: String,
-    /// Where the rule names objects.
+    /// Object name, if the rule has resource names.
     pub name: Option<String>,
-    /// Where a RoleBinding ties it to one.
+    /// Namespace, if a RoleBinding limits the right to one.
     pub namespace: Option<String>,
 }
 
 impl Grant {
-    /// Paths begin with a slash; all of them are an asterisk.
+    /// True if the target is a resource. Paths begin with a slash; an asterisk alone is all paths.
     pub fn is_on_resources(&self) -> bool {
         !self.target.starts_with('/') && self.target != "*"
     }
@@ -36,7 +37,7 @@ impl fmt::Display for Grant {
     }
 }
 
-/// Who is authenticated.
+/// Identity of an authenticated user.
 #[derive(Debug, Clone, Default)]
 pub struct Identity {
     pub user: String,
@@ -76,7 +77,7 @@ impl Rbac {
         bindings.map(|binding| (place(binding), binding)).collect()
     }
 
-    /// The rights of an identity by all bindings but those in `ignored`, and the bindings that give them.
+    /// The rights of an identity by all bindings except those in `ignored`, and the bindings that grant them.
     pub fn grants(&self, identity: &Identity, ignored: &BTreeSet<String>) -> (BTreeSet<Grant>, BTreeSet<String>) {
         let (mut grants, mut by) = (BTreeSet::new(), BTreeSet::new());
         for (at, binding) in self.bindings() {
@@ -139,7 +140,7 @@ fn grants_of(role: &Value, namespace: &Value) -> Vec<Grant> {
     grants
 }
 
-/// A resource as kubectl writes it.
+/// A resource in kubectl notation.
 pub fn target(group: &str, resource: &str) -> String {
     if group.is_empty() { resource.to_owned() } else { format!("{resource}.{group}") }
 }

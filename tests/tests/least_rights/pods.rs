@@ -1,4 +1,5 @@
-//! Plays the kubelet: runs here what pods of the charts and of `register` would run, as their service accounts and with their arguments.
+//! Acts as the kubelet: runs the pods of the charts and of `register` as local processes, with their service accounts
+//! and arguments.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -9,16 +10,16 @@ use serde_json::{Value, json};
 
 use crate::helm::render;
 
-/// A certificate is due at any age.
+/// Threshold with which a certificate of any age is due for renewal.
 const DUE: &str = "--cert-rotation-remaining-time-threshold=0.9999999999";
 
-/// What the charts install.
+/// Objects that the charts install.
 pub struct Charts {
-    /// An agent that reports the member's tokens and renews its certificate, and an estimator.
+    /// Objects of an agent that reports the member's tokens and renews its certificate, and of an estimator.
     pub agent: Vec<Value>,
-    /// An agent that reports nothing.
+    /// Objects of an agent that reports no tokens.
     pub quiet: Vec<Value>,
-    /// All accounts and rights of an installation, and the list of what the Job makes.
+    /// All accounts and rights of an installation, and the list of credentials that the Job creates.
     pub credentials: Vec<Value>,
 }
 
@@ -30,7 +31,7 @@ struct Rendered {
 }
 
 impl Charts {
-    /// None where Helm is missing.
+    /// `None` if Helm is not installed.
     pub fn render() -> Result<Option<Self>> {
         let cases = [
             json!({"chart": "deploy/agent-chart", "release": "crowsnest-agent", "values": {
@@ -56,7 +57,7 @@ impl Charts {
             charts.push(objects);
         }
         let [agent, quiet, all] = <[Vec<Value>; 3]>::try_from(charts).map_err(|_| anyhow::anyhow!("three charts"))?;
-        // All that has to do with rights, and the list of what the Job makes.
+        // All objects about rights, and the list of credentials that the Job creates.
         let credentials = all.into_iter().filter(|object| {
             let kind = object["kind"].as_str().unwrap_or_default();
             kind == "ServiceAccount" || kind.contains("Role") || object.pointer("/data/credentials.yaml").is_some()
@@ -66,7 +67,7 @@ impl Charts {
     }
 }
 
-/// As kubectl takes them.
+/// A list of objects for kubectl.
 pub fn list(objects: &[Value]) -> String {
     json!({"apiVersion": "v1", "kind": "List", "items": objects}).to_string()
 }
@@ -82,7 +83,8 @@ pub fn deployment<'a>(objects: &'a [Value], name: &str) -> Result<&'a Value> {
     found.with_context(|| format!("no Deployment {name}"))
 }
 
-/// An agent's arguments here: where its kubeconfigs are, without ports that others have; and its certificate is due.
+/// Arguments of an agent as a local process: with local kubeconfigs, without ports that conflict, and with a
+/// certificate that is due for renewal.
 pub fn agent(args: &[String], control_plane: &Path, member: &Path) -> Vec<String> {
     const ELSEWHERE: [&str; 4] = [
         "--control-plane-kubeconfig=",
@@ -100,7 +102,7 @@ pub fn agent(args: &[String], control_plane: &Path, member: &Path) -> Vec<String
     here
 }
 
-/// The same of an estimator.
+/// Arguments of an estimator as a local process.
 pub fn estimator(args: &[String], member: &Path, port: u16) -> Vec<String> {
     let mut here = args.to_vec();
     here.push(format!("--kubeconfig={}", member.display()));

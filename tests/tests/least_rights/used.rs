@@ -1,5 +1,5 @@
-//! Rights that accounts used, by the audit log of an API server: requests that were allowed, whom they impersonated, and what others
-//! asked about them in SubjectAccessReviews.
+//! Rights that accounts used, from the audit log of an API server: allowed requests, impersonated users, and
+//! SubjectAccessReviews about the accounts.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::granted::{Grant, target};
 
-/// One request's need.
+/// Right that one request needs.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Use {
     pub verb: String,
@@ -28,7 +28,7 @@ impl Use {
         Self { verb: verb.to_owned(), target, namespace: namespace.to_owned(), name: name.to_owned() }
     }
 
-    /// Whether the grant was needed for it. A wildcard never is: it grants more than any request needs.
+    /// True if the request needed the grant. A wildcard is never needed, because it grants more than any request needs.
     pub fn needs(&self, grant: &Grant) -> bool {
         let reaches = match grant.target.strip_suffix('*') {
             Some(prefix) if prefix.starts_with('/') => self.target.starts_with(prefix),
@@ -41,7 +41,7 @@ impl Use {
     }
 }
 
-/// What one user did.
+/// Rights that one user used.
 #[derive(Debug, Default)]
 pub struct Record {
     pub groups: BTreeSet<String>,
@@ -61,7 +61,7 @@ pub type Records = BTreeMap<String, Record>;
 /// Reads the lines of an audit log.
 pub fn records(log: &str) -> Records {
     let mut records = Records::new();
-    // The last line may be written at this moment.
+    // The last line may be incomplete because it is being written.
     for event in log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()) {
         if let Some((user, needed)) = reviewed(&event) {
             records.entry(user).or_default().uses.insert(needed);
@@ -75,7 +75,8 @@ pub fn records(log: &str) -> Records {
     records
 }
 
-/// Of a request as somebody else: the right to be that one, and not what the request asks for.
+/// The rights that a request used. For an impersonated request this is the right to impersonate, not the right to the
+/// request itself.
 fn uses(event: &Value) -> Vec<Use> {
     if let Some(whom) = event.get("impersonatedUser") {
         return impersonations(whom);
@@ -107,7 +108,7 @@ fn impersonations(whom: &Value) -> Vec<Use> {
     uses
 }
 
-/// Whom a SubjectAccessReview is about, and the right it asks for. Approvers ask so for resources that do not exist.
+/// The user of a SubjectAccessReview and the reviewed right. Approvers review rights on resources that do not exist.
 fn reviewed(event: &Value) -> Option<(String, Use)> {
     let spec = event.pointer("/requestObject/spec")?;
     let asked = spec.get("resourceAttributes")?;

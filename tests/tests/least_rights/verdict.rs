@@ -1,5 +1,5 @@
-//! Compares what an account is granted with what it used: each grant must have been used or be explained, and each explanation must
-//! explain something. Pure.
+//! Compares the grants of an account with the rights it used: each grant must be used or explained, and each
+//! explanation must apply to at least one grant. Pure.
 
 use std::collections::BTreeSet;
 
@@ -11,24 +11,25 @@ use serde_json::json;
 use crate::granted::{Grant, Identity, Rbac};
 use crate::used::{Record, Use, records};
 
-/// The target that stands for any resource, and for no path.
+/// Target that matches any resource and no path.
 const RESOURCES: &str = "resources";
 
-/// An account of ours, as `accounts.yaml` lists it.
+/// One of our accounts, as listed in `accounts.yaml`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Account {
-    /// Its API server: `cp` or a member.
+    /// API server of the account: `cp` or a member.
     pub at: String,
-    /// Its name; an asterisk at the end stands for the rest.
+    /// User name; a trailing asterisk matches any suffix.
     pub user: String,
-    /// What it is.
+    /// Purpose of the account.
     pub what: String,
     #[serde(default)]
     pub unused: Vec<Explanation>,
 }
 
-/// Why rights that the run did not use are granted: each of the verbs on each of the targets (and names); without a list, on any.
+/// Reason why unused rights are granted: each of the verbs on each of the targets (and names); an omitted list matches
+/// any.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Explanation {
@@ -38,7 +39,7 @@ pub struct Explanation {
     pub targets: Vec<String>,
     #[serde(default)]
     pub names: Vec<String>,
-    /// Some runs use them and some do not.
+    /// True if only some runs use these rights.
     #[serde(default)]
     pub sometimes: bool,
     pub why: String,
@@ -60,7 +61,7 @@ impl Explanation {
             && has(&self.names, grant.name.as_deref().unwrap_or_default())
     }
 
-    /// Each single right that it speaks of.
+    /// The single rights that the explanation covers.
     fn parts(&self) -> Vec<Explanation> {
         let each = |list: &[String]| -> Vec<Vec<String>> {
             match list {
@@ -84,7 +85,7 @@ impl Explanation {
     }
 }
 
-/// What is wrong with the rights of an account, one line each.
+/// Errors in the rights of an account, one line each.
 pub fn judge(account: &Account, grants: &BTreeSet<Grant>, uses: &BTreeSet<Use>) -> Vec<String> {
     let who = format!("{} at {} ({})", account.user, account.at, account.what);
     let unused: Vec<&Grant> = grants.iter().filter(|grant| !uses.iter().any(|used| used.needs(grant))).collect();

@@ -1,4 +1,4 @@
-//! What the run does: everything for which accounts of ours have rights, as far as that can be had on one machine.
+//! Actions of the run: all functions for which our accounts have rights, as far as one machine allows.
 
 use std::fs;
 use std::path::PathBuf;
@@ -14,10 +14,10 @@ use crate::world::{MEMBERS, World};
 
 const PROPAGATED: &str = include_str!("propagated.yaml");
 const KUBECONFIG: &str = "karmada-kubeconfig";
-/// The namespace that the charts are installed in.
+/// Namespace in which the charts are installed.
 const INSTALLED_IN: &str = "crowsnest";
 
-/// Joins, registers and uses all members; gives the agent that goes on.
+/// Joins, registers and uses all members; returns the agent, which is still running.
 pub fn live(world: &World, charts: &Charts) -> Result<Process> {
     join(world, "east", "observe")?;
     join(world, "south", "steer:core,apps")?;
@@ -33,7 +33,7 @@ pub fn live(world: &World, charts: &Charts) -> Result<Process> {
     Ok(running)
 }
 
-/// Takes all members out again.
+/// Removes all members.
 pub fn leave(world: &World, mut agent: Process) -> Result<()> {
     for (verb, member) in [("unregister", "west"), ("unjoin", "east"), ("unjoin", "south")] {
         let kubeconfig = world.at(member).kubeconfig();
@@ -46,7 +46,7 @@ pub fn leave(world: &World, mut agent: Process) -> Result<()> {
 fn join(world: &World, member: &str, rights: &str) -> Result<()> {
     let kubeconfig = world.at(member).kubeconfig();
     let mut last = None;
-    // Its APIs are registered a moment after it serves.
+    // The server registers its APIs shortly after it starts.
     until("the member to be joined", || {
         let said = world.crowsnest(&["join", member, "--cluster-kubeconfig", &kubeconfig, "--rights", rights])?;
         let joined = said.code == Some(0);
@@ -56,7 +56,8 @@ fn join(world: &World, member: &str, rights: &str) -> Result<()> {
     .with_context(|| format!("{last:?}"))
 }
 
-/// The agent that `register` puts into the member runs here, as its account; its certificate is renewed at once.
+/// Runs the agent that `register` installs in the member locally, with its account; its certificate is renewed
+/// immediately.
 fn register(world: &World) -> Result<Process> {
     let west = world.at("west");
     let said = world.crowsnest(&["token", "create", "--print-register-command"])?;
@@ -87,13 +88,13 @@ fn register(world: &World) -> Result<Process> {
     Ok(running)
 }
 
-/// The agent's kubeconfig of the control plane in its Secret.
+/// The agent's kubeconfig for the control plane, from its Secret.
 fn kept(world: &World, namespace: &str) -> Result<String> {
     let shown = ["get", "secret", KUBECONFIG, "-n", namespace, "-o", "jsonpath={.data.karmada-kubeconfig}"];
     Ok(String::from_utf8(STANDARD.decode(world.at("west").kubectl.ok(&shown, "")?)?)?)
 }
 
-/// As a file, as a pod has it.
+/// Writes a kubeconfig to a file, as it is mounted in a pod.
 fn mount(world: &World, whose: &str, kubeconfig: &str) -> Result<PathBuf> {
     let folder = world.folder().join(format!("{whose}-mounted"));
     fs::create_dir_all(&folder)?;
@@ -102,7 +103,7 @@ fn mount(world: &World, whose: &str, kubeconfig: &str) -> Result<PathBuf> {
     Ok(file)
 }
 
-/// One that says something new of its cluster and renews its certificate, and one that reports no tokens.
+/// Runs one agent that reports a change of its cluster and renews its certificate, and one that reports no tokens.
 fn agents_of_the_chart(world: &World, charts: &Charts) -> Result<()> {
     let west = world.at("west");
     west.kubectl.ok(&["create", "namespace", INSTALLED_IN], "")?;
@@ -126,7 +127,7 @@ fn agents_of_the_chart(world: &World, charts: &Charts) -> Result<()> {
     Ok(())
 }
 
-/// The estimator reads its cluster until it knows it.
+/// Runs the estimator until it has read its cluster.
 fn estimates(world: &World, charts: &Charts) -> Result<()> {
     const NAME: &str = "crowsnest-agent-estimator";
     let west = world.at("west");
@@ -158,7 +159,7 @@ fn propagate(world: &World) -> Result<()> {
     Ok(())
 }
 
-/// Users, groups and service accounts reach into each member, each as themselves.
+/// Users, groups and service accounts access each member with their own identities.
 fn reach_in(world: &World) -> Result<()> {
     let cp = world.at("cp");
     let robot = cp.account(world.folder(), "default", "robot")?;
@@ -168,10 +169,10 @@ fn reach_in(world: &World) -> Result<()> {
         let dev = there.with(&["--as", "alice", "--as-group", "dev"]);
         let alice = there.with(&["--as", "alice"]);
         for who in [&there, &alice, &dev, &there.on(&robot)] {
-            // Who may be impersonated in a member is written there a while after it is granted here.
+            // The impersonation rights are written to a member some time after the user gets the right here.
             who.until(&["get", "pod", "lonely", "-o", "name"], |out| out.contains("lonely"))?;
         }
-        // No kubelet runs here: what is asked counts, and as whom.
+        // No kubelet runs here: only the authorization and the identity of the request matter.
         alice.run(&["logs", "lonely"], "")?;
         alice.run(&["exec", "lonely", "--", "true"], "")?;
     }
@@ -192,7 +193,7 @@ fn search(world: &World) -> Result<()> {
     Ok(())
 }
 
-/// The chart's Job makes credentials, and renews those that end.
+/// The chart's Job creates credentials, and renews those that expire.
 fn make_credentials(world: &World, charts: &Charts) -> Result<()> {
     let cp = world.at("cp");
     cp.kubectl.ok(&["create", "namespace", INSTALLED_IN], "")?;

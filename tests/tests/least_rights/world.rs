@@ -1,5 +1,5 @@
-//! A control plane and three members, each an API server with an audit log of its own, and `crowsnest serve` beside them as an
-//! account that nobody else uses.
+//! A control plane and three members, each an API server with its own audit log, and `crowsnest serve` with an account
+//! that has no other use.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -21,7 +21,7 @@ const POLICY: &str = include_str!("audit-policy.yaml");
 const SERVER: &str = include_str!("server.yaml");
 const CALLERS: &str = include_str!("callers.yaml");
 const IN_MEMBERS: &str = include_str!("members.yaml");
-/// The members: one is observed, one steered, one registered by its agent.
+/// The members: one observed, one steered, one registered by its agent.
 pub const MEMBERS: [&str; 3] = ["east", "south", "west"];
 
 static MARKS: AtomicUsize = AtomicUsize::new(0);
@@ -30,7 +30,7 @@ static MARKS: AtomicUsize = AtomicUsize::new(0);
 pub struct Server {
     api: Apiserver,
     pub kubectl: Kubectl,
-    /// Bindings that every API server begins with.
+    /// Bindings that every API server creates at its start.
     pub defaults: BTreeSet<String>,
 }
 
@@ -55,9 +55,9 @@ impl Server {
         Ok(server.context("a kubeconfig of no server")?.to_owned())
     }
 
-    /// What everybody did up to now.
+    /// The rights that all users have used so far.
     pub fn records(&self) -> Result<Records> {
-        // Records are in order: everything before this one has been written with it.
+        // Records are written in order, so all earlier records are complete when the mark appears.
         let mark = format!("mark-{}", MARKS.fetch_add(1, Ordering::Relaxed));
         self.kubectl.run(&["get", "configmap", &mark], "")?;
         let mut log = String::new();
@@ -68,7 +68,7 @@ impl Server {
         Ok(records(&log))
     }
 
-    /// A kubeconfig of a service account, as its pod would have it.
+    /// Kubeconfig of a service account, as its pod would have it.
     pub fn account(&self, folder: &Path, namespace: &str, name: &str) -> Result<PathBuf> {
         let token = self.kubectl.ok(&["create", "token", name, "-n", namespace, "--duration=2h"], "")?;
         let mut kubeconfig: Value = serde_saphyr::from_str(&fs::read_to_string(&self.api.kubeconfig)?)?;
@@ -90,7 +90,7 @@ pub struct World {
 }
 
 impl World {
-    /// None where no kubectl can be had.
+    /// `None` if kubectl is not available.
     pub fn start() -> Result<Option<Self>> {
         let Some(program) = kubectl("")? else { return Ok(None) };
         let dir = tempfile::tempdir()?;
@@ -135,14 +135,14 @@ impl World {
         self.replica.log()
     }
 
-    /// The CLI of an administrator of the control plane.
+    /// Runs the CLI as an administrator of the control plane.
     pub fn crowsnest(&self, args: &[&str]) -> Result<Said> {
         let mut command = Command::new(binary()?);
         command.args(args).env("KUBECONFIG", self.at("cp").kubeconfig());
         Said::of(&command.output()?)
     }
 
-    /// Starts something that goes on, with a log of its own.
+    /// Starts a background process with its own log.
     pub fn spawn(&self, args: &[String], log: &str) -> Result<Process> {
         let mut command = Command::new(binary()?);
         command.arg("-v").args(args).env_remove("KUBECONFIG").stdin(Stdio::null()).stdout(Stdio::null());

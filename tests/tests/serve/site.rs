@@ -154,7 +154,7 @@ fn serve(site: &Site, name: &str, ports: [u16; 3], kubeconfig: &Path) -> Result<
     command
         .args(["-v", "serve", "--replica", name, "--audit-log-path", "none"])
         .args(["--listen", &port, "--health-probe-bind-address", &health, "--metrics-bind-address", &metrics])
-        // Members of tests are simulated, on this host.
+        // Members in tests are simulated on this host.
         .args(["--shutdown-delay-duration", "1s", "--allow-local-endpoints"])
         .args(&site.flags)
         .arg("--kubeconfig")

@@ -1,4 +1,4 @@
-//! A member cluster whose every answer tries to act on the origin that it is passed on from, and how it is joined.
+//! A member cluster whose responses try to affect the origin that passes them on, and its registration.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
-/// What each answer has.
+/// Headers of each response.
 pub const HOSTILE: [(&str, &str); 18] = [
     ("Set-Cookie", "crowsnest-session=planted; Path=/"),
     ("Clear-Site-Data", "\"*\""),
@@ -36,7 +36,7 @@ pub const HOSTILE: [(&str, &str); 18] = [
 ];
 pub const DOCUMENT: &str = "<script>document.title='run'</script>";
 
-/// Serves until the process ends; its port.
+/// Serves until the process ends; returns the port.
 async fn serve() -> Result<u16> {
     let key = KeyPair::generate()?;
     let certificate = CertificateParams::new(["127.0.0.1".to_owned()])?.self_signed(&key)?;
@@ -48,14 +48,14 @@ async fn serve() -> Result<u16> {
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
             let acceptor = acceptor.clone();
-            // A connection that breaks is its client's affair.
+            // Errors of a connection are ignored.
             tokio::spawn(async move { answer(acceptor.accept(stream).await?).await });
         }
     });
     Ok(port)
 }
 
-/// Answers one request, of which only the head matters.
+/// Answers one request; reads only its head.
 async fn answer(mut stream: impl AsyncReadExt + AsyncWriteExt + Unpin) -> std::io::Result<()> {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
@@ -75,7 +75,7 @@ async fn answer(mut stream: impl AsyncReadExt + AsyncWriteExt + Unpin) -> std::i
     };
     stream.write_all(answer.as_bytes()).await?;
     stream.flush().await?;
-    // Whoever asked closes.
+    // The client closes the connection.
     stream.read_u8().await.map(drop)
 }
 
@@ -95,7 +95,7 @@ async fn create(client: &kube::Client, path: &str, object: &Value) -> Result<()>
     }
 }
 
-/// Joins the member as `karmadactl join` leaves it.
+/// Registers the member as `karmadactl join` does.
 pub async fn join(fleet: &Fleet) -> Result<()> {
     let (port, client) = (serve().await?, client(fleet).await?);
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "karmada-cluster"}});
@@ -121,7 +121,7 @@ pub async fn get(fleet: &Fleet, path: &str) -> Result<Value> {
     Ok(client(fleet).await?.request(http::Request::get(path).body(Vec::new())?).await?)
 }
 
-/// The headers of an answer that comes through the control plane's aggregation layer.
+/// The headers of a response through the control plane's aggregation layer.
 pub async fn through_the_control_plane(fleet: &Fleet, path: &str) -> Result<HeaderMap> {
     let request = http::Request::get(path).body(kube::client::Body::empty())?;
     let answer = client(fleet).await?.send(request).await?;

@@ -28,7 +28,7 @@ describe('an address with a token', () => {
   ])('%s', async (_, session, bearer, expected) => {
     const asked = server(session, bearer)
     expect(await begin('t')).toEqual(expected)
-    // Nobody's session is changed before they have agreed.
+    // No session changes before the user has confirmed.
     expect(asked.sort()).toEqual(['GET /ui/session', 'POST /ui/sign-in'])
   })
 

@@ -1,5 +1,6 @@
-// Beginning a session. A token in the address (`#token=…`, as `crowsnest up` prints it) signs nobody in by itself: anybody can send an
-// address with a token of their own, and whoever follows it would work in the sender's name, seen by them.
+// Starts a session. A token in the address (`#token=…`, as `crowsnest up` prints it) does not sign in by itself: an
+// attacker could send a link with the attacker's own token, and the victim would work under the attacker's name and be
+// observed.
 import { getJson, request, SESSION, SIGN_IN } from './client'
 
 /** Who the control plane says somebody is. */

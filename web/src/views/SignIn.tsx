@@ -1,8 +1,9 @@
-// The session: a token from the address (as `crowsnest up` prints it) or typed, sealed by the server in an HttpOnly cookie; one that the
-// server got from an identity provider and keeps to itself; or a kubeconfig's user, whose certificate it keeps to itself, too.
+// The session: a token from the address (as `crowsnest up` prints it) or typed by the user, sealed by the server in an
+// HttpOnly cookie; a token from an identity provider, which stays in the server; or a kubeconfig's user, whose
+// certificate stays in the server.
 //
-// Anybody can send an address with a token of their own: whoever follows it would work in the sender's name. So such a token signs
-// nobody in until they have seen as whom, and agreed.
+// An attacker could send a link with the attacker's own token, and the victim would work under the attacker's name. A
+// token in the address therefore signs in only after the user has seen its identity and confirmed.
 import { createContext, useContext, useEffect, useState, type ReactNode } from 'react'
 import { ApiError, getJson, request, SESSION, SIGN_IN, SIGNED_OUT } from '../api/client'
 import { begin, signIn, tokenOf, type Offer, type Who } from '../api/session'

@@ -136,7 +136,7 @@ pub(super) fn signing_request(e: &mut Errors, object: &Value) {
     let spec = at(object, "spec");
     let request = text(spec, "request");
     let pem = base64::Engine::decode(&base64::engine::general_purpose::STANDARD, request).unwrap_or_default();
-    // Subjects for signers of others are theirs to judge.
+    // Other signers validate their subjects themselves.
     let signer = text(spec, "signerName");
     let checked = match signer.starts_with("kubernetes.io/") {
         true => SigningRequest::parse(&pem).map(drop),

@@ -1,4 +1,4 @@
-//! The rule as tables, and as properties of generated Clusters.
+//! Table and property tests of the rule.
 
 use super::*;
 use proptest::prelude::*;
@@ -27,7 +27,7 @@ fn with(change: Value) -> Value {
     spec
 }
 
-/// The secrets that are used and the verbs of which one is needed.
+/// The Secrets and their verbs, of which one is needed.
 fn uses(report: &Report) -> Vec<String> {
     let each = report.uses.iter();
     each.map(|used| format!("{}/{} {}", used.namespace, used.name, used.verbs.join("|"))).collect()
@@ -114,7 +114,7 @@ fn tokens_are_sent_over_https(#[case] endpoint: &str, #[case] expected: &[&str])
     let after = cluster(with(json!({"apiEndpoint": endpoint})));
     assert_eq!(fields(validate(None, &after, true)), expected);
     assert_eq!(fields(validate(Some(&cluster(joined())), &after, true)), expected);
-    // What was stored before the rule stays writable in everything else.
+    // A Cluster stored before this rule can still be changed in all other fields.
     assert!(validate(Some(&after), &after, true).is_empty());
     let silent = cluster(with(json!({"apiEndpoint": endpoint, "secretRef": null, "impersonatorSecretRef": null})));
     assert!(validate(None, &silent, true).is_empty());
@@ -139,7 +139,7 @@ fn members_are_not_this_host(#[case] change: Value, #[case] expected: &[&str]) {
     assert!(validate(Some(&after), &after, false).is_empty());
     let mut pulled = after.clone();
     pulled.spec.sync_mode = ClusterSyncMode::Pull;
-    // What was valid as nobody dialled it is judged when it is to be dialled.
+    // An address that was not dialed is validated when the change causes it to be dialed.
     assert_eq!(fields(validate(Some(&pulled), &after, false)), expected);
 }
 
@@ -166,7 +166,7 @@ fn any_cluster() -> impl Strategy<Value = Cluster> {
     })
 }
 
-/// Whether the Secret has the name that `join` gives it.
+/// True if the Secret has the name that `join` gives it.
 fn is_own(cluster: &Cluster, used: &SecretUse) -> bool {
     let name = cluster.metadata.name.clone().unwrap_or_default();
     let own = if used.field == SECRET_REF { name.clone() } else { format!("{name}-impersonator") };
@@ -176,7 +176,7 @@ fn is_own(cluster: &Cluster, used: &SecretUse) -> bool {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
 
-    /// Without `get`, others' Secrets are used by nobody, whatever else the writer may do.
+    /// Without `get`, a writer cannot use other clusters' Secrets, even with all other rights.
     #[test]
     fn others_secrets_need_the_right_to_read_them(after in any_cluster()) {
         let report = review(Before::Absent, &after);
@@ -188,7 +188,8 @@ proptest! {
         prop_assert!(report.uses.iter().all(|used| used.verbs.contains(&"get")));
     }
 
-    /// A change either leaves where tokens arrive as it is, or is reviewed for each Secret the Cluster names then.
+    /// A change either does not affect where tokens are sent, or is reviewed for each Secret that the resulting Cluster
+    /// names.
     #[test]
     fn nothing_is_redirected_unreviewed(before in any_cluster(), after in any_cluster()) {
         let report = review(Before::Known(&before), &after);
@@ -197,7 +198,7 @@ proptest! {
         prop_assert_eq!(report.uses.len(), if same { 0 } else { named });
     }
 
-    /// No Cluster that is accepted sends tokens over http, or to this host by its address.
+    /// An accepted Cluster never sends tokens over HTTP or to a local address.
     #[test]
     fn accepted_clusters_send_tokens_safely(after in any_cluster()) {
         let accepted = validate(None, &after, false).is_empty();

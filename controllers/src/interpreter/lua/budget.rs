@@ -1,20 +1,20 @@
-//! The time and the work that one call of a script may take, shared by the instruction hook and by the library functions that
-//! work without executing instructions.
+//! Limits of time and work for one call of a script. The instruction hook and the library functions that run without
+//! executing instructions share them.
 
 use std::cell::Cell;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-/// Steps of pattern matching in one call of a script; about a second's worth.
+/// Maximum number of pattern-matching steps in one call of a script, about one second.
 const MOST_STEPS: u64 = 50_000_000;
-/// Steps between two looks at the clock.
+/// Number of steps between two checks of the time.
 const STEPS_PER_LOOK: u64 = 4096;
 
-/// The end of a budget.
+/// The budget is exhausted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Spent;
 
-/// Clones share what is left.
+/// Budget of one call. Clones share it.
 #[derive(Clone)]
 pub(super) struct Budget {
     end: Instant,
@@ -35,7 +35,7 @@ impl Budget {
         Instant::now() >= self.end
     }
 
-    /// Accounts for one step of work.
+    /// Accounts for one step of work; fails if the budget is exhausted.
     pub(super) fn step(&self) -> Result<(), Spent> {
         let steps = self.steps.get() + 1;
         self.steps.set(steps);

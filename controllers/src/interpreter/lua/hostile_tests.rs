@@ -1,6 +1,6 @@
-//! Scripts that are after the process: each ends within its time and its memory, whatever they are put together from.
+//! Hostile scripts: each ends within its limits of time and memory, for any combination of operations.
 //!
-//! `CROWSNEST_CASES` says how many cases of the property are run.
+//! `CROWSNEST_CASES` sets the number of cases of the property test.
 
 use std::time::{Duration, Instant};
 
@@ -11,19 +11,19 @@ use serde_json::json;
 
 use super::*;
 
-/// What a machine of these tests may take.
+/// Time limit of a machine in these tests.
 const TIME: Duration = Duration::from_millis(50);
-/// One instruction may copy as much as the machine's memory holds, and this may be a slow build on a busy machine.
+/// Tolerance for a single instruction that copies as much as the machine's memory, on a slow build and a busy machine.
 const LATER: Duration = Duration::from_secs(3);
 
 fn cases(standard: u32) -> u32 {
     std::env::var("CROWSNEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(standard)
 }
 
-/// Runs a script; how it ended, and whether it kept within its bounds.
+/// Runs a script. Returns its result and whether it stayed within its limits.
 fn ended(script: &str, time: Duration) -> (Result<Json, ScriptError>, Result<(), String>) {
     let began = Instant::now();
-    // Where this process does not get to run the time may be over before a script begins.
+    // On a busy machine the time limit may pass before the script starts.
     let lua = match sandbox::machine(time) {
         Ok(lua) => lua,
         Err(error) => return (Err(error.into()), Ok(())),
@@ -78,7 +78,7 @@ fn ends(#[case] body: &str) {
     assert_eq!(within, Ok(()), "{body}");
 }
 
-/// A small table that describes a result which no memory holds.
+/// A small table that describes a result too large for the memory.
 #[rstest]
 #[case::nested("local t = {1} for i = 1, 100 do t = {t, t} end return t")]
 #[case::repeated("local s, t = ('x'):rep(1000000), {} for i = 1, 100000 do t[i] = s end return t")]
@@ -116,7 +116,7 @@ fn what_leads_out_is_not_there(#[case] name: &str) {
     assert_eq!(ended.expect("a status"), json!({"v": "nil"}), "{name}");
 }
 
-/// What an honest script does with texts is answered as LuaJIT's own library answers it.
+/// Text functions of well-behaved scripts return the results of LuaJIT's own library.
 #[rstest]
 #[case("('nginx:1.25'):match('^(.-):(.*)$')", json!(["nginx", "1.25"]))]
 #[case("('a,b,,c'):gsub(',', ';', 2)", json!(["a;b;,c", 2]))]
@@ -145,12 +145,12 @@ fn texts(#[case] expression: &str, #[case] expected: Json) {
     assert_eq!(ended.expect("a status"), expected_or_empty(expected), "{expression}");
 }
 
-/// An empty list is an empty map where nothing says otherwise.
+/// Replaces empty lists by empty maps, because Lua does not distinguish them.
 fn expected_or_empty(expected: Json) -> Json {
     if expected.as_array().is_some_and(Vec::is_empty) { json!({}) } else { expected }
 }
 
-/// A text, a number or a table, none of them small.
+/// A large text, number or table.
 fn value() -> impl Strategy<Value = String> {
     let leaf = prop_oneof![
         Just("s".to_owned()),

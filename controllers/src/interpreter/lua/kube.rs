@@ -10,7 +10,7 @@ use super::{TOO_LATE, type_of};
 use crate::plan::interpreter::dependencies::of_pod_spec;
 use crate::plan::interpreter::replicas::pod_requirements;
 
-/// Longer texts are no quantities, and are not repeated in a message.
+/// Maximum length of a quantity in bytes. Longer texts are invalid and are not repeated in error messages.
 const LONGEST_QUANTITY: usize = 256;
 
 pub(super) fn library(lua: &Lua, budget: &Budget) -> mlua::Result<Table> {
@@ -22,7 +22,7 @@ pub(super) fn library(lua: &Lua, budget: &Budget) -> mlua::Result<Table> {
     Ok(library)
 }
 
-/// A function that reads a whole pod template, which no hook interrupts.
+/// Wraps a function that reads a whole pod template; checks the time first, because no hook can interrupt it.
 fn timed(lua: &Lua, budget: &Budget, call: fn(&Lua, Variadic<Value>) -> mlua::Result<Value>) -> mlua::Result<Function> {
     let budget = budget.clone();
     lua.create_function(move |lua, arguments| match budget.is_late() {

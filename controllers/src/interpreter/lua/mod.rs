@@ -26,7 +26,7 @@ use crate::plan::interpreter::dependencies::{self, Dependency};
 const LONGEST_RUN: Duration = Duration::from_secs(1);
 const MOST_MEMORY: usize = 64 << 20;
 const LONGEST_SCRIPT: usize = 1 << 20;
-/// The longest message of a script's own that is passed on, in bytes.
+/// Maximum length of a script's own message that is passed on, in bytes.
 const LONGEST_MESSAGE: usize = 4096;
 const TOO_LATE: &str = "context deadline exceeded";
 
@@ -75,7 +75,7 @@ impl From<mlua::Error> for ScriptError {
     }
 }
 
-/// A message without the rest of what is too long for a condition or an event.
+/// Truncates a message that is too long for a condition or an event.
 fn shortened(message: &str) -> String {
     let end = message.floor_char_boundary(LONGEST_MESSAGE);
     message.get(..end).unwrap_or_default().to_owned()

@@ -1,17 +1,17 @@
-//! Lua 5.1 patterns (Reference Manual 5.4.1, LuaJIT's `lib_string.c`) under a budget: LuaJIT's own matcher backtracks in C, where no
-//! hook interrupts it. Every position that is tried is a step.
+//! Lua 5.1 patterns (Reference Manual 5.4.1, LuaJIT's `lib_string.c`) with a budget. LuaJIT's own matcher backtracks in
+//! C, where no hook can interrupt it. Each attempted position counts as one step.
 
 use super::budget::{Budget, Spent};
 
-/// Captures of one pattern, as LuaJIT's `LUA_MAXCAPTURES`.
+/// Maximum number of captures of one pattern, LuaJIT's `LUA_MAXCAPTURES`.
 const MOST_CAPTURES: usize = 32;
-/// Nested matches, as LuaJIT's `LJ_MAX_XLEVEL`.
+/// Maximum depth of nested matches, LuaJIT's `LJ_MAX_XLEVEL`.
 const DEEPEST: usize = 200;
 const ESCAPE: u8 = b'%';
-/// Bytes that are compared at the cost of one step.
+/// Number of compared bytes that count as one step.
 const COMPARED_PER_STEP: usize = 64;
 
-/// Why a pattern gives no answer, in LuaJIT's words.
+/// Reason why matching fails, with LuaJIT's message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum PatternError {
     #[error("malformed pattern (ends with '%')")]
@@ -44,12 +44,12 @@ impl From<Spent> for PatternError {
 
 type Result<T> = std::result::Result<T, PatternError>;
 
-/// What a capture holds.
+/// Content of a capture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Capture {
-    /// From and to.
+    /// Start and end of the captured text.
     Text(usize, usize),
-    /// Where an empty capture `()` stands.
+    /// Position of an empty capture `()`.
     Position(usize),
 }
 
@@ -61,7 +61,7 @@ pub(super) struct Match {
     pub(super) captures: Vec<Capture>,
 }
 
-/// The first match at `from` or behind; with `anchors` a `^` at the pattern's start allows one at `from` only.
+/// The first match at `from` or later. With `anchors`, a leading `^` allows a match at `from` only.
 pub(super) fn find(
     subject: &[u8],
     pattern: &[u8],
@@ -83,7 +83,7 @@ pub(super) fn find(
     Ok(None)
 }
 
-/// The first place at `from` or behind where `text` stands, letter by letter.
+/// The first literal occurrence of `text` at `from` or later.
 pub(super) fn find_plain(subject: &[u8], text: &[u8], from: usize, budget: &Budget) -> Result<Option<Match>> {
     let Some(first) = text.first() else {
         return Ok(Some(Match { start: from, end: from, captures: Vec::new() }));
@@ -101,12 +101,12 @@ pub(super) fn find_plain(subject: &[u8], text: &[u8], from: usize, budget: &Budg
     Ok(None)
 }
 
-/// Whether a pattern is more than the text it matches.
+/// True if a pattern has characters with a special meaning.
 pub(super) fn has_specials(pattern: &[u8]) -> bool {
     pattern.iter().any(|byte| b"^$*+?.([%-".contains(byte))
 }
 
-/// Accounts for a comparison.
+/// Accounts for the comparison of a number of bytes.
 fn compared(bytes: usize, budget: &Budget) -> Result<()> {
     (0..bytes / COMPARED_PER_STEP).try_for_each(|_| budget.step())?;
     Ok(())
@@ -127,7 +127,7 @@ struct Matcher<'a> {
 }
 
 impl Matcher<'_> {
-    /// The pattern's byte, zero behind its end, as in C.
+    /// The byte of the pattern at `place`, or zero after the end, as in C.
     fn code(&self, place: usize) -> u8 {
         self.pattern.get(place).copied().unwrap_or_default()
     }
@@ -140,7 +140,7 @@ impl Matcher<'_> {
         self.captures.iter().map(finished).collect()
     }
 
-    /// Where a match of the pattern from `p` on that starts at `s` ends.
+    /// Matches the pattern from `p` at position `s`; returns the end of the match.
     fn run(&mut self, s: usize, p: usize) -> Result<Option<usize>> {
         self.depth += 1;
         if self.depth > DEEPEST {
@@ -151,7 +151,7 @@ impl Matcher<'_> {
         Ok(ended)
     }
 
-    /// Items one after another; those that can be tried in several ways nest.
+    /// Matches a sequence of items. Recurses for items that can match in several ways.
     fn items(&mut self, mut s: usize, mut p: usize) -> Result<Option<usize>> {
         loop {
             self.budget.step()?;
@@ -246,7 +246,7 @@ impl Matcher<'_> {
         Ok(ended)
     }
 
-    /// `%1` to `%9`: the text of an earlier capture once more.
+    /// `%1` to `%9`: matches the text of an earlier capture again.
     fn repeated(&self, s: usize, digit: u8) -> Result<Option<usize>> {
         let index = usize::from(digit).checked_sub(usize::from(b'1')).ok_or(PatternError::CaptureIndex)?;
         let (start, end) = match self.captures.get(index) {
@@ -284,7 +284,7 @@ impl Matcher<'_> {
         Ok(None)
     }
 
-    /// `%f[set]`: where the pattern goes on, if a run of the set's bytes begins here.
+    /// `%f[set]`: matches where a run of bytes in the set begins; returns the position in the pattern after the item.
     fn frontier(&self, s: usize, p: usize) -> Result<Option<usize>> {
         if self.code(p) != b'[' {
             return Err(PatternError::NoFrontier);
@@ -296,7 +296,7 @@ impl Matcher<'_> {
         Ok(begins.then_some(after))
     }
 
-    /// Where the item at `p` ends.
+    /// The position in the pattern after the item at `p`.
     fn class_end(&self, mut p: usize) -> Result<usize> {
         match self.code(p) {
             ESCAPE if self.code(p + 1) == 0 => Err(PatternError::EndsWithEscape),
@@ -330,7 +330,7 @@ impl Matcher<'_> {
         }
     }
 
-    /// Whether a byte is in the set from `p` to its bracket at `end`.
+    /// True if a byte is in the set that begins at `p` and ends with the bracket at `end`.
     fn is_in_set(&self, byte: u8, mut p: usize, end: usize) -> Result<bool> {
         let found = if self.code(p + 1) == b'^' {
             p += 1;
@@ -360,7 +360,7 @@ impl Matcher<'_> {
     }
 }
 
-/// `%a` and its like; upper case means the opposite, and any other byte itself.
+/// Character classes such as `%a`. An upper-case letter negates the class; any other byte matches itself.
 fn is_in_class(byte: u8, class: u8) -> bool {
     let is_it = match class.to_ascii_lowercase() {
         b'a' => byte.is_ascii_alphabetic(),

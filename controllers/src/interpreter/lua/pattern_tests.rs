@@ -1,4 +1,4 @@
-//! Patterns against what LuaJIT's own matcher answers, and under a budget that ends.
+//! Patterns compared with the results of LuaJIT's own matcher, and with an exhausted budget.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ fn budget() -> Budget {
     Budget::new(Duration::from_secs(60))
 }
 
-/// What LuaJIT's `string.find` answers, or its words.
+/// Result of LuaJIT's `string.find`, or its error message.
 fn native(lua: &Lua, subject: &str, pattern: &str) -> std::result::Result<Vec<String>, String> {
     let script = "local subject, pattern = ... local all = {pcall(string.find, subject, pattern)}
         local told = {} for index = 1, #all do told[index] = tostring(all[index]) end return told";

@@ -1,7 +1,7 @@
-//! The threads that scripts run on: never one of the runtime's own, and no more at once than the process can spare.
+//! Threads that run scripts: never a thread of the async runtime, and a limited number at a time.
 //!
-//! A caller gets an answer in time even from a script that overruns; the thread stays accounted for until the script has ended, which
-//! the machine's budget sees to.
+//! A caller gets a response in time even if a script overruns its budget. The thread remains counted until the script
+//! ends, which the machine's budget ensures.
 
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
@@ -11,14 +11,14 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::{LONGEST_RUN, ScriptError, TOO_LATE};
 
-/// The longest a script may wait for a thread.
+/// Maximum time that a script waits for a thread.
 const LONGEST_WAIT: Duration = Duration::from_secs(10);
-/// How much longer than its machine allows a script is waited for: one step of its may take a while.
+/// Additional wait after the machine's time limit, because a single step of a script may take long.
 const GRACE: Duration = Duration::from_secs(2);
-/// Threads for scripts, whatever the machine has.
+/// Range of the number of threads, independent of the machine's size.
 const THREADS: std::ops::RangeInclusive<usize> = 2..=8;
 
-/// All scripts of this process share its processors.
+/// All scripts of this process share these threads.
 static THREADS_LEFT: LazyLock<Arc<Semaphore>> = LazyLock::new(|| Arc::new(Semaphore::new(threads())));
 
 fn threads() -> usize {
@@ -26,18 +26,18 @@ fn threads() -> usize {
     processors.clamp(*THREADS.start(), *THREADS.end())
 }
 
-/// How many of the threads the scripts of one customization may have at once. Clones are the same share.
+/// Maximum number of threads for the scripts of one customization. Clones share the limit.
 #[derive(Debug, Clone)]
 pub struct Share(Arc<Semaphore>);
 
 impl Default for Share {
-    /// Half of all, so that one customization cannot keep the others waiting.
+    /// Half of all threads, so that one customization cannot block the others.
     fn default() -> Self {
         Self(Arc::new(Semaphore::new((threads() / 2).max(1))))
     }
 }
 
-/// Runs a script off the runtime's threads.
+/// Runs a script on a separate thread.
 pub async fn run<T: Send + 'static>(
     share: &Share,
     script: impl FnOnce() -> Result<T, ScriptError> + Send + 'static,
@@ -58,7 +58,7 @@ pub async fn run<T: Send + 'static>(
     }
 }
 
-/// A thread of the share, then one of the process; neither semaphore is ever closed.
+/// Acquires a permit of the share, then one of the process. Neither semaphore is ever closed.
 async fn turn(share: &Share) -> [Option<OwnedSemaphorePermit>; 2] {
     let own = Arc::clone(&share.0).acquire_owned().await.ok();
     let all = Arc::clone(&THREADS_LEFT).acquire_owned().await.ok();

@@ -1,11 +1,11 @@
-//! A Lua machine for one call: no way out of it, little memory, little time.
+//! Sandboxed Lua machine for one call, with limited memory and time.
 //!
-//! It has what Karmada's scripts may count on: the base, table, string and math libraries, the harmless part of `os`, and
-//! `require("kube")`. Scripts cannot leave anything behind for the next one, because there is no next one.
+//! Provides what Karmada's scripts may use: the base, table, string and math libraries, the safe part of `os`, and
+//! `require("kube")`. Each call has its own machine, so scripts cannot leave state for a later call.
 //!
-//! A hook looks at the clock every few instructions. LuaJIT calls no hook from compiled traces and none from C, so nothing is compiled
-//! (the `jit` library is not opened, without which the compiler stays off), and the library functions whose work grows with their
-//! arguments are bounded by themselves ([`strings`]).
+//! A hook checks the time every few instructions. LuaJIT calls no hook from compiled traces or from C. Therefore
+//! nothing is compiled (the `jit` library is not opened, which keeps the compiler off), and library functions whose
+//! work grows with their arguments have their own limits ([`strings`]).
 
 use std::time::Duration;
 
@@ -45,7 +45,7 @@ local sentence = 'call function ' .. name .. ' is not supported in karmada custo
 return function() error(sentence, 2) end
 "#;
 
-/// Few, because one instruction may copy as much as the machine's memory holds.
+/// A small number, because one instruction may copy as much as the machine's memory.
 const INSTRUCTIONS_PER_LOOK: u32 = 100;
 
 /// A `pcall` that caught the end of the time passes it on, else a script could go on for ever. The handler of an `xpcall` runs after
@@ -66,7 +66,7 @@ end
 function _G.xpcall(f, handler, ...) return after(handler, pcall(f, ...)) end
 "#;
 
-/// A machine whose calls may take `time` altogether.
+/// Creates a machine whose calls may take `time` in total.
 pub(super) fn machine(time: Duration) -> mlua::Result<Lua> {
     // Without its jit library LuaJIT interprets, and only then are hooks called everywhere.
     let libraries = StdLib::TABLE | StdLib::STRING | StdLib::MATH | StdLib::OS;

@@ -1,5 +1,5 @@
-//! The library functions that work without executing instructions, under the machine's budget: what searches is our own, what copies is
-//! bounded before it allocates, and everything else looks at the clock first.
+//! Library functions that run without executing Lua instructions, with the machine's budget. Searches are
+//! reimplemented, copies are limited before they allocate, and all other functions check the time first.
 
 use mlua::{Lua, LuaString, MultiValue, Table, Value};
 
@@ -7,13 +7,13 @@ use super::budget::Budget;
 use super::pattern::{self, Capture, Match, PatternError};
 use super::type_of;
 
-/// The longest text that a library function makes, in bytes.
+/// Maximum length of a text that a library function creates, in bytes.
 pub(super) const LONGEST_TEXT: usize = 16 << 20;
 
-/// Replaces functions of the libraries in a machine.
+/// Lua code that replaces library functions in a machine.
 const PRELUDE: &str = include_str!("prelude.lua");
 
-/// Installs the bounded functions. Their originals are reachable through them alone.
+/// Installs the bounded functions. Scripts can reach the original functions only through them.
 pub(super) fn install(lua: &Lua, budget: &Budget) -> mlua::Result<()> {
     let natives = lua.create_table()?;
     let own = budget.clone();
@@ -27,15 +27,15 @@ pub(super) fn install(lua: &Lua, budget: &Budget) -> mlua::Result<()> {
     lua.load(PRELUDE).set_name("=prelude").call::<()>((natives, globals.get::<Table>("string")?, globals))
 }
 
-/// The searches that the prelude is written with. Each returns a problem or nil, then where the match begins and ends, then its
+/// Search functions that the prelude calls. Each returns an error or nil, then start and end of the match, then its
 /// captures.
 #[derive(Debug, Clone, Copy)]
 enum Search {
-    /// `string.find`, which may be told to take the pattern literally.
+    /// `string.find`, which can be requested to take the pattern literally.
     Find,
-    /// The next match, of which `^` may be the start.
+    /// The next match; a leading `^` anchors it.
     Scan,
-    /// The next match, where `^` is a letter as any other (`string.gmatch`).
+    /// The next match; `^` is an ordinary character (`string.gmatch`).
     ScanLiteral,
 }
 
@@ -88,7 +88,7 @@ fn results(lua: &Lua, subject: &LuaString, found: &Match) -> mlua::Result<MultiV
     Ok(MultiValue::from_vec(results))
 }
 
-/// A string, or a number as one.
+/// A string, or a number converted to one.
 fn text(lua: &Lua, given: &MultiValue, index: usize, name: &str) -> Result<LuaString, String> {
     let value = given.get(index).unwrap_or(&Value::Nil);
     let found = match value {
@@ -98,7 +98,7 @@ fn text(lua: &Lua, given: &MultiValue, index: usize, name: &str) -> Result<LuaSt
     found.ok_or_else(|| format!("bad argument #{} to '{name}' (string expected, got {})", index + 1, type_of(value)))
 }
 
-/// Where a search begins: `init` as Lua counts, from one, or from the end if it is negative. `None` behind the end.
+/// Start of a search: `init` counts from one, or from the end if it is negative. `None` after the end.
 fn start(init: Option<&Value>, length: usize, name: &str) -> Result<Option<usize>, String> {
     let init = match init {
         None | Some(Value::Nil) => 1,

@@ -2,7 +2,7 @@
 //!
 //! LuaJIT says which line and which token; the column is found by asking where the script stops making sense.
 
-/// Places that are tried, each by reading the script up to there once more.
+/// Maximum number of positions to try; for each, the script is parsed up to that position again.
 const MOST_PLACES: usize = 64;
 
 /// What LuaJIT said: `<string>:LINE: WHY near 'TOKEN'`.

@@ -12,8 +12,8 @@ use super::ScriptError;
 
 /// Deeper nesting than any object has; a table that holds itself ends here.
 const DEEPEST: usize = 128;
-/// Values and bytes of text that one result may have. A table may hold another one many times over, so a small machine could
-/// describe more than any memory holds.
+/// Maximum number of values and of text bytes in one result. A table may contain another one many times, so a small
+/// machine could describe a result that exceeds any memory.
 const MOST_VALUES: usize = 1_000_000;
 const MOST_TEXT: usize = 16 << 20;
 
@@ -51,7 +51,7 @@ pub(super) fn to_json(value: &Value, references: &[&Json]) -> Result<Json, Scrip
     Ok(json)
 }
 
-/// How much of a result has been read.
+/// Values and bytes that have been read of a result.
 #[derive(Default)]
 struct Encoding {
     values: usize,

@@ -388,8 +388,8 @@ pub fn fence_waits(bound: &Bound<'_>, clusters: &[&str], message: &str) -> Entry
     Entry { is_warning: true, ..entry }
 }
 
-/// What a binding asked for was refused: `wanted` are the clusters it was to have. Asked for again while nothing has changed it is
-/// the same entry.
+/// Entry for a scheduling result that a quota refuses; `wanted` are the refused clusters. Repeated refusals without a
+/// change have the same entry.
 pub fn quota_denied(binding: &ResourceBinding, wanted: &[TargetCluster], exceeded: &Exceeded, at: Timestamp) -> Entry {
     let metadata = &binding.metadata;
     let bound = Bound {

@@ -1,4 +1,4 @@
-//! How the database is reached, with which bounds, and what it is called in messages.
+//! Connection options of the database: limits, and its name in messages.
 
 use super::SCHEMA;
 use crate::{Error, PostgresOptions};
@@ -42,9 +42,9 @@ pub(super) fn reached_by(options: &PostgresOptions, application: &str) -> Result
         ]))
 }
 
-/// How a connection can be read, or taken over, by whoever is between this process and the database; `None` where it cannot. `require`
-/// encrypts and accepts any certificate, as libpq does; `prefer`, the default, goes on without TLS when the answer says so; `allow`
-/// never tries it.
+/// Describes how an attacker on the network path can read or take over a connection; `None` if this is not possible.
+/// `require` encrypts but accepts any certificate, as in libpq. `prefer`, the default, continues without TLS if the
+/// server's answer requests that. `allow` never attempts TLS.
 pub(super) fn exposure(connect: &PgConnectOptions) -> Option<&'static str> {
     let host = connect.get_host();
     let bare = host.trim_start_matches('[').trim_end_matches(']');
@@ -62,7 +62,7 @@ pub(super) fn exposure(connect: &PgConnectOptions) -> Option<&'static str> {
     }
 }
 
-/// An answer that did not come in time.
+/// Error for a response that exceeded the time limit.
 pub(super) fn late() -> sqlx::Error {
     sqlx::Error::Io(std::io::Error::new(std::io::ErrorKind::TimedOut, "the database does not answer"))
 }
@@ -77,7 +77,7 @@ pub(super) fn application(replica: &str) -> String {
     format!("crowsnest {replica}")
 }
 
-/// For messages: never the password.
+/// Name of the database for messages; never contains the password.
 pub(super) fn database_name(connect: &PgConnectOptions) -> String {
     let database = connect.get_database().unwrap_or_else(|| connect.get_username());
     match connect.get_socket() {
@@ -122,7 +122,7 @@ mod tests {
         assert!(!told.contains("sesame"), "{told}");
     }
 
-    /// Somebody in between who says that the database has no TLS, and notes what comes next.
+    /// Simulated attacker that answers that the database has no TLS, and records the next message.
     async fn downgrading() -> (u16, tokio::task::JoinHandle<Vec<u8>>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -130,7 +130,7 @@ mod tests {
             let (mut stream, _) = listener.accept().await.unwrap();
             let mut first = [0; 8];
             stream.read_exact(&mut first).await.unwrap();
-            // SSLRequest; a startup message would name the user already.
+            // The message must be an SSLRequest; a startup message would reveal the user.
             if first != [0, 0, 0, 8, 4, 210, 22, 47] {
                 return first.to_vec();
             }

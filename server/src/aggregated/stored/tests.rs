@@ -1,4 +1,4 @@
-//! Translation of bodies, and patches of every kind against a real API server.
+//! Translation of bodies, and patches of every type against a real API server.
 
 use super::*;
 use crowsnest_apiserver::admission::webhook::client::WebhookClient;

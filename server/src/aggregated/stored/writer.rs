@@ -1,7 +1,8 @@
-//! Reviews of whoever writes Clusters: the rights that `admission::destination` asks for, on the object that a write makes.
+//! Reviews the rights that `admission::destination` requires of a caller who writes a Cluster, for the resulting
+//! object.
 //!
-//! A write is forwarded as our own account, so the writer is known here and nowhere behind. Direct writes of the internal group
-//! are reviewed by the webhook, with the same rule.
+//! Writes are forwarded with the account of this process, so the caller is known only here. Direct writes to the
+//! internal group are reviewed by the webhook, with the same rule.
 
 use crowsnest_api::cluster::Cluster;
 use crowsnest_api::request::{Query, verb};
@@ -24,7 +25,7 @@ const MERGE: &str = "application/merge-patch+json";
 const JSON_PATCH: &str = "application/json-patch+json";
 const APPLY: &str = "application/apply-patch+yaml";
 
-/// A caller who writes a Cluster.
+/// Caller who writes a Cluster.
 #[derive(Clone, Copy)]
 pub(crate) struct Writer<'w> {
     pub(crate) delegated: &'w Delegated,
@@ -32,12 +33,12 @@ pub(crate) struct Writer<'w> {
 }
 
 impl Writer<'_> {
-    /// Refuses agents of other clusters.
+    /// Refuses agents of other clusters by the cluster's name.
     pub(crate) fn check_name(self, cluster: &str) -> Result<(), Failure> {
         agents::check_cluster(self.user, cluster).map_err(|why| forbidden(cluster, &why))
     }
 
-    /// Refuses a write that has tokens sent somewhere without the right to read them.
+    /// Refuses a write that changes where tokens are sent if the caller has no right to read those tokens.
     pub(crate) async fn check(self, before: Before<'_>, after: &Cluster) -> Result<(), Failure> {
         let name = after.metadata.name.as_deref().unwrap_or_default();
         self.check_name(name)?;
@@ -50,7 +51,7 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// The same of a write that replaces `before`, as it was read.
+    /// Checks a write that replaces `before`, the stored object.
     pub(in crate::aggregated) async fn check_values(self, before: &Value, after: &Value) -> Result<(), Failure> {
         let no_cluster = || Failure::bad_request("the body of the request is not a Cluster");
         let (before, after) = (typed(before).ok_or_else(no_cluster)?, typed(after).ok_or_else(no_cluster)?);
@@ -74,7 +75,7 @@ impl Writer<'_> {
         Ok(false)
     }
 
-    /// Whether the Cluster itself may be written, beside its status.
+    /// True if the caller may write the Cluster itself, not only its status.
     pub(super) async fn may_write(self, method: &Method, cluster: &str) -> Result<bool, Failure> {
         let wanted = Wanted {
             verb: verb(method, true, &Query::default()).to_owned(),
@@ -87,8 +88,8 @@ impl Writer<'_> {
         Ok(self.delegated.review(self.user, &wanted).await?.allowed)
     }
 
-    /// Sends `body` to `tail` once what it makes of the Cluster has been reviewed. Between review and write nothing can change:
-    /// the write names the version that was reviewed.
+    /// Sends `body` to `tail` after the resulting Cluster has been reviewed. The write names the reviewed
+    /// resourceVersion, so it conflicts with any concurrent change.
     pub(in crate::aggregated) async fn send(
         self,
         forward: &Forward<'_>,
@@ -116,7 +117,7 @@ impl Writer<'_> {
         }
     }
 
-    /// What a patch makes of the Cluster is asked of the control plane, which alone knows.
+    /// Reviews and sends a patch. A dry run in the control plane determines the resulting Cluster.
     async fn patch(
         self,
         forward: &Forward<'_>,
@@ -148,7 +149,7 @@ impl Writer<'_> {
     }
 }
 
-/// A patch that conflicts where the object is not of this version any more.
+/// Adds the resourceVersion to a patch, so that it conflicts if the object has changed.
 pub(super) fn pinned(kind: &str, body: &[u8], version: &str) -> Result<Vec<u8>, Failure> {
     let bad = |error| Failure::bad_request(format!("error decoding patch: {error}"));
     let mut patch: Value = serde_json::from_slice(body).map_err(bad)?;
@@ -167,7 +168,7 @@ pub(super) fn pinned(kind: &str, body: &[u8], version: &str) -> Result<Vec<u8>, 
     serde_json::to_vec(&patch).map_err(Failure::internal)
 }
 
-/// The Cluster that a write meets.
+/// The stored Cluster that a write applies to.
 async fn live(forward: &Forward<'_>, tail: &str) -> Result<Option<Cluster>, Failure> {
     let found = forward.read(tail).await?;
     // The write meets the same refusal, and is answered with it. What cannot be read is reviewed as if it were new.
@@ -185,14 +186,14 @@ fn read(text: &[u8]) -> Option<Cluster> {
 }
 
 fn typed(object: &Value) -> Option<Cluster> {
-    // Other kinds, such as a Table, decode as well: into a Cluster that names nothing.
+    // Other kinds, such as a Table, also decode as a Cluster, but name no Secrets.
     if object["kind"] != "Cluster" {
         return None;
     }
     Cluster::deserialize(object).ok()
 }
 
-/// A body that cannot be reviewed is not written. Why it is none, the control plane says in its own words where it can.
+/// Refuses a write whose body cannot be reviewed. Uses the control plane's error message if there is one.
 async fn unreadable(forward: &Forward<'_>, tail: &str, body: &[u8]) -> Result<Response<KubeBody>, Failure> {
     let tried = forward.rehearse(tail, body).await?;
     if !tried.status().is_success() {
@@ -209,7 +210,7 @@ fn forbidden(cluster: &str, why: &str) -> Failure {
     Failure::new(StatusCode::FORBIDDEN, "Forbidden", text).with_details(CLUSTERS, "clusters", cluster)
 }
 
-/// The query of the same request as a dry run, whatever it says of dry runs by itself.
+/// The query of the request as a dry run, independent of its own `dryRun` parameter.
 pub(in crate::aggregated) fn dry_run(query: &str) -> String {
     match query {
         "" => "?dryRun=All".to_owned(),
@@ -217,5 +218,5 @@ pub(in crate::aggregated) fn dry_run(query: &str) -> String {
     }
 }
 
-/// Answers are read by us, whatever the client accepts.
+/// Media type of responses that this server parses, independent of what the client accepts.
 pub(in crate::aggregated) const READ_BY_US: HeaderValue = HeaderValue::from_static(JSON);

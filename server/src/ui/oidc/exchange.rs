@@ -1,4 +1,4 @@
-//! What the issuer is asked beside the browser: tokens for a code, newer ones for a refresh token, and to forget one.
+//! Direct requests to the issuer: exchanging a code for tokens, renewing tokens, revoking a refresh token.
 
 use std::path::{Path, PathBuf};
 
@@ -10,7 +10,7 @@ use url::form_urlencoded::{Serializer, byte_serialize};
 
 use super::Client;
 
-/// Nothing of it is shown or logged.
+/// Token response. Nothing of it is displayed or logged.
 #[derive(Deserialize)]
 pub(super) struct Tokens {
     pub(super) id_token: Option<String>,
@@ -35,19 +35,19 @@ pub(super) enum ExchangeError {
     Refused { error: String, description: String },
     #[error("the issuer's token endpoint answered {0}")]
     Status(StatusCode),
-    /// serde's own words may quote a token.
+    /// serde's own message may contain a token.
     #[error("the answer of the issuer's token endpoint can't be read")]
     Unreadable,
 }
 
 impl ExchangeError {
-    /// True when what was shown is no good, now or later.
+    /// True if the issuer has rejected the credential permanently.
     pub(super) fn is_final(&self) -> bool {
         matches!(self, Self::Refused { error, .. } if error == "invalid_grant")
     }
 }
 
-/// Tokens for the code of a sign-in.
+/// Exchanges the code of a sign-in for tokens.
 pub(super) async fn redeem(oidc: &Oidc, client: &Client, code: &str, verifier: &str) -> Result<Tokens, ExchangeError> {
     let form = [
         ("grant_type", "authorization_code"),
@@ -58,7 +58,7 @@ pub(super) async fn redeem(oidc: &Oidc, client: &Client, code: &str, verifier: &
     ask(oidc, client, &form).await
 }
 
-/// The next tokens.
+/// Renews tokens with a refresh token.
 pub(super) async fn renew(oidc: &Oidc, client: &Client, refresh_token: &str) -> Result<Tokens, ExchangeError> {
     ask(oidc, client, &[("grant_type", "refresh_token"), ("refresh_token", refresh_token)]).await
 }
@@ -80,7 +80,7 @@ async fn ask(oidc: &Oidc, client: &Client, form: &[(&str, &str)]) -> Result<Toke
     }
 }
 
-/// Asks the issuer to forget a refresh token, where it can (RFC 7009).
+/// Revokes a refresh token if the issuer supports it (RFC 7009).
 pub(super) async fn revoke(oidc: &Oidc, client: &Client, refresh_token: &str) -> Result<(), ExchangeError> {
     let published = oidc.issuer().published().await?;
     let Some(endpoint) = published.metadata.revocation_endpoint.as_deref() else { return Ok(()) };
@@ -120,7 +120,8 @@ fn written(form: &[(&str, &str)], more: &[(&str, &str)]) -> String {
     Serializer::new(String::new()).extend_pairs(form).extend_pairs(more).finish()
 }
 
-/// Where the client's secret goes: `client_secret_basic`, which is the rule, or `client_secret_post` where only that is taken.
+/// True for `client_secret_basic`, the default authentication method of clients; false if the issuer supports only
+/// `client_secret_post`.
 fn in_header(metadata: &Metadata) -> bool {
     let methods = metadata.token_endpoint_auth_methods_supported.as_deref().unwrap_or_default();
     let has = |method: &str| methods.iter().any(|name| name == method);

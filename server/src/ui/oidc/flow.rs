@@ -1,4 +1,4 @@
-//! One sign-in on its way through the issuer: what is remembered of it, in which cookie, and what the browser is sent to. Pure.
+//! State of one sign-in in progress: its content, its cookie, and the address that the browser is redirected to. Pure.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -10,23 +10,23 @@ use url::Url;
 use super::Client;
 use crate::ui::seal::{Purpose, Seal};
 
-/// How long people may take at the issuer.
+/// Time limit for signing in at the issuer.
 pub(super) const PATIENCE: SignedDuration = SignedDuration::from_mins(10);
 
-/// Paths of our own, to which a browser may be sent after all.
+/// Maximum length of a path to which a browser returns.
 const LONGEST_PATH: usize = 2048;
 
-/// Random bytes; 256 bits are guessed by nobody.
+/// Random bytes; 256 bits cannot be guessed.
 pub(super) type Secret = [u8; 32];
 
-/// What has to be the same when a browser comes back.
+/// Values that must match when a browser returns.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Flow {
     pub(super) state: String,
     pub(super) nonce: String,
-    /// Of PKCE: proves that whoever brings the code has asked for it.
+    /// PKCE verifier: proves that the sender of the code has requested it.
     pub(super) verifier: String,
-    /// The page to show then.
+    /// Page to show after the sign-in.
     pub(super) back: String,
     until: Timestamp,
 }
@@ -37,7 +37,7 @@ impl Flow {
         Self { state, nonce, verifier, back, until: now.saturating_add(PATIENCE).unwrap_or(now) }
     }
 
-    /// Where the browser is sent.
+    /// Address of the issuer that the browser is redirected to.
     pub(super) fn authorization_url(&self, mut endpoint: Url, client_id: &str, client: &Client) -> Url {
         let challenge = URL_SAFE_NO_PAD.encode(digest(&SHA256, self.verifier.as_bytes()));
         endpoint
@@ -54,19 +54,19 @@ impl Flow {
     }
 }
 
-/// A cookie that only holders of the key can open.
+/// Seals the flow in a cookie that only holders of the key can open.
 pub(super) fn close(seal: &Seal, flow: &Flow, nonce: [u8; 12]) -> Option<String> {
     seal.close(Purpose::Flow, &serde_json::to_vec(flow).ok()?, nonce)
 }
 
-/// The flow in a cookie of ours that is not too old.
+/// Opens the flow in a cookie that was sealed here and has not expired.
 pub(super) fn open(seal: &Seal, cookie: &str, now: Timestamp) -> Option<Flow> {
     let flow: Flow = serde_json::from_slice(&seal.open(Purpose::Flow, cookie)?).ok()?;
     (now <= flow.until).then_some(flow)
 }
 
-/// The page of this UI that a path with query names; the first one for everything else. Browsers take `//host`, `/\host` and
-/// such with tabs or line ends in it for other hosts.
+/// The page of this UI that a path with query names; the first page for all other values. Browsers interpret `//host`,
+/// `/\host`, and such paths with tabs or line breaks, as other hosts.
 pub(super) fn local_path(given: &str) -> String {
     let plain = given.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'\\' && byte != b'#');
     let local = given.starts_with('/') && !given.starts_with("//") && !given.starts_with("/ui/");
@@ -148,7 +148,7 @@ mod tests {
         assert_eq!(open(&ours, &cookie, late), None);
         assert_eq!(open(&theirs, &cookie, in_time), None);
         assert!(!cookie.contains(&flow.verifier));
-        // The cookie of a session is none of a sign-in.
+        // A session's cookie is not accepted as a flow.
         let content = serde_json::to_vec(&flow).unwrap();
         let session = ours.close(Purpose::Session, &content, [8; 12]).unwrap();
         for forged in [session.as_str(), "", "AAAA", "%"] {

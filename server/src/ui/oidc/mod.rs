@@ -1,8 +1,9 @@
 //! Signing in at an OpenID Connect issuer: the authorization code flow with PKCE.
 //!
-//! The browser is sent to the issuer with what it has to bring back in a sealed cookie ([`flow`]), the code it brings becomes tokens
-//! ([`exchange`]), and those become a session ([`sessions`]). A session acts with its ID token and nothing else: the control plane's
-//! own API server knows the issuer, too, and says who that is. So this process needs no rights over anybody.
+//! The browser is redirected to the issuer with the state of the sign-in in a sealed cookie ([`flow`]). The code that
+//! it returns is exchanged for tokens ([`exchange`]), and these become a session ([`sessions`]). A session has no
+//! credential but its ID token: the control plane's API server is configured with the same issuer and authenticates the
+//! user. This process therefore needs no right to impersonate.
 
 mod exchange;
 mod flow;
@@ -30,11 +31,11 @@ use flow::{Flow, PATIENCE, local_path};
 use page::{ONCE_MORE, Refusal};
 use sessions::{Fresh, Sessions};
 
-/// Where sign-ins begin, and where the issuer sends browsers back to.
+/// Paths where a sign-in begins and to which the issuer redirects.
 pub(super) const LOGIN: &str = "/ui/oidc/login";
 pub(crate) const CALLBACK: &str = "/ui/oidc/callback";
 
-/// What the issuer knows of us, beside the client's name.
+/// Client configuration at the issuer, except the client ID.
 #[derive(Debug, Clone)]
 pub(crate) struct Client {
     pub(crate) secret_file: Option<PathBuf>,
@@ -48,50 +49,50 @@ pub(crate) struct SignIn {
     client: Client,
     seal: Seal,
     sessions: Sessions,
-    /// Finish once begun.
+    /// Renewals in progress, which are completed at shutdown.
     renewals: TaskTracker,
 }
 
 impl SignIn {
-    /// `renewals` is waited for when the process ends.
+    /// The process waits for `renewals` at shutdown.
     pub(crate) fn new(oidc: Arc<Oidc>, client: Client, seal: Seal, renewals: TaskTracker) -> Self {
         Self { oidc, client, seal, sessions: Sessions::new(), renewals }
     }
 
-    /// The host name under which browsers come back here.
+    /// Host name under which browsers return to this server after signing in.
     pub(crate) fn host(&self) -> Option<&str> {
         self.client.redirect_url.host_str()
     }
 
-    /// Plain HTTP is only for loopback addresses, where some browsers keep no `Secure` cookie.
+    /// True for HTTPS. Plain HTTP is allowed for loopback addresses only, where some browsers ignore `Secure` cookies.
     fn secure(&self) -> bool {
         self.client.redirect_url.scheme() == "https"
     }
 
     fn cookie(&self, kind: Kind, value: &str) -> Cookie {
         let (name, same_site, max_age) = match kind {
-            // The issuer's site sends the browser back, and that has to bring it.
+            // The issuer's site redirects the browser, and that request must carry the cookie.
             Kind::Flow => ("crowsnest-sign-in", SameSite::Lax, Some(PATIENCE.as_secs())),
             Kind::Session => ("crowsnest-oidc", SameSite::Strict, None),
         };
         Cookie { name, value: value.to_owned(), same_site, max_age, secure: self.secure() }
     }
 
-    /// The handle of a browser's session.
+    /// Session handle of a browser.
     pub(super) fn handle(&self, headers: &HeaderMap) -> Option<String> {
         cookies::find(headers, &self.cookie(Kind::Session, "").full_name())
     }
 
-    /// What a sign-in page has to know: whom one signs in at, and where that begins.
+    /// Name of the issuer and start address, for the sign-in page.
     pub(super) fn offer(&self) -> serde_json::Value {
         let issuer = self.oidc.settings().issuer_url();
         let name = Url::parse(issuer).ok().and_then(|url| url.host_str().map(str::to_owned));
-        // A sign-in has to begin at the address where it ends: cookies are of one host.
+        // A sign-in must begin at the host where it ends, because cookies are bound to a host.
         let begin = self.client.redirect_url.join(LOGIN).map(String::from);
         serde_json::json!({"name": name, "login": begin.unwrap_or_else(|_| LOGIN.to_owned())})
     }
 
-    /// Ends the browser's session: the cookie that forgets it, and where it may be ended at the issuer.
+    /// Ends the browser's session. Returns the cookie that deletes it and the issuer's sign-out address, if any.
     pub(super) async fn sign_out(&self, headers: &HeaderMap) -> (Cookie, Option<String>) {
         let gone = self.cookie(Kind::Session, "").gone();
         let Some(handle) = self.handle(headers) else { return (gone, None) };
@@ -106,7 +107,7 @@ impl SignIn {
         (gone, end.and_then(|end| end_session(&end, self.oidc.settings().client_id())))
     }
 
-    /// A browser's next stop at the issuer, and the cookie that it brings back.
+    /// Starts a sign-in. Returns the address to redirect to and the cookie with its state.
     async fn begin(&self, back: String) -> Result<(Url, Cookie), Refusal> {
         let published = self.oidc.issuer().published().await.map_err(|error| Refusal::of_issuer(&error))?;
         let endpoint = published.metadata.authorization_endpoint.as_deref().and_then(|url| Url::parse(url).ok());
@@ -120,13 +121,13 @@ impl SignIn {
         Ok((url, self.cookie(Kind::Flow, &sealed)))
     }
 
-    /// The sign-in that a browser comes back from.
+    /// The sign-in in progress of a browser.
     fn pending(&self, headers: &HeaderMap) -> Option<Flow> {
         let cookie = cookies::find(headers, &self.cookie(Kind::Flow, "").full_name())?;
         flow::open(&self.seal, &cookie, Timestamp::now())
     }
 
-    /// The tokens behind what a browser brought, once all of it fits together.
+    /// Checks the returned values and exchanges the code for tokens.
     async fn finish(&self, flow: &Flow, brought: &Brought) -> Result<Fresh, Refusal> {
         if brought.state.as_deref() != Some(flow.state.as_str()) {
             let what =
@@ -163,7 +164,7 @@ impl SignIn {
         Ok(Fresh { id_token, claims, refresh_token: tokens.refresh_token })
     }
 
-    /// The control plane has the last word on who that is.
+    /// Refusal for a user whom the control plane does not accept.
     fn unknown(&self, failure: &Failure) -> Refusal {
         let said = failure.status()["message"].as_str().unwrap_or_default();
         match failure.code() {
@@ -186,15 +187,15 @@ impl SignIn {
     }
 }
 
-/// Our cookies.
+/// Kinds of cookies.
 #[derive(Debug, Clone, Copy)]
 enum Kind {
     Flow,
     Session,
 }
 
-/// Where people end their session at the issuer. That is asked of them there: the token that would spare them the question has no
-/// place in an address.
+/// The issuer's sign-out address. The user confirms there: an ID token hint would avoid this, but a token must not be
+/// in an address.
 fn end_session(endpoint: &str, client_id: &str) -> Option<String> {
     let mut url = Url::parse(endpoint).ok()?;
     url.query_pairs_mut().append_pair("client_id", client_id);
@@ -217,7 +218,7 @@ pub(super) async fn login(State(ui): State<Ui>, Query(begin): Query<Begin>) -> R
     }
 }
 
-/// What a browser brings back.
+/// Parameters of the redirect from the issuer.
 #[derive(Deserialize)]
 pub(super) struct Brought {
     code: Option<String>,
@@ -249,7 +250,7 @@ pub(super) async fn callback(
     };
     match known {
         Ok(_) => {
-            // One session at a time: another, or a token that was typed in, is forgotten.
+            // A browser has one session at a time, so an earlier session or token is removed.
             if let Some(handle) = sign_in.handle(&headers) {
                 sign_in.sessions.close(&handle).await;
             }
@@ -283,7 +284,7 @@ fn redirect(to: &str, cookies: &[Cookie]) -> Response<Body> {
     dressed(response, cookies)
 }
 
-/// With cookies, and kept by nobody.
+/// Adds cookies and forbids caching.
 fn dressed(mut response: Response<Body>, cookies: &[Cookie]) -> Response<Body> {
     response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     cookies::set(response, cookies)

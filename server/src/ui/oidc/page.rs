@@ -1,4 +1,4 @@
-//! The page of a sign-in that did not come to its end: what is wrong, and what to do next. Pure.
+//! Error page of a failed sign-in: the cause and the next step. Pure.
 
 use axum::response::Response;
 use crowsnest_apiserver::authn::oidc::{ClaimError, IssuerError, OidcError, TokenError, whole};
@@ -9,7 +9,7 @@ use super::LOGIN;
 use super::exchange::ExchangeError;
 use crate::aggregated::reply::Body;
 
-/// Longer words of an issuer help nobody.
+/// Maximum length of an issuer's message; longer ones are truncated.
 const LONGEST: usize = 500;
 
 const CONFIGURED: &str =
@@ -19,7 +19,7 @@ const LATER: &str = "Try it again in a moment. If it stays like this, tell whoev
 pub(super) const ONCE_MORE: &str = "Sign in again. It has to end in the browser and at the address where it began, within \
                                     ten minutes, with cookies allowed.";
 
-/// Why somebody is not signed in.
+/// Reason why a sign-in fails.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Refusal {
     pub(super) status: StatusCode,
@@ -32,7 +32,7 @@ impl Refusal {
         Self { status, what: what.into(), next: next.into() }
     }
 
-    /// The issuer says no by itself.
+    /// Refusal reported by the issuer.
     pub(super) fn by_issuer(error: &str, description: Option<&str>) -> Self {
         let tail = description.map(|text| format!(": {text}")).unwrap_or_default();
         let next = match error {
@@ -54,7 +54,7 @@ impl Refusal {
         Self::new(StatusCode::BAD_GATEWAY, what, next)
     }
 
-    /// Nothing of it can begin.
+    /// Refusal because the issuer cannot be used.
     pub(super) fn of_issuer(error: &IssuerError) -> Self {
         let what = format!("The identity provider can't be asked: {}", whole(error));
         Self::new(StatusCode::BAD_GATEWAY, what, LATER)
@@ -78,7 +78,7 @@ impl Refusal {
         Self::new(StatusCode::UNAUTHORIZED, what, next)
     }
 
-    /// The page; `back` is where a next sign-in leads.
+    /// Renders the page; `back` is the page to show after another sign-in.
     pub(super) fn page(&self, back: &str) -> Response<Body> {
         let again: String = byte_serialize(back.as_bytes()).collect();
         let what: String = self.what.chars().take(LONGEST).collect();

@@ -1,5 +1,5 @@
-//! Sessions of people who signed in at the issuer: their tokens stay in this process, their browsers hold a handle. Renewed with
-//! the refresh token when the ID token ends. Written by the sign-in, read by every request of the UI.
+//! Sessions of users who signed in at an issuer. Tokens stay in this process; the browser holds a handle. The ID token
+//! is renewed with the refresh token when it expires. Written by the sign-in, read by every request of the UI.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,19 +16,19 @@ use super::flow::Secret;
 use crate::aggregated::reply::Failure;
 use crate::ui::handle::{self, Fingerprint, fingerprint};
 
-/// Sessions that nobody uses end; how long used ones last is the issuer's to say.
+/// Idle time after which a session ends. The issuer limits the lifetime of active sessions.
 const IDLE: Duration = Duration::from_secs(12 * 3600);
 const MOST: u64 = 10_000;
-/// A token that ends sooner may end on its way.
+/// Tokens that expire within this time are renewed, because they could expire during a request.
 const MARGIN: SignedDuration = SignedDuration::from_secs(10);
 
 /// See the module.
 pub(super) struct Sessions(Cache<Fingerprint, Arc<Session>>);
 
 pub(super) struct Session {
-    /// Whose it is at the issuer; stays the same.
+    /// Subject at the issuer; must not change.
     subject: String,
-    /// That of the sign-in, which later tokens repeat or leave out.
+    /// Nonce of the sign-in; later ID tokens repeat or omit it.
     nonce: String,
     held: Mutex<Held>,
 }
@@ -45,17 +45,17 @@ impl Held {
     }
 }
 
-/// A verified ID token with what came along.
+/// Verified ID token and the other tokens of the response.
 pub(super) struct Fresh {
     pub(super) id_token: String,
     pub(super) claims: Claims,
     pub(super) refresh_token: Option<String>,
 }
 
-/// Why a session gives no token.
+/// Reason why a session has no valid token.
 #[derive(Debug)]
 enum NoToken {
-    /// And will not again.
+    /// The session has ended permanently.
     Ended(String),
     NotNow(String),
 }
@@ -82,7 +82,7 @@ impl Sessions {
         Self(Cache::builder().max_capacity(MOST).time_to_idle(IDLE).build())
     }
 
-    /// The handle of a new session.
+    /// Opens a session; returns its handle.
     pub(super) fn open(&self, fresh: Fresh, nonce: String, random: Secret) -> String {
         let handle = handle::handle(random);
         let session = Session {
@@ -98,7 +98,7 @@ impl Sessions {
         handle
     }
 
-    /// Forgets a session; its refresh token, for the issuer to forget, too.
+    /// Ends a session; returns its refresh token, to be revoked at the issuer.
     pub(super) async fn close(&self, handle: &str) -> Option<Option<String>> {
         let session = self.0.remove(&fingerprint(handle))?;
         let refresh_token = session.held.lock().await.refresh_token.take();
@@ -107,7 +107,7 @@ impl Sessions {
 }
 
 impl SignIn {
-    /// The ID token that a session acts with now.
+    /// The current ID token of a session.
     pub(in crate::ui) async fn token(self: &Arc<Self>, handle: &str) -> Result<String, Failure> {
         let key = fingerprint(handle);
         let Some(session) = self.sessions.0.get(&key) else {
@@ -119,7 +119,7 @@ impl SignIn {
                 return Ok(held.id_token.clone());
             }
         }
-        // A browser that goes away meanwhile must not take the next refresh token with it.
+        // The renewal must complete even if the browser disconnects, because the refresh token may work only once.
         let this = Arc::clone(self);
         let renewed = self.renewals.spawn(async move { this.renewed(&session).await }).await;
         let renewed = renewed.map_err(Failure::internal)?;
@@ -129,7 +129,7 @@ impl SignIn {
         Ok(renewed?)
     }
 
-    /// One at a time: refresh tokens often work but once.
+    /// Renews one at a time, because refresh tokens often work only once.
     async fn renewed(&self, session: &Session) -> Result<String, NoToken> {
         let mut held = session.held.lock().await;
         if held.is_good(Timestamp::now(), MARGIN) {
@@ -176,7 +176,7 @@ impl SignIn {
 }
 
 impl Session {
-    /// What of a later token is not as it was (OpenID Connect Core 12.2).
+    /// The claim of a renewed token that differs from the original (OpenID Connect Core 12.2).
     fn differs(&self, claims: &Claims) -> Option<&'static str> {
         if claim(claims, "sub") != self.subject {
             return Some("user");

@@ -1,5 +1,5 @@
-//! Random creations, updates and deletions of bindings by many writers, through replicas of the webhook: nobody passes the limit,
-//! nobody is refused what would have fitted, forged reviews change nothing, and nothing is ever written.
+//! Random creations, updates and deletions of bindings by several writers, through replicas of the webhook. The limit
+//! is never exceeded, no binding that fits is refused, forged reviews have no effect, and the webhook writes nothing.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -15,19 +15,19 @@ use serde_json::{Value, json};
 use super::*;
 
 const PATH: &str = "/validate-resourcebinding";
-/// Thousandths of a CPU that a replica asks for, and that all may have.
+/// Requested CPU of one replica, and the limit of the quota, in millicores.
 const REPLICA: i64 = 10;
 const LIMIT: i64 = 200;
 
-/// The control plane: one quota, whose status is wrong, and the bindings.
+/// Simulated control plane: one quota with a wrong status, and the bindings.
 #[derive(Default)]
 struct Store {
     version: u64,
-    /// Each is written by whoever read it last.
+    /// Bindings by number. A write succeeds only if its writer has read the current version.
     bindings: BTreeMap<usize, Bound>,
-    /// What was admitted and is neither stored nor lost.
+    /// Usage that was admitted and is neither stored nor refused afterwards.
     coming: i64,
-    /// The most that was used or on its way at any time since this was last reset.
+    /// Maximum of stored and admitted usage since the last reset.
     most: i64,
 }
 
@@ -47,7 +47,7 @@ impl Store {
     }
 }
 
-/// A store that lets others go first, more of them or fewer with each request.
+/// Store that yields to other tasks before each request, a varying number of times.
 struct Slow {
     store: Lock<Store>,
     pauses: Vec<usize>,
@@ -88,7 +88,7 @@ impl Slow {
         self.store.lock().bindings.get(&number).copied()
     }
 
-    /// Stores a binding, or deletes it, if it is still what was read; whether it was.
+    /// Stores or deletes a binding if it has not changed since it was read; returns whether it did.
     fn keep(&self, number: usize, read: Option<Bound>, replicas: Option<i64>) -> bool {
         let mut store = self.store.lock();
         if store.bindings.get(&number).copied() != read {
@@ -124,7 +124,7 @@ fn list(api_version: &str, kind: &str, items: Vec<Value>) -> Value {
     json!({"apiVersion": api_version, "kind": format!("{kind}List"), "metadata": {"resourceVersion": "1"}, "items": items})
 }
 
-/// Its status is what somebody made up.
+/// The quota, with a wrong status.
 fn quota() -> Value {
     json!({
         "apiVersion": "policy.karmada.io/v1alpha1", "kind": "FederatedResourceQuota",
@@ -170,12 +170,12 @@ fn request(number: usize, old: Option<Bound>, replicas: i64, dry_run: bool) -> a
     }
 }
 
-/// What a writer does: gives a binding so many replicas, or deletes it.
+/// Action of a writer: sets the replicas of a binding, or deletes it.
 #[derive(Debug, Clone)]
 struct Deed {
     binding: usize,
     replicas: Option<i64>,
-    /// Nobody means it: it comes from somebody else than the API server, or is a dry run.
+    /// The review is a dry run, or another client than the API server sends it.
     forged: Option<bool>,
 }
 
@@ -226,8 +226,8 @@ fn block_on(future: impl Future<Output = ()>) {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, rng_seed: proptest::test_runner::RngSeed::Fixed(31), ..ProptestConfig::default() })]
 
-    /// Reviews of an API server that has proved to be one, all at once. Nothing is deleted: what is created and deleted between two
-    /// reviews counts for as long as a reservation lasts.
+    /// Concurrent reviews of an authenticated API server. Nothing is deleted, because a binding created and deleted
+    /// between two reviews counts for the lifetime of its reservation.
     #[test]
     fn many_writers_keep_within_the_limit(
         writers in proptest::collection::vec(proptest::collection::vec(deed(0.3, 0), 1..6), 1..6),
@@ -248,7 +248,8 @@ proptest! {
         });
     }
 
-    /// Reviews of anybody, of writers that take turns, through several replicas, among forged ones: each decision is exact.
+    /// Reviews of unauthenticated clients, for writers that take turns, through several replicas, with forged reviews
+    /// among them: every decision is exact.
     #[test]
     fn writers_that_take_turns_need_no_reservations(
         deeds in proptest::collection::vec(deed(0.4, 2), 1..30),

@@ -1,5 +1,5 @@
-//! A write to a status changes the status, and a write to the object everything else; whichever patch it is. The one exception is
-//! Karmada's: whoever may write a Cluster itself may do so through its status.
+//! A write to the status changes only the status, and a write to the object changes everything else, with each type of
+//! patch. As in Karmada, the exception is a caller who may write the Cluster itself: it may do so through the status.
 
 use super::*;
 use crate::aggregated::identity::Delegated;
@@ -39,7 +39,7 @@ fn kind(of: &str) -> Kind {
     }
 }
 
-/// The body of a write of both parts.
+/// Body of a write with spec and status.
 fn body(kind: &Kind, content_type: &str, spec: &Value, status: &Value, live: &Value) -> Value {
     match content_type {
         JSON_PATCH => {
@@ -72,7 +72,7 @@ async fn each_write_changes_its_own_part(
         let uri = if content_type == APPLY { uri } else { uri.replace("&force=false", "") };
         let request = Request::builder().method(method).uri(uri).header("content-type", content_type);
         let request = request.body(Body::from(body.to_string())).unwrap();
-        // Who has rights on the status alone got this far.
+        // Only callers with rights on the status get to this point.
         let eve = tail.ends_with("/status").then_some(Writer { delegated: &delegated, user: &eve });
         answered(kind.group, &server, tail, request, eve).await
     };
@@ -97,7 +97,7 @@ async fn each_write_changes_its_own_part(
     server.stop().await.unwrap();
 }
 
-/// Reading needs the right to read: a read that carries a patch stays one.
+/// A read needs the right to read only, even if its request carries a patch.
 #[rstest]
 #[tokio::test]
 async fn a_read_with_a_patch_in_it_writes_nothing(#[values("GET", "DELETE")] method: &str) {

@@ -1,4 +1,4 @@
-//! Who may decide where a Cluster's tokens are sent, through each way to write one.
+//! Tests who may decide where a Cluster's tokens are sent, for each way to write a Cluster.
 
 use super::*;
 use crate::aggregated::identity::Delegated;
@@ -70,7 +70,7 @@ fn cluster(name: &str, secret: &str) -> Value {
             "secretRef": {"namespace": "karmada-cluster", "name": secret}}})
 }
 
-/// The write of `change` to the spec of cluster m1 in each way there is.
+/// A write of `change` to the spec of cluster m1, in one of the possible ways.
 fn write(way: &str, change: &Value, live: &Value) -> (&'static str, &'static str, &'static str, String) {
     let mut whole = cluster("m1", "m1");
     json_patch::merge(&mut whole["spec"], change);
@@ -90,7 +90,7 @@ fn write(way: &str, change: &Value, live: &Value) -> (&'static str, &'static str
         "strategic" => ("PATCH", "/clusters/m1", STRATEGIC, patch),
         "json patch" => ("PATCH", "/clusters/m1", JSON_PATCH, Value::from_iter(operations).to_string()),
         "apply" => ("PATCH", "/clusters/m1?fieldManager=me&force=true", APPLY, applied.to_string()),
-        // Looks like a dry run to whoever searches the query for one.
+        // Contains the text of a dry run in the value of another parameter.
         "merge with a manager" => ("PATCH", "/clusters/m1?fieldManager=dryRun=All", MERGE, patch),
         "merge as a table" => ("PATCH", "/clusters/m1?as=table", MERGE, patch),
         other => panic!("{other}"),
@@ -171,7 +171,7 @@ async fn whoever_may_read_the_token_decides_and_others_change_the_rest() {
 async fn new_clusters(#[case] user: &str, #[case] name: &str, #[case] secret: &str, #[case] expected: u16) {
     let scene = Scene::start().await;
     let whole = cluster(name, secret);
-    // Where somebody else's cluster of that name may appear meanwhile, rights on its Secrets are needed as well.
+    // Another caller's cluster of that name may be created concurrently, so rights on its Secrets are required as well.
     let applied = if user == "reader" { 403 } else { expected };
     for (method, tail, content_type, expected) in [
         ("POST", "/clusters".to_owned(), JSON, expected),
@@ -185,7 +185,7 @@ async fn new_clusters(#[case] user: &str, #[case] name: &str, #[case] secret: &s
     scene.server.stop().await.unwrap();
 }
 
-/// The formats that API servers know and we do not, and JSON under names that hide it.
+/// Formats that API servers support and this server does not, and JSON with a misleading media type.
 #[rstest]
 #[case("PATCH", "application/apply-patch+cbor")]
 #[case("PATCH", "Application/Merge-Patch+JSON")]
@@ -206,7 +206,7 @@ async fn what_cannot_be_reviewed_is_not_written(#[case] method: &str, #[case] co
     scene.server.stop().await.unwrap();
 }
 
-/// A write of somebody else between review and write is not overwritten by what was reviewed before it.
+/// A concurrent write between review and write is not overwritten.
 #[rstest]
 #[case(MERGE, json!({"spec": {"region": "west"}}), json!({"metadata": {"resourceVersion": "7"}, "spec": {"region": "west"}}))]
 #[case(APPLY, json!({"metadata": {"name": "m1"}}), json!({"metadata": {"name": "m1", "resourceVersion": "7"}}))]
