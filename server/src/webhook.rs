@@ -81,19 +81,13 @@ pub(crate) fn routes(
         .route("/stored/{resource}", post(stored_object))
         .route(agents::PATH, post(agents::review))
         .route("/{path}", post(review).layer(counting))
-<<<<<<< HEAD
         .layer(bounds.clone())
-        // Nothing of a body is read for those who are not admitted.
+        // No body is read for clients that are not admitted.
         .layer(from_fn_with_state(clients, clients::admit));
-    // An API server shows no certificate where it converts, and converting is a function of what is sent.
+    // API servers present no client certificate for conversions, and a conversion depends only on its request.
     let conversions = Router::new().route("/convert", post(convert)).layer(bounds);
     reviews
         .merge(conversions)
-=======
-        .layer(from_fn_with_state(clients, clients::admit))
-        // API servers present no client certificate for conversions, and a conversion depends only on its request.
-        .route("/convert", post(convert))
->>>>>>> wt-prose
         .layer(DefaultBodyLimit::max(envelope::LONGEST))
         .layer(from_fn(traced))
         .layer(tower_http::catch_panic::CatchPanicLayer::new())

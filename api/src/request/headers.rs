@@ -96,18 +96,14 @@ fn without_bearer(protocols: &HeaderValue) -> Option<HeaderValue> {
     HeaderValue::from_str(&left.join(", ")).ok().filter(|left| !left.is_empty())
 }
 
-<<<<<<< HEAD
-/// A name, group or other part of an identity as a header's value. `None` where a receiver would read another one: receivers trim
-/// values, and control characters end them.
+/// A name, group or other part of an identity as a header value. `None` if a receiver would read a different value: receivers
+/// trim white space, and control characters are not allowed.
 pub fn identity_value(text: &str) -> Option<HeaderValue> {
     let same = !text.is_empty() && text.trim() == text;
     same.then(|| HeaderValue::from_bytes(text.as_bytes()).ok()).flatten()
 }
 
-/// Removes the headers that are about one connection, from an answer.
-=======
 /// Removes connection-specific headers from a response.
->>>>>>> wt-prose
 pub fn remove_hop_by_hop(headers: &mut HeaderMap) {
     for name in &HOP_BY_HOP {
         headers.remove(name);

@@ -42,15 +42,9 @@ pub(super) fn as_aggregator(mut request: http::Request<Body>) -> http::Request<B
     request
 }
 
-<<<<<<< HEAD
-/// The headers of a received request as they go on to an extension server: with the identity that this server authenticated,
-/// and with none that the client sent. `None` where the extension server would read another name or group.
-pub(super) fn headers_as(user: &UserInfo, received: &HeaderMap) -> Option<HeaderMap> {
-=======
 /// The request headers that are forwarded to an extension server: they carry the identity that this server
-/// authenticated, and no identity that the client sent.
-pub(super) fn headers_as(user: &UserInfo, received: &HeaderMap) -> HeaderMap {
->>>>>>> wt-prose
+/// authenticated, and no identity that the client sent. `None` if the extension server would read a different name or group.
+pub(super) fn headers_as(user: &UserInfo, received: &HeaderMap) -> Option<HeaderMap> {
     let mut headers = upstream_headers(received);
     headers.insert("x-remote-user", identity_value(&user.name)?);
     for group in &user.groups {

@@ -46,14 +46,10 @@ type Fingerprint = [u8; 32];
 const GOOD_FOR: Duration = Duration::from_secs(10);
 const REFUSED_FOR: Duration = Duration::from_secs(5);
 
-<<<<<<< HEAD
-/// Bytes of a name and its groups up to which verdicts are cached.
+/// Size in bytes of a name and its groups up to which verdicts are cached.
 const LONGEST_CACHED_IDENTITY: usize = 64 * 1024;
 
-/// Asks the control plane about tokens and rights.
-=======
 /// Sends reviews of tokens and rights to the control plane.
->>>>>>> wt-prose
 #[derive(Clone)]
 pub(crate) struct Delegated {
     control_plane: kube::Client,

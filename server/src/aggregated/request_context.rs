@@ -61,19 +61,14 @@ impl RequestContext {
     }
 }
 
-<<<<<<< HEAD
-/// Whether an upgraded connection of a member may last. Lists and objects have none, and neither have proxies of this server that a
-/// path leads through again.
+/// True if an upgraded connection to a member may be long-running. Lists and objects have none, nor has a path that leads through
+/// this server's proxies again.
 fn may_be_upgraded(member: &Wanted) -> bool {
     !member.subresource.is_empty() && !matches!(member.group.as_str(), CLUSTERS | SEARCH)
 }
 
-/// Whether a request of a member lasts. Proxies of this server that a path leads through again do not, so that each of them
-/// counts as being in flight.
-=======
 /// True if a request to a member is long-running. A path that leads through this server's proxies again is not, so that
 /// each pass counts as in flight.
->>>>>>> wt-prose
 fn is_long_running(member: &Wanted, query: &Query) -> bool {
     match member.subresource.as_str() {
         "exec" | "attach" | "portforward" => true,
