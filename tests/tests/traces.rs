@@ -12,6 +12,8 @@ use axum::Router;
 use axum::body::Bytes;
 use axum::extract::State;
 use axum::routing::post;
+use crowsnest_apiserver::authn::{Authority, Serving};
+use crowsnest_apiserver::http::serve::serve;
 use crowsnest_tests::Fleet;
 use http::{HeaderMap, Request, Uri};
 use kube::config::{KubeConfigOptions, Kubeconfig};
@@ -20,6 +22,7 @@ use opentelemetry_proto::tonic::common::v1::any_value;
 use opentelemetry_proto::tonic::trace::v1::Span;
 use prost::Message;
 use tokio::runtime::Runtime;
+use tokio_util::sync::CancellationToken;
 
 const MEMBER: &str = include_str!("traces/member.yaml");
 const CLUSTERS: &str = "/apis/cluster.karmada.io/v1alpha1/clusters";
@@ -31,7 +34,7 @@ const PASS: &str = "open-sesame-7e1f";
 const SERVER: i32 = 2;
 const CLIENT: i32 = 3;
 
-/// An OTLP receiver, and below other paths a member that answers with the request's head.
+/// An OTLP receiver.
 #[derive(Clone, Default)]
 struct Receiver {
     heads: Arc<Mutex<Vec<HeaderMap>>>,
@@ -41,7 +44,7 @@ struct Receiver {
 impl Receiver {
     fn start(runtime: &Runtime) -> Result<(Self, String)> {
         let receiver = Self::default();
-        let routes = Router::new().route("/v1/traces", post(take)).fallback(echo).with_state(receiver.clone());
+        let routes = Router::new().route("/v1/traces", post(take)).with_state(receiver.clone());
         let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0"))?;
         let url = format!("http://{}", listener.local_addr()?);
         runtime.spawn(async move { axum::serve(listener, routes).await });
@@ -67,6 +70,17 @@ async fn take(State(receiver): State<Receiver>, headers: HeaderMap, body: Bytes)
     receiver.heads.lock().expect("heads").push(headers);
     receiver.bodies.lock().expect("bodies").push(body);
     ExportTraceServiceResponse::default().encode_to_vec()
+}
+
+/// A member that answers with the request's head; its URL.
+fn start_member(runtime: &Runtime) -> Result<String> {
+    let authority = Authority::generate("member")?;
+    let serving = Serving::new(&authority.server(&["127.0.0.1".to_owned()])?)?;
+    let tls = authority.tls(serving)?;
+    let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0"))?;
+    let url = format!("https://{}", listener.local_addr()?);
+    runtime.spawn(serve(listener, Some(tls), Router::new().fallback(echo), CancellationToken::new()));
+    Ok(url)
 }
 
 async fn echo(uri: Uri, headers: HeaderMap) -> axum::Json<BTreeMap<String, String>> {
@@ -158,7 +172,7 @@ fn a_receiver_gets_traces() -> Result<()> {
     )?;
     let secret = serde_json::json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "quiet"}, "data": {"a": SECRET_BASE64}});
     asking.ask("POST", &format!("{member}/secrets"), &made.header("01"), secret.to_string())?;
-    let told = echoes(&fleet, &asking, &url, &echoed)?;
+    let told = echoes(&fleet, &asking, &echoed)?;
 
     let token = fleet.ui_url.split_once("#token=").context("no token in the UI's address")?.1.to_owned();
     // What is not sent yet is sent at the end.
@@ -209,9 +223,9 @@ fn a_receiver_gets_traces() -> Result<()> {
     Ok(())
 }
 
-/// What the receiver, which is a member too, is told of a request's trace.
-fn echoes(fleet: &Fleet, asking: &Asking<'_>, url: &str, begun: &Begun) -> Result<String> {
-    let documents = MEMBER.replace("URL", url);
+/// The trace that a member sees in a request.
+fn echoes(fleet: &Fleet, asking: &Asking<'_>, begun: &Begun) -> Result<String> {
+    let documents = MEMBER.replace("URL", &start_member(asking.runtime)?);
     let kubectl = fleet.any_kubectl()?;
     let Some(kubectl) = kubectl else {
         anyhow::bail!("kubectl is missing: tests/fetch-kubectl");
