@@ -2,6 +2,7 @@
 //! Neither is sent on.
 
 use crowsnest_api::names::ClusterName;
+use crowsnest_api::request::Query;
 use http::{HeaderName, Request, Uri};
 
 use crate::{Body, Error};
@@ -20,12 +21,9 @@ pub fn take(request: &mut Request<Body>) -> Result<Option<ClusterName>, Error> {
 
 fn parameter(request: &mut Request<Body>) -> Result<Option<String>, Error> {
     let Some(query) = request.uri().query() else { return Ok(None) };
-    let is_address = |part: &&str| part.split('=').next() == Some(PARAMETER);
-    let Some(address) = query.split('&').find(is_address) else { return Ok(None) };
-    let value = address.split_once('=').map(|(_, value)| value).unwrap_or_default();
-    let name = percent_encoding::percent_decode_str(value).decode_utf8_lossy().into_owned();
-    let rest: Vec<&str> = query.split('&').filter(|part| !is_address(part)).collect();
-    let target = format!("{}?{}", request.uri().path(), rest.join("&"));
+    let Some(name) = Query::parse(Some(query)).first(PARAMETER).map(str::to_owned) else { return Ok(None) };
+    let rest = Query::without(query, |name| name == PARAMETER);
+    let target = format!("{}?{rest}", request.uri().path());
     *request.uri_mut() = target.parse::<Uri>().map_err(|error| Error::BadRequest(error.to_string()))?;
     Ok(Some(name))
 }

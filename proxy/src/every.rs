@@ -148,10 +148,8 @@ impl Proxy {
         query: Option<&str>,
     ) -> Result<Response<Body>, Error> {
         // Each list is whole: nothing could tell where all of them go on.
-        let parts = query.unwrap_or_default().split('&');
-        let parts =
-            parts.filter(|part| !part.starts_with("limit=") && !part.starts_with("continue=") && !part.is_empty());
-        let query = &format!("?{}", parts.collect::<Vec<_>>().join("&"));
+        let whole = |name: &str| matches!(name, "limit" | "continue");
+        let query = &format!("?{}", Query::without(query.unwrap_or_default(), whole));
         let members = self.members_of(caller);
         let mut asked: FuturesUnordered<_> = members
             .iter()

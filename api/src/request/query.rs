@@ -14,10 +14,16 @@ pub struct Query(Vec<(String, String)>);
 impl Query {
     /// Parses the part of a URI after the question mark.
     pub fn parse(query: Option<&str>) -> Self {
-        let decode = |text: &str| percent_decode_str(&text.replace('+', " ")).decode_utf8_lossy().into_owned();
         let pairs = query.unwrap_or_default().split('&').filter(|pair| !pair.is_empty());
         let pairs = pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "")));
         Self(pairs.map(|(name, value)| (decode(name), decode(value))).collect())
+    }
+
+    /// Removes parameters from a raw query; `removed` selects them by their decoded names. The rest is returned unchanged.
+    pub fn without(query: &str, removed: impl Fn(&str) -> bool) -> String {
+        let name = |part: &str| decode(part.split_once('=').map_or(part, |(name, _)| name));
+        let parts = query.split('&').filter(|part| !part.is_empty() && !removed(&name(part)));
+        parts.collect::<Vec<_>>().join("&")
     }
 
     /// First non-empty value of a parameter; `None` if the first value is empty.
@@ -51,6 +57,10 @@ impl Query {
     }
 }
 
+fn decode(text: &str) -> String {
+    percent_decode_str(&text.replace('+', " ")).decode_utf8_lossy().into_owned()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -68,6 +78,15 @@ mod tests {
     #[case("watch%3Dtrue", false)]
     fn booleans(#[case] query: &str, #[case] expected: bool) {
         assert_eq!(Query::parse(Some(query)).flag("watch"), expected);
+    }
+
+    #[rstest]
+    #[case("limit=1&a=%20b&continue=x", "a=%20b")]
+    #[case("l%69mit=1&&a", "a")]
+    #[case("limits=1&a=limit=2", "limits=1&a=limit=2")]
+    #[case("", "")]
+    fn parameters_are_removed_by_name(#[case] query: &str, #[case] expected: &str) {
+        assert_eq!(Query::without(query, |name| matches!(name, "limit" | "continue")), expected);
     }
 
     #[test]

@@ -14,6 +14,7 @@ use axum::http::{Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use axum::{Json, Router};
+use crowsnest_api::request::Query;
 use crowsnest_apiserver::ApiServer;
 use crowsnest_apiserver::authn::Serving;
 use crowsnest_apiserver::http::serve::serve_through;
@@ -241,8 +242,8 @@ fn is_write(request: &Request) -> bool {
 
 fn is_watch(request: &Request) -> bool {
     let query = request.uri().query().unwrap_or_default();
-    query.split('&').any(|pair| matches!(pair, "watch=true" | "watch=1" | "follow=true" | "follow=1"))
-        || request.uri().path().contains("/watch/")
+    let query = Query::parse(Some(query));
+    query.flag("watch") || query.flag("follow") || request.uri().path().contains("/watch/")
 }
 
 async fn pass(State(faults): State<Arc<Faults>>, request: Request, next: Next) -> Response {

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::Response;
+use crowsnest_api::request::Query;
 use futures::StreamExt;
 use http::StatusCode;
 use tokio::sync::watch;
@@ -138,8 +139,7 @@ pub(super) async fn guard(State(guard): State<Guard>, request: Request, next: Ne
 }
 
 fn is_watch(query: &str) -> bool {
-    let asked = url::form_urlencoded::parse(query.as_bytes());
-    asked.into_iter().any(|(key, value)| key == "watch" && !matches!(&*value, "false" | "0"))
+    Query::parse(Some(query)).flag("watch")
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Parameters of a request, decoded and read as what they are.
 
 use crowsnest_api::names::{ClusterName, Gvr};
+use crowsnest_api::request::Query;
 use crowsnest_api::user::UserInfo;
 use crowsnest_index::RecordKey;
 use crowsnest_index::search::{Cursor, SearchRequest};
@@ -16,25 +17,17 @@ const LARGEST_PAGE: usize = 5_000;
 
 /// Decoded query parameters, in order, and the queries that `scope:` may name.
 pub(super) struct Parameters {
-    all: Vec<(String, String)>,
+    all: Query,
     pub(super) scopes: BTreeMap<String, String>,
 }
 
 impl Parameters {
     pub(super) fn read(query: &str) -> Self {
-        let decode = |text: &str| {
-            let spaced = text.replace('+', " ");
-            percent_encoding::percent_decode_str(&spaced).decode_utf8_lossy().into_owned()
-        };
-        let pairs = query.split('&').filter(|p| !p.is_empty()).map(|pair| {
-            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-            (decode(name), decode(value))
-        });
-        Self { all: pairs.collect(), scopes: BTreeMap::new() }
+        Self { all: Query::parse(Some(query)), scopes: BTreeMap::new() }
     }
 
     pub(super) fn get(&self, name: &str) -> Option<&str> {
-        self.all.iter().find(|(n, _)| n == name).map(|(_, value)| value.as_str())
+        self.all.first(name)
     }
 
     /// Whether the query says `scope:` somewhere.
