@@ -19,8 +19,9 @@ export async function oneNamespace(page, origin, pictures, problems) {
   // A service account knows of the members whose proxy it may use.
   const cluster = '/apis/rbac.authorization.k8s.io/v1'
   const proxy = { apiGroups: ['cluster.karmada.io'], resources: ['clusters/proxy'], resourceNames: ['member1'], verbs: ['get'] }
-  await api(page, 'POST', `${cluster}/clusterroles`, { metadata: { name }, rules: [proxy] }, [201, 409])
-  await api(page, 'POST', `${cluster}/clusterrolebindings`, { metadata: { name }, roleRef: { apiGroup: 'rbac.authorization.k8s.io', kind: 'ClusterRole', name }, subjects }, [201, 409])
+  const reach = `${name}-reach`
+  await api(page, 'POST', `${cluster}/clusterroles`, { metadata: { name: reach }, rules: [proxy] }, [201, 409])
+  await api(page, 'POST', `${cluster}/clusterrolebindings`, { metadata: { name: reach }, roleRef: { apiGroup: 'rbac.authorization.k8s.io', kind: 'ClusterRole', name: reach }, subjects }, [201, 409])
   const { status } = await api(page, 'POST', `${accounts}/${name}/token`, { apiVersion: 'authentication.k8s.io/v1', kind: 'TokenRequest', spec: {} })
   const other = await somebodyElse(page, origin, problems)
   await follow(other, `${origin}/steer#token=${status.token}`)
@@ -67,7 +68,7 @@ export async function oneNamespace(page, origin, pictures, problems) {
   await other.screenshot({ path: join(pictures, 'steer-reader.png'), fullPage: true })
   await inOneMember(page, other, origin, name, pictures)
   await other.context().close()
-  for (const path of [`${rbac}/rolebindings/${name}`, `${rbac}/roles/${name}`, `${accounts}/${name}`]) await api(page, 'DELETE', path)
+  for (const path of [`${rbac}/rolebindings/${name}`, `${rbac}/roles/${name}`, `${accounts}/${name}`, `${cluster}/clusterrolebindings/${reach}`, `${cluster}/clusterroles/${reach}`]) await api(page, 'DELETE', path)
   expected(problems, /403/)
 }
 
