@@ -32,6 +32,9 @@ fn moved<'a>(before: &'a Tables, after: &'a Tables) -> Vec<&'a String> {
     after.iter().filter(|(table, version)| before.get(*table) != Some(*version)).map(|(table, _)| table).collect()
 }
 
+/// Table of the Clusters, in [`Tables`].
+const CLUSTERS: &str = "control plane cluster.karmada.io/clusters";
+
 type Tables = std::collections::BTreeMap<String, u64>;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -49,7 +52,7 @@ async fn what_is_as_it_should_be_is_left_alone_for_every_kind() {
         home.quiet().await;
         let (after, asked) = (home.written(), home.requests.take());
         let moved = moved(&before, &after);
-        if look < 10 && moved == ["control plane cluster.karmada.io/clusters"] {
+        if look < 10 && moved == [CLUSTERS] {
             continue;
         }
         assert!(moved.is_empty(), "a second look wrote {moved:?}");
@@ -57,12 +60,22 @@ async fn what_is_as_it_should_be_is_left_alone_for_every_kind() {
         break;
     }
 
-    // Loops that remember nothing may ask, and write nothing.
-    let before = home.written();
-    let home = home.restart().await;
-    home.quiet().await;
-    let (after, asked) = (home.written(), home.requests.take());
-    assert!(moved(&before, &after).is_empty(), "a first look wrote {:?}: {asked:#?}", moved(&before, &after));
+    // Restarted controllers have no memory. They may send requests and write nothing, except that the first look at a
+    // member may report what its last periodic look came too early for.
+    let mut home = home;
+    for restart in 0.. {
+        let before = home.written();
+        home.requests.take();
+        home = home.restart().await;
+        home.quiet().await;
+        let (after, asked) = (home.written(), home.requests.take());
+        let moved = moved(&before, &after);
+        if restart == 0 && moved == [CLUSTERS] {
+            continue;
+        }
+        assert!(moved.is_empty(), "restarted controllers wrote {moved:?}: {asked:#?}");
+        break;
+    }
     home.stop().await;
 }
 
