@@ -26,7 +26,7 @@ use super::{Webhooks, judge, listed};
 /// Time limit; an API server waits 3 s.
 const WITHIN: Duration = Duration::from_millis(2500);
 /// Lifetime of a reservation. After this time an admitted binding has been stored or refused by another admission step.
-/// A binding that was stored and deleted earlier counts until then.
+/// A binding that was stored and deleted earlier counts until then, except against a binding of the same name.
 const RESERVED: Duration = Duration::from_secs(1);
 /// Maximum number of bindings per read.
 const PAGE: u32 = 500;
@@ -73,16 +73,17 @@ impl Reservations {
         self.0.entry((namespace.to_owned(), name.to_owned())).or_default().push(reservation);
     }
 
-    /// Reserved usage in a namespace that is not stored yet. Several attempts for one binding count once, with the
-    /// largest usage.
-    fn open(&mut self, namespace: &str, stored: &Stored, now: Instant) -> Usage {
+    /// Usage in a namespace that is reserved for other bindings than `reviewed` and not stored yet. Several attempts for
+    /// one binding count once, with the largest usage. Earlier attempts for the reviewed binding don't count: at most one
+    /// of several writes over the same version is stored, and each was admitted by itself.
+    fn open(&mut self, namespace: &str, reviewed: &str, stored: &Stored, now: Instant) -> Usage {
         let version = |name: &str| stored.versions.get(name).map(String::as_str).unwrap_or_default();
         self.0.retain(|(of, name), tries| {
             tries.retain(|one| one.until > now && (of != namespace || one.over == version(name)));
             !tries.is_empty()
         });
         let mut sum = Usage::new();
-        for (_, tries) in self.0.iter().filter(|((of, _), _)| of == namespace) {
+        for (_, tries) in self.0.iter().filter(|((of, name), _)| of == namespace && name != reviewed) {
             let mut most = Usage::new();
             tries.iter().for_each(|one| plan::raise(&mut most, one.more.clone()));
             plan::add(&mut sum, most);
@@ -123,7 +124,8 @@ async fn decide_in_turn(
     let _turn = quotas.turns.take(&request.namespace).await;
     let stored = stored(&Api::namespaced(client(), &request.namespace)).await?;
     let mut used = stored.used.clone();
-    plan::add(&mut used, quotas.reservations.lock().open(&request.namespace, &stored, Instant::now()));
+    let reserved = quotas.reservations.lock().open(&request.namespace, &request.name, &stored, Instant::now());
+    plan::add(&mut used, reserved);
     for limit in &mut limits {
         let tracked = used.iter().filter(|(name, _)| limit.spec.overall.contains_key(*name));
         let tracked: Usage = tracked.map(|(name, amount)| (name.clone(), *amount)).collect();

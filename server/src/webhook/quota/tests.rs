@@ -279,6 +279,17 @@ fn only_what_is_meant_takes_anything(#[case] caller: Caller, #[case] dry_run: bo
     });
 }
 
+/// A client that deletes a binding and creates it again is not charged twice.
+#[test]
+fn a_binding_is_not_charged_for_its_earlier_self() {
+    block_on(async {
+        let replica = Slow::new(vec![0]).webhook();
+        for _ in 0..2 {
+            assert!(replica.decide(&request(1, None, 20, false), Caller::ApiServer).await.is_allowed());
+        }
+    });
+}
+
 #[test]
 fn a_reservation_ends_when_its_binding_is_stored_or_never_is() {
     let (now, cpu) = (Instant::now(), |milli: i64| plan::usage(&spec(milli / REPLICA)));
@@ -294,10 +305,11 @@ fn a_reservation_ends_when_its_binding_is_stored_or_never_is() {
         versions: versions.iter().map(|(name, version)| ((*name).to_owned(), (*version).to_owned())).collect(),
     };
     let milli = |usage: Usage| usage.get("cpu").map_or(0, |cpu| cpu.milli_value());
-    assert_eq!(milli(reservations.open("shop", &stored(&[("changed", "7")]), now)), 80);
-    assert_eq!(milli(reservations.open("shop", &stored(&[("changed", "8")]), now)), 50);
-    assert_eq!(milli(reservations.open("shop", &stored(&[("changed", "8"), ("new", "9")]), now)), 0);
-    assert_eq!(milli(reservations.open("other", &stored(&[]), now + RESERVED)), 0);
+    assert_eq!(milli(reservations.open("shop", "web", &stored(&[("changed", "7")]), now)), 80);
+    assert_eq!(milli(reservations.open("shop", "new", &stored(&[("changed", "7")]), now)), 30);
+    assert_eq!(milli(reservations.open("shop", "web", &stored(&[("changed", "8")]), now)), 50);
+    assert_eq!(milli(reservations.open("shop", "web", &stored(&[("changed", "8"), ("new", "9")]), now)), 0);
+    assert_eq!(milli(reservations.open("other", "web", &stored(&[]), now + RESERVED)), 0);
     assert!(reservations.0.is_empty());
 }
 
