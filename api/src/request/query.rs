@@ -1,5 +1,7 @@
 //! The query string of a request.
 
+use std::borrow::Cow;
+
 use percent_encoding::percent_decode_str;
 
 use crate::list_options::{self, NoInteger};
@@ -21,8 +23,17 @@ impl Query {
 
     /// Removes parameters from a raw query; `removed` selects them by their decoded names. The rest is returned unchanged.
     pub fn without(query: &str, removed: impl Fn(&str) -> bool) -> String {
-        let name = |part: &str| decode(part.split_once('=').map_or(part, |(name, _)| name));
-        let parts = query.split('&').filter(|part| !part.is_empty() && !removed(&name(part)));
+        let parts = query.split('&').filter(|part| !part.is_empty() && !removed(&decode(name(part))));
+        parts.collect::<Vec<_>>().join("&")
+    }
+
+    /// Replaces the values of parameters in a raw query by `REDACTED`, also where they have none; `redacted` selects
+    /// them by their decoded names. The rest is returned unchanged.
+    pub fn redacted(query: &str, redacted: impl Fn(&str) -> bool) -> String {
+        let parts = query.split('&').map(|part| match redacted(&decode(name(part))) {
+            true => Cow::Owned(format!("{}=REDACTED", name(part))),
+            false => Cow::Borrowed(part),
+        });
         parts.collect::<Vec<_>>().join("&")
     }
 
@@ -55,6 +66,11 @@ impl Query {
     pub fn integer(&self, name: &str) -> Result<Option<i64>, NoInteger> {
         self.get(name).map(list_options::integer).transpose()
     }
+}
+
+/// Name of one parameter, not decoded.
+fn name(part: &str) -> &str {
+    part.split_once('=').map_or(part, |(name, _)| name)
 }
 
 fn decode(text: &str) -> String {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use crowsnest_api::request::Query;
 use crowsnest_api::user::UserInfo;
 use http::{HeaderMap, HeaderName, Uri, header};
 use jiff::Timestamp;
@@ -283,16 +284,9 @@ fn source_ips(headers: &HeaderMap, peer: Option<IpAddr>) -> Vec<String> {
 /// Path and query, without the values of parameters that are secrets.
 fn request_uri(uri: &Uri) -> String {
     let Some(query) = uri.query() else { return truncated(uri.path(), REQUEST_URI) };
-    let withheld = |pair: &str| {
-        let key = pair.split('=').next().unwrap_or_default();
-        let name = percent_encoding::percent_decode_str(key).decode_utf8_lossy().to_ascii_lowercase();
-        match SECRET_PARAMETERS.contains(&name.as_str()) {
-            true => format!("{key}=REDACTED"),
-            false => pair.to_owned(),
-        }
-    };
-    let pairs: Vec<String> = query.split('&').map(withheld).collect();
-    truncated(&format!("{}?{}", uri.path(), pairs.join("&")), REQUEST_URI)
+    let is_secret = |name: &str| SECRET_PARAMETERS.contains(&name.to_ascii_lowercase().as_str());
+    let query = Query::redacted(query, is_secret);
+    truncated(&format!("{}?{query}", uri.path()), REQUEST_URI)
 }
 
 fn truncated(text: &str, most: usize) -> String {

@@ -8,6 +8,7 @@ use std::sync::{Arc, LazyLock};
 
 use axum::body::Body;
 use bytes::Bytes;
+use crowsnest_api::request::Query;
 use http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE, ETAG, EXPIRES, HeaderValue, IF_NONE_MATCH, LOCATION, VARY};
 use lru::LruCache;
 use parking_lot::Mutex;
@@ -124,8 +125,9 @@ fn document(
         return response;
     }
     let tag = format!("\"{hash}\"");
-    let asked = asked_hash(request.uri().query()).filter(|_| request.uri().path().starts_with("/openapi/v3/"));
-    if asked.is_some_and(|asked| asked != hash) {
+    let query = Query::parse(request.uri().query());
+    let requested = query.get("hash").filter(|_| request.uri().path().starts_with("/openapi/v3/"));
+    if requested.is_some_and(|requested| requested != hash) {
         return moved(path, hash, kind, &tag);
     }
     if header(IF_NONE_MATCH) == tag {
@@ -147,19 +149,15 @@ fn document(
         headers.insert(ETAG, tag);
     }
     // The index names documents by their hash, so they may be kept for ever.
-    let caching = if asked.is_some() { "public, immutable" } else { "no-cache, private" };
+    let caching = if requested.is_some() { "public, immutable" } else { "no-cache, private" };
     headers.insert(CACHE_CONTROL, HeaderValue::from_static(caching));
     let now = jiff::Timestamp::now().to_zoned(jiff::tz::TimeZone::UTC);
-    if let Some(until) = asked.and_then(|_| now.checked_add(jiff::Span::new().years(1)).ok())
+    if let Some(until) = requested.and_then(|_| now.checked_add(jiff::Span::new().years(1)).ok())
         && let Ok(until) = HeaderValue::from_str(&until.strftime("%a, %d %b %Y %H:%M:%S UTC").to_string())
     {
         headers.insert(EXPIRES, until);
     }
     response
-}
-
-fn asked_hash(query: Option<&str>) -> Option<&str> {
-    query?.split('&').find_map(|pair| pair.strip_prefix("hash=")).filter(|hash| !hash.is_empty())
 }
 
 /// Where a document is that was asked for by a hash it no longer has.

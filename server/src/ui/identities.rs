@@ -104,7 +104,9 @@ fn lacking(user: &AuthInfo) -> String {
 mod tests {
     use super::*;
     use crate::ui::upstream::Upstream;
+    use proptest::prelude::*;
     use rstest::rstest;
+    use serde_json::{Value, json};
 
     fn config(user: &str) -> String {
         format!(
@@ -168,5 +170,60 @@ mod tests {
         let status = failure.status();
         let message = status["message"].as_str().unwrap_or_default();
         assert!(message.starts_with("its user \"ann\" ") && message.contains(why), "{message}");
+    }
+
+    /// A kubeconfig in YAML or JSON with fields of any type, some of them damaged.
+    fn any_kubeconfig() -> impl Strategy<Value = String> {
+        let name = || prop_oneof![Just("cp".to_owned()), Just("ann".to_owned()), "\\PC{0,6}"];
+        let value = prop_oneof![
+            name().prop_map(Value::from),
+            any::<i64>().prop_map(Value::from),
+            Just(Value::Null),
+            Just(json!({"command": "touch", "args": ["/tmp/x"], "env": null})),
+            Just(json!(["a"])),
+        ];
+        let field = prop::sample::select(vec![
+            "client-certificate",
+            "client-certificate-data",
+            "client-key",
+            "client-key-data",
+            "token",
+            "tokenFile",
+            "username",
+            "password",
+            "exec",
+            "auth-provider",
+            "as",
+        ]);
+        let user = prop::collection::btree_map(field, value.clone(), 0..5);
+        let users = prop::collection::vec((name(), user), 0..3);
+        let parts = (name(), name(), users, value, any::<bool>(), any::<prop::sample::Index>(), 0..4_u8);
+        parts.prop_map(|(current, of, users, other, yaml, at, damage)| {
+            let users: Vec<Value> = users.into_iter().map(|(name, user)| json!({"name": name, "user": user})).collect();
+            let contexts = json!([{"name": "cp", "context": {"cluster": "cp", "user": of}}]);
+            let whole = json!({"current-context": current, "contexts": contexts, "clusters": other, "users": users});
+            let mut text = if yaml { serde_saphyr::to_string(&whole).unwrap_or_default() } else { whole.to_string() };
+            if damage == 0 && !text.is_empty() {
+                text.truncate(text.floor_char_boundary(at.index(text.len())));
+            }
+            text
+        })
+    }
+
+    proptest! {
+        /// Whatever a kubeconfig contains, at most a certificate with its key and a token are taken, none of them invented.
+        #[test]
+        fn only_credentials_are_taken(text in prop_oneof![9 => any_kubeconfig(), 1 => "\\PC{0,200}"]) {
+            match user_of(&text) {
+                Ok(found) => {
+                    let AuthInfo { client_certificate_data, client_key_data, token, .. } = found.clone();
+                    prop_assert_eq!(client_certificate_data.is_some(), client_key_data.is_some());
+                    prop_assert!(client_certificate_data.is_some() || token.is_some());
+                    let taken = AuthInfo { client_certificate_data, client_key_data, token, ..AuthInfo::default() };
+                    prop_assert_eq!(serde_json::to_value(&found).ok(), serde_json::to_value(&taken).ok());
+                }
+                Err(refusal) => prop_assert_eq!(refusal.code(), StatusCode::BAD_REQUEST),
+            }
+        }
     }
 }

@@ -174,8 +174,6 @@ fn is_own(cluster: &Cluster, used: &SecretUse) -> bool {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(512))]
-
     /// Without `get`, a writer cannot use other clusters' Secrets, even with all other rights.
     #[test]
     fn others_secrets_need_the_right_to_read_them(after in any_cluster()) {
