@@ -31,6 +31,7 @@ use crate::plan::propagation::binding::{self, BindingPlan, Intent, Interpreted};
 use crate::plan::propagation::change::Change as TemplateChange;
 use crate::plan::propagation::lazy::{self, Touch};
 use crate::plan::propagation::{Choice, Claim, Policy, Preemption, choose, claim};
+use crate::plan::reference;
 
 /// A template in the control plane.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -424,7 +425,8 @@ fn describe(policy: &Policy<'_>) -> String {
     }
 }
 
-/// The template a binding refers to, with everything in it.
+/// The template a binding refers to, with everything in it; `None` if there is none that the binding may refer to
+/// ([`reference::check`]).
 pub async fn template_of(context: &Context, binding: &Value) -> Result<Option<(Resource, Arc<Value>)>, Error> {
     let reference: crowsnest_api::work::ObjectReference =
         decode(object::at(binding, &["spec", "resource"]).unwrap_or(&Value::Null))?;
@@ -433,6 +435,10 @@ pub async fn template_of(context: &Context, binding: &Value) -> Result<Option<(R
         Err(Error::UnknownKind { .. }) => return Ok(None),
         Err(error) => return Err(error),
     };
+    if let Err(why) = reference::check(object::namespace(binding), &reference, resource.namespaced) {
+        tracing::warn!(namespace = object::namespace(binding), binding = object::name(binding), %why, "binding not followed");
+        return Ok(None);
+    }
     if context.world.is_synced(&context.control_plane, &resource.gvr) {
         let template = context.get(&resource, &reference.namespace, &reference.name).await?;
         return Ok(template.map(|template| (resource, template)));

@@ -41,6 +41,7 @@ fn check(request: &Request, world: &World<'_>) -> Result<Vec<FederatedResourceQu
         _ => None,
     };
     Refusal::of(&validate_annotations(&binding))?;
+    Refusal::of(&validate_resource(old.as_ref(), &binding))?;
     let usage = match world.gates.federated_quota_enforcement {
         true => quota::follow(world.quotas, old.as_ref(), &binding)?,
         false => Vec::new(),
@@ -49,6 +50,23 @@ fn check(request: &Request, world: &World<'_>) -> Result<Vec<FederatedResourceQu
         Refusal::of(&validate_components(&binding.spec.components))?;
     }
     Ok(usage)
+}
+
+/// Bindings refer to objects of their own namespace (`plan::reference::check`). Stored bindings that refer to others are
+/// not followed, and remain valid until the reference changes.
+fn validate_resource(old: Option<&ResourceBinding>, binding: &ResourceBinding) -> Vec<FieldError> {
+    let (own, to) = (binding.metadata.namespace.as_deref().unwrap_or_default(), &binding.spec.resource);
+    if own.is_empty() || to.namespace.is_empty() || to.namespace == own {
+        return Vec::new();
+    }
+    if old.is_some_and(|old| old.spec.resource == *to) {
+        return Vec::new();
+    }
+    vec![FieldError::invalid(
+        "spec.resource.namespace",
+        &to.namespace,
+        format!("must be the binding's namespace, {own}"),
+    )]
 }
 
 fn validate_annotations(binding: &ResourceBinding) -> Vec<FieldError> {

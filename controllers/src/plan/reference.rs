@@ -1,11 +1,39 @@
 //! Which object is meant: as an Event names it, and as explanations and plans do, where no UID is told.
 
 use crowsnest_api::cluster::Cluster;
+use crowsnest_api::names::is_reserved_namespace;
 use crowsnest_api::work::ObjectReference;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::object;
+
+/// Why a binding may not refer to an object.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ForeignReference {
+    #[error("spec.resource.namespace is {0:?}, not the binding's own namespace")]
+    OtherNamespace(String),
+    #[error("spec.resource is a cluster-scoped {0}; only a ClusterResourceBinding may refer to it")]
+    ClusterScoped(String),
+    #[error("spec.resource is a namespaced {0}; only a ResourceBinding of its namespace may refer to it")]
+    Namespaced(String),
+    #[error("objects in namespace {0:?} are not propagated")]
+    Reserved(String),
+}
+
+/// Checks that a binding refers to an object of its own scope. Controllers read and write that object with their own
+/// rights, so anybody who may write bindings in one namespace could otherwise copy any object of the control plane into
+/// a member. `namespaced` is the scope of the object's kind; the binding's namespace is empty if it is cluster-scoped.
+pub fn check(binding_namespace: &str, to: &ObjectReference, namespaced: bool) -> Result<(), ForeignReference> {
+    match (binding_namespace, namespaced) {
+        ("", true) => Err(ForeignReference::Namespaced(to.kind.clone())),
+        ("", false) => Ok(()),
+        (_, false) => Err(ForeignReference::ClusterScoped(to.kind.clone())),
+        (own, true) if own != to.namespace => Err(ForeignReference::OtherNamespace(to.namespace.clone())),
+        (own, true) if is_reserved_namespace(own) => Err(ForeignReference::Reserved(own.to_owned())),
+        (_, true) => Ok(()),
+    }
+}
 
 /// An object of the control plane.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -50,5 +78,31 @@ impl Reference {
     /// Where its Events are.
     pub(super) fn events_in(&self) -> &str {
         if self.namespace.is_empty() { "default" } else { &self.namespace }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+
+    #[rstest]
+    #[case::own("shop", "shop", true, true)]
+    #[case::anothers("shop", "bank", true, false)]
+    #[case::of_none("shop", "", true, false)]
+    #[case::cluster_scoped("shop", "", false, false)]
+    #[case::cluster_scoped_with_a_namespace("shop", "shop", false, false)]
+    #[case::tokens_of_members("karmada-cluster", "karmada-cluster", true, false)]
+    #[case::works("karmada-es-m1", "karmada-es-m1", true, false)]
+    #[case::of_a_cluster_binding("", "", false, true)]
+    #[case::namespaced_of_a_cluster_binding("", "bank", true, false)]
+    fn bindings_refer_to_their_own_scope(
+        #[case] binding: &str,
+        #[case] to: &str,
+        #[case] namespaced: bool,
+        #[case] expected: bool,
+    ) {
+        let to = ObjectReference { namespace: to.to_owned(), ..ObjectReference::default() };
+        assert_eq!(check(binding, &to, namespaced).is_ok(), expected);
     }
 }
