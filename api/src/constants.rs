@@ -1,6 +1,9 @@
 //! The fixed strings of the Karmada APIs: labels, annotations, taints, finalizers, conditions, event reasons. Other
 //! tools read and write them, so they never change.
 
+/// Field manager with which our agent reports the tokens of its cluster.
+pub const AGENT_FIELD_MANAGER: &str = "crowsnest-agent";
+
 /// Labels.
 pub mod label {
     pub const PROPAGATION_POLICY_PERMANENT_ID: &str = "propagationpolicy.karmada.io/permanent-id";

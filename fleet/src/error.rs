@@ -83,6 +83,11 @@ impl Error {
         matches!(self, Self::Kube { source, .. } if matches!(&**source, kube::Error::Api(status) if status.code == 404))
     }
 
+    /// True when the API server answered 403.
+    pub fn is_forbidden(&self) -> bool {
+        matches!(self, Self::Kube { source, .. } if matches!(&**source, kube::Error::Api(status) if status.code == 403))
+    }
+
     /// True when the API server answered 409 with reason AlreadyExists.
     pub fn is_already_exists(&self) -> bool {
         matches!(self, Self::Kube { source, .. }

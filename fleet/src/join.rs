@@ -4,6 +4,7 @@
 use crate::write::{apply_merge, create_unless_there, ensure_namespace, revoke};
 use crate::{ApiResources, Error, Rights, wait};
 use crowsnest_api::cluster::{Cluster, ClusterSpec, ClusterSyncMode, LocalSecretReference};
+use crowsnest_api::constants::AGENT_FIELD_MANAGER;
 use crowsnest_api::constants::annotation::{
     IMPERSONATES, IMPERSONATES_WHOLE, REACHED_THROUGH, REACHED_THROUGH_AGENT, RIGHTS,
 };
@@ -92,6 +93,11 @@ impl JoinOptions {
         }
     }
 
+    /// Admission lets agents overwrite only Secrets that an agent wrote.
+    fn field_manager(&self) -> Option<&'static str> {
+        (self.sync_mode == ClusterSyncMode::Pull).then_some(AGENT_FIELD_MANAGER)
+    }
+
     /// Names of the Secrets with the tokens in the control plane.
     fn secrets(&self) -> impl Iterator<Item = String> {
         let cluster = self.report.cluster.then(|| self.name.to_string());
@@ -163,9 +169,16 @@ pub async fn cluster_id(member: &Client) -> Result<String, Error> {
 
 async fn not_registered_yet(control_plane: &Client, options: &JoinOptions, id: &str) -> Result<Option<Cluster>, Error> {
     let clusters: Api<Cluster> = Api::all(control_plane.clone());
-    let list = clusters.list(&Default::default()).await.map_err(|e| Error::kube("listing Clusters", e))?;
+    let known = match clusters.list(&Default::default()).await.map_err(|e| Error::kube("listing Clusters", e)) {
+        // Agents may read their own Cluster only. The control plane checks that its ID is not registered by another name.
+        Err(error) if error.is_forbidden() && options.sync_mode == ClusterSyncMode::Pull => {
+            let what = || format!("reading Cluster {}", options.name);
+            clusters.get_opt(options.name.as_str()).await.map_err(|e| Error::kube(what(), e))?.into_iter().collect()
+        }
+        listed => listed?.items,
+    };
     let mut same_name = None;
-    for cluster in list {
+    for cluster in known {
         let same_id = cluster.spec.id == id;
         if cluster.name_any() == options.name.as_str() {
             let name = options.name.clone();
@@ -256,8 +269,8 @@ async fn grant(
             ..Subject::default()
         }]),
     };
-    apply_merge(&Api::all(member.clone()), &role).await?;
-    apply_merge(&Api::all(member.clone()), &binding).await
+    apply_merge(&Api::all(member.clone()), &role, None).await?;
+    apply_merge(&Api::all(member.clone()), &binding, None).await
 }
 
 /// The token the member's token controller puts into a Secret made for the account.
@@ -301,11 +314,11 @@ async fn put_secrets(
     };
     if let Some(token) = tokens.cluster {
         let data = [("token", token)].into_iter().chain(ca_bundle.map(|bundle| ("caBundle", bundle)));
-        apply_merge(&secrets, &secret(options.name.to_string(), data.collect())).await?;
+        apply_merge(&secrets, &secret(options.name.to_string(), data.collect()), options.field_manager()).await?;
     }
     if let Some(token) = tokens.impersonator {
         let name = impersonator_secret_name(&options.name);
-        apply_merge(&secrets, &secret(name, vec![("token", token)])).await?;
+        apply_merge(&secrets, &secret(name, vec![("token", token)]), options.field_manager()).await?;
     }
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! The way out of clusters in push mode: the Cluster object goes first, then what `join` left in the member.
 
 use crate::join::{CLUSTER_NAMESPACE, IMPERSONATOR, JOINED_IMPERSONATOR, cluster_role_name, service_account_name};
+use crate::unregister::revoke_agent;
 use crate::write::{delete, release, revoke};
 use crate::{Error, wait};
 use crowsnest_api::cluster::{Cluster, ClusterSyncMode};
@@ -48,6 +49,12 @@ pub async fn unjoin(control_plane: &Client, member: Option<&Client>, options: &U
             force(control_plane, &cluster, &options.name).await?
         }
         (deleted, _) => deleted?,
+    }
+    // An agent that once had this name must not have it when the next cluster does.
+    match revoke_agent(control_plane, &options.name, &options.namespace).await {
+        // Admission gives such an agent nothing of a cluster that somebody joined.
+        Err(error) if !error.is_forbidden() => return Err(error),
+        _ => {}
     }
     match member {
         Some(member) => clean_member(member, &options.name, &options.namespace).await,

@@ -145,9 +145,8 @@ async fn execution_namespace_gone(control_plane: &Client, name: &ClusterName, wi
     }
 }
 
-/// The agent's account and rights, ours as docs/TUNNEL.md has them or those that `karmadactl register` makes, and the tokens.
-async fn clean_control_plane(control_plane: &Client, options: &UnregisterOptions) -> Result<(), Error> {
-    let UnregisterOptions { name, namespace, .. } = options;
+/// Deletes an agent's rights: ours, and those that `karmadactl register` creates.
+pub(crate) async fn revoke_agent(control_plane: &Client, name: &ClusterName, namespace: &str) -> Result<(), Error> {
     let ours = format!("crowsnest:agent:{name}");
     let karmadas = format!("system:karmada:{name}:agent");
     for role in [&ours, &karmadas] {
@@ -156,6 +155,13 @@ async fn clean_control_plane(control_plane: &Client, options: &UnregisterOptions
     for role in [&ours, &format!("{karmadas}-secret")] {
         revoke_in(control_plane, namespace, role).await?;
     }
+    Ok(())
+}
+
+/// The agent's account and rights, ours as docs/TUNNEL.md has them or those that `karmadactl register` makes, and the tokens.
+async fn clean_control_plane(control_plane: &Client, options: &UnregisterOptions) -> Result<(), Error> {
+    let UnregisterOptions { name, namespace, .. } = options;
+    revoke_agent(control_plane, name, namespace).await?;
     let account = format!("agent-{name}");
     delete(&Api::<ServiceAccount>::namespaced(control_plane.clone(), namespace), &account).await?;
     let secrets: Api<Secret> = Api::namespaced(control_plane.clone(), namespace);

@@ -33,16 +33,19 @@ where
     }
 }
 
-/// Creates, or overwrites the given fields of what is there.
-pub(crate) async fn apply_merge<K>(api: &Api<K>, object: &K) -> Result<(), Error>
+/// Creates, or overwrites the given fields of what is there, as this field manager; `None` for the client's own name.
+pub(crate) async fn apply_merge<K>(api: &Api<K>, object: &K, manager: Option<&str>) -> Result<(), Error>
 where
     K: Resource<DynamicType = ()> + Clone + Debug + Serialize + DeserializeOwned,
 {
     let name = object.name_any();
     let what = || format!("writing {} {name}", K::kind(&()).to_lowercase());
-    match api.create(&PostParams::default(), object).await.map_err(|e| Error::kube(what(), e)) {
+    let manager = manager.map(str::to_owned);
+    let creating = PostParams { field_manager: manager.clone(), ..PostParams::default() };
+    match api.create(&creating, object).await.map_err(|e| Error::kube(what(), e)) {
         Err(error) if error.is_already_exists() => {
-            let patched = api.patch(&name, &PatchParams::default(), &Patch::Merge(object)).await;
+            let patching = PatchParams { field_manager: manager, ..PatchParams::default() };
+            let patched = api.patch(&name, &patching, &Patch::Merge(object)).await;
             patched.map(drop).map_err(|e| Error::kube(what(), e))
         }
         other => other.map(drop),

@@ -79,7 +79,7 @@ pub(crate) fn routes(
     let bounds = from_fn_with_state(envelope::Bounds::default(), envelope::bound);
     let reviews = Router::new()
         .route("/stored/{resource}", post(stored_object))
-        .route(agents::PATH, post(agents::review))
+        .route(agents::PATH, post(agent_secret))
         .route("/{path}", post(review).layer(counting))
         .layer(bounds.clone())
         // No body is read for clients that are not admitted.
@@ -130,6 +130,11 @@ pub(crate) fn stored_configurations(ca_bundle: &str, base_url: &str) -> [Value; 
 async fn convert(body: Bytes) -> Result<Response, Failure> {
     let review = envelope::conversion_review(&body)?;
     Ok(reply(StatusCode::OK, &admission::convert_review(&review)))
+}
+
+async fn agent_secret(State(shared): State<Arc<Shared>>, body: Bytes) -> Result<Response, Failure> {
+    let (review, _) = envelope::admission_review(&body)?;
+    agents::review(&shared.webhooks.control_plane, &review["request"]).await
 }
 
 async fn stored_object(

@@ -21,12 +21,14 @@ use serde_json::{Value, json};
 
 const BOOTSTRAP: &str = include_str!("certificates/token.yaml");
 const RIGHTS: &str = include_str!("clusters/rights.yaml");
+const SECRETS: &str = "/api/v1/namespaces/karmada-cluster/secrets";
 const NOT_THEIRS: &str = "whoever decides where a cluster's token is sent needs that right";
 /// Longer than the interval of a cluster's health check, which sends a token to every reachable cluster.
 const LOOK: Duration = Duration::from_secs(3);
 
 #[test]
 fn tokens_are_not_sent_where_strangers_want_them() -> Result<()> {
+    drop(rustls::crypto::ring::default_provider().install_default());
     let dir = tempfile::tempdir()?;
     let fleet = Fleet::start(&dir.path().join("data"), &["--members", "member1"])?;
     let Some(kubectl) = fleet.any_kubectl()? else { return Ok(()) };
@@ -39,6 +41,8 @@ fn tokens_are_not_sent_where_strangers_want_them() -> Result<()> {
         writes_of_a_status(&kubectl, &recorder)?;
         writes_of_the_internal_group(&kubectl, &recorder)?;
         writes_of_an_agent(&kubectl, &recorder, dir.path())?;
+        a_certificate_of_a_name_gives_nothing_of_it(&kubectl, &recorder, dir.path())?;
+        bindings_of_a_tenant(&kubectl)?;
         nobody_sends_over_http(&kubectl, &recorder)?;
         ensure!(stored()? == before, "the cluster has been moved: {}", stored()?);
         ensure!(!recorder.is_reached_within(LOOK) && recorder.bytes() == 0, "{} bytes arrived", recorder.bytes());
@@ -144,7 +148,7 @@ fn writes_of_the_internal_group(kubectl: &Kubectl, recorder: &Recorder) -> Resul
 
 /// With a certificate obtained with a bootstrap token, and the rights that come with it.
 fn writes_of_an_agent(kubectl: &Kubectl, recorder: &Recorder, folder: &Path) -> Result<()> {
-    let agent = agent(kubectl, folder)?;
+    let agent = agent(kubectl, folder, "m9")?;
     let evil = recorder.url("https");
     let own = json!({"syncMode": "Pull", "apiEndpoint": "https://10.0.0.9", "secretRef": secret("m9"),
         "impersonatorSecretRef": secret("m9-impersonator")});
@@ -178,11 +182,91 @@ fn writes_of_an_agent(kubectl: &Kubectl, recorder: &Recorder, folder: &Path) -> 
     kubectl.says(&["get", "secret", "-n", "karmada-cluster", "m9-impersonator"], "", 1, "not found")?;
 
     // The agent's regular writes are still allowed.
-    agent.ok(&["create", "-f", "-"], &opaque("m9-impersonator").to_string())?;
+    let reports = ["create", "--field-manager", "crowsnest-agent", "-f", "-"];
+    agent.ok(&reports, &opaque("m9-impersonator").to_string())?;
     agent.ok(&["create", "-f", "-"], &karmada("m9", own))?;
+    let renewed = json!({"stringData": {"token": "u"}});
+    let patch = |secret: &str| {
+        patched(&agent, folder, "m9", &format!("{SECRETS}/{secret}?fieldManager=crowsnest-agent"), &renewed)
+    };
+    let (code, answer) = patch("m9-impersonator")?;
+    ensure!(code == 200, "{code} {answer}");
+    // Another field manager reported it.
+    let (code, answer) = patch("m9")?;
+    ensure!(code == 403 && answer.contains("which no agent created"), "{code} {answer}");
     let moved = json!({"spec": {"apiEndpoint": "https://10.0.0.10"}}).to_string();
     agent.ok(&["patch", "cluster", "m9", "--type", "merge", "-p", &moved], "")?;
     kubectl.ok(&["delete", "cluster", "m9", "--timeout=60s"], "").map(drop)
+}
+
+/// With a certificate for a name that somebody else gives to a cluster later.
+fn a_certificate_of_a_name_gives_nothing_of_it(kubectl: &Kubectl, recorder: &Recorder, folder: &Path) -> Result<()> {
+    let agent = agent(kubectl, folder, "m7")?;
+    let token =
+        json!({"apiVersion": "v1", "kind": "Secret", "metadata": secret("m7"), "stringData": {"token": "theirs"}});
+    kubectl.ok(&["create", "-f", "-"], &token.to_string())?;
+    let joined = json!({"syncMode": "Push", "apiEndpoint": "https://10.0.0.9", "secretRef": secret("m7")});
+    kubectl.ok(&["create", "-f", "-"], &karmada("m7", joined))?;
+    let (code, answer) = patched(&agent, folder, "m7", &format!("{SECRETS}/m7"), &json!({}))?;
+    ensure!(
+        code == 403 && answer.contains("which no agent created") && !answer.contains("\"data\""),
+        "{code} {answer}"
+    );
+    let changes = [
+        json!({"spec": {"apiEndpoint": recorder.url("https"), "insecureSkipTLSVerification": true}}),
+        json!({"spec": {"apiEndpoint": recorder.url("https"), "syncMode": "Pull"}}),
+        json!({"metadata": {"annotations": {"fleet.crowsnest.io/reached-through": "agent"}}}),
+    ];
+    for change in changes {
+        let change = change.to_string();
+        let said = agent.run(&["patch", "cluster", "m7", "--type", "merge", "-p", &change], "")?;
+        ensure!(said.code == Some(1) && said.err.contains("forbidden"), "{change}: {said:?}");
+    }
+    // The agent's own kind of cluster, by another name, cannot be dialled.
+    let dialled = karmada("m7", json!({"syncMode": "Push", "apiEndpoint": recorder.url("https")}));
+    agent.says(&["create", "-f", "-"], &dialled, 1, "in pull mode only")?;
+    agent.says(&["get", "clusters"], "", 1, "forbidden")?;
+    kubectl.ok(&["delete", "cluster", "m7", "--timeout=60s"], "")?;
+    // The same name is admitted once: requests are handled in order, and the next one is approved.
+    let second = request(kubectl, "m7-again", "system:karmada:agent:m7")?;
+    let next = request(kubectl, "m6", "system:karmada:agent:m6")?;
+    kubectl.until(&["get", "csr", &next, "-o", "jsonpath={.status.certificate}"], |out| !out.is_empty())?;
+    let status = kubectl.ok(&["get", "csr", &second, "-o", "jsonpath={.status}"], "")?;
+    ensure!(status.is_empty() || status == "{}", "{status}");
+    Ok(())
+}
+
+/// A user with all rights in one namespace.
+fn bindings_of_a_tenant(kubectl: &Kubectl) -> Result<()> {
+    kubectl.ok(&["create", "namespace", "tenant"], "")?;
+    let role = ["create", "rolebinding", "tina", "-n", "tenant", "--clusterrole", "admin", "--user", "tina"];
+    kubectl.ok(&role, "")?;
+    let tina = kubectl.with(&["--as", "tina"]);
+    let binding = |resource: Value| {
+        json!({"apiVersion": "work.karmada.io/v1alpha2", "kind": "ResourceBinding",
+            "metadata": {"name": "copy", "namespace": "tenant"},
+            "spec": {"resource": resource, "clusters": [{"name": "member1"}]}})
+        .to_string()
+    };
+    let token = json!({"apiVersion": "v1", "kind": "Secret", "namespace": "karmada-cluster", "name": "member1"});
+    tina.says(&["create", "-f", "-"], &binding(token), 1, "must be the binding's namespace, tenant")?;
+    let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "name": "cluster-admin"});
+    tina.ok(&["create", "-f", "-"], &binding(role))?;
+    let own = json!({"apiVersion": "v1", "kind": "ConfigMap", "namespace": "tenant", "name": "own"});
+    tina.ok(&["create", "configmap", "own", "-n", "tenant"], "")?;
+    tina.ok(&["create", "-f", "-"], &binding(own).replace("\"copy\"", "\"own\""))?;
+    // What the tenant owns is copied, and nothing else.
+    let works = [
+        "get",
+        "works",
+        "-n",
+        "karmada-es-member1",
+        "-o",
+        "jsonpath={.items[*].spec.workload.manifests[*].metadata.name}",
+    ];
+    let copied = kubectl.until(&works, |out| out.contains("own"))?;
+    ensure!(!copied.contains("cluster-admin") && !copied.contains("member1"), "{copied}");
+    kubectl.ok(&["delete", "namespace", "tenant", "--timeout=60s"], "").map(drop)
 }
 
 /// Applies to administrators and all other users.
@@ -200,31 +284,55 @@ fn an_administrator_is_obeyed(kubectl: &Kubectl, recorder: &Recorder) -> Result<
     until("something to arrive", || Ok(recorder.bytes() > 0))
 }
 
-fn agent(kubectl: &Kubectl, folder: &Path) -> Result<Kubectl> {
+/// Sends a merge patch as the agent `name`, without the read that kubectl does first.
+fn patched(agent: &Kubectl, folder: &Path, name: &str, path: &str, change: &Value) -> Result<(u16, String)> {
+    let server = agent.ok(&["config", "view", "-o", "jsonpath={.clusters[0].cluster.server}"], "")?;
+    let [certificate, key] = ["crt", "key"].map(|extension| fs::read(folder.join(format!("{name}.{extension}"))));
+    let identity = reqwest::Identity::from_pem(&[certificate?, key?].concat())?;
+    let sent = async {
+        let client = reqwest::Client::builder().tls_danger_accept_invalid_certs(true).identity(identity).build()?;
+        let request = client.patch(format!("{server}{path}")).header("content-type", "application/merge-patch+json");
+        let response = request.body(change.to_string()).send().await?;
+        anyhow::Ok((response.status().as_u16(), response.text().await?))
+    };
+    tokio::runtime::Runtime::new()?.block_on(sent)
+}
+
+/// Requests a certificate for this user with a bootstrap token.
+fn request(kubectl: &Kubectl, name: &str, user: &str) -> Result<String> {
+    requested(kubectl, name, user).map(|_| name.to_owned())
+}
+
+/// The key of a request, made by the bearer of a bootstrap token.
+fn requested(kubectl: &Kubectl, name: &str, user: &str) -> Result<KeyPair> {
     kubectl.ok(&["apply", "-f", "-"], BOOTSTRAP)?;
     let mut params = CertificateParams::default();
     params.distinguished_name = DistinguishedName::new();
     params.distinguished_name.push(DnType::OrganizationName, "system:karmada:agents");
-    params.distinguished_name.push(DnType::CommonName, "system:karmada:agent:m9");
+    params.distinguished_name.push(DnType::CommonName, user);
     let key = KeyPair::generate()?;
     let request = STANDARD.encode(params.serialize_request(&key)?.pem()?);
     let request = json!({"apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest",
-        "metadata": {"name": "m9"}, "spec": {"signerName": "kubernetes.io/kube-apiserver-client", "request": request,
+        "metadata": {"name": name}, "spec": {"signerName": "kubernetes.io/kube-apiserver-client", "request": request,
         "usages": ["digital signature", "key encipherment", "client auth"]}});
-    let joining = kubectl.bearing("abcdef.0123456789abcdef")?;
-    joining.ok(&["create", "-f", "-"], &request.to_string())?;
-    let signed = ["get", "csr", "m9", "-o", "jsonpath={.status.certificate}"];
-    let certificate = STANDARD.decode(joining.until(&signed, |out| !out.is_empty())?)?;
-    let file = |name: &str| folder.join(name).display().to_string();
-    let (certificate_file, key_file, config) = (file("m9.crt"), file("m9.key"), folder.join("m9.kubeconfig"));
-    fs::write(&certificate_file, certificate)?;
-    fs::write(&key_file, key.serialize_pem())?;
-    fs::write(&config, kubectl.ok(&["config", "view", "--raw", "--minify", "--flatten"], "")?)?;
-    let agent = kubectl.on(&config);
-    let credentials =
-        ["config", "set-credentials", "m9", "--client-certificate", &certificate_file, "--client-key", &key_file];
+    kubectl.bearing("abcdef.0123456789abcdef")?.ok(&["create", "-f", "-"], &request.to_string())?;
+    Ok(key)
+}
+
+/// The agent of a cluster of this name, which is not registered.
+fn agent(kubectl: &Kubectl, folder: &Path, name: &str) -> Result<Kubectl> {
+    let key = requested(kubectl, name, &format!("system:karmada:agent:{name}"))?;
+    let signed = ["get", "csr", name, "-o", "jsonpath={.status.certificate}"];
+    let certificate = STANDARD.decode(kubectl.until(&signed, |out| !out.is_empty())?)?;
+    let file = |extension: &str| folder.join(format!("{name}.{extension}"));
+    fs::write(file("crt"), certificate)?;
+    fs::write(file("key"), key.serialize_pem())?;
+    fs::write(file("kubeconfig"), kubectl.ok(&["config", "view", "--raw", "--minify", "--flatten"], "")?)?;
+    let (certificate, key) = (file("crt").display().to_string(), file("key").display().to_string());
+    let agent = kubectl.on(&file("kubeconfig"));
+    let credentials = ["config", "set-credentials", name, "--client-certificate", &certificate, "--client-key", &key];
     agent.ok(&[&credentials[..], &["--embed-certs"]].concat(), "")?;
-    agent.ok(&["config", "set-context", "--current", "--user", "m9"], "")?;
+    agent.ok(&["config", "set-context", "--current", "--user", name], "")?;
     Ok(agent)
 }
 

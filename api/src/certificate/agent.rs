@@ -28,7 +28,9 @@ impl Agent {
             return Some(Self::RbacGenerator);
         }
         let cluster = ClusterName::parse(suffix).ok()?;
-        (!cluster.is_control_plane()).then_some(Self::Cluster(cluster))
+        // The token of a cluster "a-impersonator" has the same Secret as the impersonator's token of cluster "a".
+        let is_shared = suffix.ends_with("-impersonator");
+        (!cluster.is_control_plane() && !is_shared).then_some(Self::Cluster(cluster))
     }
 }
 

@@ -77,7 +77,12 @@ impl Certificates {
                     tracing::warn!(name, %cluster, "a certificate of an agent whose cluster is there already is left to people");
                     return Ok(Outcome::Done);
                 }
-                Ok(Some(cluster)) => self.admit(&cluster).await?,
+                Ok(Some(cluster)) => {
+                    if !self.admit(&cluster, object::uid(&request)).await? {
+                        tracing::warn!(name, %cluster, "an agent of this name was admitted before; an administrator decides");
+                        return Ok(Outcome::Done);
+                    }
+                }
                 Ok(None) | Err(_) => {}
             }
             return self.approve(&request, *permission).await;
@@ -88,15 +93,20 @@ impl Certificates {
         Ok(Outcome::Done)
     }
 
-    /// Gives an agent its rights; what is there stays as it is.
-    async fn admit(&self, cluster: &ClusterName) -> Result<(), Error> {
-        for (resource, wanted) in self.rights.iter().zip(&agents::rights(cluster)) {
+    /// Grants an agent its rights; objects that exist are not changed. False if they were granted for another request:
+    /// two certificates of one name would share whatever either of them registers.
+    async fn admit(&self, cluster: &ClusterName, request: &str) -> Result<bool, Error> {
+        let mut rights = agents::rights(cluster);
+        agents::grant_for(&mut rights[0], request);
+        for (position, (resource, wanted)) in self.rights.iter().zip(&rights).enumerate() {
             let (namespace, name) = (object::namespace(wanted), object::name(wanted));
-            if self.context.objects.get(Target::new(resource, namespace, name)).await?.is_none() {
-                self.context.objects.create(resource, namespace, wanted).await?;
+            match self.context.objects.get(Target::new(resource, namespace, name)).await? {
+                None => drop(self.context.objects.create(resource, namespace, wanted).await?),
+                Some(role) if position == 0 && !agents::is_granted_for(&role, request) => return Ok(false),
+                Some(_) => {}
             }
         }
-        Ok(())
+        Ok(true)
     }
 
     async fn is_allowed(&self, request: &Value, permission: Permission) -> Result<bool, Error> {

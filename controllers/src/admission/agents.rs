@@ -4,8 +4,18 @@
 //! An agent is identified by the certificate that `agentcsrapproving` approves. Bearers of bootstrap tokens are treated
 //! as agents, because they can obtain such a certificate.
 
+use crowsnest_api::cluster::{Cluster, ClusterSyncMode};
 use crowsnest_api::user::UserInfo;
 use serde_json::Value;
+
+use super::destination::Before;
+
+/// Field manager with which our agent reports tokens.
+pub const FIELD_MANAGER: &str = crowsnest_api::constants::AGENT_FIELD_MANAGER;
+/// Field managers of agents: ours and Karmada's.
+const FIELD_MANAGERS: [&str; 2] = [FIELD_MANAGER, "karmada-agent"];
+/// Key of a Secret's data that holds the token.
+const TOKEN: &str = "f:token";
 
 const GROUP: &str = "system:karmada:agents";
 const NAME_PREFIX: &str = "system:karmada:agent:";
@@ -33,9 +43,34 @@ pub fn check_cluster(user: &UserInfo, cluster: &str) -> Result<(), String> {
     }
 }
 
+/// Refuses an agent's write of a Cluster that no agent registered, although it has the agent's name: an agent may have
+/// obtained its certificate before somebody else joined a cluster by that name, or after its own was removed. Agents
+/// register clusters in pull mode only, and cannot claim the ID of another cluster later.
+pub fn check_registration(user: &UserInfo, before: Before<'_>, after: &Cluster) -> Result<(), String> {
+    if cluster_of_agent(user).is_none() {
+        return Ok(());
+    }
+    let refused = |why: &str| Err(format!("agent {:?} {why}", user.name));
+    let pulls = |cluster: &Cluster| cluster.spec.sync_mode == ClusterSyncMode::Pull;
+    match before {
+        _ if !pulls(after) => refused("may register clusters in pull mode only"),
+        Before::Absent => Ok(()),
+        Before::Unseen => refused("may not apply a cluster that does not exist; create it instead"),
+        Before::Known(before) if !pulls(before) => refused("may not change a cluster that no agent registered"),
+        Before::Known(before) if !before.spec.id.is_empty() && before.spec.id != after.spec.id => {
+            refused("may not change spec.id")
+        }
+        Before::Known(_) => Ok(()),
+    }
+}
+
 /// Refuses agents that write Secrets other than the two that report their cluster's tokens. A Secret of type
 /// `kubernetes.io/service-account-token` would be filled with a token of the account that it names.
-pub fn check_secret(user: &UserInfo, secret: &Value) -> Result<(), String> {
+///
+/// `before` is the stored Secret, `null` when it is created; `cluster` is the stored Cluster of the agent's name. The
+/// response to a patch contains the whole Secret, so an agent may update only a Secret that an agent reported: one whose
+/// token an agent wrote last, or one that belongs to its own registered Cluster.
+pub fn check_secret(user: &UserInfo, secret: &Value, before: &Value, cluster: Option<&Cluster>) -> Result<(), String> {
     let Some(own) = cluster_of_agent(user) else { return Ok(()) };
     let text = |pointer: &str| secret.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
     let (name, kind) = (text("/metadata/name"), text("/type"));
@@ -43,10 +78,37 @@ pub fn check_secret(user: &UserInfo, secret: &Value) -> Result<(), String> {
     if !reported {
         return Err(format!("agent {:?} may write the secrets of its own cluster only, not {name:?}", user.name));
     }
-    match kind {
-        "" | "Opaque" => Ok(()),
-        kind => Err(format!("agent {:?} may write secrets of type \"Opaque\" only, not {kind:?}", user.name)),
+    if !matches!(kind, "" | "Opaque") {
+        return Err(format!("agent {:?} may write secrets of type \"Opaque\" only, not {kind:?}", user.name));
     }
+    match before.is_null() || is_token_of_agent(before) || belongs_to(before, cluster) {
+        true => Ok(()),
+        false => Err(format!("agent {:?} may not write secret {name:?}, which no agent created", user.name)),
+    }
+}
+
+/// The agent of the writer's cluster whose Cluster [`check_secret`] needs; `None` for other users.
+pub fn agent_cluster(user: &UserInfo) -> Option<&str> {
+    cluster_of_agent(user).filter(|own| !own.is_empty())
+}
+
+/// True if an agent was the last to write the token, by the Secret's managed fields.
+fn is_token_of_agent(secret: &Value) -> bool {
+    let managers = secret.pointer("/metadata/managedFields").and_then(Value::as_array);
+    let mut owners = managers.into_iter().flatten().filter(|entry| !entry["fieldsV1"]["f:data"][TOKEN].is_null());
+    let is_agent = |entry: &Value| entry["manager"].as_str().is_some_and(|name| FIELD_MANAGERS.contains(&name));
+    // Somebody else who applied the same value owns it too.
+    owners.next().is_some_and(is_agent) && owners.all(is_agent)
+}
+
+/// True if the Secret is owned by this Cluster and an agent registered the Cluster. Earlier versions of the agent did
+/// not name themselves in managed fields.
+fn belongs_to(secret: &Value, cluster: Option<&Cluster>) -> bool {
+    let Some(cluster) = cluster.filter(|cluster| cluster.spec.sync_mode == ClusterSyncMode::Pull) else { return false };
+    let uid = cluster.metadata.uid.as_deref().filter(|uid| !uid.is_empty());
+    let owners = secret.pointer("/metadata/ownerReferences").and_then(Value::as_array);
+    let mut owners = owners.into_iter().flatten();
+    owners.any(|owner| owner["kind"] == "Cluster" && uid.is_some() && owner["uid"].as_str() == uid)
 }
 
 #[cfg(test)]
@@ -92,8 +154,63 @@ mod tests {
         #[case] secret: Value,
         #[case] expected: Option<&str>,
     ) {
-        let found = check_secret(&user, &secret).err();
+        let found = check_secret(&user, &secret, &Value::Null, None).err();
         assert_eq!(found.is_some(), expected.is_some(), "{found:?}");
         assert!(found.unwrap_or_default().contains(expected.unwrap_or_default()));
+    }
+
+    fn registered(mode: &str, id: &str) -> Cluster {
+        serde_json::from_value(json!({"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster",
+            "metadata": {"name": "m1", "uid": "u1"}, "spec": {"syncMode": mode, "id": id}}))
+        .expect("a Cluster")
+    }
+
+    fn written_by(managers: &[&str]) -> Value {
+        let entry = |manager: &&str| json!({"manager": manager, "fieldsV1": {"f:data": {".": {}, "f:token": {}}}});
+        json!({"metadata": {"name": "m1", "managedFields": managers.iter().map(entry).collect::<Vec<_>>()}})
+    }
+
+    /// The response to a patch would contain a Secret that somebody else created.
+    #[rstest]
+    #[case::created_now(Value::Null, None, true)]
+    #[case::reported(written_by(&["crowsnest-agent"]), None, true)]
+    #[case::reported_by_karmadas(written_by(&["karmada-agent"]), None, true)]
+    #[case::of_join(written_by(&["crowsnest"]), None, false)]
+    #[case::of_both(written_by(&["crowsnest-agent", "kubectl"]), None, false)]
+    #[case::without_a_record(json!({"metadata": {"name": "m1"}}), Some("Pull"), false)]
+    #[case::another_field(json!({"metadata": {"managedFields": [
+        {"manager": "crowsnest-agent", "fieldsV1": {"f:data": {"f:other": {}}}}]}}), None, false)]
+    #[case::of_its_cluster(json!({"metadata": {"ownerReferences": [{"kind": "Cluster", "uid": "u1"}]}}), Some("Pull"), true)]
+    #[case::of_a_joined_one(json!({"metadata": {"ownerReferences": [{"kind": "Cluster", "uid": "u1"}]}}), Some("Push"), false)]
+    #[case::of_an_earlier_one(json!({"metadata": {"ownerReferences": [{"kind": "Cluster", "uid": "u0"}]}}), Some("Pull"), false)]
+    fn agents_update_what_agents_created(#[case] before: Value, #[case] mode: Option<&str>, #[case] expected: bool) {
+        let secret = json!({"metadata": {"name": "m1"}, "type": "Opaque"});
+        let cluster = mode.map(|mode| registered(mode, "id-1"));
+        assert_eq!(check_secret(&agent(), &secret, &before, cluster.as_ref()).is_ok(), expected);
+    }
+
+    #[rstest]
+    #[case::new("", "Pull", "id-1", true)]
+    #[case::new_and_dialled("", "Push", "id-1", false)]
+    #[case::its_own("Pull", "Pull", "id-1", true)]
+    #[case::joined_by_somebody("Push", "Push", "id-1", false)]
+    #[case::taken_over("Push", "Pull", "id-1", false)]
+    #[case::to_be_dialled("Pull", "Push", "id-1", false)]
+    #[case::anothers_id("Pull", "Pull", "id-2", false)]
+    fn agents_write_what_agents_registered(
+        #[case] before: &str,
+        #[case] after: &str,
+        #[case] id: &str,
+        #[case] expected: bool,
+    ) {
+        let (stored, after) = (registered(before, "id-1"), registered(after, id));
+        let before = if before.is_empty() { Before::Absent } else { Before::Known(&stored) };
+        assert_eq!(check_registration(&agent(), before, &after).is_ok(), expected);
+        assert!(check_registration(&UserInfo::new("alice", ["dev"]), before, &after).is_ok());
+    }
+
+    #[test]
+    fn agents_do_not_apply_to_the_unknown() {
+        assert!(check_registration(&agent(), Before::Unseen, &registered("Pull", "")).is_err());
     }
 }

@@ -7,10 +7,22 @@ use serde_json::{Value, json};
 use super::certificates::agent_name;
 
 const RBAC: &str = "rbac.authorization.k8s.io";
+/// Annotation of an agent's ClusterRole: UID of the CertificateSigningRequest for which it was created.
+const GRANTED_FOR: &str = "fleet.crowsnest.io/granted-for";
 
 /// The name of its roles and of their bindings, which go when it is unregistered.
 pub fn role_name(cluster: &ClusterName) -> String {
     format!("crowsnest:agent:{cluster}")
+}
+
+/// True if an agent's ClusterRole was created for this CertificateSigningRequest.
+pub fn is_granted_for(role: &Value, request_uid: &str) -> bool {
+    !request_uid.is_empty() && role["metadata"]["annotations"][GRANTED_FOR] == request_uid
+}
+
+/// Marks an agent's ClusterRole with the CertificateSigningRequest for which it is created.
+pub fn grant_for(role: &mut Value, request_uid: &str) {
+    role["metadata"]["annotations"] = json!({GRANTED_FOR: request_uid});
 }
 
 /// ClusterRole and ClusterRoleBinding, then Role and RoleBinding in the namespace of clusters' tokens.
@@ -25,8 +37,8 @@ pub fn rights(cluster: &ClusterName) -> [Value; 4] {
     };
     let impersonator = format!("{own}-impersonator");
     let clusters = [
-        rule("cluster.karmada.io", "clusters", &[], &["create", "list"]),
-        rule("cluster.karmada.io", "clusters", &[own], &["patch"]),
+        rule("cluster.karmada.io", "clusters", &[], &["create"]),
+        rule("cluster.karmada.io", "clusters", &[own], &["get", "patch"]),
         rule("cluster.karmada.io", "clusters/attach", &[own], &["create"]),
         rule("", "namespaces", &[KARMADA_CLUSTER], &["get"]),
         rule("certificates.k8s.io", "certificatesigningrequests", &[], &["create", "get"]),

@@ -71,6 +71,11 @@ impl Delegated {
         }
     }
 
+    /// Client of the control plane, with the account of this process.
+    pub(crate) fn control_plane(&self) -> kube::Client {
+        self.control_plane.clone()
+    }
+
     /// The caller, or 401. As in kube-apiserver, the first valid credential counts, and a request with an invalid
     /// credential is not anonymous.
     pub(crate) async fn authenticate(&self, peer: &Peer, headers: &HeaderMap) -> Result<UserInfo, Failure> {

@@ -29,6 +29,13 @@ const STRATEGIC: &str = "application/strategic-merge-patch+json";
 /// Bodies larger than kube-apiserver's own limit are refused.
 const MAX_BODY: usize = 3 * 1024 * 1024;
 
+/// Reads a path of the internal group; for a list, all of it.
+pub(crate) async fn read_stored(control_plane: &kube::Client, tail: &str) -> Result<Value, kube::Error> {
+    let uri = format!("/apis/{STORAGE_GROUP}/v1alpha1{tail}");
+    let request = http::Request::get(uri).body(Vec::new()).map_err(kube::Error::HttpError)?;
+    control_plane.request(request).await
+}
+
 /// A public group whose resources are kept under [`STORAGE_GROUP`]; both in version `v1alpha1`.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct StoredGroup {

@@ -1,14 +1,17 @@
 //! Admission of writes by members' agents: only the Secrets that report their tokens are allowed.
 
-use axum::body::Bytes;
 use axum::response::Response;
+use crowsnest_api::cluster::Cluster;
+use crowsnest_api::names::ClusterName;
 use crowsnest_apiserver::status::ApiError;
-use crowsnest_controllers::admission::agents::{MATCH_CONDITION, check_secret};
+use crowsnest_controllers::admission::agents::{MATCH_CONDITION, agent_cluster, check_secret};
 use http::StatusCode;
+use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{allow, envelope, refuse, user_of};
+use super::{allow, refuse, user_of};
 use crate::aggregated::reply::{Failure, json as reply};
+use crate::aggregated::stored::read_stored;
 
 pub(super) const PATH: &str = "/agents/secrets";
 const NAME: &str = "agents.crowsnest.io";
@@ -27,18 +30,29 @@ pub(super) fn configuration(ca_bundle: &str, base_url: &str) -> Value {
            "webhooks": [hook]})
 }
 
-pub(super) async fn review(body: Bytes) -> Result<Response, Failure> {
-    let (review, _) = envelope::admission_review(&body)?;
-    Ok(reply(StatusCode::OK, &answer(&review["request"])))
-}
-
-fn answer(request: &Value) -> Value {
-    let secret = &request["object"];
-    match check_secret(&user_of(request), secret) {
+pub(super) async fn review(control_plane: &kube::Client, request: &Value) -> Result<Response, Failure> {
+    let (user, secret, before) = (user_of(request), &request["object"], &request["oldObject"]);
+    let mut checked = check_secret(&user, secret, before, None);
+    if let (Err(_), false, Some(own)) = (&checked, before.is_null(), agent_cluster(&user)) {
+        let cluster = registered(control_plane, own).await.map_err(Failure::upstream)?;
+        checked = check_secret(&user, secret, before, cluster.as_ref());
+    }
+    let answer = match checked {
         Ok(()) => allow(&request["uid"], None),
         Err(why) => {
             let name = secret.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
             refuse(&request["uid"], &ApiError::forbidden("", "secrets", name, why).to_status())
         }
+    };
+    Ok(reply(StatusCode::OK, &answer))
+}
+
+/// The Cluster of this name, if it is registered.
+async fn registered(control_plane: &kube::Client, name: &str) -> Result<Option<Cluster>, kube::Error> {
+    let Ok(name) = ClusterName::parse(name) else { return Ok(None) };
+    match read_stored(control_plane, &format!("/clusters/{name}")).await {
+        Ok(cluster) => Ok(Cluster::deserialize(&cluster).ok()),
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
+        Err(error) => Err(error),
     }
 }

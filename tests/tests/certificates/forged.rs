@@ -34,7 +34,7 @@ fn a_bootstrap_token_gets_no_identity_but_an_agents() -> Result<()> {
     let walk = || -> Result<()> {
         kubectl.ok(&["apply", "-f", "-"], TOKEN)?;
         let joining = kubectl.bearing("abcdef.0123456789abcdef")?;
-        let attempts: [(&str, Subject<'_>); 14] = [
+        let attempts: [(&str, Subject<'_>); 15] = [
             ("agent-then-proxy", &[&[(O, AGENTS)], &[(CN, AGENT)], &[(CN, FRONT_PROXY)]]),
             ("proxy-then-agent", &[&[(O, AGENTS)], &[(CN, FRONT_PROXY)], &[(CN, AGENT)]]),
             ("both-in-one", &[&[(O, AGENTS)], &[(CN, FRONT_PROXY), (CN, AGENT)]]),
@@ -42,6 +42,7 @@ fn a_bootstrap_token_gets_no_identity_but_an_agents() -> Result<()> {
             ("agent-then-admin", &[&[(O, AGENTS)], &[(CN, AGENT)], &[(CN, "system:admin")]]),
             ("proxy", &[&[(CN, FRONT_PROXY)]]),
             ("proxy-as-agent", &[&[(O, AGENTS)], &[(CN, FRONT_PROXY)]]),
+            ("shared-name", &[&[(O, AGENTS)], &[(CN, "system:karmada:agent:x-impersonator")]]),
             ("masters", &[&[(O, "system:masters")], &[(CN, "ann")]]),
             ("agent-and-masters", &[&[(O, AGENTS)], &[(O, "system:masters")], &[(CN, AGENT)]]),
             ("admin", &[&[(CN, "system:admin")]]),

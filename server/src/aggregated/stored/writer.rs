@@ -19,6 +19,7 @@ use crate::aggregated::forward::{ATTEMPTS, Forward};
 use crate::aggregated::identity::{Delegated, Wanted};
 use crate::aggregated::reply::Failure;
 use crate::aggregated::route::CLUSTERS;
+use crate::aggregated::stored::read_stored;
 
 const JSON: &str = "application/json";
 const MERGE: &str = "application/merge-patch+json";
@@ -42,6 +43,10 @@ impl Writer<'_> {
     pub(crate) async fn check(self, before: Before<'_>, after: &Cluster) -> Result<(), Failure> {
         let name = after.metadata.name.as_deref().unwrap_or_default();
         self.check_name(name)?;
+        agents::check_registration(self.user, before, after).map_err(|why| forbidden(name, &why))?;
+        if matches!(before, Before::Absent) && agents::agent_cluster(self.user).is_some() {
+            self.check_id(after).await?;
+        }
         let report = destination::review(before, after);
         for secret in &report.uses {
             if !self.may_use(secret).await? {
@@ -56,6 +61,20 @@ impl Writer<'_> {
         let no_cluster = || Failure::bad_request("the body of the request is not a Cluster");
         let (before, after) = (typed(before).ok_or_else(no_cluster)?, typed(after).ok_or_else(no_cluster)?);
         self.check(Before::Known(&before), &after).await
+    }
+
+    /// Refuses an agent's Cluster whose ID is registered by another name. Agents cannot list Clusters themselves.
+    async fn check_id(self, after: &Cluster) -> Result<(), Failure> {
+        let (name, id) = (after.metadata.name.as_deref().unwrap_or_default(), after.spec.id.as_str());
+        if id.is_empty() {
+            return Ok(());
+        }
+        let registered = read_stored(&self.delegated.control_plane(), "/clusters").await.map_err(Failure::upstream)?;
+        let mut others = registered["items"].as_array().into_iter().flatten();
+        match others.any(|other| other["spec"]["id"] == id && other["metadata"]["name"] != name) {
+            true => Err(forbidden(name, "a cluster with its spec.id is registered by another name")),
+            false => Ok(()),
+        }
     }
 
     async fn may_use(self, secret: &SecretUse) -> Result<bool, Failure> {
