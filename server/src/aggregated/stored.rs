@@ -26,6 +26,9 @@ pub(crate) const STORAGE_GROUP: &str = "storage.crowsnest.io";
 
 const STRATEGIC: &str = "application/strategic-merge-patch+json";
 
+/// Number of query parameters that is far below the limit of Go's `url.ParseQuery`, 10,000, beyond which it finds none.
+const MAX_PARAMETERS: usize = 1_000;
+
 /// Bodies larger than kube-apiserver's own limit are refused.
 const MAX_BODY: usize = 3 * 1024 * 1024;
 
@@ -52,7 +55,12 @@ impl StoredGroup {
             Method::GET => table::wanted(self.public, &parts.headers, parts.uri.query().unwrap_or_default())?,
             _ => None,
         };
-        let query = parts.uri.query().map(|q| format!("?{q}")).unwrap_or_default();
+        // The control plane must find the selectors that were authorized, so it receives the parsed parameters.
+        let query = Query::parse(parts.uri.query());
+        if query.len() > MAX_PARAMETERS {
+            return Err(Failure::bad_request(format!("more than {MAX_PARAMETERS} query parameters")));
+        }
+        let query = if query.is_empty() { String::new() } else { format!("?{}", query.encode()) };
         let (mut bytes, content_type) = self.outgoing(&parts.headers, collect(body).await?)?;
         let mut forward = Forward {
             control_plane,
