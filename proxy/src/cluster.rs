@@ -46,7 +46,7 @@ impl Proxy {
         mut request: Request<Body>,
         within: Option<Duration>,
     ) -> Result<Response<Body>, Error> {
-        let path = checked(path)?;
+        let path = checked(request.method(), path)?;
         let ours = take_upgrade(&mut request);
         if let Some(why) = session::forbidden(member, path, ours.is_some()) {
             return Err(Error::NoSessions { cluster: member.name().clone(), why });
@@ -70,7 +70,7 @@ impl Proxy {
         path: &str,
         mut request: Request<Body>,
     ) -> Result<Response<Body>, Error> {
-        let path = checked(path)?;
+        let path = checked(request.method(), path)?;
         let session = take_upgrade(&mut request).map(|ours| {
             let session = Session::of(caller, &ClusterName::control_plane(), path, request.uri().query());
             (ours, session)

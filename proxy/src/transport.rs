@@ -103,7 +103,7 @@ impl Transport {
         mut request: Request<Body>,
         within: Option<Duration>,
     ) -> Result<Response<Body>, Error> {
-        let path = checked(path)?;
+        let path = checked(request.method(), path)?;
         let cluster = member.name();
         let unconnected = |source| match source {
             crowsnest_fleet::Error::Endpoint { endpoint, .. } if endpoint.is_empty() => {
@@ -215,9 +215,9 @@ fn target(connection: &Connection, path: &str, query: Option<&str>) -> Result<Ur
         .build()
 }
 
-/// Returns the path if this process, which authorizes it, and the recipient read it in the same way.
-pub fn checked(path: &str) -> Result<&str, Error> {
-    RequestPath::parse(path).map_err(|error| Error::BadRequest(error.to_string()))?;
+/// Returns the path if this process, which authorizes the request, and the recipient read it in the same way.
+pub fn checked<'p>(method: &Method, path: &'p str) -> Result<&'p str, Error> {
+    RequestPath::check_forwarded(method, path).map_err(|error| Error::BadRequest(error.to_string()))?;
     Ok(path)
 }
 

@@ -109,3 +109,27 @@ async fn a_member_that_stalls_in_a_probe_is_counted_by_its_answer() {
     assert_eq!((code, text), (409, json!("configmaps \"only-m1\" is in several clusters: m1, stalls\n")));
     world.stop().await;
 }
+
+/// A member must not receive a request whose prefix gives it another verb than its method.
+#[rstest::rstest]
+#[case("PATCH", "/apis/apps/v1/watch/namespaces/default/deployments/d/scale")]
+#[case("PUT", "/apis/apps/v1/watch/namespaces/default/deployments/d")]
+#[case("GET", "/api/v1/watch/namespaces/default/pods/p/exec")]
+#[case("GET", "/api/v1/proxy/namespaces/default/pods/p")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn prefixes_give_no_other_verb(#[case] method: &str, #[case] path: &str) {
+    let world = world().await;
+    let sent = || request(method.parse().unwrap(), "", "", None);
+    let proxy = &world.proxy;
+    for answer in [
+        proxy.cluster("m1", &admin(), path, sent()).await,
+        proxy.cluster("*", &admin(), path, sent()).await,
+        proxy.fleet_wide(&admin(), path, sent()).await,
+        proxy.search_cache(&admin(), path, sent()).await,
+    ] {
+        let (code, status) = read(answer).await;
+        let message = status["message"].as_str().unwrap_or_default();
+        assert!(code == 400 && message.contains("deprecated prefix"), "{code} {status}");
+    }
+    world.stop().await;
+}

@@ -5,7 +5,7 @@
 //! internal group are reviewed by the webhook, with the same rule.
 
 use crowsnest_api::cluster::Cluster;
-use crowsnest_api::request::{Query, verb};
+use crowsnest_api::request::{Query, ResourcePath};
 use crowsnest_api::user::UserInfo;
 use crowsnest_controllers::admission::agents;
 use crowsnest_controllers::admission::destination::{self, Before, SecretUse};
@@ -77,8 +77,9 @@ impl Writer<'_> {
 
     /// True if the caller may write the Cluster itself, not only its status.
     pub(super) async fn may_write(self, method: &Method, cluster: &str) -> Result<bool, Failure> {
+        let path = ResourcePath { name: cluster.to_owned(), ..ResourcePath::default() };
         let wanted = Wanted {
-            verb: verb(method, true, &Query::default()).to_owned(),
+            verb: path.operation(method, &Query::default()).verb.to_owned(),
             group: CLUSTERS.to_owned(),
             version: "v1alpha1".to_owned(),
             resource: "clusters".to_owned(),
