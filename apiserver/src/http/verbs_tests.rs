@@ -170,3 +170,40 @@ async fn a_definition_is_watched_by_its_own_name() {
     assert_eq!(call(&server, "keeper", line, "").await, (400, OTHER_NAME.to_owned()));
     server.stop().await.unwrap();
 }
+
+#[tokio::test]
+async fn what_creates_needs_the_right_to_create() {
+    let server = started().await;
+    let object = |version: &str, kind: &str, name: &str| {
+        json!({"apiVersion": version, "kind": kind, "metadata": {"name": name}}).to_string()
+    };
+    let leases = "/apis/coordination.k8s.io/v1/namespaces/shop/leases";
+    for (line, body) in [
+        (format!("APPLY {SHOP}/configmaps/new?fieldManager=m"), object("v1", "ConfigMap", "new")),
+        (format!("APPLY {SHOP}/configmaps/new?fieldManager=m&dryRun=All"), object("v1", "ConfigMap", "new")),
+        (format!("PUT {SHOP}/limitranges/new"), object("v1", "LimitRange", "new")),
+        (format!("PUT {SHOP}/endpoints/new"), object("v1", "Endpoints", "new")),
+        (format!("PUT {leases}/new"), object("coordination.k8s.io/v1", "Lease", "new")),
+    ] {
+        let (code, message) = call(&server, "writer", &line, &body).await;
+        assert!(code == 403 && message.contains(r#"User "writer" cannot create resource"#), "{line}: {code} {message}");
+        // Nothing was created, also not by the refusal's way: the next one creates.
+        let (code, message) = call(&server, "maker", &line, &body).await;
+        assert_eq!(code, 201, "{line}: {message}");
+        if !line.contains("dryRun") {
+            let (code, message) = call(&server, "writer", &line, &body).await;
+            assert_eq!(code, 200, "{line}: {message}");
+        }
+        let path = line.split([' ', '?']).nth(1).unwrap();
+        let (code, message) = call(&server, "admin", &format!("DELETE {path}"), "").await;
+        assert!([200, 404].contains(&code), "{line}: {message}");
+    }
+    for (name, expected) in [("allowed", 201), ("another", 403)] {
+        let line = format!("PUT {SHOP}/limitranges/{name}");
+        assert_eq!(call(&server, "namer", &line, &object("v1", "LimitRange", name)).await.0, expected, "{name}");
+    }
+    let expected = r#"configmaps "x" is forbidden: User "writer" cannot create resource "configmaps" in API group "" in the namespace "shop""#;
+    let line = format!("APPLY {SHOP}/configmaps/x?fieldManager=m");
+    assert_eq!(call(&server, "writer", &line, &object("v1", "ConfigMap", "x")).await, (403, expected.to_owned()));
+    server.stop().await.unwrap();
+}

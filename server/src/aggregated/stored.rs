@@ -48,6 +48,7 @@ impl StoredGroup {
         request: Request<Body>,
         writer: Option<Writer<'_>>,
     ) -> Result<Response<Body>, Failure> {
+        let caller = writer;
         let writer = self.reviewed(writer, request.method(), tail)?;
         let (parts, body) = request.into_parts();
         let watch = parts.method == Method::GET && is_watch(parts.uri.query());
@@ -75,12 +76,15 @@ impl StoredGroup {
             writer,
         };
         if let Some((main, mut sent)) = self.spec_in_status_write(&forward, tail, &bytes).await? {
-            let answer = forward.send(main, &bytes).await?;
+            let first = self.check_create(caller, &forward, main, bytes).await?;
+            let answer = forward.send(main, &first).await?;
             if !answer.status().is_success() {
                 return self.translate_whole(answer, None).await;
             }
             follow(&mut sent, &answer.into_body().collect().await.map_err(Failure::upstream)?.to_bytes())?;
             bytes = serde_json::to_vec(&sent).map_err(Failure::internal)?;
+        } else if main_of(tail).is_none() {
+            bytes = self.check_create(caller, &forward, tail, bytes).await?;
         }
         if main_of(tail).is_some() {
             // The write does not affect tokens: the control plane keeps the rest of the object unchanged.
@@ -110,6 +114,26 @@ impl StoredGroup {
             writer.check_name(name_of(tail))?;
         }
         Ok(Some(writer))
+    }
+
+    /// Reviews the right `create` for an apply patch, which creates the object if there is none. Returns the body to send: for
+    /// callers without that right, it names the version of the existing object, so that it cannot create one.
+    async fn check_create(
+        self,
+        caller: Option<Writer<'_>>,
+        forward: &Forward<'_>,
+        tail: &str,
+        body: Vec<u8>,
+    ) -> Result<Vec<u8>, Failure> {
+        let applies = forward.method == Method::PATCH && writer::is_apply(forward.content_type.as_ref());
+        let Some(caller) = caller.filter(|_| applies) else { return Ok(body) };
+        let resource = tail.split('/').nth(1).unwrap_or_default();
+        let Err(forbidden) = caller.check_create(self.public, resource, name_of(tail)).await? else { return Ok(body) };
+        let live = forward.read(tail).await?;
+        let version = live.pointer("/metadata/resourceVersion").and_then(Value::as_str);
+        version
+            .filter(|_| live["kind"] != "Status")
+            .map_or(Err(forbidden), |version| writer::pinned_apply(&body, version))
     }
 
     /// As in Karmada, a write to the status of a Cluster also applies the spec in its body, but only if the caller may

@@ -58,6 +58,24 @@ impl Writer<'_> {
         self.check(Before::Known(&before), &after).await
     }
 
+    /// The refusal of a caller who may not create an object of this name.
+    pub(super) async fn check_create(
+        self,
+        group: &str,
+        resource: &str,
+        name: &str,
+    ) -> Result<Result<(), Failure>, Failure> {
+        let wanted = Wanted {
+            verb: "create".to_owned(),
+            group: group.to_owned(),
+            version: "v1alpha1".to_owned(),
+            resource: resource.to_owned(),
+            name: name.to_owned(),
+            ..Wanted::default()
+        };
+        Ok(self.delegated.review(self.user, &wanted).await?.check(self.user, &wanted))
+    }
+
     async fn may_use(self, secret: &SecretUse) -> Result<bool, Failure> {
         for verb in secret.verbs {
             let wanted = Wanted {
@@ -147,6 +165,22 @@ impl Writer<'_> {
             }
             attempt += 1;
         }
+    }
+}
+
+/// True for server-side apply, in any encoding.
+pub(super) fn is_apply(content_type: Option<&HeaderValue>) -> bool {
+    let kind = content_type.and_then(|kind| kind.to_str().ok()).unwrap_or_default().trim();
+    kind.to_ascii_lowercase().starts_with("application/apply-patch")
+}
+
+/// An apply patch for this version of an object, unless the patch names one itself.
+pub(super) fn pinned_apply(body: &[u8], version: &str) -> Result<Vec<u8>, Failure> {
+    let patch: Value =
+        serde_json::from_slice(body).map_err(|error| Failure::bad_request(format!("error decoding patch: {error}")))?;
+    match patch.pointer("/metadata/resourceVersion").and_then(Value::as_str) {
+        Some(given) if !matches!(given, "" | "0") => Ok(body.to_vec()),
+        _ => pinned(APPLY, body, version),
     }
 }
 
