@@ -2,6 +2,7 @@
 
 use axum::extract::Request;
 use crowsnest_api::field::FieldError;
+use crowsnest_api::rbac::Action;
 use serde_json::{Value, json};
 
 use crate::admission::{Attributes, Operation};
@@ -268,6 +269,25 @@ async fn unreachable(call: &Call, resource: &ResourceRef) -> ApiResult<Response>
     Ok(respond::bytes(204, respond::JSON, ""))
 }
 
+/// Sessions in a pod need the right to create them, also where a WebSocket requests them by GET
+/// (`AuthorizePodWebsocketUpgradeCreatePermission` of Kubernetes 1.35, KEP-4006).
+fn check_session(call: &Call, resource: &ResourceRef) -> ApiResult<()> {
+    let info = &call.info;
+    let is_session = ["exec", "attach", "portforward"].contains(&info.subresource.as_str());
+    if !is_session || resource.gvr.resource != "pods" || info.verb == "create" {
+        return Ok(());
+    }
+    let right = Action::Resource {
+        verb: "create".into(),
+        group: info.group.clone(),
+        resource: info.resource.clone(),
+        subresource: info.subresource.clone(),
+        namespace: info.namespace.clone(),
+        name: info.name.clone(),
+    };
+    call.api.authorizer.check(&call.user, &right)
+}
+
 async fn connect(
     call: &mut Call,
     resource: &ResourceRef,
@@ -277,6 +297,7 @@ async fn connect(
     let info = call.info.clone();
     let registry = call.api.registry.clone();
     let ctx = call.context(false);
+    check_session(call, resource)?;
     // Logs are read.
     if subresource.name != "log" {
         let mut options = connecting::options(subresource, &call.query, &info.rest);

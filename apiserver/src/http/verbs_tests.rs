@@ -207,3 +207,16 @@ async fn what_creates_needs_the_right_to_create() {
     assert_eq!(call(&server, "writer", &line, &object("v1", "ConfigMap", "x")).await, (403, expected.to_owned()));
     server.stop().await.unwrap();
 }
+
+#[tokio::test]
+async fn sessions_by_get_need_the_right_to_create() {
+    let server = started().await;
+    for subresource in ["exec?command=id", "attach", "portforward"] {
+        let line = format!("GET {SHOP}/pods/p/{subresource}");
+        let (code, message) = call(&server, "viewer", &line, "").await;
+        assert!(code == 403 && message.contains("cannot create resource \"pods/"), "{line}: {code} {message}");
+        assert_ne!(call(&server, "runner", &line, "").await.0, 403, "{line}");
+    }
+    assert_ne!(call(&server, "viewer", &format!("GET {SHOP}/pods/p/log"), "").await.0, 403);
+    server.stop().await.unwrap();
+}
