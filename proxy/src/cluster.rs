@@ -92,8 +92,10 @@ impl Proxy {
         let body = read(body).await?;
         let response = self.inner.fleet.control_plane().send(Request::from_parts(parts, body.into())).await;
         let mut response = response.map_err(Error::ControlPlane)?;
-        if response.status() != StatusCode::SWITCHING_PROTOCOLS {
-            remove_hop_by_hop(response.headers_mut());
+        match response.status() {
+            StatusCode::SWITCHING_PROTOCOLS if session.is_some() => {}
+            StatusCode::SWITCHING_PROTOCOLS => return Err(Error::UnrequestedUpgrade(ClusterName::control_plane())),
+            _ => remove_hop_by_hop(response.headers_mut()),
         }
         Ok(self.join(session, response.map(|body| body.map_err(BoxError::from).boxed_unsync()), witness))
     }
