@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use crate::names::format::{dns1123_label, dns1123_subdomain};
+
 /// Members of this group may do everything.
 pub const MASTERS: &str = "system:masters";
 pub const AUTHENTICATED: &str = "system:authenticated";
@@ -24,6 +26,14 @@ pub fn extra_header_key(key: &str) -> String {
         }
     }
     escaped
+}
+
+/// Namespace and name of a service account by its user name. `None` for other users, among them those whose names only begin
+/// like one: both parts must be valid, as in `serviceaccount.SplitUsername` of k8s.io/apiserver.
+pub fn service_account(user: &str) -> Option<(&str, &str)> {
+    let (namespace, name) = user.strip_prefix(SERVICE_ACCOUNT)?.split_once(':')?;
+    let valid = dns1123_label(namespace).is_empty() && dns1123_subdomain(name).is_empty();
+    valid.then_some((namespace, name))
 }
 
 /// `authentication.k8s.io` `UserInfo`.
@@ -70,6 +80,23 @@ impl UserInfo {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[rstest::rstest]
+    #[case("system:serviceaccount:shop:robot", Some(("shop", "robot")))]
+    #[case("system:serviceaccount:shop:robot.v1", Some(("shop", "robot.v1")))]
+    #[case("system:serviceaccount::robot", None)]
+    #[case("system:serviceaccount:shop:", None)]
+    #[case("system:serviceaccount:shop", None)]
+    #[case("system:serviceaccount:a/../shop:robot", None)]
+    #[case("system:serviceaccount:a.shop:robot", None)]
+    #[case("system:serviceaccount:shop:robot:x", None)]
+    #[case("system:serviceaccount:Shop:robot", None)]
+    #[case("system:serviceaccount:shop:robot_1", None)]
+    #[case("system:serviceaccounts:shop:robot", None)]
+    #[case("robot", None)]
+    fn names_of_service_accounts(#[case] user: &str, #[case] expected: Option<(&str, &str)>) {
+        assert_eq!(service_account(user), expected);
+    }
 
     #[rstest::rstest]
     #[case("system:serviceaccount:monitoring:prometheus", &[], true)]

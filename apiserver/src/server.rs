@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use axum::Router;
 use crowsnest_api::user::UserInfo;
@@ -189,6 +189,8 @@ impl ApiServer {
         let authenticator = Authenticator::new(registry.clone(), signer, config.tokens, config.oidc, config.anonymous);
         let authenticator = Arc::new(authenticator);
         let authorizer = Arc::new(Authorizer::new(registry.clone()));
+        let reviewer: Weak<Authorizer> = Arc::downgrade(&authorizer);
+        registry.set_create_review(reviewer);
         let (auditor, authorizing) = (config.auditor, authorizer.clone());
         let api = Api::new(registry.clone(), authenticator, authorizing, auditor, config.in_flight, stopped.clone());
         let api = Arc::new(api);

@@ -2,7 +2,7 @@
 
 use crate::{Error, Token};
 use crowsnest_api::request::{identity_value, upstream_headers};
-use crowsnest_api::user::{AUTHENTICATED, UNAUTHENTICATED, UserInfo, extra_header_key};
+use crowsnest_api::user::{AUTHENTICATED, UNAUTHENTICATED, UserInfo, extra_header_key, service_account};
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
@@ -78,8 +78,7 @@ fn claim_rest(caller: &UserInfo, headers: &mut HeaderMap) {
 fn claimed_groups(caller: &UserInfo) -> Vec<&str> {
     let groups = caller.groups.iter().map(String::as_str).filter(|group| !OWN_GROUPS.contains(group));
     let groups: Vec<&str> = groups.collect();
-    let account = caller.name.strip_prefix("system:serviceaccount:").and_then(|account| account.split_once(':'));
-    let Some((namespace, _)) = account else { return groups };
+    let Some((namespace, _)) = service_account(&caller.name) else { return groups };
     let own = |group: &str| {
         group
             .strip_prefix("system:serviceaccounts")
@@ -98,6 +97,7 @@ mod tests {
     #[case("alice", &["system:serviceaccounts"], &["system:serviceaccounts"])]
     #[case("system:serviceaccount:ops:robot", &["system:serviceaccounts", "system:serviceaccounts:ops", "system:authenticated"], &[])]
     #[case("system:serviceaccount:ops:robot", &["system:serviceaccounts:dev"], &["system:serviceaccounts:dev"])]
+    #[case("system:serviceaccount::robot", &["system:serviceaccounts"], &["system:serviceaccounts"])]
     #[case("system:serviceaccount:ops:robot", &["system:serviceaccounts", "crew"], &["system:serviceaccounts", "crew"])]
     fn groups_an_api_server_adds_itself_are_not_claimed(
         #[case] name: &str,

@@ -46,7 +46,7 @@ impl Proxy {
         mut request: Request<Body>,
         within: Option<Duration>,
     ) -> Result<Response<Body>, Error> {
-        let path = checked(path)?;
+        let path = checked(request.method(), path)?;
         let ours = take_upgrade(&mut request);
         if let Some(why) = session::forbidden(member, path, ours.is_some()) {
             return Err(Error::NoSessions { cluster: member.name().clone(), why });
@@ -70,7 +70,7 @@ impl Proxy {
         path: &str,
         mut request: Request<Body>,
     ) -> Result<Response<Body>, Error> {
-        let path = checked(path)?;
+        let path = checked(request.method(), path)?;
         let session = take_upgrade(&mut request).map(|ours| {
             let session = Session::of(caller, &ClusterName::control_plane(), path, request.uri().query());
             (ours, session)
@@ -92,8 +92,10 @@ impl Proxy {
         let body = read(body).await?;
         let response = self.inner.fleet.control_plane().send(Request::from_parts(parts, body.into())).await;
         let mut response = response.map_err(Error::ControlPlane)?;
-        if response.status() != StatusCode::SWITCHING_PROTOCOLS {
-            remove_hop_by_hop(response.headers_mut());
+        match response.status() {
+            StatusCode::SWITCHING_PROTOCOLS if session.is_some() => {}
+            StatusCode::SWITCHING_PROTOCOLS => return Err(Error::UnrequestedUpgrade(ClusterName::control_plane())),
+            _ => remove_hop_by_hop(response.headers_mut()),
         }
         Ok(self.join(session, response.map(|body| body.map_err(BoxError::from).boxed_unsync()), witness))
     }

@@ -29,6 +29,8 @@ pub enum Error {
     Unreachable { cluster: ClusterName, reason: String },
     #[error("cluster {cluster} is not asked for another {again_in:.0?}: {why}")]
     NotAsked { cluster: ClusterName, why: Arc<str>, again_in: Duration },
+    #[error("cluster {0} switches protocols without an upgrade request")]
+    UnrequestedUpgrade(ClusterName),
     #[error("error trying to reach the control plane: {0}")]
     ControlPlane(#[source] kube::Error),
     #[error("the cache cannot be read: {0}")]
@@ -89,6 +91,7 @@ impl Error {
             Self::Unreachable { .. } | Self::NotAsked { .. } | Self::ControlPlane(_) => {
                 (StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable")
             }
+            Self::UnrequestedUpgrade(_) => (StatusCode::BAD_GATEWAY, "InternalError"),
             Self::BadRequest(_) | Self::BadOptions(_) | Self::Body(_) => (StatusCode::BAD_REQUEST, "BadRequest"),
             Self::Ambiguous { .. } | Self::FoundInSeveral { .. } | Self::Withheld { .. } => {
                 (StatusCode::CONFLICT, "Conflict")

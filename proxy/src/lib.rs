@@ -108,9 +108,10 @@ impl Proxy {
     /// `clusters/{name}/proxy/{path}`: the request goes to that member as the caller. `path` is what follows `proxy`,
     /// as it was sent; `name` may be `*`, which asks every member.
     pub async fn cluster(&self, name: &str, caller: &Caller, path: &str, request: Request<Body>) -> Response<Body> {
-        let answer = match name {
-            "*" => self.every_cluster(caller, path, request).await,
-            name => self.one_cluster(name, caller, path, request).await,
+        let answer = match (transport::checked(request.method(), path), name) {
+            (Err(error), _) => Err(error),
+            (Ok(path), "*") => self.every_cluster(caller, path, request).await,
+            (Ok(path), name) => self.one_cluster(name, caller, path, request).await,
         };
         answer.unwrap_or_else(|error| error.into_response())
     }
@@ -118,13 +119,21 @@ impl Proxy {
     /// `proxying/{any}/proxy/{path}`: reads of registered resources come from the cache, writes go to the cluster that
     /// holds the object, everything else to the control plane; all as the caller.
     pub async fn fleet_wide(&self, caller: &Caller, path: &str, request: Request<Body>) -> Response<Body> {
-        self.carry(caller, path, request).await.unwrap_or_else(|error| error.into_response())
+        let answer = match transport::checked(request.method(), path) {
+            Ok(path) => self.carry(caller, path, request).await,
+            Err(error) => Err(error),
+        };
+        answer.unwrap_or_else(|error| error.into_response())
     }
 
     /// `search/cache/{path}`: what the cache holds of all clusters and the caller may read there, in the form of a native
     /// list.
     pub async fn search_cache(&self, caller: &Caller, path: &str, request: Request<Body>) -> Response<Body> {
-        self.search(caller, path, request).await.unwrap_or_else(|error| error.into_response())
+        let answer = match transport::checked(request.method(), path) {
+            Ok(path) => self.search(caller, path, request).await,
+            Err(error) => Err(error),
+        };
+        answer.unwrap_or_else(|error| error.into_response())
     }
 
     /// Ends all tunnels and watches, and waits for the tunnels.

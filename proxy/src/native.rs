@@ -27,7 +27,8 @@ pub struct Native {
     pub name: String,
     /// Empty: the object itself. Anything after it in the path is left out.
     pub subresource: String,
-    pub watch: bool,
+    /// The deprecated prefix `watch` or `proxy`; empty without one.
+    pub prefix: String,
 }
 
 impl Native {
@@ -40,7 +41,7 @@ impl Native {
             namespace: if found.resource == "namespaces" { String::new() } else { found.namespace },
             name: found.name,
             subresource: found.subresource,
-            watch: found.prefix == "watch",
+            prefix: found.prefix,
         })
     }
 
@@ -50,18 +51,25 @@ impl Native {
         format!("{}{slash}{}", self.resource.group_resource(), self.subresource)
     }
 
+    /// The verb that is authorized; requests that are not served are refused first ([`crate::transport::checked`]).
     pub fn verb(&self, method: &Method, query: &Query) -> Verb {
-        match (method.as_str(), self.name.is_empty()) {
-            ("POST", _) => Verb::Create,
-            ("PUT", _) => Verb::Update,
-            ("PATCH", _) => Verb::Patch,
-            ("DELETE", true) => Verb::DeleteCollection,
-            ("DELETE", false) => Verb::Delete,
-            _ if self.watch => Verb::Watch,
-            // A name is got, whatever else is asked.
-            (_, false) => Verb::Get,
-            _ if query.flag("watch") => Verb::Watch,
-            (_, true) => Verb::List,
+        let path = ResourcePath {
+            name: self.name.clone(),
+            subresource: self.subresource.clone(),
+            prefix: self.prefix.clone(),
+            ..ResourcePath::default()
+        };
+        match path.operation(method, query).verb {
+            "create" => Verb::Create,
+            "update" => Verb::Update,
+            "patch" => Verb::Patch,
+            "deletecollection" => Verb::DeleteCollection,
+            "delete" => Verb::Delete,
+            "watch" => Verb::Watch,
+            "list" => Verb::List,
+            // A method without a verb reads at most.
+            _ if self.name.is_empty() => Verb::List,
+            _ => Verb::Get,
         }
     }
 }
@@ -114,6 +122,7 @@ mod tests {
     #[case("GET", "/api/v1/nodes/n", "", Verb::Get)]
     #[case("GET", "/api/v1/nodes/n", "watch=true", Verb::Get)]
     #[case("GET", "/api/v1/watch/nodes/n", "", Verb::Watch)]
+    #[case("PATCH", "/api/v1/watch/nodes/n", "", Verb::Watch)]
     #[case("DELETE", "/api/v1/pods", "", Verb::DeleteCollection)]
     #[case("POST", "/api/v1/namespaces/n/pods/p/exec", "", Verb::Create)]
     fn verbs(#[case] method: &str, #[case] path: &str, #[case] query: &str, #[case] expected: Verb) {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crowsnest_api::constants::annotation::ANSWER_WITHIN;
 use crowsnest_api::names::ClusterName;
-use crowsnest_api::request::{Query, RequestPath, remove_hop_by_hop};
+use crowsnest_api::request::{Query, RequestPath, remove_hop_by_hop, requested_upgrade};
 use crowsnest_fleet::{Connection, Dialer, Member, impersonated_headers, traced};
 use http::{Method, Request, Response, Uri};
 use http_body_util::BodyExt;
@@ -103,7 +103,7 @@ impl Transport {
         mut request: Request<Body>,
         within: Option<Duration>,
     ) -> Result<Response<Body>, Error> {
-        let path = checked(path)?;
+        let path = checked(request.method(), path)?;
         let cluster = member.name();
         let unconnected = |source| match source {
             crowsnest_fleet::Error::Endpoint { endpoint, .. } if endpoint.is_empty() => {
@@ -119,6 +119,7 @@ impl Transport {
             member.impersonator_token().map_err(|source| Error::Impersonator { cluster: cluster.clone(), source })?;
         let mut headers = impersonated_headers(request.headers(), caller, Some(token), member.claims())
             .map_err(|error| Error::BadRequest(error.to_string()))?;
+        let upgrades = requested_upgrade(&headers).is_some();
         traced::hand_on(&mut headers);
         *request.headers_mut() = headers;
         let target = target(&connection, path, request.uri().query())
@@ -130,8 +131,10 @@ impl Transport {
         // Logs that are followed begin when something is said.
         let within = (!follows).then_some(within);
         let mut response = self.reach(cluster, &connection).ask(cluster, request, within).await?;
-        if response.status() != http::StatusCode::SWITCHING_PROTOCOLS {
-            remove_hop_by_hop(response.headers_mut());
+        match response.status() {
+            http::StatusCode::SWITCHING_PROTOCOLS if upgrades => {}
+            http::StatusCode::SWITCHING_PROTOCOLS => return Err(Error::UnrequestedUpgrade(cluster.clone())),
+            _ => remove_hop_by_hop(response.headers_mut()),
         }
         Ok(response.map(|body| body.map_err(Into::into).boxed_unsync()))
     }
@@ -215,9 +218,9 @@ fn target(connection: &Connection, path: &str, query: Option<&str>) -> Result<Ur
         .build()
 }
 
-/// Returns the path if this process, which authorizes it, and the recipient read it in the same way.
-pub fn checked(path: &str) -> Result<&str, Error> {
-    RequestPath::parse(path).map_err(|error| Error::BadRequest(error.to_string()))?;
+/// Returns the path if this process, which authorizes the request, and the recipient read it in the same way.
+pub fn checked<'p>(method: &Method, path: &'p str) -> Result<&'p str, Error> {
+    RequestPath::check_forwarded(method, path).map_err(|error| Error::BadRequest(error.to_string()))?;
     Ok(path)
 }
 

@@ -24,6 +24,25 @@ pub struct ResourcePath {
     pub prefix: String,
 }
 
+/// The operation of a request on a resource path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Operation {
+    /// Verb that is authorized and executed; empty for methods without one.
+    pub verb: &'static str,
+    /// Reason why the request is not served, although it may be authorized.
+    pub unserved: Option<Unserved>,
+}
+
+/// Reason why a request below a deprecated prefix is not served. As in the routes of k8s.io/apiserver, `watch/` takes GET of a
+/// collection or an object, and `proxy/` takes nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Unserved {
+    #[error("the path has a deprecated prefix under which it is not served")]
+    Path,
+    #[error("the path has a deprecated prefix under which the method is not served")]
+    Method,
+}
+
 /// Attributes of a request, computed once from its method, raw path and query.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RequestInfo {
@@ -44,6 +63,8 @@ pub struct RequestInfo {
     pub named: bool,
     /// Remaining path after the subresource.
     pub rest: String,
+    /// See [`Operation::unserved`].
+    pub unserved: Option<Unserved>,
 }
 
 /// Subresources of the resource `namespaces`, as opposed to resources in a namespace.
@@ -78,7 +99,9 @@ impl ResourcePath {
             }
         }
         let part = |at: usize| parts.get(at).copied().unwrap_or_default().to_owned();
-        let mut rest = parts.get(3..).map(|rest| rest.join("/")).unwrap_or_default();
+        // The prefix `proxy` has no subresources.
+        let tail = if prefix == "proxy" { 2 } else { 3 };
+        let mut rest = parts.get(tail..).map(|rest| rest.join("/")).unwrap_or_default();
         if path.ends_with('/') && !rest.is_empty() {
             rest.push('/');
         }
@@ -88,10 +111,23 @@ impl ResourcePath {
             namespace: namespace.to_owned(),
             resource: (*parts.first()?).to_owned(),
             name: part(1),
-            subresource: part(2),
+            subresource: if prefix == "proxy" { String::new() } else { part(2) },
             rest,
             prefix: prefix.to_owned(),
         })
+    }
+
+    /// The operation of a request for this path. The only place that derives verbs: handlers dispatch on the result, so that
+    /// they cannot execute another operation than the authorized one.
+    pub fn operation(&self, method: &Method, query: &Query) -> Operation {
+        let (verb, unserved) = match self.prefix.as_str() {
+            "" => (verb(method, !self.name.is_empty(), query), None),
+            "proxy" => ("proxy", Some(Unserved::Path)),
+            _ if !self.subresource.is_empty() => ("watch", Some(Unserved::Path)),
+            _ if *method != Method::GET => ("watch", Some(Unserved::Method)),
+            _ => ("watch", None),
+        };
+        Operation { verb, unserved }
     }
 }
 
@@ -104,18 +140,31 @@ impl RequestInfo {
             return Self { path, verb: method.as_str().to_lowercase(), ..Self::default() };
         };
         let named = !found.name.is_empty();
-        let verb = match found.prefix.as_str() {
-            "" => verb(method, named, query).to_owned(),
-            prefix => prefix.to_owned(),
+        let Operation { verb, unserved } = found.operation(method, query);
+        let ResourcePath { group, version, namespace, resource, name, subresource, rest, prefix } = found;
+        let verb = verb.to_owned();
+        let mut info = Self {
+            is_resource: true,
+            path,
+            verb,
+            group,
+            version,
+            namespace,
+            resource,
+            subresource,
+            name,
+            named,
+            rest,
+            unserved,
         };
-        let ResourcePath { group, version, namespace, resource, name, subresource, rest, .. } = found;
-        let mut info =
-            Self { is_resource: true, path, verb, group, version, namespace, resource, subresource, name, named, rest };
-        info.name_by_field_selector(query);
+        if prefix.is_empty() {
+            info.name_by_field_selector(query);
+        }
         info
     }
 
-    /// Treats a list or watch that a field selector limits to one object as a request for that object.
+    /// Treats a list or watch that a field selector limits to one object as a request for that object. Handlers must apply
+    /// that selector, since the right may be limited to that name.
     fn name_by_field_selector(&mut self, query: &Query) {
         if !self.named
             && ["list", "watch"].contains(&self.verb.as_str())
@@ -137,8 +186,8 @@ impl RequestInfo {
     }
 }
 
-/// The RBAC verb for a method on a resource; empty for methods without one.
-pub fn verb(method: &Method, named: bool, query: &Query) -> &'static str {
+/// The RBAC verb for a method on a path without a prefix; empty for methods without one.
+fn verb(method: &Method, named: bool, query: &Query) -> &'static str {
     match *method {
         Method::POST => "create",
         Method::PUT => "update",
@@ -151,6 +200,7 @@ pub fn verb(method: &Method, named: bool, query: &Query) -> &'static str {
         _ => "",
     }
 }
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -182,5 +232,36 @@ mod tests {
             );
             assert_eq!(got, expected, "{method} {path}");
         }
+    }
+
+    #[rstest::rstest]
+    #[case("GET", "/api/v1/watch/pods", "watch", "", None)]
+    #[case("GET", "/api/v1/watch/namespaces/a/pods/p", "watch", "p", None)]
+    #[case("GET", "/api/v1/watch/namespaces/a/pods/p?watch=false", "watch", "p", None)]
+    #[case("GET", "/api/v1/watch/namespaces/a", "watch", "a", None)]
+    // The selector of a deprecated path does not name the object that is authorized.
+    #[case("GET", "/api/v1/watch/secrets?fieldSelector=metadata.name%3Done", "watch", "", None)]
+    #[case("HEAD", "/api/v1/watch/pods", "watch", "", Some(Unserved::Method))]
+    #[case("PUT", "/api/v1/watch/namespaces/a/pods/p", "watch", "p", Some(Unserved::Method))]
+    #[case("PATCH", "/apis/apps/v1/watch/namespaces/a/deployments/d", "watch", "d", Some(Unserved::Method))]
+    #[case("POST", "/api/v1/watch/namespaces/a/pods", "watch", "", Some(Unserved::Method))]
+    #[case("DELETE", "/api/v1/watch/namespaces/a/pods", "watch", "", Some(Unserved::Method))]
+    #[case("PATCH", "/apis/apps/v1/watch/namespaces/a/deployments/d/scale", "watch", "d", Some(Unserved::Path))]
+    #[case("GET", "/api/v1/watch/namespaces/a/pods/p/exec?command=id", "watch", "p", Some(Unserved::Path))]
+    #[case("GET", "/api/v1/watch/namespaces/a/status", "watch", "a", Some(Unserved::Path))]
+    #[case("GET", "/api/v1/proxy/namespaces/a/pods/p", "proxy", "p", Some(Unserved::Path))]
+    #[case("PATCH", "/apis/apps/v1/proxy/namespaces/a/deployments/d/scale", "proxy", "d", Some(Unserved::Path))]
+    #[case("GET", "/api/v1/pods?watch=true", "watch", "", None)]
+    #[case("PATCH", "/apis/apps/v1/namespaces/a/deployments/d/scale?watch=true", "patch", "d", None)]
+    fn prefixes(
+        #[case] method: &str,
+        #[case] path: &str,
+        #[case] verb: &str,
+        #[case] name: &str,
+        #[case] unserved: Option<Unserved>,
+    ) {
+        let uri: http::Uri = path.parse().unwrap();
+        let info = RequestInfo::parse(&method.parse().unwrap(), uri.path(), &Query::parse(uri.query()));
+        assert_eq!((info.verb.as_str(), info.name.as_str(), info.unserved), (verb, name, unserved));
     }
 }

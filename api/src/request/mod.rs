@@ -13,7 +13,7 @@ pub use headers::{
     BEARER_SUBPROTOCOL, HOP_BY_HOP, TUNNEL_PROTOCOL, identity_value, is_identity_header, remove_hop_by_hop,
     requested_upgrade, upstream_headers,
 };
-pub use info::{RequestInfo, ResourcePath, verb};
+pub use info::{Operation, RequestInfo, ResourcePath, Unserved};
 pub use line::{has_valid_host, is_known_method};
 pub use path::{PathError, RequestPath};
 pub use query::Query;

@@ -2,7 +2,11 @@
 
 use std::borrow::Cow;
 
+use http::Method;
 use percent_encoding::percent_decode_str;
+
+use super::info::{ResourcePath, Unserved};
+use super::query::Query;
 
 /// Subresources whose remaining path is passed to a program behind the API server.
 const TUNNELS: [&str; 3] = ["pods", "services", "nodes"];
@@ -31,6 +35,8 @@ pub enum PathError {
     Control(String),
     #[error("the path segment {0:?} is not UTF-8")]
     NotUtf8(String),
+    #[error(transparent)]
+    Unserved(#[from] Unserved),
 }
 
 impl<'a> RequestPath<'a> {
@@ -50,6 +56,18 @@ impl<'a> RequestPath<'a> {
             segments.push(decoded);
         }
         Ok(Self { segments })
+    }
+
+    /// Checks a request that is sent to another API server: its path must be unambiguous, and a deprecated prefix must not
+    /// give it a verb other than that of its method.
+    pub fn check_forwarded(method: &Method, raw: &'a str) -> Result<Self, PathError> {
+        let path = Self::parse(raw)?;
+        // No query makes a request below a prefix a served one.
+        let operation = ResourcePath::parse(raw).map(|path| path.operation(method, &Query::default()));
+        match operation.and_then(|operation| operation.unserved) {
+            Some(unserved) => Err(unserved.into()),
+            None => Ok(path),
+        }
     }
 
     /// Group and version of `/apis/GROUP/VERSION[/…]`.
@@ -136,6 +154,18 @@ mod tests {
         let parsed = RequestPath::parse(raw);
         let segments = parsed.as_ref().map(|path| path.segments().iter().map(AsRef::as_ref).collect::<Vec<&str>>());
         assert_eq!(segments.map_err(Clone::clone), expected);
+    }
+
+    #[rstest]
+    #[case("GET", "/api/v1/watch/pods", None)]
+    #[case("PATCH", "/apis/apps/v1/namespaces/a/deployments/d/scale", None)]
+    #[case("PATCH", "/apis/apps/v1/watch/namespaces/a/deployments/d/scale", Some(PathError::Unserved(Unserved::Path)))]
+    #[case("PATCH", "/apis/apps/v1/%77atch/namespaces/a/deployments/d", Some(PathError::Unserved(Unserved::Method)))]
+    #[case("GET", "/api/v1/watch/namespaces/a/pods/p/exec", Some(PathError::Unserved(Unserved::Path)))]
+    #[case("GET", "/api/v1/proxy/nodes/n", Some(PathError::Unserved(Unserved::Path)))]
+    #[case("GET", "/api/v1//watch/pods", Some(PathError::Empty))]
+    fn prefixes_of_forwarded_requests(#[case] method: &str, #[case] raw: &str, #[case] expected: Option<PathError>) {
+        assert_eq!(RequestPath::check_forwarded(&method.parse().unwrap(), raw).err(), expected);
     }
 
     #[rstest]

@@ -2,14 +2,15 @@
 
 use std::borrow::Cow;
 
-use percent_encoding::percent_decode_str;
+use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 
 use crate::list_options::{self, NoInteger};
 
 /// Query parameters in the order of the request, names and values decoded once (`application/x-www-form-urlencoded`).
 ///
-/// Bytes that are not UTF-8 become U+FFFD. If a parameter is repeated, the first value is used, as in Go's
-/// `url.Values`.
+/// Bytes that are not UTF-8 become U+FFFD. As in Go's `url.ParseQuery`, a parameter with a semicolon or an invalid escape is
+/// left out, and the first value of a repeated parameter is used: an API server that receives the same text must not find
+/// another verb or another selector in it.
 #[derive(Debug, Clone, Default)]
 pub struct Query(Vec<(String, String)>);
 
@@ -17,8 +18,25 @@ impl Query {
     /// Parses the part of a URI after the question mark.
     pub fn parse(query: Option<&str>) -> Self {
         let pairs = query.unwrap_or_default().split('&').filter(|pair| !pair.is_empty());
+        let pairs = pairs.filter(|pair| !pair.contains(';') && has_valid_escapes(pair));
         let pairs = pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "")));
         Self(pairs.map(|(name, value)| (decode(name), decode(value))).collect())
+    }
+
+    /// The parameters as a raw query that every server parses in the same way.
+    pub fn encode(&self) -> String {
+        let encoded = |text: &str| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
+        let pairs = self.0.iter().map(|(name, value)| format!("{}={}", encoded(name), encoded(value)));
+        pairs.collect::<Vec<_>>().join("&")
+    }
+
+    /// Number of parameters, repeated ones included.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 
     /// Removes parameters from a raw query; `removed` selects them by their decoded names. The rest is returned unchanged.
@@ -73,6 +91,11 @@ fn name(part: &str) -> &str {
     part.split_once('=').map_or(part, |(name, _)| name)
 }
 
+/// True if each percent sign begins an escape.
+fn has_valid_escapes(text: &str) -> bool {
+    text.split('%').skip(1).all(|rest| rest.len() >= 2 && rest.bytes().take(2).all(|byte| byte.is_ascii_hexdigit()))
+}
+
 fn decode(text: &str) -> String {
     percent_decode_str(&text.replace('+', " ")).decode_utf8_lossy().into_owned()
 }
@@ -92,6 +115,12 @@ mod tests {
     #[case("watch=0", false)]
     #[case("Watch=true", false)]
     #[case("watch%3Dtrue", false)]
+    #[case("watch=true;limit=1", false)]
+    #[case("a=1;watch=true", false)]
+    #[case("watch=%zz", false)]
+    #[case("w%atch=true", false)]
+    #[case("watch=true%", false)]
+    #[case("watch=%zz&watch=1", true)]
     fn booleans(#[case] query: &str, #[case] expected: bool) {
         assert_eq!(Query::parse(Some(query)).flag("watch"), expected);
     }
@@ -103,6 +132,13 @@ mod tests {
     #[case("", "")]
     fn parameters_are_removed_by_name(#[case] query: &str, #[case] expected: &str) {
         assert_eq!(Query::without(query, |name| matches!(name, "limit" | "continue")), expected);
+    }
+
+    #[test]
+    fn encoding_keeps_the_parameters() {
+        let query = Query::parse(Some("a=1+2&a=%2525&b=&c;d=1&e&=f&g=x=y%26&%zz=1"));
+        assert_eq!(query.encode(), "a=1%202&a=%2525&b=&e=&=f&g=x%3Dy%26");
+        assert_eq!(Query::parse(Some(&query.encode())).0, query.0);
     }
 
     #[test]

@@ -25,8 +25,12 @@ const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const COPIED: usize = 32 * 1024;
 /// 503 in plain text, as the aggregation layer answers itself.
 pub(super) fn unavailable(message: &str) -> http::Response<Body> {
+    failed(http::StatusCode::SERVICE_UNAVAILABLE, message)
+}
+
+fn failed(status: http::StatusCode, message: &str) -> http::Response<Body> {
     let mut response = http::Response::new(Body::from(format!("{message}\n")));
-    *response.status_mut() = http::StatusCode::SERVICE_UNAVAILABLE;
+    *response.status_mut() = status;
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
     response
         .headers_mut()
@@ -122,21 +126,23 @@ pub(super) async fn serve(
         Err(error) => return unavailable(&format!("error trying to reach service: {error}")),
     };
     if response.status() == http::StatusCode::SWITCHING_PROTOCOLS {
-        if let Some(client_side) = client_side {
-            let server_side = hyper::upgrade::on(&mut response);
-            let stop = stop.clone();
-            // The request is over when its tunnel is.
-            let record = audited.and_then(|audited| audited.record.clone());
-            tunnels.spawn(async move {
-                tokio::select! {
-                    () = stop.cancelled() => {}
-                    ended = tunnel(client_side, server_side) => if let Err(error) = ended {
-                        tracing::debug!(%error, "tunnel to extension server ended");
-                    },
-                }
-                drop(record);
-            });
-        }
+        let Some(client_side) = client_side else {
+            let why = "the extension server switches protocols without an upgrade request";
+            return failed(http::StatusCode::BAD_GATEWAY, why);
+        };
+        let server_side = hyper::upgrade::on(&mut response);
+        let stop = stop.clone();
+        // The request is over when its tunnel is.
+        let record = audited.and_then(|audited| audited.record.clone());
+        tunnels.spawn(async move {
+            tokio::select! {
+                () = stop.cancelled() => {}
+                ended = tunnel(client_side, server_side) => if let Err(error) = ended {
+                    tracing::debug!(%error, "tunnel to extension server ended");
+                },
+            }
+            drop(record);
+        });
         return response;
     }
     without_hop_headers(response)

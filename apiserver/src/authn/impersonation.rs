@@ -3,7 +3,7 @@
 //! Read by `http/`, and by extension servers that are asked without a front proxy.
 
 use crowsnest_api::rbac::Action;
-use crowsnest_api::user::{AUTHENTICATED, UNAUTHENTICATED, UserInfo};
+use crowsnest_api::user::{AUTHENTICATED, UNAUTHENTICATED, UserInfo, service_account};
 use http::header::HeaderMap;
 
 use super::request_header;
@@ -50,7 +50,7 @@ pub fn rights(wanted: &UserInfo) -> Vec<Action> {
         name: name.into(),
     };
     let mut all = Vec::new();
-    match wanted.name.strip_prefix("system:serviceaccount:").and_then(|rest| rest.split_once(':')) {
+    match service_account(&wanted.name) {
         Some((namespace, name)) => all.push(base("", "serviceaccounts", "", name, namespace)),
         None => all.push(base("", "users", "", &wanted.name, "")),
     }
@@ -67,8 +67,7 @@ pub fn rights(wanted: &UserInfo) -> Vec<Action> {
 /// Adds the groups every such user is in.
 pub fn complete(mut user: UserInfo) -> UserInfo {
     if user.groups.is_empty()
-        && let Some((namespace, _)) =
-            user.name.strip_prefix("system:serviceaccount:").and_then(|rest| rest.split_once(':'))
+        && let Some((namespace, _)) = service_account(&user.name)
     {
         user.groups = vec!["system:serviceaccounts".into(), format!("system:serviceaccounts:{namespace}")];
     }

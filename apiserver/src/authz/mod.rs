@@ -23,7 +23,9 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::cel::authorizer::Judge;
-use crate::registry::Registry;
+use crate::registry::resource::ResourceRef;
+use crate::registry::strategy::RequestContext;
+use crate::registry::{CreateReview, Registry};
 use crate::status::{ApiError, ApiResult, Reason};
 use crate::storage::{ResourceKey, Revision};
 
@@ -104,6 +106,20 @@ impl Authorizer {
 impl Judge for Authorizer {
     fn decide(&self, user: &UserInfo, action: &Action) -> Decision {
         self.decide(user, action)
+    }
+}
+
+impl CreateReview for Authorizer {
+    fn check_create(&self, resource: &ResourceRef, ctx: &RequestContext, name: &str) -> ApiResult<()> {
+        let right = Action::Resource {
+            verb: "create".into(),
+            group: resource.gvr.group.clone(),
+            resource: resource.gvr.resource.clone(),
+            subresource: ctx.subresource.clone(),
+            namespace: ctx.namespace.clone(),
+            name: name.to_owned(),
+        };
+        self.check(&ctx.user, &right)
     }
 }
 

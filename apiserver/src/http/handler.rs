@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::extract::{Request, State};
-use crowsnest_api::request::{Query, RequestInfo, RequestPath};
+use crowsnest_api::request::{Query, RequestInfo, RequestPath, Unserved};
 use crowsnest_api::user::UserInfo;
 use http::Method;
 use http::header::{ACCEPT, CONTENT_TYPE, USER_AGENT};
@@ -74,6 +74,13 @@ impl Call {
 /// The last service of the stack.
 pub(super) async fn dispatch(State(api): State<Arc<Api>>, request: Request) -> Response {
     let info = layers::info(&request);
+    if let Some(unserved) = info.unserved {
+        let error = match unserved {
+            Unserved::Path => unknown_path(),
+            Unserved::Method => unknown_method(),
+        };
+        return respond::error(&error);
+    }
     // Discovery documents of a delegated version belong to the delegate too.
     let path = RequestPath::parse(request.uri().path()).ok();
     if let Some(delegate) = path.and_then(|path| path.group_version().and_then(|(g, v)| api.delegate_for(g, v))) {
@@ -210,7 +217,7 @@ pub(super) async fn get(call: &Call, resource: &ResourceRef) -> ApiResult<Respon
 }
 
 async fn list(call: &Call, resource: &ResourceRef) -> ApiResult<Response> {
-    let options = ListOptions::parse(&call.query)?;
+    let options = ListOptions::of_request(&call.info, &call.query)?;
     let namespace = namespace(&call.info, resource);
     let page = call.api.registry.page(resource, namespace, &options).await?;
     if call.accepted == Accepted::default() && resource.strategy.serves_stored() {
@@ -391,7 +398,7 @@ async fn delete(call: &mut Call, resource: &ResourceRef, request: Request) -> Ap
 }
 
 async fn delete_collection(call: &mut Call, resource: &ResourceRef, request: Request) -> ApiResult<Response> {
-    let list = ListOptions::parse(&call.query)?;
+    let list = ListOptions::of_request(&call.info, &call.query)?;
     let options = delete_options(call, request).await?;
     let mut ctx = call.context(options.dry_run);
     ctx.namespace = namespace(&call.info, resource).to_owned();

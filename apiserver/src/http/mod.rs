@@ -27,6 +27,8 @@ pub mod respond;
 pub mod serve;
 mod subresource;
 mod unreachable;
+#[cfg(test)]
+mod verbs_tests;
 mod watching;
 #[cfg(test)]
 mod watching_tests;

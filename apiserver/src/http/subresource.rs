@@ -2,7 +2,7 @@
 
 use axum::extract::Request;
 use crowsnest_api::field::FieldError;
-use http::Method;
+use crowsnest_api::rbac::Action;
 use serde_json::{Value, json};
 
 use crate::admission::{Attributes, Operation};
@@ -33,10 +33,7 @@ pub(super) async fn serve(call: &mut Call, resource: &ResourceRef, request: Requ
         None if resource.is_custom() => return Err(ApiError::not_found(group, plural, &info.name)),
         None => return Err(unknown_path()),
     };
-    let verb = match info.verb.as_str() {
-        "list" | "watch" => "get",
-        other => other,
-    };
+    let verb = info.verb.as_str();
     if !info.named || !subresource.verbs.contains(&verb) {
         let custom = resource.is_custom();
         return Err(if custom { ApiError::method_not_supported(group, plural, &info.verb) } else { unknown_method() });
@@ -54,7 +51,7 @@ pub(super) async fn serve(call: &mut Call, resource: &ResourceRef, request: Requ
     }
     match subresource.name {
         "scale" => scale(call, resource, request).await,
-        "binding" | "eviction" | "token" if call.method == Method::POST => {
+        "binding" | "eviction" | "token" if verb == "create" => {
             let options = call.write_options("CreateOptions")?;
             let mut object = posted(call, &subresource, request, &options).await?;
             let ctx = call.context(options.dry_run);
@@ -107,22 +104,26 @@ async fn scale(call: &mut Call, resource: &ResourceRef, request: Request) -> Api
     let registry = call.api.registry.clone();
     let namespace = namespace(&call.info, resource).to_owned();
     let name = call.info.name.clone();
-    if call.method == Method::GET {
-        let object = registry.get(resource, &namespace, &name).await?;
-        return scaled(call, resource, &object);
-    }
-    let (change, options) = if call.method == Method::PUT {
-        let options = call.write_options("UpdateOptions")?;
-        let encoding = negotiate::body_encoding(call.content_type.as_deref())?;
-        let schema = SchemaSet::builtin().kind("autoscaling", "v1", "Scale");
-        let expected = Expected { group: "autoscaling", version: "v1", kind: "Scale", schema: schema.as_deref() };
-        let bytes = body::read(request.into_body()).await?;
-        let scale = body::of_kind(&expected, &bytes, encoding, &options, &mut call.warnings)?;
-        call.requested(&scale);
-        (Change::Replace(scale), options)
-    } else {
-        let options = call.write_options("PatchOptions")?;
-        (Change::Patch(handler::read_patch(call, resource, request).await?), options)
+    let (change, options) = match call.info.verb.as_str() {
+        "get" => {
+            let object = registry.get(resource, &namespace, &name).await?;
+            return scaled(call, resource, &object);
+        }
+        "update" => {
+            let options = call.write_options("UpdateOptions")?;
+            let encoding = negotiate::body_encoding(call.content_type.as_deref())?;
+            let schema = SchemaSet::builtin().kind("autoscaling", "v1", "Scale");
+            let expected = Expected { group: "autoscaling", version: "v1", kind: "Scale", schema: schema.as_deref() };
+            let bytes = body::read(request.into_body()).await?;
+            let scale = body::of_kind(&expected, &bytes, encoding, &options, &mut call.warnings)?;
+            call.requested(&scale);
+            (Change::Replace(scale), options)
+        }
+        "patch" => {
+            let options = call.write_options("PatchOptions")?;
+            (Change::Patch(handler::read_patch(call, resource, request).await?), options)
+        }
+        _ => return Err(unknown_method()),
     };
     let ctx = RequestContext { namespace, ..call.context(options.dry_run) };
     let change = Change::Scale(Box::new(change));
@@ -268,6 +269,25 @@ async fn unreachable(call: &Call, resource: &ResourceRef) -> ApiResult<Response>
     Ok(respond::bytes(204, respond::JSON, ""))
 }
 
+/// Sessions in a pod need the right to create them, also where a WebSocket requests them by GET
+/// (`AuthorizePodWebsocketUpgradeCreatePermission` of Kubernetes 1.35, KEP-4006).
+fn check_session(call: &Call, resource: &ResourceRef) -> ApiResult<()> {
+    let info = &call.info;
+    let is_session = ["exec", "attach", "portforward"].contains(&info.subresource.as_str());
+    if !is_session || resource.gvr.resource != "pods" || info.verb == "create" {
+        return Ok(());
+    }
+    let right = Action::Resource {
+        verb: "create".into(),
+        group: info.group.clone(),
+        resource: info.resource.clone(),
+        subresource: info.subresource.clone(),
+        namespace: info.namespace.clone(),
+        name: info.name.clone(),
+    };
+    call.api.authorizer.check(&call.user, &right)
+}
+
 async fn connect(
     call: &mut Call,
     resource: &ResourceRef,
@@ -277,6 +297,7 @@ async fn connect(
     let info = call.info.clone();
     let registry = call.api.registry.clone();
     let ctx = call.context(false);
+    check_session(call, resource)?;
     // Logs are read.
     if subresource.name != "log" {
         let mut options = connecting::options(subresource, &call.query, &info.rest);

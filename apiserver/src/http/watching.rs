@@ -44,10 +44,7 @@ struct Running {
 }
 
 pub(super) async fn serve(call: &Call, resource: &ResourceRef) -> ApiResult<Response> {
-    let mut options = ListOptions::parse(&call.query)?;
-    if call.info.named && options.fields.is_everything() {
-        options.fields.terms.push(("metadata.name".into(), true, call.info.name.clone()));
-    }
+    let options = ListOptions::of_request(&call.info, &call.query)?;
     let include = IncludeObject::parse(call.include())?;
     if call.accepted.encoding == Encoding::Yaml {
         return Err(negotiate::no_stream());

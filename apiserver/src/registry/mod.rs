@@ -21,7 +21,7 @@ pub mod validation;
 mod watch;
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock, Weak};
 
 use arc_swap::ArcSwap;
 use parking_lot::RwLock;
@@ -40,7 +40,7 @@ use crate::storage::{ObjectKey, Recent, Record, ResourceKey, Store};
 pub use delete::Deleted;
 pub(crate) use list::parse_version;
 pub use list::{List, Page};
-pub use update::{Change, Edit};
+pub use update::{Change, CreateReview, Edit};
 pub use watch::{EventForm, Watch};
 
 /// Part of a table: (group, plural).
@@ -53,6 +53,8 @@ pub struct Registry {
     admission: ArcSwap<Vec<Arc<dyn Admission>>>,
     allocators: RwLock<HashMap<GroupResource, Arc<dyn Allocators>>>,
     connects: RwLock<HashMap<(GroupResource, String), Arc<dyn Connect>>>,
+    /// Weak, because the reviewer reads its rules from this registry.
+    pub(crate) create_review: OnceLock<Weak<dyn CreateReview>>,
     /// What watches share.
     pub(crate) recent: Recent,
 }
@@ -71,6 +73,7 @@ impl Registry {
             admission: ArcSwap::default(),
             allocators: RwLock::default(),
             connects: RwLock::default(),
+            create_review: OnceLock::new(),
             recent: Recent::default(),
         }
     }
@@ -78,6 +81,11 @@ impl Registry {
     /// Sets the admission chain: all steps mutate in order, then all validate in order.
     pub fn set_admission(&self, chain: Vec<Arc<dyn Admission>>) {
         self.admission.store(Arc::new(chain));
+    }
+
+    /// Sets the reviewer of updates and patches that create an object; only the first one counts.
+    pub fn set_create_review(&self, review: Weak<dyn CreateReview>) {
+        let _ = self.create_review.set(review);
     }
 
     pub fn set_allocators(&self, group: &str, resource: &str, allocators: Arc<dyn Allocators>) {

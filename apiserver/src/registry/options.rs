@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crowsnest_api::field::FieldError;
 use crowsnest_api::list_options;
-use crowsnest_api::request::Query;
+use crowsnest_api::request::{Query, RequestInfo};
 use serde_json::{Value, json};
 
 use crate::registry::selector::{FieldSelector, LabelSelector};
@@ -139,6 +139,23 @@ impl ListOptions {
         };
         let errors = asked.check(true);
         if errors.is_empty() { Ok(options) } else { Err(ApiError::invalid("meta.k8s.io", "ListOptions", "", errors)) }
+    }
+
+    /// The options of a list, a watch or the deletion of a collection. If the request was authorized for one name, from the
+    /// path or from its field selector, the options select that name only. As in kube-apiserver, a field selector that does
+    /// not require the name is a bad request.
+    pub fn of_request(info: &RequestInfo, query: &Query) -> ApiResult<Self> {
+        let mut options = Self::parse(query)?;
+        if info.name.is_empty() {
+            return Ok(options);
+        }
+        let term = ("metadata.name".to_owned(), true, info.name.clone());
+        if options.fields.is_everything() {
+            options.fields.terms.push(term);
+        } else if !options.fields.terms.contains(&term) {
+            return Err(ApiError::bad_request("fieldSelector metadata.name doesn't match requested name"));
+        }
+        Ok(options)
     }
 
     /// No selector leaves anything out.

@@ -1,6 +1,6 @@
 //! Update and patch: one loop that reads, changes, checks and writes with compare-and-swap.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use crowsnest_api::field::{FieldError, FieldErrorKind};
 use serde_json::Value;
@@ -101,6 +101,12 @@ impl Change {
     }
 }
 
+/// Reviews writes that turn out to create an object.
+pub trait CreateReview: Send + Sync {
+    /// Refuses users without the right to create the object.
+    fn check_create(&self, resource: &ResourceRef, ctx: &RequestContext, name: &str) -> ApiResult<()>;
+}
+
 /// The outcome of one pass.
 enum Pass {
     Done(Value),
@@ -146,6 +152,18 @@ impl Registry {
         Err(write_error(resource, name, Error::Conflict { current: 0 }))
     }
 
+    /// Refuses a create by update or patch to users who may only update or patch, as `withAuthorization` of
+    /// k8s.io/apiserver does.
+    fn review_create(&self, resource: &ResourceRef, ctx: &RequestContext, name: &str) -> ApiResult<()> {
+        if ctx.user.is_master() {
+            return Ok(());
+        }
+        match self.create_review.get().and_then(Weak::upgrade) {
+            Some(review) => review.check_create(resource, ctx, name),
+            None => Err(ApiError::internal("no authorizer provided, unable to authorize a create on update")),
+        }
+    }
+
     /// The object to create when the path has none yet: for apply, and for kinds that allow it on PUT.
     async fn new_object(
         &self,
@@ -182,6 +200,7 @@ impl Registry {
             }
             _ => return Ok(None),
         };
+        self.review_create(resource, ctx, name)?;
         Ok(Some(object))
     }
 

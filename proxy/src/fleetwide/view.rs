@@ -54,7 +54,8 @@ impl View {
     /// A view of nothing, for resources nobody registered.
     pub async fn empty(index: &Index, native: &Native, caller: &Caller) -> Self {
         let namespace = Some(native.namespace.clone()).filter(|n| !n.is_empty());
-        let reading = if native.name.is_empty() || native.watch { Reading::Listing } else { Reading::ByName };
+        let reading =
+            if native.name.is_empty() || native.prefix == "watch" { Reading::Listing } else { Reading::ByName };
         let reader = index.reader(caller, &native.resource, reading).await;
         let (resource, parts) = (native.resource.clone(), Vec::new());
         Self { resource, parts, namespace, only: None, labels: None, fields: None, reader }

@@ -23,10 +23,13 @@ enum Does {
     BreakOff,
     /// It says that it has an object, and does not say it to its end.
     StallWithOne,
+    /// It switches protocols, whatever the request.
+    Switch,
 }
 
 const PART: &str = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 5000\r\n\r\n\
     {\"kind\":\"ConfigMapList\",\"apiVersion\":\"v1\",\"items\":[{\"metadata\":{\"name\":\"first\"}},{\"metadata\":{\"na";
+const SWITCH: &str = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n";
 const ONE: &str = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 5000\r\n\r\n{\"metadata\":{";
 
 async fn serve(mut connection: TcpStream, does: Does) {
@@ -39,6 +42,7 @@ async fn serve(mut connection: TcpStream, does: Does) {
     let sent = match does {
         Does::Nothing => Ok(()),
         Does::Stall | Does::BreakOff => connection.write_all(PART.as_bytes()).await,
+        Does::Switch => connection.write_all(SWITCH.as_bytes()).await,
         Does::StallWithOne => connection.write_all(ONE.as_bytes()).await,
     };
     if sent.is_ok() && !matches!(does, Does::BreakOff) {
@@ -107,5 +111,47 @@ async fn a_member_that_stalls_in_a_probe_is_counted_by_its_answer() {
     let path = format!("{CONFIG_MAPS}/only-m1");
     let (code, text) = read(world.proxy.cluster("*", &admin(), &path, request(Method::GET, "", "", None)).await).await;
     assert_eq!((code, text), (409, json!("configmaps \"only-m1\" is in several clusters: m1, stalls\n")));
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_switch_of_protocols_without_an_upgrade_request_is_refused() {
+    let world = world().await;
+    let _switches = member(&world, "switches", Does::Switch).await;
+    let path = format!("{CONFIG_MAPS}/c");
+    for method in [Method::GET, Method::PUT] {
+        let sent = request(method, "", "", None);
+        let (code, status) = read(world.proxy.cluster("switches", &admin(), &path, sent).await).await;
+        let message = status["message"].as_str().unwrap();
+        assert_eq!(
+            (code, message),
+            (502, "cluster switches switches protocols without an upgrade request"),
+            "{status}"
+        );
+    }
+    world.stop().await;
+}
+
+/// A member must not receive a request whose prefix gives it another verb than its method.
+#[rstest::rstest]
+#[case("PATCH", "/apis/apps/v1/watch/namespaces/default/deployments/d/scale")]
+#[case("PUT", "/apis/apps/v1/watch/namespaces/default/deployments/d")]
+#[case("GET", "/api/v1/watch/namespaces/default/pods/p/exec")]
+#[case("GET", "/api/v1/proxy/namespaces/default/pods/p")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn prefixes_give_no_other_verb(#[case] method: &str, #[case] path: &str) {
+    let world = world().await;
+    let sent = || request(method.parse().unwrap(), "", "", None);
+    let proxy = &world.proxy;
+    for answer in [
+        proxy.cluster("m1", &admin(), path, sent()).await,
+        proxy.cluster("*", &admin(), path, sent()).await,
+        proxy.fleet_wide(&admin(), path, sent()).await,
+        proxy.search_cache(&admin(), path, sent()).await,
+    ] {
+        let (code, status) = read(answer).await;
+        let message = status["message"].as_str().unwrap_or_default();
+        assert!(code == 400 && message.contains("deprecated prefix"), "{code} {status}");
+    }
     world.stop().await;
 }

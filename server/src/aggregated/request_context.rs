@@ -31,7 +31,15 @@ impl RequestContext {
     /// Computes the attributes. `path` is the raw path that `route` was parsed from.
     pub(crate) fn of(route: &Route<'_>, method: &Method, path: &str, query: Option<&str>, headers: &HeaderMap) -> Self {
         let query = Query::parse(query);
-        let here = Wanted::from(RequestInfo::parse(method, path, &query));
+        let info = RequestInfo::parse(method, path, &query);
+        let unserved = info.unserved;
+        let here = Wanted::from(match route {
+            // They apply the field selector.
+            Route::Stored { .. } | Route::Usage(_) => info,
+            // The others do not, so a right to the name that it requires is not sufficient.
+            _ if !info.named => RequestInfo { name: String::new(), ..info },
+            _ => info,
+        });
         let inner = match route {
             Route::ClusterProxy { path, .. } | Route::SearchCache { path } | Route::FleetProxy { path } => Some(*path),
             _ => None,
@@ -51,7 +59,8 @@ impl RequestContext {
             || member.as_ref().is_some_and(|member| is_long_running(member, &query));
         let discovery = matches!(route, Route::Groups | Route::Group(_) | Route::Resources { .. } | Route::OpenApi(_));
         let outer = &path[..path.len() - inner.map_or(0, str::len)];
-        let refused = RequestPath::parse(outer).and_then(|_| RequestPath::parse(inner.unwrap_or_default())).err();
+        let inner = RequestPath::check_forwarded(method, inner.unwrap_or_default());
+        let refused = RequestPath::parse(outer).err().or(unserved.map(PathError::from)).or(inner.err());
         Self { here, member, cluster, long_running, discovery, refused }
     }
 
@@ -146,10 +155,40 @@ mod tests {
     #[case(&format!("{FLEET}/api%2Fv1/secrets"), true)]
     #[case(&format!("{CLUSTER}/m1/proxy/api/v1/namespaces/a/services/s/proxy/x%2Fy//z"), false)]
     #[case(&format!("{CLUSTER}/%2a/proxy/api/v1/pods"), false)]
+    #[case(&format!("{CLUSTER}/m1/proxy/api/v1/watch/pods"), false)]
+    #[case(&format!("{CLUSTER}/m1/proxy/api/v1/watch/namespaces/a/pods/p/exec"), true)]
+    #[case(&format!("{CLUSTER}/m1/proxy/api/v1/proxy/namespaces/a/pods/p"), true)]
+    #[case(&format!("{FLEET}/apis/apps/v1/%77atch/namespaces/a/deployments/d/scale"), true)]
+    #[case("/apis/cluster.karmada.io/v1alpha1/watch/clusters/m1/proxy", true)]
     #[case("/apis", false)]
     fn ambiguous_paths_are_refused(#[case] path: &str, #[case] expected: bool) {
         let context = context("GET", path, &[]);
         assert_eq!(context.refused.is_some(), expected, "{context:?}");
+    }
+
+    #[rstest]
+    #[case("GET", false)]
+    #[case("HEAD", true)]
+    #[case("PUT", true)]
+    #[case("PATCH", true)]
+    #[case("POST", true)]
+    #[case("DELETE", true)]
+    fn a_watch_by_prefix_is_a_get(#[case] method: &str, #[case] expected: bool) {
+        for path in [&*format!("{CLUSTER}/m1/proxy"), FLEET] {
+            let context = context(method, &format!("{path}/apis/apps/v1/watch/namespaces/a/deployments/d"), &[]);
+            assert_eq!(context.refused.is_some(), expected, "{context:?}");
+        }
+    }
+
+    #[rstest]
+    #[case("/apis/search.crowsnest.io/v1alpha1/query", "")]
+    #[case("/apis/search.crowsnest.io/v1alpha1/savedsearches", "")]
+    #[case("/apis/propagation.crowsnest.io/v1alpha1/plans", "")]
+    #[case(CLUSTER, "x")]
+    #[case("/apis/metrics.k8s.io/v1beta1/nodes", "x")]
+    fn a_right_to_one_name_needs_a_selector_that_is_applied(#[case] path: &str, #[case] expected: &str) {
+        let context = context("GET", &format!("{path}?fieldSelector=metadata.name%3Dx"), &[]);
+        assert_eq!(context.here.name, expected);
     }
 
     #[test]

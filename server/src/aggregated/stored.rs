@@ -26,6 +26,9 @@ pub(crate) const STORAGE_GROUP: &str = "storage.crowsnest.io";
 
 const STRATEGIC: &str = "application/strategic-merge-patch+json";
 
+/// Number of query parameters that is far below the limit of Go's `url.ParseQuery`, 10,000, beyond which it finds none.
+const MAX_PARAMETERS: usize = 1_000;
+
 /// Bodies larger than kube-apiserver's own limit are refused.
 const MAX_BODY: usize = 3 * 1024 * 1024;
 
@@ -52,6 +55,7 @@ impl StoredGroup {
         request: Request<Body>,
         writer: Option<Writer<'_>>,
     ) -> Result<Response<Body>, Failure> {
+        let caller = writer;
         let writer = self.reviewed(writer, request.method(), tail)?;
         let (parts, body) = request.into_parts();
         let watch = parts.method == Method::GET && is_watch(parts.uri.query());
@@ -59,7 +63,12 @@ impl StoredGroup {
             Method::GET => table::wanted(self.public, &parts.headers, parts.uri.query().unwrap_or_default())?,
             _ => None,
         };
-        let query = parts.uri.query().map(|q| format!("?{q}")).unwrap_or_default();
+        // The control plane must find the selectors that were authorized, so it receives the parsed parameters.
+        let query = Query::parse(parts.uri.query());
+        if query.len() > MAX_PARAMETERS {
+            return Err(Failure::bad_request(format!("more than {MAX_PARAMETERS} query parameters")));
+        }
+        let query = if query.is_empty() { String::new() } else { format!("?{}", query.encode()) };
         let (mut bytes, content_type) = self.outgoing(&parts.headers, collect(body).await?)?;
         let mut forward = Forward {
             control_plane,
@@ -74,12 +83,15 @@ impl StoredGroup {
             writer,
         };
         if let Some((main, mut sent)) = self.spec_in_status_write(&forward, tail, &bytes).await? {
-            let answer = forward.send(main, &bytes).await?;
+            let first = self.check_create(caller, &forward, main, bytes).await?;
+            let answer = forward.send(main, &first).await?;
             if !answer.status().is_success() {
                 return self.translate_whole(answer, None).await;
             }
             follow(&mut sent, &answer.into_body().collect().await.map_err(Failure::upstream)?.to_bytes())?;
             bytes = serde_json::to_vec(&sent).map_err(Failure::internal)?;
+        } else if main_of(tail).is_none() {
+            bytes = self.check_create(caller, &forward, tail, bytes).await?;
         }
         if main_of(tail).is_some() {
             // The write does not affect tokens: the control plane keeps the rest of the object unchanged.
@@ -109,6 +121,26 @@ impl StoredGroup {
             writer.check_name(name_of(tail))?;
         }
         Ok(Some(writer))
+    }
+
+    /// Reviews the right `create` for an apply patch, which creates the object if there is none. Returns the body to send: for
+    /// callers without that right, it names the version of the existing object, so that it cannot create one.
+    async fn check_create(
+        self,
+        caller: Option<Writer<'_>>,
+        forward: &Forward<'_>,
+        tail: &str,
+        body: Vec<u8>,
+    ) -> Result<Vec<u8>, Failure> {
+        let applies = forward.method == Method::PATCH && writer::is_apply(forward.content_type.as_ref());
+        let Some(caller) = caller.filter(|_| applies) else { return Ok(body) };
+        let resource = tail.split('/').nth(1).unwrap_or_default();
+        let Err(forbidden) = caller.check_create(self.public, resource, name_of(tail)).await? else { return Ok(body) };
+        let live = forward.read(tail).await?;
+        let version = live.pointer("/metadata/resourceVersion").and_then(Value::as_str);
+        version
+            .filter(|_| live["kind"] != "Status")
+            .map_or(Err(forbidden), |version| writer::pinned_apply(&body, version))
     }
 
     /// As in Karmada, a write to the status of a Cluster also applies the spec in its body, but only if the caller may

@@ -18,6 +18,8 @@ use crate::wire::{self, Framing, Wire, find, lossy};
 
 /// Mark in the path, the query or a header of each request of the table, followed by the number of its case.
 pub const MARK: &str = "xq7-";
+/// Parameter that makes a member switch protocols.
+const SWITCHES: &[u8] = b"switches=x";
 /// User with which the test prepares and checks the system.
 const ADMINISTRATOR: &str = "system:admin";
 /// Time for recording an upgraded connection.
@@ -128,7 +130,7 @@ impl Recorder {
             if is_own(&head) {
                 return self.relay(wire, &head, &body, framing).await;
             }
-            if let Some(protocol) = upgrade(&head) {
+            if let Some(protocol) = upgrade(&head).or_else(|| switches(&head).then(|| "x".to_owned())) {
                 let answer = format!(
                     "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: {protocol}\r\n{}\r\n",
                     accepted(&head)
@@ -170,6 +172,11 @@ impl Recorder {
         tokio::io::copy_bidirectional(&mut here, &mut there).await?;
         Ok(())
     }
+}
+
+/// True if a request makes the member switch protocols although no upgrade was requested.
+fn switches(head: &[u8]) -> bool {
+    find(head, SWITCHES).is_some()
 }
 
 /// True for requests that do not belong to the table.

@@ -5,7 +5,7 @@
 //! internal group are reviewed by the webhook, with the same rule.
 
 use crowsnest_api::cluster::Cluster;
-use crowsnest_api::request::{Query, verb};
+use crowsnest_api::request::{Query, ResourcePath};
 use crowsnest_api::user::UserInfo;
 use crowsnest_controllers::admission::agents;
 use crowsnest_controllers::admission::destination::{self, Before, SecretUse};
@@ -77,6 +77,24 @@ impl Writer<'_> {
         }
     }
 
+    /// The refusal of a caller who may not create an object of this name.
+    pub(super) async fn check_create(
+        self,
+        group: &str,
+        resource: &str,
+        name: &str,
+    ) -> Result<Result<(), Failure>, Failure> {
+        let wanted = Wanted {
+            verb: "create".to_owned(),
+            group: group.to_owned(),
+            version: "v1alpha1".to_owned(),
+            resource: resource.to_owned(),
+            name: name.to_owned(),
+            ..Wanted::default()
+        };
+        Ok(self.delegated.review(self.user, &wanted).await?.check(self.user, &wanted))
+    }
+
     async fn may_use(self, secret: &SecretUse) -> Result<bool, Failure> {
         for verb in secret.verbs {
             let wanted = Wanted {
@@ -96,8 +114,9 @@ impl Writer<'_> {
 
     /// True if the caller may write the Cluster itself, not only its status.
     pub(super) async fn may_write(self, method: &Method, cluster: &str) -> Result<bool, Failure> {
+        let path = ResourcePath { name: cluster.to_owned(), ..ResourcePath::default() };
         let wanted = Wanted {
-            verb: verb(method, true, &Query::default()).to_owned(),
+            verb: path.operation(method, &Query::default()).verb.to_owned(),
             group: CLUSTERS.to_owned(),
             version: "v1alpha1".to_owned(),
             resource: "clusters".to_owned(),
@@ -126,6 +145,12 @@ impl Writer<'_> {
             (&Method::PUT, JSON) => {
                 let Some(after) = read(body) else { return unreadable(forward, tail, body).await };
                 let live = live(forward, tail).await?;
+                if let Some(live) = &live {
+                    let name = live.metadata.name.as_deref().unwrap_or_default();
+                    // A write without a resourceVersion replaces whatever is stored.
+                    let checked = agents::check_registration(self.user, Before::Known(live), &after);
+                    checked.map_err(|why| forbidden(name, &why))?;
+                }
                 let same =
                     live.as_ref().filter(|live| live.metadata.resource_version == after.metadata.resource_version);
                 self.check(same.map_or(Before::Absent, Before::Known), &after).await?;
@@ -165,6 +190,22 @@ impl Writer<'_> {
             }
             attempt += 1;
         }
+    }
+}
+
+/// True for server-side apply, in any encoding.
+pub(super) fn is_apply(content_type: Option<&HeaderValue>) -> bool {
+    let kind = content_type.and_then(|kind| kind.to_str().ok()).unwrap_or_default().trim();
+    kind.to_ascii_lowercase().starts_with("application/apply-patch")
+}
+
+/// An apply patch for this version of an object, unless the patch names one itself.
+pub(super) fn pinned_apply(body: &[u8], version: &str) -> Result<Vec<u8>, Failure> {
+    let patch: Value =
+        serde_json::from_slice(body).map_err(|error| Failure::bad_request(format!("error decoding patch: {error}")))?;
+    match patch.pointer("/metadata/resourceVersion").and_then(Value::as_str) {
+        Some(given) if !matches!(given, "" | "0") => Ok(body.to_vec()),
+        _ => pinned(APPLY, body, version),
     }
 }
 

@@ -11,6 +11,8 @@ const MERGE: &str = "application/merge-patch+json";
 const JSON_PATCH: &str = "application/json-patch+json";
 const APPLY: &str = "application/apply-patch+yaml";
 
+const REGISTRIES: StoredGroup = StoredGroup { public: "search.karmada.io" };
+
 /// A control plane with a registered cluster, and accounts with rights on some Secrets.
 struct Scene {
     server: ApiServer,
@@ -39,6 +41,9 @@ impl Scene {
         manifests.extend(rights("reader", "m2", "get"));
         manifests.extend(rights(agent, "m1", "patch"));
         manifests.extend(rights(agent, "m1-impersonator", "patch"));
+        manifests.extend(on_kind(agent, "clusters", &["create", "patch"]));
+        manifests.extend(on_kind("patcher", "clusters", &["patch", "update"]));
+        manifests.extend(on_kind("patcher", "resourceregistries", &["patch", "update"]));
         crate::install::apply_all(&server.admin(), &manifests).await.unwrap();
         let delegated = Delegated::new(server.admin());
         let scene = Self { server, delegated };
@@ -62,6 +67,20 @@ impl Scene {
     async fn stored(&self) -> Value {
         self.admin("GET", "/clusters/m1", JSON, &Value::Null).await.1["spec"].clone()
     }
+}
+
+/// A role with these verbs on a kind of the aggregated server, and its binding.
+fn on_kind(user: &str, resource: &str, verbs: &[&str]) -> [Value; 2] {
+    let group = "rbac.authorization.k8s.io";
+    let served = if resource == "clusters" { CLUSTERS } else { REGISTRIES }.public;
+    let metadata = json!({"name": format!("{user}-{resource}")});
+    let role = json!({"apiGroup": group, "kind": "ClusterRole", "name": metadata["name"]});
+    let rule = json!({"apiGroups": [served], "resources": [resource], "verbs": verbs});
+    [
+        json!({"apiVersion": format!("{group}/v1"), "kind": "ClusterRole", "metadata": metadata, "rules": [rule]}),
+        json!({"apiVersion": format!("{group}/v1"), "kind": "ClusterRoleBinding", "metadata": metadata, "roleRef": role,
+            "subjects": [{"apiGroup": group, "kind": "User", "name": user}]}),
+    ]
 }
 
 fn cluster(name: &str, secret: &str) -> Value {
@@ -160,6 +179,25 @@ async fn whoever_may_read_the_token_decides_and_others_change_the_rest() {
     scene.server.stop().await.unwrap();
 }
 
+/// An agent may have a certificate for the name of a cluster that somebody else joined.
+#[tokio::test]
+async fn agents_do_not_write_clusters_that_were_joined() {
+    let scene = Scene::start().await;
+    let (code, answer) = scene.admin("PATCH", "/clusters/m1", MERGE, &json!({"spec": {"syncMode": "Push"}})).await;
+    assert_eq!(code, 200, "{answer}");
+    let (before, live) = (scene.stored().await, scene.admin("GET", "/clusters/m1", JSON, &Value::Null).await.1);
+    for way in WAYS {
+        for change in [json!({"syncMode": "Pull"}), json!({"region": "west"}), json!({"syncMode": "Pull", "id": "x"})] {
+            let (method, tail, content_type, body) = write(way, &change, &live);
+            let agent = "system:karmada:agent:m1";
+            let (code, answer) = scene.call(agent, request(way, method, content_type), tail, body).await;
+            assert_eq!((code, &answer["reason"]), (403, &json!("Forbidden")), "{way} {change}: {answer}");
+        }
+    }
+    assert_eq!(scene.stored().await, before);
+    scene.server.stop().await.unwrap();
+}
+
 #[rstest]
 #[case::own_names("eve", "m3", "m3", 403)]
 #[case::anothers("eve", "m3", "m1", 403)]
@@ -182,6 +220,51 @@ async fn new_clusters(#[case] user: &str, #[case] name: &str, #[case] secret: &s
         assert_eq!(scene.admin("DELETE", &format!("/clusters/{name}"), JSON, &json!({})).await.0 / 100 % 2, 0);
         let (code, answer) = scene.call(user, request("", method, content_type), &tail, whole.to_string()).await;
         assert_eq!(code, expected, "{content_type}: {answer}");
+    }
+    scene.server.stop().await.unwrap();
+}
+
+/// Apply creates what does not exist, with the account of this process.
+#[tokio::test]
+async fn apply_creates_for_callers_who_may_create() {
+    let scene = Scene::start().await;
+    let plain = |name: &str| {
+        json!({"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster", "metadata": {"name": name},
+            "spec": {"syncMode": "Push", "region": "west"}})
+    };
+    let apply = |tail: &str, object: Value| {
+        let (tail, object) = (format!("{tail}?fieldManager=me&force=true"), object.to_string());
+        let scene = &scene;
+        async move { scene.call("patcher", request("", "PATCH", APPLY), &tail, object).await }
+    };
+    let (code, answer) = apply("/clusters/m3", plain("m3")).await;
+    let why = "clusters.cluster.karmada.io \"m3\" is forbidden: User \"patcher\" cannot create resource \"clusters\" in API group \"cluster.karmada.io\" at the cluster scope";
+    assert_eq!((code, answer["message"].as_str()), (403, Some(why)), "{answer}");
+    // A write of the status with a spec writes the Cluster first.
+    let mut with_status = plain("m3");
+    with_status["status"] = json!({"kubernetesVersion": "v1.36.0"});
+    let (code, answer) = apply("/clusters/m3/status", with_status).await;
+    assert_eq!(code, 403, "{answer}");
+    assert_eq!(scene.admin("GET", "/clusters/m3", JSON, &Value::Null).await.0, 404);
+    let (code, answer) = apply("/clusters/m1", plain("m1")).await;
+    assert_eq!((code, &answer["spec"]["region"]), (200, &json!("west")), "{answer}");
+    scene.server.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn registries_are_applied_by_callers_who_may_create_them() {
+    let scene = Scene::start().await;
+    let registry = json!({"apiVersion": "search.karmada.io/v1alpha1", "kind": "ResourceRegistry",
+        "metadata": {"name": "r"}, "spec": {"targetCluster": {},
+        "resourceSelectors": [{"apiVersion": "v1", "kind": "ConfigMap"}]}});
+    let user = UserInfo::new("patcher", [""; 0]);
+    for (user, expected) in [(Some(&user), 403), (None, 201), (Some(&user), 200)] {
+        let writer = user.map(|user| Writer { delegated: &scene.delegated, user });
+        let tail = "/resourceregistries/r?fieldManager=me&force=true";
+        let request = request("", "PATCH", APPLY).uri(format!("/apis/search.karmada.io/v1alpha1{tail}"));
+        let request = request.body(Body::from(registry.to_string())).unwrap();
+        let (code, answer) = answered(REGISTRIES, &scene.server, tail, request, writer).await;
+        assert_eq!(code, expected, "{answer}");
     }
     scene.server.stop().await.unwrap();
 }
