@@ -230,7 +230,7 @@ async fn apply_creates_for_callers_who_may_create() {
     let scene = Scene::start().await;
     let plain = |name: &str| {
         json!({"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster", "metadata": {"name": name},
-            "spec": {"syncMode": "Push", "region": "west"}})
+            "spec": {"syncMode": "Pull", "region": "west"}})
     };
     let apply = |tail: &str, object: Value| {
         let (tail, object) = (format!("{tail}?fieldManager=me&force=true"), object.to_string());
