@@ -4,78 +4,49 @@
 //! Reads the text index for what matches and the store for what is shown. The answer comes as a stream of
 //! [`SearchEvent`]s, so that a front end can show hits while the rest is read.
 
-mod answer;
-mod best;
-mod clusters;
-#[cfg(test)]
-mod corpus;
+mod collect;
 mod differences;
-mod docs;
-mod evaluate;
-mod explain;
-mod export;
-mod facets;
-mod frequent;
-mod gather;
-mod known;
-mod labels;
-mod live;
-mod look;
-mod matches;
-mod nothing;
-mod numbers;
-mod object;
-mod order;
-mod pass;
-mod past;
-mod paths;
-mod patterns;
-mod permitted;
+mod execute;
+mod hydrate;
 pub mod plan;
-mod prepare;
-mod propagated;
-mod rank;
-mod relations;
-pub mod saved;
-mod stream;
-mod suggest;
-mod tallies;
+mod tantivy;
 #[cfg(test)]
 mod tests;
 
-pub use clusters::Skipped;
+pub use collect::did_you_mean::Wider;
+pub use collect::facets::Counted;
+pub use collect::suggest::{SuggestRequest, Suggestion, Suggestions};
 pub use differences::{Compared, Difference, differences};
-pub use evaluate::Reason;
-pub use explain::{Count, Explained, Step};
-pub use facets::Counted;
-pub use live::LiveEvent;
-pub use nothing::Wider;
-pub use object::{Diff, Edge, Graph, Past};
-pub use order::{Cursor, NoCursor, OfCluster, Place, Rank, Sort, SortBy};
-pub use paths::ManifestPath;
-pub(crate) use permitted::{Decided, Permitted};
-pub(crate) use prepare::prepare;
-pub use suggest::{SuggestRequest, Suggestion, Suggestions};
+pub use execute::evaluate::Reason;
+pub use hydrate::live::LiveEvent;
+pub use hydrate::object::{Diff, Edge, Graph, Past};
+pub use hydrate::skipped_clusters::Skipped;
+pub use plan::explain::{Count, Explained, Step};
+pub use plan::paths::ManifestPath;
+pub use plan::saved_search;
+pub use plan::sort::{Cursor, NoCursor, OfCluster, Place, Rank, Sort, SortBy};
+pub(crate) use tantivy::reader::permitted::{Decided, Permitted};
+pub(crate) use tantivy::reader::warm_up::prepare;
 
 use crate::query::{Expr, Limits, Notice, Query, parse};
 use crate::rights::CallerRights;
 use crate::text::columns::Facet;
 use crate::{Error, Index, Object, Seq};
-use answer::Sources;
+use collect::facets::Counting;
 use crowsnest_api::user::UserInfo;
-use facets::Counting;
+use execute::Sources;
 use futures::Stream;
 use futures::stream::try_unfold;
-use known::Known;
-use matches::Match;
-use order::MOST_COLUMNS;
+use hydrate::Stage;
 use parking_lot::Mutex;
+use plan::predicate::Match;
+use plan::retention::Known;
+use plan::sort::MOST_COLUMNS;
 use plan::{Asked, Plan, World, plan};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use stream::Stage;
 
 /// Hits of one answer, at most: more come page by page.
 pub const MOST_HITS: usize = 10_000;
@@ -325,7 +296,7 @@ impl Index {
     fn world(&self, rights: &CallerRights) -> World {
         let shared = &self.inner.shared;
         let kinds = Arc::clone(&shared.kinds.read());
-        World { clusters: clusters::facts(self, rights), kinds, now: (shared.now_ms)() / 1000 }
+        World { clusters: hydrate::skipped_clusters::facts(self, rights), kinds, now: (shared.now_ms)() / 1000 }
     }
 }
 

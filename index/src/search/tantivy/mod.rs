@@ -1,0 +1,3 @@
+//! The text index as an engine of searches.
+
+pub(crate) mod reader;
