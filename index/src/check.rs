@@ -3,10 +3,10 @@
 //! Checks read only, so a running cache may be checked. Nothing here is the home of truth: what is thrown away comes back
 //! from the members (invariant I2).
 
+use crate::search::tantivy::{Looked, TextIndex};
 use crate::store::Store;
 use crate::store::codec::Codec;
 use crate::store::sqlite::{self, SqliteStore};
-use crate::text::{Looked, TextIndex};
 use crate::{Error, Seq};
 use serde::Serialize;
 use std::path::Path;
@@ -107,7 +107,7 @@ pub enum Rebuild {
 /// Throws away; nobody may have it open. Returns whether there was anything.
 pub fn discard(data_dir: &Path, what: Rebuild) -> Result<bool, Error> {
     let mut there = false;
-    for folder in crate::text::FOLDERS {
+    for folder in crate::search::tantivy::FOLDERS {
         there |= remove(&data_dir.join(folder))?;
     }
     if what == Rebuild::Everything {
@@ -187,7 +187,7 @@ mod tests {
             "{report:?}"
         );
 
-        let text = home.path().join(crate::text::FOLDERS[0]);
+        let text = home.path().join(crate::search::tantivy::FOLDERS[0]);
         let mut files = std::fs::read_dir(&text).unwrap().map(|entry| entry.unwrap().path());
         damage(&files.find(|path| path.extension().is_some_and(|e| e == "store")).unwrap());
         let report = check(home.path()).await.unwrap();

@@ -6,7 +6,7 @@
 //! objects of a namespace sees none of them here.
 
 use super::{CallerRights, known};
-use crate::text::TextIndex;
+use crate::search::tantivy::TextIndex;
 use crate::text::columns::{Facet, SCOPE_SEPARATOR};
 use crate::{Error, Index};
 use crowsnest_api::names::ClusterName;

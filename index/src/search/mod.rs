@@ -9,7 +9,7 @@ mod differences;
 mod execute;
 mod hydrate;
 pub mod plan;
-mod tantivy;
+pub(crate) mod tantivy;
 #[cfg(test)]
 mod tests;
 

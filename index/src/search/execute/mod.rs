@@ -3,6 +3,7 @@
 
 pub(crate) mod evaluate;
 pub(crate) mod history;
+pub(crate) mod permits;
 
 use crate::rights::CallerRights;
 use crate::search::Was;
@@ -11,11 +12,11 @@ use crate::search::execute::evaluate::Evaluated;
 use crate::search::plan::predicate::{Match, Numbers, Test};
 use crate::search::plan::relations::{Reach, resolve};
 use crate::search::plan::{Asked, Plan};
+use crate::search::tantivy::TextIndex;
 use crate::search::tantivy::reader::frequent_terms::Before;
 use crate::search::tantivy::reader::lookup::Looking;
 use crate::search::tantivy::reader::scan::Pass;
 use crate::store::{Manifests, Store};
-use crate::text::TextIndex;
 use crate::text::columns::{Number, Word};
 use crate::text::document::Document;
 use crate::{Error, Object, Seq};

@@ -1,18 +1,18 @@
 //! A plan as documents of a segment. Every test is a set of documents; sets that were found are remembered
-//! ([`crate::text::terms`]).
+//! ([`crate::search::tantivy::terms`]).
 
 use crate::rights::CallerRights;
 use crate::search::plan::patterns::MOST_EDITS;
 use crate::search::plan::predicate::{Match, Numbers, Test};
 use crate::search::plan::score::{ANYTHING, CONTENT, MESSAGE, NAME_EXACT, NAME_PREFIX};
+use crate::search::tantivy::TextIndex;
+use crate::search::tantivy::doc_set::{Docs, Marks, all_of, any_of, without};
 use crate::search::tantivy::reader::permitted::{Permitted, permitted};
-use crate::text::TextIndex;
+use crate::search::tantivy::segments::{Parts, Segment};
+use crate::search::tantivy::terms::{Asked, Looks, Remembered, Unfound, with_terms};
+use crate::search::tantivy::values::Values;
 use crate::text::columns::{Columns, Number, Word};
-use crate::text::segments::{Parts, Segment};
-use crate::text::sets::{Docs, Marks, all_of, any_of, without};
-use crate::text::terms::{Asked, Looks, Remembered, Unfound, with_terms};
 use crate::text::tokens::{MAX_CHUNK, begins_terms, chunks};
-use crate::text::values::Values;
 use parking_lot::Mutex;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};

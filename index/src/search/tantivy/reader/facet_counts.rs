@@ -4,11 +4,11 @@
 //! is remembered of all the caller may read: whatever is found, at most half is looked at.
 
 use crate::rights::CallerRights;
+use crate::search::tantivy::doc_set::{Docs, without};
 use crate::search::tantivy::reader::permitted::Permitted;
+use crate::search::tantivy::segments::Segment;
+use crate::search::tantivy::values::{NONE, Ordinals, Texts, Values};
 use crate::text::columns::Facet;
-use crate::text::segments::Segment;
-use crate::text::sets::{Docs, without};
-use crate::text::values::{NONE, Ordinals, Texts, Values};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::Instant;

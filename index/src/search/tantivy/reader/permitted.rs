@@ -3,11 +3,11 @@
 //! cluster's documents anew.
 
 use crate::rights::{CallerRights, Known};
+use crate::search::tantivy::doc_set::{Docs, Marks};
 use crate::search::tantivy::reader::facet_counts::Tally;
+use crate::search::tantivy::segments::Parts;
+use crate::search::tantivy::values::{NONE, Values};
 use crate::text::columns::{Facet, SCOPE_SEPARATOR};
-use crate::text::segments::Parts;
-use crate::text::sets::{Docs, Marks};
-use crate::text::values::{NONE, Values};
 use crowsnest_api::names::ClusterName;
 use crowsnest_api::rbac::{Readable, Reading};
 use parking_lot::{Mutex, RwLock};
@@ -174,7 +174,7 @@ mod tests {
     use crate::metrics::Metrics;
     use crate::record::Happened;
     use crate::rights::Rights;
-    use crate::text::TextIndex;
+    use crate::search::tantivy::TextIndex;
     use crate::text::document::Document;
     use crowsnest_api::user::UserInfo;
     use proptest::prelude::*;

@@ -8,11 +8,11 @@
 use crate::search::collect::{Gather, Gathered};
 use crate::search::plan::predicate::Match;
 use crate::search::plan::sort::{Ranked, Sort, compare};
+use crate::search::tantivy::TextIndex;
 use crate::search::tantivy::reader::doc_sets::{Matching, Question};
 use crate::search::tantivy::reader::top_hits::{Best, scores};
-use crate::text::TextIndex;
-use crate::text::segments::{Segment, Snapshot};
-use crate::text::terms::Unfound;
+use crate::search::tantivy::segments::{Segment, Snapshot};
+use crate::search::tantivy::terms::Unfound;
 use crate::{Error, Seq};
 use std::cmp::Ordering;
 use std::collections::{BinaryHeap, VecDeque};

@@ -2,10 +2,10 @@
 
 use crate::search::collect::Gather;
 use crate::search::plan::sort::{MOST_COLUMNS, OfCluster, Place, Rank, Ranked, Sort, SortBy};
+use crate::search::tantivy::doc_set::{Docs, all_of, without};
+use crate::search::tantivy::segments::Parts;
+use crate::search::tantivy::values::{NONE, Values};
 use crate::text::columns::Facet;
-use crate::text::segments::Parts;
-use crate::text::sets::{Docs, all_of, without};
-use crate::text::values::{NONE, Values};
 use std::collections::{BinaryHeap, HashMap};
 use std::ops::Bound;
 use std::time::Instant;

@@ -214,7 +214,7 @@ mod tests {
     use super::*;
     use crate::fixtures::stored;
     use crate::rights::Rights;
-    use crate::text::TextIndex;
+    use crate::search::tantivy::TextIndex;
     use crate::text::document::Document;
     use crowsnest_api::user::UserInfo;
     use parking_lot::Mutex;

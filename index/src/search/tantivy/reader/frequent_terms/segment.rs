@@ -1,8 +1,8 @@
 //! The terms of one segment that may be wanted, and how many of some documents have each.
 
 use super::{Term, Wanted};
-use crate::text::segments::Segment;
-use crate::text::sets::Docs;
+use crate::search::tantivy::doc_set::Docs;
+use crate::search::tantivy::segments::Segment;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::Arc;

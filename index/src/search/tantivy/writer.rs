@@ -1,12 +1,12 @@
 //! Keeps the text index behind the store: one writer, batched commits, the reached seq as payload.
 
-use super::document::Document;
-use super::standing_back::{Work, stand_back};
 use super::{Built, Pace, Payload, Prepare, TextIndex, merges};
 use crate::metrics::Metrics;
 use crate::record::{Change, Happened, Object, Seq};
+use crate::search::tantivy::throttle::{Work, stand_back};
 use crate::store::{OUTAGE_RETRY, Replayed, Store};
 use crate::tail::Tail;
+use crate::text::document::Document;
 use crate::{Error, IndexOptions};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -515,7 +515,7 @@ mod tests {
         assert_eq!(TextIndex::open(&options, &store.identity().await.unwrap()).unwrap().0.searcher().num_docs(), 0);
         // An empty one is not built beside itself.
         apply(&store, &codec, [("four", false)]).await;
-        let folders = crate::text::FOLDERS.map(|folder| directory.path().join(folder));
+        let folders = crate::search::tantivy::FOLDERS.map(|folder| directory.path().join(folder));
         folders.iter().filter(|folder| folder.exists()).for_each(|folder| std::fs::remove_dir_all(folder).unwrap());
         assert_eq!(caught_up(&options, &store).await, 1);
         assert_eq!(folders.map(|folder| folder.exists()), [true, false]);

@@ -1,6 +1,6 @@
 //! The values of countable columns as small numbers, the same ones in all segments, and which of them documents have.
 
-use super::columns::Facet;
+use crate::text::columns::Facet;
 use parking_lot::{RwLock, RwLockReadGuard};
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -4,7 +4,7 @@
 //! live ones are, looks only into segments it has not seen. What was asked of segments that were merged is asked of the
 //! merged one before searches see it ([`crate::search::prepare`]).
 
-use super::sets::{Docs, Marks};
+use crate::search::tantivy::doc_set::{Docs, Marks};
 use moka::policy::EvictionPolicy;
 use moka::sync::Cache;
 use std::collections::{HashMap, HashSet};

@@ -1,7 +1,7 @@
 //! The names of a segment's documents in memory: hits are ranked by them at last, and found by any part of them.
 
-use super::sets::{Docs, Marks};
 use super::values::{Ordinals, until};
+use crate::search::tantivy::doc_set::{Docs, Marks};
 use memchr::memmem;
 use std::cmp::Ordering;
 use tantivy::DocId;
@@ -116,7 +116,7 @@ impl Names {
 mod tests {
     use super::*;
     use crate::fixtures::stored;
-    use crate::text::TextIndex;
+    use crate::search::tantivy::TextIndex;
     use crate::text::document::Document;
     use proptest::collection::vec;
     use proptest::prelude::*;

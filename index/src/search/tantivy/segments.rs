@@ -2,11 +2,11 @@
 //! readers of terms. A segment never changes but for its deletions, so this is made once, by whoever commits; read by
 //! [`crate::search`].
 
-use super::columns::{Facet, ID};
 use super::names::Names;
-use super::sets::{Docs, Marks, without};
 use super::values::{NONE, Ordinals, Values, numbers};
 use crate::Seq;
+use crate::search::tantivy::doc_set::{Docs, Marks, without};
+use crate::text::columns::{Facet, ID};
 use std::collections::HashMap;
 use std::sync::Arc;
 use tantivy::columnar::Column;
@@ -172,7 +172,7 @@ impl Snapshot {
 mod tests {
     use super::*;
     use crate::fixtures::stored;
-    use crate::text::TextIndex;
+    use crate::search::tantivy::TextIndex;
     use crate::text::document::Document;
     use serde_json::{Value, json};
     use tantivy::{IndexWriter, Term};
