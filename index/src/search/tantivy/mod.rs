@@ -6,18 +6,19 @@
 pub(crate) mod doc_set;
 pub(crate) mod names;
 pub(crate) mod reader;
+pub(crate) mod schema;
 pub(crate) mod segments;
 pub(crate) mod terms;
 mod throttle;
+mod tokenizer;
 pub(crate) mod values;
 pub(crate) mod writer;
 
 use crate::index::joined;
 use crate::search::execute::permits::{Turn, Turns};
-use crate::text::columns::Columns;
-use crate::text::tokens;
 use crate::{Error, IndexOptions, Seq};
 use arc_swap::ArcSwap;
+use schema::Columns;
 use segments::{KEPT, Segment, Snapshot};
 use std::collections::BTreeSet;
 use std::num::NonZero;
@@ -262,7 +263,7 @@ impl Built {
     }
 
     fn with(folder: &'static str, index: TantivyIndex, seq: Seq) -> Result<Self, Error> {
-        tokens::register(index.tokenizers());
+        tokenizer::register(index.tokenizers());
         let fail = |error| Error::text("cannot be read", error);
         let reader: IndexReader =
             index.reader_builder().reload_policy(ReloadPolicy::Manual).try_into().map_err(fail)?;

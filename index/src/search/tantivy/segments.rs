@@ -3,10 +3,11 @@
 //! [`crate::search`].
 
 use super::names::Names;
+use super::schema::ID;
 use super::values::{NONE, Ordinals, Values, numbers};
 use crate::Seq;
 use crate::search::tantivy::doc_set::{Docs, Marks, without};
-use crate::text::columns::{Facet, ID};
+use crate::text::columns::Facet;
 use std::collections::HashMap;
 use std::sync::Arc;
 use tantivy::columnar::Column;

@@ -8,10 +8,11 @@ use crate::search::plan::score::{ANYTHING, CONTENT, MESSAGE, NAME_EXACT, NAME_PR
 use crate::search::tantivy::TextIndex;
 use crate::search::tantivy::doc_set::{Docs, Marks, all_of, any_of, without};
 use crate::search::tantivy::reader::permitted::{Permitted, permitted};
+use crate::search::tantivy::schema::Columns;
 use crate::search::tantivy::segments::{Parts, Segment};
 use crate::search::tantivy::terms::{Asked, Looks, Remembered, Unfound, with_terms};
 use crate::search::tantivy::values::Values;
-use crate::text::columns::{Columns, Number, Word};
+use crate::text::columns::{Number, Word};
 use crate::text::tokens::{MAX_CHUNK, begins_terms, chunks};
 use parking_lot::Mutex;
 use std::cell::RefCell;
