@@ -11,6 +11,7 @@ use crate::replicas::keeper::Keeper;
 use crate::replicas::plan::View;
 use crate::replicas::states::SharedStates;
 use crate::rights::{self, Reviews, Rights};
+use crate::search::execute::permits::SearchPermits;
 use crate::search::tantivy::TextIndex;
 use crate::search::tantivy::writer::TextFollower;
 use crate::store::codec::Codec;
@@ -42,6 +43,7 @@ pub struct Index {
 pub(crate) struct Inner {
     pub shared: Arc<Shared>,
     pub text: Arc<TextIndex>,
+    pub permits: Arc<SearchPermits>,
     pub rights: Arc<Rights>,
     pub reviews: Reviews,
     pub searchable: watch::Receiver<Seq>,
@@ -180,6 +182,7 @@ impl Index {
         let inner = Arc::new(Inner {
             shared: Arc::clone(&shared),
             text: text.0,
+            permits: SearchPermits::for_cores(),
             rights: Arc::clone(&rules),
             reviews: Reviews::default(),
             searchable,

@@ -6,7 +6,7 @@
 
 mod collect;
 mod differences;
-mod execute;
+pub(crate) mod execute;
 mod hydrate;
 pub mod plan;
 pub(crate) mod tantivy;
@@ -288,8 +288,10 @@ impl Index {
         let asked = Instant::now();
         let deadline = asked + within;
         let rights = Arc::new(Mutex::new(self.rights_of(caller, deadline).await));
-        let (text, store) = (Arc::clone(&self.inner.text), Arc::clone(&self.inner.shared.store));
-        Sources { text, store, rights, asked, deadline }
+        let inner = &self.inner;
+        let (text, permits) = (Arc::clone(&inner.text), Arc::clone(&inner.permits));
+        let store = Arc::clone(&inner.shared.store);
+        Sources { text, permits, store, rights, asked, deadline }
     }
 
     /// Facts about the fleet that a caller's plans use.

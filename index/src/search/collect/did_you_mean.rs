@@ -65,18 +65,19 @@ pub async fn near_names(sources: &Sources, query: &Query) -> Result<Vec<String>,
     });
     let gather = Gather { keep: 3, deadline: Instant::now() + NEAR_WITHIN, ..Gather::counting(sources) };
     let text = Arc::clone(&sources.text);
-    let looked_at = Arc::clone(&text);
-    text.in_turn(sources.asked, move || {
-        let mut near = Vec::new();
-        for word in words.into_iter().filter(|word| word.chars().count() > 2).take(3) {
-            let distance = if word.chars().count() > 5 { 2 } else { 1 };
-            let named = Match::Word(Word::Name, Test::Near(word, distance, true));
-            let (found, _) = gather.of(&looked_at, &named)?;
-            near.extend(found.hits.into_iter().map(|hit| hit.place.name));
-        }
-        near.dedup();
-        near.truncate(5);
-        Ok(near)
-    })
-    .await
+    sources
+        .permits
+        .run(sources.asked, move || {
+            let mut near = Vec::new();
+            for word in words.into_iter().filter(|word| word.chars().count() > 2).take(3) {
+                let distance = if word.chars().count() > 5 { 2 } else { 1 };
+                let named = Match::Word(Word::Name, Test::Near(word, distance, true));
+                let (found, _) = gather.of(&text, &named)?;
+                near.extend(found.hits.into_iter().map(|hit| hit.place.name));
+            }
+            near.dedup();
+            near.truncate(5);
+            Ok(near)
+        })
+        .await
 }

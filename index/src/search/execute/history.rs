@@ -80,7 +80,7 @@ pub(crate) async fn found(
         // The newest version of what is gone is one that was deleted, and comes first.
         gone.extend(versions.iter().filter(|version| version.deleted).map(|version| version.object.record.id));
         let mut old =
-            sources.text.in_turn(Instant::now(), move || holding(&versions, &rights, &holds, deadline)).await?;
+            sources.permits.run(Instant::now(), move || holding(&versions, &rights, &holds, deadline)).await?;
         old.retain(|old| seen.insert(old.id));
         if is_span {
             let left = old.iter().map(|old| old.id).filter(|id| !gone.contains(id));
@@ -155,15 +155,15 @@ async fn still(sources: &Sources, now: &Match, ids: BTreeSet<u64>) -> Result<(BT
     if ids.is_empty() {
         return Ok((ids, false));
     }
-    let Sources { text, rights, asked, deadline, .. } = sources.clone();
+    let Sources { text, permits, rights, asked, deadline, .. } = sources.clone();
     let matches = now.clone().and(Match::Ids(Arc::new(ids)));
-    let looked_at = Arc::clone(&text);
-    text.in_turn(asked, move || {
-        let mut looking = Looking { text: &looked_at, rights, deadline, cut: false, notices: BTreeSet::new() };
-        let ids = looking.ids(&matches)?;
-        Ok((ids, looking.cut))
-    })
-    .await
+    permits
+        .run(asked, move || {
+            let mut looking = Looking { text: &text, rights, deadline, cut: false, notices: BTreeSet::new() };
+            let ids = looking.ids(&matches)?;
+            Ok((ids, looking.cut))
+        })
+        .await
 }
 
 fn holding(
@@ -250,7 +250,7 @@ pub(crate) async fn changed(sources: &Sources, path: &str) -> Result<(BTreeSet<u
             }
             let before = sources.store.versions(&object.record.key, KEPT_OF_ONE).await?;
             let (id, path) = (object.record.id, Arc::clone(&path));
-            if sources.text.in_turn(Instant::now(), move || path.changed(&object, &before)).await? {
+            if sources.permits.run(Instant::now(), move || path.changed(&object, &before)).await? {
                 ids.insert(id);
             }
         }

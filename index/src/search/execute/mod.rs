@@ -9,6 +9,7 @@ use crate::rights::CallerRights;
 use crate::search::Was;
 use crate::search::collect::{Gather, Gathered};
 use crate::search::execute::evaluate::Evaluated;
+use crate::search::execute::permits::SearchPermits;
 use crate::search::plan::predicate::{Match, Numbers, Test};
 use crate::search::plan::relations::{Reach, resolve};
 use crate::search::plan::{Asked, Plan};
@@ -37,6 +38,7 @@ const CUT: &str = "not everything was looked at: narrow the query, for instance 
 #[derive(Clone)]
 pub(crate) struct Sources {
     pub text: Arc<TextIndex>,
+    pub permits: Arc<SearchPermits>,
     pub store: Arc<dyn Store>,
     pub rights: Arc<Mutex<CallerRights>>,
     /// When: whose turn it is depends on it.
@@ -73,9 +75,8 @@ pub(crate) async fn find(sources: &Sources, plan: Plan, gather: Gather) -> Resul
 /// Begins to tell everything a plan finds, in its order. Nobody is told a part of it: where a bound is met, it fails.
 pub(crate) async fn begin(sources: &Sources, plan: Plan, gather: Gather) -> Result<Pass, Error> {
     let Looked { search, now, before, .. } = looked_into(sources, plan, &gather).await?;
-    let text = Arc::clone(&sources.text);
-    let (looked_at, was) = (Arc::clone(&text), before.map(|before| before.gathered));
-    let pass = text.in_turn(sources.asked, move || Pass::begin(&looked_at, &now, gather, was)).await?;
+    let (text, was) = (Arc::clone(&sources.text), before.map(|before| before.gathered));
+    let pass = sources.permits.run(sources.asked, move || Pass::begin(&text, &now, gather, was)).await?;
     if search.notices.contains(CUT) { Err(Error::Incomplete) } else { Ok(pass) }
 }
 
@@ -190,11 +191,10 @@ impl Search {
         &mut self,
         look: impl FnOnce(&mut Looking<'_>) -> Result<T, Error> + Send + 'static,
     ) -> Result<T, Error> {
-        let Sources { text, rights, asked, deadline, .. } = self.sources.clone();
-        let looked_at = Arc::clone(&text);
-        let (seen, cut, notices) = text
-            .in_turn(asked, move || {
-                let mut looking = Looking { text: &looked_at, rights, deadline, cut: false, notices: BTreeSet::new() };
+        let Sources { text, permits, rights, asked, deadline, .. } = self.sources.clone();
+        let (seen, cut, notices) = permits
+            .run(asked, move || {
+                let mut looking = Looking { text: &text, rights, deadline, cut: false, notices: BTreeSet::new() };
                 let seen = look(&mut looking)?;
                 Ok((seen, looking.cut, looking.notices))
             })
@@ -224,15 +224,15 @@ impl Search {
             }
             let objects = self.sources.store.by_ids(some, Manifests::Read).await?;
             let matches = Arc::clone(&matches);
-            found.extend(self.sources.text.in_turn(Instant::now(), move || holding(&objects, &matches)).await?);
+            found.extend(self.sources.permits.run(Instant::now(), move || holding(&objects, &matches)).await?);
         }
         Ok(Arc::new(found))
     }
 
     async fn gathered(&mut self, matches: Match, gather: Gather) -> Result<Gathered, Error> {
         let text = Arc::clone(&self.sources.text);
-        let looked_at = Arc::clone(&text);
-        let (gathered, notices) = text.in_turn(self.sources.asked, move || gather.of(&looked_at, &matches)).await?;
+        let work = move || gather.of(&text, &matches);
+        let (gathered, notices) = self.sources.permits.run(self.sources.asked, work).await?;
         self.notices.extend(notices);
         Ok(gathered)
     }

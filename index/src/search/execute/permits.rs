@@ -1,66 +1,104 @@
-//! Whose turn it is to use a core for a search: the question that was asked first.
+//! Search permits: as many searches work at once as there are permits, and the next one goes to the request that arrived
+//! first.
 //!
-//! An answer takes several turns (finding, reading hits, reasons). Were they given in the order in which they are wanted,
-//! each of them would wait behind the first turns of all newer questions, and the time of an answer would be anybody's guess.
+//! An answer takes several permits (finding, reading hits, reasons). If they were granted in the order in which they are
+//! requested, each of them would wait behind the first permits of all newer requests, and no answer would have a
+//! predictable latency.
 
+use crate::Error;
+use crate::index::joined;
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
+use std::num::NonZero;
 use std::sync::Arc;
 use std::time::Instant;
-
-use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
-/// As many turns as there are cores.
-pub struct Turns {
+/// Limit on concurrent searches.
+pub struct SearchPermits {
     state: Mutex<State>,
 }
 
 struct State {
     free: usize,
-    /// By when their questions were asked; the number keeps those of one moment apart.
-    waiting: BTreeMap<(Instant, u64), oneshot::Sender<Turn>>,
+    /// By the arrival of their requests; the number orders those of one moment.
+    waiting: BTreeMap<(Instant, u64), oneshot::Sender<SearchPermit>>,
     number: u64,
 }
 
-/// Given to the next one when it is dropped.
-pub struct Turn {
-    turns: Arc<Turns>,
+/// Passes to the next request when it is dropped.
+pub struct SearchPermit {
+    permits: Arc<SearchPermits>,
 }
 
-impl Turns {
-    pub fn new(turns: usize) -> Arc<Self> {
-        Arc::new(Self { state: Mutex::new(State { free: turns.max(1), waiting: BTreeMap::new(), number: 0 }) })
+impl std::fmt::Debug for SearchPermits {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("SearchPermits")
+    }
+}
+
+impl SearchPermits {
+    pub fn new(permits: usize) -> Arc<Self> {
+        Arc::new(Self { state: Mutex::new(State { free: permits.max(1), waiting: BTreeMap::new(), number: 0 }) })
     }
 
-    /// A turn for a question that was asked then. Whoever goes away gives the place up.
-    pub async fn take(self: &Arc<Self>, asked: Instant) -> Turn {
+    /// One permit for each core.
+    pub fn for_cores() -> Arc<Self> {
+        Self::new(std::thread::available_parallelism().map_or(1, NonZero::get))
+    }
+
+    /// A permit for a request that arrived at `requested_at`. A dropped future gives its place up.
+    pub async fn acquire(self: &Arc<Self>, requested_at: Instant) -> SearchPermit {
         loop {
             let receiver = {
                 let mut state = self.state.lock();
                 if state.free > 0 {
                     state.free -= 1;
-                    return Turn { turns: Arc::clone(self) };
+                    return SearchPermit { permits: Arc::clone(self) };
                 }
                 let (sender, receiver) = oneshot::channel();
                 state.number += 1;
-                let place = (asked, state.number);
+                let place = (requested_at, state.number);
                 state.waiting.insert(place, sender);
                 receiver
             };
-            // Whoever waits is not forgotten: a sender goes with its turn only.
-            if let Ok(turn) = receiver.await {
-                return turn;
+            // A sender is dropped only after it has sent its permit.
+            if let Ok(permit) = receiver.await {
+                return permit;
             }
         }
     }
+
+    /// Runs blocking work of a request within a permit.
+    pub async fn run<T: Send + 'static>(
+        self: &Arc<Self>,
+        requested_at: Instant,
+        work: impl FnOnce() -> Result<T, Error> + Send + 'static,
+    ) -> Result<T, Error> {
+        self.acquire(requested_at).await.run(work).await
+    }
 }
 
-impl Drop for Turn {
+impl SearchPermit {
+    /// Runs blocking work and drops the permit after it, also where the future is dropped before.
+    pub async fn run<T: Send + 'static>(
+        self,
+        work: impl FnOnce() -> Result<T, Error> + Send + 'static,
+    ) -> Result<T, Error> {
+        let work = move || {
+            let _permit = self;
+            work()
+        };
+        joined(tokio::task::spawn_blocking(work).await)
+    }
+}
+
+impl Drop for SearchPermit {
     fn drop(&mut self) {
-        let turns = &self.turns;
+        let permits = &self.permits;
         loop {
             let next = {
-                let mut state = turns.state.lock();
+                let mut state = permits.state.lock();
                 let next = state.waiting.pop_first();
                 if next.is_none() {
                     state.free += 1;
@@ -71,8 +109,8 @@ impl Drop for Turn {
             if sender.is_closed() {
                 continue;
             }
-            // A turn that is not taken any more is dropped in turn.
-            drop(sender.send(Turn { turns: Arc::clone(turns) }));
+            // A permit that cannot be sent is dropped and passes on.
+            drop(sender.send(SearchPermit { permits: Arc::clone(permits) }));
             return;
         }
     }
@@ -85,36 +123,36 @@ mod tests {
     use rstest::rstest;
     use std::time::Duration;
 
-    /// Numbers are when they were asked; those that go away do so before a turn is free.
+    /// Numbers are when they were asked; those that go away do so before a permit is free.
     #[rstest]
     #[case::the_first_one_first(&[3, 1, 2], &[], &[1, 2, 3])]
     #[case::of_one_moment_as_they_came(&[1, 1, 0], &[], &[0, 1, 1])]
     #[case::who_went_is_left_out(&[3, 1, 2], &[1], &[2, 3])]
-    fn turns_go_to_the_question_that_was_asked_first(
+    fn permits_go_to_the_request_that_arrived_first(
         #[case] asked: &[u64],
         #[case] gone: &[u64],
         #[case] expected: &[u64],
     ) {
-        let (turns, began) = (Turns::new(1), Instant::now());
-        let mut held = turns.take(began).now_or_never();
+        let (permits, began) = (SearchPermits::new(1), Instant::now());
+        let mut held = permits.acquire(began).now_or_never();
         let mut waiting: Vec<_> = asked
             .iter()
-            .map(|at| (*at, Box::pin(turns.take(began + Duration::from_secs(*at)))))
-            .map(|(at, mut turn)| {
-                assert!((&mut turn).now_or_never().is_none());
-                (at, turn)
+            .map(|at| (*at, Box::pin(permits.acquire(began + Duration::from_secs(*at)))))
+            .map(|(at, mut permit)| {
+                assert!((&mut permit).now_or_never().is_none());
+                (at, permit)
             })
             .collect();
         waiting.retain(|(at, _)| !gone.contains(at));
         let mut order = Vec::new();
         while held.take().is_some() && !waiting.is_empty() {
-            let next = waiting.iter_mut().position(|(_, turn)| {
-                held = turn.now_or_never();
+            let next = waiting.iter_mut().position(|(_, permit)| {
+                held = permit.now_or_never();
                 held.is_some()
             });
             order.push(waiting.remove(next.unwrap()).0);
         }
         assert_eq!(order, expected);
-        assert!(turns.take(began).now_or_never().is_some(), "a turn was lost");
+        assert!(permits.acquire(began).now_or_never().is_some(), "a permit was lost");
     }
 }

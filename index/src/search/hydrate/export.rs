@@ -90,10 +90,10 @@ struct Exporting {
 
 impl Exporting {
     async fn tell(&self, mut pass: Pass, told: &mpsc::Sender<Told>) -> Result<(), Error> {
-        let (seq, text) = (pass.seq(), &self.index.inner.text);
+        let (seq, permits) = (pass.seq(), &self.index.inner.permits);
         loop {
             // Whoever reads on and on stands in line with others.
-            let next = text.in_turn(Instant::now(), move || {
+            let next = permits.run(Instant::now(), move || {
                 let hits = pass.next(AT_ONCE)?;
                 Ok((pass, hits))
             });
@@ -115,7 +115,7 @@ impl Exporting {
         let store = &self.index.inner.shared.store;
         let ids: Vec<u64> = hits.iter().filter(|hit| hit.past.is_none()).map(|hit| hit.place.id).collect();
         let ended: Vec<Seq> = hits.iter().filter_map(|hit| hit.past).collect();
-        let _turn = self.index.inner.text.turn(Instant::now()).await;
+        let _permit = self.index.inner.permits.acquire(Instant::now()).await;
         let objects = store.by_ids(&ids, self.manifests).await?;
         let mut objects: HashMap<u64, _> = objects.into_iter().map(|object| (object.record.id, object)).collect();
         let changed = |id: &u64| objects.get(id).is_none_or(|object| object.record.seq > seq);

@@ -13,7 +13,6 @@ use crate::search::execute::evaluate::Evaluated;
 use crate::search::execute::{Found, Shown, find};
 use crate::search::plan::predicate::Match;
 use crate::search::plan::sort::{Cursor, Ranked};
-use crate::search::tantivy::in_this;
 use crate::store::Manifests;
 use crate::text::document::Document;
 use crate::{Error, Index, Seq};
@@ -136,30 +135,31 @@ pub(crate) async fn read_hits(
         false => Manifests::Left,
     };
     // Reading takes a core too.
-    let turn = index.inner.text.turn(asked).await;
+    let permit = index.inner.permits.acquire(asked).await;
     let objects = store.by_ids(&ids, manifests).await?;
     let versions = if ended.is_empty() { Vec::new() } else { store.ended(&ended).await? };
     let matches = Arc::clone(matches);
-    in_this(turn, move || {
-        let mut shown = Shown::new();
-        for object in objects {
-            let document = Document::of(&object)?;
-            shown.insert((object.record.id, None), (object, None, document));
-        }
-        for version in versions {
-            let document = Document::of_version(&version)?;
-            let was = Was { until: version.ended_at, deleted: version.deleted };
-            shown.insert((version.object.record.id, Some(version.ended)), (version.object, Some(was), document));
-        }
-        let hit = |hit: &Ranked| {
-            let (mut object, was, document) = shown.remove(&(hit.place.id, hit.past))?;
-            let reasons = Evaluated::new(&document).reasons(&matches);
-            if !bodies {
-                object.body = Bytes::new();
+    permit
+        .run(move || {
+            let mut shown = Shown::new();
+            for object in objects {
+                let document = Document::of(&object)?;
+                shown.insert((object.record.id, None), (object, None, document));
             }
-            Some(Hit { object, was, score: hit.score, reasons })
-        };
-        Ok(hits.iter().filter_map(hit).collect())
-    })
-    .await
+            for version in versions {
+                let document = Document::of_version(&version)?;
+                let was = Was { until: version.ended_at, deleted: version.deleted };
+                shown.insert((version.object.record.id, Some(version.ended)), (version.object, Some(was), document));
+            }
+            let hit = |hit: &Ranked| {
+                let (mut object, was, document) = shown.remove(&(hit.place.id, hit.past))?;
+                let reasons = Evaluated::new(&document).reasons(&matches);
+                if !bodies {
+                    object.body = Bytes::new();
+                }
+                Some(Hit { object, was, score: hit.score, reasons })
+            };
+            Ok(hits.iter().filter_map(hit).collect())
+        })
+        .await
 }

@@ -13,7 +13,6 @@ use crowsnest_api::rbac::Reading;
 use crowsnest_api::user::UserInfo;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use std::time::Duration;
 
 /// Old versions told at most.
@@ -122,13 +121,13 @@ async fn neighbours(sources: &Sources, documents: &[Document]) -> Result<BTreeSe
     };
     let to = Match::keys(&[Key::Own], keys(&|column| column != Key::Own));
     let from = Match::keys(&[Key::Owner, Key::Uses, Key::About], keys(&|column| column == Key::Own));
-    let Sources { text, rights, asked, deadline, .. } = sources.clone();
-    let looked_at = Arc::clone(&text);
-    text.in_turn(asked, move || {
-        let mut looking = Looking { text: &looked_at, rights, deadline, cut: false, notices: BTreeSet::new() };
-        looking.ids(&Match::Or(vec![to, from]))
-    })
-    .await
+    let Sources { text, permits, rights, asked, deadline, .. } = sources.clone();
+    permits
+        .run(asked, move || {
+            let mut looking = Looking { text: &text, rights, deadline, cut: false, notices: BTreeSet::new() };
+            looking.ids(&Match::Or(vec![to, from]))
+        })
+        .await
 }
 
 fn edges(documents: &[Document]) -> Vec<Edge> {

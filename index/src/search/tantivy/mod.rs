@@ -14,8 +14,6 @@ mod tokenizer;
 pub(crate) mod values;
 pub(crate) mod writer;
 
-use crate::index::joined;
-use crate::search::execute::permits::{Turn, Turns};
 use crate::{Error, IndexOptions, Seq};
 use arc_swap::ArcSwap;
 use schema::Columns;
@@ -24,7 +22,6 @@ use std::collections::BTreeSet;
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Instant;
 use tantivy::directory::MmapDirectory;
 use tantivy::indexer::{IndexWriterOptions, LogMergePolicy, MergePolicy};
 use tantivy::{
@@ -57,8 +54,6 @@ pub struct TextIndex {
     pub remembered: Remembered,
     /// What looks into segments: begun once, by whoever opens the index and not by its writer, who stands back.
     threads: Executor,
-    /// As many searches work at once as there are cores.
-    turns: Arc<Turns>,
     data_dir: PathBuf,
     built: ArcSwap<Built>,
 }
@@ -119,7 +114,7 @@ impl TextIndex {
         let columns = Columns::of(&built.index.schema()).map_err(|e| Error::text("has another schema", e))?;
         let remembered = Remembered::new(options.text_remembered_bytes);
         let (data_dir, built) = (data_dir.clone(), ArcSwap::from_pointee(built));
-        let text = Self { columns, remembered, threads, turns: Turns::new(cores()), data_dir, built };
+        let text = Self { columns, remembered, threads, data_dir, built };
         Ok((Arc::new(text), payload))
     }
 
@@ -163,7 +158,7 @@ impl TextIndex {
         let columns = Columns::of(&built.index.schema()).map_err(|e| Error::text("has another schema", e))?;
         let remembered = Remembered::new(1 << 20);
         let built = ArcSwap::from_pointee(built);
-        Ok(Arc::new(Self { columns, remembered, threads, turns: Turns::new(cores()), data_dir: PathBuf::new(), built }))
+        Ok(Arc::new(Self { columns, remembered, threads, data_dir: PathBuf::new(), built }))
     }
 
     pub fn searcher(&self) -> Searcher {
@@ -203,20 +198,6 @@ impl TextIndex {
         ask: impl Fn(P) -> tantivy::Result<T> + Sync,
     ) -> tantivy::Result<Vec<T>> {
         self.threads.map(ask, parts)
-    }
-
-    /// Work of a search that was asked then, in its turn.
-    pub async fn in_turn<T: Send + 'static>(
-        &self,
-        asked: Instant,
-        work: impl FnOnce() -> Result<T, Error> + Send + 'static,
-    ) -> Result<T, Error> {
-        in_this(self.turn(asked).await, work).await
-    }
-
-    /// For work that is not done at once. Dropped, it is another's.
-    pub async fn turn(&self, asked: Instant) -> Turn {
-        self.turns.take(asked).await
     }
 
     /// Shows searches what was committed, which is all changes up to `seq`, once that is prepared.
@@ -299,18 +280,6 @@ impl Built {
 
 fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, NonZero::get)
-}
-
-/// Work in a turn; whoever goes away meanwhile gives it up when the work is done.
-pub async fn in_this<T: Send + 'static>(
-    turn: Turn,
-    work: impl FnOnce() -> Result<T, Error> + Send + 'static,
-) -> Result<T, Error> {
-    let work = move || {
-        let _turn = turn;
-        work()
-    };
-    joined(tokio::task::spawn_blocking(work).await)
 }
 
 fn searching() -> Result<Executor, Error> {

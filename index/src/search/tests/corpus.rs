@@ -9,6 +9,7 @@ use crate::search::collect::Gather;
 use crate::search::collect::facets::{Counted, Counting};
 use crate::search::collect::suggest::Values;
 use crate::search::execute::evaluate::Evaluated;
+use crate::search::execute::permits::SearchPermits;
 use crate::search::execute::{Found, Sources, begin, find};
 use crate::search::plan::relations::resolve;
 use crate::search::plan::sort::Ranked;
@@ -176,7 +177,14 @@ impl Corpus {
         let deadline = Instant::now() + Duration::from_secs(600);
         Self {
             _home: home,
-            sources: Sources { text, store: Arc::new(store), rights, asked: Instant::now(), deadline },
+            sources: Sources {
+                text,
+                permits: SearchPermits::for_cores(),
+                store: Arc::new(store),
+                rights,
+                asked: Instant::now(),
+                deadline,
+            },
             documents,
         }
     }

@@ -14,7 +14,6 @@ use crate::text::document::Document;
 use segment::{Among, Terms, met_again};
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BTreeSet, HashMap};
-use std::sync::Arc;
 use std::time::Instant;
 use tantivy::postings::TermInfo;
 
@@ -74,11 +73,10 @@ pub(crate) async fn terms(
             None => wanted.clone(),
         },
     );
-    let Sources { text, rights, deadline, .. } = sources.clone();
-    let looked_at = Arc::clone(&text);
-    let (now, cut) = text
-        .in_turn(sources.asked, move || {
-            let mut looking = Looking { text: &looked_at, rights, deadline, cut: false, notices: BTreeSet::new() };
+    let Sources { text, permits, rights, deadline, .. } = sources.clone();
+    let (now, cut) = permits
+        .run(sources.asked, move || {
+            let mut looking = Looking { text: &text, rights, deadline, cut: false, notices: BTreeSet::new() };
             let terms = looking.terms(&matches, &asked)?;
             Ok((terms, looking.cut))
         })
@@ -221,6 +219,7 @@ mod tests {
     use rstest::rstest;
     use serde_json::json;
     use std::collections::BTreeMap;
+    use std::sync::Arc;
     use std::time::Duration;
 
     /// Values of a label: the smaller the number, the more pods have it, and each part of the index holds more of them than
