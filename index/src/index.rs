@@ -11,8 +11,10 @@ use crate::replicas::keeper::Keeper;
 use crate::replicas::plan::View;
 use crate::replicas::states::SharedStates;
 use crate::rights::{self, Reviews, Rights};
+use crate::search::engine::Engine;
 use crate::search::execute::permits::SearchPermits;
 use crate::search::tantivy::TextIndex;
+use crate::search::tantivy::engine::TantivyEngine;
 use crate::search::tantivy::writer::TextFollower;
 use crate::store::codec::Codec;
 use crate::store::postgres::PostgresStore;
@@ -42,11 +44,10 @@ pub struct Index {
 
 pub(crate) struct Inner {
     pub shared: Arc<Shared>,
-    pub text: Arc<TextIndex>,
+    pub engine: Arc<dyn Engine>,
     pub permits: Arc<SearchPermits>,
     pub rights: Arc<Rights>,
     pub reviews: Reviews,
-    pub searchable: watch::Receiver<Seq>,
     /// Of the store.
     pub id: CacheId,
     /// Identity of the store. Keep it secret: cluster aliases are derived from it.
@@ -179,13 +180,14 @@ impl Index {
             &shared.options,
             crate::search::prepare(Arc::clone(&rules)),
         );
+        let permits = SearchPermits::for_cores();
+        let engine: Arc<dyn Engine> = Arc::new(TantivyEngine::new(text.0, Arc::clone(&permits), searchable));
         let inner = Arc::new(Inner {
             shared: Arc::clone(&shared),
-            text: text.0,
-            permits: SearchPermits::for_cores(),
+            engine,
+            permits,
             rights: Arc::clone(&rules),
             reviews: Reviews::default(),
-            searchable,
             id: CacheId::of(&identity),
             identity,
             began,

@@ -84,7 +84,7 @@ impl Index {
         });
         Ok(CacheStatus {
             seq: self.seq(),
-            searchable: *self.inner.searchable.borrow(),
+            searchable: *self.inner.engine.searchable().borrow(),
             problem: self.ready().err(),
             store: size,
             queued: self.inner.shared.writer.waiting(),

@@ -6,6 +6,7 @@
 
 mod collect;
 mod differences;
+pub(crate) mod engine;
 pub(crate) mod execute;
 mod hydrate;
 pub mod plan;
@@ -17,6 +18,7 @@ pub use collect::did_you_mean::Wider;
 pub use collect::facets::Counted;
 pub use collect::suggest::{SuggestRequest, Suggestion, Suggestions};
 pub use differences::{Compared, Difference, differences};
+pub(crate) use execute::authorization::Decided;
 pub use execute::evaluate::Reason;
 pub use hydrate::live::LiveEvent;
 pub use hydrate::object::{Diff, Edge, Graph, Past};
@@ -25,7 +27,7 @@ pub use plan::explain::{Count, Explained, Step};
 pub use plan::paths::ManifestPath;
 pub use plan::saved_search;
 pub use plan::sort::{Cursor, NoCursor, OfCluster, Place, Rank, Sort, SortBy};
-pub(crate) use tantivy::reader::permitted::{Decided, Permitted};
+pub(crate) use tantivy::reader::permitted::Permitted;
 pub(crate) use tantivy::reader::warm_up::prepare;
 
 use crate::query::{Expr, Limits, Notice, Query, parse};
@@ -34,6 +36,7 @@ use crate::text::columns::Facet;
 use crate::{Error, Index, Object, Seq};
 use collect::facets::Counting;
 use crowsnest_api::user::UserInfo;
+use engine::SearchContext;
 use execute::Sources;
 use futures::Stream;
 use futures::stream::try_unfold;
@@ -238,7 +241,7 @@ impl Index {
 
     /// The newest change a search can find.
     pub fn searchable(&self) -> tokio::sync::watch::Receiver<Seq> {
-        self.inner.searchable.clone()
+        self.inner.engine.searchable()
     }
 
     /// Plans a query with its caller's rights; returns the plan and its data sources.
@@ -251,7 +254,7 @@ impl Index {
         let timeout = query.output.timeout.map(|seconds| Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX));
         let within = timeout.map_or(request.deadline, |timeout| timeout.min(request.deadline));
         let sources = self.sources(&request.caller, within).await;
-        let world = self.world(&sources.rights.lock());
+        let world = self.world(&sources.context.rights.lock());
         (self.plan_of(request, query, too_much, Arc::new(world)), sources)
     }
 
@@ -285,13 +288,12 @@ impl Index {
 
     /// What a caller's searches read.
     async fn sources(&self, caller: &UserInfo, within: Duration) -> Sources {
-        let asked = Instant::now();
-        let deadline = asked + within;
+        let requested_at = Instant::now();
+        let deadline = requested_at + within;
         let rights = Arc::new(Mutex::new(self.rights_of(caller, deadline).await));
-        let inner = &self.inner;
-        let (text, permits) = (Arc::clone(&inner.text), Arc::clone(&inner.permits));
-        let store = Arc::clone(&inner.shared.store);
-        Sources { text, permits, store, rights, asked, deadline }
+        let (engine, permits) = (Arc::clone(&self.inner.engine), Arc::clone(&self.inner.permits));
+        let (context, store) = (SearchContext { rights, requested_at, deadline }, Arc::clone(&self.inner.shared.store));
+        Sources { engine, permits, store, context }
     }
 
     /// Facts about the fleet that a caller's plans use.

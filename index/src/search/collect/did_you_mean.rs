@@ -2,13 +2,12 @@
 
 use crate::Error;
 use crate::query::{Expr, Query};
-use crate::search::collect::Gather;
+use crate::search::collect::TopHitsRequest;
 use crate::search::execute::{Sources, find};
 use crate::search::plan::predicate::{Match, Test};
 use crate::search::plan::{World, plan};
 use crate::text::columns::Word;
 use serde::Serialize;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 const NEAR_WITHIN: Duration = Duration::from_millis(200);
@@ -27,16 +26,16 @@ pub struct Wider {
 /// The query without one of its terms, where that finds something; those that find least come first, they are closest.
 pub async fn wider(sources: &Sources, query: &Query, world: &World) -> Result<Vec<Wider>, Error> {
     let Expr::And(parts) = &query.filter else { return Ok(Vec::new()) };
-    let within = Sources { deadline: Instant::now() + WIDER_WITHIN, ..sources.clone() };
+    let within = sources.until(Instant::now() + WIDER_WITHIN);
     let mut found = Vec::new();
     for left_out in 0..parts.len().min(MOST_LEFT_OUT) {
         let rest = parts.iter().enumerate().filter(|(nth, _)| *nth != left_out).map(|(_, part)| part.clone());
         let filter = Expr::and(rest.collect());
         let wider = Query { filter, output: query.output.clone(), notices: Vec::new() };
-        if Instant::now() > within.deadline {
+        if Instant::now() > within.context.deadline {
             break;
         }
-        let total = find(&within, plan(&wider, world), Gather::counting(&within)).await?.gathered.total;
+        let total = find(&within, plan(&wider, world), TopHitsRequest::total()).await?.top.total;
         if total > 0 {
             found.push(Wider { query: wider.to_string(), total });
         }
@@ -63,21 +62,16 @@ pub async fn near_names(sources: &Sources, query: &Query) -> Result<Vec<String>,
             _ => {}
         }
     });
-    let gather = Gather { keep: 3, deadline: Instant::now() + NEAR_WITHIN, ..Gather::counting(sources) };
-    let text = Arc::clone(&sources.text);
-    sources
-        .permits
-        .run(sources.asked, move || {
-            let mut near = Vec::new();
-            for word in words.into_iter().filter(|word| word.chars().count() > 2).take(3) {
-                let distance = if word.chars().count() > 5 { 2 } else { 1 };
-                let named = Match::Word(Word::Name, Test::Near(word, distance, true));
-                let (found, _) = gather.of(&text, &named)?;
-                near.extend(found.hits.into_iter().map(|hit| hit.place.name));
-            }
-            near.dedup();
-            near.truncate(5);
-            Ok(near)
-        })
-        .await
+    let request = TopHitsRequest { keep: 3, ..TopHitsRequest::total() };
+    let Sources { engine, context, .. } = sources.until(Instant::now() + NEAR_WITHIN);
+    let mut near = Vec::new();
+    for word in words.into_iter().filter(|word| word.chars().count() > 2).take(3) {
+        let distance = if word.chars().count() > 5 { 2 } else { 1 };
+        let named = Match::Word(Word::Name, Test::Near(word, distance, true));
+        let found = engine.top_hits(&context, &named, &request).await?;
+        near.extend(found.hits.into_iter().map(|hit| hit.place.name));
+    }
+    near.dedup();
+    near.truncate(5);
+    Ok(near)
 }

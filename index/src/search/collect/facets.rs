@@ -6,10 +6,10 @@
 
 use crate::Error;
 use crate::search::FacetCounts;
+use crate::search::collect::terms::{Before, TermCounts, TermsRequest, terms};
 use crate::search::execute::{Found, Sources};
 use crate::search::plan::World;
 use crate::search::plan::predicate::Match;
-use crate::search::tantivy::reader::frequent_terms::{Before, Wanted, terms};
 use crate::text::columns::{Facet, Word};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -69,11 +69,11 @@ impl Counted {
         }
     }
 
-    /// The terms that are its values, as [`crate::search::tantivy::reader::frequent_terms`] counts them.
-    fn term(&self) -> Option<Wanted> {
+    /// The terms that are its values, as an engine counts them.
+    fn term(&self) -> Option<TermsRequest> {
         let Self::Label(key) = self else { return None };
         let prefix = format!("{}={key}=", Word::Label.name());
-        Some(Wanted { word: Word::Exact, prefix, part: String::new(), most: None })
+        Some(TermsRequest { word: Word::Exact, prefix, part: String::new(), most: None })
     }
 
     /// What the engine counts for it.
@@ -116,7 +116,7 @@ impl Counting {
     }
 
     /// What has to be counted of what was.
-    pub fn terms(&self) -> Vec<Wanted> {
+    pub fn terms(&self) -> Vec<TermsRequest> {
         self.all().filter_map(Counted::term).collect()
     }
 
@@ -127,7 +127,7 @@ impl Counting {
         let mut before = found.terms.iter();
         for (nth, counted) in self.all().enumerate() {
             let column = columns.iter().position(|column| Some(*column) == counted.column());
-            let column = column.and_then(|column| found.gathered.facets.get(column)).map(Vec::as_slice);
+            let column = column.and_then(|column| found.top.facets.get(column)).map(Vec::as_slice);
             let column = column.unwrap_or_default();
             let summed;
             let values = match counted.term() {
@@ -179,11 +179,11 @@ async fn labels(
     sources: &Sources,
     now: &Match,
     before: Option<&Before>,
-    wanted: &Wanted,
+    wanted: &TermsRequest,
 ) -> Result<(Vec<(Arc<str>, u64)>, bool), Error> {
-    let (terms, cut) = terms(sources, now, before, wanted).await?;
+    let TermCounts { counts, incomplete } = terms(sources, now, before, wanted).await?;
     let value = |(term, count): (String, u64)| Some((Arc::from(term.strip_prefix(&wanted.prefix)?), count));
-    Ok((terms.into_iter().filter_map(value).collect(), cut))
+    Ok((counts.into_iter().filter_map(value).collect(), incomplete))
 }
 
 fn most_frequent(field: String, counts: &[(Arc<str>, u64)], most: usize) -> FacetCounts {

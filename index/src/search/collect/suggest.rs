@@ -2,13 +2,13 @@
 //! caller's rights.
 
 use crate::query::{FACETS, FIELDS, Field, FieldKind, KnownField, Limits, Query, lookup, parse};
-use crate::search::collect::Gather;
+use crate::search::collect::TopHitsRequest;
 use crate::search::collect::facets::first;
-use crate::search::execute::{Found, Sources, find, settled};
+use crate::search::collect::terms::{TermCounts, TermsRequest, terms};
+use crate::search::execute::{Found, Sources, find, find_with_terms, settled};
 use crate::search::plan::ranges::number_named;
 use crate::search::plan::sort::{Rank, Sort, SortBy};
 use crate::search::plan::{Asked, Plan, World, column, plan};
-use crate::search::tantivy::reader::frequent_terms::{Wanted, terms};
 use crate::text::columns::{Facet, Number, Word};
 use crate::{Error, Index};
 use crowsnest_api::user::UserInfo;
@@ -148,7 +148,7 @@ impl Index {
             format!("{} {}", &request.query[..token.start].trim_end_matches(['-', '!']), &request.query[token.end..]);
         let rest = parse(&rest, &Limits::default()).unwrap_or_default();
         let sources = self.sources(&request.caller, WITHIN).await;
-        let world = self.world(&sources.rights.lock());
+        let world = self.world(&sources.context.rights.lock());
         let values = Values { sources, world, rest, limit: request.limit.min(MOST) };
         let (items, range) = values.of(field, &written.to_lowercase()).await?;
         Ok(Suggestions { start, end: token.end, field: Some(field.name.to_owned()), items, range })
@@ -201,9 +201,9 @@ impl Values {
     }
 
     async fn facet(&self, facet: Facet, written: &str) -> Result<Vec<Suggestion>, Error> {
-        let gather = Gather { facets: vec![facet], ..Gather::counting(&self.sources) };
-        let found = find(&self.sources, self.planned(), gather).await?;
-        let counts = found.gathered.facets.into_iter().next().unwrap_or_default();
+        let request = TopHitsRequest { facets: vec![facet], ..TopHitsRequest::total() };
+        let found = find(&self.sources, self.planned(), request).await?;
+        let counts = found.top.facets.into_iter().next().unwrap_or_default();
         // What begins so comes before what holds it somewhere.
         let fitting = counts.iter().filter_map(|(value, count)| {
             let lower = lowered(value);
@@ -224,17 +224,17 @@ impl Values {
 
     /// Terms of a column that begin with `prefix` and hold what is written, the most frequent first.
     async fn terms(&self, word: Word, prefix: &str, written: &str) -> Result<Vec<Suggestion>, Error> {
-        let wanted = Wanted { word, prefix: prefix.to_owned(), part: written.to_owned(), most: Some(self.limit) };
+        let wanted = TermsRequest { word, prefix: prefix.to_owned(), part: written.to_owned(), most: Some(self.limit) };
         let plan = self.planned();
         let (now, before) = match plan.asked {
             Asked::Now => (settled(&self.sources, plan.matches).await?, None),
             _ => {
-                let gather = Gather { terms: vec![wanted.clone()], ..Gather::counting(&self.sources) };
-                let Found { now, mut terms, .. } = find(&self.sources, plan, gather).await?;
+                let (request, wanted) = (TopHitsRequest::total(), std::slice::from_ref(&wanted));
+                let Found { now, mut terms, .. } = find_with_terms(&self.sources, plan, request, wanted).await?;
                 (now, terms.pop())
             }
         };
-        let (counts, _) = terms(&self.sources, &now, before.as_ref(), &wanted).await?;
+        let TermCounts { counts, .. } = terms(&self.sources, &now, before.as_ref(), &wanted).await?;
         Ok(counts.into_iter().map(|(text, count)| Suggestion::counted(text, count)).collect())
     }
 
@@ -268,9 +268,9 @@ impl Values {
         let mut ends = Vec::new();
         for descending in [false, true] {
             let sort = vec![Sort { by: SortBy::Number(number), descending }];
-            let gather = Gather { keep: 1, sort, ..Gather::counting(&self.sources) };
-            let found = find(&self.sources, self.planned(), gather).await?;
-            ends.extend(found.gathered.hits.first().and_then(|hit| match hit.place.ranks.first() {
+            let request = TopHitsRequest { keep: 1, sort, ..TopHitsRequest::total() };
+            let found = find(&self.sources, self.planned(), request).await?;
+            ends.extend(found.top.hits.first().and_then(|hit| match hit.place.ranks.first() {
                 Some(Rank::Number(Some(value))) => Some(*value),
                 _ => None,
             }));

@@ -4,15 +4,14 @@
 //! store, newest end first, each evaluated by itself.
 
 use crate::rights::CallerRights;
-use crate::search::collect::{Gather, Gathered};
+use crate::search::collect::terms::{Before, TermsRequest};
+use crate::search::collect::{TopHits, TopHitsRequest};
+use crate::search::execute::authorization::permits;
 use crate::search::execute::evaluate::Evaluated;
 use crate::search::execute::{EXAMINED_AT_ONCE, MOST_EXAMINED, Sources};
 use crate::search::plan::predicate::{Match, Test};
 use crate::search::plan::sort::{Place, Rank, Ranked, Sort, SortBy, compare};
 use crate::search::plan::{Asked, World};
-use crate::search::tantivy::reader::frequent_terms::Before;
-use crate::search::tantivy::reader::lookup::Looking;
-use crate::search::tantivy::reader::permitted::permits;
 use crate::store::{Manifests, Narrowing, Span};
 use crate::text::columns::{Facet, Word};
 use crate::text::document::Document;
@@ -50,7 +49,7 @@ struct Old {
 
 /// Hits among old versions, one per object.
 pub(crate) struct Found {
-    pub gathered: Gathered,
+    pub top: TopHits,
     /// Of each term that is wanted, how many have it.
     pub terms: Vec<Before>,
     /// Of their objects; asked of a span, of those that are gone. The text index may not have heard of it yet: what is found
@@ -66,17 +65,18 @@ pub(crate) async fn found(
     asked: Asked,
     matches: &Match,
     now: &Match,
-    gather: &Gather,
+    request: &TopHitsRequest,
+    wanted: &[TermsRequest],
 ) -> Result<Found, Error> {
     let matches = Arc::new(matches.clone());
     let is_span = matches!(asked, Asked::During(..));
     let (mut seen, mut gone) = (BTreeSet::new(), BTreeSet::new());
-    let mut all = Gathered { facets: vec![Vec::new(); gather.facets.len()], ..Gathered::default() };
-    let mut terms = vec![Before::new(); gather.terms.len()];
+    let mut all = TopHits { facets: vec![Vec::new(); request.facets.len()], ..TopHits::default() };
+    let mut terms = vec![Before::new(); wanted.len()];
     let mut reading = Reading::of(sources, span(asked), &matches);
     while let Some(versions) = reading.next().await? {
-        let (rights, holds) = (Arc::clone(&sources.rights), Arc::clone(&matches));
-        let deadline = sources.deadline;
+        let (rights, holds) = (Arc::clone(&sources.context.rights), Arc::clone(&matches));
+        let deadline = sources.context.deadline;
         // The newest version of what is gone is one that was deleted, and comes first.
         gone.extend(versions.iter().filter(|version| version.deleted).map(|version| version.object.record.id));
         let mut old =
@@ -88,18 +88,18 @@ pub(crate) async fn found(
             reading.cut |= cut;
             old.retain(|old| !there.contains(&old.id));
         }
-        for (counts, wanted) in terms.iter_mut().zip(&gather.terms) {
+        for (counts, wanted) in terms.iter_mut().zip(wanted) {
             let met = old.iter().flat_map(|old| wanted.of(&old.document));
             met.for_each(|term| *counts.entry(term).or_default() += 1);
         }
-        let part = Gathered { facets: counted(&old, &gather.facets), ..ranked(old, gather) };
+        let part = TopHits { facets: counted(&old, &request.facets), ..ranked(old, request) };
         let before = std::mem::take(&mut all);
-        all = gather.merged([before, part]);
+        all = request.merged([before, part]);
     }
     if is_span {
         seen.retain(|id| gone.contains(id));
     }
-    Ok(Found { gathered: all, terms, ids: seen, cut: reading.cut })
+    Ok(Found { top: all, terms, ids: seen, cut: reading.cut })
 }
 
 /// The one value of a column without which nothing matches.
@@ -124,7 +124,7 @@ struct Reading<'s> {
 impl<'s> Reading<'s> {
     /// Of one cluster, and of events alone, where nothing else is asked for: old versions of everything are many.
     fn of(sources: &'s Sources, span: Span, matches: &Match) -> Self {
-        let mut rights = sources.rights.lock();
+        let mut rights = sources.context.rights.lock();
         let (cluster, events) = (only(matches, Word::Cluster), only(matches, Word::Kind) == Some("event"));
         let mut limit = |key: &CollectionKey| {
             let elsewhere = cluster.is_some_and(|cluster| cluster != key.cluster.as_str());
@@ -138,7 +138,7 @@ impl<'s> Reading<'s> {
     }
 
     async fn next(&mut self) -> Result<Option<Vec<Version>>, Error> {
-        if self.read >= MOST_EXAMINED || Instant::now() > self.sources.deadline {
+        if self.read >= MOST_EXAMINED || Instant::now() > self.sources.context.deadline {
             self.cut = true;
             return Ok(None);
         }
@@ -155,15 +155,9 @@ async fn still(sources: &Sources, now: &Match, ids: BTreeSet<u64>) -> Result<(BT
     if ids.is_empty() {
         return Ok((ids, false));
     }
-    let Sources { text, permits, rights, asked, deadline, .. } = sources.clone();
     let matches = now.clone().and(Match::Ids(Arc::new(ids)));
-    permits
-        .run(asked, move || {
-            let mut looking = Looking { text: &text, rights, deadline, cut: false, notices: BTreeSet::new() };
-            let ids = looking.ids(&matches)?;
-            Ok((ids, looking.cut))
-        })
-        .await
+    let lookup = sources.engine.ids(&sources.context, &matches).await?;
+    Ok((lookup.numbers, lookup.incomplete))
 }
 
 fn holding(
@@ -210,19 +204,19 @@ fn rank(sort: &Sort, old: &Old, world: &World) -> Rank {
     }
 }
 
-fn ranked(old: Vec<Old>, gather: &Gather) -> Gathered {
+fn ranked(old: Vec<Old>, request: &TopHitsRequest) -> TopHits {
     let total = old.len() as u64;
     let hit = |old: &Old| {
-        let ranks = gather.sort.iter().map(|sort| rank(sort, old, &gather.world)).collect();
+        let ranks = request.sort.iter().map(|sort| rank(sort, old, &request.world)).collect();
         let name = old.document.facets.iter().find(|(facet, _)| *facet == Facet::Name).map(|(_, name)| name.clone());
         let place = Place { ranks, name: name.unwrap_or_default(), id: old.id };
         Ranked { place, score: old.score, past: Some(old.ended) }
     };
     let mut hits: Vec<Ranked> = old.iter().map(hit).collect();
-    if let Some(after) = &gather.after {
-        hits.retain(|hit| compare(&hit.place, after, &gather.sort).is_gt());
+    if let Some(after) = &request.after {
+        hits.retain(|hit| compare(&hit.place, after, &request.sort).is_gt());
     }
-    Gathered { left: hits.len() as u64, hits, total, ..Gathered::default() }
+    TopHits { left: hits.len() as u64, hits, total, ..TopHits::default() }
 }
 
 fn counted(old: &[Old], facets: &[Facet]) -> Vec<Vec<(Arc<str>, u64)>> {
@@ -245,7 +239,7 @@ pub(crate) async fn changed(sources: &Sources, path: &str) -> Result<(BTreeSet<u
         let new = versions.iter().map(|version| version.object.record.id).filter(|id| seen.insert(*id));
         // Those that are not there any more are not asked for.
         for object in sources.store.by_ids(&new.collect::<Vec<_>>(), Manifests::Read).await? {
-            if Instant::now() > sources.deadline {
+            if Instant::now() > sources.context.deadline {
                 return Ok((ids, true));
             }
             let before = sources.store.versions(&object.record.key, KEPT_OF_ONE).await?;

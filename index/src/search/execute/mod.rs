@@ -1,27 +1,27 @@
 //! From a plan to the hits: what has to be looked up first (relations, paths, changed fields), those that are there, and
 //! those that were.
 
+pub(crate) mod authorization;
 pub(crate) mod evaluate;
 pub(crate) mod history;
 pub(crate) mod permits;
+pub(crate) mod scan;
 
-use crate::rights::CallerRights;
 use crate::search::Was;
-use crate::search::collect::{Gather, Gathered};
+use crate::search::collect::terms::{Before, TermsRequest};
+use crate::search::collect::{TopHits, TopHitsRequest};
+use crate::search::engine::{Engine, Lookup, SearchContext};
 use crate::search::execute::evaluate::Evaluated;
 use crate::search::execute::permits::SearchPermits;
+use crate::search::execute::scan::FullScan;
 use crate::search::plan::predicate::{Match, Numbers, Test};
-use crate::search::plan::relations::{Reach, resolve};
+use crate::search::plan::relations::{Objects, Reach, resolve};
 use crate::search::plan::{Asked, Plan};
-use crate::search::tantivy::TextIndex;
-use crate::search::tantivy::reader::frequent_terms::Before;
-use crate::search::tantivy::reader::lookup::Looking;
-use crate::search::tantivy::reader::scan::Pass;
 use crate::store::{Manifests, Store};
-use crate::text::columns::{Number, Word};
+use crate::text::columns::{Key, Number, Word};
 use crate::text::document::Document;
 use crate::{Error, Object, Seq};
-use parking_lot::Mutex;
+use async_trait::async_trait;
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -34,21 +34,26 @@ pub(crate) const EXAMINED_AT_ONCE: usize = 500;
 
 const CUT: &str = "not everything was looked at: narrow the query, for instance by kind: or ns:";
 
-/// Everything a search reads, as one caller may.
+/// Data sources of one request.
 #[derive(Clone)]
 pub(crate) struct Sources {
-    pub text: Arc<TextIndex>,
+    /// Behind a pointer because the process' options say which one it is; called once for each round of a query.
+    pub engine: Arc<dyn Engine>,
     pub permits: Arc<SearchPermits>,
     pub store: Arc<dyn Store>,
-    pub rights: Arc<Mutex<CallerRights>>,
-    /// When: whose turn it is depends on it.
-    pub asked: Instant,
-    pub deadline: Instant,
+    pub context: SearchContext,
+}
+
+impl Sources {
+    /// The same for a part of the answer with a time limit of its own.
+    pub fn until(&self, deadline: Instant) -> Self {
+        Self { context: SearchContext { deadline, ..self.context.clone() }, ..self.clone() }
+    }
 }
 
 /// What was found.
 pub(crate) struct Found {
-    pub gathered: Gathered,
+    pub top: TopHits,
     /// The plan with everything looked up, to say why something matched.
     pub matches: Match,
     /// What the engine was asked of what is there.
@@ -59,29 +64,43 @@ pub(crate) struct Found {
 }
 
 /// Answers a plan.
-pub(crate) async fn find(sources: &Sources, plan: Plan, gather: Gather) -> Result<Found, Error> {
-    let Looked { mut search, matches, now, before } = looked_into(sources, plan, &gather).await?;
-    let (mut parts, mut terms) = (Vec::new(), Vec::new());
-    if let Some(before) = before {
-        parts.push(before.gathered);
-        terms = before.terms;
-    }
-    parts.push(search.gathered(now.clone(), gather.clone()).await?);
-    let mut gathered = gather.merged(parts);
-    gathered.incomplete |= search.notices.contains(CUT);
-    Ok(Found { gathered, matches, now, terms, notices: search.notices.into_iter().collect() })
+pub(crate) async fn find(sources: &Sources, plan: Plan, request: TopHitsRequest) -> Result<Found, Error> {
+    find_with_terms(sources, plan, request, &[]).await
 }
 
-/// Begins to tell everything a plan finds, in its order. Nobody is told a part of it: where a bound is met, it fails.
-pub(crate) async fn begin(sources: &Sources, plan: Plan, gather: Gather) -> Result<Pass, Error> {
-    let Looked { search, now, before, .. } = looked_into(sources, plan, &gather).await?;
-    let (text, was) = (Arc::clone(&sources.text), before.map(|before| before.gathered));
-    let pass = sources.permits.run(sources.asked, move || Pass::begin(&text, &now, gather, was)).await?;
-    if search.notices.contains(CUT) { Err(Error::Incomplete) } else { Ok(pass) }
+/// Answers a plan, and counts these terms of earlier versions; those of objects that exist are counted by
+/// [`crate::search::collect::terms`].
+pub(crate) async fn find_with_terms(
+    sources: &Sources,
+    plan: Plan,
+    request: TopHitsRequest,
+    terms: &[TermsRequest],
+) -> Result<Found, Error> {
+    let LookedUp { mut search, matches, now, before } = look_up(sources, plan, &request, terms).await?;
+    let (mut parts, mut terms) = (Vec::new(), Vec::new());
+    if let Some(before) = before {
+        parts.push(before.top);
+        terms = before.terms;
+    }
+    parts.push(sources.engine.top_hits(&sources.context, &now, &request).await?);
+    let mut top = request.merged(parts);
+    search.notices.append(&mut top.notices);
+    top.incomplete |= search.notices.contains(CUT);
+    Ok(Found { top, matches, now, terms, notices: search.notices.into_iter().collect() })
+}
+
+/// Begins to read everything a plan finds, in its order. It fails where a bound is met: nobody is shown a part of it.
+pub(crate) async fn begin(sources: &Sources, plan: Plan, request: TopHitsRequest) -> Result<FullScan, Error> {
+    let LookedUp { search, now, before, .. } = look_up(sources, plan, &request, &[]).await?;
+    let scan = sources.engine.scan(&sources.context, &now, &request).await?;
+    if search.notices.contains(CUT) {
+        return Err(Error::Incomplete);
+    }
+    Ok(FullScan::new(scan, before.map(|before| before.top.hits).unwrap_or_default(), request))
 }
 
 /// A plan with everything looked up, and what it finds of what was.
-struct Looked {
+struct LookedUp {
     search: Search,
     matches: Match,
     /// What the engine is to be asked of what is there.
@@ -89,8 +108,13 @@ struct Looked {
     before: Option<history::Found>,
 }
 
-async fn looked_into(sources: &Sources, plan: Plan, gather: &Gather) -> Result<Looked, Error> {
-    let mut search = Search { sources: sources.clone(), notices: BTreeSet::new() };
+async fn look_up(
+    sources: &Sources,
+    plan: Plan,
+    request: &TopHitsRequest,
+    terms: &[TermsRequest],
+) -> Result<LookedUp, Error> {
+    let mut search = Search::new(sources);
     let matches = search.settled(plan.matches).await?;
     let held = match plan.asked {
         Asked::During(from, _) if from > i64::MIN => happened_since(matches.clone(), from),
@@ -105,13 +129,13 @@ async fn looked_into(sources: &Sources, plan: Plan, gather: &Gather) -> Result<L
     }
     let mut before = None;
     if plan.asked != Asked::Now {
-        let found = history::found(sources, plan.asked, &held, &now, gather).await?;
+        let found = history::found(sources, plan.asked, &held, &now, request, terms).await?;
         search.cut(found.cut);
         // The text index may not have heard of it yet: nothing is there and deleted.
         now = now.and(Match::Ids(Arc::new(found.ids.clone())).negated());
         before = Some(found);
     }
-    Ok(Looked { search, matches, now, before })
+    Ok(LookedUp { search, matches, now, before })
 }
 
 /// What an event tells was so when it happened, not for as long as the event is kept.
@@ -122,12 +146,12 @@ pub(crate) fn happened_since(matches: Match, from: i64) -> Match {
 
 /// A plan with relations and changes looked up, as one object can be asked.
 pub(crate) async fn looked_up(sources: &Sources, matches: Match) -> Result<Match, Error> {
-    Search { sources: sources.clone(), notices: BTreeSet::new() }.settled(matches).await
+    Search::new(sources).settled(matches).await
 }
 
 /// A plan with everything looked up, as an engine can be asked.
 pub(crate) async fn settled(sources: &Sources, matches: Match) -> Result<Match, Error> {
-    let mut search = Search { sources: sources.clone(), notices: BTreeSet::new() };
+    let mut search = Search::new(sources);
     let matches = search.settled(matches).await?;
     search.askable(matches).await
 }
@@ -140,6 +164,10 @@ struct Search {
 type Settled<'s> = Pin<Box<dyn Future<Output = Result<Match, Error>> + Send + 's>>;
 
 impl Search {
+    fn new(sources: &Sources) -> Self {
+        Self { sources: sources.clone(), notices: BTreeSet::new() }
+    }
+
     fn cut(&mut self, cut: bool) {
         if cut {
             self.notices.insert(CUT.to_owned());
@@ -170,7 +198,7 @@ impl Search {
         })
     }
 
-    /// With paths looked up in bodies, as the text index can be asked.
+    /// With paths looked up in bodies, as an engine can be asked.
     async fn askable(&mut self, matches: Match) -> Result<Match, Error> {
         Ok(match matches.needs_bodies() {
             true => matches.loosened().and(Match::Ids(self.examined(&matches).await?)),
@@ -186,39 +214,28 @@ impl Search {
         Ok(settled)
     }
 
-    /// Takes a look in the text index.
-    async fn look<T: Send + 'static>(
-        &mut self,
-        look: impl FnOnce(&mut Looking<'_>) -> Result<T, Error> + Send + 'static,
-    ) -> Result<T, Error> {
-        let Sources { text, permits, rights, asked, deadline, .. } = self.sources.clone();
-        let (seen, cut, notices) = permits
-            .run(asked, move || {
-                let mut looking = Looking { text: &text, rights, deadline, cut: false, notices: BTreeSet::new() };
-                let seen = look(&mut looking)?;
-                Ok((seen, looking.cut, looking.notices))
-            })
-            .await?;
-        self.cut(cut);
-        self.notices.extend(notices);
-        Ok(seen)
+    /// The numbers of a lookup; what it left out is noted.
+    fn taken(&mut self, lookup: Lookup) -> BTreeSet<u64> {
+        self.cut(lookup.incomplete);
+        self.notices.extend(lookup.notices);
+        lookup.numbers
     }
 
     async fn followed(&mut self, reach: Reach) -> Result<Match, Error> {
-        self.look(move |looking| resolve(Match::Reach(Box::new(reach)), looking)).await
+        resolve(Match::Reach(Box::new(reach)), self).await
     }
 
     /// Ids of the readable objects whose bodies match, read one after another.
     async fn examined(&mut self, matches: &Match) -> Result<Numbers, Error> {
         let loosened = matches.loosened();
-        let candidates = self.look(move |looking| looking.ids(&loosened)).await?;
-        let mut ids: Vec<u64> = candidates.into_iter().collect();
+        let candidates = self.sources.engine.ids(&self.sources.context, &loosened).await?;
+        let mut ids: Vec<u64> = self.taken(candidates).into_iter().collect();
         self.cut(ids.len() > MOST_EXAMINED);
         ids.truncate(MOST_EXAMINED);
         let matches = Arc::new(matches.clone());
         let mut found = BTreeSet::new();
         for some in ids.chunks(EXAMINED_AT_ONCE) {
-            if Instant::now() > self.sources.deadline {
+            if Instant::now() > self.sources.context.deadline {
                 self.cut(true);
                 break;
             }
@@ -228,13 +245,13 @@ impl Search {
         }
         Ok(Arc::new(found))
     }
+}
 
-    async fn gathered(&mut self, matches: Match, gather: Gather) -> Result<Gathered, Error> {
-        let text = Arc::clone(&self.sources.text);
-        let work = move || gather.of(&text, &matches);
-        let (gathered, notices) = self.sources.permits.run(self.sources.asked, work).await?;
-        self.notices.extend(notices);
-        Ok(gathered)
+#[async_trait]
+impl Objects for Search {
+    async fn keys(&mut self, matches: &Match, columns: &[Key]) -> Result<BTreeSet<u64>, Error> {
+        let lookup = self.sources.engine.keys(&self.sources.context, matches, columns).await?;
+        Ok(self.taken(lookup))
     }
 }
 

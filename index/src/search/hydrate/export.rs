@@ -5,11 +5,11 @@
 //! for [`STALLED`].
 
 use crate::rights::CallerRights;
-use crate::search::collect::Gather;
+use crate::search::collect::TopHitsRequest;
+use crate::search::execute::authorization::permits;
 use crate::search::execute::begin;
+use crate::search::execute::scan::FullScan;
 use crate::search::plan::sort::Ranked;
-use crate::search::tantivy::reader::permitted::permits;
-use crate::search::tantivy::reader::scan::Pass;
 use crate::search::{Hit, Planned, SearchRequest, Was};
 use crate::store::Manifests;
 use crate::text::columns::scope_of;
@@ -45,21 +45,22 @@ impl Index {
     ) -> Result<impl Stream<Item = Result<Vec<Hit>, Error>> + Send + 'static, Error> {
         let (Planned { query, plan, sort, world, .. }, sources) = self.planned(&request).await;
         let limits = [query.output.limit, request.limit];
-        let gather = Gather {
+        let scanned = TopHitsRequest {
             sort,
             after: request.after,
             keep: limits.into_iter().flatten().min().unwrap_or(usize::MAX),
             world,
-            ..Gather::counting(&sources)
+            ..TopHitsRequest::total()
         };
-        let pass = begin(&sources, plan, gather).await?;
+        let scan = begin(&sources, plan, scanned).await?;
         self.metrics().searches.add(1);
         let manifests = if request.bodies { Manifests::Read } else { Manifests::Left };
-        let exporting = Exporting { index: self.clone(), caller: request.caller, rights: sources.rights, manifests };
+        let exporting =
+            Exporting { index: self.clone(), caller: request.caller, rights: sources.context.rights, manifests };
         let (told, tells) = mpsc::channel(1);
         let watched = told.clone();
         let work = async move {
-            let ended = exporting.tell(pass, &told).await;
+            let ended = exporting.tell(scan, &told).await;
             // Nobody is told when they are gone.
             drop(told.send_timeout(Told::End(ended), STALLED).await);
         };
@@ -89,19 +90,13 @@ struct Exporting {
 }
 
 impl Exporting {
-    async fn tell(&self, mut pass: Pass, told: &mpsc::Sender<Told>) -> Result<(), Error> {
-        let (seq, permits) = (pass.seq(), &self.index.inner.permits);
+    async fn tell(&self, mut scan: FullScan, told: &mpsc::Sender<Told>) -> Result<(), Error> {
+        let seq = scan.seq();
         loop {
-            // Whoever reads on and on stands in line with others.
-            let next = permits.run(Instant::now(), move || {
-                let hits = pass.next(AT_ONCE)?;
-                Ok((pass, hits))
-            });
-            let (rest, hits) = next.await?;
+            let hits = scan.next(AT_ONCE).await?;
             if hits.is_empty() {
                 return Ok(());
             }
-            pass = rest;
             let hits = self.read(hits, seq).await?;
             self.readable(&hits)?;
             if told.send_timeout(Told::Hits(hits), STALLED).await.is_err() {

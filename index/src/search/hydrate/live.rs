@@ -4,14 +4,14 @@
 //! rights) is looked up anew every [`ANEW`], and the counts with it.
 
 use crate::record::Happened;
-use crate::search::collect::Gather;
+use crate::search::collect::TopHitsRequest;
 use crate::search::collect::facets::Counts;
+use crate::search::execute::authorization::permits;
 use crate::search::execute::evaluate::Evaluated;
-use crate::search::execute::{find, looked_up};
+use crate::search::execute::{find_with_terms, looked_up};
 use crate::search::hydrate::Stage;
 use crate::search::plan::Asked;
 use crate::search::plan::predicate::Match;
-use crate::search::tantivy::reader::permitted::permits;
 use crate::search::{FacetCounts, Hit, Planned, SearchEvent, SearchRequest};
 use crate::text::columns::Facet;
 use crate::text::document::Document;
@@ -49,7 +49,7 @@ impl Index {
     /// Answers, and goes on with what changes. Ends after the answer when the question is about another time.
     pub fn live(&self, request: SearchRequest) -> impl Stream<Item = Result<LiveEvent, Error>> + Send + 'static {
         // From what the answer knows at least: nothing in between is missed.
-        let follower = self.follow(*self.inner.searchable.borrow());
+        let follower = self.follow(*self.inner.engine.searchable().borrow());
         let stage = Stage::Asked(Box::new((self.clone(), request.clone())));
         let following = Following {
             index: self.clone(),
@@ -147,10 +147,10 @@ impl Following {
         self.look().await?;
         self.changed = false;
         let (Planned { plan, counting, world, .. }, sources) = self.index.planned(&self.request).await;
-        let gather = Gather { facets: counting.columns(), terms: counting.terms(), ..Gather::counting(&sources) };
-        let found = find(&sources, plan, gather).await?;
+        let request = TopHitsRequest { facets: counting.columns(), ..TopHitsRequest::total() };
+        let found = find_with_terms(&sources, plan, request, &counting.terms()).await?;
         let Counts { facets, groups, .. } = counting.counts(&sources, &world, &found).await?;
-        Ok(vec![LiveEvent::Counts { total: found.gathered.total, facets, groups }])
+        Ok(vec![LiveEvent::Counts { total: found.top.total, facets, groups }])
     }
 
     /// What these changes mean to the answer; rights are those of now.

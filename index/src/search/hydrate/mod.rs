@@ -8,9 +8,9 @@ pub(crate) mod skipped_clusters;
 use super::collect::did_you_mean;
 use super::plan::score;
 use super::{CHUNK, Hit, Remark, SearchEvent, SearchRequest, Summary, Was};
-use crate::search::collect::Gather;
+use crate::search::collect::TopHitsRequest;
 use crate::search::execute::evaluate::Evaluated;
-use crate::search::execute::{Found, Shown, find};
+use crate::search::execute::{Found, Shown, find_with_terms};
 use crate::search::plan::predicate::Match;
 use crate::search::plan::sort::{Cursor, Ranked};
 use crate::store::Manifests;
@@ -69,24 +69,21 @@ impl Stage {
 
 /// Finds everything but the hits' objects.
 async fn begin(index: Index, request: SearchRequest) -> Result<Answering, Error> {
-    let started = Instant::now();
-    let seq = *index.inner.searchable.borrow();
+    let (started, bodies) = (Instant::now(), request.bodies);
+    let seq = *index.inner.engine.searchable().borrow();
     let (mut planned, sources) = index.planned(&request).await;
-    let skipped = skipped_clusters::skipped(&index, &sources.rights.lock());
-    let gather = Gather {
-        rights: Arc::clone(&sources.rights),
+    let skipped = skipped_clusters::skipped(&index, &sources.context.rights.lock());
+    let request = TopHitsRequest {
         sort: planned.sort,
         after: request.after.clone(),
         keep: planned.keep,
         facets: planned.counting.columns(),
-        terms: planned.counting.terms(),
         world: Arc::clone(&planned.world),
-        deadline: sources.deadline,
     };
-    let found = find(&sources, planned.plan, gather).await?;
+    let found = find_with_terms(&sources, planned.plan, request, &planned.counting.terms()).await?;
     let counts = planned.counting.counts(&sources, &planned.world, &found).await?;
-    let Found { gathered, matches, notices, .. } = found;
-    let nothing = gathered.total == 0 && !gathered.incomplete;
+    let Found { top, matches, notices, .. } = found;
+    let nothing = top.total == 0 && !top.incomplete;
     let (did_you_mean, wider) = match nothing {
         true => (
             did_you_mean::near_names(&sources, &planned.query).await?,
@@ -102,19 +99,19 @@ async fn begin(index: Index, request: SearchRequest) -> Result<Answering, Error>
     let facets = SearchEvent::Facets(counts.facets);
     let mut events = VecDeque::from([SearchEvent::Remarks(planned.remarks), SearchEvent::Skipped(skipped), facets]);
     events.extend(counts.groups.map(SearchEvent::Groups));
-    let more = gathered.left > gathered.hits.len() as u64;
+    let more = top.left > top.hits.len() as u64;
     let summary = Summary {
-        total: gathered.total,
-        next: gathered.hits.last().filter(|_| more).map(|hit| Cursor(hit.place.clone())),
-        incomplete: gathered.incomplete,
+        total: top.total,
+        next: top.hits.last().filter(|_| more).map(|hit| Cursor(hit.place.clone())),
+        incomplete: top.incomplete,
         seq,
         behind: index.seq().0.saturating_sub(seq.0),
         took_ms: 0.0,
         did_you_mean,
         wider,
     };
-    let (matches, bodies) = (Arc::new(matches), request.bodies);
-    Ok(Answering { index, matches, bodies, events, hits: gathered.hits.into(), summary, started, asked: Some(started) })
+    let matches = Arc::new(matches);
+    Ok(Answering { index, matches, bodies, events, hits: top.hits.into(), summary, started, asked: Some(started) })
 }
 
 /// Reads hits from the store, in their order; those deleted or forgotten meanwhile are left out. Without their manifests,

@@ -2,9 +2,8 @@
 
 use crate::search::differences::{Compared, Difference, differences};
 use crate::search::execute::Sources;
+use crate::search::execute::authorization::permits;
 use crate::search::plan::predicate::Match;
-use crate::search::tantivy::reader::lookup::Looking;
-use crate::search::tantivy::reader::permitted::permits;
 use crate::store::Manifests;
 use crate::text::columns::{Key, scope_of};
 use crate::text::document::Document;
@@ -60,7 +59,7 @@ impl Index {
     /// Whether a caller may read an object, or would if it were there.
     async fn permitted(&self, caller: &UserInfo, key: &RecordKey) -> bool {
         let sources = self.sources(caller, WITHIN).await;
-        permits(&mut sources.rights.lock(), Reading::ByName, &scope_of(key), &key.name)
+        permits(&mut sources.context.rights.lock(), Reading::ByName, &scope_of(key), &key.name)
     }
 
     /// What an object is and was; None when the caller may not read it, or nothing is known of it.
@@ -121,13 +120,8 @@ async fn neighbours(sources: &Sources, documents: &[Document]) -> Result<BTreeSe
     };
     let to = Match::keys(&[Key::Own], keys(&|column| column != Key::Own));
     let from = Match::keys(&[Key::Owner, Key::Uses, Key::About], keys(&|column| column == Key::Own));
-    let Sources { text, permits, rights, asked, deadline, .. } = sources.clone();
-    permits
-        .run(asked, move || {
-            let mut looking = Looking { text: &text, rights, deadline, cut: false, notices: BTreeSet::new() };
-            looking.ids(&Match::Or(vec![to, from]))
-        })
-        .await
+    let lookup = sources.engine.ids(&sources.context, &Match::Or(vec![to, from])).await?;
+    Ok(lookup.numbers)
 }
 
 fn edges(documents: &[Document]) -> Vec<Edge> {

@@ -1,7 +1,7 @@
 //! What a query was taken for, what is done to answer it, and what each part of it finds and costs.
 
 use crate::query::{Limits, Query, parse};
-use crate::search::collect::Gather;
+use crate::search::collect::TopHitsRequest;
 use crate::search::execute::{Found, find};
 use crate::search::plan::predicate::{Match, Test};
 use crate::search::plan::{Asked, Plan};
@@ -76,10 +76,10 @@ impl Index {
     /// How many objects a query finds.
     pub async fn count(&self, request: &SearchRequest) -> Result<Count, Error> {
         let (Planned { plan, mut remarks, .. }, sources) = self.planned(request).await;
-        let Found { gathered, notices, .. } = find(&sources, plan, Gather::counting(&sources)).await?;
+        let Found { top, notices, .. } = find(&sources, plan, TopHitsRequest::total()).await?;
         remarks.extend(notices.into_iter().map(|message| Remark { start: 0, end: 0, message }));
-        let skipped = crate::search::hydrate::skipped_clusters::skipped(self, &sources.rights.lock());
-        Ok(Count { total: gathered.total, incomplete: gathered.incomplete, remarks, skipped })
+        let skipped = crate::search::hydrate::skipped_clusters::skipped(self, &sources.context.rights.lock());
+        Ok(Count { total: top.total, incomplete: top.incomplete, remarks, skipped })
     }
 }
 
@@ -97,11 +97,11 @@ fn counted<'c>(sources: &'c crate::search::execute::Sources, matches: Match, lef
     Box::pin(async move {
         let started = Instant::now();
         let mut step = Step { what: what(&matches), hits: None, took_ms: 0.0, parts: Vec::new() };
-        if *left > 0 && Instant::now() < sources.deadline {
+        if *left > 0 && Instant::now() < sources.context.deadline {
             *left -= 1;
             let plan = Plan { matches: matches.clone(), asked: Asked::Now, notices: Vec::new() };
-            let found = find(sources, plan, Gather::counting(sources)).await?;
-            step.hits = Some(found.gathered.total);
+            let found = find(sources, plan, TopHitsRequest::total()).await?;
+            step.hits = Some(found.top.total);
         }
         step.took_ms = milliseconds(started.elapsed());
         let parts = match matches {

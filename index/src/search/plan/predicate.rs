@@ -1,6 +1,6 @@
 //! What a query asks of documents, the same for every engine and for the direct evaluation that explains hits.
 //!
-//! Made by [`crate::search::plan`]. Relations and paths are resolved ([`crate::search::plan::relations`], [`crate::search::tantivy::reader::lookup`]) before an engine
+//! Made by [`crate::search::plan`]. Relations and paths are resolved ([`crate::search::plan::relations`], [`crate::search::execute`]) before an engine
 //! sees what is left.
 
 pub use crate::search::plan::paths::PathTest;
@@ -93,18 +93,6 @@ impl Match {
                 Match::Reach(reach) => reach.inner().contains(is),
                 _ => false,
             }
-    }
-
-    /// With every leaf put through `change`, which may fail.
-    pub fn map<E>(self, change: &mut dyn FnMut(Match) -> Result<Match, E>) -> Result<Match, E> {
-        let mut all = |parts: Vec<Match>| parts.into_iter().map(|part| part.map(change)).collect::<Result<_, E>>();
-        Ok(match self {
-            Match::And(parts) => Match::And(all(parts)?),
-            Match::Or(parts) => Match::Or(all(parts)?),
-            Match::Not(inner) => inner.map(change)?.negated(),
-            Match::Because(field, value, inner) => Match::Because(field, value, Box::new(inner.map(change)?)),
-            leaf => change(leaf)?,
-        })
     }
 
     /// What holds wherever this holds, and can be asked of an engine that knows no paths.

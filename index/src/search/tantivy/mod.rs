@@ -4,6 +4,7 @@
 //! batches with the seq it reached as payload. Read by [`crate::search`].
 
 pub(crate) mod doc_set;
+pub(crate) mod engine;
 pub(crate) mod names;
 pub(crate) mod reader;
 pub(crate) mod schema;

@@ -5,16 +5,18 @@ use crate::fixtures::{cluster, draft, resource_of, stored};
 use crate::query::{Field, Limits, lookup, parse};
 use crate::record::{Happened, Version};
 use crate::rights::Rights;
-use crate::search::collect::Gather;
+use crate::search::collect::TopHitsRequest;
 use crate::search::collect::facets::{Counted, Counting};
 use crate::search::collect::suggest::Values;
+use crate::search::engine::SearchContext;
 use crate::search::execute::evaluate::Evaluated;
 use crate::search::execute::permits::SearchPermits;
-use crate::search::execute::{Found, Sources, begin, find};
+use crate::search::execute::{Found, Sources, begin, find_with_terms};
 use crate::search::plan::relations::resolve;
 use crate::search::plan::sort::Ranked;
 use crate::search::plan::{Asked, ClusterFacts, World, plan};
 use crate::search::tantivy::TextIndex;
+use crate::search::tantivy::engine::TantivyEngine;
 use crate::search::tests::Readable;
 use crate::search::{grouped, sorted};
 use crate::store::codec::Codec;
@@ -24,6 +26,7 @@ use crate::text::columns::{Facet, Word};
 use crate::text::document::Document;
 use crate::{CollectionKey, Epoch, IndexOptions, Object, RecordKey, Seq};
 use crowsnest_api::user::UserInfo;
+use futures::executor::block_on;
 use parking_lot::Mutex;
 use rstest::rstest;
 use serde::Deserialize;
@@ -31,6 +34,7 @@ use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tokio::sync::watch;
 
 const NOW: i64 = 1_790_000_000;
 /// When entries that do not say were seen.
@@ -174,17 +178,12 @@ impl Corpus {
         writer.commit().unwrap();
         text.reload(crate::Seq(0), &|_, _, _| {}).unwrap();
         let rights = Arc::new(Mutex::new(Arc::new(Rights::default()).of(&UserInfo::system())));
-        let deadline = Instant::now() + Duration::from_secs(600);
+        let (requested_at, permits) = (Instant::now(), SearchPermits::for_cores());
+        let context = SearchContext { rights, requested_at, deadline: requested_at + Duration::from_secs(600) };
+        let engine = TantivyEngine::new(text, Arc::clone(&permits), watch::channel(Seq(0)).1);
         Self {
             _home: home,
-            sources: Sources {
-                text,
-                permits: SearchPermits::for_cores(),
-                store: Arc::new(store),
-                rights,
-                asked: Instant::now(),
-                deadline,
-            },
+            sources: Sources { engine: Arc::new(engine), permits, store: Arc::new(store), context },
             documents,
         }
     }
@@ -197,7 +196,8 @@ impl Corpus {
     /// What somebody may read of it.
     fn as_reader(&self, rights: &Arc<Rights>, user: &str) -> Sources {
         let rights = Arc::new(Mutex::new(rights.of(&UserInfo::new(user, ["staff"]))));
-        Sources { rights, ..self.sources.clone() }
+        let context = SearchContext { rights, ..self.sources.context.clone() };
+        Sources { context, ..self.sources.clone() }
     }
 
     async fn answered(&self, sources: &Sources, query: &str) -> Answered {
@@ -207,47 +207,44 @@ impl Corpus {
             query.notices.iter().chain(&plan.notices).map(|notice| notice.message.clone()).collect();
         let facets = vec![Counted::Column(Facet::Kind)];
         let counting = Counting { facets, group: grouped(&query, &mut |_, message| remarks.push(message)) };
-        let gather = Gather {
-            rights: Arc::clone(&sources.rights),
+        let request = TopHitsRequest {
             sort: sorted(&query, &mut |_, message| remarks.push(message)),
             after: None,
             keep: query.output.limit.unwrap_or(1000),
             facets: counting.columns(),
-            terms: counting.terms(),
             world: Arc::new(world()),
-            deadline: sources.deadline,
         };
-        let found = find(sources, plan, gather).await.unwrap();
+        let found = find_with_terms(sources, plan, request, &counting.terms()).await.unwrap();
         let counts = counting.counts(sources, &world(), &found).await.unwrap();
-        let Found { gathered, notices, .. } = found;
+        let Found { top, notices, .. } = found;
         remarks.extend(notices.into_iter().chain(counts.notice));
         assert_eq!(
             counts.facets[0].values.iter().map(|(_, count)| count).sum::<u64>(),
-            gathered.total,
+            top.total,
             "every hit has a kind: {query} {:?}",
-            gathered.facets
+            top.facets
         );
         let mut hits = Vec::new();
-        for hit in &gathered.hits {
+        for hit in &top.hits {
             hits.push(self.name(hit).await);
         }
         let groups = counts.groups.map(|groups| groups.values.into_iter().collect());
-        Answered { hits, total: gathered.total, groups, remarks }
+        Answered { hits, total: top.total, groups, remarks }
     }
 
     /// All of it, as it is told to those who want it from beginning to end.
     async fn told(&self, query: &str) -> Vec<String> {
         let query = parse(query, &Limits::default()).unwrap();
-        let gather = Gather {
+        let request = TopHitsRequest {
             sort: sorted(&query, &mut |_, _| {}),
             keep: query.output.limit.unwrap_or(1000),
             world: Arc::new(world()),
-            ..Gather::counting(&self.sources)
+            ..TopHitsRequest::total()
         };
-        let mut pass = begin(&self.sources, plan(&query, &world()), gather).await.unwrap();
+        let mut scan = begin(&self.sources, plan(&query, &world()), request).await.unwrap();
         let mut told = Vec::new();
         loop {
-            let hits = pass.next(7).unwrap();
+            let hits = scan.next(7).await.unwrap();
             if hits.is_empty() {
                 return told;
             }
@@ -279,7 +276,7 @@ impl Corpus {
             return None;
         }
         let mut all = Readable(self.documents.iter().map(|(_, document)| document).collect());
-        let matches = resolve(plan.matches, &mut all).unwrap();
+        let matches = block_on(resolve(plan.matches, &mut all)).unwrap();
         let found = self.documents.iter().filter(|(_, document)| Evaluated::new(document).holds(&matches));
         let found: Vec<_> = found.collect();
         let groups = grouped(&query, &mut |_, _| {}).map(|group| {

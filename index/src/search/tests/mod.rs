@@ -7,7 +7,8 @@ use crate::fixtures::stored;
 use crate::query::{Limits, parse};
 use crate::record::Happened;
 use crate::rights::Rights;
-use crate::search::collect::{Gather, Gathered};
+use crate::search::collect::{TopHits, TopHitsRequest};
+use crate::search::engine::SearchContext;
 use crate::search::execute::evaluate::Evaluated;
 use crate::search::execute::happened_since;
 use crate::search::plan::predicate::Match;
@@ -15,11 +16,14 @@ use crate::search::plan::relations::{Objects, resolve};
 use crate::search::plan::sort::{Ranked, Sort, SortBy};
 use crate::search::plan::{ClusterFacts, World, plan};
 use crate::search::tantivy::TextIndex;
+use crate::search::tantivy::reader::collector::top_hits;
 use crate::search::tantivy::reader::lookup::Looking;
 use crate::search::tantivy::reader::scan::Pass;
 use crate::text::columns::{Facet, Key};
 use crate::text::document::Document;
+use async_trait::async_trait;
 use crowsnest_api::user::UserInfo;
+use futures::executor::block_on;
 use parking_lot::Mutex;
 use rstest::rstest;
 use serde_json::{Value, json};
@@ -82,7 +86,8 @@ impl Corpus {
     }
 
     fn planned(&self, query: &str, objects: &mut dyn Objects) -> Match {
-        resolve(plan(&parse(query, &Limits::default()).unwrap(), &world()).matches, objects).unwrap()
+        let plan = plan(&parse(query, &Limits::default()).unwrap(), &world());
+        block_on(resolve(plan.matches, objects)).unwrap()
     }
 
     fn engine(&self, query: &str, by: SortBy, descending: bool) -> Vec<String> {
@@ -91,32 +96,22 @@ impl Corpus {
 
     fn engine_as(&self, query: &str, rights: Rights, caller: &UserInfo, sort: Sort) -> Vec<String> {
         let rights = Arc::new(rights);
-        let mut looking = Looking {
-            text: &self.text,
-            rights: Arc::new(Mutex::new(rights.of(caller))),
-            deadline: Instant::now() + Duration::from_secs(60),
-            cut: false,
-            notices: BTreeSet::new(),
-        };
-        let matches = self.planned(query, &mut looking);
+        let matches = self.planned(query, &mut Looked { text: &self.text, context: context(&rights, caller) });
         let gathered = self.gathered(matches, &rights, caller, sort);
         assert_eq!(gathered.total as usize, gathered.hits.len());
         assert_eq!(gathered.facets[0].iter().map(|(_, count)| count).sum::<u64>(), gathered.total);
         gathered.hits.iter().map(|hit| self.name(hit.place.id)).collect()
     }
 
-    fn gathered(&self, matches: Match, rights: &Arc<Rights>, caller: &UserInfo, sort: Sort) -> Gathered {
-        let gather = Gather {
-            rights: Arc::new(Mutex::new(rights.of(caller))),
+    fn gathered(&self, matches: Match, rights: &Arc<Rights>, caller: &UserInfo, sort: Sort) -> TopHits {
+        let request = TopHitsRequest {
             sort: vec![sort],
             after: None,
             keep: 100,
             facets: vec![Facet::Kind],
-            terms: Vec::new(),
             world: Arc::new(world()),
-            deadline: Instant::now() + Duration::from_secs(60),
         };
-        gather.of(&self.text, &matches).unwrap().0
+        top_hits(&self.text, &context(rights, caller), &matches, &request).unwrap()
     }
 
     fn model(&self, query: &str) -> BTreeSet<String> {
@@ -132,11 +127,31 @@ impl Corpus {
     }
 }
 
+/// Whoever asks, with time enough.
+fn context(rights: &Arc<Rights>, caller: &UserInfo) -> SearchContext {
+    let (rights, now) = (Arc::new(Mutex::new(rights.of(caller))), Instant::now());
+    SearchContext { rights, requested_at: now, deadline: now + Duration::from_secs(60) }
+}
+
+/// The text index itself, without permits.
+struct Looked<'t> {
+    text: &'t TextIndex,
+    context: SearchContext,
+}
+
+#[async_trait]
+impl Objects for Looked<'_> {
+    async fn keys(&mut self, matches: &Match, columns: &[Key]) -> Result<BTreeSet<u64>, crate::Error> {
+        Looking::new(self.text, &self.context).keys(matches, columns).map(|lookup| lookup.numbers)
+    }
+}
+
 /// A plain list of documents.
 pub(crate) struct Readable<'d>(pub(crate) Vec<&'d Document>);
 
+#[async_trait]
 impl Objects for Readable<'_> {
-    fn keys(&mut self, matches: &Match, columns: &[Key]) -> Result<BTreeSet<u64>, crate::Error> {
+    async fn keys(&mut self, matches: &Match, columns: &[Key]) -> Result<BTreeSet<u64>, crate::Error> {
         let holding = self.0.iter().filter(|document| Evaluated::new(document).holds(matches));
         let keys = holding.flat_map(|document| &document.keys).filter(|(column, _)| columns.contains(column));
         Ok(keys.map(|(_, key)| *key).collect())
@@ -365,27 +380,22 @@ fn the_best_of_many_segments_are_the_best_of_all(#[case] query: &str, #[case] ho
         .map(|(id, _)| *id)
         .collect();
     let matches = plan(&parse(query, &Limits::default()).unwrap(), &world()).matches;
-    let gather = |keep: usize, sort: Sort, after: Option<&Ranked>| {
-        let (rights, caller) = (Arc::new(Rights::default()), UserInfo::system());
-        Gather {
-            rights: Arc::new(Mutex::new(rights.of(&caller))),
-            sort: match sort.by {
-                SortBy::Relevance => vec![sort],
-                _ => vec![sort, Sort { by: SortBy::Text(Facet::Image), descending: true }],
-            },
-            after: after.map(|hit| hit.place.clone()),
-            keep,
-            facets: vec![Facet::Namespace, Facet::Image],
-            terms: Vec::new(),
-            world: Arc::new(world()),
-            deadline: Instant::now() + Duration::from_secs(60),
-        }
+    let request = |keep: usize, sort: Sort, after: Option<&Ranked>| TopHitsRequest {
+        sort: match sort.by {
+            SortBy::Relevance => vec![sort],
+            _ => vec![sort, Sort { by: SortBy::Text(Facet::Image), descending: true }],
+        },
+        after: after.map(|hit| hit.place.clone()),
+        keep,
+        facets: vec![Facet::Namespace, Facet::Image],
+        world: Arc::new(world()),
     };
+    let context = || context(&Arc::default(), &UserInfo::system());
     let gathered = |keep: usize, sort: Sort, after: Option<&Ranked>| {
-        gather(keep, sort, after).of(&corpus.text, &matches).unwrap().0
+        top_hits(&corpus.text, &context(), &matches, &request(keep, sort, after)).unwrap()
     };
     let told = |keep: usize, sort: Sort, after: Option<&Ranked>| {
-        let mut pass = Pass::begin(&corpus.text, &matches, gather(keep, sort, after), None).unwrap();
+        let mut pass = Pass::begin(&corpus.text, &context(), &matches, request(keep, sort, after)).unwrap();
         let mut told = Vec::new();
         loop {
             let hits = pass.next(301).unwrap();

@@ -2,11 +2,12 @@
 
 use crate::Error;
 use crate::rights::CallerRights;
+use crate::search::engine::{Lookup, MOST_NUMBERS, SearchContext};
 use crate::search::plan::predicate::Match;
-use crate::search::plan::relations::Objects;
 use crate::search::tantivy::TextIndex;
 use crate::search::tantivy::doc_set::Docs;
 use crate::search::tantivy::reader::doc_sets::Question;
+use crate::search::tantivy::schema::ID;
 use crate::search::tantivy::segments::Segment;
 use crate::search::tantivy::terms::Unfound;
 use crate::text::columns::Key;
@@ -15,27 +16,34 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Numbers one look may find: relations of more objects are followed in part, and the answer says so.
-pub const MOST: usize = 200_000;
-
-/// The text index, as one caller may look at it.
+/// A look into the text index, as one caller may take it.
 pub struct Looking<'t> {
     pub text: &'t TextIndex,
-    pub rights: Arc<Mutex<CallerRights>>,
+    rights: Arc<Mutex<CallerRights>>,
     pub deadline: Instant,
-    /// A look found more than it may, or came too late.
+    /// It found more than it may, or came too late.
     pub cut: bool,
     /// What is to be said of what was seen.
-    pub notices: BTreeSet<String>,
+    notices: BTreeSet<String>,
 }
 
-impl Looking<'_> {
-    /// Ids of the readable objects that match.
-    pub fn ids(&mut self, matches: &Match) -> Result<BTreeSet<u64>, Error> {
-        self.numbers(matches, &["id"])
+impl<'t> Looking<'t> {
+    pub fn new(text: &'t TextIndex, context: &SearchContext) -> Self {
+        let (rights, deadline) = (Arc::clone(&context.rights), context.deadline);
+        Self { text, rights, deadline, cut: false, notices: BTreeSet::new() }
     }
 
-    fn numbers(&mut self, matches: &Match, columns: &[&'static str]) -> Result<BTreeSet<u64>, Error> {
+    /// Ids of the readable objects that match.
+    pub fn ids(self, matches: &Match) -> Result<Lookup, Error> {
+        self.numbers(matches, &[ID])
+    }
+
+    /// Keys that the readable objects which match hold in the columns.
+    pub fn keys(self, matches: &Match, columns: &[Key]) -> Result<Lookup, Error> {
+        self.numbers(matches, &columns.iter().map(|key| key.name()).collect::<Vec<_>>())
+    }
+
+    fn numbers(mut self, matches: &Match, columns: &[&'static str]) -> Result<Lookup, Error> {
         let deadline = self.deadline;
         let seen = self.each(matches, |segment, docs| numbers(segment, docs, columns, deadline))?;
         let mut all = BTreeSet::new();
@@ -43,7 +51,7 @@ impl Looking<'_> {
             all.extend(numbers);
             self.cut |= cut;
         }
-        Ok(all)
+        Ok(Lookup { numbers: all, incomplete: self.cut, notices: self.notices })
     }
 
     /// Looks into each segment, at the readable documents that match.
@@ -65,12 +73,6 @@ impl Looking<'_> {
     }
 }
 
-impl Objects for Looking<'_> {
-    fn keys(&mut self, matches: &Match, columns: &[Key]) -> Result<BTreeSet<u64>, Error> {
-        self.numbers(matches, &columns.iter().map(|key| key.name()).collect::<Vec<_>>())
-    }
-}
-
 /// The numbers documents have in the columns; whether some were left out.
 fn numbers(
     segment: &Segment,
@@ -82,7 +84,7 @@ fn numbers(
     let columns = columns.iter().map(|name| fast.u64(name)).collect::<tantivy::Result<Vec<_>>>()?;
     let (mut numbers, mut cut) = (BTreeSet::new(), false);
     docs.in_blocks(segment.parts.max_doc(), |block| {
-        cut = numbers.len() >= MOST || Instant::now() > deadline;
+        cut = numbers.len() >= MOST_NUMBERS || Instant::now() > deadline;
         if !cut {
             for column in &columns {
                 numbers.extend(block.iter().flat_map(|doc| column.values_for_doc(*doc)));

@@ -1,6 +1,7 @@
 //! Answers of the text index: a plan becomes sets of documents of each segment, which are counted, ordered and shown within
 //! the caller's rights.
 
+pub(crate) mod collector;
 pub(crate) mod doc_sets;
 pub(crate) mod facet_counts;
 pub(crate) mod frequent_terms;

@@ -3,24 +3,16 @@
 //! cluster's documents anew.
 
 use crate::rights::{CallerRights, Known};
+use crate::search::execute::authorization::{Decided, decide};
 use crate::search::tantivy::doc_set::{Docs, Marks};
 use crate::search::tantivy::reader::facet_counts::Tally;
 use crate::search::tantivy::segments::Parts;
 use crate::search::tantivy::values::{NONE, Values};
 use crate::text::columns::{Facet, SCOPE_SEPARATOR};
 use crowsnest_api::names::ClusterName;
-use crowsnest_api::rbac::{Readable, Reading};
 use parking_lot::{Mutex, RwLock};
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-
-/// What may be read of a scope.
-#[derive(Debug, Clone)]
-pub enum Decided {
-    Yes,
-    No,
-    Named(Arc<BTreeSet<String>>),
-}
 
 /// A segment's documents that a caller may read, deleted or not, and what was counted of them.
 #[derive(Debug)]
@@ -138,35 +130,6 @@ fn readable(parts: &Parts, verdicts: &HashMap<u32, Decided>, before: &Docs) -> D
     marks.done()
 }
 
-/// True if one object may be read in this way, by its [`Facet::Scope`] and name.
-pub fn permits(rights: &mut CallerRights, reading: Reading, scope: &str, name: &str) -> bool {
-    match decided(rights, reading, scope) {
-        Decided::Yes => true,
-        Decided::No => false,
-        Decided::Named(names) => names.contains(name),
-    }
-}
-
-/// Decides with the right to list, because a search reveals names.
-fn decide(rights: &mut CallerRights, scope: &str) -> Decided {
-    decided(rights, Reading::Listing, scope)
-}
-
-fn decided(rights: &mut CallerRights, reading: Reading, scope: &str) -> Decided {
-    let mut parts = scope.split(SCOPE_SEPARATOR);
-    let (Some(cluster), Some(resource), Some(namespace)) = (parts.next(), parts.next(), parts.next()) else {
-        return Decided::No;
-    };
-    let (Ok(cluster), Some((group, resource))) = (ClusterName::parse(cluster), resource.split_once('/')) else {
-        return Decided::No;
-    };
-    match rights.verdict(reading, &cluster, group, resource, namespace) {
-        Readable::All => Decided::Yes,
-        Readable::Nothing => Decided::No,
-        Readable::Named(names) => Decided::Named(Arc::new(names)),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -179,6 +142,7 @@ mod tests {
     use crowsnest_api::user::UserInfo;
     use proptest::prelude::*;
     use serde_json::{Value, json};
+    use std::collections::BTreeSet;
 
     const CLUSTERS: [&str; 3] = ["member1", "member2", "member3"];
     const NAMESPACES: [&str; 2] = ["shop", "team"];

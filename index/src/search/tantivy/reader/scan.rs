@@ -5,7 +5,8 @@
 //! a time that grows with them and little else, and what changes meanwhile moves nothing: the segments they are in are kept
 //! open until the last one is told.
 
-use crate::search::collect::{Gather, Gathered};
+use crate::search::collect::TopHitsRequest;
+use crate::search::engine::SearchContext;
 use crate::search::plan::predicate::Match;
 use crate::search::plan::sort::{Ranked, Sort, compare};
 use crate::search::tantivy::TextIndex;
@@ -28,7 +29,7 @@ const AHEAD: usize = 256;
 /// What is still to be told.
 pub struct Pass {
     snapshot: Arc<Snapshot>,
-    gather: Gather,
+    request: TopHitsRequest,
     sort: Arc<[Sort]>,
     runs: Vec<Run>,
     /// The next of each run.
@@ -38,7 +39,6 @@ pub struct Pass {
 }
 
 /// Hits of a segment in their order.
-#[derive(Default)]
 struct Run {
     segment: usize,
     docs: VecDeque<(DocId, Score)>,
@@ -73,22 +73,27 @@ impl PartialEq for Next {
 impl Eq for Next {}
 
 impl Pass {
-    /// `gather` says the order, where to begin and how many are wanted; `was` are hits among what objects were, in that order.
-    pub fn begin(text: &TextIndex, matches: &Match, gather: Gather, was: Option<Gathered>) -> Result<Self, Error> {
-        let (snapshot, question) = (text.snapshot(), Question::new(matches, text, gather.deadline));
-        let parts = text.each(&snapshot, |segment| match question.ask(segment, &snapshot.values, &gather.rights) {
-            Ok(matching) => sorted(segment, &snapshot, &gather, &matching),
+    /// The request says the order, where to begin and how many are wanted.
+    pub fn begin(
+        text: &TextIndex,
+        context: &SearchContext,
+        matches: &Match,
+        request: TopHitsRequest,
+    ) -> Result<Self, Error> {
+        let (snapshot, question) = (text.snapshot(), Question::new(matches, text, context.deadline));
+        let parts = text.each(&snapshot, |segment| match question.ask(segment, &snapshot.values, &context.rights) {
+            Ok(matching) => sorted(segment, &snapshot, &request, context.deadline, &matching),
             Err(Unfound::Late) => Ok(None),
             Err(Unfound::Failed(error)) => Err(error),
         });
         let parts: Vec<_> = parts.map_err(fail)?;
-        let mut runs = vec![Run { ready: was.map(|was| was.hits.into()).unwrap_or_default(), ..Run::default() }];
+        let mut runs = Vec::new();
         for (segment, sorted) in parts.into_iter().enumerate() {
             let sorted = sorted.ok_or(Error::Incomplete)?;
             runs.extend(sorted.into_iter().map(|docs| Run { segment, docs: docs.into(), ready: VecDeque::new() }));
         }
-        let (next, left) = (BinaryHeap::with_capacity(runs.len()), gather.keep);
-        let mut pass = Self { snapshot, sort: gather.sort.as_slice().into(), gather, runs, next, left };
+        let (next, left) = (BinaryHeap::with_capacity(runs.len()), request.keep);
+        let mut pass = Self { snapshot, sort: request.sort.as_slice().into(), request, runs, next, left };
         for run in 0..pass.runs.len() {
             pass.offer(run)?;
         }
@@ -119,7 +124,7 @@ impl Pass {
             && let Some(segment) = self.snapshot.segments.get(run.segment)
         {
             let docs: Vec<(DocId, Score)> = run.docs.drain(..run.docs.len().min(AHEAD)).collect();
-            let best = Best::new(&segment.parts, &self.snapshot.values, &self.gather).map_err(fail)?;
+            let best = Best::new(&segment.parts, &self.snapshot.values, &self.request).map_err(fail)?;
             run.ready = best.in_place(&docs).map_err(fail)?.into();
         }
         if let Some(hit) = run.ready.pop_front() {
@@ -139,18 +144,19 @@ type Sorted = Vec<Vec<(DocId, Score)>>;
 fn sorted(
     segment: &Segment,
     snapshot: &Snapshot,
-    gather: &Gather,
+    request: &TopHitsRequest,
+    deadline: Instant,
     matching: &Matching,
 ) -> tantivy::Result<Option<Sorted>> {
     let Matching { docs, scored, .. } = matching;
     if docs.is_none() {
         return Ok(Some(Vec::new()));
     }
-    let best = Best::new(&segment.parts, &snapshot.values, gather)?;
+    let best = Best::new(&segment.parts, &snapshot.values, request)?;
     let all = scores(docs, scored, segment.parts.max_doc());
     let mut runs = Vec::with_capacity(all.len().div_ceil(RUN));
     for run in all.chunks(RUN) {
-        if Instant::now() > gather.deadline {
+        if Instant::now() > deadline {
             return Ok(None);
         }
         runs.push(best.sorted(run));

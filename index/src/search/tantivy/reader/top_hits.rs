@@ -1,6 +1,6 @@
 //! The best hits of a segment, in the order that is asked for.
 
-use crate::search::collect::Gather;
+use crate::search::collect::TopHitsRequest;
 use crate::search::plan::sort::{MOST_COLUMNS, OfCluster, Place, Rank, Ranked, Sort, SortBy};
 use crate::search::tantivy::doc_set::{Docs, all_of, without};
 use crate::search::tantivy::segments::Parts;
@@ -32,8 +32,8 @@ struct OfClusters {
 }
 
 impl OfClusters {
-    fn new(of: OfCluster, gather: &Gather, values: &Values) -> Self {
-        let known = gather.world.clusters.iter();
+    fn new(of: OfCluster, request: &TopHitsRequest, values: &Values) -> Self {
+        let known = request.world.clusters.iter();
         let known: HashMap<&str, &str> =
             known.filter_map(|cluster| Some((cluster.name.as_str(), of.of(cluster)?))).collect();
         let mut texts: Vec<String> = known.values().map(|text| (*text).to_owned()).collect();
@@ -136,22 +136,22 @@ fn directed(value: u64, descending: bool) -> Inside {
 }
 
 impl<'s> Best<'s> {
-    pub fn new(parts: &'s Parts, values: &Values, gather: &Gather) -> tantivy::Result<Self> {
+    pub fn new(parts: &'s Parts, values: &Values, request: &TopHitsRequest) -> tantivy::Result<Self> {
         let fast = parts.reader.fast_fields();
         let column = |sort: &Sort| {
             let column = match sort.by {
                 SortBy::Relevance => SortColumn::Score,
                 SortBy::Number(number) => SortColumn::Number(fast.i64(number.name())?),
                 SortBy::Text(facet) => SortColumn::Text(fast.str(facet.column())?),
-                SortBy::Cluster(of) => SortColumn::Cluster(OfClusters::new(of, gather, values)),
+                SortBy::Cluster(of) => SortColumn::Cluster(OfClusters::new(of, request, values)),
             };
             Ok((column, sort.descending))
         };
-        let sort = gather.sort.iter().take(MOST_COLUMNS).map(column).collect::<tantivy::Result<Vec<_>>>()?;
+        let sort = request.sort.iter().take(MOST_COLUMNS).map(column).collect::<tantivy::Result<Vec<_>>>()?;
         let by_relevance = matches!(sort.as_slice(), [(SortColumn::Score, _)]);
         let best = BinaryHeap::new();
-        let mut this = Self { parts, sort, by_relevance, after: None, most: gather.keep, best, left: 0 };
-        this.after = gather.after.as_ref().map(|after| this.bound(after)).transpose()?;
+        let mut this = Self { parts, sort, by_relevance, after: None, most: request.keep, best, left: 0 };
+        this.after = request.after.as_ref().map(|after| this.bound(after)).transpose()?;
         Ok(this)
     }
 

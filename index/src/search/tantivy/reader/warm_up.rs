@@ -73,8 +73,9 @@ mod tests {
     use super::*;
     use crate::fixtures::stored;
     use crate::record::Happened;
-    use crate::search::collect::Gather;
-    use crate::search::plan::sort::Sort;
+    use crate::search::collect::TopHitsRequest;
+    use crate::search::engine::SearchContext;
+    use crate::search::tantivy::reader::collector::top_hits;
     use crate::search::tantivy::terms::Unfound;
     use crate::text::columns::Facet;
     use crate::text::document::Document;
@@ -121,17 +122,10 @@ mod tests {
         let ann = || Arc::new(Mutex::new(rights.of(&UserInfo::new("ann", ["staff"]))));
         let matches = Match::Or(vec![Match::Bare("node-3".to_owned()), Match::BareRegex("pod-[12]".to_owned())]);
         let gathered = || {
-            let gather = Gather {
-                rights: ann(),
-                sort: vec![Sort::RELEVANCE],
-                after: None,
-                keep: 5,
-                facets: vec![Facet::Node],
-                terms: Vec::new(),
-                world: Arc::default(),
-                deadline: Instant::now() + Duration::from_secs(60),
-            };
-            gather.of(&text, &matches).unwrap().0
+            let request = TopHitsRequest { keep: 5, facets: vec![Facet::Node], ..TopHitsRequest::total() };
+            let (requested_at, rights) = (Instant::now(), ann());
+            let deadline = requested_at + Duration::from_secs(60);
+            top_hits(&text, &SearchContext { rights, requested_at, deadline }, &matches, &request).unwrap()
         };
         let before = gathered();
         assert_eq!(gathered(), before);

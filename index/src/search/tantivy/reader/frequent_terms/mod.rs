@@ -6,14 +6,12 @@
 mod segment;
 
 use crate::Error;
-use crate::search::execute::Sources;
+use crate::search::collect::terms::{Counted, TermCounts, TermsRequest};
 use crate::search::plan::predicate::Match;
 use crate::search::tantivy::reader::lookup::Looking;
-use crate::text::columns::Word;
-use crate::text::document::Document;
 use segment::{Among, Terms, met_again};
 use std::cmp::{Ordering, Reverse};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::time::Instant;
 use tantivy::postings::TermInfo;
 
@@ -22,77 +20,9 @@ const MOST_OF_ALL: usize = 256;
 /// Documents of terms that are looked at, at most.
 const MOST_POSTINGS: u64 = 4_000_000;
 
-/// Terms, each with how many of the documents have it.
-pub(crate) type Counted = Vec<(String, u64)>;
-
-/// How many of what was there before have each term.
-pub(crate) type Before = HashMap<String, u64>;
-
-/// Which terms are wanted.
-#[derive(Debug, Clone)]
-pub(crate) struct Wanted {
-    pub word: Word,
-    /// They begin so,
-    pub prefix: String,
-    /// and this is somewhere in them.
-    pub part: String,
-    /// The most frequent ones, so many; else all.
-    pub most: Option<usize>,
-}
-
-impl Wanted {
-    /// Those of one document, as the text index has them.
-    pub fn of(&self, document: &Document) -> BTreeSet<String> {
-        let of = |(word, value): &(Word, String)| match self.word {
-            // See [`Document::to_tantivy`].
-            Word::Exact => {
-                let (name, prefix) = (word.name(), self.prefix.as_str());
-                let may_be = name.starts_with(prefix) || prefix.starts_with(name);
-                (may_be && *word != Word::Qualified).then(|| format!("{name}={value}"))
-            }
-            own => (*word == own).then(|| value.to_lowercase()),
-        };
-        let terms = document.words.iter().filter_map(of);
-        terms.filter(|term| term.starts_with(&self.prefix) && term.contains(&self.part)).collect()
-    }
-}
-
-/// The terms that are wanted of what there is by these matches, together with what there was; whether some are left out.
-pub(crate) async fn terms(
-    sources: &Sources,
-    now: &Match,
-    before: Option<&Before>,
-    wanted: &Wanted,
-) -> Result<(Counted, bool), Error> {
-    let before = before.filter(|before| !before.is_empty());
-    let (matches, asked) = (
-        now.clone(),
-        match before {
-            // A term may be frequent by both together only.
-            Some(_) => Wanted { most: None, ..wanted.clone() },
-            None => wanted.clone(),
-        },
-    );
-    let Sources { text, permits, rights, deadline, .. } = sources.clone();
-    let (now, cut) = permits
-        .run(sources.asked, move || {
-            let mut looking = Looking { text: &text, rights, deadline, cut: false, notices: BTreeSet::new() };
-            let terms = looking.terms(&matches, &asked)?;
-            Ok((terms, looking.cut))
-        })
-        .await?;
-    let Some(before) = before else { return Ok((now, cut)) };
-    let mut counts = before.clone();
-    now.into_iter().for_each(|(text, count)| *counts.entry(text).or_default() += count);
-    let mut terms: Counted = counts.into_iter().collect();
-    terms.sort_unstable_by(|(a, x), (b, y)| y.cmp(x).then_with(|| a.cmp(b)));
-    terms.truncate(wanted.most.unwrap_or(usize::MAX));
-    Ok((terms, cut))
-}
-
 impl Looking<'_> {
-    /// Terms that readable objects which match have. Some may be left out, which is noted as cut.
-    pub(crate) fn terms(&mut self, matches: &Match, wanted: &Wanted) -> Result<Counted, Error> {
+    /// Terms that readable objects which match have.
+    pub(crate) fn terms(mut self, matches: &Match, wanted: &TermsRequest) -> Result<TermCounts, Error> {
         let deadline = self.deadline;
         let field = self.text.columns.word(wanted.word);
         let met = self.each(matches, |segment, docs| {
@@ -129,8 +59,8 @@ impl Looking<'_> {
             found.sort_unstable_by(by_frequency);
         }
         let (counted, cut) = counted(&mut among, found, wanted.most, deadline);
-        self.cut |= cut;
-        counted.map_err(fail)
+        let counts = counted.map_err(fail)?;
+        Ok(TermCounts { counts, incomplete: self.cut | cut })
     }
 }
 
@@ -212,13 +142,15 @@ mod tests {
     use super::*;
     use crate::fixtures::stored;
     use crate::rights::Rights;
+    use crate::search::engine::SearchContext;
     use crate::search::tantivy::TextIndex;
+    use crate::text::columns::Word;
     use crate::text::document::Document;
     use crowsnest_api::user::UserInfo;
     use parking_lot::Mutex;
     use rstest::rstest;
     use serde_json::json;
-    use std::collections::BTreeMap;
+    use std::collections::{BTreeMap, BTreeSet};
     use std::sync::Arc;
     use std::time::Duration;
 
@@ -259,10 +191,11 @@ mod tests {
         text.reload(crate::Seq(0), &|_, _, _| {}).unwrap();
         let rights = Arc::new(Mutex::new(Arc::new(Rights::default()).of(&UserInfo::system())));
         let deadline = Instant::now() + Duration::from_secs(60);
-        let mut looking = Looking { text: &text, rights, deadline, cut: false, notices: BTreeSet::new() };
-        let wanted = Wanted { word: Word::Label, prefix: prefix.to_owned(), part: part.to_owned(), most };
-        let found = looking.terms(&Match::All, &wanted).unwrap();
-        assert!(!looking.cut);
+        let context = SearchContext { rights, requested_at: Instant::now(), deadline };
+        let wanted = TermsRequest { word: Word::Label, prefix: prefix.to_owned(), part: part.to_owned(), most };
+        let TermCounts { counts: found, incomplete } =
+            Looking::new(&text, &context).terms(&Match::All, &wanted).unwrap();
+        assert!(!incomplete);
 
         let mut counts = BTreeMap::<String, u64>::new();
         for value in &values {

@@ -1,6 +1,7 @@
 //! The terms of one segment that may be wanted, and how many of some documents have each.
 
-use super::{Term, Wanted};
+use super::Term;
+use crate::search::collect::terms::TermsRequest;
 use crate::search::tantivy::doc_set::Docs;
 use crate::search::tantivy::segments::Segment;
 use std::cmp::Reverse;
@@ -31,7 +32,7 @@ pub(super) struct Terms {
 }
 
 impl Terms {
-    pub fn of(terms: &InvertedIndexReader, wanted: &Wanted, deadline: Instant) -> tantivy::Result<Self> {
+    pub fn of(terms: &InvertedIndexReader, wanted: &TermsRequest, deadline: Instant) -> tantivy::Result<Self> {
         let (from, to) = (wanted.prefix.as_str(), format!("{}\u{10ffff}", wanted.prefix));
         let mut stream = terms.terms().range().ge(from).lt(to).into_stream()?;
         let keep = wanted.most.map_or(usize::MAX, |_| MOST_OF_A_SEGMENT);

@@ -1,0 +1,115 @@
+//! The trait between plan and execution: what a text engine offers to search.
+//!
+//! An engine gets a [`Match`] in which [`super::execute`] has resolved relations, changed fields and paths
+//! ([`Match::Reach`], [`Match::Changed`], [`Match::Path`]); it takes one that is left for [`Match::All`]. It answers of
+//! objects that exist. Earlier versions, manifests and reasons come from the store, whatever the engine.
+//!
+//! Rules for every method:
+//!
+//! - **Rights** (invariant I9): an object that the caller may not list is not found, not counted and not a step of a
+//!   relation. The engine applies the rights of the context itself, before it counts.
+//! - **Deadline**: after it the engine returns what it has, marked as incomplete. Only [`Engine::scan`] fails then, because
+//!   a part must not look like the whole.
+//! - **Errors**: [`Error::Text`] if the engine failed; never for a query that it cannot match exactly. Such a query finds
+//!   more or less than it says, with a notice.
+//! - **Calls**: one for each round of a query. No method calls back for each document, and no type of an engine leaves it.
+
+use super::collect::terms::{TermCounts, TermsRequest};
+use super::collect::{TopHits, TopHitsRequest};
+use super::plan::predicate::Match;
+use super::plan::sort::Ranked;
+use crate::rights::CallerRights;
+use crate::text::columns::Key;
+use crate::{Error, Seq};
+use async_trait::async_trait;
+use crowsnest_api::names::ClusterName;
+use parking_lot::Mutex;
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Instant;
+use tokio::sync::watch;
+
+/// Numbers that one lookup returns at least before it leaves some out.
+pub const MOST_NUMBERS: usize = 200_000;
+
+/// Caller and time limit of one request.
+#[derive(Debug, Clone)]
+pub struct SearchContext {
+    /// Locked for one decision at a time, never across an await.
+    pub rights: Arc<Mutex<CallerRights>>,
+    /// When the request arrived: search permits are granted in this order.
+    pub requested_at: Instant,
+    pub deadline: Instant,
+}
+
+/// Numbers that matching documents hold: ids or keys.
+#[derive(Debug, Default)]
+pub struct Lookup {
+    pub numbers: BTreeSet<u64>,
+    /// Some were left out: more than [`MOST_NUMBERS`], the deadline, or a part of the engine that did not answer.
+    pub incomplete: bool,
+    /// Remarks for the caller, a sentence each.
+    pub notices: BTreeSet<String>,
+}
+
+/// A text engine. Dispatched once per query: which engine it is depends on the options of the process.
+#[async_trait]
+pub trait Engine: fmt::Debug + Send + Sync {
+    /// The best hits in the order of the request, the total, and facet counts.
+    ///
+    /// The order is [`super::plan::sort::compare`]: the columns of the request, then name, then id, so it is total and
+    /// pages neither repeat nor miss a hit of an index that does not change. Scores are the sums of
+    /// [`super::plan::score`]. Unless the answer is incomplete, the total and the facets are exact counts of everything the
+    /// caller may list, also of hits before `after`.
+    async fn top_hits(
+        &self,
+        context: &SearchContext,
+        matches: &Match,
+        request: &TopHitsRequest,
+    ) -> Result<TopHits, Error>;
+
+    /// Record ids of the matching objects.
+    async fn ids(&self, context: &SearchContext, matches: &Match) -> Result<Lookup, Error>;
+
+    /// Keys that the matching objects hold in any of the columns: one step of a relation. `matches` may hold
+    /// [`MOST_NUMBERS`] keys of the step before.
+    async fn keys(&self, context: &SearchContext, matches: &Match, columns: &[Key]) -> Result<Lookup, Error>;
+
+    /// Terms of a column with the number of matching objects that have each. Counts are exact. Of more terms than the engine
+    /// compares, those that may be missing are rare ones, or the result is incomplete.
+    async fn terms(
+        &self,
+        context: &SearchContext,
+        matches: &Match,
+        request: &TermsRequest,
+    ) -> Result<TermCounts, Error>;
+
+    /// Starts to read all hits in the order of [`Engine::top_hits`], behind `after` and up to `keep`, as they are at one
+    /// moment. Facets of the request are ignored. Fails with [`Error::Incomplete`] after the deadline.
+    async fn scan(
+        &self,
+        context: &SearchContext,
+        matches: &Match,
+        request: &TopHitsRequest,
+    ) -> Result<Box<dyn Scan>, Error>;
+
+    /// Distinct values of [`crate::text::columns::Facet::Scope`] of a cluster's objects, regardless of rights: what a member
+    /// whose rules are unknown must be asked about. It may hold values that no object has any more.
+    async fn scopes(&self, cluster: &ClusterName) -> Result<BTreeSet<String>, Error>;
+
+    /// The newest change that searches find: one that begins after this value was read finds it and all before. It may find
+    /// newer ones. Its distance from the newest change of the cache is how far the engine is behind.
+    fn searchable(&self) -> watch::Receiver<Seq>;
+}
+
+/// Hits of one moment, read one page after another. Holds resources of the engine until it is dropped.
+#[async_trait]
+pub trait Scan: fmt::Debug + Send {
+    /// The change as of which the hits are read: objects that changed later are to be shown as they were then.
+    fn seq(&self) -> Seq;
+
+    /// The next hits, `most` or fewer; none at the end. A future that is dropped before it is ready ends the scan:
+    /// further calls fail with [`Error::Stopped`].
+    async fn next(&mut self, most: usize) -> Result<Vec<Ranked>, Error>;
+}
