@@ -85,6 +85,8 @@ pub struct IndexOptions {
     pub bytes_in_flight_per_cluster: usize,
     /// Largest single object or watch event taken.
     pub max_object_bytes: usize,
+    /// Engine of text search, by its name: "tantivy".
+    pub index_backend: String,
     /// Memory of the text index's writer; tantivy wants at least 15 MB.
     pub text_heap_bytes: usize,
     /// Of what searches found in segments of the text index, for when they are asked again.
@@ -177,6 +179,7 @@ impl IndexOptions {
             bytes_in_flight: 32 << 20,
             bytes_in_flight_per_cluster: 8 << 20,
             max_object_bytes: 8 << 20,
+            index_backend: "tantivy".to_owned(),
             text_heap_bytes: 15_000_000,
             text_remembered_bytes: 64 << 20,
             text_commit_interval: Duration::from_millis(500),

@@ -1,4 +1,6 @@
-//! The trait between plan and execution: what a text engine offers to search.
+//! The trait between plan and execution: what a text engine offers to search; and the list of engines.
+//!
+//! A new engine is a folder beside [`super::tantivy`] and a line in [`BACKENDS`].
 //!
 //! An engine gets a [`Match`] in which [`super::execute`] has resolved relations, changed fields and paths
 //! ([`Match::Reach`], [`Match::Changed`], [`Match::Path`]); it takes one that is left for [`Match::All`]. It answers of
@@ -16,19 +18,32 @@
 
 use super::collect::terms::{TermCounts, TermsRequest};
 use super::collect::{TopHits, TopHitsRequest};
+use super::execute::permits::SearchPermits;
 use super::plan::predicate::Match;
 use super::plan::sort::Ranked;
-use crate::rights::CallerRights;
+use super::tantivy;
+use crate::metrics::Metrics;
+use crate::rights::{CallerRights, Rights};
+use crate::store::Store;
+use crate::tail::Tail;
 use crate::text::columns::Key;
-use crate::{Error, Seq};
+use crate::writer::States;
+use crate::{Error, IndexOptions, Seq};
 use async_trait::async_trait;
 use crowsnest_api::names::ClusterName;
+use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::fmt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Instant;
 use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+/// The engines, by the names that [`IndexOptions::index_backend`] takes.
+pub(crate) const BACKENDS: &[Backend] = &[tantivy::BACKEND];
 
 /// Numbers that one lookup returns at least before it leaves some out.
 pub const MOST_NUMBERS: usize = 200_000;
@@ -112,4 +127,91 @@ pub trait Scan: fmt::Debug + Send {
     /// The next hits, `most` or fewer; none at the end. A future that is dropped before it is ready ends the scan:
     /// further calls fail with [`Error::Stopped`].
     async fn next(&mut self, most: usize) -> Result<Vec<Ranked>, Error>;
+}
+
+/// A kind of engine.
+pub(crate) struct Backend {
+    pub name: &'static str,
+    pub open: for<'o> fn(Opening<'o>) -> BoxFuture<'o, Result<Opened, Error>>,
+    /// The index that it keeps in the data directory; None if it keeps none there.
+    pub local: Option<LocalIndex>,
+}
+
+/// Parts of the cache that an engine works with.
+pub(crate) struct Opening<'o> {
+    pub options: &'o IndexOptions,
+    /// Identity of the store: an index of another store is rebuilt.
+    pub identity: &'o str,
+    pub store: Arc<dyn Store>,
+    pub tail: Arc<Tail>,
+    /// The collections there are: for rights as data ([`CallerRights::scope_terms`]).
+    #[expect(dead_code, reason = "tantivy decides rights segment by segment")]
+    pub states: Arc<States>,
+    pub rights: Arc<Rights>,
+    pub metrics: Arc<Metrics>,
+    pub permits: Arc<SearchPermits>,
+    /// The newest change that is durable in the index: the store keeps deletions after it for the engine to read.
+    pub committed: Arc<AtomicU64>,
+    /// Cancelled when the cache stops.
+    pub stop: CancellationToken,
+}
+
+/// An open engine.
+pub(crate) struct Opened {
+    pub engine: Arc<dyn Engine>,
+    /// Follows the changes of the store into the index until the cache stops. Its end before that makes the cache unready.
+    pub worker: BoxFuture<'static, Result<(), Error>>,
+}
+
+/// How an index in the data directory is checked and discarded while no process uses it.
+pub(crate) struct LocalIndex {
+    pub folders: &'static [&'static str],
+    /// Reads the index without using it; None if there is none that can be used.
+    pub inspect: fn(&Path) -> Result<Option<Inspection>, Error>,
+}
+
+/// Findings about an index in the data directory.
+#[derive(Debug)]
+pub(crate) struct Inspection {
+    /// Identity of the store that it follows.
+    pub identity: String,
+    /// The newest change in it.
+    pub seq: Seq,
+    /// Counted only in an undamaged index.
+    pub documents: u64,
+    /// Files whose checksums are wrong.
+    pub damaged: Vec<PathBuf>,
+}
+
+/// The backend of a name.
+pub(crate) fn backend(name: &str) -> Result<&'static Backend, Error> {
+    let found = BACKENDS.iter().find(|backend| backend.name == name);
+    found.ok_or_else(|| {
+        let known: Vec<&str> = BACKENDS.iter().map(|backend| backend.name).collect();
+        Error::UnknownBackend { name: name.to_owned(), known: known.join(", ") }
+    })
+}
+
+/// Every index that backends keep in the data directory.
+pub(crate) fn local_indexes() -> impl Iterator<Item = &'static LocalIndex> {
+    BACKENDS.iter().filter_map(|backend| backend.local.as_ref())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn backends_have_names_of_their_own() {
+        let names: BTreeSet<&str> = BACKENDS.iter().map(|backend| backend.name).collect();
+        assert_eq!(names.len(), BACKENDS.len());
+        assert!(names.iter().all(|name| backend(name).is_ok_and(|found| found.name == *name)));
+        let unknown = backend("sphinx").map(|found| found.name).unwrap_err().to_string();
+        assert_eq!(unknown, "there is no index backend \"sphinx\"; known backends: tantivy");
+    }
+
+    #[test]
+    fn the_default_backend_is_known() {
+        assert!(backend(&IndexOptions::new("unused").index_backend).is_ok());
+    }
 }

@@ -28,7 +28,6 @@ pub use plan::paths::ManifestPath;
 pub use plan::saved_search;
 pub use plan::sort::{Cursor, NoCursor, OfCluster, Place, Rank, Sort, SortBy};
 pub(crate) use tantivy::reader::permitted::Permitted;
-pub(crate) use tantivy::reader::warm_up::prepare;
 
 use crate::query::{Expr, Limits, Notice, Query, parse};
 use crate::rights::CallerRights;

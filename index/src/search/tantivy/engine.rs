@@ -4,10 +4,12 @@ use super::TextIndex;
 use super::reader::collector;
 use super::reader::lookup::Looking;
 use super::reader::scan::Pass;
+use super::reader::warm_up;
+use super::writer::TextFollower;
 use crate::index::joined;
 use crate::search::collect::terms::{TermCounts, TermsRequest};
 use crate::search::collect::{TopHits, TopHitsRequest};
-use crate::search::engine::{Engine, Lookup, Scan, SearchContext};
+use crate::search::engine::{Engine, Lookup, Opened, Opening, Scan, SearchContext};
 use crate::search::execute::permits::SearchPermits;
 use crate::search::plan::predicate::Match;
 use crate::search::plan::sort::Ranked;
@@ -20,6 +22,17 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
 use tokio::sync::watch;
+
+/// Opens the text index and prepares its writer.
+pub fn open(opening: Opening<'_>) -> Result<Opened, Error> {
+    let Opening { options, store, tail, rights, metrics, permits, committed, stop, .. } = opening;
+    let opened = TextIndex::open(options, opening.identity)?;
+    let text = Arc::clone(&opened.0);
+    let (follower, searchable) =
+        TextFollower::new(opened, store, tail, metrics, committed, options, warm_up::prepare(rights));
+    let engine = Arc::new(TantivyEngine::new(text, permits, searchable));
+    Ok(Opened { engine, worker: Box::pin(follower.run(stop)) })
+}
 
 /// Searches in the text index of this process.
 #[derive(Debug)]

@@ -15,6 +15,7 @@ mod tokenizer;
 pub(crate) mod values;
 pub(crate) mod writer;
 
+use crate::search::engine::{Backend, Inspection, LocalIndex};
 use crate::{Error, IndexOptions, Seq};
 use arc_swap::ArcSwap;
 use schema::Columns;
@@ -29,6 +30,13 @@ use tantivy::{
     Executor, Index as TantivyIndex, IndexReader, IndexSettings, IndexWriter, ReloadPolicy, Searcher, SegmentReader,
 };
 use terms::Remembered;
+
+/// As the engine of searches.
+pub(crate) const BACKEND: Backend = Backend {
+    name: "tantivy",
+    open: |opening| Box::pin(async move { engine::open(opening) }),
+    local: Some(LocalIndex { folders: &FOLDERS, inspect: TextIndex::inspect }),
+};
 
 /// Changes with the schema or the tokens: an index of another version is rebuilt.
 const VERSION: u32 = 8;
@@ -82,15 +90,6 @@ pub struct Payload {
     pub seq: u64,
 }
 
-/// What a look at an index finds.
-pub struct Looked {
-    pub payload: Payload,
-    /// Counted only in a sound index.
-    pub documents: u64,
-    /// Files whose checksums are wrong.
-    pub damaged: Vec<std::path::PathBuf>,
-}
-
 impl TextIndex {
     /// Opens the index of this store, or begins an empty one.
     pub fn open(options: &IndexOptions, identity: &str) -> Result<(Arc<Self>, Payload), Error> {
@@ -120,7 +119,7 @@ impl TextIndex {
     }
 
     /// Reads an index without using it; None where there is none that can be used.
-    pub fn look(data_dir: &Path) -> Result<Option<Looked>, Error> {
+    pub(crate) fn inspect(data_dir: &Path) -> Result<Option<Inspection>, Error> {
         let Some((_, index, payload)) = Self::existing(data_dir)? else { return Ok(None) };
         if payload.version != VERSION {
             return Ok(None);
@@ -128,7 +127,8 @@ impl TextIndex {
         let fail = |e| Error::text("cannot be checked", e);
         let damaged = index.validate_checksum().map_err(fail)?;
         let documents = if damaged.is_empty() { index.reader().map_err(fail)?.searcher().num_docs() } else { 0 };
-        Ok(Some(Looked { payload, documents, damaged: damaged.into_iter().collect() }))
+        let Payload { identity, seq, .. } = payload;
+        Ok(Some(Inspection { identity, seq: Seq(seq), documents, damaged: damaged.into_iter().collect() }))
     }
 
     /// Whoever was stopped while an index was built anew has two of them: the one that got further is the better one.
@@ -238,7 +238,7 @@ impl Built {
             remove(&path)?;
         }
         std::fs::create_dir_all(&path).map_err(|source| Error::Io { path: path.display().to_string(), source })?;
-        let directory = MmapDirectory::open(&path).map_err(|e| Error::text("cannot open its directory", e.into()))?;
+        let directory = MmapDirectory::open(&path).map_err(|e| Error::text("cannot open its directory", e))?;
         let settings = IndexSettings { docstore_compress_dedicated_thread: false, ..IndexSettings::default() };
         let index = TantivyIndex::create(directory, Columns::schema(), settings);
         Self::with(folder, index.map_err(|e| Error::text("cannot be created", e))?, Seq(0))
