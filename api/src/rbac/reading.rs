@@ -98,6 +98,16 @@ impl Extent {
         Self { everywhere: Readable::Nothing, namespaces }
     }
 
+    /// What may be read of cluster-scoped objects, and in namespaces that [`Extent::namespaces`] does not name.
+    pub fn everywhere(&self) -> &Readable {
+        &self.everywhere
+    }
+
+    /// Namespaces with rights of their own, each with all that may be read in it.
+    pub fn namespaces(&self) -> impl Iterator<Item = (&str, &Readable)> {
+        self.namespaces.iter().map(|(namespace, readable)| (namespace.as_str(), readable))
+    }
+
     /// Whether there is nothing that may not be read.
     pub fn is_everything(&self) -> bool {
         self.everywhere == Readable::All && self.namespaces.values().all(|readable| *readable == Readable::All)

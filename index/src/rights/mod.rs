@@ -7,6 +7,7 @@
 mod reach;
 mod reader;
 mod reviews;
+mod scope_terms;
 mod standing;
 
 use crate::collect::Shared;
@@ -27,6 +28,7 @@ use reach::Reach;
 pub use reader::Reader;
 use reviews::Reviewed;
 pub(crate) use reviews::Reviews;
+pub use scope_terms::ScopeTerms;
 use serde::de::DeserializeOwned;
 use standing::{Basis, Ruled, Stamp, Standing, Standings, granted, rules_number};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};

@@ -1,6 +1,7 @@
 //! The columns of a document, by the names that every engine's schema gives them.
 
 use crate::RecordKey;
+use std::collections::BTreeSet;
 
 macro_rules! word_columns {
     ($( $(#[$doc:meta])* $name:ident = $text:literal ),+ $(,)?) => {
@@ -222,4 +223,31 @@ pub fn scope_of(key: &RecordKey) -> String {
     let gvr = key.resource();
     let group_resource = format!("{}/{}", gvr.group, gvr.resource);
     [key.cluster().as_str(), &group_resource, &key.namespace].join(&SCOPE_SEPARATOR.to_string())
+}
+
+/// Terms by which a caller's rights find an object, for engines that filter by rights as data: an object may be read if the
+/// caller holds one of its terms ([`crate::rights::ScopeTerms`]).
+///
+/// With the separator written as `|`: `cluster`, `cluster||namespace`, `cluster|group/resource`,
+/// `cluster|group/resource|namespace`, `cluster|group/resource|namespace|name`, `cluster|group/resource||name`. Those with
+/// an empty namespace are missing or the same for an object without one.
+pub fn scope_terms_of(key: &RecordKey) -> BTreeSet<String> {
+    let (gvr, namespace, name) = (key.resource(), &*key.namespace, &*key.name);
+    let resource = format!("{}/{}", gvr.group, gvr.resource);
+    let cluster = key.cluster().as_str();
+    let mut terms = BTreeSet::from([
+        cluster.to_owned(),
+        scope_term(&[cluster, &resource]),
+        scope_term(&[cluster, &resource, namespace, name]),
+        scope_term(&[cluster, &resource, "", name]),
+    ]);
+    if !namespace.is_empty() {
+        terms.extend([scope_term(&[cluster, "", namespace]), scope_term(&[cluster, &resource, namespace])]);
+    }
+    terms
+}
+
+/// A term of these parts: cluster, group and resource, namespace, name.
+pub fn scope_term(parts: &[&str]) -> String {
+    parts.join(&SCOPE_SEPARATOR.to_string())
 }
