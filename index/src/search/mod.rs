@@ -27,7 +27,6 @@ pub use plan::explain::{Count, Explained, Step};
 pub use plan::paths::ManifestPath;
 pub use plan::saved_search;
 pub use plan::sort::{Cursor, NoCursor, OfCluster, Place, Rank, Sort, SortBy};
-pub(crate) use tantivy::reader::permitted::Permitted;
 
 use crate::query::{Expr, Limits, Notice, Query, parse};
 use crate::rights::CallerRights;

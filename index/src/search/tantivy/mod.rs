@@ -18,6 +18,7 @@ pub(crate) mod writer;
 use crate::search::engine::{Backend, Inspection, LocalIndex};
 use crate::{Error, IndexOptions, Seq};
 use arc_swap::ArcSwap;
+use reader::memory::PermittedMemory;
 use schema::Columns;
 use segments::{KEPT, Segment, Snapshot};
 use std::collections::BTreeSet;
@@ -61,6 +62,8 @@ pub struct TextIndex {
     pub columns: Columns,
     /// What searches found in segments.
     pub remembered: Remembered,
+    /// What of segments callers may read.
+    pub permitted: PermittedMemory,
     /// What looks into segments: begun once, by whoever opens the index and not by its writer, who stands back.
     threads: Executor,
     data_dir: PathBuf,
@@ -114,7 +117,8 @@ impl TextIndex {
         let columns = Columns::of(&built.index.schema()).map_err(|e| Error::text("has another schema", e))?;
         let remembered = Remembered::new(options.text_remembered_bytes);
         let (data_dir, built) = (data_dir.clone(), ArcSwap::from_pointee(built));
-        let text = Self { columns, remembered, threads, data_dir, built };
+        let permitted = PermittedMemory::default();
+        let text = Self { columns, remembered, permitted, threads, data_dir, built };
         Ok((Arc::new(text), payload))
     }
 
@@ -159,7 +163,8 @@ impl TextIndex {
         let columns = Columns::of(&built.index.schema()).map_err(|e| Error::text("has another schema", e))?;
         let remembered = Remembered::new(1 << 20);
         let built = ArcSwap::from_pointee(built);
-        Ok(Arc::new(Self { columns, remembered, threads, data_dir: PathBuf::new(), built }))
+        let (permitted, data_dir) = (PermittedMemory::default(), PathBuf::new());
+        Ok(Arc::new(Self { columns, remembered, permitted, threads, data_dir, built }))
     }
 
     pub fn searcher(&self) -> Searcher {

@@ -23,7 +23,8 @@ pub fn top_hits(
     request: &TopHitsRequest,
 ) -> Result<TopHits, Error> {
     let (snapshot, question) = (text.snapshot(), Question::new(matches, text, context.deadline));
-    let parts = text.each(&snapshot, |segment| of_segment(segment, &snapshot.values, &question, context, request));
+    let of = |segment: &Segment| of_segment(text, (segment, &snapshot.values), &question, context, request);
+    let parts = text.each(&snapshot, of);
     let parts = parts.map_err(|error| Error::text("cannot be searched", error))?;
     let of_facet = |(nth, facet): (usize, &Facet)| {
         summed(parts.iter().filter_map(|(_, facets)| facets.get(nth)), &snapshot.values.of(*facet))
@@ -37,8 +38,8 @@ pub fn top_hits(
 type OfSegment = (TopHits, Vec<Tally>);
 
 fn of_segment(
-    segment: &Segment,
-    values: &Values,
+    text: &TextIndex,
+    (segment, values): (&Segment, &Values),
     question: &Question<'_>,
     context: &SearchContext,
     request: &TopHitsRequest,
@@ -53,8 +54,14 @@ fn of_segment(
         return Ok((TopHits::default(), Vec::new()));
     }
     let total = docs.len(segment.parts.max_doc());
-    let tallying =
-        Tallying { segment, values, facets: &request.facets, rights: &context.rights, deadline: context.deadline };
+    let tallying = Tallying {
+        segment,
+        values,
+        facets: &request.facets,
+        rights: &context.rights,
+        memory: &text.permitted,
+        deadline: context.deadline,
+    };
     let facets = tallying.of(&docs, &permitted);
     let mut found = TopHits { total, left: total, incomplete: facets.is_none(), ..TopHits::default() };
     if request.keep > 0 || request.after.is_some() {

@@ -7,6 +7,7 @@ use crate::search::plan::predicate::{Match, Numbers, Test};
 use crate::search::plan::score::{ANYTHING, CONTENT, MESSAGE, NAME_EXACT, NAME_PREFIX};
 use crate::search::tantivy::TextIndex;
 use crate::search::tantivy::doc_set::{Docs, Marks, all_of, any_of, without};
+use crate::search::tantivy::reader::memory::PermittedMemory;
 use crate::search::tantivy::reader::permitted::{Permitted, permitted};
 use crate::search::tantivy::schema::Columns;
 use crate::search::tantivy::segments::{Parts, Segment};
@@ -33,6 +34,7 @@ pub struct Question<'q> {
     matches: &'q Match,
     columns: &'q Columns,
     remembered: &'q Remembered,
+    permitted: &'q PermittedMemory,
     /// Of all that are asked.
     number: u64,
     patterns: BTreeMap<String, Regex>,
@@ -81,6 +83,7 @@ impl<'q> Question<'q> {
             matches,
             columns: &text.columns,
             remembered: &text.remembered,
+            permitted: &text.permitted,
             number: text.remembered.question(),
             patterns,
             sets: Mutex::default(),
@@ -101,7 +104,7 @@ impl<'q> Question<'q> {
         if docs.is_none() {
             return Ok(Matching { permitted: Permitted::nothing(), docs, scored: Vec::new() });
         }
-        let permitted = permitted(parts, values, rights);
+        let permitted = permitted(parts, values, rights, self.permitted);
         let docs = segment.living(all_of(&[docs, permitted.docs.clone()]));
         Ok(Matching { docs, permitted, scored: asking.scored })
     }

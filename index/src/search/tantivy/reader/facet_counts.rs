@@ -5,6 +5,7 @@
 
 use crate::rights::CallerRights;
 use crate::search::tantivy::doc_set::{Docs, without};
+use crate::search::tantivy::reader::memory::PermittedMemory;
 use crate::search::tantivy::reader::permitted::Permitted;
 use crate::search::tantivy::segments::Segment;
 use crate::search::tantivy::values::{NONE, Ordinals, Texts, Values};
@@ -23,6 +24,7 @@ pub(crate) struct Tallying<'s> {
     pub values: &'s Values,
     pub facets: &'s [Facet],
     pub rights: &'s Mutex<CallerRights>,
+    pub memory: &'s PermittedMemory,
     pub deadline: Instant,
 }
 
@@ -53,7 +55,7 @@ impl Tallying<'_> {
         let counted = self.counted(&unknown, &permitted.docs)?;
         permitted.counted(unknown.into_iter().zip(counted));
         // It takes more memory than before.
-        self.rights.lock().remember(self.segment.parts.id(), permitted);
+        self.memory.insert(&self.rights.lock(), self.segment.parts.id(), permitted);
         permitted.tallies(self.facets).into_iter().collect()
     }
 

@@ -6,6 +6,7 @@ pub(crate) mod doc_sets;
 pub(crate) mod facet_counts;
 pub(crate) mod frequent_terms;
 pub(crate) mod lookup;
+pub(crate) mod memory;
 pub(crate) mod permitted;
 pub(crate) mod scan;
 pub(crate) mod top_hits;

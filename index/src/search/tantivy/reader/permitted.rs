@@ -2,7 +2,8 @@
 //! namespace), and remembered for the whole segment; where the caller is granted something else in a cluster, of that
 //! cluster's documents anew.
 
-use crate::rights::{CallerRights, Known};
+use super::memory::{Known, PermittedMemory};
+use crate::rights::CallerRights;
 use crate::search::execute::authorization::{Decided, decide};
 use crate::search::tantivy::doc_set::{Docs, Marks};
 use crate::search::tantivy::reader::facet_counts::Tally;
@@ -52,10 +53,15 @@ impl Permitted {
 }
 
 /// What of a segment a caller may read.
-pub fn permitted(parts: &Parts, values: &Values, rights: &Mutex<CallerRights>) -> Arc<Permitted> {
+pub fn permitted(
+    parts: &Parts,
+    values: &Values,
+    rights: &Mutex<CallerRights>,
+    memory: &PermittedMemory,
+) -> Arc<Permitted> {
     let (known, unlimited) = {
         let rights = rights.lock();
-        (rights.remembered(parts.id()), rights.is_unlimited())
+        (memory.get(&rights, parts.id()), rights.is_unlimited())
     };
     let permitted = match known {
         Some(known) if known.changed.is_empty() => return known.permitted,
@@ -63,7 +69,7 @@ pub fn permitted(parts: &Parts, values: &Values, rights: &Mutex<CallerRights>) -
         Some(known) => renewed(parts, values, rights, known),
         None => Permitted::new(readable(parts, &verdicts(parts, values, rights, &|_| true), &Docs::none())),
     };
-    rights.lock().remember(parts.id(), &permitted);
+    memory.insert(&rights.lock(), parts.id(), &permitted);
     permitted
 }
 
@@ -173,11 +179,11 @@ mod tests {
     }
 
     /// Ids of what a user may read.
-    fn seen(text: &TextIndex, rights: &Arc<Rights>, user: &str) -> BTreeSet<u64> {
+    fn seen(text: &TextIndex, memory: &PermittedMemory, rights: &Arc<Rights>, user: &str) -> BTreeSet<u64> {
         let (snapshot, caller) = (text.snapshot(), Mutex::new(rights.of(&UserInfo::new(user, ["staff"]))));
         let mut seen = BTreeSet::new();
         for segment in &snapshot.segments {
-            let docs = permitted(&segment.parts, &snapshot.values, &caller);
+            let docs = permitted(&segment.parts, &snapshot.values, &caller, memory);
             let readable = (0..segment.parts.max_doc()).filter(|doc| docs.docs.has(*doc));
             seen.extend(readable.filter_map(|doc| segment.parts.ids.first(doc)));
         }
@@ -228,7 +234,7 @@ mod tests {
         let mut made = 0;
         // How many objects ann may read, and for how many scopes that had to be decided.
         let mut asked = || {
-            let seen = seen(&text, &rights, "ann").len();
+            let seen = seen(&text, &text.permitted, &rights, "ann").len();
             let before = std::mem::replace(&mut made, metrics.verdicts.get());
             (seen, made - before)
         };
@@ -283,7 +289,8 @@ mod tests {
                     apply(&fresh, cluster, object, Happened::Added);
                 }
                 for user in [("ann", by_ann), ("bob", by_bob)].into_iter().filter(|user| user.1).map(|user| user.0) {
-                    prop_assert_eq!(seen(&text, &rights, user), seen(&text, &fresh, user), "{} of {:?}", user, there);
+                    let expected = seen(&text, &PermittedMemory::default(), &fresh, user);
+                    prop_assert_eq!(seen(&text, &text.permitted, &rights, user), expected, "{} of {:?}", user, there);
                 }
             }
         }

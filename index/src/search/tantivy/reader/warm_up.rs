@@ -37,7 +37,7 @@ fn prepared(text: &TextIndex, rights: &Arc<Rights>, before: &Snapshot, next: &Sn
     // Numbering values anew changes nothing of what terms have.
     let there: HashSet<SegmentId> = left.iter().map(|(segment, _)| *segment).collect();
     let segments = gone.iter().map(|(segment, _)| *segment).filter(|segment| !there.contains(segment));
-    let (callers, mut asked) = (rights.forget(&gone), text.remembered.forget(&segments.collect()));
+    let (callers, mut asked) = (text.permitted.forget(rights, &gone), text.remembered.forget(&segments.collect()));
     asked.truncate(MOST_ASKED);
     let deadline = Instant::now() + WITHIN;
     let mut new: Vec<&Segment> = next.segments.iter().filter(|segment| !known.contains(&segment.parts.id())).collect();
@@ -47,8 +47,15 @@ fn prepared(text: &TextIndex, rights: &Arc<Rights>, before: &Snapshot, next: &Sn
     for (caller, facets) in callers {
         let caller = Mutex::new(caller);
         for segment in &new {
-            let may_read = permitted(&segment.parts, &next.values, &caller);
-            let tallying = Tallying { segment, values: &next.values, facets: &facets, rights: &caller, deadline };
+            let may_read = permitted(&segment.parts, &next.values, &caller, &text.permitted);
+            let tallying = Tallying {
+                segment,
+                values: &next.values,
+                facets: &facets,
+                rights: &caller,
+                memory: &text.permitted,
+                deadline,
+            };
             if tallying.of_permitted(&may_read).is_none() {
                 return;
             }
@@ -138,7 +145,7 @@ mod tests {
         let snapshot = text.snapshot();
         assert_eq!(snapshot.segments.len(), 1);
         let (whole, caller) = (&snapshot.segments[0], ann());
-        assert!(caller.lock().remembered(whole.parts.id()).is_some());
+        assert!(text.permitted.get(&caller.lock(), whole.parts.id()).is_some());
         // There is no time to look anything up.
         let ask = |matches: &Match| {
             let question = Question::new(matches, &text, Instant::now() - Duration::from_secs(1));
@@ -149,6 +156,6 @@ mod tests {
         assert!(matches!(ask(&Match::Bare("node-2".to_owned())), Err(Unfound::Late)));
         assert_eq!(gathered(), before);
         assert!(text.remembered.forget(&parts.into_iter().collect()).is_empty(), "what is gone is forgotten");
-        assert!(rights.of(&UserInfo::new("eve", ["staff"])).remembered(whole.parts.id()).is_none());
+        assert!(text.permitted.get(&rights.of(&UserInfo::new("eve", ["staff"])), whole.parts.id()).is_none());
     }
 }
