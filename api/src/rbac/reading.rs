@@ -98,12 +98,12 @@ impl Extent {
         Self { everywhere: Readable::Nothing, namespaces }
     }
 
-    /// What may be read of cluster-scoped objects, and in namespaces that [`Extent::namespaces`] does not name.
+    /// Readable cluster-scoped objects, and readable objects of namespaces that [`Extent::namespaces`] does not name.
     pub fn everywhere(&self) -> &Readable {
         &self.everywhere
     }
 
-    /// Namespaces with rights of their own, each with all that may be read in it.
+    /// Namespaces with rights of their own, each with all readable objects in it.
     pub fn namespaces(&self) -> impl Iterator<Item = (&str, &Readable)> {
         self.namespaces.iter().map(|(namespace, readable)| (namespace.as_str(), readable))
     }

@@ -41,7 +41,7 @@ pub fn rbac_resources() -> [Gvr; 4] {
     RESOURCES.map(|resource| Gvr::new(GROUP, "v1", resource))
 }
 
-/// Rules that decisions for one caller rely on. Kept beside a remembered decision, it says whether that still holds.
+/// Rules that decisions for one caller rely on. A cache keeps it with a decision, to check later whether that still holds.
 #[derive(Debug, Clone)]
 pub struct DecisionBasis {
     rights: Weak<Rights>,
@@ -190,13 +190,13 @@ impl CallerRights {
         &self.caller
     }
 
-    /// The rules that decisions rely on; None if newer rules had a part in one of them, so none may be remembered.
+    /// The rules that decisions rely on; None if newer rules had a part in one of them, so that none may be cached.
     pub fn basis(&self) -> Option<DecisionBasis> {
         let basis = || DecisionBasis { rights: Arc::downgrade(&self.rights), stamps: Arc::clone(&self.basis) };
         (!self.outdated).then(basis)
     }
 
-    /// Clusters whose rules may say something else than they did on that basis; None if it is of other rules altogether.
+    /// Clusters whose rules may decide otherwise than on that basis; None if the basis belongs to another [`Rights`].
     pub fn changed_from(&self, basis: &DecisionBasis) -> Option<BTreeSet<ClusterName>> {
         let same_rules = std::ptr::eq(basis.rights.as_ptr(), Arc::as_ptr(&self.rights));
         same_rules.then(|| self.basis.changed(&basis.stamps))

@@ -1,8 +1,8 @@
 //! A caller's rights as data: terms of which an object holds one if it may be listed.
 //!
-//! For engines that filter by a query of their own instead of deciding document by document. The terms say the same as
-//! [`CallerRights::verdict`] says of each object, of those of the given collections; the most general term stands for those
-//! it covers, so a caller who may list a whole cluster holds one term for it.
+//! For engines that filter by a query instead of deciding segment by segment. Within the given collections the terms allow
+//! exactly what [`CallerRights::verdict`] allows. A general term replaces those it covers: a caller who may list a whole
+//! cluster holds one term for it.
 
 use super::CallerRights;
 use crate::CollectionKey;
@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// A group and resource that no rule names: only rules for everything cover it.
 const ANY: &str = "\u{1f}";
 
-/// What a caller may list.
+/// The objects that a caller may list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ScopeTerms {
     /// Every object.
@@ -24,7 +24,8 @@ pub enum ScopeTerms {
 }
 
 impl CallerRights {
-    /// The terms of what may be listed of these collections. Objects of other collections may be hidden, never shown.
+    /// The terms of the objects of these collections that the caller may list. Objects of other collections are hidden where
+    /// only a term of their resource would show them.
     pub fn scope_terms<'k>(&mut self, collections: impl IntoIterator<Item = &'k CollectionKey>) -> ScopeTerms {
         if self.is_unlimited() {
             return ScopeTerms::All;
@@ -67,7 +68,7 @@ impl CallerRights {
             for (namespace, readable) in extent.namespaces().filter(|(namespace, _)| !whole.contains(namespace)) {
                 match readable {
                     Readable::All => add(&[namespace]),
-                    // Those that may be read in every namespace are among them already.
+                    // Names that are readable in every namespace have a term already.
                     Readable::Named(names) => {
                         let own = names.iter().filter(|name| !extent.everywhere().holds(name));
                         own.for_each(|name| add(&[namespace, name]));
@@ -127,7 +128,7 @@ mod tests {
             .collect()
     }
 
-    /// A rule that ann has in a cluster: everywhere, or in a namespace.
+    /// Binds ann to a rule in a cluster: in a namespace, or in all if it is empty.
     fn grant(rights: &Rights, cluster: &str, namespace: &str, name: &str, rule: &Value) {
         let prefix = if namespace.is_empty() { "Cluster" } else { "" };
         let mut metadata = json!({"name": name});
@@ -148,7 +149,7 @@ mod tests {
     fn terms(rights: &Arc<Rights>, objects: &[Object]) -> BTreeSet<String> {
         match rights.of(&UserInfo::new("ann", ["staff"])).scope_terms(&collections(objects)) {
             ScopeTerms::Some(terms) => terms,
-            ScopeTerms::All => panic!("ann may not list everything"),
+            ScopeTerms::All => panic!("ann is limited"),
         }
     }
 
@@ -196,7 +197,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the rules say, an object holds one of the caller's terms exactly if the caller may list it.
+        /// For all rules, an object holds one of the caller's terms exactly if the caller may list it.
         #[test]
         fn terms_say_what_verdicts_say(rules in prop::collection::vec(rule(), 0..6)) {
             let rights = Arc::new(Rights::default());

@@ -3,18 +3,21 @@
 //! A new engine is a folder beside [`super::tantivy`] and a line in [`BACKENDS`].
 //!
 //! An engine gets a [`Match`] in which [`super::execute`] has resolved relations, changed fields and paths
-//! ([`Match::Reach`], [`Match::Changed`], [`Match::Path`]); it takes one that is left for [`Match::All`]. It answers of
-//! objects that exist. Earlier versions, manifests and reasons come from the store, whatever the engine.
+//! ([`Match::Reach`], [`Match::Changed`], [`Match::Path`]); it treats one that is left as [`Match::All`]. It holds existing
+//! objects. Earlier versions, manifests and reasons are read from the store, for all engines.
 //!
 //! Rules for every method:
 //!
-//! - **Rights** (invariant I9): an object that the caller may not list is not found, not counted and not a step of a
-//!   relation. The engine applies the rights of the context itself, before it counts.
-//! - **Deadline**: after it the engine returns what it has, marked as incomplete. Only [`Engine::scan`] fails then, because
-//!   a part must not look like the whole.
-//! - **Errors**: [`Error::Text`] if the engine failed; never for a query that it cannot match exactly. Such a query finds
-//!   more or less than it says, with a notice.
-//! - **Calls**: one for each round of a query. No method calls back for each document, and no type of an engine leaves it.
+//! - **Rights** (invariant I9): an object that the caller may not list is neither found nor counted, nor is it a step of a
+//!   relation. The engine applies the rights of the context itself and before it counts, by deciding scopes
+//!   ([`CallerRights::decided`]) or by a filter of terms ([`CallerRights::scope_terms`]).
+//! - **Deadline**: after it the engine returns its results so far, marked as incomplete.
+//! - **Outage**: if the engine, or a part of it, does not answer, the result is incomplete (empty in the worst case) and a
+//!   notice names the reason, as for clusters that do not answer.
+//! - **Inexact matches**: a condition that the engine cannot match exactly finds more or fewer objects, with a notice.
+//! - **Errors**: [`Error::Text`] if the index is damaged or the engine's reply cannot be read.
+//! - **Rounds**: search calls a method once for each round of a query. An engine never calls back for single documents,
+//!   and its types stay in its folder.
 
 use super::collect::terms::{TermCounts, TermsRequest};
 use super::collect::{TopHits, TopHitsRequest};
@@ -45,10 +48,10 @@ use tokio_util::sync::CancellationToken;
 /// The engines, by the names that [`IndexOptions::index_backend`] takes.
 pub(crate) const BACKENDS: &[Backend] = &[tantivy::BACKEND];
 
-/// Numbers that one lookup returns at least before it leaves some out.
+/// Lookups return at least so many numbers before they leave some out.
 pub const MOST_NUMBERS: usize = 200_000;
 
-/// Caller and time limit of one request.
+/// Caller and deadline of one request.
 #[derive(Debug, Clone)]
 pub struct SearchContext {
     /// Locked for one decision at a time, never across an await.
@@ -58,22 +61,23 @@ pub struct SearchContext {
     pub deadline: Instant,
 }
 
-/// Numbers that matching documents hold: ids or keys.
+/// Ids or keys of matching documents.
 #[derive(Debug, Default)]
 pub struct Lookup {
     pub numbers: BTreeSet<u64>,
-    /// Some were left out: more than [`MOST_NUMBERS`], the deadline, or a part of the engine that did not answer.
+    /// Numbers were left out, because of [`MOST_NUMBERS`], the deadline or an outage.
     pub incomplete: bool,
     /// Remarks for the caller, a sentence each.
     pub notices: BTreeSet<String>,
 }
 
-/// A text engine. Dispatched once per query: which engine it is depends on the options of the process.
+/// A text engine. It is a trait object because the options of the process choose it; calls are dispatched once per round of
+/// a query.
 #[async_trait]
 pub trait Engine: fmt::Debug + Send + Sync {
     /// The best hits in the order of the request, the total, and facet counts.
     ///
-    /// The order is [`super::plan::sort::compare`]: the columns of the request, then name, then id, so it is total and
+    /// The order is that of [`super::plan::sort::compare`]: the columns of the request, then name, then id. It is total, so
     /// pages neither repeat nor miss a hit of an index that does not change. Scores are the sums of
     /// [`super::plan::score`]. Unless the answer is incomplete, the total and the facets are exact counts of everything the
     /// caller may list, also of hits before `after`.
@@ -87,12 +91,12 @@ pub trait Engine: fmt::Debug + Send + Sync {
     /// Record ids of the matching objects.
     async fn ids(&self, context: &SearchContext, matches: &Match) -> Result<Lookup, Error>;
 
-    /// Keys that the matching objects hold in any of the columns: one step of a relation. `matches` may hold
-    /// [`MOST_NUMBERS`] keys of the step before.
+    /// Keys that the matching objects hold in any of the columns: one step of a relation. `matches` may contain
+    /// [`MOST_NUMBERS`] keys of the previous step.
     async fn keys(&self, context: &SearchContext, matches: &Match, columns: &[Key]) -> Result<Lookup, Error>;
 
-    /// Terms of a column with the number of matching objects that have each. Counts are exact. Of more terms than the engine
-    /// compares, those that may be missing are rare ones, or the result is incomplete.
+    /// Terms of a column, each with the exact number of matching objects that have it. An engine may compare the most frequent
+    /// terms only; the result is incomplete if a frequent term may be missing.
     async fn terms(
         &self,
         context: &SearchContext,
@@ -100,8 +104,9 @@ pub trait Engine: fmt::Debug + Send + Sync {
         request: &TermsRequest,
     ) -> Result<TermCounts, Error>;
 
-    /// Starts to read all hits in the order of [`Engine::top_hits`], behind `after` and up to `keep`, as they are at one
-    /// moment. Facets of the request are ignored. Fails with [`Error::Incomplete`] after the deadline.
+    /// Starts to read all hits in the order of [`Engine::top_hits`], after `after` and up to `keep`, as of one moment. Facets
+    /// of the request are ignored. Fails with [`Error::Incomplete`] where other methods return an incomplete result, because
+    /// an export must not pass a part off as the whole.
     async fn scan(
         &self,
         context: &SearchContext,
@@ -109,23 +114,23 @@ pub trait Engine: fmt::Debug + Send + Sync {
         request: &TopHitsRequest,
     ) -> Result<Box<dyn Scan>, Error>;
 
-    /// Distinct values of [`crate::text::columns::Facet::Scope`] of a cluster's objects, regardless of rights: what a member
-    /// whose rules are unknown must be asked about. It may hold values that no object has any more.
+    /// Distinct values of [`crate::text::columns::Facet::Scope`] of a cluster's objects, regardless of rights: the scopes of
+    /// the access reviews that are sent to a member whose rules are unknown. Values of deleted objects may be among them.
     async fn scopes(&self, cluster: &ClusterName) -> Result<BTreeSet<String>, Error>;
 
-    /// The newest change that searches find: one that begins after this value was read finds it and all before. It may find
-    /// newer ones. Its distance from the newest change of the cache is how far the engine is behind.
+    /// The newest change that searches find: a search that begins after this value was read finds it and all earlier ones,
+    /// and possibly newer ones. The distance to the newest change of the cache is the lag of the engine.
     fn searchable(&self) -> watch::Receiver<Seq>;
 }
 
-/// Hits of one moment, read one page after another. Holds resources of the engine until it is dropped.
+/// Hits as of one moment, read page by page. Keeps resources of the engine until it is dropped.
 #[async_trait]
 pub trait Scan: fmt::Debug + Send {
-    /// The change as of which the hits are read: objects that changed later are to be shown as they were then.
+    /// The change as of which the hits are read. Objects that changed later are shown as they were then.
     fn seq(&self) -> Seq;
 
-    /// The next hits, `most` or fewer; none at the end. A future that is dropped before it is ready ends the scan:
-    /// further calls fail with [`Error::Stopped`].
+    /// The next hits, up to `most`; none at the end. Dropping the future before it is ready ends the scan: further calls fail
+    /// with [`Error::Stopped`].
     async fn next(&mut self, most: usize) -> Result<Vec<Ranked>, Error>;
 }
 
@@ -150,7 +155,8 @@ pub(crate) struct Opening<'o> {
     pub rights: Arc<Rights>,
     pub metrics: Arc<Metrics>,
     pub permits: Arc<SearchPermits>,
-    /// The newest change that is durable in the index: the store keeps deletions after it for the engine to read.
+    /// Written by the engine: the newest change that is durable in the index. The store keeps later deletions, so that the
+    /// engine can read them.
     pub committed: Arc<AtomicU64>,
     /// Cancelled when the cache stops.
     pub stop: CancellationToken,
@@ -159,7 +165,7 @@ pub(crate) struct Opening<'o> {
 /// An open engine.
 pub(crate) struct Opened {
     pub engine: Arc<dyn Engine>,
-    /// Follows the changes of the store into the index until the cache stops. Its end before that makes the cache unready.
+    /// Follows the changes of the store into the index until the cache stops. If it ends before that, the cache is unready.
     pub worker: BoxFuture<'static, Result<(), Error>>,
 }
 

@@ -225,12 +225,13 @@ pub fn scope_of(key: &RecordKey) -> String {
     [key.cluster().as_str(), &group_resource, &key.namespace].join(&SCOPE_SEPARATOR.to_string())
 }
 
-/// Terms by which a caller's rights find an object, for engines that filter by rights as data: an object may be read if the
-/// caller holds one of its terms ([`crate::rights::ScopeTerms`]).
+/// Scope terms of an object, for engines that filter by rights as data: a caller may list the object if the caller holds one
+/// of its terms ([`crate::rights::ScopeTerms`]).
 ///
 /// With the separator written as `|`: `cluster`, `cluster||namespace`, `cluster|group/resource`,
 /// `cluster|group/resource|namespace`, `cluster|group/resource|namespace|name`, `cluster|group/resource||name`. Those with
-/// an empty namespace are missing or the same for an object without one.
+/// an empty namespace are missing or the same for an object without one. The last one serves rules that name an object in
+/// every namespace.
 pub fn scope_terms_of(key: &RecordKey) -> BTreeSet<String> {
     let (gvr, namespace, name) = (key.resource(), &*key.namespace, &*key.name);
     let resource = format!("{}/{}", gvr.group, gvr.resource);

@@ -1,4 +1,4 @@
-//! What is reported of the matching documents: the top hits, the total and the facet counts.
+//! Results of a search: the top hits, the total and the facet counts.
 
 pub(crate) mod did_you_mean;
 pub(crate) mod facets;
@@ -11,7 +11,7 @@ use crate::text::columns::Facet;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-/// Which hits are wanted, and what is counted of all.
+/// Order, page and facets of a search.
 #[derive(Debug, Clone)]
 pub struct TopHitsRequest {
     /// At most [`crate::search::plan::sort::MOST_COLUMNS`].
@@ -32,24 +32,24 @@ pub struct TopHits {
     /// Best first.
     pub hits: Vec<Ranked>,
     pub total: u64,
-    /// Hits behind `after`; more than `hits` has if there is another page. An engine that cannot count them at little cost
-    /// says one more than `hits` has.
+    /// Hits after `after`: more than the length of `hits` if there is another page. An engine that cannot count them cheaply
+    /// returns that length plus one.
     pub left: u64,
-    /// Of each facet of the request its values with their counts, in no order.
+    /// Values and counts for each facet of the request, in no order.
     pub facets: Vec<Vec<(Arc<str>, u64)>>,
-    /// Given up at the deadline, or answered by a part of the engine: totals and counts are lower bounds.
+    /// The deadline passed, or a part of the engine did not answer: the total and the counts are lower bounds.
     pub incomplete: bool,
     /// Remarks for the caller, a sentence each.
     pub notices: BTreeSet<String>,
 }
 
 impl TopHitsRequest {
-    /// Nothing but the total.
+    /// A request for the total alone.
     pub fn total() -> Self {
         Self { sort: vec![Sort::RELEVANCE], after: None, keep: 0, facets: Vec::new(), world: Arc::default() }
     }
 
-    /// Parts as one.
+    /// Merges the results of parts of the documents.
     pub fn merged(&self, parts: impl IntoIterator<Item = TopHits>) -> TopHits {
         let mut all = TopHits::default();
         for part in parts {

@@ -1,4 +1,4 @@
-//! The terms of a column that most of some objects have: of those that exist and of earlier versions together.
+//! Frequent terms of a column, counted over existing objects and earlier versions together.
 
 use crate::Error;
 use crate::search::execute::Sources;
@@ -13,30 +13,30 @@ pub(crate) type Counted = Vec<(String, u64)>;
 /// How many earlier versions have each term.
 pub(crate) type Before = HashMap<String, u64>;
 
-/// Which terms are wanted.
+/// A request for terms of a column.
 #[derive(Debug, Clone)]
 pub struct TermsRequest {
-    /// Of [`Word::Exact`] the terms are `column=Value` with their case kept, of other columns lower-case values.
+    /// Terms of [`Word::Exact`] are `column=Value` with their case kept; terms of other columns are lower-case values.
     pub word: Word,
-    /// They begin so,
+    /// The beginning of each term.
     pub prefix: String,
-    /// and this is somewhere in them.
+    /// A part that each term contains.
     pub part: String,
-    /// The most frequent ones, so many; else all.
+    /// Number of the most frequent terms to return; None returns all.
     pub most: Option<usize>,
 }
 
 /// Terms an engine counted.
 #[derive(Debug, Default)]
 pub struct TermCounts {
-    /// If the request says how many: the most frequent first, then by term. Else in no order.
+    /// With `most`: the most frequent first, then by term. Without it in no order.
     pub counts: Counted,
     /// Some terms were not counted.
     pub incomplete: bool,
 }
 
 impl TermsRequest {
-    /// Those of one document, as an engine has them.
+    /// The terms of one document, as an engine holds them.
     pub fn of(&self, document: &Document) -> BTreeSet<String> {
         let of = |(word, value): &(Word, String)| match self.word {
             Word::Exact => {
@@ -51,7 +51,7 @@ impl TermsRequest {
     }
 }
 
-/// Counts the wanted terms of objects that match now, together with those of earlier versions.
+/// Counts terms of the objects that match now, together with those of earlier versions.
 pub(crate) async fn terms(
     sources: &Sources,
     now: &Match,

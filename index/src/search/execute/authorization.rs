@@ -1,4 +1,4 @@
-//! What a caller may read of objects, by their cluster, resource and namespace (invariant I9).
+//! Decisions whether a caller may read objects, by cluster, resource and namespace (invariant I9).
 
 use crate::rights::CallerRights;
 use crate::text::columns::SCOPE_SEPARATOR;
@@ -7,7 +7,7 @@ use crowsnest_api::rbac::{Readable, Reading};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// What may be read of a scope.
+/// A decision about the objects of a scope.
 #[derive(Debug, Clone)]
 pub enum Decided {
     Yes,

@@ -59,7 +59,7 @@ impl<'d> Evaluated<'d> {
         }
     }
 
-    /// What an engine would rank it by: see [`crate::search::tantivy::reader::doc_sets`].
+    /// The score that an engine gives the document: see [`super::super::plan::score`].
     pub fn score(&mut self, matches: &Match) -> f32 {
         match matches {
             Match::And(_) if !self.is_so(matches) => 0.0,

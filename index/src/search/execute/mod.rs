@@ -37,7 +37,6 @@ const CUT: &str = "not everything was looked at: narrow the query, for instance 
 /// Data sources of one request.
 #[derive(Clone)]
 pub(crate) struct Sources {
-    /// Behind a pointer because the process' options say which one it is; called once for each round of a query.
     pub engine: Arc<dyn Engine>,
     pub permits: Arc<SearchPermits>,
     pub store: Arc<dyn Store>,
@@ -45,7 +44,7 @@ pub(crate) struct Sources {
 }
 
 impl Sources {
-    /// The same for a part of the answer with a time limit of its own.
+    /// Sources with another deadline, for a part of the answer.
     pub fn until(&self, deadline: Instant) -> Self {
         Self { context: SearchContext { deadline, ..self.context.clone() }, ..self.clone() }
     }
@@ -89,7 +88,7 @@ pub(crate) async fn find_with_terms(
     Ok(Found { top, matches, now, terms, notices: search.notices.into_iter().collect() })
 }
 
-/// Begins to read everything a plan finds, in its order. It fails where a bound is met: nobody is shown a part of it.
+/// Begins to read everything a plan finds, in its order. Fails with [`Error::Incomplete`] if a limit is reached.
 pub(crate) async fn begin(sources: &Sources, plan: Plan, request: TopHitsRequest) -> Result<FullScan, Error> {
     let LookedUp { search, now, before, .. } = look_up(sources, plan, &request, &[]).await?;
     let scan = sources.engine.scan(&sources.context, &now, &request).await?;
@@ -198,7 +197,7 @@ impl Search {
         })
     }
 
-    /// With paths looked up in bodies, as an engine can be asked.
+    /// A predicate for engines: paths are looked up in bodies.
     async fn askable(&mut self, matches: Match) -> Result<Match, Error> {
         Ok(match matches.needs_bodies() {
             true => matches.loosened().and(Match::Ids(self.examined(&matches).await?)),
@@ -214,7 +213,7 @@ impl Search {
         Ok(settled)
     }
 
-    /// The numbers of a lookup; what it left out is noted.
+    /// The numbers of a lookup; its remarks are kept.
     fn taken(&mut self, lookup: Lookup) -> BTreeSet<u64> {
         self.cut(lookup.incomplete);
         self.notices.extend(lookup.notices);

@@ -123,7 +123,7 @@ mod tests {
     use rstest::rstest;
     use std::time::Duration;
 
-    /// Numbers are when they were asked; those that go away do so before a permit is free.
+    /// Numbers are arrival times; futures in `gone` are dropped before a permit is free.
     #[rstest]
     #[case::the_first_one_first(&[3, 1, 2], &[], &[1, 2, 3])]
     #[case::of_one_moment_as_they_came(&[1, 1, 0], &[], &[0, 1, 1])]

@@ -127,7 +127,7 @@ impl Corpus {
     }
 }
 
-/// Whoever asks, with time enough.
+/// Context of a caller with a minute of time.
 fn context(rights: &Arc<Rights>, caller: &UserInfo) -> SearchContext {
     let (rights, now) = (Arc::new(Mutex::new(rights.of(caller))), Instant::now());
     SearchContext { rights, requested_at: now, deadline: now + Duration::from_secs(60) }

@@ -16,14 +16,14 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// A look into the text index, as one caller may take it.
+/// Lookup of numbers and terms for one caller.
 pub struct Looking<'t> {
     pub text: &'t TextIndex,
     rights: Arc<Mutex<CallerRights>>,
     pub deadline: Instant,
-    /// It found more than it may, or came too late.
+    /// It reached a limit or the deadline.
     pub cut: bool,
-    /// What is to be said of what was seen.
+    /// Remarks for the caller.
     notices: BTreeSet<String>,
 }
 

@@ -1,4 +1,4 @@
-//! Remembers what of a segment callers may read, with the rules that this was decided by.
+//! Cache of the documents of a segment that a caller may read, with the rules that decided it.
 //!
 //! Written and read by searches; an entry holds until the caller is granted something else in a cluster, and then for all
 //! other clusters.
@@ -14,7 +14,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Of all entries together.
+/// Limit on the memory of all entries.
 const MOST_BYTES: u64 = 32 << 20;
 /// Idle time after which an entry is evicted.
 const KEPT_FOR: Duration = Duration::from_secs(600);
@@ -28,7 +28,7 @@ struct Entry {
     permitted: Arc<Permitted>,
 }
 
-/// What a caller may read of a segment, as it was decided last.
+/// The last decision about a segment for a caller.
 #[derive(Debug)]
 pub struct Known {
     pub permitted: Arc<Permitted>,
@@ -36,7 +36,7 @@ pub struct Known {
     pub changed: BTreeSet<ClusterName>,
 }
 
-/// Everything that is remembered.
+/// The cache.
 pub struct PermittedMemory(moka::sync::Cache<Key, Entry>);
 
 impl Default for PermittedMemory {
@@ -53,7 +53,7 @@ impl PermittedMemory {
         Some(Known { permitted, changed: rights.changed_from(&basis)? })
     }
 
-    /// Remembers nothing that newer rules had a part in.
+    /// Keeps a decision, unless newer rules had a part in it.
     pub fn insert(&self, rights: &CallerRights, parts: PartsId, permitted: &Arc<Permitted>) {
         if let Some(basis) = rights.basis() {
             let entry = Entry { basis, permitted: Arc::clone(permitted) };
@@ -61,7 +61,7 @@ impl PermittedMemory {
         }
     }
 
-    /// Forgets segments that are gone; returns the callers who may read the same still, each with what was counted for them.
+    /// Evicts merged segments; returns the callers whose entries were valid, each with the facets that were counted.
     pub fn forget(&self, rights: &Arc<Rights>, gone: &HashSet<PartsId>) -> Vec<(CallerRights, Vec<Facet>)> {
         let mut callers: HashMap<Arc<UserInfo>, (Vec<DecisionBasis>, BTreeSet<Facet>)> = HashMap::new();
         for (key, Entry { basis, permitted }) in self.0.iter().filter(|(key, _)| gone.contains(&key.1)) {

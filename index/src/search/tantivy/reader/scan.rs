@@ -73,7 +73,7 @@ impl PartialEq for Next {
 impl Eq for Next {}
 
 impl Pass {
-    /// The request says the order, where to begin and how many are wanted.
+    /// Sorts all hits of the request.
     pub fn begin(
         text: &TextIndex,
         context: &SearchContext,
