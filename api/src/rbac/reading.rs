@@ -98,16 +98,6 @@ impl Extent {
         Self { everywhere: Readable::Nothing, namespaces }
     }
 
-    /// Readable cluster-scoped objects, and readable objects of namespaces that [`Extent::namespaces`] does not name.
-    pub fn everywhere(&self) -> &Readable {
-        &self.everywhere
-    }
-
-    /// Namespaces with rights of their own, each with all readable objects in it.
-    pub fn namespaces(&self) -> impl Iterator<Item = (&str, &Readable)> {
-        self.namespaces.iter().map(|(namespace, readable)| (namespace.as_str(), readable))
-    }
-
     /// Whether there is nothing that may not be read.
     pub fn is_everything(&self) -> bool {
         self.everywhere == Readable::All && self.namespaces.values().all(|readable| *readable == Readable::All)
@@ -116,6 +106,16 @@ impl Extent {
     /// Whether an object may be read; the namespace of a cluster-scoped one is empty.
     pub fn allows(&self, namespace: &str, name: &str) -> bool {
         self.namespaces.get(namespace).unwrap_or(&self.everywhere).holds(name)
+    }
+
+    /// What may be read of cluster-scoped objects, and in namespaces without a limit of their own.
+    pub fn everywhere(&self) -> &Readable {
+        &self.everywhere
+    }
+
+    /// What may be read in namespaces that have a limit of their own.
+    pub fn namespaces(&self) -> impl Iterator<Item = (&str, &Readable)> {
+        self.namespaces.iter().map(|(namespace, readable)| (namespace.as_str(), readable))
     }
 
     /// Outside of these nothing may be read; none: there is no such limit.

@@ -12,7 +12,7 @@ mod hydrate;
 pub mod plan;
 pub(crate) mod tantivy;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub use collect::did_you_mean::Wider;
 pub use collect::facets::Counted;

@@ -39,7 +39,7 @@ pub fn terms(chunk: &str) -> impl Iterator<Item = &str> {
 }
 
 /// A chunk, and what of it begins behind a separator.
-pub(crate) fn tails(chunk: &str) -> impl Iterator<Item = &str> {
+pub fn tails(chunk: &str) -> impl Iterator<Item = &str> {
     let whole = (chunk.len() <= MAX_CHUNK).then_some(chunk);
     let separable = if looks_like_uuid(chunk) { "" } else { chunk };
     let mut separated = false;
@@ -68,7 +68,7 @@ pub fn says(lower: &str, wanted: &[String]) -> bool {
 }
 
 /// The word a term begins with, where it goes on behind it.
-pub(crate) fn first_word(term: &str) -> Option<&str> {
+pub fn first_word(term: &str) -> Option<&str> {
     let end = term.find(|c: char| !c.is_alphanumeric())?;
     (end > 0).then(|| &term[..end])
 }

@@ -1,7 +1,7 @@
 //! Queries against a small fleet: golden answers, and the engine held against direct evaluation.
 
-mod corpus;
-mod properties;
+pub(crate) mod corpus;
+pub(crate) mod properties;
 
 use crate::fixtures::stored;
 use crate::query::{Limits, parse};
@@ -52,7 +52,7 @@ fn world() -> World {
     }
 }
 
-fn fleet() -> Vec<(&'static str, Value)> {
+pub(crate) fn fleet() -> Vec<(&'static str, Value)> {
     let text = include_str!("../../../tests/fixtures/fleet.json");
     let all: Vec<(String, Value)> = serde_json::from_str(text).unwrap();
     all.into_iter()
@@ -60,13 +60,13 @@ fn fleet() -> Vec<(&'static str, Value)> {
         .collect()
 }
 
-struct Corpus {
-    text: Arc<TextIndex>,
-    documents: Vec<(String, Document)>,
+pub(crate) struct Corpus {
+    pub(crate) text: Arc<TextIndex>,
+    pub(crate) documents: Vec<(String, Document)>,
 }
 
 impl Corpus {
-    fn new(objects: &[(&str, Value)]) -> Self {
+    pub(crate) fn new(objects: &[(&str, Value)]) -> Self {
         let text = TextIndex::in_memory().unwrap();
         let mut writer: tantivy::IndexWriter = text.writer(15_000_000).unwrap();
         let mut documents = Vec::new();
