@@ -51,12 +51,10 @@ impl Sender<'_> {
                 }
             }
         }
-        let mut rest = good.as_slice();
-        while !rest.is_empty() {
-            let built = build(self.marker, rest, self.limits);
-            let (part, behind) = rest.split_at(built.items);
-            parts.push((built.body, part));
-            rest = behind;
+        while !good.is_empty() {
+            let built = build(self.marker, &good, self.limits);
+            let rest = good.split_off(built.items);
+            parts.push((built.body, std::mem::replace(&mut good, rest)));
         }
         let sent = stream::iter(parts).map(|(body, part)| self.part(body, part)).buffer_unordered(self.at_once.max(1));
         sent.fold(round, |mut all, part| {
@@ -67,9 +65,9 @@ impl Sender<'_> {
     }
 
     /// Sends one request. If it fails as a whole, its halves are sent.
-    async fn part(&self, body: Vec<u8>, changes: &[DocumentChange]) -> Round {
+    async fn part(&self, body: Vec<u8>, changes: Vec<DocumentChange>) -> Round {
         let mut round = Round::default();
-        let mut requests = vec![(body, changes)];
+        let mut requests = vec![(body, changes.as_slice())];
         while let Some((body, changes)) = requests.pop() {
             let sent = self.client.send(&Request::new(http::Method::POST, bulk::path(self.alias)).lines(body)).await;
             match sent.and_then(|answer| bulk::read(&answer.body, self.marker, changes)) {
