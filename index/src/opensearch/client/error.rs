@@ -29,6 +29,8 @@ pub enum ClientError {
         #[source]
         source: std::io::Error,
     },
+    #[error("no cryptography provider of rustls is installed in this process")]
+    NoCryptography,
     #[error("cannot set up the connection to the search engine: {what}")]
     Setup {
         what: &'static str,
