@@ -49,6 +49,7 @@ on_each_engine!(
     a_killed_node_loses_nothing,
     two_writers_and_replays_agree,
     a_refused_document_does_not_stop_others,
+    a_full_queue_is_waited_for,
     a_blocked_index_is_waited_for,
     a_lost_index_is_filled_again,
     a_closed_index_is_waited_for,
@@ -120,7 +121,7 @@ async fn faults_on_the_way_are_waited_out(engine: &'static str) {
 }
 
 async fn a_killed_node_loses_nothing(engine: &'static str) {
-    let Some(node) = Node::start(engine).await else { return };
+    let Some(node) = Node::start(engine, &[]).await else { return };
     let site = Site::on(Arc::new(node)).await;
     let running = site.writer().await;
     site.put("a", 3000);
@@ -189,6 +190,20 @@ async fn a_refused_document_does_not_stop_others(engine: &'static str) {
     running.caught_up().await;
     assert_eq!(running.writer.dead_letters().len(), 1, "a document that is written is no dead letter");
     site.equal(&running).await;
+}
+
+async fn a_full_queue_is_waited_for(engine: &'static str) {
+    let settings = &["thread_pool.write.size=1", "thread_pool.write.queue_size=1"];
+    let Some(node) = Node::start(engine, settings).await else { return };
+    let site = Site::on(Arc::new(node)).await;
+    site.put("a", 500);
+    let mut options = site.options();
+    options.limits.items = 2;
+    options.at_once = 24;
+    let running = site.writer_with(options).await;
+    site.equal(&running).await;
+    let progress = running.writer.progress();
+    assert!(progress.retried > 0 && progress.dead_letters == 0, "{progress:?}");
 }
 
 async fn a_blocked_index_is_waited_for(engine: &'static str) {
@@ -294,6 +309,13 @@ async fn another_template_is_built_beside_the_old_index(engine: &'static str) {
     assert!(new.len() == 1 && new != old, "{new:?}");
     let left = site.node.request("GET", &format!("/{}-*/_alias", site.alias), None).await;
     assert_eq!(left.as_object().unwrap().len(), 1, "the old index is deleted: {left}");
+
+    // On request, while changes arrive.
+    running.writer.rebuild().await.unwrap();
+    site.put("c", 100);
+    running.until("rebuilt again", |progress| progress.rebuilds == 2).await;
+    site.equal(&running).await;
+    assert_ne!(site.node.behind(&site.alias).await, new);
 }
 
 async fn forgotten_deletions_and_a_new_source_lead_to_a_rebuild(engine: &'static str) {

@@ -14,6 +14,7 @@ static RUNNING: LazyLock<Mutex<HashMap<&'static str, Weak<Node>>>> = LazyLock::n
 pub struct Node {
     engine: &'static str,
     port: u16,
+    settings: &'static [&'static str],
     directory: tempfile::TempDir,
     http: reqwest::Client,
 }
@@ -28,13 +29,13 @@ impl Node {
         if let Some(node) = running.get(engine).and_then(Weak::upgrade) {
             return Some(node);
         }
-        let node = Arc::new(Self::start(engine).await?);
+        let node = Arc::new(Self::start(engine, &[]).await?);
         running.insert(engine, Arc::downgrade(&node));
         Some(node)
     }
 
-    /// A node for one test. None where the engine is not built.
-    pub async fn start(engine: &'static str) -> Option<Self> {
+    /// A node for one test with further settings. None where the engine is not built.
+    pub async fn start(engine: &'static str, settings: &'static [&'static str]) -> Option<Self> {
         if !Command::new(script()).args(["has", engine]).status().unwrap().success() {
             assert!(std::env::var("CI").as_deref() != Ok("true"), "{engine} is not built: run .ci/engines build");
             eprintln!("skipped: {engine} is not built (.ci/engines build {engine})");
@@ -43,14 +44,14 @@ impl Node {
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         install_cryptography();
         let http = reqwest::Client::builder().no_proxy().build().unwrap();
-        let node = Self { engine, port, directory: tempfile::tempdir().unwrap(), http };
+        let node = Self { engine, port, settings, directory: tempfile::tempdir().unwrap(), http };
         node.run().await;
         Some(node)
     }
 
     async fn run(&self) {
         let mut command = tokio::process::Command::new(script());
-        command.arg("start").arg(self.engine).arg(self.port.to_string()).arg(self.directory.path());
+        command.arg("start").arg(self.engine).arg(self.port.to_string()).arg(self.directory.path()).args(self.settings);
         command.env("CROWSNEST_ENGINE_OWNER", std::process::id().to_string());
         let started = command.output().await.unwrap();
         assert!(started.status.success(), "{}", String::from_utf8_lossy(&started.stderr));

@@ -50,18 +50,23 @@ impl Site {
         Some(Self::on(Node::shared(engine).await?).await)
     }
 
+    /// Options with short pauses and small requests.
+    pub fn options(&self) -> WriterOptions {
+        let mut options = WriterOptions::new(&self.alias, self.template.clone());
+        options.limits = BulkLimits { bytes: 64 << 10, items: 100 };
+        options.batch = BatchBounds { changes: 250, bytes: 1 << 20 };
+        options.pauses = Pauses { first: Duration::from_millis(10), longest: Duration::from_millis(200) };
+        options.check_every = Duration::from_millis(200);
+        options.dead_letters = 10;
+        options
+    }
+
     pub async fn writer(&self) -> Running {
+        self.writer_with(self.options()).await
+    }
+
+    pub async fn writer_with(&self, options: WriterOptions) -> Running {
         let client = Client::new(client_options(&[&self.proxy.url()])).await.unwrap();
-        let options = WriterOptions {
-            alias: self.alias.clone(),
-            template: self.template.clone(),
-            limits: BulkLimits { bytes: 64 << 10, items: 100 },
-            at_once: 2,
-            batch: BatchBounds { changes: 250, bytes: 1 << 20 },
-            pauses: Pauses { first: Duration::from_millis(10), longest: Duration::from_millis(200) },
-            check_every: Duration::from_millis(200),
-            dead_letters: 10,
-        };
         let writer = Arc::new(Writer::new(Arc::new(client), self.source.clone(), options));
         let stop = CancellationToken::new();
         let (running, until) = (Arc::clone(&writer), stop.clone());

@@ -61,7 +61,7 @@ impl Indices<'_> {
             let (live, rebuild) = (self.behind(self.alias).await?, self.behind(&rebuild_alias).await?);
             match plan::decide(live, rebuild, &self.origin)? {
                 Step::Create => self.create(self.alias).await?,
-                Step::CreateRebuild => self.create(&rebuild_alias).await?,
+                Step::CreateRebuild => self.create_rebuild().await?,
                 Step::Discard { index } => self.delete(&index).await?,
                 Step::Promote { index } => self.swap(&index, None).await?,
                 Step::Follow { index } => {
@@ -87,8 +87,18 @@ impl Indices<'_> {
         Ok(plan::behind(alias, &mappings))
     }
 
+    /// Creates an index behind the rebuild alias unless there is one.
+    pub async fn create_rebuild(&self) -> Result<(), WriterError> {
+        let alias = plan::rebuild_alias(self.alias);
+        match self.behind(&alias).await? {
+            Behind::Nothing => self.create(&alias).await,
+            Behind::Ours { .. } => Ok(()),
+            Behind::Other(foreign) => Err(foreign.into()),
+        }
+    }
+
     /// Creates the next index behind an alias. Another writer may have done so meanwhile.
-    pub async fn create(&self, alias: &str) -> Result<(), WriterError> {
+    async fn create(&self, alias: &str) -> Result<(), WriterError> {
         let path = format!("/_cat/indices/{}-*?format=json&h=index&expand_wildcards=all", self.alias);
         let existing: Vec<Name> =
             read_found("a list of indices", self.client.send(&Request::get(path)).await)?.unwrap_or_default();

@@ -3,7 +3,7 @@
 //! A batch of changes is read from the source, sent in bulk requests, and when every document is acknowledged, superseded or
 //! refused, a progress document takes the batch's position as its version. After a crash on either side the writer resumes
 //! there; what is sent twice is refused by its external version. One batch is in memory, however long the engine is
-//! away. A lost index is created and filled again; one with another template, source or history is built beside the old
+//! away. A document that the engine refuses becomes a dead letter; an older state of it stays in the index. A lost index is created and filled again; one with another template, source or history is built beside the old
 //! one, which answers until then.
 
 mod index;
@@ -27,6 +27,7 @@ use serde_json::Value;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use xxhash_rust::xxh3::xxh3_128;
 
@@ -48,10 +49,26 @@ pub struct WriterOptions {
     pub at_once: usize,
     pub batch: BatchBounds,
     pub pauses: Pauses,
-    /// Without changes the index is checked after this time.
+    /// The index behind the alias is checked again after this time.
     pub check_every: Duration,
     /// Maximum number of dead letters kept.
     pub dead_letters: usize,
+}
+
+impl WriterOptions {
+    /// Options with defaults for everything else.
+    pub fn new(alias: impl Into<String>, template: Value) -> Self {
+        Self {
+            alias: alias.into(),
+            template,
+            limits: BulkLimits { bytes: 5 << 20, items: 500 },
+            at_once: 2,
+            batch: BatchBounds { changes: 2000, bytes: 32 << 20 },
+            pauses: Pauses { first: Duration::from_millis(200), longest: Duration::from_secs(30) },
+            check_every: Duration::from_secs(30),
+            dead_letters: 100,
+        }
+    }
 }
 
 /// Reason for which a writer waits.
@@ -133,11 +150,15 @@ impl<S: ChangeSource> Writer<S> {
         }
     }
 
-    /// Finds the index to write to and writes to it until something else is to be done. `failures` begins again at 0 once the
-    /// engine has taken something.
-    async fn follow(&self, failures: &mut u32) -> Result<(), WriterError> {
+    /// Creates an index that is filled beside the one that answers and takes its place. The writer begins with it at its next
+    /// check; a rebuild that is under way goes on.
+    pub async fn rebuild(&self) -> Result<(), WriterError> {
         self.client.detect().await?;
-        let indices = Indices {
+        self.indices().create_rebuild().await
+    }
+
+    fn indices(&self) -> Indices<'_> {
+        Indices {
             client: &self.client,
             alias: &self.options.alias,
             template: &self.options.template,
@@ -145,7 +166,14 @@ impl<S: ChangeSource> Writer<S> {
                 template: format!("{:032x}", xxh3_128(self.options.template.to_string().as_bytes())),
                 source: self.source.identity(),
             },
-        };
+        }
+    }
+
+    /// Finds the index to write to and writes to it until something else is to be done. `failures` begins again at 0 once the
+    /// engine has taken something.
+    async fn follow(&self, failures: &mut u32) -> Result<(), WriterError> {
+        self.client.detect().await?;
+        let indices = self.indices();
         let target = indices.prepare().await?;
         match self.fill(&indices, target, failures).await? {
             End::Check => Ok(()),
@@ -155,7 +183,7 @@ impl<S: ChangeSource> Writer<S> {
                 Ok(())
             }
             End::Pruned(Target { index, replaces: Some(_), .. }) => indices.delete(&index).await,
-            End::Pruned(_) => indices.create(&plan::rebuild_alias(&self.options.alias)).await,
+            End::Pruned(_) => indices.create_rebuild().await,
         }
     }
 
@@ -176,7 +204,8 @@ impl<S: ChangeSource> Writer<S> {
             limits: self.options.limits,
             at_once: self.options.at_once,
         };
-        loop {
+        let check_at = Instant::now() + self.options.check_every;
+        while Instant::now() < check_at {
             let batch = match self.source.changes(Since { position, empty_at }, self.options.batch).await {
                 Err(SourceError::Pruned) => return Ok(End::Pruned(target)),
                 other => other?,
@@ -186,7 +215,7 @@ impl<S: ChangeSource> Writer<S> {
                 if target.replaces.is_some() {
                     return Ok(End::Caught(target));
                 }
-                if tokio::time::timeout(self.options.check_every, self.source.changed(position)).await.is_err() {
+                if tokio::time::timeout_at(check_at, self.source.changed(position)).await.is_err() {
                     return Ok(End::Check);
                 }
                 continue;
@@ -200,6 +229,7 @@ impl<S: ChangeSource> Writer<S> {
                 progress.position = position;
             });
         }
+        Ok(End::Check)
     }
 
     /// Newest change when the index was empty: the version of its marker, which is written before anything else. None if two
