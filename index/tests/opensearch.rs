@@ -23,6 +23,7 @@ use proxy::{Fault, answer};
 use serde_json::json;
 use site::Site;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Runs each test on each engine.
 macro_rules! on_each_engine {
@@ -136,7 +137,7 @@ async fn a_killed_node_loses_nothing(engine: &'static str) {
         running.waiting_for("").await;
         let waiting = running.writer.progress();
         assert!(waiting.lag() > 0, "{waiting:?}");
-        site.put("a", 3000);
+        site.put(&format!("c{killed}-"), 2000);
         site.node.restart().await;
     }
     site.equal(&running).await;
@@ -235,13 +236,19 @@ async fn a_lost_index_is_filled_again(engine: &'static str) {
     site.node.request("DELETE", &format!("/{index}"), None).await;
     running.until("filled again", |progress| progress.written >= 598).await;
     site.equal(&running).await;
-    // With deletions only, for which engines would create an index.
+    running.stop().await;
+
+    // Noticed by a request of deletions only, for which engines would create an index.
+    let mut options = site.options();
+    options.check_every = Duration::from_secs(3600);
+    let running = site.writer_with(options).await;
+    running.caught_up().await;
     let index = site.node.behind(&site.alias).await.remove(0);
     site.node.request("DELETE", &format!("/{index}"), None).await;
     for number in 100..200 {
         site.source.set(&format!("a{number}"), None);
     }
-    running.until("filled once more", |progress| progress.written >= 598 + 199).await;
+    running.until("filled once more", |progress| progress.written >= 300).await;
     site.equal(&running).await;
     assert_eq!(site.node.behind(&site.alias).await.len(), 1);
 }

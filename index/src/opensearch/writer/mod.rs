@@ -151,7 +151,7 @@ impl<S: ChangeSource> Writer<S> {
     }
 
     /// Creates an index that is filled beside the one that answers and takes its place. The writer begins with it at its next
-    /// check; a rebuild that is under way goes on.
+    /// check. A rebuild that is under way continues.
     pub async fn rebuild(&self) -> Result<(), WriterError> {
         self.client.detect().await?;
         self.indices().create_rebuild().await
