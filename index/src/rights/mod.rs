@@ -338,7 +338,7 @@ impl CallerRights {
     }
 
     /// The objects of a resource in all namespaces that may be read in this way.
-    fn extent(&mut self, reading: Reading, cluster: &ClusterName, group: &str, resource: &str) -> Extent {
+    pub(crate) fn extent(&mut self, reading: Reading, cluster: &ClusterName, group: &str, resource: &str) -> Extent {
         if self.caller.is_master() {
             return Extent::of_all(Readable::All);
         }

@@ -12,7 +12,7 @@ use serde_json::Value;
 const MAX_WORD: usize = 100;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Step {
+pub(crate) enum Step {
     Field(String),
     Nth(usize),
     Any,
@@ -22,12 +22,12 @@ enum Step {
 #[derive(Debug, Clone, PartialEq)]
 pub struct PathTest {
     text: String,
-    steps: Vec<Step>,
-    wanted: Want,
+    pub(crate) steps: Vec<Step>,
+    pub(crate) wanted: Want,
 }
 
 #[derive(Debug, Clone, PartialEq)]
-enum Want {
+pub(crate) enum Want {
     Exists,
     /// In lower case.
     Test(Test),
@@ -187,7 +187,7 @@ fn walk(value: &Value, steps: &[Step], see: &mut dyn FnMut(&Value)) {
     }
 }
 
-fn written(value: &Value) -> String {
+pub(crate) fn written(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
         Value::Object(_) | Value::Array(_) => String::new(),
@@ -196,7 +196,7 @@ fn written(value: &Value) -> String {
 }
 
 /// Numbers, quantities and times (in seconds).
-fn amount(value: &Value) -> Option<f64> {
+pub(crate) fn amount(value: &Value) -> Option<f64> {
     match value {
         Value::Number(number) => number.as_f64(),
         Value::String(text) => {

@@ -56,7 +56,7 @@ pub fn terms(chunk: &str) -> impl Iterator<Item = &str> {
 }
 
 /// A chunk, and what of it begins behind a separator.
-fn tails(chunk: &str) -> impl Iterator<Item = &str> {
+pub fn tails(chunk: &str) -> impl Iterator<Item = &str> {
     let whole = (chunk.len() <= MAX_CHUNK).then_some(chunk);
     let separable = if looks_like_uuid(chunk) { "" } else { chunk };
     let mut separated = false;
