@@ -15,6 +15,7 @@ pub mod ingest;
 mod kept;
 mod list;
 pub mod metrics;
+pub mod opensearch;
 pub mod options;
 #[cfg(test)]
 #[path = "../tests/support/postgres.rs"]

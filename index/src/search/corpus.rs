@@ -88,7 +88,7 @@ enum Hits {
 }
 
 /// Read when the tests run, so that the data may change without them.
-fn fixture(name: &str) -> String {
+pub(crate) fn fixture(name: &str) -> String {
     let path = format!("{}/tests/fixtures/corpus/{name}.yaml", env!("CARGO_MANIFEST_DIR"));
     std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
@@ -97,7 +97,7 @@ fn milliseconds(time: &str) -> i64 {
     time.parse::<jiff::Timestamp>().unwrap().as_millisecond()
 }
 
-fn world() -> World {
+pub(crate) fn world() -> World {
     let clusters: Vec<Cluster> = serde_saphyr::from_str(&fixture("clusters")).unwrap();
     let kinds: BTreeMap<String, Vec<String>> = serde_saphyr::from_str(&fixture("kinds")).unwrap();
     let mut names: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();

@@ -1,6 +1,6 @@
 //! Queries against a small fleet: golden answers, and the engine held against direct evaluation.
 
-mod properties;
+pub(crate) mod properties;
 
 use super::answer::happened_since;
 use super::evaluate::Evaluated;
@@ -47,7 +47,7 @@ fn world() -> World {
     }
 }
 
-fn fleet() -> Vec<(&'static str, Value)> {
+pub(crate) fn fleet() -> Vec<(&'static str, Value)> {
     let text = include_str!("../../tests/fixtures/fleet.json");
     let all: Vec<(String, Value)> = serde_json::from_str(text).unwrap();
     all.into_iter()
@@ -55,13 +55,13 @@ fn fleet() -> Vec<(&'static str, Value)> {
         .collect()
 }
 
-struct Corpus {
-    text: Arc<TextIndex>,
-    documents: Vec<(String, Document)>,
+pub(crate) struct Corpus {
+    pub(crate) text: Arc<TextIndex>,
+    pub(crate) documents: Vec<(String, Document)>,
 }
 
 impl Corpus {
-    fn new(objects: &[(&str, Value)]) -> Self {
+    pub(crate) fn new(objects: &[(&str, Value)]) -> Self {
         let text = TextIndex::in_memory().unwrap();
         let mut writer: tantivy::IndexWriter = text.writer(15_000_000).unwrap();
         let mut documents = Vec::new();
@@ -118,6 +118,28 @@ impl Corpus {
         gather.of(&self.text, &matches).unwrap().0
     }
 
+    /// Hits in an order, facets and notices of what a caller may read.
+    pub(crate) fn answer(
+        &self,
+        matches: &Match,
+        rights: Mutex<crate::rights::CallerRights>,
+        sort: &[Sort],
+        facets: &[Facet],
+        keep: usize,
+    ) -> (Gathered, BTreeSet<String>) {
+        let gather = Gather {
+            rights: Arc::new(rights),
+            sort: sort.to_vec(),
+            after: None,
+            keep,
+            facets: facets.to_vec(),
+            terms: Vec::new(),
+            world: Arc::new(super::corpus::world()),
+            deadline: Instant::now() + Duration::from_secs(60),
+        };
+        gather.of(&self.text, matches).unwrap()
+    }
+
     fn model(&self, query: &str) -> BTreeSet<String> {
         self.model_of(query, &|_| true)
     }
@@ -132,7 +154,7 @@ impl Corpus {
 }
 
 /// A plain list of documents.
-pub(super) struct Readable<'d>(pub(super) Vec<&'d Document>);
+pub(crate) struct Readable<'d>(pub(crate) Vec<&'d Document>);
 
 impl Objects for Readable<'_> {
     fn keys(&mut self, matches: &Match, columns: &[Key]) -> Result<BTreeSet<u64>, crate::Error> {

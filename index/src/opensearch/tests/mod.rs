@@ -1,0 +1,18 @@
+//! Goldens, and properties over the parts together.
+
+mod compared;
+mod documents;
+pub mod interpreter;
+mod queries;
+mod rights;
+mod samples;
+
+use super::document::EngineDocument;
+use crate::fixtures::stored;
+use crate::text::document::Document;
+use serde_json::Value;
+
+/// The engine's document of an object.
+fn engine_document(cluster: &str, id: u64, object: &Value) -> EngineDocument {
+    EngineDocument::of(&Document::of(&stored(cluster, id, object)).unwrap())
+}
