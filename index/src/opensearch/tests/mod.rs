@@ -1,8 +1,10 @@
-//! Goldens, and properties over the parts together.
+//! Goldens, properties over the parts together, and comparisons with real engines.
 
 mod compared;
 mod documents;
+mod engines;
 pub mod interpreter;
+mod node;
 mod queries;
 mod rights;
 mod samples;
