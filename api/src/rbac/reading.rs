@@ -108,12 +108,12 @@ impl Extent {
         self.namespaces.get(namespace).unwrap_or(&self.everywhere).holds(name)
     }
 
-    /// What may be read of cluster-scoped objects, and in namespaces without a limit of their own.
+    /// Objects that may be read: cluster-scoped ones, and those of namespaces without a limit of their own.
     pub fn everywhere(&self) -> &Readable {
         &self.everywhere
     }
 
-    /// What may be read in namespaces that have a limit of their own.
+    /// Objects that may be read in namespaces with a limit of their own.
     pub fn namespaces(&self) -> impl Iterator<Item = (&str, &Readable)> {
         self.namespaces.iter().map(|(namespace, readable)| (namespace.as_str(), readable))
     }

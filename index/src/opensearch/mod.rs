@@ -2,7 +2,27 @@
 //!
 //! [`client`] sends requests to the nodes of an engine and types their errors. [`bulk`] builds and reads bulk requests.
 //! [`writer`] follows a source of changes and keeps an index behind an alias equal to it.
+//!
+//! [`template`] and [`document`] define the index, [`dsl`] translates conditions, [`scope`] the caller's rights, [`order`]
+//! and [`aggregations`] the order of hits and their facets. [`request`] assembles a search, [`response`] reads its answer. All of
+//! these are pure. The engine analyses nothing: terms are made here, for documents and for queries alike.
 
+pub mod aggregations;
 pub mod bulk;
 pub mod client;
+pub mod document;
+pub mod dsl;
+mod edits;
+pub mod fields;
+mod model;
+pub mod order;
+pub mod paths;
+pub mod regex;
+pub mod request;
+pub mod response;
+pub mod scope;
+pub mod template;
+pub mod terms;
+#[cfg(test)]
+mod tests;
 pub mod writer;

@@ -19,7 +19,7 @@ const ANY: &str = "\u{1f}";
 pub enum ScopeTerms {
     /// Every object.
     All,
-    /// Objects with one of these terms ([`crate::text::columns::scope_terms_of`]).
+    /// Objects with one of these terms ([`crate::text::columns::scope_terms`]).
     Some(BTreeSet<String>),
 }
 
@@ -87,7 +87,7 @@ mod tests {
     use crate::record::{Happened, Object};
     use crate::rights::Rights;
     use crate::search::execute::authorization::permits;
-    use crate::text::columns::{scope_of, scope_terms_of};
+    use crate::text::columns::{scope_of, scope_terms};
     use crowsnest_api::user::UserInfo;
     use proptest::prelude::*;
     use rstest::rstest;
@@ -210,7 +210,7 @@ mod tests {
             for object in &objects {
                 let key = &object.record.key;
                 let expected = permits(&mut caller, Reading::Listing, &scope_of(key), &key.name);
-                let found = scope_terms_of(key).iter().any(|term| terms.contains(term));
+                let found = scope_terms(&scope_of(key), &key.name).iter().any(|term| terms.contains(term));
                 prop_assert_eq!(found, expected, "{:?} by {:?} of {:?}", key, terms, rules);
             }
         }

@@ -4,7 +4,7 @@
 //! Reads the text index for what matches and the store for what is shown. The answer comes as a stream of
 //! [`SearchEvent`]s, so that a front end can show hits while the rest is read.
 
-mod collect;
+pub(crate) mod collect;
 mod differences;
 pub(crate) mod engine;
 pub(crate) mod execute;

@@ -232,18 +232,19 @@ pub fn scope_of(key: &RecordKey) -> String {
 /// `cluster|group/resource|namespace`, `cluster|group/resource|namespace|name`, `cluster|group/resource||name`. Those with
 /// an empty namespace are missing or the same for an object without one. The last one serves rules that name an object in
 /// every namespace.
-pub fn scope_terms_of(key: &RecordKey) -> BTreeSet<String> {
-    let (gvr, namespace, name) = (key.resource(), &*key.namespace, &*key.name);
-    let resource = format!("{}/{}", gvr.group, gvr.resource);
-    let cluster = key.cluster().as_str();
+///
+/// Arguments are the object's value of [`Facet::Scope`] and its name. Without a scope there are no terms: nobody may list it.
+pub fn scope_terms(scope: &str, name: &str) -> BTreeSet<String> {
+    let parts: Vec<&str> = scope.split(SCOPE_SEPARATOR).collect();
+    let [cluster, resource, namespace] = parts.as_slice() else { return BTreeSet::new() };
     let mut terms = BTreeSet::from([
-        cluster.to_owned(),
-        scope_term(&[cluster, &resource]),
-        scope_term(&[cluster, &resource, namespace, name]),
-        scope_term(&[cluster, &resource, "", name]),
+        (*cluster).to_owned(),
+        scope_term(&[cluster, resource]),
+        scope_term(&[cluster, resource, namespace, name]),
+        scope_term(&[cluster, resource, "", name]),
     ]);
     if !namespace.is_empty() {
-        terms.extend([scope_term(&[cluster, "", namespace]), scope_term(&[cluster, &resource, namespace])]);
+        terms.extend([scope_term(&[cluster, "", namespace]), scope_term(&[cluster, resource, namespace])]);
     }
     terms
 }

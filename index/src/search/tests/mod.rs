@@ -103,6 +103,17 @@ impl Corpus {
         gathered.hits.iter().map(|hit| self.name(hit.place.id)).collect()
     }
 
+    /// Answer of the text index to what a caller may read.
+    pub(crate) fn answer(
+        &self,
+        matches: Match,
+        rights: &Arc<Rights>,
+        caller: &UserInfo,
+        request: &TopHitsRequest,
+    ) -> TopHits {
+        top_hits(&self.text, &context(rights, caller), &matches, request).unwrap()
+    }
+
     fn gathered(&self, matches: Match, rights: &Arc<Rights>, caller: &UserInfo, sort: Sort) -> TopHits {
         let request = TopHitsRequest {
             sort: vec![sort],
@@ -111,7 +122,7 @@ impl Corpus {
             facets: vec![Facet::Kind],
             world: Arc::new(world()),
         };
-        top_hits(&self.text, &context(rights, caller), &matches, &request).unwrap()
+        self.answer(matches, rights, caller, &request)
     }
 
     fn model(&self, query: &str) -> BTreeSet<String> {
