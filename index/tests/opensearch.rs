@@ -302,7 +302,10 @@ async fn another_template_is_built_beside_the_old_index(engine: &'static str) {
     site.template["mappings"]["properties"]["text"] = json!({"type": "keyword"});
     site.source.set("a1", None);
     let old = site.node.behind(&site.alias).await;
-    let running = site.writer().await;
+    // In small steps, so that the old index can be seen meanwhile.
+    let mut options = site.options();
+    options.batch.changes = 10;
+    let running = site.writer_with(options).await;
     let half = running.until("half built", |progress| progress.position >= 500).await;
     assert_eq!((half.state, half.rebuilds), (State::Rebuilding, 0));
     assert_eq!(site.node.behind(&site.alias).await, old, "the old index answers meanwhile");

@@ -149,6 +149,10 @@ async fn serve<S: AsyncRead + AsyncWrite + Unpin>(mut client: S, state: &State) 
     engine.write_all(&body).await?;
     let mut answer = Vec::new();
     engine.read_to_end(&mut answer).await?;
+    // Engines do not always repeat that the connection ends, and the client would use it again.
+    if let Some(end) = answer.windows(2).position(|two| two == b"\r\n") {
+        answer.splice(end..end, b"\r\nconnection: close".iter().copied());
+    }
     match fault {
         Fault::CutAnswer(bytes) => client.write_all(&answer[..bytes.min(answer.len())]).await?,
         Fault::Silence => {
