@@ -4,7 +4,7 @@
 //! `path␞` with 16 hexadecimal digits in numeric order. A value that is too long leaves `path␝`, an object or list without
 //! any value its path alone. Keys with dots or brackets are written in brackets, as in the query language.
 
-use super::dsl::query::{self, Bound, Query};
+use super::dsl::query::{self, Bound, MAX_BEGINNING, Query};
 use super::fields::{HAS, PATHS};
 use super::model::{PathTest, Step, Test, Want, amount, written};
 use super::regex::{literal, lucene, wildcard_literal};
@@ -205,6 +205,7 @@ fn tested(path: &str, test: &Test) -> Option<Query> {
         Test::Contains(part) => {
             query::wildcard(PATHS, &format!("{}*{}*", wildcard_literal(&start), wildcard_literal(part)))
         }
+        Test::Regex(text) | Test::Near(text, ..) if start.len() + text.len() > MAX_BEGINNING => return None,
         Test::Regex(pattern) => query::regexp(PATHS, &format!("{}({})", literal(&start), lucene(pattern).ok()?)),
         Test::Near(word, distance, false) => {
             query::regexp(PATHS, &format!("{}{}", literal(&start), super::edits::near(word, *distance)))

@@ -1,7 +1,7 @@
 //! Single conditions as queries.
 
 use super::Translator;
-use super::query::{self, MAX_EXPANSIONS, Query};
+use super::query::{self, MAX_BEGINNING, MAX_EXPANSIONS, Query};
 use crate::opensearch::edits;
 use crate::opensearch::fields::{self, CONTENT, GRAMS, HAS, ID, MESSAGE, SAID};
 use crate::opensearch::model::{
@@ -101,6 +101,7 @@ impl Translator<'_> {
         match (distance, begins) {
             (0, true) => query::prefix(field, word),
             (0, false) => query::term(field, word),
+            _ if word.len() > MAX_BEGINNING => Query::None,
             (_, false) if !short => query::fuzzy(field, word, distance),
             // An engine has no query for beginnings.
             _ => match limited(edits::near(word, distance) + if begins { ".*" } else { "" }) {

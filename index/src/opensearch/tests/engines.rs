@@ -82,10 +82,29 @@ fn queries() -> Vec<String> {
     let count = std::env::var("CROWSNEST_ENGINE_QUERIES").map_or(100, |count| count.parse().unwrap());
     let questions: Vec<Question> = serde_saphyr::from_str(&fixture("queries")).unwrap();
     let mut queries: Vec<String> = questions.into_iter().map(|question| question.query).collect();
+    queries.extend(extremes());
     queries.extend(generate(samples::query(), count));
     queries.extend(generate(properties::query(), count / 3));
     queries.extend(generate(properties::relation(), count / 10));
     queries
+}
+
+/// Queries near the limits of the language, which an engine must take.
+fn extremes() -> Vec<String> {
+    let word = "crashloopbackoffofeverythingandmore-of-all-the-deployments-there-are";
+    let bare = (0..170).map(|nth| format!("web-{nth}")).collect::<Vec<_>>().join(" OR ");
+    vec![
+        format!("{word}~2"),
+        format!("name:{word}~2"),
+        format!("name:*{}*", "x".repeat(3_000)),
+        format!("image:{}", "ab".repeat(1_500)),
+        "c".repeat(2_000),
+        "name:/a.{16}/".to_owned(),
+        "name:/(\\w{2}[-.]){3}/".to_owned(),
+        format!("content:{}", "*a".repeat(20)),
+        format!("name:{}", ["a", "b", "c"].map(|part| part.repeat(300)).join(",")),
+        bare,
+    ]
 }
 
 struct Fleet {
