@@ -72,7 +72,31 @@ struct Bucket {
     doc_count: u64,
 }
 
+/// An aggregation that counts the terms of a field which begin with `prefix` and contain `part`; all of them if both are empty.
+///
+/// Terms that do not contain the part may be among the results if the prefix neither contains it nor is empty.
+pub(super) fn count_terms(field: &str, prefix: &str, part: &str, size: usize) -> Value {
+    let mut terms = json!({
+        "field": field,
+        "size": size,
+        "shard_size": size.max(MAX_SHARD_VALUES),
+        "order": [{"_count": "desc"}, {"_key": "asc"}],
+    });
+    if !prefix.is_empty() {
+        terms["include"] = format!("{}.*", literal(prefix)).into();
+    } else if !part.is_empty() {
+        terms["include"] = format!(".*{}.*", literal(part)).into();
+    }
+    json!({ "terms": { "terms": terms } })
+}
+
 impl Buckets {
+    /// The terms with their counts, and true if some were left out or counted too low.
+    pub fn terms(self) -> (Vec<(String, u64)>, bool) {
+        let incomplete = self.sum_other_doc_count > 0 || self.doc_count_error_upper_bound != 0;
+        (self.buckets.into_iter().map(|bucket| (bucket.key, bucket.doc_count)).collect(), incomplete)
+    }
+
     pub fn counts(self, count: &Count) -> ValueCounts {
         let prefix = match count {
             Count::Facet(_) => String::new(),

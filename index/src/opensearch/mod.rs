@@ -6,6 +6,8 @@
 //! [`template`] and [`document`] define the index, [`dsl`] translates conditions, [`scope`] the caller's rights, [`order`]
 //! and [`aggregations`] the order of hits and their facets. [`request`] assembles a search, [`response`] reads its answer. All of
 //! these are pure. The engine analyses nothing: terms are made here, for documents and for queries alike.
+//!
+//! [`engine`] puts both together as [`crate::search::engine::Engine`]: the writer follows the store, searches are translated.
 
 pub mod aggregations;
 pub mod bulk;
@@ -13,6 +15,7 @@ pub mod client;
 pub mod document;
 pub mod dsl;
 mod edits;
+pub(crate) mod engine;
 pub mod fields;
 mod model;
 pub mod order;
@@ -21,8 +24,9 @@ pub mod regex;
 pub mod request;
 pub mod response;
 pub mod scope;
+mod source;
 pub mod template;
 pub mod terms;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 pub mod writer;

@@ -67,6 +67,16 @@ pub struct SearchResponse {
     pub partial: Vec<Partial>,
 }
 
+/// Hits as the engine sends them, for reads page by page.
+#[derive(Debug)]
+pub(super) struct Page {
+    pub hits: Vec<EngineHit>,
+    /// Empty for an answer that lacks nothing.
+    pub partial: Vec<Partial>,
+    /// Id of the point in time for the next page.
+    pub point_in_time: Option<String>,
+}
+
 #[derive(Deserialize)]
 struct Answer {
     timed_out: bool,
@@ -77,9 +87,10 @@ struct Answer {
     hits: Hits,
     #[serde(default)]
     aggregations: BTreeMap<String, Buckets>,
+    pit_id: Option<String>,
 }
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 struct Shards {
     total: u64,
     successful: u64,
@@ -106,23 +117,25 @@ struct Total {
     relation: String,
 }
 
-#[derive(Deserialize)]
-struct EngineHit {
+/// A hit as the engine sends it.
+#[derive(Debug, Deserialize)]
+pub(super) struct EngineHit {
     #[serde(rename = "_score")]
-    score: Option<f32>,
+    pub score: Option<f32>,
     #[serde(default)]
-    sort: Vec<Value>,
+    pub sort: Vec<Value>,
+    /// Values of the requested fields.
+    #[serde(default)]
+    pub fields: BTreeMap<String, Vec<i64>>,
 }
 
 impl SearchResponse {
     /// Reads the answer to a search.
     pub fn read(search: &Search<'_>, body: &[u8]) -> Result<Self, ResponseError> {
-        let Answer { timed_out, terminated_early, shards, hits, mut aggregations } = serde_json::from_slice(body)?;
+        let mut answer: Answer = serde_json::from_slice(body)?;
+        let mut partial = answer.partial(search.keep > 0);
+        let Answer { hits, mut aggregations, .. } = answer;
         let total = hits.total.ok_or(ResponseError::Missing("the number of hits"))?;
-        let mut partial = Vec::new();
-        partial.extend(timed_out.then_some(Partial::TimedOut));
-        partial.extend(terminated_early.then_some(Partial::Terminated));
-        partial.extend(shards.partial());
         partial.extend((total.relation != "eq").then_some(Partial::Total));
         let counts = search.counts.iter().enumerate().map(|(nth, count)| {
             let buckets = aggregations.remove(&nth.to_string());
@@ -136,6 +149,33 @@ impl SearchResponse {
         let more =
             if search.keep == 0 { total.value > 0 } else { found > hits.len() || found == super::request::MAX_PAGE };
         Ok(Self { hits, total: total.value, more, counts, partial })
+    }
+}
+
+impl Page {
+    /// Reads the answer to a search without a total.
+    pub fn read(body: &[u8]) -> Result<Self, ResponseError> {
+        let mut answer: Answer = serde_json::from_slice(body)?;
+        Ok(Self { partial: answer.partial(true), hits: answer.hits.hits, point_in_time: answer.pit_id })
+    }
+}
+
+/// Reads the only aggregation of an answer, and what is missing in it.
+pub(super) fn read_buckets(body: &[u8]) -> Result<(Buckets, Vec<Partial>), ResponseError> {
+    let mut answer: Answer = serde_json::from_slice(body)?;
+    let partial = answer.partial(false);
+    let buckets = answer.aggregations.into_values().next();
+    Ok((buckets.ok_or(ResponseError::Missing("a facet"))?, partial))
+}
+
+impl Answer {
+    /// OpenSearch 3 calls every search for no hits terminated early, although it counts all of them.
+    fn partial(&mut self, has_hits: bool) -> Vec<Partial> {
+        let mut partial = Vec::new();
+        partial.extend(self.timed_out.then_some(Partial::TimedOut));
+        partial.extend((self.terminated_early && has_hits).then_some(Partial::Terminated));
+        partial.extend(std::mem::take(&mut self.shards).partial());
+        partial
     }
 }
 
@@ -203,6 +243,14 @@ mod tests {
         assert_eq!(hits, [("a", 1, 41.0), ("b", u64::MAX, 41.0)]);
         assert_eq!((read.total, read.more, read.partial.as_slice()), (3, true, [].as_slice()));
         assert_eq!(read.counts, [ValueCounts { values: vec![("Pod".into(), 3)], error: 2, others: 7 }]);
+    }
+
+    #[test]
+    fn a_search_for_no_hits_may_end_early() {
+        let mut answer = answer();
+        answer["terminated_early"] = true.into();
+        let partial = |keep| read(&answer, keep).unwrap().partial;
+        assert_eq!((partial(0), partial(2)), (vec![], vec![Partial::Terminated]));
     }
 
     #[rstest]

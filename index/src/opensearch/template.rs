@@ -66,11 +66,15 @@ fn properties() -> Value {
     let searched = || json!({"type": "keyword", "doc_values": false});
     let number = || json!({"type": "long"});
     let counted = || json!({"type": "keyword", "index": false});
-    let key = || json!({"type": "long", "doc_values": false});
-    let words = Word::ALL.iter().filter_map(|word| word_name(*word)).map(|name| (name, searched()));
+    // Values of these are read: keys by relations, words by suggestions.
+    let word = |word: Word| match word {
+        Word::Anything | Word::Qualified => searched(),
+        _ => json!({"type": "keyword"}),
+    };
+    let words = Word::ALL.iter().filter_map(|of| Some((word_name(*of)?, word(*of))));
     let numbers = Number::ALL.iter().map(|of| (flat(of.name()), number()));
     let facets = Facet::ALL.iter().map(|facet| (facet_name(*facet), counted())).chain([(LABELS.into(), counted())]);
-    let keys = Key::ALL.iter().map(|of| (key_name(*of).into(), key()));
+    let keys = Key::ALL.iter().map(|of| (key_name(*of).into(), number()));
     let texts = Facet::ALL.iter().filter(|facet| is_multiple(**facet)).map(|facet| (facet_name(*facet), counted()));
     let firsts = Number::ALL.iter().filter(|of| is_multiple_number(**of)).map(|of| (flat(of.name()), number()));
     json!({

@@ -1,6 +1,6 @@
 //! The trait between plan and execution: what a text engine offers to search; and the list of engines.
 //!
-//! A new engine is a folder beside [`super::tantivy`] and a line in [`BACKENDS`].
+//! A new engine is a folder, as [`super::tantivy`] and [`crate::opensearch`], and a line in [`BACKENDS`].
 //!
 //! An engine gets a [`Match`] in which [`super::execute`] has resolved relations, changed fields and paths
 //! ([`Match::Reach`], [`Match::Changed`], [`Match::Path`]); it treats one that is left as [`Match::All`]. It holds existing
@@ -26,6 +26,7 @@ use super::plan::predicate::Match;
 use super::plan::sort::Ranked;
 use super::tantivy;
 use crate::metrics::Metrics;
+use crate::opensearch::engine as opensearch;
 use crate::rights::{CallerRights, Rights};
 use crate::store::Store;
 use crate::tail::Tail;
@@ -46,7 +47,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 /// The engines, by the names that [`IndexOptions::index_backend`] takes.
-pub(crate) const BACKENDS: &[Backend] = &[tantivy::BACKEND];
+pub(crate) const BACKENDS: &[Backend] = &[tantivy::BACKEND, opensearch::BACKEND];
 
 /// Lookups return at least so many numbers before they leave some out.
 pub const MOST_NUMBERS: usize = 200_000;
@@ -121,6 +122,11 @@ pub trait Engine: fmt::Debug + Send + Sync {
     /// The newest change that searches find: a search that begins after this value was read finds it and all earlier ones,
     /// and possibly newer ones. The distance to the newest change of the cache is the lag of the engine.
     fn searchable(&self) -> watch::Receiver<Seq>;
+
+    /// Reason for which changes cannot be written now, for the status of the cache.
+    fn trouble(&self) -> Option<String> {
+        None
+    }
 }
 
 /// Hits as of one moment, read page by page. Keeps resources of the engine until it is dropped.
@@ -150,7 +156,6 @@ pub(crate) struct Opening<'o> {
     pub store: Arc<dyn Store>,
     pub tail: Arc<Tail>,
     /// The collections there are: for rights as data ([`CallerRights::scope_terms`]).
-    #[expect(dead_code, reason = "tantivy decides rights segment by segment")]
     pub states: Arc<States>,
     pub rights: Arc<Rights>,
     pub metrics: Arc<Metrics>,
@@ -213,7 +218,7 @@ mod tests {
         assert_eq!(names.len(), BACKENDS.len());
         assert!(names.iter().all(|name| backend(name).is_ok_and(|found| found.name == *name)));
         let unknown = backend("sphinx").map(|found| found.name).unwrap_err().to_string();
-        assert_eq!(unknown, "there is no index backend \"sphinx\"; known backends: tantivy");
+        assert_eq!(unknown, "there is no index backend \"sphinx\"; known backends: tantivy, opensearch");
     }
 
     #[test]

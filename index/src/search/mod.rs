@@ -242,6 +242,11 @@ impl Index {
         self.inner.engine.searchable()
     }
 
+    /// Number of changes that a search cannot find yet.
+    pub fn lag(&self) -> u64 {
+        self.seq().0.saturating_sub(self.inner.engine.searchable().borrow().0)
+    }
+
     /// Plans a query with its caller's rights; returns the plan and its data sources.
     async fn planned(&self, request: &SearchRequest) -> (Planned, Sources) {
         let (mut query, too_much) = match parse(&request.query, &Limits::default()) {

@@ -18,6 +18,11 @@ pub enum CredentialSource {
     /// A folder with any of the files `username` and `password`, `api-key`, `token`, `tls.crt` and `tls.key`, `ca.crt`: the
     /// keys of a Secret. It is read again while the client runs.
     Folder(PathBuf),
+    /// Such a folder, if one is given, with the trusted authorities from a file of their own.
+    Files {
+        folder: Option<PathBuf>,
+        ca: PathBuf,
+    },
 }
 
 /// Authorization, client certificate and trusted authorities.
@@ -74,11 +79,15 @@ impl CredentialSource {
         match self {
             Self::Fixed(credentials) => Ok(credentials.clone()),
             Self::Folder(folder) => Credentials::read(folder),
+            Self::Files { folder, ca } => {
+                let credentials = folder.as_deref().map(Credentials::read).transpose()?.unwrap_or_default();
+                Ok(Credentials { ca: Some(read_path(ca)?.ok_or_else(|| missing(ca))?), ..credentials })
+            }
         }
     }
 
     pub(super) fn can_change(&self) -> bool {
-        matches!(self, Self::Folder(_))
+        matches!(self, Self::Folder(_) | Self::Files { .. })
     }
 }
 
@@ -113,18 +122,25 @@ impl Credentials {
     }
 }
 
-/// A file's text, or None if there is no such file. Errors name the path and never the content.
+fn missing(path: &Path) -> ClientError {
+    ClientError::Credentials(format!("there is no file {}", path.display()))
+}
+
 fn read_file(folder: &Path, name: &str) -> Result<Option<String>, ClientError> {
-    let path = folder.join(name);
+    read_path(&folder.join(name))
+}
+
+/// A file's text, or None if there is no such file. Errors name the path and never the content.
+fn read_path(path: &Path) -> Result<Option<String>, ClientError> {
     let mut text = String::new();
-    let read = std::fs::File::open(&path).and_then(|file| file.take(MAX_FILE + 1).read_to_string(&mut text));
+    let read = std::fs::File::open(path).and_then(|file| file.take(MAX_FILE + 1).read_to_string(&mut text));
     match read {
         Ok(bytes) if bytes as u64 > MAX_FILE => {
             Err(ClientError::Credentials(format!("{} is larger than {MAX_FILE} bytes", path.display())))
         }
         Ok(_) => Ok(Some(text)),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-        Err(source) => Err(ClientError::CredentialFile { path, source }),
+        Err(source) => Err(ClientError::CredentialFile { path: path.to_owned(), source }),
     }
 }
 
@@ -160,6 +176,22 @@ mod tests {
     fn refuses_contradictions(#[case] files: &[(&str, &str)], #[case] message: &str) {
         let error = Credentials::read(folder(files).path()).unwrap_err().to_string();
         assert!(error.contains(message), "{error}");
+    }
+
+    #[test]
+    fn authorities_may_have_a_file_of_their_own() {
+        let folder = folder(&[("token", "abc"), ("ca.crt", "one"), ("other.crt", "two")]);
+        let read = |name: &str| {
+            let source =
+                CredentialSource::Files { folder: Some(folder.path().to_owned()), ca: folder.path().join(name) };
+            source.read()
+        };
+        let credentials = read("other.crt").unwrap();
+        assert_eq!(
+            (credentials.ca.as_deref(), credentials.authorization),
+            (Some("two"), Authorization::Bearer(Secret::new("abc")))
+        );
+        assert!(read("none.crt").unwrap_err().to_string().contains("none.crt"));
     }
 
     #[test]

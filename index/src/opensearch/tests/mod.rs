@@ -4,7 +4,7 @@ mod compared;
 mod documents;
 mod engines;
 pub mod interpreter;
-mod node;
+pub mod node;
 mod queries;
 mod samples;
 

@@ -8,7 +8,7 @@ use crate::rights::Rights;
 use crate::search::collect::TopHitsRequest;
 use crate::search::collect::facets::{Counted, Counting};
 use crate::search::collect::suggest::Values;
-use crate::search::engine::SearchContext;
+use crate::search::engine::{Engine, SearchContext};
 use crate::search::execute::evaluate::Evaluated;
 use crate::search::execute::permits::SearchPermits;
 use crate::search::execute::{Found, Sources, begin, find_with_terms};
@@ -123,69 +123,41 @@ fn name_of(object: &Object) -> String {
     }
 }
 
-struct Corpus {
+pub(super) struct Corpus {
     _home: tempfile::TempDir,
-    sources: Sources,
+    pub(super) sources: Sources,
     /// Those that are there.
     documents: Vec<(String, Document)>,
 }
 
 impl Corpus {
+    /// Answered by the text index.
     async fn new() -> Self {
-        let home = tempfile::tempdir().unwrap();
-        let codec = Arc::new(Codec::default());
-        let store = SqliteStore::open(&IndexOptions::new(home.path()), Arc::clone(&codec)).await.unwrap();
-        let entries: Vec<Entry> = serde_saphyr::from_str(&fixture("objects")).unwrap();
-        let mut collections: BTreeMap<(String, String, String, String), CollectionKey> = BTreeMap::new();
-        for entry in entries {
-            let at = milliseconds(entry.at.as_deref().unwrap_or(BEGIN));
-            let mut progress = Progress::default();
-            let (collection, step) = match (&entry.object, &entry.deleted) {
-                (Some(object), None) => {
-                    let draft = draft(object);
-                    let collection = CollectionKey::new(cluster(&entry.cluster), resource_of(object));
-                    let key = (entry.cluster.clone(), draft.kind.clone(), draft.namespace.clone(), draft.name.clone());
-                    collections.insert(key, collection.clone());
-                    let (packed, _) = codec.pack("/any", &draft.body).unwrap();
-                    progress.kind = Some((draft.kind.clone(), !draft.namespace.is_empty()));
-                    (collection, Step::Put(Box::new(draft), packed))
-                }
-                (None, Some(deleted)) => {
-                    let mut parts = deleted.splitn(3, '/').map(str::to_owned).collect::<Vec<_>>();
-                    if parts.len() == 2 {
-                        parts.insert(1, String::new());
-                    }
-                    let [kind, namespace, name] = parts.try_into().unwrap();
-                    let key = (entry.cluster.clone(), kind, namespace.clone(), name.clone());
-                    let collection = collections.get(&key).unwrap_or_else(|| panic!("{deleted} was never there"));
-                    (collection.clone(), Step::Delete { namespace, name, resource_version: "9999999".to_owned() })
-                }
-                _ => panic!("an entry is an object or a deletion"),
-            };
-            let batch = Batch { collection, epoch: Epoch::ALONE, steps: vec![step], progress };
-            let changes = store.apply(&[batch], at).await.unwrap();
-            assert_eq!(changes.len(), 1, "an entry that changes nothing");
-        }
+        let (home, store) = stored_objects().await;
         let text = TextIndex::in_memory().unwrap();
         let mut writer: tantivy::IndexWriter = text.writer(15_000_000).unwrap();
-        let mut documents = Vec::new();
-        for change in store.replay(Seq(0), 10_000).await.unwrap() {
-            let Replayed::Put(object) = change else { continue };
-            let document = Document::of(&object).unwrap();
+        for (_, document) in documents(&store).await {
             writer.add_document(document.to_tantivy(&text.columns)).unwrap();
-            documents.push((name_of(&object), document));
         }
         writer.commit().unwrap();
         text.reload(crate::Seq(0), &|_, _, _| {}).unwrap();
-        let rights = Arc::new(Mutex::new(Arc::new(Rights::default()).of(&UserInfo::system())));
-        let (requested_at, permits) = (Instant::now(), SearchPermits::for_cores());
-        let context = SearchContext { rights, requested_at, deadline: requested_at + Duration::from_secs(600) };
+        let permits = SearchPermits::for_cores();
         let engine = TantivyEngine::new(text, Arc::clone(&permits), watch::channel(Seq(0)).1);
-        Self {
-            _home: home,
-            sources: Sources { engine: Arc::new(engine), permits, store: Arc::new(store), context },
-            documents,
-        }
+        Self::answered_by(home, store, Arc::new(engine), permits).await
+    }
+
+    /// The objects of a store, answered by an engine that has all of them.
+    pub(super) async fn answered_by(
+        home: tempfile::TempDir,
+        store: Arc<SqliteStore>,
+        engine: Arc<dyn Engine>,
+        permits: Arc<SearchPermits>,
+    ) -> Self {
+        let documents = documents(&store).await;
+        let rights = Arc::new(Mutex::new(Arc::new(Rights::default()).of(&UserInfo::system())));
+        let requested_at = Instant::now();
+        let context = SearchContext { rights, requested_at, deadline: requested_at + Duration::from_secs(600) };
+        Self { _home: home, sources: Sources { engine, permits, store, context }, documents }
     }
 
     /// What is answered.
@@ -289,6 +261,55 @@ impl Corpus {
     }
 }
 
+/// A store with everything that happened to the objects.
+pub(super) async fn stored_objects() -> (tempfile::TempDir, Arc<SqliteStore>) {
+    let home = tempfile::tempdir().unwrap();
+    let codec = Arc::new(Codec::default());
+    let store = SqliteStore::open(&IndexOptions::new(home.path()), Arc::clone(&codec)).await.unwrap();
+    let entries: Vec<Entry> = serde_saphyr::from_str(&fixture("objects")).unwrap();
+    let mut collections: BTreeMap<(String, String, String, String), CollectionKey> = BTreeMap::new();
+    for entry in entries {
+        let at = milliseconds(entry.at.as_deref().unwrap_or(BEGIN));
+        let mut progress = Progress::default();
+        let (collection, step) = match (&entry.object, &entry.deleted) {
+            (Some(object), None) => {
+                let draft = draft(object);
+                let collection = CollectionKey::new(cluster(&entry.cluster), resource_of(object));
+                let key = (entry.cluster.clone(), draft.kind.clone(), draft.namespace.clone(), draft.name.clone());
+                collections.insert(key, collection.clone());
+                let (packed, _) = codec.pack("/any", &draft.body).unwrap();
+                progress.kind = Some((draft.kind.clone(), !draft.namespace.is_empty()));
+                (collection, Step::Put(Box::new(draft), packed))
+            }
+            (None, Some(deleted)) => {
+                let mut parts = deleted.splitn(3, '/').map(str::to_owned).collect::<Vec<_>>();
+                if parts.len() == 2 {
+                    parts.insert(1, String::new());
+                }
+                let [kind, namespace, name] = parts.try_into().unwrap();
+                let key = (entry.cluster.clone(), kind, namespace.clone(), name.clone());
+                let collection = collections.get(&key).unwrap_or_else(|| panic!("{deleted} was never there"));
+                (collection.clone(), Step::Delete { namespace, name, resource_version: "9999999".to_owned() })
+            }
+            _ => panic!("an entry is an object or a deletion"),
+        };
+        let batch = Batch { collection, epoch: Epoch::ALONE, steps: vec![step], progress };
+        let changes = store.apply(&[batch], at).await.unwrap();
+        assert_eq!(changes.len(), 1, "an entry that changes nothing");
+    }
+    (home, Arc::new(store))
+}
+
+/// Objects that are there.
+async fn documents(store: &SqliteStore) -> Vec<(String, Document)> {
+    let mut documents = Vec::new();
+    for change in store.replay(Seq(0), 10_000).await.unwrap() {
+        let Replayed::Put(object) = change else { continue };
+        documents.push((name_of(&object), Document::of(&object).unwrap()));
+    }
+    documents
+}
+
 struct Answered {
     hits: Vec<String>,
     total: u64,
@@ -321,7 +342,12 @@ fn values(document: &Document, counted: &Counted) -> BTreeSet<String> {
 
 #[tokio::test]
 async fn every_query_finds_its_hits() {
-    let corpus = Corpus::new().await;
+    let wrong = wrong_answers(&Corpus::new().await).await;
+    assert!(wrong.is_empty(), "{} are wrong:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+/// Queries with what is wrong in their answers.
+pub(super) async fn wrong_answers(corpus: &Corpus) -> Vec<String> {
     let questions: Vec<Question> = serde_saphyr::from_str(&fixture("queries")).unwrap();
     assert!(questions.len() >= 250, "{} queries", questions.len());
     let mut wrong = Vec::new();
@@ -366,7 +392,7 @@ async fn every_query_finds_its_hits() {
             }
         }
     }
-    assert!(wrong.is_empty(), "{} of {} are wrong:\n{}", wrong.len(), questions.len(), wrong.join("\n"));
+    wrong
 }
 
 /// What was is counted and suggested as what is, and within what the caller may read.
@@ -388,19 +414,18 @@ async fn values_are_suggested_of_what_was(
     let corpus = Corpus::new().await;
     let rights = reader("member3", "edge");
     for (sources, expected) in [(corpus.sources.clone(), expected), (corpus.as_reader(&rights, "ann"), to_ann)] {
-        let rest = parse(rest, &Limits::default()).unwrap();
-        let Some(Field::Known(known)) = lookup(field) else { panic!("{field} is no field") };
-        let values = Values { sources, world: world(), rest, limit: 10 };
-        let told: Vec<String> = values
-            .of(known, written)
-            .await
-            .unwrap()
-            .0
-            .iter()
-            .map(|s| format!("{} {}", s.text, s.count.unwrap()))
-            .collect();
-        assert_eq!(told.join(", "), expected);
+        assert_eq!(suggested(sources, rest, field, written).await, expected);
     }
+}
+
+/// Suggested values of a field with their counts.
+pub(super) async fn suggested(sources: Sources, rest: &str, field: &str, written: &str) -> String {
+    let rest = parse(rest, &Limits::default()).unwrap();
+    let Some(Field::Known(known)) = lookup(field) else { panic!("{field} is no field") };
+    let values = Values { sources, world: world(), rest, limit: 10 };
+    let (suggestions, _) = values.of(known, written).await.unwrap();
+    let told: Vec<String> = suggestions.iter().map(|s| format!("{} {}", s.text, s.count.unwrap())).collect();
+    told.join(", ")
 }
 
 /// Ann may list the pods of one namespace.
@@ -421,7 +446,10 @@ fn reader(cluster: &str, namespace: &str) -> Arc<Rights> {
 /// A reader of one namespace finds of what was what everybody's rights would leave of all of it.
 #[tokio::test]
 async fn what_was_is_found_within_rights() {
-    let corpus = Corpus::new().await;
+    check_rights_of_what_was(&Corpus::new().await).await;
+}
+
+pub(super) async fn check_rights_of_what_was(corpus: &Corpus) {
     for (cluster, namespace) in [("member1", "shop"), ("member2", "team-a"), ("member3", "edge"), ("member3", "none")] {
         let sources = corpus.as_reader(&reader(cluster, namespace), "ann");
         for query in

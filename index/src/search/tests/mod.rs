@@ -1,5 +1,6 @@
 //! Queries against a small fleet: golden answers, and the engine held against direct evaluation.
 
+mod backends;
 pub(crate) mod corpus;
 pub(crate) mod properties;
 
