@@ -39,14 +39,14 @@ impl ChangeSource for StoreSource {
     }
 
     async fn changes(&self, since: Since, bounds: BatchBounds) -> Result<ChangeBatch, SourceError> {
-        // Read first: the tail announces whatever is newer.
+        // Read first: the tail announces newer ones.
         let announced = self.tail.latest().0;
         let mut batch = ChangeBatch { changes: Vec::new(), position: since.position };
         let mut bytes = 0;
         while batch.changes.len() < bounds.changes && bytes < bounds.bytes {
             let limit = REPLAY.min(bounds.changes - batch.changes.len());
             let replayed = self.store.replay(Seq(batch.position), limit).await.map_err(failed)?;
-            // Read afterwards, so that nothing is pruned in between.
+            // Read afterwards: a pruning during the replay is noticed.
             let pruned = self.store.pruned().await.map_err(failed)?;
             if pruned.0 > batch.position.max(since.empty_at) {
                 return Err(SourceError::Pruned);

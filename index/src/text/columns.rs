@@ -233,7 +233,7 @@ pub fn scope_of(key: &RecordKey) -> String {
 /// an empty namespace are missing or the same for an object without one. The last one serves rules that name an object in
 /// every namespace.
 ///
-/// Arguments are the object's value of [`Facet::Scope`] and its name. Without a scope there are no terms: nobody may list it.
+/// Arguments are the object's value of [`Facet::Scope`] and its name. Without a scope there are no terms, so no caller may list it.
 pub fn scope_terms(scope: &str, name: &str) -> BTreeSet<String> {
     let parts: Vec<&str> = scope.split(SCOPE_SEPARATOR).collect();
     let [cluster, resource, namespace] = parts.as_slice() else { return BTreeSet::new() };

@@ -1,6 +1,6 @@
 //! Ids and keys of all matching documents, read page by page in the order of their ids.
 
-use super::{Asked, Failure, OpenSearchEngine, remarks, timeout};
+use super::{Condition, Failure, OpenSearchEngine, remarks, timeout};
 use crate::Error;
 use crate::opensearch::fields::{self, ID};
 use crate::opensearch::request::MAX_PAGE;
@@ -19,8 +19,8 @@ impl OpenSearchEngine {
         columns: Option<&[Key]>,
     ) -> Result<Lookup, Error> {
         let mut lookup = Lookup::default();
-        let read = match self.asked(context, matches).await {
-            Ok(asked) => self.read_all(context, asked, columns, &mut lookup).await,
+        let read = match self.condition(context, matches).await {
+            Ok(condition) => self.read_all(context, condition, columns, &mut lookup).await,
             Err(failure) => Err(failure),
         };
         if let Err(failure) = read {
@@ -33,12 +33,12 @@ impl OpenSearchEngine {
     async fn read_all(
         &self,
         context: &SearchContext,
-        asked: Asked,
+        condition: Condition,
         columns: Option<&[Key]>,
         lookup: &mut Lookup,
     ) -> Result<(), Failure> {
-        let filter = asked.filter();
-        lookup.notices.extend(asked.notices);
+        let filter = condition.filter();
+        lookup.notices.extend(condition.notices);
         let names: Option<Vec<String>> = columns.map(|columns| columns.iter().map(|key| fields::key(*key)).collect());
         let mut after: Option<Value> = None;
         loop {

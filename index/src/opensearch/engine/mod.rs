@@ -1,7 +1,7 @@
 //! OpenSearch or Elasticsearch as an [`Engine`].
 //!
 //! An outage, a deadline and a partial answer of the nodes become an incomplete result with a notice. Rights are a filter of
-//! every request ([`scope::filter`]), so the engine never counts what the caller may not list.
+//! every request ([`scope::filter`]), so nothing else is counted.
 
 mod failure;
 mod follow;
@@ -18,6 +18,7 @@ use super::order::Order;
 use super::request::Search;
 use super::response::{Partial, SearchResponse, read_buckets};
 use super::scope;
+use crate::rights::ScopeTerms;
 use crate::search::collect::terms::{TermCounts, TermsRequest};
 use crate::search::collect::{TopHits, TopHitsRequest};
 use crate::search::engine::{Backend, Engine, Lookup, Scan, SearchContext};
@@ -41,7 +42,7 @@ use xxhash_rust::xxh3::xxh3_64;
 pub(crate) const BACKEND: Backend =
     Backend { name: "opensearch", open: |opening| Box::pin(open::open(opening)), local: None };
 
-/// Terms that are counted where all of them are wanted: an engine refuses more than 65,535 buckets.
+/// Terms that are counted in a request for all terms: an engine refuses more than 65,535 buckets.
 const MAX_COUNTED: usize = 10_000;
 /// Scopes of one cluster.
 const MAX_SCOPES: usize = 50_000;
@@ -56,18 +57,18 @@ struct OpenSearchEngine {
     states: Arc<States>,
     searchable: watch::Receiver<Seq>,
     trouble: watch::Receiver<Option<String>>,
-    /// Points in time that nobody reads any more.
+    /// Points in time to close.
     closing: mpsc::Sender<String>,
 }
 
 /// A condition within the rights of a caller.
-struct Asked {
+struct Condition {
     rights: Query,
     matches: Query,
     notices: BTreeSet<String>,
 }
 
-impl Asked {
+impl Condition {
     /// The condition for requests that need no scores.
     fn filter(&self) -> Value {
         query::all(vec![self.rights.clone(), self.matches.clone()]).filter()
@@ -96,11 +97,18 @@ impl OpenSearchEngine {
         format!("/{}/_search?preference={:016x}", self.alias, xxh3_64(condition.to_string().as_bytes()))
     }
 
-    /// Translates a condition and adds the caller's rights.
-    async fn asked(&self, context: &SearchContext, matches: &Match) -> Result<Asked, Failure> {
+    fn scope_terms(&self, context: &SearchContext) -> ScopeTerms {
+        let mut rights = context.rights.lock();
         let mut collections = BTreeSet::new();
-        self.states.each(|key, _| collections.extend([key.clone()]));
-        let rights = scope::filter(context.rights.lock().scope_terms(&collections))?;
+        if !rights.is_unlimited() {
+            self.states.each(|key, _| collections.extend([key.clone()]));
+        }
+        rights.scope_terms(&collections)
+    }
+
+    /// Translates a condition and adds the caller's rights.
+    async fn condition(&self, context: &SearchContext, matches: &Match) -> Result<Condition, Failure> {
+        let rights = scope::filter(self.scope_terms(context))?;
         let mut known = Known::default();
         for (ends, body) in count_ends(&phrase_ends(matches)) {
             let answer = self.search(&format!("/{}/_search", self.alias), &body, context.deadline).await?;
@@ -112,7 +120,7 @@ impl OpenSearchEngine {
             false => translate(matches, &known),
         };
         let Translated { query, notices, .. } = translated?;
-        Ok(Asked { rights, matches: query, notices })
+        Ok(Condition { rights, matches: query, notices })
     }
 
     async fn find(
@@ -121,7 +129,7 @@ impl OpenSearchEngine {
         matches: &Match,
         request: &TopHitsRequest,
     ) -> Result<TopHits, Failure> {
-        let Asked { rights, matches, notices } = self.asked(context, matches).await?;
+        let Condition { rights, matches, notices } = self.condition(context, matches).await?;
         let order = Order::of(&request.sort, &request.world)?;
         let counts: Vec<Count> = request.facets.iter().map(|facet| Count::Facet(*facet)).collect();
         let search = Search {
@@ -138,8 +146,13 @@ impl OpenSearchEngine {
         Ok(top_hits(request, SearchResponse::read(&search, &answer)?, notices))
     }
 
-    async fn count(&self, context: &SearchContext, asked: &Asked, aggregation: Value) -> Result<Counted, Failure> {
-        let filter = asked.filter();
+    async fn count(
+        &self,
+        context: &SearchContext,
+        condition: &Condition,
+        aggregation: Value,
+    ) -> Result<Counted, Failure> {
+        let filter = condition.filter();
         let body = json!({"size": 0, "track_total_hits": false, "query": filter, "aggs": aggregation,
             "timeout": format!("{}ms", timeout(context.deadline).as_millis().max(1))});
         let answer = self.search(&self.path(&filter), &body, context.deadline).await?;
@@ -163,10 +176,10 @@ impl OpenSearchEngine {
         let Some(prefix) = request.prefix.strip_prefix(own) else {
             return Ok(TermCounts { incomplete: true, ..TermCounts::default() });
         };
-        let asked = self.asked(context, matches).await?;
+        let condition = self.condition(context, matches).await?;
         let size = request.most.unwrap_or(MAX_COUNTED);
         let Counted { terms, incomplete } =
-            self.count(context, &asked, count_terms(&field, prefix, &request.part, size)).await?;
+            self.count(context, &condition, count_terms(&field, prefix, &request.part, size)).await?;
         let terms = terms.into_iter().map(|(term, count)| (format!("{own}{term}"), count));
         let counts = terms.filter(|(term, _)| term.starts_with(&request.prefix) && term.contains(&request.part));
         // The terms behind the most frequent ones were not wanted.

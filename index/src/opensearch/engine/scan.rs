@@ -28,11 +28,11 @@ impl OpenSearchEngine {
         matches: &Match,
         request: &TopHitsRequest,
     ) -> Result<Box<dyn Scan>, Failure> {
-        let asked = self.asked(context, matches).await?;
+        let condition = self.condition(context, matches).await?;
         let order = Order::of(&request.sort, &request.world)?;
         let search = Search {
-            matches: &asked.matches,
-            rights: Some(&asked.rights),
+            matches: &condition.matches,
+            rights: Some(&condition.rights),
             order: &order,
             after: request.after.as_ref(),
             keep: 0,
