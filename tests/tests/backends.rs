@@ -1,4 +1,4 @@
-//! `crowsnest up` with a search engine outside of the process: it answers searches, and says so when it is away.
+//! `crowsnest up` with a search engine outside of the process: it answers searches, and answers report its absence.
 
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
