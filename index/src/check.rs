@@ -3,10 +3,10 @@
 //! Checks read only, so a running cache may be checked. Nothing here is the home of truth: what is thrown away comes back
 //! from the members (invariant I2).
 
+use crate::search::engine::{self, Inspection};
 use crate::store::Store;
 use crate::store::codec::Codec;
 use crate::store::sqlite::{self, SqliteStore};
-use crate::text::{Looked, TextIndex};
 use crate::{Error, Seq};
 use serde::Serialize;
 use std::path::Path;
@@ -60,14 +60,20 @@ pub async fn check(data_dir: &Path) -> Result<CheckReport, Error> {
     };
     store.check(&mut report).await?;
     let (opened_at, identity) = (store.latest().await?, store.known_identity().await?);
-    let text = TextIndex::look(data_dir);
+    let text = engine::local_indexes().find_map(|local| (local.inspect)(data_dir).transpose()).transpose();
     // While somebody writes, the two are read at different moments and cannot be compared.
     let still = store.newest().await? == opened_at;
     check_text(text, &identity, opened_at, still, &mut report);
     Ok(report)
 }
 
-fn check_text(text: Result<Option<Looked>, Error>, identity: &str, latest: Seq, still: bool, report: &mut CheckReport) {
+fn check_text(
+    text: Result<Option<Inspection>, Error>,
+    identity: &str,
+    latest: Seq,
+    still: bool,
+    report: &mut CheckReport,
+) {
     let found = match text {
         Ok(Some(found)) => found,
         Ok(None) => {
@@ -84,13 +90,13 @@ fn check_text(text: Result<Option<Looked>, Error>, identity: &str, latest: Seq, 
     for file in found.damaged {
         report.problem(format!("the text index's file {} is damaged", file.display()));
     }
-    if found.payload.identity != identity {
+    if found.identity != identity {
         // It is thrown away on the next start.
         report.behind = latest.0;
         return;
     }
-    report.behind = latest.0.saturating_sub(found.payload.seq);
-    if still && found.payload.seq == latest.0 && !damaged && found.documents != report.records {
+    report.behind = latest.0.saturating_sub(found.seq.0);
+    if still && found.seq == latest && !damaged && found.documents != report.records {
         report.problem(format!("the text index has {} documents of {} records", found.documents, report.records));
     }
 }
@@ -107,7 +113,7 @@ pub enum Rebuild {
 /// Throws away; nobody may have it open. Returns whether there was anything.
 pub fn discard(data_dir: &Path, what: Rebuild) -> Result<bool, Error> {
     let mut there = false;
-    for folder in crate::text::FOLDERS {
+    for folder in engine::local_indexes().flat_map(|local| local.folders) {
         there |= remove(&data_dir.join(folder))?;
     }
     if what == Rebuild::Everything {
@@ -187,7 +193,7 @@ mod tests {
             "{report:?}"
         );
 
-        let text = home.path().join(crate::text::FOLDERS[0]);
+        let text = home.path().join(crate::search::tantivy::FOLDERS[0]);
         let mut files = std::fs::read_dir(&text).unwrap().map(|entry| entry.unwrap().path());
         damage(&files.find(|path| path.extension().is_some_and(|e| e == "store")).unwrap());
         let report = check(home.path()).await.unwrap();

@@ -62,8 +62,12 @@ pub enum Error {
     Text {
         what: &'static str,
         #[source]
-        source: tantivy::TantivyError,
+        source: Box<dyn std::error::Error + Send + Sync>,
     },
+    #[error("there is no index backend {name:?}; known backends: {known}")]
+    UnknownBackend { name: String, known: String },
+    #[error(transparent)]
+    SearchEngine(#[from] crate::opensearch::client::ClientError),
     #[error("cannot use {path}")]
     Io {
         path: String,
@@ -86,8 +90,8 @@ impl Error {
         if is_damage(&source) { Self::Damaged { what, source } } else { Self::Store { what, source } }
     }
 
-    pub(crate) fn text(what: &'static str, source: tantivy::TantivyError) -> Self {
-        Self::Text { what, source }
+    pub(crate) fn text(what: &'static str, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        Self::Text { what, source: source.into() }
     }
 
     /// The database was away, or busy, for a while; asking again may help.

@@ -11,13 +11,13 @@ use crate::replicas::keeper::Keeper;
 use crate::replicas::plan::View;
 use crate::replicas::states::SharedStates;
 use crate::rights::{self, Reviews, Rights};
+use crate::search::engine::{self, Engine, Opened, Opening};
+use crate::search::execute::permits::SearchPermits;
 use crate::store::codec::Codec;
 use crate::store::postgres::PostgresStore;
 use crate::store::sqlite::SqliteStore;
 use crate::store::{Store, StoreSize};
 use crate::tail::{Follower, Tail, Topic};
-use crate::text::TextIndex;
-use crate::text::follower::TextFollower;
 use crate::writer::{States, Writer};
 use crate::{CacheId, CollectionKey, CollectionState, Error, IndexOptions, Seq, StoreOptions};
 use crowsnest_api::names::ClusterName;
@@ -41,10 +41,10 @@ pub struct Index {
 
 pub(crate) struct Inner {
     pub shared: Arc<Shared>,
-    pub text: Arc<TextIndex>,
+    pub engine: Arc<dyn Engine>,
+    pub permits: Arc<SearchPermits>,
     pub rights: Arc<Rights>,
     pub reviews: Reviews,
-    pub searchable: watch::Receiver<Seq>,
     /// Of the store.
     pub id: CacheId,
     /// Identity of the store. Keep it secret: cluster aliases are derived from it.
@@ -110,6 +110,7 @@ impl Index {
         codec: Arc<Codec>,
         collect: bool,
     ) -> Result<Self, Error> {
+        let backend = engine::backend(&options.index_backend)?;
         let (changes, bytes) = (options.tail_changes, options.tail_bytes);
         let tail = Arc::new(match &replicated {
             Some(log) => follower::resumed(log, changes, bytes).await?,
@@ -165,24 +166,26 @@ impl Index {
         let health = watch::Sender::new(Health::new());
         let began = shared.store.began((shared.now_ms)()).await?;
         let identity = shared.store.identity().await?;
-        let text = TextIndex::open(&shared.options, &identity)?;
-        let (store, tail, metrics) = (&shared.store, &shared.tail, &shared.metrics);
-        let rules = Arc::new(Rights::new(Arc::clone(metrics)));
-        let (text_follower, searchable) = TextFollower::new(
-            (Arc::clone(&text.0), text.1),
-            Arc::clone(store),
-            Arc::clone(tail),
-            Arc::clone(metrics),
-            seen,
-            &shared.options,
-            crate::search::prepare(Arc::clone(&rules)),
-        );
+        let (rules, permits) = (Arc::new(Rights::new(Arc::clone(&shared.metrics))), SearchPermits::for_cores());
+        let opening = Opening {
+            options: &shared.options,
+            identity: &identity,
+            store: Arc::clone(&shared.store),
+            tail: Arc::clone(&shared.tail),
+            states: Arc::clone(&shared.states),
+            rights: Arc::clone(&rules),
+            metrics: Arc::clone(&shared.metrics),
+            permits: Arc::clone(&permits),
+            committed: seen,
+            stop: stop.clone(),
+        };
+        let Opened { engine, worker } = (backend.open)(opening).await?;
         let inner = Arc::new(Inner {
             shared: Arc::clone(&shared),
-            text: text.0,
+            engine,
+            permits,
             rights: Arc::clone(&rules),
             reviews: Reviews::default(),
-            searchable,
             id: CacheId::of(&identity),
             identity,
             began,
@@ -195,7 +198,7 @@ impl Index {
         });
         let index = Self { inner };
         index.work("store writer", writing);
-        index.work("text index", text_follower.run(stop.clone()));
+        index.work("text index", worker);
         index.work("rights", rights::follow(rules, Arc::clone(&shared), stop.clone()));
         if let Some(postgres) = replicated {
             index.share(&shared, postgres, collect, &stop);

@@ -15,6 +15,7 @@ pub mod ingest;
 mod kept;
 mod list;
 pub mod metrics;
+pub mod opensearch;
 pub mod options;
 #[cfg(test)]
 #[path = "../tests/support/postgres.rs"]
@@ -34,7 +35,7 @@ pub use collect::versions::is_older;
 pub use error::{Error, Gone};
 pub use index::Index;
 pub use list::{ListQuery, Page, selects};
-pub use options::{DatabaseUrl, History, IndexOptions, Patience, PostgresOptions, StoreOptions};
+pub use options::{DatabaseUrl, History, IndexOptions, OpenSearchOptions, Patience, PostgresOptions, StoreOptions};
 pub use record::metadata_in;
 pub use record::{
     CacheId, Change, CollectionKey, CollectionState, Happened, Object, Owner, Record, RecordKey, Seq, Version,

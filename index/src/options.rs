@@ -1,6 +1,7 @@
 //! What bounds the cache (invariant I5): sizes are configuration, never a function of the fleet.
 
 use crate::ingest::Keep;
+use crate::opensearch::client::{Address, ClientError};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -53,6 +54,36 @@ impl std::fmt::Debug for DatabaseUrl {
     }
 }
 
+/// Search engine outside of this process, for the backend "opensearch".
+#[derive(Debug, Clone)]
+pub struct OpenSearchOptions {
+    /// Base URLs of the nodes of one OpenSearch or Elasticsearch cluster.
+    pub urls: Vec<String>,
+    /// PEM file of the trusted authorities, instead of the system's.
+    pub ca_file: Option<PathBuf>,
+    /// Folder with the keys of a Secret: `username` and `password`, `api-key`, `token`, `tls.crt` and `tls.key`, `ca.crt`.
+    pub credentials_dir: Option<PathBuf>,
+    /// Name of the alias that is searched, and prefix of the indices' names.
+    pub index_prefix: String,
+}
+
+impl OpenSearchOptions {
+    /// Checks the form of a node's URL. The error does not repeat it.
+    pub fn check_url(url: &str) -> Result<(), &'static str> {
+        match Address::parse_all([url]) {
+            Ok(_) => Ok(()),
+            Err(ClientError::Address { what, .. }) => Err(what),
+            Err(_) => Err("is not a URL"),
+        }
+    }
+}
+
+impl Default for OpenSearchOptions {
+    fn default() -> Self {
+        Self { urls: Vec::new(), ca_file: None, credentials_dir: None, index_prefix: "crowsnest".to_owned() }
+    }
+}
+
 /// Configuration of the cache.
 #[derive(Debug, Clone)]
 pub struct IndexOptions {
@@ -85,6 +116,9 @@ pub struct IndexOptions {
     pub bytes_in_flight_per_cluster: usize,
     /// Largest single object or watch event taken.
     pub max_object_bytes: usize,
+    /// Engine of text search, by its name: "tantivy" or "opensearch".
+    pub index_backend: String,
+    pub opensearch: OpenSearchOptions,
     /// Memory of the text index's writer; tantivy wants at least 15 MB.
     pub text_heap_bytes: usize,
     /// Of what searches found in segments of the text index, for when they are asked again.
@@ -177,6 +211,8 @@ impl IndexOptions {
             bytes_in_flight: 32 << 20,
             bytes_in_flight_per_cluster: 8 << 20,
             max_object_bytes: 8 << 20,
+            index_backend: "tantivy".to_owned(),
+            opensearch: OpenSearchOptions::default(),
             text_heap_bytes: 15_000_000,
             text_remembered_bytes: 64 << 20,
             text_commit_interval: Duration::from_millis(500),

@@ -12,8 +12,15 @@ use std::collections::BTreeMap;
 pub struct CacheStatus {
     /// The newest change.
     pub seq: Seq,
+    /// Backend of text search.
+    pub backend: String,
     /// The newest change text search can find.
     pub searchable: Seq,
+    /// Changes that text search cannot find yet.
+    pub lag: u64,
+    /// Why changes cannot be written to the text index now.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub index_trouble: Option<String>,
     /// Why it is not ready.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
@@ -84,7 +91,10 @@ impl Index {
         });
         Ok(CacheStatus {
             seq: self.seq(),
-            searchable: *self.inner.searchable.borrow(),
+            backend: self.options().index_backend.clone(),
+            searchable: *self.inner.engine.searchable().borrow(),
+            lag: self.lag(),
+            index_trouble: self.inner.engine.trouble(),
             problem: self.ready().err(),
             store: size,
             queued: self.inner.shared.writer.waiting(),

@@ -108,6 +108,16 @@ impl Extent {
         self.namespaces.get(namespace).unwrap_or(&self.everywhere).holds(name)
     }
 
+    /// Objects that may be read: cluster-scoped ones, and those of namespaces without a limit of their own.
+    pub fn everywhere(&self) -> &Readable {
+        &self.everywhere
+    }
+
+    /// Objects that may be read in namespaces with a limit of their own.
+    pub fn namespaces(&self) -> impl Iterator<Item = (&str, &Readable)> {
+        self.namespaces.iter().map(|(namespace, readable)| (namespace.as_str(), readable))
+    }
+
     /// Outside of these nothing may be read; none: there is no such limit.
     pub fn limit(&self) -> Option<BTreeSet<String>> {
         let some = self.namespaces.iter().filter(|(_, readable)| **readable != Readable::Nothing);

@@ -7,31 +7,29 @@
 mod reach;
 mod reader;
 mod reviews;
+mod scope_terms;
 mod standing;
 
 use crate::collect::Shared;
 use crate::metrics::Metrics;
 use crate::record::Happened;
-use crate::search::{Decided, Permitted};
+use crate::search::Decided;
 use crate::store::OUTAGE_RETRY;
-use crate::text::columns::Facet;
-use crate::text::segments::PartsId;
 use crate::writer::States;
 use crate::{CollectionKey, Error, ListQuery, Object, Record, Seq};
 use crowsnest_api::names::{ClusterName, Gvr};
 use crowsnest_api::rbac::{Extent, Grant, Readable, Reading};
 use crowsnest_api::user::UserInfo;
-use moka::policy::EvictionPolicy;
 use parking_lot::RwLock;
 use reach::Reach;
 pub use reader::Reader;
 use reviews::Reviewed;
 pub(crate) use reviews::Reviews;
+pub use scope_terms::ScopeTerms;
 use serde::de::DeserializeOwned;
 use standing::{Basis, Ruled, Stamp, Standing, Standings, granted, rules_number};
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
-use std::sync::Arc;
-use std::time::Duration;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::{Arc, Weak};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -43,36 +41,11 @@ pub fn rbac_resources() -> [Gvr; 4] {
     RESOURCES.map(|resource| Gvr::new(GROUP, "v1", resource))
 }
 
-/// What callers may read is remembered in so many bytes together.
-const REMEMBERED_BYTES: u64 = 32 << 20;
-
-/// Nobody asks again under rules that nobody asked under for so long.
-const REMEMBERED_FOR: Duration = Duration::from_secs(600);
-
-/// By caller.
-type Of = (Arc<UserInfo>, PartsId);
-
-/// What of a segment may be read, and what that was decided by.
-#[derive(Clone)]
-struct Verdicts {
-    basis: Arc<Basis>,
-    permitted: Arc<Permitted>,
-}
-
-type Remembered = moka::sync::Cache<Of, Verdicts>;
-
-fn remembered() -> Remembered {
-    let size = |_: &Of, of: &Verdicts| u32::try_from(256 + of.permitted.bytes()).unwrap_or(u32::MAX);
-    let cache = Remembered::builder().max_capacity(REMEMBERED_BYTES).weigher(size);
-    cache.eviction_policy(EvictionPolicy::lru()).time_to_idle(REMEMBERED_FOR).build()
-}
-
-/// What a caller may read of a segment, as it was decided last.
-#[derive(Debug)]
-pub struct Known {
-    pub permitted: Arc<Permitted>,
-    /// Clusters whose rules may say something else to the caller since.
-    pub changed: BTreeSet<ClusterName>,
+/// Rules that decisions for one caller rely on. A cache keeps it with a decision, to check later whether that still holds.
+#[derive(Debug, Clone)]
+pub struct DecisionBasis {
+    rights: Weak<Rights>,
+    stamps: Arc<Basis>,
 }
 
 /// The rules of all clusters.
@@ -82,18 +55,9 @@ pub struct Rights {
     /// Another one whenever a rule changes.
     number: watch::Sender<u64>,
     standings: Standings,
-    remembered: Memory,
     /// The newest change that was taken in.
     obeyed: watch::Sender<Seq>,
     metrics: Arc<Metrics>,
-}
-
-struct Memory(Remembered);
-
-impl Default for Memory {
-    fn default() -> Self {
-        Self(remembered())
-    }
 }
 
 impl std::fmt::Debug for Rights {
@@ -136,24 +100,6 @@ impl Rights {
         // A rule changes while the clusters are written only.
         let number = *self.number.borrow();
         self.standings.renewed(caller, number, &clusters)
-    }
-
-    /// Forgets segments that are gone; those who may read the same still, each with what was counted for them.
-    pub fn forget(self: &Arc<Self>, gone: &HashSet<PartsId>) -> Vec<(CallerRights, Vec<Facet>)> {
-        let mut callers: HashMap<Arc<UserInfo>, (Vec<Arc<Basis>>, BTreeSet<Facet>)> = HashMap::new();
-        let remembered = &self.remembered.0;
-        for (of, Verdicts { basis, permitted }) in remembered.iter().filter(|(of, _)| gone.contains(&of.1)) {
-            let (bases, facets) = callers.entry(Arc::clone(&of.0)).or_default();
-            bases.push(basis);
-            facets.extend(permitted.facets());
-            remembered.invalidate(&*of);
-        }
-        let rights = |(caller, (bases, facets)): (Arc<UserInfo>, (Vec<Arc<Basis>>, BTreeSet<Facet>))| {
-            let rights = self.of(&caller);
-            let still = bases.iter().any(|basis| rights.basis.changed(basis).is_empty());
-            still.then(|| (rights, facets.into_iter().collect()))
-        };
-        callers.into_iter().filter_map(rights).collect()
     }
 
     /// Takes one RBAC object in, or out.
@@ -240,22 +186,20 @@ impl CallerRights {
         self.caller.is_master()
     }
 
-    /// What of a segment may be read, as far as it was decided before.
-    pub fn remembered(&self, parts: PartsId) -> Option<Known> {
-        let Verdicts { basis, permitted } = self.rights.remembered.0.get(&self.of(parts))?;
-        Some(Known { permitted, changed: self.basis.changed(&basis) })
+    pub fn caller(&self) -> &Arc<UserInfo> {
+        &self.caller
     }
 
-    /// Decided by these rights. What newer rules have a part in is nobody's to rely on.
-    pub fn remember(&self, parts: PartsId, permitted: &Arc<Permitted>) {
-        if !self.outdated {
-            let verdicts = Verdicts { basis: Arc::clone(&self.basis), permitted: Arc::clone(permitted) };
-            self.rights.remembered.0.insert(self.of(parts), verdicts);
-        }
+    /// The rules that decisions rely on; None if newer rules had a part in one of them, so that none may be cached.
+    pub fn basis(&self) -> Option<DecisionBasis> {
+        let basis = || DecisionBasis { rights: Arc::downgrade(&self.rights), stamps: Arc::clone(&self.basis) };
+        (!self.outdated).then(basis)
     }
 
-    fn of(&self, parts: PartsId) -> Of {
-        (Arc::clone(&self.caller), parts)
+    /// Clusters whose rules may decide otherwise than on that basis; None if the basis belongs to another [`Rights`].
+    pub fn changed_from(&self, basis: &DecisionBasis) -> Option<BTreeSet<ClusterName>> {
+        let same_rules = std::ptr::eq(basis.rights.as_ptr(), Arc::as_ptr(&self.rights));
+        same_rules.then(|| self.basis.changed(&basis.stamps))
     }
 
     /// What was decided of a scope before, or is now.
@@ -338,7 +282,7 @@ impl CallerRights {
     }
 
     /// The objects of a resource in all namespaces that may be read in this way.
-    fn extent(&mut self, reading: Reading, cluster: &ClusterName, group: &str, resource: &str) -> Extent {
+    pub(crate) fn extent(&mut self, reading: Reading, cluster: &ClusterName, group: &str, resource: &str) -> Extent {
         if self.caller.is_master() {
             return Extent::of_all(Readable::All);
         }
@@ -460,15 +404,13 @@ mod tests {
         let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "rules": [],
             "metadata": {"namespace": "shop", "name": "reader"}});
         let role = stored("member1", 1, &role);
-        let parts: PartsId = (tantivy::index::SegmentId::generate_random(), 0);
         let of = |change: bool| {
             let mut ann = rights.of(&UserInfo::new("ann", ["staff"]));
             if change {
                 rights.apply(&role.record, &role.body, Happened::Modified);
             }
             ann.verdict(Reading::Listing, role.record.key.cluster(), "", "pods", "shop");
-            ann.remember(parts, &Permitted::nothing());
-            ann.remembered(parts).is_some()
+            ann.basis().is_some()
         };
         assert!(!of(true) && of(false));
     }

@@ -6,8 +6,7 @@
 //! objects of a namespace sees none of them here.
 
 use super::{CallerRights, known};
-use crate::text::TextIndex;
-use crate::text::columns::{Facet, SCOPE_SEPARATOR};
+use crate::text::columns::SCOPE_SEPARATOR;
 use crate::{Error, Index};
 use crowsnest_api::names::ClusterName;
 use crowsnest_api::rbac::{Extent, Readable};
@@ -161,8 +160,8 @@ impl Asked {
 
     /// Asks from the general to the particular, what there are objects of.
     async fn ask(&self, index: &Index, caller: &UserInfo, place: &Place, turns: &Semaphore) -> Result<Progress, Error> {
-        let (text, cluster) = (Arc::clone(&index.inner.text), place.cluster.clone());
-        let scopes = crate::index::joined(tokio::task::spawn_blocking(move || scopes(&text, &cluster)).await)?;
+        let scopes = index.inner.engine.scopes(&place.cluster).await?;
+        let scopes: BTreeSet<Scope> = scopes.iter().filter_map(|scope| Scope::read(scope)).collect();
         if scopes.is_empty() {
             return Ok(Progress::Done);
         }
@@ -238,9 +237,12 @@ impl Scope {
         Self::new(group, resource, "")
     }
 
-    /// From what follows the cluster in [`Facet::Scope`].
-    fn read(text: &[u8]) -> Option<Self> {
-        let (resource, namespace) = std::str::from_utf8(text).ok()?.split_once(SCOPE_SEPARATOR)?;
+    /// From a value of [`Facet::Scope`].
+    ///
+    /// [`Facet::Scope`]: crate::text::columns::Facet::Scope
+    fn read(text: &str) -> Option<Self> {
+        let (_, rest) = text.split_once(SCOPE_SEPARATOR)?;
+        let (resource, namespace) = rest.split_once(SCOPE_SEPARATOR)?;
         let (group, resource) = resource.split_once('/')?;
         Some(Self::new(group, resource, namespace))
     }
@@ -251,22 +253,6 @@ fn first(scopes: &[Scope], most: usize, namespaces: usize) -> &[Scope] {
     let together = scopes.chunk_by(|a, b| a.namespace == b.namespace);
     let fitting: usize = together.take(namespaces).map(<[Scope]>::len).sum();
     scopes.get(..fitting.min(most)).unwrap_or_default()
-}
-
-/// What a search could find in a cluster.
-fn scopes(text: &TextIndex, cluster: &ClusterName) -> Result<BTreeSet<Scope>, Error> {
-    let prefix = format!("{cluster}{SCOPE_SEPARATOR}");
-    let fail = |error| Error::text("cannot be read", error);
-    let mut scopes = BTreeSet::new();
-    for segment in text.searcher().segment_readers() {
-        let Some(column) = segment.fast_fields().str(Facet::Scope.column()).map_err(fail)? else { continue };
-        let terms = column.dictionary().prefix_range(&prefix).into_stream();
-        let mut terms = terms.map_err(|error| fail(error.into()))?;
-        while terms.advance() {
-            scopes.extend(terms.key().get(prefix.len()..).and_then(Scope::read));
-        }
-    }
-    Ok(scopes)
 }
 
 /// Whom to ask.
@@ -359,12 +345,12 @@ mod tests {
     }
 
     #[rstest]
-    #[case("\u{1f}", None)]
-    #[case("apps/deployments\u{1f}shop", Some(("apps", "deployments", "shop")))]
-    #[case("/nodes\u{1f}", Some(("", "nodes", "")))]
-    #[case("/nodes", None)]
+    #[case("m1\u{1f}\u{1f}", None)]
+    #[case("m1\u{1f}apps/deployments\u{1f}shop", Some(("apps", "deployments", "shop")))]
+    #[case("m1\u{1f}/nodes\u{1f}", Some(("", "nodes", "")))]
+    #[case("m1\u{1f}/nodes", None)]
     fn scopes_are_read(#[case] text: &str, #[case] expected: Option<(&str, &str, &str)>) {
         let expected = expected.map(|(group, resource, namespace)| Scope::new(group, resource, namespace));
-        assert_eq!(Scope::read(text.as_bytes()), expected);
+        assert_eq!(Scope::read(text), expected);
     }
 }

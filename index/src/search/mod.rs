@@ -4,78 +4,50 @@
 //! Reads the text index for what matches and the store for what is shown. The answer comes as a stream of
 //! [`SearchEvent`]s, so that a front end can show hits while the rest is read.
 
-mod answer;
-mod best;
-mod clusters;
-#[cfg(test)]
-mod corpus;
+pub(crate) mod collect;
 mod differences;
-mod docs;
-mod evaluate;
-mod explain;
-mod export;
-mod facets;
-mod frequent;
-mod gather;
-mod known;
-mod labels;
-mod live;
-mod look;
-mod matches;
-mod nothing;
-mod numbers;
-mod object;
-mod order;
-mod pass;
-mod past;
-mod paths;
-mod patterns;
-mod permitted;
+pub(crate) mod engine;
+pub(crate) mod execute;
+mod hydrate;
 pub mod plan;
-mod prepare;
-mod propagated;
-mod rank;
-mod relations;
-pub mod saved;
-mod stream;
-mod suggest;
-mod tallies;
+pub(crate) mod tantivy;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
-pub use clusters::Skipped;
+pub use collect::did_you_mean::Wider;
+pub use collect::facets::Counted;
+pub use collect::suggest::{SuggestRequest, Suggestion, Suggestions};
 pub use differences::{Compared, Difference, differences};
-pub use evaluate::Reason;
-pub use explain::{Count, Explained, Step};
-pub use facets::Counted;
-pub use live::LiveEvent;
-pub use nothing::Wider;
-pub use object::{Diff, Edge, Graph, Past};
-pub use order::{Cursor, NoCursor, OfCluster, Place, Rank, Sort, SortBy};
-pub use paths::ManifestPath;
-pub(crate) use permitted::{Decided, Permitted};
-pub(crate) use prepare::prepare;
-pub use suggest::{SuggestRequest, Suggestion, Suggestions};
+pub(crate) use execute::authorization::Decided;
+pub use execute::evaluate::Reason;
+pub use hydrate::live::LiveEvent;
+pub use hydrate::object::{Diff, Edge, Graph, Past};
+pub use hydrate::skipped_clusters::Skipped;
+pub use plan::explain::{Count, Explained, Step};
+pub use plan::paths::ManifestPath;
+pub use plan::saved_search;
+pub use plan::sort::{Cursor, NoCursor, OfCluster, Place, Rank, Sort, SortBy};
 
 use crate::query::{Expr, Limits, Notice, Query, parse};
 use crate::rights::CallerRights;
 use crate::text::columns::Facet;
 use crate::{Error, Index, Object, Seq};
-use answer::Sources;
+use collect::facets::Counting;
 use crowsnest_api::user::UserInfo;
-use facets::Counting;
+use engine::SearchContext;
+use execute::Sources;
 use futures::Stream;
 use futures::stream::try_unfold;
-use known::Known;
-use matches::Match;
-use order::MOST_COLUMNS;
+use hydrate::Stage;
 use parking_lot::Mutex;
+use plan::predicate::Match;
+use plan::retention::Known;
+use plan::sort::MOST_COLUMNS;
 use plan::{Asked, Plan, World, plan};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use stream::Stage;
 
 /// Hits of one answer, at most: more come page by page.
 pub const MOST_HITS: usize = 10_000;
@@ -267,7 +239,12 @@ impl Index {
 
     /// The newest change a search can find.
     pub fn searchable(&self) -> tokio::sync::watch::Receiver<Seq> {
-        self.inner.searchable.clone()
+        self.inner.engine.searchable()
+    }
+
+    /// Number of changes that a search cannot find yet.
+    pub fn lag(&self) -> u64 {
+        self.seq().0.saturating_sub(self.inner.engine.searchable().borrow().0)
     }
 
     /// Plans a query with its caller's rights; returns the plan and its data sources.
@@ -280,7 +257,7 @@ impl Index {
         let timeout = query.output.timeout.map(|seconds| Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX));
         let within = timeout.map_or(request.deadline, |timeout| timeout.min(request.deadline));
         let sources = self.sources(&request.caller, within).await;
-        let world = self.world(&sources.rights.lock());
+        let world = self.world(&sources.context.rights.lock());
         (self.plan_of(request, query, too_much, Arc::new(world)), sources)
     }
 
@@ -314,18 +291,19 @@ impl Index {
 
     /// What a caller's searches read.
     async fn sources(&self, caller: &UserInfo, within: Duration) -> Sources {
-        let asked = Instant::now();
-        let deadline = asked + within;
+        let requested_at = Instant::now();
+        let deadline = requested_at + within;
         let rights = Arc::new(Mutex::new(self.rights_of(caller, deadline).await));
-        let (text, store) = (Arc::clone(&self.inner.text), Arc::clone(&self.inner.shared.store));
-        Sources { text, store, rights, asked, deadline }
+        let (engine, permits) = (Arc::clone(&self.inner.engine), Arc::clone(&self.inner.permits));
+        let (context, store) = (SearchContext { rights, requested_at, deadline }, Arc::clone(&self.inner.shared.store));
+        Sources { engine, permits, store, context }
     }
 
     /// Facts about the fleet that a caller's plans use.
     fn world(&self, rights: &CallerRights) -> World {
         let shared = &self.inner.shared;
         let kinds = Arc::clone(&shared.kinds.read());
-        World { clusters: clusters::facts(self, rights), kinds, now: (shared.now_ms)() / 1000 }
+        World { clusters: hydrate::skipped_clusters::facts(self, rights), kinds, now: (shared.now_ms)() / 1000 }
     }
 }
 

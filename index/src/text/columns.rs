@@ -1,9 +1,7 @@
-//! The columns of the text index.
+//! The columns of a document, by the names that every engine's schema gives them.
 
-use tantivy::schema::{FAST, Field, INDEXED, IndexRecordOption, Schema, TextFieldIndexing, TextOptions};
-
-use super::tokens::{SAID, TEXT, WHOLE};
 use crate::RecordKey;
+use std::collections::BTreeSet;
 
 macro_rules! word_columns {
     ($( $(#[$doc:meta])* $name:ident = $text:literal ),+ $(,)?) => {
@@ -227,83 +225,31 @@ pub fn scope_of(key: &RecordKey) -> String {
     [key.cluster().as_str(), &group_resource, &key.namespace].join(&SCOPE_SEPARATOR.to_string())
 }
 
-/// The schema's fields by column.
-#[derive(Debug, Clone)]
-pub struct Columns {
-    words: Vec<Field>,
-    numbers: Vec<Field>,
-    facets: Vec<Field>,
-    keys: Vec<Field>,
-    /// Record id, to delete and to fetch by.
-    pub id: Field,
-    /// The whole manifest.
-    pub content: Field,
-    /// Messages of events, conditions and containers, with where each word is.
-    pub message: Field,
+/// Scope terms of an object, for engines that filter by rights as data: a caller may list the object if the caller holds one
+/// of its terms ([`crate::rights::ScopeTerms`]).
+///
+/// With the separator written as `|`: `cluster`, `cluster||namespace`, `cluster|group/resource`,
+/// `cluster|group/resource|namespace`, `cluster|group/resource|namespace|name`, `cluster|group/resource||name`. Those with
+/// an empty namespace are missing or the same for an object without one. The last one serves rules that name an object in
+/// every namespace.
+///
+/// Arguments are the object's value of [`Facet::Scope`] and its name. Without a scope there are no terms, so no caller may list it.
+pub fn scope_terms(scope: &str, name: &str) -> BTreeSet<String> {
+    let parts: Vec<&str> = scope.split(SCOPE_SEPARATOR).collect();
+    let [cluster, resource, namespace] = parts.as_slice() else { return BTreeSet::new() };
+    let mut terms = BTreeSet::from([
+        (*cluster).to_owned(),
+        scope_term(&[cluster, resource]),
+        scope_term(&[cluster, resource, namespace, name]),
+        scope_term(&[cluster, resource, "", name]),
+    ]);
+    if !namespace.is_empty() {
+        terms.extend([scope_term(&[cluster, "", namespace]), scope_term(&[cluster, resource, namespace])]);
+    }
+    terms
 }
 
-/// The column of record ids.
-pub const ID: &str = "id";
-const CONTENT: &str = "content";
-const MESSAGE: &str = "message";
-
-impl Columns {
-    pub fn schema() -> Schema {
-        let mut schema = Schema::builder();
-        let placed = |tokenizer: &str, option: IndexRecordOption| {
-            let indexing =
-                TextFieldIndexing::default().set_tokenizer(tokenizer).set_index_option(option).set_fieldnorms(false);
-            TextOptions::default().set_indexing_options(indexing)
-        };
-        let terms = |tokenizer: &str| placed(tokenizer, IndexRecordOption::Basic);
-        for word in Word::ALL {
-            let tokenizer = if *word == Word::Exact { "raw" } else { WHOLE };
-            schema.add_text_field(word.name(), terms(tokenizer));
-        }
-        for number in Number::ALL {
-            schema.add_i64_field(number.name(), FAST);
-        }
-        for facet in Facet::ALL {
-            schema.add_text_field(facet.column(), TextOptions::default().set_fast("raw"));
-        }
-        for key in Key::ALL {
-            schema.add_u64_field(key.name(), FAST | INDEXED);
-        }
-        schema.add_u64_field(ID, FAST | INDEXED);
-        schema.add_text_field(CONTENT, terms(TEXT));
-        schema.add_text_field(MESSAGE, placed(SAID, IndexRecordOption::WithFreqsAndPositions));
-        schema.build()
-    }
-
-    pub fn of(schema: &Schema) -> tantivy::Result<Self> {
-        let words = Word::ALL.iter().map(|word| schema.get_field(word.name()));
-        let numbers = Number::ALL.iter().map(|number| schema.get_field(number.name()));
-        let facets = Facet::ALL.iter().map(|facet| schema.get_field(facet.column()));
-        let keys = Key::ALL.iter().map(|key| schema.get_field(key.name()));
-        Ok(Self {
-            words: words.collect::<Result<_, _>>()?,
-            numbers: numbers.collect::<Result<_, _>>()?,
-            facets: facets.collect::<Result<_, _>>()?,
-            keys: keys.collect::<Result<_, _>>()?,
-            id: schema.get_field(ID)?,
-            content: schema.get_field(CONTENT)?,
-            message: schema.get_field(MESSAGE)?,
-        })
-    }
-
-    pub fn word(&self, word: Word) -> Field {
-        self.words[word as usize]
-    }
-
-    pub fn number(&self, number: Number) -> Field {
-        self.numbers[number as usize]
-    }
-
-    pub fn key(&self, key: Key) -> Field {
-        self.keys[key as usize]
-    }
-
-    pub fn facet(&self, facet: Facet) -> Field {
-        self.facets[Facet::ALL.iter().position(|other| *other == facet).unwrap_or_default()]
-    }
+/// A term of these parts: cluster, group and resource, namespace, name.
+pub fn scope_term(parts: &[&str]) -> String {
+    parts.join(&SCOPE_SEPARATOR.to_string())
 }

@@ -1,7 +1,7 @@
-//! What search knows of one object: made from its record and body, written to tantivy, and evaluated directly to say
+//! What search knows of one object: made from its record and body, written to an engine, and evaluated directly to say
 //! why a hit matched.
 
-use super::columns::{Columns, Facet, Key, Number, Word, scope_of};
+use super::columns::{Facet, Key, Number, Word, scope_of};
 use super::manifest::{Much, Said, read, read_tree};
 use crate::{Error, Object, Record, Version};
 use bytes::Bytes;
@@ -12,7 +12,6 @@ use serde_json::Value;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
-use tantivy::TantivyDocument;
 
 /// Annotation values beyond this are no words.
 const MAX_ANNOTATION: usize = 256;
@@ -340,28 +339,6 @@ impl Document {
         has.sort_unstable();
         has.dedup();
         has.into_iter()
-    }
-
-    /// The document tantivy stores. The manifest is read once: its text is asked for before its messages.
-    pub fn to_tantivy(&self, columns: &Columns) -> TantivyDocument {
-        let mut document = TantivyDocument::new();
-        document.add_u64(columns.id, self.id);
-        for (word, value) in &self.words {
-            document.add_text(columns.word(*word), value);
-            if *word != Word::Qualified {
-                document.add_text(columns.word(Word::Exact), format!("{}={value}", word.name()));
-            }
-        }
-        // Names are as many as objects: they are looked through in memory.
-        let others = self.anything(false).filter(|(word, _)| *word != Word::Name);
-        others.for_each(|(_, value)| document.add_text(columns.word(Word::Anything), value));
-        self.has().for_each(|name| document.add_text(columns.word(Word::Has), name));
-        self.numbers.iter().for_each(|(number, value)| document.add_i64(columns.number(*number), *value));
-        self.facets.iter().for_each(|(facet, value)| document.add_text(columns.facet(*facet), value));
-        self.keys.iter().for_each(|(key, of)| document.add_u64(columns.key(*key), *of));
-        document.add_text(columns.content, self.content());
-        self.messages().iter().for_each(|message| document.add_text(columns.message, message));
-        document
     }
 }
 

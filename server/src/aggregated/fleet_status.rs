@@ -146,6 +146,7 @@ fn shown(index: &Index, counts: &Counts) -> Value {
     json!({
         "kind": "FleetStatus", "apiVersion": "search.crowsnest.io/v1alpha1",
         "clusters": clusters, "counts": counts.links, "seq": index.seq(),
+        "search": {"backend": index.options().index_backend, "behind": index.lag()},
     })
 }
 

@@ -275,6 +275,10 @@ fn print_status(
         seq,
         seq.saturating_sub(number(status, "searchable")),
     )?;
+    if let Some(trouble) = status["indexTrouble"].as_str() {
+        let backend = status["backend"].as_str().unwrap_or("text search");
+        writeln!(out, "{backend} cannot be written to: {trouble}")?;
+    }
     if let Some(problem) = status["problem"].as_str() {
         writeln!(out, "not ready: {problem}")?;
     }

@@ -8,6 +8,8 @@ use crowsnest_api::quantity::Quantity;
 use crowsnest_index::ingest::{Keep, Withheld};
 use crowsnest_index::{History, IndexOptions};
 
+use super::index_backend::IndexBackendArgs;
+
 /// Nobody means to keep versions for longer.
 const LONGEST: Duration = Duration::from_secs(366 * 24 * 3600);
 
@@ -54,6 +56,8 @@ pub(crate) struct KeepArgs {
     /// Keep the values of Secrets; they are never searched
     #[arg(long, env = "CROWSNEST_CACHE_SECRET_VALUES")]
     cache_secret_values: bool,
+    #[command(flatten)]
+    pub(crate) backend: IndexBackendArgs,
 }
 
 impl KeepArgs {
@@ -62,7 +66,7 @@ impl KeepArgs {
         let standard = IndexOptions::new(data_dir);
         let memory = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
         let in_flight = memory(self.cache_bytes_in_flight);
-        IndexOptions {
+        let mut options = IndexOptions {
             history: History {
                 kept_for: self.cache_history,
                 per_object: self.cache_versions,
@@ -79,7 +83,9 @@ impl KeepArgs {
                 withheld: self.cache_withhold.clone(),
             },
             ..standard
-        }
+        };
+        self.backend.apply(&mut options);
+        options
     }
 }
 

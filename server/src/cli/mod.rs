@@ -36,6 +36,7 @@ pub(crate) mod explain;
 pub(crate) mod get;
 mod help;
 mod history;
+mod index_backend;
 pub(crate) mod install;
 pub(crate) mod interpret;
 pub(crate) mod join;

@@ -81,6 +81,7 @@ struct Said {
 
 impl Said {
     fn read(args: &ServeArgs) -> anyhow::Result<Self> {
+        args.keep.backend.check()?;
         let ui = args.ui_listen.0.unwrap_or(SocketAddr::from(([127, 0, 0, 1], 7080)));
         let oidc = args.oidc.read()?;
         let oidc = oidc.map(|oidc| anyhow::Ok((oidc, args.sign_in.read(ui)?))).transpose()?;

@@ -56,6 +56,7 @@ pub(crate) async fn run(args: UpArgs) -> anyhow::Result<ExitCode> {
     if !args.ui_listen.ip().is_loopback() {
         bail!("--ui-listen {} is no loopback address; the UI's plain HTTP must not leave this machine", args.ui_listen);
     }
+    args.keep.backend.check()?;
     let rights = args.rights.read()?;
     let oidc = args.oidc.read()?;
     let mut stop = Stop::new()?;

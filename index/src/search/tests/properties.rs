@@ -21,7 +21,7 @@ fn term() -> impl Strategy<Value = String> {
     ]
 }
 
-fn query() -> impl Strategy<Value = String> {
+pub(crate) fn query() -> impl Strategy<Value = String> {
     let leaf = term();
     leaf.prop_recursive(3, 12, 3, |inner| {
         prop_oneof![
@@ -48,7 +48,7 @@ fn some_pod() -> impl Strategy<Value = Value> {
 }
 
 /// Relations among [`some_fleet`]'s objects, alone or with what else is asked.
-fn relation() -> impl Strategy<Value = String> {
+pub(crate) fn relation() -> impl Strategy<Value = String> {
     let relations = [
         "has.event(reason:BackOff)",
         "has.event()",
@@ -72,7 +72,7 @@ fn relation() -> impl Strategy<Value = String> {
 }
 
 /// Pods with owners over them, what they use, and events about them.
-fn some_fleet() -> impl Strategy<Value = Vec<(&'static str, Value)>> {
+pub(crate) fn some_fleet() -> impl Strategy<Value = Vec<(&'static str, Value)>> {
     let pod = (some_pod(), any::<bool>(), prop::option::of(1..3i64), any::<bool>(), any::<bool>());
     prop::collection::vec(pod, 1..6).prop_map(|pods| {
         let mut fleet = Vec::new();
@@ -113,16 +113,16 @@ fn some_fleet() -> impl Strategy<Value = Vec<(&'static str, Value)>> {
 }
 
 /// What `ann` may list: (cluster, resource, namespace), the latter empty for all of them.
-type Allowed = BTreeSet<(&'static str, &'static str, &'static str)>;
+pub(crate) type Allowed = BTreeSet<(&'static str, &'static str, &'static str)>;
 
-fn some_rights() -> impl Strategy<Value = Allowed> {
+pub(crate) fn some_rights() -> impl Strategy<Value = Allowed> {
     let cluster = prop::sample::select(vec!["member1", "member2"]);
     let resource = prop::sample::select(vec!["pods", "events", "deployments", "replicasets", "configmaps"]);
     let namespace = prop::sample::select(vec!["shop", "team", ""]);
     prop::collection::btree_set((cluster, resource, namespace), 0..8)
 }
 
-fn granted(allowed: &Allowed) -> Rights {
+pub(crate) fn granted(allowed: &Allowed) -> Rights {
     let (rights, group) = (Rights::default(), "rbac.authorization.k8s.io");
     for (nth, (cluster, resource, namespace)) in allowed.iter().enumerate() {
         let (role, binding) = match *namespace {

@@ -6,7 +6,7 @@ use axum::response::Response;
 use crowsnest_api::storage::{SavedSearch, SavedSearchSpec};
 use crowsnest_api::user::UserInfo;
 use crowsnest_apiserver::status::ApiError;
-use crowsnest_index::search::saved::{self, Access, Draft, access};
+use crowsnest_index::search::saved_search::{self, Access, Draft, access};
 use http::{Method, StatusCode};
 use http_body_util::{BodyExt, Limited};
 use kube::Api;
@@ -63,7 +63,7 @@ pub(super) async fn scopes(
 ) -> Result<BTreeMap<String, String>, Failure> {
     let saved = Saved { api: Api::all(control_plane.clone()), caller };
     let all = saved.all_visible().await?.into_iter();
-    Ok(saved::scopes(all.map(|one| (one.metadata.name.unwrap_or_default(), one.spec)), caller))
+    Ok(saved_search::scopes(all.map(|one| (one.metadata.name.unwrap_or_default(), one.spec)), caller))
 }
 
 async fn sent(request: Request) -> Result<Sent, Failure> {
@@ -98,7 +98,7 @@ fn shown(saved: &SavedSearch) -> Value {
 }
 
 fn checked(draft: Draft, name: &str, owner: &str) -> Result<SavedSearchSpec, Failure> {
-    saved::checked(draft, owner).map_err(|errors| ApiError::invalid(GROUP, "SavedSearch", name, errors).into())
+    saved_search::checked(draft, owner).map_err(|errors| ApiError::invalid(GROUP, "SavedSearch", name, errors).into())
 }
 
 impl Saved<'_> {
@@ -140,12 +140,12 @@ impl Saved<'_> {
     async fn create(&self, sent: Sent) -> Result<Response, Failure> {
         let owner = &self.caller.name;
         let name = match sent.metadata.name.as_str() {
-            "" => saved::name_of(&sent.spec.title, owner),
+            "" => saved_search::name_of(&sent.spec.title, owner),
             name => name.to_owned(),
         };
         let spec = checked(sent.spec, &name, owner)?;
         let kept = self.all_visible().await?.iter().filter(|saved| saved.spec.owner == *owner).count();
-        if !saved::has_room(kept) {
+        if !saved_search::has_room(kept) {
             let message = format!("{owner:?} keeps {kept} searches, which is the most; delete one first");
             return Err(Failure::new(StatusCode::FORBIDDEN, "Forbidden", message).with_details(GROUP, PLURAL, &name));
         }

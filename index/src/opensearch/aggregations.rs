@@ -1,0 +1,165 @@
+//! Facet counts: aggregations of a request, and their results in the answer.
+
+use super::dsl::query::MAX_EXPANSIONS;
+use super::fields::{self, MESSAGE};
+use super::model::Facet;
+use super::regex::literal;
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// Values returned of one facet.
+pub const MAX_VALUES: usize = 1_000;
+/// Values that each shard returns. Where it has no more, counts over several shards are exact.
+const MAX_SHARD_VALUES: usize = 20_000;
+/// Words counted by one request, so that it stays below the engine's 65,535 buckets.
+const WORDS_AT_ONCE: usize = 12;
+
+/// A field whose values are counted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Count {
+    Facet(Facet),
+    /// Values of the label of this key.
+    Label(String),
+}
+
+/// Counts of the values of a field, most frequent first.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ValueCounts {
+    pub values: Vec<(Arc<str>, u64)>,
+    /// Each count is at most so much too low, because shards left values out. With one shard it is 0.
+    pub error: u64,
+    /// Hits of values that are not returned.
+    pub others: u64,
+}
+
+/// The aggregations of an answer, by their places.
+pub fn aggregations(counts: &[Count]) -> Value {
+    let named = counts.iter().enumerate().map(|(nth, count)| (nth.to_string(), aggregation(count)));
+    Value::Object(named.collect())
+}
+
+fn aggregation(count: &Count) -> Value {
+    let mut terms = json!({
+        "size": MAX_VALUES,
+        "shard_size": MAX_SHARD_VALUES,
+        "order": [{"_count": "desc"}, {"_key": "asc"}],
+    });
+    match count {
+        Count::Facet(facet) => terms["field"] = fields::facet(*facet).into(),
+        Count::Label(key) => {
+            terms["field"] = fields::labels().into();
+            terms["include"] = format!("{}.*", literal(&format!("{key}="))).into();
+        }
+    }
+    json!({"terms": terms})
+}
+
+/// One aggregation in an answer.
+#[derive(Debug, Deserialize)]
+pub(super) struct Buckets {
+    #[serde(default)]
+    doc_count_error_upper_bound: i64,
+    #[serde(default)]
+    sum_other_doc_count: u64,
+    buckets: Vec<Bucket>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Bucket {
+    key: String,
+    doc_count: u64,
+}
+
+/// An aggregation that counts the terms of a field which begin with `prefix` and contain `part`; all of them if both are empty.
+///
+/// Terms that do not contain the part may be among the results if the prefix neither contains it nor is empty.
+pub(super) fn count_terms(field: &str, prefix: &str, part: &str, size: usize) -> Value {
+    let mut terms = json!({
+        "field": field,
+        "size": size,
+        "shard_size": size.max(MAX_SHARD_VALUES),
+        "order": [{"_count": "desc"}, {"_key": "asc"}],
+    });
+    if !prefix.is_empty() {
+        terms["include"] = format!("{}.*", literal(prefix)).into();
+    } else if !part.is_empty() {
+        terms["include"] = format!(".*{}.*", literal(part)).into();
+    }
+    json!({ "terms": { "terms": terms } })
+}
+
+impl Buckets {
+    /// The terms with their counts, and true if some were left out or counted too low.
+    pub fn terms(self) -> (Vec<(String, u64)>, bool) {
+        let incomplete = self.sum_other_doc_count > 0 || self.doc_count_error_upper_bound != 0;
+        (self.buckets.into_iter().map(|bucket| (bucket.key, bucket.doc_count)).collect(), incomplete)
+    }
+
+    pub fn counts(self, count: &Count) -> ValueCounts {
+        let prefix = match count {
+            Count::Facet(_) => String::new(),
+            Count::Label(key) => format!("{key}="),
+        };
+        let value = |bucket: Bucket| Some((Arc::from(bucket.key.strip_prefix(&prefix)?), bucket.doc_count));
+        ValueCounts {
+            values: self.buckets.into_iter().filter_map(value).collect(),
+            // -1: the engine does not know.
+            error: u64::try_from(self.doc_count_error_upper_bound).unwrap_or(u64::MAX),
+            others: self.sum_other_doc_count,
+        }
+    }
+}
+
+/// Searches that count the terms which the ends of phrases begin ([`super::dsl::phrase_ends`]).
+pub fn count_ends(ends: &BTreeSet<String>) -> Vec<(Vec<String>, Value)> {
+    let ends: Vec<&String> = ends.iter().collect();
+    let search = |ends: &[&String]| {
+        let of = |(nth, end): (usize, &&String)| {
+            let terms = json!({"terms": {"field": MESSAGE, "include": format!("{}.*", literal(end)),
+                "size": MAX_EXPANSIONS + 1, "shard_size": MAX_EXPANSIONS + 1}});
+            (nth.to_string(), json!({"filter": {"prefix": {MESSAGE: end}}, "aggs": {"terms": terms}}))
+        };
+        let aggregations: Map<String, Value> = ends.iter().enumerate().map(of).collect();
+        let body = json!({"size": 0, "track_total_hits": false, "aggs": aggregations});
+        (ends.iter().map(|end| (*end).clone()).collect(), body)
+    };
+    ends.chunks(WORDS_AT_ONCE).map(search).collect()
+}
+
+/// Ends that begin more terms than a phrase may expand to. What the engine did not count is taken for such an end.
+pub fn wide_ends(ends: &[String], answer: &Value) -> BTreeSet<String> {
+    let counted = |nth: usize| answer.pointer(&format!("/aggregations/{nth}/terms/buckets")).and_then(Value::as_array);
+    let is_wide = |nth: usize| counted(nth).is_none_or(|buckets| buckets.len() > MAX_EXPANSIONS);
+    ends.iter().enumerate().filter(|(nth, _)| is_wide(*nth)).map(|(_, end)| end.clone()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_are_asked_for_by_place() {
+        let ends = BTreeSet::from(["ngin".to_owned(), "op.e".to_owned()]);
+        let asked =
+            (aggregations(&[Count::Facet(Facet::Image), Count::Label("acme.io/app".into())]), count_ends(&ends));
+        insta::assert_yaml_snapshot!("aggregations", asked);
+    }
+
+    #[test]
+    fn ends_that_begin_too_much_are_wide() {
+        let ends = ["a".to_owned(), "b".to_owned(), "c".to_owned()];
+        let buckets = |count: usize| json!({"terms": {"buckets": vec![json!({}); count]}});
+        let answer = json!({"aggregations": {"0": buckets(MAX_EXPANSIONS), "1": buckets(MAX_EXPANSIONS + 1)}});
+        assert_eq!(wide_ends(&ends, &answer), ends[1..].iter().cloned().collect());
+    }
+
+    #[test]
+    fn many_ends_are_counted_by_several_requests() {
+        let ends: BTreeSet<String> = (0..30).map(|nth| format!("end{nth:02}")).collect();
+        let counted = count_ends(&ends);
+        assert_eq!(counted.len(), 3);
+        assert_eq!(counted.into_iter().flat_map(|(ends, _)| ends).collect::<BTreeSet<_>>(), ends);
+    }
+}

@@ -1,0 +1,137 @@
+//! Reads the answer to a bulk request.
+
+use super::request::{DocumentChange, Marker};
+use crate::opensearch::client::{ClientError, ErrorBody, Fault};
+use serde::Deserialize;
+
+/// State of one change after a request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// Written, or deleted, also if there was nothing to delete.
+    Written,
+    /// The engine holds this version or a newer one.
+    Superseded,
+    /// The engine refuses the document. Sending it again is of no use.
+    Poisoned(Fault),
+    /// The engine could not take it now.
+    Retry(Fault),
+    /// The index is missing, closed or blocked, or the caller has no right to it.
+    Unavailable(Fault),
+    /// The answer has no item for it.
+    Missing,
+}
+
+/// An answer, its outcomes in the order of the changes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BulkAnswer {
+    /// The marker was written: another index answers than the one that the marker was first written to.
+    pub replaced: bool,
+    pub outcomes: Vec<Outcome>,
+}
+
+/// Next step after a request that failed as a whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WholeFailure {
+    /// Pause, then send it again.
+    Retry,
+    /// One change may be the cause: send the request as two, each with half of the changes.
+    Halve,
+    /// The only change in it is the cause.
+    Poisoned,
+    /// The index, the rights or the connection are the cause: check these.
+    Unavailable,
+}
+
+#[derive(Deserialize)]
+struct Answer {
+    #[serde(default)]
+    items: Vec<Item>,
+}
+
+/// One of the keys is present.
+#[derive(Deserialize)]
+struct Item {
+    index: Option<ItemResult>,
+    delete: Option<ItemResult>,
+}
+
+#[derive(Deserialize)]
+struct ItemResult {
+    #[serde(rename = "_id")]
+    id: String,
+    status: u16,
+    error: Option<ErrorBody>,
+}
+
+/// Reads an answer to a request of `changes` behind the marker. Items are matched by position, action and id; those behind
+/// the first mismatch count as missing, so that they are sent again.
+pub fn read(body: &[u8], marker: &Marker, changes: &[DocumentChange]) -> Result<BulkAnswer, ClientError> {
+    let answer: Answer = serde_json::from_slice(body)
+        .map_err(|source| ClientError::Unreadable { operation: "a bulk request", source })?;
+    let mut items = answer.items.into_iter();
+    let Some(first) = items.next().and_then(|item| item.index).filter(|item| item.id == marker.id) else {
+        return Ok(BulkAnswer { replaced: false, outcomes: vec![Outcome::Missing; changes.len()] });
+    };
+    let replaced = first.status < 300;
+    if !replaced && first.status != 409 {
+        // The marker fits every index of ours: the cause is the index, or the alias, and not a document.
+        let fault = Fault::of(first.status, first.error);
+        let outcome = if fault.is_retried() { Outcome::Retry(fault) } else { Outcome::Unavailable(fault) };
+        return Ok(BulkAnswer { replaced, outcomes: vec![outcome; changes.len()] });
+    }
+    let mut outcomes: Vec<Outcome> = changes
+        .iter()
+        .zip(items)
+        .map_while(|(change, item)| {
+            let result = if change.document.is_some() { item.index } else { item.delete };
+            result.filter(|result| result.id == change.id).map(|result| outcome(result, change.document.is_none()))
+        })
+        .collect();
+    outcomes.resize(changes.len(), Outcome::Missing);
+    Ok(BulkAnswer { replaced, outcomes })
+}
+
+fn outcome(result: ItemResult, deleted: bool) -> Outcome {
+    let ItemResult { status, error, .. } = result;
+    if status < 300 || deleted && status == 404 && error.is_none() {
+        return Outcome::Written;
+    }
+    if status == 409 {
+        return Outcome::Superseded;
+    }
+    let fault = Fault::of(status, error);
+    if fault.is_retried() {
+        Outcome::Retry(fault)
+    } else if fault.is_about_index() {
+        Outcome::Unavailable(fault)
+    } else if status >= 500 {
+        Outcome::Retry(fault)
+    } else {
+        Outcome::Poisoned(fault)
+    }
+}
+
+/// Classifies the failure of a request with this number of changes.
+pub fn whole_failure(error: &ClientError, items: usize) -> WholeFailure {
+    let Some(fault) = error.fault() else {
+        // An answer that is too large or unreadable is smaller, or readable, for fewer changes.
+        let by_size = matches!(error, ClientError::TooLarge { .. } | ClientError::Unreadable { .. });
+        return match (error.is_retried(), by_size && items > 1) {
+            (_, true) => WholeFailure::Halve,
+            (true, false) => WholeFailure::Retry,
+            (false, false) => WholeFailure::Unavailable,
+        };
+    };
+    if fault.is_retried() {
+        WholeFailure::Retry
+    } else if fault.is_about_index() || fault.status == 404 {
+        WholeFailure::Unavailable
+    } else {
+        match (fault.status, items) {
+            (_, 2..) => WholeFailure::Halve,
+            (400 | 413, _) => WholeFailure::Poisoned,
+            (500.., _) => WholeFailure::Retry,
+            _ => WholeFailure::Unavailable,
+        }
+    }
+}

@@ -1,0 +1,16 @@
+//! Bulk requests with external versions: building them and reading the answer item by item. No effects.
+//!
+//! Every write carries the sequence number of its change as external version, so an engine keeps the newest one in any order
+//! and number of writes. Each request begins with an `index` action on a marker document, for three reasons. Engines create a
+//! missing index for a `delete` with an external version, in spite of `require_alias`, unless another action of the request
+//! on the same name is an `index` with `require_alias`. The marker is written once in the life of an index: an engine that
+//! accepts it again writes to another index. And the marker fits every index: if it is refused, the cause is no document.
+
+mod answer;
+mod request;
+
+pub use answer::{BulkAnswer, Outcome, WholeFailure, read, whole_failure};
+pub use request::{Built, BulkLimits, DocumentChange, Marker, Refused, build, check, path};
+
+#[cfg(test)]
+mod tests;

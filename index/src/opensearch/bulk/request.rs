@@ -1,0 +1,123 @@
+//! Builds the newline-delimited body of a bulk request.
+
+use bytes::Bytes;
+use serde::Serialize;
+
+/// Maximum length of a document id in bytes; an engine refuses the whole request for a longer one.
+const MAX_ID: usize = 512;
+/// Largest external version.
+const MAX_VERSION: u64 = i64::MAX as u64;
+
+/// A document to write, or to delete where `document` is None.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DocumentChange {
+    /// Sequence number of the change in the source; the document's external version.
+    pub seq: u64,
+    pub id: String,
+    /// JSON on one line.
+    pub document: Option<Bytes>,
+}
+
+/// Bounds of one request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BulkLimits {
+    /// Size before compression. A larger document goes alone.
+    pub bytes: usize,
+    /// Number of changes.
+    pub items: usize,
+}
+
+/// The document that each request begins with; see the module.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Marker {
+    pub id: String,
+}
+
+/// A request body with the number of changes in it, taken from the front.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Built {
+    pub body: Vec<u8>,
+    pub items: usize,
+}
+
+/// Reason for which a change cannot be sent: an engine would refuse the whole request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    #[error("the id has more than 512 bytes or none")]
+    Id,
+    #[error("the sequence number is 0 or above 2^63-1")]
+    Version,
+    #[error("the document holds a line break")]
+    LineBreak,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Action<'a> {
+    Index(Target<'a>),
+    Delete(Target<'a>),
+}
+
+#[derive(Serialize)]
+struct Target<'a> {
+    #[serde(rename = "_id")]
+    id: &'a str,
+    version: u64,
+    version_type: &'static str,
+}
+
+/// Path of a bulk request through an alias, with an answer that holds only what [`super::read`] needs.
+pub fn path(alias: &str) -> String {
+    format!("/{alias}/_bulk?require_alias=true&filter_path=items.*._id,items.*.status,items.*.error")
+}
+
+/// Checks what would fail a whole request.
+pub fn check(change: &DocumentChange) -> Result<(), Refused> {
+    if change.id.is_empty() || change.id.len() > MAX_ID {
+        return Err(Refused::Id);
+    }
+    if change.seq == 0 || change.seq > MAX_VERSION {
+        return Err(Refused::Version);
+    }
+    match &change.document {
+        Some(document) if memchr::memchr2(b'\n', b'\r', document).is_some() => Err(Refused::LineBreak),
+        _ => Ok(()),
+    }
+}
+
+/// Builds a request of the first changes that fit the limits: at least one, if there is any.
+pub fn build(marker: &Marker, changes: &[DocumentChange], limits: BulkLimits) -> Built {
+    let mut body = Vec::new();
+    action(&mut body, &Action::Index(target(&marker.id, 1)));
+    body.extend_from_slice(b"{}\n");
+    let mut items = 0;
+    for change in changes.iter().take(limits.items.max(1)) {
+        let before = body.len();
+        let target = target(&change.id, change.seq);
+        match &change.document {
+            Some(document) => {
+                action(&mut body, &Action::Index(target));
+                body.extend_from_slice(document);
+                body.push(b'\n');
+            }
+            None => action(&mut body, &Action::Delete(target)),
+        }
+        if items > 0 && body.len() > limits.bytes {
+            body.truncate(before);
+            break;
+        }
+        items += 1;
+    }
+    Built { body, items }
+}
+
+fn target(id: &str, version: u64) -> Target<'_> {
+    Target { id, version, version_type: "external" }
+}
+
+fn action(body: &mut Vec<u8>, action: &Action<'_>) {
+    // Strings and numbers always serialize, and a vector takes all bytes.
+    if serde_json::to_writer(&mut *body, action).is_ok() {
+        body.push(b'\n');
+    }
+}

@@ -1,0 +1,237 @@
+use super::*;
+use crate::opensearch::client::{ClientError, Fault};
+use bytes::Bytes;
+use proptest::prelude::*;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+const RECORDED: &str = include_str!("../../../tests/fixtures/opensearch/bulk.yaml");
+
+#[derive(Deserialize)]
+struct Recorded {
+    engine: String,
+    case: String,
+    status: u16,
+    changes: Vec<RecordedChange>,
+    #[serde(default)]
+    outcomes: Vec<String>,
+    whole: Option<String>,
+    #[serde(default)]
+    replaced: bool,
+    answer: String,
+}
+
+#[derive(Deserialize)]
+struct RecordedChange {
+    id: String,
+    seq: u64,
+    document: bool,
+}
+
+fn marker() -> Marker {
+    Marker { id: "m".to_owned() }
+}
+
+fn change(id: &str, seq: u64, document: bool) -> DocumentChange {
+    DocumentChange { seq, id: id.to_owned(), document: document.then(|| Bytes::from_static(b"{}")) }
+}
+
+fn name(outcome: &Outcome) -> &'static str {
+    match outcome {
+        Outcome::Written => "written",
+        Outcome::Superseded => "superseded",
+        Outcome::Poisoned(_) => "poisoned",
+        Outcome::Retry(_) => "retry",
+        Outcome::Unavailable(_) => "unavailable",
+        Outcome::Missing => "missing",
+    }
+}
+
+fn refused(status: u16, body: &[u8]) -> ClientError {
+    ClientError::Refused { host: "http://one".to_owned(), fault: Fault::read(status, body) }
+}
+
+#[test]
+fn answers_of_the_engines_are_read() {
+    let recorded: Vec<Recorded> = serde_saphyr::from_str(RECORDED).unwrap();
+    assert_eq!(recorded.len(), 39);
+    for Recorded { engine, case, status, changes, outcomes, whole, replaced, answer } in recorded {
+        let changes: Vec<_> = changes.iter().map(|c| change(&c.id, c.seq, c.document)).collect();
+        if let Some(whole) = whole {
+            let error = refused(status, answer.as_bytes());
+            assert_eq!(format!("{:?}", whole_failure(&error, 1)).to_lowercase(), whole, "{case} on {engine}");
+            assert_eq!(whole_failure(&error, 2), WholeFailure::Halve, "{case} on {engine}");
+            continue;
+        }
+        let read = read(answer.as_bytes(), &marker(), &changes).unwrap();
+        let names: Vec<_> = read.outcomes.iter().map(name).collect();
+        assert_eq!(
+            (names, read.replaced),
+            (outcomes.iter().map(String::as_str).collect(), replaced),
+            "{case} on {engine}"
+        );
+    }
+}
+
+#[test]
+fn reasons_of_poisoned_documents_are_kept() {
+    let recorded: Vec<Recorded> = serde_saphyr::from_str(RECORDED).unwrap();
+    let one = recorded.iter().find(|one| one.case == "poisoned" && one.engine.starts_with("OpenSearch 2")).unwrap();
+    let changes: Vec<_> = one.changes.iter().map(|c| change(&c.id, c.seq, c.document)).collect();
+    let read = read(one.answer.as_bytes(), &marker(), &changes).unwrap();
+    let Outcome::Poisoned(fault) = &read.outcomes[0] else { panic!("{:?}", read.outcomes) };
+    insta::assert_snapshot!(
+        fault,
+        @r#"400 mapper_parsing_exception: failed to parse field [n] of type [long] in document with id 'c'. Preview of field's value: 'word': For input string: "word""#
+    );
+}
+
+#[rstest::rstest]
+#[case::overload(429, "", 5, WholeFailure::Retry)]
+#[case::unavailable(
+    503,
+    r#"{"error":{"type":"cluster_block_exception","reason":"no master"}}"#,
+    5,
+    WholeFailure::Retry
+)]
+#[case::gateway(502, "<html>", 1, WholeFailure::Retry)]
+#[case::node_away(500, r#"{"error":{"type":"node_not_connected_exception","reason":""}}"#, 5, WholeFailure::Retry)]
+#[case::large(413, "", 5, WholeFailure::Halve)]
+#[case::large_alone(413, "", 1, WholeFailure::Poisoned)]
+#[case::internal(500, "", 5, WholeFailure::Halve)]
+#[case::internal_alone(500, "", 1, WholeFailure::Retry)]
+#[case::password(401, "", 5, WholeFailure::Unavailable)]
+#[case::rights(
+    403,
+    r#"{"error":{"type":"security_exception","reason":"no permissions"}}"#,
+    1,
+    WholeFailure::Unavailable
+)]
+#[case::index(404, r#"{"error":{"type":"index_not_found_exception","reason":""}}"#, 5, WholeFailure::Unavailable)]
+fn whole_failures(#[case] status: u16, #[case] body: &str, #[case] items: usize, #[case] expected: WholeFailure) {
+    assert_eq!(whole_failure(&refused(status, body.as_bytes()), items), expected);
+}
+
+#[test]
+fn a_request_is_lines_of_actions_and_documents() {
+    let changes = [change("a\"\n", 3, true), change("b", 9, false)];
+    let built = build(&marker(), &changes, BulkLimits { bytes: 1000, items: 10 });
+    insta::assert_snapshot!(String::from_utf8(built.body).unwrap(), @r#"
+    {"index":{"_id":"m","version":1,"version_type":"external"}}
+    {}
+    {"index":{"_id":"a\"\n","version":3,"version_type":"external"}}
+    {}
+    {"delete":{"_id":"b","version":9,"version_type":"external"}}
+    "#);
+    assert_eq!(built.items, 2);
+}
+
+#[rstest::rstest]
+#[case::good("a", 1, "{}", None)]
+#[case::no_id("", 1, "{}", Some(Refused::Id))]
+#[case::no_version("a", 0, "{}", Some(Refused::Version))]
+#[case::large_version("a", 1 << 63, "{}", Some(Refused::Version))]
+#[case::line_break("a", 1, "{\n}", Some(Refused::LineBreak))]
+fn changes_that_would_fail_a_request_are_refused(
+    #[case] id: &str,
+    #[case] seq: u64,
+    #[case] document: &'static str,
+    #[case] refused: Option<Refused>,
+) {
+    let change = DocumentChange { seq, id: id.to_owned(), document: Some(Bytes::from_static(document.as_bytes())) };
+    assert_eq!(check(&change).err(), refused);
+    let long = DocumentChange { id: "ä".repeat(257), ..change };
+    assert_eq!(check(&long), Err(Refused::Id));
+}
+
+/// An item of an answer and its outcome.
+fn item() -> impl Strategy<Value = (Value, &'static str)> {
+    let error = |kind: &str| json!({"type": kind, "reason": "because"});
+    prop_oneof![
+        Just((json!({"status": 200}), "written")),
+        Just((json!({"status": 201}), "written")),
+        Just((json!({"status": 409, "error": error("version_conflict_engine_exception")}), "superseded")),
+        Just((json!({"status": 400, "error": error("mapper_parsing_exception")}), "poisoned")),
+        Just((json!({"status": 429, "error": error("rejected_execution_exception")}), "retry")),
+        Just((json!({"status": 429, "error": error("cluster_block_exception")}), "retry")),
+        Just((json!({"status": 500, "error": error("node_not_connected_exception")}), "retry")),
+        Just((json!({"status": 503, "error": error("unavailable_shards_exception")}), "retry")),
+        Just((json!({"status": 404, "error": error("index_not_found_exception")}), "unavailable")),
+        Just((json!({"status": 403, "error": error("security_exception")}), "unavailable")),
+    ]
+}
+
+fn changes() -> impl Strategy<Value = Vec<DocumentChange>> {
+    proptest::collection::vec(("[a-z\u{e4}\"]{1,40}", 1_u64..1 << 62, proptest::option::of(0_usize..400)), 1..30)
+        .prop_map(|changes| {
+            let document = |bytes: usize| Bytes::from(json!({ "text": "x".repeat(bytes) }).to_string());
+            let change = |(id, seq, bytes): (String, u64, Option<usize>)| DocumentChange {
+                seq,
+                id,
+                document: bytes.map(document),
+            };
+            changes.into_iter().map(change).collect()
+        })
+}
+
+proptest! {
+    /// All changes are in some request, in order; each request keeps its bounds or has one change.
+    #[test]
+    fn requests_keep_their_bounds_and_lose_nothing(changes in changes(), bytes in 1_usize..3000, items in 1_usize..12) {
+        let limits = BulkLimits { bytes, items };
+        let mut rest = changes.as_slice();
+        let mut actions = Vec::new();
+        while !rest.is_empty() {
+            let built = build(&marker(), rest, limits);
+            prop_assert!(built.items >= 1 && built.items <= items);
+            prop_assert!(built.items == 1 || built.body.len() <= bytes);
+            let text = String::from_utf8(built.body).unwrap();
+            let mut lines = text.lines();
+            prop_assert_eq!(lines.by_ref().take(2).last(), Some("{}"));
+            while let Some(line) = lines.next() {
+                let action: Value = serde_json::from_str(line).unwrap();
+                let (key, target) = action.as_object().unwrap().iter().next().unwrap();
+                let document = (key == "index").then(|| Bytes::from(lines.next().unwrap().to_owned()));
+                let (id, seq) = (target["_id"].as_str().unwrap().to_owned(), target["version"].as_u64().unwrap());
+                actions.push(DocumentChange { seq, id, document });
+            }
+            rest = &rest[built.items..];
+        }
+        prop_assert_eq!(actions, changes);
+    }
+
+    /// Each item leads to its own outcome; items that the answer leaves out are missing.
+    #[test]
+    fn items_are_read_one_by_one(
+        changes in changes(),
+        items in proptest::collection::vec(item(), 30),
+        left_out in 0_usize..5,
+    ) {
+        let answered = changes.len().saturating_sub(left_out);
+        let mut answer = vec![json!({"index": {"_id": "m", "status": 409}})];
+        let mut expected = Vec::new();
+        for (change, (item, outcome)) in changes.iter().zip(items) {
+            if answer.len() > answered {
+                expected.push("missing");
+                continue;
+            }
+            let mut item = item;
+            item["_id"] = json!(change.id);
+            let action = if change.document.is_some() { "index" } else { "delete" };
+            answer.push(json!({ action: item }));
+            expected.push(outcome);
+        }
+        let read = read(json!({ "items": answer }).to_string().as_bytes(), &marker(), &changes).unwrap();
+        prop_assert_eq!(read.outcomes.iter().map(name).collect::<Vec<_>>(), expected);
+    }
+
+    /// Only changes that the answer names count as written, for any answer.
+    #[test]
+    fn any_answer_can_be_read(body in "(\\{\"items\":\\[(\\{\"index\":\\{\"_id\":\"m\",\"status\":[0-9]{1,3}\\}\\},?)*\\]\\})|.{0,40}") {
+        let changes = [change("a", 1, true)];
+        if let Ok(answer) = read(body.as_bytes(), &marker(), &changes) {
+            prop_assert!(!answer.outcomes.contains(&Outcome::Written));
+            prop_assert_eq!(answer.outcomes.len(), 1);
+        }
+    }
+}

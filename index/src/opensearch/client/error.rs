@@ -1,0 +1,241 @@
+//! Errors of an engine and of the way to it.
+
+use super::detect::{Found, SUPPORTED};
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Maximum number of characters kept of an engine's `type` and `reason`.
+const MAX_TYPE: usize = 128;
+const MAX_REASON: usize = 512;
+
+/// A failed request.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    #[error("no address of the search engine is given")]
+    NoHosts,
+    /// The address is not quoted: it may hold a password.
+    #[error("address {index} of the search engine {what}")]
+    Address { index: usize, what: &'static str },
+    /// The address is not quoted: it may hold a password.
+    #[error("the proxy's address is not a URL")]
+    ProxyAddress,
+    #[error("cannot use the search engine's credentials: {0}")]
+    Credentials(String),
+    #[error("cannot read the search engine's credentials from {}", path.display())]
+    CredentialFile {
+        path: PathBuf,
+        #[source]
+        source: std::io::Error,
+    },
+    #[error("no cryptography provider of rustls is installed in this process")]
+    NoCryptography,
+    #[error("cannot set up the connection to the search engine: {what}")]
+    Setup {
+        what: &'static str,
+        #[source]
+        source: reqwest::Error,
+    },
+    #[error("cannot compress a request to the search engine")]
+    Compress(#[source] std::io::Error),
+    #[error("the connection to {host} failed")]
+    Connection {
+        host: String,
+        #[source]
+        source: reqwest::Error,
+    },
+    #[error("{host} did not answer within {after:?}")]
+    Deadline { host: String, after: Duration },
+    #[error("{host} answered with a redirect ({status}), which is not followed")]
+    Redirect { host: String, status: u16 },
+    #[error("{host} answered with more than {limit} bytes")]
+    TooLarge { host: String, limit: usize },
+    #[error("{host} answered {fault}")]
+    Refused { host: String, fault: Fault },
+    #[error("cannot read the search engine's answer to {operation}")]
+    Unreadable {
+        operation: &'static str,
+        #[source]
+        source: serde_json::Error,
+    },
+    #[error("the search engine is {0}, which is not supported: use {SUPPORTED}")]
+    Unsupported(Found),
+    #[error("{host} answers like Elasticsearch {version} but without the header X-Elastic-Product: use {SUPPORTED}")]
+    NotElasticsearch { host: String, version: String },
+}
+
+/// An error that an engine answered with, of a request or of an item in it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{status} {kind}: {reason}")]
+pub struct Fault {
+    /// HTTP status.
+    pub status: u16,
+    /// `error.type`, empty when the engine sent none.
+    pub kind: String,
+    /// `error.reason` with that of the cause, cut to a bound.
+    pub reason: String,
+}
+
+/// An `error` object as engines send it.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+pub(crate) enum ErrorBody {
+    Object {
+        #[serde(rename = "type", default)]
+        kind: Option<String>,
+        #[serde(default)]
+        reason: Option<String>,
+        #[serde(default)]
+        caused_by: Option<Cause>,
+    },
+    Text(String),
+    Other(IgnoredAny),
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct Cause {
+    #[serde(default)]
+    reason: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Refusal {
+    error: Option<ErrorBody>,
+}
+
+impl ClientError {
+    /// True if the same request may succeed later without a change of configuration.
+    pub fn is_retried(&self) -> bool {
+        match self {
+            Self::Connection { source, .. } => !is_certificate_error(source),
+            Self::Deadline { .. } => true,
+            Self::Refused { fault, .. } => fault.is_retried(),
+            _ => false,
+        }
+    }
+
+    /// True if another node may answer: this one is away, or cannot serve now.
+    pub(super) fn tries_another_host(&self) -> bool {
+        match self {
+            Self::Connection { .. } | Self::Deadline { .. } => true,
+            Self::Refused { fault, .. } => matches!(fault.status, 502..=504),
+            _ => false,
+        }
+    }
+
+    /// The error with its causes, on one line.
+    pub fn chain(&self) -> String {
+        let causes = std::iter::successors(std::error::Error::source(self), |error| error.source());
+        causes.fold(self.to_string(), |text, cause| format!("{text}: {cause}"))
+    }
+
+    pub fn fault(&self) -> Option<&Fault> {
+        match self {
+            Self::Refused { fault, .. } => Some(fault),
+            _ => None,
+        }
+    }
+
+    /// HTTP status of a refusal.
+    pub fn status(&self) -> Option<u16> {
+        self.fault().map(|fault| fault.status)
+    }
+}
+
+impl Fault {
+    /// Reads the body of a failed request. Any body will do, also none.
+    pub(crate) fn read(status: u16, body: &[u8]) -> Self {
+        match serde_json::from_slice::<Refusal>(body) {
+            Ok(Refusal { error: Some(error) }) => Self::of(status, Some(error)),
+            _ => Self::of(status, None),
+        }
+    }
+
+    pub(crate) fn of(status: u16, error: Option<ErrorBody>) -> Self {
+        let (kind, reason) = match error {
+            Some(ErrorBody::Object { kind, reason, caused_by }) => {
+                let reason = reason.unwrap_or_default();
+                let cause = caused_by.and_then(|cause| cause.reason).filter(|cause| !reason.contains(cause.as_str()));
+                (kind.unwrap_or_default(), cause.map(|cause| format!("{reason}: {cause}")).unwrap_or(reason))
+            }
+            Some(ErrorBody::Text(reason)) => (String::new(), reason),
+            Some(ErrorBody::Other(_)) | None => (String::new(), String::new()),
+        };
+        Self { status, kind: cut(kind, MAX_TYPE), reason: cut(reason, MAX_REASON) }
+    }
+
+    /// True for overload, blocks that end, nodes that are away: the same request may succeed later.
+    pub fn is_retried(&self) -> bool {
+        match self.status {
+            429 | 502..=504 => true,
+            500 => self.kind == "node_not_connected_exception" || self.kind == "node_disconnected_exception",
+            _ => false,
+        }
+    }
+
+    /// True if the index, and not the request or the document, is the cause: it is missing, closed or blocked, or the caller
+    /// has no right to it.
+    pub fn is_about_index(&self) -> bool {
+        matches!(
+            self.kind.as_str(),
+            "index_not_found_exception" | "index_closed_exception" | "cluster_block_exception" | "security_exception"
+        ) || matches!(self.status, 401 | 403)
+    }
+}
+
+/// Cuts a text from outside to a number of characters; control characters become spaces.
+fn cut(text: String, characters: usize) -> String {
+    let mut kept: String = text.chars().take(characters).map(|c| if c.is_control() { ' ' } else { c }).collect();
+    if kept.len() < text.len() {
+        kept.push('…');
+    }
+    kept
+}
+
+/// True if the engine's certificate, or ours, was refused: a retry does not help.
+fn is_certificate_error(error: &reqwest::Error) -> bool {
+    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
+    while let Some(error) = cause {
+        let text = error.to_string();
+        if text.contains("certificate") || text.contains("CertificateRequired") {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+
+    #[rstest]
+    #[case::object(
+        br#"{"error":{"root_cause":[],"type":"illegal_argument_exception","reason":"no"},"status":400}"#,
+        "illegal_argument_exception",
+        "no"
+    )]
+    #[case::cause(
+        br#"{"error":{"type":"mapper_parsing_exception","reason":"failed to parse","caused_by":{"type":"x","reason":"For input"}}}"#,
+        "mapper_parsing_exception",
+        "failed to parse: For input"
+    )]
+    #[case::text(br#"{"error":"alias [a] missing","status":404}"#, "", "alias [a] missing")]
+    #[case::number(br#"{"error":7}"#, "", "")]
+    #[case::html(b"<html>Bad gateway</html>", "", "")]
+    #[case::empty(b"", "", "")]
+    fn reads_refusals(#[case] body: &[u8], #[case] kind: &str, #[case] reason: &str) {
+        let expected = Fault { status: 400, kind: kind.to_owned(), reason: reason.to_owned() };
+        assert_eq!(Fault::read(400, body), expected);
+    }
+
+    #[test]
+    fn long_reasons_are_cut_by_characters() {
+        let body = format!(r#"{{"error":{{"type":"t","reason":"{}"}}}}"#, "ä\\n".repeat(4000));
+        let fault = Fault::read(400, body.as_bytes());
+        assert_eq!(fault.reason.chars().count(), MAX_REASON + 1);
+        assert!(!fault.reason.contains('\n') && fault.reason.ends_with('…'));
+    }
+}

@@ -1,0 +1,67 @@
+//! Health of the nodes: which one a request is sent to next.
+
+use super::pauses::Pauses;
+use std::time::{Duration, Instant};
+
+/// Pauses before a failed node is preferred again.
+const PAUSES: Pauses = Pauses { first: Duration::from_secs(1), longest: Duration::from_secs(30) };
+
+/// Nodes with their recent failures. Requests go round the healthy ones.
+#[derive(Debug)]
+pub(super) struct Hosts {
+    hosts: Vec<Health>,
+    next: usize,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Health {
+    failures: u32,
+    retry_at: Option<Instant>,
+}
+
+impl Hosts {
+    pub fn new(count: usize) -> Self {
+        Self { hosts: vec![Health::default(); count], next: 0 }
+    }
+
+    /// All nodes in the order to try: healthy ones from the next in turn, then failed ones, the earliest retry first.
+    pub fn order(&mut self, now: Instant) -> Vec<usize> {
+        let count = self.hosts.len();
+        let start = self.next;
+        self.next = (self.next + 1) % count.max(1);
+        let mut order: Vec<usize> = (0..count).map(|offset| (start + offset) % count).collect();
+        order.sort_by_key(|&host| self.hosts[host].retry_at.filter(|at| *at > now));
+        order
+    }
+
+    pub fn failed(&mut self, host: usize, now: Instant) {
+        let health = &mut self.hosts[host];
+        health.retry_at = Some(now + PAUSES.after(health.failures, 1.0));
+        health.failures = health.failures.saturating_add(1);
+    }
+
+    pub fn answered(&mut self, host: usize) {
+        self.hosts[host] = Health::default();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn goes_round_healthy_nodes_and_comes_back_to_failed_ones() {
+        let now = Instant::now();
+        let mut hosts = Hosts::new(3);
+        assert_eq!([hosts.order(now), hosts.order(now)], [vec![0, 1, 2], vec![1, 2, 0]]);
+        hosts.failed(1, now);
+        assert_eq!(hosts.order(now), [2, 0, 1], "a failed node is last");
+        assert_eq!(hosts.order(now), [0, 2, 1]);
+        hosts.failed(0, now);
+        hosts.failed(0, now);
+        assert_eq!(hosts.order(now), [2, 1, 0], "the one to retry first");
+        assert_eq!(hosts.order(now + Duration::from_secs(60)), [2, 0, 1], "all may be tried again");
+        hosts.answered(0);
+        assert_eq!(hosts.order(now), [0, 2, 1]);
+    }
+}

@@ -1,0 +1,289 @@
+//! Requests to the nodes of an engine.
+//!
+//! A request goes to a healthy node and, if that one is away, to the others. Answers are bounded, redirects are refused, and
+//! credentials are read again when their files change. No request is repeated on the same node here: pauses and
+//! repetition belong to the caller. All requests may be sent twice: writes carry external versions.
+
+mod credentials;
+mod detect;
+mod error;
+mod hosts;
+mod options;
+mod pauses;
+mod secret;
+mod session;
+
+pub use credentials::{Authorization, ClientCertificate, CredentialSource, Credentials};
+pub use detect::{Content, Distribution, Engine, Found, SUPPORTED, Version};
+pub(crate) use error::ErrorBody;
+pub use error::{ClientError, Fault};
+pub use options::{Address, ClientOptions, ProxyChoice};
+pub use pauses::Pauses;
+pub use secret::Secret;
+
+use arc_swap::{ArcSwap, ArcSwapOption};
+use bytes::Bytes;
+use hosts::Hosts;
+use http::{Method, header};
+use parking_lot::Mutex;
+use session::Session;
+use std::io::Write as _;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// A request to any node.
+#[derive(Debug, Clone)]
+pub struct Request {
+    pub method: Method,
+    /// Begins with a slash; everything that needs it is percent-encoded.
+    pub path: String,
+    pub body: Option<(Content, Bytes)>,
+    /// Instead of the default deadline on one node.
+    pub deadline: Option<Duration>,
+}
+
+/// A successful answer (2xx).
+#[derive(Debug, Clone)]
+pub struct Answer {
+    pub status: u16,
+    pub body: Bytes,
+    /// Value of `X-Elastic-Product`.
+    product: Option<String>,
+    host: usize,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Client {
+    options: ClientOptions,
+    session: ArcSwap<Session>,
+    /// One task reads the credentials at a time.
+    reading: tokio::sync::Mutex<Instant>,
+    hosts: Mutex<Hosts>,
+    engine: ArcSwapOption<Engine>,
+}
+
+impl Request {
+    pub fn new(method: Method, path: impl Into<String>) -> Self {
+        Self { method, path: path.into(), body: None, deadline: None }
+    }
+
+    pub fn get(path: impl Into<String>) -> Self {
+        Self::new(Method::GET, path)
+    }
+
+    pub fn json(mut self, body: impl Into<Bytes>) -> Self {
+        self.body = Some((Content::Json, body.into()));
+        self
+    }
+
+    pub fn lines(mut self, body: impl Into<Bytes>) -> Self {
+        self.body = Some((Content::Lines, body.into()));
+        self
+    }
+}
+
+impl Client {
+    /// Reads the credentials and sets up connections; sends nothing yet. The process must have installed a default
+    /// cryptography provider of rustls.
+    pub async fn new(options: ClientOptions) -> Result<Self, ClientError> {
+        if options.hosts.is_empty() {
+            return Err(ClientError::NoHosts);
+        }
+        let session = Session::new(&options, session::read(&options.credentials).await?)?;
+        Ok(Self {
+            session: ArcSwap::from_pointee(session),
+            reading: tokio::sync::Mutex::new(Instant::now()),
+            hosts: Mutex::new(Hosts::new(options.hosts.len())),
+            engine: ArcSwapOption::empty(),
+            options,
+        })
+    }
+
+    /// Requests the engine's name and version and keeps both for later requests.
+    pub async fn detect(&self) -> Result<Engine, ClientError> {
+        let request = Request::get("/");
+        let answer = self.exchange(&request, None).await?;
+        let host = self.options.hosts[answer.host].to_string();
+        let engine = Engine::read(&host, &answer.body, answer.product.as_deref())?;
+        self.engine.store(Some(Arc::new(engine)));
+        Ok(engine)
+    }
+
+    /// The engine found by the last [`Self::detect`].
+    pub fn engine(&self) -> Option<Engine> {
+        self.engine.load().as_deref().copied()
+    }
+
+    /// Sends a request; detects the engine first if that has not been done. Statuses from 300 on are errors.
+    pub async fn send(&self, request: &Request) -> Result<Answer, ClientError> {
+        let engine = match self.engine() {
+            Some(engine) => engine,
+            None => self.detect().await?,
+        };
+        self.exchange(request, Some(engine)).await
+    }
+
+    async fn exchange(&self, request: &Request, engine: Option<Engine>) -> Result<Answer, ClientError> {
+        self.read_credentials(false).await?;
+        let body = self.compressed(request).await?;
+        match self.on_any_host(request, body.as_ref(), engine).await {
+            Err(error) if error.status() == Some(401) && self.read_credentials(true).await? => {
+                self.on_any_host(request, body.as_ref(), engine).await
+            }
+            other => other,
+        }
+    }
+
+    async fn on_any_host(
+        &self,
+        request: &Request,
+        body: Option<&Body>,
+        engine: Option<Engine>,
+    ) -> Result<Answer, ClientError> {
+        let order = self.hosts.lock().order(Instant::now());
+        let mut failure = ClientError::NoHosts;
+        for host in order {
+            match self.on_host(host, request, body, engine).await {
+                Ok(answer) => {
+                    self.hosts.lock().answered(host);
+                    return Ok(answer);
+                }
+                Err(error) if error.tries_another_host() => {
+                    tracing::debug!(error = error.chain(), "a node of the search engine failed");
+                    self.hosts.lock().failed(host, Instant::now());
+                    failure = error;
+                }
+                Err(error) => {
+                    self.hosts.lock().answered(host);
+                    return Err(error);
+                }
+            }
+        }
+        Err(failure)
+    }
+
+    async fn on_host(
+        &self,
+        host: usize,
+        request: &Request,
+        body: Option<&Body>,
+        engine: Option<Engine>,
+    ) -> Result<Answer, ClientError> {
+        let address = &self.options.hosts[host];
+        let after = request.deadline.unwrap_or(self.options.deadline);
+        match tokio::time::timeout(after, self.answer(host, request, body, engine)).await {
+            Ok(answer) => answer,
+            Err(_) => Err(ClientError::Deadline { host: address.to_string(), after }),
+        }
+    }
+
+    async fn answer(
+        &self,
+        host: usize,
+        request: &Request,
+        body: Option<&Body>,
+        engine: Option<Engine>,
+    ) -> Result<Answer, ClientError> {
+        let address = &self.options.hosts[host];
+        let url =
+            address.join(&request.path).ok_or(ClientError::Address { index: host, what: "does not fit a path" })?;
+        let session = self.session.load_full();
+        let mut outgoing = session.http.request(request.method.clone(), url);
+        outgoing = outgoing.header(header::ACCEPT, Engine::media_type(engine, Content::Json));
+        if let Some(authorization) = &session.authorization {
+            outgoing = outgoing.header(header::AUTHORIZATION, authorization.clone());
+        }
+        if let Some(body) = body {
+            outgoing = outgoing.header(header::CONTENT_TYPE, Engine::media_type(engine, body.content));
+            if body.compressed {
+                outgoing = outgoing.header(header::CONTENT_ENCODING, "gzip");
+            }
+            outgoing = outgoing.body(body.bytes.clone());
+        }
+        let broken = |source: reqwest::Error| ClientError::Connection {
+            host: address.to_string(),
+            source: source.without_url(),
+        };
+        let mut response = outgoing.send().await.map_err(broken)?;
+        let status = response.status();
+        if status.is_redirection() {
+            return Err(ClientError::Redirect { host: address.to_string(), status: status.as_u16() });
+        }
+        let product = response.headers().get("x-elastic-product").and_then(|value| value.to_str().ok());
+        let product = product.map(ToOwned::to_owned);
+        let limit = self.options.max_answer;
+        let mut bytes = Vec::new();
+        while let Some(chunk) = response.chunk().await.map_err(broken)? {
+            if bytes.len() + chunk.len() > limit {
+                return Err(ClientError::TooLarge { host: address.to_string(), limit });
+            }
+            bytes.extend_from_slice(&chunk);
+        }
+        if !status.is_success() {
+            let fault = Fault::read(status.as_u16(), &bytes);
+            return Err(ClientError::Refused { host: address.to_string(), fault });
+        }
+        Ok(Answer { status: status.as_u16(), body: bytes.into(), product, host })
+    }
+
+    /// Takes over changed credentials. Returns true if they changed. If they cannot be read the old ones stay in use.
+    async fn read_credentials(&self, now: bool) -> Result<bool, ClientError> {
+        if !self.options.credentials.can_change() {
+            return Ok(false);
+        }
+        let seen = self.session.load_full();
+        let mut last = self.reading.lock().await;
+        if !Arc::ptr_eq(&seen, &self.session.load_full()) {
+            return Ok(true);
+        }
+        if !now && last.elapsed() < self.options.credentials_every {
+            return Ok(false);
+        }
+        *last = Instant::now();
+        let renewed = match session::read(&self.options.credentials).await {
+            Ok(credentials) if credentials == seen.credentials => return Ok(false),
+            Ok(credentials) => Session::new(&self.options, credentials),
+            Err(error) => Err(error),
+        };
+        match renewed {
+            Ok(session) => {
+                tracing::info!("the search engine's credentials changed");
+                self.session.store(Arc::new(session));
+                Ok(true)
+            }
+            Err(error) => {
+                tracing::warn!(
+                    error = error.chain(),
+                    "cannot use the search engine's new credentials; the old ones stay in use"
+                );
+                Ok(false)
+            }
+        }
+    }
+
+    /// The request's body as it is sent to every node.
+    async fn compressed(&self, request: &Request) -> Result<Option<Body>, ClientError> {
+        let Some((content, bytes)) = request.body.clone() else { return Ok(None) };
+        if self.options.compress_from.is_none_or(|from| bytes.len() < from) {
+            return Ok(Some(Body { content, bytes, compressed: false }));
+        }
+        let work = tokio::task::spawn_blocking(move || gzip(&bytes));
+        let bytes = work.await.map_err(std::io::Error::other).flatten().map_err(ClientError::Compress)?;
+        Ok(Some(Body { content, bytes, compressed: true }))
+    }
+}
+
+/// A body ready to be sent.
+#[derive(Debug)]
+struct Body {
+    content: Content,
+    bytes: Bytes,
+    compressed: bool,
+}
+
+fn gzip(bytes: &[u8]) -> std::io::Result<Bytes> {
+    let mut encoder = flate2::write::GzEncoder::new(Vec::with_capacity(bytes.len() / 4), flate2::Compression::fast());
+    encoder.write_all(bytes)?;
+    encoder.finish().map(Bytes::from)
+}

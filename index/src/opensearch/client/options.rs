@@ -1,0 +1,127 @@
+//! Settings of the connection to an engine.
+
+use super::credentials::CredentialSource;
+use super::error::ClientError;
+use super::secret::Secret;
+use reqwest::Url;
+use std::time::Duration;
+
+/// See the module.
+#[derive(Debug, Clone)]
+pub struct ClientOptions {
+    /// Nodes of one engine.
+    pub hosts: Vec<Address>,
+    pub credentials: CredentialSource,
+    pub proxy: ProxyChoice,
+    /// Time for a TCP and TLS connection.
+    pub connect_timeout: Duration,
+    /// Time for a request on one node, with its answer.
+    pub deadline: Duration,
+    /// Maximum size of an answer after decompression, in bytes.
+    pub max_answer: usize,
+    /// Request bodies from this size on are compressed with gzip. None: never.
+    pub compress_from: Option<usize>,
+    /// Credential files are read again after this time, and at once when the engine answers 401.
+    pub credentials_every: Duration,
+}
+
+/// Proxy between the client and the nodes.
+#[derive(Debug, Clone, Default)]
+pub enum ProxyChoice {
+    /// `HTTP_PROXY`, `HTTPS_PROXY`, `ALL_PROXY` and `NO_PROXY`.
+    #[default]
+    Environment,
+    Direct,
+    /// One proxy for all requests. Its URL may hold a user and a password.
+    At(Secret),
+}
+
+/// Base URL of a node: `http` or `https`, without user, query and fragment; a path is kept as prefix.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Address(Url);
+
+impl ClientOptions {
+    /// Defaults for these nodes, without credentials.
+    pub fn new(hosts: Vec<Address>) -> Self {
+        Self {
+            hosts,
+            credentials: CredentialSource::Fixed(super::Credentials::default()),
+            proxy: ProxyChoice::default(),
+            connect_timeout: Duration::from_secs(5),
+            deadline: Duration::from_secs(60),
+            max_answer: 64 << 20,
+            compress_from: Some(1024),
+            credentials_every: Duration::from_secs(10),
+        }
+    }
+}
+
+impl Address {
+    /// Parses addresses in the order of the configuration. Errors name the place and not the text.
+    pub fn parse_all<'a>(addresses: impl IntoIterator<Item = &'a str>) -> Result<Vec<Self>, ClientError> {
+        let parsed: Vec<Self> = addresses
+            .into_iter()
+            .enumerate()
+            .map(|(index, text)| Self::parse(index, text))
+            .collect::<Result<_, _>>()?;
+        if parsed.is_empty() { Err(ClientError::NoHosts) } else { Ok(parsed) }
+    }
+
+    fn parse(index: usize, text: &str) -> Result<Self, ClientError> {
+        let wrong = |what| ClientError::Address { index, what };
+        let url = Url::parse(text.trim()).map_err(|_| wrong("is not a URL"))?;
+        if !matches!(url.scheme(), "http" | "https") {
+            return Err(wrong("is neither http nor https"));
+        }
+        if !url.username().is_empty() || url.password().is_some() {
+            return Err(wrong("holds a user or password: put them into the credentials"));
+        }
+        if url.query().is_some() || url.fragment().is_some() {
+            return Err(wrong("has a query or fragment"));
+        }
+        Ok(Self(url))
+    }
+
+    /// The URL of a path, which begins with a slash, and a query.
+    pub(super) fn join(&self, path_and_query: &str) -> Option<Url> {
+        Url::parse(&format!("{}{path_and_query}", self.0.as_str().trim_end_matches('/'))).ok()
+    }
+}
+
+impl std::fmt::Display for Address {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.0.as_str().trim_end_matches('/'))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+
+    #[rstest]
+    #[case("https://search:9200", "https://search:9200/_bulk?a=b")]
+    #[case(" http://[::1]:9200/ ", "http://[::1]:9200/_bulk?a=b")]
+    #[case("https://host/engine/", "https://host/engine/_bulk?a=b")]
+    fn joins_paths(#[case] address: &str, #[case] url: &str) {
+        let addresses = Address::parse_all([address]).unwrap();
+        assert_eq!(addresses[0].join("/_bulk?a=b").unwrap().as_str(), url);
+    }
+
+    #[rstest]
+    #[case("search:9200")]
+    #[case("ftp://host")]
+    #[case("https://u:s3cret@host")]
+    #[case("https://host?s3cret")]
+    #[case("https://host:s3cret")]
+    fn refuses_others_without_quoting_them(#[case] address: &str) {
+        let error = Address::parse_all(["https://host", address]).unwrap_err();
+        assert!(error.to_string().starts_with("address 1 of"), "{error}");
+        assert!(!format!("{error} {error:?}").contains("s3cret"));
+    }
+
+    #[test]
+    fn needs_an_address() {
+        assert!(matches!(Address::parse_all([]), Err(ClientError::NoHosts)));
+    }
+}

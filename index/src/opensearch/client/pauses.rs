@@ -1,0 +1,37 @@
+//! Growing pauses between tries.
+
+use std::time::Duration;
+
+/// Exponential pauses between a first and a longest one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pauses {
+    pub first: Duration,
+    pub longest: Duration,
+}
+
+impl Pauses {
+    /// The pause after `failures` earlier ones in a row. `jitter` from 0 to 1 spreads it over its upper half.
+    pub fn after(&self, failures: u32, jitter: f64) -> Duration {
+        let whole =
+            self.first.saturating_mul(1_u32.checked_shl(failures.min(31)).unwrap_or(u32::MAX)).min(self.longest);
+        whole.mul_f64(0.5 + 0.5 * jitter.clamp(0.0, 1.0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+
+    #[rstest]
+    #[case(0, 1.0, 100)]
+    #[case(0, 0.0, 50)]
+    #[case(1, 1.0, 200)]
+    #[case(3, 0.5, 600)]
+    #[case(10, 1.0, 5000)]
+    #[case(u32::MAX, 7.0, 5000)]
+    fn pauses_grow_to_the_longest(#[case] failures: u32, #[case] jitter: f64, #[case] milliseconds: u64) {
+        let pauses = Pauses { first: Duration::from_millis(100), longest: Duration::from_secs(5) };
+        assert_eq!(pauses.after(failures, jitter), Duration::from_millis(milliseconds));
+    }
+}

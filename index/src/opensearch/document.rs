@@ -1,0 +1,128 @@
+//! One object as the document of an engine.
+//!
+//! Made from the same [`Document`] as the text index's. Strings are lower-cased here: Rust and Java differ for some
+//! letters. Terms are sorted and unique, so that the same object gives the same bytes.
+
+use super::dsl::signed;
+use super::fields::{LABELS, facet_name, flat, is_multiple, is_multiple_number, key_name, word_name};
+use super::model::{Document, Facet, Word, chunk_terms, chunks, lowered, scope_terms, tails};
+use super::paths::{INCOMPLETE, PathTerms};
+use super::terms::{GAP, cut, grams, token, whole};
+use serde::Serialize;
+use serde_json::Value;
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+
+type Name = Cow<'static, str>;
+
+/// A document of the index that [`super::template`] creates. Fields are described there and in [`super::fields`].
+#[derive(Debug, Default, PartialEq, Serialize)]
+pub struct EngineDocument {
+    pub id: i64,
+    k: BTreeMap<&'static str, BTreeSet<i64>>,
+    w: BTreeMap<Name, BTreeSet<String>>,
+    n: BTreeMap<Name, BTreeSet<i64>>,
+    f: BTreeMap<Name, BTreeSet<String>>,
+    s: BTreeMap<Name, Value>,
+    exact: BTreeSet<String>,
+    has: BTreeSet<String>,
+    scope: BTreeSet<String>,
+    content: String,
+    message: BTreeSet<String>,
+    said: Vec<String>,
+    grams: BTreeSet<String>,
+    paths: BTreeSet<String>,
+}
+
+impl EngineDocument {
+    /// The manifest is read once: its text first, then its messages and its tree.
+    pub fn of(document: &Document) -> Self {
+        let mut engine = Self { id: signed(document.id), ..Self::default() };
+        engine.content = content(document.content());
+        engine.add_messages(document.messages());
+        let paths = PathTerms::of(document.tree());
+        engine.has.extend(document.has().map(whole));
+        engine.has.extend(paths.incomplete.then(|| INCOMPLETE.to_owned()));
+        engine.paths = paths.terms;
+        engine.add_words(document);
+        engine.add_numbers(document);
+        engine.add_facets(document);
+        for (key, of) in &document.keys {
+            engine.k.entry(key_name(*key)).or_default().insert(signed(*of));
+        }
+        engine
+    }
+
+    fn add_words(&mut self, document: &Document) {
+        for (word, value) in &document.words {
+            if let Some(name) = word_name(*word) {
+                self.w.entry(name).or_default().insert(whole(value));
+            }
+            if *word != Word::Qualified {
+                self.exact.insert(cut(&format!("{}={value}", word.name())).to_owned());
+            }
+            if *word == Word::Label {
+                let labels = self.f.entry(LABELS.into()).or_default();
+                labels.insert(cut(value).to_owned());
+            }
+        }
+        let anything = document.anything(false).filter(|(word, _)| *word != Word::Name);
+        let anything: BTreeSet<String> = anything.map(|(_, value)| whole(value)).collect();
+        if let Some(name) = word_name(Word::Anything).filter(|_| !anything.is_empty()) {
+            self.w.insert(name, anything);
+        }
+        self.grams = document.anything(true).map(|(_, value)| grams(&value.to_lowercase())).collect();
+    }
+
+    fn add_numbers(&mut self, document: &Document) {
+        for (number, value) in &document.numbers {
+            self.n.entry(flat(number.name())).or_default().insert(*value);
+            if is_multiple_number(*number) {
+                self.s.entry(flat(number.name())).or_insert_with(|| (*value).into());
+            }
+        }
+    }
+
+    fn add_facets(&mut self, document: &Document) {
+        let value_of = |wanted: Facet| {
+            let found = document.facets.iter().find(|(facet, _)| *facet == wanted);
+            found.map(|(_, value)| value.as_str()).unwrap_or_default()
+        };
+        for (facet, value) in &document.facets {
+            let value = cut(value).to_owned();
+            if is_multiple(*facet) {
+                self.s.entry(facet_name(*facet)).or_insert_with(|| value.clone().into());
+            }
+            self.f.entry(facet_name(*facet)).or_default().insert(value);
+        }
+        self.scope = scope_terms(value_of(Facet::Scope), value_of(Facet::Name));
+    }
+
+    fn add_messages(&mut self, messages: &[String]) {
+        let mut lower = String::new();
+        for message in messages {
+            lowered(&mut lower, message);
+            self.message.extend(chunks(&lower).flat_map(chunk_terms).map(|term| token(term).into_owned()));
+            let lines: Vec<String> = chunks(&lower).map(line).collect();
+            if !lines.is_empty() {
+                self.said.push(lines.join("\n"));
+            }
+        }
+    }
+}
+
+/// The tails of a chunk, as the analyzer of messages separates them.
+fn line(chunk: &str) -> String {
+    let tails: Vec<Cow<'_, str>> = tails(chunk).map(token).collect();
+    // Without a term, phrases would continue behind the chunk.
+    if tails.is_empty() { GAP.to_string() } else { tails.join("\t") }
+}
+
+/// Each term of the manifest once.
+fn content(text: &str) -> String {
+    let mut lower = String::new();
+    lowered(&mut lower, text);
+    let terms: BTreeSet<&str> = chunks(&lower).flat_map(chunk_terms).collect();
+    let terms: Vec<Cow<'_, str>> = terms.into_iter().map(token).collect();
+    terms.join("\n")
+}

@@ -1,0 +1,200 @@
+//! Single conditions as queries.
+
+use super::Translator;
+use super::query::{self, MAX_BEGINNING, MAX_EXPANSIONS, Query};
+use crate::opensearch::edits;
+use crate::opensearch::fields::{self, CONTENT, GRAMS, HAS, ID, MESSAGE, SAID};
+use crate::opensearch::model::{
+    Key, MAX_CHUNK, MOST_EDITS, Match, Number, Test, Word, begins_terms, chunks,
+    score::{ANYTHING, CONTENT as IN_CONTENT, MESSAGE as IN_MESSAGE, NAME_EXACT, NAME_PREFIX},
+};
+use crate::opensearch::regex::{RegexError, limited, literal, lucene, wildcard_literal};
+use crate::opensearch::terms::{cut, phrase, token, whole};
+
+/// Characters of a part that a wildcard looks for. One of 4,000 was refused: "more than 10000 effort".
+const MAX_WILDCARD: usize = 128;
+/// Words this short are compared by a pattern: an engine scores distance relative to the word's length, and may leave out
+/// what is as far away as the word is long.
+const SHORT: usize = 3;
+
+/// The column and value of a condition that is one value.
+pub(super) fn value(matches: &Match) -> Option<(String, String)> {
+    match matches {
+        Match::Word(word, Test::Equals(text)) => Some((fields::word(*word), whole(text))),
+        Match::Exact(word, text) => Some((fields::word(Word::Exact), exact(*word, text))),
+        _ => None,
+    }
+}
+
+fn exact(word: Word, text: &str) -> String {
+    cut(&format!("{}={text}", word.name())).to_owned()
+}
+
+/// The last word of a phrase, where it may begin terms.
+pub(super) fn phrase_end(matches: &Match) -> Option<String> {
+    let chunks: Vec<String> = match matches {
+        Match::Message(chunks) => chunks.clone(),
+        Match::Bare(word) => chunks(word).map(str::to_owned).collect(),
+        _ => return None,
+    };
+    match chunks.as_slice() {
+        [_, .., last] if begins_terms(last) => Some(token(last).into_owned()),
+        _ => None,
+    }
+}
+
+impl Translator<'_> {
+    pub(super) fn leaf(&mut self, matches: &Match) -> Query {
+        match matches {
+            Match::Word(word, test) => self.test(&fields::word(*word), test),
+            Match::Exact(word, text) => query::term(&fields::word(Word::Exact), &exact(*word, text)),
+            Match::Number(number, from, to) => self::number(*number, *from, *to),
+            Match::Content(chunks) => begun(CONTENT, chunks),
+            Match::Message(chunks) => self.message(chunks),
+            Match::Bare(word) => self.bare(word),
+            Match::BareRegex(pattern) => self.bare_regex(pattern),
+            Match::Fuzzy(word, distance) => {
+                let distance = (*distance).min(MOST_EDITS);
+                let name = self.near(&fields::word(Word::Name), word, distance, true);
+                let inside = self.near(CONTENT, &token(word), distance, true);
+                query::any(vec![query::worth(name, NAME_PREFIX), query::worth(inside, IN_CONTENT)])
+            }
+            Match::Clusters(names) => {
+                query::terms(&fields::word(Word::Cluster), names.iter().map(|name| whole(name).into()).collect())
+            }
+            Match::Keys(columns, numbers) => {
+                query::any(columns.iter().map(|key: &Key| self.ids(&fields::key(*key), numbers)).collect())
+            }
+            Match::Ids(numbers) => self.ids(ID, numbers),
+            Match::All | Match::None | Match::And(_) | Match::Or(_) | Match::Not(_) => self.query(matches),
+            Match::Path(_) | Match::Reach(_) | Match::Changed(_) | Match::Because(..) => self.query(matches),
+        }
+    }
+
+    fn test(&mut self, field: &str, test: &Test) -> Query {
+        match test {
+            Test::Equals(text) => query::term(field, &whole(text)),
+            Test::Contains(part) => contains(field, part),
+            Test::Regex(pattern) => self.pattern(pattern, |pattern| query::regexp(field, pattern)),
+            Test::Near(word, distance, begins) => self.near(field, word, *distance, *begins),
+        }
+    }
+
+    /// A pattern that the text index refuses is refused here as well: it bounds what an engine has to determinize.
+    fn pattern(&mut self, pattern: &str, query: impl FnOnce(&str) -> Query) -> Query {
+        if let Err(error) = tantivy_fst::Regex::new(pattern) {
+            self.notices.insert(format!("cannot match {pattern}: {error}"));
+            return Query::None;
+        }
+        match lucene(pattern) {
+            Ok(written) => query(&written),
+            Err(error) => {
+                self.refuse(pattern, &error);
+                Query::None
+            }
+        }
+    }
+
+    /// Terms within some edits of a word, or whose beginnings are.
+    fn near(&mut self, field: &str, word: &str, distance: u8, begins: bool) -> Query {
+        let short = word.chars().nth(SHORT).is_none();
+        match (distance, begins) {
+            (0, true) => query::prefix(field, word),
+            (0, false) => query::term(field, word),
+            _ if word.len() > MAX_BEGINNING => Query::None,
+            (_, false) if !short => query::fuzzy(field, word, distance),
+            // An engine has no query for beginnings.
+            _ => match limited(edits::near(word, distance) + if begins { ".*" } else { "" }) {
+                Ok(pattern) => query::regexp(field, &pattern),
+                Err(error) => {
+                    self.refuse(&format!("{word}~{distance}"), &error);
+                    Query::None
+                }
+            },
+        }
+    }
+
+    fn refuse(&mut self, pattern: &str, error: &RegexError) {
+        self.notices.insert(format!("cannot match {pattern}: {error}"));
+    }
+
+    fn bare(&mut self, word: &str) -> Query {
+        let name = fields::word(Word::Name);
+        let chunks: Vec<String> = chunks(word).map(str::to_owned).collect();
+        let parts = [
+            (query::term(&name, &whole(word)), NAME_EXACT),
+            (query::prefix(&name, cut(word)), NAME_PREFIX),
+            (anywhere(word), ANYTHING),
+            (self.message(&chunks), IN_MESSAGE),
+            (begun(CONTENT, &chunks), IN_CONTENT),
+        ];
+        query::any(parts.into_iter().map(|(query, score)| query::worth(query, score)).collect())
+    }
+
+    fn bare_regex(&mut self, pattern: &str) -> Query {
+        let mut columns = vec![Word::Name, Word::Anything];
+        columns.extend(pattern.contains('/').then_some(Word::Qualified));
+        let whole = |pattern: &str| {
+            query::any(columns.iter().map(|word| query::regexp(&fields::word(*word), pattern)).collect())
+        };
+        self.pattern(pattern, |written| {
+            let inside = query::regexp(CONTENT, written);
+            query::any(vec![query::worth(whole(written), ANYTHING), query::worth(inside, IN_CONTENT)])
+        })
+    }
+
+    /// Chunks one behind the other in a message; the last begins a term, unless it is very short.
+    fn message(&mut self, chunks: &[String]) -> Query {
+        let [_, .., last] = chunks else { return begun(MESSAGE, chunks) };
+        // No term is that long.
+        if chunks.iter().any(|chunk| chunk.len() > MAX_CHUNK) {
+            return Query::None;
+        }
+        let lines: Vec<_> = chunks.iter().map(|chunk| token(chunk)).collect();
+        let lines = lines.join("\n");
+        if !begins_terms(last) {
+            return query::phrase(SAID, &lines);
+        }
+        if !self.known.wide.contains(&*token(last)) {
+            return query::phrase_prefix(SAID, &lines, chunks.len());
+        }
+        let widely = format!("{:?} ends with the beginning of more than {MAX_EXPANSIONS} words", chunks.join(" "));
+        self.notices.insert(format!("{widely}: messages that hold all of it anywhere are found"));
+        begun(MESSAGE, chunks)
+    }
+}
+
+/// Every chunk begins some term; a very short one is a term.
+fn begun(field: &str, chunks: &[String]) -> Query {
+    if chunks.is_empty() {
+        return Query::None;
+    }
+    let begun = chunks.iter().map(|chunk| match begins_terms(chunk) {
+        true => query::prefix(field, &token(chunk)),
+        false => query::term(field, &token(&chunk.to_lowercase())),
+    });
+    query::all(begun.collect())
+}
+
+/// Any part of the strings that bare words are looked up in.
+fn anywhere(part: &str) -> Query {
+    match phrase(part) {
+        Some(windows) => query::phrase(GRAMS, &windows),
+        None => query::prefix(GRAMS, &token(part)),
+    }
+}
+
+fn contains(field: &str, part: &str) -> Query {
+    match part.chars().nth(MAX_WILDCARD) {
+        None => query::wildcard(field, &format!("*{}*", wildcard_literal(part))),
+        Some(_) => query::regexp(field, &format!(".*{}.*", literal(part))),
+    }
+}
+
+fn number(number: Number, from: Option<i64>, to: Option<i64>) -> Query {
+    match (from, to) {
+        (Some(from), Some(to)) if from > to => Query::None,
+        (None, None) => query::term(HAS, &number.name().to_lowercase()),
+        (from, to) => query::numbers(&fields::number(number), from, to),
+    }
+}

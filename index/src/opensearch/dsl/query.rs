@@ -1,0 +1,274 @@
+//! Queries of an engine as values, and their JSON.
+
+use serde_json::{Value, json};
+
+/// States that an automaton may be determinized to; 10,000 by default, fewer than two edits of a long word need.
+const MAX_STATES: u32 = 1_000_000;
+
+/// Terms that the last word of a phrase may begin. An engine takes 50 by default and leaves out the others silently;
+/// 4,096 took up to 120 ms, 16,384 up to 6 s.
+pub const MAX_EXPANSIONS: usize = 4_096;
+
+/// Bytes that a pattern begins with. Lucene gives up 1,000 states behind the start (400 `input automaton is too large`); no
+/// term that is searched by its beginning is that long.
+pub const MAX_BEGINNING: usize = 900;
+
+/// One end of a range.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Bound {
+    Included(String),
+    Excluded(String),
+}
+
+/// A query.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Query {
+    All,
+    None,
+    /// A query of one field or of several terms, and as how many clauses an engine counts it.
+    Leaf(Value, usize),
+    /// All of `filter` and of `scored` hold, and none of `excluded`. Only those in `scored` score.
+    And {
+        scored: Vec<Query>,
+        filter: Vec<Query>,
+        excluded: Vec<Query>,
+    },
+    /// Some hold.
+    Or(Vec<Query>),
+    /// Scores so much where it holds.
+    Worth(Box<Query>, f32),
+}
+
+pub fn term(field: &str, value: &str) -> Query {
+    Query::Leaf(json!({"term": {field: value}}), 1)
+}
+
+/// Any of the values: one clause, however many there are.
+pub fn terms(field: &str, values: Vec<Value>) -> Query {
+    match values.is_empty() {
+        true => Query::None,
+        false => Query::Leaf(json!({"terms": {field: values}}), 1),
+    }
+}
+
+/// Documents with any value in the field.
+pub fn exists(field: &str) -> Query {
+    Query::Leaf(json!({"exists": {"field": field}}), 1)
+}
+
+pub fn prefix(field: &str, value: &str) -> Query {
+    match value.len() > MAX_BEGINNING {
+        true => Query::None,
+        false => Query::Leaf(json!({"prefix": {field: value}}), 1),
+    }
+}
+
+pub fn wildcard(field: &str, pattern: &str) -> Query {
+    Query::Leaf(json!({"wildcard": {field: {"value": pattern}}}), 1)
+}
+
+/// `pattern` is in Lucene's dialect without its optional signs.
+pub fn regexp(field: &str, pattern: &str) -> Query {
+    let regexp = json!({"value": pattern, "flags": "NONE", "max_determinized_states": MAX_STATES});
+    Query::Leaf(json!({"regexp": {field: regexp}}), 1)
+}
+
+/// All terms within the distance: by default an engine keeps 50 of them, silently.
+pub fn fuzzy(field: &str, word: &str, distance: u8) -> Query {
+    let fuzzy = json!({"value": word, "fuzziness": distance, "rewrite": "constant_score"});
+    Query::Leaf(json!({"fuzzy": {field: fuzzy}}), 1)
+}
+
+pub fn range(field: &str, from: Bound, to: Bound) -> Query {
+    let (Bound::Included(low) | Bound::Excluded(low)) = &from;
+    let (Bound::Included(high) | Bound::Excluded(high)) = &to;
+    let least = if matches!(from, Bound::Included(_)) { "gte" } else { "gt" };
+    let most = if matches!(to, Bound::Included(_)) { "lte" } else { "lt" };
+    Query::Leaf(json!({"range": {field: {least: low, most: high}}}), 1)
+}
+
+pub fn numbers(field: &str, from: Option<i64>, to: Option<i64>) -> Query {
+    let ends =
+        [("gte", from), ("lte", to)].into_iter().filter_map(|(end, value)| Some((end.to_owned(), value?.into())));
+    let ends: serde_json::Map<String, Value> = ends.collect();
+    Query::Leaf(json!({"range": {field: ends}}), 1)
+}
+
+/// Terms one behind the other, given as the analyzer of the field reads them.
+pub fn phrase(field: &str, text: &str) -> Query {
+    Query::Leaf(json!({"match_phrase": {field: text}}), 1)
+}
+
+/// As [`phrase`], where the last of `words` terms is the beginning of one.
+pub fn phrase_prefix(field: &str, text: &str, words: usize) -> Query {
+    let phrase = json!({"query": text, "max_expansions": MAX_EXPANSIONS});
+    Query::Leaf(json!({"match_phrase_prefix": {field: phrase}}), words)
+}
+
+pub fn none() -> Query {
+    Query::None
+}
+
+pub fn any(mut queries: Vec<Query>) -> Query {
+    queries.retain(|query| *query != Query::None);
+    if queries.contains(&Query::All) && queries.iter().all(|query| query.score_is_zero()) {
+        return Query::All;
+    }
+    match queries.len() {
+        0 => Query::None,
+        1 => queries.remove(0),
+        _ => Query::Or(queries),
+    }
+}
+
+/// All hold; their scores are summed.
+pub fn all(queries: Vec<Query>) -> Query {
+    let (mut scored, mut filter, mut excluded) = (Vec::new(), Vec::new(), Vec::new());
+    for query in queries {
+        match query {
+            Query::All => {}
+            Query::None => return Query::None,
+            Query::And { scored: inner, filter: filters, excluded: without } => {
+                scored.extend(inner);
+                filter.extend(filters);
+                excluded.extend(without);
+            }
+            query if query.score_is_zero() => filter.push(query),
+            query => scored.push(query),
+        }
+    }
+    match (scored.len(), filter.len(), excluded.len()) {
+        (0, 0, 0) => Query::All,
+        (1, 0, 0) => scored.remove(0),
+        (0, 1, 0) => filter.remove(0),
+        _ => Query::And { scored, filter, excluded },
+    }
+}
+
+pub fn not(query: Query) -> Query {
+    match query {
+        Query::All => Query::None,
+        Query::None => Query::All,
+        Query::And { scored, filter, mut excluded }
+            if scored.is_empty() && filter.is_empty() && excluded.len() == 1 =>
+        {
+            unscored(excluded.remove(0))
+        }
+        query => Query::And { scored: Vec::new(), filter: Vec::new(), excluded: vec![query] },
+    }
+}
+
+/// Finds the documents of a query without scores.
+fn unscored(query: Query) -> Query {
+    match query.score_is_zero() {
+        true => query,
+        false => Query::And { scored: Vec::new(), filter: vec![query], excluded: Vec::new() },
+    }
+}
+
+pub fn worth(query: Query, score: f32) -> Query {
+    if query == Query::None { query } else { Query::Worth(Box::new(query), score) }
+}
+
+impl Query {
+    /// True if a hit by this query scores nothing.
+    pub fn score_is_zero(&self) -> bool {
+        match self {
+            Self::Worth(..) => false,
+            Self::Or(parts) => parts.iter().all(Self::score_is_zero),
+            Self::And { scored, .. } => scored.is_empty(),
+            Self::All | Self::None | Self::Leaf(..) => true,
+        }
+    }
+
+    /// Clauses as an engine counts them.
+    pub fn clauses(&self) -> usize {
+        match self {
+            Self::All | Self::None => 1,
+            Self::Leaf(_, clauses) => *clauses,
+            Self::Worth(inner, _) => inner.clauses(),
+            Self::Or(parts) => parts.iter().map(Self::clauses).sum(),
+            Self::And { scored, filter, excluded } => {
+                scored.iter().chain(filter).chain(excluded).map(Self::clauses).sum()
+            }
+        }
+    }
+
+    /// `bool` queries inside of each other.
+    pub fn depth(&self) -> usize {
+        let deepest = |parts: &mut dyn Iterator<Item = &Self>| 1 + parts.map(Self::depth).max().unwrap_or_default();
+        match self {
+            Self::All | Self::None | Self::Leaf(..) => 0,
+            Self::Worth(inner, _) => inner.depth(),
+            Self::Or(parts) => deepest(&mut parts.iter()),
+            Self::And { scored, filter, excluded } => deepest(&mut scored.iter().chain(filter).chain(excluded)),
+        }
+    }
+
+    /// JSON that scores what the parts are worth, and nothing else.
+    pub fn scored(&self) -> Value {
+        match self {
+            Self::Worth(inner, score) => json!({"constant_score": {"filter": inner.filter(), "boost": score}}),
+            _ if self.score_is_zero() => json!({"constant_score": {"filter": self.filter(), "boost": 0.0}}),
+            Self::Or(parts) => json!({"bool": {"should": list(parts, Self::scored)}}),
+            Self::And { scored, filter, excluded } => conjunction(list(scored, Self::scored), filter, excluded),
+            Self::All | Self::None | Self::Leaf(..) => self.filter(),
+        }
+    }
+
+    /// JSON for places where nothing scores.
+    pub fn filter(&self) -> Value {
+        match self {
+            Self::All => json!({"match_all": {}}),
+            Self::None => json!({"match_none": {}}),
+            Self::Leaf(leaf, _) => leaf.clone(),
+            Self::Worth(inner, _) => inner.filter(),
+            Self::Or(parts) => json!({"bool": {"should": list(parts, Self::filter)}}),
+            Self::And { scored, filter, excluded } => {
+                let filter: Vec<Self> = scored.iter().chain(filter).cloned().collect();
+                conjunction(Vec::new(), &filter, excluded)
+            }
+        }
+    }
+}
+
+fn list(queries: &[Query], json: fn(&Query) -> Value) -> Vec<Value> {
+    queries.iter().map(json).collect()
+}
+
+fn conjunction(scored: Vec<Value>, filter: &[Query], excluded: &[Query]) -> Value {
+    let parts =
+        [("must", scored), ("filter", list(filter, Query::filter)), ("must_not", list(excluded, Query::filter))];
+    let parts = parts.into_iter().filter(|(_, parts)| !parts.is_empty());
+    let parts: serde_json::Map<String, Value> = parts.map(|(name, parts)| (name.to_owned(), parts.into())).collect();
+    json!({"bool": parts})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_that_score_nothing_add_nothing() {
+        let mixed = any(vec![worth(term("a", "1"), 40.0), term("b", "2")]);
+        let scored = mixed.scored();
+        assert_eq!(scored["bool"]["should"][1]["constant_score"]["boost"], 0.0);
+        let all = all(vec![mixed, not(term("c", "3")), term("d", "4"), Query::All]);
+        assert_eq!((all.clauses(), all.depth()), (4, 2));
+        assert_eq!(all.scored()["bool"]["must_not"][0], json!({"term": {"c": "3"}}));
+        assert_eq!(all.scored()["bool"]["filter"][0], json!({"term": {"d": "4"}}));
+    }
+
+    #[test]
+    fn constants_are_folded() {
+        let leaf = || term("a", "1");
+        assert_eq!(any(vec![Query::None, leaf()]), leaf());
+        assert_eq!(any(vec![Query::All, leaf()]), Query::All);
+        assert_eq!(all(vec![Query::All, leaf()]), leaf());
+        assert_eq!(all(vec![Query::None, leaf()]), Query::None);
+        assert_eq!(not(not(leaf())), leaf());
+        assert!(not(not(worth(leaf(), 1.0))).score_is_zero(), "nothing scores inside of a negation");
+        assert_eq!(all(Vec::new()), Query::All);
+        assert!(matches!(any(vec![Query::All, worth(leaf(), 1.0)]), Query::Or(_)));
+    }
+}

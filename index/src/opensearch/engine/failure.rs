@@ -1,0 +1,66 @@
+//! Reasons for which a search has no answer of the engine.
+
+use crate::Error;
+use crate::opensearch::client::ClientError;
+use crate::opensearch::dsl::DslError;
+use crate::opensearch::order::{HitError, OrderError};
+use crate::opensearch::response::{Partial, ResponseError};
+
+/// See the module.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Failure {
+    #[error(transparent)]
+    Query(#[from] DslError),
+    #[error(transparent)]
+    Order(#[from] OrderError),
+    #[error("the search engine did not answer in time")]
+    Deadline,
+    #[error("the answer of the search engine is not whole: {0}")]
+    Partial(Partial),
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    #[error(transparent)]
+    Response(#[from] ResponseError),
+}
+
+impl From<serde_json::Error> for Failure {
+    fn from(error: serde_json::Error) -> Self {
+        Self::Response(error.into())
+    }
+}
+
+impl From<HitError> for Failure {
+    fn from(error: HitError) -> Self {
+        Self::Response(error.into())
+    }
+}
+
+impl Failure {
+    /// The remark for the caller, which names no node. Fails if the answer cannot be read.
+    pub fn notice(self) -> Result<String, Error> {
+        let error = match self {
+            Self::Client(error) => error,
+            Self::Response(_) => return Err(self.error()),
+            other => return Ok(other.to_string()),
+        };
+        tracing::warn!(error = error.chain(), "cannot search in the search engine");
+        Ok(match error.fault() {
+            Some(fault) if fault.status == 400 => format!("the search engine refuses the query: {}", fault.reason),
+            Some(fault) if fault.kind == "index_not_found_exception" => {
+                "the search engine has no index yet: nothing was searched".to_owned()
+            }
+            Some(fault) => {
+                format!("the search engine cannot answer now ({}): nothing was searched", fault.status)
+            }
+            None => "the search engine does not answer: nothing was searched".to_owned(),
+        })
+    }
+
+    /// For methods without an incomplete result.
+    pub fn error(self) -> Error {
+        match self {
+            Self::Deadline | Self::Partial(_) => Error::Incomplete,
+            other => Error::text("cannot be searched", other),
+        }
+    }
+}

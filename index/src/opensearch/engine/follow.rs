@@ -1,0 +1,109 @@
+//! Shows searches what the writer has written, and reports its progress.
+
+use super::scan;
+use crate::Seq;
+use crate::metrics::Metrics;
+use crate::opensearch::client::{Client, ClientError, Request};
+use crate::opensearch::source::StoreSource;
+use crate::opensearch::writer::{Progress, State, Writer};
+use crate::tail::Tail;
+use http::Method;
+use serde::Deserialize;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use tokio::sync::{mpsc, watch};
+use tokio_util::sync::CancellationToken;
+
+/// The lag is measured at least so often.
+const PERIOD: Duration = Duration::from_secs(1);
+
+/// Follows a writer.
+pub(super) struct Follower {
+    pub writer: Arc<Writer<StoreSource>>,
+    pub client: Arc<Client>,
+    pub alias: String,
+    pub tail: Arc<Tail>,
+    pub metrics: Arc<Metrics>,
+    /// See [`crate::search::engine::Opening::committed`].
+    pub committed: Arc<AtomicU64>,
+    pub searchable: watch::Sender<Seq>,
+    pub trouble: watch::Sender<Option<String>>,
+    /// Shortest time between two refreshes.
+    pub interval: Duration,
+}
+
+#[derive(Deserialize)]
+struct Refreshed {
+    #[serde(rename = "_shards")]
+    shards: Shards,
+}
+
+#[derive(Deserialize)]
+struct Shards {
+    #[serde(default)]
+    failed: u64,
+}
+
+impl Follower {
+    /// Runs until stopped.
+    pub async fn run(self, stop: CancellationToken) {
+        let mut progress = self.writer.watch();
+        let mut before = Progress::default();
+        loop {
+            let now = progress.borrow_and_update().clone();
+            self.report(&before, &now);
+            let written = Seq(now.position);
+            if now.state == State::Following && written != *self.searchable.borrow() {
+                match stop.run_until_cancelled(self.refresh()).await {
+                    None => return,
+                    Some(Ok(true)) => {
+                        self.metrics.text_commits.add(1);
+                        self.searchable.send_replace(written);
+                    }
+                    Some(Ok(false)) => tracing::debug!("a shard of the search engine did not refresh"),
+                    Some(Err(error)) => tracing::debug!(error = error.chain(), "cannot refresh the index"),
+                }
+            }
+            let lag = self.tail.latest().0.saturating_sub(self.searchable.borrow().0);
+            self.metrics.text_lag.set(lag);
+            before = now;
+            let pause = async {
+                tokio::time::sleep(self.interval).await;
+                drop(tokio::time::timeout(PERIOD, progress.changed()).await);
+            };
+            if stop.run_until_cancelled(pause).await.is_none() {
+                return;
+            }
+        }
+    }
+
+    fn report(&self, before: &Progress, now: &Progress) {
+        self.committed.store(now.position, Ordering::Relaxed);
+        self.metrics.text_documents.add(now.written.saturating_sub(before.written));
+        let trouble = match &now.state {
+            State::Waiting { reason } => Some(reason.clone()),
+            _ => None,
+        };
+        self.trouble.send_if_modified(|known| {
+            let other = *known != trouble;
+            *known = trouble;
+            other
+        });
+    }
+
+    /// Makes everything that is written visible. False: a shard did not take part.
+    async fn refresh(&self) -> Result<bool, ClientError> {
+        let answer = self.client.send(&Request::new(Method::POST, format!("/{}/_refresh", self.alias))).await?;
+        let refreshed: Refreshed = serde_json::from_slice(&answer.body)
+            .map_err(|source| ClientError::Unreadable { operation: "a refresh", source })?;
+        Ok(refreshed.shards.failed == 0)
+    }
+}
+
+/// Closes points in time until stopped.
+pub(super) async fn close_all(client: Arc<Client>, mut closing: mpsc::Receiver<String>, stop: CancellationToken) {
+    while let Some(Some(id)) = stop.run_until_cancelled(closing.recv()).await {
+        stop.run_until_cancelled(scan::close(&client, &id)).await;
+    }
+}

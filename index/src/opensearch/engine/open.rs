@@ -1,0 +1,66 @@
+//! Opens the backend: the client, the writer that follows the store, and the engine that searches.
+
+use super::OpenSearchEngine;
+use super::follow::{Follower, close_all};
+use crate::opensearch::client::{Address, Client, ClientError, ClientOptions, CredentialSource};
+use crate::opensearch::source::StoreSource;
+use crate::opensearch::template::{IndexSize, template};
+use crate::opensearch::writer::{Writer, WriterOptions};
+use crate::search::engine::{Opened, Opening};
+use crate::{Error, OpenSearchOptions};
+use serde_json::Value;
+use std::sync::Arc;
+use tokio::sync::{mpsc, watch};
+
+/// Points in time that wait to be closed.
+const CLOSING: usize = 256;
+
+/// Sets up the backend. Sends nothing: the worker waits for an engine that is away.
+pub(super) async fn open(opening: Opening<'_>) -> Result<Opened, Error> {
+    let Opening { options, identity, store, tail, states, metrics, committed, stop, .. } = opening;
+    let client = Arc::new(Client::new(client_options(&options.opensearch)?).await?);
+    let alias = options.opensearch.index_prefix.clone();
+    let source = StoreSource { store, tail: Arc::clone(&tail), identity: identity.to_owned() };
+    let writer = Writer::new(Arc::clone(&client), source, WriterOptions::new(&alias, index_template()));
+    let writer = Arc::new(writer);
+    let (searchable, seen) = watch::channel(crate::Seq(0));
+    let (trouble, known) = watch::channel(None);
+    let (closing, to_close) = mpsc::channel(CLOSING);
+    let follower = Follower {
+        writer: Arc::clone(&writer),
+        client: Arc::clone(&client),
+        alias: alias.clone(),
+        tail,
+        metrics,
+        committed,
+        searchable,
+        trouble,
+        interval: options.text_commit_interval,
+    };
+    let engine =
+        OpenSearchEngine { client: Arc::clone(&client), alias, states, searchable: seen, trouble: known, closing };
+    let worker = async move {
+        let closer = close_all(client, to_close, stop.clone());
+        tokio::join!(writer.run(stop.clone()), follower.run(stop), closer);
+        Ok(())
+    };
+    Ok(Opened { engine: Arc::new(engine), worker: Box::pin(worker) })
+}
+
+fn client_options(options: &OpenSearchOptions) -> Result<ClientOptions, ClientError> {
+    let hosts = Address::parse_all(options.urls.iter().map(String::as_str))?;
+    let client = ClientOptions::new(hosts);
+    let credentials = match (&options.credentials_dir, &options.ca_file) {
+        (None, None) => client.credentials,
+        (Some(folder), None) => CredentialSource::Folder(folder.clone()),
+        (folder, Some(ca)) => CredentialSource::Files { folder: folder.clone(), ca: ca.clone() },
+    };
+    Ok(ClientOptions { credentials, ..client })
+}
+
+/// The template for one shard, with a copy where there are several nodes.
+fn index_template() -> Value {
+    let mut template = template(IndexSize { shards: 1, replicas: 0 });
+    template["settings"]["index"]["auto_expand_replicas"] = "0-1".into();
+    template
+}

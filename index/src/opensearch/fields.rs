@@ -1,0 +1,113 @@
+//! Names of the engine's fields, derived from the columns of the text index.
+//!
+//! A dot in a field name makes an object of what stands before it, so dots inside column names become underscores:
+//! `image.tag` is `w.image_tag` beside `w.image`.
+
+use super::model::{Facet, Key, Number, Word};
+use std::borrow::Cow;
+
+/// Record id, as a signed number.
+pub const ID: &str = "id";
+/// `column=Value` with its case kept.
+pub const EXACT: &str = "exact";
+/// Names of the columns an object has something in.
+pub const HAS: &str = "has";
+/// Terms that rights are granted by: see [`super::scope`].
+pub const SCOPE: &str = "scope";
+/// Terms of the manifest, a line each.
+pub const CONTENT: &str = "content";
+/// Terms of messages.
+pub const MESSAGE: &str = "message";
+/// Messages with the order of their chunks.
+pub const SAID: &str = "said";
+/// Names and other strings as windows of three characters.
+pub const GRAMS: &str = "grams";
+/// `path␟value` of the manifest.
+pub const PATHS: &str = "paths";
+/// `key=value` of labels, with their case kept: counted, not searched.
+pub const LABELS: &str = "label";
+
+/// Groups of fields: keys, words, numbers, facets, and the first of several values.
+pub const KEYS: &str = "k";
+pub const WORDS: &str = "w";
+pub const NUMBERS: &str = "n";
+pub const FACETS: &str = "f";
+pub const FIRSTS: &str = "s";
+
+/// Name inside of a group.
+pub fn flat(name: &'static str) -> Cow<'static, str> {
+    if name.contains('.') { Cow::Owned(name.replace('.', "_")) } else { Cow::Borrowed(name) }
+}
+
+/// Name of a column of whole strings inside of [`WORDS`]; `None` for columns with a field of their own.
+pub fn word_name(word: Word) -> Option<Cow<'static, str>> {
+    match word {
+        Word::Exact | Word::Has => None,
+        other => Some(flat(other.name())),
+    }
+}
+
+/// Name of a facet inside of [`FACETS`].
+pub fn facet_name(facet: Facet) -> Cow<'static, str> {
+    // [`LABELS`] holds whole labels.
+    if facet == Facet::LabelKey { Cow::Borrowed("label_key") } else { flat(facet.field()) }
+}
+
+/// Name of a relation key inside of [`KEYS`].
+pub fn key_name(key: Key) -> &'static str {
+    key.name().strip_prefix("k_").unwrap_or(key.name())
+}
+
+/// True if an object may have several values of a facet. An engine sorts by the least or greatest of several; the text
+/// index sorts by the first, which therefore has a field of its own.
+pub fn is_multiple(facet: Facet) -> bool {
+    match facet {
+        Facet::Image | Facet::Reason | Facet::Type | Facet::LabelKey => true,
+        Facet::Cluster | Facet::Kind | Facet::Namespace | Facet::Status | Facet::Node => false,
+        Facet::Name | Facet::Scope => false,
+    }
+}
+
+/// Numbers of which an object may have several.
+pub fn is_multiple_number(number: Number) -> bool {
+    number == Number::Exit
+}
+
+/// Field of a column of whole strings.
+pub fn word(word: Word) -> String {
+    match word_name(word) {
+        Some(name) => format!("{WORDS}.{name}"),
+        None if word == Word::Has => HAS.to_owned(),
+        None => EXACT.to_owned(),
+    }
+}
+
+/// Field of a column of numbers.
+pub fn number(number: Number) -> String {
+    format!("{NUMBERS}.{}", flat(number.name()))
+}
+
+/// Field that a facet is counted by.
+pub fn facet(facet: Facet) -> String {
+    format!("{FACETS}.{}", facet_name(facet))
+}
+
+/// Field of a relation key.
+pub fn key(key: Key) -> String {
+    format!("{KEYS}.{}", key_name(key))
+}
+
+/// Field that whole labels are counted by.
+pub fn labels() -> String {
+    format!("{FACETS}.{LABELS}")
+}
+
+/// Field that hits are sorted by for a facet.
+pub fn sort_facet(of: Facet) -> String {
+    if is_multiple(of) { format!("{FIRSTS}.{}", facet_name(of)) } else { facet(of) }
+}
+
+/// Field that hits are sorted by for a number.
+pub fn sort_number(of: Number) -> String {
+    if is_multiple_number(of) { format!("{FIRSTS}.{}", flat(of.name())) } else { number(of) }
+}

@@ -1,0 +1,291 @@
+//! Values at paths of manifests as terms, and conditions on paths as queries of these terms.
+//!
+//! A term is `path␟value`, in lower case; lists are stepped through. Of numbers, quantities and times there is also
+//! `path␞` with 16 hexadecimal digits in numeric order. A value that is too long leaves `path␝`, an object or list without
+//! any value its path alone. Keys with dots or brackets are written in brackets, as in the query language.
+
+use super::dsl::query::{self, Bound, MAX_BEGINNING, Query};
+use super::fields::{HAS, PATHS};
+use super::model::{PathTest, Step, Test, Want, amount, written};
+use super::regex::{literal, lucene, wildcard_literal};
+use super::terms::private;
+use crate::query::Compare;
+use serde_json::{Map, Value};
+use std::collections::BTreeSet;
+
+/// Stands between a path and a value.
+const VALUE: char = '\u{1f}';
+/// Stands between a path and a number.
+const NUMBER: char = '\u{1e}';
+/// Stands behind the path of a value that is too long.
+const LONG: char = '\u{1d}';
+/// Behind all of these in order, before any other character of a path.
+const END: char = '\u{20}';
+
+/// Bytes of a value; longer ones are read from the manifest.
+const MAX_VALUE: usize = 256;
+/// Bytes of a path.
+const MAX_PATH: usize = 512;
+/// Bytes of all terms of an object.
+const MAX_BYTES: usize = 512 << 10;
+
+/// In [`HAS`] of an object whose terms don't say all: some are left out, or keys differ by their case alone.
+pub const INCOMPLETE: &str = "paths.incomplete";
+
+/// Terms of one manifest.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct PathTerms {
+    pub terms: BTreeSet<String>,
+    /// See [`INCOMPLETE`].
+    pub incomplete: bool,
+    bytes: usize,
+}
+
+impl PathTerms {
+    pub fn of(manifest: &Value) -> Self {
+        let mut terms = Self::default();
+        terms.visit(manifest, &mut String::new());
+        terms
+    }
+
+    fn add(&mut self, term: String) {
+        if self.bytes + term.len() > MAX_BYTES {
+            self.incomplete = true;
+            return;
+        }
+        self.bytes += term.len();
+        self.terms.insert(term);
+    }
+
+    /// Returns true if there is a term of this value or below it.
+    fn visit(&mut self, value: &Value, path: &mut String) -> bool {
+        if path.len() > MAX_PATH {
+            self.incomplete = true;
+            return true;
+        }
+        match value {
+            Value::Null => false,
+            Value::Object(fields) => self.visit_fields(fields, path),
+            Value::Array(items) => {
+                let mut found = false;
+                for item in items {
+                    found |= self.visit(item, path);
+                }
+                self.visit_empty(found, path)
+            }
+            scalar => {
+                self.visit_scalar(scalar, path);
+                true
+            }
+        }
+    }
+
+    fn visit_fields(&mut self, fields: &Map<String, Value>, path: &mut String) -> bool {
+        let lower: BTreeSet<String> = fields.keys().map(|key| key.to_ascii_lowercase()).collect();
+        self.incomplete |= lower.len() < fields.len();
+        let (mut found, length) = (false, path.len());
+        for (key, value) in fields {
+            push_step(path, key);
+            found |= self.visit(value, path);
+            path.truncate(length);
+        }
+        self.visit_empty(found, path)
+    }
+
+    fn visit_empty(&mut self, found: bool, path: &str) -> bool {
+        if !found && !path.is_empty() {
+            self.add(path.to_owned());
+        }
+        true
+    }
+
+    fn visit_scalar(&mut self, value: &Value, path: &str) {
+        let text = written(value).to_lowercase();
+        match text.len() <= MAX_VALUE {
+            true => self.add(format!("{path}{VALUE}{text}")),
+            false => self.add(format!("{path}{LONG}")),
+        }
+        if let Some(number) = amount(value) {
+            self.add(numbered(path, number));
+        }
+    }
+}
+
+/// Keys are compared without regard to the case of ASCII letters.
+fn push_step(path: &mut String, key: &str) {
+    let key: String = key.to_ascii_lowercase().chars().map(|c| if is_reserved(c) { private(c) } else { c }).collect();
+    if key.is_empty() || key.contains(['.', '[']) {
+        path.push('[');
+        path.push_str(&key);
+        path.push(']');
+        return;
+    }
+    if !path.is_empty() {
+        path.push('.');
+    }
+    path.push_str(&key);
+}
+
+/// In no key as it is: queries cannot write the bracket, and the others separate.
+fn is_reserved(c: char) -> bool {
+    matches!(c, ']' | LONG | NUMBER | VALUE)
+}
+
+fn numbered(path: &str, number: f64) -> String {
+    format!("{path}{NUMBER}{:016x}", ordered(number))
+}
+
+/// A number as an integer of the same order; both zeros are one.
+fn ordered(number: f64) -> u64 {
+    let bits = (number + 0.0).to_bits();
+    if bits >> 63 == 0 { bits | 1 << 63 } else { !bits }
+}
+
+/// A condition on a path as queries of an engine.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PathQuery {
+    /// Finds what the terms say.
+    pub query: Query,
+    /// Objects of which they don't say all: their manifests decide.
+    pub unsure: Vec<Query>,
+}
+
+/// Translates a condition; `None` where no term says whether it holds, so that manifests have to be read.
+pub fn path_query(test: &PathTest) -> Option<PathQuery> {
+    let path = path_of(&test.steps)?;
+    let mut unsure = vec![query::term(HAS, INCOMPLETE)];
+    let query = match &test.wanted {
+        Want::Exists => exists(&path),
+        Want::Test(test) => {
+            unsure.push(query::term(PATHS, &format!("{path}{LONG}")));
+            tested(&path, test)?
+        }
+        Want::Exactly(wanted) if has_no_case(wanted) => {
+            unsure.push(query::term(PATHS, &format!("{path}{LONG}")));
+            tested(&path, &Test::Equals(wanted.clone()))?
+        }
+        // Terms are in lower case.
+        Want::Exactly(_) => return None,
+        Want::Compare(compare, number) => compared(&path, *compare, *number),
+        Want::Between(from, to) => between(&path, *from, *to),
+    };
+    Some(PathQuery { query, unsure })
+}
+
+fn path_of(steps: &[Step]) -> Option<String> {
+    let mut path = String::new();
+    for step in steps {
+        match step {
+            Step::Field(field) => push_step(&mut path, field),
+            // `[*]` may also step into fields.
+            Step::Nth(_) | Step::Any => return None,
+        }
+    }
+    Some(path)
+}
+
+fn has_no_case(text: &str) -> bool {
+    text.to_lowercase() == text && text.to_uppercase() == text
+}
+
+fn exists(path: &str) -> Query {
+    query::any(vec![
+        query::term(PATHS, path),
+        query::range(PATHS, Bound::Included(format!("{path}{LONG}")), Bound::Excluded(format!("{path}{END}"))),
+        query::prefix(PATHS, &format!("{path}.")),
+        query::prefix(PATHS, &format!("{path}[")),
+    ])
+}
+
+fn tested(path: &str, test: &Test) -> Option<Query> {
+    let start = format!("{path}{VALUE}");
+    Some(match test {
+        Test::Equals(text) if text.len() > MAX_VALUE => query::none(),
+        Test::Equals(text) => query::term(PATHS, &format!("{start}{text}")),
+        Test::Contains(part) => {
+            query::wildcard(PATHS, &format!("{}*{}*", wildcard_literal(&start), wildcard_literal(part)))
+        }
+        Test::Regex(text) | Test::Near(text, ..) if start.len() + text.len() > MAX_BEGINNING => return None,
+        Test::Regex(pattern) => query::regexp(PATHS, &format!("{}({})", literal(&start), lucene(pattern).ok()?)),
+        Test::Near(word, distance, false) => {
+            query::regexp(PATHS, &format!("{}{}", literal(&start), super::edits::near(word, *distance)))
+        }
+        Test::Near(..) => return None,
+    })
+}
+
+fn compared(path: &str, compare: Compare, number: f64) -> Query {
+    let at = || numbered(path, number);
+    let (start, end) = (Bound::Included(format!("{path}{NUMBER}")), Bound::Excluded(format!("{path}{VALUE}")));
+    match compare {
+        Compare::Less => query::range(PATHS, start, Bound::Excluded(at())),
+        Compare::LessOrEqual => query::range(PATHS, start, Bound::Included(at())),
+        Compare::Greater => query::range(PATHS, Bound::Excluded(at()), end),
+        Compare::GreaterOrEqual => query::range(PATHS, Bound::Included(at()), end),
+        Compare::Equal => query::term(PATHS, &at()),
+        Compare::NotEqual => query::any(vec![
+            query::range(PATHS, start, Bound::Excluded(at())),
+            query::range(PATHS, Bound::Excluded(at()), end),
+        ]),
+    }
+}
+
+fn between(path: &str, from: Option<f64>, to: Option<f64>) -> Query {
+    let start = from.map_or_else(|| format!("{path}{NUMBER}"), |from| numbered(path, from));
+    let end = match to {
+        Some(to) => Bound::Included(numbered(path, to)),
+        None => Bound::Excluded(format!("{path}{VALUE}")),
+    };
+    query::range(PATHS, Bound::Included(start), end)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    fn shown(terms: &PathTerms) -> Vec<String> {
+        let show = |term: &String| term.replace(VALUE, "=").replace(NUMBER, "#").replace(LONG, "~");
+        terms.terms.iter().map(show).collect()
+    }
+
+    #[test]
+    fn values_are_terms_of_their_paths() {
+        let manifest = json!({"metadata": {"labels": {"app.kubernetes.io/name": "Web"}, "finalizers": []},
+            "spec": {"replicas": 3, "containers": [{"image": "nginx"}, {"image": "redis", "memory": "1Ki"}],
+                "nothing": null, "long": "x".repeat(300), "a]b": true}});
+        let terms = PathTerms::of(&manifest);
+        assert_eq!(
+            shown(&terms),
+            [
+                "metadata.finalizers",
+                "metadata.labels[app.kubernetes.io/name]=web",
+                "spec.a\u{F005D}b=true",
+                "spec.containers.image=nginx",
+                "spec.containers.image=redis",
+                "spec.containers.memory#c090000000000000",
+                "spec.containers.memory=1ki",
+                "spec.long~",
+                "spec.replicas#c008000000000000",
+                "spec.replicas=3",
+            ]
+        );
+        assert!(!terms.incomplete);
+    }
+
+    #[test]
+    fn what_terms_do_not_say_is_noted() {
+        assert!(PathTerms::of(&json!({"data": {"README": "a", "readme": "b"}})).incomplete);
+        let many: Vec<String> = (0..4_000).map(|nth| format!("{nth:0200}")).collect();
+        assert!(PathTerms::of(&json!({ "data": many })).incomplete);
+        assert!(PathTerms::of(&json!({"x".repeat(MAX_PATH + 1): {"b": 1}})).incomplete);
+    }
+
+    proptest! {
+        #[test]
+        fn numbers_keep_their_order(a in prop::num::f64::NORMAL | prop::num::f64::ZERO, b in prop::num::f64::NORMAL | prop::num::f64::ZERO) {
+            prop_assert_eq!(Some(numbered("", a).cmp(&numbered("", b))), a.partial_cmp(&b));
+        }
+    }
+}

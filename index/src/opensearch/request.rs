@@ -1,0 +1,104 @@
+//! One search of an engine, assembled.
+
+use super::aggregations::{Count, aggregations};
+use super::dsl::query::Query;
+use super::dsl::{DslError, MAX_REQUEST_CLAUSES};
+use super::model::Place;
+use super::order::Order;
+use serde_json::{Value, json};
+use std::time::Duration;
+
+/// Hits of one page: an engine refuses more.
+pub const MAX_PAGE: usize = 10_000;
+
+/// Parts of a search.
+#[derive(Debug, Clone, Copy)]
+pub struct Search<'a> {
+    pub matches: &'a Query,
+    /// The documents that the caller may read; `None` for those who may read everything.
+    pub rights: Option<&'a Query>,
+    pub order: &'a Order,
+    /// Hits up to here were shown before.
+    pub after: Option<&'a Place>,
+    /// Hits to return.
+    pub keep: usize,
+    pub counts: &'a [Count],
+    /// Best effort: an engine checks it between segments, so the caller keeps a deadline of its own.
+    pub timeout: Duration,
+}
+
+impl Search<'_> {
+    /// Hits that are requested: one more than wanted, to know whether there are more.
+    pub fn size(&self) -> usize {
+        if self.keep == 0 { 0 } else { (self.keep + 1).min(MAX_PAGE) }
+    }
+
+    /// The body of the request. Ids are read from the sort values, so no stored field is.
+    pub fn body(&self) -> Result<Value, DslError> {
+        let clauses = self.matches.clauses() + self.rights.map_or(0, Query::clauses) + self.order.clauses();
+        if clauses > MAX_REQUEST_CLAUSES {
+            return Err(DslError::Request(clauses));
+        }
+        let mut body = json!({
+            "query": self.order.query(self.matches, self.rights),
+            "sort": self.order.sort(),
+            "size": self.size(),
+            // Totals end at 10,000 otherwise.
+            "track_total_hits": true,
+            "track_scores": true,
+            "_source": false,
+            "stored_fields": "_none_",
+            "timeout": format!("{}ms", self.timeout.as_millis().max(1)),
+        });
+        if let Some(after) = self.after {
+            body["search_after"] = self.order.search_after(after);
+        }
+        if !self.counts.is_empty() {
+            body["aggs"] = aggregations(self.counts);
+        }
+        Ok(body)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::opensearch::dsl::query::{any, term, worth};
+    use crate::opensearch::model::{Facet, Rank, Sort, World};
+
+    #[test]
+    fn a_search_is_assembled() {
+        let (matches, rights) = (worth(term("w.name", "web"), 100.0), term("scope", "m1"));
+        let sort = [Sort::RELEVANCE, Sort::named("restarts", true).unwrap()];
+        let order = Order::of(&sort, &World::default()).unwrap();
+        let after = Place { ranks: vec![Rank::Score(100.0), Rank::Number(None)], name: "web".into(), id: 7 };
+        let search = Search {
+            matches: &matches,
+            rights: Some(&rights),
+            order: &order,
+            after: Some(&after),
+            keep: 50,
+            counts: &[Count::Facet(Facet::Kind)],
+            timeout: Duration::from_millis(1_500),
+        };
+        insta::assert_yaml_snapshot!("search", search.body().unwrap());
+        assert_eq!(Search { keep: MAX_PAGE, ..search }.size(), MAX_PAGE);
+    }
+
+    #[test]
+    fn conditions_and_rights_are_counted_together() {
+        let many = |count: usize| any((0..count).map(|nth| term("w.name", &nth.to_string())).collect());
+        let (matches, rights, order) = (many(900), many(101), Order::of(&[], &World::default()).unwrap());
+        let search = Search {
+            matches: &matches,
+            rights: None,
+            order: &order,
+            after: None,
+            keep: 0,
+            counts: &[],
+            timeout: Duration::ZERO,
+        };
+        assert!(search.body().is_ok());
+        assert_eq!(Search { rights: Some(&rights), ..search }.body(), Err(DslError::Request(1_001)));
+    }
+}

@@ -1,0 +1,274 @@
+//! Answers to a search, with what is missing in them.
+//!
+//! An engine answers HTTP 200 when shards have no copy, with `failed` 0 (OpenSearch) and fewer hits.
+
+use super::aggregations::{Buckets, ValueCounts};
+use super::model::Ranked;
+use super::order::HitError;
+use super::request::Search;
+use serde::Deserialize;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// Reasons of failed shards that are kept.
+const MAX_REASONS: usize = 3;
+
+/// An answer that cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum ResponseError {
+    #[error("cannot read the answer of the search engine")]
+    Json(#[from] serde_json::Error),
+    #[error("cannot read a hit of the search engine")]
+    Hit(#[from] HitError),
+    #[error("the answer of the search engine lacks {0}")]
+    Missing(&'static str),
+}
+
+/// Why an answer may lack hits, or count too few.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Partial {
+    /// The engine stopped at the timeout.
+    TimedOut,
+    /// The engine stopped after some number of hits.
+    Terminated,
+    /// Shards did not answer.
+    Shards { answered: u64, total: u64, reasons: Vec<String> },
+    /// There are more hits than were counted.
+    Total,
+}
+
+impl fmt::Display for Partial {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TimedOut => f.write_str("the search engine ran out of time"),
+            Self::Terminated => f.write_str("the search engine stopped early"),
+            Self::Shards { answered, total, reasons } => {
+                write!(f, "{answered} of {total} shards of the search engine answered")?;
+                if reasons.is_empty() { Ok(()) } else { write!(f, ": {}", reasons.join("; ")) }
+            }
+            Self::Total => f.write_str("the search engine did not count all hits"),
+        }
+    }
+}
+
+/// A read answer.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SearchResponse {
+    /// Best first.
+    pub hits: Vec<Ranked>,
+    /// All hits, also those that were shown before.
+    pub total: u64,
+    /// There are hits behind these.
+    pub more: bool,
+    /// By the places of [`Search::counts`].
+    pub counts: Vec<ValueCounts>,
+    /// Empty for an answer that lacks nothing.
+    pub partial: Vec<Partial>,
+}
+
+/// Hits as the engine sends them, for reads page by page.
+#[derive(Debug)]
+pub(super) struct Page {
+    pub hits: Vec<EngineHit>,
+    /// Empty for an answer that lacks nothing.
+    pub partial: Vec<Partial>,
+    /// Id of the point in time for the next page.
+    pub point_in_time: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Answer {
+    timed_out: bool,
+    #[serde(default)]
+    terminated_early: bool,
+    #[serde(rename = "_shards")]
+    shards: Shards,
+    hits: Hits,
+    #[serde(default)]
+    aggregations: BTreeMap<String, Buckets>,
+    pit_id: Option<String>,
+}
+
+#[derive(Default, Deserialize)]
+struct Shards {
+    total: u64,
+    successful: u64,
+    #[serde(default)]
+    failures: Vec<Failure>,
+}
+
+#[derive(Deserialize)]
+struct Failure {
+    #[serde(default)]
+    reason: Value,
+}
+
+#[derive(Deserialize)]
+struct Hits {
+    total: Option<Total>,
+    #[serde(default)]
+    hits: Vec<EngineHit>,
+}
+
+#[derive(Deserialize)]
+struct Total {
+    value: u64,
+    relation: String,
+}
+
+/// A hit as the engine sends it.
+#[derive(Debug, Deserialize)]
+pub(super) struct EngineHit {
+    #[serde(rename = "_score")]
+    pub score: Option<f32>,
+    #[serde(default)]
+    pub sort: Vec<Value>,
+    /// Values of the requested fields.
+    #[serde(default)]
+    pub fields: BTreeMap<String, Vec<i64>>,
+}
+
+impl SearchResponse {
+    /// Reads the answer to a search.
+    pub fn read(search: &Search<'_>, body: &[u8]) -> Result<Self, ResponseError> {
+        let mut answer: Answer = serde_json::from_slice(body)?;
+        let mut partial = answer.partial(search.keep > 0);
+        let Answer { hits, mut aggregations, .. } = answer;
+        let total = hits.total.ok_or(ResponseError::Missing("the number of hits"))?;
+        partial.extend((total.relation != "eq").then_some(Partial::Total));
+        let counts = search.counts.iter().enumerate().map(|(nth, count)| {
+            let buckets = aggregations.remove(&nth.to_string());
+            Ok(buckets.ok_or(ResponseError::Missing("a facet"))?.counts(count))
+        });
+        let counts = counts.collect::<Result<_, ResponseError>>()?;
+        let found = hits.hits.len();
+        let hits = hits.hits.iter().take(search.keep).map(|hit| search.order.ranked(hit.score, &hit.sort));
+        let hits = hits.collect::<Result<Vec<_>, _>>()?;
+        // A full page may be the last one: the next one is empty then.
+        let more =
+            if search.keep == 0 { total.value > 0 } else { found > hits.len() || found == super::request::MAX_PAGE };
+        Ok(Self { hits, total: total.value, more, counts, partial })
+    }
+}
+
+impl Page {
+    /// Reads the answer to a search without a total.
+    pub fn read(body: &[u8]) -> Result<Self, ResponseError> {
+        let mut answer: Answer = serde_json::from_slice(body)?;
+        Ok(Self { partial: answer.partial(true), hits: answer.hits.hits, point_in_time: answer.pit_id })
+    }
+}
+
+/// Reads the only aggregation of an answer, and what is missing in it.
+pub(super) fn read_buckets(body: &[u8]) -> Result<(Buckets, Vec<Partial>), ResponseError> {
+    let mut answer: Answer = serde_json::from_slice(body)?;
+    let partial = answer.partial(false);
+    let buckets = answer.aggregations.into_values().next();
+    Ok((buckets.ok_or(ResponseError::Missing("a facet"))?, partial))
+}
+
+impl Answer {
+    /// OpenSearch 3 calls every search for no hits terminated early, although it counts all of them.
+    fn partial(&mut self, has_hits: bool) -> Vec<Partial> {
+        let mut partial = Vec::new();
+        partial.extend(self.timed_out.then_some(Partial::TimedOut));
+        partial.extend((self.terminated_early && has_hits).then_some(Partial::Terminated));
+        partial.extend(std::mem::take(&mut self.shards).partial());
+        partial
+    }
+}
+
+impl Shards {
+    fn partial(self) -> Option<Partial> {
+        if self.successful == self.total && self.failures.is_empty() {
+            return None;
+        }
+        let mut reasons: Vec<String> = self.failures.iter().map(Failure::text).collect();
+        reasons.sort_unstable();
+        reasons.dedup();
+        reasons.truncate(MAX_REASONS);
+        Some(Partial::Shards { answered: self.successful, total: self.total, reasons })
+    }
+}
+
+impl Failure {
+    fn text(&self) -> String {
+        let part = |name: &str| self.reason[name].as_str().unwrap_or_default();
+        match (part("type"), part("reason")) {
+            ("", "") => "no reason was given".to_owned(),
+            (kind, "") => kind.to_owned(),
+            (kind, reason) => format!("{kind}: {reason}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::opensearch::aggregations::Count;
+    use crate::opensearch::dsl::query::Query;
+    use crate::opensearch::model::{Facet, Sort, World};
+    use crate::opensearch::order::Order;
+    use rstest::rstest;
+    use serde_json::json;
+    use std::time::Duration;
+
+    fn answer() -> Value {
+        let hit = |name: &str, id: i64| json!({"_index": "ix", "_score": 41.0, "sort": [41.0, name, id]});
+        json!({"took": 5, "timed_out": false, "_shards": {"total": 2, "successful": 2, "skipped": 0, "failed": 0},
+            "hits": {"total": {"value": 3, "relation": "eq"}, "max_score": 41.0, "hits": [hit("a", 1), hit("b", -1), hit("c", 3)]},
+            "aggregations": {"0": {"doc_count_error_upper_bound": 2, "sum_other_doc_count": 7,
+                "buckets": [{"key": "Pod", "doc_count": 3}]}}})
+    }
+
+    fn read(answer: &Value, keep: usize) -> Result<SearchResponse, ResponseError> {
+        let order = Order::of(&[Sort::RELEVANCE], &World::default()).unwrap();
+        let search = Search {
+            matches: &Query::All,
+            rights: None,
+            order: &order,
+            after: None,
+            keep,
+            counts: &[Count::Facet(Facet::Kind)],
+            timeout: Duration::from_secs(1),
+        };
+        SearchResponse::read(&search, answer.to_string().as_bytes())
+    }
+
+    #[test]
+    fn answers_are_read() {
+        let read = read(&answer(), 2).unwrap();
+        let hits: Vec<_> = read.hits.iter().map(|hit| (hit.place.name.as_str(), hit.place.id, hit.score)).collect();
+        assert_eq!(hits, [("a", 1, 41.0), ("b", u64::MAX, 41.0)]);
+        assert_eq!((read.total, read.more, read.partial.as_slice()), (3, true, [].as_slice()));
+        assert_eq!(read.counts, [ValueCounts { values: vec![("Pod".into(), 3)], error: 2, others: 7 }]);
+    }
+
+    #[test]
+    fn a_search_for_no_hits_may_end_early() {
+        let mut answer = answer();
+        answer["terminated_early"] = true.into();
+        let partial = |keep| read(&answer, keep).unwrap().partial;
+        assert_eq!((partial(0), partial(2)), (vec![], vec![Partial::Terminated]));
+    }
+
+    #[rstest]
+    #[case("/timed_out", json!(true), Some("the search engine ran out of time"))]
+    #[case("/_shards/successful", json!(1), Some("1 of 2 shards of the search engine answered"))]
+    #[case("/_shards", json!({"total": 2, "successful": 1, "failed": 1, "failures": [{"shard": 0, "reason": {"type": "a", "reason": "b"}}]}),
+        Some("1 of 2 shards of the search engine answered: a: b"))]
+    #[case("/hits/total/relation", json!("gte"), Some("the search engine did not count all hits"))]
+    #[case("/hits/total", json!(null), None)]
+    #[case("/hits/hits/0/sort", json!([1]), None)]
+    #[case("/aggregations", json!({}), None)]
+    fn what_is_missing_is_reported(#[case] place: &str, #[case] value: Value, #[case] expected: Option<&str>) {
+        let mut answer = answer();
+        *answer.pointer_mut(place).unwrap() = value;
+        let read = read(&answer, 10).map(|read| read.partial.iter().map(ToString::to_string).collect::<Vec<_>>());
+        match expected {
+            Some(expected) => assert_eq!(read.unwrap(), [expected]),
+            None => assert!(read.is_err()),
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! Settings and mappings of the index, generated from the columns of the text index.
+//!
+//! Measured on OpenSearch 2.19.6 and 3.9.0 and on Elasticsearch 7.17.28.
+
+use super::fields::{
+    CONTENT, EXACT, FACETS, FIRSTS, GRAMS, HAS, ID, KEYS, LABELS, MESSAGE, NUMBERS, PATHS, SAID, SCOPE, WORDS,
+    facet_name, flat, is_multiple, is_multiple_number, key_name, word_name,
+};
+use super::model::{Facet, Key, Number, Word};
+use serde_json::{Map, Value, json};
+
+/// Changes with the mappings or the terms: an index of another version is rebuilt.
+pub const VERSION: u32 = 1;
+
+/// Values in one `terms` query: 65,536 by default, fewer than relation keys and rights may need.
+pub const MAX_TERMS: usize = 1_048_576;
+/// Characters of a regular expression: 1,000 by default, fewer than a fuzzy beginning needs.
+pub const MAX_REGEX: usize = 65_536;
+
+/// Size of an index.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct IndexSize {
+    pub shards: u32,
+    pub replicas: u32,
+}
+
+/// Body of the request that creates an index.
+pub fn template(size: IndexSize) -> Value {
+    json!({
+        "settings": {
+            "index": {
+                "number_of_shards": size.shards,
+                "number_of_replicas": size.replicas,
+                // Explicit: else a shard that was not searched for 30 s stops refreshing.
+                "refresh_interval": "1s",
+                "max_terms_count": MAX_TERMS,
+                "max_regex_length": MAX_REGEX,
+                // A stale write after a delete is refused only as long as the delete is remembered: 60 s by default.
+                "gc_deletes": "1h",
+                // `async` lost all of 6,000 acknowledged documents after a kill.
+                "translog": {"durability": "request"},
+            },
+            "analysis": analysis(),
+        },
+        "mappings": {
+            "dynamic": false,
+            "_meta": {"version": VERSION},
+            // Three times the disk otherwise. `_update` needs it: whole documents are written.
+            "_source": {"enabled": false},
+            "properties": properties(),
+        },
+    })
+}
+
+/// Analyzer of messages: chunks end at a line break, the tails of a chunk at a tab, and all of these have one position.
+fn analysis() -> Value {
+    json!({
+        // Tokens are split at 255 characters by default.
+        "tokenizer": {"lines": {"type": "char_group", "tokenize_on_chars": ["\\n"], "max_token_length": 32_768}},
+        "filter": {"tails": {"type": "pattern_capture", "patterns": ["([^\\t]+)"], "preserve_original": false}},
+        "analyzer": {SAID: {"type": "custom", "tokenizer": "lines", "filter": ["tails"]}},
+    })
+}
+
+fn properties() -> Value {
+    let searched = || json!({"type": "keyword", "doc_values": false});
+    let number = || json!({"type": "long"});
+    let counted = || json!({"type": "keyword", "index": false});
+    // Values of these are read: keys by relations, words by suggestions.
+    let word = |word: Word| match word {
+        Word::Anything | Word::Qualified => searched(),
+        _ => json!({"type": "keyword"}),
+    };
+    let words = Word::ALL.iter().filter_map(|of| Some((word_name(*of)?, word(*of))));
+    let numbers = Number::ALL.iter().map(|of| (flat(of.name()), number()));
+    let facets = Facet::ALL.iter().map(|facet| (facet_name(*facet), counted())).chain([(LABELS.into(), counted())]);
+    let keys = Key::ALL.iter().map(|of| (key_name(*of).into(), number()));
+    let texts = Facet::ALL.iter().filter(|facet| is_multiple(**facet)).map(|facet| (facet_name(*facet), counted()));
+    let firsts = Number::ALL.iter().filter(|of| is_multiple_number(**of)).map(|of| (flat(of.name()), number()));
+    json!({
+        ID: number(),
+        KEYS: group(keys),
+        WORDS: group(words),
+        NUMBERS: group(numbers),
+        FACETS: group(facets),
+        FIRSTS: group(texts.chain(firsts)),
+        EXACT: searched(),
+        HAS: searched(),
+        SCOPE: {"type": "keyword"},
+        CONTENT: {"type": "text", "analyzer": "whitespace", "index_options": "docs", "norms": false},
+        // With doc values: the terms that the end of a phrase begins are counted before the search.
+        MESSAGE: {"type": "keyword"},
+        SAID: {"type": "text", "analyzer": SAID, "position_increment_gap": 100, "norms": false},
+        GRAMS: {"type": "text", "analyzer": "whitespace", "position_increment_gap": 100, "norms": false},
+        PATHS: searched(),
+    })
+}
+
+fn group(fields: impl Iterator<Item = (std::borrow::Cow<'static, str>, Value)>) -> Value {
+    let fields: Map<String, Value> = fields.map(|(name, field)| (name.into_owned(), field)).collect();
+    json!({"properties": fields})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::opensearch::fields;
+
+    /// The field of the mapping under a dotted name.
+    fn mapped<'t>(template: &'t Value, field: &str) -> &'t Value {
+        let path = field.replace('.', "/properties/");
+        template.pointer(&format!("/mappings/properties/{path}")).unwrap_or_else(|| panic!("{field} is not mapped"))
+    }
+
+    #[test]
+    fn every_column_has_its_field() {
+        let template = template(IndexSize { shards: 1, replicas: 0 });
+        let type_of = |field: String| mapped(&template, &field)["type"].clone();
+        assert!(Word::ALL.iter().all(|word| type_of(fields::word(*word)) == "keyword"));
+        for number in Number::ALL {
+            assert_eq!(
+                (type_of(fields::number(*number)), type_of(fields::sort_number(*number))),
+                ("long".into(), "long".into())
+            );
+        }
+        for facet in Facet::ALL {
+            assert_eq!(mapped(&template, &fields::facet(*facet))["index"], false);
+            assert_eq!(type_of(fields::sort_facet(*facet)), "keyword");
+        }
+        assert!(Key::ALL.iter().all(|key| type_of(fields::key(*key)) == "long"));
+    }
+
+    #[test]
+    fn the_template_is_as_measured() {
+        insta::assert_json_snapshot!("template", template(IndexSize { shards: 1, replicas: 0 }));
+    }
+}

@@ -1,0 +1,132 @@
+//! Strings as terms of an engine, the same for documents and queries.
+
+use std::borrow::Cow;
+
+/// UTF-8 bytes of the longest term that Lucene takes. A longer one fails its document (`immense term`); `ignore_above`
+/// would drop it silently.
+pub const MAX_TERM: usize = 32_766;
+
+/// Characters in a window of [`grams`].
+pub const WINDOW: usize = 3;
+
+/// Added to a blank of Java, gives a character of plane 15, which is for private use. Each blank keeps one of its own.
+const PRIVATE: u32 = 0xF_0000;
+
+/// Takes the position of a chunk without a term, so that phrases do not close over it.
+pub const GAP: char = '\u{F8FF}';
+
+/// Blanks of Java (`Character.isWhitespace`), at which the analyzer `whitespace` splits. U+001C to U+001F are no blanks
+/// of Rust, U+0085, U+00A0, U+2007 and U+202F none of Java.
+pub fn is_java_blank(c: char) -> bool {
+    match c {
+        '\u{9}'..='\u{d}' | '\u{1c}'..='\u{20}' | '\u{1680}' | '\u{2028}' | '\u{2029}' | '\u{205f}' | '\u{3000}' => {
+            true
+        }
+        '\u{2000}'..='\u{200a}' => c != '\u{2007}',
+        _ => false,
+    }
+}
+
+/// Replaces a character where it would be read as a separator.
+pub fn private(c: char) -> char {
+    char::from_u32(PRIVATE + c as u32).unwrap_or(char::REPLACEMENT_CHARACTER)
+}
+
+/// One token of the analyzer `whitespace`: blanks of Java become private characters.
+pub fn token(text: &str) -> Cow<'_, str> {
+    match text.contains(is_java_blank) {
+        true => Cow::Owned(text.chars().map(|c| if is_java_blank(c) { private(c) } else { c }).collect()),
+        false => Cow::Borrowed(text),
+    }
+}
+
+/// As much of a string as fits into a term.
+pub fn cut(text: &str) -> &str {
+    &text[..text.floor_char_boundary(MAX_TERM.min(text.len()))]
+}
+
+/// A whole string in lower case as a term.
+pub fn whole(text: &str) -> String {
+    let mut lower = text.to_lowercase();
+    lower.truncate(cut(&lower).len());
+    lower
+}
+
+/// A lower-case string as its windows of three characters, and the shorter ones at its end: each place of the string
+/// begins a token, so a phrase of windows, or the prefix of a token, finds any part of it.
+pub fn grams(lower: &str) -> String {
+    windows(&token(lower), 1)
+}
+
+/// The windows of a part to find; `None` for parts shorter than a window.
+pub fn phrase(part: &str) -> Option<String> {
+    let part = token(part);
+    part.chars().nth(WINDOW - 1).is_some().then(|| windows(&part, WINDOW))
+}
+
+/// Windows at each place of a text that has so many characters left at least, with blanks between them.
+fn windows(text: &str, least: usize) -> String {
+    let places: Vec<usize> = text.char_indices().map(|(at, _)| at).chain([text.len()]).collect();
+    let mut windows = String::with_capacity(text.len() * 4);
+    for (nth, from) in places.iter().enumerate().take(places.len().saturating_sub(least)) {
+        let to = places.get(nth + WINDOW).copied().unwrap_or(text.len());
+        if nth > 0 {
+            windows.push(' ');
+        }
+        windows.push_str(&text[*from..to]);
+    }
+    windows
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use rstest::rstest;
+
+    #[rstest]
+    #[case("web-0", "web eb- b-0 -0 0", Some("web eb- b-0"))]
+    #[case("ab", "ab b", None)]
+    #[case("", "", None)]
+    #[case("aéz", "aéz éz z", Some("aéz"))]
+    #[case("a b", "a\u{F0020}b \u{F0020}b b", Some("a\u{F0020}b"))]
+    fn strings_are_windows(#[case] text: &str, #[case] expected: &str, #[case] part: Option<&str>) {
+        assert_eq!((grams(text).as_str(), phrase(text).as_deref()), (expected, part));
+    }
+
+    #[test]
+    fn java_splits_where_javas_documentation_says() {
+        let blanks = (0..=0xFFFF).filter_map(char::from_u32).filter(|c| is_java_blank(*c));
+        let only_java: Vec<u32> = blanks.clone().filter(|c| !c.is_whitespace()).map(|c| c as u32).collect();
+        assert_eq!((blanks.count(), only_java), (25, vec![0x1c, 0x1d, 0x1e, 0x1f]));
+    }
+
+    /// Tokens of the analyzer `whitespace`.
+    fn analysed(text: &str) -> Vec<&str> {
+        text.split(is_java_blank).filter(|token| !token.is_empty()).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn parts_are_found_by_windows(text in "[ab \u{1c}é𝒳-]{0,12}", part in "[ab \u{1c}é𝒳-]{1,5}") {
+            let grams = grams(&text);
+            let tokens = analysed(&grams);
+            let found = match phrase(&part) {
+                Some(phrase) => {
+                    let wanted = analysed(&phrase);
+                    tokens.windows(wanted.len()).any(|window| window == wanted.as_slice())
+                }
+                None => tokens.iter().any(|gram| gram.starts_with(&*token(&part))),
+            };
+            prop_assert_eq!(found, text.contains(&part));
+        }
+
+        #[test]
+        fn no_term_is_too_long(text in "[aé𝒳]{0,3}", times in 0..20_000_usize) {
+            let long = text.repeat(times);
+            let term = whole(&long);
+            prop_assert!(term.len() <= MAX_TERM && long.to_lowercase().starts_with(&term));
+            prop_assert!(term.len() == long.len() || long.len() > MAX_TERM);
+        }
+    }
+}

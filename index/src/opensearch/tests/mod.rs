@@ -1,0 +1,19 @@
+//! Goldens, properties over the parts together, and comparisons with real engines.
+
+mod compared;
+mod documents;
+mod engines;
+pub mod interpreter;
+pub mod node;
+mod queries;
+mod samples;
+
+use super::document::EngineDocument;
+use crate::fixtures::stored;
+use crate::text::document::Document;
+use serde_json::Value;
+
+/// The engine's document of an object.
+fn engine_document(cluster: &str, id: u64, object: &Value) -> EngineDocument {
+    EngineDocument::of(&Document::of(&stored(cluster, id, object)).unwrap())
+}

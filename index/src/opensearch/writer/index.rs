@@ -1,0 +1,186 @@
+//! Requests about indices and aliases.
+
+use super::WriterError;
+use super::plan::{self, Behind, IndexMapping, Origin, Step};
+use crate::opensearch::client::{Answer, Client, ClientError, Request};
+use http::Method;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+/// The index of a writer, by its alias.
+pub(super) struct Indices<'a> {
+    pub client: &'a Client,
+    pub alias: &'a str,
+    pub template: &'a Value,
+    pub origin: Origin,
+}
+
+/// Index to write to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Target {
+    /// Alias that requests name.
+    pub alias: String,
+    pub index: String,
+    /// The index that answers meanwhile.
+    pub replaces: Option<String>,
+}
+
+/// Result of writing a document.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Put {
+    Created,
+    Updated,
+    /// The engine holds that version or a newer one.
+    Superseded,
+}
+
+#[derive(Deserialize)]
+struct Document {
+    #[serde(default)]
+    found: bool,
+    #[serde(rename = "_version")]
+    version: Option<u64>,
+}
+
+#[derive(Deserialize)]
+struct Name {
+    index: String,
+}
+
+/// Steps before an index can be written to: creating, discarding and promoting each happen once.
+const MAX_STEPS: usize = 8;
+
+impl Indices<'_> {
+    /// Finds or creates the index to write to.
+    pub async fn prepare(&self) -> Result<Target, WriterError> {
+        let rebuild_alias = plan::rebuild_alias(self.alias);
+        for _ in 0..MAX_STEPS {
+            let (live, rebuild) = (self.behind(self.alias).await?, self.behind(&rebuild_alias).await?);
+            match plan::decide(live, rebuild, &self.origin)? {
+                Step::Create => self.create(self.alias).await?,
+                Step::CreateRebuild => self.create_rebuild().await?,
+                Step::Discard { index } => self.delete(&index).await?,
+                Step::Promote { index } => self.swap(&index, None).await?,
+                Step::Follow { index } => {
+                    return Ok(Target { alias: self.alias.to_owned(), index, replaces: None });
+                }
+                Step::Rebuild { index, old } => {
+                    return Ok(Target { alias: rebuild_alias, index, replaces: Some(old) });
+                }
+            }
+        }
+        Err(WriterError::Unsettled)
+    }
+
+    async fn behind(&self, alias: &str) -> Result<Behind, WriterError> {
+        let path = format!("/{alias}/_mapping?expand_wildcards=all&filter_path=*.mappings._meta,*.mappings.dynamic");
+        let answer = self.client.send(&Request::get(path)).await;
+        let mut mappings: BTreeMap<String, IndexMapping> = read_found("a mapping", answer)?.unwrap_or_default();
+        if mappings.is_empty() {
+            // An index whose mapping is empty is left out of the filtered answer.
+            let answer = self.client.send(&Request::get(format!("/{alias}/_mapping"))).await;
+            mappings = read_found("a mapping", answer)?.unwrap_or_default();
+        }
+        Ok(plan::behind(alias, &mappings))
+    }
+
+    /// Creates an index behind the rebuild alias unless there is one.
+    pub async fn create_rebuild(&self) -> Result<(), WriterError> {
+        let alias = plan::rebuild_alias(self.alias);
+        match self.behind(&alias).await? {
+            Behind::Nothing => self.create(&alias).await,
+            Behind::Ours { .. } => Ok(()),
+            Behind::Other(foreign) => Err(foreign.into()),
+        }
+    }
+
+    /// Creates the next index behind an alias. Another writer may have done so meanwhile.
+    async fn create(&self, alias: &str) -> Result<(), WriterError> {
+        let path = format!("/_cat/indices/{}-*?format=json&h=index&expand_wildcards=all", self.alias);
+        let existing: Vec<Name> =
+            read_found("a list of indices", self.client.send(&Request::get(path)).await)?.unwrap_or_default();
+        let existing: Vec<String> = existing.into_iter().map(|name| name.index).collect();
+        let index = plan::next_index(self.alias, &existing);
+        let body = plan::index_body(self.template, alias, &self.origin).to_string();
+        tracing::info!(index, alias, "creating an index in the search engine");
+        match self.client.send(&Request::new(Method::PUT, format!("/{index}")).json(body)).await {
+            Ok(_) => Ok(()),
+            Err(error) if error.fault().is_some_and(|fault| fault.kind == "resource_already_exists_exception") => {
+                Ok(())
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Puts an index behind the alias in one step and deletes the one it replaces.
+    pub async fn swap(&self, index: &str, old: Option<&str>) -> Result<(), WriterError> {
+        let mut actions = vec![
+            json!({"remove": {"index": index, "alias": plan::rebuild_alias(self.alias)}}),
+            json!({"add": {"index": index, "alias": self.alias}}),
+        ];
+        actions.extend(old.map(|old| json!({"remove_index": {"index": old}})));
+        let body = json!({ "actions": actions }).to_string();
+        tracing::info!(index, old, alias = self.alias, "moving an alias in the search engine");
+        self.client.send(&Request::new(Method::POST, "/_aliases").json(body)).await?;
+        Ok(())
+    }
+
+    pub async fn delete(&self, index: &str) -> Result<(), WriterError> {
+        tracing::info!(index, "deleting an index in the search engine");
+        let answer = self.client.send(&Request::new(Method::DELETE, format!("/{index}"))).await;
+        found(answer).map(drop).map_err(Into::into)
+    }
+
+    /// Version of a document, which is its position. None if there is none.
+    pub async fn version(&self, target: &Target, id: &str) -> Result<Option<u64>, WriterError> {
+        let path = format!("/{}/_doc/{}?_source=false", target.alias, encoded(id));
+        match self.client.send(&Request::get(path)).await {
+            Ok(answer) => {
+                let document: Document = read("a document", &answer)?;
+                Ok(document.version.filter(|_| document.found))
+            }
+            // A missing document has no error, a missing index has.
+            Err(error) if error.fault().is_some_and(|fault| fault.status == 404 && fault.kind.is_empty()) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Writes an empty document with an external version.
+    pub async fn put_version(&self, target: &Target, id: &str, version: u64) -> Result<Put, WriterError> {
+        let query = format!("version={version}&version_type=external&require_alias=true");
+        let path = format!("/{}/_doc/{}?{query}", target.alias, encoded(id));
+        match self.client.send(&Request::new(Method::PUT, path).json("{}")).await {
+            Ok(answer) if answer.status == 201 => Ok(Put::Created),
+            Ok(_) => Ok(Put::Updated),
+            Err(error) if error.status() == Some(409) => Ok(Put::Superseded),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// An answer, or None for 404.
+fn found(answer: Result<Answer, ClientError>) -> Result<Option<Answer>, ClientError> {
+    match answer {
+        Ok(answer) => Ok(Some(answer)),
+        Err(error) if error.status() == Some(404) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn read_found<T: DeserializeOwned>(
+    operation: &'static str,
+    answer: Result<Answer, ClientError>,
+) -> Result<Option<T>, ClientError> {
+    found(answer)?.map(|answer| read(operation, &answer)).transpose()
+}
+
+fn read<T: DeserializeOwned>(operation: &'static str, answer: &Answer) -> Result<T, ClientError> {
+    serde_json::from_slice(&answer.body).map_err(|source| ClientError::Unreadable { operation, source })
+}
+
+fn encoded(id: &str) -> String {
+    utf8_percent_encode(id, NON_ALPHANUMERIC).to_string()
+}

@@ -1,0 +1,318 @@
+//! Keeps an index behind an alias equal to a source of changes.
+//!
+//! A batch of changes is read from the source, sent in bulk requests, and when every document is acknowledged, superseded or
+//! refused, a progress document takes the batch's position as its version. After a crash on either side the writer resumes
+//! there; what is sent twice is refused by its external version. One batch is in memory, however long the engine is
+//! away. A document that the engine refuses becomes a dead letter; an older state of it stays in the index. A lost index is created and filled again; one with another template, source or history is built beside the old
+//! one, which answers until then.
+
+mod index;
+mod plan;
+mod progress;
+mod send;
+mod source;
+
+pub use plan::Foreign;
+pub use progress::{DeadLetter, Progress, State};
+pub use source::{BatchBounds, ChangeBatch, ChangeSource, Since, SourceError};
+
+use crate::opensearch::bulk::{BulkLimits, DocumentChange, Marker};
+use crate::opensearch::client::{Client, ClientError, Fault, Pauses};
+use index::{Indices, Put, Target};
+use parking_lot::Mutex;
+use plan::Origin;
+use progress::DeadLetters;
+use send::{Round, Sender, last_of_each};
+use serde_json::Value;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use xxhash_rust::xxh3::xxh3_128;
+
+/// Id of the document whose version is the position.
+const PROGRESS: &str = "crowsnest-progress";
+
+/// Rounds in a row in which the engine takes nothing, before the index behind the alias is checked again.
+const ROUNDS: u32 = 4;
+
+/// Settings of a writer.
+#[derive(Debug, Clone)]
+pub struct WriterOptions {
+    /// Alias that searches use. Indices are called `ALIAS-NUMBER`.
+    pub alias: String,
+    /// Settings and mappings of the index.
+    pub template: Value,
+    pub limits: BulkLimits,
+    /// Maximum number of bulk requests at the same time.
+    pub at_once: usize,
+    pub batch: BatchBounds,
+    pub pauses: Pauses,
+    /// The index behind the alias is checked again after this time.
+    pub check_every: Duration,
+    /// Maximum number of dead letters kept.
+    pub dead_letters: usize,
+}
+
+impl WriterOptions {
+    /// Options with defaults for everything else.
+    pub fn new(alias: impl Into<String>, template: Value) -> Self {
+        Self {
+            alias: alias.into(),
+            template,
+            limits: BulkLimits { bytes: 5 << 20, items: 500 },
+            at_once: 2,
+            batch: BatchBounds { changes: 2000, bytes: 32 << 20 },
+            pauses: Pauses { first: Duration::from_millis(200), longest: Duration::from_secs(30) },
+            check_every: Duration::from_secs(30),
+            dead_letters: 100,
+        }
+    }
+}
+
+/// Reason for which a writer waits.
+#[derive(Debug, thiserror::Error)]
+pub enum WriterError {
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    #[error(transparent)]
+    Foreign(#[from] Foreign),
+    #[error(transparent)]
+    Source(#[from] SourceError),
+    #[error("the index cannot be written to: {0}")]
+    Index(Fault),
+    #[error("another index stands behind the alias")]
+    Replaced,
+    #[error("the engine takes no documents: {0}")]
+    NothingTaken(String),
+    #[error("the index behind the alias changes all the time")]
+    Unsettled,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Writer<S> {
+    client: Arc<Client>,
+    source: S,
+    options: WriterOptions,
+    progress: watch::Sender<Progress>,
+    dead_letters: Mutex<DeadLetters>,
+}
+
+/// Why following an index ended without an error.
+enum End {
+    /// The index is checked again.
+    Check,
+    /// A rebuilt index is put in place of another one.
+    Caught(Target),
+    /// The source has forgotten deletions that the index may hold.
+    Pruned(Target),
+}
+
+impl<S: ChangeSource> Writer<S> {
+    pub fn new(client: Arc<Client>, source: S, options: WriterOptions) -> Self {
+        let dead_letters = Mutex::new(DeadLetters::new(options.dead_letters));
+        Self { client, source, options, progress: watch::Sender::default(), dead_letters }
+    }
+
+    /// State and counters, with the source's newest sequence number of now.
+    pub fn progress(&self) -> Progress {
+        Progress { latest: self.source.latest(), ..self.progress.borrow().clone() }
+    }
+
+    /// Changes of the progress. Its `latest` is of the time of the change.
+    pub fn watch(&self) -> watch::Receiver<Progress> {
+        self.progress.subscribe()
+    }
+
+    /// The last documents that the engine refused. A document whose newer state was written is left out.
+    pub fn dead_letters(&self) -> Vec<DeadLetter> {
+        self.dead_letters.lock().list()
+    }
+
+    /// Writes until stopped. Errors are waited out and shown in the progress.
+    pub async fn run(&self, stop: CancellationToken) {
+        let mut failures = 0;
+        while let Some(end) = stop.run_until_cancelled(self.follow(&mut failures)).await {
+            let Err(error) = end else { continue };
+            let (reason, retried) = match &error {
+                WriterError::Client(error) => (error.chain(), error.is_retried()),
+                error => (error.to_string(), !matches!(error, WriterError::Foreign(_))),
+            };
+            if self.change(|progress| progress.state = State::Waiting { reason: reason.clone() }) {
+                tracing::warn!(reason, "cannot write to the search engine");
+            }
+            // A retry alone does not help: the configuration has to change.
+            let pause = self.pause(if retried { failures } else { u32::MAX });
+            failures += 1;
+            stop.run_until_cancelled(tokio::time::sleep(pause)).await;
+        }
+    }
+
+    /// Creates an index that is filled beside the one that answers and takes its place. The writer begins with it at its next
+    /// check. A rebuild that is under way continues.
+    pub async fn rebuild(&self) -> Result<(), WriterError> {
+        self.client.detect().await?;
+        self.indices().create_rebuild().await
+    }
+
+    fn indices(&self) -> Indices<'_> {
+        Indices {
+            client: &self.client,
+            alias: &self.options.alias,
+            template: &self.options.template,
+            origin: Origin {
+                template: format!("{:032x}", xxh3_128(self.options.template.to_string().as_bytes())),
+                source: self.source.identity(),
+            },
+        }
+    }
+
+    /// Finds the index to write to and writes to it until something else is to be done. `failures` begins again at 0 once the
+    /// engine has taken something.
+    async fn follow(&self, failures: &mut u32) -> Result<(), WriterError> {
+        self.client.detect().await?;
+        let indices = self.indices();
+        let target = indices.prepare().await?;
+        match self.fill(&indices, target, failures).await? {
+            End::Check => Ok(()),
+            End::Caught(target) => {
+                indices.swap(&target.index, target.replaces.as_deref()).await?;
+                self.change(|progress| progress.rebuilds += 1);
+                Ok(())
+            }
+            End::Pruned(Target { index, replaces: Some(_), .. }) => indices.delete(&index).await,
+            End::Pruned(_) => indices.create_rebuild().await,
+        }
+    }
+
+    async fn fill(&self, indices: &Indices<'_>, target: Target, failures: &mut u32) -> Result<End, WriterError> {
+        let marker = Marker { id: format!("crowsnest-marker-{}", target.index) };
+        let Some(empty_at) = self.empty_at(indices, &target, &marker).await? else { return Ok(End::Pruned(target)) };
+        let mut position = indices.version(&target, PROGRESS).await?.unwrap_or(0);
+        let state = if target.replaces.is_some() { State::Rebuilding } else { State::Following };
+        self.change(|progress| {
+            progress.state = state.clone();
+            progress.position = position;
+            progress.index.clone_from(&target.index);
+        });
+        let sender = Sender {
+            client: &self.client,
+            alias: &target.alias,
+            marker: &marker,
+            limits: self.options.limits,
+            at_once: self.options.at_once,
+        };
+        let check_at = Instant::now() + self.options.check_every;
+        while Instant::now() < check_at {
+            let batch = match self.source.changes(Since { position, empty_at }, self.options.batch).await {
+                Err(SourceError::Pruned) => return Ok(End::Pruned(target)),
+                other => other?,
+            };
+            if batch.position <= position {
+                *failures = 0;
+                if target.replaces.is_some() {
+                    return Ok(End::Caught(target));
+                }
+                if tokio::time::timeout_at(check_at, self.source.changed(position)).await.is_err() {
+                    return Ok(End::Check);
+                }
+                continue;
+            }
+            self.write(&sender, batch.changes, failures).await?;
+            indices.put_version(&target, PROGRESS, batch.position).await?;
+            *failures = 0;
+            position = batch.position;
+            self.change(|progress| {
+                progress.state = state.clone();
+                progress.position = position;
+            });
+        }
+        Ok(End::Check)
+    }
+
+    /// Newest change when the index was empty: the version of its marker, which is written before anything else. None if two
+    /// writers began at the same time with different ones.
+    async fn empty_at(
+        &self,
+        indices: &Indices<'_>,
+        target: &Target,
+        marker: &Marker,
+    ) -> Result<Option<u64>, WriterError> {
+        if let Some(version) = indices.version(target, &marker.id).await? {
+            return Ok(Some(version));
+        }
+        let latest = self.source.latest().max(1);
+        match indices.put_version(target, &marker.id, latest).await? {
+            Put::Created => Ok(Some(latest)),
+            Put::Updated => Ok(None),
+            Put::Superseded => indices.version(target, &marker.id).await,
+        }
+    }
+
+    /// Sends changes until the engine has taken or refused each.
+    async fn write(
+        &self,
+        sender: &Sender<'_>,
+        changes: Vec<DocumentChange>,
+        failures: &mut u32,
+    ) -> Result<(), WriterError> {
+        let mut pending = last_of_each(changes);
+        let mut idle = 0;
+        while !pending.is_empty() {
+            let before = pending.len();
+            let round = sender.round(pending).await;
+            self.count(&round);
+            if let Some(error) = round.unavailable {
+                return Err(error);
+            }
+            pending = round.pending;
+            let Some(reason) = round.reason else { continue };
+            (idle, *failures) = if pending.len() < before { (0, 0) } else { (idle + 1, *failures) };
+            if idle == ROUNDS {
+                return Err(WriterError::NothingTaken(reason));
+            }
+            self.change(|progress| progress.state = State::Waiting { reason: reason.clone() });
+            let pause = self.pause(*failures);
+            *failures += 1;
+            tokio::time::sleep(pause).await;
+        }
+        Ok(())
+    }
+
+    fn count(&self, round: &Round) {
+        let mut letters = self.dead_letters.lock();
+        for id in &round.written {
+            letters.remove(id);
+        }
+        for (change, fault) in &round.poisoned {
+            tracing::warn!(id = change.id, seq = change.seq, %fault, "the search engine refuses a document");
+            letters.add(DeadLetter::new(change.id.clone(), change.seq, fault));
+        }
+        drop(letters);
+        self.change(|progress| {
+            progress.written += round.written.len() as u64;
+            progress.superseded += round.superseded;
+            progress.dead_letters += round.poisoned.len() as u64;
+            progress.retried += round.pending.len() as u64;
+        });
+    }
+
+    /// Changes the progress. Returns true if its state is another one now.
+    fn change(&self, change: impl FnOnce(&mut Progress)) -> bool {
+        let mut other_state = false;
+        let latest = self.source.latest();
+        self.progress.send_modify(|progress| {
+            let before = progress.state.clone();
+            change(progress);
+            progress.latest = latest;
+            other_state = progress.state != before;
+        });
+        other_state
+    }
+
+    fn pause(&self, failures: u32) -> Duration {
+        self.options.pauses.after(failures, rand::random())
+    }
+}

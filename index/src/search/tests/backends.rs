@@ -1,0 +1,107 @@
+//! The corpus answered by engines outside of this process, through the backend: its writer follows the store, searches are
+//! planned, executed and counted as with the text index.
+
+use super::corpus::{Corpus, check_rights_of_what_was, stored_objects, suggested, wrong_answers};
+use crate::opensearch::tests::node::Node;
+use crate::rights::Rights;
+use crate::search::collect::TopHitsRequest;
+use crate::search::engine::{Engine, Opened, Opening, SearchContext, backend};
+use crate::search::execute::permits::SearchPermits;
+use crate::search::plan::predicate::Match;
+use crate::store::Store;
+use crate::tail::Tail;
+use crate::writer::States;
+use crate::{IndexOptions, OpenSearchOptions};
+use crowsnest_api::user::UserInfo;
+use parking_lot::Mutex;
+use rstest::rstest;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+/// Time for anything to happen.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// The backend over a store.
+struct Backend {
+    engine: Arc<dyn Engine>,
+    committed: Arc<AtomicU64>,
+    _stop: DropGuard,
+}
+
+impl Backend {
+    /// Opens it and starts its worker.
+    async fn open(url: String, store: Arc<dyn Store>, permits: &Arc<SearchPermits>) -> Self {
+        // Another test may have done so.
+        drop(rustls::crypto::ring::default_provider().install_default());
+        let opensearch = OpenSearchOptions { urls: vec![url], ..OpenSearchOptions::default() };
+        let options =
+            IndexOptions { index_backend: "opensearch".to_owned(), opensearch, ..IndexOptions::new("unused") };
+        let states = Arc::new(States::default());
+        for collection in store.collections().await.unwrap() {
+            states.update(&collection.key, |_| {});
+        }
+        let (committed, stop) = (Arc::new(AtomicU64::default()), CancellationToken::new());
+        let identity = store.identity().await.unwrap();
+        let opening = Opening {
+            options: &options,
+            identity: &identity,
+            tail: Arc::new(Tail::new(store.latest().await.unwrap(), 10, 1 << 20)),
+            store,
+            states,
+            rights: Arc::new(Rights::default()),
+            metrics: Arc::default(),
+            permits: Arc::clone(permits),
+            committed: Arc::clone(&committed),
+            stop: stop.clone(),
+        };
+        let Opened { engine, worker } = (backend(&options.index_backend).unwrap().open)(opening).await.unwrap();
+        tokio::spawn(worker);
+        Self { engine, committed, _stop: stop.drop_guard() }
+    }
+}
+
+#[rstest]
+#[case("opensearch-2")]
+#[case("opensearch-3")]
+#[case("elasticsearch-7")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn engines_answer_the_corpus(#[case] name: &str) {
+    let Some(node) = Node::start(name) else { return };
+    let ((home, store), permits) = (stored_objects().await, SearchPermits::for_cores());
+    let backend = Backend::open(node.url(), Arc::clone(&store) as _, &permits).await;
+    let latest = store.latest().await.unwrap();
+    let mut searchable = backend.engine.searchable();
+    tokio::time::timeout(PATIENCE, searchable.wait_for(|seq| *seq >= latest)).await.unwrap().unwrap();
+    assert_eq!(backend.committed.load(Ordering::Relaxed), latest.0);
+    let corpus = Corpus::answered_by(home, store, Arc::clone(&backend.engine), permits).await;
+    let total = TopHitsRequest::total();
+    let wrong = wrong_answers(&corpus).await;
+    assert!(wrong.is_empty(), "{} are wrong:\n{}", wrong.len(), wrong.join("\n"));
+    check_rights_of_what_was(&corpus).await;
+    for (rest, field, written, expected) in [
+        ("kind:deploy ns:edge", "label", "app=", "app=cache 1"),
+        ("is:deleted", "label", "app=", "app=relay 2, app=checkout 1, app=web 1"),
+        ("is:deleted kind:pod", "name", "r", "relay-77-xyz12 1"),
+    ] {
+        assert_eq!(suggested(corpus.sources.clone(), rest, field, written).await, expected, "{rest} {field}:{written}");
+    }
+    let everything = corpus.sources.engine.top_hits(&corpus.sources.context, &Match::All, &total).await.unwrap();
+    assert_eq!((everything.incomplete, everything.notices.len()), (false, 0), "{:?}", everything.notices);
+    let mut clusters: Vec<String> = Vec::new();
+    for scope in backend.engine.scopes(&crate::fixtures::cluster("member3")).await.unwrap() {
+        clusters.push(scope.split('\u{1f}').next().unwrap().to_owned());
+    }
+    assert!(!clusters.is_empty() && clusters.iter().all(|cluster| cluster == "member3"), "{clusters:?}");
+    // An engine that is away is an incomplete answer with a notice, and an export fails.
+    drop(node);
+    let rights = Arc::new(Mutex::new(Arc::new(Rights::default()).of(&UserInfo::system())));
+    let now = Instant::now();
+    let context = SearchContext { rights, requested_at: now, deadline: now + Duration::from_secs(5) };
+    let found = backend.engine.top_hits(&context, &Match::All, &total).await.unwrap();
+    assert_eq!((found.total, found.incomplete, found.notices.len()), (0, true, 1), "{:?}", found.notices);
+    let lookup = backend.engine.ids(&context, &Match::All).await.unwrap();
+    assert!(lookup.incomplete && lookup.numbers.is_empty() && lookup.notices.len() == 1);
+    assert!(backend.engine.scan(&context, &Match::All, &total).await.is_err());
+}

@@ -1,0 +1,145 @@
+//! The backend of text search: flags of commands that start a cache.
+
+use std::path::PathBuf;
+
+use anyhow::bail;
+use clap::Args;
+use clap::builder::PossibleValuesParser;
+use crowsnest_index::{IndexOptions, OpenSearchOptions};
+
+/// Longest prefix: names of indices end at 255 bytes, and a number follows.
+const MAX_PREFIX: usize = 200;
+
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Search backend")]
+pub(crate) struct IndexBackendArgs {
+    /// Engine of text search: tantivy in this process, or OpenSearch or Elasticsearch
+    #[arg(long, env = "CROWSNEST_INDEX_BACKEND", default_value = "tantivy", value_name = "NAME",
+          value_parser = PossibleValuesParser::new(["tantivy", "opensearch"]))]
+    index_backend: String,
+    /// Base URL of a node of the OpenSearch or Elasticsearch cluster; repeat it, or separate several by comma
+    #[arg(long, env = "CROWSNEST_OPENSEARCH_URL", value_name = "URL", value_delimiter = ',', value_parser = url,
+          required_if_eq("index_backend", "opensearch"))]
+    opensearch_url: Vec<String>,
+    /// PEM file of the authorities that sign the nodes' certificates [default: the system's]
+    #[arg(long, env = "CROWSNEST_OPENSEARCH_CA_FILE", value_name = "FILE", value_parser = file)]
+    opensearch_ca_file: Option<PathBuf>,
+    /// Folder with the keys of a Secret: username and password, api-key, token, or tls.crt and tls.key; read again when they change
+    #[arg(long, env = "CROWSNEST_OPENSEARCH_CREDENTIALS_DIR", value_name = "DIR", value_parser = folder)]
+    opensearch_credentials_dir: Option<PathBuf>,
+    /// Name of the alias that is searched, and prefix of the indices' names
+    #[arg(long, env = "CROWSNEST_OPENSEARCH_INDEX_PREFIX", value_name = "NAME", default_value = "crowsnest",
+          value_parser = prefix)]
+    opensearch_index_prefix: String,
+}
+
+impl IndexBackendArgs {
+    /// Refuses settings of a backend that is not chosen.
+    pub(crate) fn check(&self) -> anyhow::Result<()> {
+        let given = [
+            ("--opensearch-url", !self.opensearch_url.is_empty()),
+            ("--opensearch-ca-file", self.opensearch_ca_file.is_some()),
+            ("--opensearch-credentials-dir", self.opensearch_credentials_dir.is_some()),
+        ];
+        match given.into_iter().find(|(_, given)| *given) {
+            Some((flag, _)) if self.index_backend != "opensearch" => {
+                bail!("{flag} is given, but --index-backend is {}; add --index-backend opensearch", self.index_backend)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Sets the backend of a cache.
+    pub(crate) fn apply(&self, options: &mut IndexOptions) {
+        options.index_backend.clone_from(&self.index_backend);
+        options.opensearch = OpenSearchOptions {
+            urls: self.opensearch_url.clone(),
+            ca_file: self.opensearch_ca_file.clone(),
+            credentials_dir: self.opensearch_credentials_dir.clone(),
+            index_prefix: self.opensearch_index_prefix.clone(),
+        };
+    }
+}
+
+fn url(text: &str) -> Result<String, String> {
+    match OpenSearchOptions::check_url(text) {
+        Ok(()) => Ok(text.trim().to_owned()),
+        // The URL is not repeated: it may hold a password.
+        Err(error) => Err(format!("{error}; give it as https://HOST:9200")),
+    }
+}
+
+fn file(text: &str) -> Result<PathBuf, String> {
+    let path = PathBuf::from(text);
+    if path.is_file() { Ok(path) } else { Err("there is no such file; mount the authorities there first".to_owned()) }
+}
+
+fn folder(text: &str) -> Result<PathBuf, String> {
+    let path = PathBuf::from(text);
+    if path.is_dir() { Ok(path) } else { Err("there is no such folder; mount the Secret there first".to_owned()) }
+}
+
+/// A name that engines take for an index: lower case, and not one of the names with a meaning of their own.
+fn prefix(text: &str) -> Result<String, String> {
+    let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '_' | '.');
+    let begins = text.starts_with(|c: char| c.is_ascii_lowercase() || c.is_ascii_digit());
+    match begins && text.chars().all(is_plain) && text.len() <= MAX_PREFIX {
+        true => Ok(text.to_owned()),
+        false => Err(format!(
+            "not a name of lower-case letters, digits, dots, dashes and underscores that begins with a letter or digit, \
+             of at most {MAX_PREFIX} characters"
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+    use rstest::rstest;
+
+    #[derive(Parser)]
+    struct Command {
+        #[command(flatten)]
+        backend: IndexBackendArgs,
+    }
+
+    fn parsed(arguments: &str) -> Result<IndexBackendArgs, String> {
+        let command = Command::try_parse_from(["up"].into_iter().chain(arguments.split_whitespace()));
+        command.map(|command| command.backend).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_cache_has_the_backend_of_the_flags() {
+        let mut options = IndexOptions::new("/nowhere");
+        parsed("").unwrap().apply(&mut options);
+        assert_eq!(format!("{options:?}"), format!("{:?}", IndexOptions::new("/nowhere")));
+        let flags = "--index-backend opensearch --opensearch-url https://a:9200 --opensearch-url http://b --opensearch-index-prefix fleet-1";
+        parsed(flags).unwrap().apply(&mut options);
+        assert_eq!(options.index_backend, "opensearch");
+        assert_eq!(options.opensearch.urls, ["https://a:9200", "http://b"]);
+        assert_eq!(options.opensearch.index_prefix, "fleet-1");
+    }
+
+    #[rstest]
+    #[case("--index-backend solr", "--index-backend")]
+    #[case("--index-backend opensearch", "--opensearch-url <URL>")]
+    #[case("--opensearch-url ftp://a", "is neither http nor https; give it as https://HOST:9200")]
+    #[case("--opensearch-ca-file /nowhere/ca.crt", "--opensearch-ca-file <FILE>': there is no such file")]
+    #[case("--opensearch-credentials-dir /nowhere", "--opensearch-credentials-dir <DIR>': there is no such folder")]
+    #[case("--opensearch-index-prefix Fleet", "--opensearch-index-prefix <NAME>': not a name")]
+    fn errors_name_the_flag(#[case] arguments: &str, #[case] expected: &str) {
+        let error = parsed(arguments).unwrap_err();
+        assert!(error.contains(expected), "{error}");
+    }
+
+    #[test]
+    fn urls_without_the_backend_are_refused() {
+        let error = parsed("--opensearch-url http://a:9200").unwrap().check().unwrap_err().to_string();
+        assert!(
+            error.starts_with("--opensearch-url is given") && error.ends_with("--index-backend opensearch"),
+            "{error}"
+        );
+        assert!(parsed("--index-backend opensearch --opensearch-url http://a:9200").unwrap().check().is_ok());
+    }
+}
