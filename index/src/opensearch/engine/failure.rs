@@ -64,3 +64,33 @@ impl Failure {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::opensearch::client::Fault;
+    use rstest::rstest;
+
+    fn refused(status: u16, kind: &str) -> Failure {
+        let fault = Fault { status, kind: kind.to_owned(), reason: "too much effort".to_owned() };
+        Failure::Client(ClientError::Refused { host: "http://engine.example:9200".to_owned(), fault })
+    }
+
+    #[rstest]
+    #[case::refused(refused(400, "x"), Some("the search engine refuses the query: too much effort"))]
+    #[case::no_index(
+        refused(404, "index_not_found_exception"),
+        Some("the search engine has no index yet: nothing was searched")
+    )]
+    #[case::overload(refused(429, "x"), Some("the search engine cannot answer now (429): nothing was searched"))]
+    #[case::away(
+        Failure::Client(ClientError::NoHosts),
+        Some("the search engine does not answer: nothing was searched")
+    )]
+    #[case::late(Failure::Deadline, Some("the search engine did not answer in time"))]
+    #[case::too_deep(DslError::Depth(30).into(), Some("the query nests 30 levels deep when written out; the search engine takes 18 at most"))]
+    #[case::unreadable(Failure::Response(ResponseError::Missing("a facet")), None)]
+    fn notices_name_no_node(#[case] failure: Failure, #[case] expected: Option<&str>) {
+        assert_eq!(failure.notice().ok().as_deref(), expected);
+    }
+}

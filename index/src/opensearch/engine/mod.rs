@@ -289,3 +289,43 @@ impl Engine for OpenSearchEngine {
         self.trouble.borrow().clone()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::opensearch::aggregations::ValueCounts;
+    use rstest::rstest;
+
+    fn response() -> SearchResponse {
+        let counts = vec![ValueCounts { values: vec![("Pod".into(), 3)], error: 0, others: 0 }];
+        SearchResponse { hits: Vec::new(), total: 3, more: true, counts, partial: Vec::new() }
+    }
+
+    #[rstest]
+    #[case::whole(response(), false, None)]
+    #[case::shards(
+        SearchResponse { partial: vec![Partial::Shards { answered: 1, total: 2, reasons: Vec::new() }], ..response() },
+        true,
+        Some("1 of 2 shards of the search engine answered: some hits may be missing")
+    )]
+    #[case::counted_too_low(
+        SearchResponse { counts: vec![ValueCounts { error: 7, ..ValueCounts::default() }], ..response() },
+        true,
+        Some("counts of kind may be too low by up to 7")
+    )]
+    #[case::many_values(
+        SearchResponse { counts: vec![ValueCounts { others: 7, ..ValueCounts::default() }], ..response() },
+        false,
+        Some("only the 1000 most frequent values of kind were counted")
+    )]
+    fn answers_say_what_they_lack(
+        #[case] response: SearchResponse,
+        #[case] incomplete: bool,
+        #[case] notice: Option<&str>,
+    ) {
+        let request = TopHitsRequest { facets: vec![Facet::Kind], ..TopHitsRequest::total() };
+        let found = top_hits(&request, response, BTreeSet::new());
+        assert_eq!((found.total, found.left, found.incomplete), (3, 1, incomplete));
+        assert_eq!(found.notices.into_iter().collect::<Vec<_>>(), notice.into_iter().collect::<Vec<_>>());
+    }
+}

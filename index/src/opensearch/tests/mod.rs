@@ -6,7 +6,7 @@ mod engines;
 pub mod interpreter;
 pub mod node;
 mod queries;
-mod samples;
+pub mod samples;
 
 use super::document::EngineDocument;
 use crate::fixtures::stored;

@@ -1,17 +1,19 @@
 //! The corpus answered by engines outside of this process, through the backend: its writer follows the store, searches are
 //! planned, executed and counted as with the text index.
 
-use super::corpus::{Corpus, check_rights_of_what_was, stored_objects, suggested, wrong_answers};
+use super::corpus::{Answered, Corpus, check_rights_of_what_was, stored_objects, suggested, wrong_answers};
+use super::properties::{self, granted};
 use crate::opensearch::tests::node::Node;
+use crate::opensearch::tests::samples::{self, generate};
 use crate::rights::Rights;
 use crate::search::collect::TopHitsRequest;
 use crate::search::engine::{Engine, Opened, Opening, SearchContext, backend};
 use crate::search::execute::permits::SearchPermits;
 use crate::search::plan::predicate::Match;
-use crate::store::Store;
+use crate::store::{Batch, Progress, Replayed, Step, Store};
 use crate::tail::Tail;
 use crate::writer::States;
-use crate::{IndexOptions, OpenSearchOptions};
+use crate::{CollectionKey, Epoch, IndexOptions, OpenSearchOptions, Seq};
 use crowsnest_api::user::UserInfo;
 use parking_lot::Mutex;
 use rstest::rstest;
@@ -20,6 +22,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+/// Orders and groups of generated queries.
+const OUTPUTS: [&str; 6] =
+    ["", "sort:name", "sort:-restarts,name", "sort:region", "group:kind sort:image", "group:label:app"];
+
 /// Time for anything to happen.
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -27,6 +33,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 struct Backend {
     engine: Arc<dyn Engine>,
     committed: Arc<AtomicU64>,
+    tail: Arc<Tail>,
     _stop: DropGuard,
 }
 
@@ -44,10 +51,11 @@ impl Backend {
         }
         let (committed, stop) = (Arc::new(AtomicU64::default()), CancellationToken::new());
         let identity = store.identity().await.unwrap();
+        let tail = Arc::new(Tail::new(store.latest().await.unwrap(), 10, 1 << 20));
         let opening = Opening {
             options: &options,
             identity: &identity,
-            tail: Arc::new(Tail::new(store.latest().await.unwrap(), 10, 1 << 20)),
+            tail: Arc::clone(&tail),
             store,
             states,
             rights: Arc::new(Rights::default()),
@@ -58,8 +66,44 @@ impl Backend {
         };
         let Opened { engine, worker } = (backend(&options.index_backend).unwrap().open)(opening).await.unwrap();
         tokio::spawn(worker);
-        Self { engine, committed, _stop: stop.drop_guard() }
+        Self { engine, committed, tail, _stop: stop.drop_guard() }
     }
+
+    /// Waits until searches find all changes.
+    async fn caught_up(&self) {
+        let (latest, mut searchable) = (self.tail.latest(), self.engine.searchable());
+        tokio::time::timeout(PATIENCE, searchable.wait_for(|seq| *seq >= latest)).await.unwrap().unwrap();
+        assert_eq!(self.committed.load(Ordering::Relaxed), latest.0);
+    }
+}
+
+/// Generated queries that an engine answers unlike the text index, for everybody or within somebody's rights.
+async fn differences(engine: &Corpus, text: &Corpus) -> Vec<String> {
+    let count = std::env::var("CROWSNEST_ENGINE_QUERIES").map_or(60, |count| count.parse().unwrap());
+    let mut queries = generate(samples::query(), count);
+    queries.extend(generate(properties::query(), count / 2));
+    queries.extend(generate(properties::relation(), count / 4));
+    let rights: Vec<_> = generate(properties::some_rights(), 8).iter().map(|some| Arc::new(granted(some))).collect();
+    let (all, mut found_some, mut wrong) = (queries.len(), 0, Vec::new());
+    for (nth, query) in queries.into_iter().enumerate() {
+        let query = format!("{query} {}", OUTPUTS[nth % OUTPUTS.len()]);
+        let rights = &rights[nth % rights.len()];
+        for (who, ours, theirs) in [
+            ("everybody", engine.sources.clone(), text.sources.clone()),
+            ("ann", engine.as_reader(rights, "ann"), text.as_reader(rights, "ann")),
+        ] {
+            let (mut found, mut expected) =
+                (engine.answered(&ours, &query).await, text.answered(&theirs, &query).await);
+            found_some += usize::from(expected.total > 0);
+            // Remarks on patterns have words of each engine.
+            let remarked = |answer: &mut Answered| std::mem::take(&mut answer.remarks).len();
+            if remarked(&mut found) != remarked(&mut expected) || found != expected {
+                wrong.push(format!("{query} of {who}\n    {found:?}\n    not {expected:?}"));
+            }
+        }
+    }
+    assert!(found_some > all / 3, "{found_some} of {all} queries find something");
+    wrong
 }
 
 #[rstest]
@@ -71,15 +115,14 @@ async fn engines_answer_the_corpus(#[case] name: &str) {
     let Some(node) = Node::start(name) else { return };
     let ((home, store), permits) = (stored_objects().await, SearchPermits::for_cores());
     let backend = Backend::open(node.url(), Arc::clone(&store) as _, &permits).await;
-    let latest = store.latest().await.unwrap();
-    let mut searchable = backend.engine.searchable();
-    tokio::time::timeout(PATIENCE, searchable.wait_for(|seq| *seq >= latest)).await.unwrap().unwrap();
-    assert_eq!(backend.committed.load(Ordering::Relaxed), latest.0);
-    let corpus = Corpus::answered_by(home, store, Arc::clone(&backend.engine), permits).await;
+    backend.caught_up().await;
+    let corpus = Corpus::answered_by(home, Arc::clone(&store), Arc::clone(&backend.engine), permits).await;
     let total = TopHitsRequest::total();
     let wrong = wrong_answers(&corpus).await;
     assert!(wrong.is_empty(), "{} are wrong:\n{}", wrong.len(), wrong.join("\n"));
     check_rights_of_what_was(&corpus).await;
+    let wrong = differences(&corpus, &Corpus::new().await).await;
+    assert!(wrong.is_empty(), "{} differ:\n{}", wrong.len(), wrong.join("\n"));
     for (rest, field, written, expected) in [
         ("kind:deploy ns:edge", "label", "app=", "app=cache 1"),
         ("is:deleted", "label", "app=", "app=relay 2, app=checkout 1, app=web 1"),
@@ -94,6 +137,17 @@ async fn engines_answer_the_corpus(#[case] name: &str) {
         clusters.push(scope.split('\u{1f}').next().unwrap().to_owned());
     }
     assert!(!clusters.is_empty() && clusters.iter().all(|cluster| cluster == "member3"), "{clusters:?}");
+    // Deletions are followed.
+    let Replayed::Put(object) = store.replay(Seq(0), 1).await.unwrap().remove(0) else { panic!("it was deleted") };
+    let key = &object.record.key;
+    let collection = CollectionKey::new(key.cluster().clone(), key.resource().clone());
+    let (namespace, name) = (key.namespace.to_string(), key.name.to_string());
+    let steps = vec![Step::Delete { namespace, name, resource_version: "9999999".to_owned() }];
+    let batch = Batch { collection, epoch: Epoch::ALONE, steps, progress: Progress::default() };
+    assert!(backend.tail.publish(store.apply(&[batch], 0).await.unwrap()));
+    backend.caught_up().await;
+    let after = corpus.sources.engine.top_hits(&corpus.sources.context, &Match::All, &total).await.unwrap();
+    assert_eq!(after.total + 1, everything.total);
     // An engine that is away is an incomplete answer with a notice, and an export fails.
     drop(node);
     let rights = Arc::new(Mutex::new(Arc::new(Rights::default()).of(&UserInfo::system())));

@@ -132,7 +132,7 @@ pub(super) struct Corpus {
 
 impl Corpus {
     /// Answered by the text index.
-    async fn new() -> Self {
+    pub(super) async fn new() -> Self {
         let (home, store) = stored_objects().await;
         let text = TextIndex::in_memory().unwrap();
         let mut writer: tantivy::IndexWriter = text.writer(15_000_000).unwrap();
@@ -166,13 +166,13 @@ impl Corpus {
     }
 
     /// What somebody may read of it.
-    fn as_reader(&self, rights: &Arc<Rights>, user: &str) -> Sources {
+    pub(super) fn as_reader(&self, rights: &Arc<Rights>, user: &str) -> Sources {
         let rights = Arc::new(Mutex::new(rights.of(&UserInfo::new(user, ["staff"]))));
         let context = SearchContext { rights, ..self.sources.context.clone() };
         Sources { context, ..self.sources.clone() }
     }
 
-    async fn answered(&self, sources: &Sources, query: &str) -> Answered {
+    pub(super) async fn answered(&self, sources: &Sources, query: &str) -> Answered {
         let query = parse(query, &Limits::default()).unwrap();
         let plan = plan(&query, &world());
         let mut remarks: Vec<String> =
@@ -310,11 +310,12 @@ async fn documents(store: &SqliteStore) -> Vec<(String, Document)> {
     documents
 }
 
-struct Answered {
+#[derive(Debug, PartialEq)]
+pub(super) struct Answered {
     hits: Vec<String>,
-    total: u64,
+    pub(super) total: u64,
     groups: Option<BTreeMap<String, u64>>,
-    remarks: Vec<String>,
+    pub(super) remarks: Vec<String>,
 }
 
 /// What a document counts for, each once.
