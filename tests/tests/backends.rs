@@ -1,5 +1,6 @@
 //! `crowsnest up` with a search engine outside of the process: it answers searches, and answers report its absence.
 
+use std::io::Write;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -22,7 +23,7 @@ impl Node {
     fn start(name: &str) -> Result<Option<Self>> {
         if !engines().args(["has", name]).status()?.success() {
             ensure!(!in_ci(), "{name} is not built: run .ci/engines build {name}");
-            eprintln!("skipped: {name} is not built (.ci/engines build {name})");
+            writeln!(std::io::stderr(), "skipped: {name} is not built (.ci/engines build {name})")?;
             return Ok(None);
         }
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();

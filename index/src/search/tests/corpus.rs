@@ -310,11 +310,11 @@ async fn documents(store: &SqliteStore) -> Vec<(String, Document)> {
     documents
 }
 
-#[derive(Debug, PartialEq)]
+#[derive(Debug)]
 pub(super) struct Answered {
-    hits: Vec<String>,
+    pub(super) hits: Vec<String>,
     pub(super) total: u64,
-    groups: Option<BTreeMap<String, u64>>,
+    pub(super) groups: Option<BTreeMap<String, u64>>,
     pub(super) remarks: Vec<String>,
 }
 
