@@ -1,7 +1,7 @@
 //! The OpenSearch backend's writes on real engines, with a proxy on the way that does harm.
 //!
 //! Each test ends with engine and source equal: the same documents in the same versions. Engines are started by
-//! `.ci/engines`. Tests of an engine that is not built are skipped with a line of output; with `CI=true` they fail.
+//! `.ci/engines test`, which also builds the engines; `cargo test` alone leaves these tests out.
 
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
 #![expect(clippy::print_stderr, reason = "a skipped test is reported")]
@@ -36,6 +36,7 @@ macro_rules! on_each_engine {
         mod $module {
             $(
                 #[tokio::test(flavor = "multi_thread")]
+                #[ignore = "starts search engines: run .ci/engines test"]
                 async fn $test() {
                     super::$test($engine).await;
                 }

@@ -60,6 +60,7 @@ fn finds_nodes(fleet: &Fleet) -> Result<()> {
 }
 
 #[test]
+#[ignore = "starts search engines: run .ci/engines test"]
 fn a_fleet_is_searched_in_opensearch() -> Result<()> {
     let Some(node) = Node::start("opensearch-2")? else { return Ok(()) };
     let dir = tempfile::tempdir()?;

@@ -290,6 +290,7 @@ fn differences(
 #[case("opensearch-2", 1)]
 #[case("opensearch-3", 3)]
 #[case("elasticsearch-7", 1)]
+#[ignore = "starts search engines: run .ci/engines test"]
 fn engines_answer_as_the_text_index(#[case] name: &str, #[case] shards: u32) {
     let Some(node) = Node::start(name) else { return };
     let fleet = Fleet::new(node, &objects(), shards);

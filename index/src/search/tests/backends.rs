@@ -110,6 +110,7 @@ async fn differences(engine: &Corpus, text: &Corpus) -> Vec<String> {
 #[case("opensearch-3")]
 #[case("elasticsearch-7")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "starts search engines: run .ci/engines test"]
 async fn engines_answer_the_corpus(#[case] name: &str) {
     let Some(node) = Node::start(name) else { return };
     let ((home, store), permits) = (stored_objects().await, SearchPermits::for_cores());
