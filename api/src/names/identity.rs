@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::names::NameError;
+use crate::request::path_segment;
 use serde::{Deserialize, Serialize};
 
 /// Splits `group/version`, or the bare `version` of the core group.
@@ -92,7 +93,10 @@ impl Gvr {
     pub fn path(&self, namespace: Option<&str>) -> String {
         let root = if self.group.is_empty() { "/api" } else { "/apis" };
         match namespace {
-            Some(namespace) => format!("{root}/{}/namespaces/{namespace}/{}", self.api_version(), self.resource),
+            Some(namespace) => {
+                let namespace = path_segment(namespace);
+                format!("{root}/{}/namespaces/{namespace}/{}", self.api_version(), self.resource)
+            }
             None => format!("{root}/{}/{}", self.api_version(), self.resource),
         }
     }
@@ -163,6 +167,8 @@ mod tests {
         assert_eq!(Gvk::parse("v1", "Pod").unwrap().api_version(), "v1");
         assert_eq!(Gvk::parse("a/b/c", "X"), Err(NameError::GroupVersion("a/b/c".into())));
         assert_eq!(Gvr::new("", "v1", "pods").path(Some("default")), "/api/v1/namespaces/default/pods");
+        let path = Gvr::new("", "v1", "pods").path(Some("a/secrets/b?x="));
+        assert_eq!(path, "/api/v1/namespaces/a%2Fsecrets%2Fb%3Fx=/pods");
         assert_eq!(Gvr::of::<crate::work::Work>().path(None), "/apis/work.karmada.io/v1alpha1/works");
         assert_eq!(ObjectKey::new("apps", "Deployment", "a", "web").to_string(), "Deployment.apps a/web");
     }

@@ -3,10 +3,38 @@
 use std::borrow::Cow;
 
 use http::Method;
-use percent_encoding::percent_decode_str;
+use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_encode};
 
 use super::info::{ResourcePath, Unserved};
 use super::query::Query;
+
+/// Characters that a path segment of our own requests encodes: those that end or start another part of a URI, and all that
+/// are not allowed in one (RFC 3986 §3.3). Names of RBAC objects may hold most others.
+const ENCODED: &AsciiSet = &CONTROLS
+    .add(b' ')
+    .add(b'"')
+    .add(b'#')
+    .add(b'%')
+    .add(b'/')
+    .add(b'<')
+    .add(b'>')
+    .add(b'?')
+    .add(b'\\')
+    .add(b'^')
+    .add(b'`')
+    .add(b'{')
+    .add(b'|')
+    .add(b'}');
+
+/// A name as one segment of a request's path. Names that are written by users must not add segments or parameters to
+/// requests that are made with other rights than theirs.
+pub fn path_segment(name: &str) -> Cow<'_, str> {
+    match name {
+        "." => Cow::Borrowed("%2E"),
+        ".." => Cow::Borrowed("%2E%2E"),
+        name => utf8_percent_encode(name, ENCODED).into(),
+    }
+}
 
 /// Subresources whose remaining path is passed to a program behind the API server.
 const TUNNELS: [&str; 3] = ["pods", "services", "nodes"];
@@ -114,6 +142,16 @@ fn enters_tunnel(before: &[Cow<'_, str>], next: &str) -> bool {
 mod tests {
     use super::*;
     use rstest::rstest;
+
+    #[rstest]
+    #[case("web", "web")]
+    #[case("system:controller:x@y", "system:controller:x@y")]
+    #[case("a/../b?x=%2F#z", "a%2F..%2Fb%3Fx=%252F%23z")]
+    #[case("..", "%2E%2E")]
+    #[case("ü\n", "%C3%BC%0A")]
+    fn names_are_one_segment(#[case] name: &str, #[case] expected: &str) {
+        assert_eq!(path_segment(name), expected);
+    }
 
     #[rstest]
     #[case::root("/", Ok(vec![]))]

@@ -311,6 +311,12 @@ impl Bindings {
         if work.terminating {
             return Ok(());
         }
+        // Works are found by a label that whoever writes bindings may set; their annotations are ours.
+        let stored = self.context.get(&self.context.kinds.work, &work.namespace, &work.name).await?;
+        let own = (object::namespace(binding).to_owned(), object::name(binding).to_owned());
+        if stored.is_none_or(|stored| binding_of_work(&stored) != Some(own)) {
+            return Ok(());
+        }
         let deleted = self.context.delete(&self.context.kinds.work, &work.namespace, &work.name).await;
         if let Err(error) = &deleted {
             let events = &self.context.events;

@@ -1,6 +1,7 @@
 //! Reading and writing untyped objects of one API server.
 
 use crowsnest_api::names::Gvr;
+use crowsnest_api::request::path_segment;
 use http::{Method, Request};
 use kube::Client;
 use serde_json::{Value, json};
@@ -37,7 +38,7 @@ impl Resource {
         for part in [name, subresource] {
             if !part.is_empty() {
                 path.push('/');
-                path.push_str(part);
+                path.push_str(&path_segment(part));
             }
         }
         path

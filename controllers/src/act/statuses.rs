@@ -162,7 +162,7 @@ impl Statuses {
         };
         let id = object::label(binding, label).unwrap_or_default();
         let works = self.context.with_id(&self.context.kinds.work, label, id).await?;
-        let views = works.iter().map(Cached::view);
+        let views = works.iter().map(Cached::view).filter(|work| binding_of_work(work).as_ref() == Some(key));
         let named = views.filter_map(|work| Some((cluster_of(object::namespace(work))?.to_owned(), work)));
         named.map(|(cluster, work)| Ok((cluster, decode(work)?))).collect()
     }

@@ -83,7 +83,8 @@ pub fn usage(spec: &ResourceBindingSpec) -> Usage {
         }
     };
     if spec.components.is_empty() {
-        let replicas = spec.clusters.iter().map(|cluster| i64::from(cluster.replicas)).sum();
+        // Negative numbers, which the schema allows, would free what others use.
+        let replicas = spec.clusters.iter().map(|cluster| i64::from(cluster.replicas.max(0))).sum();
         if let Some(requirements) = &spec.replica_requirements {
             count(&requirements.resource_request, replicas);
         }
@@ -91,7 +92,7 @@ pub fn usage(spec: &ResourceBindingSpec) -> Usage {
         let clusters = i64::try_from(spec.clusters.len()).unwrap_or(i64::MAX);
         for component in &spec.components {
             if let Some(requirements) = &component.replica_requirements {
-                count(&requirements.resource_request, i64::from(component.replicas).saturating_mul(clusters));
+                count(&requirements.resource_request, i64::from(component.replicas.max(0)).saturating_mul(clusters));
             }
         }
     }

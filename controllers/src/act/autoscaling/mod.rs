@@ -83,6 +83,10 @@ async fn target_of(
     target: &CrossVersionObjectReference,
 ) -> Result<(Resource, Value), Error> {
     let resource = resource_of(context, api_version, &target.kind).await?;
+    // Whoever may scale what is in a namespace may not scale what is in none.
+    if !resource.namespaced {
+        return Err(Error::Apply(format!("{} is cluster-scoped and cannot be scaled from a namespace", target.kind)));
+    }
     match context.objects.get(Target::new(&resource, namespace, &target.name)).await? {
         Some(object) => Ok((resource, object)),
         None => Err(Error::Apply(not_found(&resource, &target.name))),

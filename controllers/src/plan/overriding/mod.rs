@@ -49,6 +49,8 @@ pub enum OverrideError {
     Yaml(#[from] ReadError),
     #[error("Object 'Kind' is missing in '{0}'")]
     NoKind(String),
+    #[error("an OverridePolicy may not change {0}")]
+    Identity(&'static str),
 }
 
 /// An override policy of either scope.
@@ -130,14 +132,55 @@ fn apply_scope(
 ) -> Result<Vec<Applied>, Failed> {
     let mut applied = Vec::new();
     for (policy, overriders) in matching(manifest, cluster, policies) {
-        apply_overriders(manifest, overriders).map_err(|error| Failed {
-            policy: policy.to_owned(),
-            cluster_scoped,
-            error: Box::new(error),
-        })?;
+        apply_rule(manifest, policy, overriders, cluster_scoped)?;
         applied.push(Applied { policy_name: policy.to_owned(), overriders: overriders.clone() });
     }
     Ok(applied)
+}
+
+/// Applies one rule of a policy, which may not make another object of the manifest if it is a namespaced policy.
+fn apply_rule(manifest: &mut Value, policy: &str, overriders: &Overriders, cluster_scoped: bool) -> Result<(), Failed> {
+    let own = (!cluster_scoped).then(|| Identity::of(manifest));
+    let applied = apply_overriders(manifest, overriders);
+    let checked = applied.and_then(|()| own.map_or(Ok(()), |own| own.check(manifest)));
+    checked.map_err(|error| Failed { policy: policy.to_owned(), cluster_scoped, error: Box::new(error) })
+}
+
+/// Which object a manifest is. The object is written with our rights, so a policy of a namespace must not make another
+/// one of it: one of another namespace or kind. Versions of a kind may differ between clusters.
+#[derive(Debug, PartialEq, Eq)]
+struct Identity {
+    group: String,
+    kind: String,
+    namespace: String,
+    name: String,
+}
+
+impl Identity {
+    fn of(manifest: &Value) -> Self {
+        let group = object::api_version(manifest).split_once('/').map_or("", |(group, _)| group);
+        let text = |text: &str| text.to_owned();
+        Self {
+            group: text(group),
+            kind: text(object::kind(manifest)),
+            namespace: text(object::namespace(manifest)),
+            name: text(object::name(manifest)),
+        }
+    }
+
+    fn check(&self, changed: &Value) -> Result<(), OverrideError> {
+        let now = Self::of(changed);
+        let fields = [
+            ("the group of apiVersion", self.group == now.group),
+            ("kind", self.kind == now.kind),
+            ("metadata.namespace", self.namespace == now.namespace),
+            ("metadata.name", self.name == now.name),
+        ];
+        match fields.into_iter().find(|(_, same)| !same) {
+            Some((field, _)) => Err(OverrideError::Identity(field)),
+            None => Ok(()),
+        }
+    }
 }
 
 /// The rules that apply, in the order they apply, with their policies' names. Selectors see the object before any
@@ -211,4 +254,38 @@ fn containers<'a>(manifest: &'a mut Value) -> Option<&'a mut Vec<Value>> {
         _ => return None,
     };
     path.iter().try_fold(manifest, |value: &'a mut Value, key| value.get_mut(*key))?.as_array_mut()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+    use serde_json::json;
+
+    /// Controllers write the result with their own rights.
+    #[rstest]
+    #[case::content("/data/a", json!("x"), None)]
+    #[case::version("/apiVersion", json!("example.io/v2"), None)]
+    #[case::group("/apiVersion", json!("rbac.authorization.k8s.io/v1"), Some("the group of apiVersion"))]
+    #[case::kind("/kind", json!("ClusterRoleBinding"), Some("kind"))]
+    #[case::namespace("/metadata/namespace", json!("bank"), Some("metadata.namespace"))]
+    #[case::name("/metadata/name", json!("victim"), Some("metadata.name"))]
+    #[case::metadata("/metadata", json!({"name": "own"}), Some("metadata.namespace"))]
+    #[case::no_text("/metadata/name", json!(1), Some("metadata.name"))]
+    fn a_namespaced_policy_makes_no_other_object(
+        #[case] path: &str,
+        #[case] value: Value,
+        #[case] refused: Option<&'static str>,
+    ) {
+        let manifest = json!({"apiVersion": "example.io/v1", "kind": "Thing", "metadata": {"name": "own", "namespace": "shop"},
+            "data": {"a": "1"}});
+        let rule = json!({"overriders": {"plaintext": [{"path": path, "operator": "replace", "value": value}]}});
+        let spec: OverrideSpec = serde_json::from_value(json!({"overrideRules": [rule]})).expect("a spec");
+        let (policies, cluster) = ([OverridePolicy { name: "p", spec: &spec }], Cluster::default());
+        let applied = apply(&mut manifest.clone(), &cluster, &[], &policies);
+        let error = applied.err().map(|failed| *failed.error);
+        assert_eq!(error, refused.map(OverrideError::Identity));
+        // Administrators write policies of the other scope.
+        assert!(apply(&mut manifest.clone(), &cluster, &policies, &[]).is_ok());
+    }
 }

@@ -6,7 +6,7 @@ use crowsnest_index::search::{Compared, Difference, differences};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::{Applied, Failed, OverridePolicy, Report, apply_overriders, matching};
+use super::{Applied, Failed, OverridePolicy, Report, apply_rule, matching};
 use crate::plan::object;
 
 /// One rule that was applied, and what became of the object by it.
@@ -52,8 +52,8 @@ pub fn apply(
     for (cluster_scoped, policies) in [(true, cluster_wide), (false, of_namespace)] {
         for (policy, overriders) in matching(manifest, cluster, policies) {
             let before = manifest.clone();
-            if let Err(error) = apply_overriders(manifest, overriders) {
-                traced.failed = Some(Failed { policy: policy.to_owned(), cluster_scoped, error: Box::new(error) });
+            if let Err(failed) = apply_rule(manifest, policy, overriders, cluster_scoped) {
+                traced.failed = Some(failed);
                 return traced;
             }
             let (differences, _) = differences(&before, manifest, Compared::Versions);
