@@ -168,7 +168,7 @@ mod tests {
         assert_eq!(Gvk::parse("a/b/c", "X"), Err(NameError::GroupVersion("a/b/c".into())));
         assert_eq!(Gvr::new("", "v1", "pods").path(Some("default")), "/api/v1/namespaces/default/pods");
         let path = Gvr::new("", "v1", "pods").path(Some("a/secrets/b?x="));
-        assert_eq!(path, "/api/v1/namespaces/a%2Fsecrets%2Fb%3Fx=/pods");
+        assert_eq!(path, "/api/v1/namespaces/a%252Fsecrets%252Fb%3Fx=/pods");
         assert_eq!(Gvr::of::<crate::work::Work>().path(None), "/apis/work.karmada.io/v1alpha1/works");
         assert_eq!(ObjectKey::new("apps", "Deployment", "a", "web").to_string(), "Deployment.apps a/web");
     }

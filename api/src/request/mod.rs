@@ -15,5 +15,5 @@ pub use headers::{
 };
 pub use info::{Operation, RequestInfo, ResourcePath, Unserved};
 pub use line::{has_valid_host, is_known_method};
-pub use path::{PathError, RequestPath, path_segment};
+pub use path::{PathError, RequestPath, is_path_segment, path_segment};
 pub use query::Query;

@@ -26,14 +26,21 @@ const ENCODED: &AsciiSet = &CONTROLS
     .add(b'|')
     .add(b'}');
 
+/// True if a name can be one segment of a path: Kubernetes allows no `/` and no `%` in any name, and neither `.` nor `..`
+/// (k8s.io/apimachinery `IsValidPathSegmentName`).
+pub fn is_path_segment(name: &str) -> bool {
+    !name.contains(['/', '%']) && !matches!(name, "." | "..")
+}
+
 /// A name as one segment of a request's path. Names that are written by users must not add segments or parameters to
-/// requests that are made with other rights than theirs.
+/// requests that are made with other rights than theirs. API servers decode a path before they split it, so what no
+/// name may contain is encoded twice: the request then names an object that cannot exist.
 pub fn path_segment(name: &str) -> Cow<'_, str> {
-    match name {
-        "." => Cow::Borrowed("%2E"),
-        ".." => Cow::Borrowed("%2E%2E"),
-        name => utf8_percent_encode(name, ENCODED).into(),
+    if is_path_segment(name) {
+        return utf8_percent_encode(name, ENCODED).into();
     }
+    let once = name.replace('%', "%25").replace('/', "%2F").replace('.', "%2E");
+    Cow::Owned(utf8_percent_encode(&once, ENCODED).to_string())
 }
 
 /// Subresources whose remaining path is passed to a program behind the API server.
@@ -146,8 +153,10 @@ mod tests {
     #[rstest]
     #[case("web", "web")]
     #[case("system:controller:x@y", "system:controller:x@y")]
-    #[case("a/../b?x=%2F#z", "a%2F..%2Fb%3Fx=%252F%23z")]
-    #[case("..", "%2E%2E")]
+    #[case("a?x=1#z", "a%3Fx=1%23z")]
+    #[case("a/b?x", "a%252Fb%3Fx")]
+    #[case("a%2Fb", "a%25252Fb")]
+    #[case("..", "%252E%252E")]
     #[case("ü\n", "%C3%BC%0A")]
     fn names_are_one_segment(#[case] name: &str, #[case] expected: &str) {
         assert_eq!(path_segment(name), expected);

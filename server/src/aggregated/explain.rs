@@ -12,6 +12,7 @@ use std::collections::BTreeSet;
 use axum::extract::Request;
 use axum::response::Response;
 use crowsnest_api::field::FieldError;
+use crowsnest_api::request::is_path_segment;
 use crowsnest_api::user::UserInfo;
 use crowsnest_apiserver::status::ApiError;
 use crowsnest_controllers::act::objects::Resource;
@@ -226,6 +227,13 @@ fn check(sent: &Sent) -> Result<(), Failure> {
                 errors.push(FieldError::required(format!("{path}{}", field.replace('/', ".")), ""));
             }
         }
+        for pointer in ["/metadata/namespace", "/metadata/name"] {
+            let value = text(object, pointer);
+            if !is_path_segment(value) {
+                let field = format!("{path}{}", pointer.replace('/', "."));
+                errors.push(FieldError::invalid(field, &value, "may not be '.' or '..' or contain '/' or '%'"));
+            }
+        }
         let name = (text(object, "/metadata/namespace"), text(object, "/metadata/name"));
         if !seen.insert((text(object, "/apiVersion"), text(object, "/kind"), name)) {
             errors.push(FieldError::duplicate(path, &name.1));
@@ -392,6 +400,10 @@ mod tests {
     #[case(
         json!({"spec": {"deletions": [{"apiVersion": "v1", "kind": "ConfigMap"}]}}),
         "spec.deletions[0].metadata.name: Required value"
+    )]
+    #[case(
+        json!({"spec": {"deletions": [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "a/secrets/b"}}]}}),
+        "spec.deletions[0].metadata.name: Invalid value: \"a/secrets/b\": may not be '.' or '..' or contain '/' or '%'"
     )]
     #[case(json!({"kind": "Pod", "spec": {"objects": [1]}}), "the body is no Plan of propagation.crowsnest.io/v1alpha1")]
     #[case(
