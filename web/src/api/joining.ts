@@ -40,8 +40,8 @@ export function account(cluster: string): Made[] {
     },
     of('ClusterRole', 'clusterroles', false, {
       rules: [
-        rule('cluster.karmada.io', 'clusters', ['create', 'list']),
-        rule('cluster.karmada.io', 'clusters', ['patch'], [cluster]),
+        rule('cluster.karmada.io', 'clusters', ['create']),
+        rule('cluster.karmada.io', 'clusters', ['get', 'patch'], [cluster]),
         rule('cluster.karmada.io', 'clusters/attach', ['create'], [cluster]),
         rule('', 'namespaces', ['get'], [NAMESPACE]),
         rule('certificates.k8s.io', 'certificatesigningrequests', ['create', 'get']),
