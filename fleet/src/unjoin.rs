@@ -52,7 +52,7 @@ pub async fn unjoin(control_plane: &Client, member: Option<&Client>, options: &U
     }
     // An agent that once had this name must not have it when the next cluster does.
     match revoke_agent(control_plane, &options.name, &options.namespace).await {
-        // Admission gives such an agent nothing of a cluster that somebody joined.
+        // Admission refuses writes of such an agent to a cluster that an administrator joined.
         Err(error) if !error.is_forbidden() => return Err(error),
         _ => {}
     }

@@ -311,7 +311,7 @@ impl Bindings {
         if work.terminating {
             return Ok(());
         }
-        // Works are found by a label that whoever writes bindings may set; their annotations are ours.
+        // The label by which Works are found can be set by the author of a binding. Only controllers write the annotations.
         let stored = self.context.get(&self.context.kinds.work, &work.namespace, &work.name).await?;
         let own = (object::namespace(binding).to_owned(), object::name(binding).to_owned());
         if stored.is_none_or(|stored| binding_of_work(&stored) != Some(own)) {

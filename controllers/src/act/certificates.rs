@@ -94,7 +94,7 @@ impl Certificates {
     }
 
     /// Grants an agent its rights; objects that exist are not changed. False if they were granted for another request:
-    /// two certificates of one name would share whatever either of them registers.
+    /// with two certificates for one name, each could act for the cluster that the other registers.
     async fn admit(&self, cluster: &ClusterName, request: &str) -> Result<bool, Error> {
         let mut rights = agents::rights(cluster);
         agents::grant_for(&mut rights[0], request);

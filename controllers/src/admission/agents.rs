@@ -44,7 +44,7 @@ pub fn check_cluster(user: &UserInfo, cluster: &str) -> Result<(), String> {
 }
 
 /// Refuses an agent's write of a Cluster that no agent registered, although it has the agent's name: an agent may have
-/// obtained its certificate before somebody else joined a cluster by that name, or after its own was removed. Agents
+/// obtained its certificate before an administrator joined a cluster by that name, or after its own was removed. Agents
 /// register clusters in pull mode only, and cannot claim the ID of another cluster later.
 pub fn check_registration(user: &UserInfo, before: Before<'_>, after: &Cluster) -> Result<(), String> {
     if cluster_of_agent(user).is_none() {
@@ -97,7 +97,7 @@ fn is_token_of_agent(secret: &Value) -> bool {
     let managers = secret.pointer("/metadata/managedFields").and_then(Value::as_array);
     let mut owners = managers.into_iter().flatten().filter(|entry| !entry["fieldsV1"]["f:data"][TOKEN].is_null());
     let is_agent = |entry: &Value| entry["manager"].as_str().is_some_and(|name| FIELD_MANAGERS.contains(&name));
-    // Somebody else who applied the same value owns it too.
+    // Another manager that applied the same value is an owner too.
     owners.next().is_some_and(is_agent) && owners.all(is_agent)
 }
 
@@ -170,7 +170,7 @@ mod tests {
         json!({"metadata": {"name": "m1", "managedFields": managers.iter().map(entry).collect::<Vec<_>>()}})
     }
 
-    /// The response to a patch would contain a Secret that somebody else created.
+    /// The response to a patch would contain a Secret that another user created.
     #[rstest]
     #[case::created_now(Value::Null, None, true)]
     #[case::reported(written_by(&["crowsnest-agent"]), None, true)]

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::object;
 
-/// Why a binding may not refer to an object.
+/// Reason why a binding cannot refer to an object.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ForeignReference {
     #[error("spec.resource.namespace is {0:?}, not the binding's own namespace")]
@@ -22,8 +22,9 @@ pub enum ForeignReference {
 }
 
 /// Checks that a binding refers to an object of its own scope. Controllers read and write that object with their own
-/// rights, so anybody who may write bindings in one namespace could otherwise copy any object of the control plane into
-/// a member. `namespaced` is the scope of the object's kind; the binding's namespace is empty if it is cluster-scoped.
+/// rights; without this check, the right to write bindings in one namespace would allow copying any object of the control
+/// plane into a member. `namespaced` is the scope of the object's kind; `binding_namespace` is empty for cluster-scoped
+/// bindings.
 pub fn check(binding_namespace: &str, to: &ObjectReference, namespaced: bool) -> Result<(), ForeignReference> {
     match (binding_namespace, namespaced) {
         ("", true) => Err(ForeignReference::Namespaced(to.kind.clone())),

@@ -60,8 +60,8 @@ async fn what_is_as_it_should_be_is_left_alone_for_every_kind() {
         break;
     }
 
-    // Restarted controllers have no memory. They may send requests and write nothing, except that the first look at a
-    // member may report what its last periodic look came too early for.
+    // Restarted controllers have no state. They send requests and write nothing, except for changes in a member since
+    // its status was last collected.
     let mut home = home;
     for restart in 0.. {
         let before = home.written();

@@ -211,7 +211,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever a kubeconfig contains, at most a certificate with its key and a token are taken, none of them invented.
+        /// From any kubeconfig, only a client certificate with its key, and a token, are taken.
         #[test]
         fn only_credentials_are_taken(text in prop_oneof![9 => any_kubeconfig(), 1 => "\\PC{0,200}"]) {
             match user_of(&text) {

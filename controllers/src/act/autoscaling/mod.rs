@@ -83,7 +83,7 @@ async fn target_of(
     target: &CrossVersionObjectReference,
 ) -> Result<(Resource, Value), Error> {
     let resource = resource_of(context, api_version, &target.kind).await?;
-    // Whoever may scale what is in a namespace may not scale what is in none.
+    // The right to write autoscalers in a namespace includes no right on cluster-scoped objects.
     if !resource.namespaced {
         return Err(Error::Apply(format!("{} is cluster-scoped and cannot be scaled from a namespace", target.kind)));
     }

@@ -138,7 +138,7 @@ fn apply_scope(
     Ok(applied)
 }
 
-/// Applies one rule of a policy, which may not make another object of the manifest if it is a namespaced policy.
+/// Applies one rule of a policy. A namespaced policy must leave the identity of the object unchanged.
 fn apply_rule(manifest: &mut Value, policy: &str, overriders: &Overriders, cluster_scoped: bool) -> Result<(), Failed> {
     let own = (!cluster_scoped).then(|| Identity::of(manifest));
     let applied = apply_overriders(manifest, overriders);
@@ -146,8 +146,8 @@ fn apply_rule(manifest: &mut Value, policy: &str, overriders: &Overriders, clust
     checked.map_err(|error| Failed { policy: policy.to_owned(), cluster_scoped, error: Box::new(error) })
 }
 
-/// Which object a manifest is. The object is written with our rights, so a policy of a namespace must not make another
-/// one of it: one of another namespace or kind. Versions of a kind may differ between clusters.
+/// Identity of the object in a manifest. Controllers write the object with their own rights, so a policy in one namespace
+/// must not turn it into an object of another namespace or kind. The version of a kind may differ between clusters.
 #[derive(Debug, PartialEq, Eq)]
 struct Identity {
     group: String,

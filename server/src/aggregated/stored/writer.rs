@@ -147,7 +147,7 @@ impl Writer<'_> {
                 let live = live(forward, tail).await?;
                 if let Some(live) = &live {
                     let name = live.metadata.name.as_deref().unwrap_or_default();
-                    // A write without a resourceVersion replaces whatever is stored.
+                    // A write without a resourceVersion replaces the stored object unconditionally.
                     let checked = agents::check_registration(self.user, Before::Known(live), &after);
                     checked.map_err(|why| forbidden(name, &why))?;
                 }
