@@ -42,7 +42,6 @@ fn tokens_are_not_sent_where_strangers_want_them() -> Result<()> {
         writes_of_the_internal_group(&kubectl, &recorder)?;
         writes_of_an_agent(&kubectl, &recorder, dir.path())?;
         a_certificate_of_a_name_gives_nothing_of_it(&kubectl, &recorder, dir.path())?;
-        bindings_of_a_tenant(&kubectl)?;
         nobody_sends_over_http(&kubectl, &recorder)?;
         ensure!(stored()? == before, "the cluster has been moved: {}", stored()?);
         ensure!(!recorder.is_reached_within(LOOK) && recorder.bytes() == 0, "{} bytes arrived", recorder.bytes());
@@ -234,39 +233,6 @@ fn a_certificate_of_a_name_gives_nothing_of_it(kubectl: &Kubectl, recorder: &Rec
     let status = kubectl.ok(&["get", "csr", &second, "-o", "jsonpath={.status}"], "")?;
     ensure!(status.is_empty() || status == "{}", "{status}");
     Ok(())
-}
-
-/// A user with all rights in one namespace.
-fn bindings_of_a_tenant(kubectl: &Kubectl) -> Result<()> {
-    kubectl.ok(&["create", "namespace", "tenant"], "")?;
-    let role = ["create", "rolebinding", "tina", "-n", "tenant", "--clusterrole", "admin", "--user", "tina"];
-    kubectl.ok(&role, "")?;
-    let tina = kubectl.with(&["--as", "tina"]);
-    let binding = |resource: Value| {
-        json!({"apiVersion": "work.karmada.io/v1alpha2", "kind": "ResourceBinding",
-            "metadata": {"name": "copy", "namespace": "tenant"},
-            "spec": {"resource": resource, "clusters": [{"name": "member1"}]}})
-        .to_string()
-    };
-    let token = json!({"apiVersion": "v1", "kind": "Secret", "namespace": "karmada-cluster", "name": "member1"});
-    tina.says(&["create", "-f", "-"], &binding(token), 1, "must be the binding's namespace, tenant")?;
-    let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "name": "cluster-admin"});
-    tina.ok(&["create", "-f", "-"], &binding(role))?;
-    let own = json!({"apiVersion": "v1", "kind": "ConfigMap", "namespace": "tenant", "name": "own"});
-    tina.ok(&["create", "configmap", "own", "-n", "tenant"], "")?;
-    tina.ok(&["create", "-f", "-"], &binding(own).replace("\"copy\"", "\"own\""))?;
-    // What the tenant owns is copied, and nothing else.
-    let works = [
-        "get",
-        "works",
-        "-n",
-        "karmada-es-member1",
-        "-o",
-        "jsonpath={.items[*].spec.workload.manifests[*].metadata.name}",
-    ];
-    let copied = kubectl.until(&works, |out| out.contains("own"))?;
-    ensure!(!copied.contains("cluster-admin") && !copied.contains("member1"), "{copied}");
-    kubectl.ok(&["delete", "namespace", "tenant", "--timeout=60s"], "").map(drop)
 }
 
 /// Applies to administrators and all other users.

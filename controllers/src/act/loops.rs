@@ -334,7 +334,7 @@ impl Listener for Loops {
         self.remedies.on_change(change).await?;
         self.applications.on_change(change);
         self.exports.on_change(change);
-        self.slices.on_change(change);
+        self.slices.on_change(change).await?;
         self.imports.on_change(change).await?;
         self.spanning.on_change(change);
         self.ingresses.on_change(change);

@@ -143,11 +143,14 @@ pub fn dispatched(
 ) -> Option<DesiredWork> {
     let (namespace, name) = of_work(collected)?;
     let slice = object::at(collected, &["spec", "workload", "manifests"])?.as_array()?.first()?;
+    if object::namespace(slice) != namespace {
+        return None;
+    }
     let mut manifest = json!({
         "apiVersion": SLICES.0,
         "kind": SLICES.1,
         "metadata": {
-            "namespace": object::namespace(slice),
+            "namespace": namespace,
             "name": format!("{provider}-{}", object::name(slice)),
             "labels": {SERVICE_NAME: name, SLICE_MANAGED_BY: label::ENDPOINT_SLICE_DISPATCH_CONTROLLER},
             "annotations": {annotation::ENDPOINT_SLICE_PROVISION_CLUSTER: provider},

@@ -5,9 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crowsnest_api::constants::{annotation, finalizer, label};
 use crowsnest_api::names::{derived_service_name, imported_endpoint_slice_name};
+use crowsnest_api::work::ResourceBindingSpec;
 use serde_json::{Value, json};
 
 use super::object;
+use super::reference;
 use super::work::construct::{self, DesiredWork, WorkOptions};
 use super::work::managed::WORK_PERMANENT_ID;
 
@@ -17,6 +19,8 @@ pub const SERVICE_NAME: &str = "kubernetes.io/service-name";
 pub const SLICE_MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
 /// The name of what exports slices, in the set of those that want a Work.
 pub const SERVICE_EXPORT: &str = "ServiceExport";
+/// API group of ServiceExports.
+const SERVICE_EXPORT_GROUP: &str = "multicluster.x-k8s.io";
 
 /// Whether a slice is one that was brought in from somewhere else; those are never exported.
 pub fn is_brought(slice: &Value) -> bool {
@@ -112,6 +116,24 @@ pub(super) fn copy_endpoints(from: &Value, to: &mut Value) {
 }
 
 const SLICE_FIELDS: [&str; 3] = ["addressType", "endpoints", "ports"];
+
+/// True if a slice of the control plane was imported from this Work. Other slices of the same name must not be replaced or
+/// deleted: a member chooses the names of its slices.
+pub fn is_imported_from(slice: &Value, work: &Value) -> bool {
+    object::label(slice, SLICE_MANAGED_BY) == Some(label::ENDPOINT_SLICE_CONTROLLER)
+        && object::annotation(slice, annotation::WORK_NAMESPACE) == Some(object::namespace(work))
+        && object::annotation(slice, annotation::WORK_NAME) == Some(object::name(work))
+}
+
+/// True if a binding takes the ServiceExport `namespace/service` to a cluster. Without this check, a member that exports
+/// Services by itself could write EndpointSlices into any namespace of the control plane.
+pub fn is_exported_to(binding_namespace: &str, spec: &ResourceBindingSpec, service: &str, cluster: &str) -> bool {
+    let to = &spec.resource;
+    let (group, _) = to.api_version.split_once('/').unwrap_or_default();
+    (group, to.kind.as_str(), to.name.as_str()) == (SERVICE_EXPORT_GROUP, SERVICE_EXPORT, service)
+        && reference::check(binding_namespace, to, true).is_ok()
+        && construct::targets(spec).iter().any(|target| target.name == cluster)
+}
 
 /// Whether a slice says what it should, as far as we say anything.
 pub fn is_slice_same(existing: &Value, desired: &Value) -> bool {
@@ -240,6 +262,53 @@ mod tests {
         let mut other = imported.clone();
         other["endpoints"] = json!([]);
         assert!(!is_slice_same(&other, &imported));
+    }
+
+    #[rstest]
+    #[case::its_own(SLICE_MANAGED_BY, label::ENDPOINT_SLICE_CONTROLLER, "karmada-es-m1", "web-x1-abc", true)]
+    #[case::of_another_cluster(
+        SLICE_MANAGED_BY,
+        label::ENDPOINT_SLICE_CONTROLLER,
+        "karmada-es-m2",
+        "web-x1-abc",
+        false
+    )]
+    #[case::of_another_work(SLICE_MANAGED_BY, label::ENDPOINT_SLICE_CONTROLLER, "karmada-es-m1", "web-x2-abc", false)]
+    #[case::of_a_user(SLICE_MANAGED_BY, "shop", "karmada-es-m1", "web-x1-abc", false)]
+    fn only_slices_of_the_same_work_are_replaced(
+        #[case] key: &str,
+        #[case] keeper: &str,
+        #[case] namespace: &str,
+        #[case] name: &str,
+        #[case] expected: bool,
+    ) {
+        let annotations = json!({annotation::WORK_NAMESPACE: namespace, annotation::WORK_NAME: name});
+        let slice = json!({"metadata": {"labels": {key: keeper}, "annotations": annotations}});
+        let work = json!({"metadata": {"namespace": "karmada-es-m1", "name": "web-x1-abc"}});
+        assert_eq!(is_imported_from(&slice, &work), expected);
+    }
+
+    #[rstest]
+    #[case::to_this_cluster("shop", json!({"name": "web"}), "m1", true)]
+    #[case::to_another_cluster("shop", json!({"name": "web"}), "m2", false)]
+    #[case::another_service("shop", json!({"name": "db"}), "m1", false)]
+    #[case::another_kind("shop", json!({"name": "web", "kind": "Service"}), "m1", false)]
+    #[case::another_group("shop", json!({"name": "web", "apiVersion": "example.com/v1"}), "m1", false)]
+    #[case::another_namespace("shop", json!({"name": "web", "namespace": "bank"}), "m1", false)]
+    #[case::reserved("karmada-system", json!({"name": "web", "namespace": "karmada-system"}), "m1", false)]
+    fn exports_are_those_of_bindings(
+        #[case] namespace: &str,
+        #[case] fields: Value,
+        #[case] cluster: &str,
+        #[case] expected: bool,
+    ) {
+        let mut resource = json!({
+            "apiVersion": "multicluster.x-k8s.io/v1alpha1", "kind": "ServiceExport", "namespace": "shop", "name": "web",
+        });
+        resource.as_object_mut().expect("a map").extend(fields.as_object().cloned().unwrap_or_default());
+        let spec = json!({"resource": resource, "clusters": [{"name": "m1"}]});
+        let spec: ResourceBindingSpec = serde_json::from_value(spec).expect("a spec");
+        assert_eq!(is_exported_to(namespace, &spec, "web", cluster), expected);
     }
 
     #[test]

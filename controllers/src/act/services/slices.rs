@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use crowsnest_api::constants::{annotation, finalizer, label};
+use crowsnest_api::names::binding_name;
 use serde_json::Value;
 
 use crate::Error;
@@ -27,7 +28,7 @@ impl Slices {
         Arc::new(Slices { context, works: Queue::new("collected-slices") })
     }
 
-    pub fn on_change(&self, change: &Change) {
+    pub async fn on_change(&self, change: &Change) -> Result<(), Error> {
         let (kinds, object) = (&self.context.kinds, change.object());
         if change.resource.gvr == kinds.work.gvr {
             let keeps = |work: &Value| {
@@ -36,6 +37,12 @@ impl Slices {
             };
             if !change.deleted && keeps(object) && change.is_marked() {
                 self.works.add(change.key());
+            }
+        } else if change.resource.gvr == kinds.resource_binding.gvr {
+            // It may allow a member's export, or no longer.
+            let exported = object::at(object, &["spec", "resource"]).unwrap_or(&Value::Null);
+            if object::kind(exported) == plan::SERVICE_EXPORT && !change.initial && change.is_marked() {
+                self.ask_exported(object::namespace(object), object::text(exported, &["name"])).await?;
             }
         } else if change.resource.gvr == kinds.endpoint_slice.gvr
             && object::label(object, plan::SLICE_MANAGED_BY) == Some(label::ENDPOINT_SLICE_CONTROLLER)
@@ -47,6 +54,18 @@ impl Slices {
                 self.works.add(work);
             }
         }
+        Ok(())
+    }
+
+    /// Queues the Works that hold slices of a Service.
+    async fn ask_exported(&self, namespace: &str, service: &str) -> Result<(), Error> {
+        let works = self.context.with_label(&self.context.kinds.work, label::ENDPOINT_SLICE_NAME, service).await?;
+        for work in works.iter().map(|work| work.view()) {
+            if object::label(work, label::ENDPOINT_SLICE_NAMESPACE) == Some(namespace) {
+                self.works.add((object::namespace(work).to_owned(), object::name(work).to_owned()));
+            }
+        }
+        Ok(())
     }
 
     pub async fn full_pass(&self) -> Result<(), Error> {
@@ -60,23 +79,41 @@ impl Slices {
     pub async fn reconcile(self: Arc<Self>, key: Key) -> Result<Outcome, Error> {
         let context = &self.context;
         let Some(work) = context.get(&context.kinds.work, &key.0, &key.1).await? else { return Ok(Outcome::Done) };
-        let service = object::label(&work, label::ENDPOINT_SLICE_NAME);
-        let (Some(service), Some(cluster), false) = (service, cluster_of(&key.0), object::is_terminating(&work)) else {
+        let of = |key: &str| object::label(&work, key);
+        let exported = (cluster_of(&key.0), of(label::ENDPOINT_SLICE_NAMESPACE), of(label::ENDPOINT_SLICE_NAME));
+        let (Some(cluster), Some(namespace), Some(service)) = exported else { return self.clean_up(&work).await };
+        if object::is_terminating(&work) {
             return self.clean_up(&work).await;
-        };
+        }
+        if !self.is_exported(cluster, namespace, service).await? {
+            self.delete_imported(&work).await?;
+            return Ok(Outcome::Done);
+        }
         let manifests = object::at(&work, &["spec", "workload", "manifests"]).and_then(Value::as_array);
-        for slice in manifests.into_iter().flatten() {
-            self.import(&plan::imported(cluster, &work, slice, service)).await?;
+        let slices = manifests.into_iter().flatten().filter(|slice| object::namespace(slice) == namespace);
+        for slice in slices {
+            self.import(&work, &plan::imported(cluster, &work, slice, service)).await?;
         }
         Ok(Outcome::Done)
     }
 
-    async fn import(&self, desired: &Value) -> Result<(), Error> {
+    /// Whether the control plane takes the export of a Service to a cluster.
+    async fn is_exported(&self, cluster: &str, namespace: &str, service: &str) -> Result<bool, Error> {
+        let binding = binding_name(plan::SERVICE_EXPORT, service);
+        let found = self.context.binding(namespace, &binding).await?;
+        Ok(found.is_some_and(|(_, typed)| plan::is_exported_to(namespace, &typed.spec, service, cluster)))
+    }
+
+    async fn import(&self, work: &Value, desired: &Value) -> Result<(), Error> {
         let context = &self.context;
         let resource = &context.kinds.endpoint_slice;
         let existing = context.get(resource, object::namespace(desired), object::name(desired)).await?;
         match existing {
             None => context.create(resource, desired).await.map(drop),
+            Some(existing) if !plan::is_imported_from(&existing, work) => {
+                let (namespace, name) = (object::namespace(desired), object::name(desired));
+                Err(Error::Apply(format!("EndpointSlice {namespace}/{name} exists and is not imported from this Work")))
+            }
             Some(existing) if plan::is_slice_same(&existing, desired) => Ok(()),
             Some(existing) => {
                 let mut updated = desired.clone();
@@ -92,16 +129,20 @@ impl Slices {
 
     /// The slice is not kept for a Service any more.
     async fn clean_up(&self, work: &Value) -> Result<Outcome, Error> {
-        let context = &self.context;
-        if !object::has_finalizer(work, finalizer::ENDPOINT_SLICE_CONTROLLER) {
-            return Ok(Outcome::Done);
+        if object::has_finalizer(work, finalizer::ENDPOINT_SLICE_CONTROLLER) {
+            self.delete_imported(work).await?;
+            self.context.remove_finalizer(&self.context.kinds.work, work, finalizer::ENDPOINT_SLICE_CONTROLLER).await?;
         }
+        Ok(Outcome::Done)
+    }
+
+    async fn delete_imported(&self, work: &Value) -> Result<(), Error> {
+        let context = &self.context;
         let id = object::label(work, WORK_PERMANENT_ID).unwrap_or_default();
         let slices = context.with_id(&context.kinds.endpoint_slice, WORK_PERMANENT_ID, id).await?;
-        for slice in slices.iter().map(|slice| slice.view()).filter(|slice| plan::is_brought(slice)) {
+        for slice in slices.iter().map(|slice| slice.view()).filter(|slice| plan::is_imported_from(slice, work)) {
             context.delete(&context.kinds.endpoint_slice, object::namespace(slice), object::name(slice)).await?;
         }
-        context.remove_finalizer(&context.kinds.work, work, finalizer::ENDPOINT_SLICE_CONTROLLER).await?;
-        Ok(Outcome::Done)
+        Ok(())
     }
 }

@@ -1,0 +1,188 @@
+//! What the owner of one namespace, or of one member, may do with the rights of controllers: nothing to others. Each step is an
+//! attack on the running binary.
+
+use anyhow::{Context, Result, ensure};
+use crowsnest_tests::{Fleet, Kubectl};
+use serde_json::{Value, json};
+
+const EXPORTS: &str = include_str!("tenants/exports.yaml");
+const SHOP: &str = include_str!("tenants/shop.yaml");
+const HOSTILE_MEMBER: &str = include_str!("tenants/hostile-member.yaml");
+const QUOTA: &str = include_str!("tenants/quota.yaml");
+const PERMANENT_ID: &str = "resourcebinding.karmada.io/permanent-id";
+/// Names of all objects in Works for a cluster.
+const COPIED: [&str; 6] =
+    ["get", "works", "-n", "karmada-es-m1", "-o", "jsonpath={.items[*].spec.workload.manifests[*].metadata.name}"];
+
+#[test]
+fn owners_of_a_namespace_reach_no_others() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let fleet = Fleet::start(&dir.path().join("data"), &["--profile", "conformance"])?;
+    let Some(kubectl) = fleet.any_kubectl()? else { return Ok(()) };
+    let walk = || -> Result<()> {
+        kubectl.ok(&["create", "namespace", "tenant"], "")?;
+        let role = ["create", "rolebinding", "tina", "-n", "tenant", "--clusterrole", "admin", "--user", "tina"];
+        kubectl.ok(&role, "")?;
+        let tina = kubectl.with(&["--as", "tina", "-n", "tenant"]);
+        only_own_objects_are_copied(&kubectl, &tina)?;
+        works_of_others_stay(&kubectl, &tina)?;
+        works_have_one_holder(&kubectl, &tina)?;
+        overrides_keep_the_identity_of_objects(&kubectl, &tina)?;
+        bindings_cannot_evade_a_quota(&kubectl)?;
+        kubectl.ok(&["delete", "namespace", "tenant", "--timeout=60s"], "")?;
+        Ok(())
+    };
+    walk().with_context(|| fleet.log())?;
+    ensure!(fleet.stop()?.success());
+    Ok(())
+}
+
+#[test]
+fn members_write_endpoints_only_where_they_are_asked_to() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let fleet = Fleet::start(&dir.path().join("data"), &["--profile", "conformance"])?;
+    let Some(kubectl) = fleet.any_kubectl()? else { return Ok(()) };
+    let walk = || -> Result<()> {
+        let member = kubectl.on(&fleet.kubeconfig("m1"));
+        member.ok(&["apply", "-f", "-"], EXPORTS)?;
+        kubectl.ok(&["apply", "-f", "-"], SHOP)?;
+        member.until(&["get", "serviceexport", "web", "-n", "shop"], |_| true)?;
+        let home = kubectl.ok(&["get", "endpointslice", "imported-m1-by-hand", "-n", "shop", "-o", "json"], "")?;
+        member.ok(&["apply", "-f", "-"], HOSTILE_MEMBER)?;
+        // Written last, so that the others have been seen when it arrives.
+        member.ok(&["apply", "-f", "-"], &slice("asked-for").to_string())?;
+        let imported = ["get", "endpointslices", "-n", "shop", "-o", "jsonpath={.items[*].metadata.name}"];
+        kubectl.until(&imported, |out| out.contains("imported-m1-asked-for"))?;
+        let held =
+            ["get", "works", "-n", "karmada-es-m1", "-l", "endpointslice.karmada.io/namespace=bank", "-o", "name"];
+        kubectl.until(&held, |out| !out.is_empty())?;
+        let bank = kubectl.ok(&["get", "endpointslices", "-n", "bank", "-o", "name"], "")?;
+        ensure!(bank.is_empty(), "nobody exports from there: {bank}");
+        let now = kubectl.ok(&["get", "endpointslice", "imported-m1-by-hand", "-n", "shop", "-o", "json"], "")?;
+        ensure!(now == home, "a user's slice was replaced: {now}");
+        // What is no longer exported goes, whatever the member still exports.
+        kubectl.ok(&["delete", "propagationpolicy", "web", "-n", "shop"], "")?;
+        kubectl.ok(&["delete", "serviceexport", "web", "-n", "shop"], "")?;
+        kubectl.until(&imported, |out| !out.contains("imported-m1-asked-for"))?;
+        Ok(())
+    };
+    walk().with_context(|| fleet.log())?;
+    ensure!(fleet.stop()?.success());
+    Ok(())
+}
+
+fn slice(name: &str) -> Value {
+    let labels = json!({"kubernetes.io/service-name": "web"});
+    json!({
+        "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
+        "metadata": {"name": name, "namespace": "shop", "labels": labels},
+        "addressType": "IPv4", "endpoints": [{"addresses": ["10.1.0.1"]}], "ports": [{"port": 80}],
+    })
+}
+
+fn binding(name: &str, resource: Value, labels: Value) -> String {
+    let metadata = json!({"name": name, "namespace": "tenant", "labels": labels});
+    let spec = json!({"resource": resource, "clusters": [{"name": "m1"}]});
+    json!({"apiVersion": "work.karmada.io/v1alpha2", "kind": "ResourceBinding", "metadata": metadata, "spec": spec})
+        .to_string()
+}
+
+fn config_map(name: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "namespace": "tenant", "name": name})
+}
+
+fn only_own_objects_are_copied(kubectl: &Kubectl, tina: &Kubectl) -> Result<()> {
+    let role = |namespace: &str| {
+        let group = "rbac.authorization.k8s.io/v1";
+        json!({"apiVersion": group, "kind": "ClusterRole", "namespace": namespace, "name": "cluster-admin"})
+    };
+    let token = json!({"apiVersion": "v1", "kind": "Secret", "namespace": "karmada-cluster", "name": "m1"});
+    for foreign in [token, role("")] {
+        let refused = "must be the binding's namespace, tenant";
+        tina.says(&["create", "-f", "-"], &binding("copy", foreign, json!({})), 1, refused)?;
+    }
+    tina.ok(&["create", "-f", "-"], &binding("copy", role("tenant"), json!({})))?;
+    tina.ok(&["create", "configmap", "own"], "")?;
+    tina.ok(&["create", "-f", "-"], &binding("own", config_map("own"), json!({})))?;
+    let copied = kubectl.until(&COPIED, |out| out.contains("own"))?;
+    ensure!(!copied.contains("cluster-admin"), "{copied}");
+    Ok(())
+}
+
+/// The label by which Works are found can be written by the author of a binding.
+fn works_of_others_stay(kubectl: &Kubectl, tina: &Kubectl) -> Result<()> {
+    let works = ["get", "works", "-n", "karmada-es-m1", "-o", "jsonpath={.items[*].metadata.uid}"];
+    let before = kubectl.ok(&works, "")?;
+    let path = format!("jsonpath={{.metadata.labels.{}}}", PERMANENT_ID.replace('.', "\\."));
+    let id = tina.ok(&["get", "rb", "own", "-o", &path], "")?;
+    ensure!(!id.is_empty(), "a binding without an ID");
+    tina.ok(&["create", "configmap", "other"], "")?;
+    tina.ok(&["create", "-f", "-"], &binding("other", config_map("other"), json!({PERMANENT_ID: id})))?;
+    kubectl.until(&COPIED, |out| out.contains("other"))?;
+    tina.ok(&["delete", "rb", "other", "--timeout=60s"], "")?;
+    let now = kubectl.until(&COPIED, |out| !out.contains("other"))?;
+    ensure!(now.contains("own") && kubectl.ok(&works, "")? == before, "{now}");
+
+    let label = format!("{PERMANENT_ID}=another");
+    tina.says(&["label", "rb", "own", "--overwrite", &label], "", 1, "field is immutable")?;
+    let negative = r#"{"spec":{"clusters":[{"name":"m1","replicas":-9}]}}"#;
+    let refused = "must be greater than or equal to 0";
+    tina.says(&["patch", "rb", "own", "--type=merge", "-p", negative], "", 1, refused)?;
+    Ok(())
+}
+
+fn works_have_one_holder(kubectl: &Kubectl, tina: &Kubectl) -> Result<()> {
+    tina.ok(&["create", "-f", "-"], &binding("again", config_map("own"), json!({})))?;
+    let events = ["get", "events", "-n", "tenant", "-o", "jsonpath={..message}"];
+    kubectl.until(&events, |out| out.contains("is held by ResourceBinding tenant/own"))?;
+    tina.ok(&["delete", "rb", "again", "--timeout=60s"], "")?;
+    let copied = kubectl.ok(&COPIED, "")?;
+    ensure!(copied.contains("own"), "{copied}");
+    Ok(())
+}
+
+fn overrides_keep_the_identity_of_objects(kubectl: &Kubectl, tina: &Kubectl) -> Result<()> {
+    let policy = |path: &str, value: Value| {
+        let plaintext = json!([{"path": path, "operator": "replace", "value": value}]);
+        let selector = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "moved"});
+        json!({
+            "apiVersion": "policy.karmada.io/v1alpha1", "kind": "OverridePolicy",
+            "metadata": {"name": "moved", "namespace": "tenant"},
+            "spec": {"resourceSelectors": [selector], "overrideRules": [{"overriders": {"plaintext": plaintext}}]},
+        })
+        .to_string()
+    };
+    let refused = "only a ClusterOverridePolicy may change the identity of an object";
+    tina.says(&["create", "-f", "-"], &policy("/metadata/namespace", json!("bank")), 1, refused)?;
+    let whole = json!({"name": "stolen", "namespace": "kube-system"});
+    tina.ok(&["create", "-f", "-"], &policy("/metadata", whole))?;
+    tina.ok(&["create", "configmap", "moved"], "")?;
+    tina.ok(&["create", "-f", "-"], &binding("moved", config_map("moved"), json!({})))?;
+    let events = ["get", "events", "-n", "tenant", "-o", "jsonpath={..message}"];
+    kubectl.until(&events, |out| out.contains("Apply override policy(tenant/moved) for cluster(m1) failed"))?;
+    let copied = kubectl.ok(&COPIED, "")?;
+    ensure!(!copied.contains("stolen") && !copied.contains("moved"), "{copied}");
+    Ok(())
+}
+
+/// A binding that says less than its template needs.
+fn bindings_cannot_evade_a_quota(kubectl: &Kubectl) -> Result<()> {
+    kubectl.ok(&["apply", "-f", "-"], QUOTA)?;
+    let tina = kubectl.with(&["--as", "tina", "-n", "bounded"]);
+    let of = |resource: Value| {
+        let mut binding: Value = serde_json::from_str(&binding("by-hand", resource, json!({})))?;
+        binding["metadata"]["namespace"] = json!("bounded");
+        binding["spec"]["clusters"][0]["replicas"] = json!(1);
+        anyhow::Ok(binding)
+    };
+    let big = json!({"apiVersion": "apps/v1", "kind": "Deployment", "namespace": "bounded", "name": "big"});
+    let small = json!({"apiVersion": "v1", "kind": "ConfigMap", "namespace": "bounded", "name": "small"});
+    tina.ok(&["create", "-f", "-"], &of(big)?.to_string())?;
+    tina.ok(&["create", "configmap", "small"], "")?;
+    let mut second = of(small)?;
+    second["metadata"]["name"] = json!("small");
+    tina.ok(&["create", "-f", "-"], &second.to_string())?;
+    let copied = kubectl.until(&COPIED, |out| out.contains("small"))?;
+    ensure!(!copied.contains("big"), "{copied}");
+    Ok(())
+}
