@@ -30,6 +30,7 @@ use crate::plan::propagation::change::Change as TemplateChange;
 use crate::plan::selector::best_precision;
 use crate::plan::work::construct::{self, BindingIdentity, DesiredWork, WorkPlan};
 use crate::plan::work::exclusive::allowed;
+use crate::plan::work::holder::{Holder, binding_of_work};
 use crate::plan::{conditions, object};
 
 pub struct Bindings {
@@ -283,11 +284,17 @@ impl Bindings {
         Ok(if waits { Outcome::Again(PURGE_WAIT) } else { Outcome::Done })
     }
 
-    /// Where quotas are enforced, they are on bindings: a template that needs more than its binding says is not carried
-    /// on before the binding says so too, which a quota may deny: then both say what is waited for. A binding no policy holds
-    /// any more never will.
+    /// Quotas are enforced on bindings, so a template that needs more than its binding says waits until the binding says so
+    /// too; a quota may refuse that, and then events on both name the quota. Bindings that no policy claims are never
+    /// updated: they wait only in namespaces with a quota.
     async fn await_agreement(&self, binding: &Value, typed: &ResourceBinding, template: &Value) -> Result<(), Error> {
-        if !self.context.config.gates.federated_quota_enforcement || !is_claimed(binding) {
+        let context = &self.context;
+        if !context.config.gates.federated_quota_enforcement {
+            return Ok(());
+        }
+        let namespace = object::namespace(binding);
+        let quotas = &context.kinds.federated_resource_quota;
+        if !is_claimed(binding) && (namespace.is_empty() || context.headers(quotas, namespace).await?.is_empty()) {
             return Ok(());
         }
         if construct::is_agreed(&typed.spec, &self.context.interpreter.replicas(template).await?) {
@@ -439,10 +446,23 @@ impl Bindings {
     }
 }
 
-/// Creates or updates a Work, unless it is as it should be; whether it was written.
+/// Creates or updates a Work, unless it is as it should be; whether it was written. A binding does not take over the Work of
+/// another binding that exists, or of a FederatedResourceQuota: names of Works do not contain the API group.
 pub async fn write_work(context: &Context, desired: &DesiredWork) -> Result<bool, Error> {
     let resource = &context.kinds.work;
     let existing = context.get(resource, &desired.namespace, &desired.name).await?;
+    if let Some(held) = existing.as_deref().and_then(|existing| desired.held_by_another(existing)) {
+        let is_held = match &held {
+            Holder::Quota => true,
+            Holder::Binding((namespace, name)) => {
+                context.exists(context.kinds.binding(namespace), namespace, name).await?
+            }
+        };
+        if is_held {
+            let (namespace, name) = (&desired.namespace, &desired.name);
+            return Err(Error::Apply(format!("work {namespace}/{name} is held by {held}")));
+        }
+    }
     match desired.plan(existing.as_deref(), &new_id()) {
         WorkPlan::Keep => Ok(false),
         WorkPlan::Create(work) => context.create(resource, &work).await.map(|_| true),
@@ -464,16 +484,6 @@ fn id_label(namespace: &str) -> &'static str {
         "" => label::CLUSTER_RESOURCE_BINDING_PERMANENT_ID,
         _ => label::RESOURCE_BINDING_PERMANENT_ID,
     }
-}
-
-/// The binding a Work was made for, as its annotations say.
-pub fn binding_of_work(work: &Value) -> Option<BindingKey> {
-    use crowsnest_api::constants::annotation as keys;
-    if let Some(name) = object::annotation(work, keys::RESOURCE_BINDING_NAME) {
-        let namespace = object::annotation(work, keys::RESOURCE_BINDING_NAMESPACE).unwrap_or_default();
-        return Some((namespace.to_owned(), name.to_owned()));
-    }
-    object::annotation(work, keys::CLUSTER_RESOURCE_BINDING_NAME).map(|name| (String::new(), name.to_owned()))
 }
 
 /// Parses a cluster's name out of an execution namespace.

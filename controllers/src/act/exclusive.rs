@@ -9,7 +9,7 @@ use crowsnest_api::policy::PurgeMode;
 use crowsnest_api::work::{GracefulEvictionTask, ResourceBinding, ResourceBindingSpec, Work};
 use serde_json::{Value, json};
 
-use super::bindings::{binding_of_work, cluster_of};
+use super::bindings::cluster_of;
 use super::context::{Context, decode};
 use super::events::Severity;
 use super::returning::said;
@@ -21,6 +21,7 @@ use crate::plan::eviction::Safety;
 use crate::plan::journal::workloads::{self as journal, Bound};
 use crate::plan::work::construct;
 use crate::plan::work::exclusive::Copy;
+use crate::plan::work::holder::binding_of_work;
 use crate::plan::{conditions, object};
 
 /// Whether a copy may only run where no other one does.

@@ -12,7 +12,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::bindings::{binding_of_work, cluster_of};
+use super::bindings::cluster_of;
 use super::context::{Context, decode};
 use super::events::Severity;
 use super::queue::{Outcome, Queue};
@@ -22,6 +22,7 @@ use super::traffic::GivingWay;
 use super::world::{Cached, Change, Old};
 use crate::Error;
 use crate::plan::work::construct;
+use crate::plan::work::holder::binding_of_work;
 use crate::plan::{conditions, object, status};
 
 /// Between looks at Works that have said nothing yet. A member that does not answer is not waited for.

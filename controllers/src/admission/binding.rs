@@ -3,28 +3,75 @@
 use std::collections::BTreeSet;
 
 use crowsnest_api::config::DependentObjectReference;
-use crowsnest_api::constants::{annotation, label};
+use crowsnest_api::constants::{annotation, finalizer, label};
 use crowsnest_api::field::FieldError;
 use crowsnest_api::policy::FederatedResourceQuota;
-use crowsnest_api::work::{ClusterResourceBinding, Component, ResourceBinding};
+use crowsnest_api::work::{ClusterResourceBinding, Component, ResourceBinding, ResourceBindingSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::decode::{changed, decode};
 use super::{Operation, Outcome, Refusal, Request, Review, World, metadata, quota};
 
+/// Labels and finalizers that bindings of one scope have.
+struct Marks {
+    permanent_id: &'static str,
+    /// Held until the Works of the binding are deleted.
+    finalizer: &'static str,
+}
+
+const MARKS: Marks =
+    Marks { permanent_id: label::RESOURCE_BINDING_PERMANENT_ID, finalizer: finalizer::BINDING_CONTROLLER };
+const CLUSTER_MARKS: Marks = Marks {
+    permanent_id: label::CLUSTER_RESOURCE_BINDING_PERMANENT_ID,
+    finalizer: finalizer::CLUSTER_RESOURCE_BINDING_CONTROLLER,
+};
+
 pub(super) fn mutate(request: &Request, world: &World<'_>) -> Result<Outcome, Refusal> {
     let mut binding: ResourceBinding = decode(&request.object)?;
-    if metadata::label(&binding.metadata, label::RESOURCE_BINDING_PERMANENT_ID).is_empty() {
-        metadata::set_label(&mut binding.metadata, label::RESOURCE_BINDING_PERMANENT_ID, world.permanent_id);
-    }
+    mark(&mut binding.metadata, world, &MARKS);
     changed(&binding, &request.object).map(Outcome::Changed)
 }
 
 pub(super) fn mutate_cluster(request: &Request, world: &World<'_>) -> Result<Outcome, Refusal> {
     let mut binding: ClusterResourceBinding = decode(&request.object)?;
-    if metadata::label(&binding.metadata, label::CLUSTER_RESOURCE_BINDING_PERMANENT_ID).is_empty() {
-        metadata::set_label(&mut binding.metadata, label::CLUSTER_RESOURCE_BINDING_PERMANENT_ID, world.permanent_id);
-    }
+    mark(&mut binding.metadata, world, &CLUSTER_MARKS);
     changed(&binding, &request.object).map(Outcome::Changed)
+}
+
+/// Sets what the binding's Works are found by and deleted with.
+fn mark(metadata: &mut ObjectMeta, world: &World<'_>, marks: &Marks) {
+    if metadata::label(metadata, marks.permanent_id).is_empty() {
+        metadata::set_label(metadata, marks.permanent_id, world.permanent_id);
+    }
+    if metadata.deletion_timestamp.is_none() {
+        metadata::add_finalizer(metadata, marks.finalizer);
+    }
+}
+
+/// A changed permanent ID would leave the binding's Works to nobody, or claim those of another binding.
+fn validate_permanent_id(old: &ObjectMeta, new: &ObjectMeta) -> Option<FieldError> {
+    let key = MARKS.permanent_id;
+    let (old, new) = (metadata::label(old, key), metadata::label(new, key));
+    let is_changed = !old.is_empty() && old != new;
+    is_changed.then(|| FieldError::invalid(format!("metadata.labels[{key}]"), new, "field is immutable"))
+}
+
+/// Replicas of a binding: quotas count them, so they must not be negative.
+fn validate_replicas(spec: &ResourceBindingSpec) -> Vec<FieldError> {
+    let clusters = spec.clusters.iter().enumerate();
+    let clusters = clusters.map(|(index, one)| (format!("spec.clusters[{index}].replicas"), one.replicas));
+    let components = spec.components.iter().enumerate();
+    let components = components.map(|(index, one)| (format!("spec.components[{index}].replicas"), one.replicas));
+    let required = spec.required_by.iter().enumerate().flat_map(|(index, parent)| {
+        let clusters = parent.clusters.iter().enumerate();
+        clusters.map(move |(at, one)| (format!("spec.requiredBy[{index}].clusters[{at}].replicas"), one.replicas))
+    });
+    let all =
+        [("spec.replicas".to_owned(), spec.replicas)].into_iter().chain(clusters).chain(components).chain(required);
+    let negative = all.filter(|(_, replicas)| *replicas < 0);
+    negative
+        .map(|(field, replicas)| FieldError::invalid(field, &replicas, "must be greater than or equal to 0"))
+        .collect()
 }
 
 pub(super) fn validate(request: &Request, world: &World<'_>) -> Review {
@@ -42,6 +89,12 @@ fn check(request: &Request, world: &World<'_>) -> Result<Vec<FederatedResourceQu
     };
     Refusal::of(&validate_annotations(&binding))?;
     Refusal::of(&validate_resource(old.as_ref(), &binding))?;
+    if let Some(error) = old.as_ref().and_then(|old| validate_permanent_id(&old.metadata, &binding.metadata)) {
+        Refusal::of(&[error])?;
+    }
+    if old.as_ref().is_none_or(|old| old.spec != binding.spec) {
+        Refusal::of(&validate_replicas(&binding.spec))?;
+    }
     let usage = match world.gates.federated_quota_enforcement {
         true => quota::follow(world.quotas, old.as_ref(), &binding)?,
         false => Vec::new(),
@@ -56,7 +109,7 @@ fn check(request: &Request, world: &World<'_>) -> Result<Vec<FederatedResourceQu
 /// not followed, and remain valid until the reference changes.
 fn validate_resource(old: Option<&ResourceBinding>, binding: &ResourceBinding) -> Vec<FieldError> {
     let (own, to) = (binding.metadata.namespace.as_deref().unwrap_or_default(), &binding.spec.resource);
-    if own.is_empty() || to.namespace.is_empty() || to.namespace == own {
+    if own.is_empty() || to.namespace == own {
         return Vec::new();
     }
     if old.is_some_and(|old| old.spec.resource == *to) {

@@ -11,7 +11,9 @@ use super::{Outcome, Refusal, Request, metadata, placement, policy};
 
 pub(super) fn validate(request: &Request) -> Result<Outcome, Refusal> {
     let policy: OverridePolicy = decode(&request.object)?;
-    Refusal::of(&validate_spec(&policy.spec, &request.namespace)).map(|()| Outcome::Unchanged)
+    let mut errors = validate_spec(&policy.spec, &request.namespace);
+    errors.extend(validate_identity(&policy.spec));
+    Refusal::of(&errors).map(|()| Outcome::Unchanged)
 }
 
 pub(super) fn validate_cluster(request: &Request) -> Result<Outcome, Refusal> {
@@ -39,6 +41,25 @@ fn validate_spec(spec: &OverrideSpec, namespace: &str) -> Vec<FieldError> {
         errors.extend(validate_rule(rule, &format!("spec.overrideRules[{index}]")));
     }
     errors.extend(policy::selectors_in_namespace(&spec.resource_selectors, namespace));
+    errors
+}
+
+/// Fields that tell which object it is. Policies of a namespace must not change them (`plan::overriding`).
+const IDENTITY: [&str; 3] = ["/kind", "/metadata/namespace", "/metadata/name"];
+
+fn validate_identity(spec: &OverrideSpec) -> Vec<FieldError> {
+    let rules = spec.override_rules.iter().enumerate();
+    let rules = rules.map(|(index, rule)| (format!("spec.overrideRules[{index}].overriders"), &rule.overriders));
+    let mut errors = Vec::new();
+    for (path, overriders) in [("spec.overriders".to_owned(), &spec.overriders)].into_iter().chain(rules) {
+        for (index, overrider) in overriders.plaintext.iter().enumerate() {
+            if IDENTITY.contains(&overrider.path.as_str()) {
+                let field = format!("{path}.plaintext[{index}].path");
+                let detail = "only a ClusterOverridePolicy may change the identity of an object";
+                errors.push(FieldError::invalid(field, &overrider.path, detail));
+            }
+        }
+    }
     errors
 }
 

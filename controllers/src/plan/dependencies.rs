@@ -153,7 +153,8 @@ fn has_no_policy(binding: &Value) -> bool {
 
 /// Namespaces and names of the bindings that require an attached one.
 pub fn parents(binding: &Value) -> Vec<(String, String)> {
-    required_by(binding).into_iter().map(|parent| (parent.namespace, parent.name)).collect()
+    let own = |parent: &BindingSnapshot| parent.namespace == object::namespace(binding);
+    required_by(binding).into_iter().filter(own).map(|parent| (parent.namespace, parent.name)).collect()
 }
 
 fn required_by(binding: &Value) -> Vec<BindingSnapshot> {

@@ -3,5 +3,6 @@
 pub mod apply;
 pub mod construct;
 pub mod exclusive;
+pub mod holder;
 pub mod managed;
 pub mod prune;
