@@ -163,9 +163,11 @@ fn same_endpoint(before: &Cluster, after: &Cluster) -> bool {
 
 fn local_host(field: &str, address: &str) -> Option<FieldError> {
     let with_scheme = if address.contains("://") { address.to_owned() } else { format!("https://{address}") };
-    // Karmada's own validation refuses invalid URLs, with its message.
-    let url = Url::parse(&with_scheme).ok()?;
-    let kind = local_kind_of_host(without_port(url.host))?;
+    // Karmada's own validation refuses invalid URLs, with its message. The client that dials reads some of them nevertheless, and
+    // finds another host: `[::]` in `http://[::]a`.
+    let read = Url::parse(&with_scheme).ok().and_then(|url| local_kind_of_host(without_port(url.host)));
+    let dialled = || with_scheme.parse::<http::Uri>().ok()?.host().and_then(local_kind_of_host);
+    let kind = read.or_else(dialled)?;
     let detail = format!("is a {kind} address of this host; --allow-local-endpoints allows it");
     Some(FieldError::invalid(field, address, detail))
 }

@@ -62,11 +62,14 @@ fn checked_host(host: &str) -> Result<&str, String> {
     {
         return Err(format!("invalid character {:?} in host name", character.to_string()));
     }
-    let after_address = host.rfind(']').map_or(host, |end| &host[end..]);
-    if let Some(colon) = after_address.rfind(':')
-        && let port = &after_address[colon..]
-        && !port[1..].bytes().all(|byte| byte.is_ascii_digit())
-    {
+    let port = match (host.strip_prefix('['), host.rfind(']'), host.rfind(':')) {
+        (Some(_), None, _) => return Err("missing ']' in host".to_owned()),
+        (Some(_), Some(end), _) => &host[end + 1..],
+        (None, _, Some(colon)) => &host[colon..],
+        (None, _, None) => "",
+    };
+    let is_port = |port: &str| port.bytes().all(|byte| byte.is_ascii_digit());
+    if !port.is_empty() && !port.strip_prefix(':').is_some_and(is_port) {
         return Err(format!("invalid port {port:?} after host"));
     }
     Ok(host)
@@ -84,6 +87,9 @@ mod tests {
     #[case("host", Ok(Url::default()))]
     #[case("1.2.3.4:6443", Err("parse \"1.2.3.4:6443\": first path segment in URL cannot contain colon"))]
     #[case("https://h:x", Err("parse \"https://h:x\": invalid port \":x\" after host"))]
+    #[case("http://[::]a", Err("parse \"http://[::]a\": invalid port \"a\" after host"))]
+    #[case("http://[::1", Err("parse \"http://[::1\": missing ']' in host"))]
+    #[case("http://[::1]:", Ok(Url { scheme: "http", host: "[::1]:", ..Url::default() }))]
     #[case(":x", Err("parse \":x\": missing protocol scheme"))]
     fn parts(#[case] text: &str, #[case] expected: Result<Url<'_>, &str>) {
         assert_eq!(Url::parse(text), expected.map_err(str::to_owned));

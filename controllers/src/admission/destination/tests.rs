@@ -127,6 +127,7 @@ fn tokens_are_sent_over_https(#[case] endpoint: &str, #[case] expected: &[&str])
 #[case::without_a_scheme(json!({"apiEndpoint": "localhost:6443"}), &["spec.apiEndpoint"])]
 #[case::v6(json!({"apiEndpoint": "https://[::1]"}), &["spec.apiEndpoint"])]
 #[case::v6_with_a_port(json!({"apiEndpoint": "https://[fe80::1]:6443/base"}), &["spec.apiEndpoint"])]
+#[case::read_otherwise_by_the_dialler(json!({"apiEndpoint": "https://[::1]a"}), &["spec.apiEndpoint"])]
 #[case::metadata(json!({"proxyURL": "http://169.254.169.254:80"}), &["spec.proxyURL"])]
 #[case::proxy_with_a_user(json!({"proxyURL": "socks5://me:secret@127.0.0.1:1080"}), &["spec.proxyURL"])]
 #[case::pull(json!({"syncMode": "Pull", "apiEndpoint": "https://127.0.0.1:6443"}), &[])]
