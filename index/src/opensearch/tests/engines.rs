@@ -62,24 +62,29 @@ struct Question {
     query: String,
 }
 
-/// Objects of all fixtures, and generated ones.
+/// A number that an environment variable sets.
+fn setting(name: &str, default: usize) -> usize {
+    std::env::var(name).map_or(default, |number| number.parse().unwrap())
+}
+
+/// Objects of all fixtures, and as many generated ones as `CROWSNEST_ENGINE_OBJECTS` says, in eight clusters.
 fn objects() -> Vec<(&'static str, Value)> {
-    let clusters = ["member1", "member2", "member3", "karmada"];
+    let clusters = ["member1", "member2", "member3", "m4", "m5", "m6", "m7", "karmada"];
     let entries: Vec<Entry> = serde_saphyr::from_str(&fixture("objects")).unwrap();
     let known = |name: &str| clusters.into_iter().find(|known| *known == name).unwrap_or("member1");
     let mut objects: Vec<(&'static str, Value)> =
         entries.into_iter().filter_map(|entry| Some((known(&entry.cluster), entry.object?))).collect();
     objects.extend(fleet());
     objects.extend(documents::objects().into_iter().map(|(_, object)| ("member2", object)));
-    let generated = generate(samples::object(), 600).into_iter().enumerate();
-    objects.extend(generated.map(|(nth, object)| (clusters[nth % 3], object)));
+    let generated = generate(samples::object(), setting("CROWSNEST_ENGINE_OBJECTS", 600)).into_iter().enumerate();
+    objects.extend(generated.map(|(nth, object)| (clusters[nth % 7], object)));
     objects.extend(generate(properties::some_fleet(), 20).into_iter().flatten());
     objects
 }
 
 /// Queries of all fixtures, and as many generated ones as `CROWSNEST_ENGINE_QUERIES` says.
 fn queries() -> Vec<String> {
-    let count = std::env::var("CROWSNEST_ENGINE_QUERIES").map_or(100, |count| count.parse().unwrap());
+    let count = setting("CROWSNEST_ENGINE_QUERIES", 100);
     let questions: Vec<Question> = serde_saphyr::from_str(&fixture("queries")).unwrap();
     let mut queries: Vec<String> = questions.into_iter().map(|question| question.query).collect();
     queries.extend(extremes());

@@ -144,7 +144,8 @@ fn text() -> impl Strategy<Value = String> {
 pub fn object() -> impl Strategy<Value = Value> {
     let name = prop::sample::select(vec!["web", "web-0", "checkout-7d9f", "api-x", "nginx", "straße", "WEB", "a"]);
     let namespace = prop::sample::select(vec!["shop", "team-a", "größe", ""]);
-    let kind = prop::sample::select(vec!["Pod", "Deployment", "ConfigMap", "Event", "Node"]);
+    let known = prop::sample::select(vec!["Pod", "Deployment", "ConfigMap", "Event", "Node"]).prop_map(str::to_owned);
+    let kind = prop_oneof![4 => known, 1 => (0..35).prop_map(|nth| format!("Widget{nth}"))];
     let labels = prop::collection::btree_map(
         prop::sample::select(vec!["app", "tier", "app.kubernetes.io/name"]),
         prop::sample::select(vec!["web", "Web", "api", "front", ""]),
@@ -160,7 +161,11 @@ pub fn object() -> impl Strategy<Value = Value> {
         }
         let state = json!({"name": "c", "ready": count == Some(1), "restartCount": count, "lastState": {"terminated":
             {"exitCode": 137, "message": message}}, "state": {"waiting": {"reason": "BackOff", "message": data}}});
-        let version = if kind == "Deployment" { "apps/v1" } else { "v1" };
+        let version = match kind.as_str() {
+            "Deployment" => "apps/v1",
+            kind if kind.starts_with("Widget") => "acme.io/v1",
+            _ => "v1",
+        };
         json!({"apiVersion": version, "kind": kind, "metadata": metadata, "message": message, "reason": phase, "count": count,
             "involvedObject": {"kind": "Pod", "namespace": "shop", "name": "web"}, "data": {"long": data.repeat(20)},
             "spec": {"replicas": count, "nodeName": "n1", "containers": [{"name": "c", "image": "docker.io/library/nginx:1.27"},
