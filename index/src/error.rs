@@ -66,6 +66,8 @@ pub enum Error {
     },
     #[error("there is no index backend {name:?}; known backends: {known}")]
     UnknownBackend { name: String, known: String },
+    #[error("this index backend is rebuilt while crowsnest is stopped: run `crowsnest cache rebuild --text`")]
+    NotRebuilt,
     #[error(transparent)]
     SearchEngine(#[from] crate::opensearch::client::ClientError),
     #[error("cannot use {path}")]

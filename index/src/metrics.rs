@@ -84,6 +84,17 @@ pub struct Metrics {
     pub text_segments: Gauge,
     /// Changes the text index has still to take in.
     pub text_lag: Gauge,
+    /// Time that the oldest of them has waited, in seconds; 0 for an engine in this process.
+    pub text_lag_seconds: Gauge,
+    /// Documents sent again to an engine outside of this process.
+    pub text_retries: Counter,
+    /// Documents that it refused.
+    pub text_refused: Counter,
+    /// Indices built beside the one that answered.
+    pub text_rebuilds: Counter,
+    /// Rounds of bulk requests.
+    pub text_bulks: Counter,
+    pub text_bulk_microseconds: Counter,
     pub searches: Counter,
     pub search_microseconds: Counter,
     pub access_reviews: Counter,
@@ -127,6 +138,24 @@ impl Metrics {
             count("crowsnest_text_documents_total", "Documents written to the text index.", &self.text_documents),
             gauge("crowsnest_text_segments", "Parts of the text index.", &self.text_segments),
             gauge("crowsnest_text_lag_changes", "Changes the text index has still to take in.", &self.text_lag),
+            gauge(
+                "crowsnest_text_lag_seconds",
+                "Time that the oldest change has waited for a search engine, in seconds.",
+                &self.text_lag_seconds,
+            ),
+            count(
+                "crowsnest_text_retries_total",
+                "Documents that were sent to a search engine again.",
+                &self.text_retries,
+            ),
+            count("crowsnest_text_refused_total", "Documents that a search engine refused.", &self.text_refused),
+            count(
+                "crowsnest_text_rebuilds_total",
+                "Indices of a search engine that were built beside the one that answered.",
+                &self.text_rebuilds,
+            ),
+            count("crowsnest_text_bulks_total", "Rounds of bulk requests to a search engine.", &self.text_bulks),
+            count("crowsnest_text_bulk_microseconds_total", "Time they took.", &self.text_bulk_microseconds),
             count("crowsnest_searches_total", "Searches answered.", &self.searches),
             count("crowsnest_search_microseconds_total", "Time they took.", &self.search_microseconds),
             count(

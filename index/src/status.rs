@@ -1,6 +1,7 @@
 //! What the cache says of itself: read by the status API, the metrics and `crowsnest cache status`.
 
 use crate::metrics::Series;
+use crate::search::engine::EngineWriter;
 use crate::store::StoreSize;
 use crate::{CollectionKey, CollectionState, Error, Index, Seq};
 use serde::Serialize;
@@ -21,6 +22,12 @@ pub struct CacheStatus {
     /// Why changes cannot be written to the text index now.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub index_trouble: Option<String>,
+    /// The writer to an engine outside of this process.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub index_writer: Option<EngineWriter>,
+    /// Bytes of the index on the disks of that engine.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub index_bytes: Option<u64>,
     /// Why it is not ready.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
@@ -89,17 +96,26 @@ impl Index {
             let records = counts.get(&key).copied().unwrap_or_default();
             CollectionStatus::of(key, state, records)
         });
+        let index_bytes = self.inner.engine.size().await;
         Ok(CacheStatus {
             seq: self.seq(),
             backend: self.options().index_backend.clone(),
             searchable: *self.inner.engine.searchable().borrow(),
             lag: self.lag(),
             index_trouble: self.inner.engine.trouble(),
+            index_writer: self.inner.engine.writer(),
+            index_bytes,
             problem: self.ready().err(),
             store: size,
             queued: self.inner.shared.writer.waiting(),
             collections: collections.collect(),
         })
+    }
+
+    /// Starts to fill a new text index beside the one that answers meanwhile. Fails with [`Error::NotRebuilt`] for an engine
+    /// inside of this process.
+    pub async fn rebuild_text(&self) -> Result<(), Error> {
+        self.inner.engine.rebuild().await
     }
 
     /// Every metric of the cache now.
@@ -118,6 +134,9 @@ impl Index {
             plain("crowsnest_cache_store_bytes", "Bytes of the database.", store.bytes),
             plain("crowsnest_cache_writer_queue", "Batches that wait for the writer.", status.queued as u64),
         ]);
+        all.extend(status.index_bytes.map(|bytes| {
+            plain("crowsnest_text_index_bytes", "Bytes of the index on the disks of the search engine.", bytes)
+        }));
         for (name, help, value) in COLLECTION_SERIES {
             let of = |one: &CollectionStatus| Series {
                 name,

@@ -205,7 +205,7 @@ pub(crate) fn foundations() -> Vec<Value> {
     ));
     manifests.extend(role_and_binding(
         "crowsnest:monitoring",
-        json!([{"apiGroups": ["search.crowsnest.io"], "resources": ["cache", "metrics"], "verbs": ["list"]}]),
+        json!([{"apiGroups": ["search.crowsnest.io"], "resources": ["cache", "index", "metrics"], "verbs": ["list"]}]),
         json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "system:monitoring"}),
     ));
     manifests

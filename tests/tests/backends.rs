@@ -5,8 +5,9 @@ use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use crowsnest_tests::{Fleet, in_ci, until};
+use serde_json::Value;
 
 /// A node of `.ci/engines`; it is stopped when dropped.
 struct Node {
@@ -59,6 +60,36 @@ fn finds_nodes(fleet: &Fleet) -> Result<()> {
     })
 }
 
+/// Answer of the search engine.
+fn ask(url: &str, options: &[&str]) -> Result<Value> {
+    let mut curl = Command::new("curl");
+    curl.args(["--noproxy", "*", "--silent", "--fail", "-H", "Content-Type: application/json"]);
+    let answer = curl.args(options).arg(url).output()?;
+    ensure!(answer.status.success(), "{url}: {answer:?}");
+    Ok(serde_json::from_slice(&answer.stdout)?)
+}
+
+/// What `crowsnest index verify` finds after a document was deleted behind the server's back.
+fn the_index_is_verified_and_rebuilt(fleet: &Fleet, url: &str) -> Result<()> {
+    let equal = || {
+        let said = fleet.crowsnest(&["index", "verify", "--samples", "100"])?;
+        Ok(said.code == Some(0) && said.out.ends_with("equal\n"))
+    };
+    until("index and cache to be equal", equal)?;
+    let status = fleet.crowsnest(&["index", "status"])?;
+    ensure!(status.out.contains("opensearch: ") && status.out.contains("index crowsnest-000001"), "{status:?}");
+
+    let node = ask(&format!("{url}/crowsnest/_search"), &["-d", r#"{"query": {"term": {"w.kind": "node"}}}"#])?;
+    let id = node["hits"]["hits"][0]["_id"].as_str().context("a node in the index")?;
+    ask(&format!("{url}/crowsnest/_doc/{id}?refresh=true"), &["-X", "DELETE"])?;
+    let said = fleet.crowsnest(&["index", "verify", "--samples", "100"])?;
+    ensure!(said.code == Some(1) && said.out.contains("differs: member1 Node: "), "{said:?}");
+
+    let said = fleet.crowsnest(&["index", "rebuild", "--wait"])?;
+    ensure!(said.code == Some(0) && said.out.contains("index crowsnest-000002"), "{said:?}");
+    until("the new index to be equal", equal)
+}
+
 #[test]
 #[ignore = "starts search engines: run .ci/engines test"]
 fn a_fleet_is_searched_in_opensearch() -> Result<()> {
@@ -69,6 +100,7 @@ fn a_fleet_is_searched_in_opensearch() -> Result<()> {
     let fleet = Fleet::start(&dir.path().join("data"), &backend)?;
     finds_nodes(&fleet)?;
     ensure!(!dir.path().join("data/cache/text").exists(), "the text index is not used");
+    the_index_is_verified_and_rebuilt(&fleet, &url)?;
 
     Node::stop(node.home.path())?;
     let said = fleet.crowsnest(&["search", "kind:node", "-o", "name"])?;

@@ -35,6 +35,12 @@ fn a_damaged_cache_is_refused_and_filled_anew() -> Result<()> {
         let line = said.out.lines().find(|line| line.starts_with("member1 ") && line.contains(" configmaps "));
         Ok(said.code == Some(0) && line.is_some_and(|line| line.contains("1/1") && line.ends_with("<none>")))
     })?;
+    until("the text index to hold what the cache holds", || {
+        let said = fleet.crowsnest(&["index", "verify"])?;
+        Ok(said.code == Some(0) && said.out.starts_with("tantivy: ") && said.out.ends_with("equal\n"))
+    })?;
+    let said = fleet.crowsnest(&["index", "rebuild"])?;
+    ensure!(said.code != Some(0) && said.err.contains("crowsnest cache rebuild --text"), "{said:?}");
     let metrics = kubectl.ok(&["get", "--raw", "/apis/search.crowsnest.io/v1alpha1/metrics"], "")?;
     let followed = "crowsnest_cache_followed{cluster=\"member1\",group=\"\",version=\"v1\",resource=\"configmaps\"} 1";
     ensure!(metrics.contains(followed) && metrics.contains("\ncrowsnest_cache_ready 1\n"), "{metrics}");

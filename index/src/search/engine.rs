@@ -37,6 +37,7 @@ use async_trait::async_trait;
 use crowsnest_api::names::ClusterName;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
+use serde::Serialize;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -127,6 +128,69 @@ pub trait Engine: fmt::Debug + Send + Sync {
     fn trouble(&self) -> Option<String> {
         None
     }
+
+    /// State of the writer of an engine outside of this process; None for an engine inside.
+    fn writer(&self) -> Option<EngineWriter> {
+        None
+    }
+
+    /// Bytes of the index on the engine's disks; None if they are not known.
+    async fn size(&self) -> Option<u64> {
+        None
+    }
+
+    /// Starts to fill a new index beside the one that answers meanwhile.
+    async fn rebuild(&self) -> Result<(), Error> {
+        Err(Error::NotRebuilt)
+    }
+}
+
+/// State and counters of a writer to an engine outside of this process. Counters begin at 0 with the process.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct EngineWriter {
+    /// Name of the index that is written to.
+    pub index: String,
+    pub state: WriterState,
+    /// The newest change that the engine has committed. Of the new index while rebuilding.
+    pub position: Seq,
+    /// Documents written or deleted.
+    pub written: u64,
+    /// Documents sent of which the engine had the same or a newer version.
+    pub superseded: u64,
+    /// Documents sent again.
+    pub retried: u64,
+    /// Documents that the engine refused.
+    pub refused: u64,
+    /// Indices that were built beside the one that answered.
+    pub rebuilds: u64,
+    /// The last documents that the engine refused and of which it has no newer state.
+    pub refused_documents: Vec<RefusedDocument>,
+    /// Rounds of bulk requests, and the time they took together.
+    pub rounds: u64,
+    pub round_microseconds: u64,
+}
+
+/// Activity of a writer to an engine.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub enum WriterState {
+    #[default]
+    Connecting,
+    Following,
+    /// A new index is filled.
+    Rebuilding,
+    /// The engine cannot be written to now.
+    Waiting,
+}
+
+/// A document that an engine refuses. An older state of the object stays in the index.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RefusedDocument {
+    /// Record id of the object.
+    pub id: String,
+    pub seq: Seq,
+    pub reason: String,
 }
 
 /// Hits as of one moment, read page by page. Keeps resources of the engine until it is dropped.

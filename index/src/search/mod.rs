@@ -13,6 +13,7 @@ pub mod plan;
 pub(crate) mod tantivy;
 #[cfg(test)]
 pub(crate) mod tests;
+pub(crate) mod verify;
 
 pub use collect::did_you_mean::Wider;
 pub use collect::facets::Counted;

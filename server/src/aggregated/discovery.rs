@@ -88,6 +88,7 @@ const GROUPS: &[Group] = &[
             line("export", "export", "SearchExport", &["list"]),
             line("graph", "graph", "ObjectGraph", &["list"]),
             line("history", "history", "ObjectHistory", &["list"]),
+            line("index", "index", "SearchIndex", &["create", "list"]),
             line("journal", "journal", "Journal", &["list"]),
             line("logs", "logs", "FleetLogs", &["list"]),
             line("metrics", "metrics", "CacheMetrics", &["list"]),

@@ -14,6 +14,7 @@ pub(crate) mod fleet_status;
 mod fleetwide;
 mod forward;
 pub(crate) mod identity;
+mod index;
 pub(crate) mod limits;
 pub(crate) mod local;
 mod metrics;

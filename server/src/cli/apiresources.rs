@@ -14,6 +14,7 @@ use super::get::{OperationScope, is_broken_pipe};
 use super::output::Format;
 use super::pager;
 use super::reach;
+use crate::cli::output::terminal;
 
 /// Who is asked.
 #[derive(Debug, Args)]
@@ -99,13 +100,13 @@ impl ServedArgs {
 pub(crate) async fn run_resources(args: ApiResourcesArgs) -> anyhow::Result<ExitCode> {
     let served = args.served.ask().await?;
     pager::begin();
-    finished(print(&mut io::stdout().lock(), &args, &served))
+    finished(print(&mut terminal::stdout(), &args, &served))
 }
 
 pub(crate) async fn run_versions(args: ApiVersionsArgs) -> anyhow::Result<ExitCode> {
     let served = args.served.ask().await?;
     let versions: BTreeSet<String> = served.resources.iter().map(|resource| resource.gvr.api_version()).collect();
-    let mut out = io::stdout().lock();
+    let mut out = terminal::stdout();
     finished(versions.iter().try_for_each(|version| writeln!(out, "{version}")).map_err(Into::into))
 }
 

@@ -2,7 +2,7 @@
 //! bringing them to the format of another version, and throwing them away so that they are filled anew.
 
 use std::collections::BTreeMap;
-use std::io::{self, Write};
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -16,6 +16,7 @@ use serde_json::Value;
 use super::columns;
 use super::connection::ConnectionArgs;
 use super::serve::DatabaseUrl;
+use crate::cli::output::terminal;
 use crate::up::datadir::DataDir;
 
 #[derive(Debug, Args)]
@@ -130,7 +131,7 @@ impl Home {
 const CACHE: &str = "cache";
 
 pub(crate) async fn run(args: CacheArgs) -> anyhow::Result<ExitCode> {
-    let mut out = io::stdout().lock();
+    let mut out = terminal::stdout();
     match args.what {
         What::Status { resources, output, connection } => {
             let request = http::Request::get("/apis/search.crowsnest.io/v1alpha1/cache").body(Vec::new())?;

@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 
 use super::output::color::{of_cell, paint};
+use super::output::terminal::shown;
 
 /// Columns as wide as their longest cell, three blanks between, nothing behind the last. The first row is the head, if any.
 pub(crate) fn write(out: &mut impl Write, rows: &[Vec<String>]) -> io::Result<()> {
@@ -39,14 +40,16 @@ impl Widths {
     }
 
     pub(crate) fn write(&mut self, out: &mut impl Write, rows: &[Vec<String>]) -> io::Result<()> {
+        let rows: Vec<Vec<String>> =
+            rows.iter().map(|row| row.iter().map(|cell| shown(cell).into_owned()).collect()).collect();
         let columns = rows.iter().map(Vec::len).max().unwrap_or_default().max(self.widths.len());
         self.widths.resize(columns, 0);
-        for row in rows {
+        for row in &rows {
             for (width, cell) in self.widths.iter_mut().zip(row) {
                 *width = (*width).max(cell.chars().count());
             }
         }
-        for row in rows {
+        for row in &rows {
             writeln!(out, "{}", self.line(row))?;
         }
         Ok(())

@@ -21,6 +21,7 @@ use super::reach::{self, failure, said};
 use super::search::PARTIAL;
 use super::sources::SourceArgs;
 use super::{pager, waiting};
+use crate::cli::output::terminal;
 
 /// Clusters, and objects, that are asked about at once.
 const AT_ONCE: usize = 16;
@@ -81,7 +82,7 @@ struct Told {
 async fn describe(args: &DescribeArgs) -> anyhow::Result<ExitCode> {
     let told = waiting::shown(|| "asking clusters".to_owned(), tell(args)).await?;
     pager::begin();
-    let mut out = io::stdout().lock();
+    let mut out = terminal::stdout();
     write!(out, "{}", told.descriptions.join("\n\n"))?;
     out.flush()?;
     let mut err = io::stderr().lock();

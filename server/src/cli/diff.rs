@@ -20,6 +20,7 @@ use super::object::{Asked, ObjectArgs, escaped, text};
 use super::output::color::{CYAN, ColorArgs, GREEN, RED, paint};
 use super::pager;
 use super::reach;
+use crate::cli::output::terminal;
 
 const WORKS: &str = "/apis/work.karmada.io/v1alpha1/works";
 const BINDINGS: &str = "/apis/work.karmada.io/v1alpha2";
@@ -89,7 +90,7 @@ struct Pair {
 /// True when there is a difference.
 fn print(args: &DiffArgs, pairs: &[Pair]) -> io::Result<bool> {
     pager::begin();
-    let mut out = io::stdout().lock();
+    let mut out = terminal::stdout();
     let painted = args.color.painted();
     let mut differs = false;
     for Pair { names: [from, to], texts: [before, after] } in pairs {

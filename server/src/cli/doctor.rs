@@ -9,6 +9,7 @@ use clap::{Args, ValueEnum};
 
 use super::connection::ConnectionArgs;
 use super::serve::Role;
+use crate::cli::output::terminal;
 use crate::doctor::{Finding, Severity, examine};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -34,7 +35,7 @@ pub(crate) struct DoctorArgs {
 pub(crate) async fn run(args: DoctorArgs) -> anyhow::Result<ExitCode> {
     let mut findings = examine(args.connection.config().await?, &args.roles).await?;
     findings.sort_by_key(|finding| Reverse(finding.severity));
-    print(&mut std::io::stdout().lock(), &findings, args.output)?;
+    print(&mut terminal::stdout(), &findings, args.output)?;
     let broken = findings.iter().any(|finding| finding.severity == Severity::Broken);
     Ok(if broken { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }

@@ -18,6 +18,7 @@ use super::get::kind::Kind;
 use super::get::{OperationScope, is_broken_pipe, yaml};
 use super::pager;
 use super::reach;
+use crate::cli::output::terminal;
 
 const ROOT: &str = "/apis/propagation.crowsnest.io/v1alpha1";
 
@@ -155,7 +156,7 @@ pub(super) fn print(
     tell: impl FnOnce(&mut dyn Write) -> io::Result<()>,
 ) -> anyhow::Result<ExitCode> {
     pager::begin();
-    let mut out = io::stdout().lock();
+    let mut out = terminal::stdout();
     let printed = match output {
         Output::Text => tell(&mut out).map_err(anyhow::Error::from),
         Output::Json => writeln!(out, "{answer:#}").map_err(anyhow::Error::from),

@@ -21,6 +21,7 @@ const GROUPS: [(&str, &[&str]); 7] = [
         &[
             "interpret",
             "cache",
+            "index",
             "sim",
             "bench",
             "api-resources",

@@ -14,6 +14,7 @@ use super::get::{is_broken_pipe, yaml};
 use super::pager;
 use super::reach;
 use super::search::PARTIAL;
+use crate::cli::output::terminal;
 
 const PATH: &str = "/apis/search.crowsnest.io/v1alpha1/journal";
 
@@ -65,7 +66,7 @@ pub(crate) async fn run(args: JournalArgs) -> anyhow::Result<ExitCode> {
     }
     let answer = reach::ask(&client, &path).await?;
     pager::begin();
-    let mut out = io::stdout().lock();
+    let mut out = terminal::stdout();
     let printed = match args.output {
         Output::Table => table(&mut out, &answer, pager::width()).map_err(anyhow::Error::from),
         Output::Json => writeln!(out, "{answer:#}").map_err(anyhow::Error::from),

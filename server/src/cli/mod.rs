@@ -36,6 +36,7 @@ pub(crate) mod explain;
 pub(crate) mod get;
 mod help;
 mod history;
+mod index;
 mod index_backend;
 pub(crate) mod install;
 pub(crate) mod interpret;
@@ -179,6 +180,8 @@ enum Command {
     Interpret(interpret::InterpretArgs),
     /// What the cache holds, whether it is sound, and filling it anew
     Cache(cache::CacheArgs),
+    /// Show the index of text search, compare it with the cache, build it anew
+    Index(index::IndexArgs),
     /// Break and mend simulated members of a running `crowsnest up`
     Sim(sim::SimArgs),
     /// Measure: each benchmark prints one line per figure
@@ -320,6 +323,7 @@ pub(crate) async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Plan(args) => plan::run(args).await,
         Command::Interpret(args) => interpret::run(args).await,
         Command::Cache(args) => cache::run(args).await,
+        Command::Index(args) => index::run(args).await,
         Command::Sim(args) => sim::run(args).await,
         Command::Bench(args) => bench::run(args).await,
         Command::ApiResources(args) => apiresources::run_resources(args).await,
@@ -343,7 +347,7 @@ pub(crate) async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
 /// Prints an error as one line, its causes included, and gives exit code 1.
 pub(crate) fn fail(error: &anyhow::Error) -> ExitCode {
     // A closed standard error changes nothing.
-    let _ = writeln!(std::io::stderr(), "error: {}", told(error));
+    let _ = writeln!(std::io::stderr(), "error: {}", output::terminal::shown(&told(error)));
     ExitCode::FAILURE
 }
 

@@ -20,6 +20,7 @@ use super::join::member_config;
 use super::object::{ObjectArgs, escaped, text};
 use super::output::Format;
 use super::reach::{self, said};
+use crate::cli::output::terminal;
 
 #[derive(Debug, Args)]
 #[command(
@@ -92,7 +93,7 @@ pub(crate) async fn run(args: PromoteArgs) -> anyhow::Result<ExitCode> {
     }
     let made = args.auto_create_policy.then(|| args.policy(&template)).transpose()?;
     if let Some(format) = &args.output {
-        let mut out = io::stdout().lock();
+        let mut out = terminal::stdout();
         for document in wanted.iter().chain(&made) {
             format.next(&mut out, document, true, |object| named(&served, object))?;
         }
@@ -204,7 +205,7 @@ async fn promote(
         }
         made.push(own);
         let what = if at < wanted.len() { "promoted" } else { "created" };
-        writeln!(io::stdout(), "{name} {what}{suffix}")?;
+        writeln!(terminal::stdout(), "{name} {what}{suffix}")?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -20,6 +20,7 @@ use super::output::{Format, csv};
 use super::pager;
 use super::reach::{self, failure};
 use super::waiting;
+use crate::cli::output::terminal;
 
 /// Exit code of `--fail-on-empty` with no hit.
 const EMPTY: u8 = 3;
@@ -100,7 +101,7 @@ async fn once(args: &SearchArgs, query: &str) -> anyhow::Result<ExitCode> {
     let path = path(resource, query, &format!("&limit={}", args.limit));
     let answer = waiting::shown(|| "searching".to_owned(), reach::ask(&client, &path)).await?;
     pager::begin();
-    let mut out = io::stdout().lock();
+    let mut out = terminal::stdout();
     if args.explain {
         match &args.output {
             Format::Table | Format::Wide => explain(&mut out, &answer)?,

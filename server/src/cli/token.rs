@@ -18,6 +18,7 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 use super::columns;
 use super::connection::ConnectionArgs;
 use super::reach::said;
+use crate::cli::output::terminal;
 
 const NAMESPACE: &str = "kube-system";
 const PREFIX: &str = "bootstrap-token-";
@@ -115,7 +116,7 @@ async fn create(args: CreateArgs) -> anyhow::Result<()> {
     let object = args.secret(&id, &secret, Timestamp::now())?;
     let made = secrets.create(&PostParams::default(), &object).await;
     made.map_err(|error| anyhow!("making the token: {}", said(&error)))?;
-    let mut out = io::stdout().lock();
+    let mut out = terminal::stdout();
     match hash {
         None => writeln!(out, "{id}.{secret}")?,
         Some(hash) => {
@@ -184,7 +185,7 @@ async fn list(args: ListArgs) -> anyhow::Result<()> {
     let head = ["TOKEN", "TTL", "EXPIRES", "USAGES", "DESCRIPTION", "GROUPS"].map(str::to_owned).to_vec();
     let rows = found.iter().map(|secret| row(secret, args.show_secrets, Timestamp::now()));
     let rows: Vec<Vec<String>> = (!args.no_headers).then_some(head).into_iter().chain(rows).collect();
-    Ok(columns::write(&mut io::stdout().lock(), &rows)?)
+    Ok(columns::write(&mut terminal::stdout(), &rows)?)
 }
 
 fn row(secret: &Secret, whole: bool, now: Timestamp) -> Vec<String> {

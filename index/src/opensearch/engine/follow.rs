@@ -1,5 +1,6 @@
 //! Shows searches what the writer has written, and reports its progress.
 
+use super::lag::LagClock;
 use super::scan;
 use crate::Seq;
 use crate::metrics::Metrics;
@@ -11,7 +12,7 @@ use http::Method;
 use serde::Deserialize;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
@@ -50,6 +51,7 @@ impl Follower {
     pub async fn run(self, stop: CancellationToken) {
         let mut progress = self.writer.watch();
         let mut before = Progress::default();
+        let mut clock = LagClock::default();
         loop {
             let now = progress.borrow_and_update().clone();
             self.report(&before, &now);
@@ -65,8 +67,9 @@ impl Follower {
                     Some(Err(error)) => tracing::debug!(error = error.chain(), "cannot refresh the index"),
                 }
             }
-            let lag = self.tail.latest().0.saturating_sub(self.searchable.borrow().0);
-            self.metrics.text_lag.set(lag);
+            let (latest, found) = (self.tail.latest().0, self.searchable.borrow().0);
+            self.metrics.text_lag.set(latest.saturating_sub(found));
+            self.metrics.text_lag_seconds.set(clock.tick(Instant::now(), latest, found).as_secs());
             before = now;
             let pause = async {
                 tokio::time::sleep(self.interval).await;
@@ -80,7 +83,15 @@ impl Follower {
 
     fn report(&self, before: &Progress, now: &Progress) {
         self.committed.store(now.position, Ordering::Relaxed);
-        self.metrics.text_documents.add(now.written.saturating_sub(before.written));
+        let counted = [
+            (&self.metrics.text_documents, now.written, before.written),
+            (&self.metrics.text_retries, now.retried, before.retried),
+            (&self.metrics.text_refused, now.dead_letters, before.dead_letters),
+            (&self.metrics.text_rebuilds, now.rebuilds, before.rebuilds),
+            (&self.metrics.text_bulks, now.rounds, before.rounds),
+            (&self.metrics.text_bulk_microseconds, now.round_microseconds, before.round_microseconds),
+        ];
+        counted.into_iter().for_each(|(counter, now, before)| counter.add(now.saturating_sub(before)));
         let trouble = match &now.state {
             State::Waiting { reason } => Some(reason.clone()),
             _ => None,

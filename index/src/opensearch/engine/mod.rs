@@ -5,8 +5,10 @@
 
 mod failure;
 mod follow;
+mod lag;
 mod lookup;
 mod open;
+mod report;
 mod scan;
 
 use super::aggregations::{Count, MAX_VALUES, count_ends, count_terms, wide_ends};
@@ -16,12 +18,14 @@ use super::dsl::{Known, Translated, phrase_ends, translate};
 use super::fields;
 use super::order::Order;
 use super::request::Search;
-use super::response::{Partial, SearchResponse, read_buckets};
+use super::response::{Partial, ResponseError, SearchResponse, read_buckets};
 use super::scope;
+use super::source::StoreSource;
+use super::writer::{Writer, WriterError};
 use crate::rights::ScopeTerms;
 use crate::search::collect::terms::{TermCounts, TermsRequest};
 use crate::search::collect::{TopHits, TopHitsRequest};
-use crate::search::engine::{Backend, Engine, Lookup, Scan, SearchContext};
+use crate::search::engine::{Backend, Engine, EngineWriter, Lookup, Scan, SearchContext};
 use crate::search::plan::predicate::Match;
 use crate::text::columns::{Facet, Key, Word};
 use crate::writer::States;
@@ -59,6 +63,7 @@ struct OpenSearchEngine {
     trouble: watch::Receiver<Option<String>>,
     /// Points in time to close.
     closing: mpsc::Sender<String>,
+    writer: Arc<Writer<StoreSource>>,
 }
 
 /// A condition within the rights of a caller.
@@ -186,6 +191,15 @@ impl OpenSearchEngine {
         Ok(TermCounts { counts: counts.collect(), incomplete: incomplete && request.most.is_none() })
     }
 
+    /// Bytes of the index and its copies.
+    async fn bytes(&self) -> Result<u64, Failure> {
+        let path = format!("/{}/_stats/store?filter_path=_all.total.store.size_in_bytes", self.alias);
+        let request = Request { deadline: Some(PATIENCE), ..Request::get(path) };
+        let answer: Value = serde_json::from_slice(&self.client.send(&request).await?.body)?;
+        let bytes = answer.pointer("/_all/total/store/size_in_bytes").and_then(Value::as_u64);
+        Ok(bytes.ok_or(ResponseError::Missing("the size of the index"))?)
+    }
+
     async fn scopes_of(&self, cluster: &ClusterName) -> Result<BTreeSet<String>, Failure> {
         let deadline = Instant::now() + PATIENCE;
         let filter = query::terms(fields::SCOPE, vec![cluster.as_str().into()]).filter();
@@ -287,6 +301,21 @@ impl Engine for OpenSearchEngine {
 
     fn trouble(&self) -> Option<String> {
         self.trouble.borrow().clone()
+    }
+
+    fn writer(&self) -> Option<EngineWriter> {
+        Some(self.writer.report())
+    }
+
+    async fn size(&self) -> Option<u64> {
+        self.bytes().await.inspect_err(|error| tracing::debug!(%error, "cannot ask for the size of the index")).ok()
+    }
+
+    async fn rebuild(&self) -> Result<(), Error> {
+        self.writer.rebuild().await.map_err(|error| match error {
+            WriterError::Client(error) => error.into(),
+            error => Error::text("cannot be rebuilt", error),
+        })
     }
 }
 

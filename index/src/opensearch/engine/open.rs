@@ -37,8 +37,15 @@ pub(super) async fn open(opening: Opening<'_>) -> Result<Opened, Error> {
         trouble,
         interval: options.text_commit_interval,
     };
-    let engine =
-        OpenSearchEngine { client: Arc::clone(&client), alias, states, searchable: seen, trouble: known, closing };
+    let engine = OpenSearchEngine {
+        client: Arc::clone(&client),
+        alias,
+        states,
+        searchable: seen,
+        trouble: known,
+        closing,
+        writer: Arc::clone(&writer),
+    };
     let worker = async move {
         let closer = close_all(client, to_close, stop.clone());
         tokio::join!(writer.run(stop.clone()), follower.run(stop), closer);

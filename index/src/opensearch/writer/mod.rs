@@ -262,8 +262,9 @@ impl<S: ChangeSource> Writer<S> {
         let mut idle = 0;
         while !pending.is_empty() {
             let before = pending.len();
+            let began = Instant::now();
             let round = sender.round(pending).await;
-            self.count(&round);
+            self.count(&round, began.elapsed());
             if let Some(error) = round.unavailable {
                 return Err(error);
             }
@@ -281,7 +282,7 @@ impl<S: ChangeSource> Writer<S> {
         Ok(())
     }
 
-    fn count(&self, round: &Round) {
+    fn count(&self, round: &Round, took: Duration) {
         let mut letters = self.dead_letters.lock();
         for id in &round.written {
             letters.remove(id);
@@ -292,6 +293,8 @@ impl<S: ChangeSource> Writer<S> {
         }
         drop(letters);
         self.change(|progress| {
+            progress.rounds += 1;
+            progress.round_microseconds += u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
             progress.written += round.written.len() as u64;
             progress.superseded += round.superseded;
             progress.dead_letters += round.poisoned.len() as u64;

@@ -24,6 +24,9 @@ pub struct Progress {
     pub dead_letters: u64,
     /// Indices built beside the one that answers.
     pub rebuilds: u64,
+    /// Rounds of bulk requests, and the time they took together.
+    pub rounds: u64,
+    pub round_microseconds: u64,
 }
 
 /// Current activity of a writer.

@@ -31,7 +31,7 @@ use self::parameters::Parameters;
 use super::fleetwide::running;
 use super::reply::{Failure, json as reply};
 use super::server::Aggregated;
-use super::{cache, fleet_status};
+use super::{cache, fleet_status, index};
 use crate::roles::Running;
 
 const API_VERSION: &str = "search.crowsnest.io/v1alpha1";
@@ -44,10 +44,14 @@ pub(super) async fn serve(
     resource: &str,
     request: Request,
 ) -> Result<Response, Failure> {
+    let running = running(&state.roles)?;
+    if resource == "index" {
+        let parameters = Parameters::read(request.uri().query().unwrap_or_default());
+        return index::serve(&running.index, request.method(), parameters.get("verify")).await;
+    }
     if request.method() != Method::GET {
         return Err(Failure::method_not_allowed());
     }
-    let running = running(&state.roles)?;
     let mut parameters = Parameters::read(request.uri().query().unwrap_or_default());
     if parameters.names_scope() {
         parameters.scopes = saved::scopes(&state.control_plane, caller).await?;

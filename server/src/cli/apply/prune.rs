@@ -2,7 +2,7 @@
 //! `apply -C` made for it.
 
 use std::collections::BTreeSet;
-use std::io::{self, Write};
+use std::io::Write;
 use std::time::Duration;
 
 use anyhow::{anyhow, bail};
@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use super::{DryRun, Writing, collection, is_propagated, named, policy};
 use crate::cli::object::{escaped, text};
+use crate::cli::output::terminal;
 use crate::cli::reach::{self, failure};
 use crate::cli::unjoin::duration;
 
@@ -178,7 +179,7 @@ impl PruneArgs {
                     Err(error) => bail!("{}: {}", named(served, object), failure(None, &error)),
                 }
             }
-            writeln!(io::stdout(), "{} pruned{}", named(served, object), writing.suffix())?;
+            writeln!(terminal::stdout(), "{} pruned{}", named(served, object), writing.suffix())?;
         }
         Ok(all.into_iter().map(|(path, _)| path).collect())
     }

@@ -15,6 +15,7 @@ use super::{CACHED_FROM, EventsArgs, export, heads, row, seen, widths};
 use crate::cli::columns::Widths;
 use crate::cli::events::{self, Events, Lines};
 use crate::cli::object::{SEARCH, escaped, text};
+use crate::cli::output::terminal;
 use crate::cli::search::complain;
 
 /// How long it is waited for more news, so that they are read together, and how many are.
@@ -134,14 +135,14 @@ impl Watched<'_> {
         let query = format!("kind:event uid:{}", asked.join(","));
         let events = export(self.client, &query, asked.len().max(1)).await?;
         let events = self.unknown(events);
-        self.write(&mut io::stdout().lock(), &events, jiff::Timestamp::now())?;
+        self.write(&mut terminal::stdout(), &events, jiff::Timestamp::now())?;
         answered(waiting, &asked, &events);
         Ok(())
     }
 
     fn print(&mut self, events: Vec<Value>) -> anyhow::Result<()> {
         let events = self.unknown(events);
-        self.write(&mut io::stdout().lock(), &events, jiff::Timestamp::now())
+        self.write(&mut terminal::stdout(), &events, jiff::Timestamp::now())
     }
 
     /// Those that were not printed as they are, the latest last.

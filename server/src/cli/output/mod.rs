@@ -17,6 +17,7 @@ mod columns;
 mod go;
 mod kyaml;
 mod path;
+pub(in crate::cli) mod terminal;
 
 /// What a template may be given as, beside the format's own name.
 const TEMPLATES: [&str; 8] = [

@@ -12,6 +12,7 @@ use super::{SearchArgs, called, complain, heads, path, row};
 use crate::cli::columns::Widths;
 use crate::cli::events::{self, Events, Lines};
 use crate::cli::output::Format;
+use crate::cli::output::terminal;
 
 /// What was printed of each hit.
 struct Watched<'a> {
@@ -56,7 +57,7 @@ impl Watched<'_> {
             };
             if let Some((name, data)) = events.line(&line) {
                 let data: Value = serde_json::from_str(&data).with_context(|| format!("reading an event {name}"))?;
-                if self.event(&mut io::stdout().lock(), &mut io::stderr().lock(), &name, data)? {
+                if self.event(&mut terminal::stdout(), &mut io::stderr().lock(), &name, data)? {
                     return Ok(true);
                 }
             }
