@@ -67,6 +67,8 @@ pub enum ParseError {
 
 /// Deeper nesting than this is refused instead of exhausting the stack.
 const MAX_DEPTH: usize = 32;
+/// Values that a step selects: each of several unions in a path multiplies them.
+const MAX_SELECTED: usize = 100_000;
 
 impl JsonPath {
     pub fn parse(text: &str) -> Result<Self, ParseError> {
@@ -84,13 +86,17 @@ impl JsonPath {
         }
     }
 
-    /// Everything the path selects, in document order.
+    /// Everything the path selects, in document order; the first [`MAX_SELECTED`] values of each step.
     pub fn find<'a>(&self, root: &'a Value) -> Vec<&'a Value> {
         let mut current = vec![root];
         for step in &self.steps {
             let mut next = Vec::new();
             for value in current {
                 step.select(value, &mut next);
+                if next.len() >= MAX_SELECTED {
+                    next.truncate(MAX_SELECTED);
+                    break;
+                }
             }
             current = next;
         }

@@ -22,6 +22,7 @@ pub mod list_options;
 pub mod modeling;
 pub mod multicluster;
 pub mod names;
+pub mod nesting;
 pub mod networking;
 mod object;
 pub mod policy;

@@ -20,6 +20,10 @@ pub enum Error {
     Expired { requested: Revision, oldest: Revision },
     #[error("stored object is damaged: {0}")]
     Damaged(String),
+    #[error("the object nests deeper than {} levels", crowsnest_api::nesting::MAX_DEPTH)]
+    TooDeep,
+    #[error("the object has {size} bytes; the limit is {}", crate::storage::MAX_STORED)]
+    TooLarge { size: usize },
     #[error("the store is closed")]
     Closed,
     #[error("the last commit failed, the store takes no more writes: {0}")]

@@ -100,6 +100,9 @@ pub struct ApiError {
 /// Result of every operation that can end in a `Status`.
 pub type ApiResult<T> = Result<T, ApiError>;
 
+/// Field errors that one answer tells: a small request can have a great many.
+const MAX_CAUSES: usize = 200;
+
 impl ApiError {
     pub fn new(reason: Reason, message: impl Into<String>) -> Self {
         Self { reason: format!("{reason:?}"), ..Self::unexplained(reason.code(), message) }
@@ -174,9 +177,14 @@ impl ApiError {
         })
     }
 
-    /// 422 with one cause per field error. `kind` is the CamelCase kind.
-    pub fn invalid(group: &str, kind: &str, name: &str, errors: Vec<FieldError>) -> Self {
-        let message = if errors.is_empty() { "<nil>".to_owned() } else { aggregate(&errors) };
+    /// 422 with one cause per field error, of the first [`MAX_CAUSES`]. `kind` is the CamelCase kind.
+    pub fn invalid(group: &str, kind: &str, name: &str, mut errors: Vec<FieldError>) -> Self {
+        let more = errors.len().saturating_sub(MAX_CAUSES);
+        errors.truncate(MAX_CAUSES);
+        let mut message = if errors.is_empty() { "<nil>".to_owned() } else { aggregate(&errors) };
+        if more > 0 {
+            message.push_str(&format!(" and {more} more"));
+        }
         let causes = errors
             .iter()
             .map(|e| Cause { reason: e.kind.cause().into(), message: e.body(), field: e.field.clone() })

@@ -1,6 +1,6 @@
 //! Selectors in reviews of access: what is wrong with them, and what of them cannot be read. RBAC does not look at them.
 
-use crowsnest_api::field::FieldError;
+use crowsnest_api::field::{FieldError, FieldErrorKind};
 use serde_json::Value;
 
 use crate::registry::selector::{FieldSelector, LabelSelector};
@@ -15,6 +15,9 @@ fn text<'v>(value: &'v Value, key: &str) -> &'v str {
 fn list<'v>(value: &'v Value, key: &str) -> &'v [Value] {
     value[key].as_array().map(Vec::as_slice).unwrap_or_default()
 }
+
+/// Requirements of one selector: any account may send such reviews, and each requirement is looked at.
+const MAX_REQUIREMENTS: usize = 1000;
 
 /// Everything wrong with the selectors of `resourceAttributes`. Unknown operators are let through for newer clients.
 pub(super) fn wrong(attributes: &Value) -> Vec<FieldError> {
@@ -32,6 +35,11 @@ pub(super) fn wrong(attributes: &Value) -> Vec<FieldError> {
         if raw.is_empty() && requirements.is_empty() {
             let why = format!("when {path} is specified, requirements or rawSelector is required");
             errors.push(FieldError::required(format!("{path}.requirements"), why));
+        }
+        if requirements.len() > MAX_REQUIREMENTS {
+            let why = format!("must have at most {MAX_REQUIREMENTS} items");
+            errors.push(FieldError::new(FieldErrorKind::TooMany, format!("{path}.requirements"), None, why));
+            continue;
         }
         for (index, requirement) in requirements.iter().enumerate() {
             self::requirement(&mut errors, kind, requirement, &format!("{path}.requirements[{index}]"));

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use crowsnest_api::user::UserInfo;
 use parking_lot::Mutex;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Clients of a home server are better served by a short wait than by an error.
 pub(super) const PATIENCE: Duration = Duration::from_secs(15);
@@ -32,7 +32,7 @@ impl Default for InFlight {
 
 /// Places for one sort of requests.
 pub(super) struct Flights {
-    places: Semaphore,
+    places: Arc<Semaphore>,
     /// Places that one user takes at most.
     share: usize,
     users: Mutex<HashMap<String, Line>>,
@@ -46,26 +46,26 @@ struct Line {
 }
 
 /// A place, until dropped.
-pub(super) struct Flight<'a> {
+pub(super) struct Flight {
     /// An administrator may have none.
-    _place: Option<SemaphorePermit<'a>>,
+    _place: Option<OwnedSemaphorePermit>,
     _own: Option<OwnedSemaphorePermit>,
-    _line: Option<InLine<'a>>,
+    _line: Option<InLine>,
 }
 
-struct InLine<'a> {
-    flights: &'a Flights,
-    user: &'a str,
+struct InLine {
+    flights: Arc<Flights>,
+    user: String,
     places: Arc<Semaphore>,
 }
 
-impl Drop for InLine<'_> {
+impl Drop for InLine {
     fn drop(&mut self) {
         let mut users = self.flights.users.lock();
-        let Some(line) = users.get_mut(self.user) else { return };
+        let Some(line) = users.get_mut(&self.user) else { return };
         line.length -= 1;
         if line.length == 0 {
-            users.remove(self.user);
+            users.remove(&self.user);
         }
     }
 }
@@ -74,23 +74,24 @@ impl Flights {
     /// 0 places: any number.
     pub(super) fn new(places: usize) -> Self {
         let places = if places == 0 { Semaphore::MAX_PERMITS } else { places.min(Semaphore::MAX_PERMITS) };
-        Self { places: Semaphore::new(places), share: places.div_ceil(2), users: Mutex::default() }
+        Self { places: Arc::new(Semaphore::new(places)), share: places.div_ceil(2), users: Mutex::default() }
     }
 
     /// Waits for a place. None when the user's line is full or patience ends.
-    pub(super) async fn enter<'a>(&'a self, user: &'a UserInfo, patience: Duration) -> Option<Flight<'a>> {
+    pub(super) async fn enter(self: &Arc<Self>, user: &UserInfo, patience: Duration) -> Option<Flight> {
         if user.is_master() {
-            return Some(Flight { _place: self.places.try_acquire().ok(), _own: None, _line: None });
+            return Some(Flight { _place: Arc::clone(&self.places).try_acquire_owned().ok(), _own: None, _line: None });
         }
         let line = self.join(&user.name)?;
         let own = Arc::clone(&line.places);
-        let places = async { Some((own.acquire_owned().await.ok()?, self.places.acquire().await.ok()?)) };
+        let all = Arc::clone(&self.places);
+        let places = async { Some((own.acquire_owned().await.ok()?, all.acquire_owned().await.ok()?)) };
         let (own, place) = tokio::time::timeout(patience, places).await.ok().flatten()?;
         Some(Flight { _place: Some(place), _own: Some(own), _line: Some(line) })
     }
 
     /// As many wait as run at most.
-    fn join<'a>(&'a self, user: &'a str) -> Option<InLine<'a>> {
+    fn join(self: &Arc<Self>, user: &str) -> Option<InLine> {
         let mut users = self.users.lock();
         if !users.contains_key(user) {
             users.insert(user.to_owned(), Line { places: Arc::new(Semaphore::new(self.share)), length: 0 });
@@ -100,7 +101,7 @@ impl Flights {
             return None;
         }
         line.length += 1;
-        Some(InLine { flights: self, user, places: Arc::clone(&line.places) })
+        Some(InLine { flights: Arc::clone(self), user: user.to_owned(), places: Arc::clone(&line.places) })
     }
 }
 
@@ -122,7 +123,7 @@ mod tests {
 
     #[tokio::test]
     async fn one_user_leaves_places_to_others_and_a_line_has_an_end() {
-        let flights = Flights::new(4);
+        let flights = Arc::new(Flights::new(4));
         let (greedy, other, admin) = (user("greedy", &[]), user("other", &[]), user("admin", &[MASTERS]));
         let enter = |user| flights.enter(user, PATIENCE);
         let first = enter(&greedy).await.unwrap();

@@ -13,6 +13,7 @@ use crowsnest_api::request::{Query, RequestInfo, has_valid_host};
 use crowsnest_api::user::UserInfo;
 use http::header::{ACCEPT, HeaderValue};
 use tower_http::compression::Predicate;
+use tracing::Instrument;
 
 use crate::audit::{self, AUDIT_ID, HANDED};
 use crate::authn::bearer::{misplaced_bearer, strip_bearer};
@@ -147,12 +148,37 @@ pub(super) async fn limit(State(api): State<Arc<Api>>, request: Request, next: N
     let reads = ["get", "list"].contains(&info.verb.as_str());
     let (flights, user) = (if reads { &api.reads } else { &api.writes }, user(&request));
     match flights.enter(&user, flights::PATIENCE).await {
-        Some(_flight) => next.run(request).await,
+        Some(flight) => aside(request, next, flight).await,
         None => {
             let details = Details { retry_after_seconds: Some(1), ..Details::default() };
             let text = "Too many requests, please try again later.";
             respond::error_in(encoding(&request), &ApiError::new(Reason::TooManyRequests, text).with_details(details))
         }
+    }
+}
+
+/// Bytes of a body from which a request is handled on a thread of its own.
+const LARGE: u64 = 16 * 1024;
+
+/// Handles a request with a large body on a thread of its own: to read and to validate such objects takes time, which the threads
+/// that serve all others do not have. It keeps its place among the concurrent requests until it has ended, also if the client leaves
+/// before that.
+async fn aside(request: Request, next: Next, flight: flights::Flight) -> Response {
+    if !http_body::Body::size_hint(request.body()).exact().is_none_or(|size| size > LARGE) {
+        return next.run(request).await;
+    }
+    let span = tracing::Span::current();
+    let runtime = tokio::runtime::Handle::current();
+    let handled = tokio::task::spawn_blocking(move || {
+        let _flight = flight;
+        runtime.block_on(next.run(request).instrument(span))
+    });
+    match handled.await {
+        Ok(response) => response,
+        Err(error) => match error.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            Err(error) => respond::error(&ApiError::internal(error)),
+        },
     }
 }
 

@@ -59,8 +59,8 @@ pub struct Api {
     pub discovery: Discovery,
     pub auditor: Auditor,
     delegates: RwLock<Vec<Arc<dyn Delegate>>>,
-    reads: Flights,
-    writes: Flights,
+    reads: Arc<Flights>,
+    writes: Arc<Flights>,
     /// Cancelled when the server drains: watches end.
     pub draining: CancellationToken,
 }
@@ -81,8 +81,8 @@ impl Api {
             authorizer,
             auditor,
             delegates: RwLock::default(),
-            reads: Flights::new(in_flight.reads),
-            writes: Flights::new(in_flight.writes),
+            reads: Arc::new(Flights::new(in_flight.reads)),
+            writes: Arc::new(Flights::new(in_flight.writes)),
             draining,
         }
     }

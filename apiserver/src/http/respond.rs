@@ -1,5 +1,6 @@
 //! Answers: objects, lists, tables and Statuses as bytes.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use axum::body::Body;
@@ -178,13 +179,10 @@ const MOST_OF_EACH: usize = 256;
 
 /// Adds one `Warning` header per text, each text once. Too many are cut short, and the last of them left out.
 pub fn warn(response: &mut Response, warnings: &[String]) {
-    let mut all: Vec<&String> = Vec::new();
-    for text in warnings {
-        // What a header cannot carry is not told.
-        if !text.is_empty() && !text.chars().any(char::is_control) && !all.contains(&text) {
-            all.push(text);
-        }
-    }
+    // What a header cannot carry is not told.
+    let is_told = |text: &&String| !text.is_empty() && !text.chars().any(char::is_control);
+    let mut seen = HashSet::new();
+    let all: Vec<&String> = warnings.iter().filter(is_told).filter(|text| seen.insert(*text)).collect();
     let length = |text: &str| text.chars().count();
     let cut = all.iter().map(|text| length(text)).sum::<usize>() > MOST_WARNED;
     let mut written = 0;

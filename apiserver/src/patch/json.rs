@@ -1,5 +1,6 @@
 //! JSON patch with the leniencies of the library kube-apiserver uses.
 
+use crowsnest_api::nesting;
 use serde_json::Value;
 
 use crate::patch::{Body, rejected};
@@ -187,8 +188,12 @@ fn parent<'a>(doc: &'a mut Value, path: &[String]) -> Option<&'a mut Value> {
     })
 }
 
+/// `None` also where the document would nest too deep: an object that is copied into itself doubles its depth each time.
 fn add(doc: &mut Value, path: &[String], value: Value) -> Option<()> {
     let (last, up) = path.split_last()?;
+    if nesting::exceeds(&value, nesting::MAX_DEPTH.checked_sub(path.len())?) {
+        return None;
+    }
     match parent(doc, up)? {
         Value::Object(fields) => {
             fields.insert(last.clone(), value);

@@ -293,6 +293,10 @@ pub(crate) fn storage_error(error: Error) -> ApiError {
             ApiError::new(Reason::Expired, format!("too old resource version: {requested} ({oldest})"))
         }
         Error::Status(status) => status,
+        error @ Error::TooLarge { .. } => {
+            ApiError::new(Reason::RequestEntityTooLarge, format!("Request entity too large: {error}"))
+        }
+        error @ Error::TooDeep => ApiError::bad_request(error.to_string()),
         Error::Closed => ApiError::new(Reason::ServiceUnavailable, "the server is shutting down"),
         other => ApiError::internal(other),
     }

@@ -1,9 +1,7 @@
 //! JSON with the order and the duplicates of its members kept, and syntax errors as Go's `encoding/json` words them.
 
+use crowsnest_api::nesting::MAX_DEPTH;
 use serde_json::{Number, Value};
-
-/// Nesting beyond this is refused; what is stored must be readable by `serde_json`, whose own limit is 128.
-const MAX_DEPTH: usize = 120;
 
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Json {

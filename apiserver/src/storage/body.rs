@@ -10,6 +10,7 @@ use std::io;
 use std::thread::LocalKey;
 
 use bytes::Bytes;
+use crowsnest_api::nesting;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -19,6 +20,9 @@ use crate::error::{Error, Result};
 use crate::storage::Revision;
 
 const HEADER: usize = 7;
+/// Bytes of the JSON of an object: as etcd's default, so that no object is taken that could not move to etcd, and readers of lists
+/// can bound their memory.
+pub const MAX_STORED: usize = 3 << 19;
 /// Below this size compression saves less than it costs.
 const COMPRESS_FROM: usize = 1024;
 
@@ -27,8 +31,12 @@ const COMPRESS_FROM: usize = 1024;
 pub struct Body(Bytes);
 
 impl Body {
-    /// Encodes an object; its `metadata.resourceVersion` is left out.
+    /// Encodes an object; its `metadata.resourceVersion` is left out. Refuses what readers could not read: [`Error::TooDeep`],
+    /// [`Error::TooLarge`].
     pub fn encode(object: &Value) -> Result<Self> {
+        if nesting::exceeds(object, nesting::MAX_DEPTH) {
+            return Err(Error::TooDeep);
+        }
         let damaged = |e: serde_json::Error| Error::Damaged(e.to_string());
         let members = object.as_object().ok_or_else(|| Error::Damaged("not an object".into()))?;
         let mut json = Vec::with_capacity(512);
@@ -61,6 +69,9 @@ impl Body {
         json.push(b'}');
         if metadata_at == 0 {
             return Err(Error::Damaged("no metadata".into()));
+        }
+        if json.len() > MAX_STORED {
+            return Err(Error::TooLarge { size: json.len() });
         }
         let text = |key: &str| members.get(key).and_then(Value::as_str).unwrap_or_default();
         Ok(Self(pack(&json, metadata_at, text("apiVersion"), text("kind"))?.into()))

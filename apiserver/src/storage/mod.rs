@@ -13,7 +13,7 @@ mod store;
 use std::fmt;
 use std::sync::Arc;
 
-pub use body::{Body, Links, OwnerLink};
+pub use body::{Body, Links, MAX_STORED, OwnerLink};
 pub use index::{Change, ChangeKind, Limits, Listing, Record};
 pub use journal::{Journal, MemoryJournal, Snapshot};
 pub use shared::{LineKey, Recent, Selectable, Sides};

@@ -1,0 +1,37 @@
+//! How deep objects nest: one limit for everything that is stored, so that whoever reads an object can read it.
+
+use serde_json::Value;
+
+/// Depth of the innermost value, where the object itself has depth 0. `serde_json` reads 128 levels; the rest is for what objects are
+/// wrapped in: lists, watch events, reviews, Works.
+pub const MAX_DEPTH: usize = 120;
+
+/// True if some value within `value` has a greater depth than `depth`, where `value` itself has depth 0.
+pub fn exceeds(value: &Value, depth: usize) -> bool {
+    let inner = |value: &Value| match depth.checked_sub(1) {
+        Some(left) => exceeds(value, left),
+        None => true,
+    };
+    match value {
+        Value::Array(items) => items.iter().any(inner),
+        Value::Object(fields) => fields.values().any(inner),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+    use serde_json::json;
+
+    #[rstest]
+    #[case::text(json!("a"), 0, false)]
+    #[case::empty(json!({}), 0, false)]
+    #[case::too_deep(json!({"a": 1}), 0, true)]
+    #[case::just_deep_enough(json!({"a": [1]}), 2, false)]
+    #[case::in_a_list(json!([[], [[1]]]), 2, true)]
+    fn depths(#[case] value: Value, #[case] depth: usize, #[case] expected: bool) {
+        assert_eq!(exceeds(&value, depth), expected);
+    }
+}
