@@ -64,6 +64,9 @@ pub enum Error {
     Waiting(String),
     #[error("{0}")]
     Apply(String),
+    /// A bug of ours. The work on the object is tried again later.
+    #[error("the work on it panicked: {0}")]
+    Panicked(String),
     #[error("{0} is given up: this process does not lead the controllers any more")]
     Fenced(String),
 }

@@ -9,13 +9,16 @@ mod counted;
 #[cfg(test)]
 mod tests;
 
+use std::any::Any;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Debug;
 use std::hash::Hash;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crowsnest_fleet::traced::{SPANS, failed};
+use futures::FutureExt;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
@@ -470,8 +473,8 @@ impl<K: Hash + Eq + Clone + Debug + Send + 'static> Queue<K> {
         self.wake.notify_one();
     }
 
-    /// Handles keys with up to `workers` at once until `stop`; running ones are finished first. A worker that panics
-    /// ends the loop with an error, because its key would be lost.
+    /// Handles keys with up to `workers` at once until `stop`; running ones are finished first. A panic is a failure of its key,
+    /// which is tried again later: one object must not end the work on all others.
     pub async fn run<F, R>(self, workers: usize, stop: CancellationToken, reconcile: F) -> Result<(), String>
     where
         F: Fn(K) -> R,
@@ -488,7 +491,8 @@ impl<K: Hash + Eq + Clone + Debug + Send + 'static> Queue<K> {
                         let span = self.span(&key);
                         running.spawn(async move {
                             let began = Instant::now();
-                            let result = work.instrument(span.clone()).await;
+                            let result = AssertUnwindSafe(work.instrument(span.clone())).catch_unwind().await;
+                            let result = result.unwrap_or_else(|panic| Err(panicked(panic.as_ref())));
                             note(&span, &result);
                             if let Some(timed) = timed {
                                 timed.note(began.elapsed(), result.is_ok());
@@ -516,6 +520,13 @@ impl<K: Hash + Eq + Clone + Debug + Send + 'static> Queue<K> {
             }
         }
     }
+}
+
+fn panicked(panic: &(dyn Any + Send)) -> Error {
+    let message = panic.downcast_ref::<String>().map(String::as_str);
+    let message = message.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message");
+    tracing::error!(message, "a worker panicked");
+    Error::Panicked(message.to_owned())
 }
 
 /// How a look ended: not what was wrong, which may have parts of an object in it.

@@ -24,6 +24,7 @@ use super::estimators;
 use super::figures::scheduling::Incoming;
 use super::objects::Resource;
 use super::queue::{Outcome, Priority, Queue};
+use super::templates::template_of;
 use super::traffic::GivingWay;
 use super::world::Change;
 use crate::Error;
@@ -275,7 +276,8 @@ impl Scheduling {
         let began = Instant::now();
         let subject = view(&binding, &typed);
         let answers = self.asked(&key, &subject, &peers, scheduling::plan).await;
-        let (plan, report) = self.decide(&key, &subject, &peers, answers.as_ref());
+        let is_backed = !typed.spec.is_workload() || template_of(&self.context, &binding).await?.is_some();
+        let (plan, report) = self.decide(&key, &subject, &peers, answers.as_ref(), is_backed);
         let at = At { resource, binding: &binding, typed: &typed, report: &report };
         let ended = self.carry_out(plan, at, key, waited).await;
         if let Some(trigger) = report.trigger {
@@ -284,13 +286,15 @@ impl Scheduling {
         ended
     }
 
-    /// Decides about a binding, and promises its clusters what it gives away in the same step.
+    /// Decides about a binding, and promises its clusters what it gives away in the same step. A binding without a template
+    /// (`is_backed` is false) runs nothing, so it is promised nothing that others could use.
     fn decide(
         &self,
         key: &BindingKey,
         binding: &Binding<'_>,
         peers: &[Peer],
         answers: Option<&Answers>,
+        is_backed: bool,
     ) -> (Plan, Report) {
         let now = self.began.elapsed();
         // Whoever gives nothing away waits for nobody.
@@ -302,7 +306,7 @@ impl Scheduling {
         let plan =
             |world: &World<'_>, _: &Estimator<'_>| scheduling::plan(&World { observer: &stopwatch, ..*world }, binding);
         let (decided, _) = self.in_rooms(key, ledger.as_deref_mut(), peers, answers, plan);
-        if let (Some(ledger), Plan::Schedule { clusters, .. }) = (&mut ledger, &decided.0) {
+        if let (Some(ledger), Plan::Schedule { clusters, .. }, true) = (&mut ledger, &decided.0, is_backed) {
             ledger.promise(key, binding.spec, binding.status, clusters, now);
         }
         decided

@@ -10,6 +10,7 @@ use super::decode::decode;
 use super::{Outcome, Refusal, Request};
 use crate::plan::quota::{self as plan, Exceeded, Usage, add, amount, amounts, is_huge_page, to_list, usage};
 use crate::plan::reference::Reference;
+use crate::plan::work::construct::targets;
 
 /// Resources a quota may name without a domain.
 const STANDARD: [&str; 20] = [
@@ -145,10 +146,11 @@ fn is_relevant(old: &ResourceBinding, new: &ResourceBinding) -> bool {
         let requirements = binding.spec.replica_requirements.as_ref();
         requirements.map(|requirements| amounts(&requirements.resource_request)).unwrap_or_default()
     };
-    let replicas =
-        |binding: &ResourceBinding| binding.spec.clusters.iter().map(|cluster| cluster.replicas).sum::<i32>();
+    let replicas = |binding: &ResourceBinding| -> i64 {
+        targets(&binding.spec).iter().map(|target| i64::from(target.replicas)).sum()
+    };
     let clusters = |binding: &ResourceBinding| {
-        let mut names: Vec<String> = binding.spec.clusters.iter().map(|cluster| cluster.name.clone()).collect();
+        let mut names: Vec<String> = targets(&binding.spec).into_iter().map(|target| target.name).collect();
         names.sort();
         names
     };
@@ -175,7 +177,7 @@ pub fn follow(
     old: Option<&ResourceBinding>,
     new: &ResourceBinding,
 ) -> Result<Vec<FederatedResourceQuota>, Refusal> {
-    let matters = old.map_or(!new.spec.clusters.is_empty(), |old| is_relevant(old, new));
+    let matters = old.map_or(!targets(&new.spec).is_empty(), |old| is_relevant(old, new));
     if matters { enforce(quotas, old, new) } else { Ok(Vec::new()) }
 }
 

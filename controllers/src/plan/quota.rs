@@ -74,7 +74,8 @@ pub fn amounts(list: &ResourceList) -> Usage {
     list.iter().map(|(name, quantity)| (name.clone(), amount(quantity))).collect()
 }
 
-/// What a binding uses in all its clusters together.
+/// What a binding uses in all its clusters together: in those that its Works are made for, so also where other bindings
+/// require it.
 pub fn usage(spec: &ResourceBindingSpec) -> Usage {
     let mut usage = Usage::new();
     let mut count = |request: &ResourceList, times: i64| {
@@ -82,14 +83,15 @@ pub fn usage(spec: &ResourceBindingSpec) -> Usage {
             *usage.entry(name.clone()).or_default() += amount(quantity).times(times);
         }
     };
+    let targets = construct::targets(spec);
     if spec.components.is_empty() {
         // Negative numbers, which the schema allows, would free what others use.
-        let replicas = spec.clusters.iter().map(|cluster| i64::from(cluster.replicas.max(0))).sum();
+        let replicas = targets.iter().map(|target| i64::from(target.replicas.max(0))).sum();
         if let Some(requirements) = &spec.replica_requirements {
             count(&requirements.resource_request, replicas);
         }
     } else {
-        let clusters = i64::try_from(spec.clusters.len()).unwrap_or(i64::MAX);
+        let clusters = i64::try_from(targets.len()).unwrap_or(i64::MAX);
         for component in &spec.components {
             if let Some(requirements) = &component.replica_requirements {
                 count(&requirements.resource_request, i64::from(component.replicas.max(0)).saturating_mul(clusters));
@@ -236,6 +238,16 @@ mod tests {
         json!({
             "replicaRequirements": requests("250m", "128Mi"),
             "clusters": [{"name": "m1", "replicas": 2}, {"name": "m2", "replicas": 1}],
+        }),
+        json!({"cpu": "750m", "memory": "384Mi"})
+    )]
+    #[case::where_others_require_it(
+        json!({
+            "replicaRequirements": requests("250m", "128Mi"),
+            "clusters": [{"name": "m1", "replicas": 1}],
+            "requiredBy": [
+                {"namespace": "shop", "name": "p", "clusters": [{"name": "m1", "replicas": 9}, {"name": "m2", "replicas": 2}]},
+            ],
         }),
         json!({"cpu": "750m", "memory": "384Mi"})
     )]

@@ -33,6 +33,29 @@ async fn a_key_added_while_running_runs_once_more_and_failures_come_back() {
     assert_eq!(runs.load(Ordering::SeqCst), 3);
 }
 
+#[tokio::test]
+async fn a_panic_is_a_failure_of_its_key() {
+    let queue: Queue<u8> = Queue::new("test");
+    let stop = CancellationToken::new();
+    let runs = Arc::new(AtomicUsize::new(0));
+    queue.add(1);
+    queue.add(2);
+    let (counter, end) = (Arc::clone(&runs), stop.clone());
+    let reconcile = move |key: u8| {
+        let (counter, end) = (Arc::clone(&counter), end.clone());
+        async move {
+            match (key, counter.fetch_add(1, Ordering::SeqCst)) {
+                (1, 0) => panic!("no such number"),
+                (1, _) => end.cancel(),
+                _ => {}
+            }
+            Ok(Outcome::Done)
+        }
+    };
+    queue.run(1, stop, reconcile).await.expect("the loop goes on");
+    assert_eq!(runs.load(Ordering::SeqCst), 3, "the other key, and the first one again");
+}
+
 const SECOND: Duration = Duration::from_secs(1);
 
 /// What is ready now, in order; each is done at once.

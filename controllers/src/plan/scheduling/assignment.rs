@@ -145,7 +145,8 @@ impl Assignment<'_> {
         names.sort_unstable();
         let is_candidate = |target: &&TargetCluster| names.binary_search(&target.name.as_str()).is_ok();
         let scheduled: Vec<TargetCluster> = self.spec.clusters.iter().filter(is_candidate).cloned().collect();
-        let assigned: i32 = scheduled.iter().map(|target| target.replicas).sum();
+        // Authors of bindings write these numbers: their sum may exceed an i32.
+        let assigned = scheduled.iter().fold(0_i32, |sum, target| sum.saturating_add(target.replicas));
         let had = |candidate: &Candidate<'_>| candidate.held.map_or(0, |held| held.replicas);
         let room = |extra: &dyn Fn(&Candidate<'_>) -> i32| -> Vec<(&str, i32)> {
             let room = |candidate: &Candidate<'_>| candidate.allocatable.saturating_add(extra(candidate));

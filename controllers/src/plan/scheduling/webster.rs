@@ -36,9 +36,19 @@ impl<'a> Party<'a> {
         Party { name, votes, seats: 0, quotient: votes as f64, tie_break }
     }
 
-    fn gets_a_seat(&mut self) {
-        self.seats += 1;
+    fn gets(&mut self, seats: i32) {
+        self.seats += seats;
         self.quotient = self.votes as f64 / (2.0 * f64::from(self.seats) + 1.0);
+    }
+
+    /// Seats that this party gets in any case, of `seats` for `parties` with `votes` together.
+    ///
+    /// Claims above the quotient `votes / (2 seats - parties)` are at most `seats`, and at least `seats - parties`: all of them are
+    /// met. Two claims less make up for rounding.
+    fn certain(&self, seats: i32, parties: f64, votes: f64) -> i32 {
+        let share = self.votes as f64 * (2.0 * f64::from(seats) - parties) / votes;
+        // Saturates: below 0 nothing is certain.
+        (((share - 1.0) / 2.0).floor() - 2.0).clamp(0.0, f64::from(seats)) as i32
     }
 }
 
@@ -70,19 +80,28 @@ impl Eq for Party<'_> {}
 
 /// Gives `seats` to the names in `votes`, one at a time to the highest quotient. Sorted by name; names that got
 /// nothing are listed with 0. Nothing is given when nobody has a vote.
+///
+/// The time depends on the number of names, not on that of seats: a template may ask for two billion replicas.
 pub fn divide<'a>(
     seats: i32,
     votes: impl IntoIterator<Item = (&'a str, i64)>,
     tie_break: TieBreak,
 ) -> BTreeMap<&'a str, i32> {
-    let parties = votes.into_iter().map(|(name, votes)| Party::new(name, votes, tie_break));
-    let mut queue: BinaryHeap<Party<'a>> = parties.collect();
-    if queue.iter().all(|party| party.votes == 0) {
+    let parties = votes.into_iter().map(|(name, votes)| Party::new(name, votes.max(0), tie_break));
+    let mut parties: Vec<Party<'a>> = parties.collect();
+    let total: f64 = parties.iter().map(|party| party.votes as f64).sum();
+    if total <= 0.0 {
         return BTreeMap::new();
     }
-    for _ in 0..seats {
+    let count = parties.len() as f64;
+    for party in &mut parties {
+        party.gets(party.certain(seats, count, total));
+    }
+    let given: i64 = parties.iter().map(|party| i64::from(party.seats)).sum();
+    let mut queue = BinaryHeap::from(parties);
+    for _ in given..i64::from(seats) {
         if let Some(mut next) = queue.peek_mut() {
-            next.gets_a_seat();
+            next.gets(1);
         }
     }
     queue.into_iter().map(|party| (party.name, party.seats)).collect()
@@ -104,7 +123,40 @@ mod tests {
         assert_eq!(divided.into_iter().collect::<Vec<_>>(), expected);
     }
 
+    /// Seat by seat.
+    fn one_by_one<'a>(seats: i32, votes: &[(&'a str, i64)], tie_break: TieBreak) -> BTreeMap<&'a str, i32> {
+        let mut queue: BinaryHeap<Party<'a>> =
+            votes.iter().map(|(name, votes)| Party::new(name, *votes, tie_break)).collect();
+        for _ in 0..seats {
+            if let Some(mut next) = queue.peek_mut() {
+                next.gets(1);
+            }
+        }
+        queue.into_iter().map(|party| (party.name, party.seats)).collect()
+    }
+
+    #[test]
+    fn two_billion_seats_are_divided_at_once() {
+        let divided = divide(i32::MAX, [("a", 1), ("b", 1), ("c", i64::MAX)], TieBreak::NameAscending);
+        assert_eq!(divided.values().map(|seats| i64::from(*seats)).sum::<i64>(), i64::from(i32::MAX));
+        let even = divide(i32::MAX, [("a", 1), ("b", 1), ("c", 1)], TieBreak::NameAscending);
+        assert_eq!(even.into_values().collect::<Vec<_>>(), [715_827_883, 715_827_882, 715_827_882]);
+    }
+
     proptest! {
+        #[test]
+        fn seats_are_those_of_one_by_one(
+            seats in 0..3_000_i32,
+            votes in proptest::collection::vec(prop_oneof![0..5_i64, 0..1_000_i64, 0..i64::MAX], 1..40),
+            uid in "[a-z]{3}",
+        ) {
+            prop_assume!(votes.iter().any(|votes| *votes > 0));
+            let names: Vec<String> = (0..votes.len()).map(|index| format!("m{index}")).collect();
+            let named: Vec<(&str, i64)> = names.iter().map(String::as_str).zip(votes).collect();
+            let tie_break = TieBreak::of_uid(&uid);
+            prop_assert_eq!(divide(seats, named.iter().copied(), tie_break), one_by_one(seats, &named, tie_break));
+        }
+
         #[test]
         fn no_seat_is_lost_or_doubled(seats in 0..500_i32, votes in proptest::collection::vec(0..50_i64, 1..12)) {
             let names: Vec<String> = (0..votes.len()).map(|index| format!("m{index}")).collect();
