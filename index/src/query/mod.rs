@@ -31,10 +31,15 @@ pub struct Limits {
     pub depth: usize,
     /// Bytes of one regular expression.
     pub regex: usize,
+    /// Regular expressions: each is compiled.
+    pub regexes: usize,
 }
+
+/// Bytes of a compiled regular expression.
+pub(crate) const MAX_COMPILED: usize = 1 << 18;
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { length: 4096, terms: 256, depth: 32, regex: 512 }
+        Self { length: 4096, terms: 256, depth: 32, regex: 512, regexes: 32 }
     }
 }

@@ -20,6 +20,8 @@ pub enum TooMuch {
     Depth(usize),
     #[error("a regular expression is longer than {0} bytes")]
     Regex(usize),
+    #[error("the query has more than {0} regular expressions; join them by | in one")]
+    Regexes(usize),
 }
 
 /// Reads a query.
@@ -31,6 +33,7 @@ pub fn parse(text: &str, limits: &Limits) -> Result<Query, TooMuch> {
         cursor: Cursor::new(text),
         limits,
         terms: 0,
+        regexes: 0,
         depth: 0,
         output: Output::default(),
         notices: Vec::new(),
@@ -52,6 +55,7 @@ struct Parser<'a> {
     cursor: Cursor<'a>,
     limits: &'a Limits,
     terms: usize,
+    regexes: usize,
     depth: usize,
     output: Output,
     notices: Vec<Notice>,
@@ -204,7 +208,11 @@ impl Parser<'_> {
         if source.len() > self.limits.regex {
             return Err(TooMuch::Regex(self.limits.regex));
         }
-        if let Err(error) = regex::Regex::new(source) {
+        self.regexes += 1;
+        if self.regexes > self.limits.regexes {
+            return Err(TooMuch::Regexes(self.limits.regexes));
+        }
+        if let Err(error) = regex::RegexBuilder::new(source).size_limit(super::MAX_COMPILED).build() {
             let text = source.clone();
             let why = error.to_string();
             let why = why.lines().last().unwrap_or_default();

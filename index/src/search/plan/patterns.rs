@@ -1,5 +1,6 @@
 //! Patterns of the language as tests of lower-case strings.
 
+use crate::query::MAX_COMPILED;
 use crate::query::Pattern;
 use std::sync::LazyLock;
 
@@ -128,15 +129,14 @@ impl Test {
     }
 }
 
-/// Bytes of a compiled expression, and how many are kept: those of one query are asked of many objects.
-const MOST_COMPILED: usize = 1 << 18;
+/// Compiled expressions that are kept: those of one query are asked of many objects.
 const MOST_KEPT: u64 = 128;
 static COMPILED: LazyLock<moka::sync::Cache<String, Option<regex::Regex>>> =
     LazyLock::new(|| moka::sync::Cache::builder().max_capacity(MOST_KEPT).build());
 
 /// From end to end, with bounded size.
 pub fn compile(source: &str) -> Option<regex::Regex> {
-    let whole = || regex::RegexBuilder::new(&format!("^(?:{source})$")).size_limit(MOST_COMPILED).build().ok();
+    let whole = || regex::RegexBuilder::new(&format!("^(?:{source})$")).size_limit(MAX_COMPILED).build().ok();
     COMPILED.get_with_by_ref(source, whole)
 }
 

@@ -48,6 +48,10 @@ impl Entry {
             return Ok(None);
         };
         let key = &object.record.key;
+        // Entries about others' objects are those of somebody who may write Events in another namespace.
+        if *key.namespace != *subject_namespace(&event["involvedObject"]) {
+            return Ok(None);
+        }
         let id = format!("{}/{}", key.namespace, key.name);
         let at = event["eventTime"].as_str().unwrap_or_default().to_owned();
         let because = cause["event"].as_str().map(str::to_owned);
@@ -62,6 +66,11 @@ impl Entry {
         }
         Ok(Some((id, Self { at, because, told })))
     }
+}
+
+/// Namespace of Events about an object.
+fn subject_namespace(object: &Value) -> &str {
+    object["namespace"].as_str().filter(|namespace| !namespace.is_empty()).unwrap_or("default")
 }
 
 /// Entries by their ids.
