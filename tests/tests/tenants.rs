@@ -9,6 +9,11 @@ const EXPORTS: &str = include_str!("tenants/exports.yaml");
 const SHOP: &str = include_str!("tenants/shop.yaml");
 const HOSTILE_MEMBER: &str = include_str!("tenants/hostile-member.yaml");
 const QUOTA: &str = include_str!("tenants/quota.yaml");
+const NEIGHBOUR: &str =
+    concat!(include_str!("tenants/neighbour.yaml"), "---\n", include_str!("tenants/deployment.yaml"));
+const NEIGHBOUR_DEPLOYMENT: &str = include_str!("tenants/deployment.yaml");
+const NUMBERS: &str = include_str!("tenants/numbers.yaml");
+const MANY: &str = include_str!("tenants/many.yaml");
 const PERMANENT_ID: &str = "resourcebinding.karmada.io/permanent-id";
 /// Names of all objects in Works for a cluster.
 const COPIED: [&str; 6] =
@@ -29,6 +34,7 @@ fn owners_of_a_namespace_reach_no_others() -> Result<()> {
         works_have_one_holder(&kubectl, &tina)?;
         overrides_keep_the_identity_of_objects(&kubectl, &tina)?;
         bindings_cannot_evade_a_quota(&kubectl)?;
+        numbers_of_a_tenant_stay_harmless(&kubectl, &tina)?;
         kubectl.ok(&["delete", "namespace", "tenant", "--timeout=60s"], "")?;
         Ok(())
     };
@@ -184,5 +190,38 @@ fn bindings_cannot_evade_a_quota(kubectl: &Kubectl) -> Result<()> {
     tina.ok(&["create", "-f", "-"], &second.to_string())?;
     let copied = kubectl.until(&COPIED, |out| out.contains("small"))?;
     ensure!(!copied.contains("big"), "{copied}");
+
+    // What others require is carried out, so it counts.
+    let requirements = json!({"resourceRequest": {"cpu": "4"}});
+    let required = json!([{"namespace": "bounded", "name": "nobody", "clusters": [{"name": "m1", "replicas": 100}]}]);
+    let spec = json!({"clusters": [], "replicaRequirements": requirements, "requiredBy": required});
+    let patch = json!({"spec": spec}).to_string();
+    let refused = "exceeded for resource cpu: requested sum 400, limit 100m";
+    tina.says(&["patch", "rb", "by-hand", "--type=merge", "-p", &patch], "", 1, refused)?;
     Ok(())
+}
+
+/// Numbers that a tenant writes must cost neither time nor anybody's room, and end nobody's scheduling.
+fn numbers_of_a_tenant_stay_harmless(kubectl: &Kubectl, tina: &Kubectl) -> Result<()> {
+    kubectl.ok(&["apply", "-f", "-"], NEIGHBOUR)?;
+    let scheduled = |name: &str| {
+        let path = ["get", "rb", name, "-n", "neighbour", "-o", "jsonpath={.spec.clusters[*].name}"];
+        kubectl.until(&path, |out| !out.is_empty()).map(drop)
+    };
+    scheduled("first-deployment")?;
+    tina.ok(&["apply", "-f", "-"], NUMBERS)?;
+    for name in ["ghost", "overflow"] {
+        let decided = ["get", "rb", name, "-o", "jsonpath={.status.conditions[0].type}"];
+        tina.until(&decided, |out| !out.is_empty())?;
+    }
+    kubectl.ok(&["create", "-f", "-"], &NEIGHBOUR_DEPLOYMENT.replace("first", "second"))?;
+    scheduled("second-deployment")?;
+
+    tina.ok(&["apply", "-f", "-"], MANY)?;
+    let replicas = ["get", "rb", "many-deployment", "-o", "jsonpath={.spec.clusters[*].replicas}"];
+    let all = |out: &str| out.split(' ').filter_map(|count| count.parse::<i64>().ok()).sum::<i64>() == 2_147_483_647;
+    tina.until(&replicas, all)?;
+    // Two replicas, each in a cluster of its own.
+    let completions = ["get", "works", "-A", "-o", "jsonpath={..completions}"];
+    kubectl.until(&completions, |out| out.contains("1073741824") && out.contains("1073741823")).map(drop)
 }

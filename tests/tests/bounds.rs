@@ -1,0 +1,116 @@
+//! Small requests of ordinary accounts that cost much, and objects that readers could not read: each is refused, and the server
+//! answers others meanwhile.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use crowsnest_tests::{Fleet, Kubectl};
+use serde_json::{Value, json};
+
+/// Longest time in which the server must answer others: a debug build on a busy machine.
+const SOON: Duration = Duration::from_secs(10);
+
+#[test]
+fn small_requests_cannot_take_the_server_away() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let fleet = Fleet::start(&dir.path().join("data"), &["--members", "member1"])?;
+    let Some(kubectl) = fleet.any_kubectl()? else { return Ok(()) };
+    let walk = || -> Result<()> {
+        kubectl.ok(&["create", "namespace", "tenant"], "")?;
+        let role = ["create", "rolebinding", "tina", "-n", "tenant", "--clusterrole", "admin", "--user", "tina"];
+        kubectl.ok(&role, "")?;
+        let tina = kubectl.with(&["--as", "tina", "-n", "tenant"]);
+        copies_into_themselves_are_refused(&kubectl, &tina)?;
+        large_objects_are_refused(&kubectl, &tina, dir.path())?;
+        a_review_with_many_requirements_is_refused(&kubectl)?;
+        queries_with_many_expressions_are_refused(&fleet)
+    };
+    walk().with_context(|| fleet.log())?;
+    ensure!(fleet.stop()?.success());
+    Ok(())
+}
+
+fn is_ready(kubectl: &Kubectl) -> Result<()> {
+    let began = Instant::now();
+    kubectl.ok(&["get", "--raw", "/readyz"], "")?;
+    ensure!(began.elapsed() < SOON, "not ready for {:?}", began.elapsed());
+    Ok(())
+}
+
+/// JSON patch operations that double the depth of an object with each of them.
+fn doubling(depth: usize) -> String {
+    let mut operations = vec![json!({"op": "add", "path": "/data", "value": {"a": {}}})];
+    let mut reached = 1;
+    while reached < depth {
+        let path = format!("/data{}/a", "/a".repeat(reached));
+        operations.push(json!({"op": "copy", "from": "/data", "path": path}));
+        reached = 2 * reached + 1;
+    }
+    Value::from(operations).to_string()
+}
+
+fn copies_into_themselves_are_refused(kubectl: &Kubectl, tina: &Kubectl) -> Result<()> {
+    tina.ok(&["create", "configmap", "deep"], "")?;
+    for depth in [200, 8000] {
+        let patch = ["patch", "configmap", "deep", "--type=json", "-p", &doubling(depth)];
+        tina.says(&patch, "", 1, "the server rejected our request")?;
+        is_ready(kubectl)?;
+    }
+    let kept = tina.ok(&["get", "configmap", "deep", "-o", "jsonpath={.data}"], "")?;
+    ensure!(kept.is_empty(), "{kept}");
+    Ok(())
+}
+
+/// Each request is smaller than requests may be.
+fn large_objects_are_refused(kubectl: &Kubectl, tina: &Kubectl, folder: &Path) -> Result<()> {
+    tina.ok(&["create", "deployment", "large", "--image", "nginx:1.25", "--replicas=0"], "")?;
+    let file = folder.join("patch.json");
+    let path = file.display().to_string();
+    let patch = ["patch", "deployment", "large", "--type=merge", "--patch-file", &path];
+    let with = |variables: &[&str]| {
+        let value = "x".repeat(1_000_000);
+        let variables: Vec<Value> = variables.iter().map(|name| json!({"name": name, "value": value})).collect();
+        let containers = json!([{"name": "nginx", "image": "nginx:1.25", "env": variables}]);
+        json!({"spec": {"template": {"spec": {"containers": containers}}}}).to_string()
+    };
+    std::fs::write(&file, with(&["A"]))?;
+    tina.ok(&patch, "")?;
+    std::fs::write(&file, with(&["A", "B"]))?;
+    tina.says(&patch, "", 1, "Request entity too large")?;
+    is_ready(kubectl)
+}
+
+/// Anybody who is signed in may ask what he may do.
+fn a_review_with_many_requirements_is_refused(kubectl: &Kubectl) -> Result<()> {
+    let requirements = vec![json!({}); 300_000];
+    let attributes = json!({"verb": "get", "fieldSelector": {"requirements": requirements}});
+    let review = json!({
+        "apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview", "spec": {"resourceAttributes": attributes},
+    });
+    let nobody = kubectl.with(&["--as", "nobody"]);
+    let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+    std::thread::scope(|scope| {
+        let asks: Vec<_> = (0..2)
+            .map(|_| {
+                scope.spawn(|| {
+                    nobody.says(&["create", "--raw", path, "-f", "-"], &review.to_string(), 1, "at most 1000 items")
+                })
+            })
+            .collect();
+        let ready = (0..3).try_for_each(|_| is_ready(kubectl));
+        asks.into_iter().try_for_each(|ask| {
+            ask.join().map_err(|_| anyhow::anyhow!("kubectl could not be run")).and_then(|said| said.map(drop))
+        })?;
+        ready
+    })
+}
+
+fn queries_with_many_expressions_are_refused(fleet: &Fleet) -> Result<()> {
+    let query: Vec<String> = (100..200).map(|count| format!(r"/\w{{{count}}}/")).collect();
+    let began = Instant::now();
+    let said = fleet.crowsnest(&["search", &query.join(" ")])?;
+    ensure!(said.err.contains("more than 32 regular expressions"), "{said:?}");
+    ensure!(began.elapsed() < SOON, "answered after {:?}", began.elapsed());
+    Ok(())
+}
