@@ -164,7 +164,7 @@ const LARGE: u64 = 16 * 1024;
 /// that serve all others do not have. It keeps its place among the concurrent requests until it has ended, also if the client leaves
 /// before that.
 async fn aside(request: Request, next: Next, flight: flights::Flight) -> Response {
-    if !http_body::Body::size_hint(request.body()).exact().is_none_or(|size| size > LARGE) {
+    if http_body::Body::size_hint(request.body()).exact().is_some_and(|size| size <= LARGE) {
         return next.run(request).await;
     }
     let span = tracing::Span::current();
