@@ -17,6 +17,7 @@ pub mod crd;
 pub mod duration;
 pub mod estimator;
 pub mod field;
+pub mod json_patch;
 pub mod jsonpath;
 pub mod list_options;
 pub mod modeling;

@@ -1,6 +1,6 @@
 //! JSON patch with the leniencies of the library kube-apiserver uses.
 
-use crowsnest_api::nesting;
+use crowsnest_api::json_patch::{Copied, apply};
 use serde_json::Value;
 
 use crate::patch::{Body, rejected};
@@ -8,8 +8,6 @@ use crate::status::{ApiError, ApiResult};
 
 /// Operations more than this are refused.
 const MAX_OPERATIONS: usize = 10_000;
-/// Bytes that the operations of a patch copy at most; kube-apiserver's limit.
-const MAX_COPIED: usize = 3 * 1024 * 1024;
 
 /// Decodes a patch body; anything but an array of operations is 400, and `null` is no operations.
 pub fn read_json_patch(body: &[u8]) -> ApiResult<Body> {
@@ -108,137 +106,11 @@ pub(super) fn as_go_prints(object: &Value) -> String {
 
 /// Applies a JSON patch. `replace` of an absent member of an object adds it, as kube-apiserver does.
 pub fn json_patch(doc: &Value, patch: &Value) -> ApiResult<Value> {
-    let (mut out, mut copied) = (doc.clone(), 0);
+    let (mut out, mut copied) = (doc.clone(), Copied::default());
     for operation in patch.as_array().into_iter().flatten() {
         apply(&mut out, operation, &mut copied).ok_or_else(rejected)?;
     }
     Ok(out)
-}
-
-/// Applies one operation. `copied` is how much operations before it have copied.
-fn apply(doc: &mut Value, operation: &Value, copied: &mut usize) -> Option<()> {
-    let text = |key: &str| operation.get(key).and_then(Value::as_str);
-    let path = pointer(text("path")?)?;
-    // What an operation does not give is null.
-    let value = || operation.get("value").cloned().unwrap_or_default();
-    match text("op")? {
-        "add" => add(doc, &path, value()),
-        "remove" => remove(doc, &path).map(drop),
-        "replace" => replace(doc, &path, value()),
-        "move" => {
-            let value = remove(doc, &pointer(text("from")?)?)?;
-            add(doc, &path, value)
-        }
-        "copy" => {
-            let from = pointer(text("from")?)?;
-            let (last, up) = from.split_last()?;
-            let value = match get(doc, up)? {
-                Value::Object(fields) => fields.get(last).cloned().unwrap_or_default(),
-                items => get(items, std::slice::from_ref(last))?.clone(),
-            };
-            // A few copies of an object into itself would fill any memory.
-            *copied += value.to_string().len();
-            if *copied > MAX_COPIED {
-                return None;
-            }
-            add(doc, &path, value)
-        }
-        "test" => {
-            let expected = operation.get("value").unwrap_or(&Value::Null);
-            let found = get(doc, &path).unwrap_or(&Value::Null);
-            (found == expected).then_some(())
-        }
-        _ => None,
-    }
-}
-
-fn pointer(path: &str) -> Option<Vec<String>> {
-    if path.is_empty() {
-        return Some(Vec::new());
-    }
-    // What stands before the first slash is not looked at.
-    let (_, rest) = path.split_once('/')?;
-    Some(rest.split('/').map(|token| token.replace("~1", "/").replace("~0", "~")).collect())
-}
-
-fn index(token: &str, len: usize) -> Option<usize> {
-    match token.strip_prefix('-') {
-        // Negative indices count from the end.
-        Some(back) => len.checked_sub(back.parse::<usize>().ok().filter(|n| *n > 0)?),
-        None => token.parse().ok(),
-    }
-}
-
-fn get<'a>(doc: &'a Value, path: &[String]) -> Option<&'a Value> {
-    path.iter().try_fold(doc, |node, token| match node {
-        Value::Object(fields) => fields.get(token),
-        Value::Array(items) => items.get(index(token, items.len())?),
-        _ => None,
-    })
-}
-
-fn parent<'a>(doc: &'a mut Value, path: &[String]) -> Option<&'a mut Value> {
-    path.iter().try_fold(doc, |node, token| match node {
-        Value::Object(fields) => fields.get_mut(token),
-        Value::Array(items) => {
-            let at = index(token, items.len())?;
-            items.get_mut(at)
-        }
-        _ => None,
-    })
-}
-
-/// `None` also where the document would nest too deep: an object that is copied into itself doubles its depth each time.
-fn add(doc: &mut Value, path: &[String], value: Value) -> Option<()> {
-    let (last, up) = path.split_last()?;
-    if nesting::exceeds(&value, nesting::MAX_DEPTH.checked_sub(path.len())?) {
-        return None;
-    }
-    match parent(doc, up)? {
-        Value::Object(fields) => {
-            fields.insert(last.clone(), value);
-        }
-        Value::Array(items) if last == "-" => items.push(value),
-        Value::Array(items) => {
-            let at = index(last, items.len() + 1).filter(|at| *at <= items.len())?;
-            items.insert(at, value);
-        }
-        _ => return None,
-    }
-    Some(())
-}
-
-fn replace(doc: &mut Value, path: &[String], value: Value) -> Option<()> {
-    let Some((last, up)) = path.split_last() else {
-        // The whole document is replaced by another only.
-        if value.is_object() || value.is_array() {
-            *doc = value;
-        }
-        return Some(());
-    };
-    match parent(doc, up)? {
-        Value::Object(fields) => {
-            fields.insert(last.clone(), value);
-        }
-        Value::Array(items) => {
-            let at = index(last, items.len())?;
-            *items.get_mut(at)? = value;
-        }
-        _ => return None,
-    }
-    Some(())
-}
-
-fn remove(doc: &mut Value, path: &[String]) -> Option<Value> {
-    let (last, up) = path.split_last()?;
-    match parent(doc, up)? {
-        Value::Object(fields) => fields.remove(last),
-        Value::Array(items) => {
-            let at = index(last, items.len()).filter(|at| *at < items.len())?;
-            Some(items.remove(at))
-        }
-        _ => None,
-    }
 }
 
 #[cfg(test)]

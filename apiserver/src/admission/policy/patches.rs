@@ -1,5 +1,6 @@
 //! What a mutation of a policy makes of an object. Pure.
 
+use crowsnest_api::json_patch::Copied;
 use kube::core::cel::cel::{Context, Value as Cel};
 use serde_json::Value;
 
@@ -98,10 +99,10 @@ fn find_atomics(schema: &Schema, value: &Value, path: &str, found: &mut Vec<Stri
 
 /// The object after a JSON patch; as it was where a test of it fails.
 fn patched(object: &Value, operations: &Value) -> Result<Value, String> {
-    let mut current = object.clone();
+    let (mut current, mut copied) = (object.clone(), Copied::default());
     for operation in operations.as_array().into_iter().flatten() {
-        match patching::apply(&current, std::slice::from_ref(operation)) {
-            Ok(next) => current = next,
+        match patching::step(&mut current, operation, &mut copied) {
+            Ok(()) => {}
             Err(_) if operation["op"] == "test" => return Ok(object.clone()),
             Err(why) => return Err(format!("JSON Patch: {why}")),
         }

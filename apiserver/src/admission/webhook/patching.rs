@@ -3,9 +3,10 @@
 //! Failures are worded as the patch library of kube-apiserver words them.
 
 use base64::Engine;
+use crowsnest_api::json_patch::{self, Copied};
 use serde_json::Value;
 
-use crate::patch::{go_kind, json_patch};
+use crate::patch::go_kind;
 use crate::schema::decode::{self, Expected};
 use crate::schema::set::SchemaSet;
 
@@ -42,11 +43,16 @@ pub fn bytes(text: &str) -> Result<Vec<u8>, String> {
 
 /// Applies the operations one after the other; a failure says which.
 pub fn apply(object: &Value, operations: &[Value]) -> Result<Value, String> {
-    let mut current = object.clone();
-    for operation in operations {
-        current = json_patch(&current, &serde_json::json!([operation])).map_err(|_| failure(&current, operation))?;
-    }
+    let (mut current, mut copied) = (object.clone(), Copied::default());
+    operations.iter().try_for_each(|operation| step(&mut current, operation, &mut copied))?;
     Ok(current)
+}
+
+/// Applies one operation of a patch; `copied` belongs to the whole patch.
+pub fn step(object: &mut Value, operation: &Value, copied: &mut Copied) -> Result<(), String> {
+    // A move that fails has taken its value away.
+    let before = (operation["op"] == "move").then(|| object.clone());
+    json_patch::apply(object, operation, copied).ok_or_else(|| failure(before.as_ref().unwrap_or(object), operation))
 }
 
 /// A place in a document as an operation names it.

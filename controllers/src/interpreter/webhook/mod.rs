@@ -17,6 +17,7 @@ use crowsnest_api::config::{
     InterpreterOperation as Operation, ResourceInterpreterWebhook, ResourceInterpreterWebhookConfiguration,
     RuleWithOperations,
 };
+use crowsnest_api::json_patch::{self, Copied};
 use crowsnest_api::work::{AggregatedStatusItem, Component, ReplicaRequirements};
 use parking_lot::RwLock;
 use serde_json::Value;
@@ -208,8 +209,11 @@ impl Hook {
 }
 
 fn patched(object: &Value, patch: &[u8]) -> Result<Value, String> {
-    let patch: json_patch::Patch = serde_json::from_slice(patch).map_err(|error| error.to_string())?;
-    let mut copy = object.clone();
-    json_patch::patch(&mut copy, &patch).map_err(|error| error.to_string())?;
-    Ok(copy)
+    let operations: Vec<Value> = serde_json::from_slice(patch).map_err(|error| error.to_string())?;
+    let (mut patched, mut copied) = (object.clone(), Copied::default());
+    for (index, operation) in operations.iter().enumerate() {
+        let applied = json_patch::apply(&mut patched, operation, &mut copied);
+        applied.ok_or_else(|| format!("operation {index} of the patch cannot be applied"))?;
+    }
+    Ok(patched)
 }

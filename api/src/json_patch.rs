@@ -1,0 +1,178 @@
+//! JSON patch (RFC 6902) with the leniencies of the library that kube-apiserver and Karmada use, for every patch that is applied:
+//! of requests, of admission webhooks and policies, of interpreter webhooks. Bounded: neither depth nor copies grow beyond a limit.
+
+use serde_json::Value;
+
+use crate::nesting;
+
+/// Bytes that the operations of a patch copy at most; kube-apiserver's limit.
+const MAX_COPIED: usize = 3 * 1024 * 1024;
+
+/// Bytes that the operations of one patch have copied.
+#[derive(Debug, Default)]
+pub struct Copied(usize);
+
+/// Applies one operation. None if it cannot be applied, or exceeds the limits of copies or of depth; `doc` may have lost the value
+/// of a `move` then. `copied` belongs to the whole patch.
+pub fn apply(doc: &mut Value, operation: &Value, copied: &mut Copied) -> Option<()> {
+    let text = |key: &str| operation.get(key).and_then(Value::as_str);
+    let path = pointer(text("path")?)?;
+    // What an operation does not give is null.
+    let value = || operation.get("value").cloned().unwrap_or_default();
+    match text("op")? {
+        "add" => add(doc, &path, value()),
+        "remove" => remove(doc, &path).map(drop),
+        "replace" => replace(doc, &path, value()),
+        "move" => {
+            let value = remove(doc, &pointer(text("from")?)?)?;
+            add(doc, &path, value)
+        }
+        "copy" => {
+            let from = pointer(text("from")?)?;
+            let (last, up) = from.split_last()?;
+            let value = match get(doc, up)? {
+                Value::Object(fields) => fields.get(last).cloned().unwrap_or_default(),
+                items => get(items, std::slice::from_ref(last))?.clone(),
+            };
+            // A few copies of an object into itself would fill any memory.
+            copied.0 += value.to_string().len();
+            if copied.0 > MAX_COPIED {
+                return None;
+            }
+            add(doc, &path, value)
+        }
+        "test" => {
+            let expected = operation.get("value").unwrap_or(&Value::Null);
+            let found = get(doc, &path).unwrap_or(&Value::Null);
+            (found == expected).then_some(())
+        }
+        _ => None,
+    }
+}
+
+fn pointer(path: &str) -> Option<Vec<String>> {
+    if path.is_empty() {
+        return Some(Vec::new());
+    }
+    // What stands before the first slash is not looked at.
+    let (_, rest) = path.split_once('/')?;
+    Some(rest.split('/').map(|token| token.replace("~1", "/").replace("~0", "~")).collect())
+}
+
+fn index(token: &str, len: usize) -> Option<usize> {
+    match token.strip_prefix('-') {
+        // Negative indices count from the end.
+        Some(back) => len.checked_sub(back.parse::<usize>().ok().filter(|n| *n > 0)?),
+        None => token.parse().ok(),
+    }
+}
+
+fn get<'a>(doc: &'a Value, path: &[String]) -> Option<&'a Value> {
+    path.iter().try_fold(doc, |node, token| match node {
+        Value::Object(fields) => fields.get(token),
+        Value::Array(items) => items.get(index(token, items.len())?),
+        _ => None,
+    })
+}
+
+fn parent<'a>(doc: &'a mut Value, path: &[String]) -> Option<&'a mut Value> {
+    path.iter().try_fold(doc, |node, token| match node {
+        Value::Object(fields) => fields.get_mut(token),
+        Value::Array(items) => {
+            let at = index(token, items.len())?;
+            items.get_mut(at)
+        }
+        _ => None,
+    })
+}
+
+/// `None` also where the document would nest too deep: an object that is copied into itself doubles its depth each time.
+fn add(doc: &mut Value, path: &[String], value: Value) -> Option<()> {
+    let (last, up) = path.split_last()?;
+    if nesting::exceeds(&value, nesting::MAX_DEPTH.checked_sub(path.len())?) {
+        return None;
+    }
+    match parent(doc, up)? {
+        Value::Object(fields) => {
+            fields.insert(last.clone(), value);
+        }
+        Value::Array(items) if last == "-" => items.push(value),
+        Value::Array(items) => {
+            let at = index(last, items.len() + 1).filter(|at| *at <= items.len())?;
+            items.insert(at, value);
+        }
+        _ => return None,
+    }
+    Some(())
+}
+
+fn replace(doc: &mut Value, path: &[String], value: Value) -> Option<()> {
+    let Some((last, up)) = path.split_last() else {
+        // The whole document is replaced by another only.
+        if value.is_object() || value.is_array() {
+            *doc = value;
+        }
+        return Some(());
+    };
+    match parent(doc, up)? {
+        Value::Object(fields) => {
+            fields.insert(last.clone(), value);
+        }
+        Value::Array(items) => {
+            let at = index(last, items.len())?;
+            *items.get_mut(at)? = value;
+        }
+        _ => return None,
+    }
+    Some(())
+}
+
+fn remove(doc: &mut Value, path: &[String]) -> Option<Value> {
+    let (last, up) = path.split_last()?;
+    match parent(doc, up)? {
+        Value::Object(fields) => fields.remove(last),
+        Value::Array(items) => {
+            let at = index(last, items.len()).filter(|at| *at < items.len())?;
+            Some(items.remove(at))
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+    use serde_json::json;
+
+    fn patched(doc: Value, operations: &Value) -> Option<Value> {
+        let (mut doc, mut copied) = (doc, Copied::default());
+        operations.as_array()?.iter().try_for_each(|operation| apply(&mut doc, operation, &mut copied))?;
+        Some(doc)
+    }
+
+    #[test]
+    fn depth_is_bounded() {
+        let doubling = |times: usize| {
+            let mut operations = vec![json!({"op": "add", "path": "/z", "value": {"a": {}}})];
+            let mut depth = 1;
+            for _ in 0..times {
+                operations.push(json!({"op": "copy", "from": "/z", "path": format!("/z{}/a", "/a".repeat(depth))}));
+                depth = 2 * depth + 1;
+            }
+            json!(operations)
+        };
+        assert!(patched(json!({}), &doubling(5)).is_some());
+        assert!(patched(json!({}), &doubling(6)).is_none());
+    }
+
+    #[rstest]
+    #[case::few(2, true)]
+    #[case::many(4, false)]
+    fn copies_are_counted_over_the_whole_patch(#[case] copies: usize, #[case] expected: bool) {
+        let doc = json!({"a": "x".repeat(1_000_000)});
+        let operations: Vec<Value> =
+            (0..copies).map(|nth| json!({"op": "copy", "from": "/a", "path": format!("/b{nth}")})).collect();
+        assert_eq!(patched(doc, &json!(operations)).is_some(), expected);
+    }
+}
