@@ -12,6 +12,7 @@ use crowsnest_api::rbac::Decision;
 use crowsnest_api::request::{Query, RequestInfo, has_valid_host};
 use crowsnest_api::user::UserInfo;
 use http::header::{ACCEPT, HeaderValue};
+use tokio_util::sync::CancellationToken;
 use tower_http::compression::Predicate;
 use tracing::Instrument;
 
@@ -161,20 +162,24 @@ pub(super) async fn limit(State(api): State<Arc<Api>>, request: Request, next: N
 const LARGE: u64 = 16 * 1024;
 
 /// Handles a request with a large body on a thread of its own: to read and to validate such objects takes time, which the threads
-/// that serve all others do not have. It keeps its place among the concurrent requests until it has ended, also if the client leaves
-/// before that.
+/// that serve all others do not have. If nobody waits for it any more, because the client left or the time is over, it ends where it
+/// next waits for something, such as the rest of the body; its place among the concurrent requests is free then.
 async fn aside(request: Request, next: Next, flight: flights::Flight) -> Response {
     if http_body::Body::size_hint(request.body()).exact().is_some_and(|size| size <= LARGE) {
         return next.run(request).await;
     }
     let span = tracing::Span::current();
     let runtime = tokio::runtime::Handle::current();
+    let abandoned = CancellationToken::new();
+    let _abandon = abandoned.clone().drop_guard();
     let handled = tokio::task::spawn_blocking(move || {
         let _flight = flight;
-        runtime.block_on(next.run(request).instrument(span))
+        runtime.block_on(abandoned.run_until_cancelled(next.run(request).instrument(span)))
     });
     match handled.await {
-        Ok(response) => response,
+        Ok(Some(response)) => response,
+        // Nobody reads this.
+        Ok(None) => respond::error(&ApiError::new(Reason::Timeout, "the request was abandoned")),
         Err(error) => match error.try_into_panic() {
             Ok(panic) => std::panic::resume_unwind(panic),
             Err(error) => respond::error(&ApiError::internal(error)),

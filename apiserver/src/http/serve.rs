@@ -1,13 +1,17 @@
 //! Listening sockets: TLS with optional client certificates, HTTP/1.1 and h2 on one port, upgrades, draining.
 
+use std::convert::Infallible;
 use std::net::IpAddr;
-use std::time::Duration;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::body::Body;
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
+use parking_lot::Mutex;
 use rustls_pki_types::UnixTime;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -17,6 +21,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower::ServiceExt;
 
+use crate::audit::held::Held;
 use crate::authn::Tls;
 
 pub use crate::http::read_ahead::read_ahead;
@@ -106,15 +111,79 @@ pub fn prepare(stream: &TcpStream) {
     }
 }
 
-/// Serves one connection, upgrades included. What is known of the peer goes with each request.
+/// Time in which a connection must send its first request, and may be without one later. As kube-apiserver's.
+const FIRST_REQUEST: Duration = Duration::from_secs(30);
+const IDLE: Duration = Duration::from_secs(90);
+/// How often a connection is looked at.
+const LOOK: Duration = Duration::from_secs(10);
+
+/// Requests of one connection.
+#[derive(Debug)]
+struct Activity {
+    running: AtomicUsize,
+    /// End of the last request, or the beginning of the connection.
+    idle_since: Mutex<Instant>,
+    has_asked: AtomicBool,
+}
+
+/// A request, until its response has been sent.
+struct Running(Arc<Activity>);
+
+impl Activity {
+    fn new() -> Arc<Self> {
+        let idle_since = Mutex::new(Instant::now());
+        Arc::new(Self { running: AtomicUsize::new(0), idle_since, has_asked: AtomicBool::new(false) })
+    }
+
+    fn begin(self: &Arc<Self>) -> Running {
+        self.has_asked.store(true, Ordering::Relaxed);
+        self.running.fetch_add(1, Ordering::Relaxed);
+        Running(Arc::clone(self))
+    }
+
+    /// Ends a request.
+    fn end(&self, now: Instant) {
+        *self.idle_since.lock() = now;
+        self.running.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// True if nothing was asked for too long.
+    fn is_idle(&self, now: Instant) -> bool {
+        let limit = if self.has_asked.load(Ordering::Relaxed) { IDLE } else { FIRST_REQUEST };
+        let idle_since = *self.idle_since.lock();
+        self.running.load(Ordering::Relaxed) == 0 && now.saturating_duration_since(idle_since) >= limit
+    }
+
+    async fn idle(&self) {
+        while !self.is_idle(Instant::now()) {
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.end(Instant::now());
+    }
+}
+
+/// Serves one connection, upgrades included. What is known of the peer goes with each request. A connection that asks for nothing
+/// is closed: anybody may open many.
 pub(crate) async fn connection<S>(stream: S, peer: http::Extensions, router: Router, cancelled: CancellationToken)
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
+    let activity = Activity::new();
+    let requests = Arc::clone(&activity);
     let service = hyper::service::service_fn(move |request: hyper::Request<Incoming>| {
+        let running = requests.begin();
         let mut request = request.map(Body::new);
         request.extensions_mut().extend(peer.clone());
-        router.clone().oneshot(request)
+        let answered = router.clone().oneshot(request);
+        async move {
+            let response = answered.await?;
+            Ok::<_, Infallible>(response.map(|body| Body::new(Held::new(body, running))))
+        }
     });
     let mut builder = Builder::new(TokioExecutor::new());
     builder.http1().timer(TokioTimer::new());
@@ -131,8 +200,41 @@ where
             connection.as_mut().graceful_shutdown();
             connection.await
         }
+        () = activity.idle() => {
+            connection.as_mut().graceful_shutdown();
+            match tokio::time::timeout(HANDSHAKE, connection).await {
+                Ok(ended) => ended,
+                Err(_) => return,
+            }
+        }
     };
     if let Err(error) = ended {
         tracing::debug!(%error, "connection");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+
+    /// A connection whose only request begins at its start and ends after some seconds.
+    #[rstest]
+    #[case::asks_nothing(None, 29, false)]
+    #[case::asks_nothing_for_long(None, 30, true)]
+    #[case::asked_once(Some(5), 94, false)]
+    #[case::asked_once_long_ago(Some(5), 95, true)]
+    #[case::request_is_running(Some(500), 300, false)]
+    fn connections_without_requests_end(#[case] request: Option<u64>, #[case] seconds: u64, #[case] expected: bool) {
+        let (began, activity) = (Instant::now(), Activity::new());
+        let at = |seconds: u64| began + Duration::from_secs(seconds);
+        *activity.idle_since.lock() = began;
+        if let Some(ends) = request {
+            std::mem::forget(activity.begin());
+            if ends <= seconds {
+                activity.end(at(ends));
+            }
+        }
+        assert_eq!(activity.is_idle(at(seconds)), expected);
     }
 }

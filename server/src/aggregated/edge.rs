@@ -157,7 +157,10 @@ async fn answer(
         response.headers_mut().insert(AUDIT_ID, id);
     }
     let heard = own.as_ref().and_then(|own| Heard::response(own, response.status(), response.headers()));
-    response.map(|body| Body::new(Held::new(body, (record, in_flight)).heard(heard)))
+    response.map(|body| {
+        let in_flight = in_flight.and_then(|in_flight| in_flight.sending(http_body::Body::size_hint(&body).exact()));
+        Body::new(Held::new(body, (record, in_flight)).heard(heard))
+    })
 }
 
 /// The audit record that the control plane passed on with a request, if it did. An inner `None` means that the request

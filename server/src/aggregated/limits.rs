@@ -2,8 +2,10 @@
 //! long-running requests do not count, and members of `system:masters` are not limited.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crowsnest_api::user::UserInfo;
+use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::reply::Failure;
@@ -16,9 +18,37 @@ pub(crate) struct Limits {
     writes: Option<Arc<Semaphore>>,
 }
 
-/// Permit of a request, held until the end of its response.
+/// Permit of a request, held until the end of its response, for [`SENDING`] at most after the response began: a client that does
+/// not read must not keep others out.
 #[derive(Debug)]
-pub(crate) struct InFlight(#[expect(dead_code, reason = "held")] Option<OwnedSemaphorePermit>);
+pub(crate) struct InFlight(Arc<Mutex<Option<OwnedSemaphorePermit>>>);
+
+/// Time in which a client may read a response in flight.
+const SENDING: Duration = Duration::from_secs(60);
+/// Responses of so many bytes wait for their client without a permit: nothing is computed for them any more.
+const SMALL: u64 = 64 * 1024;
+
+impl InFlight {
+    fn holding(permit: Option<OwnedSemaphorePermit>) -> Self {
+        Self(Arc::new(Mutex::new(permit)))
+    }
+
+    /// The response begins. `size` is that of its body, if it is known.
+    pub(crate) fn sending(self, size: Option<u64>) -> Option<Self> {
+        if size.is_some_and(|size| size <= SMALL) || self.0.lock().is_none() {
+            return None;
+        }
+        let permit = Arc::downgrade(&self.0);
+        // Ends by itself, and holds nothing of the request.
+        tokio::spawn(async move {
+            tokio::time::sleep(SENDING).await;
+            if let Some(permit) = permit.upgrade() {
+                permit.lock().take();
+            }
+        });
+        Some(self)
+    }
+}
 
 impl Limits {
     /// Zero disables the limit.
@@ -30,10 +60,10 @@ impl Limits {
     /// 429 when there are too many.
     pub(crate) fn admit(&self, caller: &UserInfo, context: &RequestContext) -> Result<InFlight, Failure> {
         let bound = if context.writes() { &self.writes } else { &self.reads };
-        let (Some(bound), false) = (bound, context.long_running) else { return Ok(InFlight(None)) };
+        let (Some(bound), false) = (bound, context.long_running) else { return Ok(InFlight::holding(None)) };
         match Arc::clone(bound).try_acquire_owned() {
-            Ok(permit) => Ok(InFlight(Some(permit))),
-            Err(_) if caller.is_master() => Ok(InFlight(None)),
+            Ok(permit) => Ok(InFlight::holding(Some(permit))),
+            Err(_) if caller.is_master() => Ok(InFlight::holding(None)),
             Err(_) => Err(Failure::too_many_requests()),
         }
     }
