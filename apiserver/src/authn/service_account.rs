@@ -167,7 +167,7 @@ pub(super) fn check(
         // A pod's node is information, not a tie.
         let informative = kind == "node" && private.get("pod").is_some();
         let object = stored(registry, "", resource, if in_namespace { namespace } else { "" }, name);
-        if !informative && object.is_none_or(|o| o.uid() != uid) {
+        if !informative && object.is_none_or(|o| o.uid() != uid || is_deleted_since(&o, DELETED_LEEWAY)) {
             return Err(format!(
                 "[invalid bearer token, service account token has been invalidated: bound {kind} is gone]"
             ));
@@ -187,10 +187,23 @@ fn quoted(items: &[String]) -> String {
     format!("[{}]", items.iter().map(|i| format!("{i:?}")).collect::<Vec<_>>().join(" "))
 }
 
+/// Seconds for which tokens of a deleted object are valid while finalizers keep it; kube-apiserver's.
+const DELETED_LEEWAY: i64 = 60;
+
+/// True if an object was deleted at least so many seconds ago; finalizers may still keep it.
+fn is_deleted_since(object: &Value, seconds: i64) -> bool {
+    let deleted = object["metadata"]["deletionTimestamp"].as_str().map(str::parse::<jiff::Timestamp>);
+    match deleted {
+        None => false,
+        Some(Ok(deleted)) => deleted.as_second() + seconds <= jiff::Timestamp::now().as_second(),
+        Some(Err(_)) => true,
+    }
+}
+
 fn account_user(registry: &Registry, namespace: &str, account: &Value) -> Result<UserInfo, String> {
     let (name, uid) = (account["name"].as_str().unwrap_or_default(), account["uid"].as_str().unwrap_or_default());
     let stored = stored(registry, "", "serviceaccounts", namespace, name)
-        .filter(|a| a.uid() == uid)
+        .filter(|a| a.uid() == uid && !is_deleted_since(a, DELETED_LEEWAY))
         .ok_or("[invalid bearer token, service account token has been invalidated]")?;
     Ok(UserInfo {
         name: format!("system:serviceaccount:{namespace}:{name}"),
@@ -213,6 +226,9 @@ fn legacy(
     let namespace = claim("namespace");
     let secret = stored(registry, "", "secrets", namespace, claim("secret.name"))
         .ok_or("[invalid bearer token, token has been invalidated]")?;
+    if is_deleted_since(&secret, 0) {
+        return Err("[invalid bearer token, token has been invalidated]".into());
+    }
     let encoded = base64::engine::general_purpose::STANDARD.encode(token);
     if secret["data"]["token"] != encoded.as_str() {
         return Err("[invalid bearer token, token does not match server's copy]".into());

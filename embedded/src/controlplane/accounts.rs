@@ -44,20 +44,22 @@ pub async fn run(
 }
 
 async fn pass(registry: &Arc<Registry>, certificate: &str, published: &[(&str, &str)]) -> ApiResult<()> {
+    let mut failed = None;
     for namespace in registry.list_all(&core(registry, "namespaces")?).await? {
         if namespace.is_deleting() {
             continue;
         }
         let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}});
-        ensure(registry, "serviceaccounts", namespace.name(), account).await?;
-        for (name, key) in published {
-            let map = json!({
-                "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {*key: certificate},
-            });
-            ensure(registry, "configmaps", namespace.name(), map).await?;
+        let maps = published.iter().map(|(name, key)| {
+            let data = json!({*key: certificate});
+            ("configmaps", json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data}))
+        });
+        // One namespace's failure is no other's.
+        for (plural, object) in [("serviceaccounts", account)].into_iter().chain(maps) {
+            failed = ensure(registry, plural, namespace.name(), object).await.err().or(failed);
         }
     }
-    Ok(())
+    failed.map_or(Ok(()), Err)
 }
 
 async fn ensure(registry: &Arc<Registry>, plural: &str, namespace: &str, object: Value) -> ApiResult<()> {

@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
+use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -35,22 +36,40 @@ async fn follow(server: ApiServer) -> Result<Infallible, Error> {
     let since = registry.store.revision();
     let mut changed_secrets = registry.store.watch(&ResourceKey::new("", "secrets"), since)?;
     let mut changed_accounts = registry.store.watch(&ResourceKey::new("", "serviceaccounts"), since)?;
-    let mut all = true;
+    let (mut all, mut failed) = (true, false);
     loop {
         if std::mem::take(&mut all) {
+            failed = false;
             for secret in registry.list_all(&secrets).await? {
-                check(&server, &secrets, &secret).await?;
+                failed |= !is_checked(&server, &secrets, &secret).await;
             }
         }
         tokio::select! {
+            () = tokio::time::sleep(RETRY), if failed => all = true,
             changes = changed_secrets.next() => {
                 for change in changes? {
                     if change.kind != ChangeKind::Deleted {
-                        check(&server, &secrets, &change.body.value(change.revision)?).await?;
+                        let secret = change.body.value(change.revision)?;
+                        failed |= !is_checked(&server, &secrets, &secret).await;
                     }
                 }
             }
             changes = changed_accounts.next() => all = changes?.iter().any(|c| c.kind == ChangeKind::Deleted || c.kind == ChangeKind::Added),
+        }
+    }
+}
+
+/// Time until Secrets are looked at again of which some could not be filled.
+const RETRY: Duration = Duration::from_secs(30);
+
+/// A Secret that cannot be filled or removed, because it is immutable or a webhook refuses the change, must not keep others from
+/// being looked at.
+async fn is_checked(server: &ApiServer, secrets: &ResourceRef, secret: &Value) -> bool {
+    match check(server, secrets, secret).await {
+        Ok(()) => true,
+        Err(error) => {
+            tracing::warn!(namespace = secret.namespace(), name = secret.name(), %error, "service-account token");
+            false
         }
     }
 }
