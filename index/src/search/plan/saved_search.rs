@@ -7,7 +7,7 @@ use crowsnest_api::field::FieldError;
 use crowsnest_api::storage::SavedSearchSpec;
 use crowsnest_api::user::UserInfo;
 use serde::Deserialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use xxhash_rust::xxh3::xxh3_64;
 
 /// Of the query language that is written now.
@@ -88,8 +88,17 @@ pub fn scopes(all: impl IntoIterator<Item = (String, SavedSearchSpec)>, caller: 
     let mut seen: Vec<(String, SavedSearchSpec)> = seen.collect();
     // What others share does not stand in for one's own, nor a title for a name.
     seen.sort_by_key(|(_, saved)| saved.owner == caller.name);
-    let mut scopes: BTreeMap<String, String> =
-        seen.iter().map(|(_, saved)| (saved.title.to_lowercase(), saved.query.clone())).collect();
+    let mut scopes = BTreeMap::new();
+    let mut others = BTreeSet::new();
+    for (_, saved) in &seen {
+        let title = saved.title.to_lowercase();
+        if saved.owner != caller.name && !others.insert(title.clone()) {
+            // Several share this title: none of them can take the place of another.
+            scopes.remove(&title);
+        } else {
+            scopes.insert(title, saved.query.clone());
+        }
+    }
     scopes.extend(seen.into_iter().map(|(name, saved)| (name, saved.query)));
     scopes
 }
