@@ -1,7 +1,7 @@
 //! `crowsnest api-resources` and `api-versions`: what the control plane serves, or a member.
 
 use std::collections::BTreeSet;
-use std::io::{self, Write};
+use std::io::Write;
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
@@ -91,7 +91,7 @@ impl ServedArgs {
         let client = reach::one(config, self.cluster.as_deref(), self.operation_scope)?;
         let served = crowsnest_fleet::discovery::discover(&client).await?;
         for group in &served.stale {
-            writeln!(io::stderr(), "warning: {group}: who serves it does not answer")?;
+            writeln!(terminal::stderr(), "warning: {group}: who serves it does not answer")?;
         }
         Ok(served)
     }

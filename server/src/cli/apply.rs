@@ -19,6 +19,7 @@ use super::output::Format;
 use super::plan::place;
 use super::reach::{self, failure};
 use super::sources::SourceArgs;
+use crate::cli::output::terminal;
 use prune::{Applied, PruneArgs};
 
 mod prune;
@@ -294,7 +295,7 @@ impl Writing<'_> {
         let (object, headers) = answered(self.client, request).await?;
         for warning in warnings(&headers) {
             // A closed standard error changes nothing.
-            let _ = writeln!(io::stderr(), "warning: {warning}");
+            let _ = writeln!(terminal::stderr(), "warning: {warning}");
         }
         Ok(object)
     }

@@ -8,6 +8,7 @@ use clap::Args;
 use kube::ResourceExt;
 
 use super::process::{ContainerArgs, StreamArgs, attend, ended};
+use crate::cli::output::terminal;
 
 #[derive(Debug, Args)]
 #[command(
@@ -31,7 +32,7 @@ pub(crate) async fn run(args: AttachArgs) -> anyhow::Result<ExitCode> {
     let process = process.with_context(|| format!("attaching to {}", found.named()))?;
     if terminal.is_some() && !args.streams.quiet {
         // A shell shows its prompt once.
-        write!(std::io::stderr(), "If you don't see a command prompt, try pressing enter.\r\n")?;
+        write!(terminal::stderr(), "If you don't see a command prompt, try pressing enter.\r\n")?;
     }
     let status = attend(process).await;
     drop(terminal);

@@ -17,6 +17,7 @@ use tokio_util::io::SyncIoBridge;
 
 use super::connection::ConnectionArgs;
 use super::process::{ContainerArgs, Found};
+use crate::cli::output::terminal;
 use place::{Place, Remote};
 
 /// How much of what a container says of a failure is told.
@@ -167,7 +168,7 @@ async fn download(found: &Found, from: &Remote, to: &Path, no_preserve: bool) ->
     };
     ended(found, status, &told)?;
     for left_out in read.with_context(|| format!("copying from {}", found.named()))? {
-        writeln!(std::io::stderr(), "warning: {left_out}")?;
+        writeln!(terminal::stderr(), "warning: {left_out}")?;
     }
     Ok(())
 }

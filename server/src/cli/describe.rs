@@ -5,7 +5,7 @@ mod kinds;
 pub(super) mod render;
 mod sheet;
 
-use std::io::{self, Write};
+use std::io::Write;
 use std::process::ExitCode;
 
 use anyhow::{anyhow, bail};
@@ -85,7 +85,7 @@ async fn describe(args: &DescribeArgs) -> anyhow::Result<ExitCode> {
     let mut out = terminal::stdout();
     write!(out, "{}", told.descriptions.join("\n\n"))?;
     out.flush()?;
-    let mut err = io::stderr().lock();
+    let mut err = terminal::stderr();
     for (cluster, why) in &told.left_out {
         writeln!(err, "warning: {cluster}: {why}")?;
     }

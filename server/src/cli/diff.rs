@@ -183,7 +183,7 @@ async fn drifted(args: &DiffArgs, asked: &Asked) -> anyhow::Result<ExitCode> {
         }
     }
     let differs = print(args, &pairs)?;
-    let mut err = io::stderr().lock();
+    let mut err = terminal::stderr();
     for why in &refused {
         writeln!(err, "error: {why:#}")?;
     }

@@ -20,6 +20,7 @@ use super::output::color::ColorArgs;
 use super::pager;
 use super::reach::{self, failure};
 use super::search::PARTIAL;
+use crate::cli::output::terminal;
 
 const CACHED_FROM: &str = "/metadata/annotations/resource.karmada.io~1cached-from-cluster";
 
@@ -145,7 +146,7 @@ async fn complain(client: &kube::Client, query: &str, shown: usize) -> anyhow::R
     let path = format!("{SEARCH}/count?q={}", escaped(query));
     let answer = reach::ask(client, &path).await?;
     let list = |field: &str| answer.get(field).and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
-    let mut err = io::stderr().lock();
+    let mut err = terminal::stderr();
     for notice in list("notices") {
         writeln!(err, "note: {}", text(notice, "/message"))?;
     }

@@ -10,6 +10,7 @@ use futures::{AsyncBufReadExt, StreamExt};
 use tokio::time::Instant;
 
 use super::reach::said;
+use crate::cli::output::terminal;
 
 /// The first pause before a stream is asked for anew, and the longest.
 const SHORTEST: Duration = Duration::from_millis(500);
@@ -38,7 +39,7 @@ pub(crate) async fn follow(
             Err(error) => Some(said(&error)),
         };
         if let Some(why) = why {
-            writeln!(io::stderr(), "note: {why}; watching on")?;
+            writeln!(terminal::stderr(), "note: {why}; watching on")?;
         }
         tokio::time::sleep(pauses.next(began.elapsed())).await;
     }

@@ -15,6 +15,7 @@ use super::pager;
 use super::reach;
 use super::search::PARTIAL;
 use super::sources::SourceArgs;
+use crate::cli::output::terminal;
 use ask::Question;
 use asked::Asked;
 use beside::{Beside, SortBy};
@@ -246,7 +247,7 @@ async fn show(args: &GetArgs, gettings: &[Getting<'_>]) -> anyhow::Result<ExitCo
             Ok(one) => told.push((getting, one)),
             Err(error) => {
                 failed = true;
-                writeln!(io::stderr(), "error: {error:#}")?;
+                writeln!(terminal::stderr(), "error: {error:#}")?;
             }
         }
     }
@@ -266,7 +267,7 @@ fn print(args: &GetArgs, told: &[(&Getting<'_>, Told)]) -> anyhow::Result<Option
     if !args.follows() {
         pager::begin();
     }
-    let (mut out, mut err) = (io::stdout().lock(), io::stderr().lock());
+    let (mut out, mut err) = (io::stdout().lock(), terminal::stderr());
     let answers = || told.iter().flat_map(|(_, told)| &told.answers);
     for warning in answers().flat_map(|(_, answer)| &answer.warnings) {
         writeln!(err, "warning: {warning}")?;

@@ -31,6 +31,14 @@ pub(crate) struct IndexBackendArgs {
     #[arg(long, env = "CROWSNEST_OPENSEARCH_INDEX_PREFIX", value_name = "NAME", default_value = "crowsnest",
           value_parser = prefix)]
     opensearch_index_prefix: String,
+    /// Shards of the index; another number builds another index beside the old one
+    #[arg(long, env = "CROWSNEST_OPENSEARCH_SHARDS", value_name = "N", default_value_t = 1,
+          value_parser = clap::value_parser!(u32).range(1..=1024))]
+    opensearch_shards: u32,
+    /// Copies of each shard [default: one if there are several nodes]
+    #[arg(long, env = "CROWSNEST_OPENSEARCH_REPLICAS", value_name = "N",
+          value_parser = clap::value_parser!(u32).range(0..=100))]
+    opensearch_replicas: Option<u32>,
 }
 
 impl IndexBackendArgs {
@@ -40,6 +48,7 @@ impl IndexBackendArgs {
             ("--opensearch-url", !self.opensearch_url.is_empty()),
             ("--opensearch-ca-file", self.opensearch_ca_file.is_some()),
             ("--opensearch-credentials-dir", self.opensearch_credentials_dir.is_some()),
+            ("--opensearch-replicas", self.opensearch_replicas.is_some()),
         ];
         match given.into_iter().find(|(_, given)| *given) {
             Some((flag, _)) if self.index_backend != "opensearch" => {
@@ -57,6 +66,8 @@ impl IndexBackendArgs {
             ca_file: self.opensearch_ca_file.clone(),
             credentials_dir: self.opensearch_credentials_dir.clone(),
             index_prefix: self.opensearch_index_prefix.clone(),
+            shards: self.opensearch_shards,
+            replicas: self.opensearch_replicas,
         };
     }
 }

@@ -22,6 +22,7 @@ use files::Document;
 use rules::{RULES, Rule};
 
 use super::output::Format;
+use crate::cli::output::terminal;
 
 #[derive(Debug, Args)]
 #[command(
@@ -115,7 +116,7 @@ pub(crate) async fn run(args: InterpretArgs) -> anyhow::Result<ExitCode> {
     };
     let tried = if args.filename.is_empty() { Tried::BuiltIn } else { Tried::Customizations(&customizations) };
     let results = execute::execute(rule, &tried, &arguments).await;
-    execute::print(rule, &results, &mut std::io::stdout().lock(), &mut std::io::stderr().lock())?;
+    execute::print(rule, &results, &mut std::io::stdout().lock(), &mut terminal::stderr())?;
     Ok(ExitCode::SUCCESS)
 }
 

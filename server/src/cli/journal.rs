@@ -77,7 +77,7 @@ pub(crate) async fn run(args: JournalArgs) -> anyhow::Result<ExitCode> {
         Err(error) if is_broken_pipe(&error) => return Ok(ExitCode::SUCCESS),
         printed => printed?,
     }
-    let partial = complain(&mut io::stderr().lock(), &answer, &args.object)?;
+    let partial = complain(&mut terminal::stderr(), &answer, &args.object)?;
     Ok(if partial && !args.allow_partial { ExitCode::from(PARTIAL) } else { ExitCode::SUCCESS })
 }
 

@@ -22,6 +22,7 @@ use super::output::color::ColorArgs;
 use super::reach::failure;
 use super::search::PARTIAL;
 use super::workload::Workload;
+use crate::cli::output::terminal;
 
 /// Foreground colours that can be read on light and on dark.
 const COLOURS: [u8; 12] = [31, 32, 33, 34, 35, 36, 91, 92, 93, 94, 95, 96];
@@ -232,7 +233,7 @@ async fn print(stream: impl AsyncBufRead, printer: &mut Printer) -> anyhow::Resu
     while let Some(line) = lines.try_next().await.context("reading the logs")? {
         if let Some((name, data)) = events.line(&line) {
             let data: Value = serde_json::from_str(&data).with_context(|| format!("reading an event {name}"))?;
-            printer.print(&mut io::stdout().lock(), &mut io::stderr().lock(), &name, &data)?;
+            printer.print(&mut io::stdout().lock(), &mut terminal::stderr(), &name, &data)?;
         }
     }
     Ok(())

@@ -252,7 +252,7 @@ impl Cli {
         }
         for note in notes {
             // A closed standard error changes nothing.
-            let _ = writeln!(std::io::stderr(), "note: {note}");
+            let _ = writeln!(output::terminal::stderr(), "note: {note}");
         }
         Self::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
     }
@@ -347,7 +347,7 @@ pub(crate) async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
 /// Prints an error as one line, its causes included, and gives exit code 1.
 pub(crate) fn fail(error: &anyhow::Error) -> ExitCode {
     // A closed standard error changes nothing.
-    let _ = writeln!(std::io::stderr(), "error: {}", output::terminal::shown(&told(error)));
+    let _ = writeln!(output::terminal::stderr(), "error: {}", told(error));
     ExitCode::FAILURE
 }
 

@@ -17,6 +17,7 @@ use super::get::yaml;
 use super::reach::failure;
 use super::search::PARTIAL;
 use super::sources::SourceArgs;
+use crate::cli::output::terminal;
 
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
@@ -80,7 +81,7 @@ pub(crate) async fn run(args: PlanArgs) -> anyhow::Result<ExitCode> {
     let answer: Value = client.request(request).await.map_err(|error| anyhow!("{}", failure(None, &error)))?;
     let status = &answer["status"];
     print(&answer, args.output, |out| render(out, status))?;
-    complain(&mut io::stderr().lock(), status)?;
+    complain(&mut terminal::stderr(), status)?;
     Ok(ExitCode::from(code(status, args.fail_on_change, args.allow_partial)))
 }
 

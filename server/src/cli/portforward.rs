@@ -18,6 +18,7 @@ use tokio::task::JoinSet;
 use super::connection::ConnectionArgs;
 use super::reach;
 use super::workload::{Ports, Workload};
+use crate::cli::output::terminal;
 
 #[derive(Debug, Args)]
 #[command(
@@ -172,7 +173,7 @@ async fn accept(listener: TcpListener, target: Arc<Target>, forward: Forward, po
             Some(ended) = connections.join_next() => {
                 // A connection that failed is the only one that has.
                 if let Err(error) = ended? {
-                    writeln!(std::io::stderr(), "error: {error:#}")?;
+                    writeln!(terminal::stderr(), "error: {error:#}")?;
                 }
             }
         }
@@ -181,7 +182,7 @@ async fn accept(listener: TcpListener, target: Arc<Target>, forward: Forward, po
 
 async fn carry(mut local: TcpStream, target: Arc<Target>, forward: Forward, ports: Arc<Ports>) -> anyhow::Result<()> {
     let port = local.local_addr()?.port();
-    writeln!(std::io::stderr(), "Handling connection for {port}")?;
+    writeln!(terminal::stderr(), "Handling connection for {port}")?;
     let mut forwarder = target.connect(&forward, &ports).await?;
     let remote = ports.of(&forward.remote, &*target.pod.read().await)?;
     let (Some(mut stream), Some(failed)) = (forwarder.take_stream(remote), forwarder.take_error(remote)) else {

@@ -1,7 +1,7 @@
 //! `crowsnest promote`: takes an object that a member has up into the control plane, with a policy that keeps it where it is, as
 //! `karmadactl promote` does; with `-d` also what it needs there.
 
-use std::io::{self, Write};
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -183,7 +183,7 @@ async fn promote(
         let own = format!("{path}/{}", escaped(text(object, "/metadata/name")));
         if writing.read(&own).await?.is_some() {
             let of = "already exists in the control plane";
-            writeln!(io::stderr(), "note: {name} {of}: its policies and overrides say where it goes")?;
+            writeln!(terminal::stderr(), "note: {name} {of}: its policies and overrides say where it goes")?;
             match at {
                 // The object itself: nothing is promoted.
                 0 => return Ok(ExitCode::SUCCESS),

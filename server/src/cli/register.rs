@@ -27,6 +27,7 @@ use super::reach::said;
 use super::serve::LogFormat;
 use super::unjoin::duration;
 use crate::agent::certificate::Wanted;
+use crate::cli::output::terminal;
 use discovery::{Pins, Token};
 
 /// How often the agent that runs here looks at its certificate, and which part of its time is left when it renews it: its flags' defaults.
@@ -118,7 +119,7 @@ pub(crate) async fn run(args: RegisterArgs) -> anyhow::Result<ExitCode> {
     let control_plane = found.await.with_context(|| {
         format!("{} did not answer within {} s", args.control_plane, args.discovery_timeout.as_secs())
     })??;
-    writeln!(std::io::stderr(), "the control plane at {} is the one the token is of", control_plane.server)?;
+    writeln!(terminal::stderr(), "the control plane at {} is the one the token is of", control_plane.server)?;
     if args.dry_run {
         let how = if args.run { "an agent here" } else { "an agent in it" };
         writeln!(std::io::stdout(), "cluster({}) would be registered, with {how} (dry run)", args.cluster_name)?;
@@ -128,7 +129,7 @@ pub(crate) async fn run(args: RegisterArgs) -> anyhow::Result<ExitCode> {
         Wanted { cluster: &args.cluster_name, seconds: args.cert_expiration_seconds, within: args.discovery_timeout };
     let issued = wanted.ask(control_plane.client(&args.token)?).await?;
     let kubeconfig = manifests::kubeconfig(&control_plane, args.proxy_server_address.as_ref(), &issued);
-    writeln!(std::io::stderr(), "the agent of cluster {} has its certificate", args.cluster_name)?;
+    writeln!(terminal::stderr(), "the agent of cluster {} has its certificate", args.cluster_name)?;
     if args.run {
         return run_here(args, &kubeconfig).await;
     }
@@ -199,7 +200,7 @@ async fn run_here(args: RegisterArgs, kubeconfig: &str) -> anyhow::Result<ExitCo
     manifests::keep(&args.agent_kubeconfig, kubeconfig)?;
     let kept = args.agent_kubeconfig.display();
     writeln!(
-        std::io::stderr(),
+        terminal::stderr(),
         "the agent runs here; `crowsnest agent --control-plane-kubeconfig {kept}` starts it again"
     )?;
     // The agent is to know this cluster by a file of its own, as its flags name one.

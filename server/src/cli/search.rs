@@ -107,13 +107,13 @@ async fn once(args: &SearchArgs, query: &str) -> anyhow::Result<ExitCode> {
             Format::Table | Format::Wide => explain(&mut out, &answer)?,
             format => format.print(&mut out, &answer, called)?,
         }
-        complain(&mut io::stderr().lock(), &answer, query)?;
+        complain(&mut terminal::stderr(), &answer, query)?;
         return Ok(ExitCode::SUCCESS);
     }
     let shown = Shown { output: &args.output, headers: !args.no_headers, painted: args.color.painted() };
     print(&mut out, &answer, &shown, jiff::Timestamp::now())?;
     out.flush()?;
-    let partial = complain(&mut io::stderr().lock(), &answer, query)?;
+    let partial = complain(&mut terminal::stderr(), &answer, query)?;
     Ok(args.code(hits(&answer).is_empty(), partial))
 }
 

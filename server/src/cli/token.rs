@@ -180,7 +180,7 @@ async fn list(args: ListArgs) -> anyhow::Result<()> {
     found.retain(|secret| secret.type_.as_deref() == Some(TYPE));
     found.sort_by_key(ResourceExt::name_any);
     if found.is_empty() {
-        return Ok(writeln!(io::stderr(), "No tokens found: `crowsnest token create` makes one")?);
+        return Ok(writeln!(terminal::stderr(), "No tokens found: `crowsnest token create` makes one")?);
     }
     let head = ["TOKEN", "TTL", "EXPIRES", "USAGES", "DESCRIPTION", "GROUPS"].map(str::to_owned).to_vec();
     let rows = found.iter().map(|secret| row(secret, args.show_secrets, Timestamp::now()));

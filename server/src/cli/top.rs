@@ -22,6 +22,7 @@ use super::object::{escaped, text};
 use super::pager;
 use super::reach::{self, failure};
 use super::search::PARTIAL;
+use crate::cli::output::terminal;
 use usage::{Capacity, Usage};
 
 const ROOT: &str = "/apis/metrics.k8s.io/v1beta1";
@@ -130,7 +131,7 @@ async fn pods(args: &PodsArgs) -> anyhow::Result<ExitCode> {
     let mut used: Vec<Usage> = items.iter().flat_map(|item| Usage::of_pod(item, args.containers)).collect();
     args.common.sort(&mut used);
     if used.is_empty() {
-        let err = &mut io::stderr();
+        let err = &mut terminal::stderr();
         match args.all_namespaces {
             true => writeln!(err, "No resources found")?,
             false => writeln!(err, "No resources found in {namespace} namespace.")?,
@@ -156,12 +157,12 @@ async fn nodes(args: &NodesArgs) -> anyhow::Result<ExitCode> {
             Ok(of) => capacities.extend(of.into_iter().map(|(node, has)| ((cluster.to_owned(), node), has))),
             Err(error) => {
                 partial = true;
-                writeln!(io::stderr(), "warning: {cluster}: what its nodes have is not known: {error:#}")?;
+                writeln!(terminal::stderr(), "warning: {cluster}: what its nodes have is not known: {error:#}")?;
             }
         }
     }
     match used.is_empty() {
-        true => writeln!(io::stderr(), "No resources found")?,
+        true => writeln!(terminal::stderr(), "No resources found")?,
         false => {
             pager::begin();
             columns::write(&mut io::stdout().lock(), &usage::nodes(&used, &capacities, !args.common.no_headers))?;
@@ -200,7 +201,7 @@ impl CommonArgs {
             anyhow::bail!("{message}: the control plane serves no usage to you; who may ask says docs/METRICS.md");
         }
         let warnings = warnings(&parts.headers);
-        let mut err = io::stderr().lock();
+        let mut err = terminal::stderr();
         for warning in &warnings {
             writeln!(err, "warning: {warning}")?;
         }

@@ -13,6 +13,7 @@ use crowsnest_fleet::{UnjoinOptions, UnregisterOptions, unjoin, unregister};
 
 use super::connection::ConnectionArgs;
 use super::join::member_config;
+use crate::cli::output::terminal;
 
 /// What both need.
 #[derive(Debug, Args)]
@@ -93,7 +94,7 @@ impl LeavingArgs {
     fn done(&self, how: &str, stays: &str) -> anyhow::Result<ExitCode> {
         writeln!(std::io::stdout(), "cluster({}) is {how} successfully", self.name)?;
         if self.cluster_kubeconfig.is_none() {
-            writeln!(std::io::stderr(), "note: {stays} in the cluster: --cluster-kubeconfig takes that away too")?;
+            writeln!(terminal::stderr(), "note: {stays} in the cluster: --cluster-kubeconfig takes that away too")?;
         }
         Ok(ExitCode::SUCCESS)
     }

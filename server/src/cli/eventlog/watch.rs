@@ -2,7 +2,7 @@
 //! a time, and printed once in each of their versions.
 
 use std::collections::BTreeMap;
-use std::io::{self, Write};
+use std::io::Write;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -109,7 +109,7 @@ impl Watched<'_> {
             let Some((name, data)) = events.line(&line) else { continue };
             let data: Value = serde_json::from_str(&data).with_context(|| format!("reading an event {name}"))?;
             if matches!(name.as_str(), "skipped" | "notices") && !whole {
-                complain(&mut io::stderr().lock(), &json!({name: data, "total": 1, "hits": [1]}), self.query)?;
+                complain(&mut terminal::stderr(), &json!({name: data, "total": 1, "hits": [1]}), self.query)?;
                 continue;
             }
             match news(&name, &data)? {

@@ -16,6 +16,7 @@ use super::ask::{Answer, Question, Source, marked};
 use super::shown::Shown;
 use super::table::{Column, Table};
 use crate::cli::events::Pauses;
+use crate::cli::output::terminal;
 use crate::cli::reach;
 
 /// Events that wait to be printed.
@@ -73,9 +74,9 @@ pub(super) async fn follow(question: &Question, told: &Told, mut shown: Shown) -
                 *known = table.columns;
             }
             Event::Object(what, object) => shown.document(&what, marked(object, cluster.as_deref())),
-            Event::Broke(text) => writeln!(io::stderr(), "note: {whom}: {text}; watching on")?,
+            Event::Broke(text) => writeln!(terminal::stderr(), "note: {whom}: {text}; watching on")?,
             Event::Ended(text) => {
-                writeln!(io::stderr(), "warning: {whom}: {text}")?;
+                writeln!(terminal::stderr(), "warning: {whom}: {text}")?;
                 why = Some(text);
             }
         }

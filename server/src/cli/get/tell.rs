@@ -1,12 +1,13 @@
 //! Who is asked, and who answered: the fleet as one where it tells enough, else its members, and the control plane where it is meant.
 
-use std::io::{self, Write};
+use std::io::Write;
 
 use anyhow::{anyhow, bail};
 
 use super::ask::{self, Answer, Question, Source};
 use super::{CONTROL_PLANE, GetArgs, Scope};
 use crate::cli::object::is_of_a_cluster;
+use crate::cli::output::terminal;
 use crate::cli::reach::{self, failure};
 
 /// What to do about a name that several clusters have.
@@ -90,7 +91,7 @@ impl Getting<'_> {
         {
             bail!("{}", failure(Some(cluster).filter(|cluster| *cluster != CONTROL_PLANE).map(String::as_str), error));
         }
-        let mut err = io::stderr().lock();
+        let mut err = terminal::stderr();
         for (cluster, error) in &refused {
             writeln!(err, "warning: {cluster}: {}", reach::said(error))?;
         }

@@ -13,6 +13,7 @@ use super::customization;
 use super::files::Document;
 use super::script::{Editable, commented, without_comments};
 use crate::cli::output::Format;
+use crate::cli::output::terminal;
 
 const RESOURCE: &str = "resourceinterpretercustomizations";
 const HEAD: &str =
@@ -56,7 +57,7 @@ impl Draft {
     }
 
     fn keep(&self) -> std::io::Result<()> {
-        writeln!(std::io::stderr(), "A copy of your changes has been stored to {:?}", self.path)
+        writeln!(terminal::stderr(), "A copy of your changes has been stored to {:?}", self.path)
     }
 }
 
@@ -87,7 +88,7 @@ pub(super) fn edit(
     };
     let old = Editable::of(&customization(&document)?);
     let Some(new) = by_user(&old, docs)? else {
-        writeln!(std::io::stderr(), "Edit cancelled, no changes made.")?;
+        writeln!(terminal::stderr(), "Edit cancelled, no changes made.")?;
         return Ok(ExitCode::SUCCESS);
     };
     let body = with(document.body, &new)?;
@@ -146,7 +147,7 @@ fn by_user(old: &Editable, docs: bool) -> anyhow::Result<Option<Editable>> {
                 return Ok((new != *old).then_some(new));
             }
             Err(error) => {
-                writeln!(std::io::stderr(), "error: {RESOURCE} {:?} is invalid", old.name)?;
+                writeln!(terminal::stderr(), "error: {RESOURCE} {:?} is invalid", old.name)?;
                 head = format!("{HEAD}\n{RESOURCE} {:?} was not valid: {error}\n", old.name);
                 text = without_comments(&edited);
                 refused = Some(draft);

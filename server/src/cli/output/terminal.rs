@@ -11,6 +11,11 @@ pub(in crate::cli) fn stdout() -> Terminal<io::StdoutLock<'static>> {
     Terminal::new(io::stdout().lock())
 }
 
+/// Standard error, for messages with text of others.
+pub(in crate::cli) fn stderr() -> Terminal<io::StderrLock<'static>> {
+    Terminal::new(io::stderr().lock())
+}
+
 /// A cell of a table with its control characters shown.
 pub(in crate::cli) fn shown(cell: &str) -> Cow<'_, str> {
     let mut out = Cow::Borrowed(cell);

@@ -57,7 +57,7 @@ impl Watched<'_> {
             };
             if let Some((name, data)) = events.line(&line) {
                 let data: Value = serde_json::from_str(&data).with_context(|| format!("reading an event {name}"))?;
-                if self.event(&mut terminal::stdout(), &mut io::stderr().lock(), &name, data)? {
+                if self.event(&mut terminal::stdout(), &mut terminal::stderr(), &name, data)? {
                     return Ok(true);
                 }
             }

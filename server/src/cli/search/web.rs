@@ -1,5 +1,6 @@
 //! `--web`: the query as an address of the UI, in the browser where there is one.
 
+use crate::cli::output::terminal;
 use std::io::{IsTerminal, Write};
 use std::process::{Command, ExitCode, Stdio};
 
@@ -18,7 +19,7 @@ pub(super) fn open(ui: &str, query: &str) -> anyhow::Result<ExitCode> {
         let openers = own.iter().map(String::as_str).chain(OPENERS);
         let mut tried = openers.map(|opener| Command::new(opener).arg(&address).stderr(Stdio::null()).status());
         if !tried.any(|status| status.is_ok_and(|status| status.success())) {
-            writeln!(std::io::stderr(), "note: no browser was found here; open the address yourself")?;
+            writeln!(terminal::stderr(), "note: no browser was found here; open the address yourself")?;
         }
     }
     Ok(ExitCode::SUCCESS)
