@@ -65,6 +65,10 @@ pub struct OpenSearchOptions {
     pub credentials_dir: Option<PathBuf>,
     /// Name of the alias that is searched, and prefix of the indices' names.
     pub index_prefix: String,
+    /// Shards of the index. Another number needs another index, which is built beside the old one.
+    pub shards: u32,
+    /// Copies of each shard; None: one if there are several nodes.
+    pub replicas: Option<u32>,
 }
 
 impl OpenSearchOptions {
@@ -80,7 +84,14 @@ impl OpenSearchOptions {
 
 impl Default for OpenSearchOptions {
     fn default() -> Self {
-        Self { urls: Vec::new(), ca_file: None, credentials_dir: None, index_prefix: "crowsnest".to_owned() }
+        Self {
+            urls: Vec::new(),
+            ca_file: None,
+            credentials_dir: None,
+            index_prefix: "crowsnest".to_owned(),
+            shards: 1,
+            replicas: None,
+        }
     }
 }
 

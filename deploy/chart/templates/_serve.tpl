@@ -29,6 +29,25 @@
 {{- if include "crowsnest.sessionKeySecret" . }}
 {{- $_ := set $own "ui-session-key-file" "/etc/crowsnest-pki/ui/session-key" }}
 {{- end }}
+{{- with .Values.search }}
+{{- if eq .backend "opensearch" }}
+{{- if not .opensearch.urls }}
+{{- fail "search.opensearch.urls: name the nodes of the search engine" }}
+{{- end }}
+{{- $_ := set $own "index-backend" .backend }}
+{{- $_ := set $own "opensearch-url" .opensearch.urls }}
+{{- $_ := set $own "opensearch-index-prefix" .opensearch.indexPrefix }}
+{{- $_ := set $own "opensearch-shards" (int .opensearch.shards) }}
+{{- if ge (int .opensearch.replicas) 0 }}
+{{- $_ := set $own "opensearch-replicas" (int .opensearch.replicas) }}
+{{- end }}
+{{- if .opensearch.credentialsSecret }}
+{{- $_ := set $own "opensearch-credentials-dir" "/etc/crowsnest-pki/opensearch" }}
+{{- end }}
+{{- else if or .opensearch.urls .opensearch.credentialsSecret }}
+{{- fail "search.backend: set it to opensearch, or name no search engine" }}
+{{- end }}
+{{- end }}
 {{- with .Values.tracing }}
 {{- if .endpoint }}
 {{- $_ := set $own "tracing-endpoint" .endpoint }}

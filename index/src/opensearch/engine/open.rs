@@ -21,7 +21,8 @@ pub(super) async fn open(opening: Opening<'_>) -> Result<Opened, Error> {
     let client = Arc::new(Client::new(client_options(&options.opensearch)?).await?);
     let alias = options.opensearch.index_prefix.clone();
     let source = StoreSource { store, tail: Arc::clone(&tail), identity: identity.to_owned() };
-    let writer = Writer::new(Arc::clone(&client), source, WriterOptions::new(&alias, index_template()));
+    let writer =
+        Writer::new(Arc::clone(&client), source, WriterOptions::new(&alias, index_template(&options.opensearch)));
     let writer = Arc::new(writer);
     let (searchable, seen) = watch::channel(crate::Seq(0));
     let (trouble, known) = watch::channel(None);
@@ -65,9 +66,29 @@ fn client_options(options: &OpenSearchOptions) -> Result<ClientOptions, ClientEr
     Ok(ClientOptions { credentials, ..client })
 }
 
-/// The template for one shard, with a copy where there are several nodes.
-fn index_template() -> Value {
-    let mut template = template(IndexSize { shards: 1, replicas: 0 });
-    template["settings"]["index"]["auto_expand_replicas"] = "0-1".into();
+fn index_template(options: &OpenSearchOptions) -> Value {
+    let size = IndexSize { shards: options.shards, replicas: options.replicas.unwrap_or(0) };
+    let mut template = template(size);
+    if options.replicas.is_none() {
+        template["settings"]["index"]["auto_expand_replicas"] = "0-1".into();
+    }
     template
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+    use serde_json::json;
+
+    #[rstest]
+    #[case::defaults(1, None, json!([1, 0, "0-1"]))]
+    #[case::chosen(3, Some(2), json!([3, 2, null]))]
+    #[case::no_copies(1, Some(0), json!([1, 0, null]))]
+    fn shards_are_those_of_the_options(#[case] shards: u32, #[case] replicas: Option<u32>, #[case] expected: Value) {
+        let template = index_template(&OpenSearchOptions { shards, replicas, ..OpenSearchOptions::default() });
+        let index = &template["settings"]["index"];
+        let found = json!([index["number_of_shards"], index["number_of_replicas"], index["auto_expand_replicas"]]);
+        assert_eq!(found, expected);
+    }
 }
