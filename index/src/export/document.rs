@@ -108,13 +108,18 @@ struct Metadata<'o> {
     annotations: Option<Texts<'o>>,
 }
 
-type Texts<'o> = BTreeMap<Cow<'o, str>, Option<Cow<'o, str>>>;
+/// Values that are no text are left out: a member may send anything.
+type Texts<'o> = BTreeMap<Cow<'o, str>, Value>;
 
 /// The document of an object as the cache keeps it, on one line.
 pub fn document(object: &Object) -> Result<Vec<u8>, serde_json::Error> {
     let body: Body<'_> = serde_json::from_slice(&object.body)?;
     let texts = |texts: Texts<'_>| -> BTreeMap<String, String> {
-        texts.into_iter().filter_map(|(key, value)| Some((key.into_owned(), value?.into_owned()))).collect()
+        let text = |(key, value): (Cow<'_, str>, Value)| match value {
+            Value::String(value) => Some((key.into_owned(), value)),
+            _ => None,
+        };
+        texts.into_iter().filter_map(text).collect()
     };
     let mut annotations = body.metadata.annotations.map(texts).unwrap_or_default();
     annotations.insert(CACHED_FROM_CLUSTER.to_owned(), object.record.key.cluster().as_str().to_owned());
@@ -183,6 +188,15 @@ mod tests {
     )]
     fn documents_are_karmadas(#[case] object: Value, #[case] expected: Value) {
         assert_eq!(of(object), expected);
+    }
+
+    #[test]
+    fn values_that_are_no_text_are_left_out() {
+        let annotations = json!({"a": 1, "b": {"c": []}, "d": null, "e": "f"});
+        let object =
+            of(json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "annotations": annotations}}));
+        let expected = json!({"e": "f", "resource.karmada.io/cached-from-cluster": "member1"});
+        assert_eq!(object["metadata"]["annotations"], expected);
     }
 
     #[test]

@@ -19,12 +19,6 @@ pub enum ExportError {
         #[source]
         source: serde_json::Error,
     },
-    #[error("cannot make a document of {object}")]
-    Document {
-        object: String,
-        #[source]
-        source: serde_json::Error,
-    },
     #[error("the engine takes no documents: {0}")]
     NothingTaken(String),
     #[error("the index {index} cannot be written to: {fault}")]
@@ -77,9 +71,7 @@ impl ExportError {
             }
             Self::NamedTwice(_) => Trouble::NamedTwice,
             Self::Answer { .. } => Trouble::Refused,
-            Self::Store(_) | Self::State(_) | Self::Document { .. } | Self::Ahead { .. } | Self::Pruned => {
-                Trouble::Internal
-            }
+            Self::Store(_) | Self::State(_) | Self::Ahead { .. } | Self::Pruned => Trouble::Internal,
         }
     }
 

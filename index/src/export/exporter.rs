@@ -197,9 +197,10 @@ impl Exporter {
         let mut session = Session::new(selection, epochs, remembered);
         for index in selected.union(&written) {
             let uuid = self.compare(&mut session, index, failures).await?;
-            match selected.contains(index) {
-                true => drop(session.remembered.indices.insert(index.clone(), uuid)),
-                false => indices::release(&self.client, index).await?,
+            if selected.contains(index) {
+                session.remembered.indices.insert(index.clone(), uuid);
+            } else if !session.selection.reserves(index) {
+                indices::release(&self.client, index).await?;
             }
         }
         self.change(|progress| progress.position = position);
@@ -332,7 +333,7 @@ impl Exporter {
         Ok(())
     }
 
-    /// Documents of changes, by index, made off the runtime's threads.
+    /// Documents of changes, by index, made off the runtime's threads. An object of which none can be made is a dead letter.
     pub(super) async fn documents(
         &self,
         changes: Vec<(String, ObjectChange)>,
@@ -341,17 +342,24 @@ impl Exporter {
         let source = self.source.clone();
         let work = tokio::task::spawn_blocking(move || {
             let mut by_index: BTreeMap<String, Vec<DocumentChange>> = BTreeMap::new();
+            let mut unreadable = Vec::new();
             for (index, change) in changes {
-                let change = document_change(&source, change, epoch)?;
-                by_index.entry(index).or_default().push(change);
+                match document_change(&source, change, epoch) {
+                    Ok(change) => by_index.entry(index).or_default().push(change),
+                    Err(letter) => unreadable.push(letter),
+                }
             }
-            Ok(by_index)
+            (by_index, unreadable)
         });
-        match work.await {
+        let (by_index, unreadable) = match work.await {
             Ok(made) => made,
             Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
-            Err(_) => Err(Error::Stopped.into()),
+            Err(_) => return Err(Error::Stopped.into()),
+        };
+        if !unreadable.is_empty() {
+            self.bury(unreadable);
         }
+        Ok(by_index)
     }
 
     /// Sends changes of an index until the engine has taken or refused each.
@@ -372,6 +380,19 @@ impl Exporter {
         };
         let sent = sender.deliver(changes, failures, &account).await;
         sent.map_err(|error| ExportError::of_writer(index, error))
+    }
+
+    /// Keeps dead letters of objects that are not sent.
+    fn bury(&self, unreadable: Vec<DeadLetter>) {
+        let count = unreadable.len() as u64;
+        let mut letters = self.dead_letters.lock();
+        unreadable.into_iter().for_each(|letter| letters.add(letter));
+        let listed = letters.list();
+        drop(letters);
+        self.change(|progress| {
+            progress.refused += count;
+            progress.dead_letters = listed;
+        });
     }
 
     pub(super) fn change(&self, change: impl FnOnce(&mut ExportProgress)) {
@@ -434,12 +455,16 @@ impl Account for Written<'_> {
     }
 }
 
-fn document_change(source: &Source, change: ObjectChange, epoch: u64) -> Result<DocumentChange, ExportError> {
+fn document_change(source: &Source, change: ObjectChange, epoch: u64) -> Result<DocumentChange, DeadLetter> {
     let ObjectChange { seq, key, uid, object } = change;
     let made = object.map(|object| document(&source.redacted(object)?)).transpose();
-    let made = made.map_err(|source| ExportError::Document {
-        object: format!("{} {}/{}", key.collection, key.namespace, key.name),
-        source,
-    })?;
-    Ok(DocumentChange { seq: DocumentVersion::of(epoch, seq).number(), id: uid, document: made.map(Bytes::from) })
+    let seq = DocumentVersion::of(epoch, seq).number();
+    match made {
+        Ok(made) => Ok(DocumentChange { seq, id: uid, document: made.map(Bytes::from) }),
+        Err(error) => {
+            let object = format!("{} {}/{}", key.collection, key.namespace, key.name);
+            tracing::warn!(object, %error, "cannot make a document of an object");
+            Err(DeadLetter { id: uid, seq, reason: format!("cannot make a document of it: {error}") })
+        }
+    }
 }

@@ -9,6 +9,8 @@ use xxhash_rust::xxh3::xxh3_128;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Selection {
     collections: BTreeMap<CollectionKey, Selected>,
+    /// Index and cluster of kinds that are selected, but not known yet.
+    reserved: BTreeSet<(String, String)>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,8 +48,17 @@ impl Selection {
         }
     }
 
+    /// Keeps documents of a kind and cluster although it is not known which resource they are of.
+    pub fn reserve(&mut self, kind: &str, cluster: &str) {
+        self.reserved.insert((index_name(kind), cluster.to_owned()));
+    }
+
     pub fn is_empty(&self) -> bool {
-        self.collections.is_empty()
+        self.collections.is_empty() && self.reserved.is_empty()
+    }
+
+    pub(super) fn reserves(&self, index: &str) -> bool {
+        self.reserved.iter().any(|(reserved, _)| reserved == index)
     }
 
     pub fn collections(&self) -> impl Iterator<Item = &CollectionKey> {
@@ -85,7 +96,9 @@ impl Selection {
         index: &str,
         is_complete: impl Fn(&CollectionKey) -> bool,
     ) -> BTreeMap<String, Belongs> {
-        let mut clusters = BTreeMap::new();
+        let reserved = self.reserved.iter().filter(|(reserved, _)| reserved == index);
+        let mut clusters: BTreeMap<String, Belongs> =
+            reserved.map(|(_, cluster)| (cluster.clone(), Belongs::Incomplete)).collect();
         for (key, _) in self.of_index(index) {
             let belongs = if is_complete(key) { Belongs::Selected } else { Belongs::Incomplete };
             let known = clusters.entry(key.cluster.as_str().to_owned()).or_insert(belongs);
@@ -98,7 +111,7 @@ impl Selection {
 
     /// Equal for equal selections.
     pub(super) fn digest(&self) -> String {
-        format!("{:032x}", xxh3_128(format!("{:?}", self.collections).as_bytes()))
+        format!("{:032x}", xxh3_128(format!("{:?} {:?}", self.collections, self.reserved).as_bytes()))
     }
 }
 
@@ -156,6 +169,18 @@ mod tests {
         assert_eq!(clusters, BTreeMap::from([("m2".to_owned(), Belongs::Incomplete)]));
         let clusters = selection().clusters_of("kubernetes-pod", |_| true);
         assert_eq!(clusters.into_values().collect::<Vec<_>>(), [Belongs::Selected, Belongs::Selected]);
+    }
+
+    #[test]
+    fn documents_of_unknown_kinds_stay() {
+        let mut selection = selection();
+        selection.reserve("Widget", "m1");
+        selection.reserve("Pod", "m2");
+        assert!(selection.reserves("kubernetes-widget") && !selection.indices().contains("kubernetes-widget"));
+        let clusters = selection.clusters_of("kubernetes-widget", |_| true);
+        assert_eq!(clusters, BTreeMap::from([("m1".to_owned(), Belongs::Incomplete)]));
+        let clusters = selection.clusters_of("kubernetes-pod", |_| true);
+        assert_eq!(clusters.into_values().collect::<Vec<_>>(), [Belongs::Selected, Belongs::Incomplete]);
     }
 
     #[test]
