@@ -113,3 +113,108 @@ impl<'n> SecretData<'n> {
         Ok(text.trim_end_matches(['\r', '\n']).to_owned())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::{Request, Response};
+    use kube::client::Body;
+    use rstest::rstest;
+    use serde_json::json;
+    use std::convert::Infallible;
+    use std::sync::Arc;
+
+    /// A control plane with these Secrets of the namespace `a`, by name.
+    fn control_plane(secrets: Value) -> Objects {
+        let secrets = Arc::new(secrets);
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let secrets = Arc::clone(&secrets);
+            async move {
+                let name = request.uri().path().strip_prefix("/api/v1/namespaces/a/secrets/").unwrap_or_default();
+                let (status, body) = match secrets.get(name) {
+                    Some(data) => (200, json!({"apiVersion": "v1", "kind": "Secret", "data": data})),
+                    None => (
+                        404,
+                        json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound",
+                        "message": "not found", "code": 404}),
+                    ),
+                };
+                let body = Body::from(body.to_string().into_bytes());
+                Ok::<_, Infallible>(Response::builder().status(status).body(body).unwrap())
+            }
+        });
+        Objects::new(kube::Client::new(service, "default"))
+    }
+
+    fn encoded(keys: &[(&str, &str)]) -> Value {
+        keys.iter().map(|(key, value)| ((*key).to_owned(), json!(STANDARD.encode(value)))).collect()
+    }
+
+    fn destination() -> Destination {
+        let secret = |name: &str| Some(SecretName { namespace: "a".to_owned(), name: name.to_owned() });
+        Destination {
+            addresses: vec!["https://10.0.0.1:9200".to_owned()],
+            credentials: secret("engine"),
+            ca: secret("ca"),
+            certificate: secret("certificate"),
+        }
+    }
+
+    fn secrets() -> Value {
+        json!({
+            "engine": encoded(&[("username", "crow"), ("password", "nest\n")]),
+            "ca": encoded(&[("ca.crt", "authorities")]),
+            "certificate": encoded(&[("tls.crt", "chain"), ("tls.key", "key")]),
+        })
+    }
+
+    #[tokio::test]
+    async fn secrets_become_credentials() {
+        let read = read(&control_plane(secrets()), &destination()).await.unwrap();
+        let expected = Credentials {
+            authorization: Authorization::Basic { username: "crow".to_owned(), password: Secret::new("nest") },
+            certificate: Some(ClientCertificate { chain: "chain".to_owned(), key: Secret::new("key") }),
+            ca: Some("authorities".to_owned()),
+        };
+        assert_eq!(read, expected);
+        let nothing = Destination { credentials: None, ca: None, certificate: None, ..destination() };
+        assert_eq!(super::read(&control_plane(json!({})), &nothing).await.unwrap(), Credentials::default());
+    }
+
+    #[rstest]
+    #[case::no_secret("engine", json!(null), "there is no Secret a/engine")]
+    #[case::no_password("engine", encoded(&[("username", "crow")]), "the Secret a/engine has no password")]
+    #[case::no_authorities("ca", json!({}), "the Secret a/ca has no ca.crt")]
+    #[case::no_key("certificate", encoded(&[("tls.crt", "chain")]), "the Secret a/certificate has no tls.key")]
+    #[case::no_text("ca", json!({"ca.crt": "/w=="}), "ca.crt of the Secret a/ca is not text")]
+    #[tokio::test]
+    async fn what_is_missing_is_named(#[case] name: &str, #[case] data: Value, #[case] expected: &str) {
+        let mut secrets = secrets();
+        match data {
+            Value::Null => drop(secrets.as_object_mut().unwrap().remove(name)),
+            data => secrets[name] = data,
+        }
+        let error = read(&control_plane(secrets), &destination()).await.unwrap_err();
+        assert_eq!((error.to_string().as_str(), error.reason()), (expected, "SecretUnreadable"));
+    }
+
+    #[rstest]
+    #[case::fine("https://10.0.0.1:9200", false, None)]
+    #[case::plain("http://10.0.0.1:9200", true, Some("AddressRefused"))]
+    #[case::local("https://127.0.0.1:9200", false, Some("AddressRefused"))]
+    #[case::allowed("http://127.0.0.1:9200", true, None)]
+    #[case::password("https://u:p@10.0.0.1", true, Some("AddressRefused"))]
+    #[tokio::test]
+    async fn addresses_are_checked_again(
+        #[case] address: &str,
+        #[case] local: bool,
+        #[case] expected: Option<&'static str>,
+    ) {
+        // Another test may have done so.
+        drop(rustls::crypto::ring::default_provider().install_default());
+        let destination =
+            Destination { addresses: vec![address.to_owned()], ca: None, certificate: None, ..destination() };
+        let reason = client(&destination, Credentials::default(), local).await.err().map(|error| error.reason());
+        assert_eq!(reason, expected);
+    }
+}

@@ -263,8 +263,7 @@ impl<'b> Acting<'b> {
         let abandoned: BTreeMap<String, Remembered> = abandoned.collect();
         self.stores.counters.0.lock().cleanups = abandoned.len();
         for (name, known) in abandoned {
-            let since = Timestamp::now().as_millisecond() - known.abandoned_at.unwrap_or_default();
-            let is_late = u64::try_from(since).is_ok_and(|since| Duration::from_millis(since) > CLEAN_WITHIN);
+            let is_late = is_given_up(known.abandoned_at, Timestamp::now().as_millisecond());
             let destination = serde_json::from_str::<Destination>(&known.destination).ok();
             let Some(destination) = destination.filter(|_| !is_late) else {
                 tracing::warn!(
@@ -424,6 +423,12 @@ impl Counters {
     }
 }
 
+/// True if an engine that is not exported to since `abandoned_at` (Unix milliseconds) is not cleaned any more.
+fn is_given_up(abandoned_at: Option<i64>, now: i64) -> bool {
+    let since = now.saturating_sub(abandoned_at.unwrap_or(now));
+    u64::try_from(since).is_ok_and(|since| Duration::from_millis(since) > CLEAN_WITHIN)
+}
+
 /// Name of an engine among those remembered.
 fn name_of(destination: &Destination) -> String {
     let digest = Sha256::digest(text_of(destination).as_bytes());
@@ -433,4 +438,22 @@ fn name_of(destination: &Destination) -> String {
 fn text_of(destination: &Destination) -> String {
     // Strings always serialize.
     serde_json::to_string(destination).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+
+    const DAY: i64 = 24 * 3600 * 1000;
+
+    #[rstest]
+    #[case::in_use(None, false)]
+    #[case::just_now(Some(10 * DAY), false)]
+    #[case::for_a_day(Some(9 * DAY), false)]
+    #[case::for_longer(Some(9 * DAY - 1), true)]
+    #[case::by_a_clock_ahead(Some(11 * DAY), false)]
+    fn engines_are_given_up(#[case] abandoned_at: Option<i64>, #[case] expected: bool) {
+        assert_eq!(is_given_up(abandoned_at, 10 * DAY), expected);
+    }
 }
