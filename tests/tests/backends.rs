@@ -10,6 +10,7 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 use crowsnest_api::search::ResourceRegistry;
 use crowsnest_tests::{Fleet, in_ci, until};
+use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
@@ -170,6 +171,37 @@ fn objects_are_exported_in_karmadas_layout() -> Result<()> {
     patch(registry(&[&other], &["member1", "member2"]))?;
     let both = BTreeSet::from(["member1", "member2"]);
     until("documents of both", || Ok(clusters(&node.exported()?) == both && shown()? == synced))?;
+
+    // A Secret that comes later: documents stay meanwhile.
+    let mut secured = registry(&[&other], &["member1", "member2"]);
+    secured["spec"]["backendStore"]["openSearch"]["secretRef"] = json!({"namespace": "default", "name": "engine"});
+    patch(secured)?;
+    until("the missing Secret", || {
+        Ok(shown()? == ["Connected=False SecretUnreadable", "Synced=False SecretUnreadable"])
+    })?;
+    ensure!(clusters(&node.exported()?) == both);
+    let secrets: Api<Secret> = Api::namespaced(registries.clone().into_client(), "default");
+    let secret = json!({"metadata": {"name": "engine"}, "stringData": {"username": "crow", "password": "nest"}});
+    runtime.block_on(secrets.create(&PostParams::default(), &serde_json::from_value(secret)?))?;
+    until("the Secret to be used", || Ok(shown()? == synced))?;
+    ensure!(clusters(&node.exported()?) == both);
+
+    // A restart goes on, and metrics say so.
+    ensure!(fleet.stop()?.success());
+    let fleet = Fleet::start(&dir.path().join("data"), &["--members", "2"])?;
+    let registries = runtime.block_on(self::registries(&fleet))?;
+    let shown = || runtime.block_on(conditions(&registries));
+    let metrics = || -> Result<String> {
+        let request = http::Request::get("/apis/search.crowsnest.io/v1alpha1/metrics").body(Vec::new())?;
+        Ok(runtime.block_on(registries.clone().into_client().request_text(request))?)
+    };
+    let connected = "crowsnest_backend_store_connected{registry=\"dashboards\"} 1";
+    until("the metrics", || Ok(metrics()?.contains(connected)))?;
+    until("documents of both again", || Ok(clusters(&node.exported()?) == both && shown()? == synced))?;
+    let patch = |change: Value| {
+        let (params, change) = (PatchParams::default(), Patch::Merge(change));
+        runtime.block_on(registries.patch("dashboards", &params, &change))
+    };
 
     // An engine that does not answer has a reason; what was written to the other one is cleaned.
     patch(registry(&["http://127.0.0.1:9"], &["member1"]))?;

@@ -72,6 +72,11 @@ impl Destination {
         }))
     }
 
+    /// True if both name a node by the same address.
+    pub fn shares_address(&self, other: &Self) -> bool {
+        self.addresses.iter().any(|address| other.addresses.contains(address))
+    }
+
     /// Reason for which credentials must not be sent to the addresses: one of them is not encrypted. `local`: plain http is
     /// allowed to addresses of this host.
     pub fn plain_text(&self, local: bool) -> Option<String> {
@@ -245,6 +250,15 @@ mod tests {
         assert_eq!(errors.iter().map(|error| error.field.as_str()).collect::<Vec<_>>(), expected, "{errors:?}");
         assert!(!format!("{errors:?}").contains("s3cret"));
         assert!(validate(Some(&after), &after, local).is_empty(), "what was accepted stays");
+    }
+
+    #[rstest]
+    #[case("https://a:9200", true)]
+    #[case("https://a:9200/", true)]
+    #[case("https://b:9200", false)]
+    fn engines_are_compared_by_address(#[case] other: &str, #[case] expected: bool) {
+        let of = |registry: &ResourceRegistry| Destination::of(registry).unwrap().unwrap();
+        assert_eq!(of(&plain("a")).shares_address(&of(&registry(other, "other", json!({})))), expected);
     }
 
     #[rstest]

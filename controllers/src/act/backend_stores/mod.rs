@@ -82,6 +82,8 @@ struct Acting<'b> {
     running: BTreeMap<String, Running>,
     /// Engines that cannot be used, by name.
     unusable: BTreeMap<String, Unusable>,
+    /// Registries whose conditions could not be written; they are written again when Secrets are read again.
+    unwritten: BTreeSet<String>,
     secrets_at: Instant,
 }
 
@@ -131,6 +133,7 @@ impl<'b> Acting<'b> {
             registry: Resource::of::<ResourceRegistry>(),
             running: BTreeMap::new(),
             unusable: BTreeMap::new(),
+            unwritten: BTreeSet::new(),
             secrets_at: Instant::now(),
         }
     }
@@ -164,6 +167,7 @@ impl<'b> Acting<'b> {
         let read_again = self.secrets_at <= Instant::now();
         if read_again {
             self.secrets_at = Instant::now() + SECRETS_EVERY;
+            self.unwritten.clear();
         }
         self.unusable.retain(|name, _| exports.contains_key(name));
         for (name, (destination, export)) in exports {
@@ -274,7 +278,9 @@ impl<'b> Acting<'b> {
                 self.stores.index.forget_export(&name).await?;
                 continue;
             };
-            if all_settled && !self.running.contains_key(&name) {
+            // A registry that cannot be exported yet may mean this engine, with other references.
+            let is_named = exports.values().any(|(live, _)| live.shares_address(&destination));
+            if all_settled && !is_named && !self.running.contains_key(&name) {
                 self.ensure(&name, &destination, &Selection::default()).await;
             }
         }
@@ -294,7 +300,7 @@ impl<'b> Acting<'b> {
     }
 
     /// Writes the conditions of registries, where they are others than before.
-    async fn report(&self, known: &Registrations, exports: &BTreeMap<String, (Destination, Desired)>) {
+    async fn report(&mut self, known: &Registrations, exports: &BTreeMap<String, (Destination, Desired)>) {
         let now = Time(Timestamp::now());
         let mut shown = BTreeMap::new();
         for (name, registry) in &known.registries {
@@ -303,7 +309,7 @@ impl<'b> Acting<'b> {
                 shown.insert(name.clone(), ExportProgress::clone(progress));
             }
             let (before, generation) = (&registry.status.conditions, registry.metadata.generation);
-            if registry.metadata.deletion_timestamp.is_some() {
+            if registry.metadata.deletion_timestamp.is_some() || self.unwritten.contains(name) {
                 continue;
             }
             let Some(next) = conditions(before, standing.as_ref(), generation, &now) else { continue };
