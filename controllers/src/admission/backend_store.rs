@@ -85,8 +85,9 @@ impl Destination {
             plain && !(local && Url::parse(address).is_ok_and(|url| is_local(url.host)))
         };
         let sends = self.credentials.is_some() || self.certificate.is_some();
-        let address = self.addresses.iter().find(is_plain).filter(|_| sends)?;
-        Some(format!("credentials are never sent over http, but {address} is no https URL"))
+        // The address is not repeated: it may hold a password.
+        let number = self.addresses.iter().position(|address| is_plain(&address)).filter(|_| sends)?;
+        Some(format!("credentials are never sent over http, but address {number} is no https URL"))
     }
 }
 
@@ -169,8 +170,15 @@ pub fn validate(before: Option<&ResourceRegistry>, after: &ResourceRegistry, loc
             errors.extend(local_host(&field, address));
         }
     }
-    errors.extend(destination.plain_text(local).map(|detail| FieldError::invalid(SECRET_REF, "", detail)));
     errors
+}
+
+/// Warnings for the author of a registry. Karmada takes credentials for `http://` addresses, so such a registry is stored and
+/// its objects are cached; nothing is sent to its engine.
+pub fn warnings(registry: &ResourceRegistry, local: bool) -> Vec<String> {
+    let destination = Destination::of(registry).ok().flatten();
+    let reason = destination.and_then(|destination| destination.plain_text(local));
+    reason.map(|reason| format!("spec.backendStore.openSearch: nothing is exported: {reason}")).into_iter().collect()
 }
 
 #[cfg(test)]
@@ -237,9 +245,7 @@ mod tests {
     #[rstest]
     #[case::fine("https://search.example.com:9200", "engine", false, &[])]
     #[case::plain_without_credentials("http://10.0.0.1:9200", "", false, &[])]
-    #[case::plain("http://10.0.0.1:9200", "engine", false, &["spec.backendStore.openSearch.secretRef"])]
-    #[case::plain_elsewhere("http://10.0.0.1:9200", "engine", true, &["spec.backendStore.openSearch.secretRef"])]
-    #[case::plain_here("http://127.0.0.1:9200", "engine", true, &[])]
+    #[case::plain("http://10.0.0.1:9200", "engine", false, &[])]
     #[case::here("https://127.0.0.1:9200", "", false, &["spec.backendStore.openSearch.addresses[0]"])]
     #[case::metadata_service("http://169.254.169.254", "", false, &["spec.backendStore.openSearch.addresses[0]"])]
     #[case::localhost("https://localhost", "", false, &["spec.backendStore.openSearch.addresses[0]"])]
@@ -259,6 +265,23 @@ mod tests {
     fn engines_are_compared_by_address(#[case] other: &str, #[case] expected: bool) {
         let of = |registry: &ResourceRegistry| Destination::of(registry).unwrap().unwrap();
         assert_eq!(of(&plain("a")).shares_address(&of(&registry(other, "other", json!({})))), expected);
+    }
+
+    #[rstest]
+    #[case::encrypted("https://10.0.0.1:9200", "engine", false, false)]
+    #[case::nothing_to_hide("http://10.0.0.1:9200", "", false, false)]
+    #[case::plain("http://10.0.0.1:9200", "engine", false, true)]
+    #[case::plain_elsewhere("http://10.0.0.1:9200", "engine", true, true)]
+    #[case::plain_here("http://127.0.0.1:9200", "engine", true, false)]
+    fn credentials_over_http_are_warned_of(
+        #[case] address: &str,
+        #[case] secret: &str,
+        #[case] local: bool,
+        #[case] expected: bool,
+    ) {
+        let warnings = warnings(&registry(address, secret, json!({})), local);
+        assert_eq!(!warnings.is_empty(), expected, "{warnings:?}");
+        assert!(warnings.iter().all(|warning| warning.contains("credentials are never sent over http")));
     }
 
     #[rstest]

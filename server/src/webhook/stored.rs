@@ -134,7 +134,7 @@ fn admit_registry(object: &Value, old: &Value, rules: Rules) -> Result<Admitted,
     errors.extend(backend_store::validate(old.as_ref(), &typed, rules.local_endpoints));
     invalid("resourceregistries", &typed.metadata.name, errors)?;
     // Stored as it is, also with fields of later versions.
-    Ok((object.clone(), Vec::new()))
+    Ok((object.clone(), backend_store::warnings(&typed, rules.local_endpoints)))
 }
 
 fn decode<T: DeserializeOwned>(object: &Value, kind: &str) -> Result<T, ApiError> {
@@ -177,8 +177,8 @@ mod tests {
     #[case::local(json!({"backendStore": {"openSearch": {"addresses": ["https://127.0.0.1:9200"]}}}), false, json!(null))]
     #[case::not_encrypted(
         json!({"backendStore": {"openSearch": {"addresses": ["http://x"], "secretRef": {"namespace": "a", "name": "b"}}}}),
-        false,
-        json!(null)
+        true,
+        json!(["spec.backendStore.openSearch: nothing is exported: credentials are never sent over http, but address 0 is no https URL"])
     )]
     #[case::refused(json!({"backendStore": {"openSearch": {"addresses": ["ftp://x"]}}}), false, json!(null))]
     fn registries(#[case] spec: Value, #[case] allowed: bool, #[case] warnings: Value) {
