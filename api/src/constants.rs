@@ -74,6 +74,11 @@ pub mod annotation {
     pub const MIGRATED_FROM_KARMADA: &str = "karmada";
     /// Ours, on Clusters: `true` lets one count as not ready although its fleet is doubted.
     pub const CONFIRMED_DOWN: &str = "failover.crowsnest.io/confirmed-down";
+    /// Ours, on ResourceRegistries: the Secret (`NAMESPACE/NAME`) whose `ca.crt` holds the authorities that sign the certificates
+    /// of the search engine of `spec.backendStore`.
+    pub const BACKEND_STORE_CA: &str = "search.crowsnest.io/backend-store-ca-secret";
+    /// Ours, beside it: the Secret (`NAMESPACE/NAME`) with `tls.crt` and `tls.key`, the client certificate for that engine.
+    pub const BACKEND_STORE_CERTIFICATE: &str = "search.crowsnest.io/backend-store-certificate-secret";
     /// Ours, on policies and bindings: a workload goes back to the clusters it was evicted from, `after=10m,rate=1/m`.
     pub const RETURN: &str = "failover.crowsnest.io/return";
     /// Ours, on bindings that were evicted: where they were before.

@@ -3,6 +3,7 @@
 mod reading;
 
 use crate::collect::{Budget, Shared, Supervisor};
+use crate::export::Engines;
 use crate::metrics::Metrics;
 use crate::replicas::Claims;
 use crate::replicas::follower::{self, LogFollower};
@@ -54,6 +55,8 @@ pub(crate) struct Inner {
     /// Everybody's rights need these, whatever else is collected.
     _rules: Vec<InterestGuard>,
     pub health: watch::Sender<Health>,
+    /// Engines that objects are exported to.
+    pub engines: Arc<Engines>,
     /// See [`Index::replicas`].
     replicas: watch::Sender<BTreeSet<String>>,
     stop: CancellationToken,
@@ -191,6 +194,7 @@ impl Index {
             began,
             _rules: declare_rules(&shared.fleet),
             health,
+            engines: Arc::default(),
             replicas: watch::Sender::default(),
             stop: stop.clone(),
             tasks: TaskTracker::new(),

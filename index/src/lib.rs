@@ -7,6 +7,7 @@
 pub mod check;
 mod collect;
 pub mod error;
+pub mod export;
 #[cfg(test)]
 mod fixtures;
 pub mod format;

@@ -27,6 +27,8 @@ pub(crate) struct Running {
     pub(crate) proxy: Proxy,
     pub(crate) steering: Steering,
     registries: JoinHandle<()>,
+    backend_stores: JoinHandle<()>,
+    backend_store_counters: act::backend_stores::Counters,
     /// Tells agents of replicas that come.
     telling: JoinHandle<()>,
     registered: tokio::sync::watch::Receiver<act::registries::Progress>,
@@ -74,12 +76,24 @@ impl Roles {
         let stop = CancellationToken::new();
         let steering = Steering::start(&index, config.controllers, config.steers, &stop);
         let (progress, registered) = tokio::sync::watch::channel(act::registries::Progress::default());
-        let registries = act::registries::run(fleet.clone(), index.clone(), progress, stop.clone());
+        let (registrations, registrations_read) = tokio::sync::watch::channel(None);
+        let readers = act::registries::Readers { progress, registrations };
+        let registries = act::registries::run(fleet.clone(), index.clone(), readers, stop.clone());
+        let backend_store_counters = act::backend_stores::Counters::default();
+        let backend_stores = act::backend_stores::BackendStores {
+            index: index.clone(),
+            registrations: registrations_read,
+            local_addresses: config.local_endpoints,
+            counters: backend_store_counters.clone(),
+        };
+        let backend_stores = backend_stores.run(steering.acts(), stop.clone());
         let telling = newcomers::tell_agents(fleet.tunnels().clone(), index.replicas(), stop.clone());
         let running = Running {
             proxy: Proxy::new(index.clone()),
             steering,
             registries: tokio::spawn(registries),
+            backend_stores: tokio::spawn(backend_stores),
+            backend_store_counters,
             telling: tokio::spawn(telling),
             registered,
             statuses: Statuses::default(),
@@ -115,6 +129,9 @@ impl Roles {
         } else {
             note("registries", running.registered.borrow().health.clone());
         }
+        if running.backend_stores.is_finished() && !running.stop.is_cancelled() {
+            note("backend stores", Err("the loop has died".to_owned()));
+        }
         if running.telling.is_finished() && !running.stop.is_cancelled() {
             note("newcomers", Err("the loop has died".to_owned()));
         }
@@ -144,10 +161,18 @@ impl Running {
         if self.registries.is_finished() {
             deaths.push("registries: the loop has died".to_owned());
         }
+        if self.backend_stores.is_finished() {
+            deaths.push("backend stores: the loop has died".to_owned());
+        }
         if self.telling.is_finished() {
             deaths.push("newcomers: the loop has died".to_owned());
         }
         deaths
+    }
+
+    /// Metrics of exports to backend stores; empty where another process exports.
+    pub(crate) fn backend_store_series(&self) -> Vec<crowsnest_index::metrics::Series> {
+        self.backend_store_counters.series()
     }
 
     /// Why objects are where they are; while the control plane has not been read, why that is not known.

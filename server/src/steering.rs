@@ -13,9 +13,11 @@ use crowsnest_controllers::act::reports::Reports;
 use crowsnest_controllers::act::{Config, FiguresReader, Manager, Unwell};
 use crowsnest_index::Index;
 use crowsnest_index::metrics::Series;
+use futures::{Stream, StreamExt};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use tokio_stream::wrappers::WatchStream;
 use tokio_util::sync::CancellationToken;
 
 use crate::leading::{Asked, Campaign, Election, pause};
@@ -151,6 +153,12 @@ impl Steering {
 
     pub(crate) fn standing(&self) -> Standing {
         self.standing.borrow().clone()
+    }
+
+    /// Whether the controllers of this process act, now and after each change.
+    pub(crate) fn acts(&self) -> impl Stream<Item = bool> + Send + use<> {
+        let acts = |standing| matches!(standing, Standing::Alone | Standing::Leading { .. });
+        WatchStream::new(self.standing.clone()).map(acts)
     }
 
     /// Under client-go's name, and the number of the term.

@@ -143,9 +143,8 @@ async fn stored_object(
     body: Bytes,
 ) -> Result<Response, Failure> {
     let (review, _) = envelope::admission_review(&body)?;
-    if resource == "clusters"
-        && let Err(refused) = stored::review_writer(&shared.delegated, &review["request"]).await
-    {
+    let reviewed = stored::review_writer(&shared.delegated, &resource, &review["request"]).await;
+    if let Err(refused) = reviewed {
         return Ok(reply(StatusCode::OK, &refuse(&review["request"]["uid"], refused.status())));
     }
     let rules = stored::Rules {

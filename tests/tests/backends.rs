@@ -1,13 +1,19 @@
-//! `crowsnest up` with a search engine outside of the process: it answers searches, and answers report its absence.
+//! `crowsnest up` with a search engine outside of the process: it answers searches, and answers report its absence. Objects are
+//! exported to it for dashboards made for Karmada.
 
-use std::io::Write;
-use std::net::TcpListener;
+use std::collections::BTreeSet;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
+use crowsnest_api::search::ResourceRegistry;
 use crowsnest_tests::{Fleet, in_ci, until};
-use serde_json::Value;
+use k8s_openapi::api::core::v1::Secret;
+use kube::Api;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use serde_json::{Value, json};
 
 /// A node of `.ci/engines`; it is stopped when dropped.
 struct Node {
@@ -39,6 +45,27 @@ impl Node {
         start.env("CROWSNEST_ENGINE_OWNER", std::process::id().to_string());
         ensure!(start.status()?.success(), "{name} did not start");
         Ok(())
+    }
+
+    /// Status and JSON of an answer.
+    fn send(&self, method: &str, path: &str) -> Result<(u16, Value)> {
+        let mut stream = TcpStream::connect(("127.0.0.1", self.port))?;
+        write!(
+            stream,
+            "{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+        )?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        let (head, body) = answer.split_once("\r\n\r\n").context("no answer")?;
+        let status = head.split(' ').nth(1).context("no status")?.parse()?;
+        Ok((status, serde_json::from_str(body)?))
+    }
+
+    /// Documents of Karmada's indices.
+    fn exported(&self) -> Result<Vec<Value>> {
+        self.send("POST", "/kubernetes-*/_refresh")?;
+        let (_, answer) = self.send("GET", "/kubernetes-*/_search?size=1000")?;
+        Ok(answer["hits"]["hits"].as_array().cloned().unwrap_or_default())
     }
 
     fn stop(home: &Path) -> Result<()> {
@@ -111,6 +138,113 @@ fn a_fleet_is_searched_in_opensearch() -> Result<()> {
 
     node.run("opensearch-2")?;
     finds_nodes(&fleet)?;
+    ensure!(fleet.stop()?.success());
+    Ok(())
+}
+
+/// Clusters that exported documents name.
+fn clusters(documents: &[Value]) -> BTreeSet<&str> {
+    let annotations = documents.iter().map(|hit| &hit["_source"]["metadata"]["annotations"]);
+    annotations.filter_map(|annotations| annotations["resource.karmada.io/cached-from-cluster"].as_str()).collect()
+}
+
+async fn registries(fleet: &Fleet) -> Result<Api<ResourceRegistry>> {
+    let file = kube::config::Kubeconfig::read_from(fleet.kubeconfig("cp"))?;
+    let config = kube::Config::from_custom_kubeconfig(file, &kube::config::KubeConfigOptions::default()).await?;
+    Ok(Api::all(kube::Client::try_from(config)?))
+}
+
+/// A registry of Nodes and Namespaces of these clusters.
+fn registry(addresses: &[&str], clusters: &[&str]) -> Value {
+    json!({"apiVersion": "search.karmada.io/v1alpha1", "kind": "ResourceRegistry", "metadata": {"name": "dashboards"},
+        "spec": {"targetCluster": {"clusterNames": clusters},
+            "resourceSelectors": [{"apiVersion": "v1", "kind": "Node"}, {"apiVersion": "v1", "kind": "Namespace"}],
+            "backendStore": {"openSearch": {"addresses": addresses, "secretRef": {"namespace": "", "name": ""}}}}})
+}
+
+/// Type, status and reason of the conditions.
+async fn conditions(registries: &Api<ResourceRegistry>) -> Result<Vec<String>> {
+    let found = registries.get("dashboards").await?.status.conditions;
+    Ok(found.iter().map(|condition| format!("{}={} {}", condition.type_, condition.status, condition.reason)).collect())
+}
+
+#[test]
+#[ignore = "starts search engines: run .ci/engines test"]
+fn objects_are_exported_in_karmadas_layout() -> Result<()> {
+    let Some(node) = Node::start("opensearch-2")? else { return Ok(()) };
+    let dir = tempfile::tempdir()?;
+    let fleet = Fleet::start(&dir.path().join("data"), &["--members", "2"])?;
+    let runtime = tokio::runtime::Runtime::new()?;
+    let registries = runtime.block_on(registries(&fleet))?;
+    let shown = || runtime.block_on(conditions(&registries));
+    let (url, other) = (format!("http://127.0.0.1:{}", node.port), format!("http://localhost:{}", node.port));
+    let synced = ["Connected=True EngineAnswers", "Synced=True UpToDate"];
+
+    let made = serde_json::from_value(registry(&[&url], &["member1"]))?;
+    runtime.block_on(registries.create(&PostParams::default(), &made))?;
+    until("documents of member1", || {
+        Ok(clusters(&node.exported()?) == BTreeSet::from(["member1"]) && shown()? == synced)
+    })?;
+    let documents = node.exported()?;
+    let document = documents.iter().find(|hit| hit["_index"] == "kubernetes-node").context("no node is exported")?;
+    ensure!(document["_source"]["spec"].is_string() && document["_source"]["status"].is_string(), "{document}");
+    let fields: Vec<&String> = document["_source"]["metadata"].as_object().context("no metadata")?.keys().collect();
+    ensure!(
+        fields == ["annotations", "creationTimestamp", "deletionTimestamp", "labels", "name", "namespace"],
+        "{fields:?}"
+    );
+
+    // More clusters, and the same engine by another name: it is connected to again, and nothing is lost.
+    let patch = |change: Value| {
+        let (params, change) = (PatchParams::default(), Patch::Merge(change));
+        runtime.block_on(registries.patch("dashboards", &params, &change))
+    };
+    patch(registry(&[&other], &["member1", "member2"]))?;
+    let both = BTreeSet::from(["member1", "member2"]);
+    until("documents of both", || Ok(clusters(&node.exported()?) == both && shown()? == synced))?;
+
+    // A Secret that comes later: documents stay meanwhile.
+    let mut secured = registry(&[&other], &["member1", "member2"]);
+    secured["spec"]["backendStore"]["openSearch"]["secretRef"] = json!({"namespace": "default", "name": "engine"});
+    patch(secured)?;
+    until("the missing Secret", || {
+        Ok(shown()? == ["Connected=False SecretUnreadable", "Synced=False SecretUnreadable"])
+    })?;
+    ensure!(clusters(&node.exported()?) == both);
+    let secrets: Api<Secret> = Api::namespaced(registries.clone().into_client(), "default");
+    let secret = json!({"metadata": {"name": "engine"}, "stringData": {"username": "crow", "password": "nest"}});
+    runtime.block_on(secrets.create(&PostParams::default(), &serde_json::from_value(secret)?))?;
+    until("the Secret to be used", || Ok(shown()? == synced))?;
+    ensure!(clusters(&node.exported()?) == both);
+
+    // A restart goes on, and metrics say so.
+    ensure!(fleet.stop()?.success());
+    let fleet = Fleet::start(&dir.path().join("data"), &["--members", "2"])?;
+    let registries = runtime.block_on(self::registries(&fleet))?;
+    let shown = || runtime.block_on(conditions(&registries));
+    let metrics = || -> Result<String> {
+        let request = http::Request::get("/apis/search.crowsnest.io/v1alpha1/metrics").body(Vec::new())?;
+        Ok(runtime.block_on(registries.clone().into_client().request_text(request))?)
+    };
+    let connected = "crowsnest_backend_store_connected{registry=\"dashboards\"} 1";
+    until("the metrics", || Ok(metrics()?.contains(connected)))?;
+    until("documents of both again", || Ok(clusters(&node.exported()?) == both && shown()? == synced))?;
+    let patch = |change: Value| {
+        let (params, change) = (PatchParams::default(), Patch::Merge(change));
+        runtime.block_on(registries.patch("dashboards", &params, &change))
+    };
+
+    // An engine that does not answer has a reason; what was written to the other one is cleaned.
+    patch(registry(&["http://127.0.0.1:9"], &["member1"]))?;
+    until("the reason", || Ok(shown()? == ["Connected=False EngineUnreachable", "Synced=False EngineUnreachable"]))?;
+    until("the old engine to be cleaned", || Ok(node.exported()?.is_empty()))?;
+    patch(registry(&[&url], &["member2"]))?;
+    until("documents of member2", || {
+        Ok(clusters(&node.exported()?) == BTreeSet::from(["member2"]) && shown()? == synced)
+    })?;
+    runtime.block_on(registries.delete("dashboards", &DeleteParams::default()))?;
+    until("the engine to be cleaned", || Ok(node.exported()?.is_empty()))?;
+    until("the aliases to be removed", || Ok(node.send("GET", "/_alias/kubernetes-*-crowsnest")?.1 == json!({})))?;
     ensure!(fleet.stop()?.success());
     Ok(())
 }

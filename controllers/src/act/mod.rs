@@ -4,6 +4,7 @@
 pub mod access;
 pub mod applications;
 pub mod autoscaling;
+pub mod backend_stores;
 pub mod bindings;
 pub mod capacity;
 pub mod catalog;

@@ -4,7 +4,7 @@
 
 mod wanted;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crowsnest_api::names::ClusterName;
@@ -18,7 +18,8 @@ use kube::runtime::{WatchStreamExt, watcher};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use self::wanted::{Key, Member, wanted};
+pub use self::wanted::{Key, Registered, Unresolved};
+use self::wanted::{Member, unresolved, wanted};
 
 type Held = BTreeMap<Key, (Interest, InterestGuard)>;
 
@@ -36,8 +37,25 @@ impl Default for Progress {
     }
 }
 
+/// Registries as they were last read, with the resources that they name.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Registrations {
+    pub registries: BTreeMap<String, ResourceRegistry>,
+    pub resources: BTreeMap<Key, Registered>,
+    /// Kinds that nobody is known to serve.
+    pub unresolved: BTreeSet<Unresolved>,
+}
+
+/// Receivers of what is read.
+pub struct Readers {
+    pub progress: watch::Sender<Progress>,
+    /// None before all registries have been read once, and the kinds that the control plane serves are known.
+    pub registrations: watch::Sender<Option<Arc<Registrations>>>,
+}
+
 /// Follows registries, members and what clusters serve until stopped.
-pub async fn run(fleet: Fleet, index: Index, progress: watch::Sender<Progress>, stop: CancellationToken) {
+pub async fn run(fleet: Fleet, index: Index, readers: Readers, stop: CancellationToken) {
+    let Readers { progress, registrations } = readers;
     let registries: Api<ResourceRegistry> = Api::all(fleet.control_plane());
     let mut events = std::pin::pin!(watcher(registries, watcher::Config::default()).default_backoff());
     let mut members = fleet.changes();
@@ -65,7 +83,19 @@ pub async fn run(fleet: Fleet, index: Index, progress: watch::Sender<Progress>, 
                 members.iter().map(|member| (member.cluster(), index.served(member.name()))).collect();
             let members: Vec<Member<'_>> =
                 members.iter().map(|(cluster, served)| Member { cluster, served: served.as_deref() }).collect();
-            held = exchange(held, wanted(&known.registries, &members, control_plane.as_deref()), fleet.interests());
+            let resources = wanted(&known.registries, &members, control_plane.as_deref());
+            let interests = resources.iter().map(|(key, registered)| (key.clone(), registered.interest.clone()));
+            held = exchange(held, interests.collect(), fleet.interests());
+            if control_plane.is_some() {
+                let unresolved = unresolved(&known.registries, &members, control_plane.as_deref());
+                let registries = known.registries.clone();
+                let next = Some(Arc::new(Registrations { registries, resources, unresolved }));
+                registrations.send_if_modified(|registrations| {
+                    let changed = *registrations != next;
+                    *registrations = next;
+                    changed
+                });
+            }
         }
         let next = known.progress(control_plane.is_some());
         progress.send_if_modified(|progress| {
@@ -147,7 +177,6 @@ mod tests {
     use super::*;
     use crowsnest_api::names::Gvr;
     use crowsnest_fleet::interest::{Clusters, Namespaces, Why};
-    use std::collections::BTreeSet;
     use std::sync::atomic::{AtomicBool, Ordering};
 
     fn of(cluster: &str) -> BTreeMap<Key, Interest> {

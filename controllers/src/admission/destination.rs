@@ -17,18 +17,37 @@ use super::url::Url;
 
 const IMPERSONATOR_SUFFIX: &str = "-impersonator";
 
-/// The Cluster before a write, as far as the writer has seen it.
-#[derive(Clone, Copy, Debug)]
-pub enum Before<'b> {
-    /// There is no Cluster, and the write fails if one is created concurrently.
+/// The object before a write, as far as the writer has seen it.
+#[derive(Debug)]
+pub enum Before<'b, T = Cluster> {
+    /// There is no object, and the write fails if one is created concurrently.
     Absent,
-    /// The write may apply to any Cluster.
+    /// The write may apply to any object.
     Unseen,
-    /// The write fails if the stored Cluster is no longer this one.
-    Known(&'b Cluster),
+    /// The write fails if the stored object is no longer this one.
+    Known(&'b T),
 }
 
-/// Secret whose token is sent to the endpoint of a written Cluster.
+impl<T> Clone for Before<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Before<'_, T> {}
+
+impl<'b, T> Before<'b, T> {
+    /// The same knowledge of a part of the object. A part that is missing is not known.
+    pub fn and_then<P>(self, part: impl FnOnce(&'b T) -> Option<&'b P>) -> Before<'b, P> {
+        match self {
+            Self::Absent => Before::Absent,
+            Self::Unseen => Before::Unseen,
+            Self::Known(whole) => part(whole).map_or(Before::Unseen, Before::Known),
+        }
+    }
+}
+
+/// Secret whose values are sent to an address that the written object names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SecretUse {
     /// Field that names the Secret.
@@ -46,6 +65,8 @@ pub struct Report {
     pub uses: Vec<SecretUse>,
     /// Fields that are set or changed.
     pub reasons: Vec<&'static str>,
+    /// Values that are sent, for messages.
+    pub sent: &'static str,
 }
 
 const READ: &[&str] = &["get"];
@@ -74,7 +95,7 @@ pub fn review(before: Before<'_>, after: &Cluster) -> Report {
         // A Cluster created concurrently may name these Secrets already, and keeps fields that are not written.
         uses.extend(own_uses(name).into_iter().filter(|own| !uses.contains(own)).collect::<Vec<_>>());
     }
-    Report { uses, reasons }
+    Report { uses, reasons, sent: "a cluster's token is" }
 }
 
 impl Report {
@@ -82,9 +103,9 @@ impl Report {
     pub fn refusal(&self, user: &str, secret: &SecretUse) -> String {
         let SecretUse { field, namespace, name, verbs } = secret;
         format!(
-            "User {user:?} cannot {} secret {namespace:?}/{name:?} of {field}: whoever decides where a cluster's token is sent needs that \
-             right ({})",
+            "User {user:?} cannot {} secret {namespace:?}/{name:?} of {field}: whoever decides where {} sent needs that right ({})",
             verbs.join(" or "),
+            self.sent,
             self.reasons.join(", ")
         )
     }
@@ -161,7 +182,7 @@ fn same_endpoint(before: &Cluster, after: &Cluster) -> bool {
     sent(&before.spec) == sent(&after.spec)
 }
 
-fn local_host(field: &str, address: &str) -> Option<FieldError> {
+pub(super) fn local_host(field: &str, address: &str) -> Option<FieldError> {
     let with_scheme = if address.contains("://") { address.to_owned() } else { format!("https://{address}") };
     // Karmada's own validation refuses invalid URLs, with its message. The client that dials reads some of them nevertheless, and
     // finds another host: `[::]` in `http://[::]a`.

@@ -8,6 +8,7 @@
 pub mod agents;
 pub mod annotations;
 pub(crate) mod autoscaling;
+pub mod backend_store;
 pub mod binding;
 pub mod cluster;
 pub mod configurations;

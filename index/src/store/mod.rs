@@ -284,6 +284,12 @@ pub trait Store: Send + Sync + 'static {
     /// Takes back what is noted about a cluster's objects.
     async fn drop_notes(&self, cluster: &ClusterName) -> Result<(), Error>;
 
+    /// What the store knows of itself and of its readers, by names that begin with `prefix`.
+    async fn facts(&self, prefix: &str) -> Result<Vec<(String, String)>, Error>;
+
+    /// Keeps a fact in place of the one before; `None` forgets it.
+    async fn keep_fact(&self, name: &str, value: Option<&str>) -> Result<(), Error>;
+
     async fn size(&self) -> Result<StoreSize, Error>;
 
     /// Leaves everything in the database's own file, where that is a file. Nothing is read or written afterwards.

@@ -11,6 +11,12 @@ pub(super) const DROP: &str = "DELETE FROM notes WHERE cluster = $1 AND \"group\
     AND resource = $4 AND namespace = $5 AND name = $6";
 pub(super) const DROP_CLUSTER: &str = "DELETE FROM notes WHERE cluster = $1";
 
+/// Facts by the beginning of their names ($1).
+pub(super) const FACTS: &str = "SELECT name, value FROM facts WHERE substr(name, 1, length($1)) = $1 ORDER BY name";
+pub(super) const KEEP_FACT: &str = "INSERT INTO facts (name, value) VALUES ($1, $2) \
+    ON CONFLICT (name) DO UPDATE SET value = excluded.value";
+pub(super) const FORGET_FACT: &str = "DELETE FROM facts WHERE name = $1";
+
 /// The first six columns, as they are bound.
 pub(super) fn columns(key: &RecordKey) -> [&str; 6] {
     let gvr = key.resource();

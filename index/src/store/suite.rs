@@ -146,6 +146,18 @@ async fn notes_survive_until_they_are_taken_back(#[values(Kind::Sqlite, Kind::Po
 
 #[rstest]
 #[tokio::test]
+async fn facts_are_kept_by_name(#[values(Kind::Sqlite, Kind::Postgres)] kind: Kind) {
+    let Some(backend) = Backend::of(kind).await else { return };
+    for (name, value) in [("export/a", "1"), ("export/b", "2"), ("export/a", "3"), ("exported", "4")] {
+        backend.store.keep_fact(name, Some(value)).await.unwrap();
+    }
+    backend.store.keep_fact("export/b", None).await.unwrap();
+    let backend = backend.reopened().await;
+    assert_eq!(backend.store.facts("export/").await.unwrap(), [("export/a".to_owned(), "3".to_owned())]);
+}
+
+#[rstest]
+#[tokio::test]
 async fn changes_are_told_once_and_survive(#[values(Kind::Sqlite, Kind::Postgres)] kind: Kind) {
     let Some(backend) = Backend::of(kind).await else { return };
     let first =

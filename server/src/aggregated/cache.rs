@@ -37,6 +37,7 @@ pub(crate) async fn metrics(
     let mut series = running.index.series(now_ms).await.map_err(Failure::internal)?;
     series.extend(tunnels(&running.fleet));
     series.extend(running.steering.series());
+    series.extend(running.backend_store_series());
     series.extend(more);
     let figures = running.steering.figures();
     exposed(series, |text| own.write(text).and_then(|()| figures.write(text)))

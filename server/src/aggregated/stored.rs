@@ -107,7 +107,7 @@ impl StoredGroup {
         self.translate_whole(answer, table).await
     }
 
-    /// The writer whose rights are reviewed for the resulting Cluster; `None` for reads and for other kinds. Refuses agents
+    /// The writer whose rights are reviewed for the resulting object; `None` for reads and for other groups. Refuses agents
     /// that write another cluster.
     fn reviewed<'w>(
         self,
@@ -116,8 +116,10 @@ impl StoredGroup {
         tail: &str,
     ) -> Result<Option<Writer<'w>>, Failure> {
         let reads = matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS);
-        let Some(writer) = writer.filter(|_| self.public == super::route::CLUSTERS && !reads) else { return Ok(None) };
-        if *method != Method::POST {
+        let is_cluster = self.public == super::route::CLUSTERS;
+        let is_reviewed = is_cluster || self.public == super::route::SEARCH;
+        let Some(writer) = writer.filter(|_| is_reviewed && !reads) else { return Ok(None) };
+        if is_cluster && *method != Method::POST {
             writer.check_name(name_of(tail))?;
         }
         Ok(Some(writer))

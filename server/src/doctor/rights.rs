@@ -54,6 +54,7 @@ const NEEDS: &[Need] = &[
     (STEERS, "get list watch create delete", "", "namespaces", ""),
     (STEERS, "patch", "storage.crowsnest.io", "clusters", ""),
     (STEERS, "update patch", "storage.crowsnest.io", "clusters/status", ""),
+    (STEERS, "patch", "storage.crowsnest.io", "resourceregistries/status", ""),
     (
         STEERS,
         "get list watch create update patch delete",

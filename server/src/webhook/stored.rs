@@ -6,7 +6,7 @@ use crowsnest_api::field::FieldError;
 use crowsnest_api::search::ResourceRegistry;
 use crowsnest_apiserver::status::ApiError;
 use crowsnest_controllers::admission::destination::{self, Before};
-use crowsnest_controllers::admission::{annotations, cluster, keep_unknown, registry};
+use crowsnest_controllers::admission::{annotations, backend_store, cluster, keep_unknown, registry};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -48,22 +48,29 @@ pub(super) fn configurations(ca_bundle: &str, base_url: &str) -> [Value; 2] {
 pub(super) struct Rules {
     /// Default resource models are added to new clusters.
     pub(super) modelled: bool,
-    /// Clusters may have endpoints on this host.
+    /// Clusters and backend stores may have endpoints on this host.
     pub(super) local_endpoints: bool,
 }
 
-/// Refuses a Cluster whose author lacks the rights it requires. A write through the aggregated API arrives with the
-/// account of this process, which may read the Secrets that clusters name; there, the caller has been reviewed before.
-pub(super) async fn review_writer(delegated: &Delegated, request: &Value) -> Result<(), Failure> {
+/// Refuses a Cluster or ResourceRegistry whose author lacks the rights it requires. A write through the aggregated API
+/// arrives with the account of this process, which may read the Secrets that these objects name; there, the caller has been
+/// reviewed before.
+pub(super) async fn review_writer(delegated: &Delegated, resource: &str, request: &Value) -> Result<(), Failure> {
     let user = user_of(request);
     if user.is_master() {
         return Ok(());
     }
+    let writer = Writer { delegated, user: &user };
     // The validation of the object refuses what cannot be decoded.
+    if resource == "resourceregistries" {
+        let Ok(after) = ResourceRegistry::deserialize(&request["object"]) else { return Ok(()) };
+        let old = ResourceRegistry::deserialize(&request["oldObject"]).ok();
+        return writer.check_registry(old.as_ref().map_or(Before::Absent, Before::Known), &after).await;
+    }
     let Ok(after) = Cluster::deserialize(&request["object"]) else { return Ok(()) };
     let old = Cluster::deserialize(&request["oldObject"]).ok();
     let before = old.as_ref().map_or(Before::Absent, Before::Known);
-    Writer { delegated, user: &user }.check(before, &after).await
+    writer.check(before, &after).await
 }
 
 /// Answers one review with a patch of the defaults, or with a refusal. The same path serves the mutating and the
@@ -73,7 +80,7 @@ pub(super) fn review(resource: &str, review: &Value, rules: Rules, now: jiff::Ti
     let object = &request["object"];
     let outcome = match resource {
         "clusters" => admit_cluster(object, &request["oldObject"], rules, now),
-        "resourceregistries" => admit_registry(object),
+        "resourceregistries" => admit_registry(object, &request["oldObject"], rules),
         other => Err(ApiError::bad_request(format!("{other} are not kept here"))),
     };
     match outcome {
@@ -120,13 +127,14 @@ fn admit_cluster(object: &Value, old: &Value, rules: Rules, now: jiff::Timestamp
     Ok((admitted, warnings))
 }
 
-fn admit_registry(object: &Value) -> Result<Admitted, ApiError> {
+fn admit_registry(object: &Value, old: &Value, rules: Rules) -> Result<Admitted, ApiError> {
     let typed: ResourceRegistry = decode(object, "ResourceRegistry")?;
-    invalid("resourceregistries", &typed.metadata.name, registry::validate(&typed))?;
-    // What is kept and nothing more.
-    let without_effect = object.pointer("/spec/backendStore/openSearch").is_some();
-    let warning = "spec.backendStore.openSearch has no effect: objects are kept in the cache and nowhere else";
-    Ok((object.clone(), without_effect.then(|| warning.to_owned()).into_iter().collect()))
+    let mut errors = registry::validate(&typed);
+    let old = ResourceRegistry::deserialize(old).ok();
+    errors.extend(backend_store::validate(old.as_ref(), &typed, rules.local_endpoints));
+    invalid("resourceregistries", &typed.metadata.name, errors)?;
+    // Stored as it is, also with fields of later versions.
+    Ok((object.clone(), backend_store::warnings(&typed, rules.local_endpoints)))
 }
 
 fn decode<T: DeserializeOwned>(object: &Value, kind: &str) -> Result<T, ApiError> {
@@ -165,10 +173,12 @@ mod tests {
     #[rstest::rstest]
     #[case::nothing_to_say(json!({"targetCluster": {}, "resourceSelectors": []}), true, json!(null))]
     #[case::all_of_it_may_be_left_out(json!({}), true, json!(null))]
-    #[case::elsewhere(
-        json!({"backendStore": {"openSearch": {"addresses": ["http://x"]}}}),
+    #[case::a_backend_store(json!({"backendStore": {"openSearch": {"addresses": ["https://x"]}}}), true, json!(null))]
+    #[case::local(json!({"backendStore": {"openSearch": {"addresses": ["https://127.0.0.1:9200"]}}}), false, json!(null))]
+    #[case::not_encrypted(
+        json!({"backendStore": {"openSearch": {"addresses": ["http://x"], "secretRef": {"namespace": "a", "name": "b"}}}}),
         true,
-        json!(["spec.backendStore.openSearch has no effect: objects are kept in the cache and nowhere else"])
+        json!(["spec.backendStore.openSearch: nothing is exported: credentials are never sent over http, but address 0 is no https URL"])
     )]
     #[case::refused(json!({"backendStore": {"openSearch": {"addresses": ["ftp://x"]}}}), false, json!(null))]
     fn registries(#[case] spec: Value, #[case] allowed: bool, #[case] warnings: Value) {

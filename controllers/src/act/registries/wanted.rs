@@ -13,6 +13,13 @@ use crate::plan::selector::cluster_matches;
 /// A registry and one resource it names.
 pub type Key = (String, Gvr);
 
+/// A resource that a registry names, with the kind of its objects.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Registered {
+    pub interest: Interest,
+    pub kind: String,
+}
+
 /// A member as registries see it.
 #[derive(Debug, Clone, Copy)]
 pub struct Member<'a> {
@@ -39,34 +46,70 @@ pub fn wanted(
     registries: &BTreeMap<String, ResourceRegistry>,
     members: &[Member<'_>],
     control_plane: Option<&ApiResources>,
-) -> BTreeMap<Key, Interest> {
-    let mut wanted: BTreeMap<Key, Interest> = BTreeMap::new();
+) -> BTreeMap<Key, Registered> {
+    let mut wanted: BTreeMap<Key, Registered> = BTreeMap::new();
     for (name, registry) in registries {
         let affinity = &registry.spec.target_cluster;
         let chosen: Vec<&Member<'_>> =
             members.iter().filter(|member| cluster_matches(member.cluster, affinity)).collect();
         for selector in &registry.spec.resource_selectors {
-            let mut sources = chosen.iter().filter_map(|member| member.served).chain(control_plane);
-            let kind = sources.find_map(|served| kind_of(served, selector));
-            let kind = kind.or_else(|| members.iter().filter_map(|m| m.served).find_map(|s| kind_of(s, selector)));
-            let Some(kind) = kind else { continue };
+            let Some(kind) = resolve(selector, &chosen, members, control_plane) else { continue };
             let namespaces = match selector.namespace.as_str() {
                 one if kind.namespaced && !one.is_empty() => Namespaces::Names(BTreeSet::from([one.to_owned()])),
                 _ => Namespaces::All,
             };
             let resource = &kind.gvr;
             let serving = chosen.iter().filter(|member| member.may_serve(resource)).filter_map(|member| member.name());
-            let entry = wanted.entry((name.clone(), resource.clone())).or_insert_with(|| Interest {
-                clusters: Clusters::Names(serving.collect()),
-                resource: resource.clone(),
-                namespaces: namespaces.clone(),
-                why: Why::ResourceRegistry(name.clone()),
+            let entry = wanted.entry((name.clone(), resource.clone())).or_insert_with(|| Registered {
+                kind: kind.kind.clone(),
+                interest: Interest {
+                    clusters: Clusters::Names(serving.collect()),
+                    resource: resource.clone(),
+                    namespaces: namespaces.clone(),
+                    why: Why::ResourceRegistry(name.clone()),
+                },
             });
-            let before = std::mem::replace(&mut entry.namespaces, Namespaces::All);
-            entry.namespaces = before.union(&namespaces);
+            let before = std::mem::replace(&mut entry.interest.namespaces, Namespaces::All);
+            entry.interest.namespaces = before.union(&namespaces);
         }
     }
     wanted
+}
+
+/// A registry, a kind that it names, and a cluster that it chooses.
+pub type Unresolved = (String, String, ClusterName);
+
+/// Kinds that nobody is known to serve, with the clusters chosen for them. Some of these may not have been discovered yet.
+pub fn unresolved(
+    registries: &BTreeMap<String, ResourceRegistry>,
+    members: &[Member<'_>],
+    control_plane: Option<&ApiResources>,
+) -> BTreeSet<Unresolved> {
+    let mut found = BTreeSet::new();
+    for (name, registry) in registries {
+        let affinity = &registry.spec.target_cluster;
+        let chosen: Vec<&Member<'_>> =
+            members.iter().filter(|member| cluster_matches(member.cluster, affinity)).collect();
+        for selector in &registry.spec.resource_selectors {
+            if resolve(selector, &chosen, members, control_plane).is_none() {
+                let clusters = chosen.iter().filter_map(|member| member.name());
+                found.extend(clusters.map(|cluster| (name.clone(), selector.kind.clone(), cluster)));
+            }
+        }
+    }
+    found
+}
+
+/// The resource of a selector: of the chosen members, of the control plane, or of another member.
+fn resolve<'a>(
+    selector: &ResourceSelector,
+    chosen: &[&Member<'a>],
+    members: &[Member<'a>],
+    control_plane: Option<&'a ApiResources>,
+) -> Option<&'a ApiResource> {
+    let of_chosen = chosen.iter().filter_map(|member| member.served);
+    let of_all = members.iter().filter_map(|member| member.served);
+    of_chosen.chain(control_plane).chain(of_all).find_map(|served| kind_of(served, selector))
 }
 
 fn kind_of<'a>(served: &'a ApiResources, selector: &ResourceSelector) -> Option<&'a ApiResource> {
@@ -138,6 +181,24 @@ mod tests {
     }
 
     #[test]
+    fn kinds_that_nobody_serves_are_unresolved() {
+        let selectors = json!([{"apiVersion": "v1", "kind": "Pod"}, {"apiVersion": "g/v1", "kind": "Widget"}]);
+        let registries = BTreeMap::from([("r".to_owned(), registry(&["m1", "m2"], selectors))]);
+        let clusters = ["m1", "m2", "m3"].map(named);
+        let (pods, widgets) = (serving("Pod"), serving("Widget"));
+        let members = |third| -> Vec<Member<'_>> {
+            clusters
+                .iter()
+                .zip([Some(&pods), None, third])
+                .map(|(cluster, served)| Member { cluster, served })
+                .collect()
+        };
+        let widget = |cluster: &str| ("r".to_owned(), "Widget".to_owned(), ClusterName::parse(cluster).unwrap());
+        assert_eq!(unresolved(&registries, &members(None), None), BTreeSet::from([widget("m1"), widget("m2")]));
+        assert!(unresolved(&registries, &members(Some(&widgets)), None).is_empty());
+    }
+
+    #[test]
     fn selectors_of_one_resource_are_one_interest() {
         let pods = |namespace: &str| json!({"apiVersion": "v1", "kind": "Pod", "namespace": namespace});
         let members = [Some("Pod"), None, None];
@@ -160,7 +221,7 @@ mod tests {
             clusters.iter().zip(&served).map(|(cluster, served)| Member { cluster, served: served.as_ref() }).collect();
         let registries = BTreeMap::from([("r".to_owned(), registry.clone())]);
         let wanted = wanted(&registries, &members, control_plane.map(serving).as_ref());
-        let told = wanted.into_values().map(|interest| {
+        let told = wanted.into_values().map(|Registered { interest, .. }| {
             let Clusters::Names(clusters) = interest.clusters else { panic!("registries name clusters") };
             let namespaces = match interest.namespaces {
                 Namespaces::All => String::new(),

@@ -69,7 +69,7 @@ pub fn read(body: &[u8], marker: &Marker, changes: &[DocumentChange]) -> Result<
     let answer: Answer = serde_json::from_slice(body)
         .map_err(|source| ClientError::Unreadable { operation: "a bulk request", source })?;
     let mut items = answer.items.into_iter();
-    let Some(first) = items.next().and_then(|item| item.index).filter(|item| item.id == marker.id) else {
+    let Some(first) = items.next().and_then(|item| item.index).filter(|item| item.id == marker.id()) else {
         return Ok(BulkAnswer { replaced: false, outcomes: vec![Outcome::Missing; changes.len()] });
     };
     let replaced = first.status < 300;

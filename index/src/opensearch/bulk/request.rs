@@ -5,6 +5,10 @@ use serde::Serialize;
 
 /// Maximum length of a document id in bytes; an engine refuses the whole request for a longer one.
 const MAX_ID: usize = 512;
+/// Id that a guard names. No document has it.
+const GUARD: &str = "crowsnest-guard";
+/// Sequence number of an engine's own operations that no document reaches.
+const NEVER: u64 = 1 << 62;
 /// Largest external version.
 const MAX_VERSION: u64 = i64::MAX as u64;
 
@@ -27,10 +31,24 @@ pub struct BulkLimits {
     pub items: usize,
 }
 
-/// The document that each request begins with; see the module.
+/// The action that each request begins with; see the module.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Marker {
-    pub id: String,
+pub enum Marker {
+    /// An empty document of this id, written once in the life of an index.
+    Document(String),
+    /// A write that every index refuses (409): it requires a state that no document has. For indices in which no document
+    /// of ours may lie; a replaced index is not noticed.
+    Guard,
+}
+
+impl Marker {
+    /// Id by which the answer names it.
+    pub fn id(&self) -> &str {
+        match self {
+            Self::Document(id) => id,
+            Self::Guard => GUARD,
+        }
+    }
 }
 
 /// A request body with the number of changes in it, taken from the front.
@@ -56,6 +74,8 @@ pub enum Refused {
 enum Action<'a> {
     Index(Target<'a>),
     Delete(Target<'a>),
+    #[serde(rename = "index")]
+    Refused(Unwritable<'a>),
 }
 
 #[derive(Serialize)]
@@ -64,6 +84,14 @@ struct Target<'a> {
     id: &'a str,
     version: u64,
     version_type: &'static str,
+}
+
+#[derive(Serialize)]
+struct Unwritable<'a> {
+    #[serde(rename = "_id")]
+    id: &'a str,
+    if_seq_no: u64,
+    if_primary_term: u64,
 }
 
 /// Path of a bulk request through an alias, with an answer that holds only what [`super::read`] needs.
@@ -88,7 +116,11 @@ pub fn check(change: &DocumentChange) -> Result<(), Refused> {
 /// Builds a request of the first changes that fit the limits: at least one, if there is any.
 pub fn build(marker: &Marker, changes: &[DocumentChange], limits: BulkLimits) -> Built {
     let mut body = Vec::new();
-    action(&mut body, &Action::Index(target(&marker.id, 1)));
+    let first = match marker {
+        Marker::Document(id) => Action::Index(target(id, 1)),
+        Marker::Guard => Action::Refused(Unwritable { id: GUARD, if_seq_no: NEVER, if_primary_term: 1 }),
+    };
+    action(&mut body, &first);
     body.extend_from_slice(b"{}\n");
     let mut items = 0;
     for change in changes.iter().take(limits.items.max(1)) {

@@ -29,7 +29,7 @@ struct RecordedChange {
 }
 
 fn marker() -> Marker {
-    Marker { id: "m".to_owned() }
+    Marker::Document("m".to_owned())
 }
 
 fn change(id: &str, seq: u64, document: bool) -> DocumentChange {
@@ -234,4 +234,27 @@ proptest! {
             prop_assert_eq!(answer.outcomes.len(), 1);
         }
     }
+}
+
+#[test]
+fn a_guard_takes_the_place_of_a_marker_document() {
+    let changes = [change("a", 5, false)];
+    let built = build(&Marker::Guard, &changes, BulkLimits { bytes: 1_000, items: 10 });
+    assert_eq!(
+        String::from_utf8(built.body).unwrap(),
+        "{\"index\":{\"_id\":\"crowsnest-guard\",\"if_seq_no\":4611686018427387904,\"if_primary_term\":1}}\n{}\n\
+         {\"delete\":{\"_id\":\"a\",\"version\":5,\"version_type\":\"external\"}}\n"
+    );
+    // As OpenSearch 2.19, 3.9 and Elasticsearch 7.17 answer.
+    let conflict = json!({"items": [
+        {"index": {"_id": "crowsnest-guard", "status": 409, "error": {"type": "version_conflict_engine_exception",
+            "reason": "[crowsnest-guard]: version conflict, required seqNo [4611686018427387904], primary term [1]. but no document was found"}}},
+        {"delete": {"_id": "a", "status": 404}}]});
+    let answer = read(conflict.to_string().as_bytes(), &Marker::Guard, &changes).unwrap();
+    assert_eq!((answer.replaced, answer.outcomes), (false, vec![Outcome::Written]));
+    let missing = json!({"items": [
+        {"index": {"_id": "crowsnest-guard", "status": 404, "error": {"type": "index_not_found_exception", "reason": "no such index"}}},
+        {"delete": {"_id": "a", "status": 404, "error": {"type": "index_not_found_exception", "reason": "no such index"}}}]});
+    let answer = read(missing.to_string().as_bytes(), &Marker::Guard, &changes).unwrap();
+    assert_eq!(answer.outcomes.iter().map(name).collect::<Vec<_>>(), ["unavailable"]);
 }

@@ -18,6 +18,10 @@ pub enum ClientError {
     /// The address is not quoted: it may hold a password.
     #[error("address {index} of the search engine {what}")]
     Address { index: usize, what: &'static str },
+    #[error(
+        "address {index} of the search engine is a {kind} address of this host; set --allow-local-endpoints to allow it"
+    )]
+    LocalAddress { index: usize, kind: &'static str },
     /// The address is not quoted: it may hold a password.
     #[error("the proxy's address is not a URL")]
     ProxyAddress,
@@ -128,6 +132,11 @@ impl ClientError {
     pub fn chain(&self) -> String {
         let causes = std::iter::successors(std::error::Error::source(self), |error| error.source());
         causes.fold(self.to_string(), |text, cause| format!("{text}: {cause}"))
+    }
+
+    /// True if the engine's certificate, or ours, was refused.
+    pub fn is_about_certificates(&self) -> bool {
+        matches!(self, Self::Connection { source, .. } if is_certificate_error(source))
     }
 
     pub fn fault(&self) -> Option<&Fault> {

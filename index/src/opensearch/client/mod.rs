@@ -10,6 +10,7 @@ mod error;
 mod hosts;
 mod options;
 mod pauses;
+mod resolver;
 mod secret;
 mod session;
 
@@ -89,6 +90,12 @@ impl Client {
     pub async fn new(options: ClientOptions) -> Result<Self, ClientError> {
         if options.hosts.is_empty() {
             return Err(ClientError::NoHosts);
+        }
+        if !options.local_addresses
+            && let Some((index, kind)) =
+                options.hosts.iter().enumerate().find_map(|(n, host)| Some((n, host.local_kind()?)))
+        {
+            return Err(ClientError::LocalAddress { index, kind });
         }
         let session = Session::new(&options, session::read(&options.credentials).await?)?;
         Ok(Self {

@@ -3,6 +3,7 @@
 use super::credentials::CredentialSource;
 use super::error::ClientError;
 use super::secret::Secret;
+use crowsnest_api::addresses::local_kind_of_host;
 use reqwest::Url;
 use std::time::Duration;
 
@@ -13,6 +14,9 @@ pub struct ClientOptions {
     pub hosts: Vec<Address>,
     pub credentials: CredentialSource,
     pub proxy: ProxyChoice,
+    /// Nodes may have loopback, link-local, unspecified and multicast addresses, and names that resolve to such. False where
+    /// the addresses are chosen by users of the control plane.
+    pub local_addresses: bool,
     /// Time for a TCP and TLS connection.
     pub connect_timeout: Duration,
     /// Time for a request on one node, with its answer.
@@ -47,6 +51,7 @@ impl ClientOptions {
             hosts,
             credentials: CredentialSource::Fixed(super::Credentials::default()),
             proxy: ProxyChoice::default(),
+            local_addresses: true,
             connect_timeout: Duration::from_secs(5),
             deadline: Duration::from_secs(60),
             max_answer: 64 << 20,
@@ -80,6 +85,11 @@ impl Address {
             return Err(wrong("has a query or fragment"));
         }
         Ok(Self(url))
+    }
+
+    /// Kind of a local address ("loopback", "link-local", …). None for names that have to be resolved.
+    pub(super) fn local_kind(&self) -> Option<&'static str> {
+        local_kind_of_host(self.0.host_str()?)
     }
 
     /// The URL of a path, which begins with a slash, and a query.

@@ -3,6 +3,7 @@
 use super::credentials::{CredentialSource, Credentials};
 use super::error::ClientError;
 use super::options::{ClientOptions, ProxyChoice};
+use super::resolver::RemoteOnly;
 use http::HeaderValue;
 
 /// Pooled connections that trust and present what the credentials say.
@@ -34,6 +35,9 @@ impl Session {
             .redirect(reqwest::redirect::Policy::none())
             .connect_timeout(options.connect_timeout)
             .user_agent(concat!("crowsnest/", env!("CARGO_PKG_VERSION")));
+        if !options.local_addresses {
+            builder = builder.dns_resolver(std::sync::Arc::new(RemoteOnly));
+        }
         builder = match &options.proxy {
             ProxyChoice::Environment => builder,
             ProxyChoice::Direct => builder.no_proxy(),

@@ -8,21 +8,21 @@
 
 mod index;
 mod plan;
-mod progress;
-mod send;
+pub(crate) mod progress;
+pub(crate) mod send;
 mod source;
 
 pub use plan::Foreign;
 pub use progress::{DeadLetter, Progress, State};
 pub use source::{BatchBounds, ChangeBatch, ChangeSource, Since, SourceError};
 
-use crate::opensearch::bulk::{BulkLimits, DocumentChange, Marker};
+use crate::opensearch::bulk::{BulkLimits, Marker};
 use crate::opensearch::client::{Client, ClientError, Fault, Pauses};
 use index::{Indices, Put, Target};
 use parking_lot::Mutex;
 use plan::Origin;
 use progress::DeadLetters;
-use send::{Round, Sender, last_of_each};
+use send::{Account, Round, Sender};
 use serde_json::Value;
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,9 +33,6 @@ use xxhash_rust::xxh3::xxh3_128;
 
 /// Id of the document whose version is the position.
 const PROGRESS: &str = "crowsnest-progress";
-
-/// Rounds in a row in which the engine takes nothing, before the index behind the alias is checked again.
-const ROUNDS: u32 = 4;
 
 /// Settings of a writer.
 #[derive(Debug, Clone)]
@@ -188,7 +185,7 @@ impl<S: ChangeSource> Writer<S> {
     }
 
     async fn fill(&self, indices: &Indices<'_>, target: Target, failures: &mut u32) -> Result<End, WriterError> {
-        let marker = Marker { id: format!("crowsnest-marker-{}", target.index) };
+        let marker = Marker::Document(format!("crowsnest-marker-{}", target.index));
         let Some(empty_at) = self.empty_at(indices, &target, &marker).await? else { return Ok(End::Pruned(target)) };
         let mut position = indices.version(&target, PROGRESS).await?.unwrap_or(0);
         let state = if target.replaces.is_some() { State::Rebuilding } else { State::Following };
@@ -220,7 +217,7 @@ impl<S: ChangeSource> Writer<S> {
                 }
                 continue;
             }
-            self.write(&sender, batch.changes, failures).await?;
+            sender.deliver(batch.changes, failures, self).await?;
             indices.put_version(&target, PROGRESS, batch.position).await?;
             *failures = 0;
             position = batch.position;
@@ -240,66 +237,15 @@ impl<S: ChangeSource> Writer<S> {
         target: &Target,
         marker: &Marker,
     ) -> Result<Option<u64>, WriterError> {
-        if let Some(version) = indices.version(target, &marker.id).await? {
+        if let Some(version) = indices.version(target, marker.id()).await? {
             return Ok(Some(version));
         }
         let latest = self.source.latest().max(1);
-        match indices.put_version(target, &marker.id, latest).await? {
+        match indices.put_version(target, marker.id(), latest).await? {
             Put::Created => Ok(Some(latest)),
             Put::Updated => Ok(None),
-            Put::Superseded => indices.version(target, &marker.id).await,
+            Put::Superseded => indices.version(target, marker.id()).await,
         }
-    }
-
-    /// Sends changes until the engine has taken or refused each.
-    async fn write(
-        &self,
-        sender: &Sender<'_>,
-        changes: Vec<DocumentChange>,
-        failures: &mut u32,
-    ) -> Result<(), WriterError> {
-        let mut pending = last_of_each(changes);
-        let mut idle = 0;
-        while !pending.is_empty() {
-            let before = pending.len();
-            let began = Instant::now();
-            let round = sender.round(pending).await;
-            self.count(&round, began.elapsed());
-            if let Some(error) = round.unavailable {
-                return Err(error);
-            }
-            pending = round.pending;
-            let Some(reason) = round.reason else { continue };
-            (idle, *failures) = if pending.len() < before { (0, 0) } else { (idle + 1, *failures) };
-            if idle == ROUNDS {
-                return Err(WriterError::NothingTaken(reason));
-            }
-            self.change(|progress| progress.state = State::Waiting { reason: reason.clone() });
-            let pause = self.pause(*failures);
-            *failures += 1;
-            tokio::time::sleep(pause).await;
-        }
-        Ok(())
-    }
-
-    fn count(&self, round: &Round, took: Duration) {
-        let mut letters = self.dead_letters.lock();
-        for id in &round.written {
-            letters.remove(id);
-        }
-        for (change, fault) in &round.poisoned {
-            tracing::warn!(id = change.id, seq = change.seq, %fault, "the search engine refuses a document");
-            letters.add(DeadLetter::new(change.id.clone(), change.seq, fault));
-        }
-        drop(letters);
-        self.change(|progress| {
-            progress.rounds += 1;
-            progress.round_microseconds += u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
-            progress.written += round.written.len() as u64;
-            progress.superseded += round.superseded;
-            progress.dead_letters += round.poisoned.len() as u64;
-            progress.retried += round.pending.len() as u64;
-        });
     }
 
     /// Changes the progress. Returns true if its state is another one now.
@@ -313,6 +259,32 @@ impl<S: ChangeSource> Writer<S> {
             other_state = progress.state != before;
         });
         other_state
+    }
+}
+
+impl<S: ChangeSource> Account for Writer<S> {
+    fn count(&self, round: &Round) {
+        let mut letters = self.dead_letters.lock();
+        for id in &round.written {
+            letters.remove(id);
+        }
+        for (change, fault) in &round.poisoned {
+            tracing::warn!(id = change.id, seq = change.seq, %fault, "the search engine refuses a document");
+            letters.add(DeadLetter::new(change.id.clone(), change.seq, fault));
+        }
+        drop(letters);
+        self.change(|progress| {
+            progress.rounds += 1;
+            progress.round_microseconds += u64::try_from(round.took.as_micros()).unwrap_or(u64::MAX);
+            progress.written += round.written.len() as u64;
+            progress.superseded += round.superseded;
+            progress.dead_letters += round.poisoned.len() as u64;
+            progress.retried += round.pending.len() as u64;
+        });
+    }
+
+    fn waits(&self, reason: &str) {
+        self.change(|progress| progress.state = State::Waiting { reason: reason.to_owned() });
     }
 
     fn pause(&self, failures: u32) -> Duration {

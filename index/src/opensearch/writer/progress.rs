@@ -60,7 +60,7 @@ pub struct DeadLetter {
 
 /// The last dead letters, one for each document.
 #[derive(Debug)]
-pub(super) struct DeadLetters {
+pub(crate) struct DeadLetters {
     letters: VecDeque<DeadLetter>,
     limit: usize,
 }
@@ -89,7 +89,7 @@ impl DeadLetters {
 }
 
 impl DeadLetter {
-    pub(super) fn new(id: String, seq: u64, fault: &Fault) -> Self {
+    pub(crate) fn new(id: String, seq: u64, fault: &Fault) -> Self {
         Self { id, seq, reason: fault.to_string() }
     }
 }

@@ -5,10 +5,16 @@ use crate::opensearch::bulk::{self, BulkLimits, DocumentChange, Marker, Outcome,
 use crate::opensearch::client::{Client, ClientError, Fault, Request};
 use futures::{StreamExt, stream};
 use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+/// Rounds in a row in which the engine takes nothing, before the index is checked again.
+const ROUNDS: u32 = 4;
 
 /// One round over changes, each request of which was sent once.
 #[derive(Debug, Default)]
-pub(super) struct Round {
+pub(crate) struct Round {
+    /// Time until all answers were there.
+    pub took: Duration,
     /// Ids the engine took.
     pub written: Vec<String>,
     pub superseded: u64,
@@ -21,7 +27,7 @@ pub(super) struct Round {
     pub unavailable: Option<WriterError>,
 }
 
-pub(super) struct Sender<'a> {
+pub(crate) struct Sender<'a> {
     pub client: &'a Client,
     pub alias: &'a str,
     pub marker: &'a Marker,
@@ -31,14 +37,56 @@ pub(super) struct Sender<'a> {
 }
 
 /// The last change of each document, in the order of their sequence numbers.
-pub(super) fn last_of_each(changes: Vec<DocumentChange>) -> Vec<DocumentChange> {
+fn last_of_each(changes: Vec<DocumentChange>) -> Vec<DocumentChange> {
     let last: HashMap<String, u64> = changes.iter().map(|change| (change.id.clone(), change.seq)).collect();
     changes.into_iter().filter(|change| last.get(&change.id) == Some(&change.seq)).collect()
 }
 
+/// Owner of a delivery: counts what is written and says how long to pause.
+pub(crate) trait Account: Sync {
+    fn count(&self, round: &Round);
+    /// The engine takes nothing at the moment.
+    fn waits(&self, reason: &str);
+    /// Pause after a number of failures in a row.
+    fn pause(&self, failures: u32) -> Duration;
+}
+
 impl Sender<'_> {
+    /// Sends changes until the engine has taken or refused each; of several changes of a document only the last. `failures`
+    /// counts rounds without success. Fails if the index has to be checked first.
+    pub async fn deliver(
+        &self,
+        changes: Vec<DocumentChange>,
+        failures: &mut u32,
+        account: &impl Account,
+    ) -> Result<(), WriterError> {
+        let mut pending = last_of_each(changes);
+        let mut idle = 0;
+        while !pending.is_empty() {
+            let before = pending.len();
+            let began = Instant::now();
+            let mut round = self.round(pending).await;
+            round.took = began.elapsed();
+            account.count(&round);
+            if let Some(error) = round.unavailable {
+                return Err(error);
+            }
+            pending = round.pending;
+            let Some(reason) = round.reason else { continue };
+            (idle, *failures) = if pending.len() < before { (0, 0) } else { (idle + 1, *failures) };
+            if idle == ROUNDS {
+                return Err(WriterError::NothingTaken(reason));
+            }
+            account.waits(&reason);
+            let pause = account.pause(*failures);
+            *failures += 1;
+            tokio::time::sleep(pause).await;
+        }
+        Ok(())
+    }
+
     /// Sends changes of different documents.
-    pub async fn round(&self, changes: Vec<DocumentChange>) -> Round {
+    async fn round(&self, changes: Vec<DocumentChange>) -> Round {
         let mut round = Round::default();
         let mut parts = Vec::new();
         let mut good = Vec::with_capacity(changes.len());

@@ -475,6 +475,19 @@ impl Store for PostgresStore {
         self.rows("cannot note anything", query).await.map(drop)
     }
 
+    async fn facts(&self, prefix: &str) -> Result<Vec<(String, String)>, Error> {
+        let what = "cannot read facts";
+        let rows = self.rows(what, sqlx::query(notes::FACTS).bind(prefix)).await?;
+        let fact = |row: &PgRow| Ok((row.try_get(0)?, row.try_get(1)?));
+        rows.iter().map(fact).collect::<Result<_, sqlx::Error>>().map_err(|e| Error::store(what, e))
+    }
+
+    async fn keep_fact(&self, name: &str, value: Option<&str>) -> Result<(), Error> {
+        let sql = if value.is_some() { notes::KEEP_FACT } else { notes::FORGET_FACT };
+        let query = value.into_iter().fold(sqlx::query(sql).bind(name), |query, value| query.bind(value));
+        self.rows("cannot keep a fact", query).await.map(drop)
+    }
+
     async fn drop_notes(&self, cluster: &ClusterName) -> Result<(), Error> {
         let query = sqlx::query(notes::DROP_CLUSTER).bind(cluster.as_str());
         self.rows("cannot forget what is noted", query).await.map(drop)

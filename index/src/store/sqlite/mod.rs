@@ -431,6 +431,19 @@ impl Store for SqliteStore {
         done.map(drop).map_err(|e| Error::store("cannot note anything", e))
     }
 
+    async fn facts(&self, prefix: &str) -> Result<Vec<(String, String)>, Error> {
+        let found = sqlx::query_as(notes::FACTS).bind(prefix).fetch_all(&self.readers).await;
+        found.map_err(|e| Error::store("cannot read facts", e))
+    }
+
+    async fn keep_fact(&self, name: &str, value: Option<&str>) -> Result<(), Error> {
+        let sql = if value.is_some() { notes::KEEP_FACT } else { notes::FORGET_FACT };
+        let query = value.into_iter().fold(sqlx::query(sql).bind(name), |query, value| query.bind(value));
+        let mut writer = self.writer.lock().await;
+        let done = query.execute(&mut writer.connection).await;
+        done.map(drop).map_err(|e| Error::store("cannot keep a fact", e))
+    }
+
     async fn drop_notes(&self, cluster: &ClusterName) -> Result<(), Error> {
         let mut writer = self.writer.lock().await;
         let done = sqlx::query(notes::DROP_CLUSTER).bind(cluster.as_str()).execute(&mut writer.connection).await;

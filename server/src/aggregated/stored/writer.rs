@@ -1,16 +1,18 @@
-//! Reviews the rights that `admission::destination` requires of a caller who writes a Cluster, for the resulting
-//! object.
+//! Reviews the rights that `admission::destination` and `admission::backend_store` require of a caller who writes a Cluster
+//! or a ResourceRegistry, for the resulting object.
 //!
 //! Writes are forwarded with the account of this process, so the caller is known only here. Direct writes to the
 //! internal group are reviewed by the webhook, with the same rule.
 
 use crowsnest_api::cluster::Cluster;
 use crowsnest_api::request::{Query, ResourcePath};
+use crowsnest_api::search::ResourceRegistry;
 use crowsnest_api::user::UserInfo;
-use crowsnest_controllers::admission::agents;
-use crowsnest_controllers::admission::destination::{self, Before, SecretUse};
+use crowsnest_controllers::admission::destination::{self, Before, Report, SecretUse};
+use crowsnest_controllers::admission::{agents, backend_store};
 use http::{HeaderValue, Method, Response, StatusCode};
 use http_body_util::BodyExt;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::client::Body as KubeBody;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -18,7 +20,7 @@ use serde_json::{Value, json};
 use crate::aggregated::forward::{ATTEMPTS, Forward};
 use crate::aggregated::identity::{Delegated, Wanted};
 use crate::aggregated::reply::Failure;
-use crate::aggregated::route::CLUSTERS;
+use crate::aggregated::route::{CLUSTERS, SEARCH};
 use crate::aggregated::stored::read_stored;
 
 const JSON: &str = "application/json";
@@ -26,7 +28,36 @@ const MERGE: &str = "application/merge-patch+json";
 const JSON_PATCH: &str = "application/json-patch+json";
 const APPLY: &str = "application/apply-patch+yaml";
 
-/// Caller who writes a Cluster.
+/// A written object of one of the kinds that are reviewed.
+enum Written {
+    Cluster(Box<Cluster>),
+    Registry(Box<ResourceRegistry>),
+}
+
+impl Written {
+    fn metadata(&self) -> &ObjectMeta {
+        match self {
+            Self::Cluster(cluster) => &cluster.metadata,
+            Self::Registry(registry) => &registry.metadata,
+        }
+    }
+
+    fn cluster(&self) -> Option<&Cluster> {
+        match self {
+            Self::Cluster(cluster) => Some(cluster),
+            Self::Registry(_) => None,
+        }
+    }
+
+    fn registry(&self) -> Option<&ResourceRegistry> {
+        match self {
+            Self::Registry(registry) => Some(registry),
+            Self::Cluster(_) => None,
+        }
+    }
+}
+
+/// Caller who writes a Cluster or a ResourceRegistry.
 #[derive(Clone, Copy)]
 pub(crate) struct Writer<'w> {
     pub(crate) delegated: &'w Delegated,
@@ -48,19 +79,42 @@ impl Writer<'_> {
             self.check_id(after).await?;
         }
         let report = destination::review(before, after);
+        self.check_uses(&report, |why| forbidden(name, why)).await
+    }
+
+    /// Refuses a write that changes where objects and credentials of a registry are sent if the caller has no right to read
+    /// those credentials.
+    pub(crate) async fn check_registry(
+        self,
+        before: Before<'_, ResourceRegistry>,
+        after: &ResourceRegistry,
+    ) -> Result<(), Failure> {
+        let name = after.metadata.name.as_deref().unwrap_or_default();
+        let report = backend_store::review(before, after);
+        self.check_uses(&report, |why| forbidden_in(SEARCH, "resourceregistries", name, why)).await
+    }
+
+    async fn check_uses(self, report: &Report, forbidden: impl Fn(&str) -> Failure) -> Result<(), Failure> {
         for secret in &report.uses {
             if !self.may_use(secret).await? {
-                return Err(forbidden(name, &report.refusal(&self.user.name, secret)));
+                return Err(forbidden(&report.refusal(&self.user.name, secret)));
             }
         }
         Ok(())
     }
 
+    async fn check_written(self, before: Before<'_, Written>, after: &Written) -> Result<(), Failure> {
+        match after {
+            Written::Cluster(after) => self.check(before.and_then(Written::cluster), after).await,
+            Written::Registry(after) => self.check_registry(before.and_then(Written::registry), after).await,
+        }
+    }
+
     /// Checks a write that replaces `before`, the stored object.
     pub(in crate::aggregated) async fn check_values(self, before: &Value, after: &Value) -> Result<(), Failure> {
-        let no_cluster = || Failure::bad_request("the body of the request is not a Cluster");
-        let (before, after) = (typed(before).ok_or_else(no_cluster)?, typed(after).ok_or_else(no_cluster)?);
-        self.check(Before::Known(&before), &after).await
+        let no_object = || Failure::bad_request("the body of the request is an object of another kind");
+        let (before, after) = (typed(before).ok_or_else(no_object)?, typed(after).ok_or_else(no_object)?);
+        self.check_written(Before::Known(&before), &after).await
     }
 
     /// Refuses an agent's Cluster whose ID is registered by another name. Agents cannot list Clusters themselves.
@@ -139,21 +193,21 @@ impl Writer<'_> {
         match (&forward.method, kind.as_str()) {
             (&Method::POST, JSON) => {
                 let Some(after) = read(body) else { return unreadable(forward, tail, body).await };
-                self.check(Before::Absent, &after).await?;
+                self.check_written(Before::Absent, &after).await?;
                 forward.pass(tail, body).await
             }
             (&Method::PUT, JSON) => {
                 let Some(after) = read(body) else { return unreadable(forward, tail, body).await };
                 let live = live(forward, tail).await?;
-                if let Some(live) = &live {
+                if let (Some(live), Some(after)) = (live.as_ref().and_then(Written::cluster), after.cluster()) {
                     let name = live.metadata.name.as_deref().unwrap_or_default();
                     // A write without a resourceVersion replaces the stored object unconditionally.
-                    let checked = agents::check_registration(self.user, Before::Known(live), &after);
+                    let checked = agents::check_registration(self.user, Before::Known(live), after);
                     checked.map_err(|why| forbidden(name, &why))?;
                 }
-                let same =
-                    live.as_ref().filter(|live| live.metadata.resource_version == after.metadata.resource_version);
-                self.check(same.map_or(Before::Absent, Before::Known), &after).await?;
+                let version = &after.metadata().resource_version;
+                let same = live.as_ref().filter(|live| live.metadata().resource_version == *version);
+                self.check_written(same.map_or(Before::Absent, Before::Known), &after).await?;
                 forward.pass(tail, body).await
             }
             (&Method::PATCH, MERGE | JSON_PATCH | APPLY) => self.patch(forward, tail, body, &kind).await,
@@ -178,8 +232,8 @@ impl Writer<'_> {
             }
             let tried = tried.into_body().collect().await.map_err(Failure::upstream)?.to_bytes();
             let after = read(&tried).ok_or_else(|| Failure::internal("the control plane answers with another kind"))?;
-            self.check(live.as_ref().map_or(Before::Unseen, Before::Known), &after).await?;
-            let version = live.as_ref().and_then(|live| live.metadata.resource_version.as_deref());
+            self.check_written(live.as_ref().map_or(Before::Unseen, Before::Known), &after).await?;
+            let version = live.as_ref().and_then(|live| live.metadata().resource_version.as_deref());
             let pinned = match version {
                 Some(version) => pinned(kind, body, version)?,
                 None => body.to_vec(),
@@ -228,29 +282,32 @@ pub(super) fn pinned(kind: &str, body: &[u8], version: &str) -> Result<Vec<u8>, 
     serde_json::to_vec(&patch).map_err(Failure::internal)
 }
 
-/// The stored Cluster that a write applies to.
-async fn live(forward: &Forward<'_>, tail: &str) -> Result<Option<Cluster>, Failure> {
+/// The stored object that a write applies to.
+async fn live(forward: &Forward<'_>, tail: &str) -> Result<Option<Written>, Failure> {
     let found = forward.read(tail).await?;
     // The write meets the same refusal, and is answered with it. What cannot be read is reviewed as if it were new.
     if found["kind"] == "Status" {
         return Ok(None);
     }
     match typed(&found) {
-        Some(cluster) => Ok(Some(cluster)),
+        Some(written) => Ok(Some(written)),
         None => Err(Failure::internal("the control plane answers with another kind")),
     }
 }
 
-fn read(text: &[u8]) -> Option<Cluster> {
+fn read(text: &[u8]) -> Option<Written> {
     typed(&serde_json::from_slice(text).ok()?)
 }
 
-fn typed(object: &Value) -> Option<Cluster> {
+fn typed(object: &Value) -> Option<Written> {
     // Other kinds, such as a Table, also decode as a Cluster, but name no Secrets.
-    if object["kind"] != "Cluster" {
-        return None;
+    match object["kind"].as_str()? {
+        "Cluster" => Cluster::deserialize(object).ok().map(|cluster| Written::Cluster(Box::new(cluster))),
+        "ResourceRegistry" => {
+            ResourceRegistry::deserialize(object).ok().map(|registry| Written::Registry(Box::new(registry)))
+        }
+        _ => None,
     }
-    Cluster::deserialize(object).ok()
 }
 
 /// Refuses a write whose body cannot be reviewed. Uses the control plane's error message if there is one.
@@ -265,9 +322,13 @@ async fn unreadable(forward: &Forward<'_>, tail: &str, body: &[u8]) -> Result<Re
 }
 
 fn forbidden(cluster: &str, why: &str) -> Failure {
-    let name = if cluster.is_empty() { String::new() } else { format!(" {cluster:?}") };
-    let text = format!("clusters.{CLUSTERS}{name} is forbidden: {why}");
-    Failure::new(StatusCode::FORBIDDEN, "Forbidden", text).with_details(CLUSTERS, "clusters", cluster)
+    forbidden_in(CLUSTERS, "clusters", cluster, why)
+}
+
+fn forbidden_in(group: &str, resource: &str, name: &str, why: &str) -> Failure {
+    let quoted = if name.is_empty() { String::new() } else { format!(" {name:?}") };
+    let text = format!("{resource}.{group}{quoted} is forbidden: {why}");
+    Failure::new(StatusCode::FORBIDDEN, "Forbidden", text).with_details(group, resource, name)
 }
 
 /// The query of the request as a dry run, independent of its own `dryRun` parameter.

@@ -269,6 +269,55 @@ async fn registries_are_applied_by_callers_who_may_create_them() {
     scene.server.stop().await.unwrap();
 }
 
+/// Values of a Secret are sent to a search engine only for writers who may read them.
+#[tokio::test]
+async fn secrets_of_backend_stores_are_reviewed() {
+    let scene = Scene::start().await;
+    let registry = json!({"apiVersion": "search.karmada.io/v1alpha1", "kind": "ResourceRegistry",
+        "metadata": {"name": "r"}, "spec": {"targetCluster": {},
+        "resourceSelectors": [{"apiVersion": "v1", "kind": "ConfigMap"}]}});
+    let store = json!({"openSearch": {"addresses": ["https://search"], "secretRef": {"namespace": "karmada-cluster", "name": "m1"}}});
+    let call = async |user: Option<&str>, method: &str, content_type: &str, tail: &str, body: &Value| {
+        let user = user.map(|user| UserInfo::new(user, [""; 0]));
+        let writer = user.as_ref().map(|user| Writer { delegated: &scene.delegated, user });
+        let request = request("", method, content_type).uri(format!("/apis/search.karmada.io/v1alpha1{tail}"));
+        let request = request.body(Body::from(body.to_string())).unwrap();
+        answered(REGISTRIES, &scene.server, tail, request, writer).await
+    };
+    let mut with_store = registry.clone();
+    with_store["spec"]["backendStore"] = store.clone();
+    let why = "resourceregistries.search.karmada.io \"r\" is forbidden: User \"eve\" cannot get secret \"karmada-cluster\"/\"m1\" of \
+               spec.backendStore.openSearch.secretRef: whoever decides where the values of a Secret are sent needs that right (the registry is new)";
+    let (code, answer) = call(Some("eve"), "POST", JSON, "/resourceregistries", &with_store).await;
+    assert_eq!((code, answer["message"].as_str()), (403, Some(why)), "{answer}");
+    let tail = "/resourceregistries/r?fieldManager=me";
+    let patch = json!({"spec": {"backendStore": store}});
+    let ways = [
+        ("PUT", JSON, with_store.clone()),
+        ("PATCH", MERGE, patch.clone()),
+        ("PATCH", STRATEGIC, patch),
+        ("PATCH", JSON_PATCH, json!([{"op": "add", "path": "/spec/backendStore", "value": store}])),
+        ("PATCH", APPLY, with_store.clone()),
+    ];
+    for (method, content_type, body) in ways {
+        let (code, answer) = call(None, "POST", JSON, "/resourceregistries", &registry).await;
+        assert_eq!(code, 201, "{answer}");
+        let (code, answer) = call(Some("eve"), method, content_type, tail, &body).await;
+        assert_eq!(code, 403, "{method} {content_type}: {answer}");
+        let (_, live) = call(None, "GET", JSON, "/resourceregistries/r", &Value::Null).await;
+        assert_eq!(live["spec"]["backendStore"], Value::Null);
+        let (code, answer) = call(Some("reader"), method, content_type, tail, &body).await;
+        assert_eq!((code, &answer["spec"]["backendStore"]), (200, &store), "{method} {content_type}: {answer}");
+        // What does not change where values are sent needs no right to read them; another address does.
+        let (code, answer) = call(Some("eve"), "PATCH", MERGE, tail, &json!({"spec": {"resourceSelectors": []}})).await;
+        assert_eq!(code, 200, "{answer}");
+        let moved = json!({"spec": {"backendStore": {"openSearch": {"addresses": ["https://evil"]}}}});
+        assert_eq!(call(Some("eve"), "PATCH", MERGE, tail, &moved).await.0, 403);
+        assert_eq!(call(None, "DELETE", JSON, "/resourceregistries/r", &Value::Null).await.0, 200);
+    }
+    scene.server.stop().await.unwrap();
+}
+
 /// Formats that API servers support and this server does not, and JSON with a misleading media type.
 #[rstest]
 #[case("PATCH", "application/apply-patch+cbor")]

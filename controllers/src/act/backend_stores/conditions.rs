@@ -1,0 +1,215 @@
+//! Conditions of a ResourceRegistry with a backend store: pure, of the progress of its export.
+
+use crowsnest_index::export::{ExportProgress, ExportState, Trouble};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+
+/// The engine answers and takes the credentials.
+pub(super) const CONNECTED: &str = "Connected";
+/// The engine holds the selected objects as the cache has them.
+pub(super) const SYNCED: &str = "Synced";
+
+/// Changes that an export may be behind while it counts as synchronized.
+const SYNCED_WITHIN: u64 = 1_000;
+/// Maximum number of characters of a message from outside.
+const MAX_MESSAGE: usize = 600;
+
+/// State of a registry's export.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// The engine cannot be set up: a reason of this list, and a message.
+    Unusable {
+        reason: &'static str,
+        message: String,
+    },
+    Exporting(Box<ExportProgress>),
+}
+
+/// A condition without its times.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Verdict {
+    holds: bool,
+    reason: &'static str,
+    message: String,
+}
+
+/// The conditions of a registry after `known`, or None if they are the same. Conditions of others stay. None as standing: the
+/// registry has no backend store.
+pub(super) fn conditions(
+    known: &[Condition],
+    standing: Option<&Standing>,
+    generation: Option<i64>,
+    now: &Time,
+) -> Option<Vec<Condition>> {
+    let is_ours = |condition: &Condition| [CONNECTED, SYNCED].contains(&condition.type_.as_str());
+    let mut next: Vec<Condition> = known.iter().filter(|condition| !is_ours(condition)).cloned().collect();
+    for (kind, verdict) in standing.map(verdicts).into_iter().flatten() {
+        let status = if verdict.holds { "True" } else { "False" };
+        let before = known.iter().find(|condition| condition.type_ == kind);
+        let since = before.filter(|before| before.status == status).map(|before| before.last_transition_time.clone());
+        next.push(Condition {
+            type_: kind.to_owned(),
+            status: status.to_owned(),
+            reason: verdict.reason.to_owned(),
+            message: verdict.message,
+            observed_generation: generation,
+            last_transition_time: since.unwrap_or_else(|| now.clone()),
+        });
+    }
+    next.sort_by(|a, b| a.type_.cmp(&b.type_));
+    let mut sorted = known.to_vec();
+    sorted.sort_by(|a, b| a.type_.cmp(&b.type_));
+    (next != sorted).then_some(next)
+}
+
+fn verdicts(standing: &Standing) -> [(&'static str, Verdict); 2] {
+    let [connected, synced] = match standing {
+        Standing::Unusable { reason, message } => {
+            let verdict = Verdict { holds: false, reason, message: cut(message) };
+            [verdict.clone(), verdict]
+        }
+        Standing::Exporting(progress) => [connected(progress), synced(progress)],
+    };
+    [(CONNECTED, connected), (SYNCED, synced)]
+}
+
+fn connected(progress: &ExportProgress) -> Verdict {
+    match &progress.state {
+        ExportState::Waiting { trouble, reason } if !progress.connected => {
+            Verdict { holds: false, reason: reason_of(*trouble), message: cut(reason) }
+        }
+        _ if progress.connected => {
+            Verdict { holds: true, reason: "EngineAnswers", message: format!("the engine is {}", progress.engine) }
+        }
+        ExportState::Cleaned => Verdict {
+            holds: false,
+            reason: "NothingSelected",
+            message: "no object is selected, so the engine is not used".to_owned(),
+        },
+        _ => Verdict { holds: false, reason: "Connecting", message: "the engine has not answered yet".to_owned() },
+    }
+}
+
+fn synced(progress: &ExportProgress) -> Verdict {
+    let verdict = |holds, reason, message: &str| Verdict { holds, reason, message: cut(message) };
+    match &progress.state {
+        ExportState::Connecting => verdict(false, "Connecting", "the engine has not answered yet"),
+        ExportState::Cleaned => verdict(false, "NothingSelected", "no object is selected"),
+        ExportState::Comparing { index } => {
+            verdict(false, "Comparing", &format!("documents of {index} are compared with the cache"))
+        }
+        ExportState::Waiting { trouble, reason } => verdict(false, reason_of(*trouble), reason),
+        ExportState::Following if progress.lag() > SYNCED_WITHIN => {
+            // A rounded number, so that the message seldom changes; the metric has the exact one.
+            let magnitude = 10_u64.saturating_pow(progress.lag().ilog10());
+            verdict(false, "Lagging", &format!("more than {magnitude} changes are still to be written"))
+        }
+        ExportState::Following => match progress.dead_letters.last() {
+            None => verdict(true, "UpToDate", "the engine holds the selected objects"),
+            Some(letter) => {
+                let count = progress.dead_letters.len();
+                let message =
+                    format!("the engine refuses {count} documents, {} for example: {}", letter.id, letter.reason);
+                verdict(false, "DocumentsRefused", &message)
+            }
+        },
+    }
+}
+
+pub(super) fn reason_of(trouble: Trouble) -> &'static str {
+    match trouble {
+        Trouble::Unreachable => "EngineUnreachable",
+        Trouble::Credentials => "CredentialsRefused",
+        Trouble::Certificate => "CertificateRefused",
+        Trouble::Unsupported => "EngineUnsupported",
+        Trouble::NamedTwice => "EngineNamedTwice",
+        Trouble::Refused => "WritesRefused",
+        Trouble::Internal => "InternalError",
+    }
+}
+
+fn cut(message: &str) -> String {
+    let mut kept: String = message.chars().take(MAX_MESSAGE).collect();
+    if kept.len() < message.len() {
+        kept.push('…');
+    }
+    kept
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crowsnest_index::opensearch::writer::DeadLetter;
+    use k8s_openapi::jiff::Timestamp;
+    use rstest::rstest;
+
+    fn time(second: i64) -> Time {
+        Time(Timestamp::from_second(second).unwrap())
+    }
+
+    fn exporting(state: ExportState, connected: bool, lag: u64, dead: usize) -> Standing {
+        let letter = || DeadLetter { id: "u".to_owned(), seq: 1, reason: "400 parsing".to_owned() };
+        Standing::Exporting(Box::new(ExportProgress {
+            state,
+            connected,
+            engine: "OpenSearch 2.19.6".to_owned(),
+            position: 10,
+            latest: 10 + lag,
+            dead_letters: std::iter::repeat_with(letter).take(dead).collect(),
+            ..ExportProgress::default()
+        }))
+    }
+
+    fn waiting(trouble: Trouble) -> ExportState {
+        ExportState::Waiting { trouble, reason: "why".to_owned() }
+    }
+
+    fn shown(conditions: &[Condition]) -> Vec<String> {
+        let show = |condition: &Condition| {
+            format!("{}={} {}: {}", condition.type_, condition.status, condition.reason, condition.message)
+        };
+        conditions.iter().map(show).collect()
+    }
+
+    #[rstest]
+    #[case::new(exporting(ExportState::Connecting, false, 0, 0),
+        ["Connected=False Connecting: the engine has not answered yet", "Synced=False Connecting: the engine has not answered yet"])]
+    #[case::comparing(exporting(ExportState::Comparing { index: "kubernetes-pod".to_owned() }, true, 0, 0),
+        ["Connected=True EngineAnswers: the engine is OpenSearch 2.19.6",
+         "Synced=False Comparing: documents of kubernetes-pod are compared with the cache"])]
+    #[case::equal(exporting(ExportState::Following, true, 1_000, 0),
+        ["Connected=True EngineAnswers: the engine is OpenSearch 2.19.6", "Synced=True UpToDate: the engine holds the selected objects"])]
+    #[case::behind(exporting(ExportState::Following, true, 54_321, 0),
+        ["Connected=True EngineAnswers: the engine is OpenSearch 2.19.6",
+         "Synced=False Lagging: more than 10000 changes are still to be written"])]
+    #[case::refused(exporting(ExportState::Following, true, 0, 2),
+        ["Connected=True EngineAnswers: the engine is OpenSearch 2.19.6",
+         "Synced=False DocumentsRefused: the engine refuses 2 documents, u for example: 400 parsing"])]
+    #[case::away(exporting(waiting(Trouble::Unreachable), false, 0, 0),
+        ["Connected=False EngineUnreachable: why", "Synced=False EngineUnreachable: why"])]
+    #[case::full(exporting(waiting(Trouble::Refused), true, 0, 0),
+        ["Connected=True EngineAnswers: the engine is OpenSearch 2.19.6", "Synced=False WritesRefused: why"])]
+    #[case::no_secret(Standing::Unusable { reason: "SecretUnreadable", message: "no such Secret".to_owned() },
+        ["Connected=False SecretUnreadable: no such Secret", "Synced=False SecretUnreadable: no such Secret"])]
+    fn conditions_have_reasons(#[case] standing: Standing, #[case] expected: [&str; 2]) {
+        let found = conditions(&[], Some(&standing), Some(3), &time(5)).unwrap();
+        assert_eq!(shown(&found), expected);
+        assert!(found.iter().all(|condition| condition.observed_generation == Some(3)));
+        assert_eq!(conditions(&found, Some(&standing), Some(3), &time(9)), None, "the same is not written again");
+    }
+
+    #[test]
+    fn times_change_with_the_status_and_others_stay() {
+        let (before, after) =
+            (exporting(ExportState::Following, true, 0, 0), exporting(waiting(Trouble::Refused), true, 0, 0));
+        let first = conditions(&[], Some(&before), None, &time(5)).unwrap();
+        let second = conditions(&first, Some(&after), None, &time(9)).unwrap();
+        assert_eq!(
+            [&second[0], &second[1]].map(|condition| condition.last_transition_time.clone()),
+            [time(5), time(9)]
+        );
+        let other = Condition { type_: "Other".to_owned(), ..first[0].clone() };
+        let mixed = [second, vec![other.clone()]].concat();
+        assert_eq!(conditions(&mixed, None, None, &time(9)), Some(vec![other.clone()]), "without a backend store");
+        assert_eq!(conditions(&[other], None, None, &time(9)), None);
+    }
+}

@@ -1,0 +1,298 @@
+//! Search engine of a ResourceRegistry (`spec.backendStore.openSearch`): where its objects and credentials are sent, and the
+//! rights that this requires. The only implementation of the rule for `secretRef` and the annotations beside it.
+//!
+//! This process reads the Secrets that a registry names and sends their values to addresses that the same author chooses. As for
+//! Clusters ([`super::destination`]), the author must therefore be allowed to read these Secrets when the registry is created,
+//! and on each change of addresses or references.
+
+use crowsnest_api::addresses::local_kind_of_host;
+use crowsnest_api::constants::annotation::{BACKEND_STORE_CA, BACKEND_STORE_CERTIFICATE};
+use crowsnest_api::field::FieldError;
+use crowsnest_api::search::ResourceRegistry;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+use super::destination::{Before, Report, SecretUse, local_host};
+use super::url::Url;
+
+const ADDRESSES: &str = "spec.backendStore.openSearch.addresses";
+const SECRET_REF: &str = "spec.backendStore.openSearch.secretRef";
+const CA: &str = "metadata.annotations[search.crowsnest.io/backend-store-ca-secret]";
+const CERTIFICATE: &str = "metadata.annotations[search.crowsnest.io/backend-store-certificate-secret]";
+
+/// Name of a Secret in the control plane.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct SecretName {
+    pub namespace: String,
+    pub name: String,
+}
+
+impl fmt::Display for SecretName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+/// Search engine with the Secrets that are used for it. Registries with equal destinations share an engine.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Destination {
+    /// Base URLs of its nodes, sorted.
+    pub addresses: Vec<String>,
+    /// Secret with `username` and `password`.
+    pub credentials: Option<SecretName>,
+    /// Secret with `ca.crt`.
+    pub ca: Option<SecretName>,
+    /// Secret with `tls.crt` and `tls.key`.
+    pub certificate: Option<SecretName>,
+}
+
+impl Destination {
+    /// The destination of a registry, if it has one. A reference that lacks its namespace or name is none, as in Karmada; an
+    /// annotation that cannot be read is an error.
+    pub fn of(registry: &ResourceRegistry) -> Result<Option<Self>, FieldError> {
+        let Some(engine) = registry.spec.backend_store.as_ref().and_then(|store| store.open_search.as_ref()) else {
+            return Ok(None);
+        };
+        let reference = &engine.secret_ref;
+        let credentials = SecretName { namespace: reference.namespace.clone(), name: reference.name.clone() };
+        let mut addresses: Vec<String> =
+            engine.addresses.iter().map(|address| address.trim().trim_end_matches('/').to_owned()).collect();
+        addresses.sort();
+        addresses.dedup();
+        let annotated = |key: &str, field: &'static str| {
+            let value = registry.metadata.annotations.as_ref().and_then(|annotations| annotations.get(key));
+            value.map(|value| secret_name(value, field)).transpose()
+        };
+        Ok(Some(Self {
+            addresses,
+            credentials: Some(credentials).filter(|name| !name.namespace.is_empty() && !name.name.is_empty()),
+            ca: annotated(BACKEND_STORE_CA, CA)?,
+            certificate: annotated(BACKEND_STORE_CERTIFICATE, CERTIFICATE)?,
+        }))
+    }
+
+    /// True if both name a node by the same address.
+    pub fn shares_address(&self, other: &Self) -> bool {
+        self.addresses.iter().any(|address| other.addresses.contains(address))
+    }
+
+    /// Reason for which credentials must not be sent to the addresses: one of them is not encrypted. `local`: plain http is
+    /// allowed to addresses of this host.
+    pub fn plain_text(&self, local: bool) -> Option<String> {
+        let is_plain = |address: &&String| {
+            let plain = scheme_of(address).eq_ignore_ascii_case("http");
+            plain && !(local && Url::parse(address).is_ok_and(|url| is_local(url.host)))
+        };
+        let sends = self.credentials.is_some() || self.certificate.is_some();
+        // The address is not repeated: it may hold a password.
+        let number = self.addresses.iter().position(|address| is_plain(&address)).filter(|_| sends)?;
+        Some(format!("credentials are never sent over http, but address {number} is no https URL"))
+    }
+}
+
+fn scheme_of(address: &str) -> &str {
+    address.split_once("://").map_or("", |(scheme, _)| scheme)
+}
+
+fn is_local(host: &str) -> bool {
+    let bare = host.rsplit_once(':').filter(|(_, port)| port.bytes().all(|byte| byte.is_ascii_digit()));
+    local_kind_of_host(bare.map_or(host, |(bare, _)| bare)).is_some()
+}
+
+fn secret_name(text: &str, field: &'static str) -> Result<SecretName, FieldError> {
+    match text.split_once('/') {
+        Some((namespace, name)) if !namespace.is_empty() && !name.is_empty() && !name.contains('/') => {
+            Ok(SecretName { namespace: namespace.to_owned(), name: name.to_owned() })
+        }
+        _ => Err(FieldError::invalid(field, text, "must be the NAMESPACE/NAME of a Secret")),
+    }
+}
+
+/// The rights that a writer needs to replace `before` by `after`. Pure.
+pub fn review(before: Before<'_, ResourceRegistry>, after: &ResourceRegistry) -> Report {
+    // Validation refuses what cannot be read.
+    let Ok(Some(destination)) = Destination::of(after) else { return Report::default() };
+    let reasons = match before {
+        Before::Absent => vec!["the registry is new"],
+        Before::Unseen => vec!["an apply also changes a registry that appears meanwhile; create it instead"],
+        Before::Known(before) => match Destination::of(before) {
+            Ok(Some(known)) => changes(&known, &destination),
+            Ok(None) | Err(_) => vec![ADDRESSES],
+        },
+    };
+    if reasons.is_empty() {
+        return Report::default();
+    }
+    let Destination { credentials, ca, certificate, .. } = destination;
+    let uses = [(SECRET_REF, credentials), (CA, ca), (CERTIFICATE, certificate)];
+    let uses = uses.into_iter().filter_map(|(field, name)| {
+        let SecretName { namespace, name } = name?;
+        Some(SecretUse { field, namespace, name, verbs: &["get"] })
+    });
+    Report { uses: uses.collect(), reasons, sent: "the values of a Secret are" }
+}
+
+fn changes(before: &Destination, after: &Destination) -> Vec<&'static str> {
+    let compared = [
+        (ADDRESSES, before.addresses == after.addresses),
+        (SECRET_REF, before.credentials == after.credentials),
+        (CA, before.ca == after.ca),
+        (CERTIFICATE, before.certificate == after.certificate),
+    ];
+    compared.into_iter().filter(|(_, same)| !same).map(|(field, _)| field).collect()
+}
+
+/// Validates where a registry's objects and credentials are sent. Values that an earlier version accepted remain valid until
+/// they change.
+pub fn validate(before: Option<&ResourceRegistry>, after: &ResourceRegistry, local: bool) -> Vec<FieldError> {
+    let destination = match Destination::of(after) {
+        Ok(Some(destination)) => destination,
+        Ok(None) => return Vec::new(),
+        Err(error) => return vec![error],
+    };
+    let known = before.and_then(|before| Destination::of(before).ok().flatten());
+    if known.as_ref() == Some(&destination) {
+        return Vec::new();
+    }
+    let written = after.spec.backend_store.iter().filter_map(|store| store.open_search.as_ref());
+    let mut errors = Vec::new();
+    for (index, address) in written.flat_map(|engine| &engine.addresses).enumerate() {
+        let field = format!("{ADDRESSES}[{index}]");
+        // The registry's own validation refuses what is no URL.
+        let Ok(url) = Url::parse(address) else { continue };
+        if url.user.is_some() || !url.query.is_empty() || !url.fragment.is_empty() {
+            // The address is not repeated: it may hold a password.
+            let detail =
+                "must have no user, password, query and fragment; put credentials into the Secret of secretRef";
+            errors.push(FieldError::invalid(field, "", detail));
+        } else if !local {
+            errors.extend(local_host(&field, address));
+        }
+    }
+    errors
+}
+
+/// Warnings for the author of a registry. Karmada takes credentials for `http://` addresses, so such a registry is stored and
+/// its objects are cached; nothing is sent to its engine.
+pub fn warnings(registry: &ResourceRegistry, local: bool) -> Vec<String> {
+    let destination = Destination::of(registry).ok().flatten();
+    let reason = destination.and_then(|destination| destination.plain_text(local));
+    reason.map(|reason| format!("spec.backendStore.openSearch: nothing is exported: {reason}")).into_iter().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+    use serde_json::{Value, json};
+
+    fn registry(address: &str, secret: &str, annotations: Value) -> ResourceRegistry {
+        serde_json::from_value(json!({
+            "metadata": {"name": "r", "annotations": annotations},
+            "spec": {"targetCluster": {}, "resourceSelectors": [], "backendStore": {"openSearch": {
+                "addresses": [address], "secretRef": {"namespace": "search", "name": secret}}}},
+        }))
+        .unwrap()
+    }
+
+    fn plain(name: &str) -> ResourceRegistry {
+        registry(&format!("https://{name}:9200"), "engine", json!({}))
+    }
+
+    fn uses(report: &Report) -> Vec<String> {
+        report.uses.iter().map(|used| format!("{}/{}", used.namespace, used.name)).collect()
+    }
+
+    #[rstest]
+    #[case::new(None, plain("a"), &["search/engine"])]
+    #[case::same(Some(plain("a")), plain("a"), &[])]
+    #[case::same_but_for_a_slash(Some(plain("a")), registry("https://a:9200/", "engine", json!({})), &[])]
+    #[case::another_address(Some(plain("a")), plain("b"), &["search/engine"])]
+    #[case::another_secret(Some(plain("a")), registry("https://a:9200", "other", json!({})), &["search/other"])]
+    #[case::no_secret(Some(plain("a")), registry("https://a:9200", "", json!({})), &[])]
+    #[case::a_certificate(
+        Some(plain("a")),
+        registry("https://a:9200", "engine", json!({BACKEND_STORE_CERTIFICATE: "x/cert", BACKEND_STORE_CA: "x/ca"})),
+        &["search/engine", "x/ca", "x/cert"]
+    )]
+    fn writers_need_the_secrets(
+        #[case] before: Option<ResourceRegistry>,
+        #[case] after: ResourceRegistry,
+        #[case] expected: &[&str],
+    ) {
+        let report = review(before.as_ref().map_or(Before::Absent, Before::Known), &after);
+        assert_eq!(uses(&report), expected);
+        if !expected.is_empty() {
+            assert_eq!(uses(&review(Before::Unseen, &after)), expected);
+        }
+    }
+
+    #[test]
+    fn a_first_backend_store_is_reviewed() {
+        let without: ResourceRegistry =
+            serde_json::from_value(json!({"metadata": {"name": "r"}, "spec": {"targetCluster": {}}})).unwrap();
+        let report = review(Before::Known(&without), &plain("a"));
+        assert_eq!(uses(&report), ["search/engine"]);
+        assert!(uses(&review(Before::Known(&plain("a")), &without)).is_empty());
+        let refusal = report.refusal("eve", &report.uses[0]);
+        assert!(
+            refusal.contains("whoever decides where the values of a Secret are sent needs that right"),
+            "{refusal}"
+        );
+    }
+
+    #[rstest]
+    #[case::fine("https://search.example.com:9200", "engine", false, &[])]
+    #[case::plain_without_credentials("http://10.0.0.1:9200", "", false, &[])]
+    #[case::plain("http://10.0.0.1:9200", "engine", false, &[])]
+    #[case::here("https://127.0.0.1:9200", "", false, &["spec.backendStore.openSearch.addresses[0]"])]
+    #[case::metadata_service("http://169.254.169.254", "", false, &["spec.backendStore.openSearch.addresses[0]"])]
+    #[case::localhost("https://localhost", "", false, &["spec.backendStore.openSearch.addresses[0]"])]
+    #[case::password("https://u:s3cret@a", "", true, &["spec.backendStore.openSearch.addresses[0]"])]
+    fn addresses(#[case] address: &str, #[case] secret: &str, #[case] local: bool, #[case] expected: &[&str]) {
+        let after = registry(address, secret, json!({}));
+        let errors = validate(None, &after, local);
+        assert_eq!(errors.iter().map(|error| error.field.as_str()).collect::<Vec<_>>(), expected, "{errors:?}");
+        assert!(!format!("{errors:?}").contains("s3cret"));
+        assert!(validate(Some(&after), &after, local).is_empty(), "what was accepted stays");
+    }
+
+    #[rstest]
+    #[case("https://a:9200", true)]
+    #[case("https://a:9200/", true)]
+    #[case("https://b:9200", false)]
+    fn engines_are_compared_by_address(#[case] other: &str, #[case] expected: bool) {
+        let of = |registry: &ResourceRegistry| Destination::of(registry).unwrap().unwrap();
+        assert_eq!(of(&plain("a")).shares_address(&of(&registry(other, "other", json!({})))), expected);
+    }
+
+    #[rstest]
+    #[case::encrypted("https://10.0.0.1:9200", "engine", false, false)]
+    #[case::nothing_to_hide("http://10.0.0.1:9200", "", false, false)]
+    #[case::plain("http://10.0.0.1:9200", "engine", false, true)]
+    #[case::plain_elsewhere("http://10.0.0.1:9200", "engine", true, true)]
+    #[case::plain_here("http://127.0.0.1:9200", "engine", true, false)]
+    fn credentials_over_http_are_warned_of(
+        #[case] address: &str,
+        #[case] secret: &str,
+        #[case] local: bool,
+        #[case] expected: bool,
+    ) {
+        let warnings = warnings(&registry(address, secret, json!({})), local);
+        assert_eq!(!warnings.is_empty(), expected, "{warnings:?}");
+        assert!(warnings.iter().all(|warning| warning.contains("credentials are never sent over http")));
+    }
+
+    #[rstest]
+    #[case("a/b", true)]
+    #[case("b", false)]
+    #[case("/b", false)]
+    #[case("a/", false)]
+    #[case("a/b/c", false)]
+    fn annotations_name_secrets(#[case] value: &str, #[case] is_valid: bool) {
+        let registry = registry("https://a", "", json!({BACKEND_STORE_CA: value}));
+        let errors = validate(None, &registry, false);
+        assert_eq!(errors.is_empty(), is_valid, "{errors:?}");
+    }
+}

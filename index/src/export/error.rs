@@ -1,0 +1,121 @@
+//! Reasons for which an export waits.
+
+use crate::Error;
+use crate::opensearch::client::{ClientError, Fault};
+use crate::opensearch::writer::WriterError;
+
+/// See the module.
+#[derive(Debug, thiserror::Error)]
+pub enum ExportError {
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    #[error(transparent)]
+    Store(#[from] Error),
+    #[error("cannot write what is remembered of the export")]
+    State(#[source] serde_json::Error),
+    #[error("cannot read {what} of the search engine")]
+    Answer {
+        what: &'static str,
+        #[source]
+        source: serde_json::Error,
+    },
+    #[error("the engine takes no documents: {0}")]
+    NothingTaken(String),
+    #[error("the index {index} cannot be written to: {fault}")]
+    Index { index: String, fault: Fault },
+    #[error("{answered} of {total} shards of {index} answered")]
+    Partial { index: String, answered: u64, total: u64 },
+    #[error("{other} is an index, not an alias: delete it, or give it another name")]
+    NoAlias { other: String },
+    #[error("this engine is also named in another way: {0}")]
+    NamedTwice(String),
+    /// The comparison begins again, with a higher epoch.
+    #[error("the engine holds documents of a later epoch, {epoch}")]
+    Ahead { epoch: u64 },
+    /// Deletions after the position are forgotten.
+    #[error("deletions after the position are forgotten")]
+    Pruned,
+}
+
+/// Class of a reason, for the status of what is exported.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Trouble {
+    Unreachable,
+    Credentials,
+    Certificate,
+    Unsupported,
+    NamedTwice,
+    /// The engine answers, but does not take documents.
+    Refused,
+    /// The cause is on this side.
+    Internal,
+}
+
+impl ExportError {
+    /// The error with its causes, on one line.
+    pub fn chain(&self) -> String {
+        let causes = std::iter::successors(std::error::Error::source(self), |error| error.source());
+        match self {
+            Self::Client(error) => error.chain(),
+            Self::Store(error) => error.chain(),
+            _ => causes.fold(self.to_string(), |text, cause| format!("{text}: {cause}")),
+        }
+    }
+
+    pub fn trouble(&self) -> Trouble {
+        match self {
+            Self::Client(error) => of_client(error),
+            Self::Index { fault, .. } if matches!(fault.status, 401 | 403) => Trouble::Credentials,
+            Self::Index { .. } | Self::NothingTaken(_) | Self::Partial { .. } | Self::NoAlias { .. } => {
+                Trouble::Refused
+            }
+            Self::NamedTwice(_) => Trouble::NamedTwice,
+            Self::Answer { .. } => Trouble::Refused,
+            Self::Store(_) | Self::State(_) | Self::Ahead { .. } | Self::Pruned => Trouble::Internal,
+        }
+    }
+
+    /// True if the same work may succeed later without a change of configuration.
+    pub fn is_retried(&self) -> bool {
+        match self {
+            Self::Client(error) => error.is_retried(),
+            Self::NamedTwice(_) | Self::NoAlias { .. } => false,
+            Self::Index { fault, .. } => fault.is_retried(),
+            _ => true,
+        }
+    }
+}
+
+/// Class of a failure of a client, also of one that could not be set up.
+pub fn of_client(error: &ClientError) -> Trouble {
+    match error {
+        ClientError::Connection { .. } if error.is_about_certificates() => Trouble::Certificate,
+        ClientError::Setup { .. } => Trouble::Certificate,
+        ClientError::Connection { .. }
+        | ClientError::Deadline { .. }
+        | ClientError::Redirect { .. }
+        | ClientError::NoHosts
+        | ClientError::Address { .. }
+        | ClientError::LocalAddress { .. }
+        | ClientError::ProxyAddress => Trouble::Unreachable,
+        ClientError::Credentials(_) | ClientError::CredentialFile { .. } => Trouble::Credentials,
+        ClientError::Unsupported(_) | ClientError::NotElasticsearch { .. } => Trouble::Unsupported,
+        ClientError::Refused { fault, .. } => match fault.status {
+            401 | 403 => Trouble::Credentials,
+            502..=504 => Trouble::Unreachable,
+            _ => Trouble::Refused,
+        },
+        ClientError::NoCryptography | ClientError::Compress(_) => Trouble::Internal,
+        ClientError::TooLarge { .. } | ClientError::Unreadable { .. } => Trouble::Refused,
+    }
+}
+
+impl ExportError {
+    pub(super) fn of_writer(index: &str, error: WriterError) -> Self {
+        match error {
+            WriterError::Client(error) => Self::Client(error),
+            WriterError::Index(fault) => Self::Index { index: index.to_owned(), fault },
+            error => Self::NothingTaken(error.to_string()),
+        }
+    }
+}

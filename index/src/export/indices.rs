@@ -1,0 +1,115 @@
+//! Requests about the indices of an engine.
+
+use super::document::{alias_of, alias_pattern, index_body};
+use super::error::ExportError;
+use crate::opensearch::client::{Answer, Client, ClientError, Request};
+use http::Method;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Cluster-wide identity of an engine.
+#[derive(Deserialize)]
+struct Root {
+    cluster_uuid: String,
+}
+
+#[derive(Deserialize)]
+struct IndexSettings {
+    settings: Settings,
+}
+
+#[derive(Deserialize)]
+struct Settings {
+    index: IndexIdentity,
+}
+
+#[derive(Deserialize)]
+struct IndexIdentity {
+    uuid: String,
+}
+
+/// `cluster_uuid` of the engine; one engine has the same under all its addresses.
+pub(super) async fn identity(client: &Client) -> Result<String, ExportError> {
+    let root: Root = read("the identity", &client.send(&Request::get("/")).await?)?;
+    Ok(root.cluster_uuid)
+}
+
+/// Indices that Crowsnest has written to.
+pub(super) async fn written(client: &Client) -> Result<BTreeSet<String>, ExportError> {
+    let path = format!("/_alias/{}", alias_pattern());
+    let found: Option<BTreeMap<String, Value>> = read_found("aliases", client.send(&Request::get(path)).await)?;
+    Ok(found.unwrap_or_default().into_keys().collect())
+}
+
+/// Creates the index and its alias where they are missing, and returns the index's uuid.
+pub(super) async fn ensure(client: &Client, index: &str) -> Result<String, ExportError> {
+    let alias = alias_of(index);
+    if let Some(uuid) = behind(client, index, &alias).await? {
+        return Ok(uuid);
+    }
+    let body = index_body(&alias).to_string();
+    match client.send(&Request::new(Method::PUT, format!("/{index}")).json(body)).await {
+        Ok(_) => tracing::info!(index, "created an index of Karmada's layout"),
+        Err(error) if is_kind(&error, "resource_already_exists_exception") => {
+            let actions = json!({"actions": [{"add": {"index": index, "alias": alias}}]}).to_string();
+            match client.send(&Request::new(Method::POST, "/_aliases").json(actions)).await {
+                Err(error) if is_kind(&error, "invalid_alias_name_exception") => {
+                    return Err(ExportError::NoAlias { other: alias });
+                }
+                other => other.map(drop)?,
+            }
+        }
+        Err(error) if is_kind(&error, "invalid_alias_name_exception") => {
+            return Err(ExportError::NoAlias { other: alias });
+        }
+        Err(error) => return Err(error.into()),
+    }
+    behind(client, index, &alias).await?.ok_or(ExportError::NoAlias { other: alias })
+}
+
+/// Uuid of the index behind the alias; None unless the alias points at the index of this name alone.
+async fn behind(client: &Client, index: &str, alias: &str) -> Result<Option<String>, ExportError> {
+    let path = format!("/{alias}/_settings?filter_path=*.settings.index.uuid");
+    let found: Option<BTreeMap<String, IndexSettings>> =
+        read_found("settings", client.send(&Request::get(path)).await)?;
+    let mut found = found.unwrap_or_default();
+    Ok(found.remove(index).filter(|_| found.is_empty()).map(|found| found.settings.index.uuid))
+}
+
+/// Removes the alias of an index in which no document of ours is left. The index stays: dashboards name it.
+pub(super) async fn release(client: &Client, index: &str) -> Result<(), ExportError> {
+    let alias = alias_of(index);
+    let removed = client.send(&Request::new(Method::DELETE, format!("/{index}/_alias/{alias}"))).await;
+    found(removed).map(drop).map_err(Into::into)
+}
+
+/// Makes everything that is written visible to searches.
+pub(super) async fn refresh(client: &Client, index: &str) -> Result<(), ExportError> {
+    client.send(&Request::new(Method::POST, format!("/{index}/_refresh"))).await.map(drop).map_err(Into::into)
+}
+
+fn is_kind(error: &ClientError, kind: &str) -> bool {
+    error.fault().is_some_and(|fault| fault.kind == kind)
+}
+
+/// An answer, or None for 404.
+fn found(answer: Result<Answer, ClientError>) -> Result<Option<Answer>, ClientError> {
+    match answer {
+        Ok(answer) => Ok(Some(answer)),
+        Err(error) if error.status() == Some(404) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn read_found<T: DeserializeOwned>(
+    what: &'static str,
+    answer: Result<Answer, ClientError>,
+) -> Result<Option<T>, ExportError> {
+    found(answer)?.map(|answer| read(what, &answer)).transpose()
+}
+
+pub(super) fn read<T: DeserializeOwned>(what: &'static str, answer: &Answer) -> Result<T, ExportError> {
+    serde_json::from_slice(&answer.body).map_err(|source| ExportError::Answer { what, source })
+}

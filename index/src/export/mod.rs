@@ -1,0 +1,187 @@
+//! Exports objects to engines in Karmada's own layout, for dashboards made for Karmada (`spec.backendStore` of a
+//! ResourceRegistry). Nothing here answers searches.
+//!
+//! [`document`] makes Karmada's documents and index names, [`selection`] says which objects go to an engine, [`version`] orders
+//! writes of several stores and writers, [`compare`] decides about documents that are found in an engine: all of these are
+//! pure. An [`Exporter`] keeps the indices of one engine equal to the selected objects. Requests are those of
+//! [`crate::opensearch`]: its client, its bulk requests and its sender.
+//!
+//! An exporter follows the changes of the store from a position that the store remembers, deletions included. Where no position
+//! is known, or the selection, the engine or an index is another one, each index is compared with the store: by uid and by the
+//! version of each document, so that only differences are written. Two things mark what Crowsnest wrote, and neither is a
+//! field: the index has an alias, and the version of the document an epoch.
+
+mod compare;
+mod comparison;
+pub mod document;
+mod error;
+mod exporter;
+mod indices;
+mod progress;
+mod scan;
+mod selection;
+mod source;
+mod state;
+mod version;
+
+pub use error::{ExportError, Trouble, of_client};
+pub use exporter::Exporter;
+pub use progress::{ExportProgress, ExportState};
+pub use selection::Selection;
+pub use state::Remembered;
+
+use crate::opensearch::bulk::BulkLimits;
+use crate::opensearch::client::{Client, Pauses};
+use crate::{Error, Index};
+use parking_lot::Mutex;
+use source::Source;
+use state::Memory;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+
+/// Settings of an exporter.
+#[derive(Debug, Clone)]
+pub struct ExportOptions {
+    pub limits: BulkLimits,
+    /// Maximum number of bulk requests at the same time.
+    pub at_once: usize,
+    pub pauses: Pauses,
+    /// The engine and its indices are checked after this time.
+    pub check_every: Duration,
+    /// The position is remembered after this time.
+    pub save_every: Duration,
+    /// Documents read at once in a comparison.
+    pub page: usize,
+    /// Uids held in memory in a comparison.
+    pub compared: usize,
+}
+
+impl Default for ExportOptions {
+    fn default() -> Self {
+        Self {
+            limits: BulkLimits { bytes: 5 << 20, items: 500 },
+            at_once: 2,
+            pauses: Pauses { first: Duration::from_millis(200), longest: Duration::from_secs(30) },
+            check_every: Duration::from_secs(30),
+            save_every: Duration::from_secs(5),
+            page: 1000,
+            compared: 250_000,
+        }
+    }
+}
+
+/// Engines that exporters of this process write to, by `cluster_uuid`: one exporter each, because each deletes what it
+/// does not select.
+#[derive(Debug, Default)]
+pub(crate) struct Engines {
+    claimed: Mutex<BTreeMap<String, Claim>>,
+    /// See [`Memory`].
+    pub(crate) taking: Arc<tokio::sync::Mutex<()>>,
+}
+
+#[derive(Debug)]
+struct Claim {
+    name: String,
+    /// Something is selected for the engine.
+    selects: bool,
+}
+
+impl Engines {
+    /// Claims an engine for an exporter. False: nothing is selected here, and another exporter writes to the engine.
+    async fn claim(&self, memory: &Memory, name: &str, engine: &str, selects: bool) -> Result<bool, ExportError> {
+        let others = memory.all().await?;
+        let others = others.into_iter().filter(|(other, known)| other != name && known.engine == engine);
+        let (abandoned, live): (Vec<_>, Vec<_>) = others.partition(|(_, known)| known.abandoned_at.is_some());
+        if let Some((_, known)) = live.first() {
+            return if selects { Err(ExportError::NamedTwice(known.destination.clone())) } else { Ok(false) };
+        }
+        {
+            let mut claimed = self.claimed.lock();
+            if let Some(other) = claimed.get(engine).filter(|claim| claim.name != name && claim.selects) {
+                return if selects { Err(ExportError::NamedTwice(other.name.clone())) } else { Ok(false) };
+            }
+            claimed.retain(|_, claim| claim.name != name);
+            claimed.insert(engine.to_owned(), Claim { name: name.to_owned(), selects });
+        }
+        if selects {
+            // The aliases in the engine say what has to be cleaned.
+            for (other, _) in abandoned {
+                memory.forget(&other).await?;
+            }
+        }
+        Ok(true)
+    }
+
+    fn release(&self, name: &str) {
+        self.claimed.lock().retain(|_, claim| claim.name != name);
+    }
+}
+
+/// An export that is to be made.
+#[derive(Debug)]
+pub struct Export {
+    /// Name of the engine among those remembered.
+    pub name: String,
+    /// See [`Remembered::destination`].
+    pub destination: String,
+    pub client: Client,
+    pub selection: watch::Receiver<Arc<Selection>>,
+    pub options: ExportOptions,
+}
+
+impl Index {
+    /// An exporter; whoever made it runs it.
+    pub fn exporter(&self, export: Export) -> Exporter {
+        let Export { name, destination, client, selection, options } = export;
+        let shared = &self.inner.shared;
+        let source = Source {
+            store: Arc::clone(&shared.store),
+            tail: Arc::clone(&shared.tail),
+            holds_secrets: shared.options.keep.secret_values,
+        };
+        Exporter {
+            name,
+            destination,
+            client,
+            source,
+            states: Arc::clone(&shared.states),
+            memory: self.memory(),
+            engines: Arc::clone(&self.inner.engines),
+            selection,
+            options,
+            progress: watch::Sender::default(),
+            dead_letters: Exporter::letters(),
+        }
+    }
+
+    /// Exports that were made, by the name of the engine.
+    pub async fn remembered_exports(&self) -> Result<BTreeMap<String, Remembered>, Error> {
+        self.memory().all().await
+    }
+
+    /// Notes that nothing is selected for an engine any more since a time (Unix milliseconds), or that something is again (None).
+    pub async fn abandon_export(&self, name: &str, since_ms: Option<i64>) -> Result<(), ExportError> {
+        let memory = self.memory();
+        let Some(remembered) = memory.of(name).await? else { return Ok(()) };
+        memory.keep(name, &Remembered { abandoned_at: since_ms, ..remembered }).await
+    }
+
+    /// Forgets an export: nothing is cleaned in its engine any more.
+    pub async fn forget_export(&self, name: &str) -> Result<(), Error> {
+        self.memory().forget(name).await
+    }
+
+    fn memory(&self) -> Memory {
+        let shared = &self.inner.shared;
+        Memory {
+            store: Arc::clone(&shared.store),
+            taking: Arc::clone(&self.inner.engines.taking),
+            now_ms: shared.now_ms,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,58 @@
+//! State and counters of an export.
+
+use super::error::Trouble;
+use crate::opensearch::writer::DeadLetter;
+
+/// State and counters of an export. Counters begin at 0 with the process.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ExportProgress {
+    pub state: ExportState,
+    /// The engine has answered since the export last waited for it.
+    pub connected: bool,
+    /// Name and version of the engine, once it has answered.
+    pub engine: String,
+    /// All changes up to here are in the engine. 0 before the first comparison.
+    pub position: u64,
+    /// Newest change of the store.
+    pub latest: u64,
+    /// Documents written.
+    pub written: u64,
+    /// Documents deleted.
+    pub deleted: u64,
+    /// Documents of which the engine had the same or a newer version.
+    pub superseded: u64,
+    /// Documents sent again.
+    pub retried: u64,
+    /// Times that an engine refused a document.
+    pub refused: u64,
+    /// Indices compared with the store.
+    pub comparisons: u64,
+    /// Documents that the engine refuses, the last ones.
+    pub dead_letters: Vec<DeadLetter>,
+}
+
+/// Current activity of an export.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum ExportState {
+    #[default]
+    Connecting,
+    /// Documents of an index are compared with the store.
+    Comparing {
+        index: String,
+    },
+    Following,
+    /// The engine cannot be written to now; the export tries again.
+    Waiting {
+        trouble: Trouble,
+        reason: String,
+    },
+    /// Nothing is selected, and nothing of ours is left in the engine.
+    Cleaned,
+}
+
+impl ExportProgress {
+    /// Number of changes of the store that the engine may lack.
+    pub fn lag(&self) -> u64 {
+        self.latest.saturating_sub(self.position)
+    }
+}

@@ -1,0 +1,147 @@
+//! Reads ids, versions and clusters of all documents of an index, page by page.
+//!
+//! A scroll in the order of the index: it needs no sortable field, and all engines have it.
+
+use super::error::ExportError;
+use super::indices::read;
+use crate::opensearch::client::{Client, Request};
+use crowsnest_api::constants::annotation::CACHED_FROM_CLUSTER;
+use http::Method;
+use serde::Deserialize;
+use serde_json::json;
+use std::collections::BTreeMap;
+
+/// Time that an engine keeps a scroll between two pages.
+const KEEP: &str = "5m";
+
+/// A document as a comparison needs it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Found {
+    pub id: String,
+    pub version: u64,
+    /// Empty for a document without the annotation.
+    pub cluster: String,
+}
+
+/// See the module. Close it in the end.
+pub(super) struct Scan<'a> {
+    client: &'a Client,
+    index: &'a str,
+    size: usize,
+    scroll: Option<String>,
+    ended: bool,
+}
+
+#[derive(Deserialize)]
+struct Page {
+    #[serde(rename = "_scroll_id")]
+    scroll: Option<String>,
+    #[serde(rename = "_shards")]
+    shards: Shards,
+    #[serde(default)]
+    hits: Hits,
+}
+
+#[derive(Deserialize)]
+struct Shards {
+    total: u64,
+    successful: u64,
+}
+
+#[derive(Default, Deserialize)]
+struct Hits {
+    #[serde(default)]
+    hits: Vec<Hit>,
+}
+
+#[derive(Deserialize)]
+struct Hit {
+    #[serde(rename = "_id")]
+    id: String,
+    #[serde(rename = "_version")]
+    version: Option<u64>,
+    #[serde(rename = "_source", default)]
+    source: Source,
+}
+
+#[derive(Default, Deserialize)]
+struct Source {
+    #[serde(default)]
+    metadata: Metadata,
+}
+
+#[derive(Default, Deserialize)]
+struct Metadata {
+    #[serde(default)]
+    annotations: BTreeMap<String, serde_json::Value>,
+}
+
+impl<'a> Scan<'a> {
+    pub fn new(client: &'a Client, index: &'a str, size: usize) -> Self {
+        Self { client, index, size, scroll: None, ended: false }
+    }
+
+    /// The next documents; empty at the end.
+    pub async fn next(&mut self) -> Result<Vec<Found>, ExportError> {
+        if self.ended {
+            return Ok(Vec::new());
+        }
+        let filter = "filter_path=_scroll_id,_shards.total,_shards.successful,hits.hits._id,hits.hits._version,hits.hits._source";
+        let request = match &self.scroll {
+            None => {
+                let path = format!("/{}/_search?scroll={KEEP}&allow_partial_search_results=false&{filter}", self.index);
+                let body = json!({
+                    "size": self.size, "sort": ["_doc"], "version": true,
+                    "_source": [format!("metadata.annotations.{CACHED_FROM_CLUSTER}")],
+                });
+                Request::new(Method::POST, path).json(body.to_string())
+            }
+            Some(scroll) => {
+                let body = json!({"scroll": KEEP, "scroll_id": scroll}).to_string();
+                Request::new(Method::POST, format!("/_search/scroll?{filter}")).json(body)
+            }
+        };
+        let page: Page = read("documents", &self.client.send(&request).await?)?;
+        self.scroll = page.scroll.or(self.scroll.take());
+        let Shards { total, successful } = page.shards;
+        if successful < total {
+            return Err(ExportError::Partial { index: self.index.to_owned(), answered: successful, total });
+        }
+        self.ended = page.hits.hits.is_empty();
+        Ok(page.hits.hits.into_iter().map(Found::from).collect())
+    }
+
+    /// Lets the engine forget the scroll. It does so itself after a while, so a failure is not reported.
+    pub async fn close(self) {
+        let Some(scroll) = self.scroll else { return };
+        let body = json!({"scroll_id": [scroll]}).to_string();
+        if let Err(error) = self.client.send(&Request::new(Method::DELETE, "/_search/scroll").json(body)).await {
+            tracing::debug!(error = error.chain(), "cannot close a scroll of the search engine");
+        }
+    }
+}
+
+impl From<Hit> for Found {
+    fn from(hit: Hit) -> Self {
+        let cluster = hit.source.metadata.annotations.get(CACHED_FROM_CLUSTER).and_then(serde_json::Value::as_str);
+        let cluster = cluster.unwrap_or_default().to_owned();
+        Self { id: hit.id, version: hit.version.unwrap_or_default(), cluster }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn documents_without_the_annotation_have_no_cluster() {
+        let page = json!({"_shards": {"total": 1, "successful": 1}, "hits": {"hits": [
+            {"_id": "a", "_version": 7, "_source": {"metadata": {"annotations": {"resource.karmada.io/cached-from-cluster": "m1"}}}},
+            {"_id": "b", "_version": 1, "_source": {}},
+            {"_id": "c"}]}});
+        let page: Page = serde_json::from_value(page).unwrap();
+        let found: Vec<Found> = page.hits.hits.into_iter().map(Found::from).collect();
+        let of = |id: &str, version, cluster: &str| Found { id: id.into(), version, cluster: cluster.into() };
+        assert_eq!(found, [of("a", 7, "m1"), of("b", 1, ""), of("c", 0, "")]);
+    }
+}

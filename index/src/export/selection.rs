@@ -1,0 +1,193 @@
+//! Objects that are exported to one engine. Pure.
+
+use super::document::index_name;
+use crate::record::CollectionKey;
+use std::collections::{BTreeMap, BTreeSet};
+use xxhash_rust::xxh3::xxh3_128;
+
+/// Collections, each with the kind of its objects and its namespaces.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Selection {
+    collections: BTreeMap<CollectionKey, Selected>,
+    /// Index and cluster of kinds that are selected, but not known yet.
+    reserved: BTreeSet<(String, String)>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Selected {
+    kind: String,
+    /// None: all of them.
+    namespaces: Option<BTreeSet<String>>,
+}
+
+/// Whether a document of a cluster belongs into an index.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Belongs {
+    /// Objects of the cluster are selected, and all of them are in the store.
+    Selected,
+    /// They are selected, but the store does not have all of them yet.
+    Incomplete,
+    No,
+}
+
+impl Selection {
+    /// Adds a collection, or namespaces of it (None: all).
+    pub fn add(&mut self, key: CollectionKey, kind: &str, namespaces: Option<BTreeSet<String>>) {
+        let selected = Selected { kind: kind.to_owned(), namespaces };
+        match self.collections.get_mut(&key) {
+            None => drop(self.collections.insert(key, selected)),
+            Some(known) => {
+                known.namespaces = match (known.namespaces.take(), selected.namespaces) {
+                    (Some(mut known), Some(more)) => {
+                        known.extend(more);
+                        Some(known)
+                    }
+                    _ => None,
+                };
+            }
+        }
+    }
+
+    /// Keeps documents of a kind and cluster although it is not known which resource they are of.
+    pub fn reserve(&mut self, kind: &str, cluster: &str) {
+        self.reserved.insert((index_name(kind), cluster.to_owned()));
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.collections.is_empty() && self.reserved.is_empty()
+    }
+
+    pub(super) fn reserves(&self, index: &str) -> bool {
+        self.reserved.iter().any(|(reserved, _)| reserved == index)
+    }
+
+    pub fn collections(&self) -> impl Iterator<Item = &CollectionKey> {
+        self.collections.keys()
+    }
+
+    /// Index of an object, if it is selected.
+    pub fn index_of(&self, key: &CollectionKey, namespace: &str) -> Option<String> {
+        let selected = self.collections.get(key)?;
+        let chosen = selected.namespaces.as_ref().is_none_or(|names| names.contains(namespace));
+        chosen.then(|| index_name(&selected.kind))
+    }
+
+    /// Index of a collection's objects.
+    pub(super) fn index_with(&self, key: &CollectionKey) -> Option<String> {
+        self.collections.get(key).map(|selected| index_name(&selected.kind))
+    }
+
+    pub fn indices(&self) -> BTreeSet<String> {
+        self.collections.values().map(|selected| index_name(&selected.kind)).collect()
+    }
+
+    /// Collections of an index, with their namespaces.
+    pub(super) fn of_index<'s>(
+        &'s self,
+        index: &'s str,
+    ) -> impl Iterator<Item = (&'s CollectionKey, Option<&'s BTreeSet<String>>)> {
+        let of_index = move |(_, selected): &(&CollectionKey, &Selected)| index_name(&selected.kind) == index;
+        self.collections.iter().filter(of_index).map(|(key, selected)| (key, selected.namespaces.as_ref()))
+    }
+
+    /// What is known of documents in an index, by cluster.
+    pub(super) fn clusters_of(
+        &self,
+        index: &str,
+        is_complete: impl Fn(&CollectionKey) -> bool,
+    ) -> BTreeMap<String, Belongs> {
+        let reserved = self.reserved.iter().filter(|(reserved, _)| reserved == index);
+        let mut clusters: BTreeMap<String, Belongs> =
+            reserved.map(|(_, cluster)| (cluster.clone(), Belongs::Incomplete)).collect();
+        for (key, _) in self.of_index(index) {
+            let belongs = if is_complete(key) { Belongs::Selected } else { Belongs::Incomplete };
+            let known = clusters.entry(key.cluster.as_str().to_owned()).or_insert(belongs);
+            if belongs == Belongs::Incomplete {
+                *known = belongs;
+            }
+        }
+        clusters
+    }
+
+    /// Equal for equal selections.
+    pub(super) fn digest(&self) -> String {
+        format!("{:032x}", xxh3_128(format!("{:?} {:?}", self.collections, self.reserved).as_bytes()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixtures::cluster;
+    use crowsnest_api::names::Gvr;
+    use rstest::rstest;
+
+    fn key(name: &str, resource: &str) -> CollectionKey {
+        CollectionKey::new(cluster(name), Gvr::new("", "v1", resource))
+    }
+
+    fn names(list: &[&str]) -> BTreeSet<String> {
+        list.iter().map(|name| (*name).to_owned()).collect()
+    }
+
+    fn selection() -> Selection {
+        let mut selection = Selection::default();
+        selection.add(key("m1", "pods"), "Pod", Some(names(&["a"])));
+        selection.add(key("m1", "pods"), "Pod", Some(names(&["b"])));
+        selection.add(key("m2", "pods"), "Pod", None);
+        selection.add(key("m2", "events"), "Event", None);
+        let events = CollectionKey::new(cluster("m2"), Gvr::new("events.k8s.io", "v1", "events"));
+        selection.add(events, "Event", None);
+        selection
+    }
+
+    #[rstest]
+    #[case("m1", "pods", "a", Some("kubernetes-pod"))]
+    #[case("m1", "pods", "b", Some("kubernetes-pod"))]
+    #[case("m1", "pods", "c", None)]
+    #[case("m2", "pods", "c", Some("kubernetes-pod"))]
+    #[case("m1", "events", "c", None)]
+    fn objects_are_selected(
+        #[case] cluster: &str,
+        #[case] resource: &str,
+        #[case] namespace: &str,
+        #[case] expected: Option<&str>,
+    ) {
+        assert_eq!(selection().index_of(&key(cluster, resource), namespace).as_deref(), expected);
+    }
+
+    #[test]
+    fn all_namespaces_and_some_are_all() {
+        let mut selection = selection();
+        selection.add(key("m1", "pods"), "Pod", None);
+        assert_eq!(selection.index_of(&key("m1", "pods"), "c").as_deref(), Some("kubernetes-pod"));
+    }
+
+    #[test]
+    fn a_cluster_is_incomplete_while_one_of_its_groups_is() {
+        let clusters = selection().clusters_of("kubernetes-event", |key| key.resource.group.is_empty());
+        assert_eq!(clusters, BTreeMap::from([("m2".to_owned(), Belongs::Incomplete)]));
+        let clusters = selection().clusters_of("kubernetes-pod", |_| true);
+        assert_eq!(clusters.into_values().collect::<Vec<_>>(), [Belongs::Selected, Belongs::Selected]);
+    }
+
+    #[test]
+    fn documents_of_unknown_kinds_stay() {
+        let mut selection = selection();
+        selection.reserve("Widget", "m1");
+        selection.reserve("Pod", "m2");
+        assert!(selection.reserves("kubernetes-widget") && !selection.indices().contains("kubernetes-widget"));
+        let clusters = selection.clusters_of("kubernetes-widget", |_| true);
+        assert_eq!(clusters, BTreeMap::from([("m1".to_owned(), Belongs::Incomplete)]));
+        let clusters = selection.clusters_of("kubernetes-pod", |_| true);
+        assert_eq!(clusters.into_values().collect::<Vec<_>>(), [Belongs::Selected, Belongs::Incomplete]);
+    }
+
+    #[test]
+    fn digests_tell_selections_apart() {
+        let mut other = selection();
+        assert_eq!(selection().digest(), other.digest());
+        other.add(key("m3", "pods"), "Pod", None);
+        assert_ne!(selection().digest(), other.digest());
+    }
+}

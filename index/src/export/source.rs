@@ -1,0 +1,126 @@
+//! Changes of the store as an export needs them: with the uids of deleted objects, and without values of Secrets.
+
+use super::error::ExportError;
+use crate::Seq;
+use crate::ingest::{self, Expected, Keep};
+use crate::record::{Change, Happened, Object, RecordKey};
+use crate::store::{Replayed, Store};
+use crate::tail::Tail;
+use serde_json::value::RawValue;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Changes read from the store at once.
+const REPLAY: usize = 200;
+
+/// A change of an object.
+#[derive(Debug, Clone)]
+pub(super) struct ObjectChange {
+    pub seq: u64,
+    pub key: RecordKey,
+    pub uid: String,
+    /// None: deleted.
+    pub object: Option<Object>,
+}
+
+/// Consecutive changes.
+#[derive(Debug, Default)]
+pub(super) struct ChangePage {
+    pub changes: Vec<ObjectChange>,
+    /// All changes up to here are in `changes` or precede them. Equal to the requested position: there is nothing more.
+    pub position: u64,
+}
+
+/// Store and tail of a cache.
+#[derive(Clone)]
+pub(super) struct Source {
+    pub store: Arc<dyn Store>,
+    pub tail: Arc<Tail>,
+    /// The store keeps values of Secrets.
+    pub holds_secrets: bool,
+}
+
+impl Source {
+    /// Sequence number of the newest change.
+    pub fn latest(&self) -> u64 {
+        self.tail.latest().0
+    }
+
+    /// Changes after a position: from memory where they are still there, else from the store.
+    pub async fn after(&self, position: u64) -> Result<ChangePage, ExportError> {
+        let mut follower = self.tail.follow(Seq(position));
+        match follower.ready_now() {
+            Ok(changes) => {
+                let changes = changes.iter().map(|change| of_change(change)).collect();
+                Ok(ChangePage { changes, position: follower.since().0.max(position) })
+            }
+            Err(_) => self.replay(position).await,
+        }
+    }
+
+    async fn replay(&self, position: u64) -> Result<ChangePage, ExportError> {
+        // Read first: the tail announces newer ones.
+        let announced = self.latest();
+        let replayed = self.store.replay(Seq(position), REPLAY).await?;
+        let deleted: Vec<Seq> = replayed
+            .iter()
+            .filter_map(|change| match change {
+                Replayed::Deleted { seq, .. } => Some(*seq),
+                Replayed::Put(_) => None,
+            })
+            .collect();
+        let versions = self.store.ended(&deleted).await?;
+        // Read afterwards: a pruning in between is noticed.
+        if self.store.pruned().await?.0 > position {
+            return Err(ExportError::Pruned);
+        }
+        let mut versions: HashMap<Seq, Object> =
+            versions.into_iter().map(|version| (version.ended, version.object)).collect();
+        let mut page = ChangePage { position, ..ChangePage::default() };
+        if replayed.is_empty() {
+            page.position = position.max(announced);
+        }
+        for change in replayed {
+            page.position = change.seq().0;
+            page.changes.push(match change {
+                Replayed::Put(object) => ObjectChange {
+                    seq: object.record.seq.0,
+                    key: object.record.key.clone(),
+                    uid: object.record.uid.clone(),
+                    object: Some(object),
+                },
+                Replayed::Deleted { seq, .. } => {
+                    let record = versions.remove(&seq).ok_or(ExportError::Pruned)?.record;
+                    ObjectChange { seq: seq.0, key: record.key.clone(), uid: record.uid.clone(), object: None }
+                }
+            });
+        }
+        Ok(page)
+    }
+
+    /// Returns when there may be changes after the position.
+    pub async fn changed(&self, after: u64) {
+        self.tail.follow(Seq(after)).wait().await;
+    }
+
+    /// The object without values of Secrets, also where the store keeps them.
+    pub fn redacted(&self, object: Object) -> Result<Object, serde_json::Error> {
+        if !self.holds_secrets {
+            return Ok(object);
+        }
+        let raw: &RawValue = serde_json::from_slice(&object.body)?;
+        let expected = Expected { resource: object.record.key.resource(), kind: &object.record.kind };
+        let body = ingest::read(raw, expected, &Keep::default())?.body;
+        Ok(Object { body, ..object })
+    }
+}
+
+fn of_change(change: &Change) -> ObjectChange {
+    let record = &change.object.record;
+    ObjectChange {
+        seq: change.seq.0,
+        key: record.key.clone(),
+        uid: record.uid.clone(),
+        object: (change.happened != Happened::Deleted).then(|| change.object.clone()),
+    }
+}

@@ -1,0 +1,86 @@
+//! What the store remembers of exports: the position in each engine, and the epochs used. Lost with the store, which costs a
+//! comparison with each engine.
+
+use super::error::ExportError;
+use super::version::Epochs;
+use crate::Error;
+use crate::store::Store;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+const PREFIX: &str = "export/";
+const ENGINE: &str = "export/engine/";
+const EPOCHS: &str = "export/epochs";
+
+/// State of an export, remembered across restarts and leaders.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Remembered {
+    /// The engine as its owner names it: enough to reach it again when nobody selects anything for it any more.
+    pub destination: String,
+    /// `cluster_uuid` of the engine that was written to.
+    pub engine: String,
+    /// Digest of the selection that the position is of.
+    pub(super) selection: String,
+    /// Epoch of the writes.
+    pub(super) epoch: u64,
+    /// All changes up to here are in the engine.
+    pub(super) position: u64,
+    /// Names and uuids of the indices.
+    pub(super) indices: BTreeMap<String, String>,
+    /// Since when nobody selects anything for the engine, Unix milliseconds.
+    #[serde(default)]
+    pub abandoned_at: Option<i64>,
+}
+
+/// Reads and writes what is remembered.
+#[derive(Clone)]
+pub(super) struct Memory {
+    pub store: Arc<dyn Store>,
+    /// One epoch is taken at a time.
+    pub taking: Arc<tokio::sync::Mutex<()>>,
+    pub now_ms: fn() -> i64,
+}
+
+impl Memory {
+    /// All remembered exports, by the name of the engine.
+    pub async fn all(&self) -> Result<BTreeMap<String, Remembered>, Error> {
+        let facts = self.store.facts(ENGINE).await?;
+        let read = |(name, text): (String, String)| {
+            // What a later version wrote is forgotten: the engine is compared again.
+            let remembered = serde_json::from_str(&text).ok()?;
+            Some((name.strip_prefix(ENGINE)?.to_owned(), remembered))
+        };
+        Ok(facts.into_iter().filter_map(read).collect())
+    }
+
+    pub async fn of(&self, name: &str) -> Result<Option<Remembered>, Error> {
+        Ok(self.all().await?.remove(name))
+    }
+
+    pub async fn keep(&self, name: &str, remembered: &Remembered) -> Result<(), ExportError> {
+        let text = serde_json::to_string(remembered).map_err(ExportError::State)?;
+        Ok(self.store.keep_fact(&format!("{ENGINE}{name}"), Some(&text)).await?)
+    }
+
+    pub async fn forget(&self, name: &str) -> Result<(), Error> {
+        self.store.keep_fact(&format!("{ENGINE}{name}"), None).await
+    }
+
+    /// Takes a new epoch above all used here, and above `seen` in an engine.
+    pub async fn next_epoch(&self, seen: u64) -> Result<Epochs, ExportError> {
+        let _taking = self.taking.lock().await;
+        let before = self.epochs().await?;
+        let next = Epochs::next(before, (self.now_ms)(), seen);
+        let text = serde_json::to_string(&next).map_err(ExportError::State)?;
+        self.store.keep_fact(EPOCHS, Some(&text)).await?;
+        Ok(next)
+    }
+
+    async fn epochs(&self) -> Result<Option<Epochs>, Error> {
+        let facts = self.store.facts(PREFIX).await?;
+        let text = facts.into_iter().find(|(name, _)| name == EPOCHS).map(|(_, text)| text);
+        Ok(text.and_then(|text| serde_json::from_str(&text).ok()))
+    }
+}

@@ -1,0 +1,405 @@
+//! Exports from a real store to real engines: run `.ci/engines test`.
+//!
+//! Each scenario ends with engine and store equal: the same documents, made by [`super::document`], under the same uids.
+
+use super::document::document;
+use super::progress::{ExportProgress, ExportState};
+use super::source::Source;
+use super::state::Memory;
+use super::{Engines, ExportOptions, Exporter, Selection};
+use crate::export::document::{alias_of, index_name};
+use crate::fixtures::{cluster, draft, resource_of, stored};
+use crate::opensearch::client::{Address, Client, ClientOptions, Pauses, ProxyChoice};
+use crate::opensearch::tests::node::Node;
+use crate::store::codec::Codec;
+use crate::store::sqlite::SqliteStore;
+use crate::store::{Batch, Progress, Step, Store};
+use crate::tail::Tail;
+use crate::writer::States;
+use crate::{CollectionKey, Epoch, History, IndexOptions, Seq};
+use rstest::rstest;
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+/// Time for anything to happen.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A store with its tail, as a cache has them.
+struct Cache {
+    store: Arc<SqliteStore>,
+    codec: Arc<Codec>,
+    tail: Arc<Tail>,
+    states: Arc<States>,
+    engines: Arc<Engines>,
+    /// Objects by cluster and uid.
+    objects: BTreeMap<(String, String), Value>,
+    holds_secrets: bool,
+    _home: tempfile::TempDir,
+}
+
+struct Running {
+    exporter: Arc<Exporter>,
+    selection: watch::Sender<Arc<Selection>>,
+    task: JoinHandle<()>,
+    stop: CancellationToken,
+    _guard: DropGuard,
+}
+
+fn key(name: &str, object: &Value) -> CollectionKey {
+    CollectionKey::new(cluster(name), resource_of(object))
+}
+
+fn pod(namespace: &str, name: &str, uid: &str, version: u64) -> Value {
+    json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"namespace": namespace, "name": name, "uid": uid,
+        "resourceVersion": version.to_string(), "creationTimestamp": "2026-08-01T10:00:00Z",
+        "labels": {"app": "web", "app.kubernetes.io/name": name}}, "spec": {"nodeName": format!("n{version}")}})
+}
+
+fn secret(name: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"namespace": "a", "name": name, "uid": format!("secret-{name}"),
+        "resourceVersion": "1", "annotations": {"team": "a",
+            "kubectl.kubernetes.io/last-applied-configuration": "{\"data\":{\"password\":\"aHVudGVyMg==\"}}"}},
+        "data": {"password": "aHVudGVyMg=="}})
+}
+
+/// Pods of clusters, and Secrets of the first one.
+fn selection(clusters: &[&str]) -> Selection {
+    let mut selection = Selection::default();
+    for name in clusters {
+        selection.add(key(name, &json!({})), "Pod", None);
+        selection.add(key(name, &secret("s")), "Secret", None);
+    }
+    selection
+}
+
+impl Cache {
+    async fn new() -> Self {
+        // Another test may have done so.
+        drop(rustls::crypto::ring::default_provider().install_default());
+        let home = tempfile::tempdir().unwrap();
+        let codec = Arc::new(Codec::default());
+        let store = SqliteStore::open(&IndexOptions::new(home.path()), Arc::clone(&codec)).await.unwrap();
+        Self {
+            store: Arc::new(store),
+            codec,
+            tail: Arc::new(Tail::new(Seq(0), 100, 1 << 20)),
+            states: Arc::default(),
+            engines: Arc::default(),
+            objects: BTreeMap::new(),
+            holds_secrets: false,
+            _home: home,
+        }
+    }
+
+    async fn apply(&self, of: CollectionKey, kind: &str, steps: Vec<Step>) {
+        let progress = Progress {
+            resource_version: Some("1".to_owned()),
+            complete: true,
+            kind: Some((kind.to_owned(), true)),
+            ..Progress::default()
+        };
+        self.states.update(&of, |state| state.complete = true);
+        let batch = Batch { collection: of, epoch: Epoch::ALONE, steps, progress };
+        let changes = self.store.apply(&[batch], 1000).await.unwrap();
+        assert!(self.tail.publish(changes));
+    }
+
+    async fn put(&mut self, name: &str, objects: &[Value]) {
+        for object in objects {
+            let kind = object["kind"].as_str().unwrap();
+            let draft = draft(object);
+            let packed = self.codec.pack("/Pod", &draft.body).unwrap().0;
+            self.apply(key(name, object), kind, vec![Step::Put(Box::new(draft), packed)]).await;
+            let uid = object["metadata"]["uid"].as_str().unwrap().to_owned();
+            self.objects.insert((name.to_owned(), uid), object.clone());
+        }
+    }
+
+    async fn pods(&mut self, name: &str, numbers: std::ops::Range<u64>, version: u64) {
+        let pods: Vec<Value> = numbers.map(|n| pod("a", &format!("p{n}"), &format!("{name}-{n}"), version)).collect();
+        self.put(name, &pods).await;
+    }
+
+    async fn delete_pods(&mut self, name: &str, numbers: std::ops::Range<u64>) {
+        for number in numbers {
+            self.objects.remove(&(name.to_owned(), format!("{name}-{number}"))).unwrap();
+            let step =
+                Step::Delete { namespace: "a".into(), name: format!("p{number}"), resource_version: String::new() };
+            self.apply(key(name, &json!({})), "Pod", vec![step]).await;
+        }
+    }
+
+    async fn export(&self, node: &Node, selected: Selection) -> Running {
+        let mut options = ClientOptions::new(Address::parse_all([node.url().as_str()]).unwrap());
+        options.proxy = ProxyChoice::Direct;
+        let (sender, receiver) = watch::channel(Arc::new(selected));
+        let store: Arc<dyn Store> = Arc::clone(&self.store) as _;
+        let exporter = Arc::new(Exporter {
+            name: "engine".to_owned(),
+            destination: "{}".to_owned(),
+            client: Client::new(options).await.unwrap(),
+            source: Source {
+                store: Arc::clone(&store),
+                tail: Arc::clone(&self.tail),
+                holds_secrets: self.holds_secrets,
+            },
+            states: Arc::clone(&self.states),
+            memory: Memory { store, taking: Arc::default(), now_ms: || 1_790_000_000_000 },
+            engines: Arc::clone(&self.engines),
+            selection: receiver,
+            options: ExportOptions {
+                pauses: Pauses { first: Duration::from_millis(10), longest: Duration::from_millis(200) },
+                check_every: Duration::from_millis(200),
+                save_every: Duration::from_millis(1),
+                // Several pages and several parts.
+                page: 7,
+                compared: 9,
+                ..ExportOptions::default()
+            },
+            progress: watch::Sender::default(),
+            dead_letters: Exporter::letters(),
+        });
+        let stop = CancellationToken::new();
+        let (running, until) = (Arc::clone(&exporter), stop.clone());
+        let task = tokio::spawn(async move { running.run(until).await });
+        Running { exporter, selection: sender, task, _guard: stop.clone().drop_guard(), stop }
+    }
+
+    /// Documents of selected objects, by uid.
+    fn expected(&self, selected: &Selection) -> BTreeMap<String, Value> {
+        let chosen = |((name, uid), object): (&(String, String), &Value)| {
+            let namespace = object["metadata"]["namespace"].as_str().unwrap();
+            selected.index_of(&key(name, object), namespace)?;
+            let document = document(&stored(name, 1, object)).unwrap();
+            Some((uid.clone(), serde_json::from_slice(&document).unwrap()))
+        };
+        self.objects.iter().filter_map(chosen).collect()
+    }
+
+    /// Waits until everything is exported, then compares the engine with the store.
+    async fn equal(&self, node: &Node, running: &Running) {
+        running.caught_up().await;
+        let selected = running.selection.borrow().clone();
+        assert_eq!(documents(node), self.expected(&selected), "{:?}", running.exporter.progress());
+    }
+}
+
+impl Running {
+    async fn until(&self, what: &str, mut condition: impl FnMut(&ExportProgress) -> bool) -> ExportProgress {
+        let mut watch = self.exporter.watch();
+        let reached = tokio::time::timeout(PATIENCE, watch.wait_for(|progress| condition(progress))).await;
+        let reached = reached.ok().map(|progress| progress.unwrap().clone());
+        reached.unwrap_or_else(|| panic!("not {what} after {PATIENCE:?}: {:?}", self.exporter.progress()))
+    }
+
+    async fn caught_up(&self) -> ExportProgress {
+        let latest = self.exporter.progress().latest;
+        let is_there =
+            |progress: &ExportProgress| progress.state == ExportState::Following && progress.position >= latest;
+        self.until("caught up", is_there).await
+    }
+
+    /// Selects other objects and waits until they have been compared.
+    async fn select(&self, selected: Selection) {
+        let before = self.exporter.progress().comparisons;
+        self.selection.send_replace(Arc::new(selected));
+        self.until("compared", |progress| progress.comparisons > before && progress.state == ExportState::Following)
+            .await;
+    }
+
+    async fn stop(self) -> ExportProgress {
+        self.stop.cancel();
+        self.task.await.unwrap();
+        self.exporter.progress()
+    }
+}
+
+/// All documents of Karmada's indices, by id.
+fn documents(node: &Node) -> BTreeMap<String, Value> {
+    node.ask("POST", "/kubernetes-*/_refresh", "");
+    let answer = node.ask("POST", "/kubernetes-*/_search?size=10000", r#"{"query":{"match_all":{}}}"#);
+    let hits = answer["hits"]["hits"].as_array().unwrap().iter();
+    hits.map(|hit| (hit["_id"].as_str().unwrap().to_owned(), hit["_source"].clone())).collect()
+}
+
+fn aliases(node: &Node) -> BTreeSet<String> {
+    let (status, found) = node.send("GET", "/_alias/kubernetes-*-crowsnest", "");
+    if status == 404 { BTreeSet::new() } else { found.as_object().unwrap().keys().cloned().collect() }
+}
+
+const ENGINES: [&str; 3] = ["opensearch-2", "opensearch-3", "elasticsearch-7"];
+
+#[rstest]
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "starts search engines: run .ci/engines test"]
+async fn engines_are_kept_equal(#[values(0, 1, 2)] engine: usize) {
+    let Some(node) = Node::start(ENGINES[engine]) else { return };
+    documents_follow_the_store(&node).await;
+    wipe(&node);
+    selections_change(&node).await;
+    wipe(&node);
+    a_lost_store_is_made_up_for(&node).await;
+    wipe(&node);
+    a_lost_index_is_filled_again(&node).await;
+    wipe(&node);
+    what_one_engine_refuses_or_forgets(&node).await;
+}
+
+fn wipe(node: &Node) {
+    for index in [index_name("Pod"), index_name("Secret")] {
+        node.ask("DELETE", &format!("/{index}?ignore_unavailable=true"), "");
+    }
+}
+
+async fn documents_follow_the_store(node: &Node) {
+    let mut cache = Cache::new().await;
+    cache.holds_secrets = true;
+    cache.pods("m1", 0..25, 1).await;
+    cache.put("m1", &[secret("s")]).await;
+    cache.pods("m2", 0..3, 1).await;
+    let running = cache.export(node, selection(&["m1"])).await;
+    cache.equal(node, &running).await;
+    let text = format!("{:?}", documents(node));
+    assert!(text.contains("secret-s") && !text.contains("aHVudGVyMg") && !text.contains("password"), "{text}");
+    let mapping = node.ask("GET", "/kubernetes-pod/_mapping", "");
+    let properties = &mapping["kubernetes-pod"]["mappings"]["properties"];
+    assert_eq!(
+        properties.as_object().unwrap().keys().collect::<Vec<_>>(),
+        ["apiVersion", "kind", "metadata", "spec", "status"]
+    );
+    assert_eq!(properties["spec"], json!({"type": "object", "enabled": false}));
+
+    cache.pods("m1", 3..9, 2).await;
+    cache.delete_pods("m1", 0..2).await;
+    cache.equal(node, &running).await;
+    let stopped = running.stop().await;
+    assert_eq!((stopped.comparisons, stopped.refused), (2, 0), "an index each, once: {stopped:?}");
+
+    // Deleted and changed while nothing is exported; more than the tail holds.
+    cache.delete_pods("m1", 5..8).await;
+    cache.pods("m1", 30..150, 1).await;
+    let running = cache.export(node, selection(&["m1"])).await;
+    cache.equal(node, &running).await;
+    let stopped = running.stop().await;
+    assert_eq!(
+        (stopped.comparisons, stopped.written, stopped.deleted),
+        (0, 120, 3),
+        "the position is known: {stopped:?}"
+    );
+}
+
+async fn selections_change(node: &Node) {
+    let mut cache = Cache::new().await;
+    for name in ["m1", "m2"] {
+        cache.pods(name, 0..12, 1).await;
+    }
+    let running = cache.export(node, selection(&["m1", "m2"])).await;
+    cache.equal(node, &running).await;
+    // As Karmada writes: one left behind in a selected cluster, one of a cluster that is not ours, one without any.
+    let foreign = |name: &str| json!({"metadata": {"annotations": {"resource.karmada.io/cached-from-cluster": name}}});
+    for (id, body) in [("left", foreign("m1")), ("other", foreign("elsewhere")), ("none", json!({}))] {
+        node.ask("PUT", &format!("/kubernetes-pod/_doc/{id}"), &body.to_string());
+    }
+    running.select(selection(&["m1"])).await;
+    let found = documents(node);
+    let mut expected = cache.expected(&selection(&["m1"]));
+    expected.extend([("other".to_owned(), foreign("elsewhere")), ("none".to_owned(), json!({}))]);
+    assert_eq!(found, expected);
+    for id in ["other", "none"] {
+        node.ask("DELETE", &format!("/kubernetes-pod/_doc/{id}"), "");
+    }
+    // Nothing changed in the store, and the tombstones are young.
+    running.select(selection(&["m1", "m2"])).await;
+    cache.equal(node, &running).await;
+    // A namespace, and a kind less.
+    let mut narrow = Selection::default();
+    narrow.add(key("m1", &json!({})), "Pod", Some(BTreeSet::from(["b".to_owned()])));
+    cache.put("m1", &[pod("b", "q", "m1-q", 1)]).await;
+    running.select(narrow).await;
+    cache.equal(node, &running).await;
+    assert_eq!(aliases(node), BTreeSet::from(["kubernetes-pod".to_owned()]));
+    // Nothing.
+    running.selection.send_replace(Arc::default());
+    running.until("cleaned", |progress| progress.state == ExportState::Cleaned).await;
+    running.task.await.unwrap();
+    assert_eq!((documents(node), aliases(node)), (BTreeMap::new(), BTreeSet::new()));
+    assert!(cache.store.facts("export/engine/").await.unwrap().is_empty());
+}
+
+async fn a_lost_store_is_made_up_for(node: &Node) {
+    let mut before = Cache::new().await;
+    before.pods("m1", 0..10, 1).await;
+    before.pods("m1", 0..10, 2).await;
+    before.pods("m2", 0..10, 1).await;
+    before.pods("m3", 0..10, 1).await;
+    let running = before.export(node, selection(&["m1", "m2", "m3"])).await;
+    before.equal(node, &running).await;
+    running.stop().await;
+
+    // Sequence numbers begin again; m2 has not been read yet, m3 is not selected any more.
+    let mut after = Cache::new().await;
+    after.pods("m1", 2..12, 3).await;
+    after.put("m1", &[secret("s")]).await;
+    let running = after.export(node, selection(&["m1", "m2"])).await;
+    running.caught_up().await;
+    let mut expected = after.expected(&selection(&["m1", "m2"]));
+    expected.extend(before.expected(&selection(&["m2"])));
+    assert_eq!(documents(node), expected, "documents of a cluster that has not been read stay");
+    let comparisons = running.exporter.progress().comparisons;
+    after.pods("m2", 4..6, 2).await;
+    after.put("m2", &[secret("t")]).await;
+    running.until("compared", |progress| progress.comparisons >= comparisons + 2).await;
+    after.equal(node, &running).await;
+}
+
+async fn a_lost_index_is_filled_again(node: &Node) {
+    let mut cache = Cache::new().await;
+    cache.pods("m1", 0..10, 1).await;
+    cache.put("m1", &[secret("s")]).await;
+    let running = cache.export(node, selection(&["m1"])).await;
+    cache.equal(node, &running).await;
+    let comparisons = running.exporter.progress().comparisons;
+    node.ask("DELETE", "/kubernetes-pod", "");
+    cache.delete_pods("m1", 0..1).await;
+    running.until("compared", |progress| progress.comparisons > comparisons).await;
+    cache.equal(node, &running).await;
+    let mapping = node.ask("GET", "/kubernetes-pod/_mapping", "");
+    assert_eq!(mapping["kubernetes-pod"]["mappings"]["properties"]["spec"]["enabled"], false);
+    let (status, _) = node.send("GET", &format!("/{}/_settings", alias_of("kubernetes-pod")), "");
+    assert_eq!(status, 200);
+}
+
+async fn what_one_engine_refuses_or_forgets(node: &Node) {
+    // An index of another mapping refuses a document; others are written, and deletions that the store forgot are found.
+    node.ask("PUT", "/kubernetes-pod", r#"{"mappings":{"properties":{"metadata":{"properties":{"labels":{"properties":{"app":{"properties":{"x":{"type":"long"}}}}}}}}}}"#);
+    let mut cache = Cache::new().await;
+    cache.pods("m1", 0..2, 1).await;
+    let plain =
+        json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"namespace": "a", "name": "plain", "uid": "plain"}});
+    cache.put("m1", &[plain]).await;
+    let mut pods = Selection::default();
+    pods.add(key("m1", &json!({})), "Pod", None);
+    let running = cache.export(node, pods.clone()).await;
+    let progress = running.until("refused", |progress| progress.dead_letters.len() == 2).await;
+    assert!(progress.dead_letters[0].reason.contains("parsing"), "{progress:?}");
+    running.caught_up().await;
+    assert_eq!(documents(node).into_keys().collect::<Vec<_>>(), ["plain"]);
+    running.stop().await;
+    cache.objects.retain(|(_, uid), _| uid != "plain");
+    let step = Step::Delete { namespace: "a".into(), name: "plain".into(), resource_version: String::new() };
+    cache.apply(key("m1", &json!({})), "Pod", vec![step]).await;
+    let history = History { kept_for: Duration::ZERO, ..History::default() };
+    cache.store.prune(&history, i64::MAX, Seq(u64::MAX >> 1)).await.unwrap();
+    // What the tail held is gone with the process.
+    cache.tail = Arc::new(Tail::new(cache.tail.latest(), 100, 1 << 20));
+    let running = cache.export(node, pods).await;
+    running.caught_up().await;
+    let stopped = running.stop().await;
+    assert_eq!((stopped.comparisons, stopped.deleted), (1, 1), "{stopped:?}");
+    assert!(documents(node).is_empty());
+}
