@@ -121,10 +121,12 @@ async fn a_token_secret_speaks_for_its_account_until_the_account_goes() {
     await_condition(accounts.clone(), "default", |a: Option<&ServiceAccount>| a.is_some()).await.unwrap();
     let secrets: Api<Secret> = Api::namespaced(client, "default");
     let account = json!({"kubernetes.io/service-account.name": "default"});
-    let secret = json!({
-        "metadata": {"name": "token", "annotations": account}, "type": "kubernetes.io/service-account-token",
-    });
-    create(&secrets, secret).await;
+    let secret = |name: &str| json!({"metadata": {"name": name, "annotations": account}, "type": "kubernetes.io/service-account-token"});
+    // One that cannot be filled keeps no other from it.
+    let mut immutable = secret("fixed");
+    immutable["immutable"] = true.into();
+    create(&secrets, immutable).await;
+    create(&secrets, secret("token")).await;
     let filled = |s: Option<&Secret>| s.and_then(|s| s.data.as_ref()).is_some_and(|d| d.contains_key("token"));
     let secret = await_condition(secrets.clone(), "token", filled).await.unwrap().unwrap();
     let token = String::from_utf8(secret.data.unwrap()["token"].0.clone()).unwrap();
@@ -144,6 +146,14 @@ async fn a_token_secret_speaks_for_its_account_until_the_account_goes() {
     let user = review.status.unwrap().user_info.unwrap();
     assert_eq!(user.username.as_deref(), Some("system:serviceaccount:default:default"));
     assert_eq!(who("nonsense").await.0, 401);
+
+    // A finalizer keeps the Secret, not its token.
+    let held = json!({"metadata": {"finalizers": ["example.com/hold"]}});
+    secrets.patch("token", &PatchParams::default(), &Patch::Merge(&held)).await.unwrap();
+    secrets.delete("token", &DeleteParams::default()).await.unwrap();
+    assert_eq!(who(&token).await.0, 401);
+    let free = json!({"metadata": {"finalizers": null}});
+    secrets.patch("token", &PatchParams::default(), &Patch::Merge(&free)).await.unwrap();
 
     accounts.delete("default", &DeleteParams::default()).await.unwrap();
     await_condition(secrets, "token", |s: Option<&Secret>| s.is_none()).await.unwrap();

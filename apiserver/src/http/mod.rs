@@ -8,6 +8,8 @@ pub mod body;
 pub mod client;
 mod connecting;
 mod custom;
+#[cfg(test)]
+mod deadlines_tests;
 pub mod delegate;
 mod eviction;
 mod flights;

@@ -182,6 +182,10 @@ mod tests {
         assert_eq!(of("bob"), ["", "shared", "hidden", "by name"]);
         let without = scopes(all[..3].to_vec(), &UserInfo::new("ann", ["staff"]));
         assert_eq!(without.get("broken").map(String::as_str), Some("own"), "a title of one's own comes first");
+        let two = [named("one", "ann", true, "first"), named("two", "bob", true, "second")];
+        let ambiguous = scopes(two.to_vec(), &UserInfo::new("cat", ["staff"]));
+        assert_eq!(ambiguous.get("broken"), None, "neither takes the place of the other");
+        assert_eq!(ambiguous.get("one").map(String::as_str), Some("first"));
     }
 
     #[test]

@@ -1,0 +1,38 @@
+//! Requests whose bodies never end, on a running server.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use axum::body::Body;
+use bytes::Bytes;
+use crowsnest_api::user::{AUTHENTICATED, UserInfo};
+use futures::StreamExt;
+use http::Request;
+use serde_json::json;
+use tower::ServiceExt;
+
+use crate::http::InFlight;
+use crate::{ApiServer, Config, Data};
+
+const REVIEWS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+/// Less than a request waits for a place.
+const SOON: Duration = Duration::from_secs(10);
+
+async fn ask(server: &ApiServer, user: &str, path: &str, body: Body) -> u16 {
+    let service = server.service(UserInfo::new(user, [AUTHENTICATED]));
+    let request = Request::post(path).header("content-type", "application/json").body(body).unwrap();
+    service.oneshot(request).await.unwrap().status().as_u16()
+}
+
+#[tokio::test]
+async fn a_body_that_never_ends_keeps_nobody_out() {
+    let in_flight = InFlight { writes: 1, ..InFlight::default() };
+    let server = ApiServer::start(Config { in_flight, ..Config::new("test", Data::Memory) }).await.unwrap();
+    let endless = futures::stream::once(async { Ok::<_, Infallible>(Bytes::from_static(b"{")) });
+    let endless = Body::from_stream(endless.chain(futures::stream::pending()));
+    assert_eq!(ask(&server, "slow", &format!("{REVIEWS}?timeout=1s"), endless).await, 504);
+    let review = json!({"spec": {"nonResourceAttributes": {"path": "/healthz", "verb": "get"}}});
+    let other = ask(&server, "other", REVIEWS, Body::from(review.to_string()));
+    assert_eq!(tokio::time::timeout(SOON, other).await.unwrap(), 201);
+    server.stop().await.unwrap();
+}
