@@ -96,6 +96,24 @@ fn ask(url: &str, options: &[&str]) -> Result<Value> {
     Ok(serde_json::from_slice(&answer.stdout)?)
 }
 
+const DASHBOARDS: &str = include_str!("../../docs/DASHBOARDS.md");
+
+/// The queries of docs/DASHBOARDS.md.
+fn documented_queries_are_answered(url: &str) -> Result<()> {
+    let blocks = DASHBOARDS.split("```json\n").skip(1).filter_map(|block| block.split("```").next());
+    let queries: Vec<&str> = blocks.filter(|block| block.contains("\"size\"")).collect();
+    ensure!(queries.len() == 10, "{} queries", queries.len());
+    let mut totals = Vec::new();
+    for query in queries {
+        let answer = ask(&format!("{url}/crowsnest/_search"), &["-d", query])?;
+        ensure!(answer["_shards"]["failed"] == 0 && answer["timed_out"] == false, "{query}: {answer}");
+        totals.push(answer["hits"]["total"]["value"].as_u64().unwrap_or_default());
+    }
+    // All objects, and those with a word that each cluster has.
+    ensure!(totals.first() > Some(&0) && totals.last() > Some(&0), "{totals:?}");
+    Ok(())
+}
+
 /// What `crowsnest index verify` finds after a document was deleted behind the server's back.
 fn the_index_is_verified_and_rebuilt(fleet: &Fleet, url: &str) -> Result<()> {
     let equal = || {
@@ -128,6 +146,7 @@ fn a_fleet_is_searched_in_opensearch() -> Result<()> {
     finds_nodes(&fleet)?;
     ensure!(!dir.path().join("data/cache/text").exists(), "the text index is not used");
     the_index_is_verified_and_rebuilt(&fleet, &url)?;
+    documented_queries_are_answered(&url)?;
 
     Node::stop(node.home.path())?;
     let said = fleet.crowsnest(&["search", "kind:node", "-o", "name"])?;
