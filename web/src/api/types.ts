@@ -107,6 +107,8 @@ export interface FleetStatus {
   clusters: ClusterStatus[]
   counts: { label: string; query: string; count: number }[]
   seq: number
+  /** Backend of search, and the number of changes that it cannot find yet. */
+  search?: { backend: string; behind: number }
 }
 
 export interface KubeObject {

@@ -3,7 +3,7 @@ import { clusterAddress, searchAddress } from '../../api/address'
 import { clusterFacts, RESOURCES, type ClusterFacts, type Resource, type Room } from '../../api/clusters'
 import { isCordoned } from '../../api/karmada'
 import { counted } from '../../api/kube'
-import type { ClusterStatus, FacetValue } from '../../api/types'
+import type { ClusterStatus, FacetValue, FleetStatus } from '../../api/types'
 import { useFleet } from '../../api/useFleet'
 import { Answer, useAsk } from '../../parts/Asking'
 import { Bar } from '../../parts/Bar'
@@ -41,7 +41,7 @@ export function Overview() {
     <>
       <h1>{t.fleet}</h1>
       {problem && <p role="alert">{t.interrupted(problem)}</p>}
-      {fleet && <Totals known={fleet.clusters} clusters={[...clusters.values()]} />}
+      {fleet && <Totals known={fleet.clusters} clusters={[...clusters.values()]} search={fleet.search} />}
       {untold && <p className="notice">{t.noCapacity}</p>}
       <Problems />
       <h2>{t.clusters}</h2>
@@ -50,7 +50,7 @@ export function Overview() {
   )
 }
 
-function Totals({ known, clusters }: { known: ClusterStatus[]; clusters: ClusterFacts[] }) {
+function Totals({ known, clusters, search }: { known: ClusterStatus[]; clusters: ClusterFacts[]; search: FleetStatus['search'] }) {
   const t = useTextOf(fleetText)
   const sum = (resource: Resource) => {
     const rooms = clusters.map(({ room }) => room[resource]).filter((one) => one !== undefined)
@@ -72,6 +72,7 @@ function Totals({ known, clusters }: { known: ClusterStatus[]; clusters: Cluster
             <Bar label={label} used={used} whole={whole} text={t.of(readable(resource, used), readable(resource, whole))} />
           </p>
         ))}
+      {search && <p data-search={search.backend}>{t.searchedBy(search.backend, search.behind)}</p>}
     </section>
   )
 }
