@@ -73,6 +73,35 @@ pub(super) fn clocks(asked: Timestamp, theirs: Timestamp, answered: Timestamp) -
     }
 }
 
+/// Changes that the index of text search may lack before this is a fault.
+const MAX_BEHIND: u64 = 100_000;
+
+/// The state of the index of text search, as `search.crowsnest.io` shows it.
+pub(super) fn search_index(index: &Value) -> Vec<Finding> {
+    let what = "search index";
+    let backend = index["backend"].as_str().unwrap_or_default();
+    let behind = index["behind"].as_u64().unwrap_or_default();
+    let mut findings = Vec::new();
+    if let Some(trouble) = index["trouble"].as_str() {
+        let mend = "mend the search engine or its credentials; writing resumes by itself (docs/SEARCH-BACKENDS.md)";
+        findings.push(Finding::broken(what, format!("{backend} cannot be written to: {trouble}"), mend));
+    }
+    if behind > MAX_BEHIND {
+        let mend =
+            "`crowsnest index status` shows whether it catches up; give the search engine more CPU or faster disks";
+        findings.push(Finding::warning(what, format!("{backend} is {behind} changes behind"), mend));
+    }
+    let refused = index["writer"]["refusedDocuments"].as_array().map_or(0, Vec::len);
+    if refused > 0 {
+        let mend = "`crowsnest index status` shows the reasons; `crowsnest index rebuild` builds an index with the current mapping";
+        findings.push(Finding::warning(what, format!("{backend} refused {refused} documents"), mend));
+    }
+    if findings.is_empty() {
+        findings.push(Finding::good(what, format!("{backend}, {behind} changes behind")));
+    }
+    findings
+}
+
 /// An object as it is, against what it would be if it were installed again.
 pub(super) fn drift(name: &str, live: Option<&Value>, wanted: &Value) -> Option<Finding> {
     let mend = "run `crowsnest install`";
@@ -233,6 +262,18 @@ mod tests {
         let found = drift("CustomResourceDefinition a", live.as_ref(), &wanted);
         assert_eq!(found.is_some(), expected.is_some(), "{found:?}");
         assert!(found.zip(expected).is_none_or(|(found, expected)| found.found.contains(expected)));
+    }
+
+    #[rstest]
+    #[case::well(json!({"backend": "tantivy", "behind": 3, "trouble": null, "writer": null}), &[Severity::Good])]
+    #[case::away(json!({"backend": "opensearch", "behind": 3, "trouble": "no node answers"}), &[Severity::Broken])]
+    #[case::late_and_refusing(
+        json!({"backend": "opensearch", "behind": 100_001, "writer": {"refusedDocuments": [{"id": "1"}]}}),
+        &[Severity::Warning, Severity::Warning]
+    )]
+    fn search_indices(#[case] index: Value, #[case] expected: &[Severity]) {
+        let found: Vec<Severity> = search_index(&index).iter().map(|finding| finding.severity).collect();
+        assert_eq!(found, expected);
     }
 
     fn lease(holder: Option<&str>, renewed: i64) -> Option<Lease> {

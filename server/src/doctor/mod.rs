@@ -68,6 +68,7 @@ async fn asked(client: &kube::Client, roles: &[Role]) -> anyhow::Result<Vec<Find
     findings.extend(registrations(client, &record).await?);
     findings.push(leader(client).await?);
     findings.extend(members(client).await?);
+    findings.extend(search_index(client).await?);
     Ok(findings)
 }
 
@@ -228,6 +229,12 @@ async fn leader(client: &kube::Client) -> anyhow::Result<Finding> {
         found.push((name, leases.get_opt(name).await.with_context(|| format!("reading Lease {name}"))?));
     }
     Ok(judge::leases(&found, Timestamp::now()))
+}
+
+/// Nothing where it may not be asked for, or is not served: other findings say why.
+async fn search_index(client: &kube::Client) -> anyhow::Result<Vec<Finding>> {
+    let request = Request::get("/apis/search.crowsnest.io/v1alpha1/index").body(Vec::new())?;
+    Ok(client.request::<Value>(request).await.map_or_else(|_| Vec::new(), |index| judge::search_index(&index)))
 }
 
 async fn members(client: &kube::Client) -> anyhow::Result<Vec<Finding>> {
