@@ -295,6 +295,7 @@ fn secrets(case: &Case, objects: &[Value]) -> Result<BTreeSet<String>> {
         "tlsSecret",
         "urlSecret",
         "caSecret",
+        "credentialsSecret",
         "encryptionSecret",
         "headersSecret",
     ];
