@@ -87,7 +87,9 @@ fn slice(name: &str) -> Value {
 }
 
 fn binding(name: &str, resource: Value, labels: Value) -> String {
-    let metadata = json!({"name": name, "namespace": "tenant", "labels": labels});
+    // As the controllers create bindings: Works go with it.
+    let finalizers = ["karmada.io/binding-controller"];
+    let metadata = json!({"name": name, "namespace": "tenant", "labels": labels, "finalizers": finalizers});
     let spec = json!({"resource": resource, "clusters": [{"name": "m1"}]});
     json!({"apiVersion": "work.karmada.io/v1alpha2", "kind": "ResourceBinding", "metadata": metadata, "spec": spec})
         .to_string()
@@ -103,11 +105,11 @@ fn only_own_objects_are_copied(kubectl: &Kubectl, tina: &Kubectl) -> Result<()> 
         json!({"apiVersion": group, "kind": "ClusterRole", "namespace": namespace, "name": "cluster-admin"})
     };
     let token = json!({"apiVersion": "v1", "kind": "Secret", "namespace": "karmada-cluster", "name": "m1"});
-    for foreign in [token, role("")] {
-        let refused = "must be the binding's namespace, tenant";
-        tina.says(&["create", "-f", "-"], &binding("copy", foreign, json!({})), 1, refused)?;
+    let refused = "must be the binding's namespace, tenant";
+    tina.says(&["create", "-f", "-"], &binding("copy", token, json!({})), 1, refused)?;
+    for (name, namespace) in [("copy", "tenant"), ("copy-of-none", "")] {
+        tina.ok(&["create", "-f", "-"], &binding(name, role(namespace), json!({})))?;
     }
-    tina.ok(&["create", "-f", "-"], &binding("copy", role("tenant"), json!({})))?;
     tina.ok(&["create", "configmap", "own"], "")?;
     tina.ok(&["create", "-f", "-"], &binding("own", config_map("own"), json!({})))?;
     let copied = kubectl.until(&COPIED, |out| out.contains("own"))?;

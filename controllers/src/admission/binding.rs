@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use crowsnest_api::config::DependentObjectReference;
-use crowsnest_api::constants::{annotation, finalizer, label};
+use crowsnest_api::constants::{annotation, label};
 use crowsnest_api::field::FieldError;
 use crowsnest_api::policy::FederatedResourceQuota;
 use crowsnest_api::work::{ClusterResourceBinding, Component, ResourceBinding, ResourceBindingSpec};
@@ -12,45 +12,25 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use super::decode::{changed, decode};
 use super::{Operation, Outcome, Refusal, Request, Review, World, metadata, quota};
 
-/// Labels and finalizers that bindings of one scope have.
-struct Marks {
-    permanent_id: &'static str,
-    /// Held until the Works of the binding are deleted.
-    finalizer: &'static str,
-}
-
-const MARKS: Marks =
-    Marks { permanent_id: label::RESOURCE_BINDING_PERMANENT_ID, finalizer: finalizer::BINDING_CONTROLLER };
-const CLUSTER_MARKS: Marks = Marks {
-    permanent_id: label::CLUSTER_RESOURCE_BINDING_PERMANENT_ID,
-    finalizer: finalizer::CLUSTER_RESOURCE_BINDING_CONTROLLER,
-};
-
 pub(super) fn mutate(request: &Request, world: &World<'_>) -> Result<Outcome, Refusal> {
     let mut binding: ResourceBinding = decode(&request.object)?;
-    mark(&mut binding.metadata, world, &MARKS);
+    if metadata::label(&binding.metadata, label::RESOURCE_BINDING_PERMANENT_ID).is_empty() {
+        metadata::set_label(&mut binding.metadata, label::RESOURCE_BINDING_PERMANENT_ID, world.permanent_id);
+    }
     changed(&binding, &request.object).map(Outcome::Changed)
 }
 
 pub(super) fn mutate_cluster(request: &Request, world: &World<'_>) -> Result<Outcome, Refusal> {
     let mut binding: ClusterResourceBinding = decode(&request.object)?;
-    mark(&mut binding.metadata, world, &CLUSTER_MARKS);
+    if metadata::label(&binding.metadata, label::CLUSTER_RESOURCE_BINDING_PERMANENT_ID).is_empty() {
+        metadata::set_label(&mut binding.metadata, label::CLUSTER_RESOURCE_BINDING_PERMANENT_ID, world.permanent_id);
+    }
     changed(&binding, &request.object).map(Outcome::Changed)
-}
-
-/// Sets what the binding's Works are found by and deleted with.
-fn mark(metadata: &mut ObjectMeta, world: &World<'_>, marks: &Marks) {
-    if metadata::label(metadata, marks.permanent_id).is_empty() {
-        metadata::set_label(metadata, marks.permanent_id, world.permanent_id);
-    }
-    if metadata.deletion_timestamp.is_none() {
-        metadata::add_finalizer(metadata, marks.finalizer);
-    }
 }
 
 /// A changed permanent ID would leave the binding's Works to nobody, or claim those of another binding.
 fn validate_permanent_id(old: &ObjectMeta, new: &ObjectMeta) -> Option<FieldError> {
-    let key = MARKS.permanent_id;
+    let key = label::RESOURCE_BINDING_PERMANENT_ID;
     let (old, new) = (metadata::label(old, key), metadata::label(new, key));
     let is_changed = !old.is_empty() && old != new;
     is_changed.then(|| FieldError::invalid(format!("metadata.labels[{key}]"), new, "field is immutable"))
@@ -109,7 +89,8 @@ fn check(request: &Request, world: &World<'_>) -> Result<Vec<FederatedResourceQu
 /// not followed, and remain valid until the reference changes.
 fn validate_resource(old: Option<&ResourceBinding>, binding: &ResourceBinding) -> Vec<FieldError> {
     let (own, to) = (binding.metadata.namespace.as_deref().unwrap_or_default(), &binding.spec.resource);
-    if own.is_empty() || to.namespace == own {
+    // As in Karmada, a reference without a namespace is accepted; it is not followed.
+    if own.is_empty() || to.namespace.is_empty() || to.namespace == own {
         return Vec::new();
     }
     if old.is_some_and(|old| old.spec.resource == *to) {
