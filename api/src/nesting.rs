@@ -1,4 +1,4 @@
-//! How deep objects nest: one limit for everything that is stored, so that whoever reads an object can read it.
+//! How deep objects nest: one limit for everything that is stored, so that every reader can read it.
 
 use serde_json::Value;
 

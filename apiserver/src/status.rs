@@ -100,7 +100,7 @@ pub struct ApiError {
 /// Result of every operation that can end in a `Status`.
 pub type ApiResult<T> = Result<T, ApiError>;
 
-/// Field errors that one answer tells: a small request can have a great many.
+/// Field errors in one answer: a small request can have a great many.
 const MAX_CAUSES: usize = 200;
 
 impl ApiError {

@@ -162,7 +162,7 @@ pub(super) async fn limit(State(api): State<Arc<Api>>, request: Request, next: N
 const LARGE: u64 = 16 * 1024;
 
 /// Handles a request with a large body on a thread of its own: to read and to validate such objects takes time, which the threads
-/// that serve all others do not have. If nobody waits for it any more, because the client left or the time is over, it ends where it
+/// that serve all others do not have. If the client left or the time is over, it ends where it
 /// next waits for something, such as the rest of the body; its place among the concurrent requests is free then.
 async fn aside(request: Request, next: Next, flight: flights::Flight) -> Response {
     if http_body::Body::size_hint(request.body()).exact().is_some_and(|size| size <= LARGE) {
@@ -178,7 +178,7 @@ async fn aside(request: Request, next: Next, flight: flights::Flight) -> Respons
     });
     match handled.await {
         Ok(Some(response)) => response,
-        // Nobody reads this.
+        // The client is gone.
         Ok(None) => respond::error(&ApiError::new(Reason::Timeout, "the request was abandoned")),
         Err(error) => match error.try_into_panic() {
             Ok(panic) => std::panic::resume_unwind(panic),

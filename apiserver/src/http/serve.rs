@@ -114,7 +114,7 @@ pub fn prepare(stream: &TcpStream) {
 /// Time in which a connection must send its first request, and may be without one later. As kube-apiserver's.
 const FIRST_REQUEST: Duration = Duration::from_secs(30);
 const IDLE: Duration = Duration::from_secs(90);
-/// How often a connection is looked at.
+/// Interval of checks of a connection.
 const LOOK: Duration = Duration::from_secs(10);
 
 /// Requests of one connection.
@@ -147,7 +147,7 @@ impl Activity {
         self.running.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// True if nothing was asked for too long.
+    /// True if there was no request for too long.
     fn is_idle(&self, now: Instant) -> bool {
         let limit = if self.has_asked.load(Ordering::Relaxed) { IDLE } else { FIRST_REQUEST };
         let idle_since = *self.idle_since.lock();
@@ -167,8 +167,8 @@ impl Drop for Running {
     }
 }
 
-/// Serves one connection, upgrades included. What is known of the peer goes with each request. A connection that asks for nothing
-/// is closed: anybody may open many.
+/// Serves one connection, upgrades included. What is known of the peer goes with each request. A connection without requests is
+/// closed: any client may open many.
 pub(crate) async fn connection<S>(stream: S, peer: http::Extensions, router: Router, cancelled: CancellationToken)
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,

@@ -59,11 +59,11 @@ async fn follow(server: ApiServer) -> Result<Infallible, Error> {
     }
 }
 
-/// Time until Secrets are looked at again of which some could not be filled.
+/// Interval of checks while some Secrets cannot be filled.
 const RETRY: Duration = Duration::from_secs(30);
 
 /// A Secret that cannot be filled or removed, because it is immutable or a webhook refuses the change, must not keep others from
-/// being looked at.
+/// being filled.
 async fn is_checked(server: &ApiServer, secrets: &ResourceRef, secret: &Value) -> bool {
     match check(server, secrets, secret).await {
         Ok(()) => true,
