@@ -17,7 +17,7 @@ pub struct Copied(usize);
 pub fn apply(doc: &mut Value, operation: &Value, copied: &mut Copied) -> Option<()> {
     let text = |key: &str| operation.get(key).and_then(Value::as_str);
     let path = pointer(text("path")?)?;
-    // What an operation does not give is null.
+    // A missing value is null.
     let value = || operation.get("value").cloned().unwrap_or_default();
     match text("op")? {
         "add" => add(doc, &path, value()),
@@ -54,7 +54,7 @@ fn pointer(path: &str) -> Option<Vec<String>> {
     if path.is_empty() {
         return Some(Vec::new());
     }
-    // What stands before the first slash is not looked at.
+    // Text before the first slash is ignored.
     let (_, rest) = path.split_once('/')?;
     Some(rest.split('/').map(|token| token.replace("~1", "/").replace("~0", "~")).collect())
 }
@@ -89,9 +89,7 @@ fn parent<'a>(doc: &'a mut Value, path: &[String]) -> Option<&'a mut Value> {
 /// `None` also where the document would nest too deep: an object that is copied into itself doubles its depth each time.
 fn add(doc: &mut Value, path: &[String], value: Value) -> Option<()> {
     let (last, up) = path.split_last()?;
-    if nesting::exceeds(&value, nesting::MAX_DEPTH.checked_sub(path.len())?) {
-        return None;
-    }
+    fits(path, &value)?;
     match parent(doc, up)? {
         Value::Object(fields) => {
             fields.insert(last.clone(), value);
@@ -106,7 +104,14 @@ fn add(doc: &mut Value, path: &[String], value: Value) -> Option<()> {
     Some(())
 }
 
+/// None if a value at this path would nest too deep.
+fn fits(path: &[String], value: &Value) -> Option<()> {
+    let left = nesting::MAX_DEPTH.checked_sub(path.len())?;
+    (!nesting::exceeds(value, left)).then_some(())
+}
+
 fn replace(doc: &mut Value, path: &[String], value: Value) -> Option<()> {
+    fits(path, &value)?;
     let Some((last, up)) = path.split_last() else {
         // The whole document is replaced by another only.
         if value.is_object() || value.is_array() {
@@ -164,6 +169,16 @@ mod tests {
         };
         assert!(patched(json!({}), &doubling(5)).is_some());
         assert!(patched(json!({}), &doubling(6)).is_none());
+    }
+
+    #[rstest]
+    #[case::add("add")]
+    #[case::replace("replace")]
+    fn no_operation_nests_deeper(#[case] op: &str) {
+        let deep = (0..100).fold(json!(0), |inner, _| json!({"a": inner}));
+        let patch = |depth: usize| json!([{"op": op, "path": "/a".repeat(depth), "value": deep}]);
+        assert!(patched(deep.clone(), &patch(20)).is_some());
+        assert!(patched(deep.clone(), &patch(21)).is_none());
     }
 
     #[rstest]

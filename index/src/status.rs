@@ -96,7 +96,6 @@ impl Index {
             let records = counts.get(&key).copied().unwrap_or_default();
             CollectionStatus::of(key, state, records)
         });
-        let index_bytes = self.inner.engine.size().await;
         Ok(CacheStatus {
             seq: self.seq(),
             backend: self.options().index_backend.clone(),
@@ -104,7 +103,7 @@ impl Index {
             lag: self.lag(),
             index_trouble: self.inner.engine.trouble(),
             index_writer: self.inner.engine.writer(),
-            index_bytes,
+            index_bytes: self.inner.engine.size(),
             problem: self.ready().err(),
             store: size,
             queued: self.inner.shared.writer.waiting(),

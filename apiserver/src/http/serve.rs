@@ -111,7 +111,7 @@ pub fn prepare(stream: &TcpStream) {
     }
 }
 
-/// Time in which a connection must send its first request, and may be without one later. As kube-apiserver's.
+/// Time in which a connection must send its first request, and may be without one later.
 const FIRST_REQUEST: Duration = Duration::from_secs(30);
 const IDLE: Duration = Duration::from_secs(90);
 /// Interval of checks of a connection.

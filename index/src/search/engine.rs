@@ -134,8 +134,8 @@ pub trait Engine: fmt::Debug + Send + Sync {
         None
     }
 
-    /// Bytes of the index on the engine's disks; None if they are not known.
-    async fn size(&self) -> Option<u64> {
+    /// Bytes of the index on the engine's disks when they were last measured; None if they are not known.
+    fn size(&self) -> Option<u64> {
         None
     }
 

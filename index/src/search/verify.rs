@@ -68,13 +68,6 @@ pub struct ObjectDifference {
     pub field: String,
 }
 
-impl Verification {
-    /// True if nothing differs and everything was compared.
-    pub fn is_equal(&self) -> bool {
-        self.counts.is_empty() && self.objects.is_empty() && self.more == 0 && self.notices.is_empty()
-    }
-}
-
 /// Numbers of objects by cluster and kind.
 type Counts = BTreeMap<(String, String), u64>;
 

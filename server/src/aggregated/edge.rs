@@ -5,7 +5,7 @@
 
 use std::panic::{AssertUnwindSafe, resume_unwind};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::extract::{Extension, Request, State};
 use axum::response::Response;
@@ -158,7 +158,8 @@ async fn answer(
     }
     let heard = own.as_ref().and_then(|own| Heard::response(own, response.status(), response.headers()));
     response.map(|body| {
-        let in_flight = in_flight.and_then(|in_flight| in_flight.sending(http_body::Body::size_hint(&body).exact()));
+        let in_flight = in_flight
+            .and_then(|in_flight| in_flight.sending(http_body::Body::size_hint(&body).exact(), Instant::now()));
         Body::new(Held::new(body, (record, in_flight)).heard(heard))
     })
 }
@@ -192,7 +193,7 @@ async fn handle(
         }
         impersonation::strip(request.headers_mut());
     }
-    let in_flight = state.edge.limits.admit(&caller, context)?;
+    let in_flight = state.edge.limits.admit(&caller, context, Instant::now())?;
     // As kube-apiserver's `system:discovery` does, discovery is allowed to all authenticated users.
     if !context.discovery || !caller.groups.iter().any(|group| group == AUTHENTICATED) {
         let verdict = state.delegated.review(&caller, &context.here).await?;

@@ -83,7 +83,7 @@ pub(crate) async fn run(args: IndexArgs) -> anyhow::Result<ExitCode> {
             let before = ask(&client, Method::GET, PATH).await?;
             let mut index = ask(&client, Method::POST, PATH).await?;
             if wait {
-                index = rebuilt(&client, number(&before["writer"], "rebuilds")).await?;
+                index = rebuilt(&client, &before["writer"]["index"]).await?;
             }
             print(&mut out, &index, common.output)?;
             Ok(ExitCode::SUCCESS)
@@ -96,13 +96,13 @@ async fn ask(client: &kube::Client, method: Method, path: &str) -> anyhow::Resul
     client.request(request).await.context("asking for the search index")
 }
 
-/// Waits until one more index was built than `before`. Another replica may be the one that builds it: the index then has another name.
-async fn rebuilt(client: &kube::Client, before: u64) -> anyhow::Result<Value> {
+/// Waits until another index than `before` answers. Any replica may have built it.
+async fn rebuilt(client: &kube::Client, before: &Value) -> anyhow::Result<Value> {
     let (mut position, mut moved_at) = (0, Instant::now());
     loop {
         let index = ask(client, Method::GET, PATH).await?;
         let writer = &index["writer"];
-        if number(writer, "rebuilds") > before {
+        if writer["index"] != *before && writer["state"] == "Following" {
             return Ok(index);
         }
         let now = number(writer, "position");
@@ -123,7 +123,8 @@ fn number(value: &Value, field: &str) -> u64 {
 
 fn is_equal(verification: &Value) -> bool {
     let is_empty = |field: &str| verification[field].as_array().is_some_and(Vec::is_empty);
-    ["counts", "objects", "notices"].into_iter().all(is_empty) && number(verification, "more") == 0
+    ["counts", "objects", "notices"].into_iter().all(is_empty)
+        && ["more", "behind"].into_iter().all(|field| number(verification, field) == 0)
 }
 
 fn print(out: &mut impl Write, index: &Value, output: Output) -> anyhow::Result<()> {
@@ -186,6 +187,10 @@ fn print_verification(out: &mut impl Write, found: &Value) -> anyhow::Result<()>
     }
     for notice in list("notices") {
         writeln!(out, "not compared: {}", notice.as_str().unwrap_or_default())?;
+    }
+    match number(found, "behind") {
+        0 => {}
+        behind => writeln!(out, "not compared: {behind} changes that the index does not have yet")?,
     }
     match number(found, "more") {
         0 => {}

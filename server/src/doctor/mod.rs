@@ -231,10 +231,15 @@ async fn leader(client: &kube::Client) -> anyhow::Result<Finding> {
     Ok(judge::leases(&found, Timestamp::now()))
 }
 
-/// Nothing where it may not be asked for, or is not served: other findings say why.
 async fn search_index(client: &kube::Client) -> anyhow::Result<Vec<Finding>> {
     let request = Request::get("/apis/search.crowsnest.io/v1alpha1/index").body(Vec::new())?;
-    Ok(client.request::<Value>(request).await.map_or_else(|_| Vec::new(), |index| judge::search_index(&index)))
+    Ok(match client.request::<Value>(request).await {
+        Ok(index) => judge::search_index(&index),
+        Err(error) => {
+            let mend = "mend the APIService v1alpha1.search.crowsnest.io, or run doctor with the kubeconfig of `serve`";
+            vec![Finding::warning("search index", format!("its state cannot be read: {error}"), mend)]
+        }
+    })
 }
 
 async fn members(client: &kube::Client) -> anyhow::Result<Vec<Finding>> {

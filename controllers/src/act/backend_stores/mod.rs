@@ -321,7 +321,8 @@ impl<'b> Acting<'b> {
                 // The registry changed meanwhile: its conditions are written after it has been read again.
                 Err(error) if error.is_conflict() || error.is_not_found() => {}
                 Err(error) => {
-                    tracing::warn!(%error, registry = name, "cannot write the conditions of a ResourceRegistry")
+                    tracing::warn!(%error, registry = name, "cannot write the conditions of a ResourceRegistry");
+                    self.unwritten.insert(name.clone());
                 }
             }
         }

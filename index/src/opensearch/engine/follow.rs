@@ -10,6 +10,7 @@ use crate::opensearch::writer::{Progress, State, Writer};
 use crate::tail::Tail;
 use http::Method;
 use serde::Deserialize;
+use serde_json::Value;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -18,6 +19,9 @@ use tokio_util::sync::CancellationToken;
 
 /// The lag is measured at least so often.
 const PERIOD: Duration = Duration::from_secs(1);
+/// Interval of measurements of the index's size, and the time for one.
+const SIZE_PERIOD: Duration = Duration::from_secs(60);
+const SIZE_DEADLINE: Duration = Duration::from_secs(2);
 
 /// Follows a writer.
 pub(super) struct Follower {
@@ -30,6 +34,8 @@ pub(super) struct Follower {
     pub committed: Arc<AtomicU64>,
     pub searchable: watch::Sender<Seq>,
     pub trouble: watch::Sender<Option<String>>,
+    /// Bytes of the index and its copies.
+    pub size: watch::Sender<Option<u64>>,
     /// Shortest time between two refreshes.
     pub interval: Duration,
 }
@@ -52,6 +58,7 @@ impl Follower {
         let mut progress = self.writer.watch();
         let mut before = Progress::default();
         let mut clock = LagClock::default();
+        let mut measure_at = Instant::now();
         loop {
             let now = progress.borrow_and_update().clone();
             self.report(&before, &now);
@@ -71,6 +78,14 @@ impl Follower {
             self.metrics.text_lag.set(latest.saturating_sub(found));
             self.metrics.text_lag_seconds.set(clock.tick(Instant::now(), latest, found).as_secs());
             before = now;
+            if measure_at <= Instant::now() {
+                measure_at = Instant::now() + SIZE_PERIOD;
+                match stop.run_until_cancelled(self.measure()).await {
+                    None => return,
+                    Some(Ok(bytes)) => drop(self.size.send_replace(bytes)),
+                    Some(Err(error)) => tracing::debug!(error = error.chain(), "cannot ask for the size of the index"),
+                }
+            }
             let pause = async {
                 tokio::time::sleep(self.interval).await;
                 drop(tokio::time::timeout(PERIOD, progress.changed()).await);
@@ -101,6 +116,15 @@ impl Follower {
             *known = trouble;
             other
         });
+    }
+
+    /// Bytes of the index and its copies; None if the engine does not tell them.
+    async fn measure(&self) -> Result<Option<u64>, ClientError> {
+        let path = format!("/{}/_stats/store?filter_path=_all.total.store.size_in_bytes", self.alias);
+        let answer = self.client.send(&Request { deadline: Some(SIZE_DEADLINE), ..Request::get(path) }).await?;
+        let stats: Value = serde_json::from_slice(&answer.body)
+            .map_err(|source| ClientError::Unreadable { operation: "the size of the index", source })?;
+        Ok(stats.pointer("/_all/total/store/size_in_bytes").and_then(Value::as_u64))
     }
 
     /// Makes everything that is written visible. False: a shard did not take part.

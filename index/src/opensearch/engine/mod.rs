@@ -18,7 +18,7 @@ use super::dsl::{Known, Translated, phrase_ends, translate};
 use super::fields;
 use super::order::Order;
 use super::request::Search;
-use super::response::{Partial, ResponseError, SearchResponse, read_buckets};
+use super::response::{Partial, SearchResponse, read_buckets};
 use super::scope;
 use super::source::StoreSource;
 use super::writer::{Writer, WriterError};
@@ -64,6 +64,8 @@ struct OpenSearchEngine {
     /// Points in time to close.
     closing: mpsc::Sender<String>,
     writer: Arc<Writer<StoreSource>>,
+    /// Bytes of the index, from time to time.
+    size: watch::Receiver<Option<u64>>,
 }
 
 /// A condition within the rights of a caller.
@@ -191,15 +193,6 @@ impl OpenSearchEngine {
         Ok(TermCounts { counts: counts.collect(), incomplete: incomplete && request.most.is_none() })
     }
 
-    /// Bytes of the index and its copies.
-    async fn bytes(&self) -> Result<u64, Failure> {
-        let path = format!("/{}/_stats/store?filter_path=_all.total.store.size_in_bytes", self.alias);
-        let request = Request { deadline: Some(PATIENCE), ..Request::get(path) };
-        let answer: Value = serde_json::from_slice(&self.client.send(&request).await?.body)?;
-        let bytes = answer.pointer("/_all/total/store/size_in_bytes").and_then(Value::as_u64);
-        Ok(bytes.ok_or(ResponseError::Missing("the size of the index"))?)
-    }
-
     async fn scopes_of(&self, cluster: &ClusterName) -> Result<BTreeSet<String>, Failure> {
         let deadline = Instant::now() + PATIENCE;
         let filter = query::terms(fields::SCOPE, vec![cluster.as_str().into()]).filter();
@@ -307,8 +300,8 @@ impl Engine for OpenSearchEngine {
         Some(self.writer.report())
     }
 
-    async fn size(&self) -> Option<u64> {
-        self.bytes().await.inspect_err(|error| tracing::debug!(%error, "cannot ask for the size of the index")).ok()
+    fn size(&self) -> Option<u64> {
+        *self.size.borrow()
     }
 
     async fn rebuild(&self) -> Result<(), Error> {

@@ -26,6 +26,7 @@ pub(super) async fn open(opening: Opening<'_>) -> Result<Opened, Error> {
     let writer = Arc::new(writer);
     let (searchable, seen) = watch::channel(crate::Seq(0));
     let (trouble, known) = watch::channel(None);
+    let (size, measured) = watch::channel(None);
     let (closing, to_close) = mpsc::channel(CLOSING);
     let follower = Follower {
         writer: Arc::clone(&writer),
@@ -36,6 +37,7 @@ pub(super) async fn open(opening: Opening<'_>) -> Result<Opened, Error> {
         committed,
         searchable,
         trouble,
+        size,
         interval: options.text_commit_interval,
     };
     let engine = OpenSearchEngine {
@@ -46,6 +48,7 @@ pub(super) async fn open(opening: Opening<'_>) -> Result<Opened, Error> {
         trouble: known,
         closing,
         writer: Arc::clone(&writer),
+        size: measured,
     };
     let worker = async move {
         let closer = close_all(client, to_close, stop.clone());

@@ -27,7 +27,7 @@ pub(in crate::cli) fn shown(cell: &str) -> Cow<'_, str> {
     out
 }
 
-/// Caret notation, as `cat -v` writes it. Line breaks and tabs stay.
+/// Caret notation for most; `\r` and other escapes for the rest. Line breaks and tabs stay.
 fn show(c: char, out: &mut String) {
     match c {
         '\n' | '\t' => out.push(c),
