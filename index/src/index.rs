@@ -6,6 +6,7 @@ use crate::collect::{Budget, Shared, Supervisor};
 use crate::export::Engines;
 use crate::metrics::Metrics;
 use crate::replicas::Claims;
+use crate::replicas::election;
 use crate::replicas::follower::{self, LogFollower};
 use crate::replicas::interests::SharedInterests;
 use crate::replicas::keeper::Keeper;
@@ -169,6 +170,7 @@ impl Index {
         let health = watch::Sender::new(Health::new());
         let began = shared.store.began((shared.now_ms)()).await?;
         let identity = shared.store.identity().await?;
+        let (elect, elected) = watch::channel(replicated.is_none());
         let (rules, permits) = (Arc::new(Rights::new(Arc::clone(&shared.metrics))), SearchPermits::for_cores());
         let opening = Opening {
             options: &shared.options,
@@ -180,6 +182,7 @@ impl Index {
             metrics: Arc::clone(&shared.metrics),
             permits: Arc::clone(&permits),
             committed: seen,
+            elected,
             stop: stop.clone(),
         };
         let Opened { engine, worker } = (backend.open)(opening).await?;
@@ -205,7 +208,7 @@ impl Index {
         index.work("text index", worker);
         index.work("rights", rights::follow(rules, Arc::clone(&shared), stop.clone()));
         if let Some(postgres) = replicated {
-            index.share(&shared, postgres, collect, &stop);
+            index.share(&shared, postgres, collect, elect, &stop);
         }
         if collect {
             index.work("collectors", Supervisor::new(shared, stored_scopes).run(stop));
@@ -214,7 +217,14 @@ impl Index {
     }
 
     /// Starts what replicas with one store need.
-    fn share(&self, shared: &Arc<Shared>, store: Arc<PostgresStore>, collect: bool, stop: &CancellationToken) {
+    fn share(
+        &self,
+        shared: &Arc<Shared>,
+        store: Arc<PostgresStore>,
+        collect: bool,
+        elect: watch::Sender<bool>,
+        stop: &CancellationToken,
+    ) {
         let (view, seen) = watch::channel(View::default());
         let (heard, claims) = (Arc::new(Notify::new()), Arc::clone(&shared.claims));
         let (tail, states) = (Arc::clone(&shared.tail), Arc::clone(&shared.states));
@@ -234,6 +244,7 @@ impl Index {
         if collect {
             let shared = Arc::clone(shared);
             let live = self.inner.replicas.clone();
+            self.work("election", election::run(store.replica().to_owned(), live.subscribe(), elect, stop.clone()));
             self.work("lease", Keeper { store, shared, claims, health, view, live }.run(stop.clone()));
         }
     }

@@ -95,6 +95,9 @@ pub struct Metrics {
     /// Rounds of bulk requests.
     pub text_bulks: Counter,
     pub text_bulk_microseconds: Counter,
+    /// Requests of searches to an engine outside of this process, and the time until they were answered.
+    pub text_queries: Counter,
+    pub text_query_microseconds: Counter,
     pub searches: Counter,
     pub search_microseconds: Counter,
     pub access_reviews: Counter,
@@ -156,6 +159,12 @@ impl Metrics {
             ),
             count("crowsnest_text_bulks_total", "Rounds of bulk requests to a search engine.", &self.text_bulks),
             count("crowsnest_text_bulk_microseconds_total", "Time they took.", &self.text_bulk_microseconds),
+            count("crowsnest_text_queries_total", "Requests of searches to a search engine.", &self.text_queries),
+            count(
+                "crowsnest_text_query_microseconds_total",
+                "Time until they were answered.",
+                &self.text_query_microseconds,
+            ),
             count("crowsnest_searches_total", "Searches answered.", &self.searches),
             count("crowsnest_search_microseconds_total", "Time they took.", &self.search_microseconds),
             count(

@@ -1,7 +1,7 @@
 //! What bounds the cache (invariant I5): sizes are configuration, never a function of the fleet.
 
 use crate::ingest::Keep;
-use crate::opensearch::client::{Address, ClientError};
+use crate::opensearch::client::{Address, ClientError, ClientOptions, CredentialSource};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -79,6 +79,17 @@ impl OpenSearchOptions {
             Err(ClientError::Address { what, .. }) => Err(what),
             Err(_) => Err("is not a URL"),
         }
+    }
+
+    /// Options of a client for the engine.
+    pub fn client_options(&self) -> Result<ClientOptions, ClientError> {
+        let client = ClientOptions::new(Address::parse_all(self.urls.iter().map(String::as_str))?);
+        let credentials = match (&self.credentials_dir, &self.ca_file) {
+            (None, None) => client.credentials,
+            (Some(folder), None) => CredentialSource::Folder(folder.clone()),
+            (folder, Some(ca)) => CredentialSource::Files { folder: folder.clone(), ca: ca.clone() },
+        };
+        Ok(ClientOptions { credentials, ..client })
     }
 }
 

@@ -17,13 +17,15 @@ mod site;
 #[path = "opensearch/source.rs"]
 mod source;
 
-use crowsnest_index::opensearch::writer::State;
+use crowsnest_index::opensearch::bulk::BulkLimits;
+use crowsnest_index::opensearch::writer::{BatchBounds, State, WriterOptions};
 use node::Node;
 use proxy::{Fault, answer};
 use serde_json::json;
 use site::Site;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::watch;
 
 /// Runs each test on each engine.
 macro_rules! on_each_engine {
@@ -50,6 +52,8 @@ on_each_engine!(
     faults_on_the_way_are_waited_out,
     a_killed_node_loses_nothing,
     two_writers_and_replays_agree,
+    one_writes_and_the_others_follow,
+    an_hour_away_is_caught_up,
     a_refused_document_does_not_stop_others,
     a_full_queue_is_waited_for,
     a_blocked_index_is_waited_for,
@@ -167,6 +171,60 @@ async fn two_writers_and_replays_agree(engine: &'static str) {
     site.equal(&third).await;
     let progress = third.writer.progress();
     assert!(progress.superseded > 500 && progress.rebuilds == 0, "{progress:?}");
+}
+
+async fn one_writes_and_the_others_follow(engine: &'static str) {
+    let Some(site) = Site::shared(engine).await else { return };
+    let (electing, elected) = [true, false].map(watch::channel).into_iter().unzip::<_, _, Vec<_>, Vec<_>>();
+    let with = |elected: &watch::Receiver<bool>| {
+        let read_every = Duration::from_millis(20);
+        WriterOptions { elected: elected.clone(), read_every, ..site.options() }
+    };
+    let (first, second) = (site.writer_with(with(&elected[0])).await, site.writer_with(with(&elected[1])).await);
+    site.put("a", 400);
+    site.equal(&first).await;
+    let standby = second.standing_by().await;
+    assert_eq!((standby.written, standby.rounds), (0, 0), "{standby:?}");
+    assert_eq!(standby.index, first.writer.progress().index);
+
+    for (former, next) in [(0, 1), (1, 0)] {
+        electing[former].send_replace(false);
+        site.put("b", 300);
+        electing[next].send_replace(true);
+        let (former, next) = if next == 1 { (&first, &second) } else { (&second, &first) };
+        let written = next.writer.progress().written;
+        site.equal(next).await;
+        assert_eq!(next.writer.progress().written, written + 300, "it begins where the other one ended");
+        former.standing_by().await;
+    }
+    assert_eq!(second.writer.progress().rebuilds + first.writer.progress().rebuilds, 0);
+}
+
+async fn an_hour_away_is_caught_up(engine: &'static str) {
+    const CHANGES: u64 = 3600 * 100;
+    const RECORDS: u64 = 9_000;
+    let Some(site) = Site::shared(engine).await else { return };
+    let mut options = site.options();
+    options.limits = BulkLimits { bytes: 1 << 20, items: 500 };
+    options.batch = BatchBounds { changes: 1000, bytes: 1 << 20 };
+    let running = site.writer_with(options).await;
+    site.put("a", 500);
+    site.equal(&running).await;
+    site.proxy.set(Fault::Refuse);
+    for _ in 0..CHANGES / RECORDS {
+        site.put("a", RECORDS);
+    }
+    site.put("gone", 100);
+    (0..100).for_each(|number| site.source.set(&format!("gone{number}"), None));
+    running.waiting_for("connection to").await;
+    let away = running.writer.progress();
+    assert!(away.lag() >= CHANGES, "{away:?}");
+    site.proxy.set(Fault::Pass);
+    site.equal(&running).await;
+    let back = running.writer.progress();
+    assert_eq!((back.rebuilds, back.dead_letters, back.lag()), (0, 0, 0), "{back:?}");
+    assert!(site.source.most_read() <= 1000, "a batch is bounded however far the engine is behind");
+    assert!(back.written <= 500 + RECORDS + 200, "only the last state of each record is sent: {back:?}");
 }
 
 async fn a_refused_document_does_not_stop_others(engine: &'static str) {

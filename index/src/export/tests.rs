@@ -232,13 +232,14 @@ fn aliases(node: &Node) -> BTreeSet<String> {
     if status == 404 { BTreeSet::new() } else { found.as_object().unwrap().keys().cloned().collect() }
 }
 
-const ENGINES: [&str; 3] = ["opensearch-2", "opensearch-3", "elasticsearch-7"];
-
 #[rstest]
+#[case::opensearch_2("opensearch-2")]
+#[case::opensearch_3("opensearch-3")]
+#[case::elasticsearch_7("elasticsearch-7")]
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "starts search engines: run .ci/engines test"]
-async fn engines_are_kept_equal(#[values(0, 1, 2)] engine: usize) {
-    let Some(node) = Node::start(ENGINES[engine]) else { return };
+async fn engines_are_kept_equal(#[case] engine: &str) {
+    let Some(node) = Node::start(engine) else { return };
     documents_follow_the_store(&node).await;
     wipe(&node);
     selections_change(&node).await;

@@ -12,10 +12,12 @@
 //!   transaction: whoever lost a claim while it was stopped or cut off writes nothing more.
 //! - **Time.** Others take a cluster over once the lease has run out by the database's clock ([`LEASE`]). A replica that
 //!   gets no answer stops by its own clock before that ([`STOP_AFTER`]).
+//! - **An index outside of the processes** is written by one of them ([`election`]).
 //! - **Readers** of every replica follow the whole log into their own tail and text index, whoever wrote it.
 //!
 //! A process alone with its SQLite file has [`Claims::everything`] and none of these tasks.
 
+pub(crate) mod election;
 pub(crate) mod follower;
 pub(crate) mod interests;
 pub(crate) mod keeper;

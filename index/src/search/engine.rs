@@ -179,6 +179,8 @@ pub enum WriterState {
     Following,
     /// A new index is filled.
     Rebuilding,
+    /// Another process writes to the index.
+    Standby,
     /// The engine cannot be written to now.
     Waiting,
 }
@@ -227,6 +229,8 @@ pub(crate) struct Opening<'o> {
     /// Written by the engine: the newest change that is durable in the index. The store keeps later deletions, so that the
     /// engine can read them.
     pub committed: Arc<AtomicU64>,
+    /// True while this process writes to an index that several processes share.
+    pub elected: watch::Receiver<bool>,
     /// Cancelled when the cache stops.
     pub stop: CancellationToken,
 }

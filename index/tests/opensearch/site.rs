@@ -107,6 +107,12 @@ impl Running {
         self.until("caught up", |progress| progress.state == State::Following && progress.position >= latest).await
     }
 
+    /// Waits until the writer has read that another one has caught up.
+    pub async fn standing_by(&self) -> Progress {
+        let latest = self.writer.progress().latest;
+        self.until("standing by", |progress| progress.state == State::Standby && progress.position >= latest).await
+    }
+
     /// Waits until the writer waits for a reason that holds a text.
     pub async fn waiting_for(&self, text: &str) -> Progress {
         let waits = |progress: &Progress| matches!(&progress.state, State::Waiting { reason } if reason.contains(text));

@@ -4,6 +4,7 @@ mod apiserver;
 mod cache;
 mod failover;
 mod floor;
+mod index;
 mod load;
 mod members;
 mod parts;
@@ -54,6 +55,8 @@ enum Bench {
     Apiserver(apiserver::ApiserverArgs),
     /// What synthetic pods in another process cost the cache, how fast they come in and how fast they are found
     Cache(cache::CacheArgs),
+    /// Search backends beside each other: indexing, changes until searches find them, searches, memory and disk
+    Index(index::IndexArgs),
     /// What several processes with one Postgres take and answer, and what is missed of a cluster whose replica is killed
     Replicas(replicas::ReplicasArgs),
     /// A replica of a benchmark, until its input ends
@@ -142,6 +145,7 @@ pub(crate) async fn run(args: BenchArgs) -> anyhow::Result<ExitCode> {
         Bench::Up { members, runs, settle } => up(members, runs.max(1), settle).await?,
         Bench::Apiserver(args) => apiserver::run(&args).await?,
         Bench::Cache(args) => cache::run(&args).await?,
+        Bench::Index(args) => index::run(&args).await?,
         Bench::Search(args) => search::run(&args).await?,
         Bench::Replicas(args) => replicas::run(&args).await?,
         Bench::Replica { cache_dir, kubeconfig, db } => replicas::replica(&cache_dir, &kubeconfig, &db).await?,

@@ -14,7 +14,7 @@ const MAX_PREFIX: usize = 200;
 #[command(next_help_heading = "Search backend")]
 pub(crate) struct IndexBackendArgs {
     /// Engine of text search: tantivy in this process, or OpenSearch or Elasticsearch
-    #[arg(long, env = "CROWSNEST_INDEX_BACKEND", default_value = "tantivy", value_name = "NAME",
+    #[arg(long, alias = "backend", env = "CROWSNEST_INDEX_BACKEND", default_value = "tantivy", value_name = "NAME",
           value_parser = PossibleValuesParser::new(["tantivy", "opensearch"]))]
     index_backend: String,
     /// Base URL of a node of the OpenSearch or Elasticsearch cluster; repeat it, or separate several by comma

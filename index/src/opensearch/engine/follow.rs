@@ -63,7 +63,8 @@ impl Follower {
             let now = progress.borrow_and_update().clone();
             self.report(&before, &now);
             let written = Seq(now.position);
-            if now.state == State::Following && written != *self.searchable.borrow() {
+            let follows = matches!(now.state, State::Following | State::Standby);
+            if follows && written != *self.searchable.borrow() {
                 match stop.run_until_cancelled(self.refresh()).await {
                     None => return,
                     Some(Ok(true)) => {

@@ -22,6 +22,7 @@ use super::response::{Partial, SearchResponse, read_buckets};
 use super::scope;
 use super::source::StoreSource;
 use super::writer::{Writer, WriterError};
+use crate::metrics::Metrics;
 use crate::rights::ScopeTerms;
 use crate::search::collect::terms::{TermCounts, TermsRequest};
 use crate::search::collect::{TopHits, TopHitsRequest};
@@ -66,6 +67,7 @@ struct OpenSearchEngine {
     writer: Arc<Writer<StoreSource>>,
     /// Bytes of the index, from time to time.
     size: watch::Receiver<Option<u64>>,
+    metrics: Arc<Metrics>,
 }
 
 /// A condition within the rights of a caller.
@@ -93,7 +95,11 @@ impl OpenSearchEngine {
         // Elasticsearch refuses a body where it expects none.
         let request = if body.is_null() { request } else { request.json(body.to_string()) };
         let request = Request { deadline: Some(left), ..request };
-        match tokio::time::timeout(left, self.client.send(&request)).await {
+        let began = Instant::now();
+        let answer = tokio::time::timeout(left, self.client.send(&request)).await;
+        self.metrics.text_queries.add(1);
+        self.metrics.text_query_microseconds.add(u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX));
+        match answer {
             Ok(answer) => Ok(answer?.body),
             Err(_) => Err(Failure::Deadline),
         }

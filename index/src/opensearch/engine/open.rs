@@ -2,7 +2,7 @@
 
 use super::OpenSearchEngine;
 use super::follow::{Follower, close_all};
-use crate::opensearch::client::{Address, Client, ClientError, ClientOptions, CredentialSource};
+use crate::opensearch::client::Client;
 use crate::opensearch::source::StoreSource;
 use crate::opensearch::template::{IndexSize, template};
 use crate::opensearch::writer::{Writer, WriterOptions};
@@ -17,13 +17,12 @@ const CLOSING: usize = 256;
 
 /// Sets up the backend. Sends nothing: the worker waits for an engine that is away.
 pub(super) async fn open(opening: Opening<'_>) -> Result<Opened, Error> {
-    let Opening { options, identity, store, tail, states, metrics, committed, stop, .. } = opening;
-    let client = Arc::new(Client::new(client_options(&options.opensearch)?).await?);
+    let Opening { options, identity, store, tail, states, metrics, committed, elected, stop, .. } = opening;
+    let client = Arc::new(Client::new(options.opensearch.client_options()?).await?);
     let alias = options.opensearch.index_prefix.clone();
     let source = StoreSource { store, tail: Arc::clone(&tail), identity: identity.to_owned() };
-    let writer =
-        Writer::new(Arc::clone(&client), source, WriterOptions::new(&alias, index_template(&options.opensearch)));
-    let writer = Arc::new(writer);
+    let writing = WriterOptions { elected, ..WriterOptions::new(&alias, index_template(&options.opensearch)) };
+    let writer = Arc::new(Writer::new(Arc::clone(&client), source, writing));
     let (searchable, seen) = watch::channel(crate::Seq(0));
     let (trouble, known) = watch::channel(None);
     let (size, measured) = watch::channel(None);
@@ -33,7 +32,7 @@ pub(super) async fn open(opening: Opening<'_>) -> Result<Opened, Error> {
         client: Arc::clone(&client),
         alias: alias.clone(),
         tail,
-        metrics,
+        metrics: Arc::clone(&metrics),
         committed,
         searchable,
         trouble,
@@ -49,6 +48,7 @@ pub(super) async fn open(opening: Opening<'_>) -> Result<Opened, Error> {
         closing,
         writer: Arc::clone(&writer),
         size: measured,
+        metrics,
     };
     let worker = async move {
         let closer = close_all(client, to_close, stop.clone());
@@ -56,17 +56,6 @@ pub(super) async fn open(opening: Opening<'_>) -> Result<Opened, Error> {
         Ok(())
     };
     Ok(Opened { engine: Arc::new(engine), worker: Box::pin(worker) })
-}
-
-fn client_options(options: &OpenSearchOptions) -> Result<ClientOptions, ClientError> {
-    let hosts = Address::parse_all(options.urls.iter().map(String::as_str))?;
-    let client = ClientOptions::new(hosts);
-    let credentials = match (&options.credentials_dir, &options.ca_file) {
-        (None, None) => client.credentials,
-        (Some(folder), None) => CredentialSource::Folder(folder.clone()),
-        (folder, Some(ca)) => CredentialSource::Files { folder: folder.clone(), ca: ca.clone() },
-    };
-    Ok(ClientOptions { credentials, ..client })
 }
 
 fn index_template(options: &OpenSearchOptions) -> Value {

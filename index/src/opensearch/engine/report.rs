@@ -14,6 +14,7 @@ impl<S: ChangeSource> Writer<S> {
                 State::Connecting => WriterState::Connecting,
                 State::Following => WriterState::Following,
                 State::Rebuilding => WriterState::Rebuilding,
+                State::Standby => WriterState::Standby,
                 State::Waiting { .. } => WriterState::Waiting,
             },
             position: Seq(progress.position),

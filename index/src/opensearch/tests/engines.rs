@@ -293,9 +293,9 @@ fn differences(
 }
 
 #[rstest]
-#[case("opensearch-2", 1)]
-#[case("opensearch-3", 3)]
-#[case("elasticsearch-7", 1)]
+#[case::opensearch_2("opensearch-2", 1)]
+#[case::opensearch_3("opensearch-3", 3)]
+#[case::elasticsearch_7("elasticsearch-7", 1)]
 #[ignore = "starts search engines: run .ci/engines test"]
 fn engines_answer_as_the_text_index(#[case] name: &str, #[case] shards: u32) {
     let Some(node) = Node::start(name) else { return };

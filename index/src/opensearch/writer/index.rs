@@ -39,10 +39,20 @@ pub(super) enum Put {
 
 #[derive(Deserialize)]
 struct Document {
+    #[serde(rename = "_index")]
+    index: String,
     #[serde(default)]
     found: bool,
     #[serde(rename = "_version")]
     version: Option<u64>,
+}
+
+/// A document's version, and the index that was asked.
+#[derive(Debug)]
+pub(super) struct Stored {
+    pub index: String,
+    /// None if there is no such document.
+    pub version: Option<u64>,
 }
 
 #[derive(Deserialize)]
@@ -136,14 +146,21 @@ impl Indices<'_> {
 
     /// Version of a document, which is its position. None if there is none.
     pub async fn version(&self, target: &Target, id: &str) -> Result<Option<u64>, WriterError> {
-        let path = format!("/{}/_doc/{}?_source=false", target.alias, encoded(id));
+        Ok(self.stored(&target.alias, id).await?.version)
+    }
+
+    /// Version of a document of the index behind an alias.
+    pub async fn stored(&self, alias: &str, id: &str) -> Result<Stored, WriterError> {
+        let path = format!("/{alias}/_doc/{}?_source=false", encoded(id));
         match self.client.send(&Request::get(path)).await {
             Ok(answer) => {
-                let document: Document = read("a document", &answer)?;
-                Ok(document.version.filter(|_| document.found))
+                let Document { index, found, version } = read("a document", &answer)?;
+                Ok(Stored { index, version: version.filter(|_| found) })
             }
             // A missing document has no error, a missing index has.
-            Err(error) if error.fault().is_some_and(|fault| fault.status == 404 && fault.kind.is_empty()) => Ok(None),
+            Err(error) if error.fault().is_some_and(|fault| fault.status == 404 && fault.kind.is_empty()) => {
+                Ok(Stored { index: alias.to_owned(), version: None })
+            }
             Err(error) => Err(error.into()),
         }
     }

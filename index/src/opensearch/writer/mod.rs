@@ -3,8 +3,11 @@
 //! A batch of changes is read from the source, sent in bulk requests, and when every document is acknowledged, superseded or
 //! refused, a progress document takes the batch's position as its version. After a crash on either side the writer resumes
 //! there; what is sent twice is refused by its external version. One batch is in memory, however long the engine is
-//! away. A document that the engine refuses becomes a dead letter; an older state of it stays in the index. A lost index is created and filled again; one with another template, source or history is built beside the old
-//! one, which answers until then.
+//! away. A document that the engine refuses becomes a dead letter; an older state of it stays in the index. A lost index is
+//! created and filled again; one with another template, source or history is built beside the old one, which answers until
+//! then.
+//!
+//! Of several processes that share an index one is elected to write. The others read its position.
 
 mod index;
 mod plan;
@@ -18,7 +21,7 @@ pub use source::{BatchBounds, ChangeBatch, ChangeSource, Since, SourceError};
 
 use crate::opensearch::bulk::{BulkLimits, Marker};
 use crate::opensearch::client::{Client, ClientError, Fault, Pauses};
-use index::{Indices, Put, Target};
+use index::{Indices, Put, Stored, Target};
 use parking_lot::Mutex;
 use plan::Origin;
 use progress::DeadLetters;
@@ -50,6 +53,11 @@ pub struct WriterOptions {
     pub check_every: Duration,
     /// Maximum number of dead letters kept.
     pub dead_letters: usize,
+    /// False while another process writes to the index. Two that write at the same time do no harm: external versions
+    /// decide.
+    pub elected: watch::Receiver<bool>,
+    /// Interval at which a writer that is not elected reads the position.
+    pub read_every: Duration,
 }
 
 impl WriterOptions {
@@ -64,6 +72,8 @@ impl WriterOptions {
             pauses: Pauses { first: Duration::from_millis(200), longest: Duration::from_secs(30) },
             check_every: Duration::from_secs(30),
             dead_letters: 100,
+            elected: watch::channel(true).1,
+            read_every: Duration::from_millis(500),
         }
     }
 }
@@ -131,7 +141,8 @@ impl<S: ChangeSource> Writer<S> {
     /// Writes until stopped. Errors are waited out and shown in the progress.
     pub async fn run(&self, stop: CancellationToken) {
         let mut failures = 0;
-        while let Some(end) = stop.run_until_cancelled(self.follow(&mut failures)).await {
+        let mut elected = self.options.elected.clone();
+        while let Some(end) = stop.run_until_cancelled(self.take_turn(&mut elected, &mut failures)).await {
             let Err(error) = end else { continue };
             let (reason, retried) = match &error {
                 WriterError::Client(error) => (error.chain(), error.is_retried()),
@@ -152,6 +163,31 @@ impl<S: ChangeSource> Writer<S> {
     pub async fn rebuild(&self) -> Result<(), WriterError> {
         self.client.detect().await?;
         self.indices().create_rebuild().await
+    }
+
+    /// Writes while elected. Otherwise reads the position once and waits until it has to be read again.
+    async fn take_turn(&self, elected: &mut watch::Receiver<bool>, failures: &mut u32) -> Result<(), WriterError> {
+        if *elected.borrow_and_update() {
+            return tokio::select! {
+                end = self.follow(failures) => end,
+                () = becomes(elected, false) => Ok(()),
+            };
+        }
+        self.read_position().await?;
+        *failures = 0;
+        drop(tokio::time::timeout(self.options.read_every, becomes(elected, true)).await);
+        Ok(())
+    }
+
+    /// Takes over the position of the index behind the alias.
+    async fn read_position(&self) -> Result<(), WriterError> {
+        let Stored { index, version } = self.indices().stored(&self.options.alias, PROGRESS).await?;
+        self.change(|progress| {
+            progress.state = State::Standby;
+            progress.position = version.unwrap_or(0);
+            progress.index = index;
+        });
+        Ok(())
     }
 
     fn indices(&self) -> Indices<'_> {
@@ -259,6 +295,13 @@ impl<S: ChangeSource> Writer<S> {
             other_state = progress.state != before;
         });
         other_state
+    }
+}
+
+/// Returns when the value is `wanted`. A value that cannot change any more is waited for without end.
+async fn becomes(elected: &mut watch::Receiver<bool>, wanted: bool) {
+    if elected.wait_for(|value| *value == wanted).await.is_err() {
+        std::future::pending::<()>().await;
     }
 }
 

@@ -37,6 +37,8 @@ pub enum State {
     Following,
     /// A new index is filled while the old one, if there is one, answers.
     Rebuilding,
+    /// Another process writes; the position is the one that it committed.
+    Standby,
     /// The engine or the index cannot be written to now; the writer tries again.
     Waiting {
         reason: String,

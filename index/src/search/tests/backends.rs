@@ -20,6 +20,7 @@ use rstest::rstest;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
+use tokio::sync::watch;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 /// Orders and groups of generated queries.
@@ -62,6 +63,7 @@ impl Backend {
             metrics: Arc::default(),
             permits: Arc::clone(permits),
             committed: Arc::clone(&committed),
+            elected: watch::channel(true).1,
             stop: stop.clone(),
         };
         let Opened { engine, worker } = (backend(&options.index_backend).unwrap().open)(opening).await.unwrap();
@@ -106,9 +108,9 @@ async fn differences(engine: &Corpus, text: &Corpus) -> Vec<String> {
 }
 
 #[rstest]
-#[case("opensearch-2")]
-#[case("opensearch-3")]
-#[case("elasticsearch-7")]
+#[case::opensearch_2("opensearch-2")]
+#[case::opensearch_3("opensearch-3")]
+#[case::elasticsearch_7("elasticsearch-7")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "starts search engines: run .ci/engines test"]
 async fn engines_answer_the_corpus(#[case] name: &str) {

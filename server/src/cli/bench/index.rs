@@ -1,0 +1,127 @@
+//! `crowsnest bench index`: the index of a search backend with synthetic pods, from the first list to searches while pods change.
+
+use std::io::Write;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail, ensure};
+use clap::Args;
+use crowsnest_api::user::UserInfo;
+use crowsnest_index::opensearch::client::{Client, Request};
+use crowsnest_index::{Index, IndexOptions};
+use http::Method;
+use serde_json::Value;
+
+use super::super::keep::KeepArgs;
+use super::cache::{Figures, size_of};
+use super::reads::{self, QUERIES};
+use super::stage::{complete, control_plane, elsewhere, opened, rate, register, stop};
+
+/// Time for the engine to merge the index.
+const MERGE_WITHIN: Duration = Duration::from_secs(300);
+
+#[derive(Debug, Clone, Args)]
+pub(super) struct IndexArgs {
+    /// Clusters the pods are spread over
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    clusters: u32,
+    #[arg(long, default_value_t = 30_000)]
+    pods: usize,
+    /// About how large each pod is
+    #[arg(long, default_value_t = 9_500, value_name = "BYTES")]
+    pod_bytes: usize,
+    /// Searches measured
+    #[arg(long, default_value_t = 800)]
+    asks: usize,
+    /// Changes a second while latencies are measured
+    #[arg(long, default_value_t = 300.0, value_name = "N")]
+    churn: f64,
+    /// Seconds of changes
+    #[arg(long, default_value_t = 30)]
+    seconds: u64,
+    #[command(flatten)]
+    keep: KeepArgs,
+}
+
+pub(super) async fn run(args: &IndexArgs) -> anyhow::Result<()> {
+    args.keep.backend.check()?;
+    let scratch = super::scratch();
+    let members = elsewhere(args.clusters, args.pods, args.pod_bytes).await?;
+    let control_plane = control_plane().await?;
+    let client = control_plane.server.admin();
+    register(&client, &members.address, args.clusters).await?;
+    let mut figures = Figures { out: std::io::stdout().lock() };
+    figures.line("index/objects", args.pods as f64, "")?;
+    figures.megabytes("index/rss-before", super::resident_bytes()?)?;
+
+    let began = Instant::now();
+    let (index, interest) = opened(&client, &scratch, &args.keep).await?;
+    complete(&index, args.clusters).await?;
+    let target = index.seq();
+    index.searchable().wait_for(|seq| *seq >= target).await?;
+    figures.line("index/searchable", began.elapsed().as_secs_f64(), "s")?;
+    figures.line("index/indexed", args.pods as f64 / began.elapsed().as_secs_f64(), "objects/s")?;
+    figures.megabytes("index/rss-searchable", super::resident_bytes()?)?;
+    let bytes = merged(index.options(), &scratch).await?;
+    figures.megabytes("index/bytes", bytes)?;
+    figures.line("index/bytes-each", bytes as f64 / args.pods.max(1) as f64, "B/object")?;
+
+    asked(&index, "index/search", args.asks, &mut figures).await?;
+    figures.megabytes("index/rss-asked", super::resident_bytes()?)?;
+    rate(&members.address, args.churn).await?;
+    let watched = tokio::spawn(reads::latencies(index.clone(), Duration::from_secs(args.seconds)));
+    asked(&index, "index/churn/search", args.asks, &mut figures).await?;
+    let (changed, found) = watched.await??;
+    rate(&members.address, 0.0).await?;
+    figures.line("index/churn/changes", changed.len() as f64 / args.seconds.max(1) as f64, "changes/s")?;
+    figures.spread("index/churn/change-to-search", found)?;
+    figures.megabytes("index/churn/rss", super::resident_bytes()?)?;
+    stop(index, interest).await;
+    control_plane.stop().await?;
+    std::fs::remove_dir_all(&scratch).with_context(|| format!("removing {}", scratch.display()))
+}
+
+/// Searches of a user whose rights are looked up in every member: the whole time, the time for which an engine outside of this
+/// process was waited for, and the rest.
+async fn asked(index: &Index, name: &str, times: usize, figures: &mut Figures<impl Write>) -> anyhow::Result<()> {
+    let reader = UserInfo::new("reader", ["system:authenticated"]);
+    let waited = || Duration::from_micros(index.metrics().text_query_microseconds.get());
+    let (mut all, mut of_engine, mut own) = (Vec::new(), Vec::new(), Vec::new());
+    for query in (0..times).map(|nth| QUERIES[nth % QUERIES.len()]) {
+        let (began, before) = (Instant::now(), waited());
+        let answer = index.search_all(reads::question(query, reader.clone())).await?;
+        let (took, engine) = (began.elapsed(), waited().saturating_sub(before));
+        let summary = answer.summary.with_context(|| format!("{query} has no summary"))?;
+        ensure!(!summary.incomplete, "{query} was given up");
+        all.push(took);
+        of_engine.push(engine);
+        own.push(took.saturating_sub(engine));
+    }
+    figures.spread(name, all)?;
+    if index.metrics().text_queries.get() > 0 {
+        figures.spread(&format!("{name}/engine"), of_engine)?;
+        figures.spread(&format!("{name}/own"), own)?;
+    }
+    Ok(())
+}
+
+/// Bytes of the index; an engine merges it first.
+async fn merged(options: &IndexOptions, data_dir: &Path) -> anyhow::Result<u64> {
+    if options.index_backend == "tantivy" {
+        super::at_rest().await?;
+        return size_of(&data_dir.join("text"));
+    }
+    let engine = &options.opensearch;
+    let client = Client::new(engine.client_options()?).await?;
+    let alias = &engine.index_prefix;
+    for request in [format!("/{alias}/_forcemerge?max_num_segments=1"), format!("/{alias}/_flush")] {
+        let request = Request { deadline: Some(MERGE_WITHIN), ..Request::new(Method::POST, request) };
+        client.send(&request).await?;
+    }
+    let answer = client.send(&Request::get(format!("/{alias}/_stats/store"))).await?;
+    let stats: Value = serde_json::from_slice(&answer.body)?;
+    match stats.pointer("/_all/primaries/store/size_in_bytes").and_then(Value::as_u64) {
+        Some(bytes) => Ok(bytes),
+        None => bail!("the engine does not tell the size of its index"),
+    }
+}
