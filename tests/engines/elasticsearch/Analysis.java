@@ -9,8 +9,6 @@ import org.apache.lucene.analysis.util.CharTokenizer;
 import org.elasticsearch.common.settings.Settings;
 import org.elasticsearch.env.Environment;
 import org.elasticsearch.index.IndexSettings;
-import org.elasticsearch.index.analysis.AbstractTokenFilterFactory;
-import org.elasticsearch.index.analysis.AbstractTokenizerFactory;
 import org.elasticsearch.index.analysis.TokenFilterFactory;
 import org.elasticsearch.index.analysis.TokenizerFactory;
 import org.elasticsearch.indices.analysis.AnalysisModule.AnalysisProvider;
@@ -24,7 +22,7 @@ import org.elasticsearch.plugins.Plugin;
 public final class Analysis extends Plugin implements AnalysisPlugin {
     @Override
     public Map<String, AnalysisProvider<TokenizerFactory>> getTokenizers() {
-        return Map.of("char_group", CharGroup::new);
+        return Map.of("char_group", Analysis::charGroup);
     }
 
     @Override
@@ -32,36 +30,37 @@ public final class Analysis extends Plugin implements AnalysisPlugin {
         return Map.of("pattern_capture", PatternCapture::new);
     }
 
-    private static final class CharGroup extends AbstractTokenizerFactory {
-        private final String separators;
-        private final int longest;
-
-        CharGroup(IndexSettings index, Environment environment, String name, Settings settings) {
-            super(index, settings, name);
-            List<String> characters = settings.getAsList("tokenize_on_chars");
-            separators = characters.stream().map(c -> c.equals("\\n") ? "\n" : c).collect(Collectors.joining());
-            longest = settings.getAsInt("max_token_length", CharTokenizer.DEFAULT_MAX_WORD_LEN);
-        }
-
-        @Override
-        public Tokenizer create() {
-            return new CharTokenizer(CharTokenizer.DEFAULT_TOKEN_ATTRIBUTE_FACTORY, longest) {
-                @Override
-                protected boolean isTokenChar(int c) {
-                    return separators.indexOf(c) < 0;
-                }
-            };
-        }
+    private static TokenizerFactory charGroup(IndexSettings index, Environment environment, String name, Settings settings) {
+        List<String> characters = settings.getAsList("tokenize_on_chars");
+        String separators = characters.stream().map(c -> c.equals("\\n") ? "\n" : c).collect(Collectors.joining());
+        int longest = settings.getAsInt("max_token_length", CharTokenizer.DEFAULT_MAX_WORD_LEN);
+        return TokenizerFactory.newFactory(name, () -> tokenizer(separators, longest));
     }
 
-    private static final class PatternCapture extends AbstractTokenFilterFactory {
+    private static Tokenizer tokenizer(String separators, int longest) {
+        return new CharTokenizer(CharTokenizer.DEFAULT_TOKEN_ATTRIBUTE_FACTORY, longest) {
+            @Override
+            protected boolean isTokenChar(int c) {
+                return separators.indexOf(c) < 0;
+            }
+        };
+    }
+
+    /** Implements the interface: the constructors of the abstract class differ between versions of Elasticsearch. */
+    private static final class PatternCapture implements TokenFilterFactory {
+        private final String name;
         private final Pattern[] patterns;
         private final boolean original;
 
         PatternCapture(IndexSettings index, Environment environment, String name, Settings settings) {
-            super(index, name, settings);
+            this.name = name;
             patterns = settings.getAsList("patterns").stream().map(Pattern::compile).toArray(Pattern[]::new);
             original = settings.getAsBoolean("preserve_original", true);
+        }
+
+        @Override
+        public String name() {
+            return name;
         }
 
         @Override
