@@ -33,6 +33,8 @@ macro_rules! on_each_engine {
         on_each_engine!(@ opensearch_2 "opensearch-2" $($test)*);
         on_each_engine!(@ opensearch_3 "opensearch-3" $($test)*);
         on_each_engine!(@ elasticsearch_7 "elasticsearch-7" $($test)*);
+        on_each_engine!(@ elasticsearch_8 "elasticsearch-8" $($test)*);
+        on_each_engine!(@ elasticsearch_9 "elasticsearch-9" $($test)*);
     };
     (@ $module:ident $engine:literal $($test:ident)*) => {
         mod $module {

@@ -236,6 +236,8 @@ fn aliases(node: &Node) -> BTreeSet<String> {
 #[case::opensearch_2("opensearch-2")]
 #[case::opensearch_3("opensearch-3")]
 #[case::elasticsearch_7("elasticsearch-7")]
+#[case::elasticsearch_8("elasticsearch-8")]
+#[case::elasticsearch_9("elasticsearch-9")]
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "starts search engines: run .ci/engines test"]
 async fn engines_are_kept_equal(#[case] engine: &str) {

@@ -271,11 +271,6 @@ impl Order {
         Ok(Ranked { place: Place { ranks, name, id: id.cast_unsigned() }, score, past: None })
     }
 
-    /// True if hits are ordered by scores, or by places that are written as scores.
-    pub fn has_scores(&self) -> bool {
-        self.columns.iter().any(Column::is_score)
-    }
-
     /// True if hits carry what their words are worth; else their scores are 0 and have to be computed when they are shown.
     pub fn tells_scores(&self) -> bool {
         self.has_relevance() || self.clusters().next().is_none()

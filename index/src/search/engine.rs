@@ -2,8 +2,8 @@
 //!
 //! A new engine is a folder, as [`super::tantivy`] and [`crate::opensearch`], and a line in [`BACKENDS`].
 //!
-//! An engine gets a [`Match`] in which [`super::execute`] has resolved relations, changed fields and paths
-//! ([`Match::Reach`], [`Match::Changed`], [`Match::Path`]); it treats one that is left as [`Match::All`]. It holds existing
+//! An engine gets a [`Match`] in which [`super::execute`] has resolved relations and changed fields ([`Match::Reach`],
+//! [`Match::Changed`]), and paths ([`Match::Path`]) unless [`Engine::decides_paths`]; it treats one that is left as [`Match::All`]. It holds existing
 //! objects. Earlier versions, manifests and reasons are read from the store, for all engines.
 //!
 //! Rules for every method:
@@ -119,6 +119,12 @@ pub trait Engine: fmt::Debug + Send + Sync {
     /// Distinct values of [`crate::text::columns::Facet::Scope`] of a cluster's objects, regardless of rights: the scopes of
     /// the access reviews that are sent to a member whose rules are unknown. Values of deleted objects may be among them.
     async fn scopes(&self, cluster: &ClusterName) -> Result<BTreeSet<String>, Error>;
+
+    /// True if the engine decides this condition with its paths. Otherwise search reads manifests first, and the engine gets
+    /// [`Match::loosened`] with the ids of the objects that meet the condition.
+    fn decides_paths(&self, _matches: &Match) -> bool {
+        false
+    }
 
     /// The newest change that searches find: a search that begins after this value was read finds it and all earlier ones,
     /// and possibly newer ones. The distance to the newest change of the cache is the lag of the engine.

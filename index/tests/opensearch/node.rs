@@ -43,7 +43,8 @@ impl Node {
         }
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         install_cryptography();
-        let http = reqwest::Client::builder().no_proxy().build().unwrap();
+        // Tests share the node, but each has a runtime of its own, with which its connections end.
+        let http = reqwest::Client::builder().no_proxy().pool_max_idle_per_host(0).build().unwrap();
         let node = Self { engine, port, settings, directory: tempfile::tempdir().unwrap(), http };
         node.run().await;
         Some(node)

@@ -76,6 +76,11 @@ pub fn translate(matches: &Match, known: &Known) -> Result<Translated, DslError>
     Ok(Translated { query, examine, notices: translator.notices })
 }
 
+/// True if terms of paths decide a condition, but for objects that [`Translated::examine`] finds, and an engine takes the query.
+pub fn decides_paths(matches: &Match) -> bool {
+    unsure(matches).is_some() && translate(matches, &Known::default()).is_ok()
+}
+
 /// Last words of the phrases in a condition, as terms of the field `message`. Those that begin too many terms go into
 /// [`Known::wide`].
 pub fn phrase_ends(matches: &Match) -> BTreeSet<String> {
@@ -95,22 +100,26 @@ struct Translator<'k> {
 }
 
 impl Translator<'_> {
-    /// The query, and which records it needs examined.
+    /// The query, and which records it needs examined. Scores are those of the condition without its paths, as with
+    /// engines for which paths are resolved before.
     fn with_paths(&mut self, matches: &Match) -> (Query, Option<Query>) {
         if !matches.needs_bodies() {
             return (self.query(matches), None);
         }
+        let loosened = self.query(&matches.loosened());
         let Some(unsure) = unsure(matches) else {
             // No term says whether it holds.
-            let loosened = self.query(&matches.loosened());
             let found = query::all(vec![loosened.clone(), self.examined()]);
             return (found, Some(loosened));
         };
-        let (sure, loosened) = (self.query(matches), self.query(&matches.loosened()));
-        let sure = query::all(vec![sure, query::not(unsure.clone())]);
+        let sure = query::all(vec![self.query(matches), query::not(unsure.clone())]);
         let examine = query::all(vec![loosened.clone(), unsure.clone()]);
-        let read = query::all(vec![loosened, unsure, self.examined()]);
-        (query::any(vec![sure, read]), Some(examine))
+        let read = query::all(vec![query::unscored(loosened.clone()), unsure, self.examined()]);
+        let found = query::unscored(query::any(vec![sure, read]));
+        match loosened.score_is_zero() {
+            true => (found, Some(examine)),
+            false => (query::all(vec![loosened, found]), Some(examine)),
+        }
     }
 
     fn examined(&mut self) -> Query {

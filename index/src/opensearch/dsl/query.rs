@@ -159,7 +159,7 @@ pub fn not(query: Query) -> Query {
 }
 
 /// Finds the documents of a query without scores.
-fn unscored(query: Query) -> Query {
+pub fn unscored(query: Query) -> Query {
     match query.score_is_zero() {
         true => query,
         false => Query::And { scored: Vec::new(), filter: vec![query], excluded: Vec::new() },

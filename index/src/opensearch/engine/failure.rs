@@ -21,6 +21,8 @@ pub(super) enum Failure {
     Client(#[from] ClientError),
     #[error(transparent)]
     Response(#[from] ResponseError),
+    #[error("cannot read manifests")]
+    Store(#[source] Error),
 }
 
 impl From<serde_json::Error> for Failure {
@@ -40,6 +42,7 @@ impl Failure {
     pub fn notice(self) -> Result<String, Error> {
         let error = match self {
             Self::Client(error) => error,
+            Self::Store(error) => return Err(error),
             Self::Response(_) => return Err(self.error()),
             other => return Ok(other.to_string()),
         };
@@ -60,6 +63,7 @@ impl Failure {
     pub fn error(self) -> Error {
         match self {
             Self::Deadline | Self::Partial(_) => Error::Incomplete,
+            Self::Store(error) => error,
             other => Error::text("cannot be searched", other),
         }
     }

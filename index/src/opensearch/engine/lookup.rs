@@ -30,7 +30,7 @@ impl OpenSearchEngine {
         Ok(lookup)
     }
 
-    async fn read_all(
+    pub(super) async fn read_all(
         &self,
         context: &SearchContext,
         condition: Condition,

@@ -14,7 +14,7 @@ mod scan;
 use super::aggregations::{Count, MAX_VALUES, count_ends, count_terms, wide_ends};
 use super::client::{Client, Request};
 use super::dsl::query::{self, Query};
-use super::dsl::{Known, Translated, phrase_ends, translate};
+use super::dsl::{Known, Translated, decides_paths, phrase_ends, translate};
 use super::fields;
 use super::order::Order;
 use super::request::Search;
@@ -27,6 +27,8 @@ use crate::rights::ScopeTerms;
 use crate::search::collect::terms::{TermCounts, TermsRequest};
 use crate::search::collect::{TopHits, TopHitsRequest};
 use crate::search::engine::{Backend, Engine, EngineWriter, Lookup, Scan, SearchContext};
+use crate::search::execute::CUT;
+use crate::search::execute::examine::{Examined, Examiner};
 use crate::search::plan::predicate::Match;
 use crate::text::columns::{Facet, Key, Word};
 use crate::writer::States;
@@ -68,6 +70,8 @@ struct OpenSearchEngine {
     /// Bytes of the index, from time to time.
     size: watch::Receiver<Option<u64>>,
     metrics: Arc<Metrics>,
+    /// Decides paths of which terms do not say whether they hold.
+    examiner: Examiner,
 }
 
 /// A condition within the rights of a caller.
@@ -127,12 +131,19 @@ impl OpenSearchEngine {
             let answer = self.search(&format!("/{}/_search", self.alias), &body, context.deadline).await?;
             known.wide.extend(wide_ends(&ends, &serde_json::from_slice(&answer)?));
         }
-        // Paths were resolved before: one that is left must not hide anything.
-        let translated = match matches.needs_bodies() {
-            true => translate(&matches.loosened(), &known),
-            false => translate(matches, &known),
-        };
-        let Translated { query, notices, .. } = translated?;
+        let Translated { query, notices, examine } = translate(matches, &known)?;
+        let Some(unsure) = examine else { return Ok(Condition { rights, matches: query, notices }) };
+        let unsure = Condition { rights: rights.clone(), matches: unsure, notices: BTreeSet::new() };
+        let mut candidates = Lookup::default();
+        self.read_all(context, unsure, None, &mut candidates).await?;
+        let examined = self.examiner.examine(candidates.numbers, matches, context.deadline).await;
+        let Examined { ids, cut } = examined.map_err(Failure::Store)?;
+        known.examined = Some(ids);
+        let Translated { query, mut notices, .. } = translate(matches, &known)?;
+        notices.extend(candidates.notices);
+        if cut || candidates.incomplete {
+            notices.insert(CUT.to_owned());
+        }
         Ok(Condition { rights, matches: query, notices })
     }
 
@@ -292,6 +303,10 @@ impl Engine for OpenSearchEngine {
 
     async fn scopes(&self, cluster: &ClusterName) -> Result<BTreeSet<String>, Error> {
         self.scopes_of(cluster).await.map_err(Failure::error)
+    }
+
+    fn decides_paths(&self, matches: &Match) -> bool {
+        decides_paths(matches)
     }
 
     fn searchable(&self) -> watch::Receiver<Seq> {

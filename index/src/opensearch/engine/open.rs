@@ -7,6 +7,7 @@ use crate::opensearch::source::StoreSource;
 use crate::opensearch::template::{IndexSize, template};
 use crate::opensearch::writer::{Writer, WriterOptions};
 use crate::search::engine::{Opened, Opening};
+use crate::search::execute::examine::Examiner;
 use crate::{Error, OpenSearchOptions};
 use serde_json::Value;
 use std::sync::Arc;
@@ -17,9 +18,10 @@ const CLOSING: usize = 256;
 
 /// Sets up the backend. Sends nothing: the worker waits for an engine that is away.
 pub(super) async fn open(opening: Opening<'_>) -> Result<Opened, Error> {
-    let Opening { options, identity, store, tail, states, metrics, committed, elected, stop, .. } = opening;
+    let Opening { options, identity, store, tail, states, metrics, permits, committed, elected, stop, .. } = opening;
     let client = Arc::new(Client::new(options.opensearch.client_options()?).await?);
     let alias = options.opensearch.index_prefix.clone();
+    let examiner = Examiner { store: Arc::clone(&store), permits };
     let source = StoreSource { store, tail: Arc::clone(&tail), identity: identity.to_owned() };
     let writing = WriterOptions { elected, ..WriterOptions::new(&alias, index_template(&options.opensearch)) };
     let writer = Arc::new(Writer::new(Arc::clone(&client), source, writing));
@@ -49,6 +51,7 @@ pub(super) async fn open(opening: Opening<'_>) -> Result<Opened, Error> {
         writer: Arc::clone(&writer),
         size: measured,
         metrics,
+        examiner,
     };
     let worker = async move {
         let closer = close_all(client, to_close, stop.clone());

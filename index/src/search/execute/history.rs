@@ -6,9 +6,10 @@
 use crate::rights::CallerRights;
 use crate::search::collect::terms::{Before, TermsRequest};
 use crate::search::collect::{TopHits, TopHitsRequest};
+use crate::search::execute::Sources;
 use crate::search::execute::authorization::permits;
 use crate::search::execute::evaluate::Evaluated;
-use crate::search::execute::{EXAMINED_AT_ONCE, MOST_EXAMINED, Sources};
+use crate::search::execute::examine::{EXAMINED_AT_ONCE, MOST_EXAMINED};
 use crate::search::plan::predicate::{Match, Test};
 use crate::search::plan::sort::{Place, Rank, Ranked, Sort, SortBy, compare};
 use crate::search::plan::{Asked, World};

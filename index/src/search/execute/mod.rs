@@ -3,6 +3,7 @@
 
 pub(crate) mod authorization;
 pub(crate) mod evaluate;
+pub(crate) mod examine;
 pub(crate) mod history;
 pub(crate) mod permits;
 pub(crate) mod scan;
@@ -11,13 +12,13 @@ use crate::search::Was;
 use crate::search::collect::terms::{Before, TermsRequest};
 use crate::search::collect::{TopHits, TopHitsRequest};
 use crate::search::engine::{Engine, Lookup, SearchContext};
-use crate::search::execute::evaluate::Evaluated;
+use crate::search::execute::examine::{Examined, Examiner};
 use crate::search::execute::permits::SearchPermits;
 use crate::search::execute::scan::FullScan;
 use crate::search::plan::predicate::{Match, Numbers, Test};
 use crate::search::plan::relations::{Objects, Reach, resolve};
 use crate::search::plan::{Asked, Plan};
-use crate::store::{Manifests, Store};
+use crate::store::Store;
 use crate::text::columns::{Key, Number, Word};
 use crate::text::document::Document;
 use crate::{Error, Object, Seq};
@@ -27,12 +28,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Bodies one search reads to look for a path, and old versions it reads.
-pub const MOST_EXAMINED: usize = 50_000;
-/// Bodies read at once.
-pub(crate) const EXAMINED_AT_ONCE: usize = 500;
-
-const CUT: &str = "not everything was looked at: narrow the query, for instance by kind: or ns:";
+/// Remark on an answer for which a limit was reached.
+pub(crate) const CUT: &str = "not everything was looked at: narrow the query, for instance by kind: or ns:";
 
 /// Data sources of one request.
 #[derive(Clone)]
@@ -47,6 +44,10 @@ impl Sources {
     /// Sources with another deadline, for a part of the answer.
     pub fn until(&self, deadline: Instant) -> Self {
         Self { context: SearchContext { deadline, ..self.context.clone() }, ..self.clone() }
+    }
+
+    fn examiner(&self) -> Examiner {
+        Examiner { store: Arc::clone(&self.store), permits: Arc::clone(&self.permits) }
     }
 }
 
@@ -187,7 +188,7 @@ impl Search {
                 }
                 Match::Reach(reach) => {
                     let mut inner = self.settled(reach.inner().clone()).await?;
-                    if inner.needs_bodies() {
+                    if self.reads_manifests(&inner) {
                         inner = Match::Ids(self.examined(&inner).await?);
                     }
                     self.followed(reach.with_inner(inner)).await?
@@ -197,12 +198,16 @@ impl Search {
         })
     }
 
-    /// A predicate for engines: paths are looked up in bodies.
+    /// A condition for the engine: paths that it does not decide are looked up in manifests.
     async fn askable(&mut self, matches: Match) -> Result<Match, Error> {
-        Ok(match matches.needs_bodies() {
+        Ok(match self.reads_manifests(&matches) {
             true => matches.loosened().and(Match::Ids(self.examined(&matches).await?)),
             false => matches,
         })
+    }
+
+    fn reads_manifests(&self, matches: &Match) -> bool {
+        matches.needs_bodies() && !self.sources.engine.decides_paths(matches)
     }
 
     async fn all_settled(&mut self, parts: Vec<Match>) -> Result<Vec<Match>, Error> {
@@ -228,21 +233,11 @@ impl Search {
     async fn examined(&mut self, matches: &Match) -> Result<Numbers, Error> {
         let loosened = matches.loosened();
         let candidates = self.sources.engine.ids(&self.sources.context, &loosened).await?;
-        let mut ids: Vec<u64> = self.taken(candidates).into_iter().collect();
-        self.cut(ids.len() > MOST_EXAMINED);
-        ids.truncate(MOST_EXAMINED);
-        let matches = Arc::new(matches.clone());
-        let mut found = BTreeSet::new();
-        for some in ids.chunks(EXAMINED_AT_ONCE) {
-            if Instant::now() > self.sources.context.deadline {
-                self.cut(true);
-                break;
-            }
-            let objects = self.sources.store.by_ids(some, Manifests::Read).await?;
-            let matches = Arc::clone(&matches);
-            found.extend(self.sources.permits.run(Instant::now(), move || holding(&objects, &matches)).await?);
-        }
-        Ok(Arc::new(found))
+        let candidates = self.taken(candidates);
+        let examiner = self.sources.examiner();
+        let Examined { ids, cut } = examiner.examine(candidates, matches, self.sources.context.deadline).await?;
+        self.cut(cut);
+        Ok(ids)
     }
 }
 
@@ -252,17 +247,6 @@ impl Objects for Search {
         let lookup = self.sources.engine.keys(&self.sources.context, matches, columns).await?;
         Ok(self.taken(lookup))
     }
-}
-
-fn holding(objects: &[Object], matches: &Match) -> Result<Vec<u64>, Error> {
-    let mut ids = Vec::new();
-    for object in objects {
-        let document = Document::of(object)?;
-        if Evaluated::new(&document).holds(matches) {
-            ids.push(document.id);
-        }
-    }
-    Ok(ids)
 }
 
 /// Objects by id and what ended them, with what to say of them.

@@ -111,6 +111,8 @@ async fn differences(engine: &Corpus, text: &Corpus) -> Vec<String> {
 #[case::opensearch_2("opensearch-2")]
 #[case::opensearch_3("opensearch-3")]
 #[case::elasticsearch_7("elasticsearch-7")]
+#[case::elasticsearch_8("elasticsearch-8")]
+#[case::elasticsearch_9("elasticsearch-9")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "starts search engines: run .ci/engines test"]
 async fn engines_answer_the_corpus(#[case] name: &str) {

@@ -19,6 +19,9 @@ use super::stage::{complete, control_plane, elsewhere, opened, rate, register, s
 
 /// Time for the engine to merge the index.
 const MERGE_WITHIN: Duration = Duration::from_secs(300);
+/// Interval and time of looks at whether the engine still keeps the requests of its copies' recovery: it lets go every 30 s.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+const LET_GO_WITHIN: Duration = Duration::from_secs(90);
 
 #[derive(Debug, Clone, Args)]
 pub(super) struct IndexArgs {
@@ -31,7 +34,7 @@ pub(super) struct IndexArgs {
     #[arg(long, default_value_t = 9_500, value_name = "BYTES")]
     pod_bytes: usize,
     /// Searches measured
-    #[arg(long, default_value_t = 800)]
+    #[arg(long, default_value_t = 4000)]
     asks: usize,
     /// Changes a second while latencies are measured
     #[arg(long, default_value_t = 300.0, value_name = "N")]
@@ -114,6 +117,7 @@ async fn merged(options: &IndexOptions, data_dir: &Path) -> anyhow::Result<u64> 
     let engine = &options.opensearch;
     let client = Client::new(engine.client_options()?).await?;
     let alias = &engine.index_prefix;
+    tokio::time::timeout(LET_GO_WITHIN, let_go(&client, alias)).await.context("the engine keeps old requests")??;
     for request in [format!("/{alias}/_forcemerge?max_num_segments=1"), format!("/{alias}/_flush")] {
         let request = Request { deadline: Some(MERGE_WITHIN), ..Request::new(Method::POST, request) };
         client.send(&request).await?;
@@ -123,5 +127,24 @@ async fn merged(options: &IndexOptions, data_dir: &Path) -> anyhow::Result<u64> 
     match stats.pointer("/_all/primaries/store/size_in_bytes").and_then(Value::as_u64) {
         Some(bytes) => Ok(bytes),
         None => bail!("the engine does not tell the size of its index"),
+    }
+}
+
+/// Waits until merges may drop what the engine keeps of requests for copies that were away.
+async fn let_go(client: &Client, alias: &str) -> anyhow::Result<()> {
+    loop {
+        let answer = client.send(&Request::get(format!("/{alias}/_stats?level=shards"))).await?;
+        let stats: Value = serde_json::from_slice(&answer.body)?;
+        let indices = stats["indices"].as_object().into_iter().flat_map(|indices| indices.values());
+        let shards = indices.filter_map(|index| index["shards"].as_object()).flat_map(|shards| shards.values());
+        let kept = |copy: &Value| {
+            let checkpoint = copy["seq_no"]["global_checkpoint"].as_i64();
+            let leases = copy["retention_leases"]["leases"].as_array().into_iter().flatten();
+            leases.filter_map(|lease| lease["retaining_seq_no"].as_i64()).any(|from| Some(from) <= checkpoint)
+        };
+        if !shards.filter_map(|copies| copies.as_array()).flatten().any(kept) {
+            return Ok(());
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
     }
 }
