@@ -18,7 +18,7 @@ mod site;
 mod source;
 
 use crowsnest_index::opensearch::bulk::BulkLimits;
-use crowsnest_index::opensearch::writer::{BatchBounds, State, WriterOptions};
+use crowsnest_index::opensearch::writer::{BatchBounds, Progress, State, WriterOptions};
 use node::Node;
 use proxy::{Fault, answer};
 use serde_json::json;
@@ -180,7 +180,8 @@ async fn one_writes_and_the_others_follow(engine: &'static str) {
     let (electing, elected) = [true, false].map(watch::channel).into_iter().unzip::<_, _, Vec<_>, Vec<_>>();
     let with = |elected: &watch::Receiver<bool>| {
         let read_every = Duration::from_millis(20);
-        WriterOptions { elected: elected.clone(), read_every, ..site.options() }
+        let take_over_after = Duration::from_secs(3);
+        WriterOptions { elected: elected.clone(), read_every, take_over_after, ..site.options() }
     };
     let (first, second) = (site.writer_with(with(&elected[0])).await, site.writer_with(with(&elected[1])).await);
     site.put("a", 400);
@@ -200,6 +201,26 @@ async fn one_writes_and_the_others_follow(engine: &'static str) {
         former.standing_by().await;
     }
     assert_eq!(second.writer.progress().rebuilds + first.writer.progress().rebuilds, 0);
+
+    // The elected one does not write, for example because its network is cut.
+    electing[0].send_replace(false);
+    first.standing_by().await;
+    second.standing_by().await;
+    site.put("c", 100);
+    let writes = |progress: &Progress| progress.state == State::Following && progress.lag() == 0;
+    tokio::select! {
+        _ = first.until("writing", writes) => {}
+        _ = second.until("writing", writes) => {}
+    }
+    let written = site.source.documents();
+    assert_eq!(site.node.documents(&site.alias).await, written);
+
+    // An index of another source is not read.
+    first.stop().await;
+    second.stop().await;
+    site.source.begin_again();
+    let third = site.writer_with(with(&elected[0])).await;
+    third.waiting_for("filled from another cache").await;
 }
 
 async fn an_hour_away_is_caught_up(engine: &'static str) {

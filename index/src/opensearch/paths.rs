@@ -202,6 +202,7 @@ fn tested(path: &str, test: &Test) -> Option<Query> {
     Some(match test {
         Test::Equals(text) if text.len() > MAX_VALUE => query::none(),
         Test::Equals(text) => query::term(PATHS, &format!("{start}{text}")),
+        Test::Contains(part) if part.len() > MAX_VALUE => return None,
         Test::Contains(part) => {
             query::wildcard(PATHS, &format!("{}*{}*", wildcard_literal(&start), wildcard_literal(part)))
         }

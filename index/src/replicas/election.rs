@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 /// Hashed with the replicas' names. No cluster has this name.
 const SHARED_INDEX: &str = "search/index";
 
-/// Tells a replica whether it is elected, until stopped.
+/// Publishes whether this replica is elected, until stopped.
 pub(crate) async fn run(
     replica: String,
     mut live: watch::Receiver<BTreeSet<String>>,

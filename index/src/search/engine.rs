@@ -2,8 +2,9 @@
 //!
 //! A new engine is a folder, as [`super::tantivy`] and [`crate::opensearch`], and a line in [`BACKENDS`].
 //!
-//! An engine gets a [`Match`] in which [`super::execute`] has resolved relations and changed fields ([`Match::Reach`],
-//! [`Match::Changed`]), and paths ([`Match::Path`]) unless [`Engine::decides_paths`]; it treats one that is left as [`Match::All`]. It holds existing
+//! An engine gets a [`Match`] without relations ([`Match::Reach`]) and changed fields ([`Match::Changed`]):
+//! [`super::execute`] has resolved them. It has resolved paths ([`Match::Path`]), too, unless [`Engine::decides_paths`]
+//! returns true. A part that is left counts as [`Match::All`]. An engine holds existing
 //! objects. Earlier versions, manifests and reasons are read from the store, for all engines.
 //!
 //! Rules for every method:

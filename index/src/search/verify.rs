@@ -243,7 +243,8 @@ async fn missing_field(engine: &dyn Engine, context: &SearchContext, object: &Ob
 async fn holds(engine: &dyn Engine, context: &SearchContext, matches: &Match) -> Result<bool, Error> {
     let found = engine.ids(context, matches).await?;
     if found.incomplete {
-        return Err(Error::Incomplete);
+        let reason = found.notices.into_iter().next().unwrap_or_else(|| "a limit was reached".to_owned());
+        return Err(Error::text("cannot be compared", reason));
     }
     Ok(!found.numbers.is_empty())
 }

@@ -102,7 +102,7 @@ async fn rebuilt(client: &kube::Client, before: &Value) -> anyhow::Result<Value>
     loop {
         let index = ask(client, Method::GET, PATH).await?;
         let writer = &index["writer"];
-        if writer["index"] != *before && writer["state"] == "Following" {
+        if writer["index"] != *before && (writer["state"] == "Following" || writer["state"] == "Standby") {
             return Ok(index);
         }
         let now = number(writer, "position");

@@ -58,6 +58,10 @@ impl IndexBackendArgs {
         }
     }
 
+    pub(crate) fn with_prefix(&self, prefix: String) -> Self {
+        Self { opensearch_index_prefix: prefix, ..self.clone() }
+    }
+
     /// Sets the backend of a cache.
     pub(crate) fn apply(&self, options: &mut IndexOptions) {
         options.index_backend.clone_from(&self.index_backend);

@@ -87,6 +87,11 @@ impl KeepArgs {
         self.backend.apply(&mut options);
         options
     }
+
+    /// The same with another alias in the engine.
+    pub(crate) fn with_index_prefix(&self, prefix: String) -> Self {
+        Self { backend: self.backend.with_prefix(prefix), ..self.clone() }
+    }
 }
 
 pub(super) fn duration(text: &str) -> Result<Duration, String> {

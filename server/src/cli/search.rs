@@ -24,7 +24,7 @@ use crate::cli::output::terminal;
 
 /// Exit code of `--fail-on-empty` with no hit.
 const EMPTY: u8 = 3;
-/// Exit code when clusters were left out.
+/// Exit code when clusters were left out, or hits may be missing.
 pub(super) const PARTIAL: u8 = 5;
 
 const ROOT: &str = "/apis/search.crowsnest.io/v1alpha1";
@@ -65,7 +65,7 @@ pub(crate) struct SearchArgs {
     /// Exit with 3 when nothing is found
     #[arg(long)]
     fail_on_empty: bool,
-    /// Exit with 0 even when clusters were left out
+    /// Exit with 0 even when clusters were left out or hits may be missing
     #[arg(long)]
     allow_partial: bool,
     #[command(flatten)]
@@ -325,7 +325,7 @@ pub(super) fn complain(err: &mut impl Write, answer: &Value, query: &str) -> io:
             }
         }
     }
-    Ok(!skipped.is_empty())
+    Ok(!skipped.is_empty() || answer.get("totalRelation").is_some_and(|relation| relation == "gte"))
 }
 
 #[cfg(test)]

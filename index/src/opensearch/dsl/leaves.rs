@@ -11,7 +11,8 @@ use crate::opensearch::model::{
 use crate::opensearch::regex::{RegexError, limited, literal, lucene, wildcard_literal};
 use crate::opensearch::terms::{cut, phrase, token, whole};
 
-/// Characters of a part that a wildcard looks for. One of 4,000 was refused: "more than 10000 effort".
+/// Characters of a part that a wildcard looks for. One of 4,000 was refused: "more than 10000 effort". Regular expressions
+/// may be longer, but Elasticsearch 8.19 refuses them if they repeat one character 1,000 times.
 const MAX_WILDCARD: usize = 128;
 /// Words this short are compared by a pattern: an engine scores distance relative to the word's length, and may leave out
 /// what is as far away as the word is long.

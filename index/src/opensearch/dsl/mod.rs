@@ -13,6 +13,7 @@ use super::template::MAX_TERMS;
 use query::Query;
 use serde_json::Value;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 /// Clauses of a translated condition.
 pub const MAX_CLAUSES: usize = 900;
@@ -76,9 +77,11 @@ pub fn translate(matches: &Match, known: &Known) -> Result<Translated, DslError>
     Ok(Translated { query, examine, notices: translator.notices })
 }
 
-/// True if terms of paths decide a condition, but for objects that [`Translated::examine`] finds, and an engine takes the query.
+/// True if terms of paths decide the condition, except for the objects of [`Translated::examine`], and the query is within
+/// the engine's limits.
 pub fn decides_paths(matches: &Match) -> bool {
-    unsure(matches).is_some() && translate(matches, &Known::default()).is_ok()
+    let known = Known { examined: Some(Arc::new(BTreeSet::from([0]))), ..Known::default() };
+    unsure(matches).is_some() && translate(matches, &known).is_ok()
 }
 
 /// Last words of the phrases in a condition, as terms of the field `message`. Those that begin too many terms go into
@@ -100,8 +103,8 @@ struct Translator<'k> {
 }
 
 impl Translator<'_> {
-    /// The query, and which records it needs examined. Scores are those of the condition without its paths, as with
-    /// engines for which paths are resolved before.
+    /// The query, and the records that it needs examined. Scores ignore paths, as with engines for which paths are
+    /// resolved in advance.
     fn with_paths(&mut self, matches: &Match) -> (Query, Option<Query>) {
         if !matches.needs_bodies() {
             return (self.query(matches), None);
@@ -113,9 +116,8 @@ impl Translator<'_> {
             return (found, Some(loosened));
         };
         let sure = query::all(vec![self.query(matches), query::not(unsure.clone())]);
-        let examine = query::all(vec![loosened.clone(), unsure.clone()]);
-        let read = query::all(vec![query::unscored(loosened.clone()), unsure, self.examined()]);
-        let found = query::unscored(query::any(vec![sure, read]));
+        let examine = query::all(vec![loosened.clone(), unsure]);
+        let found = query::unscored(query::any(vec![sure, self.examined()]));
         match loosened.score_is_zero() {
             true => (found, Some(examine)),
             false => (query::all(vec![loosened, found]), Some(examine)),

@@ -5,6 +5,7 @@ use crate::opensearch::client::ClientError;
 use crate::opensearch::dsl::DslError;
 use crate::opensearch::order::{HitError, OrderError};
 use crate::opensearch::response::{Partial, ResponseError};
+use crate::opensearch::writer::WriterError;
 
 /// See the module.
 #[derive(Debug, thiserror::Error)]
@@ -15,12 +16,16 @@ pub(super) enum Failure {
     Order(#[from] OrderError),
     #[error("the search engine did not answer in time")]
     Deadline,
+    #[error("a limit was reached before everything was found")]
+    Incomplete,
     #[error("the answer of the search engine is not whole: {0}")]
     Partial(Partial),
     #[error(transparent)]
     Client(#[from] ClientError),
     #[error(transparent)]
     Response(#[from] ResponseError),
+    #[error("{0}: nothing was searched")]
+    Index(WriterError),
     #[error("cannot read manifests")]
     Store(#[source] Error),
 }
@@ -38,9 +43,16 @@ impl From<HitError> for Failure {
 }
 
 impl Failure {
+    /// True if the index that was asked does not exist.
+    pub fn is_missing_index(&self) -> bool {
+        let Self::Client(error) = self else { return false };
+        error.fault().is_some_and(|fault| fault.kind == "index_not_found_exception")
+    }
+
     /// The remark for the caller, which names no node. Fails if the answer cannot be read.
     pub fn notice(self) -> Result<String, Error> {
         let error = match self {
+            Self::Client(ClientError::Deadline { .. }) => return Self::Deadline.notice(),
             Self::Client(error) => error,
             Self::Store(error) => return Err(error),
             Self::Response(_) => return Err(self.error()),
@@ -62,7 +74,7 @@ impl Failure {
     /// For methods without an incomplete result.
     pub fn error(self) -> Error {
         match self {
-            Self::Deadline | Self::Partial(_) => Error::Incomplete,
+            Self::Deadline | Self::Incomplete | Self::Partial(_) => Error::Incomplete,
             Self::Store(error) => error,
             other => Error::text("cannot be searched", other),
         }
@@ -90,6 +102,10 @@ mod tests {
     #[case::away(
         Failure::Client(ClientError::NoHosts),
         Some("the search engine does not answer: nothing was searched")
+    )]
+    #[case::another_cache(
+        Failure::Index(WriterError::OtherSource),
+        Some("the index behind the alias was filled from another cache and is being replaced: nothing was searched")
     )]
     #[case::late(Failure::Deadline, Some("the search engine did not answer in time"))]
     #[case::too_deep(DslError::Depth(30).into(), Some("the query nests 30 levels deep when written out; the search engine takes 18 at most"))]

@@ -38,6 +38,7 @@ impl OpenSearchEngine {
         lookup: &mut Lookup,
     ) -> Result<(), Failure> {
         let filter = condition.filter();
+        lookup.incomplete |= condition.incomplete;
         lookup.notices.extend(condition.notices);
         let names: Option<Vec<String>> = columns.map(|columns| columns.iter().map(|key| fields::key(*key)).collect());
         let mut after: Option<Value> = None;
@@ -56,7 +57,7 @@ impl OpenSearchEngine {
             if let Some(after) = after.take() {
                 body["search_after"] = json!([after]);
             }
-            let page = Page::read(&self.search(&self.path(&filter), &body, context.deadline).await?)?;
+            let page = Page::read(&self.search(&Self::path(&filter), &body, context.deadline).await?)?;
             lookup.incomplete |= !page.partial.is_empty();
             lookup.notices.extend(remarks(&page.partial));
             for hit in &page.hits {

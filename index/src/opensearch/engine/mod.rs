@@ -10,11 +10,12 @@ mod lookup;
 mod open;
 mod report;
 mod scan;
+mod serving;
 
 use super::aggregations::{Count, MAX_VALUES, count_ends, count_terms, wide_ends};
 use super::client::{Client, Request};
 use super::dsl::query::{self, Query};
-use super::dsl::{Known, Translated, decides_paths, phrase_ends, translate};
+use super::dsl::{Known, decides_paths, phrase_ends, translate};
 use super::fields;
 use super::order::Order;
 use super::request::Search;
@@ -38,12 +39,16 @@ use bytes::Bytes;
 use crowsnest_api::names::ClusterName;
 use failure::Failure;
 use http::Method;
+use lru::LruCache;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
+use serving::Serving;
 use std::collections::BTreeSet;
+use std::num::NonZero;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, watch};
-use xxhash_rust::xxh3::xxh3_64;
+use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
 
 /// As the engine of searches.
 pub(crate) const BACKEND: Backend =
@@ -60,7 +65,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 #[derive(Debug)]
 struct OpenSearchEngine {
     client: Arc<Client>,
-    alias: String,
+    serving: Serving,
     states: Arc<States>,
     searchable: watch::Receiver<Seq>,
     trouble: watch::Receiver<Option<String>>,
@@ -70,16 +75,24 @@ struct OpenSearchEngine {
     /// Bytes of the index, from time to time.
     size: watch::Receiver<Option<u64>>,
     metrics: Arc<Metrics>,
-    /// Decides paths of which terms do not say whether they hold.
+    /// Reads manifests where terms of paths do not say whether these hold.
     examiner: Examiner,
+    remembered: Mutex<LruCache<(Instant, u128), Arc<Examined>>>,
 }
 
 /// A condition within the rights of a caller.
 struct Condition {
     rights: Query,
     matches: Query,
+    /// A limit was reached, or the index lacks something: hits may be missing.
+    incomplete: bool,
     notices: BTreeSet<String>,
 }
+
+/// Remark on answers of an index that another version has filled.
+const OUTDATED: &str = "the index of the search engine is being rebuilt for this version: some hits may be missing";
+/// Examinations that are remembered for the further requests of their searches.
+const REMEMBERED: NonZero<usize> = NonZero::new(32).expect("not zero");
 
 impl Condition {
     /// The condition for requests that need no scores.
@@ -89,8 +102,20 @@ impl Condition {
 }
 
 impl OpenSearchEngine {
-    /// Sends a search and returns the body of the answer.
+    /// Sends a search of the index and returns the body of the answer. `path` stands behind the index.
     async fn search(&self, path: &str, body: &Value, deadline: Instant) -> Result<Bytes, Failure> {
+        let answering = self.serving.index().await?;
+        match self.exchange(&format!("/{}{path}", answering.index), body, deadline).await {
+            Err(failure) if failure.is_missing_index() => {
+                self.serving.forget(&answering);
+                let answering = self.serving.index().await?;
+                self.exchange(&format!("/{}{path}", answering.index), body, deadline).await
+            }
+            other => other,
+        }
+    }
+
+    async fn exchange(&self, path: &str, body: &Value, deadline: Instant) -> Result<Bytes, Failure> {
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
             return Err(Failure::Deadline);
@@ -110,8 +135,8 @@ impl OpenSearchEngine {
     }
 
     /// Path of searches. Pages of one answer read the same copies of shards: these refresh at different times.
-    fn path(&self, condition: &Value) -> String {
-        format!("/{}/_search?preference={:016x}", self.alias, xxh3_64(condition.to_string().as_bytes()))
+    fn path(condition: &Value) -> String {
+        format!("/_search?preference={:016x}", xxh3_64(condition.to_string().as_bytes()))
     }
 
     fn scope_terms(&self, context: &SearchContext) -> ScopeTerms {
@@ -128,23 +153,49 @@ impl OpenSearchEngine {
         let rights = scope::filter(self.scope_terms(context))?;
         let mut known = Known::default();
         for (ends, body) in count_ends(&phrase_ends(matches)) {
-            let answer = self.search(&format!("/{}/_search", self.alias), &body, context.deadline).await?;
+            let answer = self.search("/_search", &body, context.deadline).await?;
             known.wide.extend(wide_ends(&ends, &serde_json::from_slice(&answer)?));
         }
-        let Translated { query, notices, examine } = translate(matches, &known)?;
-        let Some(unsure) = examine else { return Ok(Condition { rights, matches: query, notices }) };
-        let unsure = Condition { rights: rights.clone(), matches: unsure, notices: BTreeSet::new() };
+        let mut condition = Condition { rights, matches: Query::None, incomplete: false, notices: BTreeSet::new() };
+        let mut translated = translate(matches, &known)?;
+        if let Some(unsure) = translated.examine.take() {
+            let examined = self.examined(context, matches, unsure, &condition.rights).await?;
+            condition.incomplete = examined.cut;
+            condition.notices.extend(examined.cut.then(|| CUT.to_owned()));
+            known.examined = Some(Arc::clone(&examined.ids));
+            translated = translate(matches, &known)?;
+        }
+        condition.matches = translated.query;
+        condition.notices.extend(translated.notices);
+        if self.serving.index().await?.is_outdated {
+            condition.incomplete = true;
+            condition.notices.insert(OUTDATED.to_owned());
+        }
+        Ok(condition)
+    }
+
+    /// Objects whose manifests meet a condition, among those of which the terms of paths do not say so. One search asks
+    /// several times.
+    async fn examined(
+        &self,
+        context: &SearchContext,
+        matches: &Match,
+        unsure: Query,
+        rights: &Query,
+    ) -> Result<Arc<Examined>, Failure> {
+        let unsure = Condition { rights: rights.clone(), matches: unsure, incomplete: false, notices: BTreeSet::new() };
+        let key = (context.requested_at, xxh3_128(format!("{matches:?}{}", unsure.filter()).as_bytes()));
+        if let Some(known) = self.remembered.lock().get(&key) {
+            return Ok(Arc::clone(known));
+        }
         let mut candidates = Lookup::default();
         self.read_all(context, unsure, None, &mut candidates).await?;
         let examined = self.examiner.examine(candidates.numbers, matches, context.deadline).await;
-        let Examined { ids, cut } = examined.map_err(Failure::Store)?;
-        known.examined = Some(ids);
-        let Translated { query, mut notices, .. } = translate(matches, &known)?;
-        notices.extend(candidates.notices);
-        if cut || candidates.incomplete {
-            notices.insert(CUT.to_owned());
-        }
-        Ok(Condition { rights, matches: query, notices })
+        let mut examined = examined.map_err(Failure::Store)?;
+        examined.cut |= candidates.incomplete;
+        let examined = Arc::new(examined);
+        self.remembered.lock().put(key, Arc::clone(&examined));
+        Ok(examined)
     }
 
     async fn find(
@@ -153,7 +204,7 @@ impl OpenSearchEngine {
         matches: &Match,
         request: &TopHitsRequest,
     ) -> Result<TopHits, Failure> {
-        let Condition { rights, matches, notices } = self.condition(context, matches).await?;
+        let Condition { rights, matches, incomplete, notices } = self.condition(context, matches).await?;
         let order = Order::of(&request.sort, &request.world)?;
         let counts: Vec<Count> = request.facets.iter().map(|facet| Count::Facet(*facet)).collect();
         let search = Search {
@@ -166,8 +217,10 @@ impl OpenSearchEngine {
             timeout: timeout(context.deadline),
         };
         let body = search.body()?;
-        let answer = self.search(&self.path(&body["query"]), &body, context.deadline).await?;
-        Ok(top_hits(request, SearchResponse::read(&search, &answer)?, notices))
+        let answer = self.search(&Self::path(&body["query"]), &body, context.deadline).await?;
+        let mut top = top_hits(request, SearchResponse::read(&search, &answer)?, notices);
+        top.incomplete |= incomplete;
+        Ok(top)
     }
 
     async fn count(
@@ -179,10 +232,10 @@ impl OpenSearchEngine {
         let filter = condition.filter();
         let body = json!({"size": 0, "track_total_hits": false, "query": filter, "aggs": aggregation,
             "timeout": format!("{}ms", timeout(context.deadline).as_millis().max(1))});
-        let answer = self.search(&self.path(&filter), &body, context.deadline).await?;
+        let answer = self.search(&Self::path(&filter), &body, context.deadline).await?;
         let (buckets, partial) = read_buckets(&answer)?;
         let (terms, incomplete) = buckets.terms();
-        Ok(Counted { terms, incomplete: incomplete || !partial.is_empty() })
+        Ok(Counted { terms, incomplete: incomplete || condition.incomplete || !partial.is_empty() })
     }
 
     async fn count_terms(
@@ -215,7 +268,7 @@ impl OpenSearchEngine {
         let filter = query::terms(fields::SCOPE, vec![cluster.as_str().into()]).filter();
         let aggregation = count_terms(&fields::facet(Facet::Scope), "", "", MAX_SCOPES);
         let body = json!({"size": 0, "track_total_hits": false, "query": filter, "aggs": aggregation});
-        let answer = self.search(&self.path(&filter), &body, deadline).await?;
+        let answer = self.search(&Self::path(&filter), &body, deadline).await?;
         let (buckets, partial) = read_buckets(&answer)?;
         match partial.into_iter().next() {
             Some(partial) => Err(Failure::Partial(partial)),

@@ -1,7 +1,8 @@
 //! Opens the backend: the client, the writer that follows the store, and the engine that searches.
 
-use super::OpenSearchEngine;
 use super::follow::{Follower, close_all};
+use super::serving::Serving;
+use super::{OpenSearchEngine, REMEMBERED};
 use crate::opensearch::client::Client;
 use crate::opensearch::source::StoreSource;
 use crate::opensearch::template::{IndexSize, template};
@@ -9,6 +10,8 @@ use crate::opensearch::writer::{Writer, WriterOptions};
 use crate::search::engine::{Opened, Opening};
 use crate::search::execute::examine::Examiner;
 use crate::{Error, OpenSearchOptions};
+use lru::LruCache;
+use parking_lot::Mutex;
 use serde_json::Value;
 use std::sync::Arc;
 use tokio::sync::{mpsc, watch};
@@ -32,7 +35,7 @@ pub(super) async fn open(opening: Opening<'_>) -> Result<Opened, Error> {
     let follower = Follower {
         writer: Arc::clone(&writer),
         client: Arc::clone(&client),
-        alias: alias.clone(),
+        alias,
         tail,
         metrics: Arc::clone(&metrics),
         committed,
@@ -43,7 +46,7 @@ pub(super) async fn open(opening: Opening<'_>) -> Result<Opened, Error> {
     };
     let engine = OpenSearchEngine {
         client: Arc::clone(&client),
-        alias,
+        serving: Serving::new(Arc::clone(&writer)),
         states,
         searchable: seen,
         trouble: known,
@@ -52,6 +55,7 @@ pub(super) async fn open(opening: Opening<'_>) -> Result<Opened, Error> {
         size: measured,
         metrics,
         examiner,
+        remembered: Mutex::new(LruCache::new(REMEMBERED)),
     };
     let worker = async move {
         let closer = close_all(client, to_close, stop.clone());

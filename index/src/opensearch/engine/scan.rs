@@ -29,6 +29,9 @@ impl OpenSearchEngine {
         request: &TopHitsRequest,
     ) -> Result<Box<dyn Scan>, Failure> {
         let condition = self.condition(context, matches).await?;
+        if condition.incomplete {
+            return Err(Failure::Incomplete);
+        }
         let order = Order::of(&request.sort, &request.world)?;
         let search = Search {
             matches: &condition.matches,
@@ -54,7 +57,7 @@ impl OpenSearchEngine {
         {
             after.push(i64::MAX.into());
         }
-        let opened = self.search(&open_path(distribution, &self.alias), &Value::Null, context.deadline).await?;
+        let opened = self.search(&open_path(distribution), &Value::Null, context.deadline).await?;
         let Opened { id } = serde_json::from_slice(&opened)?;
         let point = PointInTime { id, closing: self.closing.clone() };
         let client = Arc::clone(&self.client);
@@ -63,10 +66,10 @@ impl OpenSearchEngine {
     }
 }
 
-fn open_path(distribution: Distribution, alias: &str) -> String {
+fn open_path(distribution: Distribution) -> String {
     match distribution {
-        Distribution::OpenSearch => format!("/{alias}/_search/point_in_time?keep_alive={KEEP_ALIVE}"),
-        Distribution::Elasticsearch => format!("/{alias}/_pit?keep_alive={KEEP_ALIVE}"),
+        Distribution::OpenSearch => format!("/_search/point_in_time?keep_alive={KEEP_ALIVE}"),
+        Distribution::Elasticsearch => format!("/_pit?keep_alive={KEEP_ALIVE}"),
     }
 }
 

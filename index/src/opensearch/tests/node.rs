@@ -52,8 +52,11 @@ impl Node {
         let answer = String::from_utf8(answer).unwrap();
         let (head, body) = answer.split_once("\r\n\r\n").unwrap();
         let status = head.split(' ').nth(1).unwrap().parse().unwrap();
-        assert!(!head.to_lowercase().contains("transfer-encoding"), "{head}");
-        (status, serde_json::from_str(body).unwrap())
+        let body = match head.to_lowercase().contains("transfer-encoding: chunked") {
+            true => unchunked(body),
+            false => body.to_owned(),
+        };
+        (status, serde_json::from_str(&body).unwrap())
     }
 
     /// The JSON of an answer that succeeds.
@@ -62,6 +65,17 @@ impl Node {
         assert!(status < 300, "{method} {path}: {status} {answer}\n{}", body.chars().take(2_000).collect::<String>());
         answer
     }
+}
+
+/// A body without the lengths of its chunks.
+fn unchunked(mut body: &str) -> String {
+    let mut whole = String::new();
+    while let Some((length, rest)) = body.split_once("\r\n") {
+        let (chunk, rest) = rest.split_at(usize::from_str_radix(length.trim(), 16).unwrap());
+        whole.push_str(chunk);
+        body = rest.trim_start_matches("\r\n");
+    }
+    whole
 }
 
 impl Drop for Node {

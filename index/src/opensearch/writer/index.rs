@@ -39,20 +39,10 @@ pub(super) enum Put {
 
 #[derive(Deserialize)]
 struct Document {
-    #[serde(rename = "_index")]
-    index: String,
     #[serde(default)]
     found: bool,
     #[serde(rename = "_version")]
     version: Option<u64>,
-}
-
-/// A document's version, and the index that was asked.
-#[derive(Debug)]
-pub(super) struct Stored {
-    pub index: String,
-    /// None if there is no such document.
-    pub version: Option<u64>,
 }
 
 #[derive(Deserialize)]
@@ -85,7 +75,7 @@ impl Indices<'_> {
         Err(WriterError::Unsettled)
     }
 
-    async fn behind(&self, alias: &str) -> Result<Behind, WriterError> {
+    pub async fn behind(&self, alias: &str) -> Result<Behind, WriterError> {
         let path = format!("/{alias}/_mapping?expand_wildcards=all&filter_path=*.mappings._meta,*.mappings.dynamic");
         let answer = self.client.send(&Request::get(path)).await;
         let mut mappings: BTreeMap<String, IndexMapping> = read_found("a mapping", answer)?.unwrap_or_default();
@@ -146,21 +136,19 @@ impl Indices<'_> {
 
     /// Version of a document, which is its position. None if there is none.
     pub async fn version(&self, target: &Target, id: &str) -> Result<Option<u64>, WriterError> {
-        Ok(self.stored(&target.alias, id).await?.version)
+        self.version_in(&target.alias, id).await
     }
 
-    /// Version of a document of the index behind an alias.
-    pub async fn stored(&self, alias: &str, id: &str) -> Result<Stored, WriterError> {
-        let path = format!("/{alias}/_doc/{}?_source=false", encoded(id));
+    /// Version of a document of an index or alias.
+    pub async fn version_in(&self, index: &str, id: &str) -> Result<Option<u64>, WriterError> {
+        let path = format!("/{index}/_doc/{}?_source=false", encoded(id));
         match self.client.send(&Request::get(path)).await {
             Ok(answer) => {
-                let Document { index, found, version } = read("a document", &answer)?;
-                Ok(Stored { index, version: version.filter(|_| found) })
+                let document: Document = read("a document", &answer)?;
+                Ok(document.version.filter(|_| document.found))
             }
             // A missing document has no error, a missing index has.
-            Err(error) if error.fault().is_some_and(|fault| fault.status == 404 && fault.kind.is_empty()) => {
-                Ok(Stored { index: alias.to_owned(), version: None })
-            }
+            Err(error) if error.fault().is_some_and(|fault| fault.status == 404 && fault.kind.is_empty()) => Ok(None),
             Err(error) => Err(error.into()),
         }
     }

@@ -7,13 +7,14 @@
 //! created and filled again; one with another template, source or history is built beside the old one, which answers until
 //! then.
 //!
-//! Of several processes that share an index one is elected to write. The others read its position.
+//! One of the processes that share an index is elected to write. The others read its position.
 
 mod index;
 mod plan;
 pub(crate) mod progress;
 pub(crate) mod send;
 mod source;
+mod turn;
 
 pub use plan::Foreign;
 pub use progress::{DeadLetter, Progress, State};
@@ -21,9 +22,9 @@ pub use source::{BatchBounds, ChangeBatch, ChangeSource, Since, SourceError};
 
 use crate::opensearch::bulk::{BulkLimits, Marker};
 use crate::opensearch::client::{Client, ClientError, Fault, Pauses};
-use index::{Indices, Put, Stored, Target};
+use index::{Indices, Put, Target};
 use parking_lot::Mutex;
-use plan::Origin;
+use plan::{Behind, Origin};
 use progress::DeadLetters;
 use send::{Account, Round, Sender};
 use serde_json::Value;
@@ -32,6 +33,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+use turn::Turn;
 use xxhash_rust::xxh3::xxh3_128;
 
 /// Id of the document whose version is the position.
@@ -58,6 +60,8 @@ pub struct WriterOptions {
     pub elected: watch::Receiver<bool>,
     /// Interval at which a writer that is not elected reads the position.
     pub read_every: Duration,
+    /// Time without progress after which a writer writes that is not elected.
+    pub take_over_after: Duration,
 }
 
 impl WriterOptions {
@@ -74,6 +78,7 @@ impl WriterOptions {
             dead_letters: 100,
             elected: watch::channel(true).1,
             read_every: Duration::from_millis(500),
+            take_over_after: Duration::from_secs(30),
         }
     }
 }
@@ -95,6 +100,10 @@ pub enum WriterError {
     NothingTaken(String),
     #[error("the index behind the alias changes all the time")]
     Unsettled,
+    #[error("there is no index behind the alias yet")]
+    NoIndex,
+    #[error("the index behind the alias was filled from another cache and is being replaced")]
+    OtherSource,
 }
 
 /// See the module.
@@ -105,6 +114,14 @@ pub struct Writer<S> {
     options: WriterOptions,
     progress: watch::Sender<Progress>,
     dead_letters: Mutex<DeadLetters>,
+}
+
+/// The index that answers searches.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Answering {
+    pub index: String,
+    /// It has another template than this version's, so searches may miss hits until it is rebuilt.
+    pub is_outdated: bool,
 }
 
 /// Why following an index ended without an error.
@@ -141,20 +158,28 @@ impl<S: ChangeSource> Writer<S> {
     /// Writes until stopped. Errors are waited out and shown in the progress.
     pub async fn run(&self, stop: CancellationToken) {
         let mut failures = 0;
-        let mut elected = self.options.elected.clone();
-        while let Some(end) = stop.run_until_cancelled(self.take_turn(&mut elected, &mut failures)).await {
+        let options = &self.options;
+        let mut turn = Turn::new(options.elected.clone(), options.take_over_after, Instant::now());
+        while let Some(end) = stop.run_until_cancelled(self.take_turn(&mut turn, &mut failures)).await {
             let Err(error) = end else { continue };
+            turn.wait(Instant::now());
             let (reason, retried) = match &error {
                 WriterError::Client(error) => (error.chain(), error.is_retried()),
                 error => (error.to_string(), !matches!(error, WriterError::Foreign(_))),
             };
             if self.change(|progress| progress.state = State::Waiting { reason: reason.clone() }) {
-                tracing::warn!(reason, "cannot write to the search engine");
+                tracing::warn!(reason, "cannot write to the search engine, or read how far it is");
             }
             // A retry alone does not help: the configuration has to change.
             let pause = self.pause(if retried { failures } else { u32::MAX });
             failures += 1;
-            stop.run_until_cancelled(tokio::time::sleep(pause)).await;
+            let pause = async {
+                tokio::select! {
+                    () = tokio::time::sleep(pause) => {}
+                    () = turn.changed() => {}
+                }
+            };
+            stop.run_until_cancelled(pause).await;
         }
     }
 
@@ -165,29 +190,38 @@ impl<S: ChangeSource> Writer<S> {
         self.indices().create_rebuild().await
     }
 
-    /// Writes while elected. Otherwise reads the position once and waits until it has to be read again.
-    async fn take_turn(&self, elected: &mut watch::Receiver<bool>, failures: &mut u32) -> Result<(), WriterError> {
-        if *elected.borrow_and_update() {
+    /// Writes if it is this process's turn. Otherwise reads the position once and waits until it has to be read again.
+    async fn take_turn(&self, turn: &mut Turn, failures: &mut u32) -> Result<(), WriterError> {
+        if turn.writes() {
             return tokio::select! {
                 end = self.follow(failures) => end,
-                () = becomes(elected, false) => Ok(()),
+                () = turn.changed() => Ok(()),
             };
         }
-        self.read_position().await?;
+        let Answering { index, .. } = self.answering().await?;
+        let position = self.indices().version_in(&index, PROGRESS).await?.unwrap_or(0);
+        self.change(|progress| {
+            progress.state = State::Standby;
+            progress.position = position;
+            progress.index = index;
+        });
         *failures = 0;
-        drop(tokio::time::timeout(self.options.read_every, becomes(elected, true)).await);
+        turn.read(position, self.source.latest(), Instant::now());
+        drop(tokio::time::timeout(self.options.read_every, turn.changed()).await);
         Ok(())
     }
 
-    /// Takes over the position of the index behind the alias.
-    async fn read_position(&self) -> Result<(), WriterError> {
-        let Stored { index, version } = self.indices().stored(&self.options.alias, PROGRESS).await?;
-        self.change(|progress| {
-            progress.state = State::Standby;
-            progress.position = version.unwrap_or(0);
-            progress.index = index;
-        });
-        Ok(())
+    /// The index that searches may read: it holds documents of this source. Whoever has replaced the index behind the alias.
+    pub(super) async fn answering(&self) -> Result<Answering, WriterError> {
+        let indices = self.indices();
+        match indices.behind(&self.options.alias).await? {
+            Behind::Nothing => Err(WriterError::NoIndex),
+            Behind::Other(foreign) => Err(foreign.into()),
+            Behind::Ours { origin, .. } if origin.source != indices.origin.source => Err(WriterError::OtherSource),
+            Behind::Ours { index, origin } => {
+                Ok(Answering { index, is_outdated: origin.template != indices.origin.template })
+            }
+        }
     }
 
     fn indices(&self) -> Indices<'_> {
@@ -295,13 +329,6 @@ impl<S: ChangeSource> Writer<S> {
             other_state = progress.state != before;
         });
         other_state
-    }
-}
-
-/// Returns when the value is `wanted`. A value that cannot change any more is waited for without end.
-async fn becomes(elected: &mut watch::Receiver<bool>, wanted: bool) {
-    if elected.wait_for(|value| *value == wanted).await.is_err() {
-        std::future::pending::<()>().await;
     }
 }
 

@@ -34,7 +34,7 @@ impl fmt::Debug for Examiner {
 pub(crate) struct Examined {
     /// Objects whose manifests meet the condition.
     pub ids: Numbers,
-    /// Manifests were left out, because there were too many or the deadline had passed.
+    /// True if manifests were skipped because of the limit or the deadline.
     pub cut: bool,
 }
 

@@ -29,7 +29,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 /// Remark on an answer for which a limit was reached.
-pub(crate) const CUT: &str = "not everything was looked at: narrow the query, for instance by kind: or ns:";
+pub(crate) const CUT: &str = "not all objects were checked: narrow the query, for instance by kind: or ns:";
 
 /// Data sources of one request.
 #[derive(Clone)]
@@ -188,8 +188,9 @@ impl Search {
                 }
                 Match::Reach(reach) => {
                     let mut inner = self.settled(reach.inner().clone()).await?;
-                    if self.reads_manifests(&inner) {
-                        inner = Match::Ids(self.examined(&inner).await?);
+                    // Relations are those of now, and earlier versions have other values at the path.
+                    if inner.needs_bodies() {
+                        inner = Match::Ids(self.decided(&inner).await?);
                     }
                     self.followed(reach.with_inner(inner)).await?
                 }
@@ -204,6 +205,15 @@ impl Search {
             true => matches.loosened().and(Match::Ids(self.examined(&matches).await?)),
             false => matches,
         })
+    }
+
+    /// Ids of the readable objects that meet a condition with paths.
+    async fn decided(&mut self, matches: &Match) -> Result<Numbers, Error> {
+        if self.reads_manifests(matches) {
+            return self.examined(matches).await;
+        }
+        let lookup = self.sources.engine.ids(&self.sources.context, matches).await?;
+        Ok(Arc::new(self.taken(lookup)))
     }
 
     fn reads_manifests(&self, matches: &Match) -> bool {

@@ -8,15 +8,20 @@ pub(crate) mod skipped_clusters;
 use super::collect::did_you_mean;
 use super::plan::score;
 use super::{CHUNK, Hit, Remark, SearchEvent, SearchRequest, Summary, Was};
+use crate::rights::CallerRights;
 use crate::search::collect::TopHitsRequest;
+use crate::search::execute::authorization::permits;
 use crate::search::execute::evaluate::Evaluated;
 use crate::search::execute::{Found, Shown, find_with_terms};
 use crate::search::plan::predicate::Match;
 use crate::search::plan::sort::{Cursor, Ranked};
 use crate::store::Manifests;
+use crate::text::columns::scope_of;
 use crate::text::document::Document;
 use crate::{Error, Index, Seq};
 use bytes::Bytes;
+use crowsnest_api::rbac::Reading;
+use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
@@ -30,6 +35,7 @@ pub(crate) enum Stage {
 
 pub(crate) struct Answering {
     index: Index,
+    rights: Arc<Mutex<CallerRights>>,
     matches: Arc<Match>,
     bodies: bool,
     events: VecDeque<SearchEvent>,
@@ -55,7 +61,7 @@ impl Stage {
             let chunk: Vec<_> = answering.hits.drain(..answering.hits.len().min(CHUNK)).collect();
             // What is first seen belongs to the question; whoever reads on and on stands in line with others.
             let asked = answering.asked.take().unwrap_or_else(Instant::now);
-            let hits = read_hits(&answering.index, &answering.matches, chunk, answering.bodies, asked).await?;
+            let hits = read_hits(&answering, chunk, asked).await?;
             return Ok(Some((SearchEvent::Hits(hits), Self::Answering(answering))));
         }
         let took = answering.started.elapsed();
@@ -111,18 +117,25 @@ async fn begin(index: Index, request: SearchRequest) -> Result<Answering, Error>
         wider,
     };
     let matches = Arc::new(matches);
-    Ok(Answering { index, matches, bodies, events, hits: top.hits.into(), summary, started, asked: Some(started) })
+    let rights = sources.context.rights;
+    Ok(Answering {
+        index,
+        rights,
+        matches,
+        bodies,
+        events,
+        hits: top.hits.into(),
+        summary,
+        started,
+        asked: Some(started),
+    })
 }
 
-/// Reads hits from the store, in their order; those deleted or forgotten meanwhile are left out. Without their manifests,
-/// unless they are wanted: answers are many.
-pub(crate) async fn read_hits(
-    index: &Index,
-    matches: &Arc<Match>,
-    hits: Vec<Ranked>,
-    bodies: bool,
-    asked: Instant,
-) -> Result<Vec<Hit>, Error> {
+/// Reads hits from the store, in their order; those deleted or forgotten meanwhile are left out, and those that the caller
+/// may not list, whatever an engine found. Without their manifests, unless they are wanted: answers are many.
+async fn read_hits(answering: &Answering, hits: Vec<Ranked>, asked: Instant) -> Result<Vec<Hit>, Error> {
+    let Answering { index, matches, bodies, .. } = answering;
+    let (bodies, rights) = (*bodies, Arc::clone(&answering.rights));
     let store = &index.inner.shared.store;
     let ids: Vec<u64> = hits.iter().filter(|hit| hit.past.is_none()).map(|hit| hit.place.id).collect();
     let ended: Vec<Seq> = hits.iter().filter_map(|hit| hit.past).collect();
@@ -150,6 +163,10 @@ pub(crate) async fn read_hits(
             }
             let hit = |hit: &Ranked| {
                 let (mut object, was, document) = shown.remove(&(hit.place.id, hit.past))?;
+                let key = &object.record.key;
+                if !permits(&mut rights.lock(), Reading::Listing, &scope_of(key), &key.name) {
+                    return None;
+                }
                 let reasons = Evaluated::new(&document).reasons(&matches);
                 if !bodies {
                     object.body = Bytes::new();

@@ -79,12 +79,23 @@ impl Backend {
     }
 }
 
+/// Paths, of what is there or inside of a relation, in questions about the present and the past.
+fn paths_beside_relations_and_the_past() -> impl Iterator<Item = String> {
+    let paths =
+        [".spec.replicas:2", "checkout .spec.replicas:>1", "-.spec.replicas:1 kind:deploy", ".metadata.name:c*"];
+    let relations = ["", "select:deployment", "select:pod sort:relevance", "has.pod(.spec.nodeName:n*)"];
+    let times = ["", "is:deleted", "at:2026-09-21T11:10:00Z", "during:2026-09-21..2026-09-22"];
+    let all = paths.into_iter().flat_map(move |path| relations.map(|relation| (path, relation)));
+    all.flat_map(move |(path, relation)| times.map(|time| format!("{path} {relation} {time}")))
+}
+
 /// Generated queries that an engine answers unlike the text index, for everybody or within somebody's rights.
 async fn differences(engine: &Corpus, text: &Corpus) -> Vec<String> {
     let count = std::env::var("CROWSNEST_ENGINE_QUERIES").map_or(60, |count| count.parse().unwrap());
     let mut queries = generate(samples::query(), count);
     queries.extend(generate(properties::query(), count / 2));
     queries.extend(generate(properties::relation(), count / 4));
+    queries.extend(paths_beside_relations_and_the_past());
     let rights: Vec<_> = generate(properties::some_rights(), 8).iter().map(|some| Arc::new(granted(some))).collect();
     let (all, mut found_some, mut wrong) = (queries.len(), 0, Vec::new());
     for (nth, query) in queries.into_iter().enumerate() {

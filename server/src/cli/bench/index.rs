@@ -19,9 +19,9 @@ use super::stage::{complete, control_plane, elsewhere, opened, rate, register, s
 
 /// Time for the engine to merge the index.
 const MERGE_WITHIN: Duration = Duration::from_secs(300);
-/// Interval and time of looks at whether the engine still keeps the requests of its copies' recovery: it lets go every 30 s.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
-const LET_GO_WITHIN: Duration = Duration::from_secs(90);
+/// Poll interval and time limit for the expiry of retention leases, which the engine renews every 30 s.
+const POLL_EVERY: Duration = Duration::from_secs(1);
+const EXPIRY_WITHIN: Duration = Duration::from_secs(90);
 
 #[derive(Debug, Clone, Args)]
 pub(super) struct IndexArgs {
@@ -58,7 +58,9 @@ pub(super) async fn run(args: &IndexArgs) -> anyhow::Result<()> {
     figures.megabytes("index/rss-before", super::resident_bytes()?)?;
 
     let began = Instant::now();
-    let (index, interest) = opened(&client, &scratch, &args.keep).await?;
+    // Not the index of an installation that uses the same engine.
+    let keep = args.keep.with_index_prefix(format!("crowsnest-bench-{}", std::process::id()));
+    let (index, interest) = opened(&client, &scratch, &keep).await?;
     complete(&index, args.clusters).await?;
     let target = index.seq();
     index.searchable().wait_for(|seq| *seq >= target).await?;
@@ -79,7 +81,9 @@ pub(super) async fn run(args: &IndexArgs) -> anyhow::Result<()> {
     figures.line("index/churn/changes", changed.len() as f64 / args.seconds.max(1) as f64, "changes/s")?;
     figures.spread("index/churn/change-to-search", found)?;
     figures.megabytes("index/churn/rss", super::resident_bytes()?)?;
+    let options = index.options().clone();
     stop(index, interest).await;
+    delete_index(&options).await?;
     control_plane.stop().await?;
     std::fs::remove_dir_all(&scratch).with_context(|| format!("removing {}", scratch.display()))
 }
@@ -117,7 +121,8 @@ async fn merged(options: &IndexOptions, data_dir: &Path) -> anyhow::Result<u64> 
     let engine = &options.opensearch;
     let client = Client::new(engine.client_options()?).await?;
     let alias = &engine.index_prefix;
-    tokio::time::timeout(LET_GO_WITHIN, let_go(&client, alias)).await.context("the engine keeps old requests")??;
+    let expired = wait_for_lease_expiry(&client, alias);
+    tokio::time::timeout(EXPIRY_WITHIN, expired).await.context("the engine's retention leases do not expire")??;
     for request in [format!("/{alias}/_forcemerge?max_num_segments=1"), format!("/{alias}/_flush")] {
         let request = Request { deadline: Some(MERGE_WITHIN), ..Request::new(Method::POST, request) };
         client.send(&request).await?;
@@ -130,8 +135,17 @@ async fn merged(options: &IndexOptions, data_dir: &Path) -> anyhow::Result<u64> 
     }
 }
 
-/// Waits until merges may drop what the engine keeps of requests for copies that were away.
-async fn let_go(client: &Client, alias: &str) -> anyhow::Result<()> {
+async fn delete_index(options: &IndexOptions) -> anyhow::Result<()> {
+    if options.index_backend != "tantivy" {
+        let client = Client::new(options.opensearch.client_options()?).await?;
+        let index = format!("/{}-000001", options.opensearch.index_prefix);
+        client.send(&Request::new(Method::DELETE, index)).await?;
+    }
+    Ok(())
+}
+
+/// Waits until the leases of copies that were away have expired: before, merges keep what these would need.
+async fn wait_for_lease_expiry(client: &Client, alias: &str) -> anyhow::Result<()> {
     loop {
         let answer = client.send(&Request::get(format!("/{alias}/_stats?level=shards"))).await?;
         let stats: Value = serde_json::from_slice(&answer.body)?;
@@ -145,6 +159,6 @@ async fn let_go(client: &Client, alias: &str) -> anyhow::Result<()> {
         if !shards.filter_map(|copies| copies.as_array()).flatten().any(kept) {
             return Ok(());
         }
-        tokio::time::sleep(LOOK_EVERY).await;
+        tokio::time::sleep(POLL_EVERY).await;
     }
 }

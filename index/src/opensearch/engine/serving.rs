@@ -1,0 +1,38 @@
+//! The index that searches read. It is named by its own name: behind the alias may stand one that was filled from another
+//! cache, where the same record ids mean other objects.
+
+use super::Failure;
+use crate::opensearch::source::StoreSource;
+use crate::opensearch::writer::{Answering, Writer, WriterError};
+use arc_swap::ArcSwapOption;
+use std::sync::Arc;
+
+#[derive(Debug)]
+pub(super) struct Serving {
+    writer: Arc<Writer<StoreSource>>,
+    known: ArcSwapOption<Answering>,
+}
+
+impl Serving {
+    pub fn new(writer: Arc<Writer<StoreSource>>) -> Self {
+        Self { writer, known: ArcSwapOption::empty() }
+    }
+
+    pub async fn index(&self) -> Result<Arc<Answering>, Failure> {
+        if let Some(known) = self.known.load_full() {
+            return Ok(known);
+        }
+        let found = self.writer.answering().await.map_err(|error| match error {
+            WriterError::Client(error) => Failure::Client(error),
+            error => Failure::Index(error),
+        })?;
+        let found = Arc::new(found);
+        self.known.store(Some(Arc::clone(&found)));
+        Ok(found)
+    }
+
+    /// Looks again at the next search: a rebuilt index has replaced this one, or it was lost.
+    pub fn forget(&self, gone: &Arc<Answering>) {
+        self.known.compare_and_swap(gone, None);
+    }
+}
