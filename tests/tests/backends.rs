@@ -135,12 +135,10 @@ fn finds(answer: &Value) -> bool {
             (None, value) => value.is_some_and(|value| value > 0.0),
         }
     }
-    let aggregations = answer["aggregations"].as_object().into_iter().flat_map(|all| all.values());
+    let mut aggregations = answer["aggregations"].as_object().into_iter().flat_map(|all| all.values());
     let shown = answer["hits"]["hits"].as_array().into_iter().flatten().filter_map(|hit| hit.get("fields"));
     let wanted = answer["hits"]["hits"].as_array().is_some_and(|hits| !hits.is_empty());
-    answer["hits"]["total"]["value"].as_u64() > Some(0)
-        && aggregations.map(counts).all(|counts| counts)
-        && (!wanted || shown.count() > 0)
+    answer["hits"]["total"]["value"].as_u64() > Some(0) && aggregations.all(counts) && (!wanted || shown.count() > 0)
 }
 
 /// The queries of docs/DASHBOARDS.md.
