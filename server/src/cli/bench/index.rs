@@ -121,12 +121,16 @@ async fn merged(options: &IndexOptions, data_dir: &Path) -> anyhow::Result<u64> 
     let engine = &options.opensearch;
     let client = Client::new(engine.client_options()?).await?;
     let alias = &engine.index_prefix;
+    let post = async |operation: &str| {
+        let request = Request::new(Method::POST, format!("/{alias}/{operation}"));
+        client.send(&Request { deadline: Some(MERGE_WITHIN), ..request }).await
+    };
+    // A merge drops nothing that the last commit may need for a recovery.
+    post("_flush?force=true").await?;
     let expired = wait_for_lease_expiry(&client, alias);
     tokio::time::timeout(EXPIRY_WITHIN, expired).await.context("the engine's retention leases do not expire")??;
-    for request in [format!("/{alias}/_forcemerge?max_num_segments=1"), format!("/{alias}/_flush")] {
-        let request = Request { deadline: Some(MERGE_WITHIN), ..Request::new(Method::POST, request) };
-        client.send(&request).await?;
-    }
+    post("_forcemerge?max_num_segments=1").await?;
+    post("_flush?force=true").await?;
     let answer = client.send(&Request::get(format!("/{alias}/_stats/store"))).await?;
     let stats: Value = serde_json::from_slice(&answer.body)?;
     match stats.pointer("/_all/primaries/store/size_in_bytes").and_then(Value::as_u64) {
