@@ -1,7 +1,7 @@
 //! Elects the replica that writes an index shared by all replicas.
 //!
-//! The election needs no lease of its own: it follows the replicas that are alive. While views differ, two may write; an
-//! engine keeps the newer version of each document, whoever sends it.
+//! The election needs no lease of its own: it follows the replicas that are alive. While views differ, two may write; the
+//! engine keeps the newer version of each document.
 
 use super::plan::owner;
 use crate::Error;
@@ -44,7 +44,7 @@ mod tests {
         let [first] = elected[..] else { panic!("{elected:?} are elected") };
         let others: BTreeSet<String> = all.iter().filter(|replica| *replica != first).cloned().collect();
         let second = others.iter().find(|replica| is_elected(replica, &others)).unwrap().clone();
-        assert!(!is_elected(first, &BTreeSet::new()), "nobody is elected before the replicas are known");
+        assert!(!is_elected(first, &BTreeSet::new()), "no replica is elected before the replicas are known");
 
         let (live, seen) = watch::channel(BTreeSet::new());
         let (elect, mut elected) = watch::channel(false);

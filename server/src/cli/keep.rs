@@ -88,7 +88,7 @@ impl KeepArgs {
         options
     }
 
-    /// The same with another alias in the engine.
+    /// Uses another alias in the search engine.
     pub(crate) fn with_index_prefix(&self, prefix: String) -> Self {
         Self { backend: self.backend.with_prefix(prefix), ..self.clone() }
     }

@@ -43,7 +43,7 @@ impl From<HitError> for Failure {
 }
 
 impl Failure {
-    /// True if the index that was asked does not exist.
+    /// True if the engine has no index of that name.
     pub fn is_missing_index(&self) -> bool {
         let Self::Client(error) = self else { return false };
         error.fault().is_some_and(|fault| fault.kind == "index_not_found_exception")

@@ -75,7 +75,7 @@ struct OpenSearchEngine {
     /// Bytes of the index, from time to time.
     size: watch::Receiver<Option<u64>>,
     metrics: Arc<Metrics>,
-    /// Reads manifests where terms of paths do not say whether these hold.
+    /// Reads manifests where path terms are incomplete.
     examiner: Examiner,
     remembered: Mutex<LruCache<(Instant, u128), Arc<Examined>>>,
 }
@@ -174,8 +174,7 @@ impl OpenSearchEngine {
         Ok(condition)
     }
 
-    /// Objects whose manifests meet a condition, among those of which the terms of paths do not say so. One search asks
-    /// several times.
+    /// Reads manifests where path terms are incomplete. The result is kept for the other requests of the same search.
     async fn examined(
         &self,
         context: &SearchContext,

@@ -54,7 +54,7 @@ proptest! {
             let planned = plan(&parse(&query, &Limits::default()).unwrap(), &world());
             let matches = block_on(resolve(planned.matches, &mut readable)).unwrap();
             let expected = documents.iter().filter(|(document, _)| Evaluated::new(document).holds(&matches));
-            // Paths score nothing, and don't take away the scores of what stands beside them.
+            // Scores are those of the condition without its paths.
             let scored = matches.loosened();
             let expected: BTreeMap<u64, f32> =
                 expected.map(|(document, _)| (document.id, Evaluated::new(document).score(&scored))).collect();

@@ -211,7 +211,8 @@ impl<S: ChangeSource> Writer<S> {
         Ok(())
     }
 
-    /// The index that searches may read: it holds documents of this source. Whoever has replaced the index behind the alias.
+    /// Finds the index behind the alias. Fails unless it was filled from this source, because only then do its record ids
+    /// mean objects of this store.
     pub(super) async fn answering(&self) -> Result<Answering, WriterError> {
         let indices = self.indices();
         match indices.behind(&self.options.alias).await? {

@@ -1,4 +1,4 @@
-//! Decides whether a process writes to a shared index: it does while it is elected, or if nobody else writes. No effects.
+//! Decides whether a process writes to a shared index: while it is elected, or if no other process makes progress. No effects.
 
 use std::time::Duration;
 use tokio::sync::watch;
@@ -19,7 +19,7 @@ pub(super) struct Turn {
 
 impl Turn {
     /// `patience`: after this time without progress a process writes that is not elected. The elected one may use another
-    /// backend, or may not reach the engine.
+    /// backend, or lack a connection to the engine.
     pub fn new(elected: watch::Receiver<bool>, patience: Duration, now: Instant) -> Self {
         Self { elected, patience, position: 0, since: now, substitutes: false }
     }

@@ -131,8 +131,8 @@ async fn begin(index: Index, request: SearchRequest) -> Result<Answering, Error>
     })
 }
 
-/// Reads hits from the store, in their order; those deleted or forgotten meanwhile are left out, and those that the caller
-/// may not list, whatever an engine found. Without their manifests, unless they are wanted: answers are many.
+/// Reads hits from the store, in their order. Leaves out objects that were deleted or pruned since the search, and objects
+/// that the caller cannot list. Reads manifests only if the answer needs them.
 async fn read_hits(answering: &Answering, hits: Vec<Ranked>, asked: Instant) -> Result<Vec<Hit>, Error> {
     let Answering { index, matches, bodies, .. } = answering;
     let (bodies, rights) = (*bodies, Arc::clone(&answering.rights));

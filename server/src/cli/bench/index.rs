@@ -135,7 +135,7 @@ async fn merged(options: &IndexOptions, data_dir: &Path) -> anyhow::Result<u64> 
     let stats: Value = serde_json::from_slice(&answer.body)?;
     match stats.pointer("/_all/primaries/store/size_in_bytes").and_then(Value::as_u64) {
         Some(bytes) => Ok(bytes),
-        None => bail!("the engine does not tell the size of its index"),
+        None => bail!("the engine's answer has no size of the index"),
     }
 }
 
