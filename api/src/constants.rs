@@ -38,7 +38,6 @@ pub mod label {
     /// `rbac-defaults` on roles made at the start.
     pub const BOOTSTRAPPING: &str = "karmada.io/bootstrapping";
 
-    pub const MANAGED_VALUE: &str = "true";
     pub const SYSTEM_VALUE: &str = "true";
     pub const RETAIN_REPLICAS_VALUE: &str = "true";
     pub const DELETION_PROTECTED_ALWAYS: &str = "Always";
@@ -103,7 +102,6 @@ pub mod annotation {
     /// `overwrite` or `abort`.
     pub const CONFLICT_RESOLUTION: &str = "work.karmada.io/conflict-resolution";
     pub const CONFLICT_RESOLUTION_OVERWRITE: &str = "overwrite";
-    pub const CONFLICT_RESOLUTION_ABORT: &str = "abort";
     /// The binding a work or member object came from.
     pub const RESOURCE_BINDING_NAMESPACE: &str = "resourcebinding.karmada.io/namespace";
     pub const RESOURCE_BINDING_NAME: &str = "resourcebinding.karmada.io/name";
@@ -112,7 +110,6 @@ pub mod annotation {
     pub const DEPENDENCIES: &str = "resourcebinding.karmada.io/dependencies";
     /// The template a member object was made from, and what of it is ours.
     pub const RESOURCE_TEMPLATE_UID: &str = "resourcetemplate.karmada.io/uid";
-    pub const RESOURCE_TEMPLATE_GENERATION: &str = "resourcetemplate.karmada.io/generation";
     pub const MANAGED_ANNOTATIONS: &str = "resourcetemplate.karmada.io/managed-annotations";
     pub const MANAGED_LABELS: &str = "resourcetemplate.karmada.io/managed-labels";
     /// The placement a binding was last scheduled with, as JSON.
@@ -144,7 +141,6 @@ pub mod finalizer {
     pub const BINDING_CONTROLLER: &str = "karmada.io/binding-controller";
     pub const CLUSTER_RESOURCE_BINDING_CONTROLLER: &str = "karmada.io/cluster-resource-binding-controller";
     pub const ENDPOINT_SLICE_CONTROLLER: &str = "karmada.io/endpointslice-controller";
-    pub const MCS_ENDPOINT_SLICE_COLLECT_CONTROLLER: &str = "karmada.io/mcs-endpointslice-collect-controller";
     pub const MCS_ENDPOINT_SLICE_DISPATCH_CONTROLLER: &str = "karmada.io/mcs-endpointslice-dispatch-controller";
     pub const MULTI_CLUSTER_SERVICE_CONTROLLER: &str = "karmada.io/multiclusterservice-controller";
     pub const PROPAGATION_POLICY_CONTROLLER: &str = "karmada.io/propagation-policy-controller";
@@ -158,8 +154,6 @@ pub mod condition {
     pub const SCHEDULED: &str = "Scheduled";
     pub const SCHEDULED_SUCCESS: &str = "Success";
     pub const SCHEDULED_SCHEDULER_ERROR: &str = "SchedulerError";
-    pub const SCHEDULED_NO_CLUSTER_FIT: &str = "NoClusterFit";
-    pub const SCHEDULED_UNSCHEDULABLE: &str = "Unschedulable";
     pub const SCHEDULED_QUOTA_EXCEEDED: &str = "QuotaExceeded";
     pub const FULLY_APPLIED: &str = "FullyApplied";
     pub const FULLY_APPLIED_SUCCESS: &str = "FullyAppliedSuccess";
@@ -212,16 +206,6 @@ pub mod eviction {
     pub const PRODUCER_APPLICATION_FAILOVER: &str = "resource-binding-application-failover-controller";
     pub const PRODUCER_CLUSTER_APPLICATION_FAILOVER: &str = "cluster-resource-binding-application-failover-controller";
 }
-
-/// Fields of clusters that selectors and spread constraints name.
-pub mod cluster_field {
-    pub const PROVIDER: &str = "provider";
-    pub const REGION: &str = "region";
-    pub const ZONE: &str = "zone";
-}
-
-/// The scheduler that takes care of bindings naming none.
-pub const DEFAULT_SCHEDULER: &str = "default-scheduler";
 
 /// Reasons of events.
 pub mod event {

@@ -59,6 +59,3 @@ word! { open
         TrafficControl = "TrafficControl",
     }
 }
-
-/// The condition type external detectors report name resolution with.
-pub const SERVICE_DOMAIN_NAME_RESOLUTION_READY: &str = "ServiceDomainNameResolutionReady";

@@ -3,7 +3,6 @@
 use k8s_openapi::api::core::v1::{Taint, Toleration};
 
 pub const NO_SCHEDULE: &str = "NoSchedule";
-pub const PREFER_NO_SCHEDULE: &str = "PreferNoSchedule";
 pub const NO_EXECUTE: &str = "NoExecute";
 
 /// Whether a toleration covers a taint. An empty key with `Exists` covers every key, an empty effect every effect, an

@@ -64,11 +64,6 @@ pub fn role_name(service_account: &str) -> String {
     format!("karmada-controller-manager:{service_account}")
 }
 
-/// Name of the secret with the impersonator's token.
-pub fn impersonation_secret_name(cluster: &str) -> String {
-    format!("{cluster}-impersonator")
-}
-
 /// Name of an EndpointSlice brought in from a cluster.
 pub fn imported_endpoint_slice_name(slice: &str, cluster: &str) -> String {
     format!("imported-{cluster}-{slice}")

@@ -134,11 +134,6 @@ impl ObjectKey {
         }
         Ok(Self::new(group, kind, namespace, name))
     }
-
-    /// The namespace, or nothing for cluster-scoped objects.
-    pub fn namespace_or_empty(&self) -> &str {
-        self.namespace.as_deref().unwrap_or_default()
-    }
 }
 
 impl fmt::Display for ObjectKey {

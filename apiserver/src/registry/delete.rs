@@ -139,18 +139,6 @@ impl Registry {
         }
         Ok(deleted)
     }
-
-    /// Removes an object the server itself owns, whatever its finalizers; false when it changed or is gone.
-    pub async fn remove_raw(&self, resource: &ResourceRef, object: &Value) -> ApiResult<bool> {
-        let Ok(revision) = object.resource_version().parse() else { return Ok(false) };
-        let key = ObjectKey::new(if resource.namespaced { object.namespace() } else { "" }, object.name());
-        let write = Write { table: table(resource), key, expect: Expect::Revision(revision), body: None };
-        match self.store.write(write).await {
-            Ok(_) => Ok(true),
-            Err(Error::Conflict { .. } | Error::NotFound) => Ok(false),
-            Err(error) => Err(storage_error(error)),
-        }
-    }
 }
 
 /// `kind` is what a conflict is told of.

@@ -183,11 +183,6 @@ impl Schema {
         self.properties.get(key)
     }
 
-    /// A JSON object with named fields (a Go struct), as opposed to a map.
-    pub fn is_struct(&self) -> bool {
-        self.ty == Type::Object && self.additional.is_none() && !(self.properties.is_empty() && self.preserve_unknown)
-    }
-
     pub fn is_map(&self) -> bool {
         self.ty == Type::Object && self.additional.is_some()
     }

@@ -229,10 +229,6 @@ impl PodState {
     pub fn restarts(&self) -> i32 {
         self.containers.iter().map(|container| container.restarts).sum()
     }
-
-    pub fn owned_by(&self, uid: &str) -> bool {
-        self.owner.as_ref().is_some_and(|owner| &*owner.uid == uid)
-    }
 }
 
 impl Stored for PodState {

@@ -21,7 +21,6 @@ pub struct RstStatus(pub u32);
 
 impl RstStatus {
     pub const PROTOCOL_ERROR: Self = Self(1);
-    pub const INVALID_STREAM: Self = Self(2);
     pub const REFUSED_STREAM: Self = Self(3);
     pub const CANCEL: Self = Self(5);
 }
