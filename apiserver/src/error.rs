@@ -20,7 +20,7 @@ pub enum Error {
     Expired { requested: Revision, oldest: Revision },
     #[error("stored object is damaged: {0}")]
     Damaged(String),
-    #[error("the object nests deeper than {} levels", crowsnest_api::nesting::MAX_DEPTH)]
+    #[error("the object nests deeper than {} levels", crowsnest_apimachinery::nesting::MAX_DEPTH)]
     TooDeep,
     #[error("the object has {size} bytes; the limit is {}", crate::storage::MAX_STORED)]
     TooLarge { size: usize },

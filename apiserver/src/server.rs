@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 
 use axum::Router;
-use crowsnest_api::user::UserInfo;
+use crowsnest_apimachinery::user::UserInfo;
 use parking_lot::Mutex;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
@@ -341,7 +341,7 @@ impl ApiServer {
 
     /// A kube client that may do everything.
     pub fn admin(&self) -> kube::Client {
-        let groups = vec![crowsnest_api::user::MASTERS.to_owned()];
+        let groups = vec![crowsnest_apimachinery::user::MASTERS.to_owned()];
         self.client(UserInfo { name: "system:admin".into(), groups, ..UserInfo::default() })
     }
 

@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-use crowsnest_api::field::{FieldError, aggregate};
+use crowsnest_apimachinery::field::{FieldError, aggregate};
 use serde::{Deserialize, Serialize};
 
 /// `metav1.StatusReason` with its HTTP code.

@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crowsnest_api::user::{MASTERS, UserInfo};
+use crowsnest_apimachinery::user::{MASTERS, UserInfo};
 use crowsnest_apiserver::http::{InFlight, serve::serve};
 use crowsnest_apiserver::{ApiServer, Config, Data};
 use futures::StreamExt;

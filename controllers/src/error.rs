@@ -1,6 +1,6 @@
 //! What can go wrong in a loop. Every variant is retried with backoff; [`Error::Waiting`] is no fault, only not yet.
 
-use crowsnest_api::names::ClusterName;
+use crowsnest_apimachinery::names::ClusterName;
 
 use crate::interpreter::ScriptError;
 use crate::interpreter::webhook::WebhookError;

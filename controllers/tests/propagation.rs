@@ -17,7 +17,7 @@ mod scheduling;
 use home::{Home, builtin, custom, definition};
 use serde_json::{Value, json};
 
-use crowsnest_api::names::ClusterName;
+use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_controllers::act::objects::{Objects, Resource, Target};
 use crowsnest_index::RecordKey;
 

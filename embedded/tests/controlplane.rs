@@ -2,7 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
-use crowsnest_api::user::UserInfo;
+use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_apiserver::{ApiServer, Config, Data};
 use crowsnest_embedded::controlplane::{self, Controllers};
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;

@@ -14,8 +14,9 @@ use crate::unregister::{UnregisterOptions, unregister};
 use crate::write::{delete, revoke};
 use crate::{Connection, Error};
 use crowsnest_api::cluster::{Cluster, ClusterSyncMode};
-use crowsnest_api::names::ClusterName;
+use crowsnest_api::names::execution_namespace;
 use crowsnest_api::work::Work;
+use crowsnest_apimachinery::names::ClusterName;
 use k8s_openapi::api::core::v1::{Namespace, Secret};
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
 use kube::api::{ListParams, Patch, PatchParams};
@@ -74,7 +75,7 @@ pub async fn leaving(control_plane: &Client) -> Result<Vec<Leaving>, Error> {
     let mut leaving = Vec::new();
     for cluster in all {
         let name = ClusterName::parse(&cluster.name_any()).map_err(|e| Error::Join(e.to_string()))?;
-        let works: Api<Work> = Api::namespaced(control_plane.clone(), name.execution_namespace().as_str());
+        let works: Api<Work> = Api::namespaced(control_plane.clone(), &execution_namespace(&name));
         let works = works.list(&ListParams::default()).await.map_err(|e| Error::kube("listing Works", e))?;
         let kept = works.iter().filter(|work| work.spec.preserve_resources_on_deletion == Some(true)).count();
         leaving.push(Leaving { name, taken: works.items.len() - kept, kept, cluster });

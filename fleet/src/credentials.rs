@@ -6,7 +6,7 @@
 use crate::Error;
 use crowsnest_api::cluster::{Cluster, ClusterSyncMode, SECRET_CA_DATA_KEY, SECRET_TOKEN_KEY};
 use crowsnest_api::constants::annotation::REACHED_THROUGH;
-use crowsnest_api::names::ClusterName;
+use crowsnest_apimachinery::names::ClusterName;
 use http::{HeaderMap, HeaderName, HeaderValue, Uri};
 use k8s_openapi::api::core::v1::Secret;
 use std::collections::BTreeMap;

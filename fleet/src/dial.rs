@@ -6,7 +6,7 @@
 use crate::endpoints::{EndpointRules, Resolver};
 use crate::tunnel::{Tunnels, authority};
 use crate::{Error, Through};
-use crowsnest_api::names::ClusterName;
+use crowsnest_apimachinery::names::ClusterName;
 use futures::future::BoxFuture;
 use http::uri::Authority;
 use http::{HeaderMap, HeaderValue, Uri};

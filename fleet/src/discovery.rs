@@ -1,7 +1,7 @@
 //! What an API server serves: aggregated discovery (v2, v2beta1), or the older documents one by one.
 
 use crate::Error;
-use crowsnest_api::names::Gvr;
+use crowsnest_apimachinery::names::Gvr;
 use futures::stream::{StreamExt, TryStreamExt};
 use http::{HeaderValue, Request, Response, StatusCode, header};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{APIGroupList, APIResourceList, APIVersions};

@@ -3,7 +3,7 @@
 //! The author of a Cluster chooses the endpoint that this process connects to. Host names are resolved and checked for
 //! each connection, because they may resolve to different addresses over time.
 
-use crowsnest_api::addresses::{local_kind, local_kind_of_host};
+use crowsnest_apimachinery::addresses::{local_kind, local_kind_of_host};
 use futures::future::BoxFuture;
 use http::Uri;
 use hyper_util::client::legacy::connect::dns::{GaiResolver, Name};

@@ -1,7 +1,7 @@
 //! Everything that can go wrong between a Cluster object and a working connection.
 
 use crowsnest_api::cluster::ClusterSyncMode;
-use crowsnest_api::names::ClusterName;
+use crowsnest_apimachinery::names::ClusterName;
 use std::sync::Arc;
 
 /// Errors of this crate. Cheap to clone, since a broken connection's reason is shown to every reader.

@@ -1,8 +1,8 @@
 //! Who asks, and the headers that make a member see it.
 
 use crate::{Error, Token};
-use crowsnest_api::request::{identity_value, upstream_headers};
-use crowsnest_api::user::{AUTHENTICATED, UNAUTHENTICATED, UserInfo, extra_header_key, service_account};
+use crowsnest_apimachinery::request::{identity_value, upstream_headers};
+use crowsnest_apimachinery::user::{AUTHENTICATED, UNAUTHENTICATED, UserInfo, extra_header_key, service_account};
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderName, HeaderValue};
 

@@ -1,6 +1,6 @@
 //! Who wants what collected. Interests are counted; the last one out stops the collector (invariant I1).
 
-use crowsnest_api::names::{ClusterName, Gvr};
+use crowsnest_apimachinery::names::{ClusterName, Gvr};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

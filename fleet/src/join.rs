@@ -8,7 +8,7 @@ use crowsnest_api::constants::AGENT_FIELD_MANAGER;
 use crowsnest_api::constants::annotation::{
     IMPERSONATES, IMPERSONATES_WHOLE, REACHED_THROUGH, REACHED_THROUGH_AGENT, RIGHTS,
 };
-use crowsnest_api::names::ClusterName;
+use crowsnest_apimachinery::names::ClusterName;
 use http::Uri;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{Namespace, Secret, ServiceAccount};

@@ -4,7 +4,7 @@ use crate::credentials::Token;
 use crate::{ApiResources, Claims, Connection, Error, Probe};
 use crowsnest_api::cluster::{Cluster, ClusterSpec, ClusterStatus};
 use crowsnest_api::constants::annotation::{IMPERSONATES, IMPERSONATES_WHOLE};
-use crowsnest_api::names::ClusterName;
+use crowsnest_apimachinery::names::ClusterName;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

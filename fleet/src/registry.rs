@@ -11,7 +11,7 @@ use crate::tunnel::Tunnels;
 use crate::{Error, Member};
 use arc_swap::ArcSwap;
 use crowsnest_api::cluster::Cluster;
-use crowsnest_api::names::ClusterName;
+use crowsnest_apimachinery::names::ClusterName;
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use k8s_openapi::api::core::v1::Secret;

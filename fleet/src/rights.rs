@@ -153,7 +153,7 @@ fn paths(paths: &[&str]) -> PolicyRule {
 mod tests {
     use super::*;
     use crate::ApiResource;
-    use crowsnest_api::names::Gvr;
+    use crowsnest_apimachinery::names::Gvr;
     use rstest::rstest;
 
     fn served() -> ApiResources {

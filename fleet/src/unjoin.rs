@@ -6,8 +6,9 @@ use crate::write::{delete, release, revoke};
 use crate::{Error, wait};
 use crowsnest_api::cluster::{Cluster, ClusterSyncMode};
 use crowsnest_api::constants::condition::REMOVING;
-use crowsnest_api::names::ClusterName;
+use crowsnest_api::names::execution_namespace;
 use crowsnest_api::work::Work;
+use crowsnest_apimachinery::names::ClusterName;
 use k8s_openapi::api::core::v1::{Namespace, Secret, ServiceAccount};
 use kube::api::ListParams;
 use kube::{Api, Client, ResourceExt};
@@ -79,7 +80,7 @@ async fn joined(control_plane: &Client, name: &ClusterName) -> Result<Cluster, E
 }
 
 pub(crate) async fn leaving(control_plane: &Client, name: &ClusterName) -> Result<Leaving, Error> {
-    let works: Api<Work> = Api::namespaced(control_plane.clone(), name.execution_namespace().as_str());
+    let works: Api<Work> = Api::namespaced(control_plane.clone(), &execution_namespace(name));
     let works = works.list_metadata(&ListParams::default()).await.map_err(|e| Error::kube("listing Works", e))?;
     Ok(Leaving { works: works.items.len() })
 }
@@ -117,15 +118,15 @@ async fn still_there(clusters: &Api<Cluster>, name: String, seconds: u64) -> Err
 
 /// What its Works made in the member stays there.
 async fn force(control_plane: &Client, cluster: &Cluster, name: &ClusterName) -> Result<(), Error> {
-    let works: Api<Work> = Api::namespaced(control_plane.clone(), name.execution_namespace().as_str());
+    let works: Api<Work> = Api::namespaced(control_plane.clone(), &execution_namespace(name));
     let left = works.list(&ListParams::default()).await.map_err(|e| Error::kube("listing Works", e))?;
     for work in left {
         release(&works, &work.name_any()).await?;
     }
     // It goes by itself once it is empty, also where nobody is left to delete it.
     let namespaces: Api<Namespace> = Api::all(control_plane.clone());
-    delete(&namespaces, name.execution_namespace().as_str()).await?;
-    release(&namespaces, name.execution_namespace().as_str()).await?;
+    delete(&namespaces, &execution_namespace(name)).await?;
+    release(&namespaces, &execution_namespace(name)).await?;
     release(&Api::<Cluster>::all(control_plane.clone()), name.as_str()).await?;
     delete_cluster(control_plane, cluster, RELEASED_WITHIN).await
 }

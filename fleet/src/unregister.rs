@@ -6,8 +6,9 @@ use crate::unjoin::{Leaving, clean_member, delete_cluster, leaving, registered};
 use crate::write::{delete, revoke, revoke_in};
 use crate::{Error, Through, wait};
 use crowsnest_api::cluster::{Cluster, ClusterSyncMode};
-use crowsnest_api::names::ClusterName;
+use crowsnest_api::names::execution_namespace;
 use crowsnest_api::work::Work;
+use crowsnest_apimachinery::names::ClusterName;
 use futures::TryStreamExt;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Namespace, Secret, ServiceAccount};
@@ -92,7 +93,7 @@ async fn registered_by_agent(control_plane: &Client, name: &ClusterName) -> Resu
 
 /// Deletes the Works of a cluster, also those that come meanwhile, until none is left.
 async fn delete_works(control_plane: &Client, name: &ClusterName, within: Duration) -> Result<(), Error> {
-    let namespace = name.execution_namespace();
+    let namespace = execution_namespace(name);
     let works: Api<Work> = Api::namespaced(control_plane.clone(), namespace.as_str());
     let mut events = pin!(watcher(works.clone(), watcher::Config::default()).default_backoff());
     let what = || format!("watching Works in {}", namespace.as_str());
@@ -135,7 +136,7 @@ async fn delete_works(control_plane: &Client, name: &ClusterName, within: Durati
 
 async fn execution_namespace_gone(control_plane: &Client, name: &ClusterName, within: Duration) -> Result<(), Error> {
     let namespaces: Api<Namespace> = Api::all(control_plane.clone());
-    let execution = name.execution_namespace();
+    let execution = execution_namespace(name);
     match wait::until(&namespaces, execution.as_str(), within, |namespace| namespace.is_none()).await? {
         Some(_) => Ok(()),
         None => {

@@ -1,6 +1,6 @@
 //! Everything that can go wrong in the cache.
 
-use crowsnest_api::names::{ClusterName, Gvr};
+use crowsnest_apimachinery::names::{ClusterName, Gvr};
 use std::time::Duration;
 
 /// Errors of this crate.

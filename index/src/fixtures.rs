@@ -2,7 +2,7 @@
 
 use crate::ingest::{Draft, Expected, Keep, read};
 use crate::record::{CollectionKey, Object, Record, RecordKey, Seq};
-use crowsnest_api::names::{ClusterName, Gvr};
+use crowsnest_apimachinery::names::{ClusterName, Gvr};
 use serde_json::Value;
 use serde_json::value::RawValue;
 use std::sync::Arc;

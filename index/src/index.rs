@@ -22,7 +22,7 @@ use crate::store::{Store, StoreSize};
 use crate::tail::{Follower, Tail, Topic};
 use crate::writer::{States, Writer};
 use crate::{CacheId, CollectionKey, CollectionState, Error, IndexOptions, Seq, StoreOptions};
-use crowsnest_api::names::ClusterName;
+use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_fleet::{ApiResources, Clusters, Fleet, Interest, InterestGuard, Namespaces, Why};
 use k8s_openapi::api::core::v1::Namespace;
 use parking_lot::{Mutex, RwLock};

@@ -3,8 +3,8 @@
 use crate::Error;
 use crate::record::{CollectionKey, Object, Record};
 use crate::store::Scan;
-use crowsnest_api::names::{ClusterName, Gvr};
-use crowsnest_api::selector::{FieldSelector, Selector};
+use crowsnest_apimachinery::names::{ClusterName, Gvr};
+use crowsnest_apimachinery::selector::{FieldSelector, Selector};
 use std::collections::BTreeSet;
 
 /// What a reader wants of one collection, in key order.

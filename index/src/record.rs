@@ -2,8 +2,8 @@
 
 use crate::Error;
 use bytes::Bytes;
-use crowsnest_api::names::{ClusterName, Gvr};
-use crowsnest_api::print::Printed;
+use crowsnest_apimachinery::names::{ClusterName, Gvr};
+use crowsnest_apimachinery::printers::Printed;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;

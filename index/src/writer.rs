@@ -15,7 +15,7 @@ use crate::store::codec::TrainingSet;
 use crate::store::{Batch, Position, Progress, Store};
 use crate::tail::Tail;
 use crate::{CollectionState, Error, History};
-use crowsnest_api::names::{ClusterName, Gvr};
+use crowsnest_apimachinery::names::{ClusterName, Gvr};
 use parking_lot::RwLock;
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -8,7 +8,7 @@ mod liar;
 #[path = "support/members.rs"]
 mod members;
 
-use crowsnest_api::names::Gvr;
+use crowsnest_apimachinery::names::Gvr;
 use crowsnest_fleet::{Clusters, Fleet, FleetOptions, Interest, Namespaces, Why};
 use crowsnest_index::{CollectionKey, Index, IndexOptions};
 use liar::{Ask, Liar, Reply, Script, Truth, status};

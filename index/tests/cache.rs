@@ -5,8 +5,8 @@
 #[path = "support/members.rs"]
 mod members;
 
-use crowsnest_api::names::{ClusterName, Gvr};
-use crowsnest_api::user::UserInfo;
+use crowsnest_apimachinery::names::{ClusterName, Gvr};
+use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_fleet::{Fleet, FleetOptions, JoinOptions, join};
 use crowsnest_index::{
     Answer, Change, CollectionKey, Follower, Happened, Hit, Index, IndexOptions, ListQuery, RecordKey, SearchRequest,
@@ -128,7 +128,7 @@ async fn what_members_hold_is_listed_watched_and_found() {
     let mut rest = query.clone();
     rest.after = page.next.clone();
     assert_eq!(page.objects.len() + world.list(rest).await.len(), 30);
-    let selector = crowsnest_api::selector::Selector::parse("app in (app-3,app-4)").unwrap();
+    let selector = crowsnest_apimachinery::selector::Selector::parse("app in (app-3,app-4)").unwrap();
     assert_eq!(world.list(query.with_labels(selector)).await, ["app-3", "app-4"]);
 
     // A change is told within moments, and then found.

@@ -6,8 +6,8 @@
 #[path = "support/members.rs"]
 mod members;
 
-use crowsnest_api::names::{ClusterName, Gvr};
-use crowsnest_api::user::UserInfo;
+use crowsnest_apimachinery::names::{ClusterName, Gvr};
+use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_fleet::{Clusters, Fleet, FleetOptions, Interest, InterestGuard, Namespaces, Why};
 use crowsnest_index::{
     Answer, Change, CollectionKey, Follower, Index, IndexOptions, ListQuery, RecordKey, SearchRequest, Summary,

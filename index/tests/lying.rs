@@ -8,7 +8,7 @@ mod liar;
 #[path = "support/members.rs"]
 mod members;
 
-use crowsnest_api::names::Gvr;
+use crowsnest_apimachinery::names::Gvr;
 use crowsnest_fleet::{Clusters, Fleet, FleetOptions, Interest, InterestGuard, Namespaces, Why};
 use crowsnest_index::{Change, CollectionKey, CollectionState, Index, IndexOptions, ListQuery, Patience};
 use futures::TryStreamExt;

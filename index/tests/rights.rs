@@ -9,7 +9,7 @@
 //! accounts only where these have access to the member ([`accounts`]).
 //!
 //! The member's own controller fills in the rules of aggregated ClusterRoles. Both sides parse rules and subjects with
-//! `crowsnest_api::rbac`. The comparison covers how verdicts are derived from them, and the whole path from the
+//! `crowsnest_apimachinery::rbac`. The comparison covers how verdicts are derived from them, and the whole path from the
 //! member's objects to the hits.
 
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
@@ -24,8 +24,8 @@ mod members;
 mod reviews;
 
 use cases::{Cases, LABEL, NAMESPACES, objects};
-use crowsnest_api::names::{ClusterName, Gvr};
-use crowsnest_api::user::UserInfo;
+use crowsnest_apimachinery::names::{ClusterName, Gvr};
+use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_apiserver::authz::aggregate;
 use crowsnest_fleet::{Clusters, Fleet, FleetOptions, Interest, InterestGuard, Namespaces, Why};
 use crowsnest_index::rights::rbac_resources;

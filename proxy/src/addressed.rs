@@ -1,8 +1,8 @@
 //! Which one cluster a request is for, where its caller says so: `?cluster=NAME`, or the header `X-Crowsnest-Cluster`.
 //! Neither is sent on.
 
-use crowsnest_api::names::ClusterName;
-use crowsnest_api::request::Query;
+use crowsnest_apimachinery::names::ClusterName;
+use crowsnest_apimachinery::request::Query;
 use http::{HeaderName, Request, Uri};
 
 use crate::{Body, Error};

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crowsnest_api::names::ClusterName;
-use crowsnest_api::request::{remove_hop_by_hop, requested_upgrade};
+use crowsnest_apimachinery::names::ClusterName;
+use crowsnest_apimachinery::request::{remove_hop_by_hop, requested_upgrade};
 use crowsnest_fleet::{Claims, Member, impersonated_headers};
 use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt, Limited};

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crowsnest_api::field::{FieldError, aggregate, invalid_status};
-use crowsnest_api::names::{ClusterName, Gvr};
+use crowsnest_apimachinery::field::{FieldError, aggregate, invalid_status};
+use crowsnest_apimachinery::names::{ClusterName, Gvr};
 use http::{HeaderValue, Response, StatusCode, header};
 use serde_json::json;
 

@@ -9,7 +9,7 @@
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use crowsnest_api::names::ClusterName;
+use crowsnest_apimachinery::names::ClusterName;
 use futures::future::BoxFuture;
 use futures::stream::{FuturesUnordered, StreamExt};
 use http_body::Frame;

@@ -30,7 +30,7 @@ mod transport;
 mod update;
 
 /// Who asks.
-pub use crowsnest_api::user::UserInfo as Caller;
+pub use crowsnest_apimachinery::user::UserInfo as Caller;
 pub use error::{BoxError, Error};
 pub use metrics::Metric;
 
@@ -38,7 +38,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use crowsnest_api::names::ClusterName;
+use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_fleet::Fleet;
 use crowsnest_index::Index;
 use http::{Request, Response};

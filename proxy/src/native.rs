@@ -1,7 +1,7 @@
 //! Parsing of native Kubernetes paths into the resource that a member is requested for.
 
-use crowsnest_api::names::Gvr;
-use crowsnest_api::request::{Query, ResourcePath};
+use crowsnest_apimachinery::names::Gvr;
+use crowsnest_apimachinery::request::{Query, ResourcePath};
 use http::Method;
 
 /// What a request does to a resource.

@@ -1,10 +1,10 @@
-//! What lists and watches of the fleet may be asked, read and checked by [`crowsnest_api::list_options`]; which fields their
+//! What lists and watches of the fleet may be asked, read and checked by [`crowsnest_apimachinery::list_options`]; which fields their
 //! selectors may name.
 
-use crowsnest_api::list_options;
-use crowsnest_api::names::Gvr;
-use crowsnest_api::request::Query;
-use crowsnest_api::selector::{FieldRequirement, FieldSelector, Selector, SelectorError};
+use crowsnest_apimachinery::list_options;
+use crowsnest_apimachinery::names::Gvr;
+use crowsnest_apimachinery::request::Query;
+use crowsnest_apimachinery::selector::{FieldRequirement, FieldSelector, Selector, SelectorError};
 
 use crate::Error;
 

@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use crowsnest_api::constants::annotation::{EXEC, EXEC_DISABLED, EXEC_ENABLED};
-use crowsnest_api::names::ClusterName;
-use crowsnest_api::request::{Query, ResourcePath};
+use crowsnest_apimachinery::names::ClusterName;
+use crowsnest_apimachinery::request::{Query, ResourcePath};
 use crowsnest_fleet::Member;
 use percent_encoding::percent_decode_str;
 

@@ -3,7 +3,7 @@
 //! Kinds of the core group print as a cluster prints them, with a column that names the cluster. Other kinds have
 //! Karmada's columns: name and creation time.
 
-use crowsnest_api::print::columns::{self, Doc};
+use crowsnest_apimachinery::printers::columns::{self, Doc};
 use crowsnest_index::Object;
 use http::{HeaderMap, header};
 use serde_json::value::RawValue;

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crowsnest_api::constants::annotation::ANSWER_WITHIN;
-use crowsnest_api::names::ClusterName;
-use crowsnest_api::request::{Query, RequestPath, remove_hop_by_hop, requested_upgrade};
+use crowsnest_apimachinery::names::ClusterName;
+use crowsnest_apimachinery::request::{Query, RequestPath, remove_hop_by_hop, requested_upgrade};
 use crowsnest_fleet::{Connection, Dialer, Member, impersonated_headers, traced};
 use http::{Method, Request, Response, Uri};
 use http_body_util::BodyExt;

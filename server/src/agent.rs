@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use crowsnest_api::cluster::ClusterSyncMode;
-use crowsnest_api::names::ClusterName;
+use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_fleet::dial::ProxyRoute;
 use crowsnest_fleet::tunnel::{Agent, PROTOCOL};
 use crowsnest_fleet::{Dialer, JoinOptions, join, traced};

@@ -10,7 +10,7 @@ mod judge;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use crowsnest_api::names::format::dns1123_subdomain;
+use crowsnest_apimachinery::names::format::dns1123_subdomain;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;

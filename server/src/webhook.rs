@@ -17,7 +17,7 @@ use axum::routing::post;
 use axum::{Extension, Router};
 use crowsnest_api::config::ResourceInterpreterCustomization;
 use crowsnest_api::policy::FederatedResourceQuota;
-use crowsnest_api::user::UserInfo;
+use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_controllers::act;
 use crowsnest_controllers::admission::{self, Gates, Refusal, Review, World};
 use crowsnest_controllers::interpreter::lua;

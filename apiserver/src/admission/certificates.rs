@@ -6,7 +6,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use crowsnest_api::rbac::Action;
+use crowsnest_apimachinery::rbac::Action;
 use serde_json::Value;
 
 use super::{Admission, Attributes, Operation};
@@ -17,7 +17,7 @@ use crate::status::{ApiError, ApiResult};
 const GROUP: &str = "certificates.k8s.io";
 const REQUESTS: &str = "certificatesigningrequests";
 const CLIENTS: &str = "kubernetes.io/kube-apiserver-client";
-const MASTERS: &str = crowsnest_api::user::MASTERS;
+const MASTERS: &str = crowsnest_apimachinery::user::MASTERS;
 
 /// Approval needs the verb `approve` on the signer.
 pub struct CertificateApproval(pub Arc<Authorizer>);

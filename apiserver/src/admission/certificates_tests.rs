@@ -3,7 +3,7 @@
 use axum::body::Body;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use crowsnest_api::user::{MASTERS, UserInfo};
+use crowsnest_apimachinery::user::{MASTERS, UserInfo};
 use http::Request;
 use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
 use serde_json::{Value, json};

@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use crowsnest_api::field::{FieldError, FieldErrorKind};
-use crowsnest_api::rbac::Action;
+use crowsnest_apimachinery::field::{FieldError, FieldErrorKind};
+use crowsnest_apimachinery::rbac::Action;
 use kube::core::cel::cel::{Context, Value as Cel};
 use serde_json::Value;
 

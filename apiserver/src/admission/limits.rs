@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
 
 use async_trait::async_trait;
-use crowsnest_api::quantity::Quantity;
+use crowsnest_apimachinery::quantity::Quantity;
 use serde_json::{Map, Value, json};
 
 use super::{Admission, Attributes, Operation};

@@ -3,8 +3,8 @@
 use std::net::IpAddr;
 
 use axum::body::Body;
-use crowsnest_api::request::{identity_value, remove_hop_by_hop, requested_upgrade, upstream_headers};
-use crowsnest_api::user::{UserInfo, extra_header_key};
+use crowsnest_apimachinery::request::{identity_value, remove_hop_by_hop, requested_upgrade, upstream_headers};
+use crowsnest_apimachinery::user::{UserInfo, extra_header_key};
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use hyper_util::rt::TokioIo;
 use tokio_util::sync::CancellationToken;

@@ -1,7 +1,7 @@
 //! The APIService kind: what it says, its defaults and validation.
 
 use base64::Engine;
-use crowsnest_api::field::FieldError;
+use crowsnest_apimachinery::field::FieldError;
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
 

@@ -1,6 +1,6 @@
 use std::collections::BTreeSet;
 
-use crowsnest_api::user::UserInfo;
+use crowsnest_apimachinery::user::UserInfo;
 use http::HeaderMap;
 use serde_json::json;
 

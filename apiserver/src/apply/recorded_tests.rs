@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use axum::body::Body;
-use crowsnest_api::user::{MASTERS, UserInfo};
+use crowsnest_apimachinery::user::{MASTERS, UserInfo};
 use http::Request;
 use serde::Deserialize;
 use serde_json::{Value, json};

@@ -1,7 +1,7 @@
 //! What a request wants, in the terms of RBAC and of audit policies. Pure.
 
-use crowsnest_api::rbac::Action;
-use crowsnest_api::request::RequestInfo;
+use crowsnest_apimachinery::rbac::Action;
+use crowsnest_apimachinery::request::RequestInfo;
 
 /// See the module.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]

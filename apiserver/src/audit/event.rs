@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use crowsnest_api::request::Query;
-use crowsnest_api::user::UserInfo;
+use crowsnest_apimachinery::request::Query;
+use crowsnest_apimachinery::user::UserInfo;
 use http::{HeaderMap, HeaderName, Uri, header};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};

@@ -17,7 +17,7 @@ mod record;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crowsnest_api::user::UserInfo;
+use crowsnest_apimachinery::user::UserInfo;
 use http::{HeaderMap, HeaderName, Method, Uri};
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;

@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use super::attributes::Attributes;
 use super::event::{Level, Stage};
-use crowsnest_api::user::UserInfo;
+use crowsnest_apimachinery::user::UserInfo;
 
 /// Group, resource and subresource of bodies that may hold secrets, as the policies of Kubernetes' own distributions leave
 /// them out.

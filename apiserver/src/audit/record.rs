@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crowsnest_api::user::UserInfo;
+use crowsnest_apimachinery::user::UserInfo;
 use http::StatusCode;
 use jiff::Timestamp;
 use parking_lot::Mutex;

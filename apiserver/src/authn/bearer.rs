@@ -8,7 +8,7 @@ use http::header::{AUTHORIZATION, CONNECTION, HeaderMap, HeaderValue, SEC_WEBSOC
 use crate::status::ApiError;
 
 /// Subprotocol that carries a token: browsers cannot set other headers on WebSocket requests.
-const SUBPROTOCOL: &str = crowsnest_api::request::BEARER_SUBPROTOCOL;
+const SUBPROTOCOL: &str = crowsnest_apimachinery::request::BEARER_SUBPROTOCOL;
 
 /// Reason why the bearer token of a request is not clear.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

@@ -5,7 +5,7 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
-use crowsnest_api::user::UserInfo;
+use crowsnest_apimachinery::user::UserInfo;
 use jiff::Timestamp;
 use ring::digest::{SHA256, digest};
 use ring::hmac;

@@ -1,7 +1,7 @@
 //! Users of client certificates: common name, organizations, and the UID if there is one.
 
 use crowsnest_api::certificate::{CertificateSubject, SubjectError};
-use crowsnest_api::user::UserInfo;
+use crowsnest_apimachinery::user::UserInfo;
 use sha2::{Digest, Sha256};
 use x509_parser::prelude::{FromDer, X509Certificate};
 

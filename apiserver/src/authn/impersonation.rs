@@ -2,8 +2,8 @@
 //!
 //! Read by `http/`, and by extension servers that are asked without a front proxy.
 
-use crowsnest_api::rbac::Action;
-use crowsnest_api::user::{AUTHENTICATED, UNAUTHENTICATED, UserInfo, service_account};
+use crowsnest_apimachinery::rbac::Action;
+use crowsnest_apimachinery::user::{AUTHENTICATED, UNAUTHENTICATED, UserInfo, service_account};
 use http::header::HeaderMap;
 
 use super::request_header;

@@ -1,7 +1,7 @@
 //! Who may speak as whom, asked of a running server.
 
 use axum::body::Body;
-use crowsnest_api::user::{MASTERS, UserInfo};
+use crowsnest_apimachinery::user::{MASTERS, UserInfo};
 use http::Request;
 use serde_json::{Value, json};
 use tower::ServiceExt;

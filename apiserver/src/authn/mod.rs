@@ -23,7 +23,7 @@ pub mod token;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crowsnest_api::user::{ANONYMOUS, UserInfo};
+use crowsnest_apimachinery::user::{ANONYMOUS, UserInfo};
 use http::{Extensions, HeaderMap};
 
 use crate::registry::Registry;

@@ -4,7 +4,7 @@
 //! groups. kube-apiserver uses the first of several `X-Remote-User` or `Impersonate-User` headers; here they are
 //! refused, because two proxies on the path may choose differently.
 
-use crowsnest_api::user::UserInfo;
+use crowsnest_apimachinery::user::UserInfo;
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 
 use crate::status::ApiError;

@@ -1,7 +1,7 @@
 //! Tokens of service accounts: TokenRequest, the checks on use (bound objects included), and legacy token Secrets.
 
-use crowsnest_api::field::FieldError;
-use crowsnest_api::user::UserInfo;
+use crowsnest_apimachinery::field::FieldError;
+use crowsnest_apimachinery::user::UserInfo;
 use serde_json::{Value, json};
 
 use crate::authn::token::{ISSUER, TokenSigner};

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crowsnest_api::user::UserInfo;
+use crowsnest_apimachinery::user::UserInfo;
 use futures::future::try_join_all;
 use serde_json::{Value, json};
 

@@ -6,7 +6,7 @@
 //!
 //! [`bootstrap`]: crate::authz::bootstrap
 
-use crowsnest_api::rbac::PolicyRule;
+use crowsnest_apimachinery::rbac::PolicyRule;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 

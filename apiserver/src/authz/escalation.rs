@@ -1,8 +1,8 @@
 //! Nobody may grant more than they have: checks on writes of roles and bindings, and the rules an aggregated ClusterRole collects.
 //! Wording as kube-apiserver's RBAC policy-based escalation checks.
 
-use crowsnest_api::rbac::{PolicyRule, Rbac};
-use crowsnest_api::user::UserInfo;
+use crowsnest_apimachinery::rbac::{PolicyRule, Rbac};
+use crowsnest_apimachinery::user::UserInfo;
 use serde_json::Value;
 
 /// Refuses (with the reason) when `wanted` holds rights that `user` does not have in `namespace`. The callers have already asked

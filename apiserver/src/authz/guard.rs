@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use crowsnest_api::field::FieldError;
-use crowsnest_api::rbac::{Action, PolicyRule, RoleRef};
+use crowsnest_apimachinery::field::FieldError;
+use crowsnest_apimachinery::rbac::{Action, PolicyRule, RoleRef};
 use serde_json::{Map, Value};
 
 use crate::admission::{Admission, Attributes, Operation, policy};

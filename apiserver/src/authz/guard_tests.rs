@@ -1,7 +1,7 @@
 //! Who may write which roles and bindings, on a running server; answers are those of kube-apiserver.
 
 use axum::body::Body;
-use crowsnest_api::user::{MASTERS, UserInfo};
+use crowsnest_apimachinery::user::{MASTERS, UserInfo};
 use http::Request;
 use rstest::rstest;
 use serde_json::{Value, json};

@@ -15,9 +15,9 @@ mod selectors;
 
 use std::sync::Arc;
 
-use crowsnest_api::rbac::{Action, Decision, Rbac, Role, RoleBinding};
-use crowsnest_api::request::RequestInfo;
-use crowsnest_api::user::UserInfo;
+use crowsnest_apimachinery::rbac::{Action, Decision, Rbac, Role, RoleBinding};
+use crowsnest_apimachinery::request::RequestInfo;
+use crowsnest_apimachinery::user::UserInfo;
 use parking_lot::RwLock;
 use serde::Deserialize;
 use serde_json::Value;

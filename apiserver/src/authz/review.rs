@@ -1,8 +1,8 @@
 //! The virtual resources of `authorization.k8s.io` and `authentication.k8s.io`: created to be answered, never stored.
 
-use crowsnest_api::field::{FieldError, FieldErrorKind};
-use crowsnest_api::rbac::{Action, Decision};
-use crowsnest_api::user::UserInfo;
+use crowsnest_apimachinery::field::{FieldError, FieldErrorKind};
+use crowsnest_apimachinery::rbac::{Action, Decision};
+use crowsnest_apimachinery::user::UserInfo;
 use serde_json::{Value, json};
 
 use crate::authn::Authenticator;

@@ -1,6 +1,6 @@
 //! Selectors in reviews of access: what is wrong with them, and what of them cannot be read. RBAC does not look at them.
 
-use crowsnest_api::field::{FieldError, FieldErrorKind};
+use crowsnest_apimachinery::field::{FieldError, FieldErrorKind};
 use serde_json::Value;
 
 use crate::registry::selector::{FieldSelector, LabelSelector};

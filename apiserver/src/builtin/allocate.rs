@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
 
-use crowsnest_api::field::FieldError;
+use crowsnest_apimachinery::field::FieldError;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 

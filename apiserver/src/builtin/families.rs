@@ -1,6 +1,6 @@
 //! IP families of services in a cluster that has IPv4 alone: what a service asks for, what it gets, what is refused.
 
-use crowsnest_api::field::FieldError;
+use crowsnest_apimachinery::field::FieldError;
 use serde_json::{Value, json};
 
 use super::object::{at, inside, items, put, text, unset};

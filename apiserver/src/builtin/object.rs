@@ -1,6 +1,6 @@
 //! Reading and completing parts of an object.
 
-use crowsnest_api::quantity::Quantity;
+use crowsnest_apimachinery::quantity::Quantity;
 use serde_json::{Map, Value};
 
 static NULL: Value = Value::Null;

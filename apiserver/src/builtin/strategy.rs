@@ -2,7 +2,7 @@
 
 use std::sync::OnceLock;
 
-use crowsnest_api::field::FieldError;
+use crowsnest_apimachinery::field::FieldError;
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
 

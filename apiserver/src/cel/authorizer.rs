@@ -3,8 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crowsnest_api::rbac::{Action, Decision};
-use crowsnest_api::user::UserInfo;
+use crowsnest_apimachinery::rbac::{Action, Decision};
+use crowsnest_apimachinery::user::UserInfo;
 use kube::core::cel::cel::extractors::This;
 use kube::core::cel::cel::objects::Opaque;
 use kube::core::cel::cel::{Context, ExecutionError, Value as Cel};

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use crowsnest_api::field::{FieldError, FieldErrorKind, printed};
+use crowsnest_apimachinery::field::{FieldError, FieldErrorKind, printed};
 use kube::core::cel::cel::objects::{Key, Map, OptionalValue};
 use kube::core::cel::cel::{Context, Value as Cel};
 use serde_json::Value;

@@ -1,6 +1,6 @@
 //! The defaults of a schema: pruned and valid by the schema that they stand in, its rules included. Pure.
 
-use crowsnest_api::field::FieldError;
+use crowsnest_apimachinery::field::FieldError;
 use serde_json::Value;
 
 use super::cel::Rules;

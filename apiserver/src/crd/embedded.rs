@@ -3,7 +3,7 @@
 //! Pure. Read by `strategy`: what has other types than a resource's is refused before anything is known of the object, the rest after
 //! the schema itself was checked.
 
-use crowsnest_api::field::FieldError;
+use crowsnest_apimachinery::field::FieldError;
 use serde_json::Value;
 
 use crate::registry::validation;

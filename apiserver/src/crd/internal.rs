@@ -1,7 +1,7 @@
 //! Parts of a definition as kube-apiserver shows them in errors: by their names in Kubernetes' own types, every field of them.
 //! Pure.
 
-use crowsnest_api::field::printed;
+use crowsnest_apimachinery::field::printed;
 use serde_json::Value;
 
 fn text(of: &Value, key: &str) -> String {

@@ -3,7 +3,7 @@
 //! In kube-apiserver's order: what is wrong with the schemas first, the inner ones before their lists' and maps' types, then
 //! what is wrong with rules. Pure.
 
-use crowsnest_api::field::FieldError;
+use crowsnest_apimachinery::field::FieldError;
 use serde_json::Value;
 
 use super::rule_costs::Spent;

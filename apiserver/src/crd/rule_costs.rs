@@ -1,6 +1,6 @@
 //! What the rules of a schema may cost together: kube-apiserver's budget for what it will have to evaluate. Pure.
 
-use crowsnest_api::field::FieldError;
+use crowsnest_apimachinery::field::FieldError;
 
 /// The most that one expression may take.
 const ONE: u64 = 10_000_000;

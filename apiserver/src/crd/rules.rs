@@ -1,6 +1,6 @@
 //! `x-kubernetes-validations` when a definition is written: what may be written, whether it compiles, and what it costs. Pure.
 
-use crowsnest_api::field::{FieldError, FieldErrorKind};
+use crowsnest_apimachinery::field::{FieldError, FieldErrorKind};
 use serde_json::Value;
 
 use super::keywords::Around;

@@ -1,7 +1,7 @@
 //! What a schema must keep to: types everywhere, no contradictions between the extensions, metadata left alone, and in
 //! junctions only validations of what is declared. `keywords` checks the rest, `defaults` what defaults are set to. Pure.
 
-use crowsnest_api::field::{FieldError, FieldErrorKind};
+use crowsnest_apimachinery::field::{FieldError, FieldErrorKind};
 use serde_json::{Value, json};
 
 use super::rule_costs::Spent;

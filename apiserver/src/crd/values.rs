@@ -5,7 +5,7 @@
 use std::num::NonZeroUsize;
 use std::sync::{Arc, LazyLock};
 
-use crowsnest_api::field::{FieldError, FieldErrorKind, printed};
+use crowsnest_apimachinery::field::{FieldError, FieldErrorKind, printed};
 use lru::LruCache;
 use parking_lot::Mutex;
 use regex::Regex;

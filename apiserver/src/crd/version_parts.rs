@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crowsnest_api::field::{FieldError, FieldErrorKind};
+use crowsnest_apimachinery::field::{FieldError, FieldErrorKind};
 
 use super::definition::{Version, flag, list, text};
 use super::field_paths;

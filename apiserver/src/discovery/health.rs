@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crowsnest_api::request::Query;
+use crowsnest_apimachinery::request::Query;
 use parking_lot::RwLock;
 
 use crate::http::{Response, respond};

@@ -7,7 +7,7 @@ use std::panic::{AssertUnwindSafe, resume_unwind};
 use std::sync::Arc;
 
 use axum::body::Body;
-use crowsnest_api::user::UserInfo;
+use crowsnest_apimachinery::user::UserInfo;
 use futures::FutureExt;
 use serde_json::Value;
 

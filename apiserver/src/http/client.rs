@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 
 use axum::Router;
 use axum::body::Body;
-use crowsnest_api::user::UserInfo;
+use crowsnest_apimachinery::user::UserInfo;
 use futures::future::BoxFuture;
 use http::header::UPGRADE;
 use http::{Request, Response};

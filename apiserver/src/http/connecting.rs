@@ -1,6 +1,6 @@
 //! What a conversation was asked for with, as admission sees it: the options of `exec`, `attach`, `portforward` and `proxy`. Pure.
 
-use crowsnest_api::request::Query;
+use crowsnest_apimachinery::request::Query;
 use serde_json::{Map, Value};
 
 use crate::registry::resource::Subresource;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use axum::body::Body;
 use bytes::Bytes;
-use crowsnest_api::user::{AUTHENTICATED, UserInfo};
+use crowsnest_apimachinery::user::{AUTHENTICATED, UserInfo};
 use futures::StreamExt;
 use http::Request;
 use serde_json::json;

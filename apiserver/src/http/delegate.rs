@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 use axum::body::Body;
-use crowsnest_api::user::UserInfo;
+use crowsnest_apimachinery::user::UserInfo;
 use serde_json::Value;
 
 use crate::openapi::remote::Published;

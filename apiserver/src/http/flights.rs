@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crowsnest_api::user::UserInfo;
+use crowsnest_apimachinery::user::UserInfo;
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -107,7 +107,7 @@ impl Flights {
 
 #[cfg(test)]
 mod tests {
-    use crowsnest_api::user::MASTERS;
+    use crowsnest_apimachinery::user::MASTERS;
     use futures::FutureExt;
     use futures::future::join_all;
 

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use axum::extract::{Request, State};
-use crowsnest_api::request::{Query, RequestInfo, RequestPath, Unserved};
-use crowsnest_api::user::UserInfo;
+use crowsnest_apimachinery::request::{Query, RequestInfo, RequestPath, Unserved};
+use crowsnest_apimachinery::user::UserInfo;
 use http::Method;
 use http::header::{ACCEPT, CONTENT_TYPE, USER_AGENT};
 use serde_json::{Value, json};

@@ -1,7 +1,7 @@
 //! Objects and their subresources on a running server, as a table of requests.
 
 use axum::body::Body;
-use crowsnest_api::user::UserInfo;
+use crowsnest_apimachinery::user::UserInfo;
 use http::Request;
 use serde_json::Value;
 use tower::ServiceExt;
@@ -11,7 +11,7 @@ use crate::{ApiServer, Config, Data};
 
 async fn started() -> (ApiServer, InProcessService) {
     let server = ApiServer::start(Config::new("test", Data::Memory)).await.unwrap();
-    let groups = vec![crowsnest_api::user::MASTERS.to_owned()];
+    let groups = vec![crowsnest_apimachinery::user::MASTERS.to_owned()];
     let service = server.service(UserInfo { name: "admin".into(), groups, ..UserInfo::default() });
     (server, service)
 }

@@ -3,7 +3,7 @@
 use std::io::Read;
 
 use axum::body::Body;
-use crowsnest_api::user::UserInfo;
+use crowsnest_apimachinery::user::UserInfo;
 use flate2::read::GzDecoder;
 use http::Request;
 use http_body::Body as _;
@@ -41,7 +41,7 @@ fn name(nth: usize) -> String {
 /// Every third is labelled.
 async fn filled() -> (ApiServer, InProcessService) {
     let server = ApiServer::start(Config::new("test", Data::Memory)).await.unwrap();
-    let groups = vec![crowsnest_api::user::MASTERS.to_owned()];
+    let groups = vec![crowsnest_apimachinery::user::MASTERS.to_owned()];
     let service = server.service(UserInfo { name: "admin".into(), groups, ..UserInfo::default() });
     ask(&service, "POST", "/api/v1/namespaces", &json!({"metadata": {"name": "default"}})).await;
     for nth in 0..MANY {

@@ -1,7 +1,7 @@
 //! What clients are told about requests that do not fit, on a running server.
 
 use axum::body::Body;
-use crowsnest_api::user::UserInfo;
+use crowsnest_apimachinery::user::UserInfo;
 use http::Request;
 use serde_json::{Value, json};
 use tower::ServiceExt;
@@ -33,7 +33,7 @@ async fn ask(service: &InProcessService, line: &str, media: &str, body: &str) ->
 
 async fn started() -> (ApiServer, InProcessService) {
     let server = ApiServer::start(Config::new("test", Data::Memory)).await.unwrap();
-    let groups = vec![crowsnest_api::user::MASTERS.to_owned()];
+    let groups = vec![crowsnest_apimachinery::user::MASTERS.to_owned()];
     let service = server.service(UserInfo { name: "admin".into(), groups, ..UserInfo::default() });
     let deployment = json!({"metadata": {"name": "d"}, "spec": {"replicas": 2, "selector": {"matchLabels": {"a": "b"}},
         "template": {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}}});
@@ -371,7 +371,7 @@ async fn answers_come_in_the_form_that_is_asked_for() {
     let (server, _) = started().await;
     let admin = server.service(UserInfo {
         name: "admin".into(),
-        groups: vec![crowsnest_api::user::MASTERS.to_owned()],
+        groups: vec![crowsnest_apimachinery::user::MASTERS.to_owned()],
         ..UserInfo::default()
     });
     let nobody = server.service(UserInfo { name: "nobody".into(), ..UserInfo::default() });

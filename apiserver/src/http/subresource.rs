@@ -1,8 +1,8 @@
 //! Subresources: status and its like, scale, bindings, evictions, tokens, and conversations.
 
 use axum::extract::Request;
-use crowsnest_api::field::FieldError;
-use crowsnest_api::rbac::Action;
+use crowsnest_apimachinery::field::FieldError;
+use crowsnest_apimachinery::rbac::Action;
 use serde_json::{Value, json};
 
 use crate::admission::{Attributes, Operation};
@@ -158,7 +158,7 @@ pub(super) async fn bind(call: &mut Call, ctx: &RequestContext, binding: &Value)
     }
     let errors = check_target(binding);
     if !errors.is_empty() {
-        return Err(crate::registry::unexpected(crowsnest_api::field::aggregate(&errors)));
+        return Err(crate::registry::unexpected(crowsnest_apimachinery::field::aggregate(&errors)));
     }
     let annotations = binding["metadata"]["annotations"].clone();
     let (now, pod) = (time(ctx.now), name.clone());

@@ -2,7 +2,7 @@
 //! selectors, writes that create, sessions by GET.
 
 use axum::body::Body;
-use crowsnest_api::user::{MASTERS, UserInfo};
+use crowsnest_apimachinery::user::{MASTERS, UserInfo};
 use http::Request;
 use rstest::rstest;
 use serde_json::{Value, json};

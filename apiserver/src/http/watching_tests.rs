@@ -1,7 +1,7 @@
 //! What many watches of one resource cost, on a running server.
 
 use axum::body::Body;
-use crowsnest_api::user::UserInfo;
+use crowsnest_apimachinery::user::UserInfo;
 use http::Request;
 use serde_json::{Value, json};
 use tower::ServiceExt;
@@ -43,7 +43,7 @@ const WATCHES: [(&str, &str, usize, &str, &str); 7] = [
 #[tokio::test]
 async fn two_thousand_watches_cost_one_encoding_of_each_kind() {
     let server = ApiServer::start(Config::new("test", Data::Memory)).await.unwrap();
-    let groups = vec![crowsnest_api::user::MASTERS.to_owned()];
+    let groups = vec![crowsnest_apimachinery::user::MASTERS.to_owned()];
     let service = server.service(UserInfo { name: "admin".into(), groups, ..UserInfo::default() });
     drop(ask(&service, "POST", "/api/v1/namespaces", "*/*", &json!({"metadata": {"name": "default"}})).await);
     drop(ask(&service, "POST", MAPS, "*/*", &json!({"metadata": {"name": "c"}})).await);

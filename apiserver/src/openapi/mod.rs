@@ -8,7 +8,7 @@ use std::sync::{Arc, LazyLock};
 
 use axum::body::Body;
 use bytes::Bytes;
-use crowsnest_api::request::Query;
+use crowsnest_apimachinery::request::Query;
 use http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE, ETAG, EXPIRES, HeaderValue, IF_NONE_MATCH, LOCATION, VARY};
 use lru::LruCache;
 use parking_lot::Mutex;

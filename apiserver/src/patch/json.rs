@@ -1,6 +1,6 @@
 //! JSON patch with the leniencies of the library kube-apiserver uses.
 
-use crowsnest_api::json_patch::{Copied, apply};
+use crowsnest_apimachinery::json_patch::{Copied, apply};
 use serde_json::Value;
 
 use crate::patch::{Body, rejected};

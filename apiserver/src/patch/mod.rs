@@ -2,7 +2,7 @@
 //!
 //! Pure. Called by `registry/` inside the write; server-side apply is in `apply/`.
 
-use crowsnest_api::field::{FieldError, FieldErrorKind};
+use crowsnest_apimachinery::field::{FieldError, FieldErrorKind};
 use serde_json::Value;
 
 use crate::schema::Schema;

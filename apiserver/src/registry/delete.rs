@@ -8,7 +8,7 @@ use crate::registry::object::{Object, time};
 use crate::registry::options::{DeleteOptions, ListOptions, Propagation};
 use crate::registry::resource::ResourceRef;
 use crate::registry::strategy::RequestContext;
-use crate::registry::{Registry, storage_error, table, write_error};
+use crate::registry::{Registry, table, write_error};
 use crate::status::{ApiError, ApiResult};
 use crate::storage::{Expect, ObjectKey, Record, Write};
 

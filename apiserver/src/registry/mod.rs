@@ -320,7 +320,7 @@ pub(crate) fn write_error(resource: &ResourceRef, name: &str, error: Error) -> A
 pub(crate) fn invalid(
     resource: &ResourceRef,
     name: &str,
-    errors: Vec<crowsnest_api::field::FieldError>,
+    errors: Vec<crowsnest_apimachinery::field::FieldError>,
 ) -> ApiResult<()> {
     invalid_kind(resource, &resource.kind, name, errors)
 }
@@ -329,7 +329,7 @@ pub(crate) fn invalid(
 pub(crate) fn invalid_object(
     resource: &ResourceRef,
     object: &Value,
-    errors: Vec<crowsnest_api::field::FieldError>,
+    errors: Vec<crowsnest_apimachinery::field::FieldError>,
 ) -> ApiResult<()> {
     let kind = object["kind"].as_str().filter(|kind| !kind.is_empty()).unwrap_or(&resource.kind);
     let name = object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
@@ -340,7 +340,7 @@ fn invalid_kind(
     resource: &ResourceRef,
     kind: &str,
     name: &str,
-    errors: Vec<crowsnest_api::field::FieldError>,
+    errors: Vec<crowsnest_apimachinery::field::FieldError>,
 ) -> ApiResult<()> {
     if errors.is_empty() {
         return Ok(());

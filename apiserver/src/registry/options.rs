@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use crowsnest_api::field::FieldError;
-use crowsnest_api::list_options;
-use crowsnest_api::request::{Query, RequestInfo};
+use crowsnest_apimachinery::field::FieldError;
+use crowsnest_apimachinery::list_options;
+use crowsnest_apimachinery::request::{Query, RequestInfo};
 use serde_json::{Value, json};
 
 use crate::registry::selector::{FieldSelector, LabelSelector};

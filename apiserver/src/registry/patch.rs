@@ -1,6 +1,6 @@
 //! The four kinds of PATCH body, applied to a live object.
 
-use crowsnest_api::field::FieldError;
+use crowsnest_apimachinery::field::FieldError;
 use serde_json::Value;
 
 use crate::apply::{self, Stop, Versions};

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use crowsnest_api::request::RequestInfo;
+use crowsnest_apimachinery::request::RequestInfo;
 
 use crate::registry::strategy::StrategyRef;
 use crate::table::Printer;

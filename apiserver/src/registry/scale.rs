@@ -1,6 +1,6 @@
 //! The scale subresource: a `Scale` read from and written through its parent. Pure.
 
-use crowsnest_api::field::FieldError;
+use crowsnest_apimachinery::field::FieldError;
 use serde_json::{Map, Value, json};
 
 use crate::registry::object::Object;

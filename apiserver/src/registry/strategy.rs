@@ -7,8 +7,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crowsnest_api::field::FieldError;
-use crowsnest_api::user::UserInfo;
+use crowsnest_apimachinery::field::FieldError;
+use crowsnest_apimachinery::user::UserInfo;
 use serde_json::Value;
 
 use crate::apply::Version;

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Weak};
 
-use crowsnest_api::field::{FieldError, FieldErrorKind};
+use crowsnest_apimachinery::field::{FieldError, FieldErrorKind};
 use serde_json::Value;
 
 use crate::admission::{Attributes, Operation};

@@ -4,7 +4,7 @@
 
 use std::sync::LazyLock;
 
-use crowsnest_api::field::{FieldError, FieldErrorKind};
+use crowsnest_apimachinery::field::{FieldError, FieldErrorKind};
 use regex::Regex;
 use serde_json::{Map, Value, json};
 

@@ -1,6 +1,6 @@
 //! JSON with the order and the duplicates of its members kept, and syntax errors as Go's `encoding/json` words them.
 
-use crowsnest_api::nesting::MAX_DEPTH;
+use crowsnest_apimachinery::nesting::MAX_DEPTH;
 use serde_json::{Number, Value};
 
 #[derive(Debug, Clone, PartialEq)]

@@ -2,7 +2,7 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use crowsnest_api::quantity::Quantity;
+use crowsnest_apimachinery::quantity::Quantity;
 use serde_json::{Map, Number, Value};
 
 use super::decode::is_whole;

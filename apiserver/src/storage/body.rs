@@ -10,7 +10,7 @@ use std::io;
 use std::thread::LocalKey;
 
 use bytes::Bytes;
-use crowsnest_api::nesting;
+use crowsnest_apimachinery::nesting;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;

@@ -1,6 +1,6 @@
 //! Ages as kubectl prints them.
 
-use crowsnest_api::print::human_duration;
+use crowsnest_apimachinery::printers::human_duration;
 use jiff::Timestamp;
 
 /// Time from an RFC 3339 text until `now`; `None` when it is no time.

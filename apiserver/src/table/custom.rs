@@ -1,7 +1,7 @@
 //! Printer columns of custom resources: `additionalPrinterColumns` compiled once per definition.
 
-use crowsnest_api::jsonpath::{self, JsonPath};
-use crowsnest_api::print::columns::{CREATION, Doc};
+use crowsnest_apimachinery::jsonpath::{self, JsonPath};
+use crowsnest_apimachinery::printers::columns::{CREATION, Doc};
 use serde_json::{Value, json};
 
 use super::{Now, age};

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
-use crowsnest_api::print::columns::{CREATION, Doc, KindPrinter};
+use crowsnest_apimachinery::printers::columns::{CREATION, Doc, KindPrinter};
 use serde_json::Value;
 
 use crate::schema::set::SchemaSet;

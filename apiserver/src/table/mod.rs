@@ -1,7 +1,7 @@
 //! Tables as `kubectl get` prints them.
 //!
 //! Owned by `apiserver/`. `http/` asks for a [`Printer`] when a client accepts `as=Table`. Columns and cells of built-in kinds are
-//! those of [`crowsnest_api::print::columns`], which the cache keeps beside each record, too; columns of custom resources come from
+//! those of [`crowsnest_apimachinery::printers::columns`], which the cache keeps beside each record, too; columns of custom resources come from
 //! the definition's `additionalPrinterColumns`.
 
 pub mod age;
@@ -13,7 +13,7 @@ mod tests;
 
 use std::sync::Arc;
 
-use crowsnest_api::print::columns::{CREATED_AT, Column, Doc, KindPrinter, NAME};
+use crowsnest_apimachinery::printers::columns::{CREATED_AT, Column, Doc, KindPrinter, NAME};
 use serde_json::{Value, json};
 
 pub use custom::CustomPrinter;

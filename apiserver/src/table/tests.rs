@@ -1,4 +1,4 @@
-use crowsnest_api::jsonpath::{self, JsonPath};
+use crowsnest_apimachinery::jsonpath::{self, JsonPath};
 use proptest::prelude::*;
 use rstest::rstest;
 use serde_json::{Value, json};

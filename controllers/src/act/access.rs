@@ -84,7 +84,7 @@ impl Access {
         };
         let ours = !object::is_terminating(&cluster) && !restricted;
         let Some(secret) = typed.spec.impersonator_secret_ref.filter(|_| ours) else { return Ok(Outcome::Done) };
-        let execution = format!("{}{name}", crowsnest_api::names::EXECUTION_NAMESPACE_PREFIX);
+        let execution = crowsnest_api::names::execution_namespace(&name);
         if !context.exists(&context.kinds.namespace, "", &execution).await? {
             return Err(Error::Waiting(format!("namespace {execution} does not exist")));
         }

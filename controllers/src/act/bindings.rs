@@ -6,9 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crowsnest_api::constants::{annotation, condition, event, finalizer, label};
-use crowsnest_api::names::{ClusterName, EXECUTION_NAMESPACE_PREFIX, binding_name};
+use crowsnest_api::names::{binding_name, cluster_of_execution_namespace};
 use crowsnest_api::policy::OverrideSpec;
 use crowsnest_api::work::{ResourceBinding, ResourceBindingSpec, TargetCluster};
+use crowsnest_apimachinery::names::ClusterName;
 use futures::TryStreamExt;
 use futures::future::join_all;
 use parking_lot::RwLock;
@@ -46,7 +47,7 @@ const AT_ONCE: usize = 8;
 
 /// The member an execution namespace stands for.
 pub fn cluster_of(namespace: &str) -> Option<&str> {
-    namespace.strip_prefix(EXECUTION_NAMESPACE_PREFIX).filter(|cluster| !cluster.is_empty())
+    cluster_of_execution_namespace(namespace)
 }
 
 /// Override policies of one scope, by name.

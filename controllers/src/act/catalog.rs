@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crowsnest_api::names::ClusterName;
+use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_fleet::discovery::{Discovered, discover_again};
 use crowsnest_fleet::{ApiResources, Fleet};
 use parking_lot::{Mutex, RwLock};

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use crowsnest_api::names::ClusterName;
+use crowsnest_apimachinery::names::ClusterName;
 use serde_json::Value;
 
 use super::context::Context;

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crowsnest_api::constants::event;
-use crowsnest_api::names::ClusterName;
 use crowsnest_api::work::{ObjectReference, ResourceBinding};
+use crowsnest_apimachinery::names::ClusterName;
 use futures::TryStreamExt;
 use k8s_openapi::jiff::SignedDuration;
 use serde_json::{Value, json};

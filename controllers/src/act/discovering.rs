@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crowsnest_api::names::Gvr;
+use crowsnest_apimachinery::names::Gvr;
 use crowsnest_fleet::ApiResources;
 use parking_lot::Mutex;
 use serde_json::Value;

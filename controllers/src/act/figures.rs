@@ -343,7 +343,7 @@ fn allocated(cluster: &Cluster, resource: &str) -> Option<f64> {
 /// Where there is a list, what is not in it is nothing.
 fn amount(list: &ResourceList, resource: &str) -> Option<f64> {
     let text = |quantity: &k8s_openapi::apimachinery::pkg::api::resource::Quantity| {
-        crowsnest_api::quantity::Quantity::parse(&quantity.0).map_or(0.0, |quantity| quantity.as_f64())
+        crowsnest_apimachinery::quantity::Quantity::parse(&quantity.0).map_or(0.0, |quantity| quantity.as_f64())
     };
     (!list.is_empty()).then(|| list.get(resource).map_or(0.0, text))
 }

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use crowsnest_api::names::{ClusterName, binding_name};
+use crowsnest_api::names::binding_name;
+use crowsnest_apimachinery::names::ClusterName;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 

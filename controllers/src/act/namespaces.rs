@@ -112,7 +112,7 @@ impl Namespaces {
     }
 
     async fn sync(&self, namespace: &Value, cluster: &str, overrides: &Overrides) -> Result<(), Error> {
-        let execution = format!("{}{cluster}", crowsnest_api::names::EXECUTION_NAMESPACE_PREFIX);
+        let execution = crowsnest_api::names::execution_namespace(cluster);
         if !self.context.exists(&self.context.kinds.namespace, "", &execution).await? {
             return Err(Error::Waiting(format!("namespace {execution} does not exist")));
         }

@@ -1,7 +1,7 @@
 //! Reading and writing untyped objects of one API server.
 
-use crowsnest_api::names::Gvr;
-use crowsnest_api::request::path_segment;
+use crowsnest_apimachinery::names::Gvr;
+use crowsnest_apimachinery::request::path_segment;
 use http::{Method, Request};
 use kube::Client;
 use serde_json::{Value, json};

@@ -7,8 +7,8 @@ mod wanted;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crowsnest_api::names::ClusterName;
 use crowsnest_api::search::ResourceRegistry;
+use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_fleet::interest::{Interest, InterestGuard, Interests};
 use crowsnest_fleet::{ApiResources, Fleet};
 use crowsnest_index::Index;
@@ -175,7 +175,7 @@ fn exchange(mut held: Held, wanted: BTreeMap<Key, Interest>, interests: &Interes
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crowsnest_api::names::Gvr;
+    use crowsnest_apimachinery::names::Gvr;
     use crowsnest_fleet::interest::{Clusters, Namespaces, Why};
     use std::sync::atomic::{AtomicBool, Ordering};
 

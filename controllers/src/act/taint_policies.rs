@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crowsnest_api::cluster::Cluster;
 use crowsnest_api::constants::event;
 use crowsnest_api::policy::ClusterTaintPolicy;
-use crowsnest_api::taints::NO_EXECUTE;
+use crowsnest_apimachinery::taints::NO_EXECUTE;
 use serde_json::{Value, json};
 
 use super::context::{Context, decode};

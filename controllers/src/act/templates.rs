@@ -12,7 +12,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crowsnest_api::constants::{event, label};
-use crowsnest_api::names::{Gvr, binding_name, is_reserved_namespace};
+use crowsnest_api::names::{binding_name, is_reserved_namespace};
+use crowsnest_apimachinery::names::Gvr;
 use crowsnest_fleet::ApiResources;
 use parking_lot::{Mutex, RwLock};
 use serde_json::Value;

@@ -12,8 +12,8 @@ use std::sync::Arc;
 
 use crowsnest_api::cluster::Cluster;
 use crowsnest_api::constants::{annotation, condition, event};
-use crowsnest_api::names::{ClusterName, Gvr};
 use crowsnest_api::work::{ManifestStatus, Work, WorkStatus};
+use crowsnest_apimachinery::names::{ClusterName, Gvr};
 use crowsnest_fleet::Through;
 use crowsnest_index::RecordKey;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -117,7 +117,7 @@ impl Works {
             return Ok(());
         };
         if change.old().map(state) != Some(state(new)) {
-            let namespace = crowsnest_api::names::EXECUTION_NAMESPACE_PREFIX.to_owned() + object::name(new);
+            let namespace = crowsnest_api::names::execution_namespace(object::name(new));
             for work in self.context.headers(&self.context.kinds.work, &namespace).await? {
                 self.works.add((work.namespace, work.name));
             }

@@ -5,7 +5,7 @@
 //! as agents, because they can obtain such a certificate.
 
 use crowsnest_api::cluster::{Cluster, ClusterSyncMode};
-use crowsnest_api::user::UserInfo;
+use crowsnest_apimachinery::user::UserInfo;
 use serde_json::Value;
 
 use super::destination::Before;

@@ -7,7 +7,7 @@ use crowsnest_api::constants::annotation::{
     ANSWER_WITHIN, CONFIRMED_DOWN, EXEC, EXEC_DISABLED, EXEC_ENABLED, IMPERSONATES, IMPERSONATES_WHOLE,
     REACHED_THROUGH, REACHED_THROUGH_AGENT,
 };
-use crowsnest_api::field::FieldError;
+use crowsnest_apimachinery::field::FieldError;
 
 type Annotations = BTreeMap<String, String>;
 

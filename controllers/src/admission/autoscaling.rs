@@ -1,9 +1,9 @@
 //! FederatedHPA: Kubernetes' rules for a HorizontalPodAutoscaler, without external metrics.
 
 use crowsnest_api::autoscaling::{FederatedHPA, FederatedHPASpec};
-use crowsnest_api::field::FieldError;
-use crowsnest_api::names::format;
-use crowsnest_api::quantity::Quantity;
+use crowsnest_apimachinery::field::FieldError;
+use crowsnest_apimachinery::names::format;
+use crowsnest_apimachinery::quantity::Quantity;
 use k8s_openapi::api::autoscaling::v2::{
     CrossVersionObjectReference, HPAScalingPolicy, HPAScalingRules, HorizontalPodAutoscalerBehavior, MetricIdentifier,
     MetricSpec, MetricTarget, ResourceMetricSource,

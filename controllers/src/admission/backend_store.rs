@@ -5,10 +5,10 @@
 //! Clusters ([`super::destination`]), the author must therefore be allowed to read these Secrets when the registry is created,
 //! and on each change of addresses or references.
 
-use crowsnest_api::addresses::local_kind_of_host;
 use crowsnest_api::constants::annotation::{BACKEND_STORE_CA, BACKEND_STORE_CERTIFICATE};
-use crowsnest_api::field::FieldError;
 use crowsnest_api::search::ResourceRegistry;
+use crowsnest_apimachinery::addresses::local_kind_of_host;
+use crowsnest_apimachinery::field::FieldError;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 

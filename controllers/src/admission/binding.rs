@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 
 use crowsnest_api::config::DependentObjectReference;
 use crowsnest_api::constants::{annotation, label};
-use crowsnest_api::field::FieldError;
 use crowsnest_api::policy::FederatedResourceQuota;
 use crowsnest_api::work::{ClusterResourceBinding, Component, ResourceBinding, ResourceBindingSpec};
+use crowsnest_apimachinery::field::FieldError;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::decode::{changed, decode};

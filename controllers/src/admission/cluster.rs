@@ -5,12 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use crowsnest_api::cluster::{
     Cluster, ClusterSpec, ClusterStatus, ClusterSyncMode, LocalSecretReference, ResourceModel,
 };
-use crowsnest_api::field::FieldError;
 use crowsnest_api::modeling;
-use crowsnest_api::names::format;
 use crowsnest_api::policy::ResourceList;
-use crowsnest_api::quantity::Quantity;
-use crowsnest_api::taints::NO_EXECUTE;
+use crowsnest_apimachinery::field::FieldError;
+use crowsnest_apimachinery::names::format;
+use crowsnest_apimachinery::quantity::Quantity;
+use crowsnest_apimachinery::taints::NO_EXECUTE;
 use k8s_openapi::api::core::v1::Taint;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as WireQuantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;

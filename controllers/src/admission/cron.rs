@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use crowsnest_api::autoscaling::{CronFederatedHPA, CronFederatedHPARule, CronFederatedHPASpec};
-use crowsnest_api::field::FieldError;
-use crowsnest_api::names::format;
+use crowsnest_apimachinery::field::FieldError;
+use crowsnest_apimachinery::names::format;
 use jiff::tz::TimeZone;
 
 use super::decode::decode;

@@ -7,11 +7,11 @@
 //! read them: for Secrets with the cluster's own name, as Karmada's and our `join` create them, the right to patch is
 //! sufficient.
 
-use crowsnest_api::addresses::local_kind_of_host;
 use crowsnest_api::cluster::{Cluster, ClusterSpec, ClusterSyncMode, LocalSecretReference};
 use crowsnest_api::constants::annotation::REACHED_THROUGH;
-use crowsnest_api::field::FieldError;
 use crowsnest_api::names::NAMESPACE_KARMADA_CLUSTER;
+use crowsnest_apimachinery::addresses::local_kind_of_host;
+use crowsnest_apimachinery::field::FieldError;
 
 use super::url::Url;
 

@@ -2,9 +2,9 @@
 
 use std::net::IpAddr;
 
-use crowsnest_api::field::FieldError;
-use crowsnest_api::names::format;
 use crowsnest_api::networking::MultiClusterIngress;
+use crowsnest_apimachinery::field::FieldError;
+use crowsnest_apimachinery::names::format;
 use k8s_openapi::api::core::v1::TypedLocalObjectReference;
 use k8s_openapi::api::networking::v1::{
     HTTPIngressPath, IngressBackend, IngressServiceBackend, IngressSpec, IngressTLS,

@@ -6,8 +6,8 @@ use crowsnest_api::config::{
     InterpreterOperation, ResourceInterpreterCustomization, ResourceInterpreterWebhook,
     ResourceInterpreterWebhookConfiguration, RuleWithOperations,
 };
-use crowsnest_api::field::FieldError;
-use crowsnest_api::names::format;
+use crowsnest_apimachinery::field::FieldError;
+use crowsnest_apimachinery::names::format;
 use k8s_openapi::api::admissionregistration::v1::{ServiceReference, WebhookClientConfig};
 
 use super::decode::decode;

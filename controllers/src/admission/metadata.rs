@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use crowsnest_api::field::{FieldError, FieldErrorKind};
-use crowsnest_api::names::format;
+use crowsnest_apimachinery::field::{FieldError, FieldErrorKind};
+use crowsnest_apimachinery::names::format;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 /// The bytes all annotations of an object may have together.

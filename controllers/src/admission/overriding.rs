@@ -1,10 +1,10 @@
 //! OverridePolicy and ClusterOverridePolicy.
 
-use crowsnest_api::field::FieldError;
 use crowsnest_api::policy::{
     ClusterOverridePolicy, FieldOverrider, FieldPatchOperation, OverridePolicy, OverrideSpec, OverriderOperator,
     Overriders, RuleWithCluster,
 };
+use crowsnest_apimachinery::field::FieldError;
 
 use super::decode::decode;
 use super::{Outcome, Refusal, Request, metadata, placement, policy};

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use crowsnest_api::field::FieldError;
-use crowsnest_api::names::format;
 use crowsnest_api::policy::{
     ClusterAffinity, ClusterAffinityTerm, FieldSelector, Placement, ReplicaDivisionPreference,
     ReplicaSchedulingStrategy, ReplicaSchedulingType, SpreadConstraint, SpreadFieldValue, WorkloadAffinity,
 };
+use crowsnest_apimachinery::field::FieldError;
+use crowsnest_apimachinery::names::format;
 use k8s_openapi::api::core::v1::Toleration;
 
 pub(super) fn validate(placement: &Placement, path: &str) -> Vec<FieldError> {

@@ -1,12 +1,12 @@
 //! PropagationPolicy, ClusterPropagationPolicy and the defaults of OverridePolicy.
 
 use crowsnest_api::constants::{finalizer, label};
-use crowsnest_api::field::FieldError;
 use crowsnest_api::policy::{
     ApplicationFailoverBehavior, ClusterFailoverBehavior, ClusterPropagationPolicy, FailoverBehavior, OverridePolicy,
     Placement, PreemptionBehavior, PropagationPolicy, PropagationSpec, PurgeMode, ReplicaDivisionPreference,
     ReplicaSchedulingType, ResourceSelector, SpreadFieldValue, StatePreservation, Suspension,
 };
+use crowsnest_apimachinery::field::FieldError;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::decode::{changed, changed_with_lists, decode};

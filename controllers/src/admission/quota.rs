@@ -1,10 +1,10 @@
 //! FederatedResourceQuota: its own rules, and what a binding does to the use it records.
 
-use crowsnest_api::field::FieldError;
-use crowsnest_api::names::format;
 use crowsnest_api::policy::{FederatedResourceQuota, FederatedResourceQuotaSpec, ResourceList};
-use crowsnest_api::quantity::Quantity;
 use crowsnest_api::work::ResourceBinding;
+use crowsnest_apimachinery::field::FieldError;
+use crowsnest_apimachinery::names::format;
+use crowsnest_apimachinery::quantity::Quantity;
 
 use super::decode::decode;
 use super::{Outcome, Refusal, Request};

@@ -1,8 +1,8 @@
 //! ResourceRegistry, served by our own aggregated API.
 
-use crowsnest_api::field::FieldError;
-use crowsnest_api::names::{Gvk, format};
 use crowsnest_api::search::{ResourceRegistry, ResourceSelector};
+use crowsnest_apimachinery::field::FieldError;
+use crowsnest_apimachinery::names::{Gvk, format};
 
 use super::url::Url;
 use super::{metadata, placement};

@@ -1,7 +1,7 @@
 //! The question and the answer, and their form on the wire (admission.k8s.io/v1 AdmissionReview).
 
-use crowsnest_api::field::{self, FieldError};
 use crowsnest_api::policy::FederatedResourceQuota;
+use crowsnest_apimachinery::field::{self, FieldError};
 use serde::Deserialize;
 use serde_json::{Value, json};
 

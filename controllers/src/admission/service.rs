@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 
 use crowsnest_api::constants::label;
-use crowsnest_api::field::FieldError;
-use crowsnest_api::names::format;
 use crowsnest_api::networking::{ClusterSelector, ExposurePort, MultiClusterService, MultiClusterServiceSpec};
+use crowsnest_apimachinery::field::FieldError;
+use crowsnest_apimachinery::names::format;
 
 use super::decode::{changed_with_lists, decode};
 use super::{Operation, Outcome, Refusal, Request, World, ingress, metadata};

@@ -1,8 +1,8 @@
 //! ClusterTaintPolicy.
 
-use crowsnest_api::field::FieldError;
 use crowsnest_api::policy::{ClusterTaintPolicy, Taint};
-use crowsnest_api::taints::NO_EXECUTE;
+use crowsnest_apimachinery::field::FieldError;
+use crowsnest_apimachinery::taints::NO_EXECUTE;
 
 use super::decode::decode;
 use super::{Outcome, Refusal, Request, World};

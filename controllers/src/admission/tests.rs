@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::interpreter::lua;
-use crowsnest_api::field::invalid_status;
+use crowsnest_apimachinery::field::invalid_status;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde::Deserialize;
 use serde_json::{Value, json};

@@ -7,7 +7,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 pub use crowsnest_api::certificate::agent_name;
 use crowsnest_api::certificate::{Agent, SigningRequest};
-use crowsnest_api::names::ClusterName;
+use crowsnest_apimachinery::names::ClusterName;
 use serde_json::{Value, json};
 
 use super::object;

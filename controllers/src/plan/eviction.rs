@@ -12,8 +12,8 @@ pub use safety::Safety;
 
 use crowsnest_api::cluster::Cluster;
 use crowsnest_api::policy::{FailoverBehavior, Placement, PurgeMode};
-use crowsnest_api::taints;
 use crowsnest_api::work::{GracefulEvictionTask, ResourceBindingSpec};
+use crowsnest_apimachinery::taints;
 use k8s_openapi::api::core::v1::{Taint, Toleration};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 

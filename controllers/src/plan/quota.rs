@@ -8,8 +8,8 @@ use crowsnest_api::constants::{condition, label};
 use crowsnest_api::policy::{
     ClusterQuotaStatus, FederatedResourceQuota, FederatedResourceQuotaSpec, FederatedResourceQuotaStatus, ResourceList,
 };
-use crowsnest_api::quantity::{Format, Quantity};
 use crowsnest_api::work::{ResourceBindingSpec, WorkStatus};
+use crowsnest_apimachinery::quantity::{Format, Quantity};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as WireQuantity;
 use serde::Deserialize;
 use serde_json::json;

@@ -7,7 +7,8 @@ use crowsnest_api::apps::{
     ObjectReference, ObservedWorkload, RebalanceFailedReason, RebalanceResult, WorkloadRebalancerSpec,
     WorkloadRebalancerStatus,
 };
-use crowsnest_api::names::{binding_name, format};
+use crowsnest_api::names::binding_name;
+use crowsnest_apimachinery::names::format;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 

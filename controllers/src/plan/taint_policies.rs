@@ -2,7 +2,7 @@
 
 use crowsnest_api::cluster::Cluster;
 use crowsnest_api::policy::{ClusterTaintPolicy, MatchCondition, MatchConditionOperator};
-use crowsnest_api::taints::NO_EXECUTE;
+use crowsnest_apimachinery::taints::NO_EXECUTE;
 use k8s_openapi::api::core::v1::Taint;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::Timestamp;

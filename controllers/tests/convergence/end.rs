@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crowsnest_api::names::Gvr;
+use crowsnest_apimachinery::names::Gvr;
 use crowsnest_controllers::act::objects::Objects;
 use http::Request;
 use serde::Serialize;

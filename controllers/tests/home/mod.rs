@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crowsnest_api::user::UserInfo;
+use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_apiserver::admission::Plugin;
 use crowsnest_apiserver::admission::webhook::client::WebhookClient;
 use crowsnest_apiserver::crd::controller::Controller;

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crowsnest_api::quantity::Quantity;
+use crowsnest_apimachinery::quantity::Quantity;
 use crowsnest_apiserver::registry::Registry;
 use futures::{StreamExt, TryStreamExt};
 use jiff::Timestamp;

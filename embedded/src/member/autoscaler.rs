@@ -161,7 +161,7 @@ async fn reconcile(world: &World, key: &Key, wishes: &Wishes) -> Result<Option<D
 }
 
 fn selected(world: &World, namespace: &str, selector: &str) -> Vec<Arc<PodState>> {
-    let Ok(selector) = crowsnest_api::selector::Selector::parse(selector) else { return Vec::new() };
+    let Ok(selector) = crowsnest_apimachinery::selector::Selector::parse(selector) else { return Vec::new() };
     let mut pods = world.pods.namespace(namespace);
     pods.retain(|pod| pod.is_active() && selector.matches(&pod.labels));
     pods

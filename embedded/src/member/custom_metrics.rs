@@ -9,9 +9,9 @@ use std::sync::{Arc, Weak};
 
 use async_trait::async_trait;
 use axum::body::Body;
-use crowsnest_api::quantity::Quantity;
-use crowsnest_api::selector::Selector;
-use crowsnest_api::user::UserInfo;
+use crowsnest_apimachinery::quantity::Quantity;
+use crowsnest_apimachinery::selector::Selector;
+use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_apiserver::http::delegate::{Delegate, RankedGroup};
 use crowsnest_apiserver::status::{ApiError, Reason};
 use http::{Method, Request, Response, StatusCode};

@@ -14,7 +14,7 @@ use axum::http::{Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use axum::{Json, Router};
-use crowsnest_api::request::Query;
+use crowsnest_apimachinery::request::Query;
 use crowsnest_apiserver::ApiServer;
 use crowsnest_apiserver::authn::Serving;
 use crowsnest_apiserver::http::serve::serve_through;

@@ -6,9 +6,9 @@ use std::sync::{Arc, Weak};
 
 use async_trait::async_trait;
 use axum::body::Body;
-use crowsnest_api::quantity::{Format, Quantity};
-use crowsnest_api::selector::Selector as Labels;
-use crowsnest_api::user::UserInfo;
+use crowsnest_apimachinery::quantity::{Format, Quantity};
+use crowsnest_apimachinery::selector::Selector as Labels;
+use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_apiserver::http::delegate::{Delegate, RankedGroup};
 use crowsnest_apiserver::status::{ApiError, Reason};
 use http::{Method, Request, Response, StatusCode, header};
@@ -214,7 +214,7 @@ impl Delegate for Metrics {
 
 /// A label selector of a request.
 pub(super) fn selector(request: &Request<Body>, name: &str) -> Result<Option<Labels>, ApiError> {
-    let query = crowsnest_api::request::Query::parse(request.uri().query());
+    let query = crowsnest_apimachinery::request::Query::parse(request.uri().query());
     let parsed = query.get(name).map(Labels::parse).transpose();
     parsed.map_err(|error| ApiError::bad_request(error.to_string()))
 }

@@ -17,7 +17,7 @@ use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
 
-use crowsnest_api::taints::{NO_EXECUTE, NO_SCHEDULE, toleration_seconds};
+use crowsnest_apimachinery::taints::{NO_EXECUTE, NO_SCHEDULE, toleration_seconds};
 
 use crate::error::{Error, Result};
 

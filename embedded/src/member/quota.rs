@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crowsnest_api::quantity::Quantity as Exact;
+use crowsnest_apimachinery::quantity::Quantity as Exact;
 use k8s_openapi::api::core::v1::{ConfigMap, ReplicationController, ResourceQuotaSpec, ResourceQuotaStatus, Secret};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::Api;
@@ -106,13 +106,14 @@ fn of_pods(name: &str, pods: &[Arc<PodState>]) -> Option<Quantity> {
     for pod in pods {
         total.add(&pod.spec.requests);
     }
-    let bytes = |amount: i64| Quantity(Exact::new(amount, crowsnest_api::quantity::Format::BinarySI).to_string());
+    let bytes =
+        |amount: i64| Quantity(Exact::new(amount, crowsnest_apimachinery::quantity::Format::BinarySI).to_string());
     let units = |amount: i64| Quantity(amount.to_string());
     Some(match name {
         "pods" | "count/pods" => units(i64::try_from(pods.len()).unwrap_or(i64::MAX)),
-        "cpu" | "requests.cpu" => {
-            Quantity(Exact::from_milli(total.cpu_milli, crowsnest_api::quantity::Format::DecimalSI).to_string())
-        }
+        "cpu" | "requests.cpu" => Quantity(
+            Exact::from_milli(total.cpu_milli, crowsnest_apimachinery::quantity::Format::DecimalSI).to_string(),
+        ),
         "memory" | "requests.memory" => bytes(total.memory),
         "ephemeral-storage" | "requests.ephemeral-storage" => bytes(total.ephemeral),
         _ => {

@@ -24,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 /// What an agent asks to upgrade to.
-pub use crowsnest_api::request::TUNNEL_PROTOCOL as PROTOCOL;
+pub use crowsnest_apimachinery::request::TUNNEL_PROTOCOL as PROTOCOL;
 
 /// Connections that one tunnel carries at once.
 pub const MAX_STREAMS: u32 = 1024;

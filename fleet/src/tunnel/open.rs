@@ -3,7 +3,7 @@
 use super::{CONNECTION_WINDOW, MAX_REASON, MAX_STREAMS, MAX_TUNNELS, Pulse, REPLICAS, STREAM_WINDOW, Tasks};
 use crate::dial::{MemberIo, chain};
 use bytes::Bytes;
-use crowsnest_api::names::ClusterName;
+use crowsnest_apimachinery::names::ClusterName;
 use http::uri::{Authority, Parts};
 use http::{Method, Request, Response, Uri};
 use http_body_util::{BodyExt, Empty, Limited};

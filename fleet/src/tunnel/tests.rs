@@ -3,7 +3,7 @@
 use super::*;
 use crate::dial::ProxyRoute;
 use crate::{Dialer, MemberIo, Through};
-use crowsnest_api::names::ClusterName;
+use crowsnest_apimachinery::names::ClusterName;
 use hyper_util::rt::TokioIo;
 use rstest::rstest;
 use std::io;

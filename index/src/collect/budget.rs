@@ -6,7 +6,7 @@
 
 use crate::Error;
 use crate::metrics::Metrics;
-use crowsnest_api::names::ClusterName;
+use crowsnest_apimachinery::names::ClusterName;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;

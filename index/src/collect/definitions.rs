@@ -1,7 +1,7 @@
 //! What changed definitions promise a cluster will serve, so that discovery is asked until it says so.
 
 use crate::{Change, Happened};
-use crowsnest_api::names::Gvr;
+use crowsnest_apimachinery::names::Gvr;
 use crowsnest_fleet::ApiResources;
 use parking_lot::Mutex;
 use serde::Deserialize;

@@ -2,7 +2,7 @@
 
 use super::Shared;
 use super::definitions::Promises;
-use crowsnest_api::names::{ClusterName, Gvr};
+use crowsnest_apimachinery::names::{ClusterName, Gvr};
 use crowsnest_fleet::discovery::discover_again;
 use crowsnest_fleet::{ApiResource, ApiResources, Clusters, Interest, InterestGuard, Namespaces, Why};
 use kube::Client;

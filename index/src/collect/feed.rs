@@ -267,8 +267,10 @@ mod tests {
     #[tokio::test]
     async fn lines_come_whole_however_they_arrive() {
         let chunks = ["{\"a\":1}\n{\"b\"", ":2}", "\n\n{\"c\":3}\n"];
-        let key =
-            CollectionKey::new(crate::fixtures::cluster("member1"), crowsnest_api::names::Gvr::new("", "v1", "pods"));
+        let key = CollectionKey::new(
+            crate::fixtures::cluster("member1"),
+            crowsnest_apimachinery::names::Gvr::new("", "v1", "pods"),
+        );
         let stream = futures::stream::iter(chunks.map(|chunk| Ok::<_, std::io::Error>(Bytes::from(chunk))));
         let mut lines = Lines::new(stream, &key, 64);
         let mut got = Vec::new();

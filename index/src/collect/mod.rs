@@ -27,7 +27,7 @@ use crate::store::codec::Codec;
 use crate::tail::Tail;
 use crate::writer::{States, WriterHandle};
 use crate::{CollectionKey, IndexOptions};
-use crowsnest_api::names::ClusterName;
+use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_fleet::{ApiResources, Fleet, Namespaces};
 use parking_lot::{Mutex, RwLock};
 use std::collections::{BTreeMap, BTreeSet, HashMap};

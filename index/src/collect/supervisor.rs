@@ -4,7 +4,7 @@ use super::collector::Collector;
 use super::definitions::Promises;
 use super::{Scope, Shared, everything};
 use crate::{CollectionKey, Epoch};
-use crowsnest_api::names::ClusterName;
+use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_fleet::Connection;
 use kube::Client;
 use std::collections::{BTreeMap, BTreeSet, HashMap};

@@ -2,7 +2,7 @@
 
 use super::Shared;
 use crate::Error;
-use crowsnest_api::names::ClusterName;
+use crowsnest_apimachinery::names::ClusterName;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;

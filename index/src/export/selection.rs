@@ -119,7 +119,7 @@ impl Selection {
 mod tests {
     use super::*;
     use crate::fixtures::cluster;
-    use crowsnest_api::names::Gvr;
+    use crowsnest_apimachinery::names::Gvr;
     use rstest::rstest;
 
     fn key(name: &str, resource: &str) -> CollectionKey {

@@ -4,7 +4,7 @@ use super::{Index, joined};
 use crate::list::{ListQuery, Page};
 use crate::store::{Narrowing, Span};
 use crate::{CollectionKey, Error, Object, Record, RecordKey, Seq, Version};
-use crowsnest_api::names::ClusterName;
+use crowsnest_apimachinery::names::ClusterName;
 use futures::Stream;
 use futures::stream::try_unfold;
 use std::collections::HashMap;

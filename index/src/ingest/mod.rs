@@ -13,8 +13,8 @@ pub use withheld::{Withheld, WithheldError};
 
 use crate::record::{Details, Owner};
 use bytes::Bytes;
-use crowsnest_api::names::Gvr;
-use crowsnest_api::print::{print, unix_seconds};
+use crowsnest_apimachinery::names::Gvr;
+use crowsnest_apimachinery::printers::{print, unix_seconds};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use split::{Fields, Text};

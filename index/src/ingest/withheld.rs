@@ -1,7 +1,7 @@
 //! Values an operator wants kept out of the cache, beside those of Secrets: names, labels and keys stay (invariant I8).
 
 use super::split::{Fields, Joined};
-use crowsnest_api::names::Gvr;
+use crowsnest_apimachinery::names::Gvr;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use std::str::FromStr;

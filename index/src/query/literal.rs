@@ -1,6 +1,6 @@
 //! Numbers, durations, quantities, percents and times.
 
-use crowsnest_api::quantity::Quantity;
+use crowsnest_apimachinery::quantity::Quantity;
 
 use super::ast::{FieldKind, Literal, Moment, Scalar};
 

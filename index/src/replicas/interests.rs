@@ -5,7 +5,7 @@
 
 use crate::Error;
 use crate::store::postgres::PostgresStore;
-use crowsnest_api::names::Gvr;
+use crowsnest_apimachinery::names::Gvr;
 use crowsnest_fleet::{Clusters, Interest, InterestGuard, Interests, Namespaces, Why};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -10,7 +10,7 @@ use crate::index::Health;
 use crate::store::Store;
 use crate::store::postgres::PostgresStore;
 use crate::{CollectionKey, CollectionState, Error};
-use crowsnest_api::names::ClusterName;
+use crowsnest_apimachinery::names::ClusterName;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;

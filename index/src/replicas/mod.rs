@@ -25,7 +25,7 @@ pub(crate) mod plan;
 pub(crate) mod states;
 
 use crate::{CollectionKey, Error};
-use crowsnest_api::names::ClusterName;
+use crowsnest_apimachinery::names::ClusterName;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! Who collects what: pure.
 
 use super::Epoch;
-use crowsnest_api::names::ClusterName;
+use crowsnest_apimachinery::names::ClusterName;
 use std::collections::{BTreeMap, BTreeSet};
 use tokio::time::Instant;
 

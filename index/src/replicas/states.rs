@@ -6,7 +6,7 @@ use super::plan::View;
 use crate::store::postgres::PostgresStore;
 use crate::writer::States;
 use crate::{CollectionKey, CollectionState, Error};
-use crowsnest_api::names::ClusterName;
+use crowsnest_apimachinery::names::ClusterName;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;

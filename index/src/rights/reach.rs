@@ -6,9 +6,9 @@
 //! apply to a service account of the control plane only if the control plane grants it access to that member: `get` on
 //! `clusters/proxy`. Karmada's unified auth uses the same right to make an account known to a member.
 
-use crowsnest_api::names::ClusterName;
-use crowsnest_api::rbac::{Grant, Readable, Reading};
-use crowsnest_api::user::UserInfo;
+use crowsnest_apimachinery::names::ClusterName;
+use crowsnest_apimachinery::rbac::{Grant, Readable, Reading};
+use crowsnest_apimachinery::user::UserInfo;
 
 const GROUP: &str = "cluster.karmada.io";
 const CLUSTERS: &str = "clusters";
@@ -61,7 +61,7 @@ impl Reach {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crowsnest_api::rbac::Rbac;
+    use crowsnest_apimachinery::rbac::Rbac;
     use rstest::rstest;
     use serde_json::{Value, json};
 

@@ -4,9 +4,9 @@
 use super::CallerRights;
 use super::reviews::KEPT;
 use crate::{Index, RecordKey};
-use crowsnest_api::names::{ClusterName, Gvr};
-use crowsnest_api::rbac::{Extent, Reading};
-use crowsnest_api::user::UserInfo;
+use crowsnest_apimachinery::names::{ClusterName, Gvr};
+use crowsnest_apimachinery::rbac::{Extent, Reading};
+use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_fleet::Member;
 use parking_lot::Mutex;
 use std::collections::{BTreeSet, HashMap};

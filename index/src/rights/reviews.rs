@@ -8,9 +8,9 @@
 use super::{CallerRights, known};
 use crate::text::columns::SCOPE_SEPARATOR;
 use crate::{Error, Index};
-use crowsnest_api::names::ClusterName;
-use crowsnest_api::rbac::{Extent, Readable};
-use crowsnest_api::user::UserInfo;
+use crowsnest_apimachinery::names::ClusterName;
+use crowsnest_apimachinery::rbac::{Extent, Readable};
+use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_fleet::{Claims, Member, Token, impersonated_headers};
 use futures::future::join_all;
 use futures::stream::{self, TryStreamExt};

@@ -7,8 +7,8 @@
 use super::CallerRights;
 use crate::CollectionKey;
 use crate::text::columns::scope_term;
-use crowsnest_api::names::ClusterName;
-use crowsnest_api::rbac::{Readable, Reading};
+use crowsnest_apimachinery::names::ClusterName;
+use crowsnest_apimachinery::rbac::{Readable, Reading};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A group and resource that no rule names: only rules for everything cover it.
@@ -88,7 +88,7 @@ mod tests {
     use crate::rights::Rights;
     use crate::search::execute::authorization::permits;
     use crate::text::columns::{scope_of, scope_terms};
-    use crowsnest_api::user::UserInfo;
+    use crowsnest_apimachinery::user::UserInfo;
     use proptest::prelude::*;
     use rstest::rstest;
     use serde_json::{Value, json};

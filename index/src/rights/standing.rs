@@ -5,9 +5,9 @@
 //! a rule that is about others leaves the stamp, and with it every verdict that was made under it, as it was.
 
 use super::reach::Reach;
-use crowsnest_api::names::ClusterName;
-use crowsnest_api::rbac::{Grant, Rbac};
-use crowsnest_api::user::UserInfo;
+use crowsnest_apimachinery::names::ClusterName;
+use crowsnest_apimachinery::rbac::{Grant, Rbac};
+use crowsnest_apimachinery::user::UserInfo;
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;

@@ -35,7 +35,7 @@ use crate::text::columns::Key;
 use crate::writer::States;
 use crate::{Error, IndexOptions, Seq};
 use async_trait::async_trait;
-use crowsnest_api::names::ClusterName;
+use crowsnest_apimachinery::names::ClusterName;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use serde::Serialize;

@@ -34,7 +34,7 @@ use crate::rights::CallerRights;
 use crate::text::columns::Facet;
 use crate::{Error, Index, Object, Seq};
 use collect::facets::Counting;
-use crowsnest_api::user::UserInfo;
+use crowsnest_apimachinery::user::UserInfo;
 use engine::SearchContext;
 use execute::Sources;
 use futures::Stream;

@@ -10,7 +10,7 @@ use crate::store::{Replayed, Store};
 use crate::text::columns::{Facet, Number, Word};
 use crate::text::document::Document;
 use crate::{Error, Index, Object, Seq};
-use crowsnest_api::user::UserInfo;
+use crowsnest_apimachinery::user::UserInfo;
 use parking_lot::Mutex;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};

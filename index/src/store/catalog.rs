@@ -100,7 +100,7 @@ impl Catalog {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crowsnest_api::names::{ClusterName, Gvr};
+    use crowsnest_apimachinery::names::{ClusterName, Gvr};
     use rstest::rstest;
 
     #[rstest]

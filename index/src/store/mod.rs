@@ -24,8 +24,8 @@ use crate::record::{Change, CollectionKey, CollectionState, Object, Record, Reco
 use crate::replicas::Epoch;
 use crate::{Error, History};
 use async_trait::async_trait;
-use crowsnest_api::names::ClusterName;
-use crowsnest_api::selector::Selector;
+use crowsnest_apimachinery::names::ClusterName;
+use crowsnest_apimachinery::selector::Selector;
 use std::collections::BTreeSet;
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
 //! Notes about objects as both backends keep them: what controllers remember, beside the records and changed apart from them.
 
 use crate::record::RecordKey;
-use crowsnest_api::names::{ClusterName, Gvr};
+use crowsnest_apimachinery::names::{ClusterName, Gvr};
 
 pub(super) const ALL: &str = "SELECT cluster, \"group\", version, resource, namespace, name, note FROM notes";
 pub(super) const PUT: &str = "INSERT INTO notes (cluster, \"group\", version, resource, namespace, name, note) \

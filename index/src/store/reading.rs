@@ -8,7 +8,7 @@ use super::{Keep, Replayed, Scan, StoreSize};
 use crate::Error;
 use crate::record::{CollectionKey, Object, Record, Seq};
 use bytes::Bytes;
-use crowsnest_api::selector::{Operator, Selector};
+use crowsnest_apimachinery::selector::{Operator, Selector};
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;
 use std::sync::Arc;

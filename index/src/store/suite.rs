@@ -10,7 +10,7 @@ use crate::fixtures::{cluster, draft, resource_of};
 use crate::postgres_server::Database;
 use crate::record::{CollectionKey, Happened, RecordKey, Seq};
 use crate::{Epoch, Error, History, IndexOptions, PostgresOptions, StoreOptions};
-use crowsnest_api::selector::Selector;
+use crowsnest_apimachinery::selector::Selector;
 use rstest::rstest;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -351,7 +351,7 @@ async fn positions_move_on_without_a_change(#[values(Kind::Sqlite, Kind::Postgre
         };
         stored.into_iter().map(told).collect()
     };
-    let unknown = CollectionKey::new(cluster("member1"), crowsnest_api::names::Gvr::new("", "v1", "nodes"));
+    let unknown = CollectionKey::new(cluster("member1"), crowsnest_apimachinery::names::Gvr::new("", "v1", "nodes"));
     let at = |collection, version: &str| Position {
         collection,
         epoch: Epoch::ALONE,

@@ -238,7 +238,7 @@ mod tests {
     }
 
     fn topic(namespace: Option<&str>, name: Option<&str>) -> Topic {
-        let resource = crowsnest_api::names::Gvr::new("", "v1", "pods");
+        let resource = crowsnest_apimachinery::names::Gvr::new("", "v1", "pods");
         Topic { resource, namespace: namespace.map(Arc::from), name: name.map(Arc::from) }
     }
 

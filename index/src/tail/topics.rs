@@ -4,7 +4,7 @@
 
 use crate::Gone;
 use crate::record::{Change, Seq};
-use crowsnest_api::names::Gvr;
+use crowsnest_apimachinery::names::Gvr;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use tokio::sync::watch;

@@ -1,6 +1,6 @@
 //! What a manifest says, read in one pass over its JSON: its words, and the sentences among them.
 
-use crowsnest_api::print::{Messages, Place};
+use crowsnest_apimachinery::printers::{Messages, Place};
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
 use std::fmt;

@@ -4,7 +4,7 @@ use crate::LOOK_EVERY;
 use crate::host::{Found, Listed, Status, columns_of, resources};
 use crate::process::Host;
 use crate::site::{Site, Words, kinds, word_of};
-use crowsnest_api::names::Gvr;
+use crowsnest_apimachinery::names::Gvr;
 use crowsnest_index::ingest;
 use serde_json::Value;
 use serde_json::value::RawValue;

@@ -1,8 +1,8 @@
 //! The process under test: it hosts the cache and answers questions about it, one JSON line each, on a port it prints.
 
 use crate::members::{TOKEN, name};
-use crowsnest_api::names::Gvr;
-use crowsnest_api::user::UserInfo;
+use crowsnest_apimachinery::names::Gvr;
+use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_fleet::{Clusters, Fleet, FleetOptions, Interest, Namespaces, Why};
 use crowsnest_index::{
     Hit, Index, IndexOptions, ListQuery, Object, PostgresOptions, SearchRequest, StoreOptions, ingest,

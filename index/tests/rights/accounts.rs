@@ -5,9 +5,9 @@
 use crate::cases::{LABEL, NAMESPACES, objects};
 use crate::members::{api, config_maps, start};
 use crate::{RBAC, REACH, World, create_all, heard, reach};
-use crowsnest_api::names::ClusterName;
-use crowsnest_api::rbac::Reading;
-use crowsnest_api::user::UserInfo;
+use crowsnest_apimachinery::names::ClusterName;
+use crowsnest_apimachinery::rbac::Reading;
+use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_index::search::{LiveEvent, SuggestRequest};
 use crowsnest_index::{Happened, SearchRequest};
 use futures::StreamExt;

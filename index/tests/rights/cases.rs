@@ -1,7 +1,7 @@
 //! Generated access rules: roles, bindings and the users they name, and objects to be read or not. The same seed gives
 //! the same cases.
 
-use crowsnest_api::user::{ANONYMOUS, MASTERS, UserInfo};
+use crowsnest_apimachinery::user::{ANONYMOUS, MASTERS, UserInfo};
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};

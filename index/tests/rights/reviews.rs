@@ -6,8 +6,8 @@ use crate::members::{Member, TOKEN, config_maps, control_plane, create, name, st
 use crate::{RBAC, create_all};
 use axum::Router;
 use axum::routing::post;
-use crowsnest_api::names::{ClusterName, Gvr};
-use crowsnest_api::user::{MASTERS, UserInfo};
+use crowsnest_apimachinery::names::{ClusterName, Gvr};
+use crowsnest_apimachinery::user::{MASTERS, UserInfo};
 use crowsnest_apiserver::{ApiServer, Config, Data};
 use crowsnest_fleet::{Clusters, Fleet, FleetOptions, Interest, Namespaces, Why};
 use crowsnest_index::rights::rbac_resources;

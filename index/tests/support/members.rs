@@ -3,8 +3,8 @@
 #![allow(dead_code, reason = "each test uses its part")]
 
 use axum::Router;
-use crowsnest_api::names::{ClusterName, Gvr};
-use crowsnest_api::user::UserInfo;
+use crowsnest_apimachinery::names::{ClusterName, Gvr};
+use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_apiserver::server::{ApiServer, Config, Data};
 use kube::api::{ApiResource, DynamicObject, ListParams, PostParams};
 use kube::{Api, Client};

@@ -71,7 +71,7 @@ impl Leaving {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crowsnest_api::names::{ClusterName, Gvr};
+    use crowsnest_apimachinery::names::{ClusterName, Gvr};
 
     #[test]
     fn what_is_told_is_forgotten_once_the_watch_is_past_it() {

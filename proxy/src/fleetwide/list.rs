@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 
 use bytes::Bytes;
-use crowsnest_api::names::ClusterName;
-use crowsnest_api::request::Query;
+use crowsnest_apimachinery::names::ClusterName;
+use crowsnest_apimachinery::request::Query;
 use crowsnest_index::{Index, ListQuery, Object, Page, Record, RecordKey, Seq};
 use futures::future::try_join_all;
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header};

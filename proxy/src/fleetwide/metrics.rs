@@ -5,8 +5,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crowsnest_api::names::ClusterName;
-use crowsnest_api::request::Query;
+use crowsnest_apimachinery::names::ClusterName;
+use crowsnest_apimachinery::request::Query;
 use crowsnest_fleet::Member;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
 use serde_json::Value;

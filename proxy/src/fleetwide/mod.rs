@@ -16,8 +16,8 @@ mod written;
 
 use std::sync::Arc;
 
-use crowsnest_api::names::ClusterName;
-use crowsnest_api::request::{Query, ResourcePath};
+use crowsnest_apimachinery::names::ClusterName;
+use crowsnest_apimachinery::request::{Query, ResourcePath};
 use crowsnest_fleet::Member;
 use http::{HeaderValue, Request, Response};
 

@@ -1,6 +1,6 @@
 //! `search/cache`: Karmada's read-only window on the cache.
 
-use crowsnest_api::request::Query;
+use crowsnest_apimachinery::request::Query;
 use crowsnest_index::Object;
 use futures::StreamExt;
 use http::{HeaderValue, Method, Request, Response, header};

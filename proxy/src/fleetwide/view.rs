@@ -4,9 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use crowsnest_api::names::{ClusterName, Gvr};
-use crowsnest_api::rbac::Reading;
-use crowsnest_api::selector::{FieldSelector, Selector};
+use crowsnest_apimachinery::names::{ClusterName, Gvr};
+use crowsnest_apimachinery::rbac::Reading;
+use crowsnest_apimachinery::selector::{FieldSelector, Selector};
 use crowsnest_fleet::{Clusters, Interest, Namespaces, Why};
 use crowsnest_index::{CollectionKey, CollectionState, Index, ListQuery, Reader, Record, Topic, selects};
 use serde_json::{Value, json};

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use crowsnest_api::names::ClusterName;
-use crowsnest_api::request::Query;
+use crowsnest_apimachinery::names::ClusterName;
+use crowsnest_apimachinery::request::Query;
 use crowsnest_index::{Change, CollectionKey, Follower, Gone, Happened, Index, ListQuery, Object, RecordKey, Seq};
 use futures::future::{BoxFuture, join_all};
 use http::{HeaderMap, HeaderValue, Response, header};

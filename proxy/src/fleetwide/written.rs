@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use crowsnest_api::request::Query;
+use crowsnest_apimachinery::request::Query;
 use crowsnest_index::{CollectionState, Index, RecordKey, Topic, is_older};
 use futures::StreamExt;
 use http::{Response, StatusCode, header};

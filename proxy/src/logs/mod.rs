@@ -16,7 +16,7 @@ mod select;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crowsnest_api::names::ClusterName;
+use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_index::search::{LiveEvent, Remark};
 use crowsnest_index::{Hit, Object, Record, SearchEvent, SearchRequest, Skipped, Summary};
 use futures::TryStreamExt;

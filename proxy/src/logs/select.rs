@@ -3,10 +3,10 @@
 
 use std::collections::BTreeSet;
 
-use crowsnest_api::field::FieldError;
-use crowsnest_api::names::{ClusterName, Gvr};
-use crowsnest_api::request::Query;
-use crowsnest_api::selector::Selector;
+use crowsnest_apimachinery::field::FieldError;
+use crowsnest_apimachinery::names::{ClusterName, Gvr};
+use crowsnest_apimachinery::request::Query;
+use crowsnest_apimachinery::selector::Selector;
 use crowsnest_index::Record;
 use crowsnest_index::query::{
     Expr, Limits, Moment, Output, Pattern, Query as Search, Span, Term, TermKind, Value, Values, lookup, parse,

@@ -7,10 +7,10 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crowsnest_api::names::ClusterName;
-use crowsnest_api::quantity::Quantity;
-use crowsnest_api::request::Query;
-use crowsnest_api::selector::Selector;
+use crowsnest_apimachinery::names::ClusterName;
+use crowsnest_apimachinery::quantity::Quantity;
+use crowsnest_apimachinery::request::Query;
+use crowsnest_apimachinery::selector::Selector;
 use crowsnest_fleet::Member;
 use futures::future::join_all;
 use http::{Request, Response, StatusCode};

@@ -195,7 +195,7 @@ fn warnings(missing: &[Missing]) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crowsnest_api::names::ClusterName;
+    use crowsnest_apimachinery::names::ClusterName;
 
     #[test]
     fn only_what_says_something_is_asked() {

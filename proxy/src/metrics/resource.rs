@@ -7,10 +7,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crowsnest_api::constants::annotation::QUERY_FROM_CLUSTER;
-use crowsnest_api::names::{ClusterName, Gvr};
-use crowsnest_api::quantity::Quantity;
-use crowsnest_api::request::Query;
-use crowsnest_api::selector::FieldSelector;
+use crowsnest_apimachinery::names::{ClusterName, Gvr};
+use crowsnest_apimachinery::quantity::Quantity;
+use crowsnest_apimachinery::request::Query;
+use crowsnest_apimachinery::selector::FieldSelector;
 use crowsnest_fleet::Member;
 use futures::future::join_all;
 use http::{Request, Response, StatusCode};

@@ -1,6 +1,6 @@
 //! Reads and writes of what registries name.
 
-use crowsnest_api::names::{ClusterName, Gvr};
+use crowsnest_apimachinery::names::{ClusterName, Gvr};
 use crowsnest_fleet::Clusters;
 use crowsnest_index::CollectionKey;
 use http::{Method, header};

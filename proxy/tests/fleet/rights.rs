@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crowsnest_api::names::ClusterName;
+use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_index::rights::rbac_resources;
 use crowsnest_index::{CollectionKey, Happened};
 use crowsnest_proxy::Caller;

@@ -1,7 +1,7 @@
 //! A Cluster may forbid that anybody reaches into its pods through us.
 
 use crowsnest_api::constants::annotation::EXEC;
-use crowsnest_api::names::{ClusterName, Gvr};
+use crowsnest_apimachinery::names::{ClusterName, Gvr};
 use crowsnest_fleet::Clusters;
 use crowsnest_index::CollectionKey;
 use http::Method;

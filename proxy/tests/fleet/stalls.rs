@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crowsnest_api::names::ClusterName;
+use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_proxy::Proxy;
 use http::{Method, header};
 use serde_json::{Value, json};

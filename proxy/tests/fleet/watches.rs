@@ -1,7 +1,7 @@
 //! Watches while what is registered changes.
 
 use base64::Engine;
-use crowsnest_api::names::Gvr;
+use crowsnest_apimachinery::names::Gvr;
 use crowsnest_fleet::{Clusters, Interest, InterestGuard, Namespaces, Why};
 use crowsnest_index::{Follower, Happened};
 use crowsnest_proxy::Body;

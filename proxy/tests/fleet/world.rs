@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crowsnest_api::names::{ClusterName, Gvr};
+use crowsnest_apimachinery::names::{ClusterName, Gvr};
 use crowsnest_apiserver::{ApiServer, Config, Data};
 use crowsnest_embedded::kubelet::Kubelet;
 use crowsnest_embedded::kubelet::connect::{self, RegistryRuntime};

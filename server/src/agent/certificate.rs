@@ -7,7 +7,7 @@ use anyhow::{Context, anyhow, bail};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use crowsnest_api::certificate::{AGENT_ORGANIZATION, agent_name};
-use crowsnest_api::names::ClusterName;
+use crowsnest_apimachinery::names::ClusterName;
 use k8s_openapi::api::certificates::v1::{CertificateSigningRequest, CertificateSigningRequestStatus};
 use kube::api::PostParams;
 use kube::{Api, Client};

@@ -3,8 +3,8 @@
 use axum::extract::Request;
 use axum::response::Response;
 use crowsnest_api::cluster::{Cluster, ClusterSyncMode};
-use crowsnest_api::names::ClusterName;
-use crowsnest_api::user::UserInfo;
+use crowsnest_apimachinery::names::ClusterName;
+use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_fleet::tunnel::PROTOCOL;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use kube::Api;

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crowsnest_api::names::ClusterName;
+use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_apiserver::audit::{Beyond, Lookout, Record};
 use http::{HeaderMap, Method, Uri};
 

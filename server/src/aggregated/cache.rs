@@ -4,7 +4,7 @@
 use std::fmt;
 
 use axum::response::Response;
-use crowsnest_api::names::ClusterName;
+use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_fleet::Fleet;
 use crowsnest_index::metrics::Series;
 use http::{HeaderValue, StatusCode, header};

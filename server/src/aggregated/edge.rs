@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use axum::extract::{Extension, Request, State};
 use axum::response::Response;
-use crowsnest_api::request::{has_valid_host, is_known_method};
-use crowsnest_api::user::{AUTHENTICATED, UserInfo};
+use crowsnest_apimachinery::request::{has_valid_host, is_known_method};
+use crowsnest_apimachinery::user::{AUTHENTICATED, UserInfo};
 use crowsnest_apiserver::audit::held::{Heard, Held};
 use crowsnest_apiserver::audit::{self, AUDIT_ID, Auditor, HANDED, Record};
 use crowsnest_apiserver::authn::bearer::strip_bearer;

@@ -11,9 +11,9 @@ use std::collections::BTreeSet;
 
 use axum::extract::Request;
 use axum::response::Response;
-use crowsnest_api::field::FieldError;
-use crowsnest_api::request::is_path_segment;
-use crowsnest_api::user::UserInfo;
+use crowsnest_apimachinery::field::FieldError;
+use crowsnest_apimachinery::request::is_path_segment;
+use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_apiserver::status::ApiError;
 use crowsnest_controllers::act::objects::Resource;
 use crowsnest_controllers::act::reports::{Affected, Proposal, Reports, Role, Wish};

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crowsnest_api::user::UserInfo;
+use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_fleet::Member;
 use crowsnest_index::search::{Counted, SearchRequest};
 use crowsnest_index::text::columns::Facet;

@@ -2,7 +2,7 @@
 
 use axum::extract::Request;
 use axum::response::Response;
-use crowsnest_api::user::UserInfo;
+use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_proxy::response_headers::drop_origin_wide;
 use http::{Method, StatusCode};
 use http_body_util::BodyExt;

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crowsnest_api::user::{ANONYMOUS, AUTHENTICATED, UNAUTHENTICATED, UserInfo};
+use crowsnest_apimachinery::user::{ANONYMOUS, AUTHENTICATED, UNAUTHENTICATED, UserInfo};
 use crowsnest_apiserver::authn::bearer::bearer_token;
 use crowsnest_apiserver::authn::request_header;
 use crowsnest_apiserver::status::ApiError;

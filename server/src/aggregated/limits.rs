@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use crowsnest_api::user::UserInfo;
+use crowsnest_apimachinery::user::UserInfo;
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -97,7 +97,7 @@ impl Limits {
 mod tests {
     use super::*;
     use crate::aggregated::identity::Wanted;
-    use crowsnest_api::user::MASTERS;
+    use crowsnest_apimachinery::user::MASTERS;
 
     fn asked(verb: &str, long_running: bool) -> RequestContext {
         let here = Wanted { verb: verb.into(), ..Wanted::default() };

@@ -1,7 +1,7 @@
 //! Attributes of a request at this server and at the member that it is proxied to. Computed once, from the raw path.
 //! Pure.
 
-use crowsnest_api::request::{PathError, Query, RequestInfo, RequestPath, requested_upgrade};
+use crowsnest_apimachinery::request::{PathError, Query, RequestInfo, RequestPath, requested_upgrade};
 use http::{HeaderMap, Method, header};
 
 use super::identity::Wanted;

@@ -220,7 +220,7 @@ fn is_name(part: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use crowsnest_api::request::{Query, RequestInfo};
+    use crowsnest_apimachinery::request::{Query, RequestInfo};
     use http::Method;
 
     use super::*;

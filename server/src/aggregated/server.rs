@@ -6,7 +6,7 @@ use axum::Router;
 use axum::extract::Request;
 use axum::response::Response;
 use axum::routing::any;
-use crowsnest_api::user::UserInfo;
+use crowsnest_apimachinery::user::UserInfo;
 use futures::FutureExt;
 use http::{HeaderValue, StatusCode};
 

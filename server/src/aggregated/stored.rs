@@ -7,7 +7,7 @@
 
 use bytes::{Bytes, BytesMut};
 use crowsnest_api::constants::annotation::{MIGRATED_CREATED, MIGRATED_UID};
-use crowsnest_api::request::Query;
+use crowsnest_apimachinery::request::Query;
 use futures::{Stream, StreamExt, TryStreamExt};
 use http::{HeaderMap, HeaderName, Method, Request, Response, StatusCode, header};
 use http_body_util::BodyExt;

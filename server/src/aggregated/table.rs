@@ -1,8 +1,8 @@
 //! Tables of the aggregated groups, with the columns Karmada's own servers print.
 
-use crowsnest_api::print::Cell;
-use crowsnest_api::print::columns::{AGE, Column, Doc, KindPrinter, NAME, read};
-use crowsnest_api::request::Query;
+use crowsnest_apimachinery::printers::Cell;
+use crowsnest_apimachinery::printers::columns::{AGE, Column, Doc, KindPrinter, NAME, read};
+use crowsnest_apimachinery::request::Query;
 use crowsnest_apiserver::table::{IncludeObject, ListMeta, Now, Printer, published, table};
 use http::HeaderMap;
 use serde_json::Value;

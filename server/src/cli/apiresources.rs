@@ -187,7 +187,7 @@ fn row(resource: &ApiResource, wide: bool) -> Vec<String> {
 mod tests {
     use super::*;
     use clap::Parser;
-    use crowsnest_api::names::Gvr;
+    use crowsnest_apimachinery::names::Gvr;
 
     #[derive(Parser)]
     struct Asked {

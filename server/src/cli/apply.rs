@@ -6,8 +6,9 @@ use std::process::ExitCode;
 
 use anyhow::{Context, anyhow, bail};
 use clap::{Args, ValueEnum};
-use crowsnest_api::names::{Gvk, policy_name};
-use crowsnest_api::selector::Selector;
+use crowsnest_api::names::policy_name;
+use crowsnest_apimachinery::names::Gvk;
+use crowsnest_apimachinery::selector::Selector;
 use crowsnest_fleet::{ApiResource, ApiResources};
 use kube::client::Body;
 use serde_json::{Value, json};

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use clap::{Args, Subcommand, ValueEnum};
-use crowsnest_api::print::human_duration;
+use crowsnest_apimachinery::printers::human_duration;
 use crowsnest_index::check::{self, CheckReport, Rebuild};
 use crowsnest_index::{StoreOptions, format};
 use serde_json::Value;

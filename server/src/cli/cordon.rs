@@ -5,8 +5,8 @@ use std::process::ExitCode;
 
 use clap::Args;
 use crowsnest_api::constants::taint::UNSCHEDULABLE;
-use crowsnest_api::names::ClusterName;
-use crowsnest_api::taints::NO_SCHEDULE;
+use crowsnest_apimachinery::names::ClusterName;
+use crowsnest_apimachinery::taints::NO_SCHEDULE;
 use k8s_openapi::api::core::v1::Taint;
 
 use super::connection::ConnectionArgs;

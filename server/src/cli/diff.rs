@@ -9,7 +9,8 @@ use std::process::ExitCode;
 use anyhow::{Context, anyhow, bail};
 use clap::Args;
 use crowsnest_api::constants::label;
-use crowsnest_api::names::{ClusterName, binding_name};
+use crowsnest_api::names::binding_name;
+use crowsnest_api::names::cluster_of_execution_namespace;
 use crowsnest_controllers::interpreter::Interpreter;
 use crowsnest_controllers::plan::gates::Gates;
 use serde_json::Value;
@@ -216,9 +217,9 @@ async fn works(asked: &Asked) -> anyhow::Result<Vec<(String, Value)>> {
     let list = list.context("the control plane serves no Works")?;
     let mut works = Vec::new();
     for work in list.get("items").and_then(Value::as_array).into_iter().flatten() {
-        let cluster = ClusterName::from_execution_namespace(text(work, "/metadata/namespace"));
+        let cluster = cluster_of_execution_namespace(text(work, "/metadata/namespace"));
         let manifest = work.pointer("/spec/workload/manifests/0");
-        if let (Ok(cluster), Some(manifest)) = (cluster, manifest) {
+        if let (Some(cluster), Some(manifest)) = (cluster, manifest) {
             works.push((cluster.to_string(), manifest.clone()));
         }
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use clap::Args;
 use crowsnest_api::estimator::{PORT, SERVICE_PREFIX};
-use crowsnest_api::names::ClusterName;
+use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_controllers::plan::gates::Gates;
 use crowsnest_fleet::{EstimatorOptions, Estimators};
 

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::bail;
 use clap::Args;
-use crowsnest_api::print::human_duration;
+use crowsnest_apimachinery::printers::human_duration;
 use futures::{StreamExt, TryStreamExt};
 use serde_json::Value;
 

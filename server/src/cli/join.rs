@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::Args;
-use crowsnest_api::names::ClusterName;
+use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_fleet::join::{JoinOptions, join, would_join};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 

@@ -114,7 +114,7 @@ fn complain(err: &mut impl Write, answer: &Value, object: &str) -> io::Result<bo
     let entries = list(answer, "entries");
     if entries.is_empty() {
         let kept = answer["keptForSeconds"].as_i64().unwrap_or_default();
-        let kept = crowsnest_api::print::human_duration(kept);
+        let kept = crowsnest_apimachinery::printers::human_duration(kept);
         writeln!(err, "nothing is told of {object}; entries are kept for {kept} (--cache-history)")?;
     }
     let about = entries.iter().filter(|entry| entry["isCause"] != true).count() as u64;

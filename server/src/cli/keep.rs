@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use crowsnest_api::quantity::Quantity;
+use crowsnest_apimachinery::quantity::Quantity;
 use crowsnest_index::ingest::{Keep, Withheld};
 use crowsnest_index::{History, IndexOptions};
 

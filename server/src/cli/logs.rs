@@ -371,7 +371,7 @@ fn colour(cluster: &str, namespace: &str, pod: &str) -> u8 {
 }
 
 fn human(seconds: i64) -> String {
-    crowsnest_api::print::human_duration(seconds)
+    crowsnest_apimachinery::printers::human_duration(seconds)
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use anyhow::{anyhow, bail};
 use clap::Args;
-use crowsnest_api::names::CONTROL_PLANE;
+use crowsnest_apimachinery::names::CONTROL_PLANE;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 
@@ -269,7 +269,7 @@ pub(super) fn text<'v>(value: &'v Value, pointer: &str) -> &'v str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crowsnest_api::names::Gvr;
+    use crowsnest_apimachinery::names::Gvr;
     use serde_json::json;
 
     fn words(line: &str) -> Result<(String, String), String> {

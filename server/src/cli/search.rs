@@ -280,7 +280,7 @@ fn row(hit: &Value, wide: bool, now: jiff::Timestamp) -> Vec<String> {
     };
     let age = hit.get("created").and_then(Value::as_str).and_then(|t| t.parse::<jiff::Timestamp>().ok()).map_or_else(
         || "<unknown>".to_owned(),
-        |t| crowsnest_api::print::human_duration(now.as_second() - t.as_second()),
+        |t| crowsnest_apimachinery::printers::human_duration(now.as_second() - t.as_second()),
     );
     let mut cells = vec![of("cluster"), of("kind"), of("namespace"), of("name"), of("status"), age];
     if wide {
@@ -303,8 +303,9 @@ pub(super) fn complain(err: &mut impl Write, answer: &Value, query: &str) -> io:
     for cluster in &skipped {
         let of = |field: &str| cluster.get(field).and_then(Value::as_str).unwrap_or_default();
         let age = cluster.get("ageSeconds").and_then(Value::as_i64);
-        let age =
-            age.map(|a| format!(", shown as of {} ago", crowsnest_api::print::human_duration(a))).unwrap_or_default();
+        let age = age
+            .map(|a| format!(", shown as of {} ago", crowsnest_apimachinery::printers::human_duration(a)))
+            .unwrap_or_default();
         writeln!(err, "warning: {}: {}{age}", of("cluster"), of("reason"))?;
     }
     let total = answer.get("total").and_then(Value::as_u64).unwrap_or(0);

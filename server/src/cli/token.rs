@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, anyhow, bail, ensure};
 use clap::{Args, Subcommand};
-use crowsnest_api::print::human_duration;
+use crowsnest_apimachinery::printers::human_duration;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{DeleteParams, ListParams, PostParams};

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
-use crowsnest_api::names::ClusterName;
+use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_fleet::unjoin::{Leaving, would_unjoin};
 use crowsnest_fleet::unregister::{AGENT, AGENT_NAMESPACE, would_unregister};
 use crowsnest_fleet::{UnjoinOptions, UnregisterOptions, unjoin, unregister};

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::Response;
-use crowsnest_api::request::Query;
+use crowsnest_apimachinery::request::Query;
 use futures::StreamExt;
 use http::StatusCode;
 use tokio::sync::watch;

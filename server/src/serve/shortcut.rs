@@ -2,7 +2,7 @@
 //! without the way through the control plane's aggregation layer back to one of us: a process can start while none is ready.
 
 use axum::body::Body;
-use crowsnest_api::request::is_identity_header;
+use crowsnest_apimachinery::request::is_identity_header;
 use http::Request;
 use kube::client::Body as KubeBody;
 

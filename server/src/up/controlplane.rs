@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use base64::Engine;
-use crowsnest_api::user::{MASTERS, UserInfo};
+use crowsnest_apimachinery::user::{MASTERS, UserInfo};
 use crowsnest_apiserver::admission::Plugin;
 use crowsnest_apiserver::audit::Auditor;
 use crowsnest_apiserver::authn::token::Algorithm;

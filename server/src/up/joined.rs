@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
 use crowsnest_api::cluster::Cluster;
-use crowsnest_api::names::ClusterName;
+use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_fleet::join::{JoinOptions, cluster_id, join};
 use crowsnest_fleet::{Error, Rights};
 use futures::future::{join_all, try_join_all};

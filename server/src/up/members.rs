@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::Context;
 use crowsnest_api::cluster::Cluster;
 use crowsnest_api::constants::condition;
-use crowsnest_api::names::ClusterName;
+use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_apiserver::Data;
 use crowsnest_apiserver::storage::Durability;
 use crowsnest_embedded::load::Load;

@@ -2,7 +2,7 @@
 
 use axum::response::Response;
 use crowsnest_api::cluster::Cluster;
-use crowsnest_api::names::ClusterName;
+use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_apiserver::status::ApiError;
 use crowsnest_controllers::admission::agents::{MATCH_CONDITION, agent_cluster, check_secret};
 use http::StatusCode;

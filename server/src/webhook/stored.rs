@@ -2,8 +2,8 @@
 //! Clusters and ResourceRegistries, with error messages for the public groups.
 
 use crowsnest_api::cluster::Cluster;
-use crowsnest_api::field::FieldError;
 use crowsnest_api::search::ResourceRegistry;
+use crowsnest_apimachinery::field::FieldError;
 use crowsnest_apiserver::status::ApiError;
 use crowsnest_controllers::admission::destination::{self, Before};
 use crowsnest_controllers::admission::{annotations, backend_store, cluster, keep_unknown, registry};

@@ -155,8 +155,8 @@ fn annotate(policy: &Policy, scope: &Context<'_>, failed: &Failed, findings: &mu
 
 #[cfg(test)]
 mod tests {
-    use crowsnest_api::rbac::{Action, Decision};
-    use crowsnest_api::user::UserInfo;
+    use crowsnest_apimachinery::rbac::{Action, Decision};
+    use crowsnest_apimachinery::user::UserInfo;
     use rstest::rstest;
     use serde_json::{Value, json};
 

@@ -1,6 +1,6 @@
 //! What a mutation of a policy makes of an object. Pure.
 
-use crowsnest_api::json_patch::Copied;
+use crowsnest_apimachinery::json_patch::Copied;
 use kube::core::cel::cel::{Context, Value as Cel};
 use serde_json::Value;
 

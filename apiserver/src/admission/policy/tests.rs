@@ -1,7 +1,7 @@
 //! Policies on a running server: what they let through, refuse, warn of, and what can't be written.
 
 use axum::body::Body;
-use crowsnest_api::user::{MASTERS, UserInfo};
+use crowsnest_apimachinery::user::{MASTERS, UserInfo};
 use http::Request;
 use serde_json::{Value, json};
 use tower::ServiceExt;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crowsnest_api::field::FieldError;
+use crowsnest_apimachinery::field::FieldError;
 use serde_json::Value;
 
 use crate::admission::expression::{Reads, Wanted, checked, instantiated};

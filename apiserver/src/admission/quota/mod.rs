@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
 use async_trait::async_trait;
-use crowsnest_api::quantity::{Format, Quantity};
+use crowsnest_apimachinery::quantity::{Format, Quantity};
 use serde_json::{Value, json};
 
 use self::usage::{Amounts, containers, in_scope, usage};

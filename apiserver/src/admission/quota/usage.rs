@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crowsnest_api::quantity::{Format, Quantity};
+use crowsnest_apimachinery::quantity::{Format, Quantity};
 use serde_json::Value;
 
 use crate::admission::limits::{add, amounts};

@@ -60,7 +60,7 @@ impl WebhookClient {
         let body =
             axum::body::to_bytes(response.into_body(), MAX_ANSWER).await.map_err(|e| CallError::Body(e.to_string()))?;
         if !status.is_success() {
-            return Err(CallError::Status(crowsnest_api::refusal::message(
+            return Err(CallError::Status(crowsnest_apimachinery::refusal::message(
                 status.as_u16(),
                 media.starts_with("text/"),
                 &body,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crowsnest_api::field::FieldError;
+use crowsnest_apimachinery::field::FieldError;
 use serde_json::Value;
 
 use super::matching::Selectors;

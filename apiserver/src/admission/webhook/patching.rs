@@ -3,7 +3,7 @@
 //! Failures are worded as the patch library of kube-apiserver words them.
 
 use base64::Engine;
-use crowsnest_api::json_patch::{self, Copied};
+use crowsnest_apimachinery::json_patch::{self, Copied};
 use serde_json::Value;
 
 use crate::patch::go_kind;

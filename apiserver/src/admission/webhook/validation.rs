@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crowsnest_api::field::{FieldError, FieldErrorKind};
+use crowsnest_apimachinery::field::{FieldError, FieldErrorKind};
 use serde_json::Value;
 
 use super::config::webhook_client_config;

@@ -1,6 +1,6 @@
 //! What an ID token claims: whether it counts, and who that is to Kubernetes. Pure; kube-apiserver's rules and words.
 
-use crowsnest_api::user::UserInfo;
+use crowsnest_apimachinery::user::UserInfo;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Map, Value};
 

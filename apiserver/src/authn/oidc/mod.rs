@@ -10,7 +10,7 @@ mod settings;
 
 use std::fmt::Write;
 
-use crowsnest_api::user::UserInfo;
+use crowsnest_apimachinery::user::UserInfo;
 use jiff::Timestamp;
 
 pub use claims::{ClaimError, Claims, expiry};

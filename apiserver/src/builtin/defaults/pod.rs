@@ -223,7 +223,7 @@ pub(super) fn azure_disk(disk: &mut Value) {
 
 /// `status.qosClass` of a new pod.
 pub(in crate::builtin) fn qos_class(spec: &Value) -> &'static str {
-    use crowsnest_api::quantity::Quantity;
+    use crowsnest_apimachinery::quantity::Quantity;
     let amount = |container: &Value, kind: &str, name: &str| {
         let text = at(container, "resources").get(kind).and_then(|list| list.get(name)).and_then(Value::as_str);
         text.and_then(|text| Quantity::parse(text).ok()).filter(|quantity| !quantity.is_zero())

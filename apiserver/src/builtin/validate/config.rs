@@ -1,6 +1,6 @@
 //! Config maps and secrets.
 
-use crowsnest_api::field::{FieldError, FieldErrorKind};
+use crowsnest_apimachinery::field::{FieldError, FieldErrorKind};
 
 use super::{Errors, Value, at, fields, json, text};
 

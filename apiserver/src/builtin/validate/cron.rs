@@ -13,7 +13,7 @@ const FIELDS: [(u32, u32, &[&str]); 5] = [
 pub(super) fn parse(schedule: &str) -> Result<(), String> {
     if let Some(descriptor) = schedule.strip_prefix('@') {
         if let Some(duration) = descriptor.strip_prefix("every ") {
-            let read = crowsnest_api::duration::parse(duration);
+            let read = crowsnest_apimachinery::duration::parse(duration);
             return read.map(|_| ()).map_err(|why| format!("failed to parse duration {schedule}: {why}"));
         }
         return match descriptor {

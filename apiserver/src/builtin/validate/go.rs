@@ -1,6 +1,6 @@
 //! Errors that repeat a struct, as Go prints it.
 
-use crowsnest_api::field::{FieldError, FieldErrorKind};
+use crowsnest_apimachinery::field::{FieldError, FieldErrorKind};
 use serde_json::Value;
 
 use crate::schema::internal::internal_text;

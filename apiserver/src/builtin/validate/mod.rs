@@ -1,6 +1,6 @@
 //! Validation of the built-in kinds, in kube-apiserver's order and words. Generic metadata is checked by `registry/`.
 
-use crowsnest_api::field::{FieldError, FieldErrorKind};
+use crowsnest_apimachinery::field::{FieldError, FieldErrorKind};
 use serde_json::{Value, json};
 
 use super::object::{at, fields, flag, items, number, same, set, text, unset};

@@ -1,6 +1,6 @@
 //! Resource quotas and limit ranges.
 
-use crowsnest_api::quantity::Quantity;
+use crowsnest_apimachinery::quantity::Quantity;
 
 use super::resources::{amount, container_resource_name, overcommit, resource_name, resource_value};
 use super::{Errors, FieldError, FieldErrorKind, Value, fields, items, json, qualified_name, text};

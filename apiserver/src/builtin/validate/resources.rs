@@ -1,6 +1,6 @@
 //! Amounts of resources: container requests and limits.
 
-use crowsnest_api::quantity::Quantity;
+use crowsnest_apimachinery::quantity::Quantity;
 
 use super::{Errors, Value, at, dns1123_label, fields, items, json, qualified_name, text};
 

@@ -11,7 +11,7 @@ mod storage;
 mod tests;
 mod tls;
 
-use crowsnest_api::quantity::Quantity;
+use crowsnest_apimachinery::quantity::Quantity;
 use serde_json::Value;
 
 use super::apparmor;

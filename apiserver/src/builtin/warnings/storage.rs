@@ -1,6 +1,6 @@
 //! Volumes, claims and their classes.
 
-use crowsnest_api::quantity::Quantity;
+use crowsnest_apimachinery::quantity::Quantity;
 use serde_json::Value;
 
 use super::super::object::{at, fields, items, same, text, unset};

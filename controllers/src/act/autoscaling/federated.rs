@@ -8,9 +8,10 @@ use std::time::{Duration, Instant};
 
 use crowsnest_api::autoscaling::{FederatedHPA, FederatedHPASpec};
 use crowsnest_api::constants::condition;
-use crowsnest_api::names::{ClusterName, binding_name};
-use crowsnest_api::selector::Selector;
+use crowsnest_api::names::binding_name;
 use crowsnest_api::work::ResourceBindingSpec;
+use crowsnest_apimachinery::names::ClusterName;
+use crowsnest_apimachinery::selector::Selector;
 use futures::future::join_all;
 use k8s_openapi::api::autoscaling::v2::{HorizontalPodAutoscalerStatus, MetricSpec, MetricStatus};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};

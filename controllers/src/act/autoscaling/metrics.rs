@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use crowsnest_api::constants::annotation;
-use crowsnest_api::duration;
-use crowsnest_api::quantity::Quantity;
-use crowsnest_api::selector::Selector;
+use crowsnest_apimachinery::duration;
+use crowsnest_apimachinery::quantity::Quantity;
+use crowsnest_apimachinery::selector::Selector;
 use k8s_openapi::api::autoscaling::v2::CrossVersionObjectReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};

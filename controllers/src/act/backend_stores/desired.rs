@@ -53,7 +53,7 @@ pub(super) fn desired(registrations: &Registrations) -> BTreeMap<Destination, De
 mod tests {
     use super::*;
     use crate::act::registries::Registered;
-    use crowsnest_api::names::{ClusterName, Gvr};
+    use crowsnest_apimachinery::names::{ClusterName, Gvr};
     use crowsnest_fleet::interest::{Interest, Why};
     use serde_json::json;
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crowsnest_api::cluster::{Cluster, ClusterSpec, ClusterSyncMode};
 use crowsnest_api::constants::{condition, event, finalizer, label};
-use crowsnest_api::names::EXECUTION_NAMESPACE_PREFIX;
+use crowsnest_api::names::execution_namespace;
 use crowsnest_fleet::Through;
 use futures::TryStreamExt;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -76,7 +76,7 @@ impl Clusters {
 
     async fn make_execution_namespace(&self, name: &str, cluster: &Value) -> Result<(), Error> {
         let context = &self.context;
-        let namespace = format!("{EXECUTION_NAMESPACE_PREFIX}{name}");
+        let namespace = execution_namespace(name);
         if context.exists(&context.kinds.namespace, "", &namespace).await? {
             return Ok(());
         }
@@ -105,7 +105,7 @@ impl Clusters {
         if !object::has_finalizer(cluster, finalizer::CLUSTER_CONTROLLER) {
             return Ok(Outcome::Done);
         }
-        let namespace = format!("{EXECUTION_NAMESPACE_PREFIX}{name}");
+        let namespace = execution_namespace(name);
         if let Some(execution) = context.glance(&context.kinds.namespace, "", &namespace).await? {
             let typed: Cluster = decode(cluster)?;
             self.tell_what_stays_behind(name, cluster, &typed, &namespace).await?;

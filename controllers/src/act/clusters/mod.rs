@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crowsnest_api::cluster::Cluster;
-use crowsnest_api::names::ClusterName;
+use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_fleet::{ApiResources, Through};
 use parking_lot::Mutex;
 use serde_json::Value;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crowsnest_api::cluster::{Cluster, ClusterStatus, ResourceModel};
 use crowsnest_api::constants::{condition, finalizer};
-use crowsnest_api::names::ClusterName;
+use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_fleet::{ApiResources, Member, Through};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde_json::json;

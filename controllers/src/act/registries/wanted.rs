@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crowsnest_api::cluster::Cluster;
-use crowsnest_api::names::{ClusterName, Gvr};
 use crowsnest_api::search::{ResourceRegistry, ResourceSelector};
+use crowsnest_apimachinery::names::{ClusterName, Gvr};
 use crowsnest_fleet::interest::{Clusters, Interest, Namespaces, Why};
 use crowsnest_fleet::{ApiResource, ApiResources};
 

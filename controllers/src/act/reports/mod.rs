@@ -16,7 +16,9 @@ use std::sync::Arc;
 
 use crowsnest_api::cluster::Cluster;
 use crowsnest_api::constants::label;
-use crowsnest_api::names::{EXECUTION_NAMESPACE_PREFIX, binding_name, is_reserved_namespace, work_name};
+use crowsnest_api::names::{
+    binding_name, cluster_of_execution_namespace, execution_namespace, is_reserved_namespace, work_name,
+};
 use crowsnest_api::policy::{OverrideSpec, PropagationSpec};
 use crowsnest_api::work::{ResourceBinding, ResourceBindingSpec, TargetCluster};
 use serde::de::DeserializeOwned;
@@ -242,7 +244,7 @@ impl Reports {
         let identity = identity_of(binding);
         let (key, id) = (identity.id_label(), identity.permanent_id);
         let works = self.context.headers_with_id(&self.context.kinds.work, key, id).await?;
-        let cluster = |namespace: &str| namespace.strip_prefix(EXECUTION_NAMESPACE_PREFIX).map(str::to_owned);
+        let cluster = |namespace: &str| cluster_of_execution_namespace(namespace).map(str::to_owned);
         Ok(works.iter().filter_map(|work| cluster(&work.namespace)).collect())
     }
 }
@@ -262,7 +264,7 @@ fn policy_id_label(namespace: &str) -> &'static str {
 /// Execution namespace and name of the Work of a template.
 fn work_key(cluster: &str, template: &Value) -> (String, String) {
     let name = work_name(object::kind(template), object::name(template), object::namespace(template));
-    (format!("{EXECUTION_NAMESPACE_PREFIX}{cluster}"), name)
+    (execution_namespace(cluster), name)
 }
 
 fn identity_of(binding: &Value) -> BindingIdentity<'_> {

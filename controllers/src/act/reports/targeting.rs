@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crowsnest_api::cluster::Cluster;
-use crowsnest_api::names::ClusterName;
 use crowsnest_api::work::{ResourceBindingSpec, TargetCluster};
+use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_index::search::{Compared, differences};
 use serde_json::Value;
 

@@ -4,7 +4,8 @@
 use std::sync::Arc;
 
 use crowsnest_api::constants::label;
-use crowsnest_api::names::{ClusterName, EXECUTION_NAMESPACE_PREFIX, work_name};
+use crowsnest_api::names::{execution_namespace, work_name};
+use crowsnest_apimachinery::names::ClusterName;
 use serde_json::Value;
 
 use super::{ENDPOINT_SLICE, followed};
@@ -85,7 +86,7 @@ impl Collecting {
         let context = &self.context;
         let resource = &context.kinds.work;
         let works = context.with_label(resource, label::MULTI_CLUSTER_SERVICE_NAME, &key.name).await?;
-        let execution = format!("{EXECUTION_NAMESPACE_PREFIX}{}", key.cluster);
+        let execution = execution_namespace(&key.cluster);
         for work in works.iter().map(|work| work.view()) {
             let is_its = object::namespace(work) == execution
                 && plan::of_work(work).is_some_and(|(namespace, _)| namespace == key.namespace);
@@ -103,7 +104,7 @@ impl Collecting {
 
     async fn desired(&self, key: &Provided) -> Result<Vec<DesiredWork>, Error> {
         let context = &self.context;
-        let execution = format!("{EXECUTION_NAMESPACE_PREFIX}{}", key.cluster);
+        let execution = execution_namespace(&key.cluster);
         let name = work_name(plan::MULTI_CLUSTER_SERVICE, &key.name, &key.namespace);
         let wanted = context.get(&context.kinds.work, &execution, &name).await?;
         if wanted.is_none_or(|work| object::is_terminating(&work)) {

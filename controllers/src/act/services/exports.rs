@@ -4,7 +4,8 @@
 use std::sync::Arc;
 
 use crowsnest_api::constants::label;
-use crowsnest_api::names::{ClusterName, EXECUTION_NAMESPACE_PREFIX, work_name};
+use crowsnest_api::names::{execution_namespace, work_name};
+use crowsnest_apimachinery::names::ClusterName;
 use serde_json::Value;
 
 use super::{ENDPOINT_SLICE, followed};
@@ -97,7 +98,7 @@ impl Exports {
             if !plan::is_of_service(slice, &key.name) {
                 continue;
             }
-            let execution = format!("{EXECUTION_NAMESPACE_PREFIX}{}", key.cluster);
+            let execution = execution_namespace(&key.cluster);
             let name = work_name(object::kind(slice), object::name(slice), object::namespace(slice));
             let existing = self.context.get(&self.context.kinds.work, &execution, &name).await?;
             desired.push(plan::collected(key.cluster.as_str(), &key.name, slice, existing.as_deref()));

@@ -13,7 +13,7 @@ mod spanning;
 
 use std::time::Duration;
 
-use crowsnest_api::names::ClusterName;
+use crowsnest_apimachinery::names::ClusterName;
 
 use super::context::Context;
 use super::objects::Resource;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crowsnest_api::constants::{condition, event, finalizer, label};
-use crowsnest_api::names::{EXECUTION_NAMESPACE_PREFIX, binding_name};
+use crowsnest_api::names::{binding_name, execution_namespace};
 use crowsnest_api::networking::{MultiClusterService, MultiClusterServiceSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use parking_lot::Mutex;
@@ -150,7 +150,7 @@ impl Spanning {
     async fn takes_part(&self, mcs: &Value, name: &str, role: Role) -> Result<bool, Error> {
         let cluster = self.context.cluster(name).await?;
         let Some((reason, text)) = plan::unusable(name, cluster.as_deref(), role) else {
-            let execution = format!("{EXECUTION_NAMESPACE_PREFIX}{name}");
+            let execution = execution_namespace(name);
             return self.context.exists(&self.context.kinds.namespace, "", &execution).await;
         };
         self.context.events.note(mcs, Severity::Warning, reason, text);
@@ -196,7 +196,7 @@ impl Spanning {
     /// Writes one slice's Work of a consumer; which it is.
     async fn send(&self, consumer: &str, provider: &str, source: &Value) -> Result<Option<Key>, Error> {
         let context = &self.context;
-        let execution = format!("{EXECUTION_NAMESPACE_PREFIX}{consumer}");
+        let execution = execution_namespace(consumer);
         let there = context.get(&context.kinds.work, &execution, object::name(source)).await?;
         let is_taken = there.is_some_and(|work| plan::source_of(&work) != Some(provider));
         let Some(work) = plan::dispatched(consumer, provider, source, |_| is_taken) else { return Ok(None) };

@@ -4,8 +4,8 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use crowsnest_api::names::Gvr;
 use crowsnest_api::policy::ResourceSelector;
+use crowsnest_apimachinery::names::Gvr;
 use parking_lot::Mutex;
 
 use super::TemplateKey;

@@ -1,6 +1,6 @@
 //! What is done in members is counted, whether it went well or not.
 
-use crowsnest_api::names::ClusterName;
+use crowsnest_apimachinery::names::ClusterName;
 use serde_json::Value;
 
 use super::Works;

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use crowsnest_api::cluster::Cluster;
 use crowsnest_api::constants::finalizer;
-use crowsnest_api::names::ClusterName;
 use crowsnest_api::work::Work;
+use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_index::RecordKey;
 use serde_json::Value;
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crowsnest_api::names::ClusterName;
+use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_index::ingest::drop_copies;
 use crowsnest_index::{Object, Record};
 use serde_json::Value;

@@ -176,7 +176,7 @@ pub fn weigh(value: &Value) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crowsnest_api::names::{ClusterName, Gvr};
+    use crowsnest_apimachinery::names::{ClusterName, Gvr};
     use serde_json::json;
 
     fn key(name: &str) -> RecordKey {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crowsnest_api::names::{ClusterName, Gvr};
+use crowsnest_apimachinery::names::{ClusterName, Gvr};
 use crowsnest_fleet::ApiResources;
 use crowsnest_index::CollectionKey;
 use tokio::sync::watch;

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use crowsnest_api::names::{ClusterName, Gvr};
+use crowsnest_apimachinery::names::{ClusterName, Gvr};
 use crowsnest_fleet::{Clusters, Interest, InterestGuard, Namespaces, Why};
 use crowsnest_index::{CollectionKey, Index, ListQuery, Record, RecordKey, Seq};
 use futures::Stream;

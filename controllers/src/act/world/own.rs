@@ -239,7 +239,7 @@ impl Own {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crowsnest_api::names::{ClusterName, Gvr};
+    use crowsnest_apimachinery::names::{ClusterName, Gvr};
     use proptest::prelude::*;
     use serde_json::json;
 

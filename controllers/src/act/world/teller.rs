@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use crowsnest_api::names::ClusterName;
+use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_index::{Follower, Happened, ListQuery, Object, RecordKey, Seq};
 use tokio::sync::mpsc;
 use tokio::time::Instant;

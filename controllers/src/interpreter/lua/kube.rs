@@ -1,7 +1,7 @@
 //! The library scripts get with `require("kube")`: sums of quantities, and what a pod template needs. Arguments that
 //! Karmada's library refuses are refused here in its words.
 
-use crowsnest_api::quantity::Quantity;
+use crowsnest_apimachinery::quantity::Quantity;
 use mlua::{Function, Lua, Table, Value, Variadic};
 
 use super::budget::Budget;

@@ -156,7 +156,7 @@ impl Caller {
         let body = Limited::new(response.into_body(), MAX_ANSWER).collect().await;
         let body = body.map_err(|error| CallError::Body(error.to_string()))?.to_bytes();
         if !status.is_success() {
-            return Err(CallError::Status(crowsnest_api::refusal::message(status.as_u16(), is_text, &body)));
+            return Err(CallError::Status(crowsnest_apimachinery::refusal::message(status.as_u16(), is_text, &body)));
         }
         serde_json::from_slice(&body).map_err(CallError::Json)
     }

@@ -17,8 +17,8 @@ use crowsnest_api::config::{
     InterpreterOperation as Operation, ResourceInterpreterWebhook, ResourceInterpreterWebhookConfiguration,
     RuleWithOperations,
 };
-use crowsnest_api::json_patch::{self, Copied};
 use crowsnest_api::work::{AggregatedStatusItem, Component, ReplicaRequirements};
+use crowsnest_apimachinery::json_patch::{self, Copied};
 use parking_lot::RwLock;
 use serde_json::Value;
 

@@ -4,7 +4,7 @@
 //! An instant is due when its local time matches all fields. So what falls into an hour that daylight saving leaves out
 //! does not run, and what falls into one that comes twice runs twice.
 
-use crowsnest_api::duration;
+use crowsnest_apimachinery::duration;
 use k8s_openapi::jiff::tz::TimeZone;
 use k8s_openapi::jiff::{SignedDuration, Timestamp, ToSpan, Zoned};
 

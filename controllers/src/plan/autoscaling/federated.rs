@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use crowsnest_api::constants::label;
-use crowsnest_api::selector::Selector;
+use crowsnest_apimachinery::selector::Selector;
 use k8s_openapi::api::autoscaling::v2::{
     CrossVersionObjectReference, HorizontalPodAutoscalerCondition, HorizontalPodAutoscalerStatus, MetricStatus,
 };

@@ -1,8 +1,8 @@
 //! The metrics of a FederatedHPA: what each has to be asked for, what it then proposes, and which proposal counts. Messages
 //! are Kubernetes'.
 
-use crowsnest_api::quantity::{Format, Quantity};
-use crowsnest_api::selector::{Selector, SelectorError};
+use crowsnest_apimachinery::quantity::{Format, Quantity};
+use crowsnest_apimachinery::selector::{Selector, SelectorError};
 use k8s_openapi::api::autoscaling::v2::{
     ContainerResourceMetricStatus, CrossVersionObjectReference, MetricIdentifier, MetricSpec, MetricStatus,
     MetricTarget, MetricValueStatus, ObjectMetricSource, ObjectMetricStatus, PodsMetricStatus, ResourceMetricStatus,

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use crowsnest_api::quantity::Quantity;
+use crowsnest_apimachinery::quantity::Quantity;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 

@@ -3,8 +3,8 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use crowsnest_api::policy::ResourceList;
-use crowsnest_api::quantity::{Format, Quantity};
 use crowsnest_api::work::{Component, NodeClaim, ReplicaRequirements, ResourceBindingSpec};
+use crowsnest_apimachinery::quantity::{Format, Quantity};
 
 use super::resources::Resources;
 

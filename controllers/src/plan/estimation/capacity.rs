@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use crowsnest_api::cluster::{AllocatableModeling, NodeSummary, ResourceModel, ResourceSummary};
-use crowsnest_api::quantity::Quantity;
+use crowsnest_apimachinery::quantity::Quantity;
 use k8s_openapi::api::core::v1::Taint;
 use serde_json::Value;
 

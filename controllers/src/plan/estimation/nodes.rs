@@ -4,9 +4,9 @@
 use std::sync::Arc;
 
 use crowsnest_api::cluster::{AllocatableModeling, ResourceModel};
-use crowsnest_api::quantity::Quantity;
-use crowsnest_api::taints;
 use crowsnest_api::work::NodeClaim;
+use crowsnest_apimachinery::quantity::Quantity;
+use crowsnest_apimachinery::taints;
 use k8s_openapi::api::core::v1::{NodeSelector, NodeSelectorRequirement, NodeSelectorTerm};
 
 use super::ask::Part;

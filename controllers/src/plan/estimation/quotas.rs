@@ -10,7 +10,7 @@ use super::ask::{Ask, Part, What, in_units};
 use super::ledger::Promise;
 use super::resources::is_extended;
 use crate::plan::object;
-use crowsnest_api::quantity::Quantity;
+use crowsnest_apimachinery::quantity::Quantity;
 
 /// A ResourceQuota, reduced to what bounds pods' requests.
 #[derive(Debug, Clone, Default, PartialEq)]

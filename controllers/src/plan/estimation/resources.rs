@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crowsnest_api::policy::ResourceList;
-use crowsnest_api::quantity::{Format, Quantity};
+use crowsnest_apimachinery::quantity::{Format, Quantity};
 use serde_json::Value;
 
 use crate::plan::object::at;

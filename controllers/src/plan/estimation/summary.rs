@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crowsnest_api::cluster::{Cluster, ResourceSummary};
 use crowsnest_api::policy::ResourceList;
-use crowsnest_api::quantity::Quantity;
+use crowsnest_apimachinery::quantity::Quantity;
 
 use super::ask::{Ask, Part, What, in_units, on_its_scale};
 use super::nodes::Nodes;

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use crowsnest_api::jsonpath::{JsonPath, ParseError, print};
 use crowsnest_api::policy::StatePreservation;
 use crowsnest_api::work::ResourceBindingStatus;
+use crowsnest_apimachinery::jsonpath::{JsonPath, ParseError, print};
 use serde_json::Value;
 
 /// Why a value cannot be taken along; the eviction waits.

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crowsnest_api::field::{self, FieldError};
-use crowsnest_api::names::format;
+use crowsnest_apimachinery::field::{self, FieldError};
+use crowsnest_apimachinery::names::format;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};

@@ -3,7 +3,7 @@
 use crowsnest_api::cluster::Cluster;
 use crowsnest_api::constants::{condition, taint as keys};
 use crowsnest_api::policy::ClusterTaintPolicy;
-use crowsnest_api::taints;
+use crowsnest_apimachinery::taints;
 use k8s_openapi::api::core::v1::{Taint, Toleration};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use k8s_openapi::jiff::Timestamp;

@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use crowsnest_api::cluster::Cluster;
 use crowsnest_api::constants::{annotation, eviction};
-use crowsnest_api::quantity::Quantity;
 use crowsnest_api::work::{
     GracefulEvictionTask, ObjectReference, ResourceBinding, ResourceBindingSpec, ResourceBindingStatus, ResourceHealth,
     TargetCluster,
 };
+use crowsnest_apimachinery::quantity::Quantity;
 use k8s_openapi::api::core::v1::Toleration;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::str::FromStr;
 
-use crowsnest_api::names::Gvr;
+use crowsnest_apimachinery::names::Gvr;
 use regex::RegexSet;
 
 /// APIs whose objects no policy is looked for.

@@ -3,8 +3,8 @@
 use std::borrow::Cow;
 
 use crowsnest_api::policy::{ClusterAffinityTerm, SpreadFieldValue};
-use crowsnest_api::taints;
 use crowsnest_api::work::{ResourceBindingSpec, TargetCluster};
+use crowsnest_apimachinery::taints;
 
 use super::{ClusterFacts, Peer, Plugin, World};
 use crate::plan::selector::cluster_matches;

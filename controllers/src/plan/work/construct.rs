@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use crowsnest_api::constants::annotation::EXCLUSIVE;
-use crowsnest_api::names::{EXECUTION_NAMESPACE_PREFIX, work_name};
+use crowsnest_api::names::{execution_namespace, work_name};
 use crowsnest_api::policy::{ConflictResolution, PurgeMode};
 use crowsnest_api::work::{ResourceBindingSpec, Suspension, TargetCluster};
 use serde_json::{Value, json};
@@ -184,7 +184,7 @@ pub fn wrap(
     annotations: BTreeMap<String, String>,
     options: WorkOptions,
 ) -> DesiredWork {
-    let namespace = format!("{EXECUTION_NAMESPACE_PREFIX}{cluster}");
+    let namespace = execution_namespace(cluster);
     let name = work_name(object::kind(&manifest), object::name(&manifest), object::namespace(&manifest));
     let uid = object::uid(&manifest).to_owned();
     object::set_label(&mut manifest, MANAGED_LABEL, "true");

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crowsnest_api::taints::{first_untolerated, keeps_away, tolerates};
+use crowsnest_apimachinery::taints::{first_untolerated, keeps_away, tolerates};
 use k8s_openapi::api::core::v1::{Node, NodeSelectorTerm, Taint};
 
 use crate::member::pod::{PodState, SpecView};

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use crowsnest_api::taints::tolerates;
+use crowsnest_apimachinery::taints::tolerates;
 use k8s_openapi::api::core::v1::{PodAffinityTerm, TopologySpreadConstraint};
 
 use crate::member::pod::PodState;

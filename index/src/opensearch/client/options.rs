@@ -3,7 +3,7 @@
 use super::credentials::CredentialSource;
 use super::error::ClientError;
 use super::secret::Secret;
-use crowsnest_api::addresses::local_kind_of_host;
+use crowsnest_apimachinery::addresses::local_kind_of_host;
 use reqwest::Url;
 use std::time::Duration;
 

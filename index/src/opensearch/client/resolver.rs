@@ -1,6 +1,6 @@
 //! Name resolution for engines whose addresses a user chose: names of this host are refused.
 
-use crowsnest_api::addresses::local_kind;
+use crowsnest_apimachinery::addresses::local_kind;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use std::net::SocketAddr;
 

@@ -36,7 +36,7 @@ use crate::writer::States;
 use crate::{Error, Seq};
 use async_trait::async_trait;
 use bytes::Bytes;
-use crowsnest_api::names::ClusterName;
+use crowsnest_apimachinery::names::ClusterName;
 use failure::Failure;
 use http::Method;
 use lru::LruCache;

@@ -24,7 +24,7 @@ use crate::search::plan::{Asked, plan};
 use crate::search::tests::corpus::{fixture, world};
 use crate::search::tests::properties::{self, granted};
 use crate::search::tests::{Corpus, Readable, fleet};
-use crowsnest_api::user::UserInfo;
+use crowsnest_apimachinery::user::UserInfo;
 use futures::executor::block_on;
 use rstest::rstest;
 use serde::Deserialize;

@@ -11,7 +11,7 @@ use crate::search::plan::sort::{Rank, Sort, SortBy};
 use crate::search::plan::{Asked, Plan, World, column, plan};
 use crate::text::columns::{Facet, Number, Word};
 use crate::{Error, Index};
-use crowsnest_api::user::UserInfo;
+use crowsnest_apimachinery::user::UserInfo;
 use serde::Serialize;
 use std::borrow::Cow;
 use std::cmp::Reverse;

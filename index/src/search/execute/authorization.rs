@@ -2,8 +2,8 @@
 
 use crate::rights::CallerRights;
 use crate::text::columns::SCOPE_SEPARATOR;
-use crowsnest_api::names::ClusterName;
-use crowsnest_api::rbac::{Readable, Reading};
+use crowsnest_apimachinery::names::ClusterName;
+use crowsnest_apimachinery::rbac::{Readable, Reading};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 

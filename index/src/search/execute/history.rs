@@ -174,7 +174,7 @@ fn holding(
         let scope = document.facets.iter().find(|(facet, _)| *facet == Facet::Scope).map(|(_, scope)| scope.as_str());
         if !permits(
             &mut rights.lock(),
-            crowsnest_api::rbac::Reading::Listing,
+            crowsnest_apimachinery::rbac::Reading::Listing,
             scope.unwrap_or_default(),
             &version.object.record.key.name,
         ) {

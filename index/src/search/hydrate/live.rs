@@ -16,7 +16,7 @@ use crate::search::{FacetCounts, Hit, Planned, SearchEvent, SearchRequest};
 use crate::text::columns::Facet;
 use crate::text::document::Document;
 use crate::{Change, Error, Follower, Index, Object};
-use crowsnest_api::rbac::Reading;
+use crowsnest_apimachinery::rbac::Reading;
 use futures::Stream;
 use futures::stream::try_unfold;
 use std::collections::{BTreeSet, VecDeque};

@@ -20,7 +20,7 @@ use crate::text::columns::scope_of;
 use crate::text::document::Document;
 use crate::{Error, Index, Seq};
 use bytes::Bytes;
-use crowsnest_api::rbac::Reading;
+use crowsnest_apimachinery::rbac::Reading;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -3,7 +3,7 @@
 use crate::Index;
 use crate::rights::CallerRights;
 use crate::search::plan::ClusterFacts;
-use crowsnest_api::names::ClusterName;
+use crowsnest_apimachinery::names::ClusterName;
 use serde::Serialize;
 use std::collections::BTreeMap;
 

@@ -5,7 +5,7 @@
 
 use crate::query::{Compare, Literal, Pattern, Scalar, Value as Wanted};
 use crate::search::plan::patterns::{Test, test};
-use crowsnest_api::quantity::Quantity;
+use crowsnest_apimachinery::quantity::Quantity;
 use serde_json::Value;
 
 /// Longer ones are no terms of the text index.

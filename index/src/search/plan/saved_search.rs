@@ -3,9 +3,9 @@
 //! Pure. Whoever serves them keeps them, as objects of the control plane, and obeys.
 
 use crate::query::{Limits, parse};
-use crowsnest_api::field::FieldError;
 use crowsnest_api::storage::SavedSearchSpec;
-use crowsnest_api::user::UserInfo;
+use crowsnest_apimachinery::field::FieldError;
+use crowsnest_apimachinery::user::UserInfo;
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 use xxhash_rust::xxh3::xxh3_64;
@@ -106,7 +106,7 @@ pub fn scopes(all: impl IntoIterator<Item = (String, SavedSearchSpec)>, caller: 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crowsnest_api::user::MASTERS;
+    use crowsnest_apimachinery::user::MASTERS;
     use rstest::rstest;
 
     fn saved(owner: &str, shared: bool) -> SavedSearchSpec {

@@ -16,7 +16,7 @@ use crate::search::plan::sort::Ranked;
 use crate::text::columns::{Facet, Key, SCOPE_SEPARATOR};
 use crate::{Error, Seq};
 use async_trait::async_trait;
-use crowsnest_api::names::ClusterName;
+use crowsnest_apimachinery::names::ClusterName;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;

@@ -14,7 +14,7 @@ use crate::store::{Batch, Progress, Replayed, Step, Store};
 use crate::tail::Tail;
 use crate::writer::States;
 use crate::{CollectionKey, Epoch, IndexOptions, OpenSearchOptions, Seq};
-use crowsnest_api::user::UserInfo;
+use crowsnest_apimachinery::user::UserInfo;
 use parking_lot::Mutex;
 use rstest::rstest;
 use std::sync::Arc;

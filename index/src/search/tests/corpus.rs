@@ -25,7 +25,7 @@ use crate::store::{Batch, Manifests, Narrowing, Progress, Replayed, Span, Step, 
 use crate::text::columns::{Facet, Word};
 use crate::text::document::Document;
 use crate::{CollectionKey, Epoch, IndexOptions, Object, RecordKey, Seq};
-use crowsnest_api::user::UserInfo;
+use crowsnest_apimachinery::user::UserInfo;
 use futures::executor::block_on;
 use parking_lot::Mutex;
 use rstest::rstest;

@@ -23,7 +23,7 @@ use crate::search::tantivy::reader::scan::Pass;
 use crate::text::columns::{Facet, Key};
 use crate::text::document::Document;
 use async_trait::async_trait;
-use crowsnest_api::user::UserInfo;
+use crowsnest_apimachinery::user::UserInfo;
 use futures::executor::block_on;
 use parking_lot::Mutex;
 use rstest::rstest;

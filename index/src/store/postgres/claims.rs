@@ -9,7 +9,7 @@ use crate::store::labels::ChosenLabels;
 use crate::store::rows::Columns;
 use crate::store::{Batch, StoredCollection};
 use crate::{CollectionKey, Error};
-use crowsnest_api::names::ClusterName;
+use crowsnest_apimachinery::names::ClusterName;
 use sqlx::postgres::{PgConnection, PgListener, PgPoolOptions, PgRow};
 use sqlx::{Connection, Row};
 use std::collections::{BTreeMap, BTreeSet};

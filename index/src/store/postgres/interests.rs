@@ -5,7 +5,7 @@ use crate::Error;
 use crate::replicas::LEASE;
 use crate::replicas::interests::Wish;
 use crate::store::rows::Columns;
-use crowsnest_api::names::{ClusterName, Gvr};
+use crowsnest_apimachinery::names::{ClusterName, Gvr};
 use crowsnest_fleet::{Clusters, Namespaces};
 use sqlx::postgres::PgRow;
 use std::collections::BTreeSet;

@@ -40,7 +40,7 @@ use crate::replicas::Epoch;
 use crate::{Error, History, PostgresOptions};
 use async_trait::async_trait;
 use connecting::{application, connection, database_name, exposure, late, reached_by};
-use crowsnest_api::names::{ClusterName, Gvr};
+use crowsnest_apimachinery::names::{ClusterName, Gvr};
 pub use log::Log;
 use sqlx::postgres::{PgArguments, PgConnectOptions, PgConnection, PgPool, PgPoolOptions, PgRow};
 use sqlx::query::Query;

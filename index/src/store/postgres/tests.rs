@@ -11,7 +11,7 @@ use crate::store::history;
 use crate::store::reading::Reach;
 use crate::store::{Batch, Progress, Scan, Span, Step, Store};
 use crate::{Epoch, Error, History, PostgresOptions};
-use crowsnest_api::names::ClusterName;
+use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_fleet::{Clusters, Namespaces};
 use serde_json::{Value, json};
 use sqlx::{AssertSqlSafe, PgConnection, Row};

@@ -22,7 +22,7 @@ use crate::record::{Change, CollectionKey, CollectionState, Object, Record, Reco
 use crate::replicas::Epoch;
 use crate::{Error, History, IndexOptions};
 use async_trait::async_trait;
-use crowsnest_api::names::{ClusterName, Gvr};
+use crowsnest_apimachinery::names::{ClusterName, Gvr};
 use sqlx::query::Query;
 use sqlx::sqlite::{
     SqliteArguments, SqliteAutoVacuum, SqliteConnectOptions, SqliteConnection, SqliteExecutor, SqliteJournalMode,

@@ -1,7 +1,7 @@
 //! Replicas behind one address, which sends each connection to the next of them.
 
 use super::*;
-use crowsnest_api::names::ClusterName;
+use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_fleet::Dialer;
 use crowsnest_fleet::dial::ProxyRoute;
 use crowsnest_fleet::tunnel::Tunnels;

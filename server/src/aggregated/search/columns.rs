@@ -1,7 +1,7 @@
 //! Columns beyond the fields of a hit, for answers that ask for them: values of labels, what kubectl prints of a kind, and what
 //! manifests have at a path. Pure.
 
-use crowsnest_api::print::columns::columns;
+use crowsnest_apimachinery::printers::columns::columns;
 use crowsnest_index::search::ManifestPath;
 use crowsnest_index::{Error, Object};
 use jiff::Timestamp;

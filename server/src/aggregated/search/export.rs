@@ -2,7 +2,7 @@
 
 use axum::response::Response;
 use bytes::Bytes;
-use crowsnest_api::user::UserInfo;
+use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_index::search::Hit;
 use crowsnest_index::{Error, Index};
 use futures::StreamExt;

@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, HashMap};
 
 use axum::response::Response;
 use crowsnest_api::constants::annotation;
-use crowsnest_api::names::ClusterName;
-use crowsnest_api::user::UserInfo;
+use crowsnest_apimachinery::names::ClusterName;
+use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_index::query::instant;
 use crowsnest_index::search::SearchRequest;
 use crowsnest_index::{CollectionKey, Index, Object, RecordKey};

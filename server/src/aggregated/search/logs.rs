@@ -6,7 +6,7 @@ use std::fmt::Write;
 
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
-use crowsnest_api::user::UserInfo;
+use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_proxy::logs::{LogEvent, LogRequest, LogSource, Said};
 use futures::StreamExt;
 use http::{HeaderValue, header};
@@ -142,7 +142,7 @@ fn named(of: &LogSource) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crowsnest_api::names::ClusterName;
+    use crowsnest_apimachinery::names::ClusterName;
     use crowsnest_proxy::logs::{Line, Refusal};
     use std::sync::Arc;
 

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use axum::extract::Request;
 use axum::response::{IntoResponse, Response, sse};
-use crowsnest_api::user::UserInfo;
+use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_index::search::{LiveEvent, SearchEvent, SuggestRequest};
 use futures::{Stream, StreamExt};
 use http::{Method, StatusCode, header};

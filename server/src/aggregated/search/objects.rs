@@ -1,7 +1,7 @@
 //! One object: what it was, how it differs from what it was or from another cluster's, and what it is related to.
 
 use axum::response::Response;
-use crowsnest_api::user::UserInfo;
+use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_index::search::{Graph, Past};
 use crowsnest_index::{Index, Object, RecordKey, Seq};
 use http::StatusCode;

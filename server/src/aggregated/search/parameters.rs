@@ -1,8 +1,8 @@
 //! Parameters of a request, decoded and read as what they are.
 
-use crowsnest_api::names::{ClusterName, Gvr};
-use crowsnest_api::request::Query;
-use crowsnest_api::user::UserInfo;
+use crowsnest_apimachinery::names::{ClusterName, Gvr};
+use crowsnest_apimachinery::request::Query;
+use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_index::RecordKey;
 use crowsnest_index::search::{Cursor, SearchRequest};
 

@@ -4,7 +4,7 @@
 use axum::extract::Request;
 use axum::response::Response;
 use crowsnest_api::storage::{SavedSearch, SavedSearchSpec};
-use crowsnest_api::user::UserInfo;
+use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_apiserver::status::ApiError;
 use crowsnest_index::search::saved_search::{self, Access, Draft, access};
 use http::{Method, StatusCode};

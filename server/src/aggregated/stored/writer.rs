@@ -5,9 +5,9 @@
 //! internal group are reviewed by the webhook, with the same rule.
 
 use crowsnest_api::cluster::Cluster;
-use crowsnest_api::request::{Query, ResourcePath};
 use crowsnest_api::search::ResourceRegistry;
-use crowsnest_api::user::UserInfo;
+use crowsnest_apimachinery::request::{Query, ResourcePath};
+use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_controllers::admission::destination::{self, Before, Report, SecretUse};
 use crowsnest_controllers::admission::{agents, backend_store};
 use http::{HeaderValue, Method, Response, StatusCode};

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
 use clap::Args;
-use crowsnest_api::user::UserInfo;
+use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_index::opensearch::client::{Client, Request};
 use crowsnest_index::{Index, IndexOptions};
 use http::Method;

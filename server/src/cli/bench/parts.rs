@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use crowsnest_api::user::{MASTERS, UserInfo};
+use crowsnest_apimachinery::user::{MASTERS, UserInfo};
 use crowsnest_apiserver::{ApiServer, Config, Data};
 use crowsnest_controllers::act::world::chosen_labels;
 use crowsnest_controllers::act::{self, Manager};

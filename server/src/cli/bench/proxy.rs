@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, ensure};
 use bytes::Bytes;
 use clap::Args;
-use crowsnest_api::user::UserInfo;
+use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_proxy::{Body, Proxy};
 use futures::future::try_join_all;
 use http::Request;

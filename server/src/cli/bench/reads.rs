@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::ensure;
 use bytes::Bytes;
-use crowsnest_api::user::UserInfo;
+use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_index::{Happened, Index, SearchRequest, Seq};
 use crowsnest_proxy::{Body, Proxy};
 use http::Request;

@@ -16,7 +16,7 @@ mod tests;
 
 use std::collections::BTreeMap;
 
-use crowsnest_api::print::human_duration;
+use crowsnest_apimachinery::printers::human_duration;
 use serde_json::Value;
 
 use super::sheet::{Sheet, list, plain, selector, time};

@@ -1,6 +1,6 @@
 //! An object as text, with its events: by what is known of its kind (`kinds`), or all its fields as words. Pure.
 
-use crowsnest_api::print::human_duration;
+use crowsnest_apimachinery::printers::human_duration;
 use serde_json::{Map, Value};
 
 use super::kinds::{self, Related};

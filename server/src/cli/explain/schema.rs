@@ -254,7 +254,7 @@ fn wrapped(out: &mut dyn Write, indent: usize, told: &str) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crowsnest_api::names::Gvr;
+    use crowsnest_apimachinery::names::Gvr;
     use crowsnest_fleet::ApiResource;
     use std::collections::BTreeSet;
 

@@ -1,7 +1,7 @@
 //! What people are shown of explanations.
 
 use super::*;
-use crowsnest_api::names::Gvr;
+use crowsnest_apimachinery::names::Gvr;
 
 fn shown(explanation: &str) -> String {
     let told: Value = serde_saphyr::from_str(explanation).unwrap();

@@ -211,7 +211,7 @@ pub(in crate::cli) async fn clusters(control_plane: &kube::Client) -> anyhow::Re
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crowsnest_api::names::Gvr;
+    use crowsnest_apimachinery::names::Gvr;
 
     fn question() -> Question {
         Question {

@@ -4,8 +4,8 @@
 use std::cmp::Ordering;
 
 use crowsnest_api::constants::label::MANAGED;
-use crowsnest_api::jsonpath::JsonPath;
-use crowsnest_api::quantity::Quantity;
+use crowsnest_apimachinery::jsonpath::JsonPath;
+use crowsnest_apimachinery::quantity::Quantity;
 use serde_json::Value;
 
 use super::CONTROL_PLANE;

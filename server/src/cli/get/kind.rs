@@ -1,6 +1,6 @@
 //! Which resource a word means: `pods`, `po`, `Deployment`, `deployments.apps`, `deployments.v1.apps`. Pure.
 
-use crowsnest_api::names::Gvr;
+use crowsnest_apimachinery::names::Gvr;
 use crowsnest_fleet::{ApiResource, ApiResources};
 
 /// A resource that can be shown.

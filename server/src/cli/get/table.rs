@@ -1,6 +1,6 @@
 //! Tables of several API servers as one: rows say their cluster, cells go by the names of their columns. Pure.
 
-use crowsnest_api::print::human_duration;
+use crowsnest_apimachinery::printers::human_duration;
 use serde_json::Value;
 
 use super::beside::{Beside, Key};

@@ -3,7 +3,7 @@
 use super::ask::Answer;
 use super::*;
 use clap::Parser;
-use crowsnest_api::names::Gvr;
+use crowsnest_apimachinery::names::Gvr;
 use serde_json::json;
 
 #[derive(Debug, Parser)]

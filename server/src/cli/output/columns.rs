@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use crowsnest_api::jsonpath::{self, JsonPath};
+use crowsnest_apimachinery::jsonpath::{self, JsonPath};
 use serde_json::Value;
 
 use crate::cli::columns;

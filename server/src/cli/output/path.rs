@@ -1,6 +1,6 @@
 //! `jsonpath`: a text with JSONPaths in braces, `{.metadata.name}{"\n"}{range .spec.items[*]}{.name} {end}`. Pure.
 
-use crowsnest_api::jsonpath::{self, JsonPath};
+use crowsnest_apimachinery::jsonpath::{self, JsonPath};
 use serde_json::Value;
 
 #[derive(Debug, Clone, PartialEq)]

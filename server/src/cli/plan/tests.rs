@@ -1,7 +1,7 @@
 //! What people are shown of plans, and which exit codes they end with.
 
 use super::*;
-use crowsnest_api::names::Gvr;
+use crowsnest_apimachinery::names::Gvr;
 use crowsnest_fleet::ApiResource;
 use rstest::rstest;
 

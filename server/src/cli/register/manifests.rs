@@ -8,7 +8,7 @@ use std::path::Path;
 use anyhow::Context;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use crowsnest_api::names::ClusterName;
+use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_controllers::plan::overriding::yaml;
 use crowsnest_fleet::join::certificates_as_pem;
 use crowsnest_fleet::unregister::AGENT;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crowsnest_api::quantity::Quantity;
+use crowsnest_apimachinery::quantity::Quantity;
 use serde_json::Value;
 
 use crate::cli::object::text;

@@ -1,7 +1,7 @@
 //! Flink's deployments: a job manager and task managers, described by the kind's own fields.
 
-use crowsnest_api::quantity::Quantity;
 use crowsnest_api::work::{Component, ComponentReplicaRequirements, ReplicaRequirements};
+use crowsnest_apimachinery::quantity::Quantity;
 use serde_json::{Map, Value, json};
 
 use super::super::status::MemberStatus;

@@ -20,8 +20,8 @@ mod training;
 mod volcano;
 
 use crowsnest_api::config::InterpreterOperation as Operation;
-use crowsnest_api::quantity::QuantityError;
 use crowsnest_api::work::{Component, ReplicaRequirements};
+use crowsnest_apimachinery::quantity::QuantityError;
 use serde_json::{Map, Value};
 
 use super::dependencies::{self, Dependency};

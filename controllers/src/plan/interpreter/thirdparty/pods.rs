@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use crowsnest_api::quantity::Quantity;
 use crowsnest_api::work::{Component, ComponentReplicaRequirements, NodeClaim, ReplicaRequirements};
+use crowsnest_apimachinery::quantity::Quantity;
 use serde_json::{Map, Value, json};
 
 use super::super::dependencies::{Dependency, of_pod_spec};

@@ -1,7 +1,7 @@
 //! Ray: clusters, jobs and services of KubeRay.
 
-use crowsnest_api::quantity::Quantity;
 use crowsnest_api::work::{Component, ReplicaRequirements};
+use crowsnest_apimachinery::quantity::Quantity;
 use serde_json::{Map, Value, json};
 
 use super::super::dependencies::{Dependency, of_pod_spec};

@@ -10,7 +10,7 @@ use crate::search::tantivy::reader::facet_counts::Tally;
 use crate::search::tantivy::segments::Parts;
 use crate::search::tantivy::values::{NONE, Values};
 use crate::text::columns::{Facet, SCOPE_SEPARATOR};
-use crowsnest_api::names::ClusterName;
+use crowsnest_apimachinery::names::ClusterName;
 use parking_lot::{Mutex, RwLock};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -145,7 +145,7 @@ mod tests {
     use crate::rights::Rights;
     use crate::search::tantivy::TextIndex;
     use crate::text::document::Document;
-    use crowsnest_api::user::UserInfo;
+    use crowsnest_apimachinery::user::UserInfo;
     use proptest::prelude::*;
     use serde_json::{Value, json};
     use std::collections::BTreeSet;

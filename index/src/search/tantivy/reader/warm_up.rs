@@ -86,7 +86,7 @@ mod tests {
     use crate::search::tantivy::terms::Unfound;
     use crate::text::columns::Facet;
     use crate::text::document::Document;
-    use crowsnest_api::user::UserInfo;
+    use crowsnest_apimachinery::user::UserInfo;
     use serde_json::json;
     use tantivy::IndexWriter;
 

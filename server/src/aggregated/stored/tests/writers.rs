@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::aggregated::identity::Delegated;
-use crowsnest_api::user::UserInfo;
+use crowsnest_apimachinery::user::UserInfo;
 use rstest::rstest;
 
 const JSON: &str = "application/json";

@@ -1,7 +1,7 @@
 //! Nodes, and what runs there. Pure.
 
-use crowsnest_api::print::print;
-use crowsnest_api::quantity::{Format, Quantity};
+use crowsnest_apimachinery::printers::print;
+use crowsnest_apimachinery::quantity::{Format, Quantity};
 use serde_json::Value;
 
 use super::{LEASES, PODS, Related, conditions, created, since, unknown};

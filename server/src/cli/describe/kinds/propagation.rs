@@ -177,7 +177,7 @@ pub(super) fn work(sheet: &mut Sheet, work: &Value) {
     marks(sheet, work);
     created(sheet, work);
     let space = work["metadata"]["namespace"].as_str().unwrap_or_default();
-    sheet.say(0, "Goes To", space.strip_prefix("karmada-es-").unwrap_or(NONE));
+    sheet.say(0, "Goes To", crowsnest_api::names::cluster_of_execution_namespace(space).unwrap_or(NONE));
     sheet.maybe(0, "Suspend Dispatching", &spec["suspendDispatching"]);
     sheet.maybe(0, "Preserve Resources On Deletion", &spec["preserveResourcesOnDeletion"]);
     let row = |(at, manifest): (usize, &Value)| {

@@ -146,7 +146,7 @@ mod tests {
     use crate::search::tantivy::TextIndex;
     use crate::text::columns::Word;
     use crate::text::document::Document;
-    use crowsnest_api::user::UserInfo;
+    use crowsnest_apimachinery::user::UserInfo;
     use parking_lot::Mutex;
     use rstest::rstest;
     use serde_json::json;

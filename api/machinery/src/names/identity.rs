@@ -1,0 +1,171 @@
+//! What identifies a kind (`Gvk`), a resource (`Gvr`), an object (`ObjectKey`).
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::names::NameError;
+use crate::request::path_segment;
+use serde::{Deserialize, Serialize};
+
+/// Splits `group/version`, or the bare `version` of the core group.
+fn split_api_version(api_version: &str) -> Result<(&str, &str), NameError> {
+    match api_version.split_once('/') {
+        None => Ok(("", api_version)),
+        Some((_, version)) if version.contains('/') => Err(NameError::GroupVersion(api_version.to_owned())),
+        Some(pair) => Ok(pair),
+    }
+}
+
+fn join_api_version(group: &str, version: &str) -> String {
+    if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") }
+}
+
+/// A kind.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Gvk {
+    pub group: Arc<str>,
+    pub version: Arc<str>,
+    pub kind: Arc<str>,
+}
+
+impl Gvk {
+    pub fn new(group: &str, version: &str, kind: &str) -> Self {
+        Self { group: group.into(), version: version.into(), kind: kind.into() }
+    }
+
+    /// From the `apiVersion` and `kind` of an object.
+    pub fn parse(api_version: &str, kind: &str) -> Result<Self, NameError> {
+        let (group, version) = split_api_version(api_version)?;
+        Ok(Self::new(group, version, kind))
+    }
+
+    /// The kind of a known type.
+    pub fn of<K: k8s_openapi::Resource>() -> Self {
+        Self::new(K::GROUP, K::VERSION, K::KIND)
+    }
+
+    pub fn api_version(&self) -> String {
+        join_api_version(&self.group, &self.version)
+    }
+}
+
+impl fmt::Display for Gvk {
+    /// As Go prints it: `apps/v1, Kind=Deployment`.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}/{}, Kind={}", self.group, self.version, self.kind)
+    }
+}
+
+/// A resource, as in paths: plural and lower case.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Gvr {
+    pub group: Arc<str>,
+    pub version: Arc<str>,
+    pub resource: Arc<str>,
+}
+
+impl Gvr {
+    pub fn new(group: &str, version: &str, resource: &str) -> Self {
+        Self { group: group.into(), version: version.into(), resource: resource.into() }
+    }
+
+    /// From an `apiVersion` and a plural name.
+    pub fn parse(api_version: &str, resource: &str) -> Result<Self, NameError> {
+        let (group, version) = split_api_version(api_version)?;
+        Ok(Self::new(group, version, resource))
+    }
+
+    /// The resource of a known type.
+    pub fn of<K: k8s_openapi::Resource>() -> Self {
+        Self::new(K::GROUP, K::VERSION, K::URL_PATH_SEGMENT)
+    }
+
+    pub fn api_version(&self) -> String {
+        join_api_version(&self.group, &self.version)
+    }
+
+    /// `deployments.apps`, or `pods` for the core group: the version-free name CRDs and people use.
+    pub fn group_resource(&self) -> String {
+        if self.group.is_empty() { self.resource.to_string() } else { format!("{}.{}", self.resource, self.group) }
+    }
+
+    /// Where the API server serves it: `/api/v1/pods`, `/apis/apps/v1/namespaces/default/deployments`.
+    pub fn path(&self, namespace: Option<&str>) -> String {
+        let root = if self.group.is_empty() { "/api" } else { "/apis" };
+        match namespace {
+            Some(namespace) => {
+                let namespace = path_segment(namespace);
+                format!("{root}/{}/namespaces/{namespace}/{}", self.api_version(), self.resource)
+            }
+            None => format!("{root}/{}/{}", self.api_version(), self.resource),
+        }
+    }
+}
+
+impl fmt::Display for Gvr {
+    /// As Go prints it: `apps/v1, Resource=deployments`.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}/{}, Resource={}", self.group, self.version, self.resource)
+    }
+}
+
+/// One object of one cluster. Which version it is read in does not matter, so that is no part of it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct ObjectKey {
+    pub group: Arc<str>,
+    pub kind: Arc<str>,
+    /// None for cluster-scoped objects.
+    pub namespace: Option<Arc<str>>,
+    pub name: Arc<str>,
+}
+
+impl ObjectKey {
+    /// An empty namespace means a cluster-scoped object.
+    pub fn new(group: &str, kind: &str, namespace: &str, name: &str) -> Self {
+        let namespace = (!namespace.is_empty()).then(|| namespace.into());
+        Self { group: group.into(), kind: kind.into(), namespace, name: name.into() }
+    }
+
+    /// From what a reference to an object holds.
+    pub fn parse(api_version: &str, kind: &str, namespace: &str, name: &str) -> Result<Self, NameError> {
+        let (group, _) = split_api_version(api_version)?;
+        if name.is_empty() {
+            return Err(NameError::Object { name: name.to_owned(), reason: "it is empty".to_owned() });
+        }
+        Ok(Self::new(group, kind, namespace, name))
+    }
+}
+
+impl fmt::Display for ObjectKey {
+    /// `Deployment.apps default/web`.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.kind)?;
+        if !self.group.is_empty() {
+            write!(formatter, ".{}", self.group)?;
+        }
+        match &self.namespace {
+            Some(namespace) => write!(formatter, " {namespace}/{}", self.name),
+            None => write!(formatter, " {}", self.name),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn api_versions_go_both_ways() {
+        let deployment = Gvk::parse("apps/v1", "Deployment").unwrap();
+        assert_eq!((&*deployment.group, &*deployment.version), ("apps", "v1"));
+        assert_eq!(deployment.api_version(), "apps/v1");
+        assert_eq!(Gvk::parse("v1", "Pod").unwrap().api_version(), "v1");
+        assert_eq!(Gvk::parse("a/b/c", "X"), Err(NameError::GroupVersion("a/b/c".into())));
+        assert_eq!(Gvr::new("", "v1", "pods").path(Some("default")), "/api/v1/namespaces/default/pods");
+        let path = Gvr::new("", "v1", "pods").path(Some("a/secrets/b?x="));
+        assert_eq!(path, "/api/v1/namespaces/a%252Fsecrets%252Fb%3Fx=/pods");
+        let deployments = Gvr::of::<k8s_openapi::api::apps::v1::Deployment>();
+        assert_eq!(deployments.path(None), "/apis/apps/v1/deployments");
+        assert_eq!(ObjectKey::new("apps", "Deployment", "a", "web").to_string(), "Deployment.apps a/web");
+    }
+}

@@ -1,0 +1,129 @@
+//! Reading fields of loosely typed objects: absent and wrong-typed fields read as empty.
+
+use serde_json::Value;
+
+use crate::printers::{Cell, unix_seconds};
+
+pub(super) const NONE: &str = "<none>";
+pub(super) const UNSET: &str = "<unset>";
+
+static EMPTY: Vec<Value> = Vec::new();
+
+pub(super) fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
+    object.pointer(pointer).and_then(Value::as_str).unwrap_or("")
+}
+
+/// The text, or `default` when empty.
+pub(super) fn text_or(object: &Value, pointer: &str, default: &str) -> Cell {
+    let found = text(object, pointer);
+    Cell::from(if found.is_empty() { default } else { found })
+}
+
+pub(super) fn int(object: &Value, pointer: &str) -> i64 {
+    object.pointer(pointer).and_then(Value::as_i64).unwrap_or(0)
+}
+
+pub(super) fn maybe_int(object: &Value, pointer: &str) -> Option<i64> {
+    object.pointer(pointer).and_then(Value::as_i64)
+}
+
+pub(super) fn flag(object: &Value, pointer: &str) -> bool {
+    object.pointer(pointer).and_then(Value::as_bool).unwrap_or(false)
+}
+
+pub(super) fn list<'a>(object: &'a Value, pointer: &str) -> &'a [Value] {
+    object.pointer(pointer).and_then(Value::as_array).unwrap_or(&EMPTY)
+}
+
+/// Number of entries of a map or list.
+pub(super) fn size(object: &Value, pointer: &str) -> usize {
+    match object.pointer(pointer) {
+        Some(Value::Object(map)) => map.len(),
+        Some(Value::Array(items)) => items.len(),
+        _ => 0,
+    }
+}
+
+pub fn name(object: &Value) -> Cell {
+    Cell::from(text(object, "/metadata/name"))
+}
+
+/// A time, as Unix seconds.
+pub(super) fn time(object: &Value, pointer: &str) -> Option<i64> {
+    unix_seconds(text(object, pointer))
+}
+
+/// Time since an object was made; `<unknown>` when it does not say.
+pub fn age(object: &Value) -> Cell {
+    Cell::since(time(object, "/metadata/creationTimestamp"))
+}
+
+/// An IntOrString as text.
+pub(super) fn int_or_string(value: Option<&Value>, default: &str) -> Cell {
+    match value {
+        Some(Value::String(s)) => Cell::from(s.as_str()),
+        Some(Value::Number(n)) => Cell::from(n.to_string()),
+        _ => Cell::from(default),
+    }
+}
+
+/// `a=b,c=d` sorted by key, `<none>` when empty.
+pub(super) fn labels(value: Option<&Value>) -> Cell {
+    let pairs: Vec<String> = value
+        .and_then(Value::as_object)
+        .map(|map| map.iter().map(|(k, v)| format!("{k}={}", v.as_str().unwrap_or(""))).collect())
+        .unwrap_or_default();
+    Cell::from(if pairs.is_empty() { NONE.to_owned() } else { pairs.join(",") })
+}
+
+/// A `LabelSelector` as the selector expression it stands for: `a=b,c in (d,e),!f`. Empty for absent or empty selectors.
+pub(super) fn selector_text(selector: Option<&Value>) -> String {
+    let Some(selector) = selector else { return String::new() };
+    let mut terms: Vec<(String, String)> = Vec::new();
+    if let Some(map) = selector.get("matchLabels").and_then(Value::as_object) {
+        terms.extend(map.iter().map(|(k, v)| (k.clone(), format!("{k}={}", v.as_str().unwrap_or("")))));
+    }
+    for expression in selector.get("matchExpressions").and_then(Value::as_array).unwrap_or(&EMPTY) {
+        let key = text(expression, "/key");
+        let mut values: Vec<&str> = list(expression, "/values").iter().filter_map(Value::as_str).collect();
+        values.sort_unstable();
+        let set = values.join(",");
+        let term = match text(expression, "/operator") {
+            "In" => format!("{key} in ({set})"),
+            "NotIn" => format!("{key} notin ({set})"),
+            "Exists" => key.to_owned(),
+            "DoesNotExist" => format!("!{key}"),
+            _ => return "<error>".to_owned(),
+        };
+        terms.push((key.to_owned(), term));
+    }
+    terms.sort_by(|a, b| a.0.cmp(&b.0));
+    terms.into_iter().map(|(_, term)| term).collect::<Vec<_>>().join(",")
+}
+
+/// Like [`selector_text`], `<none>` when it selects everything.
+pub(super) fn selector(selector: Option<&Value>) -> Cell {
+    let found = selector_text(selector);
+    Cell::from(if found.is_empty() { NONE.to_owned() } else { found })
+}
+
+/// Names and images of the containers under `pointer`, each comma separated.
+pub(super) fn containers(object: &Value, pointer: &str) -> (Cell, Cell) {
+    let all = list(object, pointer);
+    let join = |field: &str| all.iter().map(|c| text(c, field)).collect::<Vec<_>>().join(",");
+    (Cell::from(join("/name")), Cell::from(join("/image")))
+}
+
+/// The status of the condition of that type, empty when absent.
+pub(super) fn condition<'a>(object: &'a Value, kind: &str) -> &'a str {
+    list(object, "/status/conditions").iter().find(|c| text(c, "/type") == kind).map_or("", |c| text(c, "/status"))
+}
+
+/// `Some(true)` → `True`, absent → `<unset>`.
+pub(super) fn bool_text(value: Option<&Value>) -> Cell {
+    Cell::from(match value.and_then(Value::as_bool) {
+        Some(true) => "True",
+        Some(false) => "False",
+        None => UNSET,
+    })
+}

@@ -1,0 +1,220 @@
+//! Columns of volumes, claims and storage drivers.
+
+use serde_json::Value;
+
+use super::read::{self, UNSET, flag, list, text};
+use super::{AGE, Column, Doc, KindPrinter, NAME};
+use crate::printers::Cell;
+
+const STORAGE: &str = "storage.k8s.io";
+const CLASS_ANNOTATION: &str = "/metadata/annotations/volume.beta.kubernetes.io~1storage-class";
+
+pub(super) const KINDS: &[KindPrinter] = &[
+    KindPrinter::new(
+        "",
+        "PersistentVolume",
+        &[
+            NAME,
+            Column::text("Capacity", Doc::Field("api.core.v1.PersistentVolumeSpec", "capacity")),
+            Column::text("Access Modes", Doc::Field("api.core.v1.PersistentVolumeSpec", "accessModes")),
+            Column::text(
+                "Reclaim Policy",
+                Doc::Field("api.core.v1.PersistentVolumeSpec", "persistentVolumeReclaimPolicy"),
+            ),
+            Column::text("Status", Doc::Field("api.core.v1.PersistentVolumeStatus", "phase")),
+            Column::text("Claim", Doc::Field("api.core.v1.PersistentVolumeSpec", "claimRef")),
+            Column::text("StorageClass", Doc::Text("StorageClass of the pv")),
+            Column::text("VolumeAttributesClass", Doc::Text("VolumeAttributesClass of the pv")),
+            Column::text("Reason", Doc::Field("api.core.v1.PersistentVolumeStatus", "reason")),
+            AGE,
+            Column::text("VolumeMode", Doc::Field("api.core.v1.PersistentVolumeSpec", "volumeMode")).wide(),
+        ],
+        volume,
+    ),
+    KindPrinter::new(
+        "",
+        "PersistentVolumeClaim",
+        &[
+            NAME,
+            Column::text("Status", Doc::Field("api.core.v1.PersistentVolumeClaimStatus", "phase")),
+            Column::text("Volume", Doc::Field("api.core.v1.PersistentVolumeClaimSpec", "volumeName")),
+            Column::text("Capacity", Doc::Field("api.core.v1.PersistentVolumeClaimStatus", "capacity")),
+            Column::text("Access Modes", Doc::Field("api.core.v1.PersistentVolumeClaimStatus", "accessModes")),
+            Column::text("StorageClass", Doc::Text("StorageClass of the pvc")),
+            Column::text("VolumeAttributesClass", Doc::Text("VolumeAttributesClass of the pvc")),
+            AGE,
+            Column::text("VolumeMode", Doc::Field("api.core.v1.PersistentVolumeClaimSpec", "volumeMode")).wide(),
+        ],
+        claim,
+    ),
+    KindPrinter::new(
+        STORAGE,
+        "StorageClass",
+        &[
+            NAME,
+            Column::text("Provisioner", Doc::Field("api.storage.v1.StorageClass", "provisioner")),
+            Column::text("ReclaimPolicy", Doc::Field("api.storage.v1.StorageClass", "reclaimPolicy")),
+            Column::text("VolumeBindingMode", Doc::Field("api.storage.v1.StorageClass", "volumeBindingMode")),
+            Column::text("AllowVolumeExpansion", Doc::Field("api.storage.v1.StorageClass", "allowVolumeExpansion")),
+            AGE,
+        ],
+        |o| {
+            let default =
+                ["storageclass.kubernetes.io~1is-default-class", "storageclass.beta.kubernetes.io~1is-default-class"]
+                    .iter()
+                    .any(|a| text(o, &format!("/metadata/annotations/{a}")) == "true");
+            let name = text(o, "/metadata/name");
+            vec![
+                Cell::from(if default { format!("{name} (default)") } else { name.to_owned() }),
+                Cell::from(text(o, "/provisioner")),
+                read::text_or(o, "/reclaimPolicy", "Delete"),
+                read::text_or(o, "/volumeBindingMode", "Immediate"),
+                Cell::from(flag(o, "/allowVolumeExpansion")),
+                read::age(o),
+            ]
+        },
+    ),
+    KindPrinter::new(
+        STORAGE,
+        "VolumeAttributesClass",
+        &[NAME, Column::text("DriverName", Doc::Field("api.storage.v1.VolumeAttributesClass", "driverName")), AGE],
+        |o| {
+            let default = text(o, "/metadata/annotations/storage.alpha.kubernetes.io~1is-default-class") == "true";
+            let name = text(o, "/metadata/name");
+            let name = if default { format!("{name} (default)") } else { name.to_owned() };
+            vec![Cell::from(name), Cell::from(text(o, "/driverName")), read::age(o)]
+        },
+    ),
+    KindPrinter::new(
+        STORAGE,
+        "VolumeAttachment",
+        &[
+            NAME,
+            Column {
+                format: "name",
+                ..Column::text("Attacher", Doc::Field("api.storage.v1.VolumeAttachmentSpec", "attacher"))
+            },
+            Column::text("PV", Doc::Field("api.storage.v1.VolumeAttachmentSource", "persistentVolumeName")),
+            Column::text("Node", Doc::Field("api.storage.v1.VolumeAttachmentSpec", "nodeName")),
+            Column::new("Attached", "boolean", Doc::Field("api.storage.v1.VolumeAttachmentStatus", "attached")),
+            AGE,
+        ],
+        |o| {
+            vec![
+                read::name(o),
+                Cell::from(text(o, "/spec/attacher")),
+                Cell::from(text(o, "/spec/source/persistentVolumeName")),
+                Cell::from(text(o, "/spec/nodeName")),
+                Cell::from(flag(o, "/status/attached")),
+                read::age(o),
+            ]
+        },
+    ),
+    KindPrinter::new(
+        STORAGE,
+        "CSIDriver",
+        &[
+            NAME,
+            Column::new("AttachRequired", "boolean", Doc::Field("api.storage.v1.CSIDriverSpec", "attachRequired")),
+            Column::new("PodInfoOnMount", "boolean", Doc::Field("api.storage.v1.CSIDriverSpec", "podInfoOnMount")),
+            Column::new("StorageCapacity", "boolean", Doc::Field("api.storage.v1.CSIDriverSpec", "storageCapacity")),
+            Column::text("TokenRequests", Doc::Field("api.storage.v1.CSIDriverSpec", "tokenRequests")),
+            Column::new(
+                "RequiresRepublish",
+                "boolean",
+                Doc::Field("api.storage.v1.CSIDriverSpec", "requiresRepublish"),
+            ),
+            Column::text("Modes", Doc::Field("api.storage.v1.CSIDriverSpec", "volumeLifecycleModes")),
+            AGE,
+        ],
+        csi_driver,
+    ),
+    KindPrinter::new(
+        STORAGE,
+        "CSINode",
+        &[
+            NAME,
+            Column::number("Drivers", Doc::Text("Drivers indicates the number of CSI drivers registered on the node")),
+            AGE,
+        ],
+        |o| vec![read::name(o), Cell::from(list(o, "/spec/drivers").len()), read::age(o)],
+    ),
+];
+
+/// `RWO,ROX,RWX,RWOP`, in this order, each once.
+fn access_modes(modes: &[Value]) -> String {
+    [("ReadWriteOnce", "RWO"), ("ReadOnlyMany", "ROX"), ("ReadWriteMany", "RWX"), ("ReadWriteOncePod", "RWOP")]
+        .iter()
+        .filter(|(mode, _)| modes.iter().any(|m| m == mode))
+        .map(|(_, short)| *short)
+        .collect::<Vec<_>>()
+        .join(",")
+}
+
+fn class(o: &Value) -> Cell {
+    match text(o, CLASS_ANNOTATION) {
+        "" => Cell::from(text(o, "/spec/storageClassName")),
+        annotated => Cell::from(annotated),
+    }
+}
+
+fn phase(o: &Value) -> Cell {
+    let deleted = o.pointer("/metadata/deletionTimestamp").is_some();
+    Cell::from(if deleted { "Terminating" } else { text(o, "/status/phase") })
+}
+
+fn volume(o: &Value) -> Vec<Cell> {
+    let claim = match (text(o, "/spec/claimRef/namespace"), text(o, "/spec/claimRef/name")) {
+        ("", "") => String::new(),
+        (namespace, name) => format!("{namespace}/{name}"),
+    };
+    vec![
+        read::name(o),
+        Cell::from(text(o, "/spec/capacity/storage")),
+        Cell::from(access_modes(list(o, "/spec/accessModes"))),
+        Cell::from(text(o, "/spec/persistentVolumeReclaimPolicy")),
+        phase(o),
+        Cell::from(claim),
+        class(o),
+        read::text_or(o, "/spec/volumeAttributesClassName", UNSET),
+        Cell::from(text(o, "/status/reason")),
+        read::age(o),
+        read::text_or(o, "/spec/volumeMode", UNSET),
+    ]
+}
+
+fn claim(o: &Value) -> Vec<Cell> {
+    let bound = !text(o, "/spec/volumeName").is_empty();
+    let (capacity, modes) = if bound {
+        (text(o, "/status/capacity/storage"), access_modes(list(o, "/status/accessModes")))
+    } else {
+        ("", String::new())
+    };
+    vec![
+        read::name(o),
+        phase(o),
+        Cell::from(text(o, "/spec/volumeName")),
+        Cell::from(capacity),
+        Cell::from(modes),
+        class(o),
+        read::text_or(o, "/spec/volumeAttributesClassName", UNSET),
+        read::age(o),
+        read::text_or(o, "/spec/volumeMode", UNSET),
+    ]
+}
+
+fn csi_driver(o: &Value) -> Vec<Cell> {
+    let default_true = |pointer: &str| Cell::from(o.pointer(pointer).and_then(Value::as_bool).unwrap_or(true));
+    let modes: Vec<&str> = list(o, "/spec/volumeLifecycleModes").iter().filter_map(Value::as_str).collect();
+    let tokens: Vec<&str> = list(o, "/spec/tokenRequests").iter().map(|t| text(t, "/audience")).collect();
+    vec![
+        read::name(o),
+        default_true("/spec/attachRequired"),
+        Cell::from(flag(o, "/spec/podInfoOnMount")),
+        Cell::from(flag(o, "/spec/storageCapacity")),
+        Cell::from(if tokens.is_empty() { UNSET.to_owned() } else { tokens.join(",") }),
+        Cell::from(flag(o, "/spec/requiresRepublish")),
+        Cell::from(if modes.is_empty() { read::NONE.to_owned() } else { modes.join(",") }),
+        read::age(o),
+    ]
+}

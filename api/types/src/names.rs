@@ -1,0 +1,137 @@
+//! Names Karmada derives from other names. They have to come out byte for byte the same, because tools and
+//! already existing objects rely on them.
+
+/// Beginning of the names of execution namespaces.
+const EXECUTION_NAMESPACE_PREFIX: &str = "karmada-es-";
+/// The namespace of the control plane's own components.
+pub const NAMESPACE_KARMADA_SYSTEM: &str = "karmada-system";
+/// The namespace of member credentials.
+pub const NAMESPACE_KARMADA_CLUSTER: &str = "karmada-cluster";
+
+/// The characters of Kubernetes' generated suffixes: no vowels, so that no words come out.
+const SAFE_CHARACTERS: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
+
+/// FNV-1a of 32 bits over the text, as decimal digits mapped to safe characters.
+fn safe_hash(text: &str) -> String {
+    let hash = text.bytes().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+    hash.to_string()
+        .bytes()
+        .map(|digit| char::from(SAFE_CHARACTERS[usize::from(digit) % SAFE_CHARACTERS.len()]))
+        .collect()
+}
+
+/// RBAC names may hold colons, names of custom resources may not.
+fn without_colons(name: &str) -> String {
+    name.replace(':', ".")
+}
+
+/// The namespace of the control plane that holds a cluster's Works.
+pub fn execution_namespace(cluster: impl AsRef<str>) -> String {
+    format!("{EXECUTION_NAMESPACE_PREFIX}{}", cluster.as_ref())
+}
+
+/// The cluster whose Works a namespace holds; None for any other namespace.
+pub fn cluster_of_execution_namespace(namespace: &str) -> Option<&str> {
+    namespace.strip_prefix(EXECUTION_NAMESPACE_PREFIX).filter(|cluster| !cluster.is_empty())
+}
+
+/// Whether a namespace belongs to the control plane itself.
+pub fn is_reserved_namespace(namespace: &str) -> bool {
+    namespace == NAMESPACE_KARMADA_SYSTEM
+        || namespace == NAMESPACE_KARMADA_CLUSTER
+        || namespace.starts_with(EXECUTION_NAMESPACE_PREFIX)
+}
+
+/// Name of the binding of a template.
+pub fn binding_name(kind: &str, name: &str) -> String {
+    format!("{}-{kind}", without_colons(name)).to_lowercase()
+}
+
+/// The hash in the `resourcebinding.karmada.io/depended-by-<hash>` label of bindings a binding depends on.
+pub fn binding_reference_key(namespace: &str, name: &str) -> String {
+    if namespace.is_empty() { safe_hash(name) } else { safe_hash(&format!("{namespace}/{name}")) }
+}
+
+/// Name of the work that carries a template. `namespace` is empty for cluster-scoped templates.
+pub fn work_name(kind: &str, name: &str, namespace: &str) -> String {
+    let name = without_colons(name).to_lowercase();
+    let full = if namespace.is_empty() { format!("{name}-{kind}") } else { format!("{namespace}-{name}-{kind}") };
+    format!("{name}-{}", safe_hash(&full.to_lowercase()))
+}
+
+/// Name of the policy `karmadactl promote` makes for an object; `gvk` is Go's rendering of its kind.
+pub fn policy_name(namespace: &str, name: &str, gvk: &str) -> String {
+    format!("{}-{}", without_colons(name), safe_hash(&format!("{namespace}{gvk}"))).to_lowercase()
+}
+
+/// Name of the service account, in a member, the control plane acts as.
+pub fn service_account_name(cluster: &str) -> String {
+    format!("karmada-{cluster}")
+}
+
+/// Name of the cluster role of that service account.
+pub fn role_name(service_account: &str) -> String {
+    format!("karmada-controller-manager:{service_account}")
+}
+
+/// Name of an EndpointSlice brought in from a cluster.
+pub fn imported_endpoint_slice_name(slice: &str, cluster: &str) -> String {
+    format!("imported-{cluster}-{slice}")
+}
+
+/// Name of the service derived from a ServiceImport.
+pub fn derived_service_name(service: &str) -> String {
+    format!("derived-{service}")
+}
+
+/// Name of a cluster's scheduler estimator. `prefix` is `karmada-scheduler-estimator` unless configured.
+pub fn estimator_service_name(prefix: &str, cluster: &str) -> String {
+    format!("{prefix}-{cluster}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn execution_namespaces_go_both_ways() {
+        assert_eq!(execution_namespace("member-1"), "karmada-es-member-1");
+        assert_eq!(cluster_of_execution_namespace("karmada-es-member-1"), Some("member-1"));
+        assert_eq!(["", "karmada-system", "karmada-es-"].map(cluster_of_execution_namespace), [None; 3]);
+    }
+    use rstest::rstest;
+
+    #[rstest]
+    #[case("Pods", "pod", "pod-pods")]
+    #[case("pods", "Pod", "pod-pods")]
+    #[case("Role", "system:controller:tom", "system.controller.tom-role")]
+    #[case("ClusterRole", "system::tom", "system..tom-clusterrole")]
+    fn binding_names(#[case] kind: &str, #[case] name: &str, #[case] expected: &str) {
+        assert_eq!(binding_name(kind, name), expected);
+    }
+
+    #[test]
+    fn hashes_are_those_of_go() {
+        assert_eq!(policy_name("ns-foo", "foo", "rand"), "foo-b4978784");
+        assert_eq!(policy_name("ns-foo", "system:foo", "rand"), "system.foo-b4978784");
+        assert_eq!(work_name("ConfigMap", "app", "fl-cm-basic"), "app-7754cdb794");
+        assert_eq!(work_name("Namespace", "fl-namespace-sync", ""), "fl-namespace-sync-5f5968664f");
+        assert_eq!(work_name("ClusterRole", "fl-clusterrole-cpp", ""), "fl-clusterrole-cpp-75c494f95f");
+    }
+
+    #[test]
+    fn work_names_ignore_case_and_colons() {
+        assert_eq!(work_name("Pods", "Work:Pod", "default"), work_name("pods", "work.pod", "default"));
+        assert_ne!(binding_reference_key("", "a"), binding_reference_key("n", "a"));
+    }
+
+    #[rstest]
+    #[case("karmada-system", true)]
+    #[case("karmada-cluster", true)]
+    #[case("karmada-es-m1", true)]
+    #[case("default", false)]
+    #[case("karmada", false)]
+    fn reserved_namespaces(#[case] namespace: &str, #[case] reserved: bool) {
+        assert_eq!(is_reserved_namespace(namespace), reserved);
+    }
+}

@@ -1,0 +1,270 @@
+//! What Karmada's bindings, works and federated quotas say of an object's way to the members.
+
+use crate::constants::{annotation, condition, eviction};
+use crowsnest_apimachinery::printers::Source;
+use crowsnest_apimachinery::printers::borrowed::{Str, null_as_default};
+use crowsnest_apimachinery::views;
+use serde::Deserialize;
+use std::collections::BTreeMap;
+
+/// Namespaces of works begin so; the cluster's name follows.
+const EXECUTION_SPACE: &str = "karmada-es-";
+
+/// Where an object goes, and how it is there.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Propagation {
+    /// Uid of the template.
+    pub template: String,
+    /// What a work or a quota makes in members.
+    pub copies: Vec<Copied>,
+    /// Clusters it is scheduled to.
+    pub on: Vec<String>,
+    /// Clusters it is being evicted from.
+    pub evicting: Vec<String>,
+    /// Healthy, Unhealthy or Unknown, as some cluster says.
+    pub health: Vec<String>,
+    /// Override policies that were applied: `name`, and `namespace/name` where it has one.
+    pub overrides: Vec<String>,
+    /// No cluster was found for it.
+    pub unscheduled: bool,
+    /// Some cluster does not have what was wanted, and what was tried failed.
+    pub drifted: bool,
+    /// That is so because the cluster has an object of that name which Karmada must not take over.
+    pub conflicting: bool,
+    /// It is being evicted because a cluster or the application in it failed.
+    pub failover: bool,
+    /// A quota of all clusters together: it limits the bindings of its namespace.
+    pub limits: bool,
+}
+
+/// An object in a member.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Copied {
+    pub cluster: String,
+    pub kind: String,
+    pub namespace: String,
+    pub name: String,
+}
+
+type Text<'a> = Option<Str<'a>>;
+
+views! {
+    Object { metadata: Metadata<'a>, spec: Spec<'a>, status: Status<'a> }
+    Metadata { name: Str<'a>, namespace: Text<'a>, annotations: BTreeMap<Str<'a>, Text<'a>> }
+    Spec {
+        resource: Template<'a>,
+        clusters: Vec<NameRef<'a>>,
+        graceful_eviction_tasks: Vec<Eviction<'a>>,
+        workload: Workload<'a>,
+    }
+    Template { uid: Str<'a> }
+    NameRef { name: Str<'a> }
+    Condition { #[serde(rename = "type")] type_: Str<'a>, status: Str<'a>, message: Text<'a> }
+    Eviction { from_cluster: Str<'a>, reason: Str<'a>, producer: Str<'a> }
+    Workload { manifests: Vec<Manifest<'a>> }
+    Manifest { kind: Str<'a>, metadata: Metadata<'a> }
+    Status { aggregated_status: Vec<Item<'a>>, manifest_statuses: Vec<Item<'a>>, conditions: Vec<Condition<'a>> }
+    Item { health: Text<'a>, applied: bool, applied_message: Text<'a> }
+    Quota { metadata: Metadata<'a>, spec: QuotaSpec<'a> }
+    QuotaSpec { overall: BTreeMap<Str<'a>, serde::de::IgnoredAny>, static_assignments: Vec<Assignment<'a>> }
+    Assignment { cluster_name: Str<'a> }
+    Override { policy_name: Str<'a> }
+}
+
+impl Metadata<'_> {
+    fn annotation(&self, key: &str) -> Option<&str> {
+        self.annotations.iter().find(|(name, _)| *name == key).and_then(|(_, value)| value.as_deref())
+    }
+}
+
+/// Of a binding, a work or a federated quota; None of anything else.
+pub fn propagation<'a>(group: &str, kind: &str, source: impl Source<'a>) -> Option<Propagation> {
+    match (group, kind) {
+        ("work.karmada.io", "ResourceBinding" | "ClusterResourceBinding") => source.read::<Object<'a>>().map(binding),
+        ("work.karmada.io", "Work") => source.read::<Object<'a>>().map(work),
+        ("policy.karmada.io", "FederatedResourceQuota") => source.read::<Quota<'a>>().map(quota),
+        _ => None,
+    }
+}
+
+fn binding(binding: Object<'_>) -> Propagation {
+    let Object { spec, status, .. } = binding;
+    let on: Vec<String> = spec.clusters.iter().map(|target| target.name.to_string()).collect();
+    let refused = status.conditions.iter().any(|c| c.type_ == condition::SCHEDULED && c.status == "False");
+    // What was not tried yet has no message.
+    let failed = || {
+        let failed = status.aggregated_status.iter().filter(|item| !item.applied);
+        failed.filter_map(|item| item.applied_message.as_deref()).filter(|message| !message.is_empty())
+    };
+    Propagation {
+        template: spec.resource.uid.to_string(),
+        unscheduled: refused || on.is_empty(),
+        on,
+        evicting: spec.graceful_eviction_tasks.iter().map(|task| task.from_cluster.to_string()).collect(),
+        health: health(&status.aggregated_status),
+        drifted: failed().next().is_some(),
+        conflicting: failed().any(is_conflict),
+        failover: spec.graceful_eviction_tasks.iter().any(is_failover),
+        ..Propagation::default()
+    }
+}
+
+fn work(work: Object<'_>) -> Propagation {
+    let Object { metadata, spec, status, .. } = work;
+    let cluster = metadata.namespace.as_deref().and_then(|namespace| namespace.strip_prefix(EXECUTION_SPACE));
+    let manifests = &spec.workload.manifests;
+    let template = manifests.iter().find_map(|of| of.metadata.annotation(annotation::RESOURCE_TEMPLATE_UID));
+    let copy = |(cluster, of): (&str, &Manifest<'_>)| Copied {
+        cluster: cluster.to_owned(),
+        kind: of.kind.to_string(),
+        namespace: of.metadata.namespace.as_deref().unwrap_or_default().to_owned(),
+        name: of.metadata.name.to_string(),
+    };
+    let failed = status.conditions.iter().find(|c| c.type_ == condition::APPLIED && c.status == "False");
+    Propagation {
+        template: template.unwrap_or_default().to_owned(),
+        copies: cluster
+            .into_iter()
+            .flat_map(|cluster| manifests.iter().map(move |of| (cluster, of)))
+            .map(copy)
+            .collect(),
+        on: cluster.into_iter().map(str::to_owned).collect(),
+        health: health(&status.manifest_statuses),
+        overrides: overrides(&metadata),
+        drifted: failed.is_some(),
+        conflicting: failed.and_then(|c| c.message.as_deref()).is_some_and(is_conflict),
+        ..Propagation::default()
+    }
+}
+
+fn quota(quota: Quota<'_>) -> Propagation {
+    let Quota { metadata, spec, .. } = quota;
+    let copy = |assignment: &Assignment<'_>| Copied {
+        cluster: assignment.cluster_name.to_string(),
+        kind: "ResourceQuota".to_owned(),
+        namespace: metadata.namespace.as_deref().unwrap_or_default().to_owned(),
+        name: metadata.name.to_string(),
+    };
+    Propagation {
+        copies: spec.static_assignments.iter().map(copy).collect(),
+        limits: !spec.overall.is_empty(),
+        ..Propagation::default()
+    }
+}
+
+fn health(items: &[Item<'_>]) -> Vec<String> {
+    let mut health: Vec<String> = items.iter().filter_map(|item| item.health.as_deref()).map(str::to_owned).collect();
+    health.sort_unstable();
+    health.dedup();
+    health
+}
+
+/// What Karmada says when it finds an object that is not its own.
+fn is_conflict(message: &str) -> bool {
+    message.contains("already exists in the cluster") && message.contains(annotation::CONFLICT_RESOLUTION)
+}
+
+fn is_failover(task: &Eviction<'_>) -> bool {
+    let producers = [
+        eviction::PRODUCER_TAINT_MANAGER,
+        eviction::PRODUCER_APPLICATION_FAILOVER,
+        eviction::PRODUCER_CLUSTER_APPLICATION_FAILOVER,
+    ];
+    let reasons = [eviction::REASON_TAINT_UNTOLERATED, eviction::REASON_APPLICATION_FAILURE];
+    producers.contains(&&*task.producer) || reasons.contains(&&*task.reason)
+}
+
+/// As the work's annotations record them.
+fn overrides(metadata: &Metadata<'_>) -> Vec<String> {
+    let recorded = |key: &str| {
+        let text = metadata.annotation(key).unwrap_or_default();
+        let applied: Vec<Override<'_>> = serde_json::from_str(text).unwrap_or_default();
+        applied.into_iter().map(|one| one.policy_name.to_string()).collect::<Vec<_>>()
+    };
+    let mut overrides = recorded(annotation::APPLIED_CLUSTER_OVERRIDES);
+    let namespace = metadata.annotation(annotation::RESOURCE_BINDING_NAMESPACE).filter(|ns| !ns.is_empty());
+    for name in recorded(annotation::APPLIED_OVERRIDES) {
+        overrides.extend(namespace.map(|namespace| format!("{namespace}/{name}")));
+        overrides.push(name);
+    }
+    overrides.retain(|name| !name.is_empty());
+    overrides.sort_unstable();
+    overrides.dedup();
+    overrides
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+    use serde_json::{Value, json};
+
+    const TAKEN: &str = "Failed to apply all manifests (0/1): resource(kind=Mill, a/b) already exists in the cluster m1 and \
+        the work.karmada.io/conflict-resolution strategy value is empty, Karmada will not manage this resource";
+
+    fn all(of: &[&str]) -> Vec<String> {
+        of.iter().map(|one| (*one).to_owned()).collect()
+    }
+
+    fn of() -> Propagation {
+        Propagation { template: "u1".into(), ..Propagation::default() }
+    }
+
+    fn copied(kind: &str) -> Vec<Copied> {
+        vec![Copied { cluster: "m1".into(), kind: kind.into(), namespace: "a".into(), name: "b".into() }]
+    }
+
+    #[rstest]
+    #[case::scheduled(json!({"clusters": [{"name": "m1"}, {"name": "m2"}], "gracefulEvictionTasks": [{"fromCluster": "m3"}]}),
+        json!({"aggregatedStatus": [{"health": "Healthy"}, {"health": "Unhealthy", "applied": true}, {"health": "Healthy"}]}),
+        Propagation { on: all(&["m1", "m2"]), evicting: all(&["m3"]), health: all(&["Healthy", "Unhealthy"]), ..of() })]
+    #[case::refused(json!({"clusters": [{"name": "m1"}]}), json!({"conditions": [{"type": "Scheduled", "status": "False"}]}),
+        Propagation { on: all(&["m1"]), unscheduled: true, ..of() })]
+    #[case::nowhere(json!({}), json!({}), Propagation { unscheduled: true, ..of() })]
+    #[case::failed(json!({"clusters": [{"name": "m1"}]}), json!({"aggregatedStatus": [{"appliedMessage": "forbidden"}]}),
+        Propagation { on: all(&["m1"]), drifted: true, ..of() })]
+    #[case::taken(json!({"clusters": [{"name": "m1"}]}), json!({"aggregatedStatus": [{"applied": true, "appliedMessage": "done"},
+        {"applied": false, "appliedMessage": TAKEN}]}),
+        Propagation { on: all(&["m1"]), drifted: true, conflicting: true, ..of() })]
+    #[case::fails_over(json!({"clusters": [{"name": "m1"}], "gracefulEvictionTasks": [{"fromCluster": "m2",
+        "reason": "ApplicationFailure", "producer": "resource-binding-application-failover-controller"}]}), json!(null),
+        Propagation { on: all(&["m1"]), evicting: all(&["m2"]), failover: true, ..of() })]
+    fn bindings_tell(#[case] mut spec: Value, #[case] status: Value, #[case] expected: Propagation) {
+        spec["resource"] = json!({"uid": "u1"});
+        let object = json!({"metadata": {"annotations": null}, "spec": spec, "status": status});
+        for kind in ["ResourceBinding", "ClusterResourceBinding"] {
+            assert_eq!(propagation("work.karmada.io", kind, &object).as_ref(), Some(&expected));
+        }
+        assert_eq!(propagation("apps", "Deployment", &object), None);
+    }
+
+    #[rstest]
+    #[case::applied(json!({}), json!({"manifestStatuses": [{"health": "Healthy"}], "conditions": [{"type": "Applied",
+        "status": "True", "message": TAKEN}]}), Propagation { health: all(&["Healthy"]), ..of() })]
+    #[case::failed(json!({}), json!({"conditions": [{"type": "Applied", "status": "False", "message": "forbidden"}]}),
+        Propagation { drifted: true, ..of() })]
+    #[case::taken(json!({}), json!({"conditions": [{"type": "Applied", "status": "False", "message": TAKEN}]}),
+        Propagation { drifted: true, conflicting: true, ..of() })]
+    #[case::overridden(json!({"resourcebinding.karmada.io/namespace": "a",
+        "policy.karmada.io/applied-overrides": r#"[{"policyName": "near", "overriders": {}}, {"policyName": "near"}]"#,
+        "policy.karmada.io/applied-cluster-overrides": r#"[{"policyName": "wide", "overriders": {}}]"#}), json!({}),
+        Propagation { overrides: all(&["a/near", "near", "wide"]), ..of() })]
+    #[case::not_json(json!({"policy.karmada.io/applied-overrides": "near"}), json!({}), of())]
+    fn works_tell(#[case] annotations: Value, #[case] status: Value, #[case] expected: Propagation) {
+        let manifest = json!({"kind": "Mill", "metadata": {"namespace": "a", "name": "b",
+            "annotations": {"resourcetemplate.karmada.io/uid": "u1"}}});
+        let object = json!({"metadata": {"namespace": "karmada-es-m1", "annotations": annotations},
+            "spec": {"workload": {"manifests": [manifest]}}, "status": status});
+        let expected = Propagation { on: all(&["m1"]), copies: copied("Mill"), ..expected };
+        assert_eq!(propagation("work.karmada.io", "Work", &object), Some(expected));
+    }
+
+    #[rstest]
+    #[case::of_all_clusters(json!({"overall": {"cpu": "1"}}), Propagation { limits: true, ..Propagation::default() })]
+    #[case::of_some(json!({"overall": null, "staticAssignments": [{"clusterName": "m1", "hard": {"cpu": 1}}]}),
+        Propagation { copies: copied("ResourceQuota"), ..Propagation::default() })]
+    fn quotas_tell(#[case] spec: Value, #[case] expected: Propagation) {
+        let object = json!({"metadata": {"namespace": "a", "name": "b"}, "spec": spec});
+        assert_eq!(propagation("policy.karmada.io", "FederatedResourceQuota", &object), Some(expected));
+    }
+}
