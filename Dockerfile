@@ -25,10 +25,10 @@ ENV SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH} \
     CFLAGS="-ffile-prefix-map=/src=/crowsnest -ffile-prefix-map=/usr/local/cargo=/cargo"
 RUN --mount=type=cache,target=/usr/local/cargo/registry,sharing=locked \
     (cd web && npm ci --no-audit --no-fund && cp package-lock.json node_modules/.crowsnest-lock) \
- && cargo build --release --locked --package crowsnest \
+ && cargo build --profile dist --locked --package crowsnest \
  # Without Node a plain page would have been embedded instead.
- && test -n "$(find target/release/build -path '*/out/web/assets/*' -name '*.js' -print -quit)" \
- && install -D -m 0755 target/release/crowsnest /out/usr/local/bin/crowsnest \
+ && test -n "$(find target/dist/build -path '*/out/web/assets/*' -name '*.js' -print -quit)" \
+ && install -D -m 0755 target/dist/crowsnest /out/usr/local/bin/crowsnest \
  && install -D -m 0644 LICENSE /out/usr/share/doc/crowsnest/LICENSE \
  && install -d -m 0700 -o 65532 -g 65532 /out/var/lib/crowsnest \
  && find /out -exec touch --no-dereference --date="@${SOURCE_DATE_EPOCH}" {} +

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use std::io::ErrorKind;
 
 const FILE: &str = "kept.json";
-/// Of what [`crowsnest_apimachinery::printers`] reads from objects.
+/// Version of what [`crowsnest_apimachinery::printers`] reads from objects.
 const PRINTED: u32 = 4;
 /// Version of the rules for values that are always withheld: a cache filled under earlier rules may contain copies of
 /// them.

@@ -1,8 +1,8 @@
 //! Kubernetes API machinery without kinds of its own: names and keys, selectors, quantities, requests, field errors, JSON
 //! patches, printed columns and RBAC rules.
 //!
-//! Nothing here knows Karmada, a client, a runtime or a server. Everything is pure; a module names the part of
-//! `k8s.io/apimachinery` or `k8s.io/apiserver` whose rules and wording it keeps.
+//! This crate has no kinds of Karmada, no client, no runtime and no server. Its functions are pure. Rules and wording are
+//! those of Kubernetes' `apimachinery` and `apiserver`.
 
 pub mod addresses;
 pub mod duration;

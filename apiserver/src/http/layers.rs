@@ -178,7 +178,7 @@ async fn aside(request: Request, next: Next, flight: flights::Flight) -> Respons
     });
     match handled.await {
         Ok(Some(response)) => response,
-        // The client is gone.
+        // The client has disconnected.
         Ok(None) => respond::error(&ApiError::new(Reason::Timeout, "the request was abandoned")),
         Err(error) => match error.try_into_panic() {
             Ok(panic) => std::panic::resume_unwind(panic),

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use std::borrow::Cow;
 
-/// Text borrowed from the JSON wherever it has no escapes.
+/// Text of JSON, borrowed if it has no escapes.
 #[derive(Deserialize, Default, PartialEq, Eq, PartialOrd, Ord)]
 #[serde(transparent)]
 pub struct Str<'a>(#[serde(borrow)] Cow<'a, str>);

@@ -119,7 +119,7 @@ impl Follower {
         });
     }
 
-    /// Bytes of the index and its copies; None if the engine does not tell them.
+    /// Bytes of the index and its copies; None if the engine's answer lacks them.
     async fn measure(&self) -> Result<Option<u64>, ClientError> {
         let path = format!("/{}/_stats/store?filter_path=_all.total.store.size_in_bytes", self.alias);
         let answer = self.client.send(&Request { deadline: Some(SIZE_DEADLINE), ..Request::get(path) }).await?;

@@ -1,4 +1,4 @@
-//! Decides whether a process writes to a shared index: while it is elected, or if no other process makes progress. No effects.
+//! Decides whether a process writes to a shared index: while it is elected, or if no other process makes progress.
 
 use std::time::Duration;
 use tokio::sync::watch;
