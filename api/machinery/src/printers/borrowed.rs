@@ -55,7 +55,7 @@ macro_rules! views {
     )+ };
 }
 
-/// Servers and CRDs write `null` for what isn't there.
+/// Reads `null` as the default value: servers and CRDs write it for absent fields.
 pub fn null_as_default<'de, D: serde::Deserializer<'de>, T: Deserialize<'de> + Default>(d: D) -> Result<T, D::Error> {
     Ok(Option::<T>::deserialize(d)?.unwrap_or_default())
 }

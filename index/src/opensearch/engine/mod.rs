@@ -148,7 +148,7 @@ impl OpenSearchEngine {
         rights.scope_terms(&collections)
     }
 
-    /// Translates a condition and adds the caller's rights.
+    /// Translates a condition, reads manifests where the engine needs them, and adds the caller's rights.
     async fn condition(&self, context: &SearchContext, matches: &Match) -> Result<Condition, Failure> {
         let rights = scope::filter(self.scope_terms(context))?;
         let mut known = Known::default();
@@ -174,7 +174,8 @@ impl OpenSearchEngine {
         Ok(condition)
     }
 
-    /// Reads manifests where path terms are incomplete. The result is kept for the other requests of the same search.
+    /// Reads the manifests of candidates that path terms cannot decide. The result is kept for the other requests of the same
+    /// search.
     async fn examined(
         &self,
         context: &SearchContext,

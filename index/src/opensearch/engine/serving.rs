@@ -1,5 +1,5 @@
-//! The index that searches read. It is named by its own name: behind the alias may stand one that was filled from another
-//! cache, where the same record ids mean other objects.
+//! The index that searches read. Requests name the index, not the alias, because the alias may point at an index that was
+//! filled from another cache, where the same record ids identify other objects.
 
 use super::Failure;
 use crate::opensearch::source::StoreSource;
@@ -31,7 +31,7 @@ impl Serving {
         Ok(found)
     }
 
-    /// Looks again at the next search: a rebuilt index has replaced this one, or it was lost.
+    /// Drops the known index, so that the next search resolves it again: it was replaced or lost.
     pub fn forget(&self, gone: &Arc<Answering>) {
         self.known.compare_and_swap(gone, None);
     }

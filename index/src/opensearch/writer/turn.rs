@@ -4,7 +4,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// Turn of one process.
+/// State by which one process decides whether it writes to the shared index.
 #[derive(Debug)]
 pub(super) struct Turn {
     elected: watch::Receiver<bool>,
@@ -18,8 +18,8 @@ pub(super) struct Turn {
 }
 
 impl Turn {
-    /// `patience`: after this time without progress a process writes that is not elected. The elected one may use another
-    /// backend, or lack a connection to the engine.
+    /// `patience`: time without observed progress after which a process that is not elected writes, too. The elected one may
+    /// use another backend, or lack a connection to the engine.
     pub fn new(elected: watch::Receiver<bool>, patience: Duration, now: Instant) -> Self {
         Self { elected, patience, position: 0, since: now, substitutes: false }
     }
@@ -39,7 +39,9 @@ impl Turn {
     /// Notes that no position could be read.
     pub fn wait(&mut self, now: Instant) {
         if now.saturating_duration_since(self.since) >= self.patience && !self.writes() {
-            tracing::warn!("the elected replica does not write to the search engine: this one does");
+            tracing::warn!(
+                "the elected replica made no observed progress: this replica writes to the search engine, too"
+            );
             self.substitutes = true;
         }
     }

@@ -28,14 +28,15 @@ pub(super) struct IndexArgs {
     /// Clusters the pods are spread over
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
     clusters: u32,
+    /// Pods of all clusters
     #[arg(long, default_value_t = 30_000)]
     pods: usize,
-    /// About how large each pod is
+    /// Approximate size of each pod
     #[arg(long, default_value_t = 9_500, value_name = "BYTES")]
     pod_bytes: usize,
     /// Searches measured
     #[arg(long, default_value_t = 4000)]
-    asks: usize,
+    searches: usize,
     /// Changes a second while latencies are measured
     #[arg(long, default_value_t = 300.0, value_name = "N")]
     churn: f64,
@@ -71,11 +72,11 @@ pub(super) async fn run(args: &IndexArgs) -> anyhow::Result<()> {
     figures.megabytes("index/bytes", bytes)?;
     figures.line("index/bytes-each", bytes as f64 / args.pods.max(1) as f64, "B/object")?;
 
-    asked(&index, "index/search", args.asks, &mut figures).await?;
-    figures.megabytes("index/rss-asked", super::resident_bytes()?)?;
+    measure_searches(&index, "index/search", args.searches, &mut figures).await?;
+    figures.megabytes("index/rss-after-searches", super::resident_bytes()?)?;
     rate(&members.address, args.churn).await?;
     let watched = tokio::spawn(reads::latencies(index.clone(), Duration::from_secs(args.seconds)));
-    asked(&index, "index/churn/search", args.asks, &mut figures).await?;
+    measure_searches(&index, "index/churn/search", args.searches, &mut figures).await?;
     let (changed, found) = watched.await??;
     rate(&members.address, 0.0).await?;
     figures.line("index/churn/changes", changed.len() as f64 / args.seconds.max(1) as f64, "changes/s")?;
@@ -90,7 +91,12 @@ pub(super) async fn run(args: &IndexArgs) -> anyhow::Result<()> {
 
 /// Searches of a user whose rights are looked up in every member: the whole time, the time for which an engine outside of this
 /// process was waited for, and the rest.
-async fn asked(index: &Index, name: &str, times: usize, figures: &mut Figures<impl Write>) -> anyhow::Result<()> {
+async fn measure_searches(
+    index: &Index,
+    name: &str,
+    times: usize,
+    figures: &mut Figures<impl Write>,
+) -> anyhow::Result<()> {
     let reader = UserInfo::new("reader", ["system:authenticated"]);
     let waited = || Duration::from_micros(index.metrics().text_query_microseconds.get());
     let (mut all, mut of_engine, mut own) = (Vec::new(), Vec::new(), Vec::new());
