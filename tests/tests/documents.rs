@@ -21,7 +21,8 @@ fn links_lead_somewhere() -> Result<()> {
             for link in targets(&fs::read_to_string(&path)?) {
                 let file = link.split('#').next().unwrap_or_default();
                 // The repository's releases are pages of GitHub, not files.
-                let elsewhere = file.contains("://") || file.starts_with("mailto:") || file.starts_with("../../releases");
+                let elsewhere =
+                    file.contains("://") || file.starts_with("mailto:") || file.starts_with("../../releases");
                 if file.is_empty() || elsewhere {
                     continue;
                 }
