@@ -35,7 +35,7 @@ use tonic::Status;
 use tonic_prost::ProstCodec;
 
 use crate::agent::read;
-use crate::aggregated::cache::Scrape;
+use crate::aggregated::search_crowsnest_io::cache::Scrape;
 use crate::cli::estimator::{EstimatorArgs, Listening};
 use crate::figures::{BuildInfo, Sent};
 use crate::reload::{Reloader, Reloads};

@@ -27,7 +27,7 @@ use kube::{Api, ResourceExt};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use crate::aggregated::discovery::{self, Group};
+use crate::aggregated::resource::discovery::{self, Group};
 use crate::webhook::{agents_configuration, stored_configurations};
 
 pub(crate) const MANAGER: &str = "crowsnest";

@@ -12,7 +12,7 @@ use crowsnest_proxy::Proxy;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::aggregated::fleet_status::Statuses;
+use crate::aggregated::search_crowsnest_io::status::Statuses;
 use crate::steering::{Steering, Steers};
 
 /// What runs. Empty until [`Roles::start`]; requests that need a part before that are answered 503.

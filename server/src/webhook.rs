@@ -34,9 +34,9 @@ mod envelope;
 mod quota;
 mod stored;
 
-use crate::aggregated::identity::Delegated;
 use crate::aggregated::reply::{Failure, json as reply};
-use crate::aggregated::traced::{answered, of_webhook};
+use crate::aggregated::request::authentication::Delegated;
+use crate::aggregated::request::trace::{answered, of_webhook};
 use clients::{Caller, Clients};
 use counted::Admissions;
 

@@ -19,7 +19,7 @@ use prometheus_client::registry::Registry;
 use tokio::sync::watch;
 
 use super::health::Tunnel;
-use crate::aggregated::cache::Scrape;
+use crate::aggregated::search_crowsnest_io::cache::Scrape;
 use crate::figures::{BuildInfo, Sent};
 
 /// See the module. Cheap to clone.

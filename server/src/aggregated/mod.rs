@@ -2,29 +2,17 @@
 //! `search.crowsnest.io` (queries, what the cache says of itself), `propagation.crowsnest.io` (explanations, plans), `metrics.k8s.io`
 //! and `custom.metrics.k8s.io` (of all members). Reached through the control plane's aggregation layer, or directly with a bearer token.
 //!
-//! Order of a request: `edge`. Handlers take a request apart, call one function and map its result.
+//! Order of a request: `request::middleware`. Handlers take a request apart, call one function and map its result.
 
-mod attach;
-pub(crate) mod audited;
-pub(crate) mod cache;
-pub(crate) mod discovery;
-pub(crate) mod edge;
-mod explain;
-pub(crate) mod fleet_status;
-mod fleetwide;
-mod forward;
-pub(crate) mod identity;
-mod index;
-pub(crate) mod limits;
-pub(crate) mod local;
-mod metrics;
-mod openapi;
+mod cluster_karmada_io;
+pub(crate) mod in_process;
+mod metrics_k8s_io;
+mod propagation_crowsnest_io;
 pub(crate) mod reply;
-mod request_context;
-pub(crate) mod route;
-mod search;
+pub(crate) mod request;
+pub(crate) mod resource;
+pub(crate) mod search_crowsnest_io;
+mod search_karmada_io;
 pub(crate) mod server;
-pub(crate) mod shared;
+pub(crate) mod shared_stream;
 pub(crate) mod stored;
-mod table;
-pub(crate) mod traced;

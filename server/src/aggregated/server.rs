@@ -10,14 +10,19 @@ use crowsnest_apimachinery::user::UserInfo;
 use futures::FutureExt;
 use http::{HeaderValue, StatusCode};
 
-use super::discovery;
-use super::edge::{self, Edge};
-use super::identity::Delegated;
-use super::reply::{Body, Failure, json};
-use super::route::Route;
-use super::stored::StoredGroup;
-use super::stored::writer::Writer;
-use super::{attach, explain, fleetwide, metrics, openapi, search};
+use crate::aggregated::cluster_karmada_io::attach;
+use crate::aggregated::metrics_k8s_io as metrics;
+use crate::aggregated::propagation_crowsnest_io as propagation;
+use crate::aggregated::reply::{Body, Failure, json};
+use crate::aggregated::request::authentication::Delegated;
+use crate::aggregated::request::middleware::{self, Edge};
+use crate::aggregated::resource::discovery;
+use crate::aggregated::resource::openapi;
+use crate::aggregated::resource::registry::Route;
+use crate::aggregated::search_crowsnest_io::{query, saved_searches};
+use crate::aggregated::search_karmada_io::proxying;
+use crate::aggregated::stored::StoredGroup;
+use crate::aggregated::stored::writer::Writer;
 use crate::roles::Roles;
 
 /// What requests need.
@@ -39,10 +44,13 @@ impl Aggregated {
 
 /// The aggregated API server as one service.
 pub(crate) fn router(state: Aggregated) -> Router {
-    Router::new().fallback(any(edge::serve)).layer(tower_http::catch_panic::CatchPanicLayer::new()).with_state(state)
+    Router::new()
+        .fallback(any(middleware::serve))
+        .layer(tower_http::catch_panic::CatchPanicLayer::new())
+        .with_state(state)
 }
 
-pub(super) async fn dispatch(
+pub(crate) async fn dispatch(
     state: &Aggregated,
     route: Route<'_>,
     caller: &UserInfo,
@@ -66,18 +74,18 @@ pub(super) async fn dispatch(
             StoredGroup::of(group).serve(&state.control_plane, tail, request, writer).boxed().await
         }
         Route::ClusterProxy { cluster, path } => {
-            fleetwide::cluster_proxy(&state.roles, caller, cluster, path, request).boxed().await
+            proxying::cluster_proxy(&state.roles, caller, cluster, path, request).boxed().await
         }
         Route::Attach { cluster } => attach::attach(&state.roles, caller, cluster, request).boxed().await,
-        Route::SearchCache { path } => fleetwide::search_cache(&state.roles, caller, path, request).boxed().await,
-        Route::SearchOpenSearch { path } => fleetwide::search_opensearch(path, &request),
-        Route::FleetProxy { path } => fleetwide::fleet_proxy(&state.roles, caller, path, request).boxed().await,
-        Route::Search(resource) => search::serve(state, caller, resource, request).boxed().await,
-        Route::Saved(name) => search::saved::serve(&state.control_plane, caller, name, request).boxed().await,
+        Route::SearchCache { path } => proxying::search_cache(&state.roles, caller, path, request).boxed().await,
+        Route::SearchOpenSearch { path } => proxying::search_opensearch(path, &request),
+        Route::FleetProxy { path } => proxying::fleet_proxy(&state.roles, caller, path, request).boxed().await,
+        Route::Search(resource) => query::serve(state, caller, resource, request).boxed().await,
+        Route::Saved(name) => saved_searches::serve(&state.control_plane, caller, name, request).boxed().await,
         Route::Explanation { namespace, name } => {
-            explain::explanation(state, caller, namespace, name, request.method()).boxed().await
+            propagation::explanation(state, caller, namespace, name, request.method()).boxed().await
         }
-        Route::Plans => explain::plan(state, caller, request).boxed().await,
+        Route::Plans => propagation::plan(state, caller, request).boxed().await,
         Route::Usage(path) => metrics::usage(&state.roles, path, request).boxed().await,
         Route::CustomMetrics(path) => metrics::values(&state.roles, path, request).boxed().await,
         Route::Health => Ok(health(state)),
@@ -86,7 +94,7 @@ pub(super) async fn dispatch(
 }
 
 /// 200 when every worker lives, else 503 naming those that don't.
-pub(super) fn health(state: &Aggregated) -> Response {
+pub(crate) fn health(state: &Aggregated) -> Response {
     let mut problems = state.roles.problems();
     problems.extend(state.edge.problems());
     let (code, text) = if problems.is_empty() {

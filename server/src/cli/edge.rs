@@ -12,9 +12,9 @@ use crowsnest_apiserver::audit::log::{AuditLog, Destination, Files, Writer};
 use crowsnest_apiserver::audit::policy::Policy;
 use crowsnest_apiserver::authn::{Credentials, Serving};
 
-use crate::aggregated::audited::{DELICATE, Members};
-use crate::aggregated::edge::Edge;
-use crate::aggregated::limits::Limits;
+use crate::aggregated::request::audit::{DELICATE, Members};
+use crate::aggregated::request::limits::Limits;
+use crate::aggregated::request::middleware::Edge;
 use crate::figures::Figures;
 use crate::reload::{Reloader, Reloads};
 use crate::trust::Trust;

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use super::serving::{self, Kept};
 use super::{Endpoints, InstallError, SYSTEM_NAMESPACE, others, path_of};
-use crate::aggregated::discovery::{self, Group};
+use crate::aggregated::resource::discovery::{self, Group};
 
 /// The ConfigMap.
 const RECORD: &str = "crowsnest-installed";

@@ -26,8 +26,8 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::aggregated::edge::Edge;
-use crate::aggregated::identity::Delegated;
+use crate::aggregated::request::authentication::Delegated;
+use crate::aggregated::request::middleware::Edge;
 use crate::aggregated::server::{Aggregated, router};
 use crate::cli::estimator::Listening;
 use crate::cli::serve::{Role, ServeArgs};

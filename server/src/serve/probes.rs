@@ -11,9 +11,9 @@ use crowsnest_index::metrics::Series;
 use http::StatusCode;
 use tokio::sync::watch;
 
-use crate::aggregated::cache;
-use crate::aggregated::edge::Edge;
 use crate::aggregated::reply::Failure;
+use crate::aggregated::request::middleware::Edge;
+use crate::aggregated::search_crowsnest_io::cache;
 use crate::roles::Roles;
 use crate::serve::contact::Contact;
 use crate::serve::tasks::Tasks;
@@ -111,7 +111,7 @@ async fn exposition(State(probes): State<Probes>) -> Response {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::aggregated::limits::Limits;
+    use crate::aggregated::request::limits::Limits;
     use crate::figures::Figures;
     use crate::reload::Reloads;
     use crowsnest_apiserver::audit::Auditor;

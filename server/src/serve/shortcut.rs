@@ -6,7 +6,7 @@ use crowsnest_apimachinery::request::is_identity_header;
 use http::Request;
 use kube::client::Body as KubeBody;
 
-use crate::aggregated::route::Route;
+use crate::aggregated::resource::registry::Route;
 use crate::aggregated::stored::StoredGroup;
 
 /// A client that asks `control_plane`.

@@ -22,9 +22,9 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::datadir::DataDir;
-use crate::aggregated::edge::Edge;
-use crate::aggregated::identity::Delegated;
-use crate::aggregated::local::Local;
+use crate::aggregated::in_process::Local;
+use crate::aggregated::request::authentication::Delegated;
+use crate::aggregated::request::middleware::Edge;
 use crate::aggregated::server::{Aggregated, router};
 use crate::cli::edge::EdgeArgs;
 use crate::install::{self, Endpoints};

@@ -13,8 +13,8 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::{allow, refuse, user_of};
-use crate::aggregated::identity::Delegated;
 use crate::aggregated::reply::Failure;
+use crate::aggregated::request::authentication::Delegated;
 use crate::aggregated::stored::STORAGE_GROUP;
 use crate::aggregated::stored::writer::Writer;
 

@@ -17,10 +17,10 @@ use kube::client::Body as KubeBody;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::aggregated::forward::{ATTEMPTS, Forward};
-use crate::aggregated::identity::{Delegated, Wanted};
 use crate::aggregated::reply::Failure;
-use crate::aggregated::route::{CLUSTERS, SEARCH};
+use crate::aggregated::request::authentication::{Delegated, Wanted};
+use crate::aggregated::resource::registry::{CLUSTERS, SEARCH};
+use crate::aggregated::stored::forward::{ATTEMPTS, Forward};
 use crate::aggregated::stored::read_stored;
 
 const JSON: &str = "application/json";
@@ -111,7 +111,7 @@ impl Writer<'_> {
     }
 
     /// Checks a write that replaces `before`, the stored object.
-    pub(in crate::aggregated) async fn check_values(self, before: &Value, after: &Value) -> Result<(), Failure> {
+    pub(super) async fn check_values(self, before: &Value, after: &Value) -> Result<(), Failure> {
         let no_object = || Failure::bad_request("the body of the request is an object of another kind");
         let (before, after) = (typed(before).ok_or_else(no_object)?, typed(after).ok_or_else(no_object)?);
         self.check_written(Before::Known(&before), &after).await
@@ -182,7 +182,7 @@ impl Writer<'_> {
 
     /// Sends `body` to `tail` after the resulting Cluster has been reviewed. The write names the reviewed
     /// resourceVersion, so it conflicts with any concurrent change.
-    pub(in crate::aggregated) async fn send(
+    pub(super) async fn send(
         self,
         forward: &Forward<'_>,
         tail: &str,
@@ -332,7 +332,7 @@ fn forbidden_in(group: &str, resource: &str, name: &str, why: &str) -> Failure {
 }
 
 /// The query of the request as a dry run, independent of its own `dryRun` parameter.
-pub(in crate::aggregated) fn dry_run(query: &str) -> String {
+pub(super) fn dry_run(query: &str) -> String {
     match query {
         "" => "?dryRun=All".to_owned(),
         query => format!("{query}&dryRun=All"),
@@ -340,4 +340,4 @@ pub(in crate::aggregated) fn dry_run(query: &str) -> String {
 }
 
 /// Media type of responses that this server parses, independent of what the client accepts.
-pub(in crate::aggregated) const READ_BY_US: HeaderValue = HeaderValue::from_static(JSON);
+pub(super) const READ_BY_US: HeaderValue = HeaderValue::from_static(JSON);

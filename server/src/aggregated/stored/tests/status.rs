@@ -2,7 +2,7 @@
 //! patch. As in Karmada, the exception is a caller who may write the Cluster itself: it may do so through the status.
 
 use super::*;
-use crate::aggregated::identity::Delegated;
+use crate::aggregated::request::authentication::Delegated;
 use crowsnest_apimachinery::user::UserInfo;
 use rstest::rstest;
 

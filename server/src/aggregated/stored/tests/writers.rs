@@ -1,7 +1,7 @@
 //! Tests who may decide where a Cluster's tokens are sent, for each way to write a Cluster.
 
 use super::*;
-use crate::aggregated::identity::Delegated;
+use crate::aggregated::request::authentication::Delegated;
 use crowsnest_apimachinery::user::UserInfo;
 use rstest::rstest;
 

@@ -1,0 +1,96 @@
+//! `clusters/<name>/attach`: an agent's connection becomes the tunnel through which its cluster is reached.
+
+use axum::extract::Request;
+use axum::response::Response;
+use crowsnest_api::cluster::{Cluster, ClusterSyncMode};
+use crowsnest_apimachinery::names::ClusterName;
+use crowsnest_apimachinery::user::UserInfo;
+use crowsnest_fleet::tunnel::PROTOCOL;
+use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use kube::Api;
+
+use crate::agent::replicas::Replica;
+use crate::aggregated::reply::{Body, Failure};
+use crate::aggregated::resource::registry::CLUSTERS;
+use crate::aggregated::search_karmada_io::proxying::running;
+use crate::roles::Roles;
+
+/// 101, after which the connection is the tunnel's, or 204 where the agent has a tunnel to this replica.
+pub(crate) async fn attach(
+    roles: &Roles,
+    caller: &UserInfo,
+    cluster: &str,
+    mut request: Request,
+) -> Result<Response, Failure> {
+    if request.method() != Method::POST {
+        return Err(Failure::method_not_allowed());
+    }
+    let fleet = &running(roles)?.fleet;
+    let (own, mut response) = (Replica::own(), Response::new(Body::empty()));
+    own.tell(response.headers_mut());
+    // Agents ask every few seconds. A tunnel that ended unknown to the agent is opened anew, and none is open to a cluster that is gone.
+    let open = cluster.parse().is_ok_and(|name: ClusterName| fleet.tunnels().is_open(&name));
+    if own.is_met(request.headers()) && open {
+        *response.status_mut() = StatusCode::NO_CONTENT;
+        return Ok(response);
+    }
+    let name = existing(&fleet.control_plane(), cluster).await?;
+    if !asks_for_a_tunnel(request.headers()) {
+        let text =
+            format!("this path takes in agents: the request has to say Connection: Upgrade, Upgrade: {PROTOCOL}");
+        return Err(Failure::bad_request(text));
+    }
+    tracing::info!(cluster = %name, user = caller.name, "an agent opens a tunnel");
+    fleet.tunnels().admit(name, hyper::upgrade::on(&mut request));
+    *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+    response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
+    response.headers_mut().insert(header::UPGRADE, HeaderValue::from_static(PROTOCOL));
+    Ok(response)
+}
+
+/// Read from the control plane: an agent that has just registered its cluster may be ahead of the fleet's watch.
+async fn existing(control_plane: &kube::Client, cluster: &str) -> Result<ClusterName, Failure> {
+    let missing = || {
+        let text = format!("clusters.cluster.karmada.io {cluster:?} not found");
+        Failure::not_found(text).with_details(CLUSTERS, "clusters", cluster)
+    };
+    let name: ClusterName = cluster.parse().map_err(|_| missing())?;
+    let clusters: Api<Cluster> = Api::all(control_plane.clone());
+    let found = clusters.get_opt(name.as_str()).await.map_err(Failure::upstream)?.ok_or_else(missing)?;
+    if found.spec.sync_mode != ClusterSyncMode::Pull {
+        let text = format!("cluster {name} is registered in {} mode: it is dialled", found.spec.sync_mode);
+        let failure = Failure::new(StatusCode::CONFLICT, "Conflict", text);
+        return Err(failure.with_details(CLUSTERS, "clusters", name.as_str()));
+    }
+    Ok(name)
+}
+
+fn asks_for_a_tunnel(headers: &HeaderMap) -> bool {
+    let words = |name| {
+        let values = headers.get_all(name).iter().filter_map(|value: &HeaderValue| value.to_str().ok());
+        values.flat_map(|value| value.split(',')).map(str::trim)
+    };
+    words(header::CONNECTION).any(|word| word.eq_ignore_ascii_case("upgrade"))
+        && words(header::UPGRADE).any(|word| word.eq_ignore_ascii_case(PROTOCOL))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+
+    #[rstest]
+    #[case::as_the_agent_asks("Upgrade", PROTOCOL, true)]
+    #[case::as_a_proxy_may_write_it("keep-alive, upgrade", "CROWSNEST-TUNNEL/1", true)]
+    #[case::one_of_several("Upgrade", "crowsnest-tunnel/2, crowsnest-tunnel/1", true)]
+    #[case::a_later_one_alone("Upgrade", "crowsnest-tunnel/2", false)]
+    #[case::not_for_this_hop("keep-alive", PROTOCOL, false)]
+    #[case::something_else("Upgrade", "websocket", false)]
+    fn who_asks_for_a_tunnel(#[case] connection: &str, #[case] upgrade: &str, #[case] expected: bool) {
+        let mut headers = HeaderMap::new();
+        headers.insert(header::CONNECTION, connection.parse().unwrap());
+        headers.insert(header::UPGRADE, upgrade.parse().unwrap());
+        assert_eq!(asks_for_a_tunnel(&headers), expected);
+        assert!(!asks_for_a_tunnel(&HeaderMap::new()));
+    }
+}

@@ -1,0 +1,3 @@
+//! `cluster.karmada.io/v1alpha1`: clusters and their subresources.
+
+pub(crate) mod attach;

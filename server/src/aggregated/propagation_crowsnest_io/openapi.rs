@@ -1,0 +1,185 @@
+//! OpenAPI of `propagation.crowsnest.io`: its paths and what they answer.
+
+use serde_json::{Map, Value, json};
+
+use crate::aggregated::search_crowsnest_io::openapi::{
+    STATUS, body, flag, list, number, object, status, status_schema, text, time,
+};
+
+const ROOT: &str = "/apis/propagation.crowsnest.io/v1alpha1";
+const JSON: &str = "application/json";
+
+fn reference(schema: &str) -> String {
+    format!("#/components/schemas/{}", name_of(schema))
+}
+
+fn name_of(schema: &str) -> String {
+    format!("io.crowsnest.propagation.v1alpha1.{schema}")
+}
+
+fn of(schema: &str) -> Value {
+    json!({"$ref": reference(schema)})
+}
+
+fn one_of(words: &[&str]) -> Value {
+    json!({"type": "string", "enum": words})
+}
+
+const FAILURES: [(&str, &str); 5] = [
+    ("400", "What is asked cannot be read, or names a kind that is not served."),
+    ("401", "Nobody is known to ask."),
+    ("403", "The caller may not get what is asked about, or admission refuses what is proposed."),
+    ("404", "There is no such object."),
+    ("422", "What is sent does not go together, or is invalid; the causes name the fields."),
+];
+
+fn responses(code: &str, answer: &str) -> Value {
+    let mut responses = json!({code: {"description": "OK", "content": {JSON: {"schema": of(answer)}}}});
+    for (code, description) in FAILURES {
+        responses[code] = json!({"description": description, "content": {JSON: {"schema": status()}}});
+    }
+    responses
+}
+
+/// Paths of explanations and plans.
+pub(crate) fn paths() -> Map<String, Value> {
+    let in_path = |name: &str, description: &str| json!({"name": name, "in": "path", "required": true, "description": description, "schema": text()});
+    let name = in_path(
+        "name",
+        "The template: its resource, a dot and its group if it has one, a colon, its name (deployments.apps:web).",
+    );
+    let explain = |id: &str, kind: &str, parameters: Vec<Value>| {
+        json!({"get": {"operationId": id, "tags": ["propagation"], "parameters": parameters, "responses": responses("200", kind),
+            "summary": "Why an object is where it is, and what it waits for."}})
+    };
+    let plan = json!({"post": {"operationId": "plans-create", "tags": ["propagation"], "responses": responses("201", "Plan"),
+        "summary": "What would become of the fleet if these objects were applied or deleted. Nothing is.",
+        "requestBody": {"required": true, "content": {JSON: {"schema": of("Plan")}}}}});
+    let namespace = in_path("namespace", "The template's.");
+    Map::from_iter([
+        (
+            format!("{ROOT}/clusterexplanations/{{name}}"),
+            explain("clusterexplanations-get", "ClusterExplanation", vec![name.clone()]),
+        ),
+        (
+            format!("{ROOT}/namespaces/{{namespace}}/explanations/{{name}}"),
+            explain("explanations-get", "Explanation", vec![namespace, name]),
+        ),
+        (format!("{ROOT}/plans"), plan),
+    ])
+}
+
+type Schemas = Vec<(&'static str, Value)>;
+
+/// Schemas of what its paths take and answer.
+pub(crate) fn schemas() -> Map<String, Value> {
+    let named = parts().into_iter().chain(explanations()).chain(plans());
+    let own = named.map(|(name, schema)| (name_of(name), schema));
+    own.chain([(STATUS.to_owned(), status_schema())]).collect()
+}
+
+/// Of which answers are made.
+fn parts() -> Schemas {
+    let reference = || json!({"apiVersion": text(), "kind": text(), "namespace": text(), "name": text()});
+    let policy = || json!({"kind": text(), "namespace": text(), "name": text()});
+    let with = |mut fields: Value, more: Value| {
+        if let (Some(fields), Value::Object(more)) = (fields.as_object_mut(), more) {
+            fields.extend(more);
+        }
+        fields
+    };
+    let outcomes = ["Chosen", "Claimed", "LowerPriority", "LessPrecise", "LaterName", "ClusterScope", "NotPreempting"];
+    let considered = with(
+        policy(),
+        json!({"priority": number(), "selectsBy": one_of(&["All", "LabelSelector", "Name"]), "outcome": one_of(&outcomes),
+            "message": text()}),
+    );
+    let rule = with(policy(), json!({"overriders": of("Object"), "differences": list(of("Difference"))}));
+    let estimate = json!({"replicas": number(), "boundBy": one_of(&["Nodes", "Models", "Summary", "Promised", "Quota", "Estimator"])});
+    let cluster = json!({"name": text(), "rejected": object(json!({"filter": text(), "reason": text()}), &[]), "score": number(),
+        "estimate": object(estimate, &["boundBy"]), "selected": flag(), "replicas": number()});
+    let cluster = object(cluster, &["rejected", "estimate", "replicas"]);
+    let term = json!({"affinity": text(), "message": text(), "clusters": list(cluster)});
+    let triggers = ["PlacementChanged", "ReplicasChanged", "RescheduleRequested", "Reconcile", "TargetTerminating"];
+    let scheduling = json!({"decision": one_of(&["Keep", "Schedule", "Clear", "Fail"]), "trigger": one_of(&triggers),
+        "reason": text(), "message": text(), "terms": list(object(term, &["affinity", "message"]))});
+    vec![
+        ("Object", json!({"type": "object", "description": "A whole object.", "additionalProperties": true})),
+        ("Reference", object(reference(), &["namespace"])),
+        ("PolicyName", object(policy(), &["namespace"])),
+        ("Policy", object(considered, &["namespace"])),
+        ("Override", object(rule, &["namespace"])),
+        ("Difference", object(json!({"path": text(), "before": {}, "after": {}}), &["before", "after"])),
+        ("Scheduling", object(scheduling, &["trigger", "reason", "message"])),
+        ("Waiting", object(json!({"cause": text(), "cluster": text(), "message": text()}), &["cluster"])),
+    ]
+}
+
+fn explanations() -> Schemas {
+    let binding = json!({"apiVersion": text(), "kind": text(), "namespace": text(), "name": text(), "replicas": number(),
+        "scheduledAt": time(), "message": text(), "requiredBy": list(of("Reference"))});
+    let binding = object(binding, &["namespace", "scheduledAt", "message", "requiredBy"]);
+    let target = json!({"cluster": text(), "placed": one_of(&["Scheduled", "Required", "Evicting"]), "replicas": number(),
+        "overrides": list(of("Override")), "work": of("Reference"), "applied": flag(),
+        "health": one_of(&["Healthy", "Unhealthy", "Unknown"])});
+    let target = object(target, &["replicas", "work", "health"]);
+    let explanation = || {
+        json!({"metadata": of("Object"), "template": of("Reference"), "policy": of("PolicyName"), "policies": list(of("Policy")),
+            "binding": binding, "scheduling": of("Scheduling"), "targets": list(target.clone()), "waiting": list(of("Waiting"))})
+    };
+    let optional = &["policy", "binding", "scheduling"];
+    vec![
+        ("Explanation", body("Explanation", explanation(), optional)),
+        ("ClusterExplanation", body("ClusterExplanation", explanation(), optional)),
+    ]
+}
+
+fn described(mut schema: Value, description: &str) -> Value {
+    schema["description"] = description.into();
+    schema
+}
+
+fn plans() -> Schemas {
+    let change = || one_of(&["Added", "Changed", "Removed", "Unchanged"]);
+    let planned = json!({"apiVersion": text(), "kind": text(), "namespace": text(), "name": text(), "change": change(),
+        "differences": list(of("Difference"))});
+    let cluster = json!({"name": text(), "change": change(), "replicasBefore": number(), "replicas": number(),
+        "overrides": list(of("Override")), "manifestBefore": of("Object"), "manifest": of("Object"),
+        "differences": list(of("Difference")), "message": text()});
+    let cluster = object(cluster, &["replicasBefore", "replicas", "manifestBefore", "manifest", "message"]);
+    let template = json!({"template": of("Reference"), "change": change(), "policyBefore": of("PolicyName"),
+        "policy": of("PolicyName"), "policies": list(of("Policy")), "scheduling": of("Scheduling"), "clusters": list(cluster),
+        "dependencies": list(of("Reference")), "requiredBy": list(of("Reference")), "waiting": list(of("Waiting")),
+        "message": text()});
+    let template = object(template, &["policyBefore", "policy", "scheduling", "requiredBy", "message"]);
+    let counted = |description: &str| json!({"type": "integer", "format": "int64", "description": description});
+    let status = object(
+        json!({"objects": list(object(planned, &["namespace"])), "templates": list(template),
+            "more": counted("Templates beyond the limit."), "withheld": counted("Templates the caller may not get."),
+            "notices": list(text())}),
+        &[],
+    );
+    let spec = object(
+        json!({"objects": described(list(of("Object")), "Objects as they would be applied."),
+            "deletions": described(list(of("Object")), "Objects that would be deleted; only what names them is read."),
+            "manifests": {"type": "boolean", "description": "Whether manifests are told; true when absent."},
+            "limit": {"type": "integer", "format": "int32", "description": "Templates that are planned: 50 when absent, 500 at most."}}),
+        &["objects", "deletions", "manifests", "limit"],
+    );
+    let fields = json!({"metadata": of("Object"), "spec": spec, "status": status});
+    vec![("Plan", body("Plan", fields, &["kind", "apiVersion", "metadata", "spec", "status"]))]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_referred_to_is_there() {
+        let (paths, schemas) = (paths(), schemas());
+        let text = json!({"paths": paths, "schemas": schemas}).to_string();
+        let names: Vec<&str> =
+            text.split("#/components/schemas/").skip(1).filter_map(|part| part.split('"').next()).collect();
+        assert!(names.len() > paths.len() && names.iter().all(|name| schemas.contains_key(*name)), "{names:?}");
+    }
+}

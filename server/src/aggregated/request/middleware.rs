@@ -1,0 +1,220 @@
+//! Middleware from the socket to the handler, in this order: assign an ID → trace → authenticate → audit → impersonate
+//! → count → authorize → limit the time → handle. A panic is audited and passed on to the layer that responds to it.
+//!
+//! A request forwarded by a control plane in this process already has an audit record, which is found and extended.
+
+use std::panic::{AssertUnwindSafe, resume_unwind};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use axum::extract::{Extension, Request, State};
+use axum::response::Response;
+use crowsnest_apimachinery::request::{has_valid_host, is_known_method};
+use crowsnest_apimachinery::user::{AUTHENTICATED, UserInfo};
+use crowsnest_apiserver::audit::held::{Heard, Held};
+use crowsnest_apiserver::audit::{self, AUDIT_ID, Auditor, HANDED, Record};
+use crowsnest_apiserver::authn::bearer::strip_bearer;
+use crowsnest_apiserver::authn::{impersonation, request_header};
+use crowsnest_fleet::traced::Lasting;
+use crowsnest_index::metrics::Series;
+use futures::FutureExt;
+use http::HeaderValue;
+use jiff::Timestamp;
+use tracing::Instrument;
+
+use crate::aggregated::reply::{Body, Failure, Told};
+use crate::aggregated::request::audit::Reached;
+use crate::aggregated::request::authentication::{Delegated, Wanted};
+use crate::aggregated::request::context::RequestContext;
+use crate::aggregated::request::limits::{InFlight, Limits};
+use crate::aggregated::request::trace;
+use crate::aggregated::resource::registry::Route;
+use crate::aggregated::server::{Aggregated, dispatch, health};
+use crate::figures::Figures;
+use crate::peers::Peer;
+use crate::reload::Reloads;
+
+/// Middleware in front of the handlers.
+#[derive(Clone)]
+pub(crate) struct Edge {
+    pub(crate) auditor: Auditor,
+    pub(crate) limits: Limits,
+    pub(crate) reloads: Arc<Reloads>,
+    pub(crate) figures: Arc<Figures>,
+    /// Time limit for the start of our own responses. The proxy sets the limit for members.
+    pub(crate) timeout: Duration,
+}
+
+impl Edge {
+    /// Problems of the middleware, one per line.
+    pub(crate) fn problems(&self) -> Option<String> {
+        self.auditor.log().and_then(|log| log.problem()).map(|problem| format!("audit: {problem}"))
+    }
+
+    pub(crate) fn series(&self) -> impl Iterator<Item = Series> {
+        let counted = self.auditor.log().map(|log| log.counted());
+        let audited = counted.into_iter().flat_map(|counted| {
+            let count = |name, help, value| Series { name, help, counts: true, labels: Vec::new(), value };
+            [
+                count("crowsnest_audit_events_total", "Audit events written.", counted.written),
+                count("crowsnest_audit_events_dropped_total", "Audit events lost to a full queue.", counted.dropped),
+                count("crowsnest_audit_events_failed_total", "Audit events that could not be written.", counted.failed),
+            ]
+        });
+        audited.chain(self.reloads.series())
+    }
+}
+
+pub(crate) async fn serve(
+    State(state): State<Aggregated>,
+    Extension(peer): Extension<Peer>,
+    request: Request,
+) -> Response {
+    let received = Timestamp::now();
+    // In-process requests have no connection and no host.
+    if peer.address.is_some() && !has_valid_host(request.version(), request.headers()) {
+        return Failure::bad_request("the request must have exactly one Host header").into_response();
+    }
+    let path = request.uri().path().to_owned();
+    let route = Route::parse(&path);
+    if route == Route::Health {
+        return health(&state);
+    }
+    let id = audit::id_of(request.headers(), || uuid::Uuid::new_v4().to_string());
+    let context = RequestContext::of(&route, request.method(), &path, request.uri().query(), request.headers());
+    let span = trace::of_request((&route, &context, &id), request.method(), request.headers(), &peer);
+    let lasts = context.long_running;
+    let response = answer(state, peer, request, received, (route, context, id)).instrument(span.clone()).await;
+    trace::answered(&span, response.status());
+    // For watches and tunnels, the span covers the beginning only.
+    match lasts || span.is_disabled() {
+        true => response,
+        false => response.map(|body| Body::new(Held::new(body, Lasting(span)))),
+    }
+}
+
+async fn answer(
+    state: Aggregated,
+    peer: Peer,
+    mut request: Request,
+    received: Timestamp,
+    (route, context, id): (Route<'_>, RequestContext, String),
+) -> Response {
+    let caller = state.delegated.authenticate(&peer, request.headers()).await;
+    // The caller's credentials must not reach any later handler.
+    strip_bearer(request.headers_mut());
+    request_header::strip_remote(request.headers_mut());
+    let record = match handed(&state.edge.auditor, &peer, &mut request) {
+        Some(record) => record,
+        None => {
+            let beyond = context.beyond();
+            let facts = audit::Request {
+                audit_id: &id,
+                received,
+                uri: request.uri(),
+                headers: request.headers(),
+                peer: peer.address,
+                asked: &context.here,
+                beyond: Some(&beyond),
+            };
+            state.edge.auditor.begin(&facts, caller.as_ref().ok(), context.long_running).await
+        }
+    };
+    // Bodies of requests to members are not audited here.
+    let own = record.clone().filter(|_| matches!(route, Route::Stored { .. }));
+    if let Some(record) = &record {
+        let witness: Arc<dyn crowsnest_proxy::Witness> = Arc::new(Reached(Arc::clone(record)));
+        request.extensions_mut().insert(witness);
+    }
+    if let Some(heard) = own.as_ref().and_then(|own| Heard::request(own, request.headers())) {
+        request = request.map(|body| Body::new(Held::new(body, ()).heard(Some(heard))));
+    }
+    let handled = AssertUnwindSafe(handle(&state, caller, &context, route, record.as_deref(), request));
+    let (mut response, in_flight) = match handled.catch_unwind().await {
+        Ok(Ok((response, in_flight))) => {
+            if let Some(record) = &record {
+                let told = response.extensions().get::<Told>().cloned();
+                record.answered(response.status(), told.as_ref().map(|Told(status)| status)).await;
+            }
+            (response, Some(in_flight))
+        }
+        Ok(Err(failure)) => {
+            let status = failure.status().clone();
+            let response = failure.into_response();
+            if let Some(record) = &record {
+                record.answered(response.status(), Some(&status)).await;
+            }
+            (response, None)
+        }
+        Err(panic) => {
+            if let Some(record) = &record {
+                record.panicked();
+            }
+            resume_unwind(panic)
+        }
+    };
+    if let Ok(id) = HeaderValue::from_str(&id) {
+        response.headers_mut().insert(AUDIT_ID, id);
+    }
+    let heard = own.as_ref().and_then(|own| Heard::response(own, response.status(), response.headers()));
+    response.map(|body| {
+        let in_flight = in_flight
+            .and_then(|in_flight| in_flight.sending(http_body::Body::size_hint(&body).exact(), Instant::now()));
+        Body::new(Held::new(body, (record, in_flight)).heard(heard))
+    })
+}
+
+/// The audit record that the control plane passed on with a request, if it did. An inner `None` means that the request
+/// is not audited.
+fn handed(auditor: &Auditor, peer: &Peer, request: &mut Request) -> Option<Option<Arc<Record>>> {
+    let name = request.headers_mut().remove(HANDED).filter(|_| peer.front_proxy)?;
+    auditor.take(name.to_str().ok()?)
+}
+
+async fn handle(
+    state: &Aggregated,
+    caller: Result<UserInfo, Failure>,
+    context: &RequestContext,
+    route: Route<'_>,
+    record: Option<&Record>,
+    mut request: Request,
+) -> Result<(Response, InFlight), Failure> {
+    let mut caller = caller?;
+    if !is_known_method(request.method()) {
+        return Err(Failure::method_not_allowed());
+    }
+    if let Some(error) = &context.refused {
+        return Err(Failure::bad_request(error.to_string()));
+    }
+    if let Some(wanted) = impersonation::wanted(request.headers())? {
+        caller = impersonate(&state.delegated, &caller, wanted).await?;
+        if let Some(record) = record {
+            record.impersonated(&caller);
+        }
+        impersonation::strip(request.headers_mut());
+    }
+    let in_flight = state.edge.limits.admit(&caller, context, Instant::now())?;
+    // As kube-apiserver's `system:discovery` does, discovery is allowed to all authenticated users.
+    if !context.discovery || !caller.groups.iter().any(|group| group == AUTHENTICATED) {
+        let verdict = state.delegated.review(&caller, &context.here).await?;
+        if let Some(record) = record {
+            record.authorized(verdict.allowed, &verdict.reason);
+        }
+        verdict.check(&caller, &context.here)?;
+    }
+    let handling = dispatch(state, route, &caller, request);
+    let response = match context.long_running || context.member.is_some() {
+        true => handling.await?,
+        false => tokio::time::timeout(state.edge.timeout, handling).await.map_err(|_| Failure::timeout())??,
+    };
+    Ok((response, in_flight))
+}
+
+/// The impersonated user, if the caller may impersonate it.
+async fn impersonate(delegated: &Delegated, caller: &UserInfo, wanted: UserInfo) -> Result<UserInfo, Failure> {
+    for right in impersonation::rights(&wanted) {
+        let right = Wanted::from(right);
+        delegated.review(caller, &right).await?.check(caller, &right)?;
+    }
+    Ok(impersonation::complete(wanted))
+}

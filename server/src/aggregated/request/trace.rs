@@ -1,0 +1,98 @@
+//! Spans of requests: what is asked, which of the members is asked, how it ended. Whom they are of, the audit log says, by the
+//! ID that both have.
+
+use crowsnest_fleet::traced::{SPANS, failed};
+use http::{HeaderMap, Method, StatusCode};
+use opentelemetry::propagation::TextMapPropagator;
+use opentelemetry::trace::TraceContextExt;
+use opentelemetry_http::HeaderExtractor;
+use opentelemetry_sdk::propagation::TraceContextPropagator;
+use tracing::Span;
+use tracing::field::Empty;
+use tracing_opentelemetry::OpenTelemetrySpanExt;
+
+use crate::aggregated::request::authentication::Wanted;
+use crate::aggregated::request::context::RequestContext;
+use crate::aggregated::resource::registry::Route;
+use crate::peers::{Certificate, Peer};
+
+/// The span of a request for our API groups; `id` is the audit log's.
+pub(crate) fn of_request(
+    (route, context, id): (&Route<'_>, &RequestContext, &str),
+    method: &Method,
+    headers: &HeaderMap,
+    peer: &Peer,
+) -> Span {
+    let wanted = context.member.as_ref().unwrap_or(&context.here);
+    let span = tracing::info_span!(
+        target: SPANS,
+        "request",
+        otel.name = %format_args!("{method} {}", route.name()),
+        otel.kind = "server",
+        otel.status_code = Empty,
+        http.request.method = method.as_str(),
+        http.route = route.name(),
+        http.response.status_code = Empty,
+        k8s.cluster.name = context.cluster.as_deref(),
+        k8s.namespace.name = Some(wanted.namespace.as_str()).filter(|namespace| !namespace.is_empty()),
+        crowsnest.verb = wanted.verb,
+        crowsnest.resource = kind(wanted),
+        crowsnest.audit_id = id,
+        error.type = Empty,
+    );
+    // Others would have whatever they like traced.
+    let known = peer.front_proxy || matches!(peer.certificate, Certificate::User(_));
+    follow(&span, headers, known);
+    span
+}
+
+/// The span of a question to one of the webhooks. The control plane need not prove who it is, so that nobody else has to either.
+pub(crate) fn of_webhook(method: &Method, route: &str, headers: &HeaderMap) -> Span {
+    let span = tracing::info_span!(
+        target: SPANS,
+        "webhook",
+        otel.name = %format_args!("{method} {route}"),
+        otel.kind = "server",
+        otel.status_code = Empty,
+        http.request.method = method.as_str(),
+        http.route = route,
+        http.response.status_code = Empty,
+        crowsnest.webhook = Empty,
+        error.type = Empty,
+    );
+    follow(&span, headers, true);
+    span
+}
+
+/// How it ended. What callers do wrong is no failure of ours.
+pub(crate) fn answered(span: &Span, status: StatusCode) {
+    span.record("http.response.status_code", status.as_u16());
+    if status.is_server_error() {
+        failed(span, status.as_str());
+    }
+}
+
+/// Makes a span part of its caller's trace, where the caller is believed, else a trace of its own that points there.
+fn follow(span: &Span, headers: &HeaderMap, believed: bool) {
+    if span.is_disabled() {
+        return;
+    }
+    let callers = TraceContextPropagator::new().extract(&HeaderExtractor(headers));
+    let theirs = callers.span().span_context().clone();
+    if !theirs.is_valid() {
+        return;
+    }
+    if !believed {
+        span.add_link(theirs);
+    } else if let Err(error) = span.set_parent(callers) {
+        tracing::debug!(%error, "a request is not part of its caller's trace");
+    }
+}
+
+/// As RBAC writes it: `pods/log`, `deployments.apps`. None of what is no resource: its path may be anybody's.
+fn kind(wanted: &Wanted) -> Option<String> {
+    let Wanted { group, resource, subresource, path, .. } = wanted;
+    let dot = if group.is_empty() { "" } else { "." };
+    let slash = if subresource.is_empty() { "" } else { "/" };
+    path.is_none().then(|| format!("{resource}{dot}{group}{slash}{subresource}"))
+}

@@ -1,0 +1,135 @@
+//! What the cache says of itself: `search.crowsnest.io/v1alpha1` `cache` (JSON) and `metrics` (OpenMetrics text, of tunnels and
+//! controllers, too), for those who run it. Neither holds anything of an object.
+
+use std::fmt;
+
+use axum::response::Response;
+use crowsnest_apimachinery::names::ClusterName;
+use crowsnest_fleet::Fleet;
+use crowsnest_index::metrics::Series;
+use http::{HeaderValue, StatusCode, header};
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::text::{encode_eof, encode_registry};
+use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::Registry;
+use serde_json::json;
+
+use crate::aggregated::reply::{Body, Failure, json as reply};
+use crate::figures::Figures;
+use crate::roles::Running;
+
+pub(crate) async fn status(running: &Running) -> Result<Response, Failure> {
+    let status = running.index.status().await.map_err(Failure::internal)?;
+    let mut body = serde_json::to_value(status).map_err(Failure::internal)?;
+    body["kind"] = json!("CacheStatus");
+    body["apiVersion"] = json!("search.crowsnest.io/v1alpha1");
+    Ok(reply(StatusCode::OK, &body))
+}
+
+/// Counts every collection's records, as `status` does: a scrape costs as much.
+pub(crate) async fn metrics(
+    running: &Running,
+    more: impl Iterator<Item = Series>,
+    own: &Figures,
+) -> Result<Response, Failure> {
+    let now_ms = jiff::Timestamp::now().as_millisecond();
+    let mut series = running.index.series(now_ms).await.map_err(Failure::internal)?;
+    series.extend(tunnels(&running.fleet));
+    series.extend(running.steering.series());
+    series.extend(running.backend_store_series());
+    series.extend(more);
+    let figures = running.steering.figures();
+    exposed(series, |text| own.write(text).and_then(|()| figures.write(text)))
+}
+
+/// Those of a process without a cache.
+pub(crate) fn metrics_alone(series: impl Iterator<Item = Series>, own: &Figures) -> Result<Response, Failure> {
+    exposed(series.collect(), |text| own.write(text))
+}
+
+fn exposed(series: Vec<Series>, more: impl FnOnce(&mut String) -> fmt::Result) -> Result<Response, Failure> {
+    let text = exposition(series, more).map_err(Failure::internal)?;
+    let mut response = Response::new(Body::from(text));
+    let kind = HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
+    response.headers_mut().insert(header::CONTENT_TYPE, kind);
+    Ok(response)
+}
+
+/// A gauge's values stand together.
+fn tunnels(fleet: &Fleet) -> Vec<Series> {
+    let gauge = |name, help, cluster: &ClusterName, value: usize| {
+        let labels = vec![("cluster", cluster.to_string())];
+        Series { name, help, counts: false, labels, value: value as u64 }
+    };
+    let counts = fleet.tunnels().counts();
+    let open = counts
+        .iter()
+        .map(|(cluster, tunnels, _)| gauge("crowsnest_tunnels", "Tunnels that agents have open.", cluster, *tunnels));
+    let carried = counts.iter().map(|(cluster, _, streams)| {
+        gauge("crowsnest_tunnel_connections", "Connections to members through tunnels.", cluster, *streams)
+    });
+    open.chain(carried).collect()
+}
+
+fn exposition(series: Vec<Series>, more: impl FnOnce(&mut String) -> fmt::Result) -> Result<String, fmt::Error> {
+    let mut registry = Registry::default();
+    registry.register_collector(Box::new(Scrape(series)));
+    let mut text = String::new();
+    encode_registry(&mut text, &registry)?;
+    more(&mut text)?;
+    encode_eof(&mut text)?;
+    Ok(text)
+}
+
+/// All series of one moment; those of one metric stand together.
+#[derive(Debug)]
+pub(crate) struct Scrape(pub(crate) Vec<Series>);
+
+impl Collector for Scrape {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        for series in self.0.chunk_by(|one, next| one.name == next.name) {
+            let Some(Series { name, help, counts, .. }) = series.first() else { continue };
+            let kind = if *counts { MetricType::Counter } else { MetricType::Gauge };
+            // The encoder says itself that a counter is a total.
+            let name = name.strip_suffix("_total").unwrap_or(name);
+            let mut metric = encoder.encode_descriptor(name, help, None, kind)?;
+            for one in series {
+                value(&mut metric, one)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn value(metric: &mut MetricEncoder<'_>, one: &Series) -> Result<(), fmt::Error> {
+    if one.counts {
+        return metric.encode_counter::<NoLabelSet, _, f64>(&one.value, None);
+    }
+    let value = i64::try_from(one.value).unwrap_or(i64::MAX);
+    match one.labels.is_empty() {
+        true => metric.encode_gauge(&value),
+        false => metric.encode_family(&one.labels)?.encode_gauge(&value),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn metrics_are_what_prometheus_reads() {
+        let series = |name, counts, labels, value| Series { name, help: "Help.", counts, labels, value };
+        let all = vec![
+            series("a", false, vec![("cluster", "m\"1".to_owned()), ("resource", "pods".to_owned())], 1),
+            series("a", false, vec![("cluster", "m2".to_owned()), ("resource", "pods".to_owned())], 2),
+            series("b_total", true, Vec::new(), 3),
+            series("c", false, Vec::new(), 4),
+        ];
+        let text = exposition(all, |text| fmt::Write::write_str(text, "# TYPE d gauge\nd 5\n"));
+        let expected = "# HELP a Help.\n# TYPE a gauge\na{cluster=\"m\\\"1\",resource=\"pods\"} 1\n\
+            a{cluster=\"m2\",resource=\"pods\"} 2\n# HELP b Help.\n# TYPE b counter\nb_total 3\n\
+            # HELP c Help.\n# TYPE c gauge\nc 4\n# TYPE d gauge\nd 5\n# EOF\n";
+        assert_eq!(text.as_deref(), Ok(expected));
+    }
+}

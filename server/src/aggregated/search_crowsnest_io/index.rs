@@ -1,0 +1,56 @@
+//! The index of text search: `search.crowsnest.io/v1alpha1` `index`. GET shows its state, compared with the store if `verify` says
+//! so; POST starts to fill a new one. For those who operate Crowsnest; no object's content is shown.
+
+use axum::response::Response;
+use crowsnest_index::{Error, Index};
+use http::{Method, StatusCode};
+use serde_json::{Value, json};
+
+use crate::aggregated::reply::{Failure, json as reply};
+
+/// Objects that one request compares at most.
+const MAX_SAMPLES: usize = 10_000;
+
+pub(crate) async fn serve(index: &Index, method: &Method, verify: Option<&str>) -> Result<Response, Failure> {
+    match *method {
+        Method::GET => show(index, verify).await,
+        Method::POST => match index.rebuild_text().await {
+            Ok(()) => Ok(reply(StatusCode::ACCEPTED, &state(index).await?)),
+            Err(error @ Error::NotRebuilt) => Err(Failure::bad_request(error.to_string())),
+            Err(error) => Err(Failure::new(StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable", error.chain())),
+        },
+        _ => Err(Failure::method_not_allowed()),
+    }
+}
+
+async fn show(index: &Index, verify: Option<&str>) -> Result<Response, Failure> {
+    let samples = verify.map(samples).transpose()?;
+    let mut body = state(index).await?;
+    if let Some(samples) = samples {
+        let found = index.verify_text(samples, &mut rand::random::<f64>).await.map_err(Failure::internal)?;
+        body["verification"] = serde_json::to_value(&found).map_err(Failure::internal)?;
+    }
+    Ok(reply(StatusCode::OK, &body))
+}
+
+fn samples(text: &str) -> Result<usize, Failure> {
+    let samples = text.parse().ok().filter(|samples| *samples <= MAX_SAMPLES);
+    samples.ok_or_else(|| {
+        Failure::bad_request(format!("verify={text:?} is not a number of objects from 0 to {MAX_SAMPLES}"))
+    })
+}
+
+async fn state(index: &Index) -> Result<Value, Failure> {
+    let status = index.status().await.map_err(Failure::internal)?;
+    Ok(json!({
+        "kind": "SearchIndex",
+        "apiVersion": "search.crowsnest.io/v1alpha1",
+        "backend": status.backend,
+        "seq": status.seq,
+        "searchable": status.searchable,
+        "behind": status.lag,
+        "trouble": status.index_trouble,
+        "bytes": status.index_bytes,
+        "writer": status.index_writer,
+    }))
+}

@@ -1,0 +1,175 @@
+//! Saved searches: queries people keep, for themselves or for everyone. Kept as objects of the internal group in the control
+//! plane; who may see and change one is decided by [`crowsnest_index::search::saved`].
+
+use axum::extract::Request;
+use axum::response::Response;
+use crowsnest_api::storage::{SavedSearch, SavedSearchSpec};
+use crowsnest_apimachinery::user::UserInfo;
+use crowsnest_apiserver::status::ApiError;
+use crowsnest_index::search::saved_search::{self, Access, Draft, access};
+use http::{Method, StatusCode};
+use http_body_util::{BodyExt, Limited};
+use kube::Api;
+use kube::api::{DeleteParams, ListParams, PostParams};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+use super::API_VERSION;
+use crate::aggregated::reply::{Failure, json as reply};
+use crate::aggregated::stored::STORAGE_GROUP;
+
+const GROUP: &str = "search.crowsnest.io";
+const PLURAL: &str = "savedsearches";
+const MOST_BODY: usize = 64 << 10;
+
+/// What a client sends.
+#[derive(Deserialize)]
+struct Sent {
+    #[serde(default)]
+    metadata: SentMetadata,
+    spec: Draft,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct SentMetadata {
+    name: String,
+    resource_version: Option<String>,
+}
+
+pub(crate) async fn serve(
+    control_plane: &kube::Client,
+    caller: &UserInfo,
+    name: &str,
+    request: Request,
+) -> Result<Response, Failure> {
+    let saved = Saved { api: Api::all(control_plane.clone()), caller };
+    let method = request.method().clone();
+    match (&method, name) {
+        (&Method::GET, "") => saved.list().await,
+        (&Method::GET, name) => Ok(reply(StatusCode::OK, &shown(&saved.visible(name).await?))),
+        (&Method::POST, "") => saved.create(sent(request).await?).await,
+        (&Method::PUT, name) if !name.is_empty() => saved.replace(name, sent(request).await?).await,
+        (&Method::DELETE, name) if !name.is_empty() => saved.delete(name).await,
+        _ => Err(Failure::method_not_allowed()),
+    }
+}
+
+/// Queries a caller may name with `scope:`, by name and title.
+pub(super) async fn scopes(
+    control_plane: &kube::Client,
+    caller: &UserInfo,
+) -> Result<BTreeMap<String, String>, Failure> {
+    let saved = Saved { api: Api::all(control_plane.clone()), caller };
+    let all = saved.all_visible().await?.into_iter();
+    Ok(saved_search::scopes(all.map(|one| (one.metadata.name.unwrap_or_default(), one.spec)), caller))
+}
+
+async fn sent(request: Request) -> Result<Sent, Failure> {
+    let body = Limited::new(request.into_body(), MOST_BODY).collect().await;
+    let body = body.map_err(|error| Failure::bad_request(format!("the body cannot be read: {error}")))?.to_bytes();
+    serde_json::from_slice(&body).map_err(|error| Failure::bad_request(format!("error decoding JSON: {error}")))
+}
+
+struct Saved<'r> {
+    api: Api<SavedSearch>,
+    caller: &'r UserInfo,
+}
+
+/// In this group's words.
+fn upstream(error: kube::Error) -> Failure {
+    match error {
+        kube::Error::Api(mut status) => {
+            status.message = status.message.replace(STORAGE_GROUP, GROUP);
+            if let Some(details) = &mut status.details {
+                details.group = GROUP.to_owned();
+            }
+            Failure::upstream(kube::Error::Api(status))
+        }
+        other => Failure::upstream(other),
+    }
+}
+
+fn shown(saved: &SavedSearch) -> Value {
+    let metadata = json!({"name": saved.metadata.name, "uid": saved.metadata.uid,
+        "resourceVersion": saved.metadata.resource_version, "creationTimestamp": saved.metadata.creation_timestamp});
+    json!({"kind": "SavedSearch", "apiVersion": API_VERSION, "metadata": metadata, "spec": saved.spec})
+}
+
+fn checked(draft: Draft, name: &str, owner: &str) -> Result<SavedSearchSpec, Failure> {
+    saved_search::checked(draft, owner).map_err(|errors| ApiError::invalid(GROUP, "SavedSearch", name, errors).into())
+}
+
+impl Saved<'_> {
+    fn may_see(&self, saved: &SavedSearch) -> bool {
+        access(&saved.spec, self.caller) >= Access::Seen
+    }
+
+    async fn all_visible(&self) -> Result<Vec<SavedSearch>, Failure> {
+        let all = self.api.list(&ListParams::default()).await.map_err(upstream)?;
+        Ok(all.items.into_iter().filter(|saved| self.may_see(saved)).collect())
+    }
+
+    async fn list(&self) -> Result<Response, Failure> {
+        let mut items = self.all_visible().await?;
+        items.sort_by(|a, b| a.spec.title.cmp(&b.spec.title));
+        let items: Vec<Value> = items.iter().map(shown).collect();
+        let list = json!({"kind": "SavedSearchList", "apiVersion": API_VERSION, "metadata": {}, "items": items});
+        Ok(reply(StatusCode::OK, &list))
+    }
+
+    /// What the caller may not see is not there.
+    async fn visible(&self, name: &str) -> Result<SavedSearch, Failure> {
+        let found = self.api.get_opt(name).await.map_err(upstream)?.filter(|saved| self.may_see(saved));
+        found.ok_or_else(|| {
+            Failure::not_found(format!("{PLURAL}.{GROUP} {name:?} not found")).with_details(GROUP, PLURAL, name)
+        })
+    }
+
+    /// One the caller may change.
+    async fn own(&self, name: &str) -> Result<SavedSearch, Failure> {
+        let saved = self.visible(name).await?;
+        if access(&saved.spec, self.caller) == Access::Changed {
+            return Ok(saved);
+        }
+        let message = format!("{PLURAL}.{GROUP} {name:?} is forbidden: it belongs to {:?}", saved.spec.owner);
+        Err(Failure::new(StatusCode::FORBIDDEN, "Forbidden", message).with_details(GROUP, PLURAL, name))
+    }
+
+    async fn create(&self, sent: Sent) -> Result<Response, Failure> {
+        let owner = &self.caller.name;
+        let name = match sent.metadata.name.as_str() {
+            "" => saved_search::name_of(&sent.spec.title, owner),
+            name => name.to_owned(),
+        };
+        let spec = checked(sent.spec, &name, owner)?;
+        let kept = self.all_visible().await?.iter().filter(|saved| saved.spec.owner == *owner).count();
+        if !saved_search::has_room(kept) {
+            let message = format!("{owner:?} keeps {kept} searches, which is the most; delete one first");
+            return Err(Failure::new(StatusCode::FORBIDDEN, "Forbidden", message).with_details(GROUP, PLURAL, &name));
+        }
+        let mut saved = SavedSearch { spec, ..SavedSearch::default() };
+        saved.metadata.name = Some(name);
+        let saved = self.api.create(&PostParams::default(), &saved).await.map_err(upstream)?;
+        Ok(reply(StatusCode::CREATED, &shown(&saved)))
+    }
+
+    async fn replace(&self, name: &str, sent: Sent) -> Result<Response, Failure> {
+        let mut saved = self.own(name).await?;
+        saved.spec = checked(sent.spec, name, &saved.spec.owner)?;
+        if sent.metadata.resource_version.is_some() {
+            saved.metadata.resource_version = sent.metadata.resource_version;
+        }
+        let saved = self.api.replace(name, &PostParams::default(), &saved).await.map_err(upstream)?;
+        Ok(reply(StatusCode::OK, &shown(&saved)))
+    }
+
+    async fn delete(&self, name: &str) -> Result<Response, Failure> {
+        self.own(name).await?;
+        self.api.delete(name, &DeleteParams::default()).await.map_err(upstream)?;
+        let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success",
+            "details": {"name": name, "group": GROUP, "kind": PLURAL}});
+        Ok(reply(StatusCode::OK, &status))
+    }
+}

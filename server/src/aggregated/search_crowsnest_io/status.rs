@@ -1,0 +1,171 @@
+//! The fleet at a glance: what the overview of the UI shows. Counts are searches, so they hold what the caller may read.
+//!
+//! Those who follow it and have the same rights share one computation; it counts again when the cache has moved on.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crowsnest_apimachinery::user::UserInfo;
+use crowsnest_fleet::Member;
+use crowsnest_index::search::{Counted, SearchRequest};
+use crowsnest_index::text::columns::Facet;
+use crowsnest_index::{Error, Index};
+use futures::stream::BoxStream;
+use serde_json::{Value, json};
+use tokio::sync::watch;
+
+use crate::aggregated::reply::Failure;
+use crate::aggregated::shared_stream::Shared;
+use crate::roles::Running;
+
+/// Two looks of those who follow.
+const PERIOD: Duration = Duration::from_secs(2);
+/// Ages move even when nothing else does.
+const LONGEST_PERIOD: Duration = Duration::from_secs(6);
+
+/// Followed statuses, by whose rights they show; an error is shown, too.
+pub(crate) type Statuses = Shared<UserInfo, Result<Arc<Value>, String>>;
+
+/// What is counted: label and query. Each is a link to its objects.
+const COUNTS: &[(&str, &str)] = &[
+    ("pods", "kind:pod"),
+    ("pods running", "kind:pod status:Running"),
+    ("pods in trouble", "kind:pod -status:Running,Completed,Succeeded"),
+    ("deployments", "kind:deployment"),
+    ("services", "kind:service"),
+    ("nodes", "kind:node"),
+    ("warning events", "kind:event type:Warning"),
+    ("policies", "kind:propagationpolicy,clusterpropagationpolicy"),
+    ("bindings", "kind:resourcebinding,clusterresourcebinding"),
+];
+
+pub(crate) async fn now(running: &Running, reader: &UserInfo) -> Result<Value, Failure> {
+    let counts = Counts::of(&running.index, reader).await.map_err(Failure::internal)?;
+    Ok(shown(&running.index, &counts))
+}
+
+/// The fleet's status now and whenever something has changed.
+pub(crate) fn follow(running: &Running, reader: &UserInfo) -> BoxStream<'static, Result<Arc<Value>, String>> {
+    let (index, reader) = (running.index.clone(), rights_of(reader));
+    running.statuses.follow(reader.clone(), move |sender| keep_counting(index, reader, sender))
+}
+
+/// What decides over rights: neither ids nor the order of groups.
+fn rights_of(reader: &UserInfo) -> UserInfo {
+    if reader.is_master() {
+        return UserInfo::system();
+    }
+    let mut groups = reader.groups.clone();
+    groups.sort_unstable();
+    groups.dedup();
+    UserInfo::new(reader.name.clone(), groups)
+}
+
+async fn keep_counting(index: Index, reader: UserInfo, sender: watch::Sender<Option<Result<Arc<Value>, String>>>) {
+    let mut searchable = index.searchable();
+    let mut counted: Option<Counts> = None;
+    loop {
+        let counts = match counted.take() {
+            Some(counts) => Ok(counts),
+            None => Counts::of(&index, &reader).await,
+        };
+        let status = match counts {
+            Ok(counts) => Ok(Arc::new(shown(&index, counted.insert(counts)))),
+            Err(error) => Err(error.to_string()),
+        };
+        sender.send_replace(Some(status));
+        tokio::time::sleep(PERIOD).await;
+        match tokio::time::timeout(LONGEST_PERIOD - PERIOD, searchable.changed()).await {
+            Ok(Ok(())) => counted = None,
+            // The cache has stopped.
+            Ok(Err(_)) => return,
+            Err(_) => {}
+        }
+    }
+}
+
+/// Numbers of objects that one reader may see, and the clusters that the reader may see.
+struct Counts {
+    members: Vec<Arc<Member>>,
+    objects: BTreeMap<String, u64>,
+    pods: BTreeMap<String, u64>,
+    links: Vec<Value>,
+}
+
+impl Counts {
+    async fn of(index: &Index, reader: &UserInfo) -> Result<Self, Error> {
+        let (_, objects) = per_cluster(index, reader, "").await?;
+        let members = index.members_known_to(reader).await;
+        let mut counts = Counts { members, objects, pods: BTreeMap::new(), links: Vec::new() };
+        for (label, query) in COUNTS {
+            let (total, clusters) = per_cluster(index, reader, query).await?;
+            if *query == "kind:pod" {
+                counts.pods = clusters;
+            }
+            counts.links.push(json!({"label": label, "query": query, "count": total}));
+        }
+        Ok(counts)
+    }
+}
+
+fn shown(index: &Index, counts: &Counts) -> Value {
+    let heard = heard(index);
+    let now = jiff::Timestamp::now().as_millisecond();
+    let clusters: Vec<Value> = counts
+        .members
+        .iter()
+        .map(|member| {
+            let name = member.name().as_str();
+            let (spec, status) = (member.spec(), member.status());
+            let conditions = status.conditions.iter();
+            let ready = conditions.clone().find(|c| c.type_ == "Ready");
+            let mut value = json!({
+                "name": name,
+                "ready": ready.map_or("Unknown", |c| c.status.as_str()),
+                "version": status.kubernetes_version,
+                "mode": spec.sync_mode,
+                "provider": spec.provider,
+                "region": spec.region,
+                "zones": spec.zones,
+                "objects": counts.objects.get(name).copied().unwrap_or(0),
+                "pods": counts.pods.get(name).copied().unwrap_or(0),
+            });
+            if let Some(ready) = ready.filter(|c| c.status != "True") {
+                value["message"] = json!(ready.message);
+            }
+            if let Some(nodes) = &status.node_summary {
+                value["nodes"] = json!({"total": nodes.total_num, "ready": nodes.ready_num});
+            }
+            if let Some(heard) = heard.get(name) {
+                value["ageSeconds"] = json!((now - heard).max(0) / 1000);
+            }
+            value
+        })
+        .collect();
+    json!({
+        "kind": "FleetStatus", "apiVersion": "search.crowsnest.io/v1alpha1",
+        "clusters": clusters, "counts": counts.links, "seq": index.seq(),
+        "search": {"backend": index.options().index_backend, "behind": index.lag()},
+    })
+}
+
+/// Objects in all, and by cluster.
+async fn per_cluster(index: &Index, reader: &UserInfo, query: &str) -> Result<(u64, BTreeMap<String, u64>), Error> {
+    let mut request = SearchRequest::new(query, reader.clone());
+    request.limit = Some(0);
+    request.facets = vec![Counted::Column(Facet::Cluster)];
+    let answer = index.search_all(request).await?;
+    let total = answer.summary.map_or(0, |s| s.total);
+    Ok((total, answer.facets.into_iter().flat_map(|f| f.values).collect()))
+}
+
+/// When each cluster was last heard of, Unix milliseconds.
+fn heard(index: &Index) -> BTreeMap<String, i64> {
+    let mut newest = BTreeMap::new();
+    for (key, state) in index.states() {
+        let at: &mut i64 = newest.entry(key.cluster.to_string()).or_default();
+        *at = (*at).max(state.heard_at);
+    }
+    newest
+}

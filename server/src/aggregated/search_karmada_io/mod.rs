@@ -1,0 +1,3 @@
+//! `search.karmada.io/v1alpha1`: reads and writes over all members.
+
+pub(crate) mod proxying;
