@@ -7,6 +7,7 @@ use std::sync::{Arc, Weak};
 
 use axum::Router;
 use crowsnest_apimachinery::user::UserInfo;
+use crowsnest_component_base::tls::Identity;
 use parking_lot::Mutex;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
@@ -27,7 +28,7 @@ use crate::crd::controller::Controller as Definitions;
 use crate::error::{Error, Result};
 use crate::http::client::InProcessService;
 use crate::http::{self, Api, InFlight};
-use crate::outbound::{ClusterServices, Identity, Outbound};
+use crate::outbound::{ClusterServices, Outbound};
 use crate::registry::Registry;
 use crate::registry::catalog::Catalog;
 use crate::registry::lifecycle::NamespaceLifecycle;

@@ -7,7 +7,6 @@ use crate::endpoints::EndpointRules;
 use crate::join::{
     CLUSTER_NAMESPACE, IMPERSONATOR, JOINED_IMPERSONATOR, SYSTEM_LABEL, cluster_role_name, service_account_name,
 };
-use crate::requests::Requests;
 use crate::tunnel::Tunnels;
 use crate::unjoin::delete_cluster;
 use crate::unregister::{UnregisterOptions, unregister};
@@ -17,6 +16,7 @@ use crowsnest_api::cluster::{Cluster, ClusterSyncMode};
 use crowsnest_api::names::execution_namespace;
 use crowsnest_api::work::Work;
 use crowsnest_apimachinery::names::ClusterName;
+use crowsnest_component_base::requests::Requests;
 use k8s_openapi::api::core::v1::{Namespace, Secret};
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
 use kube::api::{ListParams, Patch, PatchParams};

@@ -3,7 +3,7 @@
 //! Owns the registry of members ([`Fleet`]), their credentials and raw connections ([`Connection`], [`Dialer`]),
 //! health probes, API discovery, requests made as a caller ([`impersonated_headers`]), the interest registry ([`Interests`]),
 //! registration ([`join()`], [`unjoin()`], [`unregister()`]), the reverse tunnels of members nobody can dial ([`Tunnels`]) and
-//! questions to scheduler estimators ([`Estimators`]). What traces are made of stands in [`traced`].
+//! questions to scheduler estimators ([`Estimators`]).
 //! Written by the watch on Cluster objects and Secrets in the control plane; read by the cache, the proxy and the
 //! controllers. Member objects are never kept here: that is the cache's business.
 
@@ -21,9 +21,7 @@ pub mod join;
 pub mod member;
 pub mod probe;
 pub mod registry;
-pub mod requests;
 pub mod rights;
-pub mod traced;
 pub mod tunnel;
 pub mod unjoin;
 pub mod unregister;
@@ -43,7 +41,6 @@ pub use join::{JoinOptions, Joined, Reported, join};
 pub use member::Member;
 pub use probe::Probe;
 pub use registry::{Fleet, FleetOptions, MemberChange, MemberChanges};
-pub use requests::Requests;
 pub use rights::Rights;
 pub use tunnel::Tunnels;
 pub use unjoin::{UnjoinOptions, unjoin};

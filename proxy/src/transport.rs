@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 use crowsnest_api::constants::annotation::ANSWER_WITHIN;
 use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_apimachinery::request::{Query, RequestPath, remove_hop_by_hop, requested_upgrade};
-use crowsnest_fleet::{Connection, Dialer, Member, impersonated_headers, traced};
+use crowsnest_component_base::spans;
+use crowsnest_fleet::{Connection, Dialer, Member, impersonated_headers};
 use http::{Method, Request, Response, Uri};
 use http_body_util::BodyExt;
 use hyper_util::client::legacy::Client;
@@ -90,7 +91,7 @@ impl Transport {
             Ok(response) => {
                 span.record("http.response.status_code", response.status().as_u16());
             }
-            Err(error) => traced::failed(&span, error.reason().1),
+            Err(error) => spans::failed(&span, error.reason().1),
         }
         sent
     }
@@ -120,7 +121,7 @@ impl Transport {
         let mut headers = impersonated_headers(request.headers(), caller, Some(token), member.claims())
             .map_err(|error| Error::BadRequest(error.to_string()))?;
         let upgrades = requested_upgrade(&headers).is_some();
-        traced::hand_on(&mut headers);
+        spans::hand_on(&mut headers);
         *request.headers_mut() = headers;
         let target = target(&connection, path, request.uri().query())
             .map_err(|error| Error::BadRequest(format!("path {path:?}: {error}")))?;
@@ -188,7 +189,7 @@ fn asking(cluster: &ClusterName, path: &str, method: &Method) -> Span {
     // Taken apart only where somebody looks.
     let kind = || Native::parse(path).map(|native| native.kind()).unwrap_or_default();
     tracing::info_span!(
-        target: traced::SPANS,
+        target: spans::SPANS,
         "ask",
         otel.name = %format_args!("{method} {}", kind()),
         otel.kind = "client",

@@ -16,9 +16,10 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use crowsnest_api::cluster::ClusterSyncMode;
 use crowsnest_apimachinery::names::ClusterName;
+use crowsnest_component_base::spans;
 use crowsnest_fleet::dial::ProxyRoute;
 use crowsnest_fleet::tunnel::{Agent, PROTOCOL};
-use crowsnest_fleet::{Dialer, JoinOptions, join, traced};
+use crowsnest_fleet::{Dialer, JoinOptions, join};
 use http::{HeaderMap, HeaderValue, Request, StatusCode, header};
 use http_body_util::{BodyExt, Limited};
 use hyper::upgrade::Upgraded;
@@ -191,7 +192,7 @@ async fn member(args: &AgentArgs) -> anyhow::Result<kube::Config> {
 async fn control_plane(args: &AgentArgs, figures: &Figures) -> anyhow::Result<kube::Client> {
     let config = read(&args.control_plane_kubeconfig, args.control_plane_context.clone()).await?;
     let counted = figures.counted(&config);
-    Ok(traced::client(config, &counted)?)
+    Ok(spans::client(config, &counted)?)
 }
 
 /// The configuration a kubeconfig's context gives.

@@ -19,7 +19,7 @@ use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_apiserver::authn::{Credentials, Serving};
 use crowsnest_controllers::act::estimating::Member;
 use crowsnest_controllers::plan::estimation::accurate::Assumed;
-use crowsnest_fleet::Requests;
+use crowsnest_component_base::requests::Requests;
 use http::{HeaderValue, StatusCode, header};
 use jiff::SignedDuration;
 use kube::client::ClientBuilder;

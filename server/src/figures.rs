@@ -3,8 +3,7 @@
 
 use std::fmt;
 
-use crowsnest_fleet::Requests;
-use crowsnest_fleet::requests::Counted;
+use crowsnest_component_base::requests::{Counted, Requests};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode_registry;
 use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};

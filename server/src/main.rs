@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use crowsnest_fleet::traced::SPANS;
+use crowsnest_component_base::spans::SPANS;
 use traces::Traces;
 
 mod agent;

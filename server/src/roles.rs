@@ -5,8 +5,9 @@ mod newcomers;
 
 use std::sync::OnceLock;
 
+use crowsnest_component_base::requests::Requests;
 use crowsnest_controllers::act;
-use crowsnest_fleet::{EndpointRules, Fleet, FleetOptions, Requests};
+use crowsnest_fleet::{EndpointRules, Fleet, FleetOptions};
 use crowsnest_index::{Index, IndexOptions};
 use crowsnest_proxy::Proxy;
 use tokio::task::JoinHandle;

@@ -1,4 +1,4 @@
-//! Sends traces to an OTLP receiver, where one was named: what is made of the spans of `crowsnest_fleet::traced`.
+//! Sends traces to an OTLP receiver, where one was named: what is made of the spans of `crowsnest_component_base::spans`.
 //!
 //! Written by whoever makes spans, read by one thread of the SDK that sends them in batches. What it can't send is lost: spans
 //! wait in a bounded queue, and nobody waits for them.
@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::Context;
 use async_trait::async_trait;
 use bytes::Bytes;
-use crowsnest_fleet::traced::SPANS;
+use crowsnest_component_base::spans::SPANS;
 use http::{Request, Response};
 use opentelemetry::trace::TracerProvider;
 use opentelemetry::{KeyValue, global};

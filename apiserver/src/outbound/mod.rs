@@ -6,17 +6,18 @@
 mod services;
 #[cfg(test)]
 mod tests;
-mod tls;
 
 use std::collections::HashMap;
+use std::error::Error as _;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
 use base64::Engine;
+use crowsnest_component_base::tls::{self, Identity};
 use hyper_rustls::{FixedServerNameResolver, HttpsConnector, HttpsConnectorBuilder};
-use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::client::legacy::{Client, Error as HttpError};
 use hyper_util::rt::TokioExecutor;
 use lru::LruCache;
 use parking_lot::Mutex;
@@ -24,8 +25,6 @@ use rustls_pki_types::ServerName;
 use serde_json::Value;
 
 pub use services::{ClusterServices, Endpoint, InProcess, InProcessServices, ResolveError, ServiceResolver};
-pub use tls::Identity;
-pub(crate) use tls::client_config;
 
 type HttpsClient = Client<HttpsConnector<HttpConnector>, Body>;
 
@@ -239,14 +238,14 @@ impl Outbound {
         let again = replayable(&request);
         let answered = match (client.request(request).await, again) {
             // On a connection of its own: all that are kept may be as old.
-            (Err(error), Some(again)) if tls::was_hung_up(&error) => {
+            (Err(error), Some(again)) if was_hung_up(&error) => {
                 self.client(target, server_name, shows, true)?.request(again).await
             }
             (answered, _) => answered,
         };
         match answered {
             Ok(response) => Ok(response.map(Body::new)),
-            Err(error) => Err(OutboundError::Call { verb, url: shown, why: tls::explain(&error, &address) }),
+            Err(error) => Err(OutboundError::Call { verb, url: shown, why: tls::describe_error(&error, &address) }),
         }
     }
 
@@ -327,6 +326,22 @@ fn replayable(request: &http::Request<Body>) -> Option<http::Request<Body>> {
         *again.headers_mut() = request.headers().clone();
         again
     })
+}
+
+/// True if the server closed the connection before it answered.
+fn was_hung_up(error: &HttpError) -> bool {
+    let mut source = error.source();
+    while let (Some(inner), false) = (source, error.is_connect()) {
+        if inner.downcast_ref::<hyper::Error>().is_some_and(hyper::Error::is_incomplete_message) {
+            return true;
+        }
+        if let Some(io) = inner.downcast_ref::<std::io::Error>() {
+            use std::io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
+            return matches!(io.kind(), BrokenPipe | ConnectionReset | UnexpectedEof);
+        }
+        source = inner.source();
+    }
+    false
 }
 
 /// A URL with its path and query as errors show it: nothing is asked for without a path.

@@ -17,7 +17,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crowsnest_fleet::traced::{SPANS, failed};
+use crowsnest_component_base::spans::{SPANS, failed};
 use futures::FutureExt;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};

@@ -10,7 +10,7 @@ use super::watch::Ended;
 use crate::Error;
 use crate::store::{Progress, Step};
 use bytes::Bytes;
-use crowsnest_fleet::traced;
+use crowsnest_component_base::spans;
 use serde_json::value::RawValue;
 use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};
@@ -104,7 +104,7 @@ impl Collector {
         let span = self.listing();
         let listed = self.paged_list(reached.as_deref(), course).instrument(span.clone()).await;
         if let Err(error) = &listed {
-            traced::failed(&span, what_failed(error));
+            spans::failed(&span, what_failed(error));
         }
         course.advance(listed?);
         Ok(None)
@@ -113,7 +113,7 @@ impl Collector {
     /// The span of a list.
     pub fn listing(&self) -> Span {
         tracing::info_span!(
-            target: traced::SPANS,
+            target: spans::SPANS,
             "list",
             otel.name = %format_args!("list {}", self.key.resource.group_resource()),
             otel.status_code = Empty,

@@ -8,7 +8,7 @@ use super::watch::{Ended, Watching};
 use crate::Error;
 use crate::store::Progress;
 use bytes::Bytes;
-use crowsnest_fleet::traced::Lasting;
+use crowsnest_component_base::spans::Lasting;
 use futures::Stream;
 use http_body_util::BodyExt;
 use tokio::time::Instant;

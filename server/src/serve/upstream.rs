@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use arc_swap::ArcSwap;
-use crowsnest_fleet::requests::CountRequests;
-use crowsnest_fleet::traced;
+use crowsnest_component_base::requests::CountRequests;
+use crowsnest_component_base::spans;
 use futures::FutureExt;
 use kube::client::Body;
 use kube::config::Kubeconfig;
@@ -23,7 +23,7 @@ pub(super) async fn client(
     counted: CountRequests,
     reloader: &mut Reloader,
 ) -> anyhow::Result<kube::Client> {
-    let first = traced::client(config, &counted)?;
+    let first = spans::client(config, &counted)?;
     // What a pod has for this, kube reads again by itself.
     let Some((file, context)) = file else { return Ok(first) };
     let namespace = first.default_namespace().to_owned();
@@ -33,7 +33,7 @@ pub(super) async fn client(
     let take = move |_: &[String]| {
         let mut config = agent::read(&file, context.clone()).now_or_never().context("it takes its time")??;
         config.default_retry = false;
-        shown.store(Arc::new(traced::client(config, &counted)?));
+        shown.store(Arc::new(spans::client(config, &counted)?));
         Ok(())
     };
     reloader.watch("kubeconfig", files, take).await?;

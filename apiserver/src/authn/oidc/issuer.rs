@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwapOption;
+use crowsnest_component_base::tls;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::Mutex;
 
 use super::jose::Keys;
 use super::whole;
-use crate::outbound;
 
 /// Keys may be withdrawn, too.
 const KEEP: Duration = Duration::from_secs(3600);
@@ -85,7 +85,7 @@ pub struct Issuer {
 
 impl Issuer {
     pub(super) fn new(url: &str, ca: &str) -> Result<Self, IssuerError> {
-        let tls = outbound::client_config(ca.as_bytes(), false, None)?;
+        let tls = tls::client_config(ca.as_bytes(), false, None)?;
         let http = reqwest::Client::builder()
             .tls_backend_preconfigured(tls)
             .https_only(true)

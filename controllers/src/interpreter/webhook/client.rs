@@ -1,9 +1,9 @@
 //! Posting questions to webhooks over HTTPS. Each webhook has a client of its own, with its own trust.
 
-use std::error::Error as _;
 use std::time::Duration;
 
 use bytes::Bytes;
+use crowsnest_component_base::tls;
 use http::header::{ACCEPT, CONTENT_TYPE, HOST, USER_AGENT};
 use http::{Request, Uri};
 use http_body_util::{BodyExt, Full, Limited};
@@ -147,7 +147,7 @@ impl Caller {
             .body(Full::new(Bytes::from(body)))?;
         let response = self.client.request(request).await.map_err(|source| CallError::Http {
             url: shown.to_owned(),
-            why: explain(&source, &address),
+            why: tls::describe_error(&source, &address),
             source: Box::new(source),
         })?;
         let status = response.status();
@@ -204,46 +204,4 @@ fn client(ca_bundle: &[u8], place: &Place) -> Result<HttpsClient, ConfigError> {
 fn cleaned(path: &str) -> String {
     let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
     format!("/{}", parts.join("/"))
-}
-
-/// The root of a failed call, in the words operators search for.
-fn explain(error: &HttpError, address: &str) -> String {
-    let mut last = error.to_string();
-    let mut source = error.source();
-    while let Some(inner) = source {
-        if let Some(io) = inner.downcast_ref::<std::io::Error>() {
-            match io.kind() {
-                std::io::ErrorKind::ConnectionRefused => {
-                    return format!("dial tcp {address}: connect: connection refused");
-                }
-                std::io::ErrorKind::TimedOut => return format!("dial tcp {address}: i/o timeout"),
-                std::io::ErrorKind::UnexpectedEof => return "EOF".to_owned(),
-                _ => {}
-            }
-        }
-        if let Some(rustls::Error::InvalidCertificate(why)) = tls_error(inner) {
-            return format!("tls: failed to verify certificate: x509: {}", certificate(why));
-        }
-        last = inner.to_string();
-        source = inner.source();
-    }
-    last
-}
-
-/// What TLS said, also where it is wrapped as an error of the stream, once or twice.
-fn tls_error<'e>(error: &'e (dyn std::error::Error + 'static)) -> Option<&'e rustls::Error> {
-    if let Some(tls) = error.downcast_ref::<rustls::Error>() {
-        return Some(tls);
-    }
-    error.downcast_ref::<std::io::Error>()?.get_ref().and_then(|wrapped| tls_error(wrapped))
-}
-
-fn certificate(why: &rustls::CertificateError) -> String {
-    match why {
-        rustls::CertificateError::UnknownIssuer => "certificate signed by unknown authority".to_owned(),
-        rustls::CertificateError::Expired | rustls::CertificateError::ExpiredContext { .. } => {
-            "certificate has expired or is not yet valid".to_owned()
-        }
-        other => other.to_string(),
-    }
 }

@@ -15,7 +15,7 @@ use crowsnest_apiserver::audit::held::{Heard, Held};
 use crowsnest_apiserver::audit::{self, AUDIT_ID, Auditor, HANDED, Record};
 use crowsnest_apiserver::authn::bearer::strip_bearer;
 use crowsnest_apiserver::authn::{impersonation, request_header};
-use crowsnest_fleet::traced::Lasting;
+use crowsnest_component_base::spans::Lasting;
 use crowsnest_index::metrics::Series;
 use futures::FutureExt;
 use http::HeaderValue;

@@ -1,7 +1,7 @@
 //! Spans of requests: what is asked, which of the members is asked, how it ended. Whom they are of, the audit log says, by the
 //! ID that both have.
 
-use crowsnest_fleet::traced::{SPANS, failed};
+use crowsnest_component_base::spans::{SPANS, failed};
 use http::{HeaderMap, Method, StatusCode};
 use opentelemetry::propagation::TextMapPropagator;
 use opentelemetry::trace::TraceContextExt;

@@ -1,6 +1,6 @@
-//! TLS of outgoing calls: whom to trust, who we are, and what to say when it fails.
+//! TLS of outgoing requests: trusted roots, client certificates, and error texts in the words of Go's HTTP client.
 
-use std::error::Error as _;
+use std::error::Error;
 use std::sync::Arc;
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -24,7 +24,8 @@ pub struct Identity {
     pub key: Vec<u8>,
 }
 
-pub(crate) fn client_config(
+/// TLS settings of a client. An empty `ca_bundle` means the system's roots; `insecure` accepts every server.
+pub fn client_config(
     ca_bundle: &[u8],
     insecure: bool,
     identity: Option<&Identity>,
@@ -114,51 +115,37 @@ impl ServerCertVerifier for AnyServer {
     }
 }
 
-/// The root of a failed call, in the words operators search for.
-pub(super) fn explain(error: &hyper_util::client::legacy::Error, address: &str) -> String {
-    let mut source = error.source();
+/// Root cause of a failed request to `address`, in the words of Go's HTTP client, which operators search for.
+pub fn describe_error(error: &(dyn Error + 'static), address: &str) -> String {
     let mut last = error.to_string();
-    while let Some(inner) = source {
-        if let Some(io) = inner.downcast_ref::<std::io::Error>() {
+    let mut next = error.source();
+    while let Some(cause) = next {
+        if let Some(io) = cause.downcast_ref::<std::io::Error>() {
             match io.kind() {
                 std::io::ErrorKind::ConnectionRefused => {
                     return format!("dial tcp {address}: connect: connection refused");
                 }
                 std::io::ErrorKind::TimedOut => return format!("dial tcp {address}: i/o timeout"),
-                std::io::ErrorKind::ConnectionReset => return "read: connection reset by peer".into(),
-                std::io::ErrorKind::UnexpectedEof => return "EOF".into(),
+                std::io::ErrorKind::ConnectionReset => return "read: connection reset by peer".to_owned(),
+                std::io::ErrorKind::UnexpectedEof => return "EOF".to_owned(),
                 _ => {}
             }
-            if let Some(rustls::Error::InvalidCertificate(why)) = of_tls(io) {
-                return format!("tls: failed to verify certificate: x509: {}", certificate(why));
-            }
         }
-        last = inner.to_string();
-        source = inner.source();
+        if let Some(rustls::Error::InvalidCertificate(why)) = tls_error(cause) {
+            return format!("tls: failed to verify certificate: x509: {}", certificate(why));
+        }
+        last = cause.to_string();
+        next = cause.source();
     }
     last
 }
 
-/// Whether the other side closed the connection before it said anything.
-pub(super) fn was_hung_up(error: &hyper_util::client::legacy::Error) -> bool {
-    let mut source = error.source();
-    while let (Some(inner), false) = (source, error.is_connect()) {
-        if inner.downcast_ref::<hyper::Error>().is_some_and(hyper::Error::is_incomplete_message) {
-            return true;
-        }
-        if let Some(io) = inner.downcast_ref::<std::io::Error>() {
-            use std::io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
-            return matches!(io.kind(), BrokenPipe | ConnectionReset | UnexpectedEof);
-        }
-        source = inner.source();
+/// The TLS error that a connection's error is or wraps, at any depth.
+fn tls_error<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e rustls::Error> {
+    if let Some(tls) = error.downcast_ref::<rustls::Error>() {
+        return Some(tls);
     }
-    false
-}
-
-/// The error of TLS in an error of a connection, however often that was passed on.
-fn of_tls(error: &std::io::Error) -> Option<&rustls::Error> {
-    let inner = error.get_ref()?;
-    inner.downcast_ref::<rustls::Error>().or_else(|| of_tls(inner.downcast_ref::<std::io::Error>()?))
+    error.downcast_ref::<std::io::Error>()?.get_ref().and_then(|wrapped| tls_error(wrapped))
 }
 
 fn certificate(why: &rustls::CertificateError) -> String {
@@ -174,7 +161,8 @@ fn certificate(why: &rustls::CertificateError) -> String {
     }
 }
 
-/// For what a certificate is valid, and for what not. Names come as `DnsName("a")` and `IpAddress(127.0.0.1)`.
+/// Names for which a certificate is valid, and the name for which it is not. rustls shows names as `DnsName("a")` and
+/// `IpAddress(127.0.0.1)`.
 fn valid_for(expected: &str, is_address: bool, presented: &[String]) -> String {
     let kind = if is_address { "IpAddress(" } else { "DnsName(" };
     let names = presented.iter().filter_map(|name| name.strip_prefix(kind)?.strip_suffix(')'));
@@ -196,7 +184,7 @@ mod tests {
     fn errors_of_certificates_are_found_and_worded_as_go_words_them() {
         let unknown = rustls::Error::InvalidCertificate(rustls::CertificateError::UnknownIssuer);
         let passed_on = std::io::Error::other(std::io::Error::new(std::io::ErrorKind::InvalidData, unknown));
-        assert!(matches!(of_tls(&passed_on), Some(rustls::Error::InvalidCertificate(_))));
+        assert!(matches!(tls_error(&passed_on), Some(rustls::Error::InvalidCertificate(_))));
         let presented = ["DnsName(\"a.svc\")", "DnsName(\"b.svc\")", "IpAddress(10.0.0.1)"].map(str::to_owned);
         for (expected, is_address, presented, text) in [
             ("c.svc", false, &presented[..], "certificate is valid for a.svc, b.svc, not c.svc"),

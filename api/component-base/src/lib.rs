@@ -1,0 +1,8 @@
+//! Mechanisms that every component needs, whatever it serves: retries, kubeconfig files, TLS of outgoing requests, client
+//! metrics and spans.
+//!
+//! This crate knows no kind of Karmada.
+
+pub mod requests;
+pub mod spans;
+pub mod tls;
