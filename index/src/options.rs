@@ -2,6 +2,7 @@
 
 use crate::ingest::Keep;
 use crate::opensearch::client::{Address, ClientError, ClientOptions, CredentialSource};
+use crowsnest_component_base::retry::Backoff;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -172,8 +173,8 @@ pub struct Patience {
     pub watch: Duration,
     /// A watch that told something older than before is followed no longer than this, then all is listed again.
     pub doubt: Duration,
-    /// First and longest pause after a failure.
-    pub backoff: (Duration, Duration),
+    /// Delays after failures.
+    pub backoff: Backoff,
     /// Longest pause a member can ask for with `Retry-After`.
     pub retry_after: Duration,
 }
@@ -188,7 +189,7 @@ impl Default for Patience {
             turn: Duration::from_secs(10),
             watch: Duration::from_secs(300),
             doubt: Duration::from_secs(60),
-            backoff: (Duration::from_millis(250), Duration::from_secs(30)),
+            backoff: Backoff::new(Duration::from_millis(250), Duration::from_secs(30)),
             retry_after: Duration::from_secs(120),
         }
     }

@@ -9,6 +9,7 @@ mod liar;
 mod members;
 
 use crowsnest_apimachinery::names::Gvr;
+use crowsnest_component_base::retry::Backoff;
 use crowsnest_fleet::{Clusters, Fleet, FleetOptions, Interest, InterestGuard, Namespaces, Why};
 use crowsnest_index::{Change, CollectionKey, CollectionState, Index, IndexOptions, ListQuery, Patience};
 use futures::TryStreamExt;
@@ -30,7 +31,7 @@ const PATIENCE: Patience = Patience {
     turn: Duration::from_millis(50),
     watch: Duration::from_secs(1),
     doubt: Duration::from_millis(500),
-    backoff: (Duration::from_millis(50), Duration::from_millis(200)),
+    backoff: Backoff::new(Duration::from_millis(50), Duration::from_millis(200)),
     retry_after: Duration::from_millis(500),
 };
 const MAX_OBJECT: usize = 32 << 10;

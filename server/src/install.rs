@@ -14,6 +14,7 @@ use std::time::Duration;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use crowsnest_api::constants::label;
+use crowsnest_component_base::retry::Backoff;
 use crowsnest_controllers::admission::webhook_configurations;
 use crowsnest_fleet::discovery::announced as announced_groups;
 use futures::StreamExt;
@@ -349,15 +350,14 @@ pub(crate) async fn aggregation_available(client: &kube::Client, groups: &[&Grou
     // Discovery follows an available service by itself, and cannot be watched.
     let wanted: Vec<&str> = groups.iter().map(|group| group.name).collect();
     let announcement = async {
-        let mut pause = Duration::from_millis(5);
+        let mut delays = Backoff::new(Duration::from_millis(5), Duration::from_millis(100)).delays();
         loop {
             match announced_groups(client, &wanted).await {
                 Ok(found) if groups.iter().all(|group| is_announced(&found, group)) => return,
                 Ok(_) => {}
                 Err(error) => tracing::debug!(%error, "discovery is not whole yet"),
             }
-            tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(Duration::from_millis(100));
+            tokio::time::sleep(delays.next_delay()).await;
         }
     };
     tokio::time::timeout(PATIENCE, announcement)

@@ -4,5 +4,6 @@
 //! This crate knows no kind of Karmada.
 
 pub mod requests;
+pub mod retry;
 pub mod spans;
 pub mod tls;

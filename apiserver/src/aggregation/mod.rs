@@ -25,6 +25,7 @@ use async_trait::async_trait;
 use axum::body::Body;
 use crowsnest_apimachinery::request::RequestPath;
 use crowsnest_apimachinery::user::UserInfo;
+use crowsnest_component_base::retry::{Backoff, Delays};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -52,8 +53,7 @@ use crate::storage::ResourceKey;
 /// How often a service that answers is checked.
 const CHECK_EVERY: Duration = Duration::from_secs(30);
 /// How soon one that does not is tried again, at first and at most.
-const RETRY_FIRST: Duration = Duration::from_millis(250);
-const RETRY_MAX: Duration = Duration::from_secs(15);
+const RETRY: Backoff = Backoff::new(Duration::from_millis(250), Duration::from_secs(15));
 
 /// A remote service with what is known of it.
 #[derive(Debug, Clone)]
@@ -79,10 +79,10 @@ pub struct Aggregator {
     stop: CancellationToken,
 }
 
-/// When a service is checked next, and after how long again if that fails.
+/// Time of the next check of a service, and the delays of checks that fail.
 struct Schedule {
     at: Instant,
-    backoff: Duration,
+    retries: Delays,
 }
 
 impl Aggregator {
@@ -174,7 +174,7 @@ impl Aggregator {
         schedule.retain(|key, _| services.contains_key(key));
         for (key, known) in services.iter() {
             if before.get(key).is_none_or(|old| old.remote != known.remote) || !schedule.contains_key(key) {
-                schedule.insert(key.clone(), Schedule { at: Instant::now(), backoff: RETRY_FIRST });
+                schedule.insert(key.clone(), Schedule { at: Instant::now(), retries: RETRY.delays() });
             }
         }
     }
@@ -218,8 +218,12 @@ impl Aggregator {
             next
         });
         if let Some(due) = schedule.get_mut(key) {
-            let wait = if available { CHECK_EVERY } else { due.backoff };
-            due.backoff = if available { RETRY_FIRST } else { (due.backoff * 2).min(RETRY_MAX) };
+            let wait = if available {
+                due.retries.reset();
+                CHECK_EVERY
+            } else {
+                due.retries.next_delay()
+            };
             due.at = Instant::now() + wait;
         }
         if let Some(name) = name

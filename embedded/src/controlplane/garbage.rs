@@ -17,6 +17,7 @@ use crowsnest_apiserver::registry::resource::ResourceRef;
 use crowsnest_apiserver::registry::{Change, Edit, Registry};
 use crowsnest_apiserver::status::{ApiResult, Reason};
 use crowsnest_apiserver::storage::{ChangeKind, Links, ObjectKey, OwnerLink, ResourceKey};
+use crowsnest_component_base::retry::{Backoff, Delays};
 use futures::{StreamExt, stream};
 use parking_lot::Mutex;
 use serde::Deserialize;
@@ -28,8 +29,7 @@ const ORPHAN: &str = "orphan";
 const FOREGROUND: &str = "foregroundDeletion";
 /// Objects worked on at once.
 const CONCURRENT: usize = 32;
-const FIRST_RETRY: Duration = Duration::from_millis(200);
-const LAST_RETRY: Duration = Duration::from_secs(10);
+const RETRY: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(10));
 
 /// Where an object is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -137,7 +137,7 @@ impl Graph {
 pub async fn run(registry: Arc<Registry>, stopped: CancellationToken) {
     let mut graph = Graph::default();
     let mut feed = registry.store.feed();
-    let mut failed = Failed::default();
+    let mut failed = Failed { uids: HashSet::new(), again: None, delays: RETRY.delays() };
     loop {
         let batch = tokio::select! {
             batch = feed.next() => Some(batch),
@@ -169,11 +169,12 @@ pub async fn run(registry: Arc<Registry>, stopped: CancellationToken) {
 
 /// Objects that could not be worked on: a webhook did not answer, as while its server starts. Nothing need ever change about
 /// them, so they are looked at again.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Failed {
     uids: HashSet<String>,
-    /// When, and how long it was waited for.
-    again: Option<(Instant, Duration)>,
+    /// Time of the next attempt.
+    again: Option<Instant>,
+    delays: Delays,
 }
 
 impl Failed {
@@ -181,9 +182,9 @@ impl Failed {
         self.uids.extend(uids);
         if self.uids.is_empty() {
             self.again = None;
-        } else if self.again.is_none_or(|(at, _)| at <= Instant::now()) {
-            let pause = self.again.map_or(FIRST_RETRY, |(_, pause)| (pause * 2).min(LAST_RETRY));
-            self.again = Some((Instant::now() + pause, pause));
+            self.delays.reset();
+        } else if self.again.is_none_or(|at| at <= Instant::now()) {
+            self.again = Some(Instant::now() + self.delays.next_delay());
         }
     }
 
@@ -193,7 +194,7 @@ impl Failed {
 
     async fn due(&self) {
         match self.again {
-            Some((at, _)) => tokio::time::sleep_until(at).await,
+            Some(at) => tokio::time::sleep_until(at).await,
             None => std::future::pending().await,
         }
     }

@@ -12,14 +12,14 @@ use crowsnest_apiserver::registry::options::{DeleteOptions, Propagation};
 use crowsnest_apiserver::registry::resource::ResourceRef;
 use crowsnest_apiserver::status::{ApiResult, Reason};
 use crowsnest_apiserver::storage::ResourceKey;
+use crowsnest_component_base::retry::Backoff;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::core;
 
-const FIRST_RETRY: Duration = Duration::from_millis(50);
-const LAST_RETRY: Duration = Duration::from_secs(2);
+const RETRY: Backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(2));
 
 /// What is left of a namespace's content.
 #[derive(Debug, Default)]
@@ -56,7 +56,7 @@ pub async fn run(registry: Arc<Registry>, stopped: CancellationToken) {
 
 /// Works on one namespace until it is gone.
 async fn finish(registry: Arc<Registry>, namespaces: ResourceRef, name: String) -> String {
-    let mut retry = FIRST_RETRY;
+    let mut delays = RETRY.delays();
     loop {
         match pass(&registry, &namespaces, &name).await {
             Ok(true) => return name,
@@ -65,8 +65,7 @@ async fn finish(registry: Arc<Registry>, namespaces: ResourceRef, name: String) 
             Err(error) if error.is(Reason::ServiceUnavailable) => return name,
             Err(error) => tracing::warn!(namespace = name, %error, "emptying a namespace"),
         }
-        tokio::time::sleep(retry).await;
-        retry = (retry * 2).min(LAST_RETRY);
+        tokio::time::sleep(delays.next_delay()).await;
     }
 }
 

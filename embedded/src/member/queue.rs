@@ -7,6 +7,7 @@ use std::hash::Hash;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crowsnest_component_base::retry::Backoff;
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use parking_lot::Mutex;
@@ -16,8 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::error::Result;
 
-const FIRST_RETRY: Duration = Duration::from_millis(10);
-const LAST_RETRY: Duration = Duration::from_secs(30);
+const RETRY: Backoff = Backoff::new(Duration::from_millis(10), Duration::from_secs(30));
 
 struct State<K> {
     ready: VecDeque<K>,
@@ -136,7 +136,7 @@ impl<K: Clone + Eq + Hash> Queue<K> {
         let mut state = self.state.lock();
         let failures = state.failures.entry(key.clone()).or_default();
         *failures += 1;
-        FIRST_RETRY.saturating_mul(1 << (*failures - 1).min(12)).min(LAST_RETRY)
+        RETRY.delay(*failures)
     }
 }
 

@@ -3,6 +3,7 @@
 use super::{CONNECTION_WINDOW, MAX_STREAMS, Pulse, REPLICAS, STREAM_WINDOW, Tasks, authority};
 use crate::{Dialer, Error, MemberIo};
 use bytes::Bytes;
+use crowsnest_component_base::retry::{Backoff, jitter};
 use http::uri::Authority;
 use http::{Method, Request, Response, StatusCode, Uri};
 use http_body_util::Full;
@@ -18,9 +19,8 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// The first pause between two tunnels, and the longest.
-const SHORTEST: Duration = Duration::from_millis(500);
-const LONGEST: Duration = Duration::from_secs(30);
+/// Delays between two tunnels.
+const RECONNECT: Backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(30));
 
 /// What is carried when the agent stops may go on for so long.
 const DRAIN: Duration = Duration::from_secs(2);
@@ -28,11 +28,10 @@ const DRAIN: Duration = Duration::from_secs(2);
 /// Bytes copied at once, each way.
 const BUFFER: usize = 64 << 10;
 
-/// How long to wait after so many failures in a row: doubled with each, and up to half less by `random` (0 to 1), so that the
-/// agents of a fleet do not all come back at once.
+/// Delay before the next tunnel, after `failures` failures in a row. `random` (0 to 1) shortens it by up to a half, so that
+/// the agents of a fleet do not reconnect at the same moment.
 pub fn backoff(failures: u32, random: f64) -> Duration {
-    let doubled = SHORTEST.saturating_mul(1 << failures.min(16));
-    doubled.min(LONGEST).mul_f64(1.0 - random.clamp(0.0, 1.0) / 2.0)
+    jitter(RECONNECT.delay(failures.saturating_add(1)), (1.0, 0.5), random)
 }
 
 /// Serves tunnels. Cheap to clone.

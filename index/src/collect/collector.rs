@@ -7,6 +7,7 @@ use super::watch::Ended;
 use super::{Scope, Shared};
 use crate::store::{Batch, Progress, Step};
 use crate::{CollectionKey, Epoch, Error};
+use crowsnest_component_base::retry::jitter;
 use kube::Client;
 use kube::client::Body;
 use serde_json::value::RawValue;
@@ -62,7 +63,7 @@ impl Collector {
     pub async fn run(self, stored_position: Option<String>) {
         let patience = self.shared.options.patience;
         let mut course = Course { position: stored_position, ..Course::default() };
-        let mut pause = patience.backoff.0;
+        let mut delays = patience.backoff.delays();
         loop {
             let started = Instant::now();
             let error = match self.follow(&mut course).await {
@@ -80,15 +81,14 @@ impl Collector {
             tracing::debug!(collection = %self.key, reason, "collector interrupted");
             self.shared.states.update(&self.key, |state| state.trouble = Some(reason));
             if started.elapsed() > STEADY {
-                pause = patience.backoff.0;
+                delays.reset();
             }
             let asked = match error {
                 Error::Answer { retry_after: Some(after), .. } => after.min(patience.retry_after),
                 _ => Duration::ZERO,
             };
             // Spread, so that a member that comes back isn't met by everyone at once.
-            tokio::time::sleep(asked + pause.mul_f64(0.5 + rand::random::<f64>())).await;
-            pause = (pause * 2).min(patience.backoff.1);
+            tokio::time::sleep(asked + jitter(delays.next_delay(), (0.5, 1.5), rand::random())).await;
         }
     }
 

@@ -3,6 +3,7 @@
 use super::Shared;
 use super::definitions::Promises;
 use crowsnest_apimachinery::names::{ClusterName, Gvr};
+use crowsnest_component_base::retry::{Backoff, jitter};
 use crowsnest_fleet::discovery::discover_again;
 use crowsnest_fleet::{ApiResource, ApiResources, Clusters, Interest, InterestGuard, Namespaces, Why};
 use kube::Client;
@@ -13,20 +14,20 @@ use std::time::Duration;
 /// How often kinds are looked at without a reason.
 const LOOK_EVERY: Duration = Duration::from_secs(300);
 /// A server tells of a definition first and serves it some moments later.
-const PROMISED: (Duration, Duration) = (Duration::from_millis(25), Duration::from_secs(5));
+const PROMISED: Backoff = Backoff::new(Duration::from_millis(25), Duration::from_secs(5));
 /// Looks for what was promised: half a minute.
 const LOOKS: u32 = 12;
-const RETRY: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(30));
+const RETRY: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(30));
 
 /// Runs until dropped; the interests it declared end with it.
 pub(super) async fn explore(shared: Arc<Shared>, cluster: ClusterName, client: Client, promises: Arc<Promises>) {
     let mut guards: BTreeMap<Gvr, InterestGuard> = BTreeMap::new();
-    let (mut retry, mut looks) = (RETRY.0, 0);
+    let (mut retries, mut looks) = (RETRY.delays(), 0);
     let mut told = None;
     loop {
         let wait = match discover_again(&client, told.as_ref()).await {
             Ok(found) => {
-                retry = RETRY.0;
+                retries.reset();
                 let stale = !found.resources.stale.is_empty();
                 // Collectors read their kinds from here, so it comes first.
                 let learned = shared.learn(&cluster, Arc::clone(&found.resources));
@@ -43,19 +44,18 @@ pub(super) async fn explore(shared: Arc<Shared>, cluster: ClusterName, client: C
                     looks = 0;
                 }
                 match (looks, stale) {
-                    (1.., _) => (PROMISED.0 * 2u32.pow(looks - 1)).min(PROMISED.1),
+                    (1.., _) => PROMISED.delay(looks),
                     (0, true) => Duration::from_secs(10),
                     (0, false) => LOOK_EVERY,
                 }
             }
             Err(error) => {
                 tracing::debug!(%cluster, %error, "cannot discover what the cluster serves");
-                retry = (retry * 2).min(RETRY.1);
-                retry
+                retries.next_delay()
             }
         };
-        let jitter = wait.mul_f64(0.75 + rand::random::<f64>() / 2.0);
-        if tokio::time::timeout(jitter, promises.nudge.notified()).await.is_ok() {
+        let wait = jitter(wait, (0.75, 1.25), rand::random());
+        if tokio::time::timeout(wait, promises.nudge.notified()).await.is_ok() {
             looks = 0;
         }
     }

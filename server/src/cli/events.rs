@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::bail;
+use crowsnest_component_base::retry::{Backoff, Delays};
 use futures::stream::BoxStream;
 use futures::{AsyncBufReadExt, StreamExt};
 use tokio::time::Instant;
@@ -13,8 +14,8 @@ use super::reach::said;
 use crate::cli::output::terminal;
 
 /// The first pause before a stream is asked for anew, and the longest.
-const SHORTEST: Duration = Duration::from_millis(500);
 const LONGEST: Duration = Duration::from_secs(30);
+const RECONNECT: Backoff = Backoff::new(Duration::from_millis(500), LONGEST);
 
 /// Lines of a stream.
 pub(crate) type Lines = BoxStream<'static, io::Result<String>>;
@@ -45,17 +46,22 @@ pub(crate) async fn follow(
     }
 }
 
-/// How long it is waited before a stream is asked for anew: longer each time, unless one has lasted.
-#[derive(Debug, Default)]
-pub(crate) struct Pauses {
-    last: Option<Duration>,
+/// Delays before a stream is requested again: longer each time, unless one has lasted.
+#[derive(Debug)]
+pub(crate) struct Pauses(Delays);
+
+impl Default for Pauses {
+    fn default() -> Self {
+        Self(RECONNECT.delays())
+    }
 }
 
 impl Pauses {
     pub(crate) fn next(&mut self, lasted: Duration) -> Duration {
-        let longer = self.last.filter(|_| lasted < LONGEST).map_or(SHORTEST, |last| (last * 2).min(LONGEST));
-        self.last = Some(longer);
-        longer
+        if lasted >= LONGEST {
+            self.0.reset();
+        }
+        self.0.next_delay()
     }
 }
 

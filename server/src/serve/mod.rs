@@ -19,6 +19,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use crowsnest_apiserver::audit::log::Writer;
 use crowsnest_apiserver::authn::{Oidc, Serving};
+use crowsnest_component_base::retry::{Backoff, Delays};
 use crowsnest_controllers::act;
 use crowsnest_index::{IndexOptions, StoreOptions};
 use tokio::net::TcpListener;
@@ -47,7 +48,7 @@ use probes::{Phase, Probes};
 use tasks::Tasks;
 
 /// Between two tries of what has to work before anything else can; twice as long each time.
-const AGAIN: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(10));
+const AGAIN: Backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(10));
 
 /// Runs until told to stop.
 pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
@@ -222,17 +223,16 @@ impl Site {
 
     /// Waits for the control plane to answer.
     async fn reached(&self) {
-        let mut pause = AGAIN.0;
+        let mut delays = AGAIN.delays();
         while let Err(error) = self.control_plane.apiserver_version().await {
-            self.wait(&mut pause, format!("the control plane does not answer: {error}")).await;
+            self.wait(&mut delays, format!("the control plane does not answer: {error}")).await;
         }
     }
 
-    async fn wait(&self, pause: &mut Duration, why: String) {
+    async fn wait(&self, delays: &mut Delays, why: String) {
         tracing::warn!(why, "trying again");
         self.phase.send_replace(Phase::Starting(why));
-        tokio::time::sleep(*pause).await;
-        *pause = (*pause * 2).min(AGAIN.1);
+        tokio::time::sleep(delays.next_delay()).await;
     }
 
     /// Serves the aggregated APIs and the webhooks, whichever of them are wanted.
@@ -298,12 +298,12 @@ impl Site {
             local_endpoints: self.args.allow_local_endpoints,
         };
         let client = shortcut::client(&self.control_plane);
-        let mut pause = AGAIN.0;
+        let mut delays = AGAIN.delays();
         loop {
             match self.roles.start(client.clone(), config.clone()).await {
                 Ok(()) => return Ok(()),
                 Err(error @ RolesError::Running) => return Err(error.into()),
-                Err(error) => self.wait(&mut pause, format!("{:#}", anyhow::Error::new(error))).await,
+                Err(error) => self.wait(&mut delays, format!("{:#}", anyhow::Error::new(error))).await,
             }
         }
     }

@@ -8,6 +8,7 @@ use crate::store::{OUTAGE_RETRY, Replayed, Store};
 use crate::tail::Tail;
 use crate::text::document::Document;
 use crate::{Error, IndexOptions};
+use crowsnest_component_base::retry::Backoff;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,7 +26,7 @@ const MANY: usize = REPLAY * 2;
 const HELD: usize = 8 << 20;
 /// Without changes for so long, what was merged is looked at; then after twice as long each time, up to the longest: what takes long to
 /// merge is not missed sooner.
-const REST: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(600));
+const REST: Backoff = Backoff::new(Duration::from_secs(2), Duration::from_secs(600));
 /// Of the threads that write: about a quarter of the time of a core that others want too, and a tenth while a start fills the
 /// cache, when nothing can be found yet anyway and all others wait for objects.
 const NICE: i32 = 5;
@@ -134,7 +135,7 @@ impl TextFollower {
         let mut tail = self.tail.follow(Seq(self.payload.seq));
         let mut pending = Pending::default();
         let mut pace = Pace::Following;
-        let mut rest = REST.0;
+        let mut rests = 1;
         loop {
             // Far behind, or told of very much, larger commits get there sooner: each is a segment, to be merged again and again.
             let lag = self.tail.latest().0.saturating_sub(tail.since().0);
@@ -164,7 +165,7 @@ impl TextFollower {
                     biased;
                     () = stop.cancelled() => Next::Stop,
                     () = until => Next::Commit,
-                    () = tokio::time::sleep(rest), if deadline.is_none() => Next::Rest,
+                    () = tokio::time::sleep(REST.delay(rests)), if deadline.is_none() => Next::Rest,
                     changes = tail.next() => match changes {
                         None => Next::Stop,
                         Some(changes) => Next::Changes(changes),
@@ -180,11 +181,11 @@ impl TextFollower {
                 }
                 Next::Commit => {
                     self.commit(&mut writer, &mut pending)?;
-                    rest = REST.0;
+                    rests = 1;
                 }
                 Next::Rest => {
                     self.take_merged()?;
-                    rest = (rest * 2).min(REST.1);
+                    rests += 1;
                 }
                 Next::Changes(Ok(changes)) => {
                     for change in changes {

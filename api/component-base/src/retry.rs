@@ -1,0 +1,93 @@
+//! Delays between attempts: exponential backoff and jitter.
+//!
+//! Nothing here reads a clock or draws random numbers, so schedules of retries can be tested as tables. `backon`, which
+//! kube-rs uses, offers only iterators that draw their own jitter; work queues need the delay of a count.
+
+use std::time::Duration;
+
+/// Exponential backoff: the delay doubles with each failure in a row, up to a longest delay.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Backoff {
+    first: Duration,
+    longest: Duration,
+}
+
+impl Backoff {
+    pub const fn new(first: Duration, longest: Duration) -> Self {
+        Self { first, longest }
+    }
+
+    /// Delay after `failures` failures in a row. No failure counts as one.
+    pub fn delay(self, failures: u32) -> Duration {
+        let doublings = failures.saturating_sub(1).min(31);
+        self.first.saturating_mul(1 << doublings).min(self.longest)
+    }
+
+    /// Delays of an operation that is repeated until it succeeds.
+    pub fn delays(self) -> Delays {
+        Delays { backoff: self, failures: 0 }
+    }
+}
+
+/// Delays of one operation, counted from its last success.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Delays {
+    backoff: Backoff,
+    failures: u32,
+}
+
+impl Delays {
+    /// Delay after one more failure.
+    pub fn next_delay(&mut self) -> Duration {
+        self.failures = self.failures.saturating_add(1);
+        self.backoff.delay(self.failures)
+    }
+
+    /// Starts over after a success.
+    pub fn reset(&mut self) {
+        self.failures = 0;
+    }
+}
+
+/// A delay multiplied by a factor between `range.0` and `range.1`, so that many clients do not retry at the same moment.
+/// `random` is between 0 and 1 and chooses the factor.
+pub fn jitter(delay: Duration, range: (f64, f64), random: f64) -> Duration {
+    delay.mul_f64(range.0 + (range.1 - range.0) * random.clamp(0.0, 1.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+
+    const BACKOFF: Backoff = Backoff::new(Duration::from_millis(10), Duration::from_secs(30));
+
+    #[rstest]
+    #[case(0, 10)]
+    #[case(1, 10)]
+    #[case(2, 20)]
+    #[case(12, 20_480)]
+    #[case(13, 30_000)]
+    #[case(u32::MAX, 30_000)]
+    fn delays_double_up_to_the_longest(#[case] failures: u32, #[case] milliseconds: u64) {
+        assert_eq!(BACKOFF.delay(failures), Duration::from_millis(milliseconds));
+    }
+
+    #[test]
+    fn a_success_starts_over() {
+        let mut delays = BACKOFF.delays();
+        assert_eq!([delays.next_delay(), delays.next_delay()], [10, 20].map(Duration::from_millis));
+        delays.reset();
+        assert_eq!(delays.next_delay(), Duration::from_millis(10));
+    }
+
+    #[rstest]
+    #[case((0.5, 1.5), 0.0, 500)]
+    #[case((0.5, 1.5), 0.75, 1250)]
+    #[case((1.0, 0.5), 1.0, 500)]
+    #[case((1.0, 0.5), 7.0, 500)]
+    #[case((1.0, 0.5), -1.0, 1000)]
+    fn jitter_stays_in_its_range(#[case] range: (f64, f64), #[case] random: f64, #[case] milliseconds: u64) {
+        assert_eq!(jitter(Duration::from_secs(1), range, random), Duration::from_millis(milliseconds));
+    }
+}
