@@ -8,7 +8,6 @@ mod renewal;
 pub(crate) mod replicas;
 mod tunnels;
 
-use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +15,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use crowsnest_api::cluster::ClusterSyncMode;
 use crowsnest_apimachinery::names::ClusterName;
-use crowsnest_component_base::spans;
+use crowsnest_component_base::{kubeconfig, spans};
 use crowsnest_fleet::dial::ProxyRoute;
 use crowsnest_fleet::tunnel::{Agent, PROTOCOL};
 use crowsnest_fleet::{Dialer, JoinOptions, join};
@@ -24,7 +23,6 @@ use http::{HeaderMap, HeaderValue, Request, StatusCode, header};
 use http_body_util::{BodyExt, Limited};
 use hyper::upgrade::Upgraded;
 use kube::client::{Body, ConfigExt};
-use kube::config::{KubeConfigOptions, Kubeconfig};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -184,21 +182,14 @@ fn dialer(member: &kube::Config) -> anyhow::Result<Dialer> {
 
 async fn member(args: &AgentArgs) -> anyhow::Result<kube::Config> {
     match &args.kubeconfig {
-        Some(file) => read(file, args.context.clone()).await,
+        Some(file) => Ok(kubeconfig::config(Some(file), args.context.as_deref()).await?),
         None => kube::Config::incluster().context("outside of a pod, name this cluster's kubeconfig with --kubeconfig"),
     }
 }
 
 async fn control_plane(args: &AgentArgs, figures: &Figures) -> anyhow::Result<kube::Client> {
-    let config = read(&args.control_plane_kubeconfig, args.control_plane_context.clone()).await?;
+    let config =
+        kubeconfig::config(Some(&args.control_plane_kubeconfig), args.control_plane_context.as_deref()).await?;
     let counted = figures.counted(&config);
     Ok(spans::client(config, &counted)?)
-}
-
-/// The configuration a kubeconfig's context gives.
-pub(crate) async fn read(file: &Path, context: Option<String>) -> anyhow::Result<kube::Config> {
-    let wrong = || format!("reading {}", file.display());
-    let kubeconfig = Kubeconfig::read_from(file).with_context(wrong)?;
-    let options = KubeConfigOptions { context, ..KubeConfigOptions::default() };
-    kube::Config::from_custom_kubeconfig(kubeconfig, &options).await.with_context(wrong)
 }

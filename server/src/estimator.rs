@@ -17,9 +17,10 @@ use crowsnest_api::estimator as wire;
 use crowsnest_api::work;
 use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_apiserver::authn::{Credentials, Serving};
+use crowsnest_component_base::kubeconfig;
+use crowsnest_component_base::requests::Requests;
 use crowsnest_controllers::act::estimating::Member;
 use crowsnest_controllers::plan::estimation::accurate::Assumed;
-use crowsnest_component_base::requests::Requests;
 use http::{HeaderValue, StatusCode, header};
 use jiff::SignedDuration;
 use kube::client::ClientBuilder;
@@ -34,7 +35,6 @@ use tokio_util::task::TaskTracker;
 use tonic::Status;
 use tonic_prost::ProstCodec;
 
-use crate::agent::read;
 use crate::aggregated::search_crowsnest_io::cache::Scrape;
 use crate::cli::estimator::{EstimatorArgs, Listening};
 use crate::figures::{BuildInfo, Sent};
@@ -54,7 +54,7 @@ pub(crate) async fn run(args: EstimatorArgs) -> anyhow::Result<ExitCode> {
 
 async fn serve(args: EstimatorArgs, stop: &CancellationToken) -> anyhow::Result<()> {
     let config = match &args.kubeconfig {
-        Some(file) => read(file, args.context.clone()).await?,
+        Some(file) => kubeconfig::config(Some(file), args.context.as_deref()).await?,
         None => {
             kube::Config::incluster().context("outside of a pod, name the cluster's kubeconfig with --kubeconfig")?
         }

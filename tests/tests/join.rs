@@ -179,13 +179,13 @@ fn refuses_what_cannot_be_joined(folder: &Path, file: &str) -> Result<()> {
     let stranger = whole.replace("client-key-data", "client-key-data-of-old");
     let stranger = write("stranger", &stranger)?;
     let refusals: [(&str, &str, &str); 10] = [
-        ("/nowhere/config", "east", "--kubeconfig /nowhere/config can't be read: No such file or directory"),
-        ("/", "east", "--kubeconfig / can't be read: Is a directory"),
-        (&nonsense, "east", "is no kubeconfig: "),
+        ("/nowhere/config", "east", "cannot read the kubeconfig \"/nowhere/config\": no such file;"),
+        ("/", "east", "cannot read the kubeconfig \"/\": it is a directory;"),
+        (&nonsense, "east", "cannot parse the kubeconfig "),
         (file, "north", "has no context \"north\"; it has cp, east, west"),
         (file, "east,east", "context east is named twice"),
         (&nobody, "Not_A_Name", "context Not_A_Name can't be a cluster's name; rename it"),
-        (&nobody, "torn", "context torn of"),
+        (&nobody, "torn", "cannot use context \"torn\" of"),
         (&nobody, "far", "cluster far can't be joined: https://127.0.0.1:9/: Connection refused"),
         (&twin, "east,twin", "contexts east and twin lead to the same cluster"),
         (&stranger, "east", "cluster east can't be joined: "),

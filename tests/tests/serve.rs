@@ -181,9 +181,9 @@ fn settings_are_read_from_a_file_and_unknown_ones_refused() -> Result<()> {
     let file = settings.display().to_string();
     let serve = |more: &[&str]| site::run(&[&["serve", "--config", &file][..], more].concat());
     let said = serve(&[])?;
-    ensure!(!said.ok && said.err.contains("reading /nowhere/kubeconfig"), "{said:?}");
+    ensure!(!said.ok && said.err.contains("cannot read the kubeconfig \"/nowhere/kubeconfig\""), "{said:?}");
     let said = serve(&["--kubeconfig", "/elsewhere"])?;
-    ensure!(!said.ok && said.err.contains("reading /elsewhere"), "{said:?}");
+    ensure!(!said.ok && said.err.contains("cannot read the kubeconfig \"/elsewhere\""), "{said:?}");
     // A slip of the keyboard in the environment is told, and no secret with it.
     let slip = std::process::Command::new(crowsnest_tests::binary()?)
         .args(["serve", "--config", &file])

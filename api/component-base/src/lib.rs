@@ -3,6 +3,7 @@
 //!
 //! This crate knows no kind of Karmada.
 
+pub mod kubeconfig;
 pub mod requests;
 pub mod retry;
 pub mod spans;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::Args;
-use kube::config::{KubeConfigOptions, Kubeconfig};
+use crowsnest_component_base::kubeconfig;
 
 #[derive(Debug, Args)]
 pub(crate) struct ConnectionArgs {
@@ -62,18 +62,11 @@ impl ConnectionArgs {
 
     /// How the control plane is reached.
     pub(crate) async fn config(&self) -> anyhow::Result<kube::Config> {
-        let options = KubeConfigOptions { context: self.context.clone(), ..KubeConfigOptions::default() };
         let path = self.kubeconfig.clone().or_else(|| match std::env::var_os("KUBECONFIG") {
             Some(_) => None,
             None => running(),
         });
-        let found = match path {
-            Some(path) => {
-                let file = Kubeconfig::read_from(&path).with_context(|| format!("reading {}", path.display()))?;
-                kube::Config::from_custom_kubeconfig(file, &options).await
-            }
-            None => kube::Config::from_kubeconfig(&options).await,
-        };
+        let found = kubeconfig::config(path.as_deref(), self.context.as_deref()).await;
         let config =
             found.context("no control plane: start one with `crowsnest up` or name a kubeconfig with --kubeconfig")?;
         Ok(self.applied(config))

@@ -43,7 +43,7 @@ pub(crate) async fn run(args: CredentialsArgs) -> anyhow::Result<ExitCode> {
     let text = std::fs::read_to_string(&args.file).with_context(wrong)?;
     let wishes = read(&text).with_context(wrong)?;
     let config = match &args.kubeconfig {
-        Some(file) => crate::agent::read(file, args.context.clone()).await?,
+        Some(file) => crowsnest_component_base::kubeconfig::config(Some(file), args.context.as_deref()).await?,
         None => {
             kube::Config::incluster().context("outside of a pod, name the cluster's kubeconfig with --kubeconfig")?
         }

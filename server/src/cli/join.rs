@@ -1,14 +1,13 @@
 //! `crowsnest join`: registers a cluster that somebody else runs, as `karmadactl join` does, with the rights one chooses.
 
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::Context;
 use clap::Args;
 use crowsnest_apimachinery::names::ClusterName;
+use crowsnest_component_base::kubeconfig;
 use crowsnest_fleet::join::{JoinOptions, join, would_join};
-use kube::config::{KubeConfigOptions, Kubeconfig};
 
 use super::connection::ConnectionArgs;
 use super::rights::RightsArgs;
@@ -49,17 +48,9 @@ pub(crate) struct JoinArgs {
     connection: ConnectionArgs,
 }
 
-/// How a cluster is reached by a kubeconfig of its own.
-pub(super) async fn member_config(file: &Path, context: Option<String>) -> anyhow::Result<kube::Config> {
-    let wrong = || format!("--cluster-kubeconfig {}", file.display());
-    let kubeconfig = Kubeconfig::read_from(file).with_context(wrong)?;
-    let options = KubeConfigOptions { context, ..KubeConfigOptions::default() };
-    kube::Config::from_custom_kubeconfig(kubeconfig, &options).await.with_context(wrong)
-}
-
 pub(crate) async fn run(args: JoinArgs) -> anyhow::Result<ExitCode> {
     let rights = args.rights.read()?;
-    let member = member_config(&args.cluster_kubeconfig, args.cluster_context).await?;
+    let member = kubeconfig::config(Some(&args.cluster_kubeconfig), args.cluster_context.as_deref()).await?;
     let options = JoinOptions {
         namespace: args.cluster_namespace,
         provider: args.cluster_provider,

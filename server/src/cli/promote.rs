@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use anyhow::{Context, anyhow, bail};
 use clap::{ArgAction, Args};
 use crowsnest_api::constants::annotation::{CONFLICT_RESOLUTION, CONFLICT_RESOLUTION_OVERWRITE};
+use crowsnest_component_base::kubeconfig;
 use crowsnest_controllers::interpreter::Interpreter;
 use crowsnest_controllers::plan::gates::Gates;
 use crowsnest_controllers::plan::work::prune::prune;
@@ -16,7 +17,6 @@ use serde_json::{Value, json};
 
 use super::apply::{DryRun, Validation, Writing, collection, named, policy};
 use super::connection::ConnectionArgs;
-use super::join::member_config;
 use super::object::{ObjectArgs, escaped, text};
 use super::output::Format;
 use super::reach::{self, said};
@@ -61,8 +61,8 @@ pub(crate) async fn run(args: PromoteArgs) -> anyhow::Result<ExitCode> {
     let asked = args.object.resolve(&args.connection, std::slice::from_ref(&args.cluster)).await?;
     let (member, read) = match &args.cluster_kubeconfig {
         Some(file) => {
-            let context = args.cluster_context.clone().or_else(|| Some(args.cluster.clone()));
-            let member = kube::Client::try_from(member_config(file, context).await?)?;
+            let context = args.cluster_context.as_ref().unwrap_or(&args.cluster);
+            let member = kube::Client::try_from(kubeconfig::config(Some(file), Some(context)).await?)?;
             let read = match reach::get(&member, &asked.path()).await {
                 Ok(object) => Some(object),
                 Err(kube::Error::Api(status)) if status.code == 404 => None,

@@ -13,11 +13,11 @@ use std::time::Duration;
 use anyhow::{Context, anyhow, bail};
 use clap::Args;
 use crowsnest_apimachinery::names::ClusterName;
+use crowsnest_component_base::kubeconfig;
 use crowsnest_fleet::unregister::{AGENT, AGENT_NAMESPACE};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::runtime::wait::await_condition;
 use kube::{Api, Client};
 
@@ -146,14 +146,7 @@ impl RegisterArgs {
 }
 
 async fn member(args: &RegisterArgs) -> anyhow::Result<Client> {
-    let options = KubeConfigOptions { context: args.context.clone(), ..KubeConfigOptions::default() };
-    let config = match &args.kubeconfig {
-        Some(file) => {
-            let file = Kubeconfig::read_from(file).with_context(|| format!("reading {}", file.display()))?;
-            kube::Config::from_custom_kubeconfig(file, &options).await
-        }
-        None => kube::Config::from_kubeconfig(&options).await,
-    };
+    let config = kubeconfig::config(args.kubeconfig.as_deref(), args.context.as_deref()).await;
     Ok(Client::try_from(config.context("this cluster is not known: name its kubeconfig with --kubeconfig")?)?)
 }
 

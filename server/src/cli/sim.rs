@@ -4,10 +4,10 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Context, anyhow, bail};
+use anyhow::{Context, bail};
 use clap::{Args, Subcommand};
+use crowsnest_component_base::kubeconfig;
 use crowsnest_embedded::load::Load;
-use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::{Value, json};
 
 #[derive(Debug, Args)]
@@ -94,9 +94,9 @@ impl Fault {
 pub(crate) async fn run(args: SimArgs) -> anyhow::Result<ExitCode> {
     let dir = args.data_dir.unwrap_or_else(crate::up::default_data_dir);
     let path = dir.join("kubeconfigs/cp.kubeconfig");
-    let file = Kubeconfig::read_from(&path)
-        .map_err(|error| anyhow!("no `crowsnest up` ever ran in {} ({error}); name its --data-dir", dir.display()))?;
-    let config = kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?;
+    let config = kubeconfig::config(Some(&path), None).await;
+    let config =
+        config.with_context(|| format!("no `crowsnest up` ever ran in {}; name its --data-dir", dir.display()))?;
     let server = config.cluster_url.clone();
     let client = kube::Client::try_from(config)?;
     let (path, body) = args.fault.request();

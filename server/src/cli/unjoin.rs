@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use clap::Args;
 use crowsnest_apimachinery::names::ClusterName;
+use crowsnest_component_base::kubeconfig;
 use crowsnest_fleet::unjoin::{Leaving, would_unjoin};
 use crowsnest_fleet::unregister::{AGENT, AGENT_NAMESPACE, would_unregister};
 use crowsnest_fleet::{UnjoinOptions, UnregisterOptions, unjoin, unregister};
 
 use super::connection::ConnectionArgs;
-use super::join::member_config;
 use crate::cli::output::terminal;
 
 /// What both need.
@@ -78,7 +78,10 @@ impl LeavingArgs {
     /// Clients for the control plane and, where it is named, the cluster.
     async fn clients(&self) -> anyhow::Result<(kube::Client, Option<kube::Client>)> {
         let member = match &self.cluster_kubeconfig {
-            Some(file) => Some(kube::Client::try_from(member_config(file, self.cluster_context.clone()).await?)?),
+            Some(file) => {
+                let config = kubeconfig::config(Some(file), self.cluster_context.as_deref()).await?;
+                Some(kube::Client::try_from(config)?)
+            }
             None => None,
         };
         Ok((self.connection.client().await?, member))

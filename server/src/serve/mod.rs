@@ -125,7 +125,7 @@ impl Site {
     async fn prepare(args: ServeArgs) -> anyhow::Result<Self> {
         let said = Said::read(&args)?;
         let mut upstream = match &args.kubeconfig {
-            Some(file) => crate::agent::read(file, args.context.clone()).await?,
+            Some(file) => crowsnest_component_base::kubeconfig::config(Some(file), args.context.as_deref()).await?,
             None => kube::Config::incluster()
                 .context("outside of a pod, name the control plane's kubeconfig with --kubeconfig")?,
         };

@@ -7,13 +7,12 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use arc_swap::ArcSwap;
+use crowsnest_component_base::kubeconfig::{self, KubeconfigFile};
 use crowsnest_component_base::requests::CountRequests;
 use crowsnest_component_base::spans;
 use futures::FutureExt;
 use kube::client::Body;
-use kube::config::Kubeconfig;
 
-use crate::agent;
 use crate::reload::Reloader;
 
 /// A client of the control plane that `config` reaches, by `file` where it was read from one.
@@ -31,7 +30,8 @@ pub(super) async fn client(
     let shown = Arc::clone(&current);
     let files = named(&file)?;
     let take = move |_: &[String]| {
-        let mut config = agent::read(&file, context.clone()).now_or_never().context("it takes its time")??;
+        let mut config =
+            kubeconfig::config(Some(&file), context.as_deref()).now_or_never().context("it takes its time")??;
         config.default_retry = false;
         shown.store(Arc::new(spans::client(config, &counted)?));
         Ok(())
@@ -46,7 +46,7 @@ pub(super) async fn client(
 
 /// A kubeconfig, and the certificates and keys that it names. Tokens in files kube reads again by itself.
 fn named(file: &Path) -> anyhow::Result<Vec<PathBuf>> {
-    let read = Kubeconfig::read_from(file).with_context(|| format!("reading {}", file.display()))?;
+    let read = KubeconfigFile::read(file)?.into_content();
     let of_users = read.auth_infos.into_iter().filter_map(|named| named.auth_info);
     let of_users = of_users.flat_map(|user| [user.client_certificate, user.client_key]);
     let of_clusters = read.clusters.into_iter().filter_map(|named| named.cluster?.certificate_authority);

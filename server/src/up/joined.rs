@@ -7,13 +7,13 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, anyhow, bail};
+use anyhow::{Context, bail};
 use crowsnest_api::cluster::Cluster;
 use crowsnest_apimachinery::names::ClusterName;
+use crowsnest_component_base::kubeconfig::KubeconfigFile;
 use crowsnest_fleet::join::{JoinOptions, cluster_id, join};
 use crowsnest_fleet::{Error, Rights};
 use futures::future::{join_all, try_join_all};
-use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Api, ResourceExt};
 
 use super::progress::Progress;
@@ -33,23 +33,16 @@ pub(super) struct Joined {
 impl Joined {
     /// Reads the file and finds the contexts in it; no cluster is asked yet.
     pub(super) async fn read(file: &Path, contexts: &[String], rights: Rights) -> anyhow::Result<Self> {
-        let kubeconfig = Kubeconfig::read_from(file).map_err(|error| unreadable(file, &error))?;
+        let kubeconfig = KubeconfigFile::read(file)?;
         let mut clusters: Vec<(ClusterName, kube::Config)> = Vec::new();
         for context in contexts {
-            if !kubeconfig.contexts.iter().any(|known| known.name == *context) {
-                let known: Vec<&str> = kubeconfig.contexts.iter().map(|known| known.name.as_str()).collect();
-                bail!("{} has no context {context:?}; it has {}", file.display(), known.join(", "));
-            }
+            let config = kubeconfig.config(Some(context)).await?;
             let name: ClusterName = context.parse().with_context(|| {
                 format!("context {context} can't be a cluster's name; rename it with kubectl config rename-context")
             })?;
             if clusters.iter().any(|(known, _)| *known == name) {
                 bail!("context {context} is named twice");
             }
-            let options = KubeConfigOptions { context: Some(context.clone()), ..KubeConfigOptions::default() };
-            let config = kube::Config::from_custom_kubeconfig(kubeconfig.clone(), &options)
-                .await
-                .map_err(|error| anyhow!("context {context} of {}: {error}", file.display()))?;
             clusters.push((name, config));
         }
         Ok(Self { file: file.to_owned(), clusters, rights })
@@ -138,18 +131,5 @@ fn innermost(error: &anyhow::Error) -> String {
     match error.chain().find_map(|cause| cause.downcast_ref::<kube::Error>()) {
         Some(kube::Error::Api(status)) => status.message.clone(),
         _ => error.root_cause().to_string(),
-    }
-}
-
-/// One line, however long the parser's explanation is.
-fn unreadable(file: &Path, error: &KubeconfigError) -> anyhow::Error {
-    let path = file.display();
-    match error {
-        KubeconfigError::ReadConfig(error, _) => anyhow!("--kubeconfig {path} can't be read: {error}"),
-        KubeconfigError::Parse(error) => {
-            let text = error.to_string();
-            anyhow!("--kubeconfig {path} is no kubeconfig: {}", text.lines().next().unwrap_or_default())
-        }
-        other => anyhow!("--kubeconfig {path} can't be used: {other}"),
     }
 }

@@ -12,12 +12,12 @@ use crowsnest_api::constants::condition;
 use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_apiserver::Data;
 use crowsnest_apiserver::storage::Durability;
+use crowsnest_component_base::kubeconfig;
 use crowsnest_embedded::load::Load;
 use crowsnest_embedded::member::{Member, MemberConfig, Profile as MemberProfile};
 use crowsnest_fleet::join::{JoinOptions, join};
 use futures::future::{join_all, try_join_all};
 use kube::Api;
-use kube::config::KubeConfigOptions;
 use kube::runtime::wait;
 
 use super::datadir::DataDir;
@@ -86,7 +86,7 @@ impl Members {
         let mut configs: Vec<(ClusterName, kube::Config)> = Vec::new();
         for member in &self.simulated {
             let own = files.add(member.name(), &member.kubeconfig()?)?;
-            let config = kube::Config::from_custom_kubeconfig(own, &KubeConfigOptions::default()).await?;
+            let config = kubeconfig::config_of(own).await?;
             configs.push((member.name().parse()?, config));
         }
         let joining = configs.iter().map(|(name, config)| async move {

@@ -245,7 +245,7 @@ impl Fleet {
         servers.spawn(reloader.run(serving.clone()));
         progress.done("aggregated APIs, webhooks");
 
-        let upstream = kube::Config::from_custom_kubeconfig(own, &kube::config::KubeConfigOptions::default()).await?;
+        let upstream = crowsnest_component_base::kubeconfig::config_of(own).await?;
         members.join(&control_plane.client(), &mut files, progress).await?;
         let kubeconfig = files.finish()?;
         progress.done("members joined");

@@ -158,6 +158,9 @@ fn why_it_ends_is_json_too() -> Result<()> {
     let said = crate::site::run(&["serve", "--log-format=json", "--kubeconfig", "/nowhere/kubeconfig"])?;
     let last: Value = serde_json::from_str(said.err.lines().last().unwrap_or_default()).context(said.err.clone())?;
     let error = last["error"].as_str().unwrap_or_default();
-    ensure!(!said.ok && last["level"] == "ERROR" && error.contains("reading /nowhere/kubeconfig"), "{said:?}");
+    ensure!(
+        !said.ok && last["level"] == "ERROR" && error.contains("cannot read the kubeconfig \"/nowhere/kubeconfig\""),
+        "{said:?}"
+    );
     Ok(())
 }

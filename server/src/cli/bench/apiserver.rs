@@ -11,6 +11,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use anyhow::{Context, ensure};
 use bytes::Bytes;
 use clap::Args;
+use crowsnest_component_base::kubeconfig;
 use futures::future::try_join_all;
 use futures::{Stream, StreamExt, TryStreamExt};
 use http::Request;
@@ -20,7 +21,6 @@ use hyper_util::rt::TokioExecutor;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use kube::api::{DeleteParams, ListParams, PostParams};
 use kube::client::ConfigExt;
-use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client};
 use memchr::{memchr, memmem};
 use parking_lot::Mutex;
@@ -130,8 +130,7 @@ async fn asked(
 
 async fn config(target: &Target) -> anyhow::Result<kube::Config> {
     let file = &target.kubeconfig;
-    let file = Kubeconfig::read_from(file).with_context(|| format!("reading {}", file.display()))?;
-    let mut config = kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?;
+    let mut config = kubeconfig::config(Some(file), None).await?;
     config.read_timeout = None;
     Ok(config)
 }

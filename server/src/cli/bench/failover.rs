@@ -13,12 +13,13 @@ use anyhow::{Context, ensure};
 use clap::Args;
 use crowsnest_api::cluster::Cluster;
 use crowsnest_api::work::ResourceBinding;
+use crowsnest_component_base::kubeconfig;
 use crowsnest_fleet::join::{JoinOptions, join};
 use futures::future::try_join_all;
 use futures::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::api::{Patch, PatchParams};
-use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::config::Kubeconfig;
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
@@ -150,7 +151,7 @@ impl Site {
 
 /// Registers a member; its name and its administrator's client.
 async fn joined(control_plane: &Client, name: String, file: Kubeconfig) -> anyhow::Result<(String, Client)> {
-    let config = kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?;
+    let config = kubeconfig::config_of(file).await?;
     let registered = join(control_plane, &config, &JoinOptions::new(name.parse()?)).await;
     registered.with_context(|| format!("joining {name}"))?;
     Ok((name, Client::try_from(config)?))

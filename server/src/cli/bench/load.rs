@@ -5,12 +5,12 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
+use crowsnest_component_base::kubeconfig;
 use crowsnest_embedded::load::{Load, Report};
 use futures::TryStreamExt;
 use futures::future::try_join_all;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{ListParams, WatchEvent, WatchParams};
-use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client};
 use serde::Deserialize;
 
@@ -70,8 +70,7 @@ async fn simulated(dir: &Path, number: usize) -> anyhow::Result<Simulated> {
 
 async fn client(dir: &Path, name: &str) -> anyhow::Result<Client> {
     let path = dir.join(format!("kubeconfigs/{name}.kubeconfig"));
-    let file = Kubeconfig::read_from(&path).with_context(|| format!("reading {}", path.display()))?;
-    let mut config = kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?;
+    let mut config = kubeconfig::config(Some(&path), None).await?;
     // A large load takes longer than a request usually may.
     config.read_timeout = None;
     Ok(Client::try_from(config)?)

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use crowsnest_apimachinery::user::{MASTERS, UserInfo};
 use crowsnest_apiserver::{ApiServer, Config, Data};
+use crowsnest_component_base::kubeconfig;
 use crowsnest_controllers::act::world::chosen_labels;
 use crowsnest_controllers::act::{self, Manager};
 use crowsnest_controllers::plan::gates::Gates;
@@ -24,7 +25,7 @@ use crowsnest_index::{Index, IndexOptions};
 use futures::future::try_join_all;
 use futures::{FutureExt, StreamExt, TryStreamExt, stream};
 use kube::Client;
-use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::config::Kubeconfig;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
@@ -51,7 +52,7 @@ pub(super) struct Reach {
 impl Reach {
     pub(super) async fn client(&self) -> anyhow::Result<Client> {
         let file = Kubeconfig::from_yaml(&self.kubeconfig)?;
-        Ok(Client::try_from(kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?)?)
+        Ok(Client::try_from(kubeconfig::config_of(file).await?)?)
     }
 }
 
@@ -193,8 +194,7 @@ pub(super) async fn control(dir: &Path, kubeconfig: Option<&Path>, evicts: bool)
     let began = Instant::now();
     let (site, client) = match kubeconfig {
         Some(path) => {
-            let file = Kubeconfig::read_from(path).with_context(|| format!("reading {}", path.display()))?;
-            let config = kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?;
+            let config = kubeconfig::config(Some(path), None).await?;
             say("{}")?;
             (None, Client::try_from(config)?)
         }

@@ -14,13 +14,13 @@ use anyhow::{Context, ensure};
 use bytes::Bytes;
 use clap::Args;
 use crowsnest_apimachinery::user::UserInfo;
+use crowsnest_component_base::kubeconfig::{self, KubeconfigFile};
 use crowsnest_proxy::{Body, Proxy};
 use futures::future::try_join_all;
 use http::Request;
 use http_body_util::{BodyExt, Empty};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{AttachParams, AttachedProcess, LogParams, PostParams};
-use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client};
 use parking_lot::Mutex;
 use serde_json::json;
@@ -164,8 +164,7 @@ impl Ways {
 
 async fn pods(dir: &Path, kubeconfig: &str, path: &str) -> anyhow::Result<Api<Pod>> {
     let file = dir.join(format!("kubeconfigs/{kubeconfig}.kubeconfig"));
-    let file = Kubeconfig::read_from(&file).with_context(|| format!("reading {}", file.display()))?;
-    let mut config = kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?;
+    let mut config = kubeconfig::config(Some(&file), None).await?;
     config.read_timeout = None;
     let mut parts = config.cluster_url.into_parts();
     parts.path_and_query = Some(format!("{}/", path).parse()?);
@@ -313,7 +312,7 @@ async fn kubectl_cp(dir: &Path, megabytes: usize, figures: &mut Figures<impl Wri
 }
 
 fn server_of(kubeconfig: &Path) -> anyhow::Result<String> {
-    let file = Kubeconfig::read_from(kubeconfig).with_context(|| format!("reading {}", kubeconfig.display()))?;
+    let file = KubeconfigFile::read(kubeconfig)?.into_content();
     let cluster = file.clusters.into_iter().next().and_then(|named| named.cluster);
     cluster.and_then(|cluster| cluster.server).context("the kubeconfig names no server")
 }

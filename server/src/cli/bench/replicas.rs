@@ -168,7 +168,7 @@ async fn heard(
 
 /// A replica as a process, with its text index in `dir`.
 pub(super) async fn replica(dir: &Path, kubeconfig: &Path, db: &DatabaseUrl) -> anyhow::Result<()> {
-    let config = crate::agent::read(kubeconfig, None).await?;
+    let config = crowsnest_component_base::kubeconfig::config(Some(kubeconfig), None).await?;
     let fleet = Fleet::start(kube::Client::try_from(config)?, FleetOptions::on_loopback()).await?;
     let why = Why::ResourceRegistry("bench".to_owned());
     let interest = Interest { clusters: Clusters::All, resource: pods(), namespaces: Namespaces::All, why };
