@@ -5,9 +5,10 @@ use crowsnest_apimachinery::field::FieldError;
 use crowsnest_apimachinery::names::format;
 use crowsnest_apimachinery::quantity::Quantity;
 use k8s_openapi::api::autoscaling::v2::{
-    CrossVersionObjectReference, HPAScalingPolicy, HPAScalingRules, HorizontalPodAutoscalerBehavior, MetricIdentifier,
-    MetricSpec, MetricTarget, ResourceMetricSource,
+    CrossVersionObjectReference, HPAScalingRules, MetricIdentifier, MetricSpec, MetricTarget, ResourceMetricSource,
 };
+
+use crate::plan::autoscaling::defaults::fill_behavior;
 
 use super::decode::{changed, decode};
 use super::{Outcome, Refusal, Request, metadata};
@@ -25,17 +26,9 @@ pub(super) fn mutate(request: &Request) -> Result<Outcome, Refusal> {
         hpa.spec.metrics = vec![default_metric()];
     }
     if let Some(behavior) = &mut hpa.spec.behavior {
-        fill(behavior);
+        fill_behavior(behavior);
     }
     changed(&hpa, &request.object).map(Outcome::Changed)
-}
-
-/// Completes a behaviour. For how long shrinking waits stays open: that is a setting of the controllers.
-pub(crate) fn fill(behavior: &mut HorizontalPodAutoscalerBehavior) {
-    let up = scaling(Some(0), &[("Pods", 4), ("Percent", 100)]);
-    let down = scaling(None, &[("Percent", 100)]);
-    behavior.scale_up = Some(filled(behavior.scale_up.take(), up));
-    behavior.scale_down = Some(filled(behavior.scale_down.take(), down));
 }
 
 fn default_metric() -> MetricSpec {
@@ -48,31 +41,6 @@ fn default_metric() -> MetricSpec {
         type_: "Resource".to_owned(),
         resource: Some(ResourceMetricSource { name: "cpu".to_owned(), target }),
         ..MetricSpec::default()
-    }
-}
-
-/// The rules when nothing else is said: by so much in 15 seconds, whichever is more.
-fn scaling(window: Option<i32>, policies: &[(&str, i32)]) -> HPAScalingRules {
-    let policy = |(type_, value): &(&str, i32)| HPAScalingPolicy {
-        type_: (*type_).to_owned(),
-        value: *value,
-        period_seconds: 15,
-    };
-    HPAScalingRules {
-        stabilization_window_seconds: window,
-        select_policy: Some("Max".to_owned()),
-        policies: Some(policies.iter().map(policy).collect()),
-        ..HPAScalingRules::default()
-    }
-}
-
-fn filled(given: Option<HPAScalingRules>, default: HPAScalingRules) -> HPAScalingRules {
-    let given = given.unwrap_or_default();
-    HPAScalingRules {
-        select_policy: given.select_policy.or(default.select_policy),
-        stabilization_window_seconds: given.stabilization_window_seconds.or(default.stabilization_window_seconds),
-        policies: given.policies.or(default.policies),
-        tolerance: given.tolerance,
     }
 }
 

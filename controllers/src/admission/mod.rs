@@ -6,8 +6,7 @@
 //! Clusters and ResourceRegistries are served by our own aggregated API, which calls `cluster` and `registry` itself.
 
 pub mod agents;
-pub mod annotations;
-pub(crate) mod autoscaling;
+mod autoscaling;
 pub mod backend_store;
 pub mod binding;
 pub mod cluster;

@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::conditions::{self, condition};
 use super::object;
-use crate::admission::annotations;
+use super::annotations;
 
 /// What a probe of a member's health endpoint said, and why it was not well.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -6,9 +6,12 @@ use crowsnest_api::policy::ConflictResolution;
 use crowsnest_api::work::{BindingSnapshot, ResourceBindingSpec, TargetCluster};
 use serde_json::{Value, json};
 
-use super::interpreter::dependencies::Needs;
 use super::object;
 use super::propagation::binding::{controller_reference, owner_uid, reference};
+
+mod needs;
+
+pub use needs::{Dependency, Needs};
 
 /// The binding whose object has dependencies.
 pub struct Parent<'a> {

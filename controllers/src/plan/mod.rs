@@ -4,6 +4,7 @@
 
 pub mod access;
 pub mod agents;
+pub mod annotations;
 pub mod autoscaling;
 pub mod certificates;
 pub mod clusters;

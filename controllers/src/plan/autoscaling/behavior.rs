@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use k8s_openapi::api::autoscaling::v2::{HPAScalingPolicy, HPAScalingRules, HorizontalPodAutoscalerBehavior};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
-use crate::admission::autoscaling::fill;
+use super::defaults::fill_behavior;
 
 /// Without behaviour, at most so many times as many, or up to so many.
 const UP_FACTOR: i32 = 2;
@@ -236,7 +236,7 @@ fn rules(behavior: &HorizontalPodAutoscalerBehavior) -> (Cow<'_, HPAScalingRules
         (Some(up), Some(down)) if is_whole(up) && is_whole(down) => (Cow::Borrowed(up), Cow::Borrowed(down)),
         _ => {
             let mut behavior = behavior.clone();
-            fill(&mut behavior);
+            fill_behavior(&mut behavior);
             let rules = |rules: Option<HPAScalingRules>| Cow::Owned(rules.unwrap_or_default());
             (rules(behavior.scale_up), rules(behavior.scale_down))
         }

@@ -4,6 +4,7 @@
 
 pub mod behavior;
 pub mod cron;
+pub mod defaults;
 pub mod federated;
 pub mod metrics;
 pub mod pods;

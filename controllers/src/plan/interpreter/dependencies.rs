@@ -5,67 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use crowsnest_apimachinery::field::{self, FieldError};
 use crowsnest_apimachinery::names::format;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
-use serde::ser::SerializeMap;
-use serde::{Serialize, Serializer};
 use serde_json::Value;
 
+use crate::plan::dependencies::Dependency;
 use crate::plan::object::{at, name, namespace, text};
-
-/// What an interpreter told of an object's needs; `None` where it made no list at all, which Go writes as `null` and not as
-/// `[]`. Its JSON is what a binding's `resourcebinding.karmada.io/dependencies` annotation holds.
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
-pub struct Needs(pub Option<Vec<Dependency>>);
-
-impl Needs {
-    /// Those of a built-in kind, which makes no list for nothing.
-    pub fn of_native(list: Vec<Dependency>) -> Self {
-        Needs((!list.is_empty()).then_some(list))
-    }
-
-    pub fn list(&self) -> &[Dependency] {
-        self.0.as_deref().unwrap_or_default()
-    }
-}
-
-/// An object another one needs, by name or by label selector.
-#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Dependency {
-    #[serde(default)]
-    pub api_version: String,
-    #[serde(default)]
-    pub kind: String,
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub namespace: String,
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub name: String,
-    #[serde(default, skip_serializing_if = "Option::is_none", serialize_with = "labels_first")]
-    pub label_selector: Option<LabelSelector>,
-}
-
-impl Dependency {
-    pub(super) fn core(kind: &str, namespace: &str, name: &str) -> Self {
-        Dependency {
-            api_version: "v1".to_owned(),
-            kind: kind.to_owned(),
-            namespace: namespace.to_owned(),
-            name: name.to_owned(),
-            label_selector: None,
-        }
-    }
-}
-
-/// A selector with its fields in the order of Go's declaration.
-fn labels_first<S: Serializer>(selector: &Option<LabelSelector>, serializer: S) -> Result<S::Ok, S::Error> {
-    let mut map = serializer.serialize_map(None)?;
-    if let Some(labels) = selector.as_ref().and_then(|selector| selector.match_labels.as_ref()) {
-        map.serialize_entry("matchLabels", labels)?;
-    }
-    if let Some(expressions) = selector.as_ref().and_then(|selector| selector.match_expressions.as_ref()) {
-        map.serialize_entry("matchExpressions", expressions)?;
-    }
-    map.end()
-}
 
 /// What is wrong with dependencies somebody else made, in Karmada's words.
 pub fn verify(dependencies: &[Dependency]) -> Result<(), String> {

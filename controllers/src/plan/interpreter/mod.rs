@@ -9,6 +9,5 @@ pub mod dependencies;
 pub mod health;
 pub mod native;
 pub mod replicas;
-pub mod retain;
 pub mod status;
 pub mod thirdparty;

@@ -190,7 +190,7 @@ mod tests {
         match meet("m1", manifest, Some(live)) {
             Meeting::Planned(planned) => planned,
             Meeting::Ours { mut desired, observed } => {
-                crate::plan::interpreter::retain::service(&mut desired, observed);
+                crate::plan::work::retain::service(&mut desired, observed);
                 finish(desired, observed, difference)
             }
         }

@@ -6,3 +6,4 @@ pub mod exclusive;
 pub mod holder;
 pub mod managed;
 pub mod prune;
+pub mod retain;
