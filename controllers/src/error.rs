@@ -2,13 +2,10 @@
 
 use crowsnest_apimachinery::names::ClusterName;
 
-use crate::interpreter::ScriptError;
-use crate::interpreter::webhook::WebhookError;
-use crate::plan::eviction::PlacementError;
-use crate::plan::eviction::application::ApplicationError;
-use crate::plan::eviction::state::StateError;
-use crate::plan::interpreter::thirdparty::NoAnswer;
-use crate::plan::overriding;
+use crowsnest_plan::eviction::PlacementError;
+use crowsnest_plan::eviction::application::ApplicationError;
+use crowsnest_plan::eviction::state::StateError;
+use crowsnest_plan::overriding;
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -35,25 +32,8 @@ pub enum Error {
     NoCluster(String),
     #[error(transparent)]
     Override(#[from] overriding::Failed),
-    #[error("ResourceInterpreterCustomization {customization}: {source}")]
-    Script {
-        customization: String,
-        #[source]
-        source: ScriptError,
-    },
-    #[error("Internal error occurred: failed calling webhook {webhook:?}: {source}")]
-    Webhook {
-        webhook: String,
-        #[source]
-        source: Box<WebhookError>,
-    },
-    #[error("{api_version} {kind}: {source}")]
-    ThirdParty {
-        api_version: &'static str,
-        kind: &'static str,
-        #[source]
-        source: NoAnswer,
-    },
+    #[error(transparent)]
+    Interpreter(#[from] crowsnest_interpreter::Error),
     #[error(transparent)]
     Placement(#[from] PlacementError),
     #[error(transparent)]

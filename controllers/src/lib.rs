@@ -1,12 +1,7 @@
-//! Every decision and reconcile loop: propagate, schedule, override, apply, collect status.
-//!
-//! [`admission`] decides what is stored at all and is pure. [`plan`] decides and is pure; [`act`] reads the world,
-//! asks `plan` and writes what it is told. [`interpreter`] says what a kind means, by its users' scripts or by `plan`.
+//! Controllers: they read the state of the control plane and of the members from the cache, let `crowsnest-plan` decide, and carry out
+//! the decision.
 
 pub mod act;
-pub mod admission;
 pub mod error;
-pub mod interpreter;
-pub mod plan;
 
 pub use error::Error;

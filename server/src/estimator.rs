@@ -20,7 +20,7 @@ use crowsnest_apiserver::authn::{Credentials, Serving};
 use crowsnest_component_base::kubeconfig;
 use crowsnest_component_base::requests::Requests;
 use crowsnest_controllers::act::estimating::Member;
-use crowsnest_controllers::plan::estimation::accurate::Assumed;
+use crowsnest_plan::estimation::accurate::Assumed;
 use http::{HeaderValue, StatusCode, header};
 use jiff::SignedDuration;
 use kube::client::ClientBuilder;

@@ -13,9 +13,9 @@ use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use crowsnest_admission::webhook_configurations;
 use crowsnest_api::constants::label;
 use crowsnest_component_base::retry::Backoff;
-use crowsnest_controllers::admission::webhook_configurations;
 use crowsnest_fleet::discovery::announced as announced_groups;
 use futures::StreamExt;
 use http::{Request, header};

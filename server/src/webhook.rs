@@ -1,7 +1,7 @@
 //! Admission and conversion webhooks over HTTPS: decode a review, load the objects that the decision needs, decide,
 //! respond.
 //!
-//! `crowsnest_controllers::admission` implements the rules. Two more paths admit the objects that the aggregated server
+//! `crowsnest_admission` implements the rules. Two more paths admit the objects that the aggregated server
 //! stores in the internal group.
 //!
 //! A review has no side effects: nothing is written, and only quota reservations for a proven API server are remembered
@@ -15,13 +15,13 @@ use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::Response;
 use axum::routing::post;
 use axum::{Extension, Router};
+use crowsnest_admission::{Gates, Refusal, Review, World};
 use crowsnest_api::config::ResourceInterpreterCustomization;
 use crowsnest_api::policy::FederatedResourceQuota;
 use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_controllers::act;
-use crowsnest_controllers::admission::{self, Gates, Refusal, Review, World};
-use crowsnest_controllers::interpreter::lua;
-use crowsnest_controllers::interpreter::lua::pool::{self, Share};
+use crowsnest_interpreter::customized::declarative;
+use crowsnest_interpreter::customized::declarative::pool::{self, Share};
 use http::StatusCode;
 use kube::api::{Api, ListParams};
 use serde_json::{Value, json};
@@ -129,7 +129,7 @@ pub(crate) fn stored_configurations(ca_bundle: &str, base_url: &str) -> [Value; 
 
 async fn convert(body: Bytes) -> Result<Response, Failure> {
     let review = envelope::conversion_review(&body)?;
-    Ok(reply(StatusCode::OK, &admission::convert_review(&review)))
+    Ok(reply(StatusCode::OK, &crowsnest_admission::convert_review(&review)))
 }
 
 async fn agent_secret(State(shared): State<Arc<Shared>>, body: Bytes) -> Result<Response, Failure> {
@@ -178,11 +178,11 @@ async fn review(
 async fn decide(
     shared: &Shared,
     path: &str,
-    request: &admission::Request,
+    request: &crowsnest_admission::Request,
     caller: Caller,
-) -> Result<Option<admission::Review>, kube::Error> {
+) -> Result<Option<crowsnest_admission::Review>, kube::Error> {
     let webhooks = &shared.webhooks;
-    let needs = admission::needs(path);
+    let needs = crowsnest_admission::needs(path);
     if needs.quotas && webhooks.gates.federated_quota_enforcement {
         return quota::decide(webhooks, &shared.quotas, path, request, caller).await;
     }
@@ -199,10 +199,10 @@ async fn decide(
 fn judge(
     webhooks: &Webhooks,
     path: &str,
-    request: &admission::Request,
+    request: &crowsnest_admission::Request,
     customizations: &[ResourceInterpreterCustomization],
     quotas: &[FederatedResourceQuota],
-) -> Option<admission::Review> {
+) -> Option<crowsnest_admission::Review> {
     let permanent_id = uuid::Uuid::new_v4().to_string();
     let world = World {
         permanent_id: &permanent_id,
@@ -210,9 +210,9 @@ fn judge(
         allow_no_execute_taint_policy: webhooks.allow_no_execute_taint_policy,
         customizations,
         quotas,
-        compile_lua: &|script| lua::compile(script).map_err(|problem| problem.to_string()),
+        compile_lua: &|script| declarative::compile(script).map_err(|problem| problem.to_string()),
     };
-    admission::review(path, request, &world)
+    crowsnest_admission::review(path, request, &world)
 }
 
 async fn listed<K>(api: Api<K>) -> Result<Vec<K>, kube::Error>

@@ -5,6 +5,7 @@
 //! those of Kubernetes' `apimachinery` and `apiserver`.
 
 pub mod addresses;
+pub mod differences;
 pub mod duration;
 pub mod field;
 pub mod json_patch;
@@ -17,6 +18,7 @@ pub mod quantity;
 pub mod rbac;
 pub mod refusal;
 pub mod request;
+pub mod secret_copies;
 pub mod selector;
 pub mod taints;
 pub mod user;

@@ -22,9 +22,9 @@ use super::objects::Resource;
 use super::queue::{Outcome, Queue};
 use super::world::Change;
 use crate::Error;
-use crate::plan::propagation::binding::controller_reference;
-use crate::plan::work::construct::{self, WorkOptions};
-use crate::plan::{access, conditions, object};
+use crowsnest_plan::propagation::binding::controller_reference;
+use crowsnest_plan::work::construct::{self, WorkOptions};
+use crowsnest_plan::{access, conditions, object};
 
 pub struct Access {
     context: Arc<Context>,

@@ -23,12 +23,12 @@ use super::scheduling::{BindingKey, Scheduling};
 use super::works::is_ready;
 use super::world::Change;
 use crate::Error;
-use crate::plan::eviction::application::{self as plan, Switches};
-use crate::plan::eviction::rate::Standing;
-use crate::plan::eviction::{Safety, evict};
-use crate::plan::journal::workloads::{self as journal, Bound};
-use crate::plan::object;
-use crate::plan::scheduling::Plan;
+use crowsnest_plan::eviction::application::{self as plan, Switches};
+use crowsnest_plan::eviction::rate::Standing;
+use crowsnest_plan::eviction::{Safety, evict};
+use crowsnest_plan::journal::workloads::{self as journal, Bound};
+use crowsnest_plan::object;
+use crowsnest_plan::scheduling::Plan;
 
 /// Between two looks for a cluster that takes the last copy.
 const LOOK_ELSEWHERE: Duration = Duration::from_secs(30);

@@ -26,13 +26,13 @@ use super::templates::{is_template_resource, template_of};
 use super::world::{Cached, Change, Header};
 use crate::Error;
 use crate::error::aggregated;
-use crate::plan::overriding::{self, OverridePolicy};
-use crate::plan::propagation::change::Change as TemplateChange;
-use crate::plan::selector::best_precision;
-use crate::plan::work::construct::{self, BindingIdentity, DesiredWork, WorkPlan};
-use crate::plan::work::exclusive::allowed;
-use crate::plan::work::holder::{Holder, binding_of_work};
-use crate::plan::{conditions, object};
+use crowsnest_plan::overriding::{self, OverridePolicy};
+use crowsnest_plan::propagation::change::Change as TemplateChange;
+use crowsnest_plan::selector::best_precision;
+use crowsnest_plan::work::construct::{self, BindingIdentity, DesiredWork, WorkPlan};
+use crowsnest_plan::work::exclusive::allowed;
+use crowsnest_plan::work::holder::{Holder, binding_of_work};
+use crowsnest_plan::{conditions, object};
 
 pub struct Bindings {
     context: Arc<Context>,

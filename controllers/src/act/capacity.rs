@@ -14,12 +14,12 @@ use serde_json::Value;
 use super::context::Context;
 use super::objects::Resource;
 use super::world::Change;
-use crate::plan::descheduling::{Unscheduled, lasts};
-use crate::plan::estimation::capacity::{self, NodeFacts, PodFacts, Written};
-use crate::plan::estimation::nodes::Nodes;
-use crate::plan::estimation::quotas::{QuotaFacts, Quotas};
-use crate::plan::estimation::resources::Resources;
-use crate::plan::estimation::room::Known;
+use crowsnest_plan::descheduling::{Unscheduled, lasts};
+use crowsnest_plan::estimation::capacity::{self, NodeFacts, PodFacts, Written};
+use crowsnest_plan::estimation::nodes::Nodes;
+use crowsnest_plan::estimation::quotas::{QuotaFacts, Quotas};
+use crowsnest_plan::estimation::resources::Resources;
+use crowsnest_plan::estimation::room::Known;
 
 /// Namespace and name.
 pub(super) type Key = (String, String);

@@ -12,9 +12,9 @@ use super::objects::{Resource, Target};
 use super::queue::{Outcome, Queue};
 use super::world::Change;
 use crate::Error;
-use crate::plan::agents;
-use crate::plan::certificates::{self as plan, Permission};
-use crate::plan::object;
+use crowsnest_plan::agents;
+use crowsnest_plan::certificates::{self as plan, Permission};
+use crowsnest_plan::object;
 
 pub struct Certificates {
     context: Arc<Context>,

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
-use crate::plan::health::Moment;
+use crowsnest_plan::health::Moment;
 
 /// Cheap to clone; all clones are the same clock.
 #[derive(Debug, Clone)]

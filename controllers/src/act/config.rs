@@ -8,12 +8,12 @@ use crowsnest_fleet::Estimators;
 use super::clock::Clock;
 use super::controllers::Controllers;
 use super::fence::Fence;
-use crate::plan::autoscaling::replicas::Counting;
-use crate::plan::eviction::Safety;
-use crate::plan::eviction::rate::Rates;
-use crate::plan::gates::Gates;
-use crate::plan::propagation::skipped::{self, SkippedApis, SkippedNamespaces};
-use crate::plan::scheduling::Plugins;
+use crowsnest_plan::autoscaling::replicas::Counting;
+use crowsnest_plan::eviction::Safety;
+use crowsnest_plan::eviction::rate::Rates;
+use crowsnest_plan::gates::Gates;
+use crowsnest_plan::propagation::skipped::{self, SkippedApis, SkippedNamespaces};
+use crowsnest_plan::scheduling::Plugins;
 
 /// How often things are looked at, and how long they may take.
 #[derive(Debug, Clone)]

@@ -23,9 +23,10 @@ use super::traffic::Traffic;
 use super::turns::Turns;
 use super::world::{Cached, Header, World};
 use crate::Error;
-use crate::interpreter::{Interpreter, webhook};
-use crate::plan::health::Moment;
-use crate::plan::object;
+use crowsnest_interpreter::Interpreter;
+use crowsnest_interpreter::customized::webhook;
+use crowsnest_plan::health::Moment;
+use crowsnest_plan::object;
 
 /// The resources the loops know by name.
 pub struct Kinds {
@@ -188,7 +189,7 @@ struct Services {
 
 #[async_trait]
 impl webhook::Services for Services {
-    async fn find(&self, namespace: &str, name: &str) -> Result<Option<Value>, Error> {
+    async fn find(&self, namespace: &str, name: &str) -> Result<Option<Value>, webhook::LookupError> {
         let found = self.world.get(&ClusterName::control_plane(), &self.services.gvr, namespace, name).await?;
         Ok(found.map(|service| service.view().clone()))
     }

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::context::decode;
 use crate::Error;
-use crate::plan::object;
+use crowsnest_plan::object;
 
 /// Namespace and name, and which version of the object it is.
 type Key = (String, String);

@@ -21,8 +21,8 @@ use super::events::Severity;
 use super::queue::{Outcome, Queue};
 use super::unschedulable::newest_replica_set;
 use crate::Error;
-use crate::plan::journal::workloads::{Bound, descheduled};
-use crate::plan::{descheduling as plan, object};
+use crowsnest_plan::journal::workloads::{Bound, descheduled};
+use crowsnest_plan::{descheduling as plan, object};
 
 /// Namespace and name.
 type Key = (String, String);

@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::world::Change;
-use crate::plan::object;
+use crowsnest_plan::object;
 
 const FIRST_LOOK: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);

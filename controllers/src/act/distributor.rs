@@ -20,11 +20,12 @@ use super::scheduling::BindingKey;
 use super::templates::template_of;
 use super::world::{Cached, Change};
 use crate::Error;
-use crate::plan::dependencies::{self, AttachedPlan, Parent, Wishes};
-use crate::plan::interpreter::dependencies::{Dependency, Needs, spelled};
-use crate::plan::object;
-use crate::plan::propagation::change::Change as TemplateChange;
-use crate::plan::selector::labels_match;
+use crowsnest_interpreter::default::dependencies::spelled;
+use crowsnest_plan::dependencies::{self, AttachedPlan, Parent, Wishes};
+use crowsnest_plan::dependencies::{Dependency, Needs};
+use crowsnest_plan::object;
+use crowsnest_plan::propagation::change::Change as TemplateChange;
+use crowsnest_plan::selector::labels_match;
 
 pub struct Distributor {
     context: Arc<Context>,
@@ -96,9 +97,9 @@ impl Distributor {
             Ok(Some(dependencies)) => dependencies,
             Ok(None) => return Ok(Outcome::Done),
             Err(error) => {
-                let message = error.message();
+                let message = error.to_string();
                 context.events.note(&template, Severity::Warning, event::GET_DEPENDENCIES_FAILED, message);
-                return Err(error);
+                return Err(error.into());
             }
         };
         self.wanted.lock().insert(key.clone(), dependencies.list().to_vec());

@@ -21,14 +21,14 @@ use tokio_util::sync::CancellationToken;
 use super::capacity::{Facts, Key};
 use super::unschedulable::newest_replica_set;
 use crate::Error;
-use crate::plan::descheduling::Unscheduled;
-use crate::plan::estimation::accurate::Assumed;
-use crate::plan::estimation::answering;
-use crate::plan::estimation::capacity::PodFacts;
-use crate::plan::estimation::ledger::Promise;
-use crate::plan::estimation::quotas::QuotaFacts;
-use crate::plan::gates::Gates;
-use crate::plan::object;
+use crowsnest_plan::descheduling::Unscheduled;
+use crowsnest_plan::estimation::accurate::Assumed;
+use crowsnest_plan::estimation::answering;
+use crowsnest_plan::estimation::capacity::PodFacts;
+use crowsnest_plan::estimation::ledger::Promise;
+use crowsnest_plan::estimation::quotas::QuotaFacts;
+use crowsnest_plan::gates::Gates;
+use crowsnest_plan::object;
 
 /// What is followed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

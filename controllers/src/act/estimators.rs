@@ -13,7 +13,7 @@ use k8s_openapi::api::core::v1::Service;
 
 use super::context::{Context, decode};
 use crate::Error;
-use crate::plan::estimation::accurate::Assumed;
+use crowsnest_plan::estimation::accurate::Assumed;
 
 /// A cluster, and what was given away there and does not show yet.
 pub type Cluster = (String, Vec<Assumed>);
@@ -22,11 +22,9 @@ fn told(resource: &ObjectReference) -> String {
     format!("kind={}, name={}/{}", resource.kind, resource.namespace, resource.name)
 }
 
-impl From<Assumed> for wire::AssumedWorkload {
-    fn from(assumed: Assumed) -> Self {
-        let components = assumed.components.iter().map(wire::Component::from).collect();
-        wire::AssumedWorkload { namespace: assumed.namespace, components }
-    }
+fn assumed_workload(assumed: Assumed) -> wire::AssumedWorkload {
+    let components = assumed.components.iter().map(wire::Component::from).collect();
+    wire::AssumedWorkload { namespace: assumed.namespace, components }
 }
 
 /// How much of what a binding asks for each cluster takes: replicas, or whole sets of components.
@@ -39,7 +37,7 @@ pub async fn room(
 ) -> Vec<(String, Option<i32>)> {
     let object = &told(&spec.resource);
     let one = |(cluster, assumed): Cluster| async move {
-        let assumed_workloads = assumed.into_iter().map(wire::AssumedWorkload::from).collect();
+        let assumed_workloads = assumed.into_iter().map(assumed_workload).collect();
         let answer = async {
             let Some(service) = service(context, estimators, &cluster).await? else { return Ok(None) };
             let asked = Asked { cluster: &cluster, service: service.as_ref(), object };

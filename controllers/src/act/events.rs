@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::objects::{Objects, Resource, Target};
 use super::traffic::Traffic;
-use crate::plan::object;
+use crowsnest_plan::object;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Severity {

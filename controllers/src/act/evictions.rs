@@ -31,15 +31,15 @@ use super::scheduling::BindingKey;
 use super::works::is_ready;
 use super::world::Change;
 use crate::Error;
-use crate::plan::eviction::home::Home;
-use crate::plan::eviction::rate::{Pace, Standing};
-use crate::plan::eviction::safety::{self, Cancelled};
-use crate::plan::eviction::state::preserved;
-use crate::plan::eviction::tasks::{self, Evicting};
-use crate::plan::eviction::{self as plan, TaintDecision};
-use crate::plan::journal::clusters::halted as halted_entry;
-use crate::plan::journal::workloads::{self as journal, Bound, Clusters};
-use crate::plan::{conditions, object};
+use crowsnest_plan::eviction::home::Home;
+use crowsnest_plan::eviction::rate::{Pace, Standing};
+use crowsnest_plan::eviction::safety::{self, Cancelled};
+use crowsnest_plan::eviction::state::preserved;
+use crowsnest_plan::eviction::tasks::{self, Evicting};
+use crowsnest_plan::eviction::{self as plan, TaintDecision};
+use crowsnest_plan::journal::clusters::halted as halted_entry;
+use crowsnest_plan::journal::workloads::{self as journal, Bound, Clusters};
+use crowsnest_plan::{conditions, object};
 use gate::{Gate, Verdict};
 
 pub struct Evictions {

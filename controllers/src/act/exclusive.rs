@@ -17,12 +17,12 @@ use super::scheduling::BindingKey;
 use super::templates::{id_label, template_of};
 use super::world::Header;
 use crate::Error;
-use crate::plan::eviction::Safety;
-use crate::plan::journal::workloads::{self as journal, Bound};
-use crate::plan::work::construct;
-use crate::plan::work::exclusive::Copy;
-use crate::plan::work::holder::binding_of_work;
-use crate::plan::{conditions, object};
+use crowsnest_plan::eviction::Safety;
+use crowsnest_plan::journal::workloads::{self as journal, Bound};
+use crowsnest_plan::work::construct;
+use crowsnest_plan::work::exclusive::Copy;
+use crowsnest_plan::work::holder::binding_of_work;
+use crowsnest_plan::{conditions, object};
 
 /// Whether a copy may only run where no other one does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

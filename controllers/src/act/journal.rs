@@ -22,8 +22,8 @@ use super::objects::{Objects, Resource};
 use super::scheduling::BindingKey;
 use super::traffic::Traffic;
 use crate::Error;
-use crate::plan::journal::Entry;
-use crate::plan::object;
+use crowsnest_plan::journal::Entry;
+use crowsnest_plan::object;
 
 /// Entries that may wait. Then whoever notes one waits, too.
 const WAITING: usize = 65_536;

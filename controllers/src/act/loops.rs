@@ -22,7 +22,7 @@ use super::{
     services, statuses, taint_policies, templates, works,
 };
 use crate::Error;
-use crate::plan::object;
+use crowsnest_plan::object;
 
 /// All loops, so that handlers and timers reach them.
 pub(super) struct Loops {

@@ -13,11 +13,11 @@ use super::context::Context;
 use super::queue::{Outcome, Queue};
 use super::world::{Change, Header};
 use crate::Error;
-use crate::plan::propagation::binding::controller_reference;
-use crate::plan::propagation::change::Change as TemplateChange;
-use crate::plan::selector::{Named, best_precision_of_named};
-use crate::plan::work::construct::{self, WorkOptions};
-use crate::plan::{object, overriding};
+use crowsnest_plan::propagation::binding::controller_reference;
+use crowsnest_plan::propagation::change::Change as TemplateChange;
+use crowsnest_plan::selector::{Named, best_precision_of_named};
+use crowsnest_plan::work::construct::{self, WorkOptions};
+use crowsnest_plan::{object, overriding};
 
 pub struct Namespaces {
     context: Arc<Context>,

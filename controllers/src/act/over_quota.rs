@@ -10,9 +10,9 @@ use tokio::sync::OwnedMutexGuard;
 use super::context::Context;
 use super::objects::Resource;
 use crate::Error;
-use crate::plan::journal::workloads::quota_denied;
-use crate::plan::object;
-use crate::plan::quota::Exceeded;
+use crowsnest_plan::journal::workloads::quota_denied;
+use crowsnest_plan::object;
+use crowsnest_plan::quota::Exceeded;
 
 impl Context {
     /// Acquires the lock for writing a binding if its namespace has a quota.

@@ -12,8 +12,8 @@ use serde_json::Value;
 
 use super::scheduling::BindingKey;
 use super::world::Change;
-use crate::plan::object;
-use crate::plan::selector::cluster_matches;
+use crowsnest_plan::object;
+use crowsnest_plan::selector::cluster_matches;
 
 #[derive(Default)]
 pub struct Placements {
@@ -40,7 +40,7 @@ struct Place {
 }
 
 /// To which clusters' changes a binding may be indifferent: those it does not want by now, as
-/// [`crate::plan::scheduling::affected_by_cluster`] decides.
+/// [`crowsnest_plan::scheduling::affected_by_cluster`] decides.
 #[derive(Debug, Default, PartialEq)]
 enum Seeks {
     #[default]
@@ -211,8 +211,8 @@ mod tests {
     use super::*;
     use crate::act::context::decode;
     use crate::act::scheduling::view;
-    use crate::plan::scheduling::affected_by_cluster;
     use crowsnest_api::work::ResourceBinding;
+    use crowsnest_plan::scheduling::affected_by_cluster;
     use serde_json::json;
 
     fn binding(targets: &[&str], leaving: &[&str]) -> Value {

@@ -19,8 +19,8 @@ use super::objects::Resource;
 use super::queue::{Outcome, Queue};
 use super::world::Change;
 use crate::Error;
-use crate::plan::object;
-use crate::plan::quota::{self as plan, Usage};
+use crowsnest_plan::object;
+use crowsnest_plan::quota::{self as plan, Usage};
 
 /// Namespace and name.
 type Key = (String, String);

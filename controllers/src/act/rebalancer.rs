@@ -14,7 +14,7 @@ use super::objects::Target;
 use super::queue::{Outcome, Queue};
 use super::world::Change;
 use crate::Error;
-use crate::plan::{object, rebalance as plan};
+use crowsnest_plan::{object, rebalance as plan};
 
 pub struct Rebalancer {
     context: Arc<Context>,

@@ -11,7 +11,7 @@ use super::context::{Context, decode};
 use super::queue::{Outcome, Queue};
 use super::world::Change;
 use crate::Error;
-use crate::plan::{object, remedies as plan};
+use crowsnest_plan::{object, remedies as plan};
 
 pub struct Remedies {
     context: Arc<Context>,

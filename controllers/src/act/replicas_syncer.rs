@@ -13,8 +13,8 @@ use super::controllers::Controller;
 use super::queue::{Outcome, Queue};
 use super::world::Change;
 use crate::Error;
-use crate::plan::object;
-use crate::plan::retaining::{Replicas, is_retained, replicas};
+use crowsnest_plan::object;
+use crowsnest_plan::retaining::{Replicas, is_retained, replicas};
 
 /// Between two looks at a Deployment whose members have not all reported.
 const PAUSE: Duration = Duration::from_secs(1);

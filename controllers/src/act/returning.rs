@@ -22,10 +22,10 @@ use super::queue::{Outcome, Queue};
 use super::scheduling::{BindingKey, Scheduling};
 use super::world::Change;
 use crate::Error;
-use crate::plan::eviction::home::{Home, Return, Step};
-use crate::plan::journal::workloads::{self as journal, Bound};
-use crate::plan::scheduling::{self as plan, Plan};
-use crate::plan::{eviction, object};
+use crowsnest_plan::eviction::home::{Home, Return, Step};
+use crowsnest_plan::journal::workloads::{self as journal, Bound};
+use crowsnest_plan::scheduling::{self as plan, Plan};
+use crowsnest_plan::{eviction, object};
 
 /// Nobody tells when there is room at home.
 const LOOK_FOR_ROOM: Duration = Duration::from_secs(30);

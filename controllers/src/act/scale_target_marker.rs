@@ -15,8 +15,8 @@ use super::queue::{Outcome, Queue};
 use super::templates::is_template_resource;
 use super::world::Change;
 use crate::Error;
-use crate::plan::object;
-use crate::plan::retaining::{Autoscaler, ScaleTarget, is_retained, mark, touched};
+use crowsnest_plan::object;
+use crowsnest_plan::retaining::{Autoscaler, ScaleTarget, is_retained, mark, touched};
 
 /// Namespace and name.
 type Key = (String, String);

@@ -21,9 +21,9 @@ use super::templates::template_of;
 use super::traffic::GivingWay;
 use super::world::{Cached, Change, Old};
 use crate::Error;
-use crate::plan::work::construct;
-use crate::plan::work::holder::binding_of_work;
-use crate::plan::{conditions, object, status};
+use crowsnest_plan::work::construct;
+use crowsnest_plan::work::holder::binding_of_work;
+use crowsnest_plan::{conditions, object, status};
 
 /// Between looks at Works that have said nothing yet. A member that does not answer is not waited for.
 const GATHERING: [Duration; 3] = [Duration::from_millis(20), Duration::from_millis(40), Duration::from_millis(80)];
@@ -179,9 +179,9 @@ impl Statuses {
             Ok(Some(new)) => new,
             Ok(None) => return Ok(()),
             Err(error) => {
-                let message = error.message();
+                let message = error.to_string();
                 self.context.events.note(&template, Severity::Warning, event::AGGREGATE_STATUS_FAILED, message);
-                return Err(error);
+                return Err(error.into());
             }
         };
         if object::semantically_equal(template.get("status").unwrap_or(&Value::Null), &new) {

@@ -14,8 +14,8 @@ use super::events::Severity;
 use super::queue::{Outcome, Queue};
 use super::world::Change;
 use crate::Error;
-use crate::plan::health::doubt;
-use crate::plan::{object, taint_policies as plan};
+use crowsnest_plan::health::doubt;
+use crowsnest_plan::{object, taint_policies as plan};
 
 pub struct TaintPolicies {
     context: Arc<Context>,

@@ -27,12 +27,12 @@ use super::objects::{Resource, Target};
 use super::queue::{Outcome, Queue};
 use super::world::Change;
 use crate::Error;
-use crate::plan::object;
-use crate::plan::propagation::binding::{self, BindingPlan, Intent, Interpreted};
-use crate::plan::propagation::change::Change as TemplateChange;
-use crate::plan::propagation::lazy::{self, Touch};
-use crate::plan::propagation::{Choice, Claim, Policy, Preemption, choose, claim};
-use crate::plan::reference;
+use crowsnest_plan::object;
+use crowsnest_plan::propagation::binding::{self, BindingPlan, Intent, Interpreted};
+use crowsnest_plan::propagation::change::Change as TemplateChange;
+use crowsnest_plan::propagation::lazy::{self, Touch};
+use crowsnest_plan::propagation::{Choice, Claim, Policy, Preemption, choose, claim};
+use crowsnest_plan::reference;
 
 /// A template in the control plane.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -367,12 +367,13 @@ impl Templates {
     /// What the template needs; a script that cannot tell is told of on the template.
     async fn interpret(&self, template: &Value) -> Result<Interpreted, Error> {
         let interpreter = &self.context.interpreter;
-        interpreter.replicas(template).await.inspect_err(|error| {
+        interpreter.replicas(template).await.map_err(|error| {
             let reason = match interpreter.has_components(template) {
                 true => event::GET_COMPONENTS_FAILED,
                 false => event::GET_REPLICAS_FAILED,
             };
-            self.context.events.note(template, Severity::Warning, reason, error.message());
+            self.context.events.note(template, Severity::Warning, reason, error.to_string());
+            error.into()
         })
     }
 

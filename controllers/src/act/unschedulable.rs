@@ -7,7 +7,7 @@ use kube::core::Selector;
 use kube::{Api, Client};
 
 use crate::Error;
-use crate::plan::descheduling;
+use crowsnest_plan::descheduling;
 
 /// The UID of the ReplicaSet with a Deployment's present pod template; `None` where there is none yet.
 pub async fn newest_replica_set(client: Client, namespace: &str, name: &str) -> Result<Option<String>, Error> {

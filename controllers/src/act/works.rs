@@ -32,10 +32,10 @@ use super::traffic::GivingWay;
 use super::world::{Cached, Change};
 use crate::Error;
 use crate::error::aggregated;
-use crate::plan::work::apply::{self, ApplyPlan, Meeting};
-use crate::plan::work::managed;
-use crate::plan::{conditions, object, status};
 use counting::written;
+use crowsnest_plan::work::apply::{self, ApplyPlan, Meeting};
+use crowsnest_plan::work::managed;
+use crowsnest_plan::{conditions, object, status};
 
 /// A Work by execution namespace and name.
 pub type WorkKey = (String, String);
@@ -445,9 +445,9 @@ impl Works {
             let Some(seen) = seen.filter(|seen| managed::is_managed(seen.view())) else { continue };
             let seen = seen.view();
             let interpreter = &self.context.interpreter;
-            let tell = |reason, what: &str, error: &Error| {
+            let tell = |reason, what: &str, error: &crowsnest_interpreter::Error| {
                 let object = format!("{}/{}/{}", object::kind(seen), object::namespace(seen), object::name(seen));
-                let message = format!("{what} object({object}) failed, err: {}.", error.message());
+                let message = format!("{what} object({object}) failed, err: {}.", error.to_string());
                 self.context.events.note(work, Severity::Warning, reason, message);
             };
             let reflected = interpreter

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crowsnest_api::names::work_name;
 use crowsnest_controllers::act::objects::{Objects, Resource, Target};
 use crowsnest_controllers::act::{Config, Periods};
-use crowsnest_controllers::plan::gates::Gates;
+use crowsnest_plan::gates::Gates;
 use kube::api::{ApiResource, DynamicObject, ListParams};
 use serde_json::{Value, json};
 

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 
 use crowsnest_api::autoscaling::{CronFederatedHPASpec, CronFederatedHPAStatus};
-use crowsnest_controllers::plan::autoscaling::behavior::{Bounds, Noted, Past};
-use crowsnest_controllers::plan::autoscaling::cron::{Schedule, zone};
-use crowsnest_controllers::plan::autoscaling::metrics::{Answer, Wish, combine, propose};
-use crowsnest_controllers::plan::autoscaling::pods::{Container, Pod, PodKey, Readiness, Sample};
-use crowsnest_controllers::plan::autoscaling::replicas::{Count, Counting, Workload};
-use crowsnest_controllers::plan::autoscaling::rules::{Run, Timers};
+use crowsnest_plan::autoscaling::behavior::{Bounds, Noted, Past};
+use crowsnest_plan::autoscaling::cron::{Schedule, zone};
+use crowsnest_plan::autoscaling::metrics::{Answer, Wish, combine, propose};
+use crowsnest_plan::autoscaling::pods::{Container, Pod, PodKey, Readiness, Sample};
+use crowsnest_plan::autoscaling::replicas::{Count, Counting, Workload};
+use crowsnest_plan::autoscaling::rules::{Run, Timers};
 use k8s_openapi::api::autoscaling::v2::{
     HPAScalingPolicy, HPAScalingRules, HorizontalPodAutoscalerBehavior, MetricSpec,
 };

@@ -1,7 +1,7 @@
 //! Which policy a template that nobody has claimed follows.
 
 use crowsnest_api::policy::PropagationSpec;
-use crowsnest_controllers::plan::propagation::choice::{Choice, Policy, choose};
+use crowsnest_plan::propagation::choice::{Choice, Policy, choose};
 use serde::Deserialize;
 use serde_json::{Value, json};
 

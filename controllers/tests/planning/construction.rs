@@ -1,11 +1,11 @@
 //! From a template to the Work of one cluster, and from its manifest to the object in the member.
 
 use crowsnest_api::work::ResourceBindingSpec;
-use crowsnest_controllers::plan::overriding;
-use crowsnest_controllers::plan::work::construct::{
+use crowsnest_plan::overriding;
+use crowsnest_plan::work::construct::{
     BindingIdentity, WorkPlan, for_binding, is_expected_in, is_suspended, job_completions, purged_directly, targets,
 };
-use crowsnest_controllers::plan::work::{apply, managed, prune};
+use crowsnest_plan::work::{apply, managed, prune};
 use serde::Deserialize;
 use serde_json::{Value, json};
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crowsnest_api::work::{ObjectReference, ResourceBindingSpec, ResourceBindingStatus};
-use crowsnest_controllers::plan::descheduling::{Unscheduled, is_considered, lacking, lasts, newest, reduce};
+use crowsnest_plan::descheduling::{Unscheduled, is_considered, lacking, lasts, newest, reduce};
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;

@@ -2,9 +2,7 @@
 
 use crowsnest_api::cluster::Cluster;
 use crowsnest_api::work::{Component, ReplicaRequirements};
-use crowsnest_controllers::plan::estimation::capacity::{
-    NodeFacts, PodFacts, Written, free_nodes, node_summary, resource_summary,
-};
+use crowsnest_plan::estimation::capacity::{NodeFacts, PodFacts, Written, free_nodes, node_summary, resource_summary};
 use serde::Deserialize;
 use serde_json::{Value, json};
 

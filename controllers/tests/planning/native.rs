@@ -1,10 +1,10 @@
 //! What built-in kinds mean: replicas and what they need, members' shares, what members decide, status, health, and
 //! what a workload depends on.
 
-use crowsnest_controllers::plan::gates::Gates;
-use crowsnest_controllers::plan::interpreter::native::{NativeKind, find};
-use crowsnest_controllers::plan::interpreter::replicas;
-use crowsnest_controllers::plan::interpreter::status::MemberStatus;
+use crowsnest_interpreter::default::native::{NativeKind, find};
+use crowsnest_interpreter::default::replicas;
+use crowsnest_interpreter::default::status::MemberStatus;
+use crowsnest_plan::gates::Gates;
 use serde::Deserialize;
 use serde_json::{Value, json};
 

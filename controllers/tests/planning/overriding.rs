@@ -2,7 +2,7 @@
 
 use crowsnest_api::cluster::Cluster;
 use crowsnest_api::policy::{FieldOverrider, FieldPatchOperation, OverrideSpec, Overriders, RuleWithCluster};
-use crowsnest_controllers::plan::overriding::{self, OverridePolicy};
+use crowsnest_plan::overriding::{self, OverridePolicy};
 use serde::Deserialize;
 use serde_json::{Value, json};
 

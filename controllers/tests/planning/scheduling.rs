@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use crowsnest_api::policy::Placement;
 use crowsnest_api::work::{Component, ResourceBindingSpec, ResourceBindingStatus};
-use crowsnest_controllers::plan::gates::Gates;
-use crowsnest_controllers::plan::scheduling::{Peer, Plan, Report, TieBreak, divide};
+use crowsnest_plan::gates::Gates;
+use crowsnest_plan::scheduling::{Peer, Plan, Report, TieBreak, divide};
 use serde::Deserialize;
 use serde_json::{Value, json};
 

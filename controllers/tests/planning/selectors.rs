@@ -2,7 +2,7 @@
 
 use crowsnest_api::cluster::Cluster;
 use crowsnest_api::policy::{ClusterAffinity, ResourceSelector};
-use crowsnest_controllers::plan::selector::{best_precision, cluster_matches};
+use crowsnest_plan::selector::{best_precision, cluster_matches};
 use serde::Deserialize;
 use serde_json::{Value, json};
 

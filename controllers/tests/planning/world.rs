@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use crowsnest_api::cluster::Cluster;
 use crowsnest_api::work::{Component, ReplicaRequirements, ResourceBindingSpec, ResourceBindingStatus};
-use crowsnest_controllers::plan::estimation::Estimator;
-use crowsnest_controllers::plan::estimation::capacity::{NodeFacts, PodFacts, free_nodes};
-use crowsnest_controllers::plan::estimation::ledger::{BindingKey, Ledger};
-use crowsnest_controllers::plan::estimation::nodes::Nodes;
-use crowsnest_controllers::plan::estimation::room::{Known, Remembered};
-use crowsnest_controllers::plan::gates::Gates;
-use crowsnest_controllers::plan::scheduling::{
+use crowsnest_plan::estimation::Estimator;
+use crowsnest_plan::estimation::capacity::{NodeFacts, PodFacts, free_nodes};
+use crowsnest_plan::estimation::ledger::{BindingKey, Ledger};
+use crowsnest_plan::estimation::nodes::Nodes;
+use crowsnest_plan::estimation::room::{Known, Remembered};
+use crowsnest_plan::gates::Gates;
+use crowsnest_plan::scheduling::{
     Binding, ClusterFacts, Estimate, Peer, Plan, Plugins, Report, Unobserved, World, explain,
 };
 use serde::Deserialize;

@@ -3,12 +3,10 @@
 //! Borrowed bytes are scanned, not built into trees: the top level and `metadata` are split into raw pieces, the pieces
 //! worth keeping are joined again, and views read what is printed. Secret values never get past here (invariant I8).
 
-mod copies;
 mod redact;
 mod split;
 mod withheld;
 
-pub use copies::drop_copies;
 pub use withheld::{Withheld, WithheldError};
 
 use crate::record::{Details, Owner};

@@ -3,9 +3,9 @@
 //! (`copies`).
 
 use super::Keep;
-use super::copies::{holds_secret, is_harmless, values_of};
 use super::split::{Fields, Joined, annotations, metadata};
 use super::withheld::{Withheld, without};
+use crowsnest_apimachinery::secret_copies::{holds_secret, is_harmless, values_of};
 use serde_json::value::RawValue;
 
 /// Maximum depth that is checked. Deeper values are removed if they may contain a Secret.

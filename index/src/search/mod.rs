@@ -5,7 +5,6 @@
 //! [`SearchEvent`]s, so that a front end can show hits while the rest is read.
 
 pub(crate) mod collect;
-mod differences;
 pub(crate) mod engine;
 pub(crate) mod execute;
 mod hydrate;
@@ -18,7 +17,6 @@ pub(crate) mod verify;
 pub use collect::did_you_mean::Wider;
 pub use collect::facets::Counted;
 pub use collect::suggest::{SuggestRequest, Suggestion, Suggestions};
-pub use differences::{Compared, Difference, differences};
 pub(crate) use execute::authorization::Decided;
 pub use execute::evaluate::Reason;
 pub use hydrate::live::LiveEvent;

@@ -9,10 +9,10 @@ use clap::{Args, ValueEnum};
 use crowsnest_api::policy::PurgeMode;
 use crowsnest_controllers::act::Config;
 use crowsnest_controllers::act::controllers::Controllers;
-use crowsnest_controllers::plan::eviction::Safety;
-use crowsnest_controllers::plan::gates::Gates;
-use crowsnest_controllers::plan::propagation::skipped::{SkippedApis, SkippedNamespaces};
-use crowsnest_controllers::plan::scheduling::Plugins;
+use crowsnest_plan::eviction::Safety;
+use crowsnest_plan::gates::Gates;
+use crowsnest_plan::propagation::skipped::{SkippedApis, SkippedNamespaces};
+use crowsnest_plan::scheduling::Plugins;
 use k8s_openapi::jiff::SignedDuration;
 
 use super::estimator::AskingArgs;
@@ -266,9 +266,9 @@ mod tests {
     use super::*;
     use clap::Parser;
     use crowsnest_controllers::act::controllers::Controller;
-    use crowsnest_controllers::plan::autoscaling::replicas::Counting;
-    use crowsnest_controllers::plan::scheduling::Plugin;
     use crowsnest_fleet::EstimatorOptions;
+    use crowsnest_plan::autoscaling::replicas::Counting;
+    use crowsnest_plan::scheduling::Plugin;
     use rstest::rstest;
 
     #[derive(Parser)]

@@ -11,8 +11,8 @@ use clap::Args;
 use crowsnest_api::constants::label;
 use crowsnest_api::names::binding_name;
 use crowsnest_api::names::cluster_of_execution_namespace;
-use crowsnest_controllers::interpreter::Interpreter;
-use crowsnest_controllers::plan::gates::Gates;
+use crowsnest_interpreter::Interpreter;
+use crowsnest_plan::gates::Gates;
 use serde_json::Value;
 
 use super::connection::ConnectionArgs;

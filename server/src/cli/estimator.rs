@@ -9,8 +9,8 @@ use std::time::Duration;
 use clap::Args;
 use crowsnest_api::estimator::{PORT, SERVICE_PREFIX};
 use crowsnest_apimachinery::names::ClusterName;
-use crowsnest_controllers::plan::gates::Gates;
 use crowsnest_fleet::{EstimatorOptions, Estimators};
+use crowsnest_plan::gates::Gates;
 
 use super::keep;
 use super::serve::LogFormat;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
-use crowsnest_controllers::plan::overriding::yaml;
+use crowsnest_plan::overriding::yaml;
 use serde_json::{Value, json};
 
 use super::connection::ConnectionArgs;

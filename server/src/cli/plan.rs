@@ -5,9 +5,9 @@ use std::process::ExitCode;
 
 use anyhow::{anyhow, bail};
 use clap::Args;
-use crowsnest_controllers::plan::object;
-use crowsnest_controllers::plan::work::managed;
 use crowsnest_fleet::ApiResources;
+use crowsnest_plan::object;
+use crowsnest_plan::work::managed;
 use serde_json::{Value, json};
 use similar::TextDiff;
 

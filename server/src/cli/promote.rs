@@ -9,10 +9,10 @@ use anyhow::{Context, anyhow, bail};
 use clap::{ArgAction, Args};
 use crowsnest_api::constants::annotation::{CONFLICT_RESOLUTION, CONFLICT_RESOLUTION_OVERWRITE};
 use crowsnest_component_base::kubeconfig;
-use crowsnest_controllers::interpreter::Interpreter;
-use crowsnest_controllers::plan::gates::Gates;
-use crowsnest_controllers::plan::work::prune::prune;
 use crowsnest_fleet::ApiResources;
+use crowsnest_interpreter::Interpreter;
+use crowsnest_plan::gates::Gates;
+use crowsnest_plan::work::prune::prune;
 use serde_json::{Value, json};
 
 use super::apply::{DryRun, Validation, Writing, collection, named, policy};

@@ -1,10 +1,10 @@
 //! Admission of writes by members' agents: only the Secrets that report their tokens are allowed.
 
 use axum::response::Response;
+use crowsnest_admission::agents::{MATCH_CONDITION, agent_cluster, check_secret};
 use crowsnest_api::cluster::Cluster;
 use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_apiserver::status::ApiError;
-use crowsnest_controllers::admission::agents::{MATCH_CONDITION, agent_cluster, check_secret};
 use http::StatusCode;
 use serde::Deserialize;
 use serde_json::{Value, json};

@@ -6,7 +6,7 @@ use axum::body::Bytes;
 use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::Response;
-use crowsnest_controllers::admission;
+
 use serde_json::Value;
 use std::sync::Arc;
 use tokio::sync::Semaphore;
@@ -90,9 +90,9 @@ fn envelope(body: &Bytes, kind: &'static str, api_version: &'static str) -> Resu
 }
 
 /// Parses an AdmissionReview; returns the whole review and its request.
-pub(super) fn admission_review(body: &Bytes) -> Result<(Value, admission::Request), Malformed> {
+pub(super) fn admission_review(body: &Bytes) -> Result<(Value, crowsnest_admission::Request), Malformed> {
     let review = envelope(body, "AdmissionReview", "admission.k8s.io/v1")?;
-    let request = admission::Request::from_review(&review).map_err(Malformed::Request)?;
+    let request = crowsnest_admission::Request::from_review(&review).map_err(Malformed::Request)?;
     Ok((review, request))
 }
 
@@ -204,11 +204,11 @@ mod tests {
             let sent = json!({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1",
                               "request": {"uid": "u", "operation": operation, "object": object, "oldObject": old}});
             let (review, request) = admission_review(&bytes(&sent)).map_err(|error| TestCaseError::fail(error.to_string()))?;
-            let world = admission::World {
-                permanent_id: "id", gates: admission::Gates::default(), allow_no_execute_taint_policy: false,
+            let world = crowsnest_admission::World {
+                permanent_id: "id", gates: crowsnest_admission::Gates::default(), allow_no_execute_taint_policy: false,
                 customizations: &[], quotas: &[], compile_lua: &|_| Ok(()),
             };
-            let answer = admission::review(path, &request, &world).map(|review| review.to_wire(&request));
+            let answer = crowsnest_admission::review(path, &request, &world).map(|review| review.to_wire(&request));
             prop_assert_eq!(answer.and_then(|answer| answer.pointer("/response/uid").cloned()), Some(json!("u")));
             for resource in ["clusters", "resourceregistries"] {
                 let rules = super::super::stored::Rules { modelled: true, local_endpoints: false };

@@ -10,11 +10,11 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use crowsnest_admission::{Refusal, Review};
 use crowsnest_api::policy::FederatedResourceQuota;
 use crowsnest_api::work::ResourceBinding;
 use crowsnest_controllers::act::turns::Turns;
-use crowsnest_controllers::admission::{self, Refusal, Review};
-use crowsnest_controllers::plan::quota::{self as plan, Usage};
+use crowsnest_plan::quota::{self as plan, Usage};
 use kube::api::{Api, ListParams};
 use parking_lot::Mutex;
 use serde::Deserialize;
@@ -97,7 +97,7 @@ pub(super) async fn decide(
     webhooks: &Webhooks,
     quotas: &Quotas,
     path: &str,
-    request: &admission::Request,
+    request: &crowsnest_admission::Request,
     caller: Caller,
 ) -> Result<Option<Review>, kube::Error> {
     match tokio::time::timeout(WITHIN, decide_in_turn(webhooks, quotas, path, request, caller)).await {
@@ -113,7 +113,7 @@ async fn decide_in_turn(
     webhooks: &Webhooks,
     quotas: &Quotas,
     path: &str,
-    request: &admission::Request,
+    request: &crowsnest_admission::Request,
     caller: Caller,
 ) -> Result<Option<Review>, kube::Error> {
     let client = || webhooks.control_plane.clone();
@@ -139,7 +139,7 @@ async fn decide_in_turn(
     Ok(review)
 }
 
-fn reserve(quotas: &Quotas, request: &admission::Request, until: Instant) {
+fn reserve(quotas: &Quotas, request: &crowsnest_admission::Request, until: Instant) {
     let Ok(new) = ResourceBinding::deserialize(&request.object) else { return };
     let old = ResourceBinding::deserialize(&request.old_object).ok();
     let more = plan::increase(old.as_ref().map(|old| &old.spec), &new.spec);

@@ -1,12 +1,13 @@
 //! Admission of the objects that the aggregated server stores in `storage.crowsnest.io`: defaulting and validation of
 //! Clusters and ResourceRegistries, with error messages for the public groups.
 
+use crowsnest_admission::destination::{self, Before};
+use crowsnest_admission::{backend_store, cluster, keep_unknown, registry};
 use crowsnest_api::cluster::Cluster;
 use crowsnest_api::search::ResourceRegistry;
 use crowsnest_apimachinery::field::FieldError;
 use crowsnest_apiserver::status::ApiError;
-use crowsnest_controllers::admission::destination::{self, Before};
-use crowsnest_controllers::admission::{annotations, backend_store, cluster, keep_unknown, registry};
+use crowsnest_plan::annotations;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;

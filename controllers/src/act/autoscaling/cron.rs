@@ -19,9 +19,9 @@ use crate::act::events::Severity;
 use crate::act::objects::Target;
 use crate::act::queue::{Outcome, Queue};
 use crate::act::world::Change;
-use crate::plan::autoscaling::federated::api_version;
-use crate::plan::autoscaling::rules::{Run, Timers};
-use crate::plan::object;
+use crowsnest_plan::autoscaling::federated::api_version;
+use crowsnest_plan::autoscaling::rules::{Run, Timers};
+use crowsnest_plan::object;
 
 /// The clock may be set, so no timer sleeps longer.
 const LONGEST: Duration = Duration::from_secs(30);

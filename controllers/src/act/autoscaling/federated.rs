@@ -27,12 +27,12 @@ use crate::act::figures::autoscaling::{Action, Failure};
 use crate::act::objects::{Objects, Resource, Target};
 use crate::act::queue::{Outcome, Queue};
 use crate::act::world::Change;
-use crate::plan::autoscaling::behavior::{Bounds, Past};
-use crate::plan::autoscaling::federated::{self as plan, ABLE_TO_SCALE, Bound, SCALING_ACTIVE, SCALING_LIMITED};
-use crate::plan::autoscaling::metrics::{INVALID_SOURCE, Invalid, Wish, combine, propose, question};
-use crate::plan::autoscaling::pods::Pod;
-use crate::plan::autoscaling::replicas::Workload;
-use crate::plan::{conditions, object};
+use crowsnest_plan::autoscaling::behavior::{Bounds, Past};
+use crowsnest_plan::autoscaling::federated::{self as plan, ABLE_TO_SCALE, Bound, SCALING_ACTIVE, SCALING_LIMITED};
+use crowsnest_plan::autoscaling::metrics::{INVALID_SOURCE, Invalid, Wish, combine, propose, question};
+use crowsnest_plan::autoscaling::pods::Pod;
+use crowsnest_plan::autoscaling::replicas::Workload;
+use crowsnest_plan::{conditions, object};
 
 /// A cluster that does not say its scale within this is left out of the sum.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(5);

@@ -19,8 +19,8 @@ use super::super::context::Context;
 use super::resource_of;
 use crate::Error;
 
-use crate::plan::autoscaling::metrics::{Answer, Question};
-use crate::plan::autoscaling::pods::Sample;
+use crowsnest_plan::autoscaling::metrics::{Answer, Question};
+use crowsnest_plan::autoscaling::pods::Sample;
 
 const RESOURCE_METRICS: &str = "/apis/metrics.k8s.io/v1beta1";
 const CUSTOM_METRICS: &str = "/apis/custom.metrics.k8s.io/v1beta2";

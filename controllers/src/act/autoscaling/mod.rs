@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::context::Context;
 use super::objects::{Objects, Resource, Target};
 use crate::Error;
-use crate::plan::object;
+use crowsnest_plan::object;
 
 pub use cron::Cron;
 pub use federated::Federated;

@@ -14,7 +14,7 @@ use serde_json::Value;
 use super::conditions::reason_of;
 use crate::Error;
 use crate::act::objects::{Objects, Resource, Target};
-use crate::admission::backend_store::{Destination, SecretName};
+use crowsnest_admission::backend_store::{Destination, SecretName};
 
 /// Reason for which no client can be set up.
 #[derive(Debug, thiserror::Error)]

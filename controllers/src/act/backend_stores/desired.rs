@@ -7,7 +7,7 @@ use crowsnest_index::CollectionKey;
 use crowsnest_index::export::Selection;
 
 use crate::act::registries::Registrations;
-use crate::admission::backend_store::Destination;
+use crowsnest_admission::backend_store::Destination;
 
 /// Registries with one destination, and what they select together.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -34,7 +34,7 @@ use self::desired::{Desired, desired};
 use super::objects::{Objects, Resource, Target};
 use super::registries::Registrations;
 use crate::Error;
-use crate::admission::backend_store::Destination;
+use crowsnest_admission::backend_store::Destination;
 
 /// Between two looks at progress and conditions.
 const TICK: Duration = Duration::from_secs(2);

@@ -14,10 +14,10 @@ use crate::Error;
 use crate::act::context::decode;
 use crate::act::objects::Target;
 use crate::act::queue::Outcome;
-use crate::plan::eviction::Safety;
-use crate::plan::health::lease::{self, Grace};
-use crate::plan::journal::clusters as journal;
-use crate::plan::{conditions, object};
+use crowsnest_plan::eviction::Safety;
+use crowsnest_plan::health::lease::{self, Grace};
+use crowsnest_plan::journal::clusters as journal;
+use crowsnest_plan::{conditions, object};
 
 /// Where agents keep their Leases, each under its cluster's name.
 const NAMESPACE: &str = "karmada-cluster";

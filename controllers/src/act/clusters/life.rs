@@ -20,7 +20,7 @@ use crate::act::events::Severity;
 use crate::act::exclusive;
 use crate::act::queue::Outcome;
 use crate::act::works::is_ready;
-use crate::plan::{clusters, conditions, object, taint_policies};
+use crowsnest_plan::{clusters, conditions, object, taint_policies};
 
 /// What was done and told of a cluster that leaves.
 #[derive(Default)]

@@ -23,10 +23,10 @@ use super::context::{Context, decode};
 use super::queue::Queue;
 use super::world::Change;
 use crate::Error;
-use crate::plan::clusters::Observed;
-use crate::plan::health::doubt::{self, Doubt};
-use crate::plan::health::{History, lease};
-use crate::plan::object;
+use crowsnest_plan::clusters::Observed;
+use crowsnest_plan::health::doubt::{self, Doubt};
+use crowsnest_plan::health::{History, lease};
+use crowsnest_plan::object;
 use life::Departure;
 use news::Told;
 

@@ -9,8 +9,8 @@ use k8s_openapi::api::core::v1::Taint;
 use super::Clusters;
 use crate::Error;
 use crate::act::context::decode;
-use crate::plan::conditions;
-use crate::plan::journal::clusters as journal;
+use crowsnest_plan::conditions;
+use crowsnest_plan::journal::clusters as journal;
 
 /// What the last look saw.
 #[derive(Clone, PartialEq)]

@@ -15,12 +15,12 @@ use super::{Clusters, SOON, Shown};
 use crate::Error;
 use crate::act::capacity::Summary;
 use crate::act::queue::Outcome;
-use crate::plan::clusters::{self, Health, Thresholds};
-use crate::plan::eviction::Safety;
-use crate::plan::health::doubt::is_confirmed_down;
-use crate::plan::health::{self, Moment, Rules, Signals};
-use crate::plan::journal::clusters as journal;
-use crate::plan::{conditions, object};
+use crowsnest_plan::clusters::{self, Health, Thresholds};
+use crowsnest_plan::eviction::Safety;
+use crowsnest_plan::health::doubt::is_confirmed_down;
+use crowsnest_plan::health::{self, Moment, Rules, Signals};
+use crowsnest_plan::journal::clusters as journal;
+use crowsnest_plan::{conditions, object};
 
 /// A Cluster and its Secret are heard of by two watches: what one lacks may be on its way.
 const HEARD_WITHIN: Duration = Duration::from_secs(2);

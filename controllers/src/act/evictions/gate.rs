@@ -7,8 +7,8 @@ use parking_lot::Mutex;
 
 use crate::act::config::Config;
 use crate::act::scheduling::BindingKey;
-use crate::plan::eviction::Safety;
-use crate::plan::eviction::rate::{self, Limits, Pace, Rates, Standing, Turns};
+use crowsnest_plan::eviction::Safety;
+use crowsnest_plan::eviction::rate::{self, Limits, Pace, Rates, Standing, Turns};
 
 pub struct Gate {
     safety: Safety,

@@ -14,8 +14,8 @@ use prometheus_client::registry::Registry;
 
 use super::{Fixed, FixedHistograms};
 use crate::act::queue::Queue;
-use crate::plan::estimation::ledger::BindingKey;
-use crate::plan::scheduling::{Observer, Step, Trigger};
+use crowsnest_plan::estimation::ledger::BindingKey;
+use crowsnest_plan::scheduling::{Observer, Step, Trigger};
 
 /// What brings a binding to the scheduler. A policy's change is one of its bindings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 use super::*;
-use crate::plan::journal::{Action, Cause, id};
-use crate::plan::reference::Reference;
+use crowsnest_plan::journal::{Action, Cause, id};
+use crowsnest_plan::reference::Reference;
 use http::{Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use kube::client::Body;

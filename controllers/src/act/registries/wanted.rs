@@ -8,7 +8,7 @@ use crowsnest_apimachinery::names::{ClusterName, Gvr};
 use crowsnest_fleet::interest::{Clusters, Interest, Namespaces, Why};
 use crowsnest_fleet::{ApiResource, ApiResources};
 
-use crate::plan::selector::cluster_matches;
+use crowsnest_plan::selector::cluster_matches;
 
 /// A registry and one resource it names.
 pub type Key = (String, Gvr);

@@ -19,10 +19,10 @@ use crate::act::context::decode;
 use crate::act::objects::Resource;
 use crate::act::scheduling::view;
 use crate::act::templates::is_template_resource;
-use crate::plan::scheduling::affected_by_cluster;
-use crate::plan::selector::{best_precision, precision_of};
-use crate::plan::work::construct;
-use crate::plan::{conditions, object};
+use crowsnest_plan::scheduling::affected_by_cluster;
+use crowsnest_plan::selector::{best_precision, precision_of};
+use crowsnest_plan::work::construct;
+use crowsnest_plan::{conditions, object};
 
 /// A template something proposed may matter to.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]

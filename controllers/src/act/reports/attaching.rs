@@ -12,11 +12,11 @@ use super::{Affected, Planning};
 use crate::Error;
 use crate::act::distributor::means;
 use crate::act::scheduling::BindingKey;
-use crate::plan::dependencies::{self, AttachedPlan, Parent, Wishes};
-use crate::plan::interpreter::dependencies::Dependency;
-use crate::plan::object;
-use crate::plan::reference::Reference;
-use crate::plan::whatif::UNKNOWN_ID;
+use crowsnest_plan::dependencies::Dependency;
+use crowsnest_plan::dependencies::{self, AttachedPlan, Parent, Wishes};
+use crowsnest_plan::object;
+use crowsnest_plan::reference::Reference;
+use crowsnest_plan::whatif::UNKNOWN_ID;
 
 /// What is known of dependencies so far.
 #[derive(Default)]

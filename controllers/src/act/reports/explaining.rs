@@ -10,16 +10,16 @@ use super::{Proposal, Reports, Scope, share_of, unserved, work_key};
 use crate::Error;
 use crate::act::context::decode;
 use crate::act::objects::Resource;
-use crate::plan::propagation::binding::{self, Intent, Interpreted};
-use crate::plan::propagation::{Choice, choose};
-use crate::plan::reference::Reference;
-use crate::plan::report::{
+use crowsnest_plan::propagation::binding::{self, Intent, Interpreted};
+use crowsnest_plan::propagation::{Choice, choose};
+use crowsnest_plan::reference::Reference;
+use crowsnest_plan::report::{
     BindingReport, Explanation, OverrideReport, Placed, PolicyName, PolicyReport, TargetReport, replicas_of,
 };
-use crate::plan::waiting::{self, BindingState, Cause, TargetState, TemplateState, Waiting};
-use crate::plan::whatif::{UNKNOWN_ID, claimed};
-use crate::plan::work::construct;
-use crate::plan::{conditions, object};
+use crowsnest_plan::waiting::{self, BindingState, Cause, TargetState, TemplateState, Waiting};
+use crowsnest_plan::whatif::{UNKNOWN_ID, claimed};
+use crowsnest_plan::work::construct;
+use crowsnest_plan::{conditions, object};
 
 impl Reports {
     /// Explains a template; `None` when there is none.
@@ -55,7 +55,7 @@ impl Reports {
         resource: &Resource,
         template: &Value,
         existing: Option<&Value>,
-        interpreted: Result<&Interpreted, &Error>,
+        interpreted: Result<&Interpreted, &crowsnest_interpreter::Error>,
         scope: &Scope,
         told: &mut Explanation,
     ) {
@@ -81,7 +81,7 @@ impl Reports {
                     };
                     planned = Some(binding::plan(&intent, existing));
                 }
-                Err(error) => told.waiting.push(waiting::waits(Cause::InterpretFailed, error.message())),
+                Err(error) => told.waiting.push(waiting::waits(Cause::InterpretFailed, error.to_string())),
             }
         } else if let Choice::Unselected(policy) = &choice {
             told.policy = Some(PolicyName::of(policy));

@@ -34,16 +34,16 @@ use super::scheduling::{BindingKey, Imagined, Scheduling, view};
 use super::templates::is_template_resource;
 use super::world::Cached;
 use crate::Error;
-use crate::interpreter::Interpreter;
-use crate::plan::estimation::Estimator;
-use crate::plan::estimation::bounds::Bound;
-use crate::plan::object;
-use crate::plan::overriding::OverridePolicy;
-use crate::plan::overriding::traced::{self, Traced};
-use crate::plan::propagation::Policy;
-use crate::plan::report::SchedulingReport;
-use crate::plan::scheduling::{Plan, World, explain, is_placed_as_set};
-use crate::plan::work::construct::BindingIdentity;
+use crowsnest_interpreter::Interpreter;
+use crowsnest_plan::estimation::Estimator;
+use crowsnest_plan::estimation::bounds::Bound;
+use crowsnest_plan::object;
+use crowsnest_plan::overriding::OverridePolicy;
+use crowsnest_plan::overriding::traced::{self, Traced};
+use crowsnest_plan::propagation::Policy;
+use crowsnest_plan::report::SchedulingReport;
+use crowsnest_plan::scheduling::{Plan, World, explain, is_placed_as_set};
+use crowsnest_plan::work::construct::BindingIdentity;
 
 /// Answers questions about propagation.
 #[derive(Clone)]
@@ -218,7 +218,7 @@ impl Reports {
             let looked_at = report.terms.iter().flat_map(|term| &term.clusters);
             let fitting: Vec<&str> =
                 looked_at.filter(|one| one.rejected.is_none()).map(|one| one.name.as_str()).collect();
-            let bound = |(place, cluster): (usize, &Arc<crate::plan::scheduling::ClusterFacts>)| {
+            let bound = |(place, cluster): (usize, &Arc<crowsnest_plan::scheduling::ClusterFacts>)| {
                 fitting.contains(&cluster.name()).then_some(())?;
                 let answer = answers.as_ref().and_then(|answers| answers.of(cluster.name()));
                 Some((cluster.name().to_owned(), estimator.bound(place, &typed.spec, sets, answer)?))

@@ -17,16 +17,16 @@ use crate::Error;
 use crate::act::context::decode;
 use crate::act::objects::Resource;
 use crate::act::scheduling::BindingKey;
-use crate::interpreter::Interpreter;
-use crate::plan::object;
-use crate::plan::propagation::binding::{self, BindingPlan, Intent};
-use crate::plan::propagation::{Choice, Claim, Policy, claim};
-use crate::plan::reference::Reference;
-use crate::plan::report::{Change, ClusterPlan, PolicyName, PolicyReport, TemplatePlan, replicas_of};
-use crate::plan::scheduling::Plan;
-use crate::plan::waiting::{self, BindingState, Cause, TemplateState, waits, waits_in};
-use crate::plan::whatif::{UNKNOWN_ID, claimed, manifest_of, settle};
-use crate::plan::work::construct;
+use crowsnest_interpreter::Interpreter;
+use crowsnest_plan::object;
+use crowsnest_plan::propagation::binding::{self, BindingPlan, Intent};
+use crowsnest_plan::propagation::{Choice, Claim, Policy, claim};
+use crowsnest_plan::reference::Reference;
+use crowsnest_plan::report::{Change, ClusterPlan, PolicyName, PolicyReport, TemplatePlan, replicas_of};
+use crowsnest_plan::scheduling::Plan;
+use crowsnest_plan::waiting::{self, BindingState, Cause, TemplateState, waits, waits_in};
+use crowsnest_plan::whatif::{UNKNOWN_ID, claimed, manifest_of, settle};
+use crowsnest_plan::work::construct;
 
 /// Bytes of manifests in one answer; differences are told beyond that, too.
 const MOST_MANIFESTS: usize = 32 << 20;

@@ -10,10 +10,10 @@ use crate::Error;
 use crate::act::context::decode;
 use crate::act::objects::{Resource, Target};
 use crate::act::templates::is_template_resource;
-use crate::interpreter::Interpreter;
-use crate::plan::object;
-use crate::plan::report::{emptied, masked};
-use crate::plan::whatif::{UNKNOWN_ID, applied};
+use crowsnest_interpreter::Interpreter;
+use crowsnest_plan::object;
+use crowsnest_plan::report::{emptied, masked};
+use crowsnest_plan::whatif::{UNKNOWN_ID, applied};
 
 /// What an object is to propagation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

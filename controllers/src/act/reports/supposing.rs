@@ -19,10 +19,10 @@ use super::{Imagined, Proposal, Reports, Role};
 use crate::Error;
 use crate::act::context::decode;
 use crate::act::world::Cached;
-use crate::admission::{Refusal, quota};
-use crate::plan::eviction::{self, TaintDecision};
-use crate::plan::quota::{self as plan, Usage};
-use crate::plan::{object, rebalance};
+use crowsnest_admission::{Refusal, quota};
+use crowsnest_plan::eviction::{self, TaintDecision};
+use crowsnest_plan::quota::{self as plan, Usage};
+use crowsnest_plan::{object, rebalance};
 
 /// The fleet as it would be, but for its templates.
 pub(super) struct Supposed {

@@ -5,20 +5,23 @@ use std::time::Duration;
 
 use crowsnest_api::cluster::Cluster;
 use crowsnest_api::work::{ResourceBindingSpec, TargetCluster};
+use crowsnest_apimachinery::differences::Compared;
+use crowsnest_apimachinery::differences::differences;
 use crowsnest_apimachinery::names::ClusterName;
-use crowsnest_index::search::{Compared, differences};
 use serde_json::Value;
 
 use super::supposing::Evicted;
 use super::{OverrideObjects, Planning, Reports, identity_of, share_of, unserved};
 use crate::Error;
 use crate::act::objects::{Objects, Target};
-use crate::plan::object;
-use crate::plan::report::{Change, ClusterPlan, OverrideReport, SchedulingReport, TemplatePlan, emptied, replicas_of};
-use crate::plan::waiting::{self, Cause, TargetState};
-use crate::plan::whatif::{UNKNOWN_ID, manifest_of};
-use crate::plan::work::apply::{self, ApplyPlan, Meeting};
-use crate::plan::work::construct::{self, WorkPlan};
+use crowsnest_plan::object;
+use crowsnest_plan::report::{
+    Change, ClusterPlan, OverrideReport, SchedulingReport, TemplatePlan, emptied, replicas_of,
+};
+use crowsnest_plan::waiting::{self, Cause, TargetState};
+use crowsnest_plan::whatif::{UNKNOWN_ID, manifest_of};
+use crowsnest_plan::work::apply::{self, ApplyPlan, Meeting};
+use crowsnest_plan::work::construct::{self, WorkPlan};
 
 /// How long a member may take to say whether it has an object of that name.
 const MEMBER_ANSWERS_WITHIN: Duration = Duration::from_secs(3);

@@ -11,11 +11,11 @@ use crowsnest_api::work::{ResourceBinding, ResourceBindingSpec, TargetCluster};
 
 use super::{BindingKey, Scheduling};
 use crate::Error;
-use crate::plan::estimation::Estimator;
-use crate::plan::estimation::accurate::Answers;
-use crate::plan::estimation::ledger::{Ledger, Moment};
-use crate::plan::estimation::room::Remembered;
-use crate::plan::scheduling::{ClusterFacts, Peer, World};
+use crowsnest_plan::estimation::Estimator;
+use crowsnest_plan::estimation::accurate::Answers;
+use crowsnest_plan::estimation::ledger::{Ledger, Moment};
+use crowsnest_plan::estimation::room::Remembered;
+use crowsnest_plan::scheduling::{ClusterFacts, Peer, World};
 
 pub(in crate::act) struct Imagined {
     clusters: Vec<Arc<ClusterFacts>>,

@@ -13,11 +13,11 @@ use crate::act::events::Severity;
 use crate::act::objects::Resource;
 use crate::act::queue::Outcome;
 use crate::act::traffic::Waited;
-use crate::plan::conditions;
-use crate::plan::estimation::ledger::BindingKey;
-use crate::plan::journal::workloads::{Bound, Move, rescheduled};
-use crate::plan::object;
-use crate::plan::scheduling::{Plan, Report, ScheduleError, Trigger};
+use crowsnest_plan::conditions;
+use crowsnest_plan::estimation::ledger::BindingKey;
+use crowsnest_plan::journal::workloads::{Bound, Move, rescheduled};
+use crowsnest_plan::object;
+use crowsnest_plan::scheduling::{Plan, Report, ScheduleError, Trigger};
 
 /// The binding that was decided about, as it was then.
 #[derive(Clone, Copy)]

@@ -14,8 +14,8 @@ use crate::act::bindings::{member_of, write_work};
 use crate::act::context::Context;
 use crate::act::queue::{Outcome, Queue};
 use crate::act::world::Change;
-use crate::plan::work::construct::DesiredWork;
-use crate::plan::{multicluster_services as plan, object, services};
+use crowsnest_plan::work::construct::DesiredWork;
+use crowsnest_plan::{multicluster_services as plan, object, services};
 
 /// A Service of a provider.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

@@ -14,8 +14,8 @@ use crate::act::bindings::{cluster_of, member_of, write_work};
 use crate::act::context::Context;
 use crate::act::queue::{Outcome, Queue};
 use crate::act::world::Change;
-use crate::plan::work::construct::DesiredWork;
-use crate::plan::{object, services as plan};
+use crowsnest_plan::work::construct::DesiredWork;
+use crowsnest_plan::{object, services as plan};
 
 /// A Service of a member that is, or was, exported.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

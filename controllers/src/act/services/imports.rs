@@ -12,7 +12,7 @@ use crate::act::context::Context;
 use crate::act::events::Severity;
 use crate::act::queue::{Outcome, Queue};
 use crate::act::world::Change;
-use crate::plan::{object, services as plan};
+use crowsnest_plan::{object, services as plan};
 
 /// Namespace and name of an import.
 type Key = (String, String);

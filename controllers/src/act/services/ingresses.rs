@@ -14,7 +14,7 @@ use crate::Error;
 use crate::act::context::{Context, decode};
 use crate::act::queue::{Outcome, Queue};
 use crate::act::world::Change;
-use crate::plan::{multicluster_ingresses as plan, multicluster_services, object};
+use crowsnest_plan::{multicluster_ingresses as plan, multicluster_services, object};
 
 /// Namespace and name.
 type Key = (String, String);

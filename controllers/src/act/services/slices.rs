@@ -12,8 +12,8 @@ use crate::act::bindings::cluster_of;
 use crate::act::context::Context;
 use crate::act::queue::{Outcome, Queue};
 use crate::act::world::Change;
-use crate::plan::work::managed::WORK_PERMANENT_ID;
-use crate::plan::{object, services as plan};
+use crowsnest_plan::work::managed::WORK_PERMANENT_ID;
+use crowsnest_plan::{object, services as plan};
 
 /// Namespace and name of a Work.
 type Key = (String, String);

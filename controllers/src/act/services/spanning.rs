@@ -19,8 +19,8 @@ use crate::act::context::{Context, decode};
 use crate::act::events::Severity;
 use crate::act::queue::{Outcome, Queue};
 use crate::act::world::Change;
-use crate::plan::multicluster_services::{self as plan, Bind, Role};
-use crate::plan::{conditions, object};
+use crowsnest_plan::multicluster_services::{self as plan, Bind, Role};
+use crowsnest_plan::{conditions, object};
 
 /// Namespace and name of a MultiClusterService, and of its Service.
 type Key = (String, String);

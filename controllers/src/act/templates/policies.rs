@@ -14,9 +14,9 @@ use crate::Error;
 use crate::act::objects::Resource;
 use crate::act::queue::Outcome;
 use crate::act::world::{Cached, Change, Header};
-use crate::plan::object;
-use crate::plan::propagation::Policy;
-use crate::plan::selector::{Named, best_precision_of_named};
+use crowsnest_plan::object;
+use crowsnest_plan::propagation::Policy;
+use crowsnest_plan::selector::{Named, best_precision_of_named};
 
 /// A policy; the namespace is empty for a cluster-wide one.
 pub type PolicyKey = (String, String);

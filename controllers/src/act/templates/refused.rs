@@ -9,7 +9,7 @@ use crate::Error;
 use crate::act::context::decode;
 use crate::act::events::Severity;
 use crate::act::objects::Resource;
-use crate::plan::conditions;
+use crowsnest_plan::conditions;
 
 impl Templates {
     /// Shows on a binding that a quota refused what its template needs now, as the scheduler shows it of its own writes. What

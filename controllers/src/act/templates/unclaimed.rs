@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 
 use super::TemplateKey;
 use crate::act::objects::Resource;
-use crate::plan::selector::{Named, best_precision_of_named};
+use crowsnest_plan::selector::{Named, best_precision_of_named};
 
 /// Namespace and name.
 type Key = (String, String);

@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::Works;
 use crate::Error;
 use crate::act::figures::operations::{Operation, Update};
-use crate::plan::object;
+use crowsnest_plan::object;
 
 impl Works {
     pub(super) fn count(&self, cluster: &ClusterName, manifest: &Value, operation: Operation, is_well: bool) {

@@ -16,10 +16,10 @@ use crate::act::exclusive;
 use crate::act::figures::operations::Operation;
 use crate::act::objects::Target;
 use crate::act::queue::Outcome;
-use crate::plan::object;
-use crate::plan::work::apply::ApplyPlan;
-use crate::plan::work::exclusive::is_run_by;
-use crate::plan::work::managed;
+use crowsnest_plan::object;
+use crowsnest_plan::work::apply::ApplyPlan;
+use crowsnest_plan::work::exclusive::is_run_by;
+use crowsnest_plan::work::managed;
 
 /// Between two looks whether an exclusive copy has stopped.
 const STOPPING: Duration = Duration::from_secs(1);

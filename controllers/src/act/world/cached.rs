@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crowsnest_apimachinery::names::ClusterName;
-use crowsnest_index::ingest::drop_copies;
+use crowsnest_apimachinery::secret_copies::drop_copies;
 use crowsnest_index::{Object, Record};
 use serde_json::Value;
 
 use super::super::objects::Resource;
 use crate::Error;
-use crate::plan::object;
-use crate::plan::propagation::change::{self, Change as TemplateChange};
+use crowsnest_plan::object;
+use crowsnest_plan::propagation::change::{self, Change as TemplateChange};
 
 /// An object as the cache has it. Secret values are never cached, so it is one thing to look at it and another to
 /// write it somewhere: what had values left out has to be read from its API server first.

@@ -8,7 +8,7 @@ use crowsnest_index::CollectionKey;
 use tokio::sync::watch;
 
 use super::World;
-use crate::plan::health::Watches;
+use crowsnest_plan::health::Watches;
 
 impl World {
     /// What a cluster serves, as far as the cache hears of it when that changes: it follows the cluster's definitions.

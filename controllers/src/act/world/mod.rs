@@ -33,7 +33,7 @@ pub use teller::{Listener, Teller};
 
 use super::objects::Resource;
 use crate::Error;
-use crate::plan::object;
+use crowsnest_plan::object;
 
 /// Objects decoded at once while a list streams.
 const CHUNK: usize = 250;

@@ -1,6 +1,5 @@
 //! One object, as a caller may see it: what it was, how it differs elsewhere, and what it is related to.
 
-use crate::search::differences::{Compared, Difference, differences};
 use crate::search::execute::Sources;
 use crate::search::execute::authorization::permits;
 use crate::search::plan::predicate::Match;
@@ -8,6 +7,7 @@ use crate::store::Manifests;
 use crate::text::columns::{Key, scope_of};
 use crate::text::document::Document;
 use crate::{Error, Index, Object, RecordKey, Version};
+use crowsnest_apimachinery::differences::{Compared, Difference, differences};
 use crowsnest_apimachinery::rbac::Reading;
 use crowsnest_apimachinery::user::UserInfo;
 use serde::Serialize;

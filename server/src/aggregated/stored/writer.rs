@@ -4,12 +4,12 @@
 //! Writes are forwarded with the account of this process, so the caller is known only here. Direct writes to the
 //! internal group are reviewed by the webhook, with the same rule.
 
+use crowsnest_admission::destination::{self, Before, Report, SecretUse};
+use crowsnest_admission::{agents, backend_store};
 use crowsnest_api::cluster::Cluster;
 use crowsnest_api::search::ResourceRegistry;
 use crowsnest_apimachinery::request::{Query, ResourcePath};
 use crowsnest_apimachinery::user::UserInfo;
-use crowsnest_controllers::admission::destination::{self, Before, Report, SecretUse};
-use crowsnest_controllers::admission::{agents, backend_store};
 use http::{HeaderValue, Method, Response, StatusCode};
 use http_body_util::BodyExt;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;

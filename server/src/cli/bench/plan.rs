@@ -12,13 +12,13 @@ use clap::Args;
 use crowsnest_api::cluster::Cluster;
 use crowsnest_api::modeling::default_models;
 use crowsnest_api::work::{ResourceBindingSpec, ResourceBindingStatus};
-use crowsnest_controllers::plan::estimation::Estimator;
-use crowsnest_controllers::plan::estimation::capacity::{NodeFacts, PodFacts, Written, free_nodes, resource_summary};
-use crowsnest_controllers::plan::estimation::ledger::{BindingKey, Ledger};
-use crowsnest_controllers::plan::estimation::resources::Resources;
-use crowsnest_controllers::plan::estimation::room::{Known, Remembered, Room};
-use crowsnest_controllers::plan::gates::Gates;
-use crowsnest_controllers::plan::scheduling::{self, Binding, ClusterFacts, Plan, Plugins, Unobserved, World};
+use crowsnest_plan::estimation::Estimator;
+use crowsnest_plan::estimation::capacity::{NodeFacts, PodFacts, Written, free_nodes, resource_summary};
+use crowsnest_plan::estimation::ledger::{BindingKey, Ledger};
+use crowsnest_plan::estimation::resources::Resources;
+use crowsnest_plan::estimation::room::{Known, Remembered, Room};
+use crowsnest_plan::gates::Gates;
+use crowsnest_plan::scheduling::{self, Binding, ClusterFacts, Plan, Plugins, Unobserved, World};
 use serde_json::{Value, json};
 
 #[derive(Debug, Clone, Args)]

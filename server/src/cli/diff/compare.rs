@@ -1,6 +1,6 @@
 //! What of two objects is compared. Pure.
 
-use crowsnest_controllers::plan::overriding::yaml;
+use crowsnest_plan::overriding::yaml;
 use serde_json::{Map, Value};
 
 /// What an API server says of an object, and nobody of how it should be.

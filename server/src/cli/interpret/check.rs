@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use crowsnest_controllers::interpreter::lua;
+use crowsnest_interpreter::customized::declarative;
 
 use super::customization;
 use super::files::Document;
@@ -64,11 +64,12 @@ fn check_one(document: &Document, widths: &mut Widths, out: &mut impl Write) -> 
     let line = format!("TARGET: {} {}", target.api_version, target.kind);
     let width = widths.grow(0, std::iter::once(line.as_str()));
     writeln!(out, "{line:<width$}\nRULERS:")?;
-    let verdicts = RULES.iter().map(|rule| match rule.script(&customization.spec.customizations).map(lua::compile) {
-        None => Verdict::Unset,
-        Some(Ok(())) => Verdict::Pass,
-        Some(Err(error)) => Verdict::Error(format!("ERROR: {}", error.to_string().trim())),
-    });
+    let verdicts =
+        RULES.iter().map(|rule| match rule.script(&customization.spec.customizations).map(declarative::compile) {
+            None => Verdict::Unset,
+            Some(Ok(())) => Verdict::Pass,
+            Some(Err(error)) => Verdict::Error(format!("ERROR: {}", error.to_string().trim())),
+        });
     let verdicts: Vec<Verdict> = verdicts.collect();
     print(&verdicts, widths, out)?;
     Ok(!verdicts.iter().any(|verdict| matches!(verdict, Verdict::Error(_))))

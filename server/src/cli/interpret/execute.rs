@@ -6,11 +6,12 @@ use anyhow::{Context, bail};
 use crowsnest_api::config::{InterpreterOperation as Operation, ResourceInterpreterCustomization};
 use crowsnest_api::work::AggregatedStatusItem;
 use crowsnest_controllers::act::clock::Clock;
-use crowsnest_controllers::interpreter::{Interpreter, lua};
-use crowsnest_controllers::plan::gates::Gates;
-use crowsnest_controllers::plan::interpreter::dependencies;
-use crowsnest_controllers::plan::object;
-use crowsnest_controllers::plan::overriding::yaml;
+use crowsnest_interpreter::Interpreter;
+use crowsnest_interpreter::customized::declarative;
+use crowsnest_interpreter::default::dependencies;
+use crowsnest_plan::gates::Gates;
+use crowsnest_plan::object;
+use crowsnest_plan::overriding::yaml;
 use serde_json::{Value, json};
 
 use super::rules::Rule;
@@ -79,22 +80,22 @@ fn scripted(
     let scripts = interpreter.scripts_for(object, &rule.operation);
     let Some(script) = scripts.first() else { bail!("rule is not enabled") };
     Ok(match rule.operation {
-        Operation::Retain => vec![("retained", lua::retain(script, object, arguments.observed()?)?)],
+        Operation::Retain => vec![("retained", declarative::retain(script, object, arguments.observed()?)?)],
         Operation::InterpretReplica => {
-            let (replicas, requirements) = lua::replicas(script, object)?;
+            let (replicas, requirements) = declarative::replicas(script, object)?;
             vec![("replica", json!(replicas)), ("requires", json!(requirements))]
         }
-        Operation::InterpretComponent => vec![("components", json!(lua::components(script, object)?))],
-        Operation::ReviseReplica => vec![("revised", lua::revise(script, object, arguments.replicas)?)],
-        Operation::InterpretStatus => vec![("status", lua::reflect(script, object)?)],
+        Operation::InterpretComponent => vec![("components", json!(declarative::components(script, object)?))],
+        Operation::ReviseReplica => vec![("revised", declarative::revise(script, object, arguments.replicas)?)],
+        Operation::InterpretStatus => vec![("status", declarative::reflect(script, object)?)],
         Operation::AggregateStatus => {
-            vec![("aggregatedStatus", lua::aggregate(script, object, &arguments.statuses)?)]
+            vec![("aggregatedStatus", declarative::aggregate(script, object, &arguments.statuses)?)]
         }
-        Operation::InterpretHealth => vec![("healthy", json!(lua::health(script, object)?))],
+        Operation::InterpretHealth => vec![("healthy", json!(declarative::health(script, object)?))],
         Operation::InterpretDependency => {
             let mut needed = Vec::new();
             for script in &scripts {
-                needed.extend(lua::dependencies(script, object)?);
+                needed.extend(declarative::dependencies(script, object)?);
             }
             vec![("dependencies", json!(dependencies::in_order(needed)))]
         }

@@ -118,13 +118,13 @@ impl Rule {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crowsnest_controllers::interpreter::lua;
+    use crowsnest_interpreter::customized::declarative;
 
     #[test]
     fn examples_are_scripts_that_work() {
         for rule in &RULES {
             let (_, script) = rule.doc.split_once('\n').unwrap();
-            lua::compile(script).unwrap();
+            declarative::compile(script).unwrap();
         }
     }
 

@@ -4,7 +4,7 @@
 use std::io::{self, Write};
 
 use anyhow::{Context, anyhow};
-use crowsnest_controllers::plan::overriding::yaml;
+use crowsnest_plan::overriding::yaml;
 use serde_json::Value;
 
 use columns::CustomColumns;

@@ -9,9 +9,9 @@ use anyhow::Context;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use crowsnest_apimachinery::names::ClusterName;
-use crowsnest_controllers::plan::overriding::yaml;
 use crowsnest_fleet::join::certificates_as_pem;
 use crowsnest_fleet::unregister::AGENT;
+use crowsnest_plan::overriding::yaml;
 use serde_json::{Value, json};
 
 use super::discovery::ControlPlane;

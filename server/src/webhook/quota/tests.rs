@@ -6,7 +6,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crowsnest_controllers::admission::{Gates, Operation};
+use crowsnest_admission::{Gates, Operation};
 use kube::client::Body;
 use parking_lot::Mutex as Lock;
 use proptest::prelude::*;
@@ -152,14 +152,14 @@ struct Replica {
 }
 
 impl Replica {
-    async fn decide(&self, request: &admission::Request, caller: Caller) -> Review {
+    async fn decide(&self, request: &crowsnest_admission::Request, caller: Caller) -> Review {
         decide(&self.webhooks, &self.quotas, PATH, request, caller).await.unwrap().unwrap()
     }
 }
 
-fn request(number: usize, old: Option<Bound>, replicas: i64, dry_run: bool) -> admission::Request {
+fn request(number: usize, old: Option<Bound>, replicas: i64, dry_run: bool) -> crowsnest_admission::Request {
     let version = old.map(|old| old.version).unwrap_or_default();
-    admission::Request {
+    crowsnest_admission::Request {
         uid: "u".to_owned(),
         operation: if old.is_some() { Operation::Update } else { Operation::Create },
         name: format!("web-{number}-deployment"),

@@ -1,0 +1,256 @@
+//! Copies of withheld values in annotations (invariant I8).
+//!
+//! Tools that apply objects store the last applied configuration in an annotation of the object: as JSON or YAML,
+//! compressed and encoded, or as a diff, under their own keys. Not all of these tools are known, so the rule considers
+//! the values: next to withheld values only plain text is kept. An annotation is removed if its value is structured,
+//! compressed or encoded, if it has a key `data` or `stringData`, or if it contains one of the object's own values.
+//!
+//! Reads each value a constant number of times and never decompresses.
+
+use base64::Engine;
+use base64::alphabet;
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+use serde_json::Value;
+
+/// Prefixes of keys that contain copies of objects, for any value.
+const KEYS: [&str; 4] =
+    ["kapp.k14s.io/original", "objectset.rio.cattle.io/applied", "banzaicloud.com/last-applied", "helm.sh/release"];
+/// Parts of keys of kubectl, Karmada, Argo CD, Config Sync, kpt and others; each tool has its own prefix.
+const LAST_APPLIED: [&str; 3] = ["last-applied", "lastapplied", "original-"];
+
+/// Maximum total size of all annotations of an object, in bytes.
+const LONGEST_ANNOTATION: usize = 256 << 10;
+/// Longer runs of unbroken characters are treated as encoded; hexadecimal digests are shorter.
+const LONGEST_WORD: usize = 128;
+/// Shorter words are not decoded, because no object is that small.
+const SHORTEST_ENCODED: usize = 12;
+/// Maximum depth of nested encodings.
+const DEEPEST: usize = 3;
+/// Shorter values of the object are not searched for in annotations, because they may occur by chance. Values of at
+/// least the second length are also searched for within words.
+const SHORTEST_VALUE: usize = 6;
+const SHORTEST_PART: usize = 8;
+
+/// First bytes of compressed data: gzip, zlib, zstd, bzip2, xz.
+const COMPRESSED: [&[u8]; 7] =
+    [b"\x1f\x8b", b"\x78\x01", b"\x78\x9c", b"\x78\xda", b"\x28\xb5\x2f\xfd", b"BZh", b"\xfd7zXZ"];
+
+const LENIENT: GeneralPurposeConfig = GeneralPurposeConfig::new()
+    .with_decode_padding_mode(DecodePaddingMode::Indifferent)
+    .with_decode_allow_trailing_bits(true);
+const STANDARD: GeneralPurpose = GeneralPurpose::new(&alphabet::STANDARD, LENIENT);
+const URL_SAFE: GeneralPurpose = GeneralPurpose::new(&alphabet::URL_SAFE, LENIENT);
+
+/// True if an annotation of an object with withheld values may be kept. `values` are the withheld values that are
+/// known.
+pub fn is_harmless(key: &str, value: &str, values: &[Vec<u8>]) -> bool {
+    let key = key.to_ascii_lowercase();
+    let is_copy = KEYS.iter().any(|known| key.starts_with(known)) || LAST_APPLIED.iter().any(|part| key.contains(part));
+    !is_copy && is_plain(value, DEEPEST) && !values.iter().any(|own| is_in(own, value.as_bytes()))
+}
+
+/// Removes annotations with copies of a Secret's values. Call it before the values are removed.
+pub fn drop_copies(secret: &mut Value) {
+    let text = |value: &Value| value.as_str().map(str::to_owned);
+    let values: Vec<Vec<u8>> = ["data", "stringData"]
+        .into_iter()
+        .flat_map(|field| {
+            secret.get(field).and_then(Value::as_object).into_iter().flatten().map(move |one| (field, one))
+        })
+        .filter_map(|(field, (_, value))| Some(values_of(field, &text(value)?, LONGEST_ANNOTATION)))
+        .flatten()
+        .collect();
+    if let Some(annotations) = secret.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut) {
+        annotations.retain(|key, value| text(value).is_some_and(|value| is_harmless(key, &value, &values)));
+    }
+}
+
+/// True if the annotation of any object contains a Secret with its values, as text.
+pub fn holds_secret(value: &str) -> bool {
+    let mut kinds = value.split("kind").skip(1).filter_map(word_behind);
+    kinds.any(|word| matches!(word, "Secret" | "SecretList")) && has_values(value)
+}
+
+/// The word after any number of quotes, colons and blanks.
+fn word_behind(text: &str) -> Option<&str> {
+    let rest = text.trim_start_matches(['"', '\'', '\\', ':', ' ']);
+    rest.split(|c: char| !c.is_ascii_alphanumeric()).next()
+}
+
+fn is_plain(value: &str, deepest: usize) -> bool {
+    let value = value.trim();
+    let is_structured = value.starts_with(['{', '[', '"', '\'', '|', '>', '%', '<', '!', '&'])
+        || value.starts_with("---")
+        || value.contains(['\n', '\r']);
+    !is_structured && !has_values(value) && !words(value).any(|word| is_encoded(word, deepest))
+}
+
+/// True if there is a key `data` or `stringData`, with any quoting.
+fn has_values(text: &str) -> bool {
+    let is_key = |(at, name): (usize, &str)| {
+        let before = text.get(..at).and_then(|before| before.bytes().next_back());
+        let begins = before.is_none_or(|byte| !byte.is_ascii_alphanumeric());
+        let rest = text.get(at + name.len()..).unwrap_or_default();
+        let behind = rest.bytes().find(|byte| !matches!(byte, b'"' | b'\'' | b'\\' | b' '));
+        // Also matches a part of a path, as in a JSON patch.
+        begins && matches!(behind, Some(b':' | b'/' | b'.' | b'='))
+    };
+    ["data", "stringData", "binaryData"].iter().any(|name| text.match_indices(name).any(is_key))
+}
+
+/// Unbroken runs of the characters that encodings use.
+fn words(text: &str) -> impl Iterator<Item = &str> {
+    text.split(|c: char| !(c.is_ascii_alphanumeric() || matches!(c, '+' | '/' | '-' | '_' | '=')))
+        .filter(|w| !w.is_empty())
+}
+
+fn is_encoded(word: &str, deepest: usize) -> bool {
+    if word.len() > LONGEST_WORD {
+        return true;
+    }
+    if word.len() < SHORTEST_ENCODED {
+        return false;
+    }
+    let hidden = |bytes: Vec<u8>| {
+        COMPRESSED.iter().any(|begin| bytes.starts_with(begin))
+            || std::str::from_utf8(&bytes).is_ok_and(|text| deepest == 0 || !is_plain(text, deepest - 1))
+    };
+    let decoded = [STANDARD.decode(word).ok(), URL_SAFE.decode(word).ok(), hexadecimal(word)];
+    decoded.into_iter().flatten().any(hidden)
+}
+
+fn hexadecimal(word: &str) -> Option<Vec<u8>> {
+    let digits: Option<Vec<u8>> = word.chars().map(|c| c.to_digit(16).map(|digit| digit as u8)).collect();
+    let digits = digits.filter(|digits| digits.len() % 2 == 0)?;
+    Some(digits.chunks_exact(2).map(|pair| pair.iter().fold(0, |byte, digit| byte << 4 | digit)).collect())
+}
+
+/// True if a text contains a value of the object: as a word, or within a word if the value is long enough.
+fn is_in(value: &[u8], text: &[u8]) -> bool {
+    if value.len() < SHORTEST_VALUE {
+        return false;
+    }
+    memchr::memmem::find_iter(text, value).any(|at| {
+        let before = at.checked_sub(1).and_then(|at| text.get(at));
+        let ends = |byte: Option<&u8>| byte.is_none_or(|byte| !byte.is_ascii_alphanumeric());
+        value.len() >= SHORTEST_PART || ends(before) && ends(text.get(at + value.len()))
+    })
+}
+
+/// The values of a Secret's field, as stored and decoded.
+pub fn values_of(field: &str, value: &str, longest: usize) -> Vec<Vec<u8>> {
+    let mut values = Vec::new();
+    if value.len() <= longest {
+        values.push(value.as_bytes().to_vec());
+    }
+    if field == "data"
+        && value.len() / 4 * 3 <= longest + 3
+        && let Ok(decoded) = STANDARD.decode(value)
+    {
+        values.push(decoded.trim_ascii().to_vec());
+    }
+    values
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use rstest::rstest;
+
+    fn encoded(text: &[u8]) -> String {
+        base64::engine::general_purpose::STANDARD.encode(text)
+    }
+
+    #[rstest]
+    #[case::flag("reflector.v1.k8s.emberstack.com/reflection-allowed", "true")]
+    #[case::names("cert-manager.io/alt-names", "a.example.com,b.example.com")]
+    #[case::issuer("cert-manager.io/issuer-name", "letsencrypt-prod")]
+    #[case::release("meta.helm.sh/release-name", "shop")]
+    #[case::account("kubernetes.io/service-account.uid", "1f7a1c86-9f1c-4d39-9a0c-0b7a3b1e0e3c")]
+    #[case::digest("checksum/config", "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08")]
+    #[case::path("argocd.argoproj.io/tracking-id", "shop:/Secret:shop/db")]
+    #[case::time("example.com/rotated-at", "2026-01-01T00:00:00Z")]
+    #[case::sentence("example.com/note", "metadata of the team: ask ops")]
+    #[case::empty("example.com/empty", "")]
+    fn plain_words_stay(#[case] key: &str, #[case] value: &str) {
+        assert!(is_harmless(key, value, &[b"hunter2".to_vec()]));
+    }
+
+    #[rstest]
+    #[case::kubectl("kubectl.kubernetes.io/last-applied-configuration", "x")]
+    #[case::kapp("kapp.k14s.io/original", "x")]
+    #[case::kapp_difference("kapp.k14s.io/original-diff-md5", "58e0494c51d30eb3494f7c9198986bb9")]
+    #[case::rancher("objectset.rio.cattle.io/applied", "x")]
+    #[case::banzai("banzaicloud.com/last-applied", "x")]
+    #[case::karmada("resource.karmada.io/last-applied-template", "x")]
+    #[case::json("a.b/c", r#" {"a":1}"#)]
+    #[case::list("a.b/c", r#"[{"op":"replace","path":"/data/p","value":"eA=="}]"#)]
+    #[case::json_in_json("a.b/c", r#""{\"data\":{\"p\":\"eA==\"}}""#)]
+    #[case::yaml("a.b/c", "apiVersion: v1\nkind: Secret")]
+    #[case::yaml_in_a_line("a.b/c", "stringData: {p: x}")]
+    #[case::yaml_in_a_line_too("a.b/c", "data : {p: x}")]
+    #[case::document("a.b/c", "--- # applied\n")]
+    #[case::path("a.b/c", "set /data/p to x")]
+    #[case::own_value("a.b/c", "the password is hunter2, really")]
+    #[case::encoded("a.b/c", &encoded(br#"{"data":{"p":"eA=="}}"#))]
+    #[case::encoded_twice("a.b/c", &encoded(encoded(br#"{"data":{"p":"eA=="}}"#).as_bytes()))]
+    #[case::encoded_yaml("a.b/c", &encoded(b"kind: Secret\ndata: {}"))]
+    #[case::with_a_prefix("a.b/c", &format!("v1 {}", encoded(br#"{"data":{"p":"eA=="}}"#)))]
+    #[case::compressed("a.b/c", &encoded(b"\x1f\x8b\x08\0\0\0\0\0\0\0"))]
+    #[case::compressed_twice("a.b/c", &encoded(encoded(b"\x1f\x8b\x08\0\0\0\0\0\0\0").as_bytes()))]
+    #[case::zstd("a.b/c", &encoded(b"\x28\xb5\x2f\xfd\x04\x58\x61\0\0\0\0\0"))]
+    #[case::hexadecimal("a.b/c", "7b2264617461223a7b7d7d")]
+    #[case::escaped("a.b/c", "%7B%22data%22%3A%7B%7D%7D")]
+    #[case::long("a.b/c", &"A".repeat(LONGEST_WORD + 1))]
+    fn copies_go(#[case] key: &str, #[case] value: &str) {
+        assert!(!is_harmless(key, value, &[b"hunter2".to_vec()]), "{value}");
+    }
+
+    #[rstest]
+    #[case::json(r#"{"kind":"Secret","apiVersion":"v1","data":{"p":"eA=="}}"#, true)]
+    #[case::escaped(r#"{"manifests":[{\"kind\": \"Secret\", \"stringData\": {\"p\":\"x\"}}]}"#, true)]
+    #[case::yaml("apiVersion: v1\nkind: Secret\ndata:\n  p: eA==\n", true)]
+    #[case::list(r#"{"kind":"SecretList","items":[{"data":{"p":"eA=="}}]}"#, true)]
+    #[case::reference(r#"{"kind":"Issuer","spec":{"ca":{"kind":"Secret","name":"ca"}}}"#, false)]
+    #[case::store(r#"{"kind":"ExternalSecret","spec":{"secretStoreRef":{"kind":"SecretStore"},"data":[]}}"#, false)]
+    #[case::config_map(r#"{"kind":"ConfigMap","data":{"a":"Secret"}}"#, false)]
+    fn secrets_in_other_objects_annotations(#[case] value: &str, #[case] expected: bool) {
+        assert_eq!(holds_secret(value), expected);
+    }
+
+    #[test]
+    fn only_values_that_fit_are_compared() {
+        assert_eq!(values_of("data", "aHVudGVyMg==", 100), [b"aHVudGVyMg==".to_vec(), b"hunter2".to_vec()]);
+        assert_eq!(values_of("stringData", "hunter2", 100), [b"hunter2".to_vec()]);
+        assert!(values_of("data", &"A".repeat(1000), 100).is_empty());
+    }
+
+    #[test]
+    fn a_secret_loses_its_copies() {
+        let mut secret = serde_json::json!({"data": {"p": "aHVudGVyMg=="}, "stringData": {"q": "second-one"}, "metadata": {
+            "name": "s", "annotations": {"team": "a", "x": "hunter2", "y": "is second-one", "z": "{}"}}});
+        drop_copies(&mut secret);
+        assert_eq!(secret["metadata"]["annotations"], serde_json::json!({"team": "a"}));
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
+
+        /// A value is removed however it is encoded.
+        #[test]
+        fn a_wrapped_object_goes(password in "[a-zA-Z0-9]{8,40}", times in 0_usize..=DEEPEST, field in "data|stringData") {
+            let mut value = format!("{{\"{field}\":{{\"p\":\"{password}\"}}}}");
+            for _ in 0..times {
+                value = encoded(value.as_bytes());
+            }
+            prop_assert!(!is_harmless("a.b/c", &value, &[]), "{}", value);
+        }
+
+        #[test]
+        fn anything_is_judged(key in "\\PC{0,40}", value in "\\PC{0,400}", own in prop::collection::vec(any::<u8>(), 0..20)) {
+            is_harmless(&key, &value, &[own]);
+            holds_secret(&value);
+        }
+    }
+}

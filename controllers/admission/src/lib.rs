@@ -1,0 +1,104 @@
+//! Admission: what happens to objects of the Karmada groups before they are stored. Defaults are filled in (`mutate`),
+//! objects that make no sense are refused with the words Karmada's users know (`validate`), old bindings are converted.
+//!
+//! Everything here is pure: the world a decision needs comes as an argument, what it wants written comes back in the
+//! review. The server carries requests here over HTTPS, or straight from the embedded control plane.
+//! Clusters and ResourceRegistries are served by our own aggregated API, which calls `cluster` and `registry` itself.
+
+pub mod agents;
+mod autoscaling;
+pub mod backend_store;
+pub mod binding;
+pub mod cluster;
+pub mod configurations;
+pub mod convert;
+mod cron;
+mod decode;
+mod deletion;
+pub mod destination;
+mod ingress;
+mod interpreter;
+mod metadata;
+mod overriding;
+mod placement;
+mod policy;
+pub mod quota;
+pub mod registry;
+mod review;
+mod service;
+mod taint;
+mod url;
+mod work;
+
+pub use configurations::webhook_configurations;
+pub use convert::convert_review;
+pub use decode::keep_unknown;
+pub use review::{Operation, Outcome, Refusal, Request, Review};
+
+use crowsnest_api::config::ResourceInterpreterCustomization;
+use crowsnest_api::policy::FederatedResourceQuota;
+
+pub use crowsnest_plan::gates::Gates;
+
+/// What decisions need to know beside the request.
+pub struct World<'w> {
+    /// A new id, in case the object gets one.
+    pub permanent_id: &'w str,
+    pub gates: Gates,
+    /// Whether ClusterTaintPolicies may add `NoExecute` taints.
+    pub allow_no_execute_taint_policy: bool,
+    /// All ResourceInterpreterCustomizations there are.
+    pub customizations: &'w [ResourceInterpreterCustomization],
+    /// The FederatedResourceQuotas of the request's namespace.
+    pub quotas: &'w [FederatedResourceQuota],
+    /// Whether a Lua script compiles; otherwise the compiler's words.
+    pub compile_lua: &'w dyn Fn(&str) -> Result<(), String>,
+}
+
+/// What a review of a path asks to have at hand, so that the server reads no more than needed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Needs {
+    pub customizations: bool,
+    pub quotas: bool,
+}
+
+/// What `review` reads from the world for a path.
+pub fn needs(path: &str) -> Needs {
+    Needs {
+        customizations: path == "/validate-resourceinterpretercustomization",
+        quotas: path == "/validate-resourcebinding",
+    }
+}
+
+/// Answers a request to one of Karmada's webhook paths. `None` for paths that are none of them.
+pub fn review(path: &str, request: &Request, world: &World<'_>) -> Option<Review> {
+    let outcome = match path {
+        "/mutate-propagationpolicy" => policy::mutate_propagation_policy(request, world),
+        "/mutate-clusterpropagationpolicy" => policy::mutate_cluster_propagation_policy(request, world),
+        "/mutate-overridepolicy" => policy::mutate_override_policy(request),
+        "/mutate-resourcebinding" => binding::mutate(request, world),
+        "/mutate-clusterresourcebinding" => binding::mutate_cluster(request, world),
+        "/mutate-work" => work::mutate(request, world),
+        "/mutate-federatedhpa" => autoscaling::mutate(request),
+        "/mutate-multiclusterservice" => service::mutate(request, world),
+        "/validate-propagationpolicy" => policy::validate_propagation_policy(request),
+        "/validate-clusterpropagationpolicy" => policy::validate_cluster_propagation_policy(request),
+        "/validate-overridepolicy" => overriding::validate(request),
+        "/validate-clusteroverridepolicy" => overriding::validate_cluster(request),
+        "/validate-resourceinterpreterwebhookconfiguration" => interpreter::validate_webhooks(request),
+        "/validate-resourceinterpretercustomization" => interpreter::validate_customization(request, world),
+        "/validate-federatedresourcequota" => quota::validate(request),
+        "/validate-multiclusteringress" => ingress::validate(request),
+        "/validate-federatedhpa" => autoscaling::validate(request),
+        "/validate-cronfederatedhpa" => cron::validate(request),
+        "/validate-multiclusterservice" => service::validate(request),
+        "/validate-resourcedeletionprotection" => deletion::validate(request),
+        "/validate-resourcebinding" => return Some(binding::validate(request, world)),
+        "/validate-clustertaintpolicy" => taint::validate(request, world),
+        _ => return None,
+    };
+    Some(Review::from(outcome))
+}
+
+#[cfg(test)]
+mod tests;

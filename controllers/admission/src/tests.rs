@@ -1,0 +1,205 @@
+//! Cases are data: `fixtures/*.yaml` holds requests, the snapshots what becomes of them. Fields a case leaves out come
+//! from `base`.
+
+use super::*;
+use crowsnest_apimachinery::field::invalid_status;
+use crowsnest_interpreter::customized::declarative;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct Case {
+    name: String,
+    /// Webhook paths asked one after another, each with what the one before made of the object.
+    paths: Vec<String>,
+    #[serde(default)]
+    operation: Option<Operation>,
+    #[serde(default)]
+    namespace: String,
+    #[serde(default)]
+    object: Value,
+    #[serde(default)]
+    old_object: Value,
+    #[serde(default)]
+    quotas: Vec<FederatedResourceQuota>,
+    #[serde(default)]
+    customizations: Vec<ResourceInterpreterCustomization>,
+}
+
+fn compile(script: &str) -> Result<(), String> {
+    declarative::compile(script).map_err(|problem| problem.to_string())
+}
+
+fn answer(case: &Case) -> Value {
+    let world = World {
+        permanent_id: "the-id",
+        gates: Gates::all(),
+        allow_no_execute_taint_policy: false,
+        customizations: &case.customizations,
+        quotas: &case.quotas,
+        compile_lua: &compile,
+    };
+    let mut object = case.object.clone();
+    let mut usage = Vec::new();
+    for path in &case.paths {
+        let request = Request {
+            uid: "uid".to_owned(),
+            operation: case.operation.unwrap_or(Operation::Create),
+            name: String::new(),
+            namespace: case.namespace.clone(),
+            object: object.clone(),
+            old_object: case.old_object.clone(),
+            dry_run: None,
+        };
+        let review = review(path, &request, &world).unwrap();
+        match review.outcome {
+            Ok(Outcome::Changed(changed)) => object = changed,
+            Ok(Outcome::Unchanged) => {}
+            Err(refusal) => {
+                return json!({ "code": refusal.code, "reason": refusal.reason, "message": refusal.message });
+            }
+        }
+        usage.extend(review.quota_usage.into_iter().map(|quota| json!(quota.status.overall_used)));
+    }
+    let mut answer = json!({ "change": json_patch::diff(&case.object, &object) });
+    if !usage.is_empty() {
+        answer["usage"] = usage.into();
+    }
+    answer
+}
+
+fn snapshot(name: &str, cases: &str) {
+    let cases: Vec<Case> = serde_saphyr::from_str(cases).unwrap();
+    let answers: Vec<Value> = cases.iter().map(|case| json!({ "case": case.name, "answer": answer(case) })).collect();
+    insta::assert_yaml_snapshot!(name, answers);
+}
+
+#[test]
+fn policies() {
+    snapshot("policies", include_str!("fixtures/policies.yaml"));
+}
+
+#[test]
+fn bindings_and_quotas() {
+    snapshot("bindings_and_quotas", include_str!("fixtures/bindings.yaml"));
+}
+
+#[test]
+fn everything_else() {
+    snapshot("everything_else", include_str!("fixtures/others.yaml"));
+}
+
+#[test]
+fn clusters() {
+    let clusters: Vec<crowsnest_api::cluster::Cluster> =
+        serde_saphyr::from_str(include_str!("fixtures/clusters.yaml")).unwrap();
+    let answers: Vec<Value> = clusters
+        .into_iter()
+        .map(|mut cluster| {
+            let modelled = !cluster.spec.resource_models.is_empty();
+            cluster::prepare(&mut cluster, modelled);
+            let errors = cluster::validate(&cluster);
+            cluster::canonicalize(&mut cluster, &Time(jiff::Timestamp::UNIX_EPOCH));
+            let name = cluster.metadata.name.clone().unwrap_or_default();
+            let refused = || invalid_status("cluster.karmada.io", "Cluster", &name, &errors)["message"].clone();
+            if errors.is_empty() { json!(cluster.spec) } else { refused() }
+        })
+        .collect();
+    insta::assert_yaml_snapshot!(answers);
+}
+
+#[test]
+fn registries() {
+    let registries: Vec<crowsnest_api::search::ResourceRegistry> =
+        serde_saphyr::from_str(include_str!("fixtures/registries.yaml")).unwrap();
+    let answers: Vec<Value> = registries
+        .iter()
+        .map(|registry| match registry::validate(registry).as_slice() {
+            [] => Value::Null,
+            errors => {
+                let name = registry.metadata.name.as_deref().unwrap_or_default();
+                invalid_status("search.karmada.io", "ResourceRegistry", name, errors)["message"].take()
+            }
+        })
+        .collect();
+    insta::assert_yaml_snapshot!(answers);
+}
+
+#[test]
+fn the_wire_carries_patches_and_statuses() {
+    let mut request: Request = Request::from_review(&json!({ "request": {
+        "uid": "u", "operation": "CREATE", "namespace": "n",
+        "object": { "apiVersion": "policy.karmada.io/v1alpha1", "kind": "OverridePolicy",
+            "metadata": { "name": "o" }, "spec": { "overrideRules": [], "resourceSelectors": [{ "apiVersion": "v1", "kind": "Pod" }] } },
+    }}))
+    .unwrap();
+    let world = World {
+        permanent_id: "the-id",
+        gates: Gates::default(),
+        allow_no_execute_taint_policy: false,
+        customizations: &[],
+        quotas: &[],
+        compile_lua: &compile,
+    };
+    let wire = review("/mutate-overridepolicy", &request, &world).unwrap().to_wire(&request);
+    assert_eq!(wire["response"]["allowed"], true);
+    assert_eq!(wire["response"]["patchType"], "JSONPatch");
+    request.object["spec"]["resourceSelectors"] = json!("x");
+    let wire = review("/validate-overridepolicy", &request, &world).unwrap().to_wire(&request);
+    assert_eq!(wire["response"]["status"]["code"], 400);
+    assert!(review("/nowhere", &request, &world).is_none());
+}
+
+#[test]
+fn configurations_name_paths_that_are_answered() {
+    let request = Request {
+        uid: String::new(),
+        operation: Operation::Create,
+        name: String::new(),
+        namespace: String::new(),
+        object: json!({}),
+        old_object: Value::Null,
+        dry_run: None,
+    };
+    let world = World {
+        permanent_id: "the-id",
+        gates: Gates::default(),
+        allow_no_execute_taint_policy: false,
+        customizations: &[],
+        quotas: &[],
+        compile_lua: &compile,
+    };
+    let configurations = webhook_configurations("Q0E=", "https://webhook.example");
+    for hook in configurations.iter().flat_map(|configuration| configuration["webhooks"].as_array().unwrap()) {
+        let url = hook["clientConfig"]["url"].as_str().unwrap();
+        let path = url.strip_prefix("https://webhook.example").unwrap();
+        assert!(review(path, &request, &world).is_some(), "{path}");
+        assert_eq!(configurations::webhook_name(path), hook["name"].as_str());
+    }
+    insta::assert_yaml_snapshot!("configurations", configurations);
+}
+
+#[test]
+fn bindings_convert_both_ways() {
+    let old = json!({
+        "apiVersion": "work.karmada.io/v1alpha1", "kind": "ResourceBinding", "metadata": { "name": "web-deployment" },
+        "spec": {
+            "resource": { "apiVersion": "apps/v1", "kind": "Deployment", "namespace": "n", "name": "web",
+                "resourcePerReplicas": { "cpu": "100m" }, "replicas": 3 },
+            "clusters": [{ "name": "m1", "replicas": 3 }],
+        },
+        "status": { "aggregatedStatus": [{ "clusterName": "m1", "applied": true, "status": { "replicas": 3 } }] },
+    });
+    let review = json!({ "request": {
+        "uid": "u", "desiredAPIVersion": "work.karmada.io/v1alpha2", "objects": [old.clone()],
+    }});
+    let answer = convert_review(&review);
+    assert_eq!(answer["response"]["result"]["status"], "Success");
+    let new = &answer["response"]["convertedObjects"][0];
+    assert_eq!(new["spec"]["replicas"], 3);
+    assert_eq!(new["spec"]["replicaRequirements"]["resourceRequest"]["cpu"], "100m");
+    assert_eq!(convert::convert(new, "work.karmada.io/v1alpha1").unwrap(), old);
+    assert!(convert::convert(new, "work.karmada.io/v9").is_err());
+}

@@ -1,0 +1,39 @@
+//! Work: every manifest loses what a member sets itself, and learns which labels and annotations are ours.
+
+use crowsnest_api::constants::label;
+use crowsnest_api::work::Work;
+use serde_json::Value;
+
+use super::decode::{changed, decode};
+use super::{Outcome, Refusal, Request, World, metadata};
+use crowsnest_plan::object;
+use crowsnest_plan::work::{managed, prune};
+
+pub(super) fn mutate(request: &Request, world: &World<'_>) -> Result<Outcome, Refusal> {
+    let mut work: Work = decode(&request.object)?;
+    if metadata::label(&work.metadata, label::WORK_PERMANENT_ID).is_empty() {
+        metadata::set_label(&mut work.metadata, label::WORK_PERMANENT_ID, world.permanent_id);
+    }
+    let id = metadata::label(&work.metadata, label::WORK_PERMANENT_ID).to_owned();
+    for manifest in &mut work.spec.workload.manifests {
+        check(&manifest.0)?;
+        prune::prune(&mut manifest.0);
+        prune::prune_job_ttl(&mut manifest.0);
+        managed::stamp(&mut manifest.0, &id);
+    }
+    changed(&work, &request.object).map(Outcome::Changed)
+}
+
+/// A manifest that is no object, or an object of no kind, is refused in Go's words.
+fn check(manifest: &Value) -> Result<(), Refusal> {
+    let found = match manifest {
+        Value::Object(_) if !object::kind(manifest).is_empty() => return Ok(()),
+        Value::Object(_) => return Err(Refusal::internal(format!("Object 'Kind' is missing in '{manifest}'"))),
+        Value::Null => return Err(Refusal::internal("unexpected end of JSON input")),
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+    };
+    Err(Refusal::internal(format!("json: cannot unmarshal {found} into Go value of type map[string]interface {{}}")))
+}

@@ -1,0 +1,105 @@
+//! The library scripts get with `require("kube")`: sums of quantities, and what a pod template needs. Arguments that
+//! Karmada's library refuses are refused here in its words.
+
+use crowsnest_apimachinery::quantity::Quantity;
+use mlua::{Function, Lua, Table, Value, Variadic};
+
+use super::budget::Budget;
+use super::values::{to_json, to_lua};
+use super::{TOO_LATE, type_of};
+use crate::default::dependencies::of_pod_spec;
+use crate::default::replicas::pod_requirements;
+
+/// Maximum length of a quantity in bytes. Longer texts are invalid and are not repeated in error messages.
+const LONGEST_QUANTITY: usize = 256;
+
+pub(super) fn library(lua: &Lua, budget: &Budget) -> mlua::Result<Table> {
+    let library = lua.create_table()?;
+    library.raw_set("resourceAdd", lua.create_function(|_, amounts| sum(amounts))?)?;
+    library.raw_set("getResourceQuantity", lua.create_function(|_, amount| amount_of(amount))?)?;
+    library.raw_set("accuratePodRequirements", timed(lua, budget, requirements)?)?;
+    library.raw_set("getPodDependencies", timed(lua, budget, dependencies)?)?;
+    Ok(library)
+}
+
+/// Wraps a function that reads a whole pod template; checks the time first, because no hook can interrupt it.
+fn timed(lua: &Lua, budget: &Budget, call: fn(&Lua, Variadic<Value>) -> mlua::Result<Value>) -> mlua::Result<Function> {
+    let budget = budget.clone();
+    lua.create_function(move |lua, arguments| match budget.is_late() {
+        true => Err(mlua::Error::runtime(TOO_LATE)),
+        false => call(lua, arguments),
+    })
+}
+
+fn bad_argument(position: usize, function: &str, wanted: &str, value: &Value) -> mlua::Error {
+    let found = type_of(value);
+    mlua::Error::runtime(format!("bad argument #{position} to {function} ({wanted} expected, got {found})"))
+}
+
+/// A quantity as a script may write it. What an object does not say is nothing.
+fn quantity(function: &str, position: usize, value: &Value) -> mlua::Result<Quantity> {
+    let text = match value {
+        Value::Nil => return Ok(Quantity::ZERO),
+        Value::String(text) if text.as_bytes().len() > LONGEST_QUANTITY => {
+            return Err(mlua::Error::runtime(format!("a quantity has {LONGEST_QUANTITY} bytes at most")));
+        }
+        Value::String(text) => text.to_str()?.to_owned(),
+        other => return Err(bad_argument(position, function, "string", other)),
+    };
+    Quantity::parse(&text).map_err(|problem| mlua::Error::runtime(format!("{text:?}: {problem}")))
+}
+
+fn sum(amounts: Variadic<Value>) -> mlua::Result<String> {
+    let mut sum = Quantity::ZERO;
+    for (index, amount) in amounts.iter().enumerate() {
+        sum += quantity("resourceAdd", index + 1, amount)?;
+    }
+    Ok(sum.to_string())
+}
+
+fn amount_of(arguments: Variadic<Value>) -> mlua::Result<f64> {
+    let [amount] = arguments.as_slice() else {
+        return Err(mlua::Error::runtime("getResourceQuantity only accepts one argument"));
+    };
+    let amount = quantity("getResourceQuantity", 1, amount)?.as_f64();
+    match amount >= 0.0 && amount.is_finite() {
+        true => Ok(amount),
+        false => Err(mlua::Error::runtime(format!("quantity {amount} is not a positive number"))),
+    }
+}
+
+fn pod_template(function: &str, template: &Value) -> mlua::Result<serde_json::Value> {
+    match template {
+        Value::Table(_) => to_json(template, &[]).map_err(mlua::Error::external),
+        other => Err(bad_argument(1, function, "table", other)),
+    }
+}
+
+fn requirements(lua: &Lua, arguments: Variadic<Value>) -> mlua::Result<Value> {
+    let [template] = arguments.as_slice() else {
+        return Err(mlua::Error::runtime("getPodRequirements only accepts one argument"));
+    };
+    let template = pod_template("accuratePodRequirements", template)?;
+    let requirements = template.get("spec").and_then(pod_requirements);
+    match requirements {
+        None => Ok(Value::Nil),
+        Some(requirements) => to_lua(lua, &serde_json::to_value(requirements).map_err(mlua::Error::external)?),
+    }
+}
+
+fn dependencies(lua: &Lua, arguments: Variadic<Value>) -> mlua::Result<Value> {
+    const FUNCTION: &str = "getPodDependencies";
+    let [template, namespace] = arguments.as_slice() else {
+        return Err(mlua::Error::runtime("getPodDependencies only accepts two argument"));
+    };
+    let template = pod_template(FUNCTION, template)?;
+    let namespace = match namespace {
+        Value::Nil => "default".to_owned(),
+        Value::String(text) => text.to_str()?.to_owned(),
+        Value::Integer(number) => number.to_string(),
+        Value::Number(number) => number.to_string(),
+        other => return Err(bad_argument(2, FUNCTION, "string", other)),
+    };
+    let needed = of_pod_spec(template.get("spec"), &namespace);
+    to_lua(lua, &serde_json::to_value(needed).map_err(mlua::Error::external)?)
+}

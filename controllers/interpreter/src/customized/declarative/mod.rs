@@ -1,0 +1,219 @@
+//! Lua scripts that interpret a kind. A call is a function of its script and its arguments, in a machine of its own.
+
+mod budget;
+#[cfg(test)]
+mod hostile_tests;
+mod kube;
+mod pattern;
+pub mod pool;
+mod sandbox;
+mod strings;
+mod syntax;
+#[cfg(test)]
+mod tests;
+mod values;
+
+use std::time::Duration;
+
+use crowsnest_api::work::{AggregatedStatusItem, Component, ReplicaRequirements};
+use mlua::chunk::ChunkMode;
+use mlua::{Function, Lua, MultiValue, Value};
+use serde::de::DeserializeOwned;
+use serde_json::{Value as Json, json};
+
+use crate::default::dependencies;
+use crowsnest_plan::dependencies::Dependency;
+
+const LONGEST_RUN: Duration = Duration::from_secs(1);
+const MOST_MEMORY: usize = 64 << 20;
+const LONGEST_SCRIPT: usize = 1 << 20;
+/// Maximum length of a script's own message that is passed on, in bytes.
+const LONGEST_MESSAGE: usize = 4096;
+const TOO_LATE: &str = "context deadline exceeded";
+
+/// Why a script gave no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum ScriptError {
+    #[error("{0}")]
+    Lua(String),
+    #[error("no thread became free for the script within {} s", .0.as_secs())]
+    Busy(Duration),
+    #[error("the script's thread died")]
+    Died,
+    #[error("the script has {0} bytes, more than the {LONGEST_SCRIPT} allowed")]
+    TooLong(usize),
+    #[error("not found function {0}")]
+    NoFunction(&'static str),
+    #[error("expected result type 'table' or 'nil' from GetComponents, but got '{0}'")]
+    Components(&'static str),
+    #[error("{0}")]
+    Dependencies(String),
+    #[error("expect the returned {what} type is {wanted} but got {found}")]
+    Type { what: &'static str, wanted: &'static str, found: &'static str },
+    #[error("{function} returned something else than it should: {source}")]
+    Shape {
+        function: &'static str,
+        #[source]
+        source: serde_json::Error,
+    },
+}
+
+impl From<mlua::Error> for ScriptError {
+    /// Lua's own words, without the path the error took.
+    fn from(error: mlua::Error) -> Self {
+        match &error {
+            mlua::Error::CallbackError { cause, .. } | mlua::Error::WithContext { cause, .. } => {
+                ScriptError::from(cause.as_ref().clone())
+            }
+            mlua::Error::SyntaxError { message, .. }
+            | mlua::Error::RuntimeError(message)
+            | mlua::Error::MemoryError(message) => {
+                let words = message.split("\nstack traceback:").next().unwrap_or_default();
+                ScriptError::Lua(shortened(words.trim_end()))
+            }
+            other => ScriptError::Lua(shortened(&other.to_string())),
+        }
+    }
+}
+
+/// Truncates a message that is too long for a condition or an event.
+fn shortened(message: &str) -> String {
+    let end = message.floor_char_boundary(LONGEST_MESSAGE);
+    message.get(..end).unwrap_or_default().to_owned()
+}
+
+/// Whether Lua can read the script; nothing of it is run.
+pub fn compile(script: &str) -> Result<(), ScriptError> {
+    load(&sandbox::machine(LONGEST_RUN)?, script).map(drop)
+}
+
+/// Only source text: precompiled code could break out of the machine.
+fn load(lua: &Lua, script: &str) -> Result<Function, ScriptError> {
+    if script.len() > LONGEST_SCRIPT {
+        return Err(ScriptError::TooLong(script.len()));
+    }
+    let read = |text: &str| {
+        let chunk = lua.load(text).set_name("=<string>").set_mode(ChunkMode::Text);
+        chunk.into_function().map_err(ScriptError::from)
+    };
+    let refusal = |text: &str| read(text).err().map(|error| error.to_string());
+    read(script).map_err(|error| match error {
+        ScriptError::Lua(words) => ScriptError::Lua(syntax::reworded(script, &words, refusal)),
+        other => other,
+    })
+}
+
+/// Calls a script's function and reads the first results.
+fn run<T>(
+    script: &str,
+    function: &'static str,
+    arguments: &[&Json],
+    read: impl FnOnce(Value, Value) -> Result<T, ScriptError>,
+) -> Result<T, ScriptError> {
+    run_in(&sandbox::machine(LONGEST_RUN)?, script, function, arguments, read)
+}
+
+fn run_in<T>(
+    lua: &Lua,
+    script: &str,
+    function: &'static str,
+    arguments: &[&Json],
+    read: impl FnOnce(Value, Value) -> Result<T, ScriptError>,
+) -> Result<T, ScriptError> {
+    load(lua, script)?.call::<()>(())?;
+    let Value::Function(called) = lua.globals().get::<Value>(function)? else {
+        return Err(ScriptError::NoFunction(function));
+    };
+    let arguments: MultiValue =
+        arguments.iter().map(|argument| values::to_lua(lua, argument)).collect::<mlua::Result<_>>()?;
+    let mut results = called.call::<MultiValue>(arguments)?;
+    let mut next = || results.pop_front().unwrap_or_default();
+    read(next(), next())
+}
+
+/// Lua's name of the value's type; to Lua all numbers are alike.
+fn type_of(value: &Value) -> &'static str {
+    if matches!(value, Value::Integer(_)) { "number" } else { value.type_name() }
+}
+
+fn table(what: &'static str, value: &Value, references: &[&Json]) -> Result<Json, ScriptError> {
+    match value {
+        Value::Table(_) => values::to_json(value, references),
+        other => Err(ScriptError::Type { what, wanted: "table", found: type_of(other) }),
+    }
+}
+
+fn decoded<T: DeserializeOwned>(function: &'static str, json: Json) -> Result<T, ScriptError> {
+    serde_json::from_value(json).map_err(|source| ScriptError::Shape { function, source })
+}
+
+/// A table that must be a list; an empty one looks like any other empty table.
+fn list<T: DeserializeOwned>(function: &'static str, value: &Value) -> Result<Vec<T>, ScriptError> {
+    decoded(function, table("requires", value, &[&json!([])])?)
+}
+
+/// `GetReplicas(obj)`: how many, and what each needs.
+pub fn replicas(script: &str, object: &Json) -> Result<(i32, Option<ReplicaRequirements>), ScriptError> {
+    const FUNCTION: &str = "GetReplicas";
+    run(script, FUNCTION, &[object], |count, requirements| {
+        let count = match count {
+            Value::Integer(count) => i32::try_from(count).unwrap_or(i32::MAX),
+            Value::Number(count) => count as i32,
+            other => {
+                return Err(ScriptError::Type { what: "replica", wanted: "number", found: type_of(&other) });
+            }
+        };
+        let requirements = match requirements {
+            Value::Nil => None,
+            value => Some(decoded(FUNCTION, table("requires", &value, &[])?)?),
+        };
+        Ok((count, requirements))
+    })
+}
+
+/// `GetComponents(obj)`: the same of each of several pod templates.
+pub fn components(script: &str, object: &Json) -> Result<Vec<Component>, ScriptError> {
+    const FUNCTION: &str = "GetComponents";
+    run(script, FUNCTION, &[object], |found, _| match found {
+        Value::Nil => Ok(Vec::new()),
+        Value::Table(_) => list(FUNCTION, &found),
+        other => Err(ScriptError::Components(type_of(&other))),
+    })
+}
+
+/// `ReviseReplica(obj, replica)`: the object with that many replicas.
+pub fn revise(script: &str, object: &Json, replicas: i32) -> Result<Json, ScriptError> {
+    run(script, "ReviseReplica", &[object, &json!(replicas)], |revised, _| table("requires", &revised, &[object]))
+}
+
+/// `Retain(desiredObj, observedObj)`: the desired object with what the member decides.
+pub fn retain(script: &str, desired: &Json, observed: &Json) -> Result<Json, ScriptError> {
+    run(script, "Retain", &[desired, observed], |retained, _| table("requires", &retained, &[desired, observed]))
+}
+
+/// `AggregateStatus(desiredObj, statusItems)`: the template with its members' statuses in it.
+pub fn aggregate(script: &str, object: &Json, items: &[AggregatedStatusItem]) -> Result<Json, ScriptError> {
+    const FUNCTION: &str = "AggregateStatus";
+    let items = serde_json::to_value(items).map_err(|source| ScriptError::Shape { function: FUNCTION, source })?;
+    run(script, FUNCTION, &[object, &items], |aggregated, _| table("requires", &aggregated, &[object]))
+}
+
+/// `ReflectStatus(obj)`: what of a member's object is reported.
+pub fn reflect(script: &str, object: &Json) -> Result<Json, ScriptError> {
+    run(script, "ReflectStatus", &[object], |status, _| table("replica", &status, object.get("status").as_slice()))
+}
+
+/// `InterpretHealth(obj)`.
+pub fn health(script: &str, object: &Json) -> Result<bool, ScriptError> {
+    run(script, "InterpretHealth", &[object], |healthy, _| match healthy {
+        Value::Boolean(healthy) => Ok(healthy),
+        other => Err(ScriptError::Type { what: "health", wanted: "bool", found: type_of(&other) }),
+    })
+}
+
+/// `GetDependencies(obj)`: what has to go where the object goes.
+pub fn dependencies(script: &str, object: &Json) -> Result<Vec<Dependency>, ScriptError> {
+    let needed = run(script, "GetDependencies", &[object], |needed, _| list("GetDependencies", &needed))?;
+    dependencies::verify(&needed).map_err(ScriptError::Dependencies)?;
+    Ok(needed)
+}

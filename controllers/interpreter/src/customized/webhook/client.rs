@@ -1,0 +1,207 @@
+//! Posting questions to webhooks over HTTPS. Each webhook has a client of its own, with its own trust.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use crowsnest_component_base::tls;
+use http::header::{ACCEPT, CONTENT_TYPE, HOST, USER_AGENT};
+use http::{Request, Uri};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper_rustls::{FixedServerNameResolver, HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::client::legacy::{Client, Error as HttpError};
+use hyper_util::rt::TokioExecutor;
+use k8s_openapi::api::admissionregistration::v1::WebhookClientConfig;
+use kube::client::ConfigExt;
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, ServerName};
+use serde_json::Value;
+
+use super::services::{Reference, ServiceError, Services};
+
+type HttpsClient = Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
+
+/// A webhook answers with at most this much.
+const MAX_ANSWER: usize = 3 << 20;
+const HTTPS_PORT: u16 = 443;
+const LONGEST_DIAL: Duration = Duration::from_secs(10);
+/// How long a connection that nobody uses stays open.
+const IDLE: Duration = Duration::from_secs(60);
+const PROBE_AFTER: Duration = Duration::from_secs(30);
+const PROBE_EVERY: Duration = Duration::from_secs(10);
+const PROBES: u32 = 3;
+
+/// What is wrong with a webhook's `clientConfig`.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ConfigError {
+    #[error("webhook configuration must have either service or URL")]
+    NoPlace,
+    #[error("Unparsable URL: {0}")]
+    Url(String),
+    #[error("unable to load root certificates: {0}")]
+    CaBundle(String),
+    #[error("TLS: {0}")]
+    Tls(String),
+}
+
+/// Why a webhook gave no answer, worded as client-go words it.
+#[derive(Debug, thiserror::Error)]
+pub enum CallError {
+    #[error("Post {url:?}: {source}")]
+    Service {
+        url: String,
+        #[source]
+        source: ServiceError,
+    },
+    #[error("Post {url:?}: {why}")]
+    Http {
+        url: String,
+        why: String,
+        #[source]
+        source: Box<HttpError>,
+    },
+    #[error("Post {url:?}: context deadline exceeded")]
+    Deadline { url: String },
+    #[error("{0}")]
+    Request(#[from] http::Error),
+    #[error("{0}")]
+    Status(String),
+    #[error("reading the answer: {0}")]
+    Body(String),
+    #[error("couldn't get version/kind; json parse error: {0}")]
+    Json(#[source] serde_json::Error),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Place {
+    Url { authority: String },
+    Service(Reference),
+}
+
+/// A webhook that can be called.
+pub(super) struct Caller {
+    place: Place,
+    path: String,
+    client: HttpsClient,
+}
+
+impl Caller {
+    /// Nothing is dialled yet. Where both are given the Service counts.
+    pub fn new(config: &WebhookClientConfig) -> Result<Self, ConfigError> {
+        let (place, path) = match (&config.service, &config.url) {
+            (Some(service), _) => {
+                let port = service.port.and_then(|port| u16::try_from(port).ok()).filter(|port| *port > 0);
+                let reference = Reference {
+                    namespace: service.namespace.clone(),
+                    name: service.name.clone(),
+                    port: port.unwrap_or(HTTPS_PORT),
+                };
+                (Place::Service(reference), service.path.clone().unwrap_or_default())
+            }
+            (None, Some(url)) => {
+                let wrong = |why: String| ConfigError::Url(format!("parse {url:?}: {why}"));
+                let uri: Uri = url.parse().map_err(|error: http::uri::InvalidUri| wrong(error.to_string()))?;
+                let authority = uri.authority().ok_or_else(|| wrong("it names no host".to_owned()))?.to_string();
+                (Place::Url { authority }, uri.path().to_owned())
+            }
+            (None, None) => return Err(ConfigError::NoPlace),
+        };
+        let bundle = config.ca_bundle.as_ref().map(|bundle| bundle.0.as_slice()).unwrap_or_default();
+        let client = client(bundle, &place)?;
+        Ok(Caller { place, path: cleaned(&path), client })
+    }
+
+    /// Posts a question and gives the answer's body, within the time.
+    pub async fn post(&self, services: &dyn Services, body: Vec<u8>, timeout: Duration) -> Result<Value, CallError> {
+        let query = format!("timeout={}s", timeout.as_secs());
+        let host = match &self.place {
+            Place::Url { authority } => authority.clone(),
+            Place::Service(service) => format!("{}:{}", service.server_name(), service.port),
+        };
+        let shown = format!("https://{host}{}?{query}", self.path);
+        match tokio::time::timeout(timeout, self.exchange(services, body, &host, &query, &shown)).await {
+            Ok(answer) => answer,
+            Err(_) => Err(CallError::Deadline { url: shown }),
+        }
+    }
+
+    async fn exchange(
+        &self,
+        services: &dyn Services,
+        body: Vec<u8>,
+        host: &str,
+        query: &str,
+        shown: &str,
+    ) -> Result<Value, CallError> {
+        let address = match &self.place {
+            Place::Url { authority } => authority.clone(),
+            Place::Service(service) => dialled(services, service)
+                .await
+                .map_err(|source| CallError::Service { url: shown.to_owned(), source })?,
+        };
+        let request = Request::post(format!("https://{address}{}?{query}", self.path))
+            .header(HOST, host)
+            .header(CONTENT_TYPE, "application/json")
+            .header(ACCEPT, "application/json, */*")
+            .header(USER_AGENT, "crowsnest")
+            .body(Full::new(Bytes::from(body)))?;
+        let response = self.client.request(request).await.map_err(|source| CallError::Http {
+            url: shown.to_owned(),
+            why: tls::describe_error(&source, &address),
+            source: Box::new(source),
+        })?;
+        let status = response.status();
+        let media = response.headers().get(CONTENT_TYPE).and_then(|media| media.to_str().ok()).unwrap_or_default();
+        let is_text = media.starts_with("text/");
+        let body = Limited::new(response.into_body(), MAX_ANSWER).collect().await;
+        let body = body.map_err(|error| CallError::Body(error.to_string()))?.to_bytes();
+        if !status.is_success() {
+            return Err(CallError::Status(crowsnest_apimachinery::refusal::message(status.as_u16(), is_text, &body)));
+        }
+        serde_json::from_slice(&body).map_err(CallError::Json)
+    }
+}
+
+/// Host and port of a Service as it is now.
+async fn dialled(services: &dyn Services, service: &Reference) -> Result<String, ServiceError> {
+    let found = services.find(&service.namespace, &service.name).await;
+    let found = found.map_err(ServiceError::Lookup)?;
+    let (host, port) = service.endpoint(found.as_ref())?;
+    Ok(if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") })
+}
+
+fn client(ca_bundle: &[u8], place: &Place) -> Result<HttpsClient, ConfigError> {
+    let mut config = kube::Config::new(Uri::from_static("https://webhook"));
+    if !ca_bundle.is_empty() {
+        let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(ca_bundle).collect();
+        let certificates = certificates.map_err(|error| ConfigError::CaBundle(error.to_string()))?;
+        if certificates.is_empty() {
+            return Err(ConfigError::CaBundle("unable to parse bytes as PEM block".to_owned()));
+        }
+        config.root_cert = Some(certificates.iter().map(|certificate| certificate.to_vec()).collect());
+    }
+    let tls = config.rustls_client_config().map_err(|error| ConfigError::Tls(error.to_string()))?;
+    let mut tcp = HttpConnector::new();
+    tcp.enforce_http(false);
+    tcp.set_nodelay(true);
+    tcp.set_connect_timeout(Some(LONGEST_DIAL));
+    tcp.set_keepalive(Some(PROBE_AFTER));
+    tcp.set_keepalive_interval(Some(PROBE_EVERY));
+    tcp.set_keepalive_retries(Some(PROBES));
+    let builder = HttpsConnectorBuilder::new().with_tls_config(tls).https_only();
+    let connector = match place {
+        Place::Url { .. } => builder.enable_http1().wrap_connector(tcp),
+        Place::Service(service) => {
+            let name =
+                ServerName::try_from(service.server_name()).map_err(|error| ConfigError::Tls(error.to_string()))?;
+            builder.with_server_name_resolver(FixedServerNameResolver::new(name)).enable_http1().wrap_connector(tcp)
+        }
+    };
+    Ok(Client::builder(TokioExecutor::new()).pool_idle_timeout(IDLE).build(connector))
+}
+
+/// With one slash before each part and none at the end.
+fn cleaned(path: &str) -> String {
+    let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
+    format!("/{}", parts.join("/"))
+}

@@ -1,0 +1,253 @@
+//! What goes to a webhook and comes back: `config.karmada.io/v1alpha1` ResourceInterpreterContext, and what of an answer is
+//! believed. Pure.
+
+use crowsnest_api::config::{
+    GROUP, GroupVersionKind, InterpreterOperation as Operation, ResourceInterpreterContext, ResourceInterpreterRequest,
+    ResourceInterpreterResponse,
+};
+use crowsnest_api::work::{AggregatedStatusItem, Component, ReplicaRequirements};
+use k8s_openapi::apimachinery::pkg::runtime::RawExtension;
+use serde_json::Value;
+
+use super::WebhookError;
+use crate::default::dependencies;
+use crowsnest_plan::dependencies::{Dependency, Needs};
+use crowsnest_plan::object;
+
+/// The version of the messages we speak.
+pub const VERSION: &str = "v1alpha1";
+const KIND: &str = "ResourceInterpreterContext";
+const JSON_PATCH: &str = "JSONPatch";
+
+/// What a webhook is asked.
+#[derive(Debug, Clone)]
+pub(super) struct Question<'a> {
+    pub operation: Operation,
+    pub object: &'a Value,
+    pub observed: Option<&'a Value>,
+    pub replicas: i32,
+    pub statuses: &'a [AggregatedStatusItem],
+}
+
+impl<'a> Question<'a> {
+    pub fn about(object: &'a Value, operation: Operation) -> Self {
+        Question { operation, object, observed: None, replicas: 0, statuses: &[] }
+    }
+
+    /// The message, under an id that the answer has to repeat.
+    pub fn message(&self, uid: &str) -> ResourceInterpreterContext {
+        let (group, version) = group_version(self.object);
+        let kind = object::kind(self.object).to_owned();
+        ResourceInterpreterContext {
+            api_version: format!("{GROUP}/{VERSION}"),
+            kind: KIND.to_owned(),
+            request: Some(ResourceInterpreterRequest {
+                uid: uid.to_owned(),
+                kind: GroupVersionKind { group: group.to_owned(), version: version.to_owned(), kind },
+                name: object::name(self.object).to_owned(),
+                namespace: object::namespace(self.object).to_owned(),
+                operation: self.operation.clone(),
+                object: Some(RawExtension(self.object.clone())),
+                observed_object: self.observed.cloned().map(RawExtension),
+                desired_replicas: Some(self.replicas),
+                aggregated_status: self.statuses.to_vec(),
+            }),
+            response: None,
+        }
+    }
+}
+
+/// Group and version of an object; the core group is an empty word.
+pub(super) fn group_version(object: &Value) -> (&str, &str) {
+    let api_version = object::api_version(object);
+    api_version.split_once('/').unwrap_or(("", api_version))
+}
+
+/// A webhook's answer to our question, which it could answer.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Answer {
+    response: ResourceInterpreterResponse,
+    /// `None` where the answer has no such list.
+    dependencies: Option<Vec<Dependency>>,
+}
+
+fn invalid(why: impl Into<String>) -> WebhookError {
+    WebhookError::Invalid(why.into())
+}
+
+impl Answer {
+    pub fn read(uid: &str, mut context: Value) -> Result<Self, WebhookError> {
+        let Some(response) = context.get_mut("response").filter(|response| !response.is_null()) else {
+            return Err(invalid("webhook response was absent"));
+        };
+        // To Go a null is a field that is not there.
+        if let Some(fields) = response.as_object_mut() {
+            fields.retain(|_, value| !value.is_null());
+        }
+        let needed = response.as_object_mut().and_then(|fields| fields.remove("dependencies"));
+        let dependencies = needed.map(serde_json::from_value).transpose().map_err(WebhookError::Decode)?;
+        let response = serde_json::from_value(response.take()).map_err(WebhookError::Decode)?;
+        Answer { response, dependencies }.verified(uid)
+    }
+
+    fn verified(self, uid: &str) -> Result<Self, WebhookError> {
+        let response = &self.response;
+        if response.uid != uid {
+            return Err(invalid(format!("expected response.uid {uid:?}, got {:?}", response.uid)));
+        }
+        match &response.status {
+            _ if response.successful => Ok(self),
+            None => Err(invalid("webhook require response.status when response.successful is false")),
+            Some(status) => Err(WebhookError::Refused { code: status.code, message: status.message.clone() }),
+        }
+    }
+
+    pub fn replicas(self) -> Result<(i32, Option<ReplicaRequirements>), WebhookError> {
+        let replicas = self.response.replicas.ok_or_else(|| invalid("webhook returned nil response.replicas"))?;
+        Ok((replicas, self.response.replica_requirements))
+    }
+
+    pub fn components(self) -> Result<Vec<Component>, WebhookError> {
+        Ok(self.response.components)
+    }
+
+    pub fn dependencies(self) -> Result<Needs, WebhookError> {
+        dependencies::verify(self.dependencies.as_deref().unwrap_or_default()).map_err(invalid)?;
+        Ok(Needs(self.dependencies))
+    }
+
+    pub fn status(self) -> Result<Value, WebhookError> {
+        let status = self.response.raw_status.ok_or_else(|| invalid("webhook returned nill response.rawStatus"))?;
+        Ok(status.0)
+    }
+
+    pub fn healthy(self) -> Result<bool, WebhookError> {
+        self.response.healthy.ok_or_else(|| invalid("webhook returned nil response.healthy"))
+    }
+
+    /// The change of the object; none where there is nothing to change.
+    pub fn patch(self) -> Result<Option<Vec<u8>>, WebhookError> {
+        let patch = self.response.patch.map(|patch| patch.0).filter(|patch| !patch.is_empty());
+        match (patch, self.response.patch_type) {
+            (None, None) => Ok(None),
+            (Some(_), None) => Err(invalid("webhook returned nil response.patchType")),
+            (None, Some(_)) => Err(invalid("webhook returned empty response.patch")),
+            (Some(patch), Some(kind)) if kind == JSON_PATCH => Ok(Some(patch)),
+            (Some(_), Some(kind)) => Err(invalid(format!("webhook returned invalid response.patchType of {kind:?}"))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+    use serde_json::json;
+
+    fn deployment() -> Value {
+        json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web", "namespace": "shop"}})
+    }
+
+    #[test]
+    fn a_question_has_what_its_operation_needs() {
+        let object = deployment();
+        let question = Question { replicas: 4, ..Question::about(&object, Operation::ReviseReplica) };
+        let expected = json!({
+            "apiVersion": "config.karmada.io/v1alpha1", "kind": "ResourceInterpreterContext",
+            "request": {"uid": "u", "kind": {"group": "apps", "version": "v1", "kind": "Deployment"}, "name": "web",
+                "namespace": "shop", "operation": "ReviseReplica", "object": object, "replicas": 4},
+        });
+        assert_eq!(json!(question.message("u")), expected);
+        let observed = json!({"kind": "Node"});
+        let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}});
+        let question = Question { observed: Some(&observed), ..Question::about(&node, Operation::Retain) };
+        let expected = json!({"uid": "u", "kind": {"group": "", "version": "v1", "kind": "Node"}, "name": "n",
+            "operation": "Retain", "object": node, "observedObject": observed, "replicas": 0});
+        assert_eq!(json!(question.message("u"))["request"], expected);
+    }
+
+    /// What every reader makes of an answer.
+    fn readings(response: Value) -> Result<Value, String> {
+        let answer = Answer::read("u", json!({"response": response})).map_err(|error| error.to_string())?;
+        let said = |reading: Result<Value, WebhookError>| reading.unwrap_or_else(|error| json!(error.to_string()));
+        let text = |patch: Option<Vec<u8>>| json!(patch.map(|patch| String::from_utf8(patch).expect("text")));
+        Ok(json!({
+            "replicas": said(answer.clone().replicas().map(|told| json!(told))),
+            "components": said(answer.clone().components().map(|told| json!(told))),
+            "dependencies": said(answer.clone().dependencies().map(|told| json!(told))),
+            "status": said(answer.clone().status()),
+            "healthy": said(answer.clone().healthy().map(Value::from)),
+            "patch": said(answer.patch().map(text)),
+        }))
+    }
+
+    #[test]
+    fn an_answer_with_everything_is_read() {
+        let response = json!({
+            "uid": "u", "successful": true, "status": null, "replicas": 3,
+            "replicaRequirements": {"resourceRequest": {"cpu": "1"}}, "components": [{"name": "a", "replicas": 1}],
+            "dependencies": [{"apiVersion": "v1", "kind": "Secret", "name": "s"}], "rawStatus": {"a": 1},
+            "healthy": false, "patch": "W10=", "patchType": "JSONPatch",
+        });
+        let expected = json!({
+            "replicas": [3, {"resourceRequest": {"cpu": "1"}}], "components": [{"name": "a", "replicas": 1}],
+            "dependencies": [{"apiVersion": "v1", "kind": "Secret", "name": "s"}], "status": {"a": 1},
+            "healthy": false, "patch": "[]",
+        });
+        assert_eq!(readings(response), Ok(expected));
+    }
+
+    #[test]
+    fn an_answer_with_nothing_says_what_it_lacks() {
+        let expected = json!({
+            "replicas": "received invalid webhook response: webhook returned nil response.replicas",
+            "components": [],
+            "dependencies": null,
+            "status": "received invalid webhook response: webhook returned nill response.rawStatus",
+            "healthy": "received invalid webhook response: webhook returned nil response.healthy",
+            "patch": null,
+        });
+        assert_eq!(readings(json!({"uid": "u", "successful": true})), Ok(expected));
+    }
+
+    #[rstest]
+    #[case::absent(Value::Null, "received invalid webhook response: webhook response was absent")]
+    #[case::of_another(
+        json!({"uid": "v", "successful": true}),
+        "received invalid webhook response: expected response.uid \"u\", got \"v\""
+    )]
+    #[case::without_a_reason(
+        json!({"uid": "u", "successful": false}),
+        "received invalid webhook response: webhook require response.status when response.successful is false"
+    )]
+    #[case::refused(
+        json!({"uid": "u", "status": {"code": 400, "message": "no idea"}}),
+        "webhook call failed, get status code: 400, msg: no idea"
+    )]
+    fn an_answer_that_is_none_is_refused(#[case] response: Value, #[case] expected: &str) {
+        assert_eq!(readings(response), Err(expected.to_owned()));
+    }
+
+    #[rstest]
+    #[case(json!({"patch": "W10="}), "webhook returned nil response.patchType")]
+    #[case(json!({"patchType": "JSONPatch"}), "webhook returned empty response.patch")]
+    #[case(json!({"patch": "W10=", "patchType": "Merge"}), "webhook returned invalid response.patchType of \"Merge\"")]
+    fn a_patch_has_its_type(#[case] mut response: Value, #[case] expected: &str) {
+        response["uid"] = json!("u");
+        response["successful"] = json!(true);
+        let read = readings(response).expect("an answer");
+        assert_eq!(read["patch"], format!("received invalid webhook response: {expected}"));
+    }
+
+    #[test]
+    fn dependencies_are_verified_and_an_empty_list_is_one() {
+        let read = |list: Value| {
+            let answer = readings(json!({"uid": "u", "successful": true, "dependencies": list}));
+            answer.expect("an answer")["dependencies"].clone()
+        };
+        assert_eq!(read(json!([])), json!([]));
+        let words =
+            "received invalid webhook response: dependencies[0].kind: Invalid value: \"\": missing required kind";
+        assert_eq!(read(json!([{"apiVersion": "v1", "name": "s"}])), words);
+    }
+}

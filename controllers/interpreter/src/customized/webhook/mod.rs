@@ -1,0 +1,219 @@
+//! Webhooks that interpret kinds: the control plane's ResourceInterpreterWebhookConfigurations, told by `act` as they change.
+//!
+//! Of several that want an operation on a kind the first by `<configuration>/<webhook>` is asked, and nobody else when it
+//! fails. A webhook keeps its connections for as long as its configuration stays.
+
+mod client;
+mod exchange;
+mod services;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use crowsnest_api::config::{
+    InterpreterOperation as Operation, ResourceInterpreterWebhook, ResourceInterpreterWebhookConfiguration,
+    RuleWithOperations,
+};
+use crowsnest_api::work::{AggregatedStatusItem, Component, ReplicaRequirements};
+use crowsnest_apimachinery::json_patch::{self, Copied};
+use parking_lot::RwLock;
+use serde_json::Value;
+
+use crate::Error;
+use client::Caller;
+pub use client::{CallError, ConfigError};
+use crowsnest_plan::dependencies::Needs;
+use crowsnest_plan::object;
+use exchange::{Answer, Question};
+pub use services::{LookupError, ServiceError, Services};
+
+/// Where a configuration says nothing.
+const TIMEOUT: Duration = Duration::from_secs(10);
+const ANY: &str = "*";
+
+/// Why a webhook did not interpret.
+#[derive(Debug, thiserror::Error)]
+pub enum WebhookError {
+    #[error(
+        "could not create ResourceInterpreterContext objects: webhook does not accept known ResourceInterpreterContext \
+         versions (v1alpha1)"
+    )]
+    Versions,
+    #[error("could not create ResourceInterpreterContext objects: {0}")]
+    Encode(#[source] serde_json::Error),
+    #[error("could not get REST client: {0}")]
+    Config(#[from] ConfigError),
+    #[error("failed to call webhook: {0}")]
+    Call(#[from] CallError),
+    #[error("failed to call webhook: {0}")]
+    Decode(#[source] serde_json::Error),
+    #[error("received invalid webhook response: {0}")]
+    Invalid(String),
+    #[error("webhook call failed, get status code: {code}, msg: {message}")]
+    Refused { code: i32, message: String },
+    #[error("its patch does not apply: {0}")]
+    Patch(String),
+}
+
+/// A webhook and its way there.
+pub struct Hook {
+    /// `<configuration>/<webhook>`
+    uid: String,
+    webhook: ResourceInterpreterWebhook,
+    services: Arc<dyn Services>,
+    caller: OnceLock<Result<Caller, ConfigError>>,
+}
+
+/// All webhooks there are.
+pub struct Webhooks {
+    services: Arc<dyn Services>,
+    hooks: RwLock<BTreeMap<String, Vec<Arc<Hook>>>>,
+}
+
+impl Default for Webhooks {
+    fn default() -> Self {
+        Webhooks::new(Arc::new(services::NoServices))
+    }
+}
+
+impl Webhooks {
+    pub fn new(services: Arc<dyn Services>) -> Self {
+        Webhooks { services, hooks: RwLock::default() }
+    }
+
+    /// The same webhooks, apart from what becomes of these.
+    pub fn copied(&self) -> Self {
+        Webhooks { services: Arc::clone(&self.services), hooks: RwLock::new(self.hooks.read().clone()) }
+    }
+
+    /// Configurations are only those that satisfy `stays`.
+    pub fn keep(&self, stays: impl Fn(&str) -> bool) {
+        self.hooks.write().retain(|name, _| stays(name));
+    }
+
+    /// A configuration came, changed, or went (`None`).
+    pub fn learn(&self, name: &str, configuration: Option<&ResourceInterpreterWebhookConfiguration>) {
+        let mut hooks = self.hooks.write();
+        let Some(configuration) = configuration else {
+            hooks.remove(name);
+            return;
+        };
+        let old = hooks.remove(name).unwrap_or_default();
+        let hook = |webhook: &ResourceInterpreterWebhook| match old.iter().find(|old| old.webhook == *webhook) {
+            Some(unchanged) => Arc::clone(unchanged),
+            None => Arc::new(Hook {
+                uid: format!("{name}/{}", webhook.name),
+                webhook: webhook.clone(),
+                services: Arc::clone(&self.services),
+                caller: OnceLock::new(),
+            }),
+        };
+        hooks.insert(name.to_owned(), configuration.webhooks.iter().map(hook).collect());
+    }
+
+    /// The webhook that is asked about an operation on objects of this kind.
+    pub fn find(&self, object: &Value, operation: &Operation) -> Option<Arc<Hook>> {
+        let hooks = self.hooks.read();
+        let wanting = hooks.values().flatten().filter(|hook| hook.wants(object, operation));
+        wanting.min_by(|one, other| one.uid.cmp(&other.uid)).map(Arc::clone)
+    }
+}
+
+/// Whether a rule means the operation on objects of this kind.
+fn means(rule: &RuleWithOperations, object: &Value, operation: &Operation) -> bool {
+    let (group, version) = exchange::group_version(object);
+    let listed = |list: &[String], word: &str| list.iter().any(|listed| listed == ANY || listed == word);
+    rule.operations.iter().any(|listed| *listed == Operation::All || listed == operation)
+        && listed(&rule.api_groups, group)
+        && listed(&rule.api_versions, version)
+        && listed(&rule.kinds, object::kind(object))
+}
+
+impl Hook {
+    fn wants(&self, object: &Value, operation: &Operation) -> bool {
+        self.webhook.rules.iter().any(|rule| means(rule, object, operation))
+    }
+
+    fn timeout(&self) -> Duration {
+        let seconds = self.webhook.timeout_seconds.and_then(|seconds| u64::try_from(seconds).ok());
+        seconds.map_or(TIMEOUT, Duration::from_secs)
+    }
+
+    fn failed(&self, source: WebhookError) -> Error {
+        Error::Webhook { webhook: self.uid.clone(), source: Box::new(source) }
+    }
+
+    async fn ask<T>(
+        &self,
+        question: Question<'_>,
+        read: impl FnOnce(Answer) -> Result<T, WebhookError>,
+    ) -> Result<T, Error> {
+        let answer = self.call(question).await.and_then(read);
+        answer.map_err(|source| self.failed(source))
+    }
+
+    async fn call(&self, question: Question<'_>) -> Result<Answer, WebhookError> {
+        if !self.webhook.interpreter_context_versions.iter().any(|version| version == exchange::VERSION) {
+            return Err(WebhookError::Versions);
+        }
+        let uid = uuid::Uuid::new_v4().to_string();
+        let message = serde_json::to_vec(&question.message(&uid)).map_err(WebhookError::Encode)?;
+        let caller = self.caller.get_or_init(|| Caller::new(&self.webhook.client_config));
+        let caller = caller.as_ref().map_err(ConfigError::clone)?;
+        let answer = caller.post(self.services.as_ref(), message, self.timeout()).await?;
+        Answer::read(&uid, answer)
+    }
+
+    pub async fn replicas(&self, object: &Value) -> Result<(i32, Option<ReplicaRequirements>), Error> {
+        self.ask(Question::about(object, Operation::InterpretReplica), Answer::replicas).await
+    }
+
+    pub async fn components(&self, object: &Value) -> Result<Vec<Component>, Error> {
+        self.ask(Question::about(object, Operation::InterpretComponent), Answer::components).await
+    }
+
+    pub async fn reflect(&self, object: &Value) -> Result<Value, Error> {
+        self.ask(Question::about(object, Operation::InterpretStatus), Answer::status).await
+    }
+
+    pub async fn is_healthy(&self, object: &Value) -> Result<bool, Error> {
+        self.ask(Question::about(object, Operation::InterpretHealth), Answer::healthy).await
+    }
+
+    pub async fn dependencies(&self, object: &Value) -> Result<Needs, Error> {
+        self.ask(Question::about(object, Operation::InterpretDependency), Answer::dependencies).await
+    }
+
+    pub async fn revise(&self, object: &Value, replicas: i32) -> Result<Value, Error> {
+        self.patched(Question { replicas, ..Question::about(object, Operation::ReviseReplica) }).await
+    }
+
+    pub async fn retain(&self, desired: &Value, observed: &Value) -> Result<Value, Error> {
+        self.patched(Question { observed: Some(observed), ..Question::about(desired, Operation::Retain) }).await
+    }
+
+    pub async fn aggregate(&self, object: &Value, statuses: &[AggregatedStatusItem]) -> Result<Value, Error> {
+        self.patched(Question { statuses, ..Question::about(object, Operation::AggregateStatus) }).await
+    }
+
+    /// The object of the question with the answer's patch.
+    async fn patched(&self, question: Question<'_>) -> Result<Value, Error> {
+        let object = question.object;
+        let patch = self.ask(question, Answer::patch).await?;
+        let Some(patch) = patch else { return Ok(object.clone()) };
+        patched(object, &patch).map_err(|why| self.failed(WebhookError::Patch(why)))
+    }
+}
+
+fn patched(object: &Value, patch: &[u8]) -> Result<Value, String> {
+    let operations: Vec<Value> = serde_json::from_slice(patch).map_err(|error| error.to_string())?;
+    let (mut patched, mut copied) = (object.clone(), Copied::default());
+    for (index, operation) in operations.iter().enumerate() {
+        let applied = json_patch::apply(&mut patched, operation, &mut copied);
+        applied.ok_or_else(|| format!("operation {index} of the patch cannot be applied"))?;
+    }
+    Ok(patched)
+}

@@ -1,0 +1,102 @@
+//! Where a webhook that is named by a Service is dialled.
+
+use async_trait::async_trait;
+use serde_json::Value;
+
+use crowsnest_plan::object;
+
+/// Failure of a lookup, whose kind depends on where Services are read from.
+pub type LookupError = Box<dyn std::error::Error + Send + Sync>;
+
+/// The control plane's Services.
+#[async_trait]
+pub trait Services: Send + Sync {
+    async fn find(&self, namespace: &str, name: &str) -> Result<Option<Value>, LookupError>;
+}
+
+/// Knows none, so that every name is left to DNS.
+pub(super) struct NoServices;
+
+#[async_trait]
+impl Services for NoServices {
+    async fn find(&self, _namespace: &str, _name: &str) -> Result<Option<Value>, LookupError> {
+        Ok(None)
+    }
+}
+
+/// Why a Service leads nowhere.
+#[derive(Debug, thiserror::Error)]
+pub enum ServiceError {
+    #[error("cannot route to service with ClusterIP \"None\"")]
+    Headless,
+    #[error("no service port {port} found for service {name:?}")]
+    NoPort { name: String, port: u16 },
+    #[error("unsupported service type {0:?}")]
+    Type(String),
+    #[error("{0}")]
+    Lookup(#[source] LookupError),
+}
+
+/// A webhook's Service.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Reference {
+    pub namespace: String,
+    pub name: String,
+    pub port: u16,
+}
+
+impl Reference {
+    /// The name its certificate must carry, and its name in DNS.
+    pub fn server_name(&self) -> String {
+        format!("{}.{}.svc", self.name, self.namespace)
+    }
+
+    /// Host and port to dial: the cluster's address or the external name of the Service; what the control plane does not
+    /// know is left to DNS.
+    pub fn endpoint(&self, service: Option<&Value>) -> Result<(String, u16), ServiceError> {
+        let Some(service) = service else { return Ok((self.server_name(), self.port)) };
+        let text = |field| object::text(service, &["spec", field]);
+        match text("type") {
+            "ClusterIP" | "" if text("clusterIP") == "None" => Err(ServiceError::Headless),
+            "ClusterIP" | "LoadBalancer" | "NodePort" | "" => {
+                let ports = object::at(service, &["spec", "ports"]).and_then(Value::as_array).into_iter().flatten();
+                let is_there =
+                    ports.filter_map(|port| object::integer(port, &["port"])).any(|p| p == i64::from(self.port));
+                match is_there {
+                    true => Ok((text("clusterIP").to_owned(), self.port)),
+                    false => Err(ServiceError::NoPort { name: self.name.clone(), port: self.port }),
+                }
+            }
+            "ExternalName" => Ok((text("externalName").to_owned(), self.port)),
+            other => Err(ServiceError::Type(other.to_owned())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+    use serde_json::json;
+
+    #[rstest]
+    #[case::unknown(Value::Null, Ok("hooks.ns.svc"))]
+    #[case::address(json!({"type": "ClusterIP", "clusterIP": "10.0.0.7", "ports": [{"port": 80}, {"port": 443}]}), Ok("10.0.0.7"))]
+    #[case::node_port(json!({"type": "NodePort", "clusterIP": "10.0.0.7", "ports": [{"port": 443}]}), Ok("10.0.0.7"))]
+    #[case::elsewhere(json!({"type": "ExternalName", "externalName": "hooks.example.com"}), Ok("hooks.example.com"))]
+    #[case::headless(
+        json!({"type": "ClusterIP", "clusterIP": "None", "ports": [{"port": 443}]}),
+        Err("cannot route to service with ClusterIP \"None\"")
+    )]
+    #[case::another_port(
+        json!({"type": "ClusterIP", "clusterIP": "10.0.0.7", "ports": [{"port": 80}]}),
+        Err("no service port 443 found for service \"hooks\"")
+    )]
+    #[case::of_no_type(json!({"type": "Carrier"}), Err("unsupported service type \"Carrier\""))]
+    fn a_service_is_dialled_where_it_says(#[case] spec: Value, #[case] expected: Result<&str, &str>) {
+        let reference = Reference { namespace: "ns".to_owned(), name: "hooks".to_owned(), port: 443 };
+        let service = (!spec.is_null()).then(|| json!({"spec": spec}));
+        let found = reference.endpoint(service.as_ref()).map_err(|error| error.to_string());
+        assert_eq!(found, expected.map(|host| (host.to_owned(), 443)).map_err(str::to_owned));
+    }
+}

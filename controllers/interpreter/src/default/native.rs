@@ -1,0 +1,242 @@
+//! The table of built-in kinds: one row per kind, one column per operation.
+
+use crowsnest_api::config::InterpreterOperation as Operation;
+use serde_json::{Value, json};
+
+use super::dependencies;
+use super::health;
+use super::status::{self, Counters, MemberStatus};
+use crowsnest_plan::dependencies::Dependency;
+use crowsnest_plan::object;
+use crowsnest_plan::work::retain;
+
+/// How a kind's replicas are read from its template.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Replicas {
+    /// `spec.replicas`
+    Spec,
+    /// The smaller of a Job's parallelism and completions.
+    Job,
+    /// A Pod is one.
+    One,
+}
+
+type Reflect = fn(&Value) -> Option<Value>;
+type Aggregate = fn(&Value, &[MemberStatus<'_>]) -> Value;
+
+/// How a kind's status is read in members and added up.
+#[derive(Debug, Clone, Copy)]
+pub enum Status {
+    Counters(&'static Counters),
+    Job,
+    Custom { reflect: Reflect, aggregate: Aggregate },
+}
+
+/// One built-in kind.
+#[derive(Debug)]
+pub struct NativeKind {
+    pub api_version: &'static str,
+    pub kind: &'static str,
+    pub replicas: Option<Replicas>,
+    /// The field under `spec` that holds a member's share of the replicas.
+    pub revise: Option<&'static str>,
+    pub retain: Option<fn(&mut Value, &Value)>,
+    pub status: Option<Status>,
+    pub health: Option<fn(&Value) -> bool>,
+    pub dependencies: Option<fn(&Value) -> Vec<Dependency>>,
+}
+
+const NOTHING: NativeKind = NativeKind {
+    api_version: "",
+    kind: "",
+    replicas: None,
+    revise: None,
+    retain: None,
+    status: None,
+    health: None,
+    dependencies: None,
+};
+
+const fn custom(reflect: Reflect, aggregate: Aggregate) -> Option<Status> {
+    Some(Status::Custom { reflect, aggregate })
+}
+
+static KINDS: [NativeKind; 16] = [
+    NativeKind {
+        api_version: "apps/v1",
+        kind: "Deployment",
+        replicas: Some(Replicas::Spec),
+        revise: Some("replicas"),
+        retain: Some(retain::workload_replicas),
+        status: Some(Status::Counters(&status::DEPLOYMENT)),
+        health: Some(health::rolled_out),
+        dependencies: Some(dependencies::of_pod_template),
+    },
+    NativeKind {
+        api_version: "apps/v1",
+        kind: "ReplicaSet",
+        replicas: Some(Replicas::Spec),
+        revise: Some("replicas"),
+        status: Some(Status::Counters(&status::REPLICA_SET)),
+        health: Some(health::replica_set),
+        dependencies: Some(dependencies::of_pod_template),
+        ..NOTHING
+    },
+    NativeKind {
+        api_version: "apps/v1",
+        kind: "StatefulSet",
+        replicas: Some(Replicas::Spec),
+        revise: Some("replicas"),
+        status: Some(Status::Counters(&status::STATEFUL_SET)),
+        health: Some(health::rolled_out),
+        dependencies: Some(dependencies::of_stateful_set),
+        ..NOTHING
+    },
+    NativeKind {
+        api_version: "apps/v1",
+        kind: "DaemonSet",
+        status: Some(Status::Counters(&status::DAEMON_SET)),
+        health: Some(health::daemon_set),
+        dependencies: Some(dependencies::of_pod_template),
+        ..NOTHING
+    },
+    NativeKind {
+        api_version: "batch/v1",
+        kind: "Job",
+        replicas: Some(Replicas::Job),
+        revise: Some("parallelism"),
+        retain: Some(retain::job),
+        status: Some(Status::Job),
+        dependencies: Some(dependencies::of_pod_template),
+        ..NOTHING
+    },
+    NativeKind {
+        api_version: "batch/v1",
+        kind: "CronJob",
+        status: custom(status::reflect_whole, status::aggregate_cron_job),
+        dependencies: Some(dependencies::of_cron_job),
+        ..NOTHING
+    },
+    NativeKind {
+        api_version: "v1",
+        kind: "Pod",
+        replicas: Some(Replicas::One),
+        retain: Some(retain::pod),
+        status: custom(status::reflect_whole, status::aggregate_pod),
+        health: Some(health::pod),
+        dependencies: Some(dependencies::of_pod),
+        ..NOTHING
+    },
+    NativeKind {
+        api_version: "v1",
+        kind: "Service",
+        retain: Some(retain::service),
+        status: custom(status::reflect_service, status::aggregate_service),
+        health: Some(health::service),
+        ..NOTHING
+    },
+    NativeKind { api_version: "v1", kind: "ServiceAccount", retain: Some(retain::service_account), ..NOTHING },
+    NativeKind {
+        api_version: "v1",
+        kind: "PersistentVolumeClaim",
+        retain: Some(retain::persistent_volume_claim),
+        status: custom(status::reflect_whole, status::aggregate_persistent_volume_claim),
+        health: Some(health::persistent_volume_claim),
+        ..NOTHING
+    },
+    NativeKind {
+        api_version: "v1",
+        kind: "PersistentVolume",
+        retain: Some(retain::persistent_volume),
+        status: custom(status::reflect_whole, status::aggregate_persistent_volume),
+        ..NOTHING
+    },
+    NativeKind { api_version: "v1", kind: "Secret", retain: Some(retain::secret), ..NOTHING },
+    NativeKind {
+        api_version: "networking.k8s.io/v1",
+        kind: "Ingress",
+        status: custom(status::reflect_whole, status::aggregate_load_balancer),
+        health: Some(health::ingress),
+        dependencies: Some(dependencies::of_ingress),
+        ..NOTHING
+    },
+    NativeKind {
+        api_version: "policy/v1",
+        kind: "PodDisruptionBudget",
+        status: custom(status::reflect_pod_disruption_budget, status::aggregate_pod_disruption_budget),
+        health: Some(health::pod_disruption_budget),
+        ..NOTHING
+    },
+    NativeKind {
+        api_version: "autoscaling/v2",
+        kind: "HorizontalPodAutoscaler",
+        status: custom(status::reflect_horizontal_pod_autoscaler, status::aggregate_horizontal_pod_autoscaler),
+        ..NOTHING
+    },
+    NativeKind {
+        api_version: "multicluster.x-k8s.io/v1alpha1",
+        kind: "ServiceImport",
+        dependencies: Some(dependencies::of_service_import),
+        ..NOTHING
+    },
+];
+
+/// The row of a kind.
+pub fn find(api_version: &str, kind: &str) -> Option<&'static NativeKind> {
+    KINDS.iter().find(|row| row.api_version == api_version && row.kind == kind)
+}
+
+impl NativeKind {
+    /// Whether there is a rule for the operation.
+    pub fn interprets(&self, operation: &Operation) -> bool {
+        match operation {
+            Operation::InterpretReplica => self.replicas.is_some(),
+            Operation::ReviseReplica => self.revise.is_some(),
+            Operation::Retain => self.retain.is_some(),
+            Operation::InterpretStatus | Operation::AggregateStatus => self.status.is_some(),
+            Operation::InterpretHealth => self.health.is_some(),
+            Operation::InterpretDependency => self.dependencies.is_some(),
+            Operation::All | Operation::InterpretComponent | Operation::Prune | Operation::Other(_) => false,
+        }
+    }
+
+    /// The number of replicas the template asks for.
+    pub fn replicas_of(&self, template: &Value) -> Option<i32> {
+        let spec = |field| object::integer(template, &["spec", field]);
+        let replicas = match self.replicas? {
+            Replicas::Spec => spec("replicas").unwrap_or_default(),
+            Replicas::Job => {
+                let parallelism = spec("parallelism").unwrap_or_default();
+                parallelism.min(spec("completions").unwrap_or(parallelism))
+            }
+            Replicas::One => 1,
+        };
+        Some(i32::try_from(replicas).unwrap_or(i32::MAX))
+    }
+
+    /// Writes a member's share of the replicas into its copy.
+    pub fn revise_replicas(&self, manifest: &mut Value, replicas: i32) {
+        if let Some(field) = self.revise {
+            object::set(manifest, &["spec", field], json!(replicas));
+        }
+    }
+
+    /// The status to record for a member object, or `None` while there is nothing to record.
+    pub fn reflect(&self, member: &Value) -> Option<Value> {
+        match self.status {
+            None => status::reflect_whole(member),
+            Some(Status::Counters(counters)) => counters.reflect(member),
+            Some(Status::Job) => status::reflect_job(member),
+            Some(Status::Custom { reflect, .. }) => reflect(member),
+        }
+    }
+
+    /// The template's status from its members' ones; `None` for kinds whose template status is left alone.
+    pub fn aggregate(&self, template: &Value, members: &[MemberStatus<'_>], now: &str) -> Option<Value> {
+        Some(match self.status? {
+            Status::Counters(counters) => counters.aggregate(template, members),
+            Status::Job => status::aggregate_job(template, members, now),
+            Status::Custom { aggregate, .. } => aggregate(template, members),
+        })
+    }
+}

@@ -1,0 +1,50 @@
+//! What one replica of a workload needs from a node.
+
+use crowsnest_api::work::{NodeClaim, ReplicaRequirements};
+use k8s_openapi::api::core::v1::{NodeSelector, Toleration};
+use serde_json::Value;
+
+use crowsnest_plan::estimation::resources::pod_request;
+use crowsnest_plan::gates::Gates;
+use crowsnest_plan::object::{at, namespace, text};
+
+/// Requirements of the pod template of `template`, or of the Pod itself; `None` when it asks for nothing special.
+pub fn requirements(template: &Value, gates: Gates) -> Option<ReplicaRequirements> {
+    let pod = at(template, &["spec", "template", "spec"]).or_else(|| template.get("spec"))?;
+    Some(for_quota(pod_requirements(pod)?, template, gates))
+}
+
+/// What a pod of this spec needs, whoever owns it.
+pub fn pod_requirements(pod: &Value) -> Option<ReplicaRequirements> {
+    let node_claim = node_claim(pod);
+    let resource_request = pod_request(pod, true).to_list();
+    if node_claim.is_none() && resource_request.is_empty() {
+        return None;
+    }
+    let priority_class_name = text(pod, &["priorityClassName"]).to_owned();
+    Some(ReplicaRequirements { node_claim, resource_request, namespace: String::new(), priority_class_name })
+}
+
+/// Whose quota the pods count against, where quotas are looked at.
+pub fn for_quota(mut requirements: ReplicaRequirements, template: &Value, gates: Gates) -> ReplicaRequirements {
+    if gates.resource_quota_estimate {
+        requirements.namespace = namespace(template).to_owned();
+    } else {
+        requirements.priority_class_name.clear();
+    }
+    requirements
+}
+
+fn node_claim(pod: &Value) -> Option<NodeClaim> {
+    let parsed = |path: &[&str]| at(pod, path).cloned();
+    let affinity = ["affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution"];
+    let hard_node_affinity: Option<NodeSelector> =
+        parsed(&affinity).and_then(|selector| serde_json::from_value(selector).ok());
+    let node_selector = parsed(&["nodeSelector"]).and_then(|labels| serde_json::from_value(labels).ok());
+    let tolerations: Vec<Toleration> =
+        parsed(&["tolerations"]).and_then(|list| serde_json::from_value(list).ok()).unwrap_or_default();
+    if hard_node_affinity.is_none() && node_selector.is_none() && tolerations.is_empty() {
+        return None;
+    }
+    Some(NodeClaim { hard_node_affinity, node_selector: node_selector.unwrap_or_default(), tolerations })
+}

@@ -1,0 +1,452 @@
+//! Status of native kinds: what is reflected from a member, and how members' statuses add up in the template.
+//!
+//! Most workload kinds are sums of counters, so they are one table ([`Counters`]); the rest have their own function.
+//! A counter that Go marks `omitempty` is left out when zero, because the stored JSON has to be Karmada's.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Map, Value, json};
+
+use crowsnest_plan::object;
+
+/// What a member reported for one object; `status` is `None` until something was collected.
+#[derive(Debug, Clone, Copy)]
+pub struct MemberStatus<'a> {
+    pub cluster: &'a str,
+    pub status: Option<&'a Value>,
+}
+
+/// Which generation a member's `resourceTemplateGeneration` has to reach before it counts as up to date.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Observed {
+    /// The kind keeps no observed generation.
+    None,
+    /// The template's generation.
+    Template,
+    /// The member object's own generation (StatefulSet, equal to Karmada's behaviour).
+    Member,
+}
+
+/// A kind whose status is counters that add up.
+#[derive(Debug)]
+pub struct Counters {
+    /// Counters left out of the JSON when zero.
+    pub optional: &'static [&'static str],
+    /// Counters always written.
+    pub required: &'static [&'static str],
+    pub observed: Observed,
+    /// Whether the reflected status has the member's `observedGeneration`.
+    pub reflect_observed_generation: bool,
+}
+
+pub const DEPLOYMENT: Counters = Counters {
+    optional: &["replicas", "readyReplicas", "updatedReplicas", "availableReplicas", "unavailableReplicas"],
+    required: &[],
+    observed: Observed::Template,
+    reflect_observed_generation: true,
+};
+
+pub const REPLICA_SET: Counters = Counters {
+    optional: &["readyReplicas", "availableReplicas"],
+    required: &["replicas"],
+    observed: Observed::Template,
+    reflect_observed_generation: true,
+};
+
+pub const STATEFUL_SET: Counters = Counters {
+    optional: &["currentReplicas", "readyReplicas", "updatedReplicas"],
+    required: &["replicas", "availableReplicas"],
+    observed: Observed::Member,
+    reflect_observed_generation: false,
+};
+
+pub const DAEMON_SET: Counters = Counters {
+    optional: &["numberAvailable", "updatedNumberScheduled", "numberUnavailable"],
+    required: &["currentNumberScheduled", "desiredNumberScheduled", "numberMisscheduled", "numberReady"],
+    observed: Observed::Template,
+    reflect_observed_generation: true,
+};
+
+impl Counters {
+    /// The status a Work stores for a member object; `None` while the object has no status or nothing is counted.
+    pub fn reflect(&self, member: &Value) -> Option<Value> {
+        let status = member.get("status")?;
+        let mut reflected = Map::new();
+        for field in self.required {
+            reflected.insert((*field).to_owned(), json!(count(status, field)));
+        }
+        for field in self.optional {
+            insert_nonzero(&mut reflected, field, count(status, field));
+        }
+        if self.reflect_observed_generation {
+            insert_nonzero(&mut reflected, "observedGeneration", count(status, "observedGeneration"));
+        }
+        insert_nonzero(&mut reflected, "generation", object::generation(member));
+        let template_generation = object::annotation(member, "resourcetemplate.karmada.io/generation");
+        let template_generation = template_generation.and_then(|text| text.parse().ok()).unwrap_or_default();
+        insert_nonzero(&mut reflected, "resourceTemplateGeneration", template_generation);
+        (!reflected.is_empty()).then_some(Value::Object(reflected))
+    }
+
+    /// The template's status with the members' counters added up; other fields of its status stay.
+    pub fn aggregate(&self, template: &Value, members: &[MemberStatus<'_>]) -> Value {
+        let generation = object::generation(template);
+        let mut status = template.get("status").and_then(Value::as_object).cloned().unwrap_or_default();
+        let reported: Vec<&Value> = members.iter().filter_map(|member| member.status).collect();
+        let up_to_date = reported.iter().filter(|status| self.is_up_to_date(status, generation)).count();
+        if self.observed != Observed::None && up_to_date == members.len() && generation != 0 {
+            status.insert("observedGeneration".to_owned(), json!(generation));
+        }
+        for field in self.required {
+            status.insert((*field).to_owned(), json!(sum(&reported, field)));
+        }
+        for field in self.optional {
+            status.remove(*field);
+            insert_nonzero(&mut status, field, sum(&reported, field));
+        }
+        Value::Object(status)
+    }
+
+    fn is_up_to_date(&self, status: &Value, template_generation: i64) -> bool {
+        let member_generation = count(status, "generation");
+        let wanted = if self.observed == Observed::Member { member_generation } else { template_generation };
+        count(status, "observedGeneration") >= member_generation
+            && count(status, "resourceTemplateGeneration") >= wanted
+    }
+}
+
+fn count(status: &Value, field: &str) -> i64 {
+    status.get(field).and_then(Value::as_i64).unwrap_or_default()
+}
+
+fn sum(statuses: &[&Value], field: &str) -> i64 {
+    statuses.iter().map(|status| count(status, field)).sum()
+}
+
+fn insert_nonzero(map: &mut Map<String, Value>, field: &str, value: i64) {
+    if value != 0 {
+        map.insert(field.to_owned(), json!(value));
+    }
+}
+
+/// The whole `.status`, the default for kinds without a rule of their own.
+pub fn reflect_whole(member: &Value) -> Option<Value> {
+    member.get("status").filter(|status| status.is_object()).cloned()
+}
+
+/// A Service reports only its load balancer, and only when it is of that type.
+pub fn reflect_service(member: &Value) -> Option<Value> {
+    if !is_load_balancer(member) {
+        return None;
+    }
+    let status = member.get("status")?;
+    Some(json!({"loadBalancer": status.get("loadBalancer").cloned().unwrap_or_else(|| json!({}))}))
+}
+
+fn is_load_balancer(service: &Value) -> bool {
+    object::text(service, &["spec", "type"]) == "LoadBalancer"
+}
+
+pub fn reflect_job(member: &Value) -> Option<Value> {
+    let status = member.get("status")?;
+    let mut reflected = pick(status, &["conditions", "startTime", "completionTime"]);
+    for field in ["active", "succeeded", "failed"] {
+        insert_nonzero(&mut reflected, field, count(status, field));
+    }
+    Some(Value::Object(reflected))
+}
+
+pub fn reflect_pod_disruption_budget(member: &Value) -> Option<Value> {
+    let status = member.get("status")?;
+    let mut reflected = pick(status, &["disruptedPods"]);
+    for field in BUDGET_COUNTERS {
+        reflected.insert(field.to_owned(), json!(count(status, field)));
+    }
+    Some(Value::Object(reflected))
+}
+
+pub fn reflect_horizontal_pod_autoscaler(member: &Value) -> Option<Value> {
+    let status = member.get("status")?;
+    Some(Value::Object(autoscaler_status(count(status, "currentReplicas"), count(status, "desiredReplicas"))))
+}
+
+fn autoscaler_status(current: i64, desired: i64) -> Map<String, Value> {
+    let mut status = Map::new();
+    status.insert("currentMetrics".to_owned(), Value::Null);
+    insert_nonzero(&mut status, "currentReplicas", current);
+    status.insert("desiredReplicas".to_owned(), json!(desired));
+    status
+}
+
+fn pick(status: &Value, fields: &[&str]) -> Map<String, Value> {
+    let present = |field: &&str| {
+        let value = status.get(*field)?;
+        (!value.is_null()).then(|| ((*field).to_owned(), value.clone()))
+    };
+    fields.iter().filter_map(present).collect()
+}
+
+const BUDGET_COUNTERS: [&str; 4] = ["currentHealthy", "desiredHealthy", "disruptionsAllowed", "expectedPods"];
+
+/// Members' counters added up; disrupted pods keep their cluster's name before theirs.
+pub fn aggregate_pod_disruption_budget(_template: &Value, members: &[MemberStatus<'_>]) -> Value {
+    let reported: Vec<&Value> = members.iter().filter_map(|member| member.status).collect();
+    let mut status = Map::new();
+    for field in BUDGET_COUNTERS {
+        status.insert(field.to_owned(), json!(sum(&reported, field)));
+    }
+    let disrupted: Map<String, Value> = members
+        .iter()
+        .filter_map(|member| Some((member.cluster, member.status?.get("disruptedPods")?.as_object()?)))
+        .flat_map(|(cluster, pods)| pods.iter().map(move |(pod, time)| (format!("{cluster}/{pod}"), time.clone())))
+        .collect();
+    if !disrupted.is_empty() {
+        status.insert("disruptedPods".to_owned(), Value::Object(disrupted));
+    }
+    Value::Object(status)
+}
+
+pub fn aggregate_horizontal_pod_autoscaler(_template: &Value, members: &[MemberStatus<'_>]) -> Value {
+    let reported: Vec<&Value> = members.iter().filter_map(|member| member.status).collect();
+    Value::Object(autoscaler_status(sum(&reported, "currentReplicas"), sum(&reported, "desiredReplicas")))
+}
+
+/// Ingress points of all members, each once, in order; a Service that is no load balancer keeps its status.
+pub fn aggregate_service(template: &Value, members: &[MemberStatus<'_>]) -> Value {
+    if is_load_balancer(template) {
+        aggregate_load_balancer(template, members)
+    } else {
+        template.get("status").cloned().unwrap_or_else(|| json!({}))
+    }
+}
+
+/// Named points first, then by address and mode; the ports of one that several members report are put together.
+pub fn aggregate_load_balancer(_template: &Value, members: &[MemberStatus<'_>]) -> Value {
+    let mut points: BTreeMap<_, BTreeMap<_, &Value>> = BTreeMap::new();
+    for point in members
+        .iter()
+        .filter_map(|member| object::at(member.status?, &["loadBalancer", "ingress"])?.as_array())
+        .flatten()
+    {
+        let (hostname, mode) = (object::text(point, &["hostname"]), object::text(point, &["ipMode"]));
+        let place = (hostname.is_empty(), hostname, object::text(point, &["ip"]), mode.is_empty(), mode);
+        let ports = points.entry(place).or_default();
+        for port in point.get("ports").and_then(Value::as_array).into_iter().flatten() {
+            let key = (count(port, "port"), object::text(port, &["protocol"]), object::text(port, &["error"]));
+            ports.entry(key).or_insert(port);
+        }
+    }
+    let ingress: Vec<Value> = points
+        .into_iter()
+        .map(|((_, hostname, ip, _, mode), ports)| {
+            let mut point = Map::new();
+            for (field, text) in [("hostname", hostname), ("ip", ip), ("ipMode", mode)] {
+                if !text.is_empty() {
+                    point.insert(field.to_owned(), json!(text));
+                }
+            }
+            if !ports.is_empty() {
+                point.insert("ports".to_owned(), ports.into_values().cloned().collect());
+            }
+            Value::Object(point)
+        })
+        .collect();
+    match ingress.is_empty() {
+        true => json!({"loadBalancer": {}}),
+        false => json!({"loadBalancer": {"ingress": ingress}}),
+    }
+}
+
+/// Active jobs of all members and the latest times.
+pub fn aggregate_cron_job(template: &Value, members: &[MemberStatus<'_>]) -> Value {
+    let mut status = template.get("status").and_then(Value::as_object).cloned().unwrap_or_default();
+    let reported: Vec<&Value> = members.iter().filter_map(|member| member.status).collect();
+    let active: Vec<Value> =
+        reported.iter().filter_map(|status| status.get("active")?.as_array()).flatten().cloned().collect();
+    status.remove("active");
+    if !active.is_empty() {
+        status.insert("active".to_owned(), Value::Array(active));
+    }
+    for field in ["lastScheduleTime", "lastSuccessfulTime"] {
+        status.remove(field);
+        if let Some(latest) = times(&reported, field).into_iter().max() {
+            status.insert(field.to_owned(), json!(latest));
+        }
+    }
+    Value::Object(status)
+}
+
+/// RFC 3339 UTC times of one field; in that form they order as text.
+fn times<'a>(statuses: &[&'a Value], field: &str) -> Vec<&'a str> {
+    statuses.iter().filter_map(|status| status.get(field)?.as_str()).collect()
+}
+
+/// The gravest phase of all members; a member that has not reported counts as Pending. Containers keep only
+/// readiness and state. The class of service is the API server's and stays.
+pub fn aggregate_pod(template: &Value, members: &[MemberStatus<'_>]) -> Value {
+    if members.is_empty() {
+        return template.get("status").cloned().unwrap_or_else(|| json!({}));
+    }
+    let phase = gravest(&phases(members), &["Failed", "Pending", "Running", "Succeeded"]);
+    let reported: Vec<&Value> = members.iter().filter_map(|member| member.status).collect();
+    let mut status = template.get("status").map_or_else(Map::new, |status| pick(status, &["qosClass"]));
+    if let Some(phase) = phase {
+        status.insert("phase".to_owned(), json!(phase));
+    }
+    for field in ["containerStatuses", "initContainerStatuses"] {
+        let containers: Vec<Value> = reported
+            .iter()
+            .filter_map(|status| status.get(field)?.as_array())
+            .flatten()
+            .map(reduced_container)
+            .collect();
+        if !containers.is_empty() {
+            status.insert(field.to_owned(), Value::Array(containers));
+        }
+    }
+    Value::Object(status)
+}
+
+fn reduced_container(container: &Value) -> Value {
+    let state = container.get("state").cloned().unwrap_or_else(|| json!({}));
+    json!({
+        "name": "", "image": "", "imageID": "", "lastState": {}, "restartCount": 0,
+        "ready": container.get("ready").and_then(Value::as_bool).unwrap_or_default(),
+        "state": state,
+    })
+}
+
+fn phases<'a>(members: &[MemberStatus<'a>]) -> BTreeSet<&'a str> {
+    members.iter().map(|member| member.status.map_or("Pending", |status| object::text(status, &["phase"]))).collect()
+}
+
+fn gravest(present: &BTreeSet<&str>, order: &[&'static str]) -> Option<&'static str> {
+    order.iter().find(|phase| present.contains(**phase)).copied()
+}
+
+/// The time of the phase is the API server's; it stays with the phase.
+pub fn aggregate_persistent_volume(template: &Value, members: &[MemberStatus<'_>]) -> Value {
+    let Some(phase) = gravest(&phases(members), &["Failed", "Pending", "Available", "Bound", "Released"]) else {
+        return json!({});
+    };
+    let mut status = json!({"phase": phase});
+    let since = object::at(template, &["status", "lastPhaseTransitionTime"]);
+    if let Some(since) = since.filter(|_| object::text(template, &["status", "phase"]) == phase) {
+        status["lastPhaseTransitionTime"] = since.clone();
+    }
+    status
+}
+
+/// Bound only when every member that reported is bound; Lost outweighs everything.
+pub fn aggregate_persistent_volume_claim(_template: &Value, members: &[MemberStatus<'_>]) -> Value {
+    let mut phase = "Bound";
+    for status in members.iter().filter_map(|member| member.status) {
+        match object::text(status, &["phase"]) {
+            "Lost" => return json!({"phase": "Lost"}),
+            "Bound" => {}
+            other => phase = other,
+        }
+    }
+    json!({"phase": phase})
+}
+
+/// Whether the Job has ended: `Complete` or `Failed` is True.
+fn is_finished(status: &Value) -> bool {
+    ["Complete", "Failed"].iter().any(|kind| has_condition(status, kind))
+}
+
+fn has_condition(status: &Value, kind: &str) -> bool {
+    status
+        .get("conditions")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+        .any(|condition| object::text(condition, &["type"]) == kind && object::text(condition, &["status"]) == "True")
+}
+
+/// Counters and times of all members. The Job is Failed when it failed anywhere, Complete when every member is.
+/// `now` stamps new conditions.
+pub fn aggregate_job(template: &Value, members: &[MemberStatus<'_>], now: &str) -> Value {
+    let old = template.get("status").cloned().unwrap_or_else(|| json!({}));
+    if is_finished(&old) {
+        return old;
+    }
+    let reported: Vec<&Value> = members.iter().filter_map(|member| member.status).collect();
+    let mut status = pick(&old, &["startTime"]);
+    for field in ["active", "succeeded", "failed"] {
+        insert_nonzero(&mut status, field, sum(&reported, field));
+    }
+    let conditions = job_conditions(members, &reported, now);
+    if !conditions.is_empty() {
+        status.insert("conditions".to_owned(), Value::Array(conditions));
+    }
+    job_times(&mut status, members.len(), &reported);
+    Value::Object(status)
+}
+
+fn job_conditions(members: &[MemberStatus<'_>], reported: &[&Value], now: &str) -> Vec<Value> {
+    let condition = |kind: &str, reason: &str, message: String| {
+        json!({"type": kind, "status": "True", "reason": reason, "message": message,
+               "lastProbeTime": now, "lastTransitionTime": now})
+    };
+    let failed: Vec<&str> = members
+        .iter()
+        .filter(|member| member.status.is_some_and(|status| has_condition(status, "Failed")))
+        .map(|member| member.cluster)
+        .collect();
+    let mut conditions = Vec::new();
+    if !failed.is_empty() {
+        let message = format!("Job executed failed in member clusters {}", failed.join(","));
+        conditions.push(condition("Failed", "JobFailed", message));
+    }
+    let all = |kind: &str| {
+        !members.is_empty()
+            && reported.len() == members.len()
+            && reported.iter().all(|status| has_condition(status, kind))
+    };
+    if all("Complete") {
+        conditions.push(condition("Complete", "Completed", "Job completed".to_owned()));
+        if all("SuccessCriteriaMet") {
+            let message = "All member clusters have met success criteria".to_owned();
+            conditions.push(condition("SuccessCriteriaMet", "CompletionsReached", message));
+        }
+    }
+    conditions
+}
+
+fn job_times(status: &mut Map<String, Value>, members: usize, reported: &[&Value]) {
+    let complete = |field| {
+        let times = times(reported, field);
+        (members > 0 && times.len() == members).then_some(times)
+    };
+    if !status.contains_key("startTime")
+        && let Some(earliest) = complete("startTime").and_then(|times| times.into_iter().min())
+    {
+        status.insert("startTime".to_owned(), json!(earliest));
+    }
+    if let Some(latest) = complete("completionTime").and_then(|times| times.into_iter().max()) {
+        status.insert("completionTime".to_owned(), json!(latest));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+
+    #[rstest]
+    #[case::running(&["Running", "Running"], json!({"phase": "Running", "qosClass": "Burstable"}))]
+    #[case::not_all_started(&["Running", ""], json!({"phase": "Pending", "qosClass": "Burstable"}))]
+    #[case::failed_somewhere(&["Succeeded", "Failed"], json!({"phase": "Failed", "qosClass": "Burstable"}))]
+    #[case::nowhere(&[], json!({"phase": "Pending", "qosClass": "Burstable", "message": "new"}))]
+    fn pods(#[case] phases: &[&str], #[case] expected: Value) {
+        let template = json!({"status": {"phase": "Pending", "qosClass": "Burstable", "message": "new"}});
+        let reported: Vec<Option<Value>> = phases
+            .iter()
+            .map(|phase| (!phase.is_empty()).then(|| json!({"phase": phase, "podIP": "10.0.0.1"})))
+            .collect();
+        let members: Vec<MemberStatus<'_>> =
+            reported.iter().map(|status| MemberStatus { cluster: "m", status: status.as_ref() }).collect();
+        assert_eq!(aggregate_pod(&template, &members), expected);
+    }
+}

@@ -1,0 +1,64 @@
+//! Argo Workflows.
+
+use serde_json::{Value, json};
+
+use super::super::dependencies::of_pod_spec;
+use super::reading::{given, list, replicas_or_one};
+use super::{NOTHING, Needs, NoAnswer, ThirdPartyKind, flux, pods};
+use crowsnest_plan::dependencies::Dependency;
+use crowsnest_plan::gates::Gates;
+use crowsnest_plan::object::{namespace, remove, set, text};
+
+pub(super) static KINDS: [ThirdPartyKind; 1] = [ThirdPartyKind {
+    api_version: "argoproj.io/v1alpha1",
+    kind: "Workflow",
+    replicas: Some(replicas),
+    revise: Some(pods::parallelism_in_spec),
+    retain: Some(retain),
+    health: Some(|member| Ok(!matches!(text(member, &["status", "phase"]), "" | "Error" | "Failed"))),
+    dependencies: Some(dependencies),
+    ..NOTHING
+}];
+
+/// As many pods as may run at a time. What they request is said by steps, not by the workflow.
+fn replicas(template: &Value, gates: Gates) -> Result<Needs, NoAnswer> {
+    let field = |name: &str| template.get("spec").and_then(|spec| spec.get(name));
+    let pod = json!({"spec": {
+        "affinity": field("affinity"), "nodeSelector": field("nodeSelector"), "tolerations": field("tolerations"),
+    }});
+    Ok((replicas_or_one(template, &["spec", "parallelism"])?, pods::requirements(&pod, gates)))
+}
+
+/// A workflow's status is where its controller keeps what it has done, and lies in the object itself.
+fn retain(desired: &mut Value, observed: &Value) {
+    flux::retain_suspension(desired, observed);
+    if let Some(status) = given(observed, &["status"]) {
+        set(desired, &["status"], status.clone());
+    }
+}
+
+/// What the workflow's own volumes, pull secrets and accounts name. Claims it makes from templates count as well, and
+/// a Secret's volume by its `name`, as in Karmada.
+fn dependencies(template: &Value) -> Vec<Dependency> {
+    let mut volumes: Vec<Value> = list(template, &["spec", "volumes"]).cloned().collect();
+    for volume in &mut volumes {
+        if let Some(secret) = volume.get_mut("secret") {
+            let name = remove(secret, &["name"]).unwrap_or(Value::Null);
+            set(secret, &["secretName"], name);
+        }
+    }
+    let claims = list(template, &["spec", "volumeClaimTemplates"])
+        .map(|claim| json!({"persistentVolumeClaim": {"claimName": text(claim, &["metadata", "name"])}}));
+    volumes.extend(claims);
+    let own = json!({
+        "volumes": volumes,
+        "imagePullSecrets": given(template, &["spec", "imagePullSecrets"]),
+        "serviceAccountName": given(template, &["spec", "serviceAccountName"]),
+    });
+    let mut found = of_pod_spec(Some(&own), namespace(template));
+    let executor = text(template, &["spec", "executor", "serviceAccountName"]);
+    if !executor.is_empty() {
+        found.push(Dependency::core("ServiceAccount", namespace(template), executor));
+    }
+    found
+}

@@ -1,0 +1,202 @@
+//! Flux: releases, kustomizations and their sources.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Map, Value};
+
+use super::super::status::MemberStatus;
+use super::reading::{count, given, list};
+use super::status::{
+    is_true, last, last_text, merged_conditions, observed_generation, put, shown, sum, with_generations,
+};
+use super::{NOTHING, NoAnswer, ThirdPartyKind};
+use crowsnest_plan::dependencies::Dependency;
+use crowsnest_plan::object::{namespace, set, text};
+
+const SOURCES_V1BETA2: &str = "source.toolkit.fluxcd.io/v1beta2";
+
+const KIND: ThirdPartyKind = ThirdPartyKind { retain: Some(retain_suspension), ..NOTHING };
+
+pub(super) static KINDS: [ThirdPartyKind; 7] = [
+    ThirdPartyKind {
+        api_version: "helm.toolkit.fluxcd.io/v2beta1",
+        kind: "HelmRelease",
+        reflect: Some(|member| HELM_RELEASE.reflect(member)),
+        aggregate: Some(|template, members, _| Ok(HELM_RELEASE.aggregate(template, members))),
+        health: Some(|member| is_ready(member, &["ReconciliationSucceeded"])),
+        dependencies: Some(release_dependencies),
+        ..KIND
+    },
+    ThirdPartyKind {
+        api_version: "kustomize.toolkit.fluxcd.io/v1",
+        kind: "Kustomization",
+        reflect: Some(|member| KUSTOMIZATION.reflect(member)),
+        aggregate: Some(|template, members, _| Ok(KUSTOMIZATION.aggregate(template, members))),
+        health: Some(|member| is_ready(member, &["ReconciliationSucceeded"])),
+        dependencies: Some(|template| {
+            dependencies(template, &[&["decryption", "secretRef"], &["kubeConfig", "secretRef"]], true)
+        }),
+        ..KIND
+    },
+    ThirdPartyKind {
+        api_version: "source.toolkit.fluxcd.io/v1",
+        kind: "GitRepository",
+        reflect: Some(|member| {
+            let fields =
+                ["conditions", "artifact", "observedGeneration", "observedIgnore", "observedRecurseSubmodules"];
+            with_generations(member, &fields)
+        }),
+        aggregate: Some(|template, members, _| Ok(aggregate_source(template, members, &[]))),
+        health: Some(|member| is_ready(member, &["Succeeded"])),
+        dependencies: Some(|template| dependencies(template, &[&["secretRef"], &["verify", "secretRef"]], false)),
+        ..KIND
+    },
+    ThirdPartyKind {
+        api_version: SOURCES_V1BETA2,
+        kind: "Bucket",
+        reflect: Some(|member| {
+            let fields = ["conditions", "artifact", "observedIgnore", "observedGeneration", "url"];
+            with_generations(member, &fields)
+        }),
+        aggregate: Some(|template, members, _| Ok(aggregate_source(template, members, &["url"]))),
+        health: Some(|member| is_ready(member, &["Succeeded"])),
+        dependencies: Some(|template| dependencies(template, &[&["secretRef"]], false)),
+        ..KIND
+    },
+    ThirdPartyKind {
+        api_version: SOURCES_V1BETA2,
+        kind: "HelmChart",
+        // Members' observed generation is not reported, as in Karmada: the template's never follows.
+        reflect: Some(|member| {
+            let fields = ["artifact", "conditions", "observedChartName", "observedSourceArtifactRevision", "url"];
+            with_generations(member, &fields)
+        }),
+        aggregate: Some(|template, members, _| {
+            let texts = ["observedChartName", "observedSourceArtifactRevision", "url"];
+            Ok(aggregate_source(template, members, &texts))
+        }),
+        health: Some(|member| is_ready(member, &["Succeeded", "ChartPullSucceeded"])),
+        dependencies: Some(|template| dependencies(template, &[&["verify", "secretRef"]], false)),
+        ..KIND
+    },
+    ThirdPartyKind {
+        api_version: SOURCES_V1BETA2,
+        kind: "HelmRepository",
+        reflect: Some(|member| with_generations(member, &["artifact", "conditions", "observedGeneration", "url"])),
+        aggregate: Some(|template, members, _| Ok(aggregate_source(template, members, &["url"]))),
+        health: Some(|member| is_ready(member, &["Succeeded"])),
+        dependencies: Some(|template| dependencies(template, &[&["secretRef"]], false)),
+        ..KIND
+    },
+    ThirdPartyKind {
+        api_version: SOURCES_V1BETA2,
+        kind: "OCIRepository",
+        reflect: Some(|member| {
+            let fields =
+                ["artifact", "conditions", "url", "observedGeneration", "observedIgnore", "observedLayerSelector"];
+            with_generations(member, &fields)
+        }),
+        aggregate: Some(|template, members, _| Ok(aggregate_source(template, members, &["url"]))),
+        health: Some(|member| is_ready(member, &["Succeeded"])),
+        dependencies: Some(|template| {
+            dependencies(template, &[&["secretRef"], &["verify", "secretRef"], &["certSecretRef"]], true)
+        }),
+        ..KIND
+    },
+];
+
+/// Suspension is switched where the object runs.
+pub(super) fn retain_suspension(desired: &mut Value, observed: &Value) {
+    if let Some(suspend) = given(observed, &["spec", "suspend"]) {
+        set(desired, &["spec", "suspend"], suspend.clone());
+    }
+}
+
+fn is_ready(member: &Value, reasons: &[&str]) -> Result<bool, NoAnswer> {
+    let ready = |condition: &Value| is_true(condition, "Ready") && reasons.contains(&text(condition, &["reason"]));
+    Ok(list(member, &["status", "conditions"]).any(ready))
+}
+
+/// What applies a source: its last revisions, and how often it failed.
+struct Applier {
+    texts: &'static [&'static str],
+    /// Taken from the last member that has them, even when empty.
+    values: &'static [&'static str],
+    /// Added to what the template shows, where it shows anything.
+    failures: &'static [&'static str],
+}
+
+const HELM_RELEASE: Applier = Applier {
+    texts: &["lastAttemptedRevision", "lastAppliedRevision", "lastAttemptedValuesChecksum", "helmChart"],
+    values: &["lastReleaseRevision"],
+    failures: &["failures", "upgradeFailures", "installFailures"],
+};
+
+const KUSTOMIZATION: Applier =
+    Applier { texts: &["lastAttemptedRevision", "lastAppliedRevision"], values: &[], failures: &[] };
+
+impl Applier {
+    fn reflect(&self, member: &Value) -> Value {
+        let fields = [self.texts, self.values, self.failures, &["conditions", "observedGeneration"]].concat();
+        with_generations(member, &fields)
+    }
+
+    fn aggregate(&self, template: &Value, members: &[MemberStatus<'_>]) -> Map<String, Value> {
+        let mut status = shown(template);
+        let texts = self.texts.iter().map(|field| (field, last_text(members, field)));
+        let values = self.values.iter().map(|field| (field, last(members, field)));
+        for (field, value) in texts.chain(values) {
+            if let Some(value) = value {
+                put(&mut status, field, Some(value.clone()));
+            }
+        }
+        for field in self.failures {
+            if given(template, &["status", field]).is_some() {
+                let failures = count(template, &["status", field]) + sum(members, &[field]);
+                put(&mut status, field, Some(failures));
+            }
+        }
+        put(&mut status, "observedGeneration", Some(observed_generation(template, members)));
+        put(&mut status, "conditions", Some(merged_conditions(members)));
+        status
+    }
+}
+
+/// The last artifact and texts of all members.
+fn aggregate_source(template: &Value, members: &[MemberStatus<'_>], texts: &[&str]) -> Map<String, Value> {
+    let mut status = shown(template);
+    put(&mut status, "artifact", last(members, "artifact").cloned());
+    for field in texts {
+        put(&mut status, field, Some(last_text(members, field).cloned().unwrap_or_else(|| Value::from(""))));
+    }
+    put(&mut status, "observedGeneration", Some(observed_generation(template, members)));
+    put(&mut status, "conditions", Some(merged_conditions(members)));
+    status
+}
+
+fn dependencies(template: &Value, secrets: &[&[&str]], with_account: bool) -> Vec<Dependency> {
+    let spec = template.get("spec").unwrap_or(&Value::Null);
+    let secrets = secrets.iter().map(|path| text(spec, &[*path, &["name"]].concat()));
+    let account = with_account.then(|| text(spec, &["serviceAccountName"]));
+    named(template, "Secret", secrets).chain(named(template, "ServiceAccount", account)).collect()
+}
+
+fn release_dependencies(template: &Value) -> Vec<Dependency> {
+    let values_of = |kind| {
+        let values = list(template, &["spec", "valuesFrom"]).filter(move |source| text(source, &["kind"]) == kind);
+        named(template, kind, values.map(|source| text(source, &["name"])))
+    };
+    let mut found =
+        dependencies(template, &[&["chart", "spec", "verify", "secretRef"], &["kubeConfig", "secretRef"]], true);
+    found.extend(values_of("Secret").chain(values_of("ConfigMap")));
+    found
+}
+
+fn named<'a>(
+    template: &'a Value,
+    kind: &'static str,
+    names: impl IntoIterator<Item = &'a str>,
+) -> impl Iterator<Item = Dependency> {
+    let names: BTreeSet<&str> = names.into_iter().filter(|name| !name.is_empty()).collect();
+    names.into_iter().map(move |name| Dependency::core(kind, namespace(template), name))
+}

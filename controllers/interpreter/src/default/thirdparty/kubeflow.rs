@@ -1,0 +1,104 @@
+//! Kubeflow: notebooks.
+
+use serde_json::{Map, Value, json};
+
+use super::super::status::MemberStatus;
+use super::reading::{count, given};
+use super::status::{dated, of_only_member, put, sum};
+use super::{NOTHING, ThirdPartyKind, pods};
+use crowsnest_plan::object::text;
+
+pub(super) static KINDS: [ThirdPartyKind; 1] = [ThirdPartyKind {
+    api_version: "kubeflow.org/v1",
+    kind: "Notebook",
+    replicas: Some(|template, gates| pods::of_template(template, 1, gates)),
+    reflect: Some(reflect),
+    aggregate: Some(|template, members, now| Ok(aggregate(template, members, now))),
+    health: Some(|member| Ok(is_healthy(member))),
+    ..NOTHING
+}];
+
+fn reflect(member: &Value) -> Value {
+    let Some(status) = given(member, &["status"]) else { return json!({}) };
+    json!({
+        "readyReplicas": count(status, &["readyReplicas"]),
+        "containerState": status.get("containerState"),
+        "conditions": given(status, &["conditions"]).filter(|conditions| conditions.is_array()),
+    })
+}
+
+/// Running, about to run, or ended well.
+fn is_healthy(member: &Value) -> bool {
+    let Some(state) = given(member, &["status", "containerState"]) else { return false };
+    if given(state, &["running"]).is_some() {
+        return true;
+    }
+    if let Some(waiting) = given(state, &["waiting"]) {
+        return text(waiting, &["reason"]) == "ContainerCreating";
+    }
+    let Some(ended) = given(state, &["terminated"]) else { return false };
+    let badly = ["Error", "OOMKilled", "ContainerCannotRun"].contains(&text(ended, &["reason"]));
+    !badly && count(ended, &["exitCode"]) == 0
+}
+
+/// What the containers of all members are in together.
+#[derive(Default)]
+struct Containers<'a> {
+    running: usize,
+    failed: Vec<&'a str>,
+    state: Option<Value>,
+}
+
+impl<'a> Containers<'a> {
+    /// After a failure nobody is counted as running any more.
+    fn note(&mut self, cluster: &'a str, status: &Value) {
+        let state =
+            given(status, &["containerState"]).filter(|state| state.as_object().is_none_or(|state| !state.is_empty()));
+        let Some(state) = state else {
+            self.failed.push(cluster);
+            self.state = Some(json!({"waiting": {"reason": "Unschedulable"}}));
+            return;
+        };
+        if given(state, &["terminated"]).is_some() || given(state, &["waiting"]).is_some() {
+            self.failed.push(cluster);
+            self.state = Some(state.clone());
+        } else if let Some(running) = given(state, &["running"])
+            && self.failed.is_empty()
+        {
+            self.running += 1;
+            let started = text(running, &["startedAt"]);
+            let known = self.state.as_ref().map(|state| text(state, &["running", "startedAt"]));
+            if known.is_none_or(|known| started > known) {
+                self.state = Some(json!({"running": {"startedAt": given(running, &["startedAt"])}}));
+            }
+        }
+    }
+}
+
+fn aggregate(template: &Value, members: &[MemberStatus<'_>], now: &str) -> Map<String, Value> {
+    if let Some(only) = of_only_member(members) {
+        return only;
+    }
+    let mut containers = Containers::default();
+    for member in members {
+        if let Some(status) = member.status {
+            containers.note(member.cluster, status);
+        }
+    }
+    let condition = |kind: &str, reason: &str, message: String| {
+        dated(template, json!({"type": kind, "status": "True", "reason": reason, "message": message}), now)
+    };
+    let mut conditions = Vec::new();
+    if !containers.failed.is_empty() {
+        let message = format!("Notebook executed failed in member clusters: {}", containers.failed.join(", "));
+        conditions.push(condition("Failed", "NotebookFailed", message));
+    }
+    if containers.running > 0 && containers.running == members.len() {
+        conditions.push(condition("Ready", "Ready", "All notebooks are ready".to_owned()));
+    }
+    let mut status = Map::new();
+    put(&mut status, "readyReplicas", Some(sum(members, &["readyReplicas"])));
+    put(&mut status, "containerState", containers.state);
+    put(&mut status, "conditions", Some(conditions));
+    status
+}

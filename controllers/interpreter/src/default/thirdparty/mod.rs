@@ -1,0 +1,146 @@
+//! The table of kinds of other projects: one row per kind, one column per operation.
+//!
+//! The rules are Karmada's. Asked after a user's customizations and before [`native`](super::native). What a rule
+//! cannot go without and does not find is a [`NoAnswer`]; an operation a kind has no rule for is `None`.
+
+mod argo;
+mod flink;
+mod flux;
+mod kruise;
+mod kubeflow;
+mod kyverno;
+mod pods;
+mod ray;
+mod reading;
+mod spark;
+mod status;
+#[cfg(test)]
+mod tests;
+mod training;
+mod volcano;
+
+use crowsnest_api::config::InterpreterOperation as Operation;
+use crowsnest_api::work::{Component, ReplicaRequirements};
+use crowsnest_apimachinery::quantity::QuantityError;
+use serde_json::{Map, Value};
+
+use super::dependencies;
+use super::status::MemberStatus;
+use crowsnest_plan::dependencies::Dependency;
+use crowsnest_plan::gates::Gates;
+
+/// Why a rule has no answer for an object.
+#[derive(Debug, thiserror::Error)]
+pub enum NoAnswer {
+    #[error("{0} is missing")]
+    Missing(String),
+    #[error("{0} is not a usable number")]
+    Number(String),
+    #[error("{0:?} is not an amount of memory")]
+    Memory(String),
+    #[error("{text:?}: {source}")]
+    Quantity {
+        text: String,
+        #[source]
+        source: QuantityError,
+    },
+    #[error("{what}: {source}")]
+    Shape {
+        what: &'static str,
+        #[source]
+        source: serde_json::Error,
+    },
+    #[error("{0}")]
+    Dependencies(String),
+}
+
+type Needs = (i32, Option<ReplicaRequirements>);
+type Aggregate = fn(&Value, &[MemberStatus<'_>], &str) -> Result<Map<String, Value>, NoAnswer>;
+
+/// One kind of another project.
+#[derive(Debug)]
+pub struct ThirdPartyKind {
+    pub api_version: &'static str,
+    pub kind: &'static str,
+    pub replicas: Option<fn(&Value, Gates) -> Result<Needs, NoAnswer>>,
+    /// The same of each of several pod templates.
+    pub components: Option<fn(&Value, Gates) -> Result<Vec<Component>, NoAnswer>>,
+    /// Writes a member's share of the replicas into its copy.
+    pub revise: Option<fn(&mut Value, i32)>,
+    pub retain: Option<fn(&mut Value, &Value)>,
+    pub reflect: Option<fn(&Value) -> Value>,
+    pub aggregate: Option<Aggregate>,
+    pub health: Option<fn(&Value) -> Result<bool, NoAnswer>>,
+    pub dependencies: Option<fn(&Value) -> Vec<Dependency>>,
+}
+
+const NOTHING: ThirdPartyKind = ThirdPartyKind {
+    api_version: "",
+    kind: "",
+    replicas: None,
+    components: None,
+    revise: None,
+    retain: None,
+    reflect: None,
+    aggregate: None,
+    health: None,
+    dependencies: None,
+};
+
+static FAMILIES: [&[ThirdPartyKind]; 10] = [
+    &kruise::KINDS,
+    &flux::KINDS,
+    &kubeflow::KINDS,
+    &training::KINDS,
+    &volcano::KINDS,
+    &ray::KINDS,
+    &argo::KINDS,
+    &flink::KINDS,
+    &spark::KINDS,
+    &kyverno::KINDS,
+];
+
+/// The row of a kind.
+pub fn find(api_version: &str, kind: &str) -> Option<&'static ThirdPartyKind> {
+    FAMILIES.into_iter().flatten().find(|row| row.kind == kind && row.api_version == api_version)
+}
+
+impl ThirdPartyKind {
+    /// Whether the row has a rule for an operation.
+    pub fn interprets(&self, operation: &Operation) -> bool {
+        match operation {
+            Operation::InterpretReplica => self.replicas.is_some(),
+            Operation::InterpretComponent => self.components.is_some(),
+            Operation::ReviseReplica => self.revise.is_some(),
+            Operation::Retain => self.retain.is_some(),
+            Operation::InterpretStatus => self.reflect.is_some(),
+            Operation::AggregateStatus => self.aggregate.is_some(),
+            Operation::InterpretHealth => self.health.is_some(),
+            Operation::InterpretDependency => self.dependencies.is_some(),
+            Operation::All | Operation::Prune | Operation::Other(_) => false,
+        }
+    }
+
+    /// The status to report of a member's object.
+    pub fn status_of(&self, member: &Value) -> Option<Value> {
+        self.reflect.map(|reflect| reading::without_blanks(reflect(member)))
+    }
+
+    /// The template's status from its members' ones. `now` stamps what changed.
+    pub fn total_of(
+        &self,
+        template: &Value,
+        members: &[MemberStatus<'_>],
+        now: &str,
+    ) -> Option<Result<Value, NoAnswer>> {
+        let total = self.aggregate?(template, members, now);
+        Some(total.map(|status| reading::without_blanks(Value::Object(status))))
+    }
+
+    /// What has to go where the template goes: each once, in order.
+    pub fn needs_of(&self, template: &Value) -> Option<Result<Vec<Dependency>, NoAnswer>> {
+        let needed = self.dependencies?(template);
+        let sound = dependencies::verify(&needed).map_err(NoAnswer::Dependencies);
+        Some(sound.map(|()| dependencies::in_order(needed)))
+    }
+}

@@ -1,0 +1,96 @@
+//! What pod templates inside these kinds ask for and refer to.
+
+use std::collections::BTreeMap;
+
+use crowsnest_api::work::{Component, ComponentReplicaRequirements, NodeClaim, ReplicaRequirements};
+use crowsnest_apimachinery::quantity::Quantity;
+use serde_json::{Map, Value, json};
+
+use super::super::dependencies::of_pod_spec;
+use super::super::replicas::pod_requirements;
+use super::reading::{given, needed, without_blanks};
+use super::{Needs, NoAnswer};
+use crowsnest_plan::dependencies::Dependency;
+use crowsnest_plan::gates::Gates;
+use crowsnest_plan::object::namespace;
+
+/// What a pod of this template needs. Its priority class matters only where quotas are looked at.
+pub(super) fn requirements(template: &Value, gates: Gates) -> Option<ReplicaRequirements> {
+    let template = without_blanks(template.clone());
+    let mut needs = pod_requirements(template.get("spec")?)?;
+    if !gates.resource_quota_estimate {
+        needs.priority_class_name.clear();
+    }
+    Some(needs)
+}
+
+/// `replicas` pods of the template in `spec.template`, which has to be there.
+pub(super) fn of_template(object: &Value, replicas: i32, gates: Gates) -> Result<Needs, NoAnswer> {
+    Ok((replicas, requirements(needed(object, &["spec", "template"])?, gates)))
+}
+
+/// A part of a workload, with what its pod template asks for.
+pub(super) fn component(name: &str, replicas: i32, template: Option<&Value>, gates: Gates) -> Component {
+    let needs = template.and_then(|template| requirements(template, gates));
+    let replica_requirements = needs.map(|needs| ComponentReplicaRequirements {
+        node_claim: needs.node_claim,
+        resource_request: needs.resource_request,
+        priority_class_name: needs.priority_class_name,
+    });
+    Component { name: name.to_owned(), replicas, replica_requirements }
+}
+
+/// Amounts as the kind itself writes them, text or number.
+pub(super) fn requests<'a>(
+    amounts: impl IntoIterator<Item = (&'a str, Value)>,
+) -> Result<BTreeMap<String, k8s_openapi::apimachinery::pkg::api::resource::Quantity>, NoAnswer> {
+    let amount = |(name, value): (&str, Value)| Ok((name.to_owned(), quantity(&value)?.into()));
+    amounts.into_iter().map(amount).collect()
+}
+
+pub(super) fn quantity(value: &Value) -> Result<Quantity, NoAnswer> {
+    let text = match value {
+        Value::String(text) => text.trim().to_owned(),
+        other => other.to_string(),
+    };
+    Quantity::parse(&text).map_err(|source| NoAnswer::Quantity { text, source })
+}
+
+/// The nodes that fields of a pod spec, or of something like it, leave open.
+pub(super) fn node_claim(spec: &Value, with_affinity: bool) -> Result<Option<NodeClaim>, NoAnswer> {
+    let affinity = ["affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution"];
+    let found = [
+        ("nodeSelector", given(spec, &["nodeSelector"])),
+        ("tolerations", given(spec, &["tolerations"])),
+        ("hardNodeAffinity", given(spec, &affinity).filter(|_| with_affinity)),
+    ];
+    let claim: Map<String, Value> =
+        found.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?.clone()))).collect();
+    if claim.is_empty() {
+        return Ok(None);
+    }
+    let claim = serde_json::from_value(without_blanks(Value::Object(claim)));
+    claim.map(Some).map_err(|source| NoAnswer::Shape { what: "node claim", source })
+}
+
+/// What the template in `spec.template` refers to.
+pub(super) fn template_dependencies(object: &Value) -> Vec<Dependency> {
+    dependencies(given(object, &["spec", "template"]), object)
+}
+
+/// What a pod template of `object` refers to.
+pub(super) fn dependencies(template: Option<&Value>, object: &Value) -> Vec<Dependency> {
+    let namespace = match namespace(object) {
+        "" => "default",
+        namespace => namespace,
+    };
+    of_pod_spec(template.and_then(|template| template.get("spec")), namespace)
+}
+
+pub(super) fn replicas_in_spec(object: &mut Value, replicas: i32) {
+    crowsnest_plan::object::set(object, &["spec", "replicas"], json!(replicas));
+}
+
+pub(super) fn parallelism_in_spec(object: &mut Value, replicas: i32) {
+    crowsnest_plan::object::set(object, &["spec", "parallelism"], json!(replicas));
+}

@@ -1,0 +1,274 @@
+//! Ray: clusters, jobs and services of KubeRay.
+
+use crowsnest_api::work::{Component, ReplicaRequirements};
+use crowsnest_apimachinery::quantity::Quantity;
+use serde_json::{Map, Value, json};
+
+use super::super::dependencies::of_pod_spec;
+use super::super::status::MemberStatus;
+use super::reading::{count, fields, given, list, needed_replicas, number};
+use super::status::{gravest, is_true, of_only_member, put, rank, reported, shown, sum, times};
+use super::{NOTHING, Needs, NoAnswer, ThirdPartyKind, pods};
+use crowsnest_plan::dependencies::Dependency;
+use crowsnest_plan::gates::Gates;
+use crowsnest_plan::object::{namespace, set, text};
+
+const V1: &str = "ray.io/v1";
+
+pub(super) static KINDS: [ThirdPartyKind; 3] = [
+    ThirdPartyKind {
+        api_version: V1,
+        kind: "RayCluster",
+        components: Some(|template, gates| components(given(template, &["spec"]), gates)),
+        aggregate: Some(|template, members, _| aggregate_cluster(template, members)),
+        health: Some(|member| {
+            let has = |kind| list(member, &["status", "conditions"]).any(|condition| is_true(condition, kind));
+            Ok(has("HeadPodReady") && has("RayClusterProvisioned") && !has("RayClusterReplicaFailure"))
+        }),
+        ..NOTHING
+    },
+    ThirdPartyKind {
+        api_version: V1,
+        kind: "RayJob",
+        components: Some(|template, gates| components(given(template, &["spec", "rayClusterSpec"]), gates)),
+        aggregate: Some(|template, members, _| Ok(aggregate_job(template, members))),
+        health: Some(|member| {
+            let said = |field| text(member, &["status", field]);
+            Ok(match said("jobDeploymentStatus") {
+                "Running" => true,
+                "Complete" => said("jobStatus") == "SUCCEEDED",
+                _ => false,
+            })
+        }),
+        dependencies: Some(|template| {
+            let submitter = given(template, &["spec", "submitterPodTemplate"]);
+            dependencies(template, given(template, &["spec", "rayClusterSpec"]), submitter)
+        }),
+        ..NOTHING
+    },
+    ThirdPartyKind {
+        api_version: V1,
+        kind: "RayService",
+        replicas: Some(service_replicas),
+        revise: Some(revise_service),
+        aggregate: Some(|template, members, _| Ok(aggregate_service(template, members))),
+        health: Some(|member| Ok(list(member, &["status", "conditions"]).any(|condition| is_true(condition, "Ready")))),
+        dependencies: Some(|template| dependencies(template, given(template, &CONFIG), None)),
+        ..NOTHING
+    },
+];
+
+const CONFIG: [&str; 2] = ["spec", "rayClusterConfig"];
+const HEAD: [&str; 2] = ["headGroupSpec", "template"];
+
+/// One head, and workers by group. A group without a name is called by its place.
+fn components(cluster: Option<&Value>, gates: Gates) -> Result<Vec<Component>, NoAnswer> {
+    let Some(cluster) = cluster else { return Ok(Vec::new()) };
+    let head = given(cluster, &HEAD).map(|head| Ok(pods::component("ray-head", 1, Some(head), gates)));
+    let workers = list(cluster, &["workerGroupSpecs"]).enumerate().map(|(index, group)| {
+        let name = match text(group, &["groupName"]) {
+            "" => format!("worker-{}", index + 1),
+            name => name.to_owned(),
+        };
+        Ok(pods::component(&name, group_replicas(group)?, given(group, &["template"]), gates))
+    });
+    head.into_iter().chain(workers).collect()
+}
+
+fn group_replicas(group: &Value) -> Result<i32, NoAnswer> {
+    match given(group, &["replicas"]) {
+        Some(_) => needed_replicas(group, &["replicas"]),
+        None => Ok(0),
+    }
+}
+
+fn dependencies(template: &Value, cluster: Option<&Value>, other: Option<&Value>) -> Vec<Dependency> {
+    let groups = cluster.into_iter().flat_map(|cluster| list(cluster, &["workerGroupSpecs"]));
+    let workers = groups.filter_map(|group| given(group, &["template"]));
+    let head = cluster.and_then(|cluster| given(cluster, &HEAD));
+    let templates = head.into_iter().chain(workers).chain(other);
+    templates.flat_map(|pod| of_pod_spec(pod.get("spec"), namespace(template))).collect()
+}
+
+/// One head and all workers. Each is taken to need the head's nodes, and the most cpu and memory any of them needs.
+fn service_replicas(template: &Value, gates: Gates) -> Result<Needs, NoAnswer> {
+    let Some(cluster) = given(template, &CONFIG) else { return Ok((0, None)) };
+    let Some(head) = given(cluster, &HEAD) else { return Ok((0, None)) };
+    let mut replicas: i32 = 1;
+    let mut needs = pods::requirements(head, gates);
+    for group in list(cluster, &["workerGroupSpecs"]) {
+        replicas = replicas.saturating_add(group_replicas(group)?);
+        let workers = given(group, &["template"]).and_then(|pod| pods::requirements(pod, gates));
+        if let (Some(needs), Some(workers)) = (&mut needs, workers) {
+            raise(needs, &workers);
+        }
+    }
+    Ok((replicas, needs))
+}
+
+fn raise(needs: &mut ReplicaRequirements, other: &ReplicaRequirements) {
+    let amount = |of: &ReplicaRequirements, name: &str| {
+        of.resource_request.get(name).and_then(|wire| Quantity::try_from(wire).ok()).unwrap_or_default()
+    };
+    for name in ["cpu", "memory"] {
+        if amount(other, name) > amount(needs, name)
+            && let Some(more) = other.resource_request.get(name)
+        {
+            needs.resource_request.insert(name.to_owned(), more.clone());
+        }
+    }
+}
+
+/// All but the head's replica goes to the workers: to groups as they share now, evenly where there are none yet, what
+/// rounding leaves to the last.
+fn revise_service(manifest: &mut Value, replicas: i32) {
+    let mut left = i64::from(replicas - 1).max(0);
+    let groups = manifest
+        .get_mut("spec")
+        .and_then(|spec| spec.get_mut("rayClusterConfig"))
+        .and_then(|config| config.get_mut("workerGroupSpecs"))
+        .and_then(Value::as_array_mut);
+    let Some(groups) = groups else { return };
+    let (workers, many) = (left, groups.len());
+    let shares: Vec<i64> = groups.iter().map(|group| count(group, &["replicas"])).collect();
+    let total: i64 = shares.iter().sum();
+    for (index, (group, share)) in groups.iter_mut().zip(shares).enumerate() {
+        let even = workers / many as i64 + i64::from((index as i64) < workers % many as i64);
+        let part = match total {
+            _ if index + 1 == many => left,
+            0 => even,
+            _ => (workers as f64 * (share as f64 / total as f64) + 0.5).floor() as i64,
+        };
+        let part = part.min(left);
+        left -= part;
+        set(group, &["replicas"], json!(part));
+    }
+}
+
+fn all_conditions(members: &[MemberStatus<'_>]) -> Vec<Value> {
+    reported(members).flat_map(|status| list(status, &["conditions"])).cloned().collect()
+}
+
+fn first<'a>(members: &[MemberStatus<'a>], field: &str) -> Option<&'a Value> {
+    reported(members).find_map(|status| given(status, &[field]))
+}
+
+/// Counts and amounts together; where the head is, and how it is, by the first member that says so.
+fn aggregate_cluster(template: &Value, members: &[MemberStatus<'_>]) -> Result<Map<String, Value>, NoAnswer> {
+    if let Some(only) = of_only_member(members) {
+        return Ok(only);
+    }
+    let mut status = shown(template);
+    put(&mut status, "conditions", Some(all_conditions(members)));
+    for kind in ["ready", "available", "max", "min", "desired"] {
+        let field = format!("{kind}WorkerReplicas");
+        put(&mut status, &field, Some(sum(members, &[&field])));
+    }
+    for field in ["desiredCPU", "desiredMemory"] {
+        put(&mut status, field, Some(amount(members, field)?));
+    }
+    for field in ["desiredGPU", "desiredTPU"] {
+        put(&mut status, field, Some(devices(members, field)?));
+    }
+    put(&mut status, "lastUpdateTime", times(members, "lastUpdateTime").max());
+    for field in ["endpoints", "head", "state"] {
+        put(&mut status, field, first(members, field).cloned());
+    }
+    let stated = reported(members).find(|status| given(status, &["state"]).is_some());
+    put(
+        &mut status,
+        "stateTransitionTimes",
+        stated.and_then(|status| given(status, &["stateTransitionTimes"])).cloned(),
+    );
+    Ok(status)
+}
+
+/// The sum of quantities. Each step is written down, and so loses what its form cannot hold.
+fn amount(members: &[MemberStatus<'_>], field: &str) -> Result<String, NoAnswer> {
+    let mut sum = "0".to_owned();
+    for amount in texts(members, field) {
+        sum = (pods::quantity(&json!(sum))? + pods::quantity(amount)?).to_string();
+    }
+    Ok(sum)
+}
+
+fn devices(members: &[MemberStatus<'_>], field: &str) -> Result<String, NoAnswer> {
+    let mut sum = 0.0;
+    for devices in texts(members, field) {
+        sum += number(Some(devices)).ok_or_else(|| NoAnswer::Number(field.to_owned()))?;
+    }
+    Ok(sum.to_string())
+}
+
+fn texts<'a>(members: &[MemberStatus<'a>], field: &str) -> impl Iterator<Item = &'a Value> {
+    reported(members).filter_map(move |status| given(status, &[field])).filter(|value| *value != "")
+}
+
+const DEPLOYMENT_STATUSES: [&[&str]; 9] = [
+    &[""],
+    &["Initializing"],
+    &["Waiting"],
+    &["Suspending", "Suspended"],
+    &["Retrying"],
+    &["Running"],
+    &["Complete"],
+    &["ValidationFailed"],
+    &["Failed"],
+];
+
+const JOB_STATUSES: [&[&str]; 6] = [&[""], &["PENDING"], &["RUNNING"], &["SUCCEEDED"], &["STOPPED"], &["FAILED"]];
+
+/// How the job is where it is worst.
+fn aggregate_job(template: &Value, members: &[MemberStatus<'_>]) -> Map<String, Value> {
+    if let Some(only) = of_only_member(members) {
+        return only;
+    }
+    let mut status = shown(template);
+    let deployed = reported(members).filter(|status| given(status, &["jobDeploymentStatus"]).is_some());
+    let deployed = gravest(deployed, |status| rank(&DEPLOYMENT_STATUSES, text(status, &["jobDeploymentStatus"])));
+    for field in ["jobDeploymentStatus", "reason", "message"] {
+        put(&mut status, field, deployed.and_then(|status| given(status, &[field])).cloned());
+    }
+    let run = reported(members).filter(|status| !text(status, &["jobStatus"]).is_empty());
+    let run = gravest(run, |status| rank(&JOB_STATUSES, text(status, &["jobStatus"])));
+    put(&mut status, "jobStatus", run.and_then(|status| given(status, &["jobStatus"])).cloned());
+    status
+}
+
+const APPLICATION_STATUSES: [&[&str]; 6] =
+    [&["RUNNING"], &["NOT_STARTED"], &["DEPLOYING"], &["DELETING"], &["UNHEALTHY"], &["DEPLOY_FAILED"]];
+
+/// The first active service, with each application as it is where it is worst.
+fn aggregate_service(template: &Value, members: &[MemberStatus<'_>]) -> Map<String, Value> {
+    if let Some(only) = of_only_member(members) {
+        return only;
+    }
+    let mut status = shown(template);
+    put(&mut status, "conditions", Some(all_conditions(members)));
+    put(&mut status, "numServeEndpoints", Some(sum(members, &["numServeEndpoints"])));
+    put(&mut status, "lastUpdateTime", times(members, "lastUpdateTime").max());
+    let generations = reported(members).map(|status| count(status, &["observedGeneration"]));
+    put(&mut status, "observedGeneration", Some(generations.max().unwrap_or_default().max(0)));
+    let is_down = reported(members).any(|status| status.get("serviceStatus").is_some_and(|said| said == ""));
+    put(&mut status, "serviceStatus", Some(if is_down { "" } else { "Running" }));
+    if let Some(mut active) = first(members, "activeServiceStatus").cloned() {
+        set(&mut active, &["applicationStatuses"], applications(members));
+        put(&mut status, "activeServiceStatus", Some(active));
+    }
+    if let Some(pending) = first(members, "pendingServiceStatus") {
+        put(&mut status, "pendingServiceStatus", Some(pending.clone()));
+    }
+    status
+}
+
+fn applications(members: &[MemberStatus<'_>]) -> Value {
+    let mut worst: Map<String, Value> = Map::new();
+    let grave = |application: &Value| rank(&APPLICATION_STATUSES, text(application, &["status"]));
+    let all = reported(members).flat_map(|status| fields(status, &["activeServiceStatus", "applicationStatuses"]));
+    for (name, application) in all {
+        if worst.get(name).is_none_or(|known| grave(application) > grave(known)) {
+            worst.insert(name.clone(), application.clone());
+        }
+    }
+    Value::Object(worst)
+}

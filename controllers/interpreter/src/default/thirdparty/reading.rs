@@ -1,0 +1,118 @@
+//! Reading objects as these rules do: a null is nothing, and so is an empty map or list that goes into an answer.
+
+use serde_json::{Map, Value};
+
+use super::NoAnswer;
+use crowsnest_plan::object::{at, integer};
+
+/// What stands at `path`; null is nothing.
+pub(super) fn given<'a>(object: &'a Value, path: &[&str]) -> Option<&'a Value> {
+    at(object, path).filter(|value| !value.is_null())
+}
+
+/// What a rule cannot go without.
+pub(super) fn needed<'a>(object: &'a Value, path: &[&str]) -> Result<&'a Value, NoAnswer> {
+    given(object, path).ok_or_else(|| NoAnswer::Missing(path.join(".")))
+}
+
+/// A whole number a rule cannot go without.
+pub(super) fn needed_count(object: &Value, path: &[&str]) -> Result<i64, NoAnswer> {
+    needed(object, path)?;
+    integer(object, path).ok_or_else(|| NoAnswer::Number(path.join(".")))
+}
+
+pub(super) fn needed_replicas(object: &Value, path: &[&str]) -> Result<i32, NoAnswer> {
+    needed_count(object, path).map(|count| i32::try_from(count).unwrap_or(i32::MAX))
+}
+
+pub(super) fn replicas_or_one(object: &Value, path: &[&str]) -> Result<i32, NoAnswer> {
+    match given(object, path) {
+        Some(_) => needed_replicas(object, path),
+        None => Ok(1),
+    }
+}
+
+/// The whole number at `path`, or 0.
+pub(super) fn count(object: &Value, path: &[&str]) -> i64 {
+    integer(object, path).unwrap_or_default()
+}
+
+/// A number, also one written as text.
+pub(super) fn number(value: Option<&Value>) -> Option<f64> {
+    let number = match value? {
+        Value::Number(number) => number.as_f64(),
+        Value::String(text) => text.trim().parse().ok(),
+        _ => None,
+    };
+    number.filter(|number| number.is_finite())
+}
+
+/// The number of replicas at `path`, also one written as text.
+pub(super) fn replicas_or(object: &Value, path: &[&str], otherwise: i32) -> Result<i32, NoAnswer> {
+    number(given(object, path)).map_or(Ok(otherwise), |count| whole(count, path))
+}
+
+pub(super) fn whole(count: f64, path: &[&str]) -> Result<i32, NoAnswer> {
+    match count.fract() == 0.0 {
+        true => Ok(count as i32),
+        false => Err(NoAnswer::Number(path.join("."))),
+    }
+}
+
+pub(super) fn list<'a>(object: &'a Value, path: &[&str]) -> impl Iterator<Item = &'a Value> + use<'a> {
+    at(object, path).and_then(Value::as_array).into_iter().flatten()
+}
+
+pub(super) fn fields<'a>(object: &'a Value, path: &[&str]) -> impl Iterator<Item = (&'a String, &'a Value)> + use<'a> {
+    at(object, path).and_then(Value::as_object).into_iter().flatten()
+}
+
+fn is_blank(value: &Value) -> bool {
+    value.as_object().is_some_and(Map::is_empty) || value.as_array().is_some_and(Vec::is_empty)
+}
+
+/// Without nulls, and without maps and lists that are empty then. What only held those stays.
+pub(super) fn without_blanks(value: Value) -> Value {
+    drop_blanks(drop_nulls(value))
+}
+
+fn drop_nulls(value: Value) -> Value {
+    match value {
+        Value::Object(fields) => {
+            let given = fields.into_iter().filter(|(_, value)| !value.is_null());
+            Value::Object(given.map(|(key, value)| (key, drop_nulls(value))).collect())
+        }
+        Value::Array(items) => Value::Array(items.into_iter().filter(|item| !item.is_null()).map(drop_nulls).collect()),
+        other => other,
+    }
+}
+
+fn drop_blanks(value: Value) -> Value {
+    match value {
+        Value::Object(fields) => {
+            let told = fields.into_iter().filter(|(_, value)| !is_blank(value));
+            Value::Object(told.map(|(key, value)| (key, drop_blanks(value))).collect())
+        }
+        Value::Array(items) => {
+            Value::Array(items.into_iter().filter(|item| !is_blank(item)).map(drop_blanks).collect())
+        }
+        other => other,
+    }
+}
+
+/// What of a status says anything: no nulls, nothing empty however deep, and, where `zeros` go too, no 0, `""` and
+/// `"0s"`.
+pub(super) fn telling(value: Value, zeros: bool) -> Option<Value> {
+    let told = match value {
+        Value::Null => return None,
+        Value::Object(fields) => {
+            let told = fields.into_iter().filter_map(|(key, value)| Some((key, telling(value, zeros)?)));
+            Value::Object(told.collect())
+        }
+        Value::Array(items) => Value::Array(items.into_iter().filter_map(|item| telling(item, zeros)).collect()),
+        Value::Number(number) if zeros && number.as_f64() == Some(0.0) => return None,
+        Value::String(text) if zeros && (text.is_empty() || text == "0s") => return None,
+        other => return Some(other),
+    };
+    (!is_blank(&told)).then_some(told)
+}

@@ -1,0 +1,157 @@
+//! Spark's applications: a driver and executors, described by the kind's own fields.
+
+use crowsnest_api::work::{Component, ComponentReplicaRequirements};
+use serde_json::{Map, Value, json};
+
+use super::super::status::MemberStatus;
+use super::reading::{fields, given, needed, number, replicas_or};
+use super::status::{fields_of, gravest, of_only_member, put, rank, reported, shown, sum, times};
+use super::{NOTHING, NoAnswer, ThirdPartyKind, pods};
+use crowsnest_plan::object::text;
+
+pub(super) static KINDS: [ThirdPartyKind; 1] = [ThirdPartyKind {
+    api_version: "sparkoperator.k8s.io/v1beta2",
+    kind: "SparkApplication",
+    components: Some(|template, _| components(template)),
+    reflect: Some(|member| Value::Object(fields_of(member, &FIELDS))),
+    aggregate: Some(|template, members, _| Ok(aggregate(template, members))),
+    health: Some(|member| {
+        let state = given(member, &["status", "applicationState", "state"]);
+        Ok(state.is_some_and(|state| state != "FAILED"))
+    }),
+    ..NOTHING
+}];
+
+const FIELDS: [&str; 9] = [
+    "applicationState",
+    "driverInfo",
+    "executorState",
+    "sparkApplicationId",
+    "lastSubmissionAttemptTime",
+    "submissionAttempts",
+    "executionAttempts",
+    "submissionID",
+    "terminationTime",
+];
+
+fn components(template: &Value) -> Result<Vec<Component>, NoAnswer> {
+    let language = text(needed(template, &["spec"])?, &["type"]);
+    needed(template, &["spec", "type"])?;
+    let is_jvm = ["java", "scala"].iter().any(|name| language.eq_ignore_ascii_case(name));
+    let usual = if is_jvm { 0.10 } else { 0.40 };
+    let factor = number(given(template, &["spec", "memoryOverheadFactor"])).unwrap_or(usual);
+    let component = |role: &str, replicas| -> Result<Component, NoAnswer> {
+        let needs = given(template, &["spec", role]).unwrap_or(&Value::Null);
+        Ok(Component { name: role.to_owned(), replicas, replica_requirements: Some(requirements(needs, factor)?) })
+    };
+    Ok(vec![component("driver", 1)?, component("executor", executors(template)?)?])
+}
+
+/// As many as are asked for, or as they are to begin with or stay at least where they come and go.
+fn executors(template: &Value) -> Result<i32, NoAnswer> {
+    let asked = replicas_or(template, &["spec", "executor", "instances"], 1)?;
+    let allocation = |field| replicas_or(template, &["spec", "dynamicAllocation", field], 1);
+    match given(template, &["spec", "dynamicAllocation", "enabled"]) {
+        None | Some(Value::Bool(false)) => Ok(asked),
+        Some(_) => Ok(asked.max(allocation("initialExecutors")?).max(allocation("minExecutors")?)),
+    }
+}
+
+fn requirements(role: &Value, factor: f64) -> Result<ComponentReplicaRequirements, NoAnswer> {
+    let cores = given(role, &["cores"]).cloned().unwrap_or_else(|| json!(1));
+    let mut requests = vec![("cpu", cores), ("memory", json!(memory(role, factor)?))];
+    let device = text(role, &["gpu", "name"]);
+    let devices = number(given(role, &["gpu", "quantity"])).unwrap_or_default();
+    if !device.is_empty() && devices > 0.0 {
+        requests.push((device, json!(devices.to_string())));
+    }
+    Ok(ComponentReplicaRequirements {
+        node_claim: pods::node_claim(role, true)?,
+        resource_request: pods::requests(requests)?,
+        priority_class_name: text(role, &["priorityClassName"]).to_owned(),
+    })
+}
+
+/// Units of memory from the smallest, each 1024 of the one before: Kubernetes' name, and Java's.
+const UNITS: [(&str, [&str; 2]); 6] = [
+    ("B", ["b", "b"]),
+    ("Ki", ["k", "kb"]),
+    ("Mi", ["m", "mb"]),
+    ("Gi", ["g", "gb"]),
+    ("Ti", ["t", "tb"]),
+    ("Pi", ["p", "pb"]),
+];
+
+/// An amount in one of the [`UNITS`].
+#[derive(Clone, Copy)]
+struct Memory {
+    amount: f64,
+    unit: usize,
+}
+
+/// The least that is put on top of what a role asks for.
+const LEAST_OVERHEAD: Memory = Memory { amount: 384.0, unit: 2 };
+
+impl Memory {
+    fn parse(java: &str) -> Result<Self, NoAnswer> {
+        let refused = || NoAnswer::Memory(java.to_owned());
+        let lower = java.to_ascii_lowercase();
+        let end = lower.find(|letter: char| !letter.is_ascii_digit() && letter != '.').unwrap_or(lower.len());
+        let (amount, unit) = lower.split_at(end);
+        let unit = UNITS.iter().position(|(_, names)| names.contains(&unit)).ok_or_else(refused)?;
+        let starts_well = amount.starts_with(|letter: char| letter.is_ascii_digit());
+        let amount = amount.parse().ok().filter(|_| starts_well).ok_or_else(refused)?;
+        Ok(Memory { amount, unit })
+    }
+
+    fn within(self, unit: usize) -> f64 {
+        self.amount * 1024_f64.powi(self.unit as i32 - unit as i32)
+    }
+}
+
+/// What the role asks for and its overhead, in the smaller unit of the two.
+fn memory(role: &Value, factor: f64) -> Result<String, NoAnswer> {
+    let asked = Memory::parse(given(role, &["memory"]).map_or("1g", |memory| memory.as_str().unwrap_or_default()))?;
+    let overhead = match given(role, &["memoryOverhead"]) {
+        Some(overhead) => Memory::parse(overhead.as_str().unwrap_or_default())?,
+        None => {
+            let unit = asked.unit.min(LEAST_OVERHEAD.unit);
+            let share = Memory { amount: asked.amount * factor, unit: asked.unit };
+            Memory { amount: share.within(unit).max(LEAST_OVERHEAD.within(unit)), unit }
+        }
+    };
+    let unit = asked.unit.min(overhead.unit);
+    Ok(format!("{:.6}{}", asked.within(unit) + overhead.within(unit), UNITS[unit].0))
+}
+
+/// The further on the list, the graver.
+const STATES: [&[&str]; 7] = [
+    &["", "UNKNOWN"],
+    &["SUBMITTED", "PENDING_RERUN"],
+    &["COMPLETED"],
+    &["SUSPENDING", "SUSPENDED"],
+    &["RUNNING", "RESUMING", "SUCCEEDING"],
+    &["INVALIDATING"],
+    &["FAILING", "FAILED", "SUBMISSION_FAILED"],
+];
+
+/// How the application is where it is worst, and attempts and executors of all.
+fn aggregate(template: &Value, members: &[MemberStatus<'_>]) -> Map<String, Value> {
+    if let Some(only) = of_only_member(members) {
+        return only;
+    }
+    let mut status = shown(template);
+    let states = reported(members).filter_map(|status| given(status, &["applicationState"]));
+    let grave = |state: &Value| rank(&STATES, text(state, &["state"]));
+    put(&mut status, "applicationState", gravest(states, grave).cloned());
+    for field in ["executionAttempts", "submissionAttempts"] {
+        put(&mut status, field, Some(sum(members, &[field])));
+    }
+    for field in ["lastSubmissionAttemptTime", "terminationTime"] {
+        put(&mut status, field, Some(times(members, field).max().unwrap_or_default()));
+    }
+    let executors = reported(members).flat_map(|status| fields(status, &["executorState"]));
+    let executors: Map<String, Value> = executors.map(|(name, state)| (name.clone(), state.clone())).collect();
+    put(&mut status, "executorState", Some(executors));
+    status
+}

@@ -1,0 +1,151 @@
+//! Parts of the status rules that several families share.
+
+use serde_json::{Map, Value, json};
+
+use super::super::status::MemberStatus;
+use super::reading::{count, given, list, number};
+use crowsnest_plan::object::{self, text};
+
+/// The generation of the template that a member's copy was made from.
+const TEMPLATE_GENERATION: &str = "resourcetemplate.karmada.io/generation";
+
+/// The named fields of a member object's status; without a status nothing.
+pub(super) fn fields_of(member: &Value, fields: &[&str]) -> Map<String, Value> {
+    let picked = |field: &&str| Some(((*field).to_owned(), given(member, &["status", field])?.clone()));
+    fields.iter().filter_map(picked).collect()
+}
+
+/// The named fields, and which generations the member's object and the template had.
+pub(super) fn with_generations(member: &Value, fields: &[&str]) -> Value {
+    let mut status = fields_of(member, fields);
+    if given(member, &["status"]).is_some() {
+        let generation = given(member, &["metadata", "generation"]).cloned();
+        status.extend(generation.map(|generation| ("generation".to_owned(), generation)));
+        let of_template = number(given(member, &["metadata", "annotations", TEMPLATE_GENERATION]));
+        status
+            .extend(of_template.map(|generation| ("resourceTemplateGeneration".to_owned(), json!(generation as i64))));
+    }
+    Value::Object(status)
+}
+
+/// The template's own status, to be written over.
+pub(super) fn shown(template: &Value) -> Map<String, Value> {
+    template.get("status").and_then(Value::as_object).cloned().unwrap_or_default()
+}
+
+pub(super) fn reported<'a>(members: &[MemberStatus<'a>]) -> impl Iterator<Item = &'a Value> {
+    members.iter().filter_map(|member| member.status).filter(|status| !status.is_null())
+}
+
+/// The status of the only member there is, which is then the template's.
+pub(super) fn of_only_member(members: &[MemberStatus<'_>]) -> Option<Map<String, Value>> {
+    let [only] = members else { return None };
+    Some(only.status.and_then(Value::as_object).cloned().unwrap_or_default())
+}
+
+pub(super) fn sum(members: &[MemberStatus<'_>], path: &[&str]) -> i64 {
+    reported(members).map(|status| count(status, path)).sum()
+}
+
+/// What the last member that says something says.
+pub(super) fn last<'a>(members: &[MemberStatus<'a>], field: &str) -> Option<&'a Value> {
+    reported(members).filter_map(|status| given(status, &[field])).last()
+}
+
+/// The same of a text, which says nothing when it is empty.
+pub(super) fn last_text<'a>(members: &[MemberStatus<'a>], field: &str) -> Option<&'a Value> {
+    reported(members).filter_map(|status| given(status, &[field])).filter(|value| *value != "").last()
+}
+
+/// RFC 3339 UTC times order as text.
+pub(super) fn times<'a>(members: &[MemberStatus<'a>], field: &str) -> impl Iterator<Item = &'a str> {
+    reported(members).map(move |status| text(status, &[field])).filter(|time| !time.is_empty())
+}
+
+/// Writes the value, or takes away what stood there.
+pub(super) fn put(status: &mut Map<String, Value>, field: &str, value: Option<impl Into<Value>>) {
+    match value {
+        Some(value) => drop(status.insert(field.to_owned(), value.into())),
+        None => drop(status.remove(field)),
+    }
+}
+
+/// The template's generation once every member has acted on it; until then what the template shows.
+pub(super) fn observed_generation(template: &Value, members: &[MemberStatus<'_>]) -> i64 {
+    let generation = object::generation(template);
+    let is_up_to_date = |member: &MemberStatus<'_>| {
+        let said = |field| member.status.map_or(0, |status| count(status, &[field]));
+        said("resourceTemplateGeneration") == generation && said("generation") == said("observedGeneration")
+    };
+    match members.iter().all(is_up_to_date) {
+        true => generation,
+        false => count(template, &["status", "observedGeneration"]),
+    }
+}
+
+/// Conditions of all members. Those of equal type, status and reason are one, whose message names each cluster.
+pub(super) fn merged_conditions(members: &[MemberStatus<'_>]) -> Vec<Value> {
+    let mut merged: Vec<Value> = Vec::new();
+    for member in members {
+        for condition in member.status.into_iter().flat_map(|status| list(status, &["conditions"])) {
+            let message = format!("{}={}", member.cluster, text(condition, &["message"]));
+            let same = |other: &&mut Value| {
+                ["type", "status", "reason"].iter().all(|field| given(other, &[field]) == given(condition, &[field]))
+            };
+            match merged.iter_mut().find(same) {
+                Some(known) => {
+                    let all = format!("{}, {message}", text(known, &["message"]));
+                    object::set(known, &["message"], json!(all));
+                }
+                None => {
+                    let mut first = condition.clone();
+                    object::set(&mut first, &["message"], json!(message));
+                    merged.push(first);
+                }
+            }
+        }
+    }
+    merged
+}
+
+/// Puts a condition, or what is like one, in its place by `key`: the newer takes the older's.
+pub(super) fn replace(conditions: &mut Vec<Value>, key: &str, condition: &Value) {
+    match conditions.iter_mut().find(|known| given(known, &[key]) == given(condition, &[key])) {
+        Some(known) => *known = condition.clone(),
+        None => conditions.push(condition.clone()),
+    }
+}
+
+pub(super) fn is_true(condition: &Value, kind: &str) -> bool {
+    text(condition, &["type"]) == kind && text(condition, &["status"]) == "True"
+}
+
+/// A condition with the times at which it became what it is: a template that says the same already keeps its times.
+pub(super) fn dated(template: &Value, mut condition: Value, now: &str) -> Value {
+    const TIMES: [&str; 2] = ["lastProbeTime", "lastTransitionTime"];
+    let said = |known: &&Value| {
+        ["type", "status", "reason", "message"].iter().all(|field| known.get(field) == condition.get(field))
+    };
+    let known = list(template, &["status", "conditions"]).find(said);
+    let times = TIMES.map(|field| known.and_then(|known| known.get(field)).cloned().unwrap_or_else(|| json!(now)));
+    for (field, time) in TIMES.into_iter().zip(times) {
+        object::set(&mut condition, &[field], time);
+    }
+    condition
+}
+
+/// How grave a word is by a list: the further on, the graver; unknown ones are not.
+pub(super) fn rank(order: &[&[&str]], word: &str) -> usize {
+    order.iter().position(|words| words.contains(&word)).unwrap_or_default()
+}
+
+/// The first of the gravest.
+pub(super) fn gravest<'a>(
+    candidates: impl Iterator<Item = &'a Value>,
+    grave: impl Fn(&Value) -> usize,
+) -> Option<&'a Value> {
+    candidates.fold(None, |worst, candidate| match worst {
+        Some(worst) if grave(candidate) <= grave(worst) => Some(worst),
+        _ => Some(candidate),
+    })
+}

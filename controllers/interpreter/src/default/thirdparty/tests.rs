@@ -1,0 +1,167 @@
+//! Cases are data: `fixtures/*.yaml` has objects of each kind, and what each rule says of them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Deserialize;
+use serde_json::json;
+
+use super::*;
+use crowsnest_plan::object;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Fixture {
+    /// `apiVersion kind`.
+    kind: String,
+    cases: Vec<Case>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Case {
+    case: String,
+    /// The template, or the member's object.
+    object: Value,
+    /// The member's object where the template is asked for as well.
+    #[serde(default)]
+    live: Value,
+    /// What each cluster reported.
+    #[serde(default)]
+    members: BTreeMap<String, Value>,
+    /// The share of replicas.
+    #[serde(default)]
+    share: i32,
+    /// Whether quotas are looked at.
+    #[serde(default)]
+    quotas: bool,
+    /// What each rule says; a text is the reason why it says nothing.
+    says: BTreeMap<String, Value>,
+}
+
+const FIXTURES: [&str; 10] = [
+    include_str!("fixtures/argo.yaml"),
+    include_str!("fixtures/flink.yaml"),
+    include_str!("fixtures/flux.yaml"),
+    include_str!("fixtures/kruise.yaml"),
+    include_str!("fixtures/kubeflow.yaml"),
+    include_str!("fixtures/kyverno.yaml"),
+    include_str!("fixtures/ray.yaml"),
+    include_str!("fixtures/spark.yaml"),
+    include_str!("fixtures/training.yaml"),
+    include_str!("fixtures/volcano.yaml"),
+];
+
+const NOW: &str = "2026-01-01T00:00:00Z";
+
+fn told<T>(answer: Result<T, NoAnswer>, show: impl FnOnce(T) -> Value) -> Value {
+    answer.map_or_else(|problem| json!(problem.to_string()), show)
+}
+
+fn dependency(one: &Dependency) -> Value {
+    json!(format!("{} {}/{}", one.kind, one.namespace, one.name))
+}
+
+impl Case {
+    fn object(&self, api_version: &str, kind: &str) -> Value {
+        let mut object = self.object.clone();
+        object::set(&mut object, &["apiVersion"], json!(api_version));
+        object::set(&mut object, &["kind"], json!(kind));
+        object
+    }
+
+    fn answer(&self, row: &ThirdPartyKind, rule: &str) -> Option<Value> {
+        let object = self.object(row.api_version, row.kind);
+        let gates = Gates { resource_quota_estimate: self.quotas, ..Gates::default() };
+        let change = |changed: Value| json!(json_patch::diff(&object, &changed));
+        let answer = match rule {
+            "replicas" => told(row.replicas?(&object, gates), |(replicas, _)| json!(replicas)),
+            "needs" => told(row.replicas?(&object, gates), |(_, needs)| json!(needs)),
+            "components" => told(row.components?(&object, gates), |components| json!(components)),
+            "revised" => {
+                let mut revised = object.clone();
+                row.revise?(&mut revised, self.share);
+                change(revised)
+            }
+            "retained" => {
+                let mut retained = object.clone();
+                row.retain?(&mut retained, &self.live);
+                change(retained)
+            }
+            "reflected" => row.status_of(&object)?,
+            "total" => {
+                let status = |status: &'_ Value| !status.is_null();
+                let members: Vec<MemberStatus<'_>> = self
+                    .members
+                    .iter()
+                    .map(|(cluster, known)| MemberStatus { cluster, status: Some(known).filter(|one| status(one)) })
+                    .collect();
+                told(row.total_of(&object, &members, NOW)?, |total| total)
+            }
+            "healthy" => told(row.health?(&object), |healthy| json!(healthy)),
+            "dependencies" => told(row.needs_of(&object)?, |needed| needed.iter().map(dependency).collect()),
+            other => panic!("{}: there is no rule {other}", self.case),
+        };
+        Some(answer)
+    }
+}
+
+fn fixtures() -> Vec<(&'static ThirdPartyKind, Vec<Case>)> {
+    let read = |text| serde_saphyr::from_str::<Vec<Fixture>>(text).expect("fixtures");
+    let row = |fixture: Fixture| {
+        let (api_version, kind) = fixture.kind.split_once(' ').expect("a version and a kind");
+        (find(api_version, kind).unwrap_or_else(|| panic!("no row for {}", fixture.kind)), fixture.cases)
+    };
+    FIXTURES.into_iter().flat_map(read).map(row).collect()
+}
+
+#[test]
+fn each_rule_says_what_it_should() {
+    let mut wrong = Vec::new();
+    for (row, cases) in fixtures() {
+        for case in &cases {
+            for (rule, expected) in &case.says {
+                let said = case.answer(row, rule);
+                if said.as_ref() != Some(expected) {
+                    let said = said.unwrap_or_default();
+                    wrong.push(format!("{}, {}, {rule}:\n  wanted {expected}\n  got    {said}", row.kind, case.case));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+#[test]
+fn each_rule_has_a_case() {
+    let mut told: BTreeSet<(&str, &str, String)> = BTreeSet::new();
+    for (row, cases) in fixtures() {
+        let rules = cases.into_iter().flat_map(|case| case.says.into_keys());
+        told.extend(rules.map(|rule| (row.api_version, row.kind, rule)));
+    }
+    for row in FAMILIES.into_iter().flatten() {
+        let rules = [
+            ("replicas", row.replicas.is_some()),
+            ("needs", row.replicas.is_some()),
+            ("components", row.components.is_some()),
+            ("revised", row.revise.is_some()),
+            ("retained", row.retain.is_some()),
+            ("reflected", row.reflect.is_some()),
+            ("total", row.aggregate.is_some()),
+            ("healthy", row.health.is_some()),
+            ("dependencies", row.dependencies.is_some()),
+        ];
+        for (rule, _) in rules.into_iter().filter(|(_, there)| *there) {
+            assert!(told.contains(&(row.api_version, row.kind, rule.to_owned())), "{}: no case for {rule}", row.kind);
+        }
+    }
+}
+
+#[test]
+fn kinds_are_karmadas() {
+    let known: Vec<String> =
+        FAMILIES.into_iter().flatten().map(|row| format!("{} {}", row.api_version, row.kind)).collect();
+    assert_eq!(known.len(), 27);
+    assert_eq!(known.iter().collect::<BTreeSet<_>>().len(), 27);
+    assert!(find("apps.kruise.io/v1alpha1", "StatefulSet").is_none());
+    assert!(find("batch/v1", "Job").is_none());
+}

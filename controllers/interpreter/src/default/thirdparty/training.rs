@@ -1,0 +1,239 @@
+//! Kubeflow's training jobs.
+
+use crowsnest_api::work::Component;
+use serde_json::{Map, Value, json};
+
+use super::super::status::MemberStatus;
+use super::reading::{count, fields, given, list, replicas_or, telling};
+use super::status::{dated, fields_of, is_true, of_only_member, put, replace, reported, shown, sum, times};
+use super::{NOTHING, NoAnswer, ThirdPartyKind, pods};
+use crowsnest_plan::dependencies::Dependency;
+use crowsnest_plan::gates::Gates;
+use crowsnest_plan::object::text;
+
+const V1: &str = "kubeflow.org/v1";
+
+pub(super) static KINDS: [ThirdPartyKind; 3] = [
+    ThirdPartyKind {
+        api_version: V1,
+        kind: "PyTorchJob",
+        components: Some(|template, gates| PY_TORCH.components(template, gates)),
+        aggregate: Some(|template, members, _| Ok(aggregate_py_torch(template, members))),
+        health: Some(|member| Ok(given(member, &["status", "conditions"]).is_some() && !has_failed(member))),
+        dependencies: Some(|template| PY_TORCH.dependencies(template)),
+        ..NOTHING
+    },
+    ThirdPartyKind {
+        api_version: V1,
+        kind: "TFJob",
+        components: Some(|template, gates| TENSOR_FLOW.components(template, gates)),
+        aggregate: Some(|template, members, now| Ok(aggregate_tensor_flow(template, members, now))),
+        health: Some(|member| Ok(given(member, &["status", "conditions"]).is_some() && !has_failed(member))),
+        dependencies: Some(|template| TENSOR_FLOW.dependencies(template)),
+        ..NOTHING
+    },
+    ThirdPartyKind {
+        api_version: "kubeflow.org/v2beta1",
+        kind: "MPIJob",
+        components: Some(mpi_components),
+        reflect: Some(reflect_mpi),
+        aggregate: Some(|template, members, _| Ok(aggregate_mpi(template, members))),
+        health: Some(|member| Ok(list(member, &["status", "conditions"]).next().is_some() && !has_failed(member))),
+        ..NOTHING
+    },
+];
+
+fn has_failed(member: &Value) -> bool {
+    list(member, &["status", "conditions"]).any(|condition| is_true(condition, "Failed"))
+}
+
+/// A job of several roles, each with a pod template of its own.
+struct Roles {
+    field: &'static str,
+    /// The roles, and their names as components.
+    roles: &'static [(&'static str, &'static str)],
+}
+
+const PY_TORCH: Roles = Roles { field: "pytorchReplicaSpecs", roles: &[("Master", "master"), ("Worker", "worker")] };
+
+const TENSOR_FLOW: Roles = Roles {
+    field: "tfReplicaSpecs",
+    roles: &[("PS", "ps"), ("Worker", "worker"), ("Chief", "chief"), ("Master", "master"), ("Evaluator", "evaluator")],
+};
+
+impl Roles {
+    fn specs<'a>(&self, template: &'a Value) -> impl Iterator<Item = (&'static str, &'a Value)> {
+        let spec =
+            move |(role, name): &(&str, &'static str)| Some((*name, given(template, &["spec", self.field, role])?));
+        self.roles.iter().filter_map(spec)
+    }
+
+    fn components(&self, template: &Value, gates: Gates) -> Result<Vec<Component>, NoAnswer> {
+        let component = |(name, spec)| {
+            let replicas = replicas_or(spec, &["replicas"], 1)?;
+            Ok(pods::component(name, replicas, given(spec, &["template"]), gates))
+        };
+        self.specs(template).map(component).collect()
+    }
+
+    fn dependencies(&self, template: &Value) -> Vec<Dependency> {
+        self.specs(template).flat_map(|(_, spec)| pods::dependencies(given(spec, &["template"]), template)).collect()
+    }
+
+    /// Pods of all members by role and how they are.
+    fn pods(&self, members: &[MemberStatus<'_>]) -> Value {
+        let of = |role: &str| -> Value {
+            let counted = |state: &str| (state.to_owned(), json!(sum(members, &["replicaStatuses", role, state])));
+            ["active", "failed", "succeeded"].into_iter().map(counted).collect()
+        };
+        self.roles.iter().map(|(role, _)| ((*role).to_owned(), of(role))).collect()
+    }
+
+    /// The template's status with what both kinds of job count alike.
+    fn counted(&self, template: &Value, members: &[MemberStatus<'_>]) -> Map<String, Value> {
+        let mut status = shown(template);
+        put(&mut status, "startTime", times(members, "startTime").min());
+        put(&mut status, "lastReconcileTime", times(members, "lastReconcileTime").max());
+        put(&mut status, "replicaStatuses", Some(self.pods(members)));
+        status
+    }
+}
+
+fn told(status: Map<String, Value>, zeros: bool) -> Map<String, Value> {
+    match telling(Value::Object(status), zeros) {
+        Some(Value::Object(status)) => status,
+        _ => Map::new(),
+    }
+}
+
+fn conditions<'a>(member: &MemberStatus<'a>) -> impl Iterator<Item = &'a Value> {
+    member.status.into_iter().flat_map(|status| list(status, &["conditions"]))
+}
+
+/// Created, then running, then how it ended: kubectl shows the last condition.
+fn aggregate_py_torch(template: &Value, members: &[MemberStatus<'_>]) -> Map<String, Value> {
+    if members.is_empty() {
+        let mut status = shown(template);
+        for field in ["startTime", "completionTime", "replicaStatuses", "conditions"] {
+            status.remove(field);
+        }
+        return status;
+    }
+    let has = |member: &MemberStatus<'_>, kind| conditions(member).any(|condition| is_true(condition, kind));
+    let failed: Vec<&str> =
+        members.iter().filter(|member| has(member, "Failed")).map(|member| member.cluster).collect();
+    let succeeded = members.iter().filter(|member| !has(member, "Failed") && has(member, "Succeeded")).count();
+    let mut status = PY_TORCH.counted(template, members);
+    let started = status.get("startTime").cloned();
+    let completed = times(members, "completionTime").max().map(Value::from);
+    let condition = |kind: &str, state: &str, updated: &Option<Value>, changed: &Option<Value>, message: String| {
+        json!({"type": kind, "status": state, "reason": format!("PyTorchJob{kind}"), "message": message,
+               "lastUpdateTime": updated, "lastTransitionTime": changed})
+    };
+    let mut shown = Vec::new();
+    if members.iter().any(|member| has(member, "Created")) {
+        shown.push(condition("Created", "True", &started, &started, "PyTorchJob is created.".to_owned()));
+    }
+    if let Some(running) = members.iter().flat_map(conditions).filter(|one| text(one, &["type"]) == "Running").last() {
+        let has_ended = !failed.is_empty() || succeeded == members.len();
+        let at = |field| given(running, &[field]).cloned();
+        let state = if has_ended { "False" } else { "True" };
+        let message = "PyTorchJob is running.".to_owned();
+        shown.push(condition("Running", state, &at("lastUpdateTime"), &at("lastTransitionTime"), message));
+    }
+    if !failed.is_empty() {
+        let message = format!("PyTorchJob executed failed in member clusters: {}", failed.join(", "));
+        shown.push(condition("Failed", "True", &completed, &completed, message));
+    } else if succeeded == members.len() {
+        let message = "PyTorchJob is successfully completed.".to_owned();
+        shown.push(condition("Succeeded", "True", &completed, &completed, message));
+        put(&mut status, "completionTime", completed);
+    }
+    put(&mut status, "conditions", Some(shown));
+    told(status, true)
+}
+
+/// Failed when it failed anywhere, succeeded when it did everywhere; members' other conditions are not shown.
+fn aggregate_tensor_flow(template: &Value, members: &[MemberStatus<'_>], now: &str) -> Map<String, Value> {
+    let ends = |condition: &&Value| is_true(condition, "Succeeded") || is_true(condition, "Failed");
+    let end = |member: &MemberStatus<'_>| {
+        conditions(member).filter(ends).last().map_or("", |condition| text(condition, &["type"])).to_owned()
+    };
+    let failed: Vec<&str> = members.iter().filter(|member| end(member) == "Failed").map(|one| one.cluster).collect();
+    let succeeded = members.iter().filter(|member| end(member) == "Succeeded").count();
+    let mut status = TENSOR_FLOW.counted(template, members);
+    let condition = |kind: &str, reason: &str, message: String| {
+        dated(template, json!({"type": kind, "status": "True", "reason": reason, "message": message}), now)
+    };
+    let mut shown = Vec::new();
+    if !failed.is_empty() {
+        let message = format!("TFJob executed failed in member clusters: {}", failed.join(", "));
+        shown.push(condition("Failed", "TFJobFailed", message));
+    }
+    if succeeded > 0 && succeeded == members.len() {
+        shown.push(condition("Succeeded", "Completed", "TFJob completed successfully".to_owned()));
+        put(&mut status, "completionTime", times(members, "completionTime").max());
+    }
+    put(&mut status, "conditions", Some(shown));
+    told(status, true)
+}
+
+/// Roles are named as their user wrote them. A launcher is one, workers have to be asked for.
+fn mpi_components(template: &Value, gates: Gates) -> Result<Vec<Component>, NoAnswer> {
+    let component = |(role, spec): (&String, &Value)| {
+        let pod = given(spec, &["template"])?;
+        let otherwise = if role.eq_ignore_ascii_case("worker") { 0 } else { 1 };
+        let replicas = replicas_or(spec, &["replicas"], otherwise);
+        Some(replicas.map(|replicas| pods::component(role, replicas, Some(pod), gates)))
+    };
+    fields(template, &["spec", "mpiReplicaSpecs"]).filter_map(component).collect()
+}
+
+fn reflect_mpi(member: &Value) -> Value {
+    if given(member, &["status"]).is_none() {
+        return json!({});
+    }
+    let role = |(role, status): (&String, &Value)| {
+        let picked = ["active", "succeeded", "failed", "selector"].map(|field| (field.to_owned(), status.get(field)));
+        let picked: Map<String, Value> =
+            picked.into_iter().filter_map(|(field, value)| Some((field, value?.clone()))).collect();
+        (role.clone(), Value::Object(picked))
+    };
+    let roles: Map<String, Value> = fields(member, &["status", "replicaStatuses"]).map(role).collect();
+    let mut status = fields_of(member, &["conditions", "startTime", "completionTime", "lastReconcileTime"]);
+    put(&mut status, "replicaStatuses", Some(roles));
+    Value::Object(status)
+}
+
+/// Of each type of condition the newest.
+fn aggregate_mpi(template: &Value, members: &[MemberStatus<'_>]) -> Map<String, Value> {
+    if members.is_empty() {
+        return shown(template);
+    }
+    if let Some(only) = of_only_member(members) {
+        return only;
+    }
+    let mut roles: Map<String, Value> = Map::new();
+    for (role, pods) in reported(members).flat_map(|status| fields(status, &["replicaStatuses"])) {
+        let known = roles.entry(role.clone()).or_insert_with(|| json!({}));
+        for state in ["active", "succeeded", "failed"] {
+            known[state] = json!(count(known, &[state]) + count(pods, &[state]));
+        }
+    }
+    let mut newest: Vec<Value> = Vec::new();
+    for condition in members.iter().flat_map(conditions) {
+        let time = |one: &Value| given(one, &["lastUpdateTime"]).or(given(one, &["lastTransitionTime"])).cloned();
+        let Some(Value::String(at)) = time(condition).filter(|at| *at != "") else { continue };
+        let known = newest.iter().find(|known| given(known, &["type"]) == given(condition, &["type"]));
+        if known.and_then(time).is_none_or(|known| known.as_str() < Some(at.as_str())) {
+            replace(&mut newest, "type", condition);
+        }
+    }
+    let mut status = Map::new();
+    put(&mut status, "replicaStatuses", Some(roles));
+    put(&mut status, "startTime", times(members, "startTime").min());
+    put(&mut status, "completionTime", times(members, "completionTime").max());
+    put(&mut status, "lastReconcileTime", times(members, "lastReconcileTime").max());
+    put(&mut status, "conditions", Some(newest));
+    told(status, false)
+}

@@ -1,0 +1,164 @@
+//! Volcano's batch jobs.
+
+use crowsnest_api::work::Component;
+use serde_json::{Map, Value, json};
+
+use super::super::status::MemberStatus;
+use super::reading::{count, fields, given, list, needed, replicas_or, telling};
+use super::status::{fields_of, of_only_member, put, replace, reported, sum};
+use super::{NOTHING, NoAnswer, ThirdPartyKind, pods};
+use crowsnest_plan::gates::Gates;
+use crowsnest_plan::object::text;
+
+pub(super) static KINDS: [ThirdPartyKind; 1] = [ThirdPartyKind {
+    api_version: "batch.volcano.sh/v1alpha1",
+    kind: "Job",
+    components: Some(components),
+    reflect: Some(|member| Value::Object(fields_of(member, &FIELDS))),
+    aggregate: Some(|template, members, now| Ok(aggregate(template, members, now))),
+    health: Some(|member| Ok(WELL.contains(&text(member, &["status", "state", "phase"])))),
+    ..NOTHING
+}];
+
+const FIELDS: [&str; 14] = [
+    "minAvailable",
+    "pending",
+    "running",
+    "succeeded",
+    "failed",
+    "terminating",
+    "unknown",
+    "version",
+    "retryCount",
+    "runningDuration",
+    "taskStatusCount",
+    "controlledResources",
+    "state",
+    "conditions",
+];
+
+/// Every phase but Failed.
+const WELL: [&str; 9] =
+    ["Pending", "Running", "Completing", "Completed", "Restarting", "Aborting", "Aborted", "Terminating", "Terminated"];
+
+/// What a condition's status is after which a member's conditions count no more.
+const BAD: [&str; 5] = ["Failed", "Aborted", "Aborting", "Terminated", "Terminating"];
+
+/// A task without a name is called by its place.
+fn components(template: &Value, gates: Gates) -> Result<Vec<Component>, NoAnswer> {
+    let component = |(index, task): (usize, &Value)| {
+        let name = match text(task, &["name"]) {
+            "" => format!("task-{index}"),
+            name => name.to_owned(),
+        };
+        let pod = needed(task, &["template"])?;
+        Ok(pods::component(&name, replicas_or(task, &["minAvailable"], 1)?, Some(pod), gates))
+    };
+    list(template, &["spec", "tasks"]).enumerate().map(component).collect()
+}
+
+fn aggregate(template: &Value, members: &[MemberStatus<'_>], now: &str) -> Map<String, Value> {
+    if let Some(only) = of_only_member(members) {
+        return only;
+    }
+    let mut status = Map::new();
+    for field in ["minAvailable", "pending", "running", "succeeded", "failed", "terminating", "unknown", "retryCount"] {
+        put(&mut status, field, Some(sum(members, &[field])));
+    }
+    put(&mut status, "version", reported(members).map(|status| count(status, &["version"])).max());
+    put(&mut status, "runningDuration", longest(members).cloned());
+    put(&mut status, "taskStatusCount", Some(tasks(members)));
+    let resources = reported(members).flat_map(|status| fields(status, &["controlledResources"]));
+    let resources: Map<String, Value> = resources.map(|(name, value)| (name.clone(), value.clone())).collect();
+    put(&mut status, "controlledResources", Some(resources));
+    put(&mut status, "state", state(template, members, now));
+    put(&mut status, "conditions", Some(conditions(members)));
+    match telling(Value::Object(status), true) {
+        Some(Value::Object(status)) => status,
+        _ => Map::new(),
+    }
+}
+
+/// Of each task its pods by phase.
+fn tasks(members: &[MemberStatus<'_>]) -> Map<String, Value> {
+    let mut tasks: Map<String, Value> = Map::new();
+    for (task, status) in reported(members).flat_map(|status| fields(status, &["taskStatusCount"])) {
+        let known = tasks.entry(task.clone()).or_insert_with(|| json!({"phase": {}}));
+        for (phase, _) in fields(status, &["phase"]) {
+            let path = ["phase", phase.as_str()];
+            known["phase"][phase] = json!(count(known, &path) + count(status, &path));
+        }
+    }
+    tasks
+}
+
+/// Completed everywhere, or failed or aborted somewhere; otherwise nothing is said. A template that says the same
+/// already keeps its time.
+fn state(template: &Value, members: &[MemberStatus<'_>], now: &str) -> Option<Value> {
+    let phase =
+        |member: &MemberStatus<'_>| member.status.map_or("", |status| text(status, &["state", "phase"])).to_owned();
+    let failed = members.iter().filter(|member| ["Failed", "Aborted"].contains(&phase(member).as_str()));
+    let failed: Vec<&str> = failed.map(|member| member.cluster).collect();
+    let complete = !members.is_empty() && members.iter().all(|member| phase(member) == "Completed");
+    let (phase, reason, message) = match (complete, failed.as_slice()) {
+        (true, _) => ("Completed", "Completed", "Job completed successfully".to_owned()),
+        (false, []) => return None,
+        (false, failed) => ("Failed", "VolcanoJobFailed", format!("Job failed in clusters: {}", failed.join(","))),
+    };
+    let known = given(template, &["status", "state"]).filter(|known| {
+        [("phase", phase), ("reason", reason), ("message", message.as_str())]
+            .into_iter()
+            .all(|(field, said)| text(known, &[field]) == said)
+    });
+    let time = known.and_then(|known| known.get("lastTransitionTime")).cloned().unwrap_or_else(|| json!(now));
+    Some(json!({"phase": phase, "reason": reason, "message": message, "lastTransitionTime": time}))
+}
+
+/// The conditions of the first member that did badly; else of each status the newest.
+fn conditions(members: &[MemberStatus<'_>]) -> Vec<Value> {
+    let is_bad = |condition: &Value| BAD.contains(&text(condition, &["status"]));
+    let bad = reported(members).find(|status| list(status, &["conditions"]).any(is_bad));
+    if let Some(bad) = bad {
+        return list(bad, &["conditions"]).cloned().collect();
+    }
+    let mut newest: Vec<Value> = Vec::new();
+    for condition in reported(members).flat_map(|status| list(status, &["conditions"])) {
+        let time = |one| text(one, &["lastTransitionTime"]);
+        let known = newest.iter().find(|known| given(known, &["status"]) == given(condition, &["status"]));
+        if known.is_none_or(|known| time(condition) > time(known)) {
+            replace(&mut newest, "status", condition);
+        }
+    }
+    newest
+}
+
+fn longest<'a>(members: &[MemberStatus<'a>]) -> Option<&'a Value> {
+    let mut longest = None;
+    for duration in reported(members).filter_map(|status| given(status, &["runningDuration"])) {
+        if seconds(duration) > longest.map_or(0.0, seconds) {
+            longest = Some(duration);
+        }
+    }
+    longest
+}
+
+/// Go's duration as text, or a number of seconds.
+fn seconds(duration: &Value) -> f64 {
+    let Some(duration) = duration.as_str() else { return duration.as_f64().unwrap_or_default() };
+    let (mut total, mut number) = (0.0, String::new());
+    for letter in duration.chars() {
+        let unit = match letter {
+            'h' => 3600.0,
+            'm' => 60.0,
+            's' => 1.0,
+            '0'..='9' | '.' => {
+                number.push(letter);
+                continue;
+            }
+            _ => 0.0,
+        };
+        total += unit * number.parse::<f64>().unwrap_or_default();
+        number.clear();
+    }
+    if total > 0.0 { total } else { number.parse().unwrap_or_default() }
+}

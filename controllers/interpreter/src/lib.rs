@@ -1,0 +1,364 @@
+//! What a kind means to the loops: its users' scripts first, then their webhooks, then the rules of `plan` for kinds of other
+//! projects, then those for built-in kinds.
+//!
+//! The customizations are the control plane's ResourceInterpreterCustomizations, told by `act` as they change. Of several
+//! for one kind the first by name that has a script for an operation is asked. A call of a script is pure: the same script,
+//! the same objects, the same answer. Webhooks ([`webhook`]) are asked over the network, so an answer takes time and is
+//! fetched before a plan that needs it is made.
+
+pub mod customized;
+pub mod default;
+mod error;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crowsnest_api::config::{
+    InterpreterOperation as Operation, ResourceInterpreterCustomization, ResourceInterpreterWebhookConfiguration,
+};
+use crowsnest_api::work::AggregatedStatusItem;
+use parking_lot::RwLock;
+use serde_json::Value;
+
+use customized::declarative;
+use customized::declarative::pool::{self, Share};
+
+pub use customized::declarative::ScriptError;
+pub use error::Error;
+
+use crate::default::dependencies;
+use crate::default::native::{self, NativeKind};
+use crate::default::replicas;
+use crate::default::status::{MemberStatus, reflect_whole};
+use crate::default::thirdparty::{self, NoAnswer, ThirdPartyKind};
+use crowsnest_plan::dependencies::Needs;
+use crowsnest_plan::gates::Gates;
+use crowsnest_plan::object;
+use crowsnest_plan::propagation::binding::Interpreted;
+use customized::webhook::{Hook, Services, Webhooks};
+
+/// The scripts of one customization.
+struct Customization {
+    api_version: String,
+    kind: String,
+    scripts: Vec<(Operation, Arc<str>)>,
+    share: Share,
+}
+
+/// A script and the customization it is of.
+struct Script {
+    customization: String,
+    text: Arc<str>,
+    share: Share,
+}
+
+impl Script {
+    /// Runs a script on a script thread.
+    async fn ask<T: Send + 'static>(
+        &self,
+        call: impl FnOnce(&str) -> Result<T, ScriptError> + Send + 'static,
+    ) -> Result<T, Error> {
+        let text = Arc::clone(&self.text);
+        let answer = pool::run(&self.share, move || call(&text)).await;
+        answer.map_err(|source| Error::Script { customization: self.customization.clone(), source })
+    }
+}
+
+/// Who is asked about an operation on objects of a kind.
+enum Interprets {
+    /// The first of the scripts, and the others, which count for dependencies only.
+    Script(Script, Vec<Script>),
+    Webhook(Arc<Hook>),
+    BuiltIn,
+}
+
+/// Answers what the loops ask about objects of any kind.
+pub struct Interpreter {
+    gates: Gates,
+    customizations: RwLock<BTreeMap<String, Customization>>,
+    webhooks: Webhooks,
+}
+
+fn native_of(object: &Value) -> Option<&'static NativeKind> {
+    native::find(object::api_version(object), object::kind(object))
+}
+
+/// What the row of this kind of another project says, if there is one and it has a rule.
+fn third_party<T>(
+    object: &Value,
+    ask: impl FnOnce(&'static ThirdPartyKind) -> Option<Result<T, NoAnswer>>,
+) -> Result<Option<T>, Error> {
+    let Some(row) = thirdparty::find(object::api_version(object), object::kind(object)) else { return Ok(None) };
+    let of_kind = |source| Error::ThirdParty { api_version: row.api_version, kind: row.kind, source };
+    ask(row).transpose().map_err(of_kind)
+}
+
+impl Interpreter {
+    pub fn new(gates: Gates) -> Self {
+        Interpreter { gates, customizations: RwLock::default(), webhooks: Webhooks::default() }
+    }
+
+    /// The same, with the Services that webhooks are named by.
+    pub fn with_services(self, services: Arc<dyn Services>) -> Self {
+        Interpreter { webhooks: Webhooks::new(services), ..self }
+    }
+
+    /// One with the same webhooks and no customizations, for what is only proposed.
+    pub fn without_customizations(&self) -> Self {
+        Interpreter { gates: self.gates, customizations: RwLock::default(), webhooks: self.webhooks.copied() }
+    }
+
+    /// Configurations of webhooks are only those that satisfy `stays`.
+    pub fn keep_webhooks(&self, stays: impl Fn(&str) -> bool) {
+        self.webhooks.keep(stays);
+    }
+
+    /// A configuration of webhooks came, changed, or went (`None`).
+    pub fn learn_webhooks(&self, name: &str, configuration: Option<&ResourceInterpreterWebhookConfiguration>) {
+        self.webhooks.learn(name, configuration);
+    }
+
+    /// Customizations are only those that satisfy `stays`.
+    pub fn keep(&self, stays: impl Fn(&str) -> bool) {
+        self.customizations.write().retain(|name, _| stays(name));
+    }
+
+    /// A customization came, changed, or went (`None`).
+    pub fn learn(&self, name: &str, customization: Option<&ResourceInterpreterCustomization>) {
+        let Some(customization) = customization else {
+            self.customizations.write().remove(name);
+            return;
+        };
+        let spec = &customization.spec;
+        let scripts = spec.customizations.scripts().into_iter();
+        let known = Customization {
+            api_version: spec.target.api_version.clone(),
+            kind: spec.target.kind.clone(),
+            scripts: scripts.filter_map(|(operation, script)| Some((operation, Arc::from(script?)))).collect(),
+            share: Share::default(),
+        };
+        self.customizations.write().insert(name.to_owned(), known);
+    }
+
+    /// apiVersion and kind that a customization is about.
+    pub fn target_of(&self, name: &str) -> Option<(String, String)> {
+        self.customizations.read().get(name).map(|known| (known.api_version.clone(), known.kind.clone()))
+    }
+
+    /// The scripts for an operation on objects of this kind, in order.
+    fn scripts(&self, object: &Value, operation: &Operation) -> Vec<Script> {
+        let (api_version, kind) = (object::api_version(object), object::kind(object));
+        let known = self.customizations.read();
+        let of_kind = known.iter().filter(|(_, known)| known.kind == kind && known.api_version == api_version);
+        let script = |(name, known): (&String, &Customization)| {
+            let (_, text) = known.scripts.iter().find(|(of, _)| of == operation)?;
+            Some(Script { customization: name.clone(), text: Arc::clone(text), share: known.share.clone() })
+        };
+        of_kind.filter_map(script).collect()
+    }
+
+    /// Customizations come before webhooks, those before what is built in; when the one that is asked fails, nobody else is.
+    fn interprets(&self, object: &Value, operation: &Operation) -> Interprets {
+        let mut scripts = self.scripts(object, operation).into_iter();
+        if let Some(first) = scripts.next() {
+            return Interprets::Script(first, scripts.collect());
+        }
+        self.webhooks.find(object, operation).map_or(Interprets::BuiltIn, Interprets::Webhook)
+    }
+
+    /// The texts of the scripts for an operation on objects of this kind, in the order in which they count.
+    pub fn scripts_for(&self, object: &Value, operation: &Operation) -> Vec<Arc<str>> {
+        self.scripts(object, operation).into_iter().map(|script| script.text).collect()
+    }
+
+    /// Whether anybody has a rule for an operation on objects of this kind.
+    pub fn is_interpreted(&self, object: &Value, operation: &Operation) -> bool {
+        // The status of any kind is reported as it is.
+        *operation == Operation::InterpretStatus
+            || match self.interprets(object, operation) {
+                Interprets::Script(..) | Interprets::Webhook(_) => true,
+                Interprets::BuiltIn => {
+                    let other = thirdparty::find(object::api_version(object), object::kind(object));
+                    other.is_some_and(|kind| kind.interprets(operation))
+                        || native_of(object).is_some_and(|kind| kind.interprets(operation))
+                }
+            }
+    }
+
+    /// Whether a template is read as several components instead of replicas.
+    pub fn has_components(&self, template: &Value) -> bool {
+        self.gates.multiple_pod_templates_scheduling && self.is_interpreted(template, &Operation::InterpretComponent)
+    }
+
+    /// The template's replicas and what they need; nothing for kinds that have none.
+    pub async fn replicas(&self, template: &Value) -> Result<Interpreted, Error> {
+        if self.gates.multiple_pod_templates_scheduling {
+            let of_components = |components| Interpreted { components, ..Interpreted::default() };
+            match self.interprets(template, &Operation::InterpretComponent) {
+                Interprets::Script(script, _) => {
+                    let template = template.clone();
+                    return script.ask(move |text| declarative::components(text, &template)).await.map(of_components);
+                }
+                Interprets::Webhook(hook) => return hook.components(template).await.map(of_components),
+                Interprets::BuiltIn => {
+                    let components = |kind: &ThirdPartyKind| Some((kind.components?)(template, self.gates));
+                    if let Some(components) = third_party(template, components)? {
+                        return Ok(of_components(components));
+                    }
+                }
+            }
+        }
+        let (replicas, requirements) = match self.interprets(template, &Operation::InterpretReplica) {
+            Interprets::Script(script, _) => {
+                let template = template.clone();
+                script.ask(move |text| declarative::replicas(text, &template)).await?
+            }
+            Interprets::Webhook(hook) => hook.replicas(template).await?,
+            Interprets::BuiltIn => return self.built_in_replicas(template),
+        };
+        let requirements = requirements.map(|needed| replicas::for_quota(needed, template, self.gates));
+        Ok(Interpreted { replicas, requirements, components: Vec::new() })
+    }
+
+    fn built_in_replicas(&self, template: &Value) -> Result<Interpreted, Error> {
+        let counted = third_party(template, |kind| Some((kind.replicas?)(template, self.gates)))?;
+        if let Some((replicas, mut requirements)) = counted {
+            if let Some(needed) = &mut requirements
+                && needed.namespace.is_empty()
+                && self.gates.resource_quota_estimate
+            {
+                object::namespace(template).clone_into(&mut needed.namespace);
+            }
+            return Ok(Interpreted { replicas, requirements, components: Vec::new() });
+        }
+        Ok(match native_of(template).and_then(|kind| kind.replicas_of(template)) {
+            None => Interpreted::default(),
+            Some(replicas) => Interpreted {
+                replicas,
+                requirements: replicas::requirements(template, self.gates),
+                components: Vec::new(),
+            },
+        })
+    }
+
+    /// Gives a member's copy its share of the replicas.
+    pub async fn revise_replicas(&self, manifest: &mut Value, replicas: i32) -> Result<(), Error> {
+        match self.interprets(manifest, &Operation::ReviseReplica) {
+            Interprets::Script(script, _) => {
+                let object = manifest.clone();
+                *manifest = script.ask(move |text| declarative::revise(text, &object, replicas)).await?;
+            }
+            Interprets::Webhook(hook) => *manifest = hook.revise(manifest, replicas).await?,
+            Interprets::BuiltIn => {
+                if let Some(revise) = third_party(manifest, |kind| kind.revise.map(Ok))? {
+                    revise(manifest, replicas);
+                } else if let Some(kind) = native_of(manifest) {
+                    kind.revise_replicas(manifest, replicas);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes over what the member decides.
+    pub async fn retain(&self, desired: &mut Value, observed: &Value) -> Result<(), Error> {
+        match self.interprets(desired, &Operation::Retain) {
+            Interprets::Script(script, _) => {
+                let (wanted, observed) = (desired.clone(), observed.clone());
+                *desired = script.ask(move |text| declarative::retain(text, &wanted, &observed)).await?;
+            }
+            Interprets::Webhook(hook) => *desired = hook.retain(desired, observed).await?,
+            Interprets::BuiltIn => {
+                let known = third_party(desired, |kind| kind.retain.map(Ok))?;
+                if let Some(retain) = known.or_else(|| native_of(desired).and_then(|kind| kind.retain)) {
+                    retain(desired, observed);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The status to report of a member's object, or `None` while there is nothing to report.
+    pub async fn reflect(&self, member: &Value) -> Result<Option<Value>, Error> {
+        match self.interprets(member, &Operation::InterpretStatus) {
+            Interprets::Script(script, _) => {
+                let member = member.clone();
+                script.ask(move |text| declarative::reflect(text, &member)).await.map(Some)
+            }
+            Interprets::Webhook(hook) => hook.reflect(member).await.map(Some),
+            Interprets::BuiltIn => match third_party(member, |kind| kind.status_of(member).map(Ok))? {
+                Some(status) => Ok(Some(status)),
+                None => Ok(native_of(member).map_or_else(|| reflect_whole(member), |kind| kind.reflect(member))),
+            },
+        }
+    }
+
+    /// Whether a member's object is well. Kinds without a rule always are.
+    pub async fn is_healthy(&self, member: &Value) -> Result<bool, Error> {
+        match self.interprets(member, &Operation::InterpretHealth) {
+            Interprets::Script(script, _) => {
+                let member = member.clone();
+                script.ask(move |text| declarative::health(text, &member)).await
+            }
+            Interprets::Webhook(hook) => hook.is_healthy(member).await,
+            Interprets::BuiltIn => match third_party(member, |kind| Some((kind.health?)(member)))? {
+                Some(healthy) => Ok(healthy),
+                None => Ok(native_of(member).and_then(|kind| kind.health).is_none_or(|healthy| healthy(member))),
+            },
+        }
+    }
+
+    /// The template's status from its members' ones; `None` for kinds whose template status is left alone.
+    pub async fn aggregate(
+        &self,
+        template: &Value,
+        items: &[AggregatedStatusItem],
+        now: &str,
+    ) -> Result<Option<Value>, Error> {
+        let mut aggregated = match self.interprets(template, &Operation::AggregateStatus) {
+            Interprets::Script(script, _) => {
+                let (template, items) = (template.clone(), items.to_vec());
+                script.ask(move |text| declarative::aggregate(text, &template, &items)).await?
+            }
+            Interprets::Webhook(hook) => hook.aggregate(template, items).await?,
+            Interprets::BuiltIn => {
+                let members: Vec<MemberStatus<'_>> = items
+                    .iter()
+                    .map(|item| MemberStatus {
+                        cluster: &item.cluster_name,
+                        status: item.status.as_ref().map(|status| &status.0),
+                    })
+                    .collect();
+                if let Some(total) = third_party(template, |kind| kind.total_of(template, &members, now))? {
+                    return Ok(Some(total));
+                }
+                return Ok(native_of(template).and_then(|kind| kind.aggregate(template, &members, now)));
+            }
+        };
+        Ok(aggregated.get_mut("status").map(Value::take))
+    }
+
+    /// What has to go where the template goes; `None` for kinds nobody has a rule for.
+    pub async fn dependencies(&self, template: &Value) -> Result<Option<Needs>, Error> {
+        match self.interprets(template, &Operation::InterpretDependency) {
+            Interprets::Script(first, others) => {
+                let mut needed = Vec::new();
+                for script in std::iter::once(&first).chain(&others) {
+                    let template = template.clone();
+                    needed.extend(script.ask(move |text| declarative::dependencies(text, &template)).await?);
+                }
+                Ok(Some(Needs(Some(dependencies::in_order(needed)))))
+            }
+            Interprets::Webhook(hook) => hook.dependencies(template).await.map(Some),
+            Interprets::BuiltIn => {
+                if let Some(needed) = third_party(template, |kind| kind.needs_of(template))? {
+                    return Ok(Some(Needs(Some(needed))));
+                }
+                let rule = native_of(template).and_then(|kind| kind.dependencies);
+                Ok(rule.map(|needed| Needs::of_native(needed(template))))
+            }
+        }
+    }
+}

@@ -1,0 +1,275 @@
+//! When a schedule is due: five fields or a descriptor, as Go's `robfig/cron` reads them, which is what Karmada runs. (What
+//! its webhook admits is another dialect, [`crowsnest_admission`]'s: an admitted schedule may be none here.)
+//!
+//! An instant is due when its local time matches all fields. So what falls into an hour that daylight saving leaves out
+//! does not run, and what falls into one that comes twice runs twice.
+
+use crowsnest_apimachinery::duration;
+use k8s_openapi::jiff::tz::TimeZone;
+use k8s_openapi::jiff::{SignedDuration, Timestamp, ToSpan, Zoned};
+
+/// A schedule that never comes within so many years never comes.
+const YEARS: i16 = 5;
+
+/// Why a text is no schedule, in the words of Karmada's library.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Unreadable {
+    #[error("empty spec string")]
+    Empty,
+    #[error("provided bad location {0}: unknown time zone {0}")]
+    Zone(String),
+    #[error("expected exactly 5 fields, found {0}: [{1}]")]
+    Fields(usize, String),
+    #[error("unrecognized descriptor: {0}")]
+    Descriptor(String),
+    #[error("failed to parse duration {0}: {1}")]
+    Duration(String, duration::Unreadable),
+    #[error("too many hyphens: {0}")]
+    Hyphens(String),
+    #[error("too many slashes: {0}")]
+    Slashes(String),
+    #[error("failed to parse int from {0}: strconv.Atoi: parsing {0:?}: invalid syntax")]
+    Number(String),
+    #[error("negative number ({0}) not allowed: {0}")]
+    Negative(String),
+    #[error("beginning of range ({0}) below minimum ({1}): {2}")]
+    Below(u32, u32, String),
+    #[error("end of range ({0}) above maximum ({1}): {2}")]
+    Above(u32, u32, String),
+    #[error("beginning of range ({0}) beyond end of range ({1}): {2}")]
+    Order(u32, u32, String),
+    #[error("step of range should be a positive number: {0}")]
+    Step(String),
+}
+
+/// When something is due.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Schedule {
+    At(Box<Fields>),
+    /// So long after the time before.
+    Every(SignedDuration),
+}
+
+/// Bit n of a field stands for the value n.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Fields {
+    minutes: u64,
+    hours: u64,
+    days: u64,
+    months: u64,
+    weekdays: u64,
+    /// A day has to be right by month and by week, because one of them says any; otherwise one is enough.
+    both: bool,
+    zone: TimeZone,
+}
+
+/// The values a field may have, and their names.
+struct Range {
+    least: u32,
+    most: u32,
+    names: &'static [&'static str],
+}
+
+const MINUTES: Range = Range { least: 0, most: 59, names: &[] };
+const HOURS: Range = Range { least: 0, most: 23, names: &[] };
+const DAYS: Range = Range { least: 1, most: 31, names: &[] };
+const MONTHS: Range = Range {
+    least: 1,
+    most: 12,
+    names: &["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"],
+};
+const WEEKDAYS: Range = Range { least: 0, most: 6, names: &["sun", "mon", "tue", "wed", "thu", "fri", "sat"] };
+
+/// The zone a name stands for; `local` is this process's.
+pub fn zone(name: &str, local: &TimeZone) -> Option<TimeZone> {
+    match name {
+        "" | "UTC" => Some(TimeZone::UTC),
+        "Local" => Some(local.clone()),
+        name => TimeZone::get(name).ok(),
+    }
+}
+
+impl Schedule {
+    /// Reads a schedule of a zone. A zone said before it (`TZ=Europe/Paris 0 9 * * *`) wins.
+    pub fn parse(text: &str, standard: TimeZone, local: &TimeZone) -> Result<Self, Unreadable> {
+        if text.is_empty() {
+            return Err(Unreadable::Empty);
+        }
+        let named = text.strip_prefix("TZ=").or_else(|| text.strip_prefix("CRON_TZ="));
+        let (zone, text) = match named.map(|named| named.split_once(' ').unwrap_or((named, ""))) {
+            None => (standard, text),
+            Some((name, rest)) => {
+                let found = zone(name, local).ok_or_else(|| Unreadable::Zone(name.to_owned()))?;
+                (found, rest.trim())
+            }
+        };
+        if text.starts_with('@') {
+            return descriptor(text, zone);
+        }
+        let fields: Vec<&str> = text.split_whitespace().collect();
+        let [minute, hour, day, month, weekday] = fields.as_slice() else {
+            return Err(Unreadable::Fields(fields.len(), fields.join(" ")));
+        };
+        let (minutes, _) = MINUTES.read(minute)?;
+        let (hours, _) = HOURS.read(hour)?;
+        let (days, any_day) = DAYS.read(day)?;
+        let (months, _) = MONTHS.read(month)?;
+        let (weekdays, any_weekday) = WEEKDAYS.read(weekday)?;
+        let both = any_day || any_weekday;
+        Ok(Schedule::At(Box::new(Fields { minutes, hours, days, months, weekdays, both, zone })))
+    }
+
+    /// The first time after `now`; none when it never comes.
+    pub fn next(&self, now: Timestamp) -> Option<Timestamp> {
+        match self {
+            Schedule::Every(period) => {
+                let second = Timestamp::from_second(now.as_second()).ok()?;
+                second.checked_add(*period).ok()
+            }
+            Schedule::At(fields) => fields.next(now),
+        }
+    }
+}
+
+fn descriptor(text: &str, zone: TimeZone) -> Result<Schedule, Unreadable> {
+    let fields = match text {
+        "@yearly" | "@annually" => "0 0 1 1 *",
+        "@monthly" => "0 0 1 * *",
+        "@weekly" => "0 0 * * 0",
+        "@daily" | "@midnight" => "0 0 * * *",
+        "@hourly" => "0 * * * *",
+        text => {
+            let Some(period) = text.strip_prefix("@every ") else {
+                return Err(Unreadable::Descriptor(text.to_owned()));
+            };
+            let period = duration::parse(period).map_err(|why| Unreadable::Duration(text.to_owned(), why))?;
+            // Whole seconds, and at least one.
+            return Ok(Schedule::Every(SignedDuration::from_secs(period.as_secs().max(1))));
+        }
+    };
+    Schedule::parse(fields, zone, &TimeZone::UTC)
+}
+
+impl Range {
+    /// The bits of a field, and whether it says any.
+    fn read(&self, field: &str) -> Result<(u64, bool), Unreadable> {
+        let (mut bits, mut any) = (0, false);
+        for part in field.split(',').filter(|part| !part.is_empty()) {
+            let (of_part, any_part) = self.part(part)?;
+            bits |= of_part;
+            any |= any_part;
+        }
+        Ok((bits, any))
+    }
+
+    /// `any`, `low`, `low-high`, each with a `/step`; with a step, a single number goes on to the end.
+    fn part(&self, part: &str) -> Result<(u64, bool), Unreadable> {
+        let mut halves = part.split('/');
+        let (range, step, more) = (halves.next().unwrap_or_default(), halves.next(), halves.next());
+        let mut ends = range.split('-');
+        let (low, high, third) = (ends.next().unwrap_or_default(), ends.next(), ends.next());
+        let mut any = matches!(low, "*" | "?");
+        let (least, mut most) = if any {
+            (self.least, self.most)
+        } else {
+            let least = self.number(low)?;
+            let most = high.map_or(Ok(least), |high| self.number(high))?;
+            if third.is_some() {
+                return Err(Unreadable::Hyphens(part.to_owned()));
+            }
+            (least, most)
+        };
+        let mut by = 1;
+        if let Some(step) = step {
+            by = number(step)?;
+            if more.is_some() {
+                return Err(Unreadable::Slashes(part.to_owned()));
+            }
+            if high.is_none() {
+                most = self.most;
+            }
+            any &= by <= 1;
+        }
+        if least < self.least {
+            return Err(Unreadable::Below(least, self.least, part.to_owned()));
+        }
+        if most > self.most {
+            return Err(Unreadable::Above(most, self.most, part.to_owned()));
+        }
+        if least > most {
+            return Err(Unreadable::Order(least, most, part.to_owned()));
+        }
+        if by == 0 {
+            return Err(Unreadable::Step(part.to_owned()));
+        }
+        let step = usize::try_from(by).unwrap_or(usize::MAX);
+        let bits = (least..=most).step_by(step).fold(0, |bits, value| bits | 1 << value);
+        Ok((bits, any))
+    }
+
+    fn number(&self, text: &str) -> Result<u32, Unreadable> {
+        let named = self.names.iter().position(|name| name.eq_ignore_ascii_case(text));
+        match named.and_then(|index| u32::try_from(index).ok()) {
+            Some(index) => Ok(self.least + index),
+            None => number(text),
+        }
+    }
+}
+
+fn number(text: &str) -> Result<u32, Unreadable> {
+    let digits = text.strip_prefix('-').unwrap_or(text);
+    match digits.parse() {
+        Ok(_) if digits != text => Err(Unreadable::Negative(text.to_owned())),
+        Ok(number) => Ok(number),
+        Err(_) => Err(Unreadable::Number(text.to_owned())),
+    }
+}
+
+impl Fields {
+    fn has(bits: u64, value: i8) -> bool {
+        u32::try_from(value).is_ok_and(|value| bits & 1 << value != 0)
+    }
+
+    fn has_day(&self, at: &Zoned) -> bool {
+        let day = Self::has(self.days, at.day());
+        let weekday = Self::has(self.weekdays, at.weekday().to_sunday_zero_offset());
+        if self.both { day && weekday } else { day || weekday }
+    }
+
+    /// Goes on by months, days, hours and minutes, whichever is the largest that cannot match.
+    fn next(&self, now: Timestamp) -> Option<Timestamp> {
+        // The first full minute after now; a schedule has no seconds.
+        let minute = now.as_second().div_euclid(60).checked_add(1)?.checked_mul(60)?;
+        let mut at = Timestamp::from_second(minute).ok()?.to_zoned(self.zone.clone());
+        let last = at.year().saturating_add(YEARS);
+        // Zones whose distance from UTC is not of whole minutes begin their minutes elsewhere.
+        let seconds = i64::from(at.second());
+        if seconds != 0 {
+            at = at.checked_sub(seconds.seconds()).ok()?;
+            if at.timestamp() <= now {
+                at = at.checked_add(1.minute()).ok()?;
+            }
+        }
+        while at.year() <= last {
+            at = if !Self::has(self.months, at.month()) {
+                let month = at.date().first_of_month().checked_add(1.month()).ok()?;
+                month.to_zoned(self.zone.clone()).ok()?.start_of_day().ok()?
+            } else if !self.has_day(&at) {
+                at.tomorrow().ok()?.start_of_day().ok()?
+            } else if !Self::has(self.hours, at.hour()) {
+                self.next_hour(&at)?
+            } else if !Self::has(self.minutes, at.minute()) {
+                at.checked_add(1.minute()).ok()?
+            } else {
+                return Some(at.timestamp());
+            };
+        }
+        None
+    }
+
+    /// The beginning of the next hour; by single minutes where the clocks change before it.
+    fn next_hour(&self, at: &Zoned) -> Option<Zoned> {
+        let hour = at.checked_add((60 - i64::from(at.minute())).minutes()).ok()?;
+        if hour.offset() == at.offset() { Some(hour) } else { at.checked_add(1.minute()).ok() }
+    }
+}

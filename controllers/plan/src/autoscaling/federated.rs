@@ -1,0 +1,195 @@
+//! The decisions of a FederatedHPA beside counting: which binding its target has, whether metrics are asked at all, who
+//! else scales the same pods, and its conditions. Reasons and messages are Karmada's.
+
+use std::collections::BTreeMap;
+
+use crowsnest_api::constants::label;
+use crowsnest_apimachinery::selector::Selector;
+use k8s_openapi::api::autoscaling::v2::{
+    CrossVersionObjectReference, HorizontalPodAutoscalerCondition, HorizontalPodAutoscalerStatus, MetricStatus,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
+use serde_json::Value;
+
+use super::pods::Pod;
+use crate::object;
+
+pub const ABLE_TO_SCALE: &str = "AbleToScale";
+pub const SCALING_ACTIVE: &str = "ScalingActive";
+pub const SCALING_LIMITED: &str = "ScalingLimited";
+
+/// Which kind `apiVersion` and `kind` of a target name.
+pub fn api_version(target: &CrossVersionObjectReference) -> Result<&str, String> {
+    let text = target.api_version.as_deref().unwrap_or_default();
+    match text.matches('/').count() {
+        0 | 1 => Ok(text),
+        _ => Err(format!("unexpected GroupVersion string: {text}")),
+    }
+}
+
+/// The label, and its value, that the target's binding carries.
+pub fn claim(target: &Value) -> Result<(&'static str, &str), &'static str> {
+    if object::labels(target).is_empty() {
+        return Err("target resource has no label");
+    }
+    let labels = [label::PROPAGATION_POLICY_PERMANENT_ID, label::CLUSTER_PROPAGATION_POLICY_PERMANENT_ID];
+    let claim = labels.into_iter().find_map(|label| Some((label, object::label(target, label)?)));
+    claim.ok_or("no label of policy permanent-id found")
+}
+
+/// What the replicas as they are ask for, before any metric does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Bound {
+    /// Nothing runs, and that is meant.
+    Disabled,
+    /// They are out of bounds.
+    Replicas(i32, &'static str),
+    Metrics,
+}
+
+pub fn bound(template: i32, in_clusters: i32, least: i32, most: i32) -> Bound {
+    if in_clusters == 0 && least != 0 {
+        Bound::Disabled
+    } else if template > most {
+        Bound::Replicas(most, "Current number of replicas above Spec.MaxReplicas")
+    } else if template < least {
+        Bound::Replicas(least, "Current number of replicas below Spec.MinReplicas")
+    } else {
+        Bound::Metrics
+    }
+}
+
+/// Namespace and name.
+pub type Key = (String, String);
+
+/// Those whose selectors select any of the pods of a namespace.
+pub fn scaling(selectors: &BTreeMap<Key, Option<Selector>>, namespace: &str, pods: &[Pod]) -> Vec<Key> {
+    let selects = |selector: &Selector| pods.iter().any(|pod| selector.matches(&pod.labels));
+    let found =
+        selectors.iter().filter(|((of, _), selector)| of == namespace && selector.as_ref().is_some_and(selects));
+    found.map(|(key, _)| key.clone()).collect()
+}
+
+/// What is told when several scale the same pods.
+pub fn ambiguous(selector: &str, scaling: &[Key]) -> String {
+    let named: Vec<String> = scaling.iter().map(|(namespace, name)| format!("{{{name} {namespace}}}")).collect();
+    format!("pods by selector {selector} are controlled by multiple HPAs: [{}]", named.join(" "))
+}
+
+/// Sets a condition; its time moves with its status only.
+pub fn set(
+    status: &mut HorizontalPodAutoscalerStatus,
+    kind: &str,
+    holds: bool,
+    reason: &str,
+    message: impl Into<String>,
+    now: Timestamp,
+) {
+    let conditions = status.conditions.get_or_insert_default();
+    let found = conditions.iter().position(|condition| condition.type_ == kind);
+    let index = found.unwrap_or_else(|| {
+        conditions.push(HorizontalPodAutoscalerCondition { type_: kind.to_owned(), ..Default::default() });
+        conditions.len() - 1
+    });
+    let condition = &mut conditions[index];
+    let holds = if holds { "True" } else { "False" };
+    if condition.status != holds {
+        condition.status = holds.to_owned();
+        condition.last_transition_time = Some(Time(now));
+    }
+    condition.reason = Some(reason.to_owned());
+    condition.message = Some(message.into());
+}
+
+/// Takes the numbers down; no metrics are told as none.
+pub fn tell(
+    status: &mut HorizontalPodAutoscalerStatus,
+    (current, desired): (i32, i32),
+    metrics: Vec<MetricStatus>,
+    rescaled: Option<Timestamp>,
+) {
+    tell_current(status, current);
+    status.desired_replicas = desired;
+    status.current_metrics = (!metrics.is_empty()).then_some(metrics);
+    if let Some(at) = rescaled {
+        status.last_scale_time = Some(Time(at));
+    }
+}
+
+/// Takes down how many replicas there are; zero is left out.
+pub fn tell_current(status: &mut HorizontalPodAutoscalerStatus, current: i32) {
+    status.current_replicas = (current != 0).then_some(current);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+    use serde_json::json;
+
+    #[rstest]
+    #[case(3, 6, 1, 10, Bound::Metrics)]
+    #[case(3, 0, 1, 10, Bound::Disabled)]
+    #[case(3, 0, 0, 10, Bound::Metrics)]
+    #[case(11, 22, 1, 10, Bound::Replicas(10, "Current number of replicas above Spec.MaxReplicas"))]
+    #[case(1, 2, 2, 10, Bound::Replicas(2, "Current number of replicas below Spec.MinReplicas"))]
+    fn bounds_before_metrics(
+        #[case] template: i32,
+        #[case] in_clusters: i32,
+        #[case] least: i32,
+        #[case] most: i32,
+        #[case] expected: Bound,
+    ) {
+        assert_eq!(bound(template, in_clusters, least, most), expected);
+    }
+
+    #[rstest]
+    #[case(json!({}), Err("target resource has no label"))]
+    #[case(json!({"app": "web"}), Err("no label of policy permanent-id found"))]
+    #[case(
+        json!({"propagationpolicy.karmada.io/permanent-id": "1", "clusterpropagationpolicy.karmada.io/permanent-id": "2"}),
+        Ok(("propagationpolicy.karmada.io/permanent-id", "1"))
+    )]
+    #[case(
+        json!({"clusterpropagationpolicy.karmada.io/permanent-id": "2"}),
+        Ok(("clusterpropagationpolicy.karmada.io/permanent-id", "2"))
+    )]
+    fn claims(#[case] labels: Value, #[case] expected: Result<(&'static str, &str), &'static str>) {
+        assert_eq!(claim(&json!({"metadata": {"labels": labels}})), expected);
+    }
+
+    #[test]
+    fn a_condition_keeps_its_time_while_its_status_stays() {
+        let at = |second| Timestamp::from_second(second).expect("a time");
+        let mut status = HorizontalPodAutoscalerStatus::default();
+        set(&mut status, ABLE_TO_SCALE, false, "FailedGetScale", "no", at(1));
+        set(&mut status, ABLE_TO_SCALE, false, "FailedGetBinding", "still no", at(2));
+        let first = status.conditions.as_ref().expect("conditions")[0].clone();
+        assert_eq!(
+            (first.reason.as_deref(), first.last_transition_time),
+            (Some("FailedGetBinding"), Some(Time(at(1))))
+        );
+        set(&mut status, ABLE_TO_SCALE, true, "SucceededGetScale", "yes", at(3));
+        let conditions = status.conditions.expect("conditions");
+        assert_eq!((conditions.len(), &conditions[0].last_transition_time), (1, &Some(Time(at(3)))));
+    }
+
+    #[test]
+    fn pods_that_two_scale() {
+        let selector = |text| Some(Selector::parse(text).expect("a selector"));
+        let key = |namespace: &str, name: &str| (namespace.to_owned(), name.to_owned());
+        let selectors = BTreeMap::from([
+            (key("a", "one"), selector("app=web")),
+            (key("a", "two"), selector("app in (web,api)")),
+            (key("a", "unseen"), None),
+            (key("a", "other"), selector("app=api")),
+            (key("b", "elsewhere"), selector("app=web")),
+        ]);
+        let pod = Pod::of("m1", &json!({"metadata": {"name": "p", "labels": {"app": "web"}}}));
+        let found = scaling(&selectors, "a", &[pod]);
+        assert_eq!(found, [key("a", "one"), key("a", "two")]);
+        let told = "pods by selector app=web are controlled by multiple HPAs: [{one a} {two a}]";
+        assert_eq!(ambiguous("app=web", &found), told);
+    }
+}

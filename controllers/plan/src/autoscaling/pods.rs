@@ -1,0 +1,196 @@
+//! What is told of pods and of their use, over all clusters: facts for counting replicas.
+
+use std::collections::{BTreeMap, HashMap};
+
+use crowsnest_apimachinery::quantity::Quantity;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use serde_json::Value;
+
+use crate::object;
+
+/// A pod of one of the clusters. Pods of several clusters may have one name.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PodKey {
+    pub cluster: String,
+    pub name: String,
+}
+
+/// What counting needs of a pod.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Pod {
+    pub key: PodKey,
+    pub labels: BTreeMap<String, String>,
+    pub phase: String,
+    pub terminating: bool,
+    pub ready: Option<Readiness>,
+    pub started: Option<Timestamp>,
+    pub containers: Vec<Container>,
+}
+
+/// The condition `Ready`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Readiness {
+    pub status: String,
+    pub since: Timestamp,
+}
+
+/// A container and what it asks for, in thousandths.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Container {
+    pub name: String,
+    pub requests: BTreeMap<String, i64>,
+}
+
+/// When nothing is said of a time.
+const LONG_AGO: Timestamp = Timestamp::UNIX_EPOCH;
+
+impl Pod {
+    pub fn of(cluster: &str, pod: &Value) -> Self {
+        let time = |path: &[&str]| object::text(pod, path).parse::<Timestamp>().ok();
+        Pod {
+            key: PodKey { cluster: cluster.to_owned(), name: object::name(pod).to_owned() },
+            labels: object::labels(pod),
+            phase: object::text(pod, &["status", "phase"]).to_owned(),
+            terminating: object::is_terminating(pod),
+            ready: ready(pod),
+            started: time(&["status", "startTime"]),
+            containers: list(pod, &["spec", "containers"]).map(Container::of).collect(),
+        }
+    }
+
+    pub fn is_running_and_ready(&self) -> bool {
+        self.phase == "Running" && self.ready.as_ref().is_some_and(|ready| ready.status == "True")
+    }
+}
+
+impl Container {
+    fn of(container: &Value) -> Self {
+        let requests = object::at(container, &["resources", "requests"]).and_then(Value::as_object);
+        let milli = |(name, amount): (&String, &Value)| {
+            let amount = Quantity::parse(amount.as_str()?).ok()?;
+            Some((name.clone(), amount.milli_value()))
+        };
+        Container {
+            name: object::text(container, &["name"]).to_owned(),
+            requests: requests.into_iter().flatten().filter_map(milli).collect(),
+        }
+    }
+}
+
+fn list<'a>(object: &'a Value, path: &[&str]) -> impl Iterator<Item = &'a Value> {
+    object::at(object, path).and_then(Value::as_array).into_iter().flatten()
+}
+
+fn ready(pod: &Value) -> Option<Readiness> {
+    let condition = list(pod, &["status", "conditions"]).find(|of| object::text(of, &["type"]) == "Ready")?;
+    Some(Readiness {
+        status: object::text(condition, &["status"]).to_owned(),
+        since: object::text(condition, &["lastTransitionTime"]).parse().unwrap_or(LONG_AGO),
+    })
+}
+
+/// What a metrics API says of one pod, in thousandths.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Sample {
+    /// Absent where the API does not say whose pod it is.
+    pub cluster: Option<String>,
+    pub name: String,
+    pub value: i64,
+    pub at: Timestamp,
+    pub window: SignedDuration,
+}
+
+/// A pod's use.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Use {
+    pub value: i64,
+    pub at: Timestamp,
+    pub window: SignedDuration,
+}
+
+/// The samples by pod. What is said of a name alone is the sum over the clusters that have a pod of this name, and each of
+/// these pods gets its share.
+pub fn by_pod(samples: &[Sample], pods: &[Pod]) -> BTreeMap<PodKey, Use> {
+    let mut found = BTreeMap::new();
+    let mut sums: BTreeMap<&str, Use> = BTreeMap::new();
+    for sample in samples {
+        let used = Use { value: sample.value, at: sample.at, window: sample.window };
+        match &sample.cluster {
+            Some(cluster) => {
+                found.insert(PodKey { cluster: cluster.clone(), name: sample.name.clone() }, used);
+            }
+            None => match sums.get_mut(sample.name.as_str()) {
+                Some(sum) => sum.value = sum.value.saturating_add(used.value),
+                None => drop(sums.insert(&sample.name, used)),
+            },
+        }
+    }
+    let mut named: HashMap<&str, Vec<&PodKey>> = HashMap::new();
+    for pod in pods.iter().filter(|pod| !found.contains_key(&pod.key)) {
+        named.entry(&pod.key.name).or_default().push(&pod.key);
+    }
+    for (name, sum) in sums {
+        let Some(keys) = named.get(name) else {
+            found.insert(PodKey { cluster: String::new(), name: name.to_owned() }, sum);
+            continue;
+        };
+        let share = sum.value / i64::try_from(keys.len()).unwrap_or(i64::MAX);
+        found.extend(keys.iter().map(|key| ((*key).clone(), Use { value: share, ..sum.clone() })));
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+    use serde_json::json;
+
+    fn pod(cluster: &str, name: &str) -> Pod {
+        Pod::of(cluster, &json!({"metadata": {"name": name}}))
+    }
+
+    #[rstest]
+    #[case::each_its_own(&[(Some("m1"), "a", 10), (Some("m2"), "a", 30)], &[("m1", "a", 10), ("m2", "a", 30)])]
+    #[case::one_name_shares_the_sum(&[(None, "a", 40)], &[("m1", "a", 20), ("m2", "a", 20)])]
+    #[case::what_has_its_own_shares_nothing(
+        &[(Some("m1"), "a", 10), (None, "a", 40)], &[("m1", "a", 10), ("m2", "a", 40)]
+    )]
+    #[case::of_no_pod(&[(None, "b", 5)], &[("", "b", 5)])]
+    fn use_by_pod(#[case] told: &[(Option<&str>, &str, i64)], #[case] expected: &[(&str, &str, i64)]) {
+        let sample = |(cluster, name, value): &(Option<&str>, &str, i64)| Sample {
+            cluster: cluster.map(str::to_owned),
+            name: (*name).to_owned(),
+            value: *value,
+            at: LONG_AGO,
+            window: SignedDuration::ZERO,
+        };
+        let samples: Vec<Sample> = told.iter().map(sample).collect();
+        let found = by_pod(&samples, &[pod("m1", "a"), pod("m2", "a")]);
+        let found: Vec<(&str, &str, i64)> =
+            found.iter().map(|(key, used)| (key.cluster.as_str(), key.name.as_str(), used.value)).collect();
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn facts_of_a_pod() {
+        let facts = Pod::of(
+            "m1",
+            &json!({
+                "metadata": {"name": "a", "labels": {"app": "web"}, "deletionTimestamp": "2026-01-01T00:00:00Z"},
+                "spec": {"containers": [
+                    {"name": "web", "resources": {"requests": {"cpu": "100m", "memory": "1Ki"}}}, {"name": "side"},
+                ]},
+                "status": {"phase": "Running", "startTime": "2026-01-01T00:00:00Z", "conditions": [
+                    {"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:05Z"},
+                ]},
+            }),
+        );
+        assert!(facts.terminating && facts.is_running_and_ready() && facts.labels["app"] == "web");
+        let requests = BTreeMap::from([("cpu".to_owned(), 100), ("memory".to_owned(), 1_024_000)]);
+        assert_eq!(facts.containers[0], Container { name: "web".to_owned(), requests });
+        assert_eq!(facts.containers[1], Container { name: "side".to_owned(), requests: BTreeMap::new() });
+        let since = "2026-01-01T00:00:05Z".parse().expect("a time");
+        assert_eq!(facts.ready, Some(Readiness { status: "True".to_owned(), since }));
+    }
+}

@@ -1,0 +1,149 @@
+//! What estimators that run elsewhere say, Karmada's scheduler estimators: asked by the loop before a decision, counted in
+//! it. The smaller of their answer and ours is the room; who did not answer says nothing.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crowsnest_api::work::{Component, ComponentReplicaRequirements, ReplicaRequirements};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use parking_lot::Mutex;
+
+use super::ask::{Amount, Part};
+use crate::scheduling::{ClusterFacts, Estimate};
+
+/// By cluster; `None` for one that was asked and did not say.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Answers(BTreeMap<String, Option<i32>>);
+
+impl Answers {
+    /// Karmada's estimators say a negative number where they cannot say any.
+    pub fn note(&mut self, cluster: String, answer: Option<i32>) {
+        self.0.insert(cluster, answer.filter(|fits| *fits >= 0));
+    }
+
+    pub fn of(&self, cluster: &str) -> Option<i32> {
+        self.0.get(cluster).copied().flatten()
+    }
+
+    fn knows(&self, cluster: &str) -> bool {
+        self.0.contains_key(cluster)
+    }
+}
+
+/// Our estimator with the others' answers.
+pub struct Accurate<'a> {
+    own: &'a dyn Estimate,
+    clusters: &'a [Arc<ClusterFacts>],
+    answers: &'a Answers,
+    /// Places that were looked at though nobody had asked there.
+    unasked: Mutex<BTreeSet<usize>>,
+}
+
+impl<'a> Accurate<'a> {
+    pub fn new(own: &'a dyn Estimate, clusters: &'a [Arc<ClusterFacts>], answers: &'a Answers) -> Self {
+        Accurate { own, clusters, answers, unasked: Mutex::default() }
+    }
+
+    /// Clusters whose estimators have to be asked before the decision is made again.
+    pub fn unasked(self) -> Vec<String> {
+        let name = |place: &usize| self.clusters.get(*place).map(|facts| facts.name().to_owned());
+        self.unasked.lock().iter().filter_map(name).collect()
+    }
+
+    fn smaller(&self, among: &[usize], own: Vec<Option<i32>>) -> Vec<Option<i32>> {
+        let smaller = |(place, own): (&usize, Option<i32>)| {
+            let name = self.clusters.get(*place)?.name();
+            if !self.answers.knows(name) {
+                self.unasked.lock().insert(*place);
+            }
+            match (own, self.answers.of(name)) {
+                (Some(own), Some(theirs)) => Some(own.min(theirs)),
+                (own, theirs) => own.or(theirs),
+            }
+        };
+        among.iter().zip(own).map(smaller).collect()
+    }
+}
+
+impl Estimate for Accurate<'_> {
+    fn replicas(&self, among: &[usize], requirements: Option<&ReplicaRequirements>) -> Vec<Option<i32>> {
+        self.smaller(among, self.own.replicas(among, requirements))
+    }
+
+    fn component_sets(&self, among: &[usize], components: &[Component], namespace: &str) -> Vec<Option<i32>> {
+        self.smaller(among, self.own.component_sets(among, components, namespace))
+    }
+}
+
+/// A workload that was given to a cluster and does not show there yet, as estimators are told of it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Assumed {
+    pub namespace: String,
+    pub components: Vec<Component>,
+}
+
+/// Pods that are alike, as a component.
+pub(super) fn component(part: &Part, pods: i32) -> Component {
+    let amount = |amount: &Amount| {
+        let text = if amount.name == "cpu" { format!("{}m", amount.units) } else { amount.units.to_string() };
+        (amount.name.clone(), Quantity(text))
+    };
+    Component {
+        name: part.name.clone(),
+        replicas: pods,
+        replica_requirements: Some(ComponentReplicaRequirements {
+            node_claim: part.claim.clone(),
+            resource_request: part.listed.iter().map(amount).collect(),
+            priority_class_name: part.priority_class.clone(),
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+    use serde_json::json;
+
+    struct Own(Option<i32>);
+
+    impl Estimate for Own {
+        fn replicas(&self, among: &[usize], _requirements: Option<&ReplicaRequirements>) -> Vec<Option<i32>> {
+            vec![self.0; among.len()]
+        }
+
+        fn component_sets(&self, among: &[usize], _components: &[Component], _namespace: &str) -> Vec<Option<i32>> {
+            vec![self.0; among.len()]
+        }
+    }
+
+    fn facts(name: &str) -> Arc<ClusterFacts> {
+        let cluster = json!({"metadata": {"name": name}, "spec": {}, "status": {}});
+        Arc::new(ClusterFacts::new(serde_json::from_value(cluster).expect("a cluster")))
+    }
+
+    #[rstest]
+    #[case::theirs_is_smaller(Some(5), Some(Some(3)), Some(3), &[])]
+    #[case::ours_is_smaller(Some(3), Some(Some(5)), Some(3), &[])]
+    #[case::nothing_fits(Some(3), Some(Some(0)), Some(0), &[])]
+    #[case::only_theirs(None, Some(Some(5)), Some(5), &[])]
+    #[case::it_did_not_answer(Some(5), Some(None), Some(5), &[])]
+    #[case::it_cannot_say(Some(5), Some(Some(-1)), Some(5), &[])]
+    #[case::nobody_asked(Some(5), None, Some(5), &["m2"])]
+    fn the_smaller_counts(
+        #[case] own: Option<i32>,
+        #[case] theirs: Option<Option<i32>>,
+        #[case] expected: Option<i32>,
+        #[case] unasked: &[&str],
+    ) {
+        let (own, clusters) = (Own(own), [facts("m1"), facts("m2")]);
+        let mut answers = Answers::default();
+        if let Some(theirs) = theirs {
+            answers.note("m2".to_owned(), theirs);
+        }
+        let accurate = Accurate::new(&own, &clusters, &answers);
+        assert_eq!(accurate.replicas(&[1], None), [expected]);
+        assert_eq!(accurate.component_sets(&[1], &[], "ns"), [expected]);
+        assert_eq!(accurate.unasked(), unasked);
+    }
+}

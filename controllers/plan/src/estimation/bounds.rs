@@ -1,0 +1,123 @@
+//! What an estimate is bounded by, for whoever wants to know why a cluster takes no more.
+
+use std::sync::Arc;
+
+use crowsnest_api::work::ResourceBindingSpec;
+use serde::Serialize;
+
+use super::Estimator;
+use super::room::{Remembered, Room};
+use crate::scheduling::Estimate;
+
+/// The part of what is known of a cluster that leaves the least room.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub enum Bound {
+    /// What its nodes have left, one by one.
+    Nodes,
+    /// The grades of nodes in its status.
+    Models,
+    /// The sum of what is free in its status.
+    Summary,
+    /// Replicas promised to others that its pods do not show yet.
+    Promised,
+    /// What quotas of the namespace in the member leave.
+    Quota,
+    /// What the cluster's scheduler estimator answered.
+    Estimator,
+}
+
+impl Estimator<'_> {
+    /// What bounds the estimate of the cluster at a place, where a scheduler estimator has answered that, too; `None` for a
+    /// binding that needs no room.
+    pub fn bound(&self, place: usize, spec: &ResourceBindingSpec, sets: bool, answer: Option<i32>) -> Option<Bound> {
+        if spec.replicas == 0 && spec.components.is_empty() {
+            return None;
+        }
+        let room = self.rooms.get(place)?;
+        let ask = |room: Room| {
+            let remembered = Remembered::default();
+            let estimator = Estimator { rooms: vec![Arc::new(room)], remembered: &remembered };
+            let answers = match sets {
+                true => estimator.component_sets(&[0], &spec.components, &spec.resource.namespace),
+                false => estimator.replicas(&[0], spec.replica_requirements.as_ref()),
+            };
+            answers.first().copied().flatten()
+        };
+        let whole = ask(room.as_ref().clone());
+        if answer.is_some_and(|answer| whole.is_none_or(|own| answer < own)) {
+            return Some(Bound::Estimator);
+        }
+        if whole < ask(room.unpromised()) {
+            return Some(Bound::Promised);
+        }
+        if whole < ask(room.unlimited()) {
+            return Some(Bound::Quota);
+        }
+        if whole < ask(room.told()) {
+            return Some(Bound::Nodes);
+        }
+        Some(if room.is_modelled() { Bound::Models } else { Bound::Summary })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::estimation::capacity::{NodeFacts, free_nodes};
+    use crate::estimation::ledger::{BindingKey, Ledger};
+    use crate::estimation::nodes::Nodes;
+    use crate::estimation::room::Known;
+    use crate::gates::Gates;
+    use crate::scheduling::ClusterFacts;
+    use rstest::rstest;
+    use serde_json::{Value, json};
+
+    fn facts(cpu: &str) -> Arc<ClusterFacts> {
+        let cluster = json!({
+            "apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster", "metadata": {"name": "m1"},
+            "spec": {"syncMode": "Push"},
+            "status": {"resourceSummary": {"allocatable": {"cpu": cpu, "pods": "110"}}},
+        });
+        Arc::new(ClusterFacts::new(serde_json::from_value(cluster).expect("a cluster")))
+    }
+
+    fn nodes(cpus: &[&str]) -> Nodes {
+        let node = |(nth, cpu): (usize, &&str)| {
+            NodeFacts::of(&json!({
+                "metadata": {"name": format!("n{nth}")},
+                "status": {
+                    "allocatable": {"cpu": cpu, "pods": "110"},
+                    "conditions": [{"type": "Ready", "status": "True"}],
+                },
+            }))
+        };
+        Nodes::from(free_nodes(&cpus.iter().enumerate().map(node).collect::<Vec<_>>(), &[]))
+    }
+
+    fn spec(mut fields: Value) -> ResourceBindingSpec {
+        fields["resource"] = json!({"apiVersion": "v1", "kind": "Pod", "name": "p"});
+        serde_json::from_value(fields).expect("a spec")
+    }
+
+    fn needing(replicas: i32, cpu: &str) -> Value {
+        json!({"replicas": replicas, "replicaRequirements": {"resourceRequest": {"cpu": cpu}}})
+    }
+
+    #[rstest]
+    #[case::nothing_is_needed(json!({}), &["4"], Some(0), None)]
+    #[case::two_halves_do_not_add_up(needing(2, "3"), &["2", "2"], None, Some(Bound::Nodes))]
+    #[case::the_sum_is_what_nodes_say(needing(2, "1"), &["4"], Some(4), Some(Bound::Summary))]
+    #[case::an_estimator_says_less(needing(2, "1"), &["4"], Some(3), Some(Bound::Estimator))]
+    fn the_least_room_counts(
+        #[case] fields: Value,
+        #[case] cpus: &[&str],
+        #[case] answer: Option<i32>,
+        #[case] expected: Option<Bound>,
+    ) {
+        let known = Known { nodes: Some(Arc::new(nodes(cpus))), quotas: None };
+        let room = Ledger::new(Gates::default()).room(&facts("4"), &known, &BindingKey::default());
+        let remembered = Remembered::default();
+        let estimator = Estimator { rooms: vec![room], remembered: &remembered };
+        assert_eq!(estimator.bound(0, &spec(fields), false, answer), expected);
+    }
+}

@@ -1,0 +1,196 @@
+//! What a member's nodes and pods say about its capacity: the facts estimates are made of, and the summary written
+//! to the Cluster's status.
+
+use std::collections::BTreeMap;
+
+use crowsnest_api::cluster::{AllocatableModeling, NodeSummary, ResourceModel, ResourceSummary};
+use crowsnest_apimachinery::quantity::Quantity;
+use k8s_openapi::api::core::v1::Taint;
+use serde_json::Value;
+
+use super::resources::{Resources, pod_request};
+use crate::object;
+
+/// A node, reduced to what decides whether a pod fits.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NodeFacts {
+    pub name: String,
+    pub ready: bool,
+    pub labels: BTreeMap<String, String>,
+    pub taints: Vec<Taint>,
+    pub allocatable: Resources,
+}
+
+impl NodeFacts {
+    pub fn of(node: &Value) -> Self {
+        let condition = |condition: &&Value| object::text(condition, &["type"]) == "Ready";
+        let conditions = object::at(node, &["status", "conditions"]).and_then(Value::as_array);
+        let ready = conditions.into_iter().flatten().find(condition);
+        let mut taints: Vec<Taint> = object::at(node, &["spec", "taints"])
+            .and_then(|taints| serde_json::from_value(taints.clone()).ok())
+            .unwrap_or_default();
+        if object::at(node, &["spec", "unschedulable"]).and_then(Value::as_bool).unwrap_or_default() {
+            let key = "node.kubernetes.io/unschedulable".to_owned();
+            taints.push(Taint { key, effect: "NoSchedule".to_owned(), ..Taint::default() });
+        }
+        NodeFacts {
+            name: object::name(node).to_owned(),
+            ready: ready.is_some_and(|condition| object::text(condition, &["status"]) == "True"),
+            labels: object::labels(node),
+            taints,
+            allocatable: Resources::of_json(object::at(node, &["status", "allocatable"])),
+        }
+    }
+}
+
+/// A pod, reduced to what it takes and where.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PodFacts {
+    /// Empty while the pod has no node.
+    pub node: String,
+    pub finished: bool,
+    /// The request, with 1 in `pods`.
+    pub request: Resources,
+}
+
+impl PodFacts {
+    pub fn of(pod: &Value) -> Self {
+        let mut request = pod.get("spec").map(|spec| pod_request(spec, false)).unwrap_or_default();
+        request.pods = 1;
+        PodFacts {
+            node: object::text(pod, &["spec", "nodeName"]).to_owned(),
+            finished: matches!(object::text(pod, &["status", "phase"]), "Succeeded" | "Failed"),
+            request,
+        }
+    }
+
+    /// Whether its request is taken from a node. A pod that is going still takes it, until it is gone.
+    pub fn takes_room(&self) -> bool {
+        !self.node.is_empty() && !self.finished
+    }
+}
+
+/// A node with what its pods leave.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FreeNode {
+    pub facts: NodeFacts,
+    pub free: Resources,
+}
+
+/// Nodes in the order given, less what their unfinished pods ask for.
+pub fn free_nodes(nodes: &[NodeFacts], pods: &[PodFacts]) -> Vec<FreeNode> {
+    let mut used: BTreeMap<&str, Resources> = BTreeMap::new();
+    for pod in pods.iter().filter(|pod| pod.takes_room()) {
+        used.entry(pod.node.as_str()).or_default().add(&pod.request);
+    }
+    nodes
+        .iter()
+        .map(|facts| {
+            let mut free = facts.allocatable.clone();
+            if let Some(used) = used.get(facts.name.as_str()) {
+                free.subtract(used);
+            }
+            FreeNode { facts: facts.clone(), free }
+        })
+        .collect()
+}
+
+pub fn node_summary<'a>(nodes: impl Iterator<Item = &'a NodeFacts>) -> NodeSummary {
+    let mut summary = NodeSummary::default();
+    for node in nodes {
+        summary.total_num = summary.total_num.saturating_add(1);
+        summary.ready_num = summary.ready_num.saturating_add(i32::from(node.ready));
+    }
+    summary
+}
+
+/// What a node has to give, in the format it writes it in.
+#[derive(Debug, Clone, Default)]
+pub struct Written(Vec<(String, Quantity)>);
+
+impl Written {
+    pub fn of(node: &Value) -> Self {
+        let list = object::at(node, &["status", "allocatable"]).and_then(Value::as_object);
+        let read = |(name, value): (&String, &Value)| Some((name.clone(), Quantity::parse(value.as_str()?).ok()?));
+        Written(list.into_iter().flatten().filter_map(read).collect())
+    }
+}
+
+/// As much in another format is something else.
+impl PartialEq for Written {
+    fn eq(&self, other: &Self) -> bool {
+        let same = |(one, other): (&(String, Quantity), &(String, Quantity))| {
+            one == other && one.1.format() == other.1.format()
+        };
+        self.0.len() == other.0.len() && self.0.iter().zip(&other.0).all(same)
+    }
+}
+
+/// Allocatable of all nodes as the nodes write it, what unscheduled pods ask for, what scheduled ones take, and how
+/// many nodes of each grade are left. `free` is what each node has left, in the nodes' order.
+pub fn resource_summary<'a>(
+    allocatable: impl Iterator<Item = &'a Written>,
+    pods: impl Iterator<Item = &'a PodFacts>,
+    free: impl Iterator<Item = &'a Resources>,
+    models: &[ResourceModel],
+) -> ResourceSummary {
+    let (mut allocating, mut allocated) = (Resources::default(), Resources::default());
+    for pod in pods {
+        if pod.node.is_empty() {
+            allocating.add(&pod.request);
+        } else if pod.takes_room() {
+            allocated.add(&pod.request);
+        }
+    }
+    ResourceSummary {
+        allocatable: sum_as_written(allocatable),
+        allocating: allocating.to_list(),
+        allocated: allocated.to_list(),
+        allocatable_modelings: modelings(models, free),
+    }
+}
+
+fn sum_as_written<'a>(lists: impl Iterator<Item = &'a Written>) -> crowsnest_api::policy::ResourceList {
+    let mut sums: BTreeMap<&str, Quantity> = BTreeMap::new();
+    for (name, quantity) in lists.flat_map(|list| &list.0) {
+        match sums.get_mut(name.as_str()) {
+            Some(sum) => *sum += *quantity,
+            None => {
+                sums.insert(name, *quantity);
+            }
+        }
+    }
+    sums.into_iter().map(|(name, quantity)| (name.to_owned(), quantity.into())).collect()
+}
+
+/// Nodes per grade. Counting stops at the first node without a free pod slot, as Karmada's does.
+fn modelings<'a>(models: &[ResourceModel], free: impl Iterator<Item = &'a Resources>) -> Vec<AllocatableModeling> {
+    let mut counts = vec![0_i64; models.len()];
+    for free in free.take_while(|free| free.pods > 0) {
+        if let Some(count) = grade_of(models, free).and_then(|index| counts.get_mut(index)) {
+            *count += 1;
+        }
+    }
+    models.iter().zip(counts).map(|(model, count)| AllocatableModeling { grade: model.grade, count }).collect()
+}
+
+/// The lowest class, over all resources, whose minimum the node still reaches.
+fn grade_of(models: &[ResourceModel], free: &Resources) -> Option<usize> {
+    let names = models.first()?.ranges.iter().map(|range| range.name.as_str());
+    let class = |name: &str| {
+        let reaches = |model: &ResourceModel| {
+            let range = model.ranges.iter().find(|range| range.name == name);
+            range.is_some_and(|range| minimum(name, &range.min.0) <= free.get(name))
+        };
+        models.iter().rposition(reaches)
+    };
+    names.map(class).min().flatten()
+}
+
+fn minimum(name: &str, text: &str) -> i64 {
+    let mut resources = Resources::default();
+    if let Ok(quantity) = Quantity::parse(text) {
+        resources.add_quantity(name, &quantity);
+    }
+    resources.get(name)
+}

@@ -1,0 +1,118 @@
+//! ResourceQuotas of members: what a namespace may still ask for. Of their scopes only PriorityClass is looked at, as
+//! Karmada's estimator does; a quota with other scopes alone bounds nothing.
+
+use std::collections::{BTreeMap, HashMap};
+
+use k8s_openapi::api::core::v1::ScopedResourceSelectorRequirement;
+use serde_json::Value;
+
+use super::ask::{Ask, Part, What, in_units};
+use super::ledger::Promise;
+use super::resources::is_extended;
+use crate::object;
+use crowsnest_apimachinery::quantity::Quantity;
+
+/// A ResourceQuota, reduced to what bounds pods' requests.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct QuotaFacts {
+    /// What is left, by the name requests use: cpu in thousandths, everything else in whole units.
+    free: BTreeMap<String, i64>,
+    scopes: Vec<ScopedResourceSelectorRequirement>,
+}
+
+const PRIORITY_CLASS: &str = "PriorityClass";
+
+impl QuotaFacts {
+    pub fn of(quota: &Value) -> Self {
+        let status = |list| object::at(quota, &["status", list]).and_then(Value::as_object);
+        let mut free: BTreeMap<String, i64> = BTreeMap::new();
+        for (name, hard) in status("hard").into_iter().flatten() {
+            let Some(request) = requested(name) else { continue };
+            let used = status("used").and_then(|used| used.get(name));
+            let (Some(hard), Some(used)) = (quantity(hard), used.and_then(quantity)) else { continue };
+            let left = in_units(request, &(hard - used));
+            // `cpu` and `requests.cpu` are the same.
+            free.entry(request.to_owned()).and_modify(|free| *free = left.min(*free)).or_insert(left);
+        }
+        let named = object::at(quota, &["spec", "scopes"]).and_then(Value::as_array);
+        let exists = |scope: &str| ScopedResourceSelectorRequirement {
+            scope_name: scope.to_owned(),
+            operator: "Exists".to_owned(),
+            values: None,
+        };
+        let mut scopes: Vec<_> = named.into_iter().flatten().filter_map(Value::as_str).map(exists).collect();
+        let selected = object::at(quota, &["spec", "scopeSelector", "matchExpressions"]);
+        let selected: Option<Vec<_>> = selected.and_then(|all| serde_json::from_value(all.clone()).ok());
+        scopes.extend(selected.unwrap_or_default());
+        QuotaFacts { free, scopes }
+    }
+
+    fn counts(&self, part: &Part) -> bool {
+        self.scopes.is_empty() || self.scopes.iter().any(|scope| selects(scope, &part.priority_class))
+    }
+
+    /// How much the quota allows; `None` where it bounds nothing that is asked for.
+    fn allows(&self, ask: &Ask, promises: &[&Promise]) -> Option<i64> {
+        let mut wanted: BTreeMap<&str, i64> = BTreeMap::new();
+        for part in ask.parts.iter().filter(|part| self.counts(part)) {
+            for amount in part.listed.iter().filter(|amount| self.free.contains_key(&amount.name)) {
+                *wanted.entry(&amount.name).or_default() += amount.units.saturating_mul(i64::from(part.replicas));
+            }
+        }
+        let promised = |name: &str| -> i64 {
+            let parts = promises.iter().flat_map(|promise| promise.parts());
+            let amounts = parts.filter(|(part, _)| self.counts(part)).map(|(part, pods)| {
+                let listed = part.listed.iter().find(|amount| amount.name == name);
+                listed.map_or(0, |amount| amount.units.saturating_mul(i64::from(pods)))
+            });
+            amounts.fold(0, i64::saturating_add)
+        };
+        let wanted = wanted.into_iter().filter(|(_, wanted)| *wanted > 0);
+        let allowed = |(name, wanted): (&str, i64)| (self.free.get(name)? - promised(name)).max(0).checked_div(wanted);
+        wanted.filter_map(allowed).min()
+    }
+}
+
+/// The resource a quota's entry bounds the requests of; limits are not known of replicas.
+fn requested(name: &str) -> Option<&str> {
+    let request = name.strip_prefix("requests.").unwrap_or(name);
+    (matches!(request, "cpu" | "memory") || is_extended(request))
+        .then_some(request)
+        .filter(|_| !name.starts_with("limits."))
+}
+
+fn quantity(value: &Value) -> Option<Quantity> {
+    value.as_str().and_then(|text| Quantity::parse(text).ok())
+}
+
+fn selects(scope: &ScopedResourceSelectorRequirement, priority_class: &str) -> bool {
+    let values = scope.values.as_deref().unwrap_or_default();
+    let given = !priority_class.is_empty();
+    let listed = given && values.iter().any(|value| value == priority_class);
+    scope.scope_name == PRIORITY_CLASS
+        && match scope.operator.as_str() {
+            "Exists" => given,
+            "In" => listed,
+            "NotIn" => !listed && !values.is_empty(),
+            "DoesNotExist" => !given && values.is_empty(),
+            _ => false,
+        }
+}
+
+/// A member's quotas by namespace.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Quotas {
+    pub namespaces: HashMap<String, BTreeMap<String, QuotaFacts>>,
+}
+
+impl Quotas {
+    /// How much the quotas of a namespace allow, less what was promised there; `None` where nothing bounds it.
+    pub fn allow<'p>(&self, ask: &Ask, namespace: &str, promises: impl Iterator<Item = &'p Promise>) -> Option<i64> {
+        let quotas = self.namespaces.get(namespace).filter(|quotas| !quotas.is_empty())?;
+        if ask.what == What::Pods {
+            return None;
+        }
+        let promises: Vec<&Promise> = promises.filter(|promise| promise.namespace == namespace).collect();
+        quotas.values().filter_map(|quota| quota.allows(ask, &promises)).min()
+    }
+}

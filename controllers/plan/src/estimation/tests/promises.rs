@@ -1,0 +1,312 @@
+//! What is given away counts once, until it shows, whatever happens meanwhile; and a room kept up to date is the room
+//! made anew.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crowsnest_api::work::{ResourceBindingSpec, ResourceBindingStatus};
+use proptest::prelude::*;
+use rstest::rstest;
+use serde_json::{Value, json};
+
+use super::{cluster, key, known, spec, targets, yaml};
+use crate::estimation::Estimator;
+use crate::estimation::ask::Ask;
+use crate::estimation::ledger::{LIFE, Ledger, Moment};
+use crate::estimation::room::{Remembered, Room};
+use crate::gates::Gates;
+use crate::scheduling::Estimate;
+
+/// What clusters tell: whether they are healthy, and how many replicas are ready.
+fn status(items: &[(&str, &str, Option<i32>)]) -> ResourceBindingStatus {
+    let item = |(cluster, health, ready): &(&str, &str, Option<i32>)| {
+        let mut item = json!({"clusterName": cluster, "applied": true, "health": health});
+        if let Some(ready) = ready {
+            item["status"] = json!({"replicas": ready, "readyReplicas": ready});
+        }
+        item
+    };
+    let items: Vec<Value> = items.iter().map(item).collect();
+    serde_json::from_value(json!({"aggregatedStatus": items})).expect("a status")
+}
+
+/// A ledger where binding 1 was given 4 replicas in `a` and 2 in `b`, written as generation 2.
+fn promised(now: Moment) -> Ledger {
+    let mut ledger = Ledger::new(Gates::all());
+    let given = targets(&[("a", 4), ("b", 2)]);
+    ledger.promise(&key(1), &spec(6, "1", &[]), &ResourceBindingStatus::default(), &given, now);
+    ledger.written(&key(1), 2);
+    ledger
+}
+
+#[rstest]
+#[case::not_heard_of_yet(2, &[("a", 4), ("b", 2)], &[], (4, 2))]
+#[case::healthy(2, &[("a", 4), ("b", 2)], &[("a", "Healthy", Some(4)), ("b", "Unhealthy", Some(0))], (0, 2))]
+#[case::some_are_ready(2, &[("a", 4), ("b", 2)], &[("a", "Unhealthy", Some(3)), ("b", "Unknown", None)], (1, 2))]
+#[case::a_target_was_taken_away(3, &[("b", 2)], &[], (0, 2))]
+#[case::a_target_got_less(3, &[("a", 1), ("b", 2)], &[], (1, 2))]
+#[case::of_a_generation_before(1, &[], &[("a", "Healthy", Some(4))], (4, 2))]
+fn a_binding_tells(
+    #[case] generation: i64,
+    #[case] clusters: &[(&str, i32)],
+    #[case] items: &[(&str, &str, Option<i32>)],
+    #[case] expected: (i64, i64),
+) {
+    let mut ledger = promised(Duration::ZERO);
+    let freed = ledger.told(&key(1), generation, &spec(6, "1", clusters), &status(items));
+    assert_eq!((ledger.promised("a"), ledger.promised("b")), expected);
+    assert_eq!(freed, expected != (4, 2));
+}
+
+#[test]
+fn only_what_is_new_is_promised_when_a_healthy_workload_grows() {
+    let now = Duration::ZERO;
+    let mut ledger = Ledger::new(Gates::all());
+    let (held, healthy) = ([("a", 4)], status(&[("a", "Healthy", Some(4))]));
+    ledger.promise(&key(1), &spec(7, "1", &held), &healthy, &targets(&[("a", 7)]), now);
+    ledger.written(&key(1), 3);
+    assert_eq!(ledger.promised("a"), 3);
+    // It still is what it was before.
+    ledger.told(&key(1), 3, &spec(7, "1", &[("a", 7)]), &healthy);
+    assert_eq!(ledger.promised("a"), 3);
+    ledger.told(&key(1), 3, &spec(7, "1", &[("a", 7)]), &status(&[("a", "Unhealthy", Some(5))]));
+    assert_eq!(ledger.promised("a"), 2);
+    ledger.told(&key(1), 3, &spec(7, "1", &[("a", 7)]), &status(&[("a", "Healthy", None)]));
+    assert_eq!(ledger.promised("a"), 0);
+    assert!(!ledger.has(&key(1)));
+}
+
+#[test]
+fn what_was_not_kept_yet_is_promised_on_when_a_workload_changes() {
+    let now = Duration::ZERO;
+    let mut ledger = promised(now);
+    // One more in a, which shows nothing yet; b is left, c is new.
+    let spec = spec(8, "1", &[("a", 4), ("b", 2)]);
+    ledger.promise(&key(1), &spec, &ResourceBindingStatus::default(), &targets(&[("a", 5), ("c", 3)]), now);
+    let promised = |ledger: &Ledger| ["a", "b", "c"].map(|cluster| ledger.promised(cluster));
+    assert_eq!(promised(&ledger), [5, 0, 3]);
+    assert!(ledger.failed(&key(1)), "c has its room back");
+    assert_eq!(promised(&ledger), [4, 2, 0]);
+}
+
+#[test]
+fn promises_end_with_their_binding_and_their_time() {
+    let now = Duration::ZERO;
+    let mut ledger = promised(now);
+    assert!(ledger.forget(&key(1)));
+    // The answer to a write that was under way comes too late.
+    ledger.written(&key(1), 3);
+    assert_eq!((ledger.promised("a"), ledger.has(&key(1))), (0, false));
+
+    let mut ledger = promised(now);
+    assert!(!ledger.lapse(now + LIFE - Duration::from_secs(1)));
+    assert!(ledger.lapse(now + LIFE));
+    assert_eq!((ledger.promised("a"), ledger.has(&key(1))), (0, false));
+}
+
+#[test]
+fn components_are_promised_as_whole_sets() {
+    let spec: ResourceBindingSpec = yaml(
+        "
+resource: {apiVersion: flink.apache.org/v1beta1, kind: FlinkDeployment, namespace: team, name: job}
+components:
+- {name: job, replicas: 1, replicaRequirements: {resourceRequest: {cpu: '1'}}}
+- {name: task, replicas: 3, replicaRequirements: {resourceRequest: {cpu: 500m}}}
+",
+    );
+    let (now, none) = (Duration::ZERO, ResourceBindingStatus::default());
+    let mut ledger = Ledger::new(Gates::all());
+    ledger.promise(&key(1), &spec, &none, &targets(&[("a", 0)]), now);
+    assert_eq!(ledger.promised("a"), 4);
+    let room = ledger.room(&cluster("a", "4"), &known(&["4"]), &key(2));
+    assert_eq!(room.fits(&Ask::sets(&spec.components)), 0, "2.5 of 4 cpus are gone");
+    assert_eq!(room.unpromised().fits(&Ask::sets(&spec.components)), 1);
+    let own = ledger.room(&cluster("a", "4"), &known(&["4"]), &key(1));
+    assert_eq!(own.fits(&Ask::sets(&spec.components)), 1, "its own promise is not in its way");
+}
+
+#[test]
+fn a_gate_switches_promises_off() {
+    let gates = Gates { scheduling_overcommit_protection: false, ..Gates::all() };
+    let mut ledger = Ledger::new(gates);
+    let given = targets(&[("a", 4)]);
+    ledger.promise(&key(1), &spec(4, "1", &[]), &ResourceBindingStatus::default(), &given, Duration::ZERO);
+    assert_eq!((ledger.promised("a"), ledger.has(&key(1))), (0, false));
+}
+
+#[test]
+fn a_burst_gets_no_more_than_there_is() {
+    let (facts, known) = (cluster("a", "8"), known(&["4", "4"]));
+    let mut ledger = Ledger::new(Gates::all());
+    let remembered = Remembered::default();
+    let mut given = 0;
+    for number in 0..20 {
+        let spec = spec(3, "1", &[]);
+        let rooms = vec![ledger.room(&facts, &known, &key(number))];
+        let estimator = Estimator { rooms, remembered: &remembered };
+        let fits = estimator.replicas(&[0], spec.replica_requirements.as_ref())[0].expect("known");
+        if fits >= 3 {
+            given += 3;
+            let none = ResourceBindingStatus::default();
+            ledger.promise(&key(number), &spec, &none, &targets(&[("a", 3)]), Duration::ZERO);
+            ledger.written(&key(number), 1);
+        }
+    }
+    assert_eq!(given, 6);
+}
+
+/// What a binding may do, or have done to it.
+#[derive(Debug, Clone)]
+enum Step {
+    /// Is decided about: replicas for each cluster.
+    Decide([u8; 3]),
+    Written,
+    Failed,
+    /// Tells how many replicas are ready in each cluster.
+    Ready([u8; 3]),
+    Healthy(u8),
+    Gone,
+    Waits(u16),
+}
+
+fn steps() -> impl Strategy<Value = Vec<(u8, Step)>> {
+    let step = prop_oneof![
+        3 => any::<[u8; 3]>().prop_map(|replicas| Step::Decide(replicas.map(|replicas| replicas % 6))),
+        3 => Just(Step::Written),
+        1 => Just(Step::Failed),
+        2 => any::<[u8; 3]>().prop_map(|ready| Step::Ready(ready.map(|ready| ready % 6))),
+        1 => (0..3_u8).prop_map(Step::Healthy),
+        1 => Just(Step::Gone),
+        1 => (0..400_u16).prop_map(Step::Waits),
+    ];
+    proptest::collection::vec((0..4_u8, step), 1..60)
+}
+
+const CLUSTERS: [&str; 3] = ["a", "b", "c"];
+
+/// A binding as the control plane has it, and what of it is expected to be promised.
+#[derive(Debug, Clone, Default)]
+struct Model {
+    generation: i64,
+    clusters: [i32; 3],
+    /// Promised and written, by cluster, and until when.
+    kept: [i32; 3],
+    until: Option<Moment>,
+    /// Being written: clusters, what is promised, and until when.
+    writing: Option<([i32; 3], [i32; 3], Option<Moment>)>,
+}
+
+impl Model {
+    fn promised(&self) -> [i32; 3] {
+        self.writing.map_or(self.kept, |(_, promised, _)| promised)
+    }
+
+    fn targets(clusters: [i32; 3]) -> Vec<(&'static str, i32)> {
+        CLUSTERS.into_iter().zip(clusters).filter(|(_, replicas)| *replicas > 0).collect()
+    }
+}
+
+proptest! {
+    /// In whatever order bindings are decided about, written, told of and deleted: what is promised is what was given
+    /// and does not show, and a room kept up to date is one made anew.
+    #[test]
+    fn promises_are_neither_lost_nor_doubled(steps in steps()) {
+        let (mut ledger, mut now) = (Ledger::new(Gates::all()), Duration::ZERO);
+        let mut models: BTreeMap<u8, Model> = BTreeMap::new();
+        let facts = CLUSTERS.map(|name| cluster(name, "40"));
+        let known = known(&["10", "10", "10", "10"]);
+        for (number, step) in steps {
+            let id = key(number);
+            let writes = models.values().any(|model| model.writing.is_some());
+            let model = models.entry(number).or_default();
+            let total = |clusters: [i32; 3]| clusters.iter().sum::<i32>();
+            match step.clone() {
+                Step::Decide(replicas) if model.writing.is_none() && replicas != [0; 3] => {
+                    let given = replicas.map(i32::from);
+                    let spec = spec(total(given), "1", &Model::targets(model.clusters));
+                    let none = ResourceBindingStatus::default();
+                    ledger.promise(&id, &spec, &none, &targets(&Model::targets(given)), now);
+                    // What is more than shows: what was missing, and what is given beyond what was there.
+                    let promised: [i32; 3] = std::array::from_fn(|nth| {
+                        let shown = model.clusters[nth] - model.kept[nth];
+                        (given[nth] - shown).max(0)
+                    });
+                    let grew = (0..3).any(|nth| promised[nth] > 0 && promised[nth] != model.kept[nth]);
+                    let until = if grew || total(model.kept) == 0 { Some(now + LIFE) } else { model.until };
+                    model.writing = Some((given, promised, until));
+                }
+                Step::Written => if let Some((clusters, promised, until)) = model.writing.take() {
+                    (model.clusters, model.kept, model.until) = (clusters, promised, until);
+                    model.generation += 1;
+                    ledger.written(&id, model.generation);
+                },
+                Step::Failed => if model.writing.take().is_some() {
+                    ledger.failed(&id);
+                },
+                Step::Ready(ready) => {
+                    let ready = ready.map(i32::from);
+                    let spec = spec(total(model.clusters), "1", &Model::targets(model.clusters));
+                    let items: Vec<_> = CLUSTERS.into_iter().zip(ready).map(|(name, ready)| (name, "Unhealthy", Some(ready))).collect();
+                    ledger.told(&id, model.generation, &spec, &status(&items));
+                    let missing: [i32; 3] = std::array::from_fn(|nth| (model.clusters[nth] - ready[nth]).max(0));
+                    model.kept = std::array::from_fn(|nth| model.kept[nth].min(missing[nth]));
+                }
+                Step::Healthy(nth) => {
+                    let spec = spec(total(model.clusters), "1", &Model::targets(model.clusters));
+                    ledger.told(&id, model.generation, &spec, &status(&[(CLUSTERS[usize::from(nth)], "Healthy", None)]));
+                    model.kept[usize::from(nth)] = 0;
+                }
+                Step::Gone => {
+                    ledger.forget(&id);
+                    *model = Model { generation: model.generation, ..Model::default() };
+                }
+                Step::Waits(seconds) => {
+                    now += Duration::from_secs(u64::from(seconds));
+                    // A write does not take that long.
+                    if !writes {
+                        ledger.lapse(now);
+                        for model in models.values_mut().filter(|model| model.until.is_some_and(|until| until <= now)) {
+                            model.kept = [0; 3];
+                        }
+                    }
+                }
+                Step::Decide(_) => {}
+            }
+            for (nth, name) in CLUSTERS.into_iter().enumerate() {
+                let expected: i64 = models.values().map(|model| i64::from(model.promised()[nth])).sum();
+                prop_assert_eq!(ledger.promised(name), expected, "in {} after {:?} of {}", name, &step, number);
+                let room = ledger.room(&facts[nth], &known, &key(99));
+                let fits = |room: &Room| room.fits(&Ask::replicas(spec(1, "1", &[]).replica_requirements.as_ref()));
+                prop_assert_eq!(fits(&room), 40 - expected.min(40));
+                prop_assert_eq!(fits(&room.unpromised()), 40);
+            }
+        }
+        for number in models.keys() {
+            ledger.forget(&key(*number));
+        }
+        prop_assert!(CLUSTERS.iter().all(|name| ledger.promised(name) == 0));
+    }
+
+    /// An answer that was remembered is the one that would be given.
+    #[test]
+    fn answers_are_remembered_only_while_rooms_stay(steps in proptest::collection::vec((0..3_usize, 0..4_u8, 1..4_i32), 1..40)) {
+        let facts = CLUSTERS.map(|name| cluster(name, "12"));
+        let (mut ledger, remembered) = (Ledger::new(Gates::all()), Remembered::default());
+        let known = known(&["4", "4", "4"]);
+        for (nth, number, replicas) in steps {
+            let given = targets(&[(CLUSTERS[nth], replicas)]);
+            ledger.promise(&key(number), &spec(replicas, "1", &[]), &ResourceBindingStatus::default(), &given, Duration::ZERO);
+            ledger.written(&key(number), 1);
+            let rooms: Vec<Arc<Room>> = facts.iter().map(|facts| ledger.room(facts, &known, &key(9))).collect();
+            let estimator = Estimator { rooms: rooms.clone(), remembered: &remembered };
+            let spec = spec(1, "1500m", &[]);
+            let ask = Ask::replicas(spec.replica_requirements.as_ref());
+            for among in [vec![0, 1, 2], vec![nth]] {
+                let expected: Vec<Option<i32>> =
+                    among.iter().map(|place| i32::try_from(rooms[*place].fits(&ask)).ok()).collect();
+                prop_assert_eq!(estimator.replicas(&among, spec.replica_requirements.as_ref()), expected);
+            }
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! Doubt of ourselves: when most of the fleet goes away at once, the fault is probably on this side. A cluster whose readiness is
+//! doubted keeps it, and says so in its condition `HealthSignals`, which is what the taint manager and ClusterTaintPolicies read.
+
+use std::fmt;
+use std::time::Duration;
+
+use crowsnest_api::cluster::Cluster;
+use crowsnest_api::constants::{annotation, condition as words};
+
+use crate::conditions;
+
+/// Clusters that go away within this time of each other go away together.
+pub const TOGETHER: Duration = Duration::from_secs(60);
+
+/// Why nobody should believe what is seen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Doubt {
+    Fleet {
+        lost: usize,
+        all: usize,
+    },
+    /// What its own API answered.
+    ControlPlane(String),
+}
+
+impl fmt::Display for Doubt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Doubt::Fleet { lost, all } => write!(
+                f,
+                "{lost} of {all} clusters stopped answering within {} s: the fault is probably on this side",
+                TOGETHER.as_secs()
+            ),
+            Doubt::ControlPlane(why) => {
+                write!(f, "the control plane's own API fails ({why}): the fault is probably on this side")
+            }
+        }
+    }
+}
+
+/// Whether too many of `all` clusters were lost together; `lost` says when each was.
+pub fn of_fleet(lost: impl IntoIterator<Item = Duration>, all: usize, threshold: f64) -> Option<Doubt> {
+    let mut lost: Vec<Duration> = lost.into_iter().collect();
+    lost.sort_unstable();
+    let mut first = 0;
+    let mut most = 0;
+    for (last, at) in lost.iter().enumerate() {
+        while *at - lost[first] > TOGETHER {
+            first += 1;
+        }
+        most = most.max(last + 1 - first);
+    }
+    let share = most as f64 / all.max(1) as f64;
+    (most >= 2 && share > threshold).then_some(Doubt::Fleet { lost: most, all })
+}
+
+/// Whether a cluster that was `lost` and fails for `failure` has to wait, because another was not looked at in the later half of that
+/// time: it may be lost as well. `looks` says when each of the others was looked at last; whoever was not for long is not waited for.
+pub fn waits_for_others(
+    looks: impl IntoIterator<Item = Duration>,
+    lost: Duration,
+    failure: Duration,
+    now: Duration,
+) -> bool {
+    let half = lost + failure / 2;
+    looks.into_iter().any(|at| at < half && now.saturating_sub(at) <= TOGETHER)
+}
+
+/// Whether an administrator said that a cluster is down, whatever others are.
+pub fn is_confirmed_down(cluster: &Cluster) -> bool {
+    let annotations = cluster.metadata.annotations.as_ref();
+    annotations.and_then(|all| all.get(annotation::CONFIRMED_DOWN)).is_some_and(|said| said == "true")
+}
+
+/// Whether a cluster's readiness is doubted, as it says.
+pub fn is_doubted(cluster: &Cluster) -> bool {
+    conditions::find(&cluster.status.conditions, words::HEALTH_SIGNALS)
+        .is_some_and(|signals| signals.reason == words::HEALTH_SIGNALS_DOUBTED)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+
+    #[rstest]
+    #[case::nobody_else(&[], false)]
+    #[case::all_looked_at_since(&[116, 129], false)]
+    #[case::one_before_it_was_lost(&[116, 99], true)]
+    #[case::one_in_the_earlier_half(&[114, 129], true)]
+    #[case::one_nobody_looks_at_any_more(&[69, 129], false)]
+    fn others_are_looked_at_first(#[case] looks: &[u64], #[case] waits: bool) {
+        let seconds = Duration::from_secs;
+        let looks = looks.iter().copied().map(seconds);
+        assert_eq!(waits_for_others(looks, seconds(100), seconds(30), seconds(130)), waits);
+    }
+}

@@ -1,0 +1,324 @@
+//! Readiness over time: what flips it and what never does, doubt, and silent agents.
+
+use k8s_openapi::jiff::SignedDuration;
+use rstest::rstest;
+
+use super::*;
+use crate::clusters::{Observed, Thresholds, with_thresholds};
+use crate::conditions;
+
+const PERIOD: u64 = 10;
+const RULES: Rules =
+    Rules { success: Duration::from_secs(30), failure: Duration::from_secs(30), period: Duration::from_secs(PERIOD) };
+
+fn at(seconds: u64) -> Moment {
+    let began: Timestamp = "2026-01-01T12:00:00Z".parse().expect("a time");
+    let wall = began + SignedDuration::from_secs(i64::try_from(seconds).expect("soon"));
+    Moment { mono: Duration::from_secs(seconds), wall }
+}
+
+/// As letters say: what fails of `r`eadyz, `a`pi, `w`atches and `t`unnel; `u`: readyz answers, but not with ok.
+fn signals(failing: &str, looks: i64) -> Signals {
+    let fails = |letter: char| failing.contains(letter);
+    Signals {
+        readyz: match (fails('r'), fails('u')) {
+            (true, _) => Health::Unreachable("connection refused".to_owned()),
+            (_, true) => Health::Unhealthy("500 Internal Server Error".to_owned()),
+            _ => Health::Healthy,
+        },
+        api: if fails('a') { Err("connection refused".to_owned()) } else { Ok(()) },
+        watches: match fails('w') {
+            true => Watches { all: 4, interrupted: 4, heard_at: 0, why: "gone".to_owned() },
+            false => Watches { all: 4, interrupted: 1, heard_at: looks + 1, why: "forbidden".to_owned() },
+        },
+        tunnel: fails('t').then_some(false),
+    }
+}
+
+/// A cluster over time.
+#[derive(Default)]
+struct Cluster {
+    history: Option<History>,
+    conditions: Vec<Condition>,
+    looks: i64,
+    /// How often the condition `HealthSignals` was another one than before.
+    written: usize,
+}
+
+impl Cluster {
+    fn ready() -> Self {
+        Cluster { conditions: vec![ready_condition(&Health::Healthy, at(0).wall)], ..Cluster::default() }
+    }
+
+    fn look(&mut self, failing: &str, now: Moment) -> &str {
+        self.looks += 1;
+        let seen = signals(failing, self.looks);
+        let shown = conditions::find(&self.conditions, words::READY);
+        let judged = judge(&seen, self.history.as_ref(), shown, &RULES, now);
+        let before = conditions::find(&self.conditions, words::HEALTH_SIGNALS);
+        let told = signals_condition(&seen, &judged.history, &judged.ready, None, before, now.wall);
+        conditions::set(&mut self.conditions, judged.ready);
+        self.written += usize::from(conditions::set(&mut self.conditions, told));
+        self.history = Some(judged.history);
+        self.status()
+    }
+
+    fn status(&self) -> &str {
+        &conditions::find(&self.conditions, words::READY).expect("it was looked at").status
+    }
+
+    fn told(&self) -> &Condition {
+        conditions::find(&self.conditions, words::HEALTH_SIGNALS).expect("it was looked at")
+    }
+
+    /// Looks in turn; when it was not ready for the first time.
+    fn lost_at(&mut self, seen: impl Fn(u64) -> &'static str, until: u64) -> Option<u64> {
+        (0..=until).step_by(PERIOD as usize).find(|second| self.look(seen(*second), at(*second)) != "True")
+    }
+}
+
+#[rstest]
+#[case::well("", None)]
+#[case::readyz_alone("r", None)]
+#[case::readyz_unwell_alone("u", None)]
+#[case::api_alone("a", None)]
+#[case::watches_alone("w", None)]
+#[case::tunnel_alone("t", None)]
+#[case::readyz_and_api("ra", Some(40))]
+#[case::unwell_without_watches("uw", Some(40))]
+#[case::api_and_watches("aw", Some(40))]
+#[case::all("rawt", Some(40))]
+fn two_signals_take_readiness_away_after_a_while(#[case] failing: &'static str, #[case] expected: Option<u64>) {
+    // The first look is well: watches that never went on are not interrupted.
+    let mut cluster = Cluster::ready();
+    assert_eq!(cluster.lost_at(|second| if second == 0 { "" } else { failing }, 600), expected);
+}
+
+#[rstest]
+#[case::each_look(10)]
+#[case::every_second(20)]
+#[case::slowly(30)]
+fn what_comes_and_goes_never_flips(#[case] every: u64) {
+    let mut cluster = Cluster::ready();
+    let flapping = |second: u64| if (second / every).is_multiple_of(2) { "" } else { "raw" };
+    assert_eq!(cluster.lost_at(flapping, 3600), None);
+    // Nor does one signal after the other.
+    let changing = |second: u64| ["r", "a", "w", "ra", "w", "r"][(second / 10) as usize % 6];
+    assert_eq!(Cluster::ready().lost_at(changing, 3600), None);
+}
+
+#[test]
+fn signs_of_life_between_two_looks_count() {
+    let mut cluster = Cluster::ready();
+    cluster.look("", at(0));
+    for look in 1..20 {
+        let mut seen = signals("aw", 0);
+        // Interrupted at each look, and heard of in between.
+        seen.watches.heard_at = 100 + i64::try_from(look).expect("few");
+        let shown = conditions::find(&cluster.conditions, words::READY);
+        let judged = judge(&seen, cluster.history.as_ref(), shown, &RULES, at(look * PERIOD));
+        assert_eq!(judged.ready.status, "True");
+        cluster.history = Some(judged.history);
+    }
+}
+
+#[test]
+fn a_start_of_ours_begins_windows_anew() {
+    let mut cluster = Cluster::ready();
+    cluster.look("", at(0));
+    for second in [10, 20, 30] {
+        assert_eq!(cluster.look("ra", at(second)), "True");
+    }
+    cluster.history = None;
+    let written = cluster.written;
+    for second in [40, 50, 60] {
+        assert_eq!(cluster.look("ra", at(second)), "True", "after {second} s");
+    }
+    assert_eq!(cluster.written, written, "it knew since when");
+    assert_eq!(cluster.look("ra", at(70)), "False");
+    // Nor does a start give readiness back.
+    cluster.history = None;
+    for second in [80, 90, 100] {
+        assert_eq!(cluster.look("", at(second)), "False");
+    }
+    assert_eq!(cluster.look("", at(110)), "True");
+}
+
+#[rstest]
+#[case::slept(at(90), "True")]
+#[case::wall_ahead(Moment { wall: at(4000).wall, ..at(40) }, "True")]
+#[case::wall_back(Moment { wall: "2026-01-01T10:00:00Z".parse().expect("a time"), ..at(40) }, "True")]
+#[case::in_turn(at(40), "False")]
+fn pauses_and_jumps_begin_windows_anew(#[case] then: Moment, #[case] expected: &str) {
+    let mut cluster = Cluster::ready();
+    cluster.look("", at(0));
+    for second in [10, 20, 30] {
+        cluster.look("ra", at(second));
+    }
+    assert_eq!(cluster.look("ra", then), expected);
+}
+
+#[test]
+fn what_was_never_looked_at_is_believed_at_once() {
+    assert_eq!(Cluster::default().look("", at(0)), "True");
+    assert_eq!(Cluster::default().look("r", at(0)), "False");
+    assert_eq!(Cluster::default().look("a", at(0)), "True");
+    let mut cluster = Cluster::default();
+    cluster.look("ra", at(0));
+    assert_eq!(cluster.told().reason, "SignalsAgree");
+    let shown = conditions::find(&cluster.conditions, words::READY).expect("ready");
+    assert_eq!((shown.reason.as_str(), shown.message.as_str()), ("ClusterNotReachable", "cluster is not reachable"));
+    cluster.look("u", at(10));
+    let shown = conditions::find(&cluster.conditions, words::READY).expect("ready");
+    assert_eq!(shown.reason, "ClusterNotReady");
+}
+
+#[test]
+fn what_is_seen_is_told_once() {
+    let mut cluster = Cluster::ready();
+    cluster.look("", at(0));
+    assert_eq!(
+        (cluster.told().reason.as_str(), cluster.told().message.as_str()),
+        ("SignalsAgree", "all signals are well")
+    );
+    for second in [10, 20, 30, 40, 50] {
+        cluster.look("r", at(second));
+    }
+    assert_eq!(cluster.told().reason, "Damped");
+    assert_eq!(
+        cluster.told().message,
+        "readyz fails since 2026-01-01T12:00:10Z (connection refused); API calls are answered; watches of 4 resources go on"
+    );
+    assert_eq!(cluster.written, 2);
+    for second in [60, 70, 80, 90, 100, 110] {
+        cluster.look("rw", at(second));
+    }
+    // Two more: another set, then Ready that follows.
+    assert_eq!((cluster.written, cluster.status(), cluster.told().reason.as_str()), (4, "False", "SignalsAgree"));
+    assert!(
+        cluster
+            .told()
+            .message
+            .contains("watches of 4 of 4 resources are interrupted since 2026-01-01T12:01:00Z (gone)")
+    );
+}
+
+#[rstest]
+#[case::one_of_three(&[0], 3, None)]
+#[case::two_of_three(&[0, 40], 3, Some(2))]
+#[case::one_after_the_other(&[0, 61, 122], 3, None)]
+#[case::two_of_four(&[0, 0], 4, None)]
+#[case::the_only_one(&[0], 1, None)]
+#[case::both(&[5, 5], 2, Some(2))]
+#[case::some_long_ago(&[0, 1000, 1010, 1020], 5, Some(3))]
+#[case::nobody(&[], 0, None)]
+fn many_lost_at_once_are_doubted(#[case] lost: &[u64], #[case] all: usize, #[case] expected: Option<usize>) {
+    let doubt = doubt::of_fleet(lost.iter().copied().map(Duration::from_secs), all, 0.55);
+    assert_eq!(doubt, expected.map(|lost| Doubt::Fleet { lost, all }));
+}
+
+#[test]
+fn half_the_fleet_gone_is_doubted_before_any_of_it_flips() {
+    let mut fleet: Vec<Cluster> = (0..40).map(|_| Cluster::ready()).collect();
+    let gone = 31;
+    for second in (0..=40).step_by(10) {
+        for (nth, cluster) in fleet.iter_mut().enumerate() {
+            cluster.look(if second > 0 && nth < gone { "raw" } else { "" }, at(second));
+        }
+        let lost = fleet.iter().filter_map(|cluster| cluster.history.as_ref()?.lost());
+        let doubt = doubt::of_fleet(lost, fleet.len(), 0.55);
+        assert_eq!(doubt.is_some(), second > 0);
+        if let Some(doubt) = doubt {
+            let said = "31 of 40 clusters stopped answering within 60 s: the fault is probably on this side";
+            assert_eq!(doubt.to_string(), said);
+            let (seen, history) = (signals("raw", 0), fleet[0].history.as_ref().expect("a look"));
+            let ready = ready_condition(&Health::Healthy, at(0).wall);
+            let told = signals_condition(&seen, history, &ready, Some(&doubt), None, at(second).wall);
+            assert_eq!((told.status.as_str(), told.reason.as_str()), ("False", "Doubted"));
+            assert!(told.message.starts_with(said), "{}", told.message);
+        }
+    }
+    // Clusters that were not ready when we began were not lost now.
+    let mut known = Cluster {
+        conditions: vec![ready_condition(&Health::Unreachable(String::new()), at(0).wall)],
+        ..Cluster::default()
+    };
+    known.look("raw", at(0));
+    assert_eq!(known.history.as_ref().and_then(History::lost), None);
+}
+
+/// Karmada's own rule: the first look counts, then thresholds, by the monotonic clock.
+#[rstest]
+#[case::first_look_counts(&[(0, false)], "False")]
+#[case::a_flicker(&[(0, true), (10, false), (20, true), (30, false), (50, false)], "True")]
+#[case::long_enough(&[(0, true), (10, false), (40, false)], "False")]
+#[case::back_too_soon(&[(0, false), (10, true), (30, true)], "False")]
+#[case::back(&[(0, false), (10, true), (40, true)], "True")]
+fn karmadas_rule(#[case] looks: &[(u64, bool)], #[case] expected: &str) {
+    let thresholds = Thresholds { success: Duration::from_secs(30), failure: Duration::from_secs(30) };
+    let mut shown = ready_condition(&Health::Healthy, at(0).wall);
+    let mut last: Option<Observed> = None;
+    for (second, is_well) in looks {
+        let health = if *is_well { Health::Healthy } else { Health::Unreachable(String::new()) };
+        let seen = ready_condition(&health, at(*second).wall);
+        let (ready, observed) = with_thresholds(seen, Some(&shown), last, thresholds, at(*second).mono);
+        (shown, last) = (ready, Some(observed));
+    }
+    assert_eq!(shown.status, expected);
+}
+
+const GRACE: lease::Grace = lease::Grace { monitor: Duration::from_secs(40), startup: Duration::from_secs(60) };
+
+/// Looks each 5 s at a Lease that is renewed every 10 s until `silent`; when the cluster became unknown.
+fn unknown_at(shown: Option<&Condition>, created: u64, silent: u64) -> Option<(u64, String)> {
+    let (mut beat, mut leases) = (None, 0);
+    for second in (100..=300).step_by(5) {
+        if second < silent && second % 10 == 0 {
+            leases += 1;
+        }
+        let renewed = (leases > 0).then(|| leases.to_string());
+        let (word, next) = lease::look(beat.as_ref(), renewed.as_deref(), shown, at(created).wall, GRACE, at(second));
+        if let Some(word) = word {
+            return Some((second, word.reason));
+        }
+        beat = Some(next);
+    }
+    None
+}
+
+#[rstest]
+#[case::alive(true, 0, 1000, None)]
+#[case::silent(true, 0, 150, Some((185, "ClusterStatusUnknown")))]
+#[case::silent_before_our_start(true, 0, 0, Some((145, "ClusterStatusUnknown")))]
+#[case::just_registered(false, 100, 0, Some((165, "ClusterStatusNeverUpdated")))]
+#[case::registered_long_ago(false, 0, 0, Some((100, "ClusterStatusNeverUpdated")))]
+#[case::renews_without_a_report(false, 0, 1000, None)]
+fn silent_agents_leave_their_clusters_unknown(
+    #[case] has_reported: bool,
+    #[case] created: u64,
+    #[case] silent: u64,
+    #[case] expected: Option<(u64, &str)>,
+) {
+    let shown = ready_condition(&Health::Healthy, at(0).wall);
+    let unknown = unknown_at(has_reported.then_some(&shown), created, silent);
+    assert_eq!(unknown, expected.map(|(second, reason)| (second, reason.to_owned())));
+}
+
+#[test]
+fn our_own_word_is_no_sign_of_life_and_an_agents_is() {
+    let shown = ready_condition(&Health::Healthy, at(0).wall);
+    let look = |beat: Option<&lease::Beat>, shown: &Condition, second| {
+        lease::look(beat, Some("same"), Some(shown), at(0).wall, GRACE, at(second))
+    };
+    let (_, beat) = look(None, &shown, 0);
+    let (_, beat) = look(Some(&beat), &shown, 25);
+    assert_eq!(beat.lost(), Some(Duration::ZERO), "half of its grace is over");
+    let (word, mut beat) = look(Some(&beat), &shown, 45);
+    let word = word.expect("silent");
+    beat.wrote(word.clone());
+    let (again, beat) = look(Some(&beat), &word, 50);
+    assert!(again.is_none() && beat.lost().is_some());
+    // The agent reports: its Lease comes later.
+    let (word, beat) = look(Some(&beat), &shown, 55);
+    assert!(word.is_none() && beat.lost().is_none());
+}

@@ -1,0 +1,266 @@
+//! What is told of clusters: readiness that came or went, taints, evictions that halt and go on.
+
+use crowsnest_api::cluster::Cluster;
+use crowsnest_api::constants::{condition, taint as keys};
+use crowsnest_api::policy::ClusterTaintPolicy;
+use crowsnest_apimachinery::taints;
+use k8s_openapi::api::core::v1::{Taint, Toleration};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use k8s_openapi::jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::{Action, Cause, Entry, id, second};
+use crate::conditions;
+use crate::reference::Reference;
+
+fn ready(cluster: &Cluster) -> Option<&Condition> {
+    conditions::find(&cluster.status.conditions, condition::READY)
+}
+
+fn entry(cluster: &Cluster, action: Action, id: String, cause: Cause, effect: Value, at: Timestamp) -> Entry {
+    Entry {
+        at,
+        subject: Reference::of_cluster(cluster),
+        action,
+        cluster: cluster.metadata.name.clone().unwrap_or_default(),
+        cause,
+        effect,
+        generation: cluster.metadata.generation,
+        is_warning: false,
+        message: String::new(),
+        id,
+    }
+}
+
+fn id_of(cluster: &Cluster, action: Action, what: &[&str]) -> String {
+    let whose = cluster.metadata.uid.as_deref().unwrap_or_default();
+    id(&Reference::of_cluster(cluster), whose, action, what)
+}
+
+/// The entry of the last time that a cluster's readiness changed; where it never did there is none of that name.
+pub fn flip_id(cluster: &Cluster) -> Option<String> {
+    let ready = ready(cluster)?;
+    let since = second(ready.last_transition_time.0);
+    Some(id_of(cluster, Action::ClusterFlipped, &[&ready.status, &since]))
+}
+
+/// Readiness is not what it was `before`. `told` is by what.
+pub fn flipped(cluster: &Cluster, before: Option<&str>, told: &str, at: Timestamp) -> Option<Entry> {
+    let ready = ready(cluster)?;
+    let before = before.filter(|before| *before != ready.status)?;
+    let effect = json!({"ready": {"from": before, "to": ready.status}});
+    let entry = entry(cluster, Action::ClusterFlipped, flip_id(cluster)?, Cause::new(told), effect, at);
+    let message = format!("Ready is {} now: {told}", ready.status);
+    Some(Entry { is_warning: ready.status != "True", message, ..entry })
+}
+
+/// Why a cluster is not ready, where it isn't.
+pub fn why_not_ready(cluster: &Cluster) -> Option<String> {
+    let ready = ready(cluster).filter(|ready| ready.status != "True")?;
+    let signals = conditions::find(&cluster.status.conditions, condition::HEALTH_SIGNALS);
+    let said = signals.map(|signals| signals.message.as_str()).filter(|message| !message.is_empty());
+    let (status, since) = (&ready.status, ready.last_transition_time.0);
+    Some(format!("Ready is {status} since {since}: {}", said.unwrap_or(&ready.message)))
+}
+
+/// `key=value:effect`
+pub fn words(taint: &Taint) -> String {
+    match taint.value.as_deref().filter(|value| !value.is_empty()) {
+        Some(value) => format!("{}={value}:{}", taint.key, taint.effect),
+        None => format!("{}:{}", taint.key, taint.effect),
+    }
+}
+
+/// The entry of a taint; of one that does not say since when it is there nobody else can name it.
+pub fn taint_id(cluster: &Cluster, taint: &Taint) -> Option<String> {
+    let added = second(taint.time_added.as_ref()?.0);
+    Some(id_of(cluster, Action::ClusterTainted, &[&words(taint), &added]))
+}
+
+/// Taints that were not among those `before`, whoever put them.
+pub fn tainted(cluster: &Cluster, before: &[Taint], policies: &[ClusterTaintPolicy], at: Timestamp) -> Vec<Entry> {
+    let new = cluster.spec.taints.iter().filter(|taint| !before.contains(taint));
+    let told = |taint: &Taint| {
+        let taint_words = words(taint);
+        let now = || id_of(cluster, Action::ClusterTainted, &[&taint_words, &at.to_string()]);
+        let id = taint_id(cluster, taint).unwrap_or_else(now);
+        let cause = why_tainted(cluster, taint, policies);
+        let message = format!("Tainted with {taint_words}: {}", cause.text);
+        let is_warning = taint.effect == taints::NO_EXECUTE;
+        let entry = entry(cluster, Action::ClusterTainted, id, cause, json!({"taint": taint_words}), at);
+        Entry { message, is_warning, ..entry }
+    };
+    new.map(told).collect()
+}
+
+fn why_tainted(cluster: &Cluster, taint: &Taint, policies: &[ClusterTaintPolicy]) -> Cause {
+    let not_ready = why_not_ready(cluster);
+    let flip = not_ready.as_ref().and_then(|_| flip_id(cluster));
+    let is_ours = taint.effect == taints::NO_SCHEDULE && [keys::NOT_READY, keys::UNREACHABLE].contains(&&*taint.key);
+    if is_ours && let Some(why) = &not_ready {
+        return Cause::new(why).by(Reference::of_cluster(cluster)).after(flip);
+    }
+    let puts_it = |policy: &&ClusterTaintPolicy| {
+        policy.spec.taints.iter().any(|named| named.key == taint.key && named.effect == taint.effect)
+    };
+    let Some(policy) = policies.iter().find(puts_it) else {
+        return Cause::new("put by hand, or by somebody else's controller");
+    };
+    let name = policy.metadata.name.as_deref().unwrap_or_default();
+    let by_readiness = policy.spec.add_on_conditions.iter().any(|on| on.condition_type == condition::READY);
+    let reference = Reference::named("policy.karmada.io/v1alpha1", "ClusterTaintPolicy", "", name);
+    match not_ready.filter(|_| by_readiness) {
+        Some(why) => Cause::new(format!("ClusterTaintPolicy {name}, since {why}")).by(reference).after(flip),
+        None => Cause::new(format!("ClusterTaintPolicy {name}")).by(reference),
+    }
+}
+
+/// Which of a cluster's taints drives out who tolerates this: one that is not tolerated, else the first that is for a time.
+pub fn driving<'c>(cluster: &'c Cluster, tolerations: &[Toleration]) -> Option<&'c Taint> {
+    let (all, evicts) = (&cluster.spec.taints, |taint: &Taint| taint.effect == taints::NO_EXECUTE);
+    let untolerated = taints::first_untolerated(all, tolerations, evicts);
+    untolerated.or_else(|| all.iter().find(|taint| evicts(taint)))
+}
+
+/// Whether nothing is evicted from a cluster any more, or again. `shown` is the condition as it was.
+pub fn halted(cluster: &Cluster, is_halted: bool, message: &str, shown: Option<&Condition>, at: Timestamp) -> Entry {
+    let action = if is_halted { Action::EvictionsHalted } else { Action::EvictionsResumed };
+    let name = |action: Action, at: Timestamp| id_of(cluster, action, &[&second(at)]);
+    let before = shown.filter(|_| !is_halted).map(|shown| name(Action::EvictionsHalted, shown.last_transition_time.0));
+    let cause = Cause::new(message).after(before);
+    let entry = entry(cluster, action, name(action, at), cause, json!({"halted": is_halted}), at);
+    Entry { is_warning: is_halted, message: message.to_owned(), ..entry }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+
+    fn at(text: &str) -> Timestamp {
+        text.parse().expect("a time")
+    }
+
+    fn now() -> Timestamp {
+        at("2026-01-01T10:05:03.25Z")
+    }
+
+    fn taint(key: &str, effect: &str, added: Option<&str>) -> Value {
+        json!({"key": key, "effect": effect, "timeAdded": added})
+    }
+
+    fn cluster(ready: &str, taints: Value) -> Cluster {
+        let value = json!({
+            "metadata": {"name": "m1", "uid": "u1", "generation": 3}, "spec": {"syncMode": "Push", "taints": taints},
+            "status": {"conditions": [
+                {"type": "Ready", "status": ready, "reason": "R", "message": "cluster is not reachable",
+                 "lastTransitionTime": "2026-01-01T10:05:00Z"},
+                {"type": "HealthSignals", "status": "True", "reason": "SignalsAgree", "message": "readyz fails",
+                 "lastTransitionTime": "2026-01-01T10:05:00Z"},
+            ]},
+        });
+        serde_json::from_value(value).expect("a cluster")
+    }
+
+    fn policy(name: &str, key: &str, on: &str) -> ClusterTaintPolicy {
+        let value = json!({
+            "metadata": {"name": name},
+            "spec": {"taints": [{"key": key, "effect": "NoExecute"}],
+                     "addOnConditions": [{"conditionType": on, "operator": "NotIn", "statusValues": ["True"]}]},
+        });
+        serde_json::from_value(value).expect("a policy")
+    }
+
+    #[rstest]
+    #[case::of_a_new_cluster(None, "False", None)]
+    #[case::as_before(Some("False"), "False", None)]
+    #[case::went(Some("True"), "False", Some(("Ready is False now: why", true)))]
+    #[case::unknown(Some("False"), "Unknown", Some(("Ready is Unknown now: why", true)))]
+    #[case::came(Some("False"), "True", Some(("Ready is True now: why", false)))]
+    fn readiness(#[case] before: Option<&str>, #[case] ready: &str, #[case] expected: Option<(&str, bool)>) {
+        let cluster = cluster(ready, json!([]));
+        let told = flipped(&cluster, before, "why", now());
+        assert_eq!(told.as_ref().map(|entry| (entry.message.as_str(), entry.is_warning)), expected);
+        if let Some(entry) = told {
+            assert_eq!(Some(entry.id), flip_id(&cluster), "who sees the condition knows its entry");
+        }
+    }
+
+    const FIRST: &str = "2026-01-01T10:05:01Z";
+
+    #[rstest]
+    #[case::nothing_new(
+        "False", taint("a", "NoExecute", Some(FIRST)), json!([taint("a", "NoExecute", Some(FIRST))]), None
+    )]
+    #[case::ours(
+        "False", taint("cluster.karmada.io/not-ready", "NoSchedule", Some(FIRST)), json!([]),
+        Some(("Ready is False since 2026-01-01T10:05:00Z: readyz fails", Some("Cluster m1"), true))
+    )]
+    #[case::by_a_policy_for_readiness(
+        "False", taint("gone", "NoExecute", Some(FIRST)), json!([]),
+        Some(("ClusterTaintPolicy leave, since Ready is False since 2026-01-01T10:05:00Z: readyz fails",
+            Some("ClusterTaintPolicy leave"), true))
+    )]
+    #[case::by_a_policy_for_something_else(
+        "False", taint("full", "NoExecute", Some(FIRST)), json!([]),
+        Some(("ClusterTaintPolicy full", Some("ClusterTaintPolicy full"), false))
+    )]
+    #[case::by_hand(
+        "True", taint("drain", "NoExecute", Some(FIRST)), json!([]),
+        Some(("put by hand, or by somebody else's controller", None, false))
+    )]
+    #[case::put_again(
+        "True", taint("drain", "NoExecute", Some(FIRST)),
+        json!([taint("drain", "NoExecute", Some("2026-01-01T09:00:00Z"))]),
+        Some(("put by hand, or by somebody else's controller", None, false))
+    )]
+    fn new_taints_have_a_cause(
+        #[case] ready: &str,
+        #[case] new: Value,
+        #[case] before: Value,
+        #[case] expected: Option<(&str, Option<&str>, bool)>,
+    ) {
+        let cluster = cluster(ready, json!([new]));
+        let before: Vec<Taint> = serde_json::from_value(before).expect("taints");
+        let policies = [policy("full", "full", "NoSpace"), policy("leave", "gone", "Ready")];
+        let told = tainted(&cluster, &before, &policies, now());
+        let by = |entry: &Entry| entry.cause.reference.as_ref().map(|by| format!("{} {}", by.kind, by.name));
+        let told: Vec<_> = told
+            .iter()
+            .map(|entry| (entry.cause.text.clone(), by(entry), entry.cause.previous == flip_id(&cluster)))
+            .collect();
+        let expected = expected.map(|(text, by, flip)| (text.to_owned(), by.map(str::to_owned), flip));
+        assert_eq!(told, expected.into_iter().collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn an_entry_of_a_taint_can_be_named_by_who_sees_the_taint() {
+        let cluster = cluster("True", json!([taint("drain", "NoExecute", Some(FIRST)), taint("x", "NoExecute", None)]));
+        let told = tainted(&cluster, &[], &[], now());
+        let named: Vec<_> = cluster.spec.taints.iter().map(|taint| taint_id(&cluster, taint)).collect();
+        assert_eq!(named, [Some(told[0].id.clone()), None]);
+    }
+
+    #[rstest]
+    #[case::none(json!([]), Some("a"))]
+    #[case::the_other(json!([{"key": "a", "operator": "Exists"}]), Some("b"))]
+    #[case::all_for_a_time(json!([{"operator": "Exists", "tolerationSeconds": 1}]), Some("a"))]
+    fn the_taint_that_drives_out(#[case] tolerations: Value, #[case] expected: Option<&str>) {
+        let taints =
+            json!([taint("s", "NoSchedule", None), taint("a", "NoExecute", None), taint("b", "NoExecute", None)]);
+        let tolerations: Vec<Toleration> = serde_json::from_value(tolerations).expect("tolerations");
+        let cluster = cluster("True", taints);
+        assert_eq!(driving(&cluster, &tolerations).map(|taint| taint.key.as_str()), expected);
+    }
+
+    #[test]
+    fn what_goes_on_names_what_halted_it() {
+        let cluster = cluster("False", json!([]));
+        let began = halted(&cluster, true, "most are lost", None, at("2026-01-01T10:05:00Z"));
+        let shown = conditions::condition("EvictionsHalted", true, "R", "most are lost", at("2026-01-01T10:05:00Z"));
+        let ended = halted(&cluster, false, "evictions go on", Some(&shown), now());
+        assert_eq!((began.action, ended.action), (Action::EvictionsHalted, Action::EvictionsResumed));
+        assert_eq!((began.is_warning, ended.is_warning), (true, false));
+        assert_eq!(ended.cause.previous, Some(began.id));
+    }
+}

@@ -1,0 +1,424 @@
+//! What is told of workloads: evictions from their beginning to their end, moves, quotas and fences in their way. Told of the
+//! template, for that is what people ask about.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crowsnest_api::cluster::Cluster;
+use crowsnest_api::constants::{annotation, eviction};
+use crowsnest_api::work::{
+    GracefulEvictionTask, ObjectReference, ResourceBinding, ResourceBindingSpec, ResourceBindingStatus, ResourceHealth,
+    TargetCluster,
+};
+use crowsnest_apimachinery::quantity::Quantity;
+use k8s_openapi::api::core::v1::Toleration;
+use k8s_openapi::jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::clusters::{driving, flip_id, taint_id, why_not_ready, words};
+use super::{Action, Cause, Entry, id, second};
+use crate::object;
+use crate::quota::Exceeded;
+use crate::reference::Reference;
+use crate::scheduling::Trigger;
+
+/// Clusters that a change has to do with, by name.
+pub type Clusters = BTreeMap<String, Arc<Cluster>>;
+
+/// A binding something happens to.
+#[derive(Debug, Clone)]
+pub struct Bound<'a> {
+    /// Its own, not the template's.
+    pub uid: &'a str,
+    /// After what happened.
+    pub generation: i64,
+    pub template: &'a ObjectReference,
+    /// The policy that made it.
+    pub policy: Option<Reference>,
+    pub at: Timestamp,
+}
+
+impl<'a> Bound<'a> {
+    pub fn of(binding: &'a Value, spec: &'a ResourceBindingSpec, at: Timestamp) -> Self {
+        let said = |key: &str| object::annotation(binding, key).unwrap_or_default();
+        let group = "policy.karmada.io/v1alpha1";
+        let policy =
+            match (said(annotation::PROPAGATION_POLICY_NAME), said(annotation::CLUSTER_PROPAGATION_POLICY_NAME)) {
+                ("", "") => None,
+                ("", name) => Some(Reference::named(group, "ClusterPropagationPolicy", "", name)),
+                (name, _) => {
+                    let namespace = said(annotation::PROPAGATION_POLICY_NAMESPACE);
+                    Some(Reference::named(group, "PropagationPolicy", namespace, name))
+                }
+            };
+        let (uid, generation) = (object::uid(binding), object::generation(binding));
+        Bound { uid, generation, template: &spec.resource, policy, at }
+    }
+
+    fn id(&self, action: Action, what: &[&str]) -> String {
+        id(&Reference::of_template(self.template), self.uid, action, what)
+    }
+
+    /// The entry of an eviction's beginning.
+    fn eviction(&self, task: &GracefulEvictionTask) -> Option<String> {
+        let created = second(task.creation_timestamp.as_ref()?.0);
+        Some(self.id(Action::Evicted, &[&task.from_cluster, &created]))
+    }
+
+    fn now(&self) -> String {
+        second(self.at)
+    }
+
+    fn entry(&self, action: Action, cluster: &str, id: String, cause: Cause, effect: Value, message: String) -> Entry {
+        Entry {
+            at: self.at,
+            subject: Reference::of_template(self.template),
+            action,
+            cluster: cluster.to_owned(),
+            cause,
+            effect,
+            generation: Some(self.generation),
+            is_warning: false,
+            message,
+            id,
+        }
+    }
+}
+
+/// `m1:2`, or `m1` of what has no replicas.
+fn share(target: &TargetCluster) -> String {
+    match target.replicas {
+        0 => target.name.clone(),
+        replicas => format!("{}:{replicas}", target.name),
+    }
+}
+
+fn shares(targets: &[TargetCluster]) -> String {
+    match targets {
+        [] => "nowhere".to_owned(),
+        targets => targets.iter().map(share).collect::<Vec<_>>().join(", "),
+    }
+}
+
+fn shares_of(targets: &[TargetCluster]) -> Value {
+    let share = |target: &TargetCluster| match target.replicas {
+        0 => json!({"cluster": target.name}),
+        replicas => json!({"cluster": target.name, "replicas": replicas}),
+    };
+    targets.iter().map(share).collect()
+}
+
+/// Evictions that have begun between two specs of a binding.
+pub fn evicted(
+    bound: &Bound<'_>,
+    (before, after): (&ResourceBindingSpec, &ResourceBindingSpec),
+    clusters: &Clusters,
+    tolerations: &[Toleration],
+) -> Vec<Entry> {
+    let cause = |task: &GracefulEvictionTask| why_evicted(task, clusters.get(&task.from_cluster), tolerations);
+    begun(bound, (before, after), cause)
+}
+
+fn begun(
+    bound: &Bound<'_>,
+    (before, after): (&ResourceBindingSpec, &ResourceBindingSpec),
+    cause: impl Fn(&GracefulEvictionTask) -> Cause,
+) -> Vec<Entry> {
+    let new = after.graceful_eviction_tasks.iter().filter(|task| !before.evicts(&task.from_cluster));
+    let told = |task: &GracefulEvictionTask| {
+        let (cluster, cause) = (&task.from_cluster, cause(task));
+        let now = || bound.id(Action::Evicted, &[cluster, &bound.now()]);
+        let id = bound.eviction(task).unwrap_or_else(now);
+        let mut effect = json!({"from": cluster, "left": shares_of(&after.clusters)});
+        if let Some(replicas) = task.replicas {
+            effect["replicas"] = json!(replicas);
+        }
+        if let Some(mode) = &task.purge_mode {
+            effect["purgeMode"] = json!(mode);
+        }
+        let message = format!("Evicted from {cluster}: {}", cause.text);
+        Entry { is_warning: true, ..bound.entry(Action::Evicted, cluster, id, cause, effect, message) }
+    };
+    new.map(told).collect()
+}
+
+fn why_evicted(task: &GracefulEvictionTask, cluster: Option<&Arc<Cluster>>, tolerations: &[Toleration]) -> Cause {
+    let by = cluster.map_or_else(|| Reference::cluster(&task.from_cluster), |cluster| Reference::of_cluster(cluster));
+    let is_tainted = task.producer == eviction::PRODUCER_TAINT_MANAGER;
+    let Some((cluster, taint)) =
+        cluster.filter(|_| is_tainted).and_then(|cluster| Some((cluster, driving(cluster, tolerations)?)))
+    else {
+        let text = match task.reason.as_str() {
+            eviction::REASON_APPLICATION_FAILURE => "it is unhealthy there for longer than its policy tolerates",
+            other => other,
+        };
+        return Cause::new(text).by(by);
+    };
+    let why = why_not_ready(cluster).map(|why| format!("; {why}")).unwrap_or_default();
+    Cause::new(format!("its taint {} is not tolerated{why}", words(taint))).by(by).after(taint_id(cluster, taint))
+}
+
+/// What became of the evictions that were there before: kept beyond their time, ended, or `called_off`.
+pub fn went_on(
+    bound: &Bound<'_>,
+    (before, after): (&ResourceBindingSpec, &ResourceBindingSpec),
+    status: &ResourceBindingStatus,
+    called_off: &[String],
+    clusters: &Clusters,
+) -> Vec<Entry> {
+    let told = |task: &GracefulEvictionTask| {
+        let cluster = &task.from_cluster;
+        let now = after.graceful_eviction_tasks.iter().find(|now| now.from_cluster == *cluster);
+        let (by, began) = (Reference::cluster(cluster), bound.eviction(task));
+        let id = |action: Action, what: &str| bound.id(action, &[cluster, what, &bound.now()]);
+        match now {
+            Some(now) if now.message != task.message && !now.message.is_empty() => {
+                let why = now.message.trim_end_matches('.');
+                let (action, cause) = (Action::EvictionKept, Cause::new(why).by(by).after(began));
+                let message = format!("Evict from cluster {cluster} waits: {why}.");
+                let entry = bound.entry(action, cluster, id(action, why), cause, json!({"from": cluster}), message);
+                Some(Entry { is_warning: true, ..entry })
+            }
+            Some(_) => None,
+            None if called_off.contains(cluster) => {
+                let flip = clusters.get(cluster).and_then(|cluster| flip_id(cluster));
+                let cause = Cause::new("nothing drives it away any more, and nothing has replaced the copy");
+                let message = format!("Evict from cluster {cluster} is called off: nothing has replaced the copy.");
+                let effect = json!({"back": cluster, "to": shares_of(&after.clusters)});
+                let action = Action::EvictionCancelled;
+                Some(bound.entry(action, cluster, id(action, ""), cause.by(by).after(flip.or(began)), effect, message))
+            }
+            None => {
+                let cause = Cause::new(why_ended(task, after, status, clusters)).by(by).after(began);
+                let message = format!("Evict from cluster {cluster} has ended: {}", cause.text);
+                let action = Action::EvictionEnded;
+                Some(bound.entry(action, cluster, id(action, ""), cause, json!({"from": cluster}), message))
+            }
+        }
+    };
+    before.graceful_eviction_tasks.iter().filter_map(told).collect()
+}
+
+fn why_ended(
+    task: &GracefulEvictionTask,
+    after: &ResourceBindingSpec,
+    status: &ResourceBindingStatus,
+    clusters: &Clusters,
+) -> String {
+    let is_healthy = |target: &TargetCluster| {
+        let of = |item: &&crowsnest_api::work::AggregatedStatusItem| item.cluster_name == target.name;
+        let item = status.aggregated_status.iter().find(of);
+        item.is_some_and(|item| item.health == Some(ResourceHealth::Healthy))
+    };
+    if task.suppress_deletion == Some(false) {
+        "somebody confirmed it".to_owned()
+    } else if !clusters.contains_key(&task.from_cluster) {
+        "the cluster is gone".to_owned()
+    } else if !after.clusters.is_empty() && after.clusters.iter().all(is_healthy) {
+        format!("it is healthy in {}", shares(&after.clusters))
+    } else {
+        "its time was over".to_owned()
+    }
+}
+
+/// A decision of the scheduler that was written.
+#[derive(Debug, Clone, Copy)]
+pub struct Move<'a> {
+    pub before: &'a ResourceBindingSpec,
+    pub status: &'a ResourceBindingStatus,
+    pub to: &'a [TargetCluster],
+    pub trigger: Option<Trigger>,
+    /// Why nothing fits, where nothing does.
+    pub nothing: Option<&'a str>,
+    /// The entry of whoever had it look.
+    pub asked_by: Option<&'a str>,
+}
+
+/// Where a workload went to another place: not of its first one, nor of more or fewer replicas where they are.
+pub fn rescheduled(bound: &Bound<'_>, moved: &Move<'_>) -> Option<Entry> {
+    let fled = fled(moved);
+    let mut from = moved.before.clusters.clone();
+    let share = |task: &GracefulEvictionTask| TargetCluster {
+        name: task.from_cluster.clone(),
+        replicas: task.replicas.unwrap_or_default(),
+        components: Vec::new(),
+    };
+    from.extend(fled.iter().copied().filter(|task| !moved.before.targets(&task.from_cluster)).map(share));
+    if !is_moved(&from, moved.to) {
+        return None;
+    }
+    let cause = why_moved(bound, moved, &fled);
+    let (left, to) = (shares(&from), shares(moved.to));
+    let message = match moved.nothing {
+        Some(nothing) => format!("Rescheduled from {left} to nowhere: {nothing} ({})", cause.text),
+        None => format!("Rescheduled from {left} to {to}: {}", cause.text),
+    };
+    let mut effect = json!({"from": shares_of(&from), "to": shares_of(moved.to)});
+    if let Some(trigger) = moved.trigger {
+        effect["trigger"] = json!(trigger);
+    }
+    let cluster = match moved.to {
+        [one] => one.name.as_str(),
+        _ => "",
+    };
+    let id = bound.id(Action::Rescheduled, &[&bound.generation.to_string()]);
+    let entry = bound.entry(Action::Rescheduled, cluster, id, cause, effect, message);
+    Some(Entry { is_warning: moved.to.is_empty(), ..entry })
+}
+
+/// Evictions that the scheduler answers for the first time.
+fn fled<'a>(moved: &Move<'a>) -> Vec<&'a GracefulEvictionTask> {
+    let last = moved.status.last_scheduled_time.as_ref().map(|time| time.0);
+    let is_new = |task: &&GracefulEvictionTask| {
+        let created = task.creation_timestamp.as_ref().map(|time| time.0);
+        task.producer != eviction::PRODUCER_GOING_HOME && created.is_some_and(|at| last.is_none_or(|last| at >= last))
+    };
+    moved.before.graceful_eviction_tasks.iter().filter(is_new).collect()
+}
+
+fn is_moved(from: &[TargetCluster], to: &[TargetCluster]) -> bool {
+    let had = |target: &TargetCluster| from.iter().find(|one| one.name == target.name);
+    let has = |target: &TargetCluster| to.iter().find(|one| one.name == target.name);
+    let grew = to.iter().any(|target| had(target).is_none_or(|had| had.replicas < target.replicas));
+    let shrank = from.iter().any(|target| has(target).is_none_or(|has| has.replicas < target.replicas));
+    let same_names = from.len() == to.len() && from.iter().all(|target| has(target).is_some());
+    !from.is_empty() && (!same_names || (grew && shrank))
+}
+
+fn why_moved(bound: &Bound<'_>, moved: &Move<'_>, fled: &[&GracefulEvictionTask]) -> Cause {
+    let asked = matches!(moved.trigger, Some(Trigger::PlacementChanged | Trigger::RescheduleRequested));
+    let newest = fled.iter().max_by_key(|task| task.creation_timestamp.as_ref().map(|time| time.0));
+    if let Some(task) = newest.filter(|_| !asked) {
+        let text = format!("it was evicted from {} ({})", task.from_cluster, task.reason);
+        return Cause::new(text).by(Reference::cluster(&task.from_cluster)).after(bound.eviction(task));
+    }
+    let cause = match moved.trigger {
+        Some(Trigger::PlacementChanged) => {
+            Cause { reference: bound.policy.clone(), ..Cause::new("its placement changed") }
+        }
+        Some(Trigger::ReplicasChanged) if moved.asked_by.is_some() => Cause::new("it was descheduled"),
+        Some(Trigger::ReplicasChanged) => {
+            let assigned: i64 = moved.before.clusters.iter().map(|target| i64::from(target.replicas)).sum();
+            Cause::new(format!("{} replicas are wanted, {assigned} were assigned", moved.before.replicas))
+        }
+        Some(Trigger::RescheduleRequested) => Cause::new("a new schedule was asked for"),
+        Some(Trigger::TargetTerminating) => {
+            let leaves = |target: &&TargetCluster| !moved.to.iter().any(|stays| stays.name == target.name);
+            match moved.before.clusters.iter().find(leaves) {
+                Some(left) => Cause::new(format!("{} leaves the fleet", left.name)).by(Reference::cluster(&left.name)),
+                None => Cause::new("a cluster leaves the fleet"),
+            }
+        }
+        Some(Trigger::Reconcile) | None => Cause::new("other clusters fit it now"),
+    };
+    cause.after(moved.asked_by.map(str::to_owned))
+}
+
+/// Replicas were taken from clusters none of whose nodes takes them.
+pub fn descheduled(bound: &Bound<'_>, before: &[TargetCluster], after: &[TargetCluster], message: &str) -> Entry {
+    let less = |target: &TargetCluster| {
+        let stays = after.iter().find(|stays| stays.name == target.name).map_or(0, |stays| stays.replicas);
+        let taken = target.replicas.saturating_sub(stays);
+        (taken > 0).then(|| TargetCluster { replicas: taken, ..target.clone() })
+    };
+    let taken: Vec<TargetCluster> = before.iter().filter_map(less).collect();
+    let cause = Cause::new("no node there takes these replicas");
+    let (cluster, cause) = match taken.as_slice() {
+        [one] => (one.name.clone(), cause.by(Reference::cluster(&one.name))),
+        _ => (String::new(), cause),
+    };
+    let id = bound.id(Action::Descheduled, &[&bound.generation.to_string()]);
+    let effect = json!({"taken": shares_of(&taken)});
+    bound.entry(Action::Descheduled, &cluster, id, cause, effect, message.to_owned())
+}
+
+/// A workload went home, and its copies elsewhere are leaving.
+pub fn returned(
+    bound: &Bound<'_>,
+    (before, going): (&ResourceBindingSpec, &ResourceBindingSpec),
+    to: &[TargetCluster],
+    clusters: &Clusters,
+    message: &str,
+) -> Vec<Entry> {
+    let homes = to.iter().filter_map(|target| clusters.get(&target.name));
+    let newest = homes.max_by_key(|cluster| {
+        let ready = crate::conditions::find(&cluster.status.conditions, "Ready");
+        ready.map(|ready| ready.last_transition_time.0)
+    });
+    let cause = Cause::new("its clusters have been well again for long enough");
+    let cause = match newest {
+        Some(cluster) => cause.by(Reference::of_cluster(cluster)).after(flip_id(cluster)),
+        None => cause,
+    };
+    let id = bound.id(Action::ReturnedHome, &[&bound.generation.to_string()]);
+    let effect = json!({"from": shares_of(&before.clusters), "to": shares_of(to)});
+    let home = |_: &GracefulEvictionTask| {
+        Cause::new("it is on its way home").by(Reference::of_template(bound.template)).after(Some(id.clone()))
+    };
+    let leaving = begun(bound, (before, going), home).into_iter().map(|entry| Entry { is_warning: false, ..entry });
+    let leaving: Vec<Entry> = leaving.collect();
+    let returned = bound.entry(Action::ReturnedHome, "", id, cause, effect, message.to_owned());
+    [returned].into_iter().chain(leaving).collect()
+}
+
+/// Unhealthy in clusters for longer than it is tolerated, and kept there: it would be nowhere.
+pub fn kept_unhealthy(bound: &Bound<'_>, clusters: &[String], why: &str, message: &str) -> Entry {
+    let all = clusters.join(", ");
+    // As long as nothing changes it is the same entry.
+    let id = bound.id(Action::EvictionKept, &[&all, why, &bound.generation.to_string()]);
+    let cause = Cause::new(why);
+    let (cluster, cause) = match clusters {
+        [one] => (one.as_str(), cause.by(Reference::cluster(one))),
+        _ => ("", cause),
+    };
+    let entry = bound.entry(Action::EvictionKept, cluster, id, cause, json!({"from": clusters}), message.to_owned());
+    Entry { is_warning: true, ..entry }
+}
+
+/// Nothing may be started: nobody has seen the copies in these clusters stop.
+pub fn fence_waits(bound: &Bound<'_>, clusters: &[&str], message: &str) -> Entry {
+    let id = bound.id(Action::FenceWaits, &[&clusters.join(","), &bound.now()]);
+    let text = format!("{} left before its copy was seen to stop", clusters.join(", "));
+    let (cluster, cause) = match clusters {
+        [one] => (*one, Cause::new(text).by(Reference::cluster(one))),
+        _ => ("", Cause::new(text)),
+    };
+    let effect = json!({"unconfirmed": clusters});
+    let entry = bound.entry(Action::FenceWaits, cluster, id, cause, effect, message.to_owned());
+    Entry { is_warning: true, ..entry }
+}
+
+/// Entry for a scheduling result that a quota refuses; `wanted` are the refused clusters. Repeated refusals without a
+/// change have the same entry.
+pub fn quota_denied(binding: &ResourceBinding, wanted: &[TargetCluster], exceeded: &Exceeded, at: Timestamp) -> Entry {
+    let metadata = &binding.metadata;
+    let bound = Bound {
+        uid: metadata.uid.as_deref().or(metadata.name.as_deref()).unwrap_or_default(),
+        generation: metadata.generation.unwrap_or_default(),
+        template: &binding.spec.resource,
+        policy: None,
+        at,
+    };
+    let Exceeded { quota, resource, requested, limit } = exceeded;
+    let numbers = [requested, limit].map(Quantity::to_string);
+    let generation = bound.generation.to_string();
+    let what = [&quota.namespace, &quota.name, &quota.uid, resource, &numbers[0], &numbers[1], &generation];
+    let id = bound.id(Action::QuotaDenied, &what.map(String::as_str));
+    let effect = json!({
+        "resource": resource, "requested": number(requested), "limit": number(limit),
+        "wanted": shares_of(wanted),
+    });
+    let message = exceeded.to_string();
+    let cause = Cause::new(&message).by(quota.clone());
+    let entry = bound.entry(Action::QuotaDenied, "", id, cause, effect, message);
+    Entry { is_warning: true, generation: metadata.generation, ..entry }
+}
+
+/// In the resource's own unit: CPUs, bytes, pieces.
+fn number(quantity: &Quantity) -> Value {
+    let number = quantity.as_f64();
+    if number.fract() == 0.0 { json!(quantity.value()) } else { json!(number) }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,21 @@
+//! labelsOverrider and annotationsOverrider: keys of the object's own metadata.
+
+use crowsnest_api::policy::{LabelAnnotationOverrider, OverriderOperator};
+use serde_json::Value;
+
+use crate::object::{at, remove, set};
+
+pub fn apply(manifest: &mut Value, field: &str, overrider: &LabelAnnotationOverrider) {
+    for (key, value) in &overrider.value {
+        let path = ["metadata", field, key];
+        let exists = at(manifest, &path).is_some();
+        match overrider.operator {
+            OverriderOperator::Add => set(manifest, &path, Value::String(value.clone())),
+            OverriderOperator::Replace if exists => set(manifest, &path, Value::String(value.clone())),
+            OverriderOperator::Remove if exists => {
+                remove(manifest, &path);
+            }
+            _ => {}
+        }
+    }
+}

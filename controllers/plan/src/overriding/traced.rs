@@ -1,0 +1,97 @@
+//! Overrides rule by rule: what each one changed, and which one could not be applied.
+
+use crowsnest_api::cluster::Cluster;
+use crowsnest_api::policy::Overriders;
+use crowsnest_apimachinery::differences::differences;
+use crowsnest_apimachinery::differences::{Compared, Difference};
+use serde::Serialize;
+use serde_json::Value;
+
+use super::{Applied, Failed, OverridePolicy, Report, apply_rule, matching};
+use crate::object;
+
+/// One rule that was applied, and what became of the object by it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Step {
+    pub cluster_scoped: bool,
+    pub policy: String,
+    pub overriders: Overriders,
+    pub differences: Vec<Difference>,
+}
+
+/// All rules that were applied, in their order.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Traced {
+    pub steps: Vec<Step>,
+    /// The rule after which nothing was done any more.
+    pub failed: Option<Failed>,
+}
+
+impl Traced {
+    /// What Works record of it.
+    pub fn report(&self) -> Report {
+        let of = |cluster_scoped: bool| {
+            let steps = self.steps.iter().filter(|step| step.cluster_scoped == cluster_scoped);
+            steps
+                .map(|step| Applied { policy_name: step.policy.clone(), overriders: step.overriders.clone() })
+                .collect()
+        };
+        Report { cluster: of(true), namespaced: of(false) }
+    }
+}
+
+/// Applies overrides as [`super::apply`] does, and tells of each.
+pub fn apply(
+    manifest: &mut Value,
+    cluster: &Cluster,
+    cluster_wide: &[OverridePolicy<'_>],
+    namespaced: &[OverridePolicy<'_>],
+) -> Traced {
+    let mut traced = Traced::default();
+    let of_namespace = if object::namespace(manifest).is_empty() { &[][..] } else { namespaced };
+    for (cluster_scoped, policies) in [(true, cluster_wide), (false, of_namespace)] {
+        for (policy, overriders) in matching(manifest, cluster, policies) {
+            let before = manifest.clone();
+            if let Err(failed) = apply_rule(manifest, policy, overriders, cluster_scoped) {
+                traced.failed = Some(failed);
+                return traced;
+            }
+            let (differences, _) = differences(&before, manifest, Compared::Versions);
+            let (policy, overriders) = (policy.to_owned(), overriders.clone());
+            traced.steps.push(Step { cluster_scoped, policy, overriders, differences });
+        }
+    }
+    traced
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crowsnest_api::policy::OverrideSpec;
+    use serde_json::json;
+
+    fn spec(operator: &str, path: &str) -> OverrideSpec {
+        let rule = json!({"overriders": {"plaintext": [{"path": path, "operator": operator, "value": "x"}]}});
+        serde_json::from_value(json!({"overrideRules": [rule]})).expect("a spec")
+    }
+
+    #[test]
+    fn each_rule_tells_what_it_changed_and_the_result_is_that_of_applying() {
+        let (wide, own) = (spec("add", "/data/wide"), spec("replace", "/data/own"));
+        let policies = |spec, name| [OverridePolicy { name, spec }];
+        let template = json!({"apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"name": "c", "namespace": "n"}, "data": {"own": "1"}});
+        let (mut applied, mut traced) = (template.clone(), template);
+        let cluster = Cluster::default();
+        let report = super::super::apply(&mut applied, &cluster, &policies(&wide, "w"), &policies(&own, "o"));
+        let told = apply(&mut traced, &cluster, &policies(&wide, "w"), &policies(&own, "o"));
+        assert_eq!((&applied, report.expect("applied")), (&traced, told.report()));
+        let paths: Vec<(&str, &str)> =
+            told.steps.iter().map(|step| (step.policy.as_str(), step.differences[0].path.as_str())).collect();
+        assert_eq!(paths, [("w", "/data/wide"), ("o", "/data/own")]);
+        let bad = spec("replace", "/nothing/here");
+        let told = apply(&mut traced, &cluster, &policies(&wide, "w"), &policies(&bad, "b"));
+        assert_eq!((told.steps.len(), told.failed.expect("a refusal").policy.as_str()), (1, "b"));
+    }
+}

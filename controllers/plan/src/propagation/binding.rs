@@ -1,0 +1,253 @@
+//! The binding of a template: what the policy says, what the template is, and what is not touched because others own
+//! it (the scheduler's clusters, dependents, eviction tasks, a scheduling suspension).
+
+use crowsnest_api::constants::{finalizer as finalizers, label as labels};
+use crowsnest_api::names::binding_name;
+use crowsnest_api::policy::PropagationSpec;
+use crowsnest_api::work::{
+    Component, ObjectReference, ReplicaRequirements, ResourceBindingSpec, SchedulePriority, Suspension,
+    WorkloadAffinityGroups,
+};
+use serde_json::{Value, json};
+
+use super::choice::Policy;
+use super::claim;
+use crate::gates::Gates;
+use crate::object;
+
+/// What the interpreter says of a template's replicas.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Interpreted {
+    pub replicas: i32,
+    pub requirements: Option<ReplicaRequirements>,
+    pub components: Vec<Component>,
+}
+
+/// The resource kinds a binding's scope chooses from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BindingScope {
+    Namespaced,
+    Cluster,
+}
+
+impl BindingScope {
+    pub fn of(template: &Value) -> Self {
+        if object::namespace(template).is_empty() { BindingScope::Cluster } else { BindingScope::Namespaced }
+    }
+
+    pub fn kind(self) -> &'static str {
+        match self {
+            BindingScope::Namespaced => "ResourceBinding",
+            BindingScope::Cluster => "ClusterResourceBinding",
+        }
+    }
+
+    fn finalizer(self) -> &'static str {
+        match self {
+            BindingScope::Namespaced => finalizers::BINDING_CONTROLLER,
+            BindingScope::Cluster => finalizers::CLUSTER_RESOURCE_BINDING_CONTROLLER,
+        }
+    }
+
+    fn id_label(self) -> &'static str {
+        match self {
+            BindingScope::Namespaced => labels::RESOURCE_BINDING_PERMANENT_ID,
+            BindingScope::Cluster => labels::CLUSTER_RESOURCE_BINDING_PERMANENT_ID,
+        }
+    }
+}
+
+/// What to write.
+#[derive(Debug, Clone, PartialEq)]
+pub enum BindingPlan {
+    Keep,
+    Create(Value),
+    Update(Value),
+    /// The binding belongs to an earlier object of the same name; garbage collection has to remove it first.
+    WaitForGarbageCollection,
+}
+
+/// What goes into a binding.
+pub struct Intent<'a> {
+    pub template: &'a Value,
+    pub policy: &'a Policy<'a>,
+    pub interpreted: Interpreted,
+    /// The value of the PriorityClass the policy names.
+    pub priority: Option<i32>,
+    pub gates: Gates,
+    /// The template changed by its user's hand, so the recorded resource version moves even if nothing else does.
+    pub template_changed: bool,
+    /// For a binding that doesn't exist yet.
+    pub new_permanent_id: &'a str,
+}
+
+pub fn plan(intent: &Intent<'_>, existing: Option<&Value>) -> BindingPlan {
+    let scope = BindingScope::of(intent.template);
+    let spec = spec(intent, scope);
+    let Some(existing) = existing else { return BindingPlan::Create(create(intent, scope, &spec)) };
+    if owner_uid(existing).is_some_and(|uid| uid != object::uid(intent.template)) {
+        return BindingPlan::WaitForGarbageCollection;
+    }
+    let updated = update(intent, scope, &spec, existing);
+    let same = match intent.template_changed {
+        true => object::semantically_equal(existing, &updated),
+        false => {
+            let mut updated = updated.clone();
+            let version = object::at(existing, &["spec", "resource", "resourceVersion"]).cloned();
+            object::set(&mut updated, &["spec", "resource", "resourceVersion"], version.unwrap_or(Value::Null));
+            object::semantically_equal(existing, &updated)
+        }
+    };
+    if same { BindingPlan::Keep } else { BindingPlan::Update(updated) }
+}
+
+/// The uid of the object's controlling owner.
+pub fn owner_uid(object: &Value) -> Option<&str> {
+    let owners = object::at(object, &["metadata", "ownerReferences"])?.as_array()?;
+    let controller = |owner: &&Value| owner.get("controller").and_then(Value::as_bool).unwrap_or_default();
+    owners.iter().find(controller).map(|owner| object::text(owner, &["uid"]))
+}
+
+/// The reference with which an object is owned, and collected with its owner.
+pub fn controller_reference(owner: &Value) -> Value {
+    json!({
+        "apiVersion": object::api_version(owner), "kind": object::kind(owner),
+        "name": object::name(owner), "uid": object::uid(owner),
+        "controller": true, "blockOwnerDeletion": true,
+    })
+}
+
+pub fn reference(template: &Value) -> ObjectReference {
+    ObjectReference {
+        api_version: object::api_version(template).to_owned(),
+        kind: object::kind(template).to_owned(),
+        namespace: object::namespace(template).to_owned(),
+        name: object::name(template).to_owned(),
+        uid: object::uid(template).to_owned(),
+        resource_version: object::resource_version(template).to_owned(),
+    }
+}
+
+fn spec(intent: &Intent<'_>, scope: BindingScope) -> ResourceBindingSpec {
+    let policy: &PropagationSpec = intent.policy.spec;
+    let namespaced = scope == BindingScope::Namespaced;
+    ResourceBindingSpec {
+        resource: reference(intent.template),
+        propagate_deps: policy.propagate_deps,
+        replica_requirements: intent.interpreted.requirements.clone(),
+        replicas: intent.interpreted.replicas,
+        components: intent.interpreted.components.clone(),
+        placement: Some(policy.placement.clone()),
+        scheduler_name: policy.scheduler_name.clone(),
+        failover: policy.failover.clone(),
+        conflict_resolution: policy.conflict_resolution.clone(),
+        suspension: policy.suspension.clone().map(|policy| Suspension { policy, scheduling: None }),
+        preserve_resources_on_deletion: policy.preserve_resources_on_deletion,
+        schedule_priority: intent.priority.filter(|_| namespaced).map(|priority| SchedulePriority { priority }),
+        workload_affinity_groups: if namespaced { affinity_groups(intent) } else { None },
+        ..ResourceBindingSpec::default()
+    }
+}
+
+fn affinity_groups(intent: &Intent<'_>) -> Option<WorkloadAffinityGroups> {
+    let affinity =
+        intent.policy.spec.placement.workload_affinity.as_ref().filter(|_| intent.gates.workload_affinity)?;
+    let group = |key: Option<&String>| {
+        let value = key.and_then(|key| Some(format!("{key}={}", object::label(intent.template, key)?)));
+        value.unwrap_or_default()
+    };
+    let groups = WorkloadAffinityGroups {
+        affinity_group: group(affinity.affinity.as_ref().map(|term| &term.group_by_label_key)),
+        anti_affinity_group: group(affinity.anti_affinity.as_ref().map(|term| &term.group_by_label_key)),
+    };
+    (groups != WorkloadAffinityGroups::default()).then_some(groups)
+}
+
+fn create(intent: &Intent<'_>, scope: BindingScope, spec: &ResourceBindingSpec) -> Value {
+    let template = intent.template;
+    let mut binding = json!({
+        "apiVersion": "work.karmada.io/v1alpha2",
+        "kind": scope.kind(),
+        "metadata": {
+            "name": binding_name(object::kind(template), object::name(template)),
+            "finalizers": [scope.finalizer()],
+            "ownerReferences": [controller_reference(template)],
+        },
+        "spec": spec,
+    });
+    if scope == BindingScope::Namespaced {
+        object::set(&mut binding, &["metadata", "namespace"], json!(object::namespace(template)));
+    }
+    claim_binding(&mut binding, intent.policy);
+    object::set_label(&mut binding, scope.id_label(), intent.new_permanent_id);
+    binding
+}
+
+fn claim_binding(binding: &mut Value, policy: &Policy<'_>) {
+    let (claim_labels, claim_annotations) = claim::metadata(policy);
+    for (key, value) in claim_labels {
+        object::set_label(binding, key, &value);
+    }
+    for (key, value) in claim_annotations {
+        object::set_annotation(binding, key, &value);
+    }
+}
+
+/// Spec fields a policy or template owns, in bindings of both scopes.
+const OWNED: [&str; 9] = [
+    "resource",
+    "replicaRequirements",
+    "replicas",
+    "components",
+    "schedulerName",
+    "placement",
+    "failover",
+    "conflictResolution",
+    "preserveResourcesOnDeletion",
+];
+
+/// Those only a ResourceBinding follows.
+const OWNED_NAMESPACED: [&str; 3] = ["propagateDeps", "schedulePriority", "workloadAffinityGroups"];
+
+fn update(intent: &Intent<'_>, scope: BindingScope, spec: &ResourceBindingSpec, existing: &Value) -> Value {
+    let mut updated = existing.clone();
+    let wanted = json!(spec);
+    let namespaced: &[&str] = if scope == BindingScope::Namespaced { &OWNED_NAMESPACED } else { &[] };
+    for field in OWNED.iter().chain(namespaced) {
+        match wanted.get(field) {
+            Some(value) => object::set(&mut updated, &["spec", field], value.clone()),
+            // The schema's default comes back when the field is left out, so leaving it is the same.
+            None if *field == "conflictResolution" => {}
+            None => {
+                object::remove(&mut updated, &["spec", field]);
+            }
+        }
+    }
+    merge_suspension(&mut updated, wanted.get("suspension"));
+    claim_binding(&mut updated, intent.policy);
+    if !intent.policy.namespace.is_empty() {
+        object::remove(&mut updated, &["metadata", "labels", labels::CLUSTER_PROPAGATION_POLICY_PERMANENT_ID]);
+        let name = crowsnest_api::constants::annotation::CLUSTER_PROPAGATION_POLICY_NAME;
+        object::remove(&mut updated, &["metadata", "annotations", name]);
+    }
+    if !object::has_finalizer(&updated, scope.finalizer()) {
+        let mut finalizers: Vec<String> = object::finalizers(&updated).map(str::to_owned).collect();
+        finalizers.push(scope.finalizer().to_owned());
+        object::set(&mut updated, &["metadata", "finalizers"], json!(finalizers));
+    }
+    object::set(&mut updated, &["metadata", "ownerReferences"], json!([controller_reference(intent.template)]));
+    updated
+}
+
+/// The policy owns the dispatching half of a suspension, whoever suspended scheduling the other.
+fn merge_suspension(binding: &mut Value, wanted: Option<&Value>) {
+    let scheduling = object::at(binding, &["spec", "suspension", "scheduling"]).cloned();
+    let mut merged = wanted.cloned().unwrap_or_else(|| json!({}));
+    if let Some(scheduling) = scheduling {
+        object::set(&mut merged, &["scheduling"], scheduling);
+    } else if wanted.is_none() {
+        object::remove(binding, &["spec", "suspension"]);
+        return;
+    }
+    object::set(binding, &["spec", "suspension"], merged);
+}

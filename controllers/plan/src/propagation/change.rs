@@ -1,0 +1,74 @@
+//! What of a template's change matters: nothing, something the control plane itself did, or something its user did.
+
+use serde_json::Value;
+
+use crate::object::{at, semantically_equal};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Change {
+    /// Status, managed fields or nothing at all.
+    None,
+    /// Labels and annotations of `karmada.io`, and the generation that went with them.
+    ByControlPlane,
+    ByUser,
+}
+
+/// Annotation that is the user's own although it is of the control plane's domain.
+const SKIP_AUTO_PROPAGATION: &str = "namespace.karmada.io/skip-auto-propagation";
+
+/// Compares two versions of a template.
+pub fn between(old: &Value, new: &Value) -> Change {
+    let rest_differs = |old: &Value, new: &Value| {
+        let keys = |value: &Value| -> Vec<String> {
+            value.as_object().map(|map| map.keys().cloned().collect()).unwrap_or_default()
+        };
+        let mut names = keys(old);
+        names.extend(keys(new));
+        names.iter().filter(|name| !matches!(name.as_str(), "status" | "metadata")).any(|name| {
+            !semantically_equal(old.get(name).unwrap_or(&Value::Null), new.get(name).unwrap_or(&Value::Null))
+        })
+    };
+    if rest_differs(old, new) || metadata_differs(old, new) {
+        return Change::ByUser;
+    }
+    let [labels, annotations] = ["labels", "annotations"].map(|field| keys_change(old, new, field));
+    labels.max(annotations)
+}
+
+/// Metadata beside labels, annotations and what the server keeps for itself.
+fn metadata_differs(old: &Value, new: &Value) -> bool {
+    ["finalizers", "ownerReferences", "deletionTimestamp"].iter().any(|field| {
+        let of = |object: &Value| at(object, &["metadata", field]).cloned().unwrap_or(Value::Null);
+        !semantically_equal(&of(old), &of(new))
+    })
+}
+
+fn keys_change(old: &Value, new: &Value, field: &str) -> Change {
+    let map = |object| at(object, &["metadata", field]).and_then(Value::as_object);
+    let (old, new) = (map(old), map(new));
+    let keys = old.into_iter().chain(new).flat_map(|map| map.keys());
+    keys.filter(|key| old.and_then(|map| map.get(*key)) != new.and_then(|map| map.get(*key)))
+        .map(|key| match key.contains(".karmada.io") && key != SKIP_AUTO_PROPAGATION {
+            true => Change::ByControlPlane,
+            false => Change::ByUser,
+        })
+        .max()
+        .unwrap_or(Change::None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+    use serde_json::json;
+
+    #[rstest]
+    #[case(json!({"status": {"a": 1}}), Change::None)]
+    #[case(json!({"metadata": {"resourceVersion": "9", "managedFields": []}}), Change::None)]
+    #[case(json!({"metadata": {"generation": 2, "labels": {"propagationpolicy.karmada.io/permanent-id": "x"}}}), Change::ByControlPlane)]
+    #[case(json!({"metadata": {"labels": {"app": "x"}}}), Change::ByUser)]
+    #[case(json!({"data": {"a": "b"}}), Change::ByUser)]
+    fn changes(#[case] new: Value, #[case] expected: Change) {
+        assert_eq!(between(&json!({}), &new), expected);
+    }
+}

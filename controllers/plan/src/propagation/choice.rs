@@ -1,0 +1,273 @@
+//! Which policy a template follows.
+//!
+//! A claim stands as long as its policy exists and still selects the template, unless another policy may preempt it.
+//! An unclaimed template takes the best policy of its namespace, else the best cluster-wide one: higher explicit
+//! priority, then the more precise selector, then the first name. Who takes a template over names it and its namespace.
+
+use std::cmp::Reverse;
+
+use crowsnest_api::policy::{ActivationPreference, PreemptionBehavior, PropagationSpec, ResourceSelector};
+use serde::Serialize;
+use serde_json::Value;
+
+use super::claim::Claim;
+use crate::object;
+use crate::selector::{Precision, best_precision, precision_of};
+
+/// A propagation policy of either scope.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Policy<'a> {
+    /// Empty for a ClusterPropagationPolicy.
+    pub namespace: &'a str,
+    pub name: &'a str,
+    pub permanent_id: &'a str,
+    pub terminating: bool,
+    pub spec: &'a PropagationSpec,
+}
+
+impl Policy<'_> {
+    pub fn priority(&self) -> i32 {
+        self.spec.priority.unwrap_or_default()
+    }
+
+    /// Whether the policy's own changes wait for the template's next one.
+    pub fn is_lazy(&self) -> bool {
+        self.spec.activation_preference == Some(ActivationPreference::Lazy)
+    }
+
+    pub fn preempts(&self) -> bool {
+        self.spec.preemption == Some(PreemptionBehavior::Always)
+    }
+
+    /// The namespace a selector means; `None` for all of them, and for kinds that have none.
+    pub fn namespace_of<'s>(&'s self, selector: &'s ResourceSelector) -> Option<&'s str> {
+        match (self.namespace, selector.namespace.as_str()) {
+            ("", "") => None,
+            ("", namespace) | (namespace, _) => Some(namespace),
+        }
+    }
+
+    /// Whether one of the selectors means this template and no other.
+    fn names(&self, template: &Value) -> bool {
+        let one = |selector: &&ResourceSelector| {
+            let namespace = self.namespace_of(selector).unwrap_or_default();
+            !selector.name.is_empty() && namespace == object::namespace(template)
+        };
+        let mut selectors = self.spec.resource_selectors.iter().filter(one);
+        selectors.any(|selector| precision_of(selector, template).is_some())
+    }
+}
+
+/// What a template is to do about policies.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Choice<'a> {
+    /// Follow this policy, claiming the template for it where it isn't yet.
+    Follow(Policy<'a>),
+    /// Another policy's claim is taken over.
+    Preempt(Policy<'a>),
+    /// The claiming policy is gone: the claim is removed.
+    Release,
+    /// The claiming policy does not select the template any more. The claim stands until the policy itself changes,
+    /// so that relabelling a template doesn't take it out of its clusters.
+    Unselected(Policy<'a>),
+    /// The claiming policy is being deleted; its own loop removes the claim.
+    Wait,
+    /// No policy selects the template.
+    Unmatched,
+}
+
+/// One policy that was looked at.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Considered {
+    pub namespace: String,
+    pub name: String,
+    pub priority: i32,
+    pub precision: Precision,
+    pub outcome: Outcome,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub enum Outcome {
+    Chosen,
+    Claimed,
+    LowerPriority,
+    LessPrecise,
+    LaterName,
+    /// Cluster-wide policies give way to those of the namespace.
+    ClusterScope,
+    /// The template is claimed, and the policy doesn't or may not preempt.
+    NotPreempting,
+}
+
+/// Chooses among all policies that could mean the template. `preemption` is the feature gate.
+pub fn choose<'a>(template: &Value, policies: &[Policy<'a>], preemption: bool) -> (Choice<'a>, Vec<Considered>) {
+    let matching: Vec<(Policy<'a>, Precision)> = policies
+        .iter()
+        .filter(|policy| !policy.terminating)
+        .filter_map(|policy| Some((*policy, best_precision(&policy.spec.resource_selectors, template)?)))
+        .collect();
+    let claim = Claim::of(template);
+    let (choice, winner) = match claim {
+        Claim::None => {
+            let best = best(&matching);
+            (best.map_or(Choice::Unmatched, Choice::Follow), best)
+        }
+        ref claim => {
+            let preemptors: Vec<Policy<'a>> = match preemption {
+                true => matching.iter().map(|(policy, _)| *policy).filter(|policy| policy.names(template)).collect(),
+                false => Vec::new(),
+            };
+            claimed(claim, policies, &matching, &preemptors)
+        }
+    };
+    let report = report(&matching, winner, claim != Claim::None);
+    (choice, report)
+}
+
+/// Explicit priority, then precision, then name; a namespace's own policies before cluster-wide ones.
+fn best<'a>(matching: &[(Policy<'a>, Precision)]) -> Option<Policy<'a>> {
+    let rank = |(policy, precision): &&(Policy<'a>, Precision)| {
+        (policy.namespace.is_empty(), Reverse(policy.priority()), Reverse(*precision), policy.name)
+    };
+    matching.iter().min_by_key(rank).map(|(policy, _)| *policy)
+}
+
+fn claimed<'a>(
+    claim: &Claim,
+    policies: &[Policy<'a>],
+    matching: &[(Policy<'a>, Precision)],
+    preemptors: &[Policy<'a>],
+) -> (Choice<'a>, Option<Policy<'a>>) {
+    let Some(owner) = policies.iter().find(|policy| claim.names(policy)).copied() else {
+        return (Choice::Release, None);
+    };
+    if owner.terminating {
+        return (Choice::Wait, None);
+    }
+    let preemptor = preemptors
+        .iter()
+        .copied()
+        .filter(|policy| policy.preempts() && may_preempt(policy, &owner))
+        .min_by_key(|policy| (policy.namespace.is_empty(), Reverse(policy.priority()), policy.name));
+    if let Some(preemptor) = preemptor {
+        return (Choice::Preempt(preemptor), Some(preemptor));
+    }
+    match matching.iter().any(|(policy, _)| claim.names(policy)) {
+        true => (Choice::Follow(owner), Some(owner)),
+        false => (Choice::Unselected(owner), None),
+    }
+}
+
+/// A namespace's policy takes over from any cluster-wide one; otherwise the priority must be strictly higher, and a
+/// cluster-wide policy never takes over from a namespace's.
+fn may_preempt(policy: &Policy<'_>, owner: &Policy<'_>) -> bool {
+    match (policy.namespace.is_empty(), owner.namespace.is_empty()) {
+        (false, true) => true,
+        (true, false) => false,
+        _ => policy.priority() > owner.priority(),
+    }
+}
+
+fn report(matching: &[(Policy<'_>, Precision)], winner: Option<Policy<'_>>, claimed: bool) -> Vec<Considered> {
+    let won = winner.and_then(|winner| matching.iter().find(|(policy, _)| same(policy, &winner)).copied());
+    let outcome = |policy: &Policy<'_>, precision: Precision| match won {
+        Some((winner, _)) if same(policy, &winner) && claimed => Outcome::Claimed,
+        Some((winner, _)) if same(policy, &winner) => Outcome::Chosen,
+        _ if claimed => Outcome::NotPreempting,
+        Some((winner, _)) if policy.namespace.is_empty() && !winner.namespace.is_empty() => Outcome::ClusterScope,
+        Some((winner, _)) if policy.priority() < winner.priority() => Outcome::LowerPriority,
+        Some((_, best)) if precision < best => Outcome::LessPrecise,
+        _ => Outcome::LaterName,
+    };
+    matching
+        .iter()
+        .map(|(policy, precision)| Considered {
+            namespace: policy.namespace.to_owned(),
+            name: policy.name.to_owned(),
+            priority: policy.priority(),
+            precision: *precision,
+            outcome: outcome(policy, *precision),
+        })
+        .collect()
+}
+
+fn same(a: &Policy<'_>, b: &Policy<'_>) -> bool {
+    a.namespace == b.namespace && a.name == b.name
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn spec(value: Value) -> PropagationSpec {
+        let mut spec: PropagationSpec = serde_json::from_value(value).expect("a policy spec");
+        if spec.resource_selectors.is_empty() {
+            spec.resource_selectors.push(Default::default());
+        }
+        for selector in &mut spec.resource_selectors {
+            (selector.api_version, selector.kind) = ("v1".to_owned(), "ConfigMap".to_owned());
+        }
+        spec
+    }
+
+    fn policy<'a>(namespace: &'a str, name: &'a str, spec: &'a PropagationSpec) -> Policy<'a> {
+        Policy { namespace, name, permanent_id: name, terminating: false, spec }
+    }
+
+    fn template(claim: Option<(&str, &str)>) -> Value {
+        let mut template = json!({"apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"name": "app", "namespace": "ns", "labels": {"app": "x"}}});
+        if let Some((namespace, name)) = claim {
+            let policy = spec(json!({}));
+            let patch = super::super::claim::patch(&template, &self::policy(namespace, name, &policy));
+            json_patch::merge(&mut template, &patch.expect("unclaimed"));
+        }
+        template
+    }
+
+    #[test]
+    fn unclaimed_takes_priority_then_precision_then_name_and_namespace_first() {
+        let all = spec(json!({}));
+        let named = spec(json!({"resourceSelectors": [{"name": "app"}]}));
+        let urgent = spec(json!({"priority": 5}));
+        let chosen = |policies: &[Policy<'_>]| match choose(&template(None), policies, true).0 {
+            Choice::Follow(policy) => policy.name.to_owned(),
+            other => format!("{other:?}"),
+        };
+        assert_eq!(chosen(&[policy("ns", "b", &all), policy("ns", "a", &all)]), "a");
+        assert_eq!(chosen(&[policy("ns", "a", &all), policy("ns", "z", &named)]), "z");
+        assert_eq!(chosen(&[policy("ns", "z", &urgent), policy("ns", "a", &named)]), "z");
+        assert_eq!(chosen(&[policy("", "c", &urgent), policy("ns", "n", &all)]), "n");
+    }
+
+    #[test]
+    fn a_claim_stands_until_preempted() {
+        let plain = spec(json!({}));
+        let urgent = spec(json!({"priority": 5, "preemption": "Always", "resourceSelectors": [{"name": "app"}]}));
+        let policies = [policy("ns", "old", &plain), policy("ns", "new", &urgent)];
+        let claimed = template(Some(("ns", "old")));
+        assert!(matches!(choose(&claimed, &policies, true).0, Choice::Preempt(policy) if policy.name == "new"));
+        assert!(matches!(choose(&claimed, &policies, false).0, Choice::Follow(policy) if policy.name == "old"));
+        assert_eq!(choose(&claimed, &policies[1..], false).0, Choice::Release);
+    }
+
+    #[test]
+    fn who_takes_over_names_the_template_and_its_namespace() {
+        let plain = spec(json!({}));
+        let taking =
+            |selector: Value| spec(json!({"priority": 5, "preemption": "Always", "resourceSelectors": [selector]}));
+        let by_all = taking(json!({}));
+        let by_name = taking(json!({"name": "app"}));
+        let by_both = taking(json!({"name": "app", "namespace": "ns"}));
+        for (taking, expected) in [(&by_all, "old"), (&by_name, "old"), (&by_both, "new")] {
+            let policies = [policy("", "old", &plain), policy("", "new", taking)];
+            let follows = match choose(&template(Some(("", "old"))), &policies, true).0 {
+                Choice::Follow(policy) | Choice::Preempt(policy) => policy.name,
+                _ => "",
+            };
+            assert_eq!(follows, expected, "{taking:?}");
+        }
+    }
+}

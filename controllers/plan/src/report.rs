@@ -1,0 +1,433 @@
+//! The shapes of an explanation and of a plan, as the API serves them. Assembled by `act::reports` from what the
+//! planners say of the world as it is, whenever somebody asks: nothing of it is kept.
+
+use std::collections::BTreeMap;
+
+use crowsnest_api::policy::Overriders;
+use crowsnest_api::work::{ResourceHealth, TargetCluster};
+use crowsnest_apimachinery::differences::Difference;
+use crowsnest_apimachinery::secret_copies::drop_copies;
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::estimation::bounds::Bound;
+use super::object;
+use super::overriding::traced::Traced;
+use super::propagation::Policy;
+use super::propagation::choice::{Considered, Outcome};
+use super::reference::Reference;
+use super::scheduling::{Plan, Rejection, Report, Trigger};
+use super::selector::Precision;
+use super::waiting::Waiting;
+
+/// A policy of either scope by its kind.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct PolicyName {
+    pub kind: &'static str,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub namespace: String,
+    pub name: String,
+}
+
+impl PolicyName {
+    /// A PropagationPolicy, or a ClusterPropagationPolicy where there is no namespace.
+    pub fn propagation(namespace: &str, name: &str) -> Self {
+        let kind = if namespace.is_empty() { "ClusterPropagationPolicy" } else { "PropagationPolicy" };
+        PolicyName { kind, namespace: namespace.to_owned(), name: name.to_owned() }
+    }
+
+    pub fn of(policy: &Policy<'_>) -> Self {
+        PolicyName::propagation(policy.namespace, policy.name)
+    }
+
+    /// An OverridePolicy of a namespace, or a ClusterOverridePolicy.
+    pub fn overriding(cluster_scoped: bool, namespace: &str, name: &str) -> Self {
+        match cluster_scoped {
+            true => PolicyName { kind: "ClusterOverridePolicy", namespace: String::new(), name: name.to_owned() },
+            false => PolicyName { kind: "OverridePolicy", namespace: namespace.to_owned(), name: name.to_owned() },
+        }
+    }
+}
+
+/// One policy that selects the template, and why it won or lost.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PolicyReport {
+    #[serde(flatten)]
+    pub policy: PolicyName,
+    pub priority: i32,
+    /// How its selector names the template.
+    pub selects_by: Precision,
+    pub outcome: Outcome,
+    pub message: &'static str,
+}
+
+impl PolicyReport {
+    pub fn all(considered: &[Considered]) -> Vec<Self> {
+        let told = |one: &Considered| PolicyReport {
+            policy: PolicyName::propagation(&one.namespace, &one.name),
+            priority: one.priority,
+            selects_by: one.precision,
+            outcome: one.outcome,
+            message: in_words(one.outcome),
+        };
+        considered.iter().map(told).collect()
+    }
+}
+
+fn in_words(outcome: Outcome) -> &'static str {
+    match outcome {
+        Outcome::Chosen => "it comes first of those that select the template",
+        Outcome::Claimed => "the template is claimed for it",
+        Outcome::LowerPriority => "its priority is lower",
+        Outcome::LessPrecise => "its selector is less precise",
+        Outcome::LaterName => "its name comes later",
+        Outcome::ClusterScope => "policies of the namespace come before cluster-wide ones",
+        Outcome::NotPreempting => "the template is claimed for another policy, and this one does not preempt it",
+    }
+}
+
+/// What the scheduler decides, or would, as things are now.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SchedulingReport {
+    pub decision: Decision,
+    /// Why there is something to decide; absent when the result stands.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trigger: Option<Trigger>,
+    /// Why nothing fits.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+    pub terms: Vec<TermReport>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub enum Decision {
+    /// The result stands.
+    Keep,
+    Schedule,
+    /// Nothing fits, and the result is emptied.
+    Clear,
+    /// There is no new result; the old one stays.
+    Fail,
+}
+
+/// One look at all clusters, with one affinity term.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TermReport {
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub affinity: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+    pub clusters: Vec<ClusterReport>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ClusterReport {
+    pub name: String,
+    /// The first filter that keeps it out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rejected: Option<Rejection>,
+    pub score: i64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub estimate: Option<EstimateReport>,
+    /// Whether spread constraints leave it in.
+    pub selected: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub replicas: Option<i32>,
+}
+
+/// How many more replicas fit into a cluster, and what bounds them.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct EstimateReport {
+    pub replicas: i32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bound_by: Option<Bound>,
+}
+
+impl SchedulingReport {
+    pub fn of(plan: &Plan, report: Report, bounds: &BTreeMap<String, Bound>) -> Self {
+        let (decision, error) = match plan {
+            Plan::Keep => (Decision::Keep, None),
+            Plan::Schedule { .. } => (Decision::Schedule, None),
+            Plan::Clear { error } => (Decision::Clear, Some(error)),
+            Plan::Fail { error } => (Decision::Fail, Some(error)),
+        };
+        let cluster = |one: super::scheduling::ClusterReport| {
+            let bound_by = bounds.get(&one.name).copied();
+            // Without replicas there is nothing to estimate.
+            let room = one.allocatable.filter(|room| *room != i32::MAX || bound_by.is_some());
+            ClusterReport {
+                rejected: one.rejected,
+                score: one.score,
+                estimate: room.map(|replicas| EstimateReport { replicas, bound_by }),
+                selected: one.selected,
+                replicas: one.replicas,
+                name: one.name,
+            }
+        };
+        let term = |one: super::scheduling::TermReport| TermReport {
+            affinity: one.affinity,
+            message: one.error,
+            clusters: one.clusters.into_iter().map(cluster).collect(),
+        };
+        SchedulingReport {
+            decision,
+            trigger: report.trigger,
+            reason: error.map(|error| error.reason()),
+            message: error.map(ToString::to_string),
+            terms: report.terms.into_iter().map(term).collect(),
+        }
+    }
+}
+
+/// One override rule in one cluster.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct OverrideReport {
+    #[serde(flatten)]
+    pub policy: PolicyName,
+    pub overriders: Overriders,
+    pub differences: Vec<Difference>,
+}
+
+impl OverrideReport {
+    /// `namespace` is the template's.
+    pub fn all(traced: &Traced, namespace: &str) -> Vec<Self> {
+        let told = traced.steps.iter().map(|step| OverrideReport {
+            policy: PolicyName::overriding(step.cluster_scoped, namespace, &step.policy),
+            overriders: step.overriders.clone(),
+            differences: step.differences.clone(),
+        });
+        told.collect()
+    }
+}
+
+/// The binding of a template.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct BindingReport {
+    #[serde(flatten)]
+    pub reference: Reference,
+    /// Replicas of the template, as the interpreter says.
+    pub replicas: i32,
+    /// When it was scheduled last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scheduled_at: Option<String>,
+    /// What its condition `Scheduled` says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+    /// Bindings it goes along with, as what they depend on.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub required_by: Vec<Reference>,
+}
+
+/// Why an object has to be in a cluster.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub enum Placed {
+    Scheduled,
+    /// Another object that is there depends on it.
+    Required,
+    /// It stays until its replacement is up.
+    Evicting,
+}
+
+/// One cluster the object is in or on its way to.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TargetReport {
+    pub cluster: String,
+    pub placed: Placed,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub replicas: Option<i32>,
+    pub overrides: Vec<OverrideReport>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub work: Option<Reference>,
+    /// Whether the member has it, as the binding's status says.
+    pub applied: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub health: Option<ResourceHealth>,
+}
+
+/// Replicas of a target; none for what has none.
+pub fn replicas_of(target: &TargetCluster) -> Option<i32> {
+    (target.replicas > 0).then_some(target.replicas)
+}
+
+/// Why an object is where it is, and what is waited for.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Explanation {
+    pub template: Reference,
+    /// The policy it follows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub policy: Option<PolicyName>,
+    pub policies: Vec<PolicyReport>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub binding: Option<BindingReport>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scheduling: Option<SchedulingReport>,
+    pub targets: Vec<TargetReport>,
+    pub waiting: Vec<Waiting>,
+}
+
+/// What would become of something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub enum Change {
+    Added,
+    Changed,
+    Removed,
+    Unchanged,
+}
+
+impl Change {
+    /// Of something that may be there before and after.
+    pub fn between<T>(before: Option<&T>, after: Option<&T>, same: impl FnOnce(&T, &T) -> bool) -> Self {
+        match (before, after) {
+            (None, Some(_)) => Change::Added,
+            (Some(_), None) => Change::Removed,
+            (Some(before), Some(after)) if !same(before, after) => Change::Changed,
+            _ => Change::Unchanged,
+        }
+    }
+}
+
+/// One of the objects a plan is about.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ObjectPlan {
+    #[serde(flatten)]
+    pub reference: Reference,
+    pub change: Change,
+    pub differences: Vec<Difference>,
+}
+
+/// What becomes of a template.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TemplatePlan {
+    pub template: Reference,
+    pub change: Change,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub policy_before: Option<PolicyName>,
+    /// The policy it would follow.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub policy: Option<PolicyName>,
+    pub policies: Vec<PolicyReport>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scheduling: Option<SchedulingReport>,
+    pub clusters: Vec<ClusterPlan>,
+    /// What would go along with it.
+    pub dependencies: Vec<Reference>,
+    /// Bindings it would go along with.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub required_by: Vec<Reference>,
+    pub waiting: Vec<Waiting>,
+    /// Why there is no plan for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+}
+
+/// What becomes of a template in one cluster.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ClusterPlan {
+    pub name: String,
+    pub change: Change,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub replicas_before: Option<i32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub replicas: Option<i32>,
+    pub overrides: Vec<OverrideReport>,
+    /// The manifest its Work has now.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub manifest_before: Option<Value>,
+    /// The manifest its Work would have.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub manifest: Option<Value>,
+    pub differences: Vec<Difference>,
+    /// Why it is left, or cannot be gone to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+}
+
+/// What would become of the fleet.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PlanReport {
+    pub objects: Vec<ObjectPlan>,
+    pub templates: Vec<TemplatePlan>,
+    /// Templates beyond the limit.
+    pub more: usize,
+    /// Templates the caller may not get.
+    pub withheld: usize,
+    pub notices: Vec<String>,
+}
+
+/// What stands where a value must not be seen.
+pub const MASK: &str = "***";
+
+/// Fields that contain a Secret's values; tools copy them into annotations.
+const VALUES: [&str; 2] = ["data", "stringData"];
+
+fn is_secret(manifest: &Value) -> bool {
+    object::kind(manifest) == "Secret" && object::api_version(manifest) == "v1"
+}
+
+/// A Secret with its keys and without its values; others as they are.
+pub fn masked(mut manifest: Value) -> Value {
+    if is_secret(&manifest) {
+        drop_copies(&mut manifest);
+        for field in VALUES {
+            let values = manifest.get_mut(field).and_then(Value::as_object_mut);
+            values.into_iter().flat_map(|values| values.values_mut()).for_each(|value| *value = json!(MASK));
+        }
+    }
+    manifest
+}
+
+/// A Secret without anything of its content; others as they are.
+pub fn emptied(mut manifest: Value) -> Value {
+    if is_secret(&manifest) {
+        drop_copies(&mut manifest);
+        for field in VALUES {
+            object::remove(&mut manifest, &[field]);
+        }
+    }
+    manifest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+
+    #[test]
+    fn a_masked_secret_has_keys_and_an_emptied_one_has_nothing() {
+        let metadata = |annotations: Value| json!({"name": "s", "annotations": annotations});
+        let secret = json!({"apiVersion": "v1", "kind": "Secret", "data": {"a": "YQ=="}, "stringData": {"b": "c"},
+            "metadata": metadata(json!({"kubectl.kubernetes.io/last-applied-configuration": "a", "kapp.k14s.io/original": "b", "x": "y"}))});
+        let rest = metadata(json!({"x": "y"}));
+        let expected = json!({"apiVersion": "v1", "kind": "Secret", "data": {"a": MASK}, "stringData": {"b": MASK},
+            "metadata": rest});
+        assert_eq!(masked(secret.clone()), expected);
+        assert_eq!(emptied(secret), json!({"apiVersion": "v1", "kind": "Secret", "metadata": rest}));
+        let other = json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"a": "b"}});
+        assert_eq!((masked(other.clone()), emptied(other.clone())), (other.clone(), other));
+    }
+
+    #[rstest]
+    #[case(None, Some(1), Change::Added)]
+    #[case(Some(1), None, Change::Removed)]
+    #[case(Some(1), Some(2), Change::Changed)]
+    #[case(Some(1), Some(1), Change::Unchanged)]
+    #[case(None, None, Change::Unchanged)]
+    fn what_changes(#[case] before: Option<i32>, #[case] after: Option<i32>, #[case] expected: Change) {
+        assert_eq!(Change::between(before.as_ref(), after.as_ref(), |a, b| a == b), expected);
+    }
+}

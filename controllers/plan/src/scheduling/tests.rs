@@ -1,0 +1,253 @@
+//! Decisions as a whole: what is decided once stays, and asking why decides nothing else.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crowsnest_api::work::{Component, ReplicaRequirements, ResourceBindingSpec, ResourceBindingStatus, TargetCluster};
+use proptest::prelude::*;
+use rstest::rstest;
+use serde_json::{Value, json};
+
+use super::{
+    Binding, ClusterFacts, Estimate, Observer, Plan, Plugins, Step, Unobserved, World, explain, is_placement_changed,
+    plan,
+};
+use crate::gates::Gates;
+
+/// So much room in each cluster, whoever asks.
+struct Rooms(Vec<i32>);
+
+impl Estimate for Rooms {
+    fn replicas(&self, among: &[usize], _: Option<&ReplicaRequirements>) -> Vec<Option<i32>> {
+        among.iter().map(|place| self.0.get(*place).copied()).collect()
+    }
+
+    fn component_sets(&self, among: &[usize], _: &[Component], _: &str) -> Vec<Option<i32>> {
+        self.replicas(among, None)
+    }
+}
+
+fn fleet(clusters: usize) -> Vec<Arc<ClusterFacts>> {
+    let cluster = |nth: usize| {
+        let cluster = json!({
+            "metadata": {"name": format!("m{nth:02}"), "labels": {"tier": if nth.is_multiple_of(2) { "gold" } else { "silver" }}},
+            "spec": {"syncMode": "Push", "region": format!("r{}", nth % 3)},
+            "status": {"apiEnablements": [
+                {"groupVersion": "apps/v1", "resources": [{"name": "deployments", "kind": "Deployment"}]},
+            ]},
+        });
+        Arc::new(ClusterFacts::new(serde_json::from_value(cluster).expect("a cluster")))
+    };
+    (0..clusters).map(cluster).collect()
+}
+
+fn placement(kind: u8) -> Value {
+    let divided = |preference: &str, weights: Value| {
+        let mut strategy = json!({"replicaSchedulingType": "Divided", "replicaDivisionPreference": preference});
+        strategy["weightPreference"] = weights;
+        strategy
+    };
+    let dynamic = || divided("Weighted", json!({"dynamicWeight": "AvailableReplicas"}));
+    let gold = json!({"labelSelector": {"matchLabels": {"tier": "gold"}}});
+    let by = |field: &str, most: u32| json!({"spreadByField": field, "minGroups": 1, "maxGroups": most});
+    match kind {
+        0 => json!({"clusterAffinity": gold, "replicaScheduling": {"replicaSchedulingType": "Duplicated"}}),
+        1 => json!({"spreadConstraints": [by("cluster", 2)]}),
+        2 => json!({"replicaScheduling": divided("Weighted", json!({"staticWeightList": [
+            {"targetCluster": {"clusterNames": ["m00"]}, "weight": 1},
+            {"targetCluster": {"clusterNames": ["m01", "m02"]}, "weight": 3},
+        ]}))}),
+        3 => json!({"replicaScheduling": dynamic()}),
+        4 => json!({"clusterAffinity": gold, "replicaScheduling": divided("Aggregated", Value::Null)}),
+        5 => json!({"spreadConstraints": [by("region", 2), by("cluster", 3)], "replicaScheduling": dynamic()}),
+        _ => json!({
+            "clusterAffinities": [
+                {"affinityName": "none", "clusterNames": ["nowhere"]},
+                {"affinityName": "gold", "labelSelector": {"matchLabels": {"tier": "gold"}}},
+            ],
+            "replicaScheduling": dynamic(),
+        }),
+    }
+}
+
+fn spec(kind: u8, replicas: i32) -> ResourceBindingSpec {
+    serde_json::from_value(json!({
+        "resource": {"apiVersion": "apps/v1", "kind": "Deployment", "namespace": "team", "name": "web", "uid": "u"},
+        "replicas": replicas, "replicaRequirements": {"resourceRequest": {"cpu": "1"}},
+        "placement": placement(kind),
+    }))
+    .expect("a spec")
+}
+
+/// A binding as it is stored after each decision.
+struct Stored {
+    spec: ResourceBindingSpec,
+    status: ResourceBindingStatus,
+    applied: Option<String>,
+}
+
+impl Stored {
+    fn binding(&self) -> Binding<'_> {
+        Binding { generation: 1, applied_placement: self.applied.as_deref(), spec: &self.spec, status: &self.status }
+    }
+
+    fn write(&mut self, clusters: Vec<TargetCluster>, affinity: Option<String>) {
+        self.applied = Some(serde_json::to_string(&self.spec.placement).expect("JSON"));
+        self.spec.clusters = clusters;
+        self.status.scheduler_observed_affinity_name = affinity.unwrap_or_default();
+    }
+
+    fn total(&self) -> i32 {
+        self.spec.clusters.iter().map(|target| target.replicas).sum()
+    }
+
+    fn by_cluster(&self) -> BTreeMap<&str, i32> {
+        self.spec.clusters.iter().map(|target| (target.name.as_str(), target.replicas)).collect()
+    }
+}
+
+fn world<'a>(clusters: &'a [Arc<ClusterFacts>], rooms: &'a Rooms) -> World<'a> {
+    World {
+        clusters,
+        estimate: rooms,
+        peers: &[],
+        gates: Gates::all(),
+        plugins: Plugins::default(),
+        propagate_empty_workloads: false,
+        observer: &Unobserved,
+    }
+}
+
+proptest! {
+    #[test]
+    fn a_decision_stays_and_one_replica_more_moves_none(
+        kind in 0..7_u8, replicas in 1..40_i32, rooms in proptest::collection::vec(0..30_i32, 3..12),
+    ) {
+        let (clusters, rooms) = (fleet(rooms.len()), Rooms(rooms));
+        let world = world(&clusters, &rooms);
+        let mut stored =
+            Stored { spec: spec(kind, replicas), status: ResourceBindingStatus::default(), applied: None };
+        let (decided, report) = plan(&world, &stored.binding());
+        prop_assert!(report.terms.iter().all(|term| term.clusters.is_empty()), "decisions note no clusters");
+        prop_assert_eq!(&explain(&world, &stored.binding()).0, &decided, "asking why decides the same");
+        let Plan::Schedule { clusters: given, affinity } = decided else {
+            // Nothing is decided without room; static weights and copies need none.
+            prop_assert!(kind >= 3, "{:?}", decided);
+            return Ok(());
+        };
+        stored.write(given.clone(), affinity);
+        let duplicated = kind < 2;
+        if duplicated {
+            prop_assert!(given.iter().all(|target| target.replicas == replicas));
+        } else {
+            prop_assert_eq!(stored.total(), replicas);
+        }
+        match plan(&world, &stored.binding()).0 {
+            Plan::Keep => {}
+            Plan::Schedule { clusters, .. } => prop_assert_eq!(&clusters, &given),
+            other => prop_assert!(false, "{:?}", other),
+        }
+        stored.spec.replicas += 1;
+        if let Plan::Schedule { clusters, affinity } = plan(&world, &stored.binding()).0 {
+            let before: BTreeMap<String, i32> =
+                stored.by_cluster().into_iter().map(|(name, replicas)| (name.to_owned(), replicas)).collect();
+            stored.write(clusters, affinity);
+            let after = stored.by_cluster();
+            let lost = before.iter().any(|(name, had)| after.get(name.as_str()).is_none_or(|has| has < had));
+            prop_assert!(!lost, "{:?} -> {:?}", before, after);
+        }
+    }
+}
+
+#[rstest]
+#[case::never_applied(None, true)]
+#[case::empty(Some(""), true)]
+#[case::unreadable(Some("{"), false)]
+#[case::another_type(Some(r#"{"clusterTolerations": 3}"#), false)]
+#[case::the_same(Some(r#"{"clusterAffinity": {"clusterNames": ["m1"]}}"#), false)]
+#[case::other(Some(r#"{"clusterAffinity": {"clusterNames": ["m2"]}}"#), true)]
+fn placements_change(#[case] applied: Option<&str>, #[case] expected: bool) {
+    let placement = serde_json::from_value(json!({"clusterAffinity": {"clusterNames": ["m1"]}})).expect("a placement");
+    assert_eq!(is_placement_changed(&placement, applied, ""), expected);
+}
+
+#[test]
+fn why_nothing_fits_is_counted_and_explained() {
+    let (clusters, rooms) = (fleet(3), Rooms(vec![1; 3]));
+    let mut stored = Stored { spec: spec(0, 1), status: ResourceBindingStatus::default(), applied: None };
+    stored.spec.resource.kind = "Job".to_owned();
+    let world = world(&clusters, &rooms);
+    let (decided, report) = explain(&world, &stored.binding());
+    let Plan::Clear { error } = decided else { panic!("{decided:?}") };
+    let expected = "0/3 clusters are available: 1 cluster(s) did not match the placement cluster affinity constraint, \
+                    2 cluster(s) did not have the API resource.";
+    assert_eq!(error.to_string(), expected);
+    let filters: Vec<_> =
+        report.terms[0].clusters.iter().map(|entry| entry.rejected.as_ref().map(|rejected| rejected.filter)).collect();
+    assert_eq!(filters, [Some("APIEnablement"), Some("ClusterAffinity"), Some("APIEnablement")]);
+}
+
+/// A Job, which no cluster serves, for gold clusters; one of which it is in.
+#[rstest]
+#[case::all("*", &[Some("APIEnablement"), Some("ClusterAffinity"), None], 100)]
+#[case::no_affinity("*,-ClusterAffinity", &[Some("APIEnablement"), Some("APIEnablement"), None], 100)]
+#[case::no_enablement("*,-APIEnablement", &[None, Some("ClusterAffinity"), None], 100)]
+#[case::no_locality("*,-ClusterLocality", &[Some("APIEnablement"), Some("ClusterAffinity"), None], 0)]
+#[case::none("", &[None; 3], 0)]
+fn what_is_switched_off_keeps_nobody_out(#[case] plugins: &str, #[case] filters: &[Option<&str>], #[case] score: i64) {
+    let (clusters, rooms) = (fleet(3), Rooms(vec![1; 3]));
+    let mut stored = Stored { spec: spec(0, 1), status: ResourceBindingStatus::default(), applied: None };
+    stored.spec.resource.kind = "Job".to_owned();
+    stored.spec.clusters = vec![TargetCluster { name: "m02".to_owned(), replicas: 1, ..TargetCluster::default() }];
+    let world = World { plugins: plugins.parse().expect("plugins"), ..world(&clusters, &rooms) };
+    let entries = explain(&world, &stored.binding()).1.terms.remove(0).clusters;
+    let seen: Vec<_> = entries.iter().map(|one| one.rejected.as_ref().map(|rejected| rejected.filter)).collect();
+    assert_eq!(seen, filters);
+    assert_eq!(entries[2].score, score);
+}
+
+#[test]
+fn terms_that_failed_are_told_by_their_places() {
+    let (clusters, rooms) = (fleet(3), Rooms(vec![5; 3]));
+    let stored = Stored { spec: spec(6, 2), status: ResourceBindingStatus::default(), applied: None };
+    let (decided, report) = plan(&world(&clusters, &rooms), &stored.binding());
+    assert!(matches!(decided, Plan::Schedule { affinity: Some(affinity), .. } if affinity == "gold"));
+    let tried: Vec<_> = report.terms.iter().map(|term| (term.index, term.error.is_some())).collect();
+    assert_eq!(tried, [(0, true), (1, false)]);
+}
+
+/// Steps that were begun, and those that ended.
+#[derive(Default)]
+struct Heard(RefCell<Vec<(Step, bool)>>);
+
+impl Observer for Heard {
+    fn began(&self, step: Step) {
+        self.0.borrow_mut().push((step, false));
+    }
+
+    fn ended(&self, step: Step) {
+        self.0.borrow_mut().push((step, true));
+    }
+}
+
+/// Nobody is in the first of the terms; the last case fits nowhere for want of room.
+#[rstest]
+#[case::by_terms(6, 5, &[Step::Filter, Step::Filter, Step::Score, Step::Select, Step::AssignReplicas])]
+#[case::at_once(3, 5, &[Step::Filter, Step::Score, Step::Select, Step::AssignReplicas])]
+#[case::without_room(3, 0, &[Step::Filter, Step::Score, Step::Select, Step::AssignReplicas])]
+fn steps_are_heard_until_one_fails(#[case] kind: u8, #[case] room: i32, #[case] expected: &[Step]) {
+    let (clusters, rooms) = (fleet(3), Rooms(vec![room; 3]));
+    let mut stored = Stored { spec: spec(kind, 2), status: ResourceBindingStatus::default(), applied: None };
+    let heard = Heard::default();
+    let world = World { observer: &heard, ..world(&clusters, &rooms) };
+    let (decided, _) = plan(&world, &stored.binding());
+    let each = expected.iter().flat_map(|step| [(*step, false), (*step, true)]);
+    assert_eq!(heard.0.take(), each.collect::<Vec<_>>());
+    // What stands is not decided again.
+    if let Plan::Schedule { clusters, affinity } = decided {
+        stored.write(clusters, affinity);
+        plan(&world, &stored.binding());
+        assert_eq!(heard.0.take(), []);
+    }
+}

@@ -1,0 +1,391 @@
+//! What an object on its way to its clusters waits for: seen from the template, from its binding, and from each cluster.
+//! Told to whoever asks for an explanation; the loops wait by themselves.
+
+use crowsnest_api::cluster::Cluster;
+use crowsnest_api::constants::{condition, label};
+use crowsnest_api::policy::PurgeMode;
+use crowsnest_api::work::ResourceBinding;
+use serde::Serialize;
+use serde_json::Value;
+
+use super::conditions;
+use super::object;
+use super::propagation::Choice;
+use super::propagation::binding::BindingPlan;
+
+/// What is in the way, in one word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub enum Cause {
+    TemplateDeleting,
+    NeverPropagated,
+    ClaimedElsewhere,
+    NoPolicy,
+    PolicyDeleting,
+    PolicyGone,
+    NotSelected,
+    DependentOverride,
+    LazyPolicy,
+    GarbageCollection,
+    InterpretFailed,
+    BindingPending,
+    BindingDeleting,
+    SchedulingSuspended,
+    OtherScheduler,
+    SchedulingPending,
+    NotScheduled,
+    QuotaExceeded,
+    Eviction,
+    Purge,
+    ClusterMissing,
+    ClusterLeaving,
+    ClusterNotReady,
+    KindNotServed,
+    DispatchingSuspended,
+    OverrideFailed,
+    WorkPending,
+    WorkDeleting,
+    ApplyFailed,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Waiting {
+    pub cause: Cause,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<String>,
+    pub message: String,
+}
+
+pub fn waits(cause: Cause, message: impl Into<String>) -> Waiting {
+    Waiting { cause, cluster: None, message: message.into() }
+}
+
+pub fn waits_in(cluster: &str, cause: Cause, message: impl Into<String>) -> Waiting {
+    Waiting { cause, cluster: Some(cluster.to_owned()), message: message.into() }
+}
+
+/// A template as the detector sees it.
+pub struct TemplateState<'a> {
+    pub template: &'a Value,
+    /// Its namespace or its kind is never propagated.
+    pub never_propagated: bool,
+    pub choice: &'a Choice<'a>,
+    /// Overrides the policy waits for that are not there.
+    pub missing_overrides: &'a [String],
+    /// What is to be done about the binding; none when no policy is followed.
+    pub binding: Option<&'a BindingPlan>,
+}
+
+/// What keeps a template from having the binding it should have.
+pub fn of_template(state: &TemplateState<'_>) -> Vec<Waiting> {
+    if object::is_terminating(state.template) {
+        return vec![waits(Cause::TemplateDeleting, "the template is being deleted")];
+    }
+    if state.never_propagated {
+        return vec![waits(Cause::NeverPropagated, "objects of this kind or namespace are never propagated")];
+    }
+    if let Some(by) = object::label(state.template, label::RESOURCE_TEMPLATE_CLAIMED_BY).filter(|by| !by.is_empty()) {
+        return vec![waits(
+            Cause::ClaimedElsewhere,
+            format!("the template is claimed by a {by}, policies are not asked"),
+        )];
+    }
+    let policy = match state.choice {
+        Choice::Follow(policy) | Choice::Preempt(policy) => policy,
+        Choice::Unmatched => return vec![waits(Cause::NoPolicy, "no policy selects the template")],
+        Choice::Wait => return vec![waits(Cause::PolicyDeleting, "the policy it follows is being deleted")],
+        Choice::Release => {
+            return vec![waits(Cause::PolicyGone, "the policy it followed is gone; the claim is removed")];
+        }
+        Choice::Unselected(policy) => {
+            let message = format!(
+                "{} does not select the template any more; it stays as it is until the policy changes",
+                policy.name
+            );
+            return vec![waits(Cause::NotSelected, message)];
+        }
+    };
+    if !state.missing_overrides.is_empty() {
+        let missing = state.missing_overrides.iter();
+        let message = |name| waits(Cause::DependentOverride, format!("waiting for dependent overrides: {name}"));
+        return missing.map(message).collect();
+    }
+    match state.binding {
+        Some(BindingPlan::WaitForGarbageCollection) => {
+            let message = "the binding belongs to an earlier object of that name, which has to be collected first";
+            vec![waits(Cause::GarbageCollection, message)]
+        }
+        Some(BindingPlan::Create(_) | BindingPlan::Update(_)) if policy.is_lazy() => {
+            let message = format!("{} is lazy: its changes wait for the next change of the template", policy.name);
+            vec![waits(Cause::LazyPolicy, message)]
+        }
+        Some(BindingPlan::Create(_) | BindingPlan::Update(_)) => {
+            vec![waits(Cause::BindingPending, "the binding is about to be written")]
+        }
+        Some(BindingPlan::Keep) | None => Vec::new(),
+    }
+}
+
+/// A binding as the scheduler and the binding controller see it.
+pub struct BindingState<'a> {
+    pub binding: &'a Value,
+    pub typed: &'a ResourceBinding,
+    pub scheduler_name: &'a str,
+    /// Whether we schedule it at all.
+    pub is_ours: bool,
+    /// Whether it allows what the template needs.
+    pub is_agreed: bool,
+    /// Clusters with a Work of it.
+    pub works_in: &'a [String],
+}
+
+/// What keeps a binding from its clusters.
+pub fn of_binding(state: &BindingState<'_>) -> Vec<Waiting> {
+    let spec = &state.typed.spec;
+    if object::is_terminating(state.binding) {
+        return vec![waits(Cause::BindingDeleting, "the binding is being deleted")];
+    }
+    let mut found: Vec<Waiting> = scheduling(state).into_iter().collect();
+    if !state.is_agreed {
+        let message = "the binding does not allow what the template needs now, which a quota may have refused";
+        found.push(waits(Cause::QuotaExceeded, message));
+    }
+    for task in &spec.graceful_eviction_tasks {
+        let cluster = &task.from_cluster;
+        let why = if task.message.is_empty() { &task.reason } else { &task.message };
+        found.push(match task.purge_mode {
+            Some(PurgeMode::Directly) if state.works_in.contains(cluster) => {
+                let message = format!("nothing is done elsewhere before the copy in {cluster} is gone ({why})");
+                waits_in(cluster, Cause::Purge, message)
+            }
+            Some(PurgeMode::Directly) => {
+                waits_in(cluster, Cause::Eviction, format!("moved away from {cluster} ({why}); not healthy again yet"))
+            }
+            _ => waits_in(cluster, Cause::Eviction, format!("stays in {cluster} until its replacement is up ({why})")),
+        });
+    }
+    found
+}
+
+fn scheduling(state: &BindingState<'_>) -> Option<Waiting> {
+    let (spec, status) = (&state.typed.spec, &state.typed.status);
+    spec.placement.as_ref()?;
+    if spec.suspension.as_ref().and_then(|suspension| suspension.scheduling).unwrap_or_default() {
+        return Some(waits(Cause::SchedulingSuspended, "scheduling of the binding is suspended"));
+    }
+    if !spec.scheduler_name.is_empty() && spec.scheduler_name != state.scheduler_name {
+        let message = format!("the binding is left to the scheduler {:?}", spec.scheduler_name);
+        return Some(waits(Cause::OtherScheduler, message));
+    }
+    if !state.is_ours {
+        return Some(waits(Cause::NoPolicy, "no policy holds the binding any more; it stays as it is"));
+    }
+    match conditions::find(&status.conditions, condition::SCHEDULED) {
+        Some(shown) if shown.status == "False" => {
+            let quota = shown.reason == condition::SCHEDULED_QUOTA_EXCEEDED;
+            let cause = if quota { Cause::QuotaExceeded } else { Cause::NotScheduled };
+            Some(waits(cause, format!("{}: {}", shown.reason, shown.message)))
+        }
+        None => Some(waits(Cause::SchedulingPending, "the binding has not been scheduled yet")),
+        Some(_) if status.scheduler_observed_generation < object::generation(state.binding) => {
+            Some(waits(Cause::SchedulingPending, "the scheduler has not looked at the last change yet"))
+        }
+        Some(_) => None,
+    }
+}
+
+/// One cluster an object has to be in.
+pub struct TargetState<'a> {
+    pub cluster: &'a str,
+    pub member: Option<&'a Cluster>,
+    /// Kind and group the cluster lacks, as far as it says what it serves.
+    pub unserved: Option<String>,
+    pub suspended: bool,
+    pub override_error: Option<String>,
+    pub work: Option<&'a Value>,
+}
+
+/// What keeps the object out of one of its clusters, or its newest version.
+pub fn of_target(state: &TargetState<'_>) -> Vec<Waiting> {
+    let cluster = state.cluster;
+    let Some(member) = state.member else {
+        return vec![waits_in(cluster, Cause::ClusterMissing, format!("cluster {cluster} does not exist"))];
+    };
+    let mut found = Vec::new();
+    if member.metadata.deletion_timestamp.is_some() {
+        found.push(waits_in(cluster, Cause::ClusterLeaving, format!("cluster {cluster} leaves the fleet")));
+    }
+    let conditions = &member.status.conditions;
+    if !conditions::is_true(conditions, condition::READY) {
+        let why = conditions::find(conditions, condition::READY).map_or("", |shown| shown.message.as_str());
+        let why = if why.is_empty() { "nothing is known of it yet" } else { why };
+        found.push(waits_in(cluster, Cause::ClusterNotReady, format!("cluster({cluster}) not ready: {why}")));
+    }
+    if let Some(kind) = &state.unserved {
+        found.push(waits_in(cluster, Cause::KindNotServed, format!("cluster {cluster} does not serve {kind}")));
+    }
+    if state.suspended {
+        let message = format!("dispatching to {cluster} is suspended");
+        found.push(waits_in(cluster, Cause::DispatchingSuspended, message));
+    }
+    if let Some(error) = &state.override_error {
+        found.push(waits_in(cluster, Cause::OverrideFailed, error.clone()));
+    }
+    // A Work that is not there yet is told of only where nothing else is in the way.
+    let explained = !found.is_empty();
+    found.extend(of_work(cluster, state.work).filter(|waiting| waiting.cause != Cause::WorkPending || !explained));
+    found
+}
+
+fn of_work(cluster: &str, work: Option<&Value>) -> Option<Waiting> {
+    match work {
+        None => Some(waits_in(cluster, Cause::WorkPending, "the Work is about to be made")),
+        Some(work) if object::is_terminating(work) => {
+            Some(waits_in(cluster, Cause::WorkDeleting, "the Work is being deleted"))
+        }
+        Some(work) => {
+            let conditions = object::at(work, &["status", "conditions"]).and_then(Value::as_array);
+            let applied =
+                conditions.into_iter().flatten().find(|one| object::text(one, &["type"]) == condition::APPLIED);
+            applied
+                .filter(|one| object::text(one, &["status"]) == "False")
+                .map(|one| waits_in(cluster, Cause::ApplyFailed, object::text(one, &["message"])))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::propagation::Policy;
+    use crowsnest_api::policy::PropagationSpec;
+    use rstest::rstest;
+    use serde_json::json;
+
+    fn causes(found: &[Waiting]) -> Vec<Cause> {
+        found.iter().map(|waiting| waiting.cause).collect()
+    }
+
+    #[rstest]
+    #[case::follows(json!({}), "follow", &[], Some(BindingPlan::Keep), &[])]
+    #[case::deleting(json!({"deletionTimestamp": "2026-01-01T00:00:00Z"}), "follow", &[], None, &[Cause::TemplateDeleting])]
+    #[case::a_service_of_many(json!({"labels": {"resourcetemplate.karmada.io/claimed-by": "MultiClusterService"}}), "follow", &[], None, &[Cause::ClaimedElsewhere])]
+    #[case::nobody(json!({}), "unmatched", &[], None, &[Cause::NoPolicy])]
+    #[case::going(json!({}), "wait", &[], None, &[Cause::PolicyDeleting])]
+    #[case::gone(json!({}), "release", &[], None, &[Cause::PolicyGone])]
+    #[case::no_more(json!({}), "unselected", &[], None, &[Cause::NotSelected])]
+    #[case::overrides(json!({}), "follow", &["a", "b"], None, &[Cause::DependentOverride, Cause::DependentOverride])]
+    #[case::collected(json!({}), "follow", &[], Some(BindingPlan::WaitForGarbageCollection), &[Cause::GarbageCollection])]
+    #[case::soon(json!({}), "follow", &[], Some(BindingPlan::Create(Value::Null)), &[Cause::BindingPending])]
+    #[case::lazy(json!({}), "lazy", &[], Some(BindingPlan::Update(Value::Null)), &[Cause::LazyPolicy])]
+    fn templates(
+        #[case] metadata: Value,
+        #[case] choice: &str,
+        #[case] missing: &[&str],
+        #[case] binding: Option<BindingPlan>,
+        #[case] expected: &[Cause],
+    ) {
+        let mut spec = PropagationSpec::default();
+        if choice == "lazy" {
+            spec.activation_preference = Some(crowsnest_api::policy::ActivationPreference::Lazy);
+        }
+        let policy = Policy { namespace: "n", name: "p", permanent_id: "id", terminating: false, spec: &spec };
+        let choice = match choice {
+            "follow" | "lazy" => Choice::Follow(policy),
+            "unmatched" => Choice::Unmatched,
+            "wait" => Choice::Wait,
+            "release" => Choice::Release,
+            _ => Choice::Unselected(policy),
+        };
+        let template = json!({"metadata": metadata});
+        let missing: Vec<String> = missing.iter().map(|name| (*name).to_owned()).collect();
+        let state = TemplateState {
+            template: &template,
+            never_propagated: false,
+            choice: &choice,
+            missing_overrides: &missing,
+            binding: binding.as_ref(),
+        };
+        assert_eq!(causes(&of_template(&state)), expected);
+    }
+
+    #[rstest]
+    #[case::fine(json!({}), json!({"conditions": [scheduled("True", "Success")], "schedulerObservedGeneration": 2}), &[])]
+    #[case::never(json!({}), json!({}), &[Cause::SchedulingPending])]
+    #[case::soon(json!({}), json!({"conditions": [scheduled("True", "Success")], "schedulerObservedGeneration": 1}), &[Cause::SchedulingPending])]
+    #[case::nowhere(json!({}), json!({"conditions": [scheduled("False", "NoClusterFit")]}), &[Cause::NotScheduled])]
+    #[case::too_much(json!({}), json!({"conditions": [scheduled("False", "QuotaExceeded")]}), &[Cause::QuotaExceeded])]
+    #[case::suspended(json!({"suspension": {"scheduling": true}}), json!({}), &[Cause::SchedulingSuspended])]
+    #[case::another(json!({"schedulerName": "other"}), json!({}), &[Cause::OtherScheduler])]
+    #[case::moving(
+        json!({"gracefulEvictionTasks": [task("m1", "Gracefully"), task("m2", "Directly"), task("m3", "Directly")]}),
+        json!({"conditions": [scheduled("True", "Success")], "schedulerObservedGeneration": 2}),
+        &[Cause::Eviction, Cause::Purge, Cause::Eviction]
+    )]
+    fn bindings(#[case] mut spec: Value, #[case] status: Value, #[case] expected: &[Cause]) {
+        spec["resource"] = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "c"});
+        spec["placement"] = json!({});
+        let binding = json!({"apiVersion": "work.karmada.io/v1alpha2", "kind": "ResourceBinding",
+            "metadata": {"name": "c-configmap", "namespace": "n", "generation": 2}, "spec": spec, "status": status});
+        let typed: ResourceBinding = serde_json::from_value(binding.clone()).expect("a binding");
+        let works_in = ["m2".to_owned()];
+        let state = BindingState {
+            binding: &binding,
+            typed: &typed,
+            scheduler_name: "default-scheduler",
+            is_ours: true,
+            is_agreed: true,
+            works_in: &works_in,
+        };
+        assert_eq!(causes(&of_binding(&state)), expected);
+    }
+
+    fn scheduled(status: &str, reason: &str) -> Value {
+        json!({"type": "Scheduled", "status": status, "reason": reason, "message": "m",
+            "lastTransitionTime": "2026-01-01T00:00:00Z"})
+    }
+
+    fn task(from: &str, mode: &str) -> Value {
+        json!({"fromCluster": from, "purgeMode": mode, "reason": "TaintUntolerated", "producer": "TaintManager"})
+    }
+
+    #[rstest]
+    #[case::fine("True", None, false, Some(work("True", false)), &[])]
+    #[case::soon("True", None, false, None, &[Cause::WorkPending])]
+    #[case::unready("False", None, false, None, &[Cause::ClusterNotReady])]
+    #[case::unserved("True", Some("example.io/v1 Widget"), false, Some(work("False", false)), &[Cause::KindNotServed, Cause::ApplyFailed])]
+    #[case::suspended("True", None, true, Some(work("True", false)), &[Cause::DispatchingSuspended])]
+    #[case::replaced("True", None, false, Some(work("True", true)), &[Cause::WorkDeleting])]
+    fn targets(
+        #[case] ready: &str,
+        #[case] unserved: Option<&str>,
+        #[case] suspended: bool,
+        #[case] work: Option<Value>,
+        #[case] expected: &[Cause],
+    ) {
+        let ready = json!({"type": "Ready", "status": ready, "reason": "r", "message": "m",
+            "lastTransitionTime": "2026-01-01T00:00:00Z"});
+        let member: Cluster = serde_json::from_value(json!({
+            "apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster", "metadata": {"name": "m1"},
+            "spec": {"syncMode": "Push"}, "status": {"conditions": [ready]},
+        }))
+        .expect("a cluster");
+        let state = TargetState {
+            cluster: "m1",
+            member: Some(&member),
+            unserved: unserved.map(str::to_owned),
+            suspended,
+            override_error: None,
+            work: work.as_ref(),
+        };
+        assert_eq!(causes(&of_target(&state)), expected);
+    }
+
+    fn work(applied: &str, deleting: bool) -> Value {
+        let mut work = json!({"metadata": {}, "status": {"conditions": [{"type": "Applied", "status": applied}]}});
+        if deleting {
+            work["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+        }
+        work
+    }
+}

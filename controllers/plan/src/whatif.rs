@@ -1,0 +1,206 @@
+//! What would be: an object as it would be stored, the policy a template would follow, a Work beside the one there is.
+
+use crowsnest_apimachinery::differences::differences;
+use crowsnest_apimachinery::differences::{Compared, Difference};
+use serde_json::{Map, Value};
+
+use super::object;
+use super::propagation::choice::Considered;
+use super::propagation::{Choice, Claim, Policy, choose, claim};
+use super::reference::Reference;
+use super::report::{Change, ObjectPlan};
+
+/// Stands for ids that are given when something is stored.
+pub const UNKNOWN_ID: &str = "known-after-apply";
+
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+
+/// The object as `kubectl apply` would write it: what is given goes over what is there, what was applied before and is
+/// not given any more goes.
+pub fn applied(live: Option<&Value>, given: &Value) -> Value {
+    let mut given = given.clone();
+    object::remove(&mut given, &["status"]);
+    let Some(live) = live else { return given };
+    let mut merged = live.clone();
+    // What was applied last always has annotations, be there none.
+    if object::at(&given, &["metadata", "annotations"]).is_none() {
+        object::set(&mut given, &["metadata", "annotations"], Value::Object(Map::new()));
+    }
+    let last = object::annotation(live, LAST_APPLIED).and_then(|text| serde_json::from_str::<Value>(text).ok());
+    if let Some(dropped) = last.and_then(|last| dropped(&last, &given)) {
+        json_patch::merge(&mut merged, &dropped);
+    }
+    // The annotation is the next apply's business.
+    object::remove(&mut given, &["metadata", "annotations", LAST_APPLIED]);
+    json_patch::merge(&mut merged, &given);
+    merged
+}
+
+/// A merge patch that takes out what `last` has and `given` has not.
+fn dropped(last: &Value, given: &Value) -> Option<Value> {
+    let (last, given) = (last.as_object()?, given.as_object()?);
+    let mut patch = Map::new();
+    for (key, value) in last {
+        match given.get(key) {
+            None => {
+                patch.insert(key.clone(), Value::Null);
+            }
+            Some(now) => {
+                if let Some(below) = dropped(value, now) {
+                    patch.insert(key.clone(), below);
+                }
+            }
+        }
+    }
+    (!patch.is_empty()).then_some(Value::Object(patch))
+}
+
+/// What storing an object would change, or deleting it (`after` is none).
+pub fn of_object(before: Option<&Value>, after: Option<&Value>) -> ObjectPlan {
+    let differences: Vec<Difference> = match (before, after) {
+        (None, _) | (_, None) => Vec::new(),
+        (Some(before), Some(after)) => {
+            let (all, _) = differences(before, after, Compared::Versions);
+            all.into_iter().filter(|one| one.path != "/metadata/generation").collect()
+        }
+    };
+    let change = Change::between(before, after, |_, _| differences.is_empty());
+    ObjectPlan { reference: Reference::of(after.or(before).unwrap_or(&Value::Null)), change, differences }
+}
+
+/// The policy a template would come to follow.
+pub struct Settled<'a> {
+    pub choice: Choice<'a>,
+    pub considered: Vec<Considered>,
+    /// The template without the claim it has now, where that would be taken off.
+    pub unclaimed: Option<Value>,
+}
+
+/// Chooses as the detector does when all is done: a policy that is gone lets its templates go, and so does one that is
+/// about to be changed (`is_proposed`) and does not select them any more.
+pub fn settle<'a>(
+    template: &Value,
+    policies: &[Policy<'a>],
+    is_proposed: impl Fn(&Policy<'a>) -> bool,
+    preemption: bool,
+) -> Settled<'a> {
+    let (choice, considered) = choose(template, policies, preemption);
+    let lets_go = match &choice {
+        Choice::Release => true,
+        Choice::Unselected(owner) => is_proposed(owner),
+        _ => false,
+    };
+    match claim::release(template, Claim::of(template).id()).filter(|_| lets_go) {
+        None => Settled { choice, considered, unclaimed: None },
+        Some(patch) => {
+            let mut unclaimed = template.clone();
+            json_patch::merge(&mut unclaimed, &patch);
+            let (choice, considered) = choose(&unclaimed, policies, preemption);
+            Settled { choice, considered, unclaimed: Some(unclaimed) }
+        }
+    }
+}
+
+/// The template as it is once a policy has claimed it.
+pub fn claimed(template: &Value, policy: &Policy<'_>) -> Value {
+    let mut claimed = template.clone();
+    if let Some(patch) = claim::patch(template, policy) {
+        json_patch::merge(&mut claimed, &patch);
+    }
+    claimed
+}
+
+/// The one manifest of a Work.
+pub fn manifest_of(work: &Value) -> Option<&Value> {
+    object::at(work, &["spec", "workload", "manifests"])?.as_array()?.first()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crowsnest_api::policy::PropagationSpec;
+    use rstest::rstest;
+    use serde_json::json;
+
+    fn live(spec: Value, last: Value) -> Value {
+        let mut live = json!({"metadata": {"name": "x", "uid": "u", "annotations": {"own": "1"}}, "spec": spec});
+        if !last.is_null() {
+            object::set_annotation(&mut live, LAST_APPLIED, &last.to_string());
+        }
+        live
+    }
+
+    #[rstest]
+    #[case::given_goes_over(json!({"a": 1, "b": 2}), json!(null), json!({"a": 3}), json!({"a": 3, "b": 2}))]
+    #[case::what_was_applied_goes(json!({"a": 1, "b": 2}), json!({"spec": {"a": 1, "b": 2}}), json!({"a": 1}), json!({"a": 1}))]
+    #[case::defaults_stay(json!({"a": 1, "d": 0}), json!({"spec": {"a": 1}}), json!({"a": 2}), json!({"a": 2, "d": 0}))]
+    #[case::below(json!({"m": {"x": 1, "y": 2}}), json!({"spec": {"m": {"x": 1}}}), json!({"m": {}}), json!({"m": {"y": 2}}))]
+    #[case::lists_are_replaced(json!({"l": [1, 2]}), json!(null), json!({"l": [3]}), json!({"l": [3]}))]
+    fn objects_are_merged_as_kubectl_does(
+        #[case] spec: Value,
+        #[case] last: Value,
+        #[case] given: Value,
+        #[case] expected: Value,
+    ) {
+        let given = json!({"metadata": {"name": "x"}, "spec": given, "status": {"never": true}});
+        let merged = applied(Some(&live(spec, last)), &given);
+        assert_eq!(merged["spec"], expected);
+        assert_eq!((&merged["metadata"]["uid"], &merged["metadata"]["annotations"]["own"]), (&json!("u"), &json!("1")));
+        assert_eq!(merged.get("status"), None);
+        assert_eq!(applied(None, &given)["spec"], given["spec"]);
+    }
+
+    #[test]
+    fn annotations_of_others_stay() {
+        let last = json!({"metadata": {"annotations": {"mine": "1"}, "name": "x"}, "spec": {}});
+        let mut live = live(json!({}), last.clone());
+        object::set_annotation(&mut live, "mine", "1");
+        let merged = applied(Some(&live), &json!({"metadata": {"name": "x"}, "spec": {}}));
+        let annotations: Vec<String> = object::annotations(&merged).into_keys().collect();
+        assert_eq!(annotations, [LAST_APPLIED, "own"]);
+    }
+
+    fn spec(kind: &str, priority: i32) -> PropagationSpec {
+        let selectors = json!([{"apiVersion": "v1", "kind": kind}]);
+        serde_json::from_value(json!({"resourceSelectors": selectors, "priority": priority})).expect("a spec")
+    }
+
+    #[test]
+    fn a_policy_that_is_changed_lets_go_of_what_it_selects_no_more() {
+        let (maps, secrets) = (spec("ConfigMap", 0), spec("Secret", 0));
+        let policy = |name, spec| Policy { namespace: "n", name, permanent_id: name, terminating: false, spec };
+        let template = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c", "namespace": "n"}});
+        let owned = claimed(&template, &policy("old", &maps));
+        let policies = [policy("old", &secrets), policy("other", &maps)];
+        let settled = settle(&owned, &policies, |_| false, false);
+        assert!(
+            matches!(settled.choice, Choice::Unselected(owner) if owner.name == "old") && settled.unclaimed.is_none()
+        );
+        let settled = settle(&owned, &policies, |policy| policy.name == "old", false);
+        assert!(
+            matches!(settled.choice, Choice::Follow(policy) if policy.name == "other") && settled.unclaimed.is_some()
+        );
+        // One that is gone does so by itself.
+        let settled = settle(&owned, &policies[1..], |_| false, false);
+        assert!(
+            matches!(settled.choice, Choice::Follow(policy) if policy.name == "other") && settled.unclaimed.is_some()
+        );
+    }
+
+    #[test]
+    fn storing_tells_what_differs_but_for_the_generation() {
+        let object = |generation: i64, data: &str| {
+            json!({"apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"name": "c", "generation": generation}, "data": {"a": data}})
+        };
+        let paths = |before: Option<&Value>, after: Option<&Value>| {
+            let plan = of_object(before, after);
+            (plan.change, plan.differences.into_iter().map(|one| one.path).collect::<Vec<_>>())
+        };
+        assert_eq!(paths(None, Some(&object(1, "x"))), (Change::Added, vec![]));
+        assert_eq!(paths(Some(&object(1, "x")), Some(&object(2, "x"))), (Change::Unchanged, vec![]));
+        let changed = (Change::Changed, vec!["/data/a".to_owned()]);
+        assert_eq!(paths(Some(&object(1, "x")), Some(&object(2, "y"))), changed);
+        assert_eq!(paths(Some(&object(1, "x")), None), (Change::Removed, vec![]));
+    }
+}

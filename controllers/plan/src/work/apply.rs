@@ -1,0 +1,275 @@
+//! How a manifest meets the object a member already has: whose it is, what of it stays, and whether anything changes.
+//!
+//! Members make more of a manifest than it says: defaults, admission plugins and webhooks fill fields in. What a member made
+//! of one is its [`difference`] from what was sent. Whoever remembers it for a manifest can tell the member's own additions
+//! from drift, and writes nothing where there is none.
+
+use serde_json::Value;
+
+use super::managed;
+use super::prune::{prune, prune_job_ttl};
+use crate::object;
+
+/// What to do with one manifest in one member.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ApplyPlan {
+    Create(Value),
+    Update(Value),
+    /// The member has it already.
+    Keep,
+    /// The member has an object of that name which is not ours to change; the text is the Work's message.
+    Conflict(String),
+}
+
+impl ApplyPlan {
+    /// What is done, in a word.
+    pub fn name(&self) -> &'static str {
+        match self {
+            ApplyPlan::Create(_) => "create",
+            ApplyPlan::Update(_) => "update",
+            ApplyPlan::Keep => "keep",
+            ApplyPlan::Conflict(_) => "conflict",
+        }
+    }
+}
+
+/// What a manifest finds in a member.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Meeting<'o> {
+    /// There is nothing to take over from the member.
+    Planned(ApplyPlan),
+    /// An object to update: the kind's interpreter is to put into `desired` what the member decides before [`finish`].
+    Ours { desired: Value, observed: &'o Value },
+}
+
+/// How a manifest meets the object that a member has, if it has one.
+pub fn meet<'o>(cluster: &str, manifest: &Value, observed: Option<&'o Value>) -> Meeting<'o> {
+    let Some(observed) = observed else { return Meeting::Planned(ApplyPlan::Create(manifest.clone())) };
+    if !may_update(manifest, observed) {
+        return Meeting::Planned(ApplyPlan::Conflict(format!(
+            "resource(kind={}, {}/{}) already exists in the cluster {cluster} and the {} strategy value is empty, \
+             Karmada will not manage this resource",
+            object::kind(manifest),
+            object::namespace(manifest),
+            object::name(manifest),
+            super::construct::CONFLICT_RESOLUTION,
+        )));
+    }
+    let mut desired = manifest.clone();
+    keep_members_metadata(&mut desired, observed);
+    Meeting::Ours { desired, observed }
+}
+
+/// What to do about an object of which everything is known that the member decides; `difference` is what the member made
+/// of this very manifest when it was last written.
+pub fn finish(desired: Value, observed: &Value, difference: Option<&Value>) -> ApplyPlan {
+    if is_up_to_date(&desired, observed, difference) { ApplyPlan::Keep } else { ApplyPlan::Update(desired) }
+}
+
+/// Ours already, or the manifest says to take it over.
+fn may_update(manifest: &Value, observed: &Value) -> bool {
+    managed::is_managed(observed)
+        || object::annotation(manifest, super::construct::CONFLICT_RESOLUTION) == Some("overwrite")
+}
+
+fn keep_members_metadata(desired: &mut Value, observed: &Value) {
+    for field in MEMBERS_OWN {
+        match object::at(observed, &["metadata", field]) {
+            Some(value) => object::set(desired, &["metadata", field], value.clone()),
+            None => {
+                object::remove(desired, &["metadata", field]);
+            }
+        }
+    }
+    managed::retain(desired, observed);
+}
+
+/// What always stays as the member has it.
+const MEMBERS_OWN: [&str; 3] = ["resourceVersion", "finalizers", "ownerReferences"];
+
+/// Whether the live object, without what the member fills in, is what the manifest wants.
+fn is_up_to_date(desired: &Value, observed: &Value, difference: Option<&Value>) -> bool {
+    let mut live = without_members_part(observed);
+    prune_job_ttl(&mut live);
+    let mut wanted = without_members_part(desired);
+    if let Some(difference) = difference {
+        json_patch::merge(&mut wanted, difference);
+    }
+    object::semantically_equal(&live, &wanted)
+}
+
+/// An object as far as applying compares it. Labels and annotations are compared whole.
+fn without_members_part(object: &Value) -> Value {
+    let mut compared = object.clone();
+    prune(&mut compared);
+    for field in MEMBERS_OWN.into_iter().chain(["annotations", "labels"]) {
+        if let Some(value) = object::at(object, &["metadata", field]) {
+            object::set(&mut compared, &["metadata", field], value.clone());
+        }
+    }
+    compared
+}
+
+/// What a member made of an object that was sent to it, as a JSON merge patch; `None` when it took it as it is. Values of a
+/// Secret are nobody's to note: one that a member fills in is written once more after a restart.
+pub fn difference(sent: &Value, live: &Value) -> Option<Value> {
+    let compared = |object: &Value| {
+        let mut compared = without_members_part(object);
+        for field in MEMBERS_OWN {
+            object::remove(&mut compared, &["metadata", field]);
+        }
+        if object::kind(object) == "Secret" && object::api_version(object) == "v1" {
+            for values in ["data", "stringData"] {
+                object::remove(&mut compared, &[values]);
+            }
+        }
+        compared
+    };
+    let mut live = compared(live);
+    prune_job_ttl(&mut live);
+    merge_patch(&compared(sent), &live)
+}
+
+/// Whether a live object has all that was to be sent to it, and at most more.
+pub fn has_everything(sent: &Value, live: &Value) -> bool {
+    has_all(&without_members_part(live), &without_members_part(sent))
+}
+
+fn has_all(live: &Value, wanted: &Value) -> bool {
+    match (live, wanted) {
+        (Value::Object(live), Value::Object(wanted)) => {
+            wanted.iter().all(|(key, value)| has_all(live.get(key).unwrap_or(&Value::Null), value))
+        }
+        (Value::Array(live), Value::Array(wanted)) if live.len() == wanted.len() => {
+            live.iter().zip(wanted).all(|(live, wanted)| has_all(live, wanted))
+        }
+        (live, wanted) => object::semantically_equal(live, wanted),
+    }
+}
+
+/// The JSON merge patch from one value to another, where they are not the same to Kubernetes. Nulls are no values.
+fn merge_patch(from: &Value, to: &Value) -> Option<Value> {
+    if object::semantically_equal(from, to) {
+        return None;
+    }
+    let (Value::Object(before), Value::Object(after)) = (from, to) else { return Some(to.clone()) };
+    let changed = after.iter().filter_map(|(key, value)| {
+        let patch = merge_patch(before.get(key).unwrap_or(&Value::Null), value)?;
+        Some((key.clone(), patch))
+    });
+    let removed = before.keys().filter(|key| !after.contains_key(*key)).map(|key| (key.clone(), Value::Null));
+    Some(Value::Object(changed.chain(removed).collect()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+    use serde_json::json;
+
+    fn service(ports: Value, more: Value) -> Value {
+        let mut service = json!({"apiVersion": "v1", "kind": "Service",
+            "metadata": {"name": "web", "namespace": "shop", "labels": {"karmada.io/managed": "true"}},
+            "spec": {"selector": {"app": "web"}, "ports": ports}});
+        json_patch::merge(&mut service, &more);
+        service
+    }
+
+    fn sent() -> Value {
+        service(json!([{"port": 80}]), json!({}))
+    }
+
+    /// As a member's API server answers.
+    fn taken() -> Value {
+        let filled_in = json!({"metadata": {"uid": "1", "resourceVersion": "7"}, "status": {"loadBalancer": {}},
+            "spec": {"type": "ClusterIP", "clusterIP": "10.0.0.1", "clusterIPs": ["10.0.0.1"]}});
+        service(json!([{"port": 80, "protocol": "TCP", "targetPort": 80}]), filled_in)
+    }
+
+    fn planned(manifest: &Value, live: &Value, difference: Option<&Value>) -> ApplyPlan {
+        match meet("m1", manifest, Some(live)) {
+            Meeting::Planned(planned) => planned,
+            Meeting::Ours { mut desired, observed } => {
+                crate::work::retain::service(&mut desired, observed);
+                finish(desired, observed, difference)
+            }
+        }
+    }
+
+    #[test]
+    fn what_a_member_fills_in_is_no_drift_once_it_is_known() {
+        assert!(matches!(planned(&sent(), &taken(), None), ApplyPlan::Update(_)));
+        let difference = difference(&sent(), &taken());
+        assert!(difference.is_some());
+        assert_eq!(planned(&sent(), &taken(), difference.as_ref()), ApplyPlan::Keep);
+    }
+
+    #[rstest]
+    #[case::a_field_changed(json!({"spec": {"type": "NodePort"}}))]
+    #[case::a_field_added(json!({"spec": {"sessionAffinity": "ClientIP"}}))]
+    #[case::a_field_removed(json!({"spec": {"selector": null}}))]
+    #[case::a_field_of_the_members_own_removed(json!({"spec": {"type": null}}))]
+    #[case::in_a_list(json!({"spec": {"ports": [{"port": 81, "protocol": "TCP", "targetPort": 80}]}}))]
+    #[case::a_label_of_ours(json!({"metadata": {"labels": {"karmada.io/managed": "true", "tier": null}}}))]
+    fn drift_is_seen_beside_it(#[case] drift: Value) {
+        let mut sent = sent();
+        object::set_label(&mut sent, "tier", "front");
+        let mut live = taken();
+        object::set_label(&mut live, "tier", "front");
+        let difference = difference(&sent, &live);
+        assert_eq!(planned(&sent, &live, difference.as_ref()), ApplyPlan::Keep);
+        json_patch::merge(&mut live, &drift);
+        assert!(matches!(planned(&sent, &live, difference.as_ref()), ApplyPlan::Update(_)), "{live}");
+    }
+
+    #[rstest]
+    #[case::status(json!({"status": {"loadBalancer": {"ingress": [{"ip": "1.2.3.4"}]}}}))]
+    #[case::another_version(json!({"metadata": {"resourceVersion": "9"}}))]
+    #[case::a_label_of_the_members_own(json!({"metadata": {"labels": {"theirs": "1"}}}))]
+    #[case::a_finalizer(json!({"metadata": {"finalizers": ["a/b"]}}))]
+    fn what_is_the_members_own_stays(#[case] theirs: Value) {
+        let difference = difference(&sent(), &taken());
+        let mut live = taken();
+        json_patch::merge(&mut live, &theirs);
+        assert_eq!(planned(&sent(), &live, difference.as_ref()), ApplyPlan::Keep);
+    }
+
+    #[rstest]
+    #[case::more(json!({"spec": {"sessionAffinity": "ClientIP"}, "metadata": {"labels": {"theirs": "1"}}}), true)]
+    #[case::less(json!({"spec": {"selector": null}}), false)]
+    #[case::another_value(json!({"spec": {"selector": {"app": "other"}}}), false)]
+    #[case::a_shorter_list(json!({"spec": {"ports": []}}), false)]
+    fn an_object_may_have_more_than_was_sent(#[case] theirs: Value, #[case] expected: bool) {
+        let mut live = taken();
+        json_patch::merge(&mut live, &theirs);
+        assert_eq!(has_everything(&sent(), &live), expected, "{live}");
+    }
+
+    #[test]
+    fn an_object_taken_as_it_is_differs_in_nothing() {
+        let sent = json!({"kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"a": "1"}});
+        let mut live = sent.clone();
+        json_patch::merge(&mut live, &json!({"metadata": {"uid": "1", "resourceVersion": "3"}, "binaryData": {}}));
+        assert_eq!(difference(&sent, &live), None);
+    }
+
+    #[test]
+    fn values_of_a_secret_are_not_noted() {
+        let sent = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "token"}});
+        let mut live = sent.clone();
+        json_patch::merge(&mut live, &json!({"type": "Opaque", "data": {"token": "c2VjcmV0"}}));
+        assert_eq!(difference(&sent, &live), Some(json!({"type": "Opaque"})));
+    }
+
+    #[rstest]
+    #[case(json!({"a": 1}), json!({"a": 1, "b": [2]}))]
+    #[case(json!({"a": {"b": 1, "c": 2}}), json!({"a": {"c": 3}}))]
+    #[case(json!({"a": [1, 2]}), json!({"a": [1]}))]
+    #[case(json!({"a": "text"}), json!({"a": {"b": "map", "c": {}}}))]
+    fn a_merge_patch_leads_from_one_to_the_other(#[case] from: Value, #[case] to: Value) {
+        let mut patched = from.clone();
+        json_patch::merge(&mut patched, &merge_patch(&from, &to).expect("they differ"));
+        assert!(object::semantically_equal(&patched, &to), "{patched} is not {to}");
+        assert_eq!(merge_patch(&to, &patched), None);
+    }
+}

@@ -1,0 +1,342 @@
+//! From a binding and a template to the Work of one cluster, equal to Karmada's to the last annotation, so that an
+//! existing control plane's Works are adopted without a write.
+
+use std::collections::BTreeMap;
+
+use crowsnest_api::constants::annotation::EXCLUSIVE;
+use crowsnest_api::names::{execution_namespace, work_name};
+use crowsnest_api::policy::{ConflictResolution, PurgeMode};
+use crowsnest_api::work::{ResourceBindingSpec, Suspension, TargetCluster};
+use serde_json::{Value, json};
+
+use super::managed::{self, MANAGED_LABEL, WORK_PERMANENT_ID};
+use super::prune::{prune, prune_job_ttl};
+use crate::object;
+use crate::overriding;
+use crate::propagation::binding::Interpreted;
+use crate::scheduling::{TieBreak, divide};
+
+pub const EXECUTION_FINALIZER: &str = "karmada.io/execution-controller";
+pub const CONFLICT_RESOLUTION: &str = "work.karmada.io/conflict-resolution";
+pub const BINDING_PERMANENT_ID: &str = "resourcebinding.karmada.io/permanent-id";
+/// Which overrides made the manifest what it is. They stay when the last override goes, as Karmada's do.
+const APPLIED_OVERRIDES: [&str; 2] =
+    ["policy.karmada.io/applied-cluster-overrides", "policy.karmada.io/applied-overrides"];
+pub const CLUSTER_BINDING_PERMANENT_ID: &str = "clusterresourcebinding.karmada.io/permanent-id";
+
+/// The binding a Work is made for.
+#[derive(Debug, Clone, Copy)]
+pub struct BindingIdentity<'a> {
+    /// Empty for a ClusterResourceBinding.
+    pub namespace: &'a str,
+    pub name: &'a str,
+    pub permanent_id: &'a str,
+}
+
+impl BindingIdentity<'_> {
+    /// The label key that ties Works to a binding of this scope.
+    pub fn id_label(&self) -> &'static str {
+        if self.namespace.is_empty() { CLUSTER_BINDING_PERMANENT_ID } else { BINDING_PERMANENT_ID }
+    }
+
+    fn annotations(&self) -> Vec<(&'static str, &str)> {
+        match self.namespace {
+            "" => vec![("clusterresourcebinding.karmada.io/name", self.name)],
+            namespace => {
+                vec![
+                    ("resourcebinding.karmada.io/namespace", namespace),
+                    ("resourcebinding.karmada.io/name", self.name),
+                ]
+            }
+        }
+    }
+}
+
+/// Everything beyond labels and annotations that a Work says.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct WorkOptions {
+    pub suspend_dispatching: Option<bool>,
+    pub preserve_resources_on_deletion: Option<bool>,
+}
+
+/// A Work as it should be; its permanent id is the existing Work's, or a new one.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DesiredWork {
+    pub namespace: String,
+    pub name: String,
+    pub labels: BTreeMap<String, String>,
+    pub annotations: BTreeMap<String, String>,
+    pub owner: Option<Value>,
+    pub options: WorkOptions,
+    /// Who has to let it go; nobody, when empty.
+    pub finalizer: &'static str,
+    /// The manifest, complete but for the permanent id.
+    pub manifest: Value,
+}
+
+/// Clusters a binding's object must be in: the scheduled ones, then those it is required in as a dependency.
+pub fn targets(spec: &ResourceBindingSpec) -> Vec<TargetCluster> {
+    let mut targets = spec.clusters.clone();
+    for target in spec.required_by.iter().flat_map(|parent| &parent.clusters) {
+        if !targets.iter().any(|known| known.name == target.name) {
+            targets.push(target.clone());
+        }
+    }
+    targets
+}
+
+/// Whether a Work in `cluster` still has a reason to be: a target, or a graceful eviction that has not ended.
+pub fn is_expected_in(spec: &ResourceBindingSpec, cluster: &str) -> bool {
+    let required = spec.required_by.iter().flat_map(|parent| &parent.clusters).any(|target| target.name == cluster);
+    let evicting = spec
+        .graceful_eviction_tasks
+        .iter()
+        .any(|task| task.from_cluster == cluster && task.purge_mode != Some(PurgeMode::Directly));
+    spec.targets(cluster) || required || evicting
+}
+
+/// Clusters from which the object must be gone before it may be made anywhere else.
+pub fn purged_directly(spec: &ResourceBindingSpec) -> Vec<&str> {
+    let direct = spec.graceful_eviction_tasks.iter().filter(|task| task.purge_mode == Some(PurgeMode::Directly));
+    direct.map(|task| task.from_cluster.as_str()).collect()
+}
+
+/// How a divided Job's completions are split, in proportion to the clusters' replicas; empty when they are not.
+pub fn job_completions(
+    spec: &ResourceBindingSpec,
+    template: &Value,
+    targets: &[TargetCluster],
+) -> BTreeMap<String, i32> {
+    let divided =
+        spec.placement.as_ref().and_then(|placement| placement.replica_scheduling.as_ref()).is_some_and(|strategy| {
+            strategy.replica_scheduling_type == Some(crowsnest_api::policy::ReplicaSchedulingType::Divided)
+        });
+    let completions = object::integer(template, &["spec", "completions"]);
+    let Some(completions) = completions.filter(|_| object::kind(template) == "Job" && divided && spec.replicas > 0)
+    else {
+        return BTreeMap::new();
+    };
+    let votes = targets.iter().map(|target| (target.name.as_str(), i64::from(target.replicas)));
+    let seats = i32::try_from(completions).unwrap_or(i32::MAX);
+    let divided = divide(seats, votes, TieBreak::of_uid(object::uid(template)));
+    divided.into_iter().map(|(name, seats)| (name.to_owned(), seats)).collect()
+}
+
+/// Whether the binding allows the template what each replica, and each component with all of its replicas, needs now.
+pub fn is_agreed(spec: &ResourceBindingSpec, template: &Interpreted) -> bool {
+    let same = |left: Value, right: Value| object::semantically_equal(&left, &right);
+    same(json!(spec.replica_requirements), json!(template.requirements))
+        && same(json!(spec.components), json!(template.components))
+}
+
+/// Whether dispatching to a cluster is paused.
+pub fn is_suspended(suspension: Option<&Suspension>, cluster: &str) -> bool {
+    let Some(suspension) = suspension else { return false };
+    let on_cluster = || {
+        let clusters = suspension.policy.dispatching_on_clusters.as_ref();
+        clusters.is_some_and(|clusters| clusters.cluster_names.iter().any(|name| name == cluster))
+    };
+    suspension.policy.dispatching.unwrap_or_default() || on_cluster()
+}
+
+/// The Work that carries a binding's object to one cluster. `manifest` is the template with this cluster's replicas
+/// and overrides in it.
+pub fn for_binding(
+    spec: &ResourceBindingSpec,
+    binding: BindingIdentity<'_>,
+    cluster: &str,
+    mut manifest: Value,
+    overrides: &overriding::Report,
+    single_target: bool,
+    inject_state: bool,
+) -> DesiredWork {
+    let mut annotations: BTreeMap<String, String> = BTreeMap::new();
+    object::set_label(&mut manifest, binding.id_label(), binding.permanent_id);
+    let generation = object::generation(&manifest);
+    if generation > 0 {
+        object::set_annotation(&mut manifest, "resourcetemplate.karmada.io/generation", &generation.to_string());
+    }
+    for (key, value) in binding.annotations() {
+        object::set_annotation(&mut manifest, key, value);
+        annotations.insert(key.to_owned(), value.to_owned());
+    }
+    let resolution = conflict_resolution(spec, &manifest);
+    annotations.insert(CONFLICT_RESOLUTION.to_owned(), resolution.to_owned());
+    let (cluster_wide, namespaced) = overrides.annotations();
+    let applied = APPLIED_OVERRIDES.into_iter().zip([cluster_wide, namespaced]);
+    annotations.extend(applied.filter_map(|(key, text)| Some((key.to_owned(), text?))));
+    if inject_state && single_target {
+        inject_preserved_state(spec, cluster, &mut manifest);
+    }
+    let options = WorkOptions {
+        suspend_dispatching: Some(is_suspended(spec.suspension.as_ref(), cluster)),
+        preserve_resources_on_deletion: Some(spec.preserve_resources_on_deletion.unwrap_or_default()),
+    };
+    let labels = BTreeMap::from([(binding.id_label().to_owned(), binding.permanent_id.to_owned())]);
+    wrap(cluster, manifest, labels, annotations, options)
+}
+
+/// A Work around any object, as the namespace, RBAC and quota loops make them.
+pub fn wrap(
+    cluster: &str,
+    mut manifest: Value,
+    labels: BTreeMap<String, String>,
+    annotations: BTreeMap<String, String>,
+    options: WorkOptions,
+) -> DesiredWork {
+    let namespace = execution_namespace(cluster);
+    let name = work_name(object::kind(&manifest), object::name(&manifest), object::namespace(&manifest));
+    let uid = object::uid(&manifest).to_owned();
+    object::set_label(&mut manifest, MANAGED_LABEL, "true");
+    object::set_annotation(&mut manifest, "resourcetemplate.karmada.io/uid", &uid);
+    object::set_annotation(&mut manifest, "work.karmada.io/name", &name);
+    object::set_annotation(&mut manifest, "work.karmada.io/namespace", &namespace);
+    if let Some(resolution) = annotations.get(CONFLICT_RESOLUTION) {
+        object::set_annotation(&mut manifest, CONFLICT_RESOLUTION, resolution);
+    }
+    prune(&mut manifest);
+    prune_job_ttl(&mut manifest);
+    let finalizer = EXECUTION_FINALIZER;
+    DesiredWork { namespace, name, labels, annotations, owner: None, options, finalizer, manifest }
+}
+
+/// The template's own annotation wins over the policy's setting.
+fn conflict_resolution(spec: &ResourceBindingSpec, manifest: &Value) -> &'static str {
+    match object::annotation(manifest, CONFLICT_RESOLUTION) {
+        Some("overwrite") => "overwrite",
+        Some("abort") => "abort",
+        _ if spec.conflict_resolution == Some(ConflictResolution::Overwrite) => "overwrite",
+        _ => "abort",
+    }
+}
+
+/// Labels preserved from the cluster a failed-over application left, for the one it moves to.
+fn inject_preserved_state(spec: &ResourceBindingSpec, cluster: &str, manifest: &mut Value) {
+    let Some(task) = spec.graceful_eviction_tasks.last() else { return };
+    let moved_here = !task.clusters_before_failover.iter().any(|name| name == cluster);
+    if task.purge_mode == Some(PurgeMode::Directly) && moved_here {
+        for (key, value) in &task.preserved_label_state {
+            object::set_label(manifest, key, value);
+        }
+    }
+}
+
+/// What to do about a Work.
+#[derive(Debug, Clone, PartialEq)]
+pub enum WorkPlan {
+    Keep,
+    Create(Value),
+    /// The whole object, with the existing one's resource version.
+    Update(Value),
+    /// The existing Work is on its way out; its successor has to wait.
+    WaitForDeletion,
+}
+
+impl DesiredWork {
+    /// Compares with the Work that exists. `new_permanent_id` is used only for a new Work.
+    pub fn plan(&self, existing: Option<&Value>, new_permanent_id: &str) -> WorkPlan {
+        let Some(existing) = existing else { return WorkPlan::Create(self.build(new_permanent_id)) };
+        if object::is_terminating(existing) {
+            return WorkPlan::WaitForDeletion;
+        }
+        let permanent_id = object::label(existing, WORK_PERMANENT_ID).unwrap_or(new_permanent_id);
+        let mut updated = existing.clone();
+        for (key, value) in &self.labels {
+            object::set_label(&mut updated, key, value);
+        }
+        object::set_label(&mut updated, WORK_PERMANENT_ID, permanent_id);
+        for (key, value) in &self.annotations {
+            object::set_annotation(&mut updated, key, value);
+        }
+        // A workload may be exclusive no more.
+        if !self.annotations.contains_key(EXCLUSIVE)
+            && let Some(annotations) = updated.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut)
+        {
+            annotations.remove(EXCLUSIVE);
+        }
+        if !self.finalizer.is_empty() && !object::has_finalizer(&updated, self.finalizer) {
+            let mut finalizers: Vec<String> = object::finalizers(&updated).map(str::to_owned).collect();
+            finalizers.push(self.finalizer.to_owned());
+            object::set(&mut updated, &["metadata", "finalizers"], json!(finalizers));
+        }
+        updated["spec"] = self.spec(permanent_id);
+        if object::semantically_equal(existing, &updated) { WorkPlan::Keep } else { WorkPlan::Update(updated) }
+    }
+
+    fn build(&self, permanent_id: &str) -> Value {
+        let mut labels = self.labels.clone();
+        labels.insert(WORK_PERMANENT_ID.to_owned(), permanent_id.to_owned());
+        let mut work = json!({
+            "apiVersion": "work.karmada.io/v1alpha1",
+            "kind": "Work",
+            "metadata": {
+                "name": self.name,
+                "namespace": self.namespace,
+                "labels": labels,
+            },
+            "spec": self.spec(permanent_id),
+        });
+        if !self.finalizer.is_empty() {
+            work["metadata"]["finalizers"] = json!([self.finalizer]);
+        }
+        if !self.annotations.is_empty() {
+            work["metadata"]["annotations"] = json!(self.annotations);
+        }
+        if let Some(owner) = &self.owner {
+            work["metadata"]["ownerReferences"] = json!([owner]);
+        }
+        work
+    }
+
+    fn spec(&self, permanent_id: &str) -> Value {
+        let mut manifest = self.manifest.clone();
+        managed::stamp(&mut manifest, permanent_id);
+        let mut spec = json!({"workload": {"manifests": [manifest]}});
+        if let Some(suspend) = self.options.suspend_dispatching {
+            spec["suspendDispatching"] = json!(suspend);
+        }
+        if let Some(preserve) = self.options.preserve_resources_on_deletion {
+            spec["preserveResourcesOnDeletion"] = json!(preserve);
+        }
+        spec
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+
+    fn needs(cpu: &str) -> Value {
+        json!({"resourceRequest": {"cpu": cpu}})
+    }
+
+    #[rstest]
+    #[case::nothing_needed(json!({}), json!({}), true)]
+    #[case::the_same(json!({"replicaRequirements": needs("1")}), json!({"replicaRequirements": needs("1")}), true)]
+    #[case::more_replicas_are_the_bindings_to_give(
+        json!({"replicas": 1, "replicaRequirements": needs("1")}),
+        json!({"replicas": 9, "replicaRequirements": needs("1")}),
+        true
+    )]
+    #[case::more_for_each(json!({"replicaRequirements": needs("1")}), json!({"replicaRequirements": needs("2")}), false)]
+    #[case::anything_at_all(json!({}), json!({"replicaRequirements": needs("2")}), false)]
+    #[case::of_one_component(
+        json!({"components": [{"name": "a", "replicas": 1, "replicaRequirements": needs("1")}]}),
+        json!({"components": [{"name": "a", "replicas": 1, "replicaRequirements": needs("2")}]}),
+        false
+    )]
+    fn a_binding_allows_what_it_says(#[case] binding: Value, #[case] template: Value, #[case] expected: bool) {
+        let spec = |mut spec: Value| -> ResourceBindingSpec {
+            spec["resource"] = json!({"apiVersion": "v1", "kind": "Pod", "name": "p"});
+            serde_json::from_value(spec).expect("a spec")
+        };
+        let (binding, template) = (spec(binding), spec(template));
+        let interpreted = Interpreted {
+            replicas: template.replicas,
+            requirements: template.replica_requirements,
+            components: template.components,
+        };
+        assert_eq!(is_agreed(&binding, &interpreted), expected);
+    }
+}

@@ -1,0 +1,106 @@
+//! Exclusive workloads: nothing is started, or made larger, while a copy runs where it should not, or more of it. What is given
+//! up comes first and has to be seen, what is taken on comes then.
+
+use crowsnest_api::work::TargetCluster;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::object;
+use crate::selector::labels_match;
+
+/// A copy that there is: a Work, and what is told of its object.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Copy {
+    pub cluster: String,
+    /// Replicas its Work asks for.
+    pub asked: i32,
+    /// Replicas the member has, as far as it says.
+    pub running: Option<i32>,
+}
+
+/// The targets that may have what they are to have now; the others wait.
+pub fn allowed(targets: &[TargetCluster], copies: &[Copy], unconfirmed: bool) -> Vec<String> {
+    let target = |copy: &Copy| targets.iter().find(|target| target.name == copy.cluster);
+    let is_more = |copy: &Copy| {
+        let wanted = target(copy).map(|target| target.replicas);
+        wanted.is_none_or(|wanted| copy.asked > wanted || copy.running.is_some_and(|running| running > wanted))
+    };
+    let nothing_new = unconfirmed || copies.iter().any(is_more);
+    let is_allowed = |target: &&TargetCluster| {
+        let copy = copies.iter().find(|copy| copy.cluster == target.name);
+        !nothing_new || copy.is_some_and(|copy| copy.asked >= target.replicas)
+    };
+    targets.iter().filter(is_allowed).map(|target| target.name.clone()).collect()
+}
+
+/// Whether a pod of the manifest's namespace is one that the manifest's object runs, and may still be running.
+pub fn is_run_by(pod: &Value, manifest: &Value) -> bool {
+    if matches!(object::text(pod, &["status", "phase"]), "Succeeded" | "Failed") {
+        return false;
+    }
+    let labels = object::labels(pod);
+    match object::kind(manifest) {
+        "Job" => ["batch.kubernetes.io/job-name", "job-name"]
+            .iter()
+            .any(|key| labels.get(*key).is_some_and(|job| job == object::name(manifest))),
+        "Deployment" | "StatefulSet" | "DaemonSet" | "ReplicaSet" => {
+            let selector = object::at(manifest, &["spec", "selector"]).map(LabelSelector::deserialize);
+            selector.is_some_and(|selector| selector.is_ok_and(|selector| labels_match(&selector, &labels)))
+        }
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+    use serde_json::json;
+
+    /// What may be had now, of targets with replicas and of copies with the replicas asked for and those running.
+    #[rstest]
+    #[case::nothing_yet(&[("m1", 2)], &[], false, &["m1"])]
+    #[case::moved(&[("m2", 2)], &[("m1", 2, 2)], false, &[])]
+    #[case::moved_in_part(&[("m1", 2), ("m2", 2)], &[("m1", 4, 4)], false, &["m1"])]
+    #[case::given_up_but_still_running(&[("m1", 2), ("m2", 2)], &[("m1", 2, 3)], false, &["m1"])]
+    #[case::given_up(&[("m1", 2), ("m2", 2)], &[("m1", 2, 2)], false, &["m1", "m2"])]
+    #[case::scaled_up(&[("m1", 3)], &[("m1", 2, 2)], false, &["m1"])]
+    #[case::not_scaled_up_while_another_is_there(&[("m1", 3)], &[("m1", 2, 2), ("m2", 1, 0)], false, &[])]
+    #[case::an_edit_goes_on(&[("m1", 2)], &[("m1", 2, 2), ("m2", 1, 0)], false, &["m1"])]
+    #[case::nobody_saw_it_stop(&[("m2", 1)], &[], true, &[])]
+    fn what_is_taken_on_comes_last(
+        #[case] targets: &[(&str, i32)],
+        #[case] copies: &[(&str, i32, i32)],
+        #[case] unconfirmed: bool,
+        #[case] expected: &[&str],
+    ) {
+        let target = |(name, replicas): &(&str, i32)| TargetCluster {
+            name: (*name).to_owned(),
+            replicas: *replicas,
+            ..TargetCluster::default()
+        };
+        let copy = |(name, asked, running): &(&str, i32, i32)| Copy {
+            cluster: (*name).to_owned(),
+            asked: *asked,
+            running: Some(*running),
+        };
+        let targets: Vec<TargetCluster> = targets.iter().map(target).collect();
+        let copies: Vec<Copy> = copies.iter().map(copy).collect();
+        assert_eq!(allowed(&targets, &copies, unconfirmed), expected);
+    }
+
+    #[rstest]
+    #[case::selected("Deployment", json!({"app": "web"}), "Running", true)]
+    #[case::of_another("Deployment", json!({"app": "db"}), "Running", false)]
+    #[case::over("Deployment", json!({"app": "web"}), "Succeeded", false)]
+    #[case::of_the_job("Job", json!({"job-name": "web"}), "Pending", true)]
+    #[case::of_another_job("Job", json!({"job-name": "db"}), "Pending", false)]
+    #[case::runs_no_pods("ConfigMap", json!({"app": "web"}), "Running", false)]
+    fn pods_of_a_workload(#[case] kind: &str, #[case] labels: Value, #[case] phase: &str, #[case] expected: bool) {
+        let selector = json!({"matchLabels": {"app": "web"}});
+        let manifest = json!({"kind": kind, "metadata": {"name": "web"}, "spec": {"selector": selector}});
+        let pod = json!({"metadata": {"labels": labels}, "status": {"phase": phase}});
+        assert_eq!(is_run_by(&pod, &manifest), expected);
+    }
+}

@@ -1,0 +1,121 @@
+//! Labels and annotations a member object has from the control plane, and how they are told from the member's own.
+//!
+//! A manifest lists its own keys in two annotations; on an update, live keys that the list once named and the new
+//! manifest has no more are dropped, and every other live key stays.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use crate::object::{annotation, annotations, label, labels, remove, set, set_annotation, set_label};
+
+pub const MANAGED_LABEL: &str = "karmada.io/managed";
+pub const MANAGED_ANNOTATIONS: &str = "resourcetemplate.karmada.io/managed-annotations";
+pub const MANAGED_LABELS: &str = "resourcetemplate.karmada.io/managed-labels";
+pub const WORK_PERMANENT_ID: &str = "work.karmada.io/permanent-id";
+
+/// Whether a member object belongs to the control plane.
+pub fn is_managed(member: &Value) -> bool {
+    label(member, MANAGED_LABEL) == Some("true")
+}
+
+/// Puts the Work's permanent id on a manifest and records which keys are the manifest's.
+pub fn stamp(manifest: &mut Value, work_permanent_id: &str) {
+    if !work_permanent_id.is_empty() {
+        set_label(manifest, WORK_PERMANENT_ID, work_permanent_id);
+    }
+    record(manifest);
+}
+
+/// Writes the sorted lists of a manifest's label and annotation keys.
+pub fn record(manifest: &mut Value) {
+    let mut keys: BTreeSet<String> = annotations(manifest).into_keys().collect();
+    keys.extend([MANAGED_ANNOTATIONS.to_owned(), MANAGED_LABELS.to_owned()]);
+    let label_keys: Vec<String> = labels(manifest).into_keys().collect();
+    set_annotation(manifest, MANAGED_ANNOTATIONS, &keys.into_iter().collect::<Vec<_>>().join(","));
+    set_annotation(manifest, MANAGED_LABELS, &label_keys.join(","));
+}
+
+/// Keeps the live object's own labels and annotations in `desired`.
+pub fn retain(desired: &mut Value, observed: &Value) {
+    retain_keys(desired, observed, "annotations", MANAGED_ANNOTATIONS);
+    retain_keys(desired, observed, "labels", MANAGED_LABELS);
+}
+
+fn retain_keys(desired: &mut Value, observed: &Value, field: &str, list: &str) {
+    let once_managed: BTreeSet<&str> = annotation(observed, list).unwrap_or_default().split(',').collect();
+    let live = observed.get("metadata").and_then(|metadata| metadata.get(field)).and_then(Value::as_object);
+    for (key, value) in live.into_iter().flatten() {
+        let wanted = desired.get("metadata").and_then(|metadata| metadata.get(field));
+        let has = wanted.is_some_and(|keys| keys.get(key).is_some());
+        if !has && !once_managed.contains(key.as_str()) {
+            set(desired, &["metadata", field, key], value.clone());
+        }
+    }
+}
+
+const OWNERSHIP_LABELS: [&str; 3] = [MANAGED_LABEL, WORK_PERMANENT_ID, "resourcebinding.karmada.io/permanent-id"];
+
+const OWNERSHIP_ANNOTATIONS: [&str; 8] = [
+    MANAGED_ANNOTATIONS,
+    MANAGED_LABELS,
+    "resourcetemplate.karmada.io/uid",
+    "resourcetemplate.karmada.io/generation",
+    "resourcebinding.karmada.io/namespace",
+    "resourcebinding.karmada.io/name",
+    "work.karmada.io/namespace",
+    "work.karmada.io/name",
+];
+
+const POLICY_LABEL: &str = "propagationpolicy.karmada.io/permanent-id";
+const POLICY_ANNOTATIONS: [&str; 2] = ["propagationpolicy.karmada.io/namespace", "propagationpolicy.karmada.io/name"];
+const CLUSTER_POLICY_LABEL: &str = "clusterpropagationpolicy.karmada.io/permanent-id";
+const CLUSTER_POLICY_ANNOTATION: &str = "clusterpropagationpolicy.karmada.io/name";
+
+/// The manifest with which a member object is given up: it stays, and what said that it is managed goes. What
+/// Karmada leaves (conflict resolution, a cluster-scoped binding's name and id) is left too.
+pub fn disown(manifest: &mut Value) {
+    let cluster_scoped = crate::object::namespace(manifest).is_empty();
+    let policy_label = if cluster_scoped { CLUSTER_POLICY_LABEL } else { POLICY_LABEL };
+    let policy_annotations = if cluster_scoped { &[CLUSTER_POLICY_ANNOTATION][..] } else { &POLICY_ANNOTATIONS[..] };
+    for key in OWNERSHIP_LABELS.iter().chain([&policy_label]) {
+        remove(manifest, &["metadata", "labels", key]);
+    }
+    for key in OWNERSHIP_ANNOTATIONS.iter().chain(policy_annotations) {
+        remove(manifest, &["metadata", "annotations", key]);
+    }
+    for field in ["labels", "annotations"] {
+        let emptied = crate::object::at(manifest, &["metadata", field])
+            .and_then(Value::as_object)
+            .is_some_and(serde_json::Map::is_empty);
+        if emptied {
+            remove(manifest, &["metadata", field]);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_members_own_keys_stay_and_dropped_ones_go() {
+        let mut desired = json!({"metadata": {"labels": {"a": "2"}}});
+        set_label(&mut desired, MANAGED_LABEL, "true");
+        stamp(&mut desired, "id");
+        let observed = json!({"metadata": {
+            "labels": {"a": "1", "gone": "x", "own": "y"},
+            "annotations": {MANAGED_LABELS: "a,gone", MANAGED_ANNOTATIONS: MANAGED_LABELS, "own": "z"},
+        }});
+        retain(&mut desired, &observed);
+        assert_eq!(desired["metadata"]["labels"]["own"], "y");
+        assert_eq!(desired["metadata"]["labels"]["a"], "2");
+        assert_eq!(desired["metadata"]["labels"].get("gone"), None);
+        assert_eq!(desired["metadata"]["annotations"]["own"], "z");
+        assert_eq!(
+            desired["metadata"]["annotations"][MANAGED_LABELS],
+            "a,karmada.io/managed,work.karmada.io/permanent-id"
+        );
+    }
+}
