@@ -3,5 +3,6 @@
 
 pub mod act;
 pub mod error;
+pub mod runtime;
 
 pub use error::Error;

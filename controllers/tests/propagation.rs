@@ -12,6 +12,7 @@ mod home;
 mod interpreting;
 mod leading;
 mod rebalancing;
+mod runtime;
 mod scheduling;
 
 use home::{Home, builtin, custom, definition};
@@ -455,9 +456,9 @@ async fn a_taint_evicts_only_what_is_known_not_to_tolerate_it() {
     home.when(&control_plane, &binding(), "default", "unknown", evicted).await;
 
     // Whatever was missed is found in turn: what is or goes where the taint is, and nothing else.
-    let before = home.looks("evictions").await;
+    let before = home.looks("resource-binding-graceful-eviction-controller").await;
     home.manager.full_pass().await.unwrap();
     // The one that was tried in vain may come back from that once more.
-    assert!((3..=4).contains(&(home.looks("evictions").await - before)));
+    assert!((3..=4).contains(&(home.looks("resource-binding-graceful-eviction-controller").await - before)));
     home.stop().await;
 }

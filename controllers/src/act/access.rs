@@ -19,16 +19,16 @@ use super::bindings::{cluster_of, write_work};
 use super::context::{Context, decode};
 use super::events::Severity;
 use super::objects::Resource;
-use super::queue::{Outcome, Queue};
+use super::queue::Outcome;
 use super::world::Change;
 use crate::Error;
+use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch};
 use crowsnest_plan::propagation::binding::controller_reference;
 use crowsnest_plan::work::construct::{self, WorkOptions};
 use crowsnest_plan::{access, conditions, object};
 
 pub struct Access {
     context: Arc<Context>,
-    pub clusters: Queue<String>,
     /// Clusters that gave us less than all rights when they were last looked at.
     restricted: Mutex<HashSet<String>>,
 }
@@ -37,42 +37,46 @@ pub struct Access {
 const GATHER: Duration = Duration::from_millis(100);
 
 impl Access {
-    pub fn new(context: Arc<Context>) -> Arc<Self> {
-        Arc::new(Access { context, clusters: Queue::new("access"), restricted: Mutex::default() })
+    fn on_cluster(&self, change: &Change) -> Requests<String> {
+        let name = object::name(change.object());
+        let restricted = object::annotation(change.object(), RIGHTS).is_some();
+        let differs = change.is_moved() || restricted != self.restricted.lock().contains(name);
+        Requests::one_if(differs, || name.to_owned()).after(GATHER)
     }
 
-    pub async fn on_change(&self, change: &Change) -> Result<(), Error> {
+    /// Whether the role is in place in the member is in the status of its Work.
+    fn on_work(&self, change: &Change) -> Requests<String> {
+        let is_role = self.context.config.impersonate_whole
+            && object::name(change.object()).starts_with(access::WHOLE_IMPERSONATOR);
+        let cluster = cluster_of(object::namespace(change.object())).filter(|_| is_role);
+        Requests::from(cluster.map(str::to_owned)).after(GATHER)
+    }
+}
+
+impl Controller for Access {
+    type Key = String;
+    const NAME: &'static str = "unified-auth-controller";
+    const SWITCH: Switch = Switch::OnByDefault(&["unifiedAuth"]);
+
+    fn new(setup: &Setup) -> Self {
+        Access { context: Arc::clone(&setup.context), restricted: Mutex::default() }
+    }
+
+    fn watches(&self) -> Vec<Watch<Self>> {
         let kinds = &self.context.kinds;
-        let gvr = &change.resource.gvr;
-        if *gvr == kinds.cluster_role.gvr || *gvr == kinds.cluster_role_binding.gvr {
-            if !change.initial {
-                self.full_pass().await?;
-            }
-        } else if *gvr == kinds.cluster.gvr {
-            let name = object::name(change.object());
-            let restricted = object::annotation(change.object(), RIGHTS).is_some();
-            if change.is_moved() || restricted != self.restricted.lock().contains(name) {
-                self.clusters.add_after(name.to_owned(), GATHER);
-            }
-        } else if *gvr == kinds.work.gvr
-            && self.context.config.impersonate_whole
-            && let Some(cluster) = cluster_of(object::namespace(change.object()))
-            && object::name(change.object()).starts_with(access::WHOLE_IMPERSONATOR)
-        {
-            // Whether it is in place, its status says.
-            self.clusters.add_after(cluster.to_owned(), GATHER);
-        }
-        Ok(())
+        let roles = Source::of([&kinds.cluster_role, &kinds.cluster_role_binding]);
+        vec![
+            roles.map(|_, change| Requests::all_if(!change.initial).after(GATHER)),
+            Source::of([&kinds.cluster]).map(Self::on_cluster),
+            Source::of([&kinds.work]).map(Self::on_work),
+        ]
     }
 
-    pub async fn full_pass(&self) -> Result<(), Error> {
-        for cluster in self.context.clusters().await? {
-            self.clusters.add_after(cluster, GATHER);
-        }
-        Ok(())
+    async fn keys(&self) -> Result<Vec<String>, Error> {
+        self.context.clusters().await
     }
 
-    pub async fn reconcile(self: Arc<Self>, name: String) -> Result<Outcome, Error> {
+    async fn reconcile(self: Arc<Self>, name: String) -> Result<Outcome, Error> {
         let context = &self.context;
         let Some(cluster) = context.get(&context.kinds.cluster, "", &name).await? else { return Ok(Outcome::Done) };
         let typed: Cluster = decode(&cluster)?;
@@ -120,7 +124,9 @@ impl Access {
         }
         Ok(Outcome::Done)
     }
+}
 
+impl Access {
     /// Writes who may claim to be whom in a member; whether that was anything new.
     async fn mirror(&self, cluster: &Value, namespace: &str) -> Result<bool, Error> {
         let roles: Vec<ClusterRole> = self.read(&self.context.kinds.cluster_role).await?;

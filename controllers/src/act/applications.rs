@@ -17,12 +17,13 @@ use tokio::time::Instant;
 
 use super::context::{Context, decode};
 use super::events::Severity;
-use super::queue::{Outcome, Queue};
+use super::queue::Outcome;
 use super::returning::would_decide;
 use super::scheduling::{BindingKey, Scheduling};
 use super::works::is_ready;
 use super::world::Change;
 use crate::Error;
+use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch};
 use crowsnest_plan::eviction::application::{self as plan, Switches};
 use crowsnest_plan::eviction::rate::Standing;
 use crowsnest_plan::eviction::{Safety, evict};
@@ -36,63 +37,73 @@ const LOOK_ELSEWHERE: Duration = Duration::from_secs(30);
 pub struct Applications {
     context: Arc<Context>,
     scheduling: Arc<Scheduling>,
-    pub bindings: Queue<BindingKey>,
     /// Since when a workload is unhealthy in which cluster.
     since: Mutex<HashMap<BindingKey, HashMap<String, Instant>>>,
 }
 
 impl Applications {
-    pub fn new(context: Arc<Context>, scheduling: Arc<Scheduling>) -> Arc<Self> {
-        let bindings = Queue::new("applications");
-        Arc::new(Applications { context, scheduling, bindings, since: Mutex::default() })
-    }
-
     fn is_safe(&self) -> bool {
         self.context.config.failover_safety == Safety::Safe
     }
 
-    pub fn on_change(&self, change: &Change) {
-        let kinds = &self.context.kinds;
-        let gvr = &change.resource.gvr;
-        if *gvr == kinds.cluster.gvr {
-            // What it says is believed from now on, or no more.
-            let ready = |cluster: &Value| Standing::of(cluster).is_ok_and(|standing| standing.is_ready());
-            if change.old().map(ready) != change.current().map(ready) {
-                let within = self.context.placements.within(object::name(change.object()));
-                within.into_iter().for_each(|key| self.bindings.add(key));
-            }
-            return;
-        }
-        if *gvr != kinds.resource_binding.gvr && *gvr != kinds.cluster_resource_binding.gvr {
-            return;
-        }
-        match change.current() {
-            None => drop(self.since.lock().remove(&change.key())),
-            Some(binding) => self.ask(binding),
+    /// Bindings of a cluster that became ready, or ceased to be: what it reports of them counts from now on, or no longer.
+    fn on_cluster(&self, change: &Change) -> Requests<BindingKey> {
+        let ready = |cluster: &Value| Standing::of(cluster).is_ok_and(|standing| standing.is_ready());
+        match change.old().map(ready) != change.current().map(ready) {
+            true => self.context.placements.within(object::name(change.object())).into_iter().collect(),
+            false => Requests::none(),
         }
     }
 
-    /// A change that was missed must not keep a workload where it is unwell.
-    pub async fn full_pass(&self) -> Result<(), Error> {
+    fn on_binding(&self, change: &Change) -> Requests<BindingKey> {
+        match change.current() {
+            None => {
+                self.since.lock().remove(&change.key());
+                Requests::none()
+            }
+            Some(binding) => self.watched(binding).into(),
+        }
+    }
+
+    /// The key of a binding that fails over, or did.
+    fn watched(&self, binding: &Value) -> Option<BindingKey> {
+        let key = (object::namespace(binding).to_owned(), object::name(binding).to_owned());
+        let fails_over = object::at(binding, &["spec", "failover", "application"]).is_some();
+        (fails_over || self.since.lock().contains_key(&key)).then_some(key)
+    }
+}
+
+impl Controller for Applications {
+    type Key = BindingKey;
+    const NAME: &'static str = "resource-binding-application-failover-controller";
+    const SWITCH: Switch = Switch::OnByDefault(&["applicationFailover"]);
+
+    fn new(setup: &Setup) -> Self {
+        Applications { context: Arc::clone(&setup.context), scheduling: setup.controller(), since: Mutex::default() }
+    }
+
+    fn watches(&self) -> Vec<Watch<Self>> {
         let kinds = &self.context.kinds;
+        vec![
+            Source::of([&kinds.cluster]).map(Self::on_cluster),
+            Source::of([&kinds.resource_binding, &kinds.cluster_resource_binding]).map(Self::on_binding),
+        ]
+    }
+
+    /// A missed change must not keep a workload where it is unhealthy.
+    async fn keys(&self) -> Result<Vec<BindingKey>, Error> {
+        let kinds = &self.context.kinds;
+        let mut keys = Vec::new();
         for resource in [&kinds.resource_binding, &kinds.cluster_resource_binding] {
             let mut bindings = pin!(self.context.stream(resource, None));
             while let Some(binding) = bindings.try_next().await? {
-                self.ask(binding.view());
+                keys.extend(self.watched(binding.view()));
             }
         }
-        Ok(())
+        Ok(keys)
     }
 
-    fn ask(&self, binding: &Value) {
-        let key = (object::namespace(binding).to_owned(), object::name(binding).to_owned());
-        let fails_over = object::at(binding, &["spec", "failover", "application"]).is_some();
-        if fails_over || self.since.lock().contains_key(&key) {
-            self.bindings.add(key);
-        }
-    }
-
-    pub async fn reconcile(self: Arc<Self>, key: BindingKey) -> Result<Outcome, Error> {
+    async fn reconcile(self: Arc<Self>, key: BindingKey) -> Result<Outcome, Error> {
         let context = &self.context;
         let resource = context.kinds.binding(&key.0);
         let binding = context.get(resource, &key.0, &key.1).await?.filter(|binding| !object::is_terminating(binding));
@@ -145,7 +156,9 @@ impl Applications {
         }
         Ok(rest.map_or(Outcome::Done, Outcome::Again))
     }
+}
 
+impl Applications {
     /// Where the workload is unhealthy, as far as that is believed.
     async fn unhealthy(&self, binding: &ResourceBinding) -> Result<Vec<String>, Error> {
         let mut unhealthy = Vec::new();

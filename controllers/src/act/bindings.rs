@@ -10,22 +10,25 @@ use crowsnest_api::names::{binding_name, cluster_of_execution_namespace};
 use crowsnest_api::policy::OverrideSpec;
 use crowsnest_api::work::{ResourceBinding, ResourceBindingSpec, TargetCluster};
 use crowsnest_apimachinery::names::ClusterName;
-use futures::TryStreamExt;
 use futures::future::join_all;
+use futures::{FutureExt, TryStreamExt};
 use parking_lot::RwLock;
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::config::Config;
 use super::context::{Context, new_id};
 use super::events::Severity;
 use super::exclusive::{Exclusive, SAID, copies, followers, is_fenced};
+use super::figures::Durations;
 use super::objects::Resource;
-use super::queue::{Outcome, Queue};
+use super::queue::Outcome;
 use super::scheduling::BindingKey;
 use super::templates::{is_template_resource, template_of};
 use super::world::{Cached, Change, Header};
 use crate::Error;
 use crate::error::aggregated;
+use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch};
 use crowsnest_plan::overriding::{self, OverridePolicy};
 use crowsnest_plan::propagation::change::Change as TemplateChange;
 use crowsnest_plan::selector::best_precision;
@@ -36,7 +39,6 @@ use crowsnest_plan::{conditions, object};
 
 pub struct Bindings {
     context: Arc<Context>,
-    pub bindings: Queue<BindingKey>,
     overrides: KnownOverrides,
 }
 
@@ -133,60 +135,42 @@ struct Share<'a> {
 }
 
 impl Bindings {
-    pub fn new(context: Arc<Context>) -> Arc<Self> {
-        let bindings = Queue::new("bindings").timed(context.figures.sync_work.clone());
-        Arc::new(Bindings { context, bindings, overrides: KnownOverrides::default() })
+    fn on_binding(&self, change: &Change) -> Requests<BindingKey> {
+        Requests::one_if(change.is_marked() || change.annotates_otherwise(&SAID), || change.key())
     }
 
-    pub async fn on_change(&self, change: &Change) -> Result<(), Error> {
-        let kinds = &self.context.kinds;
-        let gvr = &change.resource.gvr;
-        let object = change.object();
-        if *gvr == kinds.resource_binding.gvr || *gvr == kinds.cluster_resource_binding.gvr {
-            if change.is_marked() || change.annotates_otherwise(&SAID) {
-                self.bindings.add(change.key());
-            }
-        } else if kinds.is_of_policies(&change.resource) {
-            if change.annotates_otherwise(&SAID) {
-                followers(&self.context, object).await?.into_iter().for_each(|key| self.bindings.add(key));
-            }
-        } else if *gvr == kinds.override_policy.gvr || *gvr == kinds.cluster_override_policy.gvr {
-            self.overrides.learn(change);
-            self.ask_overridden(change).await?;
-        } else if *gvr == kinds.work.gvr {
-            self.on_work(change);
-        } else if !change.initial && is_template_resource(gvr) && change.of_template() != TemplateChange::None {
-            // Whether there is such a binding is seen when it is looked at.
-            let name = binding_name(object::kind(object), object::name(object));
-            self.bindings.add((object::namespace(object).to_owned(), name));
-        }
-        Ok(())
-    }
-
-    /// Override policies are only these.
-    pub fn told_again(&self, resource: &Resource, keys: &HashSet<BindingKey>) {
-        let kinds = &self.context.kinds;
-        if *resource == kinds.override_policy || *resource == kinds.cluster_override_policy {
-            self.overrides.keep(resource.namespaced, keys);
+    /// Bindings that follow a policy whose annotations changed.
+    async fn followers(&self, change: &Change) -> Result<Requests<BindingKey>, Error> {
+        match change.annotates_otherwise(&SAID) {
+            true => Ok(followers(&self.context, change.object()).await?.into_iter().collect()),
+            false => Ok(Requests::none()),
         }
     }
 
-    /// A Work that somebody edited or deleted is put right again.
-    fn on_work(&self, change: &Change) {
+    /// Restores a Work that another client changed or deleted.
+    fn on_work(&self, change: &Change) -> Requests<BindingKey> {
         let is_new = change.old.is_none() && !change.deleted;
-        if !is_new
-            && change.is_moved()
-            && let Some(key) = binding_of_work(change.object())
-        {
-            self.bindings.add(key);
-        }
+        let is_drifted = !is_new && change.is_moved();
+        binding_of_work(change.object()).filter(|_| is_drifted).into()
     }
 
-    /// Bindings whose template an override policy selects, before or after its change; all of them when it isn't known
-    /// any more what it selected before.
-    async fn ask_overridden(&self, change: &Change) -> Result<(), Error> {
+    /// The binding of a template. Whether there is one is found by the reconcile.
+    fn on_template(&self, change: &Change) -> Requests<BindingKey> {
+        let template = change.object();
+        let is_changed = !change.initial
+            && is_template_resource(&change.resource.gvr)
+            && change.of_template() != TemplateChange::None;
+        let name = || binding_name(object::kind(template), object::name(template));
+        Requests::one_if(is_changed, || (object::namespace(template).to_owned(), name()))
+    }
+
+    /// Bindings whose template an override policy selects, before or after its change; all of them when its selectors before the
+    /// change are not known any more.
+    async fn overridden(&self, change: &Change) -> Result<Requests<BindingKey>, Error> {
+        self.overrides.learn(change);
+        let mut requests = Requests::none();
         if change.initial {
-            return Ok(());
+            return Ok(requests);
         }
         let kinds = &self.context.kinds;
         let namespace = object::namespace(change.object()).to_owned();
@@ -209,11 +193,11 @@ impl Bindings {
                         || best_precision(&spec.resource_selectors, template.view()).is_some()
                 });
                 if all || selected {
-                    self.bindings.add((object::namespace(binding).to_owned(), object::name(binding).to_owned()));
+                    requests.push((object::namespace(binding).to_owned(), object::name(binding).to_owned()));
                 }
             }
         }
-        Ok(())
+        Ok(requests)
     }
 
     /// The template, or as much of it as the reference says.
@@ -229,16 +213,51 @@ impl Bindings {
             "apiVersion": api_version, "kind": kind, "metadata": {"namespace": namespace, "name": name},
         })))
     }
+}
 
-    pub async fn full_pass(&self) -> Result<(), Error> {
-        let kinds = &self.context.kinds;
-        for resource in [&kinds.resource_binding, &kinds.cluster_resource_binding] {
-            self.context.keys(resource).await?.into_iter().for_each(|key| self.bindings.add(key));
-        }
-        Ok(())
+impl Controller for Bindings {
+    type Key = BindingKey;
+    const NAME: &'static str = "binding-controller";
+    const SWITCH: Switch = Switch::OnByDefault(&["binding"]);
+
+    fn new(setup: &Setup) -> Self {
+        Bindings { context: Arc::clone(&setup.context), overrides: KnownOverrides::default() }
     }
 
-    pub async fn reconcile(self: Arc<Self>, key: BindingKey) -> Result<Outcome, Error> {
+    fn watches(&self) -> Vec<Watch<Self>> {
+        let kinds = &self.context.kinds;
+        let policies = Source::of([&kinds.propagation_policy, &kinds.cluster_propagation_policy]);
+        let overrides = Source::of([&kinds.override_policy, &kinds.cluster_override_policy]);
+        vec![
+            Source::of([&kinds.resource_binding, &kinds.cluster_resource_binding]).map(Self::on_binding),
+            policies.find(|bindings, change| bindings.followers(change).boxed()),
+            overrides.find(|bindings, change| bindings.overridden(change).boxed()),
+            Source::of([&kinds.work]).map(Self::on_work),
+            Source::AllOfControlPlane.map(Self::on_template),
+        ]
+    }
+
+    async fn keys(&self) -> Result<Vec<BindingKey>, Error> {
+        self.context.binding_keys().await
+    }
+
+    fn retain(&self, cluster: &ClusterName, resource: &Resource, keys: &HashSet<BindingKey>) {
+        let kinds = &self.context.kinds;
+        let is_override = *resource == kinds.override_policy || *resource == kinds.cluster_override_policy;
+        if cluster.is_control_plane() && is_override {
+            self.overrides.keep(resource.namespaced, keys);
+        }
+    }
+
+    fn workers(config: &Config) -> usize {
+        config.workers.bindings
+    }
+
+    fn durations(context: &Context) -> Option<Durations> {
+        Some(context.figures.sync_work.clone())
+    }
+
+    async fn reconcile(self: Arc<Self>, key: BindingKey) -> Result<Outcome, Error> {
         let context = &self.context;
         let resource = context.kinds.binding(&key.0);
         let Some((binding, typed)) = context.binding(&key.0, &key.1).await? else { return Ok(Outcome::Done) };
@@ -284,7 +303,9 @@ impl Bindings {
         self.sync(&binding, &Wanted { spec: &typed.spec, template: &template, now: targets, exclusive }).await?;
         Ok(if waits { Outcome::Again(PURGE_WAIT) } else { Outcome::Done })
     }
+}
 
+impl Bindings {
     /// Quotas are enforced on bindings, so a template that needs more than its binding says waits until the binding says so
     /// too; a quota may refuse that, and then events on both name the quota. Bindings that no policy claims are never
     /// updated: they wait only in namespaces with a quota.

@@ -14,6 +14,7 @@ use serde_json::Value;
 use super::context::Context;
 use super::objects::Resource;
 use super::world::Change;
+use crate::runtime::Setup;
 use crowsnest_plan::descheduling::{Unscheduled, lasts};
 use crowsnest_plan::estimation::capacity::{self, NodeFacts, PodFacts, Written};
 use crowsnest_plan::estimation::nodes::Nodes;
@@ -262,8 +263,9 @@ impl Facts {
 }
 
 impl Capacity {
-    pub fn new(context: Arc<Context>) -> Arc<Self> {
-        Arc::new(Capacity { context, facts: Mutex::default() })
+    /// The one of all controllers.
+    pub fn shared(setup: &Setup) -> Arc<Self> {
+        setup.shared(|setup| Arc::new(Capacity { context: Arc::clone(&setup.context), facts: Mutex::default() }))
     }
 
     /// Starts collecting what decides about a member's room.

@@ -9,23 +9,26 @@ use serde_json::Value;
 
 use super::context::Context;
 use super::objects::{Resource, Target};
-use super::queue::{Outcome, Queue};
-use super::world::Change;
+use super::queue::Outcome;
 use crate::Error;
+use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch};
 use crowsnest_plan::agents;
 use crowsnest_plan::certificates::{self as plan, Permission};
 use crowsnest_plan::object;
 
 pub struct Certificates {
     context: Arc<Context>,
-    pub requests: Queue<String>,
     reviews: Resource,
     /// Kinds of the objects that rights are made of, by their order.
     rights: [Resource; 4],
 }
 
-impl Certificates {
-    pub fn new(context: Arc<Context>) -> Arc<Self> {
+impl Controller for Certificates {
+    type Key = String;
+    const NAME: &'static str = "agent-csr-approving-controller";
+    const SWITCH: Switch = Switch::OnByDefault(&["agentcsrapproving"]);
+
+    fn new(setup: &Setup) -> Self {
         let reviews =
             Resource::builtin("authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview", false);
         let rbac = |plural: &str, kind: &str, namespaced| {
@@ -37,24 +40,19 @@ impl Certificates {
             rbac("roles", "Role", true),
             rbac("rolebindings", "RoleBinding", true),
         ];
-        Arc::new(Certificates { context, requests: Queue::new("certificates"), reviews, rights })
+        Certificates { context: Arc::clone(&setup.context), reviews, rights }
     }
 
-    pub fn on_change(&self, change: &Change) {
-        if change.resource.gvr == self.context.kinds.certificate_signing_request.gvr
-            && change.current().is_some_and(plan::is_open)
-        {
-            self.requests.add(object::name(change.object()).to_owned());
-        }
+    fn watches(&self) -> Vec<Watch<Self>> {
+        let requests = Source::of([&self.context.kinds.certificate_signing_request]);
+        vec![requests.map(|_, change| Requests::one_if(change.current().is_some_and(plan::is_open), || change.name()))]
     }
 
-    pub async fn full_pass(&self) -> Result<(), Error> {
-        let requests = self.context.keys(&self.context.kinds.certificate_signing_request).await?;
-        requests.into_iter().for_each(|(_, name)| self.requests.add(name));
-        Ok(())
+    async fn keys(&self) -> Result<Vec<String>, Error> {
+        self.context.names(&self.context.kinds.certificate_signing_request).await
     }
 
-    pub async fn reconcile(self: Arc<Self>, name: String) -> Result<Outcome, Error> {
+    async fn reconcile(self: Arc<Self>, name: String) -> Result<Outcome, Error> {
         let resource = &self.context.kinds.certificate_signing_request;
         let Some(request) = self.context.get(resource, "", &name).await? else { return Ok(Outcome::Done) };
         if object::is_terminating(&request) || !plan::is_open(&request) {
@@ -92,7 +90,9 @@ impl Certificates {
         }
         Ok(Outcome::Done)
     }
+}
 
+impl Certificates {
     /// Grants an agent its rights; objects that exist are not changed. False if they were granted for another request:
     /// with two certificates for one name, each could act for the cluster that the other registers.
     async fn admit(&self, cluster: &ClusterName, request: &str) -> Result<bool, Error> {

@@ -6,8 +6,8 @@ use crowsnest_api::policy::PurgeMode;
 use crowsnest_fleet::Estimators;
 
 use super::clock::Clock;
-use super::controllers::Controllers;
 use super::fence::Fence;
+use crate::runtime::Selection;
 use crowsnest_plan::autoscaling::replicas::Counting;
 use crowsnest_plan::eviction::Safety;
 use crowsnest_plan::eviction::rate::Rates;
@@ -88,7 +88,7 @@ impl Default for Workers {
 #[derive(Debug, Clone)]
 pub struct Config {
     pub gates: Gates,
-    pub controllers: Controllers,
+    pub controllers: Selection,
     pub periods: Periods,
     pub workers: Workers,
     /// Bindings that name another scheduler are left to it.
@@ -132,7 +132,7 @@ impl Default for Config {
         let skipped_namespaces = SkippedNamespaces::new([skipped::NAMESPACES]).expect("a valid expression");
         Config {
             gates: Gates::default(),
-            controllers: Controllers::default(),
+            controllers: Selection::default(),
             periods: Periods::default(),
             workers: Workers::default(),
             scheduler_name: "default-scheduler".to_owned(),
@@ -176,7 +176,7 @@ impl Config {
         let second = Duration::from_secs(1);
         Config {
             gates: Gates::all(),
-            controllers: Controllers::all(),
+            controllers: Selection::all(),
             periods: Periods {
                 cluster_status: 3 * second,
                 cluster_success_threshold: 4 * second,

@@ -114,36 +114,6 @@ impl Kinds {
         }
     }
 
-    /// What the loops read in the control plane, whether or not anything is propagated.
-    pub fn of_control_plane(&self) -> [&Resource; 24] {
-        [
-            &self.cluster,
-            &self.work,
-            &self.resource_binding,
-            &self.cluster_resource_binding,
-            &self.propagation_policy,
-            &self.cluster_propagation_policy,
-            &self.override_policy,
-            &self.cluster_override_policy,
-            &self.interpreter_customization,
-            &self.interpreter_webhook,
-            &self.workload_rebalancer,
-            &self.priority_class,
-            &self.federated_resource_quota,
-            &self.cluster_taint_policy,
-            &self.remedy,
-            &self.federated_hpa,
-            &self.cron_federated_hpa,
-            &self.multi_cluster_service,
-            &self.multi_cluster_ingress,
-            &self.namespace,
-            &self.service,
-            &self.cluster_role,
-            &self.cluster_role_binding,
-            &self.certificate_signing_request,
-        ]
-    }
-
     /// Whether a resource is one of the two of bindings.
     pub fn is_of_bindings(&self, resource: &Resource) -> bool {
         [&self.resource_binding, &self.cluster_resource_binding].contains(&resource)
@@ -273,6 +243,18 @@ impl Context {
     /// Namespace and name of everything in a collection.
     pub async fn keys(&self, resource: &Resource) -> Result<Vec<(String, String)>, Error> {
         self.world.keys(&self.control_plane, &resource.gvr).await
+    }
+
+    /// Names of all objects of a cluster-scoped collection.
+    pub async fn names(&self, resource: &Resource) -> Result<Vec<String>, Error> {
+        Ok(self.keys(resource).await?.into_iter().map(|(_, name)| name).collect())
+    }
+
+    /// Namespace and name of all bindings of both scopes.
+    pub async fn binding_keys(&self) -> Result<Vec<(String, String)>, Error> {
+        let mut keys = self.keys(&self.kinds.resource_binding).await?;
+        keys.append(&mut self.keys(&self.kinds.cluster_resource_binding).await?);
+        Ok(keys)
     }
 
     /// Objects that carry a label, one of [`super::world::chosen_labels`], whatever its value.

@@ -12,15 +12,16 @@ use crowsnest_apimachinery::names::ClusterName;
 use futures::TryStreamExt;
 use k8s_openapi::jiff::SignedDuration;
 use serde_json::{Value, json};
-use tokio_util::sync::CancellationToken;
 
 use super::capacity::Capacity;
+use super::config::Config;
 use super::context::{Context, decode};
 use super::estimators;
 use super::events::Severity;
-use super::queue::{Outcome, Queue};
+use super::queue::Outcome;
 use super::unschedulable::newest_replica_set;
 use crate::Error;
+use crate::runtime::{Controller, Setup, Switch, Watch};
 use crowsnest_plan::journal::workloads::{Bound, descheduled};
 use crowsnest_plan::{descheduling as plan, object};
 
@@ -33,40 +34,40 @@ const MEMBER_ANSWERS_WITHIN: Duration = Duration::from_secs(3);
 pub struct Descheduling {
     context: Arc<Context>,
     capacity: Arc<Capacity>,
-    pub bindings: Queue<Key>,
 }
 
-impl Descheduling {
-    pub fn new(context: Arc<Context>, capacity: Arc<Capacity>) -> Arc<Self> {
-        Arc::new(Descheduling { context, capacity, bindings: Queue::new("descheduling") })
+impl Controller for Descheduling {
+    type Key = Key;
+    const NAME: &'static str = "descheduler";
+    /// A program of its own in Karmada, which its installations may do without.
+    const SWITCH: Switch = Switch::OffByDefault(&["descheduler"]);
+
+    fn new(setup: &Setup) -> Self {
+        Descheduling { context: Arc::clone(&setup.context), capacity: Capacity::shared(setup) }
     }
 
-    /// Looks at all bindings, again and again.
-    pub async fn keep_looking(self: Arc<Self>, stop: CancellationToken) -> Result<(), String> {
-        let interval = self.context.config.periods.descheduling;
-        loop {
-            if let Err(error) = self.look().await {
-                tracing::warn!(%error, "not every binding could be looked at");
-            }
-            if stop.run_until_cancelled(tokio::time::sleep(interval)).await.is_none() {
-                return Ok(());
-            }
-        }
+    fn watches(&self) -> Vec<Watch<Self>> {
+        Vec::new()
     }
 
-    async fn look(&self) -> Result<(), Error> {
+    async fn keys(&self) -> Result<Vec<Key>, Error> {
+        let mut keys = Vec::new();
         let mut bindings = pin!(self.context.stream(&self.context.kinds.resource_binding, None));
         while let Some(binding) = bindings.try_next().await? {
             let binding = binding.view();
             let resource = object::at(binding, &["spec", "resource"]).unwrap_or(&Value::Null);
             if object::kind(resource) == "Deployment" && lacks(binding) {
-                self.bindings.add((object::namespace(binding).to_owned(), object::name(binding).to_owned()));
+                keys.push((object::namespace(binding).to_owned(), object::name(binding).to_owned()));
             }
         }
-        Ok(())
+        Ok(keys)
     }
 
-    pub async fn reconcile(self: Arc<Self>, (namespace, name): Key) -> Result<Outcome, Error> {
+    fn resync_period(config: &Config) -> Option<Duration> {
+        Some(config.periods.descheduling)
+    }
+
+    async fn reconcile(self: Arc<Self>, (namespace, name): Key) -> Result<Outcome, Error> {
         let context = &self.context;
         let resource = &context.kinds.resource_binding;
         let Some(binding) = context.get(resource, &namespace, &name).await? else { return Ok(Outcome::Done) };
@@ -103,7 +104,9 @@ impl Descheduling {
             }
         }
     }
+}
 
+impl Descheduling {
     /// How many replicas no node takes, by cluster: as the cache has it or as the cluster's estimator says, whichever is less.
     /// Where neither knows, none are.
     async fn unschedulable(&self, resource: &ObjectReference, clusters: &[String]) -> BTreeMap<String, i32> {

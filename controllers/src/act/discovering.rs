@@ -2,6 +2,7 @@
 //! it says is what discovery shows. A server says that a kind is established a little before it serves it.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crowsnest_apimachinery::names::Gvr;
@@ -10,12 +11,20 @@ use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::sync::Notify;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
+use super::context::Context;
+use super::templates::ResourceDetector;
 use super::world::Change;
+use crate::Error;
+use crate::runtime::Setup;
 use crowsnest_plan::object;
 
 const FIRST_LOOK: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// Backoff of the first discovery.
+const FIRST_RETRY: Duration = Duration::from_millis(100);
+const LONGEST_RETRY: Duration = Duration::from_secs(5);
 /// A server that has not shown it by now will be seen in turn.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -79,14 +88,56 @@ fn has_condition(object: &Value, kind: &str) -> bool {
         .any(|condition| object::text(condition, &["type"]) == kind && object::text(condition, &["status"]) == "True")
 }
 
-/// When to look at discovery next.
-#[derive(Default)]
-pub struct Discovering {
+/// Keeps the catalog and the collected template resources up to date with what the control plane serves.
+pub struct Discoverer {
+    context: Arc<Context>,
+    detector: Arc<ResourceDetector>,
     expected: Mutex<BTreeMap<(String, String), (Expected, Instant)>>,
     wake: Notify,
 }
 
-impl Discovering {
+impl Discoverer {
+    pub fn new(setup: &Setup) -> Self {
+        Discoverer {
+            context: Arc::clone(&setup.context),
+            detector: setup.controller(),
+            expected: Mutex::default(),
+            wake: Notify::new(),
+        }
+    }
+
+    /// Follows the control plane: periodically, and when a definition changed.
+    pub async fn run(self: Arc<Self>, stop: CancellationToken) -> Result<(), String> {
+        let period = self.context.config.periods.discovery;
+        let mut looks = 0;
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => return Ok(()),
+                () = self.due(period, &mut looks) => {}
+            }
+            if let Err(error) = self.discover().await {
+                tracing::warn!(%error, "discovery failed");
+            }
+        }
+    }
+
+    /// Returns once discovery has succeeded.
+    pub async fn first_discovery(&self) {
+        let mut delay = FIRST_RETRY;
+        while let Err(error) = self.discover().await {
+            tracing::warn!(%error, "discovery failed");
+            tokio::time::sleep(delay).await;
+            delay = (delay * 2).min(LONGEST_RETRY);
+        }
+    }
+
+    async fn discover(&self) -> Result<(), Error> {
+        let served = self.context.catalog.refresh(&self.context.control_plane).await?;
+        self.detector.follow(&served);
+        self.seen(&served);
+        Ok(())
+    }
+
     pub fn on_change(&self, change: &Change) {
         let expected = match change.resource.kind.as_str() {
             "CustomResourceDefinition" => Expected::of_definition(change.object(), change.deleted),
@@ -101,7 +152,7 @@ impl Discovering {
     }
 
     /// Takes in what discovery shows.
-    pub fn seen(&self, served: &ApiResources) {
+    fn seen(&self, served: &ApiResources) {
         let now = Instant::now();
         self.expected.lock().retain(|(kind, name), (expected, until)| {
             let met = expected.is_met(served);
@@ -114,7 +165,7 @@ impl Discovering {
 
     /// Waits until discovery should be asked: after `period`, sooner while something is expected. `looks` counts how
     /// often that was in vain.
-    pub async fn due(&self, period: Duration, looks: &mut u32) {
+    async fn due(&self, period: Duration, looks: &mut u32) {
         let pause = match self.expected.lock().is_empty() {
             true => period,
             false => FIRST_LOOK.saturating_mul(1 << (*looks).min(10)).min(LONGEST_PAUSE),

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use crowsnest_api::constants::{annotation, event, finalizer, label};
 use crowsnest_api::names::{binding_name, binding_reference_key};
 use crowsnest_api::work::ResourceBinding;
+use crowsnest_apimachinery::names::ClusterName;
 use futures::TryStreamExt;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
@@ -15,11 +16,12 @@ use serde_json::{Value, json};
 use super::context::{Context, new_id};
 use super::events::Severity;
 use super::objects::Resource;
-use super::queue::{Outcome, Queue};
+use super::queue::Outcome;
 use super::scheduling::BindingKey;
 use super::templates::template_of;
 use super::world::{Cached, Change};
 use crate::Error;
+use crate::runtime::{Controller, Requests, Setup, Source, Switch, Trigger, Watch};
 use crowsnest_interpreter::default::dependencies::spelled;
 use crowsnest_plan::dependencies::{self, AttachedPlan, Parent, Wishes};
 use crowsnest_plan::dependencies::{Dependency, Needs};
@@ -29,51 +31,79 @@ use crowsnest_plan::selector::labels_match;
 
 pub struct Distributor {
     context: Arc<Context>,
-    pub parents: Queue<BindingKey>,
+    parents: Trigger<BindingKey>,
     /// What each parent depends on, so that a dependency that comes later finds it.
     wanted: Mutex<BTreeMap<BindingKey, Vec<Dependency>>>,
 }
 
 impl Distributor {
-    pub fn new(context: Arc<Context>) -> Arc<Self> {
-        Arc::new(Distributor { context, parents: Queue::new("dependencies"), wanted: Mutex::default() })
-    }
-
-    pub fn on_change(&self, change: &Change) {
-        let object = change.object();
+    fn on_binding(&self, change: &Change) -> Requests<BindingKey> {
         let key = change.key();
-        if change.resource.gvr == self.context.kinds.resource_binding.gvr {
-            if change.deleted {
-                self.wanted.lock().remove(&key);
-            }
-            if change.is_marked() && (change.deleted || may_have_dependencies(object)) {
-                self.parents.add(key);
-            }
-            return;
+        if change.deleted {
+            self.wanted.lock().remove(&key);
         }
-        if !key.0.is_empty() && change.of_template() != TemplateChange::None {
-            let labels = object::labels(object);
-            // An object that a selector meant before is let go.
-            let before = change.old.as_ref().map(|old| &old.header.labels).filter(|before| **before != labels);
-            let meant = |wanted: &Dependency| {
-                means(wanted, object, &labels) || before.is_some_and(|before| means(wanted, object, before))
-            };
-            let wanted = self.wanted.lock();
-            let depending = wanted.iter().filter(|(_, wanted)| wanted.iter().any(meant));
-            depending.for_each(|(parent, _)| self.parents.add(parent.clone()));
-        }
+        let may_depend = change.deleted || may_have_dependencies(change.object());
+        Requests::one_if(change.is_marked() && may_depend, || key.clone())
     }
 
-    /// The bindings are only these; what the others depended on is let go.
-    pub fn told_again(&self, resource: &Resource, keys: &HashSet<BindingKey>) {
-        if *resource == self.context.kinds.resource_binding {
+    /// Bindings that depend on an object, by its labels before or after the change.
+    fn on_object(&self, change: &Change) -> Requests<BindingKey> {
+        let object = change.object();
+        let is_binding = change.resource.gvr == self.context.kinds.resource_binding.gvr;
+        if is_binding || object::namespace(object).is_empty() || change.of_template() == TemplateChange::None {
+            return Requests::none();
+        }
+        let labels = object::labels(object);
+        let before = change.old.as_ref().map(|old| &old.header.labels).filter(|before| **before != labels);
+        let is_meant = |wanted: &Dependency| {
+            means(wanted, object, &labels) || before.is_some_and(|before| means(wanted, object, before))
+        };
+        let wanted = self.wanted.lock();
+        let depending = wanted.iter().filter(|(_, wanted)| wanted.iter().any(is_meant));
+        depending.map(|(parent, _)| parent.clone()).collect()
+    }
+}
+
+impl Controller for Distributor {
+    type Key = BindingKey;
+    const NAME: &'static str = "dependencies-distributor";
+    const SWITCH: Switch = Switch::Always;
+
+    fn new(setup: &Setup) -> Self {
+        let parents = setup.trigger::<Self>();
+        Distributor { context: Arc::clone(&setup.context), parents, wanted: Mutex::default() }
+    }
+
+    fn watches(&self) -> Vec<Watch<Self>> {
+        vec![
+            Source::of([&self.context.kinds.resource_binding]).map(Self::on_binding),
+            Source::AllOfControlPlane.map(Self::on_object),
+        ]
+    }
+
+    async fn keys(&self) -> Result<Vec<BindingKey>, Error> {
+        let mut keys = Vec::new();
+        let mut bindings = pin!(self.context.stream(&self.context.kinds.resource_binding, None));
+        while let Some(binding) = bindings.try_next().await? {
+            let binding = binding.view();
+            let propagates = object::at(binding, &["spec", "propagateDeps"]).and_then(Value::as_bool);
+            if propagates.unwrap_or_default() {
+                keys.push((object::namespace(binding).to_owned(), object::name(binding).to_owned()));
+            }
+        }
+        Ok(keys)
+    }
+
+    /// Enqueues deleted bindings as well, so that their dependencies are detached.
+    fn retain(&self, cluster: &ClusterName, resource: &Resource, keys: &HashSet<BindingKey>) {
+        if cluster.is_control_plane() && *resource == self.context.kinds.resource_binding {
             let mut wanted = self.wanted.lock();
             wanted.keys().filter(|key| !keys.contains(*key)).for_each(|key| self.parents.add(key.clone()));
             wanted.retain(|key, _| keys.contains(key));
         }
     }
 
-    pub async fn reconcile(self: Arc<Self>, key: BindingKey) -> Result<Outcome, Error> {
+    async fn reconcile(self: Arc<Self>, key: BindingKey) -> Result<Outcome, Error> {
         let context = &self.context;
         let resource = &context.kinds.resource_binding;
         let Some((binding, typed)) = context.binding(&key.0, &key.1).await? else {
@@ -118,7 +148,9 @@ impl Distributor {
         }
         synced.map(|_| Outcome::Done)
     }
+}
 
+impl Distributor {
     /// Attaches what the parent depends on and lets go what it doesn't any more; whether anything was written. One
     /// dependency's failure doesn't keep the others waiting.
     async fn sync(
@@ -272,18 +304,6 @@ impl Distributor {
             let parents = self.parents_of(binding).await?;
             if let Some(updated) = dependencies::detach(&parent.0, &parent.1, binding, found_in(&parents)) {
                 self.context.replace(resource, &updated).await?;
-            }
-        }
-        Ok(())
-    }
-
-    pub async fn full_pass(&self) -> Result<(), Error> {
-        let mut bindings = pin!(self.context.stream(&self.context.kinds.resource_binding, None));
-        while let Some(binding) = bindings.try_next().await? {
-            let binding = binding.view();
-            let propagates = object::at(binding, &["spec", "propagateDeps"]).and_then(Value::as_bool);
-            if propagates.unwrap_or_default() {
-                self.parents.add((object::namespace(binding).to_owned(), object::name(binding).to_owned()));
             }
         }
         Ok(())

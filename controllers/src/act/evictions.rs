@@ -12,6 +12,7 @@ use crowsnest_api::cluster::Cluster;
 use crowsnest_api::constants::{annotation, condition, event, eviction};
 use crowsnest_api::policy::PurgeMode;
 use crowsnest_api::work::{GracefulEvictionTask, ResourceBinding, ResourceBindingSpec};
+use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_apimachinery::taints;
 use k8s_openapi::api::core::v1::Toleration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -19,18 +20,19 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
+use super::config::Config;
 use super::context::{Context, decode};
-use super::controllers::Controller;
 use super::events::Severity;
 use super::exclusive::is_declared;
 use super::figures::Waiting;
 use super::objects::Resource;
-use super::queue::{Outcome, Queue};
+use super::queue::Outcome;
 use super::returning;
 use super::scheduling::BindingKey;
 use super::works::is_ready;
 use super::world::Change;
 use crate::Error;
+use crate::runtime::{Controller, Requests, Setup, Source, Switch, Trigger, Watch};
 use crowsnest_plan::eviction::home::Home;
 use crowsnest_plan::eviction::rate::{Pace, Standing};
 use crowsnest_plan::eviction::safety::{self, Cancelled};
@@ -42,11 +44,14 @@ use crowsnest_plan::journal::workloads::{self as journal, Bound, Clusters};
 use crowsnest_plan::{conditions, object};
 use gate::{Gate, Verdict};
 
-pub struct Evictions {
+/// The name in `--controllers` that enables the end of evictions.
+const GRACEFUL_EVICTION: &str = "gracefulEviction";
+
+pub struct TaintManager {
     context: Arc<Context>,
-    pub bindings: Queue<BindingKey>,
+    bindings: Trigger<BindingKey>,
     /// Clusters that don't show whether their evictions are halted.
-    pub halts: Queue<String>,
+    halts: Trigger<String>,
     gate: Gate,
     waiting: Arc<Waiting>,
 }
@@ -77,53 +82,37 @@ impl Planned {
     }
 }
 
-impl Evictions {
-    pub fn new(context: Arc<Context>) -> Arc<Self> {
-        let gate = Gate::new(&context.config);
-        let (bindings, halts) = (Queue::new("evictions"), Queue::new("halted-evictions"));
-        let waiting: Arc<Waiting> = Arc::default();
-        context.figures.count_evictions(bindings.clone(), Arc::clone(&waiting));
-        Arc::new(Evictions { context, bindings, halts, gate, waiting })
+impl TaintManager {
+    fn on_binding(&self, change: &Change) -> Requests<BindingKey> {
+        let Some(new) = change.current() else {
+            self.forget(&change.key());
+            return Requests::none();
+        };
+        let evicts = || self.evicts_by_taint() && is_placed_anew(change) && self.is_driven_out(new);
+        Requests::one_if(is_leaving(new) || evicts(), || change.key())
     }
 
-    pub fn on_change(&self, change: &Change) {
-        let kinds = &self.context.kinds;
-        let gvr = &change.resource.gvr;
-        if *gvr == kinds.cluster.gvr {
-            self.on_cluster(change);
-        } else if *gvr == kinds.resource_binding.gvr || *gvr == kinds.cluster_resource_binding.gvr {
-            let Some(new) = change.current() else { return self.forget(&change.key()) };
-            if is_leaving(new) || (self.evicts_by_taint() && is_placed_anew(change) && self.is_driven_out(new)) {
-                self.bindings.add(change.key());
+    fn on_cluster(&self, change: &Change) -> Requests<BindingKey> {
+        let name = object::name(change.object());
+        match change.current().map(Standing::of).transpose() {
+            Ok(standing) => self.learn(name, standing).into_iter().collect(),
+            Err(error) => {
+                tracing::warn!(name, %error, "cluster cannot be read");
+                Requests::none()
             }
         }
     }
 
-    fn on_cluster(&self, change: &Change) {
-        let name = object::name(change.object());
-        match change.current().map(Standing::of).transpose() {
-            Ok(standing) => self.learn(name, standing),
-            Err(error) => tracing::warn!(name, %error, "cluster cannot be read"),
-        }
-    }
-
-    fn learn(&self, name: &str, standing: Option<Standing>) {
+    /// Remembers how a cluster stands; the bindings that this concerns.
+    fn learn(&self, name: &str, standing: Option<Standing>) -> Vec<BindingKey> {
         let learned = self.gate.learn(name, standing);
-        if let Some(mattered) = learned.changed {
-            let all = mattered.evicts && self.evicts_by_taint();
-            let placements = &self.context.placements;
-            let asked = if all { placements.within(name) } else { placements.leaving(name) };
-            asked.into_iter().chain(learned.woken).for_each(|key| self.bindings.add(key));
-        }
         learned.shows.into_iter().for_each(|cluster| self.halts.add(cluster));
-    }
-
-    /// Clusters are only these.
-    pub fn told_again(&self, resource: &Resource, keys: &HashSet<BindingKey>) {
-        if *resource == self.context.kinds.cluster {
-            let gone = self.gate.gone(|name| keys.contains(&(String::new(), name.to_owned())));
-            gone.iter().for_each(|name| self.learn(name, None));
-        }
+        let Some(mattered) = learned.changed else { return Vec::new() };
+        let all = mattered.evicts && self.evicts_by_taint();
+        let placements = &self.context.placements;
+        let mut bindings = if all { placements.within(name) } else { placements.leaving(name) };
+        bindings.extend(learned.woken);
+        bindings
     }
 
     /// The binding has nothing to wait for.
@@ -138,7 +127,7 @@ impl Evictions {
 
     /// Whether evictions that have begun are ended here, whoever began them.
     fn ends_evictions(&self) -> bool {
-        self.context.config.controllers.runs(Controller::GracefulEviction)
+        self.context.config.controllers.is_enabled(GRACEFUL_EVICTION)
     }
 
     /// Whether a binding is in a cluster with taints that evict.
@@ -146,18 +135,53 @@ impl Evictions {
         let clusters = object::at(binding, &["spec", "clusters"]).and_then(Value::as_array);
         clusters.into_iter().flatten().any(|target| self.gate.evicts(object::text(target, &["name"])))
     }
+}
 
-    /// Looks for bindings again that have to leave a cluster, or have begun to.
-    pub fn full_pass(&self) {
+impl Controller for TaintManager {
+    type Key = BindingKey;
+    const NAME: &'static str = "resource-binding-graceful-eviction-controller";
+    /// Evictions by taint always run where they are configured; the name enables the end of evictions.
+    const SWITCH: Switch = Switch::Parts(&[GRACEFUL_EVICTION]);
+
+    fn new(setup: &Setup) -> Self {
+        let context = Arc::clone(&setup.context);
+        let waiting: Arc<Waiting> = Arc::default();
+        context.figures.count_evictions(setup.queue::<Self>(), Arc::clone(&waiting));
+        let (bindings, halts) = (setup.trigger::<Self>(), setup.trigger::<HaltReporter>());
+        TaintManager { gate: Gate::new(&context.config), context, bindings, halts, waiting }
+    }
+
+    fn watches(&self) -> Vec<Watch<Self>> {
+        let kinds = &self.context.kinds;
+        vec![
+            Source::of([&kinds.cluster]).map(Self::on_cluster),
+            Source::of([&kinds.resource_binding, &kinds.cluster_resource_binding]).map(Self::on_binding),
+        ]
+    }
+
+    /// Bindings that have to leave a cluster, or have begun to.
+    async fn keys(&self) -> Result<Vec<BindingKey>, Error> {
         let placements = &self.context.placements;
         let tainted = if self.evicts_by_taint() { self.gate.evicting() } else { Vec::new() };
         let driven_out = tainted.iter().flat_map(|cluster| placements.within(cluster));
         // Each once, also when a worker is done with it before the next one is found.
-        let asked: HashSet<BindingKey> = placements.all_leaving().into_iter().chain(driven_out).collect();
-        asked.into_iter().for_each(|key| self.bindings.add(key));
+        let keys: HashSet<BindingKey> = placements.all_leaving().into_iter().chain(driven_out).collect();
+        Ok(keys.into_iter().collect())
     }
 
-    pub async fn reconcile(self: Arc<Self>, key: BindingKey) -> Result<Outcome, Error> {
+    fn retain(&self, cluster: &ClusterName, resource: &Resource, keys: &HashSet<BindingKey>) {
+        if cluster.is_control_plane() && *resource == self.context.kinds.cluster {
+            let deleted = self.gate.gone(|name| keys.contains(&(String::new(), name.to_owned())));
+            let concerned = deleted.iter().flat_map(|name| self.learn(name, None));
+            concerned.for_each(|key| self.bindings.add(key));
+        }
+    }
+
+    fn workers(config: &Config) -> usize {
+        config.workers.bindings
+    }
+
+    async fn reconcile(self: Arc<Self>, key: BindingKey) -> Result<Outcome, Error> {
         let resource = self.context.kinds.binding(&key.0);
         let binding = self.context.get(resource, &key.0, &key.1).await?;
         let Some(binding) = binding.filter(|binding| !object::is_terminating(binding)) else {
@@ -183,7 +207,9 @@ impl Evictions {
         }
         done
     }
+}
 
+impl TaintManager {
     async fn process(&self, resource: &Resource, seen: &Seen<'_>, planned: &mut Planned) -> Result<Outcome, Error> {
         // What can't be decided by taints doesn't hold up the evictions that have begun.
         let undecided = match self.evict(seen, planned).await {
@@ -395,15 +421,57 @@ impl Evictions {
             }
         }
     }
+}
 
-    /// Has a cluster show whether its evictions are halted.
-    pub async fn reconcile_halt(self: Arc<Self>, name: String) -> Result<Outcome, Error> {
-        let context = &self.context;
+fn tolerations(binding: &Value) -> Result<Vec<Toleration>, Error> {
+    Ok(plan::applied_tolerations(object::annotation(binding, annotation::APPLIED_PLACEMENT))?)
+}
+
+/// Whether a binding is being evicted from any cluster.
+fn is_leaving(binding: &Value) -> bool {
+    object::at(binding, &["spec", "gracefulEvictionTasks"]).is_some()
+}
+
+/// Whether a binding may be somewhere else than before, or tolerate something else.
+fn is_placed_anew(change: &Change) -> bool {
+    let applied = |binding: &Value| object::annotation(binding, annotation::APPLIED_PLACEMENT).map(str::to_owned);
+    change.is_moved() || change.old().is_none_or(|old| applied(old) != applied(change.object()))
+}
+
+fn until(at: Timestamp, now: Timestamp) -> Duration {
+    Duration::try_from(at.duration_since(now)).unwrap_or_default().max(Duration::from_millis(100))
+}
+
+/// Shows in the status of clusters whether their evictions are halted.
+pub struct HaltReporter {
+    evictions: Arc<TaintManager>,
+}
+
+impl Controller for HaltReporter {
+    type Key = String;
+    const NAME: &'static str = "halted-evictions";
+    const SWITCH: Switch = Switch::Always;
+
+    fn new(setup: &Setup) -> Self {
+        HaltReporter { evictions: setup.controller() }
+    }
+
+    /// The taint manager enqueues clusters when the pace of evictions changes.
+    fn watches(&self) -> Vec<Watch<Self>> {
+        Vec::new()
+    }
+
+    async fn keys(&self) -> Result<Vec<String>, Error> {
+        self.evictions.context.clusters().await
+    }
+
+    async fn reconcile(self: Arc<Self>, name: String) -> Result<Outcome, Error> {
+        let context = &self.evictions.context;
         let resource = &context.kinds.cluster;
         let Some(cluster) = context.get(resource, "", &name).await? else { return Ok(Outcome::Done) };
         let typed: Cluster = decode(&cluster)?;
         let standing = Standing::of(&cluster).map_err(|source| Error::Decode { what: name.clone(), source })?;
-        let pace = self.gate.pace();
+        let pace = self.evictions.gate.pace();
         let halted = standing.is_halted(&pace);
         if halted == standing.shows_halt {
             return Ok(Outcome::Done);
@@ -425,23 +493,4 @@ impl Evictions {
         context.journal.note(halted_entry(&typed, halted, &message, before, now)).await;
         Ok(Outcome::Done)
     }
-}
-
-fn tolerations(binding: &Value) -> Result<Vec<Toleration>, Error> {
-    Ok(plan::applied_tolerations(object::annotation(binding, annotation::APPLIED_PLACEMENT))?)
-}
-
-/// Whether a binding is being evicted from any cluster.
-fn is_leaving(binding: &Value) -> bool {
-    object::at(binding, &["spec", "gracefulEvictionTasks"]).is_some()
-}
-
-/// Whether a binding may be somewhere else than before, or tolerate something else.
-fn is_placed_anew(change: &Change) -> bool {
-    let applied = |binding: &Value| object::annotation(binding, annotation::APPLIED_PLACEMENT).map(str::to_owned);
-    change.is_moved() || change.old().is_none_or(|old| applied(old) != applied(change.object()))
-}
-
-fn until(at: Timestamp, now: Timestamp) -> Duration {
-    Duration::try_from(at.duration_since(now)).unwrap_or_default().max(Duration::from_millis(100))
 }

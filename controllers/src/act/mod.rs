@@ -6,6 +6,7 @@ pub mod applications;
 pub mod autoscaling;
 pub mod backend_stores;
 pub mod bindings;
+pub mod caches;
 pub mod capacity;
 pub mod catalog;
 pub mod certificates;
@@ -13,7 +14,6 @@ pub mod clock;
 pub mod clusters;
 pub mod config;
 pub mod context;
-pub mod controllers;
 pub mod decodings;
 pub mod descheduling;
 pub mod discovering;
@@ -25,9 +25,9 @@ pub mod evictions;
 pub mod exclusive;
 pub mod fence;
 pub mod figures;
+pub mod interpreter_configuration;
 pub mod journal;
 pub mod left_behind;
-mod loops;
 pub mod namespaces;
 pub mod objects;
 mod over_quota;
@@ -44,7 +44,6 @@ pub mod scale_target_marker;
 pub mod scheduling;
 pub mod services;
 pub mod statuses;
-mod supervise;
 pub mod taint_policies;
 pub mod templates;
 pub mod traffic;
@@ -65,12 +64,15 @@ use context::Context;
 use events::Events;
 use fence::Fence;
 use journal::Journal;
-use loops::Loops;
 use objects::Objects;
-use supervise::supervise;
+use queue::Busy;
+use scheduling::Scheduling;
 use world::World;
 
 use crate::Error;
+use crate::runtime::dispatcher::Dispatcher;
+use crate::runtime::supervisor::{Services, expect_stop, supervise};
+use crate::runtime::{Registry, Setup};
 
 /// Why controllers are not all at work.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -84,7 +86,9 @@ pub enum Unwell {
 
 /// The running controllers.
 pub struct Manager {
-    loops: Arc<Loops>,
+    context: Arc<Context>,
+    dispatcher: Arc<Dispatcher>,
+    scheduler: Arc<Scheduling>,
     health: watch::Receiver<Result<(), Unwell>>,
     stop: CancellationToken,
     supervisor: tokio::task::JoinHandle<()>,
@@ -95,26 +99,21 @@ impl Manager {
     /// [`world::chosen_labels`]. Returns at once; [`Manager::health`] says when the first look at everything is in, and
     /// when a loop has died.
     pub fn start(index: Index, config: Config, stop: CancellationToken) -> Self {
-        let loops = |context| {
-            let loops = Loops::new(context);
-            loops.close_switched_off();
-            loops
-        };
-        Self::run(index, config, stop, loops)
+        Self::start_with(&Registry::default(), index, config, stop)
+    }
+
+    /// Starts the controllers of a registry.
+    pub fn start_with(registry: &Registry, index: Index, config: Config, stop: CancellationToken) -> Self {
+        Self::run(registry, index, config, stop, false)
     }
 
     /// Follows the control plane as [`Manager::start`] does, so that [`Manager::reports`] answers, and does nothing:
     /// another process acts.
     pub fn observe(index: Index, config: Config, stop: CancellationToken) -> Self {
-        let loops = |context| {
-            let loops = Loops::new(context);
-            loops.queues().iter().for_each(|(queue, _)| queue.close());
-            loops
-        };
-        Self::run(index, Config { fence: Fence::closed(), ..config }, stop, loops)
+        Self::run(&Registry::default(), index, Config { fence: Fence::closed(), ..config }, stop, true)
     }
 
-    fn run(index: Index, config: Config, stop: CancellationToken, loops: impl FnOnce(Arc<Context>) -> Loops) -> Self {
+    fn run(registry: &Registry, index: Index, config: Config, stop: CancellationToken, only_observe: bool) -> Self {
         let stop = stop.child_token();
         let fleet = index.fleet().clone();
         let (world, teller) = World::new(index, config.decoded_bytes);
@@ -125,12 +124,22 @@ impl Manager {
         let (objects, traffic) = (Objects::new(fleet.control_plane()), Arc::clone(events.traffic()));
         let (journal, entries) = Journal::new(objects, "crowsnest-controllers", traffic, stop.clone(), closing.clone());
         let context = Context::new(fleet, world, events, journal, config);
-        let loops = Arc::new(loops(context));
-        loops.context.figures.count_queues(loops.queues().iter().map(|(queue, _)| *queue));
+        let setup = Setup::new(Arc::clone(&context));
+        let dispatcher = Arc::new(Dispatcher::new(&setup, registry));
+        if only_observe {
+            dispatcher.queues().for_each(Busy::close);
+        }
+        context.figures.count_queues(dispatcher.queues());
         let (health, reader) = watch::channel(Err(Unwell::Starting));
-        let supervisor =
-            tokio::spawn(supervise(Arc::clone(&loops), health, stop.clone(), (teller, writer), (entries, closing)));
-        Manager { loops, health: reader, stop, supervisor }
+        let services = Services {
+            informer: teller,
+            event_recorder: expect_stop(writer, "the event recorder", stop.clone()),
+            journal: expect_stop(entries, "the journal", closing.clone()),
+            close_journal: closing,
+        };
+        let tasks = supervise(Arc::clone(&dispatcher), Arc::clone(&context), health, stop.clone(), services);
+        let (scheduler, supervisor) = (setup.controller(), tokio::spawn(tasks));
+        Manager { context, dispatcher, scheduler, health: reader, stop, supervisor }
     }
 
     /// `Ok` while every loop runs and the control plane has been read.
@@ -140,34 +149,27 @@ impl Manager {
 
     /// Why objects are where they are, and where they would be.
     pub fn reports(&self) -> reports::Reports {
-        reports::Reports::new(Arc::clone(&self.loops.context), Arc::clone(&self.loops.scheduling))
+        reports::Reports::new(Arc::clone(&self.context), Arc::clone(&self.scheduler))
     }
 
     /// What the loops count.
     pub fn figures(&self) -> FiguresReader {
-        FiguresReader(Arc::clone(&self.loops.context))
+        FiguresReader(Arc::clone(&self.context))
     }
 
     /// Asks every loop to look at everything again, as happens in turn anyway.
     pub async fn full_pass(&self) -> Result<(), Error> {
-        self.loops.full_pass().await
+        self.dispatcher.full_resync().await
     }
 
     /// Waits until no loop has anything to do, nor will have because of what another has just written, and all is told.
     pub async fn idle(&self) {
-        let loops = &self.loops;
-        let queues = loops.queues();
-        let mut finished: Vec<_> = queues.iter().map(|(queue, _)| queue.finished()).collect();
-        let mut untold = loops.context.world.untold();
-        let (events, journal) = (&loops.context.events, &loops.context.journal);
-        // What gives way comes back into its queue.
-        let gives_way = || {
-            let bindings = [&loops.scheduling.giving_way, &loops.statuses.giving_way];
-            !loops.works.giving_way.is_empty() || bindings.into_iter().any(|waiting| !waiting.is_empty())
-        };
+        let mut finished: Vec<_> = self.dispatcher.queues().map(Busy::finished).collect();
+        let mut untold = self.context.world.untold();
+        let (events, journal) = (&self.context.events, &self.context.journal);
         loop {
             let told = *untold.borrow_and_update() == 0;
-            let idle = told && !gives_way() && queues.iter().all(|(queue, _)| queue.is_idle());
+            let idle = told && !self.dispatcher.has_deferred_writes() && self.dispatcher.queues().all(Busy::is_idle);
             // What was written or told meanwhile may be in a queue that was looked at before.
             if idle && !untold.has_changed().unwrap_or_default() {
                 if events.is_told() && journal.is_told() {
@@ -187,12 +189,12 @@ impl Manager {
 
     /// How often each loop has looked at something, by the name of its queue.
     pub fn looks(&self) -> BTreeMap<&'static str, u64> {
-        self.loops.queues().iter().map(|(queue, _)| (queue.name(), *queue.finished().borrow())).collect()
+        self.dispatcher.queues().map(|queue| (queue.name(), *queue.finished().borrow())).collect()
     }
 
     /// Waits until all loops together have looked at something so many times more.
     pub async fn looked(&self, times: u64) {
-        let mut finished: Vec<_> = self.loops.queues().iter().map(|(queue, _)| queue.finished()).collect();
+        let mut finished: Vec<_> = self.dispatcher.queues().map(Busy::finished).collect();
         let mut wanted = None;
         loop {
             let looks = finished.iter_mut().map(|finished| *finished.borrow_and_update()).sum::<u64>();
@@ -206,7 +208,7 @@ impl Manager {
 
     /// How many objects, or what is told of them without their bodies, all loops have read so far.
     pub fn objects_read(&self) -> u64 {
-        self.loops.context.world.objects_read()
+        self.context.world.objects_read()
     }
 
     /// Ends the loops, after what they are at.

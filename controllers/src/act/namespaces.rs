@@ -5,14 +5,16 @@ use std::sync::Arc;
 use crowsnest_api::constants::{annotation, label};
 use crowsnest_api::names::is_reserved_namespace;
 use crowsnest_api::policy::{OverrideSpec, ResourceSelector};
+use futures::FutureExt;
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::bindings::{Overrides, write_work};
 use super::context::Context;
-use super::queue::{Outcome, Queue};
+use super::queue::Outcome;
 use super::world::{Change, Header};
 use crate::Error;
+use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch};
 use crowsnest_plan::propagation::binding::controller_reference;
 use crowsnest_plan::propagation::change::Change as TemplateChange;
 use crowsnest_plan::selector::{Named, best_precision_of_named};
@@ -21,45 +23,34 @@ use crowsnest_plan::{object, overriding};
 
 pub struct Namespaces {
     context: Arc<Context>,
-    pub namespaces: Queue<String>,
 }
 
 impl Namespaces {
-    pub fn new(context: Arc<Context>) -> Arc<Self> {
-        Arc::new(Namespaces { context, namespaces: Queue::new("namespaces") })
+    fn on_namespace(&self, change: &Change) -> Requests<String> {
+        Requests::one_if(change.of_template() != TemplateChange::None, || change.name())
     }
 
-    pub async fn on_change(&self, change: &Change) -> Result<(), Error> {
-        let kinds = &self.context.kinds;
-        let gvr = &change.resource.gvr;
-        if *gvr == kinds.namespace.gvr {
-            if change.of_template() != TemplateChange::None {
-                self.namespaces.add(object::name(change.object()).to_owned());
-            }
-        } else if *gvr == kinds.cluster_override_policy.gvr && !change.initial {
-            self.ask_overridden(change).await?;
-        } else if *gvr == kinds.cluster.gvr && change.old.is_none() && !change.initial {
-            self.full_pass().await?;
-        } else if *gvr == kinds.work.gvr && change.deleted {
-            let owners = object::at(change.object(), &["metadata", "ownerReferences"]).and_then(Value::as_array);
-            let of_namespace = |owner: &&Value| object::kind(owner) == "Namespace";
-            if let Some(owner) = owners.into_iter().flatten().find(of_namespace) {
-                self.namespaces.add(object::text(owner, &["name"]).to_owned());
-            }
+    /// Recreates the Work of a namespace after it was deleted.
+    fn on_work(&self, change: &Change) -> Requests<String> {
+        let owners = object::at(change.object(), &["metadata", "ownerReferences"]).and_then(Value::as_array);
+        let of_namespace = |owner: &&Value| change.deleted && object::kind(owner) == "Namespace";
+        let owner = owners.into_iter().flatten().find(of_namespace);
+        owner.map(|owner| object::text(owner, &["name"]).to_owned()).into()
+    }
+
+    /// Namespaces that an override policy selects, before or after its change; all of them when its selectors before the change are
+    /// not known any more.
+    async fn overridden(&self, change: &Change) -> Result<Requests<String>, Error> {
+        if change.initial {
+            return Ok(Requests::none());
         }
-        Ok(())
-    }
-
-    /// Namespaces that an override policy means, before or after its change; all of them when it isn't known any more what
-    /// it meant before.
-    async fn ask_overridden(&self, change: &Change) -> Result<(), Error> {
         if change.is_old_forgotten() && !change.deleted {
-            return self.full_pass().await;
+            return Ok(Requests::all());
         }
         let versions = [change.old(), Some(change.object())].into_iter().flatten();
         let specs: Vec<OverrideSpec> =
             versions.filter_map(|policy| OverrideSpec::deserialize(policy.get("spec")?).ok()).collect();
-        let is_meant = |namespace: &Header| {
+        let is_selected = |namespace: &Header| {
             let named = Named { api_version: "v1", kind: "Namespace", namespace: "", name: &namespace.name };
             let selects = |spec: &OverrideSpec| {
                 spec.resource_selectors.is_empty()
@@ -72,19 +63,11 @@ impl Namespaces {
             && selectors().all(|selector| !is_of_namespaces(selector) || !selector.name.is_empty());
         if by_name {
             let named = selectors().filter(|selector| is_of_namespaces(selector));
-            named.for_each(|selector| self.namespaces.add(selector.name.clone()));
-            return Ok(());
+            return Ok(named.map(|selector| selector.name.clone()).collect());
         }
         let Context { world, control_plane, kinds, .. } = self.context.as_ref();
         let namespaces = world.headers(control_plane, &kinds.namespace.gvr, None).await?;
-        namespaces.into_iter().filter(is_meant).for_each(|namespace| self.namespaces.add(namespace.name));
-        Ok(())
-    }
-
-    pub async fn full_pass(&self) -> Result<(), Error> {
-        let namespaces = self.context.keys(&self.context.kinds.namespace).await?;
-        namespaces.into_iter().for_each(|(_, name)| self.namespaces.add(name));
-        Ok(())
+        Ok(namespaces.into_iter().filter(is_selected).map(|namespace| namespace.name).collect())
     }
 
     fn is_synced(&self, namespace: &Value) -> bool {
@@ -94,8 +77,33 @@ impl Namespaces {
         let system = name == "default" || is_reserved_namespace(name);
         !skips && !system && !self.context.config.skipped_namespaces.contains(name)
     }
+}
 
-    pub async fn reconcile(self: Arc<Self>, name: String) -> Result<Outcome, Error> {
+impl Controller for Namespaces {
+    type Key = String;
+    const NAME: &'static str = "namespace-sync-controller";
+    const SWITCH: Switch = Switch::OnByDefault(&["namespace"]);
+
+    fn new(setup: &Setup) -> Self {
+        Namespaces { context: Arc::clone(&setup.context) }
+    }
+
+    fn watches(&self) -> Vec<Watch<Self>> {
+        let kinds = &self.context.kinds;
+        vec![
+            Source::of([&kinds.namespace]).map(Self::on_namespace),
+            Source::of([&kinds.cluster_override_policy])
+                .find(|namespaces, change| namespaces.overridden(change).boxed()),
+            Source::of([&kinds.cluster]).map(|_, change| Requests::all_if(change.old.is_none() && !change.initial)),
+            Source::of([&kinds.work]).map(Self::on_work),
+        ]
+    }
+
+    async fn keys(&self) -> Result<Vec<String>, Error> {
+        self.context.names(&self.context.kinds.namespace).await
+    }
+
+    async fn reconcile(self: Arc<Self>, name: String) -> Result<Outcome, Error> {
         let context = &self.context;
         let Some(namespace) = context.get(&context.kinds.namespace, "", &name).await? else { return Ok(Outcome::Done) };
         if object::is_terminating(&namespace) || !self.is_synced(&namespace) {
@@ -110,7 +118,9 @@ impl Namespaces {
         }
         failed.map_or(Ok(Outcome::Done), Err)
     }
+}
 
+impl Namespaces {
     async fn sync(&self, namespace: &Value, cluster: &str, overrides: &Overrides) -> Result<(), Error> {
         let execution = crowsnest_api::names::execution_namespace(cluster);
         if !self.context.exists(&self.context.kinds.namespace, "", &execution).await? {

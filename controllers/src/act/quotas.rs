@@ -8,6 +8,7 @@ use std::time::Duration;
 use crowsnest_api::constants::{event, label};
 use crowsnest_api::policy::{ClusterQuotaStatus, FederatedResourceQuota, FederatedResourceQuotaStatus};
 use crowsnest_api::work::{ResourceBinding, Work};
+use crowsnest_apimachinery::names::ClusterName;
 use futures::TryStreamExt;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
@@ -16,9 +17,10 @@ use super::bindings::{cluster_of, write_work};
 use super::context::{Context, decode};
 use super::events::Severity;
 use super::objects::Resource;
-use super::queue::{Outcome, Queue};
+use super::queue::Outcome;
 use super::world::Change;
 use crate::Error;
+use crate::runtime::{Controller, Requests, Setup, Source, Switch, Trigger, Watch};
 use crowsnest_plan::object;
 use crowsnest_plan::quota::{self as plan, Usage};
 
@@ -30,59 +32,30 @@ const GATHER: Duration = Duration::from_millis(300);
 
 pub struct Quotas {
     context: Arc<Context>,
-    pub quotas: Queue<Key>,
+    quotas: Trigger<Key>,
     /// All quotas, so that a binding's change costs nothing where there is none.
     known: Mutex<BTreeSet<Key>>,
 }
 
 impl Quotas {
-    pub fn new(context: Arc<Context>) -> Arc<Self> {
-        Arc::new(Quotas { context, quotas: Queue::new("quotas"), known: Mutex::default() })
-    }
-
-    pub fn on_change(&self, change: &Change) {
-        let kinds = &self.context.kinds;
-        let gvr = &change.resource.gvr;
-        if *gvr == kinds.federated_resource_quota.gvr {
-            self.learn(change);
-        } else if *gvr == kinds.cluster.gvr {
-            if !change.initial && change.is_moved_or_terminating() {
-                self.full_pass();
-            }
-        } else if *gvr == kinds.work.gvr {
-            quota_of(change.object()).into_iter().for_each(|key| self.quotas.add_after(key, GATHER));
-        } else if *gvr == kinds.resource_binding.gvr && self.counts() && !change.initial {
-            let keys = self.in_namespace(object::namespace(change.object()));
-            if !keys.is_empty() && uses_otherwise(change) {
-                keys.into_iter().for_each(|key| self.quotas.add_after(key, GATHER));
-            }
-        }
-    }
-
-    fn learn(&self, change: &Change) {
+    fn on_quota(&self, change: &Change) -> Requests<Key> {
         let key = change.key();
         match change.deleted {
             true => self.known.lock().remove(&key),
             false => self.known.lock().insert(key.clone()),
         };
         // Another client may have written the status alone, so the usage is counted again.
-        if change.is_moved_or_terminating() { self.quotas.add(key) } else { self.quotas.add_after(key, GATHER) }
+        let gather = if change.is_moved_or_terminating() { Duration::ZERO } else { GATHER };
+        Requests::from(key).after(gather)
     }
 
-    /// Quotas are only these.
-    pub fn told_again(&self, resource: &Resource, keys: &HashSet<Key>) {
-        if *resource == self.context.kinds.federated_resource_quota {
-            let gone: Vec<Key> = self.known.lock().difference(&keys.iter().cloned().collect()).cloned().collect();
-            for key in gone {
-                self.known.lock().remove(&key);
-                self.quotas.add(key);
-            }
+    fn on_binding(&self, change: &Change) -> Requests<Key> {
+        if !self.counts() || change.initial {
+            return Requests::none();
         }
-    }
-
-    pub fn full_pass(&self) {
-        let known: Vec<Key> = self.known.lock().iter().cloned().collect();
-        known.into_iter().for_each(|key| self.quotas.add(key));
+        let keys = self.in_namespace(object::namespace(change.object()));
+        let is_affected = !keys.is_empty() && uses_otherwise(change);
+        keys.into_iter().filter(|_| is_affected).collect::<Requests<Key>>().after(GATHER)
     }
 
     fn counts(&self) -> bool {
@@ -94,8 +67,47 @@ impl Quotas {
         let from = (namespace.to_owned(), String::new());
         known.range(from..).take_while(|(of, _)| of == namespace).cloned().collect()
     }
+}
 
-    pub async fn reconcile(self: Arc<Self>, key: Key) -> Result<Outcome, Error> {
+impl Controller for Quotas {
+    type Key = Key;
+    const NAME: &'static str = "federated-resource-quota-sync-controller";
+    const SWITCH: Switch = Switch::OnByDefault(&[
+        "federatedResourceQuotaEnforcement",
+        "federatedResourceQuotaStatus",
+        "federatedResourceQuotaSync",
+    ]);
+
+    fn new(setup: &Setup) -> Self {
+        Quotas { context: Arc::clone(&setup.context), quotas: setup.trigger::<Self>(), known: Mutex::default() }
+    }
+
+    fn watches(&self) -> Vec<Watch<Self>> {
+        let kinds = &self.context.kinds;
+        let clusters = Source::of([&kinds.cluster]);
+        vec![
+            Source::of([&kinds.federated_resource_quota]).map(Self::on_quota),
+            clusters.map(|_, change| Requests::all_if(!change.initial && change.is_moved_or_terminating())),
+            Source::of([&kinds.work]).map(|_, change| Requests::from(quota_of(change.object())).after(GATHER)),
+            Source::of([&kinds.resource_binding]).map(Self::on_binding),
+        ]
+    }
+
+    async fn keys(&self) -> Result<Vec<Key>, Error> {
+        Ok(self.known.lock().iter().cloned().collect())
+    }
+
+    fn retain(&self, cluster: &ClusterName, resource: &Resource, keys: &HashSet<Key>) {
+        if cluster.is_control_plane() && *resource == self.context.kinds.federated_resource_quota {
+            let deleted: Vec<Key> = self.known.lock().difference(&keys.iter().cloned().collect()).cloned().collect();
+            for key in deleted {
+                self.known.lock().remove(&key);
+                self.quotas.add(key);
+            }
+        }
+    }
+
+    async fn reconcile(self: Arc<Self>, key: Key) -> Result<Outcome, Error> {
         let context = &self.context;
         let (namespace, name) = &key;
         let quota = context.get(&context.kinds.federated_resource_quota, namespace, name).await?;
@@ -121,7 +133,9 @@ impl Quotas {
             }
         }
     }
+}
 
+impl Quotas {
     /// The Works that lay a quota down.
     async fn works(&self, key: &Key) -> Result<Vec<Value>, Error> {
         let (resource, label) = (&self.context.kinds.work, label::FEDERATED_RESOURCE_QUOTA_NAME);

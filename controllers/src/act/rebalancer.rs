@@ -11,34 +11,34 @@ use serde_json::{Value, json};
 
 use super::context::{Context, decode};
 use super::objects::Target;
-use super::queue::{Outcome, Queue};
-use super::world::Change;
+use super::queue::Outcome;
 use crate::Error;
+use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch};
 use crowsnest_plan::{object, rebalance as plan};
 
 pub struct Rebalancer {
     context: Arc<Context>,
-    pub rebalancers: Queue<String>,
 }
 
-impl Rebalancer {
-    pub fn new(context: Arc<Context>) -> Arc<Self> {
-        Arc::new(Rebalancer { context, rebalancers: Queue::new("rebalancers") })
+impl Controller for Rebalancer {
+    type Key = String;
+    const NAME: &'static str = "workload-rebalancer";
+    const SWITCH: Switch = Switch::OnByDefault(&["workloadRebalancer"]);
+
+    fn new(setup: &Setup) -> Self {
+        Rebalancer { context: Arc::clone(&setup.context) }
     }
 
-    pub fn on_change(&self, change: &Change) {
-        if change.resource.gvr == self.context.kinds.workload_rebalancer.gvr && !change.deleted && change.is_moved() {
-            self.rebalancers.add(object::name(change.object()).to_owned());
-        }
+    fn watches(&self) -> Vec<Watch<Self>> {
+        let rebalancers = Source::of([&self.context.kinds.workload_rebalancer]);
+        vec![rebalancers.map(|_, change| Requests::one_if(!change.deleted && change.is_moved(), || change.name()))]
     }
 
-    pub async fn full_pass(&self) -> Result<(), Error> {
-        let rebalancers = self.context.keys(&self.context.kinds.workload_rebalancer).await?;
-        rebalancers.into_iter().for_each(|(_, name)| self.rebalancers.add(name));
-        Ok(())
+    async fn keys(&self) -> Result<Vec<String>, Error> {
+        self.context.names(&self.context.kinds.workload_rebalancer).await
     }
 
-    pub async fn reconcile(self: Arc<Self>, name: String) -> Result<Outcome, Error> {
+    async fn reconcile(self: Arc<Self>, name: String) -> Result<Outcome, Error> {
         let context = &self.context;
         let resource = &context.kinds.workload_rebalancer;
         let Some(rebalancer) = context.get(resource, "", &name).await? else { return Ok(Outcome::Done) };
@@ -62,7 +62,9 @@ impl Rebalancer {
             _ => context.delete_unchanged(resource, &current).await.map(|()| Outcome::Done),
         }
     }
+}
 
+impl Rebalancer {
     /// Triggers what has no result yet. What could not be triggered now keeps having none, and one error tells why.
     async fn trigger_all(
         &self,

@@ -8,43 +8,49 @@ use crowsnest_api::remedy::Remedy;
 use serde_json::{Value, json};
 
 use super::context::{Context, decode};
-use super::queue::{Outcome, Queue};
+use super::queue::Outcome;
 use super::world::Change;
 use crate::Error;
+use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch};
 use crowsnest_plan::{object, remedies as plan};
 
 pub struct Remedies {
     context: Arc<Context>,
-    pub clusters: Queue<String>,
 }
 
 impl Remedies {
-    pub fn new(context: Arc<Context>) -> Arc<Self> {
-        Arc::new(Remedies { context, clusters: Queue::new("remedies") })
+    fn on_cluster(&self, change: &Change) -> Requests<String> {
+        let reported = |cluster: &Value| {
+            let of = |field: &str| object::at(cluster, &["status", field]).cloned();
+            (of("conditions"), of("remedyActions"))
+        };
+        let differs = change.old().is_none_or(|old| reported(old) != reported(change.object()));
+        Requests::one_if(!change.deleted && differs, || change.name())
+    }
+}
+
+impl Controller for Remedies {
+    type Key = String;
+    const NAME: &'static str = "remedy-controller";
+    const SWITCH: Switch = Switch::OnByDefault(&["remedy"]);
+
+    fn new(setup: &Setup) -> Self {
+        Remedies { context: Arc::clone(&setup.context) }
     }
 
-    pub async fn on_change(&self, change: &Change) -> Result<(), Error> {
+    fn watches(&self) -> Vec<Watch<Self>> {
         let kinds = &self.context.kinds;
-        if change.resource.gvr == kinds.cluster.gvr {
-            let told = |cluster: &Value| {
-                let of = |field: &str| object::at(cluster, &["status", field]).cloned();
-                (of("conditions"), of("remedyActions"))
-            };
-            if !change.deleted && change.old().is_none_or(|old| told(old) != told(change.object())) {
-                self.clusters.add(object::name(change.object()).to_owned());
-            }
-        } else if change.resource.gvr == kinds.remedy.gvr && !change.initial && change.is_moved() {
-            self.full_pass().await?;
-        }
-        Ok(())
+        vec![
+            Source::of([&kinds.cluster]).map(Self::on_cluster),
+            Source::of([&kinds.remedy]).map(|_, change| Requests::all_if(!change.initial && change.is_moved())),
+        ]
     }
 
-    pub async fn full_pass(&self) -> Result<(), Error> {
-        self.context.clusters().await?.into_iter().for_each(|name| self.clusters.add(name));
-        Ok(())
+    async fn keys(&self) -> Result<Vec<String>, Error> {
+        self.context.clusters().await
     }
 
-    pub async fn reconcile(self: Arc<Self>, name: String) -> Result<Outcome, Error> {
+    async fn reconcile(self: Arc<Self>, name: String) -> Result<Outcome, Error> {
         let context = &self.context;
         let resource = &context.kinds.cluster;
         let Some(cluster) = context.get(resource, "", &name).await? else { return Ok(Outcome::Done) };

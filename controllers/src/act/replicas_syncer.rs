@@ -6,13 +6,15 @@ use std::time::Duration;
 
 use crowsnest_api::names::binding_name;
 use crowsnest_api::work::ResourceBinding;
+use futures::TryStreamExt;
+use futures::future::ready;
 use serde_json::{Value, json};
 
 use super::context::{Context, decode};
-use super::controllers::Controller;
-use super::queue::{Outcome, Queue};
+use super::queue::Outcome;
 use super::world::Change;
 use crate::Error;
+use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch};
 use crowsnest_plan::object;
 use crowsnest_plan::retaining::{Replicas, is_retained, replicas};
 
@@ -21,29 +23,44 @@ const PAUSE: Duration = Duration::from_secs(1);
 
 pub struct ReplicasSyncer {
     context: Arc<Context>,
-    /// Namespace and name.
-    pub deployments: Queue<(String, String)>,
 }
 
 impl ReplicasSyncer {
-    pub fn new(context: Arc<Context>) -> Arc<Self> {
-        Arc::new(ReplicasSyncer { context, deployments: Queue::new("deployment-replicas") })
-    }
-
-    pub fn on_change(&self, change: &Change) {
-        let ours = self.context.config.controllers.runs(Controller::DeploymentReplicasSyncer)
-            && change.resource.gvr == self.context.kinds.deployment.gvr;
-        let Some(new) = change.current().filter(|new| ours && is_retained(new)) else { return };
+    fn on_deployment(&self, change: &Change) -> Requests<(String, String)> {
+        let Some(new) = change.current().filter(|new| is_retained(new)) else { return Requests::none() };
         let replicas = |deployment: &Value| {
             ["spec", "status"].map(|part| object::integer(deployment, &[part, "replicas"]).unwrap_or_default())
         };
-        let same = |old: &Value| is_retained(old) && replicas(old) == replicas(new);
-        if !change.old().is_some_and(same) {
-            self.deployments.add(change.key());
-        }
+        let is_same = |old: &Value| is_retained(old) && replicas(old) == replicas(new);
+        Requests::one_if(!change.old().is_some_and(is_same), || change.key())
+    }
+}
+
+impl Controller for ReplicasSyncer {
+    /// Namespace and name of a Deployment.
+    type Key = (String, String);
+    const NAME: &'static str = "deployment-replicas-syncer";
+    const SWITCH: Switch = Switch::OffByDefault(&["deploymentReplicasSyncer"]);
+
+    fn new(setup: &Setup) -> Self {
+        ReplicasSyncer { context: Arc::clone(&setup.context) }
     }
 
-    pub async fn reconcile(self: Arc<Self>, (namespace, name): (String, String)) -> Result<Outcome, Error> {
+    fn watches(&self) -> Vec<Watch<Self>> {
+        vec![Source::templates([&self.context.kinds.deployment]).map(Self::on_deployment)]
+    }
+
+    async fn keys(&self) -> Result<Vec<(String, String)>, Error> {
+        let deployments = self.context.stream(&self.context.kinds.deployment, None);
+        let retained = deployments.try_filter_map(|deployment| {
+            let deployment = deployment.view();
+            let key = || (object::namespace(deployment).to_owned(), object::name(deployment).to_owned());
+            ready(Ok(is_retained(deployment).then(key)))
+        });
+        retained.try_collect().await
+    }
+
+    async fn reconcile(self: Arc<Self>, (namespace, name): (String, String)) -> Result<Outcome, Error> {
         let context = &self.context;
         let kinds = &context.kinds;
         let binding = binding_name(&kinds.deployment.kind, &name);

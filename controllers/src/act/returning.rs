@@ -18,10 +18,11 @@ use tokio::time::Instant;
 use super::context::{Context, decode};
 use super::events::Severity;
 use super::exclusive::is_declared;
-use super::queue::{Outcome, Queue};
+use super::queue::Outcome;
 use super::scheduling::{BindingKey, Scheduling};
 use super::world::Change;
 use crate::Error;
+use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch};
 use crowsnest_plan::eviction::home::{Home, Return, Step};
 use crowsnest_plan::journal::workloads::{self as journal, Bound};
 use crowsnest_plan::scheduling::{self as plan, Plan};
@@ -33,7 +34,6 @@ const LOOK_FOR_ROOM: Duration = Duration::from_secs(30);
 pub struct Returning {
     context: Arc<Context>,
     scheduling: Arc<Scheduling>,
-    pub bindings: Queue<BindingKey>,
     /// Bindings that have a home to go to, and since when nothing keeps them from it.
     away: Mutex<HashMap<BindingKey, Option<Instant>>>,
     /// When the last one went home.
@@ -41,43 +41,56 @@ pub struct Returning {
 }
 
 impl Returning {
-    pub fn new(context: Arc<Context>, scheduling: Arc<Scheduling>) -> Arc<Self> {
-        let bindings = Queue::new("returning");
-        Arc::new(Returning { context, scheduling, bindings, away: Mutex::default(), last: Mutex::default() })
+    fn on_binding(&self, change: &Change) -> Requests<BindingKey> {
+        let key = change.key();
+        let home = change.current().and_then(|binding| object::annotation(binding, annotation::HOME));
+        if home.is_none() {
+            self.away.lock().remove(&key);
+            return Requests::none();
+        }
+        self.away.lock().entry(key.clone()).or_default();
+        key.into()
     }
 
-    pub fn on_change(&self, change: &Change) {
-        if self.context.kinds.is_of_bindings(&change.resource) {
-            let key = change.key();
-            let home = change.current().and_then(|binding| object::annotation(binding, annotation::HOME));
-            match home {
-                Some(_) => {
-                    self.away.lock().entry(key.clone()).or_default();
-                    self.bindings.add(key);
-                }
-                None => drop(self.away.lock().remove(&key)),
-            }
-        } else if self.context.kinds.is_of_policies(&change.resource) {
-            if change.annotates_otherwise(&[annotation::RETURN]) {
-                self.full_pass();
-            }
-        } else if change.resource.gvr == self.context.kinds.cluster.gvr {
-            let matters = |cluster: &Value| {
-                let of = |path: &[&str]| object::at(cluster, path).cloned();
-                (of(&["spec", "taints"]), of(&["status", "conditions"]), object::is_terminating(cluster))
-            };
-            if change.deleted || change.old().is_none_or(|old| matters(old) != matters(change.object())) {
-                self.full_pass();
-            }
+    fn on_cluster(&self, change: &Change) -> Requests<BindingKey> {
+        let matters = |cluster: &Value| {
+            let of = |path: &[&str]| object::at(cluster, path).cloned();
+            (of(&["spec", "taints"]), of(&["status", "conditions"]), object::is_terminating(cluster))
+        };
+        Requests::all_if(change.deleted || change.old().is_none_or(|old| matters(old) != matters(change.object())))
+    }
+}
+
+impl Controller for Returning {
+    type Key = BindingKey;
+    const NAME: &'static str = "returning";
+    const SWITCH: Switch = Switch::Always;
+
+    fn new(setup: &Setup) -> Self {
+        Returning {
+            context: Arc::clone(&setup.context),
+            scheduling: setup.controller(),
+            away: Mutex::default(),
+            last: Mutex::default(),
         }
     }
 
-    /// Bindings that are away are few.
-    pub fn full_pass(&self) {
-        self.away.lock().keys().cloned().for_each(|key| self.bindings.add(key));
+    fn watches(&self) -> Vec<Watch<Self>> {
+        let kinds = &self.context.kinds;
+        let policies = Source::of([&kinds.propagation_policy, &kinds.cluster_propagation_policy]);
+        vec![
+            Source::of([&kinds.resource_binding, &kinds.cluster_resource_binding]).map(Self::on_binding),
+            policies.map(|_, change| Requests::all_if(change.annotates_otherwise(&[annotation::RETURN]))),
+            Source::of([&kinds.cluster]).map(Self::on_cluster),
+        ]
     }
 
-    pub async fn reconcile(self: Arc<Self>, key: BindingKey) -> Result<Outcome, Error> {
+    /// Bindings that are away are few.
+    async fn keys(&self) -> Result<Vec<BindingKey>, Error> {
+        Ok(self.away.lock().keys().cloned().collect())
+    }
+
+    async fn reconcile(self: Arc<Self>, key: BindingKey) -> Result<Outcome, Error> {
         let context = &self.context;
         let resource = context.kinds.binding(&key.0);
         let binding = context.get(resource, &key.0, &key.1).await?.filter(|binding| !object::is_terminating(binding));
@@ -133,7 +146,9 @@ impl Returning {
         context.events.note(&binding, Severity::Normal, event::RETURN_HOME, text);
         Ok(Outcome::Done)
     }
+}
 
+impl Returning {
     /// Home, or no home any more.
     async fn forget_home(&self, key: &BindingKey, binding: &Value) -> Result<Outcome, Error> {
         let patch = json!({"metadata": {"annotations": {annotation::HOME: null}}});

@@ -5,16 +5,16 @@
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
-use crowsnest_apimachinery::names::Gvr;
+use crowsnest_apimachinery::names::{ClusterName, Gvr};
 use parking_lot::Mutex;
 
 use super::context::Context;
-use super::controllers::Controller;
 use super::objects::Resource;
-use super::queue::{Outcome, Queue};
+use super::queue::Outcome;
 use super::templates::is_template_resource;
 use super::world::Change;
 use crate::Error;
+use crate::runtime::{Controller, Requests, Setup, Source, Switch, Trigger, Watch};
 use crowsnest_plan::object;
 use crowsnest_plan::retaining::{Autoscaler, ScaleTarget, is_retained, mark, touched};
 
@@ -23,7 +23,7 @@ type Key = (String, String);
 
 pub struct ScaleTargetMarker {
     context: Arc<Context>,
-    pub targets: Queue<ScaleTarget>,
+    targets: Trigger<ScaleTarget>,
     /// What every autoscaler scales, so that the target it leaves is known.
     autoscalers: Mutex<BTreeMap<Key, Autoscaler>>,
 }
@@ -34,46 +34,26 @@ fn is_autoscaler(gvr: &Gvr) -> bool {
 }
 
 impl ScaleTargetMarker {
-    pub fn new(context: Arc<Context>) -> Arc<Self> {
-        Arc::new(ScaleTargetMarker { context, targets: Queue::new("scale-targets"), autoscalers: Mutex::default() })
-    }
-
-    pub fn on_change(&self, change: &Change) {
-        if !self.context.config.controllers.runs(Controller::HpaScaleTargetMarker) {
-            return;
-        }
+    fn on_change(&self, change: &Change) -> Requests<ScaleTarget> {
         if is_autoscaler(&change.resource.gvr) {
-            let new = change.current().map(Autoscaler::of);
-            self.learn(change.key(), new);
-        } else if let Some(template) = change.current().filter(|template| !is_retained(template)) {
-            // It came after its autoscaler, or somebody took the label off.
-            let target = self.find(object::namespace(template), |target| target.is(template));
-            target.into_iter().for_each(|target| self.targets.add(target));
+            return self.learn(change.key(), change.current().map(Autoscaler::of)).into_iter().collect();
         }
+        let Some(template) = change.current().filter(|template| !is_retained(template)) else {
+            return Requests::none();
+        };
+        // It was created after its autoscaler, or the label was removed.
+        self.find(object::namespace(template), |target| target.is(template)).into()
     }
 
-    fn learn(&self, key: Key, new: Option<Autoscaler>) {
+    /// Remembers an autoscaler; the targets that this changes.
+    fn learn(&self, key: Key, new: Option<Autoscaler>) -> Vec<ScaleTarget> {
         let mut autoscalers = self.autoscalers.lock();
         let old = match &new {
             Some(new) => autoscalers.insert(key, new.clone()),
             None => autoscalers.remove(&key),
         };
         drop(autoscalers);
-        touched(old.as_ref(), new.as_ref()).into_iter().for_each(|target| self.targets.add(target));
-    }
-
-    /// Autoscalers are only these.
-    pub fn told_again(&self, resource: &Resource, keys: &HashSet<Key>) {
-        if is_autoscaler(&resource.gvr) {
-            let known: Vec<Key> = self.autoscalers.lock().keys().cloned().collect();
-            known.into_iter().filter(|key| !keys.contains(key)).for_each(|key| self.learn(key, None));
-        }
-    }
-
-    pub fn full_pass(&self) {
-        let autoscalers = self.autoscalers.lock();
-        let propagated = autoscalers.values().filter(|autoscaler| autoscaler.propagated);
-        propagated.for_each(|autoscaler| self.targets.add(autoscaler.target.clone()));
+        touched(old.as_ref(), new.as_ref()).into_iter().collect()
     }
 
     /// What a propagated autoscaler of the namespace scales and that is as wanted.
@@ -95,8 +75,40 @@ impl ScaleTargetMarker {
         };
         resources.into_iter().find(of_kind)
     }
+}
 
-    pub async fn reconcile(self: Arc<Self>, target: ScaleTarget) -> Result<Outcome, Error> {
+impl Controller for ScaleTargetMarker {
+    type Key = ScaleTarget;
+    const NAME: &'static str = "hpa-scale-target-marker";
+    const SWITCH: Switch = Switch::OffByDefault(&["hpaScaleTargetMarker"]);
+
+    fn new(setup: &Setup) -> Self {
+        ScaleTargetMarker {
+            context: Arc::clone(&setup.context),
+            targets: setup.trigger::<Self>(),
+            autoscalers: Mutex::default(),
+        }
+    }
+
+    fn watches(&self) -> Vec<Watch<Self>> {
+        vec![Source::AllOfControlPlane.map(Self::on_change)]
+    }
+
+    async fn keys(&self) -> Result<Vec<ScaleTarget>, Error> {
+        let autoscalers = self.autoscalers.lock();
+        let propagated = autoscalers.values().filter(|autoscaler| autoscaler.propagated);
+        Ok(propagated.map(|autoscaler| autoscaler.target.clone()).collect())
+    }
+
+    fn retain(&self, cluster: &ClusterName, resource: &Resource, keys: &HashSet<Key>) {
+        if cluster.is_control_plane() && is_autoscaler(&resource.gvr) {
+            let known: Vec<Key> = self.autoscalers.lock().keys().cloned().collect();
+            let deleted = known.into_iter().filter(|key| !keys.contains(key));
+            deleted.flat_map(|key| self.learn(key, None)).for_each(|target| self.targets.add(target));
+        }
+    }
+
+    async fn reconcile(self: Arc<Self>, target: ScaleTarget) -> Result<Outcome, Error> {
         let context = &self.context;
         let scaled = self.find(&target.namespace, |other| *other == target).is_some();
         let Some(resource) = self.resource_of(&target).filter(|resource| is_template_resource(&resource.gvr)) else {

@@ -9,25 +9,29 @@ mod results;
 use std::collections::{BTreeMap, HashSet};
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crowsnest_api::cluster::Cluster;
 use crowsnest_api::constants::{annotation, label};
 use crowsnest_api::work::{ResourceBinding, ResourceBindingSpec};
-use futures::TryStreamExt;
+use crowsnest_apimachinery::names::ClusterName;
+use futures::{FutureExt, TryStreamExt};
 use parking_lot::{Mutex, RwLock};
 use serde_json::Value;
 
 use super::capacity::Capacity;
+use super::config::Config;
 use super::context::{Context, decode};
 use super::estimators;
 use super::figures::scheduling::Incoming;
 use super::objects::Resource;
-use super::queue::{Outcome, Priority, Queue};
+use super::queue::{Outcome, Priority};
 use super::templates::template_of;
 use super::traffic::GivingWay;
 use super::world::Change;
 use crate::Error;
+use crate::runtime::watch::Request;
+use crate::runtime::{Controller, Requests, Setup, Source, Switch, Trigger, Watch};
 use crowsnest_plan::estimation::Estimator;
 use crowsnest_plan::estimation::accurate::{Accurate, Answers};
 pub use crowsnest_plan::estimation::ledger::BindingKey;
@@ -41,7 +45,7 @@ use results::At;
 pub struct Scheduling {
     context: Arc<Context>,
     capacity: Arc<Capacity>,
-    pub bindings: Queue<BindingKey>,
+    bindings: Trigger<BindingKey>,
     clusters: RwLock<Arc<Vec<Arc<ClusterFacts>>>>,
     /// What was given away. Held while a workload is decided about.
     ledger: Mutex<Ledger>,
@@ -51,66 +55,26 @@ pub struct Scheduling {
     /// Bindings with affinity groups must see each other's results, so they are decided and written one at a time.
     grouped: tokio::sync::Mutex<()>,
     /// Bindings whose first success is not told yet, because the control plane is busy.
-    pub giving_way: GivingWay<BindingKey>,
+    giving_way: GivingWay<BindingKey>,
 }
 
 impl Scheduling {
-    pub fn new(context: Arc<Context>, capacity: Arc<Capacity>) -> Arc<Self> {
-        let bindings = Queue::new("scheduling");
-        context.figures.count_pending(bindings.clone());
-        Arc::new(Scheduling {
-            ledger: Mutex::new(Ledger::new(context.config.gates)),
-            context,
-            capacity,
-            bindings,
-            clusters: RwLock::default(),
-            remembered: Remembered::default(),
-            began: Instant::now(),
-            grouped: tokio::sync::Mutex::new(()),
-            giving_way: GivingWay::default(),
-        })
-    }
-
-    pub async fn on_change(&self, change: &Change) -> Result<(), Error> {
-        let kinds = &self.context.kinds;
-        let gvr = &change.resource.gvr;
-        if *gvr == kinds.cluster.gvr {
-            self.on_cluster(change).await?;
-        } else if *gvr == kinds.resource_binding.gvr || *gvr == kinds.cluster_resource_binding.gvr {
-            let key = change.key();
-            let Some(new) = change.current() else {
-                self.given_back(|ledger| ledger.forget(&key));
-                return Ok(());
-            };
-            self.hear(&key, new);
-            if change.is_marked() {
-                let is_new = change.old.is_none();
-                self.incoming(if is_new { Incoming::BindingAdd } else { Incoming::BindingUpdate });
-                self.bindings.add_first(key, self.priority(new));
-            }
+    fn on_binding(&self, change: &Change) -> Requests<BindingKey> {
+        let key = change.key();
+        let Some(new) = change.current() else {
+            self.given_back(|ledger| ledger.forget(&key));
+            return Requests::none();
+        };
+        self.hear(&key, new);
+        if !change.is_marked() {
+            return Requests::none();
         }
-        Ok(())
-    }
-
-    /// Clusters or bindings are only these.
-    pub fn told_again(&self, resource: &Resource, keys: &HashSet<BindingKey>) {
-        let kinds = &self.context.kinds;
-        let has = |namespace: &str, name: &str| keys.contains(&(namespace.to_owned(), name.to_owned()));
-        if *resource == kinds.cluster {
-            let (staying, gone): (Vec<_>, Vec<_>) = {
-                let clusters = self.clusters.read();
-                clusters.iter().cloned().partition(|facts| has("", facts.name()))
-            };
-            *self.clusters.write() = Arc::new(staying);
-            gone.iter().for_each(|facts| self.ledger.lock().leave(facts.name()));
-        } else if *resource == kinds.resource_binding || *resource == kinds.cluster_resource_binding {
-            let stays = |key: &BindingKey| key.0.is_empty() == resource.namespaced || keys.contains(key);
-            self.given_back(|ledger| ledger.retain(stays));
-        }
+        self.incoming(if change.old.is_none() { Incoming::BindingAdd } else { Incoming::BindingUpdate });
+        Requests::with_priority(key, self.priority(new))
     }
 
     /// There may be more room somewhere.
-    pub fn room_grew(&self) {
+    fn room_grew(&self) {
         self.bindings.unpark();
     }
 
@@ -152,35 +116,37 @@ impl Scheduling {
         given.and_then(|given| given.try_into().ok()).unwrap_or_default()
     }
 
-    async fn on_cluster(&self, change: &Change) -> Result<(), Error> {
+    async fn on_cluster(&self, change: &Change) -> Result<Requests<BindingKey>, Error> {
         let name = object::name(change.object());
         let new = match change.current().map(decode::<Cluster>) {
             Some(Ok(cluster)) => Some(Arc::new(ClusterFacts::new(cluster))),
             Some(Err(error)) => {
                 tracing::warn!(name, %error, "cluster cannot be read");
-                return Ok(());
+                return Ok(Requests::none());
             }
             None => None,
         };
-        // What it was is what was decided by, so this is where it is read from.
+        // Decisions were made by what is in the list, so the state before the change is read from there.
         let old = self.replace_cluster(name, new.clone());
         if new.is_none() {
             self.ledger.lock().leave(name);
         }
-        let Some(new) = new else { return Ok(()) };
+        let Some(new) = new else { return Ok(Requests::none()) };
         if old.as_ref().is_none_or(|old| new.may_take_more(old)) {
             self.room_grew();
         }
+        let mut requests = Vec::new();
         if let Some(old) = &old
             && new.gained_any(old)
         {
-            self.ask_gained(old, &new).await?;
+            requests = self.gained(old, &new).await?;
         }
         if change.is_marked() && !change.initial {
             let versions: Vec<&Cluster> = old.iter().chain([&new]).map(|facts| &facts.cluster).collect();
-            self.ask_affected(&versions);
+            let affected = self.context.placements.affected(&versions).into_iter();
+            requests.extend(affected.map(|(key, priority)| self.because_of_cluster(key, self.in_turn(priority))));
         }
-        Ok(())
+        Ok(requests.into_iter().collect())
     }
 
     /// Puts a cluster into the list, or takes it out; what was there.
@@ -198,44 +164,27 @@ impl Scheduling {
         }
     }
 
-    /// A cluster that now serves a kind may take bindings of that kind it was refused before.
-    async fn ask_gained(&self, old: &ClusterFacts, new: &ClusterFacts) -> Result<(), Error> {
-        self.ask_those(|binding| {
-            let reference = object::at(binding, &["spec", "resource"]).unwrap_or(&Value::Null);
-            new.gained(old, object::api_version(reference), object::kind(reference))
-        })
-        .await
-    }
-
-    fn ask_affected(&self, versions: &[&Cluster]) {
-        for (key, priority) in self.context.placements.affected(versions) {
-            self.incoming(Incoming::ClusterChanged);
-            self.bindings.add_first(key, self.in_turn(priority));
-        }
-    }
-
-    async fn ask_those(&self, which: impl Fn(&Value) -> bool) -> Result<(), Error> {
+    /// Bindings of kinds that a cluster did not serve before: it was refused for them and may take them now.
+    async fn gained(&self, old: &ClusterFacts, new: &ClusterFacts) -> Result<Vec<Request<BindingKey>>, Error> {
         let kinds = &self.context.kinds;
+        let mut requests = Vec::new();
         for resource in [&kinds.resource_binding, &kinds.cluster_resource_binding] {
             let mut bindings = pin!(self.context.stream(resource, None));
             while let Some(binding) = bindings.try_next().await? {
                 let binding = binding.view();
-                if which(binding) {
-                    self.incoming(Incoming::ClusterChanged);
+                let reference = object::at(binding, &["spec", "resource"]).unwrap_or(&Value::Null);
+                if new.gained(old, object::api_version(reference), object::kind(reference)) {
                     let key = (object::namespace(binding).to_owned(), object::name(binding).to_owned());
-                    self.bindings.add_first(key, self.priority(binding));
+                    requests.push(self.because_of_cluster(key, self.priority(binding)));
                 }
             }
         }
-        Ok(())
+        Ok(requests)
     }
 
-    pub async fn full_pass(&self) -> Result<(), Error> {
-        let kinds = &self.context.kinds;
-        for resource in [&kinds.resource_binding, &kinds.cluster_resource_binding] {
-            self.context.keys(resource).await?.into_iter().for_each(|key| self.bindings.add(key));
-        }
-        Ok(())
+    fn because_of_cluster(&self, key: BindingKey, priority: Priority) -> Request<BindingKey> {
+        self.incoming(Incoming::ClusterChanged);
+        Request { key, priority: Some(priority), after: Duration::ZERO }
     }
 
     /// Ours to schedule: our name, not suspended, and made by a policy or handed to us by a label.
@@ -251,15 +200,77 @@ impl Scheduling {
             && !suspended
             && by_policy.iter().any(|key| object::label(binding, key).is_some())
     }
+}
 
-    pub async fn reconcile(self: Arc<Self>, key: BindingKey) -> Result<Outcome, Error> {
+impl Controller for Scheduling {
+    type Key = BindingKey;
+    const NAME: &'static str = "scheduler-queue";
+    const SWITCH: Switch = Switch::Always;
+
+    fn new(setup: &Setup) -> Self {
+        let context = Arc::clone(&setup.context);
+        context.figures.count_pending(setup.queue::<Self>());
+        Scheduling {
+            ledger: Mutex::new(Ledger::new(context.config.gates)),
+            context,
+            capacity: Capacity::shared(setup),
+            bindings: setup.trigger::<Self>(),
+            clusters: RwLock::default(),
+            remembered: Remembered::default(),
+            began: Instant::now(),
+            grouped: tokio::sync::Mutex::new(()),
+            giving_way: GivingWay::default(),
+        }
+    }
+
+    fn watches(&self) -> Vec<Watch<Self>> {
+        let kinds = &self.context.kinds;
+        vec![
+            Source::of([&kinds.cluster]).find(|scheduler, change| scheduler.on_cluster(change).boxed()),
+            Source::of([&kinds.resource_binding, &kinds.cluster_resource_binding]).map(Self::on_binding),
+        ]
+    }
+
+    async fn keys(&self) -> Result<Vec<BindingKey>, Error> {
+        self.context.binding_keys().await
+    }
+
+    fn retain(&self, cluster: &ClusterName, resource: &Resource, keys: &HashSet<BindingKey>) {
+        if !cluster.is_control_plane() {
+            return;
+        }
+        if *resource == self.context.kinds.cluster {
+            let exists = |name: &str| keys.contains(&(String::new(), name.to_owned()));
+            let (staying, deleted): (Vec<_>, Vec<_>) = {
+                let clusters = self.clusters.read();
+                clusters.iter().cloned().partition(|facts| exists(facts.name()))
+            };
+            *self.clusters.write() = Arc::new(staying);
+            deleted.iter().for_each(|facts| self.ledger.lock().leave(facts.name()));
+        } else if self.context.kinds.is_of_bindings(resource) {
+            let stays = |key: &BindingKey| key.0.is_empty() == resource.namespaced || keys.contains(key);
+            self.given_back(|ledger| ledger.retain(stays));
+        }
+    }
+
+    fn workers(config: &Config) -> usize {
+        config.workers.scheduling
+    }
+
+    fn has_deferred_writes(&self) -> bool {
+        !self.giving_way.is_empty()
+    }
+
+    async fn reconcile(self: Arc<Self>, key: BindingKey) -> Result<Outcome, Error> {
         let ended = self.look(key).await;
         if is_in_vain(&ended) {
             self.incoming(Incoming::ScheduleAttemptFailure);
         }
         ended
     }
+}
 
+impl Scheduling {
     async fn look(&self, key: BindingKey) -> Result<Outcome, Error> {
         let waited = self.giving_way.begin(&key);
         let resource = self.context.kinds.binding(&key.0);

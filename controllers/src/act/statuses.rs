@@ -13,14 +13,16 @@ use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::bindings::cluster_of;
+use super::config::Config;
 use super::context::{Context, decode};
 use super::events::Severity;
-use super::queue::{Outcome, Queue};
+use super::queue::Outcome;
 use super::scheduling::BindingKey;
 use super::templates::template_of;
 use super::traffic::GivingWay;
 use super::world::{Cached, Change, Old};
 use crate::Error;
+use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch};
 use crowsnest_plan::work::construct;
 use crowsnest_plan::work::holder::binding_of_work;
 use crowsnest_plan::{conditions, object, status};
@@ -30,9 +32,8 @@ const GATHERING: [Duration; 3] = [Duration::from_millis(20), Duration::from_mill
 
 pub struct Statuses {
     context: Arc<Context>,
-    pub bindings: Queue<BindingKey>,
     /// Bindings whose news wait while the control plane is busy.
-    pub giving_way: GivingWay<BindingKey>,
+    giving_way: GivingWay<BindingKey>,
 }
 
 /// A binding, and what its Works come to.
@@ -69,42 +70,52 @@ impl Reported {
 }
 
 impl Statuses {
-    pub fn new(context: Arc<Context>) -> Arc<Self> {
-        Arc::new(Statuses { context, bindings: Queue::new("binding-status"), giving_way: GivingWay::default() })
+    fn on_work(&self, change: &Change) -> Requests<BindingKey> {
+        let [old, new] = [change.old(), change.current()].map(|work| work.and_then(|work| work.get("status")));
+        let terminating = |header: &Old| header.header.terminating;
+        let turned =
+            change.old.as_ref().is_some_and(terminating) != change.current().is_some_and(object::is_terminating);
+        let is_reported = change.is_old_forgotten() || old != new || turned;
+        binding_of_work(change.object()).filter(|_| is_reported).into()
     }
 
-    pub fn on_change(&self, change: &Change) {
+    /// The Works of a new binding report its status; one from before the start may have lost them since.
+    fn on_binding(&self, change: &Change) -> Requests<BindingKey> {
+        let existed = (change.old.is_some() || change.initial) && !change.deleted;
+        Requests::one_if(existed && change.is_moved(), || change.key())
+    }
+}
+
+impl Controller for Statuses {
+    type Key = BindingKey;
+    const NAME: &'static str = "resource-binding-status-controller";
+    const SWITCH: Switch = Switch::OnByDefault(&["bindingStatus"]);
+
+    fn new(setup: &Setup) -> Self {
+        Statuses { context: Arc::clone(&setup.context), giving_way: GivingWay::default() }
+    }
+
+    fn watches(&self) -> Vec<Watch<Self>> {
         let kinds = &self.context.kinds;
-        let gvr = &change.resource.gvr;
-        if *gvr == kinds.work.gvr {
-            let [old, new] = [change.old(), change.current()].map(|work| work.and_then(|work| work.get("status")));
-            let terminating = |header: &Old| header.header.terminating;
-            let turned =
-                change.old.as_ref().is_some_and(terminating) != change.current().is_some_and(object::is_terminating);
-            if (change.is_old_forgotten() || old != new || turned)
-                && let Some(key) = binding_of_work(change.object())
-            {
-                self.bindings.add(key);
-            }
-        } else if (*gvr == kinds.resource_binding.gvr || *gvr == kinds.cluster_resource_binding.gvr)
-            // What a new one is told, its Works say; one from before the start may have lost them since.
-            && (change.old.is_some() || change.initial)
-            && !change.deleted
-            && change.is_moved()
-        {
-            self.bindings.add(change.key());
-        }
+        vec![
+            Source::of([&kinds.work]).map(Self::on_work),
+            Source::of([&kinds.resource_binding, &kinds.cluster_resource_binding]).map(Self::on_binding),
+        ]
     }
 
-    pub async fn full_pass(&self) -> Result<(), Error> {
-        let kinds = &self.context.kinds;
-        for resource in [&kinds.resource_binding, &kinds.cluster_resource_binding] {
-            self.context.keys(resource).await?.into_iter().for_each(|key| self.bindings.add(key));
-        }
-        Ok(())
+    async fn keys(&self) -> Result<Vec<BindingKey>, Error> {
+        self.context.binding_keys().await
     }
 
-    pub async fn reconcile(self: Arc<Self>, key: BindingKey) -> Result<Outcome, Error> {
+    fn workers(config: &Config) -> usize {
+        config.workers.bindings
+    }
+
+    fn has_deferred_writes(&self) -> bool {
+        !self.giving_way.is_empty()
+    }
+
+    async fn reconcile(self: Arc<Self>, key: BindingKey) -> Result<Outcome, Error> {
         let context = &self.context;
         let waited = self.giving_way.begin(&key);
         let Some(Reported { binding, items, conditions, is_news, .. }) = self.reported(&key).await? else {
@@ -134,7 +145,9 @@ impl Statuses {
         self.aggregate(&binding, &items).await?;
         Ok(Outcome::Done)
     }
+}
 
+impl Statuses {
     /// What there is to aggregate, once all of it is there or has been waited for.
     async fn reported(&self, key: &BindingKey) -> Result<Option<Reported>, Error> {
         let mut pauses = GATHERING.into_iter();

@@ -11,46 +11,33 @@ use serde_json::{Value, json};
 
 use super::context::{Context, decode};
 use super::events::Severity;
-use super::queue::{Outcome, Queue};
+use super::queue::Outcome;
 use super::world::Change;
 use crate::Error;
+use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch};
 use crowsnest_plan::health::doubt;
 use crowsnest_plan::{object, taint_policies as plan};
 
 pub struct TaintPolicies {
     context: Arc<Context>,
-    pub clusters: Queue<String>,
 }
 
 impl TaintPolicies {
-    pub fn new(context: Arc<Context>) -> Arc<Self> {
-        Arc::new(TaintPolicies { context, clusters: Queue::new("taint-policies") })
+    fn on_cluster(&self, change: &Change) -> Requests<String> {
+        let conditions = |cluster: &Value| object::at(cluster, &["status", "conditions"]).cloned();
+        let differs = change.old().is_none_or(|old| conditions(old) != conditions(change.object()));
+        Requests::one_if(self.is_enabled() && !change.deleted && differs, || change.name())
     }
 
-    pub async fn on_change(&self, change: &Change) -> Result<(), Error> {
-        if !self.context.config.gates.failover || change.deleted {
-            return Ok(());
-        }
-        let kinds = &self.context.kinds;
-        if change.resource.gvr == kinds.cluster.gvr {
-            let conditions = |cluster: &Value| object::at(cluster, &["status", "conditions"]).cloned();
-            if change.old().is_none_or(|old| conditions(old) != conditions(change.object())) {
-                self.clusters.add(object::name(change.object()).to_owned());
-            }
-        } else if change.resource.gvr == kinds.cluster_taint_policy.gvr && !change.initial && change.is_moved() {
-            self.full_pass().await?;
-        }
-        Ok(())
+    fn on_policy(&self, change: &Change) -> Requests<String> {
+        Requests::all_if(self.is_enabled() && !change.deleted && !change.initial && change.is_moved())
     }
 
-    pub async fn full_pass(&self) -> Result<(), Error> {
-        if self.context.config.gates.failover {
-            self.context.clusters().await?.into_iter().for_each(|name| self.clusters.add(name));
-        }
-        Ok(())
+    fn is_enabled(&self) -> bool {
+        self.context.config.gates.failover
     }
 
-    /// Whether any cluster says that its readiness is doubted.
+    /// Whether the readiness of any cluster is doubted.
     async fn is_doubted(&self) -> Result<bool, Error> {
         for name in self.context.clusters().await? {
             if self.context.cluster(&name).await?.is_some_and(|cluster| doubt::is_doubted(&cluster)) {
@@ -59,8 +46,30 @@ impl TaintPolicies {
         }
         Ok(false)
     }
+}
 
-    pub async fn reconcile(self: Arc<Self>, name: String) -> Result<Outcome, Error> {
+impl Controller for TaintPolicies {
+    type Key = String;
+    const NAME: &'static str = "cluster-taint-policy-controller";
+    const SWITCH: Switch = Switch::OnByDefault(&["clustertaintpolicy"]);
+
+    fn new(setup: &Setup) -> Self {
+        TaintPolicies { context: Arc::clone(&setup.context) }
+    }
+
+    fn watches(&self) -> Vec<Watch<Self>> {
+        let kinds = &self.context.kinds;
+        vec![
+            Source::of([&kinds.cluster]).map(Self::on_cluster),
+            Source::of([&kinds.cluster_taint_policy]).map(Self::on_policy),
+        ]
+    }
+
+    async fn keys(&self) -> Result<Vec<String>, Error> {
+        if self.is_enabled() { self.context.clusters().await } else { Ok(Vec::new()) }
+    }
+
+    async fn reconcile(self: Arc<Self>, name: String) -> Result<Outcome, Error> {
         let context = &self.context;
         let Some(cluster) = context.get(&context.kinds.cluster, "", &name).await? else { return Ok(Outcome::Done) };
         let typed: Cluster = decode(&cluster)?;

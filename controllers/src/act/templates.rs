@@ -13,20 +13,23 @@ use std::time::Instant;
 
 use crowsnest_api::constants::{event, label};
 use crowsnest_api::names::{binding_name, is_reserved_namespace};
-use crowsnest_apimachinery::names::Gvr;
+use crowsnest_apimachinery::names::{ClusterName, Gvr};
 use crowsnest_fleet::ApiResources;
 use parking_lot::{Mutex, RwLock};
 use serde_json::Value;
 
+pub use self::policies::PolicyDetector;
 pub(super) use self::policies::id_label;
 use self::policies::{PolicyKey, PolicyRecord};
 use self::unclaimed::Unclaimed;
+use super::config::Config;
 use super::context::{Context, decode, new_id};
 use super::events::Severity;
 use super::objects::{Resource, Target};
-use super::queue::{Outcome, Queue};
+use super::queue::Outcome;
 use super::world::Change;
 use crate::Error;
+use crate::runtime::{Controller, Requests, Setup, Source, Switch, Trigger, Watch};
 use crowsnest_plan::object;
 use crowsnest_plan::propagation::binding::{self, BindingPlan, Intent, Interpreted};
 use crowsnest_plan::propagation::change::Change as TemplateChange;
@@ -63,29 +66,17 @@ pub(super) fn is_template_resource(gvr: &Gvr) -> bool {
     !own && !event && !lease
 }
 
-/// The detector's loops.
-pub struct Templates {
+/// The detector's controller of templates.
+pub struct ResourceDetector {
     context: Arc<Context>,
-    pub templates: Queue<TemplateKey>,
-    pub policies: Queue<PolicyKey>,
+    templates: Trigger<TemplateKey>,
     known_policies: RwLock<BTreeMap<PolicyKey, Arc<PolicyRecord>>>,
     unclaimed: Unclaimed,
     /// Templates that were changed since they were last looked at.
     touched: Mutex<HashMap<TemplateKey, Touch>>,
 }
 
-impl Templates {
-    pub fn new(context: Arc<Context>) -> Arc<Self> {
-        Arc::new(Templates {
-            context,
-            templates: Queue::new("templates"),
-            policies: Queue::new("policies"),
-            known_policies: RwLock::default(),
-            unclaimed: Unclaimed::default(),
-            touched: Mutex::default(),
-        })
-    }
-
+impl ResourceDetector {
     /// Starts collecting what became served since the last look, and stops what isn't any more.
     pub fn follow(&self, served: &ApiResources) {
         let control_plane = &self.context.control_plane;
@@ -112,47 +103,25 @@ impl Templates {
         }
     }
 
-    pub fn on_change(&self, change: &Change) {
-        let gvr = &change.resource.gvr;
-        let kinds = &self.context.kinds;
-        if *gvr == kinds.propagation_policy.gvr || *gvr == kinds.cluster_propagation_policy.gvr {
-            self.on_policy(change);
-        } else if *gvr == kinds.override_policy.gvr || *gvr == kinds.cluster_override_policy.gvr {
-            self.on_override(change);
-        } else if is_template_resource(gvr) {
-            self.on_template(change);
-            if *gvr == kinds.priority_class.gvr {
-                self.on_priority_class(change);
-            }
+    fn on_template(&self, change: &Change) -> Requests<TemplateKey> {
+        if !is_template_resource(&change.resource.gvr) {
+            return Requests::none();
         }
-    }
-
-    /// What was kept of others went unnoticed.
-    pub fn told_again(&self, resource: &Resource, keys: &HashSet<(String, String)>) {
-        let kinds = &self.context.kinds;
-        if *resource == kinds.propagation_policy || *resource == kinds.cluster_propagation_policy {
-            self.policies_told_again(resource, keys);
-        } else {
-            self.unclaimed.keep(&resource.gvr, keys);
-        }
-    }
-
-    fn on_template(&self, change: &Change) {
         let (namespace, name) = change.key();
         let key = TemplateKey { gvr: change.resource.gvr.clone(), namespace, name };
         if change.deleted {
             self.unclaimed.remove(&key);
             self.touched.lock().remove(&key);
-            return;
+            return Requests::none();
         }
         let changed = if change.initial { TemplateChange::ByControlPlane } else { change.of_template() };
         if changed == TemplateChange::None || !self.is_template(&change.resource, &key) {
-            return;
+            return Requests::none();
         }
         if let Some(touch) = touch_of(change, changed) {
             self.touch(&key, touch);
         }
-        self.templates.add(key);
+        key.into()
     }
 
     fn touch(&self, key: &TemplateKey, touch: Touch) {
@@ -169,27 +138,55 @@ impl Templates {
         !skipped && !authentication && !config.skipped_apis.contains(&key.gvr, &resource.kind)
     }
 
-    /// Everything is looked at again.
-    pub async fn full_pass(&self) -> Result<(), Error> {
-        for resource in self.context.world.resources(&self.context.control_plane) {
-            if is_template_resource(&resource.gvr) {
-                for (namespace, name) in self.context.keys(&resource).await? {
-                    self.ask(&resource, namespace, name);
-                }
-            }
-        }
-        self.known_policies.read().keys().for_each(|key| self.policies.add(key.clone()));
-        Ok(())
-    }
-
-    pub fn ask(&self, resource: &Resource, namespace: String, name: String) {
+    pub fn enqueue(&self, resource: &Resource, namespace: String, name: String) {
         let key = TemplateKey { gvr: resource.gvr.clone(), namespace, name };
         if self.is_template(resource, &key) {
             self.templates.add(key);
         }
     }
+}
 
-    pub async fn reconcile_template(self: Arc<Self>, key: TemplateKey) -> Result<Outcome, Error> {
+impl Controller for ResourceDetector {
+    type Key = TemplateKey;
+    const NAME: &'static str = "resource detector";
+    const SWITCH: Switch = Switch::Always;
+
+    fn new(setup: &Setup) -> Self {
+        ResourceDetector {
+            context: Arc::clone(&setup.context),
+            templates: setup.trigger::<Self>(),
+            known_policies: RwLock::default(),
+            unclaimed: Unclaimed::default(),
+            touched: Mutex::default(),
+        }
+    }
+
+    fn watches(&self) -> Vec<Watch<Self>> {
+        vec![Source::AllOfControlPlane.map(Self::on_template)]
+    }
+
+    async fn keys(&self) -> Result<Vec<TemplateKey>, Error> {
+        let mut keys = Vec::new();
+        for resource in self.template_resources() {
+            for (namespace, name) in self.context.keys(&resource).await? {
+                let key = TemplateKey { gvr: resource.gvr.clone(), namespace, name };
+                keys.extend(Some(key).filter(|key| self.is_template(&resource, key)));
+            }
+        }
+        Ok(keys)
+    }
+
+    fn retain(&self, cluster: &ClusterName, resource: &Resource, keys: &HashSet<(String, String)>) {
+        if cluster.is_control_plane() {
+            self.unclaimed.keep(&resource.gvr, keys);
+        }
+    }
+
+    fn workers(config: &Config) -> usize {
+        config.workers.templates
+    }
+
+    async fn reconcile(self: Arc<Self>, key: TemplateKey) -> Result<Outcome, Error> {
         // A change that comes from now on is for the next look.
         let touch = self.touched.lock().remove(&key);
         let looked = self.look(&key, touch).await;
@@ -198,7 +195,9 @@ impl Templates {
         }
         looked.map(|()| Outcome::Done)
     }
+}
 
+impl ResourceDetector {
     async fn look(&self, key: &TemplateKey, touch: Option<Touch>) -> Result<(), Error> {
         let context = &self.context;
         let found = match context.world.resource(&context.control_plane, &key.gvr) {

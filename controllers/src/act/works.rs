@@ -16,22 +16,26 @@ use crowsnest_api::work::{ManifestStatus, Work, WorkStatus};
 use crowsnest_apimachinery::names::{ClusterName, Gvr};
 use crowsnest_fleet::Through;
 use crowsnest_index::RecordKey;
+use futures::FutureExt;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use k8s_openapi::jiff::Timestamp;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use super::bindings::{cluster_of, member_of};
+use super::config::Config;
 use super::context::{Context, decode};
 use super::events::Severity;
+use super::figures::Durations;
 use super::figures::operations::{Operation, Update};
 use super::left_behind::{Fingerprint, Left, LeftBehind};
 use super::objects::{Objects, Target};
-use super::queue::{Outcome, Queue};
+use super::queue::Outcome;
 use super::traffic::GivingWay;
 use super::world::{Cached, Change};
 use crate::Error;
 use crate::error::aggregated;
+use crate::runtime::{Controller, Requests, Setup, Source, Switch, Trigger, Watch};
 use counting::written;
 use crowsnest_plan::work::apply::{self, ApplyPlan, Meeting};
 use crowsnest_plan::work::managed;
@@ -42,10 +46,10 @@ pub type WorkKey = (String, String);
 
 pub struct Works {
     context: Arc<Context>,
-    pub works: Queue<WorkKey>,
+    works: Trigger<WorkKey>,
     left: LeftBehind,
     /// Works whose good news wait while the control plane is busy.
-    pub giving_way: GivingWay<WorkKey>,
+    giving_way: GivingWay<WorkKey>,
     /// Works with an object of a kind that their member does not serve.
     unserved: Mutex<HashSet<WorkKey>>,
 }
@@ -56,55 +60,26 @@ const UNPROCESSABLE: u16 = 422;
 const NOT_SERVED: &str = "the server could not find the requested resource";
 
 impl Works {
-    pub fn new(context: Arc<Context>) -> Arc<Self> {
-        Arc::new(Works {
-            works: Queue::new("works").timed(context.figures.sync_workload.clone()),
-            left: LeftBehind::new(context.world.clone()),
-            giving_way: GivingWay::default(),
-            unserved: Mutex::default(),
-            context,
-        })
+    fn on_work(&self, change: &Change) -> Requests<WorkKey> {
+        Requests::one_if(!change.deleted && change.is_moved_or_terminating(), || change.key())
     }
 
-    /// Takes in what an earlier process knew of members' objects; before anything is looked at.
-    pub async fn recall(&self) {
-        if let Err(error) = self.left.recall().await {
-            tracing::warn!(%error, "nothing is known of what was left in members; what they fill in is written once more");
-        }
-    }
-
-    pub async fn on_change(&self, change: &Change) -> Result<(), Error> {
-        if change.cluster != self.context.control_plane {
-            self.on_member_object(change);
-        } else if change.resource.gvr == self.context.kinds.work.gvr {
-            if !change.deleted && change.is_moved_or_terminating() {
-                self.works.add(change.key());
-            }
-        } else if change.resource.gvr == self.context.kinds.cluster.gvr {
-            self.on_cluster(change).await?;
-        }
-        Ok(())
-    }
-
-    fn on_member_object(&self, change: &Change) {
+    fn on_member_object(&self, change: &Change) -> Requests<WorkKey> {
         let object = change.object();
         let (namespace, name) = change.key();
         let key = RecordKey::new(change.cluster.clone(), change.resource.gvr.clone(), &namespace, &name);
         if let Some(left) = self.left.of(&key) {
-            if change.current().map(object::resource_version) != Some(left.version.as_str()) {
-                self.works.add(left.work);
-            }
-            return;
+            let is_ours = change.current().map(object::resource_version) == Some(left.version.as_str());
+            return Requests::one_if(!is_ours, || left.work);
         }
         let namespace = object::annotation(object, annotation::WORK_NAMESPACE).unwrap_or_default();
         let name = object::annotation(object, annotation::WORK_NAME).unwrap_or_default();
-        if !name.is_empty() && member_of(namespace).as_ref() == Some(&change.cluster) {
-            self.works.add((namespace.to_owned(), name.to_owned()));
-        }
+        let is_of_work = !name.is_empty() && member_of(namespace).as_ref() == Some(&change.cluster);
+        Requests::one_if(is_of_work, || (namespace.to_owned(), name.to_owned()))
     }
 
-    /// When a member becomes ready, or starts to leave, its Works go on; when it serves other kinds, those that lacked one.
-    async fn on_cluster(&self, change: &Change) -> Result<(), Error> {
+    /// Works of a member that became ready or began to leave; when it serves other kinds, those that lacked one.
+    async fn affected(&self, change: &Change) -> Result<Requests<WorkKey>, Error> {
         let state = |cluster: &Value| {
             let typed = decode::<Cluster>(cluster).ok();
             (typed.is_some_and(|cluster| is_ready(&cluster)), object::is_terminating(cluster))
@@ -114,31 +89,22 @@ impl Works {
                 self.left.forget(&cluster).await;
                 self.unserved.lock().retain(|key| cluster_of(&key.0) != Some(cluster.as_str()));
             }
-            return Ok(());
+            return Ok(Requests::none());
         };
         if change.old().map(state) != Some(state(new)) {
             let namespace = crowsnest_api::names::execution_namespace(object::name(new));
-            for work in self.context.headers(&self.context.kinds.work, &namespace).await? {
-                self.works.add((work.namespace, work.name));
-            }
-        } else if served(change.old()) != served(Some(new)) {
-            let waiting = self.unserved.lock();
-            waiting.iter().filter(|key| cluster_of(&key.0) == Some(object::name(new))).for_each(|key| {
-                self.works.add(key.clone());
-            });
+            let works = self.context.headers(&self.context.kinds.work, &namespace).await?;
+            return Ok(works.into_iter().map(|work| (work.namespace, work.name)).collect());
         }
-        Ok(())
+        if served(change.old()) == served(Some(new)) {
+            return Ok(Requests::none());
+        }
+        let waiting = self.unserved.lock();
+        Ok(waiting.iter().filter(|key| cluster_of(&key.0) == Some(object::name(new))).cloned().collect())
     }
 
-    pub async fn full_pass(&self) -> Result<(), Error> {
-        let keys: HashSet<WorkKey> = self.context.keys(&self.context.kinds.work).await?.into_iter().collect();
-        self.left.keep(&keys).await;
-        keys.into_iter().for_each(|key| self.works.add(key));
-        Ok(())
-    }
-
-    /// Works with an object of a kind whose meaning has changed, as far as they were carried out.
-    pub fn ask_for_kind(&self, api_version: &str, kind: &str) {
+    /// Enqueues Works with an applied object of a kind whose interpretation has changed.
+    pub fn enqueue_kind(&self, api_version: &str, kind: &str) {
         let mut resources: HashMap<ClusterName, Option<Gvr>> = HashMap::new();
         let is_meant = |object: &RecordKey| {
             let known = |cluster: &ClusterName| self.context.catalog.known(cluster, api_version, kind);
@@ -149,8 +115,61 @@ impl Works {
         };
         self.left.works_of(is_meant).into_iter().for_each(|work| self.works.add(work));
     }
+}
 
-    pub async fn reconcile(self: Arc<Self>, key: WorkKey) -> Result<Outcome, Error> {
+impl Controller for Works {
+    type Key = WorkKey;
+    const NAME: &'static str = "execution-controller";
+    /// With the status of Works, a controller of its own in Karmada.
+    const SWITCH: Switch = Switch::OnByDefault(&["execution", "workStatus"]);
+
+    fn new(setup: &Setup) -> Self {
+        let context = Arc::clone(&setup.context);
+        Works {
+            works: setup.trigger::<Self>(),
+            left: LeftBehind::new(context.world.clone()),
+            giving_way: GivingWay::default(),
+            unserved: Mutex::default(),
+            context,
+        }
+    }
+
+    fn watches(&self) -> Vec<Watch<Self>> {
+        let kinds = &self.context.kinds;
+        vec![
+            Source::of([&kinds.work]).map(Self::on_work),
+            Source::of([&kinds.cluster]).find(|works, change| works.affected(change).boxed()),
+            Source::AllOfMembers.map(Self::on_member_object),
+        ]
+    }
+
+    /// All Works. What was applied for others is forgotten.
+    async fn keys(&self) -> Result<Vec<WorkKey>, Error> {
+        let keys: HashSet<WorkKey> = self.context.keys(&self.context.kinds.work).await?.into_iter().collect();
+        self.left.keep(&keys).await;
+        Ok(keys.into_iter().collect())
+    }
+
+    fn workers(config: &Config) -> usize {
+        config.workers.works
+    }
+
+    fn durations(context: &Context) -> Option<Durations> {
+        Some(context.figures.sync_workload.clone())
+    }
+
+    /// Restores what an earlier process noted about members' objects.
+    async fn prepare(&self) {
+        if let Err(error) = self.left.recall().await {
+            tracing::warn!(%error, "nothing is known of what was left in members; what they fill in is written once more");
+        }
+    }
+
+    fn has_deferred_writes(&self) -> bool {
+        !self.giving_way.is_empty()
+    }
+
+    async fn reconcile(self: Arc<Self>, key: WorkKey) -> Result<Outcome, Error> {
         let waited = self.giving_way.begin(&key);
         let Some(cluster) = member_of(&key.0) else { return Ok(Outcome::Done) };
         let Some(work) = self.context.get(&self.context.kinds.work, &key.0, &key.1).await? else {
@@ -215,7 +234,9 @@ impl Works {
         }
         result.and(reflected).map(|()| Outcome::Done)
     }
+}
 
+impl Works {
     /// Writes the status, and tells of what in it is news.
     async fn report(
         &self,

@@ -177,32 +177,32 @@ async fn a_policy_looks_only_at_what_it_touches() {
     ];
     for (n, (resource, namespace, policy)) in policies.into_iter().enumerate() {
         // Its template is looked at because of the policy, and once more because it was claimed.
-        let (looks, read) = (home.looks("templates").await, home.manager.objects_read());
+        let (looks, read) = (home.looks("resource detector").await, home.manager.objects_read());
         create(&resource, namespace, policy.clone()).await;
         let bound = format!("one-{n}-configmap");
         home.when(&control_plane, &binding(), "default", &bound, is_placed_in("m1")).await;
-        let looked = home.looks("templates").await - looks;
+        let looked = home.looks("resource detector").await - looks;
         assert!((1..=3).contains(&looked), "{looked} looks because of {policy}");
         let read = home.manager.objects_read() - read;
         assert!(read < BYSTANDERS / 2, "{read} objects read because of {policy}");
 
-        let (looks, read) = (home.looks("templates").await, home.manager.objects_read());
+        let (looks, read) = (home.looks("resource detector").await, home.manager.objects_read());
         let name = policy["metadata"]["name"].as_str().unwrap();
         let moved = json!({"spec": {"placement": placed_in("m2")}});
         control_plane.merge(Target::new(&resource, namespace, name), &moved).await.unwrap();
         home.when(&control_plane, &binding(), "default", &bound, is_placed_in("m2")).await;
-        assert_eq!(home.looks("templates").await - looks, 1, "looks because of a change of {policy}");
+        assert_eq!(home.looks("resource detector").await - looks, 1, "looks because of a change of {policy}");
         let read = home.manager.objects_read() - read;
         assert!(read < BYSTANDERS / 2, "{read} objects read because of a change of {policy}");
     }
 
     // A policy that claims many looks at those.
-    let looks = home.looks("templates").await;
+    let looks = home.looks("resource detector").await;
     move_to(&control_plane, "many", "m2").await;
     for n in 0..BYSTANDERS / 2 {
         home.when(&control_plane, &binding(), "default", &format!("claimed-{n}-configmap"), is_placed_in("m2")).await;
     }
-    assert_eq!(home.looks("templates").await - looks, BYSTANDERS / 2);
+    assert_eq!(home.looks("resource detector").await - looks, BYSTANDERS / 2);
     home.stop().await;
 }
 
@@ -224,7 +224,13 @@ async fn a_customization_looks_only_at_its_kind() {
     }
     home.when(&m1, &deployment(), "default", "web", |_| true).await;
 
-    let queues = ["templates", "bindings", "works", "binding-status", "scheduling"];
+    let queues = [
+        "resource detector",
+        "binding-controller",
+        "execution-controller",
+        "resource-binding-status-controller",
+        "scheduler-queue",
+    ];
     home.idle().await;
     let before = home.manager.looks();
     let script = "function ReviseReplica(obj, replicas)
@@ -265,13 +271,13 @@ async fn an_override_policy_looks_only_at_namespaces_it_means() {
         ),
     ];
     for (name, selector, namespace) in selectors {
-        let before = home.looks("namespaces").await;
+        let before = home.looks("namespace-sync-controller").await;
         let policy = json!({"apiVersion": "policy.karmada.io/v1alpha1", "kind": "ClusterOverridePolicy",
             "metadata": {"name": name}, "spec": {"resourceSelectors": [selector],
                 "overrideRules": [{"overriders": {"labelsOverrider": [{"operator": "add", "value": {"by": name}}]}}]}});
         control_plane.create(&overrides, "", &policy).await.unwrap();
         home.when(&m1, &namespaces, "", namespace, |object| object["metadata"]["labels"]["by"] == name).await;
-        assert_eq!(home.looks("namespaces").await - before, 1, "{name}");
+        assert_eq!(home.looks("namespace-sync-controller").await - before, 1, "{name}");
     }
 
     // However it is written, a namespace that is to be left alone is.
@@ -370,7 +376,7 @@ async fn what_is_switched_off_or_skipped_is_left_alone() {
     control_plane.create(&secret, "default", &template).await.unwrap();
     home.when(&control_plane, &secret, "default", "s", is_claimed_by("secrets")).await;
     home.manager.full_pass().await.unwrap();
-    assert_eq!(home.looks("namespaces").await, 0);
+    assert_eq!(home.looks("namespace-sync-controller").await, 0);
     let app = control_plane.get(Target::new(&config_map(), "default", "app")).await.unwrap().unwrap();
     assert_eq!(app["metadata"]["labels"], json!({"app": "app"}));
     home.stop().await;

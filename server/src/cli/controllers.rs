@@ -8,7 +8,7 @@ use anyhow::Context;
 use clap::{Args, ValueEnum};
 use crowsnest_api::policy::PurgeMode;
 use crowsnest_controllers::act::Config;
-use crowsnest_controllers::act::controllers::Controllers;
+use crowsnest_controllers::runtime::Selection;
 use crowsnest_plan::eviction::Safety;
 use crowsnest_plan::gates::Gates;
 use crowsnest_plan::propagation::skipped::{SkippedApis, SkippedNamespaces};
@@ -26,8 +26,8 @@ pub(crate) struct ControllerArgs {
     feature_gates: Option<String>,
     /// Loops by the names of Karmada's controllers, by comma: * for those that run by default, NAME for one more, -NAME for one less
     /// [default: *]
-    #[arg(long, env = "CROWSNEST_CONTROLLERS", value_name = "NAMES", allow_hyphen_values = true, value_parser = Controllers::from_str)]
-    controllers: Option<Controllers>,
+    #[arg(long, env = "CROWSNEST_CONTROLLERS", value_name = "NAMES", allow_hyphen_values = true, value_parser = Selection::from_str)]
+    controllers: Option<Selection>,
     /// APIs whose objects follow no policy, by semicolon: GROUP, GROUP/VERSION, GROUP/VERSION/KIND,KIND or v1/KIND,KIND
     #[arg(long, env = "CROWSNEST_SKIPPED_PROPAGATING_APIS", value_name = "APIS", value_parser = SkippedApis::from_str)]
     skipped_propagating_apis: Option<SkippedApis>,
@@ -265,7 +265,6 @@ fn rate(text: &str) -> Result<f64, String> {
 mod tests {
     use super::*;
     use clap::Parser;
-    use crowsnest_controllers::act::controllers::Controller;
     use crowsnest_fleet::EstimatorOptions;
     use crowsnest_plan::autoscaling::replicas::Counting;
     use crowsnest_plan::scheduling::Plugin;
@@ -313,8 +312,8 @@ mod tests {
         );
         let said = said.unwrap();
         assert_eq!(said.gates, Gates { failover: true, ..Gates::default() });
-        let runs = [Controller::Namespace, Controller::HpaScaleTargetMarker, Controller::Binding];
-        assert_eq!(runs.map(|controller| said.controllers.runs(controller)), [false, true, true]);
+        let runs = ["namespace", "hpaScaleTargetMarker", "binding"];
+        assert_eq!(runs.map(|name| said.controllers.is_enabled(name)), [false, true, true]);
         assert_eq!(said.skipped_apis, "batch;v1/Secret".parse().unwrap());
         assert!(said.skipped_namespaces.contains("infra") && !said.skipped_namespaces.contains("default"));
         assert_eq!((said.propagate_empty_workloads, said.scheduler_name.as_str()), (true, "mine"));
@@ -360,7 +359,7 @@ mod tests {
         let arguments = "--feature-gates Failover=false --controllers * --enable-no-execute-taint-eviction=false";
         let said = settings(arguments, Config::conformance()).unwrap();
         assert_eq!(said.gates, Gates { failover: false, ..Gates::all() });
-        assert_eq!((said.controllers, said.no_execute_taint_eviction), (Controllers::default(), false));
+        assert_eq!((said.controllers, said.no_execute_taint_eviction), (Selection::default(), false));
     }
 
     #[rstest]

@@ -23,7 +23,6 @@ use crowsnest_apiserver::authn::Oidc;
 use crowsnest_apiserver::authn::oidc::whole;
 use crowsnest_apiserver::http::InFlight;
 use crowsnest_controllers::act;
-use crowsnest_controllers::act::controllers::Controller;
 use crowsnest_embedded::member::admin;
 use crowsnest_fleet::Rights;
 use tokio::net::TcpListener;
@@ -251,7 +250,7 @@ impl Fleet {
         progress.done("members joined");
 
         let cache = args.keep.options(dir.dir("cache")?);
-        let looks = controllers.controllers.runs(Controller::ClusterStatus);
+        let looks = controllers.controllers.is_enabled("clusterStatus");
         let config = RolesConfig { cache, controllers, steers: Steers::Always, requests, local_endpoints: true };
         roles.start(control_plane.client(), config).await?;
         if looks {

@@ -16,9 +16,10 @@ use super::{Key, not_found, scale, target_of};
 use crate::Error;
 use crate::act::context::{Context, decode};
 use crate::act::events::Severity;
+use crate::act::figures::Durations;
 use crate::act::objects::Target;
-use crate::act::queue::{Outcome, Queue};
-use crate::act::world::Change;
+use crate::act::queue::Outcome;
+use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch};
 use crowsnest_plan::autoscaling::federated::api_version;
 use crowsnest_plan::autoscaling::rules::{Run, Timers};
 use crowsnest_plan::object;
@@ -30,30 +31,32 @@ const TRIES: usize = 5;
 
 pub struct Cron {
     context: Arc<Context>,
-    pub autoscalers: Queue<Key>,
     timers: Mutex<HashMap<Key, Timers>>,
 }
 
-impl Cron {
-    pub fn new(context: Arc<Context>) -> Arc<Self> {
-        let autoscalers = Queue::new("cron-federated-hpas").timed(context.figures.cron_federated_hpa.clone());
-        Arc::new(Cron { context, autoscalers, timers: Mutex::default() })
+impl Controller for Cron {
+    type Key = Key;
+    const NAME: &'static str = "cronfederatedhpa-controller";
+    const SWITCH: Switch = Switch::OnByDefault(&["cronFederatedHorizontalPodAutoscaler"]);
+
+    fn new(setup: &Setup) -> Self {
+        Cron { context: Arc::clone(&setup.context), timers: Mutex::default() }
     }
 
-    pub fn on_change(&self, change: &Change) {
-        let ours = change.resource.gvr == self.context.kinds.cron_federated_hpa.gvr;
-        if ours && change.is_moved_or_terminating() {
-            self.autoscalers.add(change.key());
-        }
+    fn watches(&self) -> Vec<Watch<Self>> {
+        let autoscalers = Source::of([&self.context.kinds.cron_federated_hpa]);
+        vec![autoscalers.map(|_, change| Requests::one_if(change.is_moved_or_terminating(), || change.key()))]
     }
 
-    pub async fn full_pass(&self) -> Result<(), Error> {
-        let autoscalers = self.context.keys(&self.context.kinds.cron_federated_hpa).await?;
-        autoscalers.into_iter().for_each(|key| self.autoscalers.add(key));
-        Ok(())
+    async fn keys(&self) -> Result<Vec<Key>, Error> {
+        self.context.keys(&self.context.kinds.cron_federated_hpa).await
     }
 
-    pub async fn reconcile(self: Arc<Self>, key: Key) -> Result<Outcome, Error> {
+    fn durations(context: &Context) -> Option<Durations> {
+        Some(context.figures.cron_federated_hpa.clone())
+    }
+
+    async fn reconcile(self: Arc<Self>, key: Key) -> Result<Outcome, Error> {
         let context = &self.context;
         let found = context.get(&context.kinds.cron_federated_hpa, &key.0, &key.1).await?;
         let Some(autoscaler) = found.filter(|found| !object::is_terminating(found)) else {
@@ -91,7 +94,9 @@ impl Cron {
             None => Outcome::Done,
         })
     }
+}
 
+impl Cron {
     fn with<R>(&self, key: &Key, act: impl FnOnce(&mut Timers) -> R) -> R {
         act(self.timers.lock().entry(key.clone()).or_default())
     }

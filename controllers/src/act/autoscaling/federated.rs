@@ -23,10 +23,11 @@ use super::{Key, Scale, scale, target_of};
 use crate::Error;
 use crate::act::context::{Context, decode};
 use crate::act::events::Severity;
+use crate::act::figures::Durations;
 use crate::act::figures::autoscaling::{Action, Failure};
 use crate::act::objects::{Objects, Resource, Target};
-use crate::act::queue::{Outcome, Queue};
-use crate::act::world::Change;
+use crate::act::queue::Outcome;
+use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch};
 use crowsnest_plan::autoscaling::behavior::{Bounds, Past};
 use crowsnest_plan::autoscaling::federated::{self as plan, ABLE_TO_SCALE, Bound, SCALING_ACTIVE, SCALING_LIMITED};
 use crowsnest_plan::autoscaling::metrics::{INVALID_SOURCE, Invalid, Wish, combine, propose, question};
@@ -41,7 +42,6 @@ const NO_REPLICAS: &str = "failed to get replicas in any of clusters, possibly b
 
 pub struct Federated {
     context: Arc<Context>,
-    pub autoscalers: Queue<Key>,
     past: Mutex<HashMap<Key, Past>>,
     /// Of all FederatedHPAs, so that two that scale the same pods find each other; none of one that has found no pods yet.
     selectors: Mutex<BTreeMap<Key, Option<Selector>>>,
@@ -80,33 +80,35 @@ struct Decision {
 }
 
 impl Federated {
-    pub fn new(context: Arc<Context>) -> Arc<Self> {
-        Arc::new(Federated {
-            autoscalers: Queue::new("federated-hpas").timed(context.figures.federated_hpa.clone()),
-            past: Mutex::default(),
-            selectors: Mutex::default(),
-            context,
-        })
-    }
-
-    pub fn on_change(&self, change: &Change) {
-        if change.resource.gvr == self.context.kinds.federated_hpa.gvr && change.is_moved_or_terminating() {
-            self.autoscalers.add(change.key());
-        }
-    }
-
-    pub async fn full_pass(&self) -> Result<(), Error> {
-        let autoscalers = self.context.keys(&self.context.kinds.federated_hpa).await?;
-        autoscalers.into_iter().for_each(|key| self.autoscalers.add(key));
-        Ok(())
-    }
-
     fn forget(&self, key: &Key) {
         self.past.lock().remove(key);
         self.selectors.lock().remove(key);
     }
+}
 
-    pub async fn reconcile(self: Arc<Self>, key: Key) -> Result<Outcome, Error> {
+impl Controller for Federated {
+    type Key = Key;
+    const NAME: &'static str = "federatedHPA-controller";
+    const SWITCH: Switch = Switch::OnByDefault(&["federatedHorizontalPodAutoscaler"]);
+
+    fn new(setup: &Setup) -> Self {
+        Federated { context: Arc::clone(&setup.context), past: Mutex::default(), selectors: Mutex::default() }
+    }
+
+    fn watches(&self) -> Vec<Watch<Self>> {
+        let autoscalers = Source::of([&self.context.kinds.federated_hpa]);
+        vec![autoscalers.map(|_, change| Requests::one_if(change.is_moved_or_terminating(), || change.key()))]
+    }
+
+    async fn keys(&self) -> Result<Vec<Key>, Error> {
+        self.context.keys(&self.context.kinds.federated_hpa).await
+    }
+
+    fn durations(context: &Context) -> Option<Durations> {
+        Some(context.figures.federated_hpa.clone())
+    }
+
+    async fn reconcile(self: Arc<Self>, key: Key) -> Result<Outcome, Error> {
         let context = &self.context;
         let resource = &context.kinds.federated_hpa;
         let found = context.get(resource, &key.0, &key.1).await?;

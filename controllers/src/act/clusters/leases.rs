@@ -1,15 +1,13 @@
 //! Clusters that Karmada's own agent reports of: their Ready condition is the agent's to write, and becomes Unknown when it falls
 //! silent. Leases are read live, since the cache leaves them out.
 
-use std::sync::Arc;
-
 use crowsnest_api::cluster::Cluster;
 use crowsnest_api::constants::condition;
 use crowsnest_fleet::Through;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::json;
 
-use super::{Clusters, SOON};
+use super::{ClusterController, SOON};
 use crate::Error;
 use crate::act::context::decode;
 use crate::act::objects::Target;
@@ -22,8 +20,8 @@ use crowsnest_plan::{conditions, object};
 /// Where agents keep their Leases, each under its cluster's name.
 const NAMESPACE: &str = "karmada-cluster";
 
-impl Clusters {
-    pub async fn reconcile_lease(self: Arc<Self>, name: String) -> Result<Outcome, Error> {
+impl ClusterController {
+    pub(super) async fn reconcile_lease(&self, name: String) -> Result<Outcome, Error> {
         let context = &self.context;
         let Some(cluster) = context.get(&context.kinds.cluster, "", &name).await? else { return Ok(Outcome::Done) };
         let typed: Cluster = decode(&cluster)?;

@@ -2,7 +2,6 @@
 //! and what stays behind.
 
 use std::pin::pin;
-use std::sync::Arc;
 use std::time::Duration;
 
 use crowsnest_api::cluster::{Cluster, ClusterSpec, ClusterSyncMode};
@@ -13,7 +12,7 @@ use futures::TryStreamExt;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde_json::{Value, json};
 
-use super::{Clusters, SOON, targets};
+use super::{ClusterController, SOON, targets};
 use crate::Error;
 use crate::act::context::decode;
 use crate::act::events::Severity;
@@ -35,8 +34,8 @@ pub(super) struct Departure {
 /// Most clusters leave at once: nothing is told of those. What is told of the others does not follow each step.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-impl Clusters {
-    pub async fn reconcile_life(self: Arc<Self>, name: String) -> Result<Outcome, Error> {
+impl ClusterController {
+    pub(super) async fn reconcile_life(&self, name: String) -> Result<Outcome, Error> {
         let context = &self.context;
         let Some(cluster) = context.get(&context.kinds.cluster, "", &name).await? else { return Ok(Outcome::Done) };
         if object::is_terminating(&cluster) {

@@ -14,15 +14,19 @@ use std::time::Duration;
 use crowsnest_api::cluster::Cluster;
 use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_fleet::{ApiResources, Through};
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use super::capacity::{Capacity, Summary};
+use super::config::Config;
 use super::context::{Context, decode};
-use super::queue::Queue;
+use super::queue::Outcome;
 use super::world::Change;
 use crate::Error;
+use crate::runtime::{Controller, Requests, Setup, Source, Switch, Trigger, Watch};
 use crowsnest_plan::clusters::Observed;
 use crowsnest_plan::health::doubt::{self, Doubt};
 use crowsnest_plan::health::{History, lease};
@@ -30,13 +34,13 @@ use crowsnest_plan::object;
 use life::Departure;
 use news::Told;
 
-pub struct Clusters {
+/// Leases belong to the cluster controller in Karmada.
+const CLUSTER: Switch = Switch::OnByDefault(&["cluster"]);
+
+/// Gives clusters their execution namespaces and taints, and lets them leave.
+pub struct ClusterController {
     context: Arc<Context>,
     capacity: Arc<Capacity>,
-    pub lives: Queue<String>,
-    pub statuses: Queue<String>,
-    /// Clusters that their agents report of.
-    pub leases: Queue<String>,
     /// Each registered cluster, from when it was told of.
     known: Mutex<HashMap<String, Known>>,
 }
@@ -66,71 +70,29 @@ struct Shown {
 
 /// While something else has to happen first.
 const SOON: Duration = Duration::from_millis(500);
-/// Members looked at once: each has to answer within seconds, and those that do not must not hold up the others.
-pub const STATUS_WORKERS: usize = 512;
 
-impl Clusters {
-    pub fn new(context: Arc<Context>, capacity: Arc<Capacity>) -> Arc<Self> {
-        Arc::new(Clusters {
-            context,
-            capacity,
-            lives: Queue::new("clusters"),
-            statuses: Queue::new("cluster-status"),
-            leases: Queue::new("cluster-leases"),
-            known: Mutex::default(),
-        })
-    }
-
-    pub fn on_change(&self, change: &Change) {
-        if change.resource.gvr != self.context.kinds.cluster.gvr {
-            return;
-        }
-        let name = object::name(change.object()).to_owned();
+impl ClusterController {
+    /// Remembers that a cluster exists, or drops what is remembered of a deleted one; whether it exists.
+    fn track(&self, change: &Change) -> bool {
+        let name = change.name();
         if change.deleted {
             self.known.lock().remove(&name);
             self.context.figures.forget_cluster(&name);
-            return;
+        } else {
+            self.known.lock().entry(name).or_default();
         }
-        self.known.lock().entry(name.clone()).or_default();
+        !change.deleted
+    }
+
+    /// The key of a cluster that exists, if it is reached otherwise than before and now as a condition wants.
+    fn reached_anew(&self, change: &Change, is_meant: fn(Option<Through>) -> bool) -> Requests<String> {
+        if !self.track(change) {
+            return Requests::none();
+        }
         let through = |cluster: &Value| decode::<Cluster>(cluster).ok().map(|cluster| Through::of(&cluster));
         let now = through(change.object());
-        if change.old.is_none() || change.old().is_some_and(|old| through(old) != now) {
-            match now {
-                Some(Through::AgentIfThere) => self.leases.add(name.clone()),
-                _ => self.statuses.add(name.clone()),
-            }
-        }
-        self.lives.add(name);
-    }
-
-    pub async fn full_pass(&self) -> Result<(), Error> {
-        let clusters = self.context.keys(&self.context.kinds.cluster).await?;
-        clusters.into_iter().for_each(|(_, name)| self.lives.add(name));
-        Ok(())
-    }
-
-    /// Looks at a member's status as soon as the cache hears that it serves something else than its Cluster says.
-    pub async fn follow_served(self: Arc<Self>, stop: CancellationToken) -> Result<(), String> {
-        let mut version = self.context.world.served_version();
-        loop {
-            version.borrow_and_update();
-            let reported: Vec<(String, Arc<ApiResources>)> = {
-                let known = self.known.lock();
-                known.iter().filter_map(|(name, known)| Some((name.clone(), known.reported.clone()?))).collect()
-            };
-            for (name, reported) in reported {
-                let served = ClusterName::parse(&name).ok().and_then(|name| self.context.world.served(&name));
-                if served.is_some_and(|served| !Arc::ptr_eq(&served, &reported) && *served != *reported) {
-                    self.statuses.add(name);
-                }
-            }
-            tokio::select! {
-                () = stop.cancelled() => return Ok(()),
-                changed = version.changed() => if changed.is_err() {
-                    return if stop.is_cancelled() { Ok(()) } else { Err("the cache ended".to_owned()) };
-                },
-            }
-        }
+        let differs = change.old.is_none() || change.old().is_some_and(|old| through(old) != now);
+        Requests::one_if(differs && is_meant(now), || change.name())
     }
 
     /// Remembers something of a cluster that is still there.
@@ -167,6 +129,126 @@ impl Clusters {
         let probe = crowsnest_fleet::probe::probe(&self.context.fleet.control_plane()).await;
         let failing = if probe.healthy { None } else { Some(probe.message) };
         failing.or(probe.version.err()).map(Doubt::ControlPlane)
+    }
+}
+
+impl Controller for ClusterController {
+    type Key = String;
+    const NAME: &'static str = "cluster-controller";
+    const SWITCH: Switch = CLUSTER;
+
+    fn new(setup: &Setup) -> Self {
+        let (context, capacity) = (Arc::clone(&setup.context), Capacity::shared(setup));
+        ClusterController { context, capacity, known: Mutex::default() }
+    }
+
+    fn watches(&self) -> Vec<Watch<Self>> {
+        let clusters = Source::of([&self.context.kinds.cluster]);
+        vec![clusters.map(|one: &Self, change| Requests::one_if(one.track(change), || change.name()))]
+    }
+
+    async fn keys(&self) -> Result<Vec<String>, Error> {
+        self.context.names(&self.context.kinds.cluster).await
+    }
+
+    async fn reconcile(self: Arc<Self>, name: String) -> Result<Outcome, Error> {
+        self.reconcile_life(name).await
+    }
+}
+
+/// Collects the status of members that the control plane reaches.
+pub struct ClusterStatusController {
+    clusters: Arc<ClusterController>,
+    statuses: Trigger<String>,
+}
+
+impl Controller for ClusterStatusController {
+    type Key = String;
+    const NAME: &'static str = "cluster-status-controller";
+    const SWITCH: Switch = Switch::OnByDefault(&["clusterStatus"]);
+
+    fn new(setup: &Setup) -> Self {
+        ClusterStatusController { clusters: setup.controller(), statuses: setup.trigger::<Self>() }
+    }
+
+    fn watches(&self) -> Vec<Watch<Self>> {
+        let clusters = Source::of([&self.clusters.context.kinds.cluster]);
+        vec![clusters.map(|one: &Self, change| {
+            one.clusters.reached_anew(change, |through| through != Some(Through::AgentIfThere))
+        })]
+    }
+
+    async fn keys(&self) -> Result<Vec<String>, Error> {
+        self.clusters.keys().await
+    }
+
+    async fn reconcile(self: Arc<Self>, name: String) -> Result<Outcome, Error> {
+        self.clusters.reconcile_status(name).await
+    }
+
+    /// Each member has to answer within seconds, and one that does not must not hold up the others.
+    fn workers(_config: &Config) -> usize {
+        512
+    }
+
+    fn follow(self: Arc<Self>, stop: CancellationToken) -> Option<BoxFuture<'static, Result<(), String>>> {
+        Some(self.follow_served(stop).boxed())
+    }
+}
+
+impl ClusterStatusController {
+    /// Looks at a member's status as soon as the cache hears that it serves something else than its Cluster says.
+    pub async fn follow_served(self: Arc<Self>, stop: CancellationToken) -> Result<(), String> {
+        let mut version = self.clusters.context.world.served_version();
+        loop {
+            version.borrow_and_update();
+            let reported: Vec<(String, Arc<ApiResources>)> = {
+                let known = self.clusters.known.lock();
+                known.iter().filter_map(|(name, known)| Some((name.clone(), known.reported.clone()?))).collect()
+            };
+            for (name, reported) in reported {
+                let served = ClusterName::parse(&name).ok().and_then(|name| self.clusters.context.world.served(&name));
+                if served.is_some_and(|served| !Arc::ptr_eq(&served, &reported) && *served != *reported) {
+                    self.statuses.add(name);
+                }
+            }
+            tokio::select! {
+                () = stop.cancelled() => return Ok(()),
+                changed = version.changed() => if changed.is_err() {
+                    return if stop.is_cancelled() { Ok(()) } else { Err("the cache ended".to_owned()) };
+                },
+            }
+        }
+    }
+}
+
+/// Watches the Leases of clusters whose status Karmada's agent reports.
+pub struct ClusterLeaseController {
+    clusters: Arc<ClusterController>,
+}
+
+impl Controller for ClusterLeaseController {
+    type Key = String;
+    const NAME: &'static str = "cluster-leases";
+    const SWITCH: Switch = CLUSTER;
+
+    fn new(setup: &Setup) -> Self {
+        ClusterLeaseController { clusters: setup.controller() }
+    }
+
+    fn watches(&self) -> Vec<Watch<Self>> {
+        let clusters = Source::of([&self.clusters.context.kinds.cluster]);
+        vec![clusters.map(|one: &Self, change| {
+            one.clusters.reached_anew(change, |through| through == Some(Through::AgentIfThere))
+        })]
+    }
+
+    async fn keys(&self) -> Result<Vec<String>, Error> {
+        self.clusters.keys().await
+    }
+
+    async fn reconcile(self: Arc<Self>, name: String) -> Result<Outcome, Error> {
+        self.clusters.reconcile_lease(name).await
     }
 }
 

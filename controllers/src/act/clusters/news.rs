@@ -6,7 +6,7 @@ use crowsnest_api::constants::condition;
 use crowsnest_fleet::Through;
 use k8s_openapi::api::core::v1::Taint;
 
-use super::Clusters;
+use super::ClusterController;
 use crate::Error;
 use crate::act::context::decode;
 use crowsnest_plan::conditions;
@@ -28,7 +28,7 @@ impl Told {
     }
 }
 
-impl Clusters {
+impl ClusterController {
     /// Notes what is new of a cluster.
     pub(super) async fn tell_news(&self, name: &str, cluster: Cluster) -> Result<(), Error> {
         let context = &self.context;

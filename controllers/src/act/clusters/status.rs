@@ -11,7 +11,7 @@ use crowsnest_fleet::{ApiResources, Member, Through};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde_json::json;
 
-use super::{Clusters, SOON, Shown};
+use super::{ClusterController, SOON, Shown};
 use crate::Error;
 use crate::act::capacity::Summary;
 use crate::act::queue::Outcome;
@@ -42,8 +42,8 @@ struct Settled {
     is_pending: bool,
 }
 
-impl Clusters {
-    pub async fn reconcile_status(self: Arc<Self>, name: String) -> Result<Outcome, Error> {
+impl ClusterController {
+    pub(super) async fn reconcile_status(&self, name: String) -> Result<Outcome, Error> {
         let context = &self.context;
         let Some((cluster, typed)) = context.whole_cluster(&name).await? else { return Ok(Outcome::Done) };
         // Karmada's agent reports of its cluster; ours only carries us there.

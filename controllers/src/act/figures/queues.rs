@@ -10,42 +10,6 @@ use prometheus_client::metrics::histogram::Histogram;
 
 use crate::act::queue::{Busy, Measured, RESULTS};
 
-/// Our queues, and whose work they do.
-const NAMES: [(&str, &str); 28] = [
-    ("access", "unified-auth-controller"),
-    ("applications", "resource-binding-application-failover-controller"),
-    ("binding-status", "resource-binding-status-controller"),
-    ("bindings", "binding-controller"),
-    ("certificates", "agent-csr-approving-controller"),
-    ("cluster-status", "cluster-status-controller"),
-    ("clusters", "cluster-controller"),
-    ("collected-slices", "endpointslice-controller"),
-    ("cron-federated-hpas", "cronfederatedhpa-controller"),
-    ("dependencies", "dependencies-distributor"),
-    ("deployment-replicas", "deployment-replicas-syncer"),
-    ("descheduling", "descheduler"),
-    ("evictions", "resource-binding-graceful-eviction-controller"),
-    ("federated-hpas", "federatedHPA-controller"),
-    ("multicluster-services", "multiclusterservice-controller"),
-    ("namespaces", "namespace-sync-controller"),
-    ("policies", "propagationPolicy reconciler"),
-    ("provided-services", "endpointslice-collect-controller"),
-    ("quotas", "federated-resource-quota-sync-controller"),
-    ("rebalancers", "workload-rebalancer"),
-    ("remedies", "remedy-controller"),
-    ("scale-targets", "hpa-scale-target-marker"),
-    ("scheduling", "scheduler-queue"),
-    ("service-exports", "service-export-controller"),
-    ("service-imports", "service-import-controller"),
-    ("taint-policies", "cluster-taint-policy-controller"),
-    ("templates", "resource detector"),
-    ("works", "execution-controller"),
-];
-
-fn known_as(queue: &'static str) -> &'static str {
-    NAMES.iter().find(|(ours, _)| *ours == queue).map_or(queue, |(_, known)| known)
-}
-
 /// See the module.
 pub(super) struct Queues(pub(super) Vec<Box<dyn Busy + Send + Sync>>);
 
@@ -89,7 +53,7 @@ fn count(keys: usize) -> f64 {
 
 impl Collector for Queues {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let measured = self.0.iter().filter_map(|queue| Some((known_as(queue.name()), queue.measured()?)));
+        let measured = self.0.iter().filter_map(|queue| Some((queue.name(), queue.measured()?)));
         let mut open: Vec<(&str, Measured)> = measured.collect();
         open.sort_by_key(|(name, _)| *name);
         of_queues(&open, &mut encoder)?;
@@ -161,7 +125,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_queue_tells_what_waits_and_how_looks_end() {
-        let (queue, closed): (Queue<u8>, Queue<u8>) = (Queue::new("works"), Queue::new("remedies"));
+        let (queue, closed): (Queue<u8>, Queue<u8>) =
+            (Queue::new("execution-controller"), Queue::new("remedy-controller"));
         closed.close();
         [1, 2, 3, 4].into_iter().for_each(|key| queue.add(key));
         // Asked for a second time, it is in the queue once.

@@ -12,8 +12,9 @@ use super::{ENDPOINT_SLICE, followed};
 use crate::Error;
 use crate::act::bindings::{member_of, write_work};
 use crate::act::context::Context;
-use crate::act::queue::{Outcome, Queue};
+use crate::act::queue::Outcome;
 use crate::act::world::Change;
+use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch};
 use crowsnest_plan::work::construct::DesiredWork;
 use crowsnest_plan::{multicluster_services as plan, object, services};
 
@@ -27,55 +28,60 @@ pub struct Provided {
 
 pub struct Collecting {
     context: Arc<Context>,
-    pub services: Queue<Provided>,
 }
 
 impl Collecting {
-    pub fn new(context: Arc<Context>) -> Arc<Self> {
-        Arc::new(Collecting { context, services: Queue::new("provided-services") })
-    }
-
-    /// Something happened in a member.
-    pub fn on_member_change(&self, change: &Change) {
-        let gvr = &change.resource.gvr;
-        if !self.context.config.gates.multi_cluster_service
-            || (&*gvr.group, &*gvr.resource) != ("discovery.k8s.io", "endpointslices")
-            || services::is_brought(change.object())
-        {
-            return;
+    /// A slice that moved from one Service to another concerns both.
+    fn on_slice(&self, change: &Change) -> Requests<Provided> {
+        if !self.is_enabled() || services::is_brought(change.object()) {
+            return Requests::none();
         }
         let of = |slice: &Value| object::label(slice, services::SERVICE_NAME).map(str::to_owned);
-        for name in [of(change.object()), change.old().and_then(of)].into_iter().flatten() {
-            let namespace = object::namespace(change.object()).to_owned();
-            self.services.add(Provided { cluster: change.cluster.clone(), namespace, name });
-        }
+        let names = [of(change.object()), change.old().and_then(of)].into_iter().flatten();
+        let namespace = object::namespace(change.object());
+        names.map(|name| Provided { cluster: change.cluster.clone(), namespace: namespace.to_owned(), name }).collect()
     }
 
-    /// A Work says that endpoints are wanted, or keeps some.
-    pub fn on_change(&self, change: &Change) {
-        if change.resource.gvr == self.context.kinds.work.gvr && self.context.config.gates.multi_cluster_service {
-            self.ask(change.object());
-        }
+    /// The Service whose endpoints a Work requests, or keeps.
+    fn provided(work: &Value) -> Option<Provided> {
+        let cluster = member_of(object::namespace(work))?;
+        let (namespace, name) = plan::of_work(work).filter(|_| plan::source_of(work).is_none())?;
+        Some(Provided { cluster, namespace, name })
     }
 
-    fn ask(&self, work: &Value) {
-        let cluster = member_of(object::namespace(work));
-        if let (Some((namespace, name)), Some(cluster)) = (plan::of_work(work), cluster)
-            && plan::source_of(work).is_none()
-        {
-            self.services.add(Provided { cluster, namespace, name });
-        }
+    fn is_enabled(&self) -> bool {
+        self.context.config.gates.multi_cluster_service
+    }
+}
+
+impl Controller for Collecting {
+    type Key = Provided;
+    const NAME: &'static str = "endpointslice-collect-controller";
+    const SWITCH: Switch = Switch::OnByDefault(&["endpointsliceCollect"]);
+
+    fn new(setup: &Setup) -> Self {
+        Collecting { context: Arc::clone(&setup.context) }
     }
 
-    pub async fn full_pass(&self) -> Result<(), Error> {
-        if self.context.config.gates.multi_cluster_service {
-            let works = self.context.labelled(&self.context.kinds.work, label::MULTI_CLUSTER_SERVICE_NAME).await?;
-            works.iter().for_each(|work| self.ask(work.view()));
-        }
-        Ok(())
+    fn watches(&self) -> Vec<Watch<Self>> {
+        let works = Source::of([&self.context.kinds.work]);
+        vec![
+            Source::Members("discovery.k8s.io", "endpointslices").map(Self::on_slice),
+            works.map(|collecting: &Self, change| {
+                Self::provided(change.object()).filter(|_| collecting.is_enabled()).into()
+            }),
+        ]
     }
 
-    pub async fn reconcile(self: Arc<Self>, key: Provided) -> Result<Outcome, Error> {
+    async fn keys(&self) -> Result<Vec<Provided>, Error> {
+        if !self.is_enabled() {
+            return Ok(Vec::new());
+        }
+        let works = self.context.labelled(&self.context.kinds.work, label::MULTI_CLUSTER_SERVICE_NAME).await?;
+        Ok(works.iter().filter_map(|work| Self::provided(work.view())).collect())
+    }
+
+    async fn reconcile(self: Arc<Self>, key: Provided) -> Result<Outcome, Error> {
         if self.context.is_left_to_agent(&key.cluster).await? {
             return Ok(Outcome::Done);
         }
@@ -101,7 +107,9 @@ impl Collecting {
         }
         Ok(Outcome::Done)
     }
+}
 
+impl Collecting {
     async fn desired(&self, key: &Provided) -> Result<Vec<DesiredWork>, Error> {
         let context = &self.context;
         let execution = execution_namespace(&key.cluster);

@@ -12,8 +12,9 @@ use super::{ENDPOINT_SLICE, followed};
 use crate::Error;
 use crate::act::bindings::{cluster_of, member_of, write_work};
 use crate::act::context::Context;
-use crate::act::queue::{Outcome, Queue};
+use crate::act::queue::Outcome;
 use crate::act::world::Change;
+use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch};
 use crowsnest_plan::work::construct::DesiredWork;
 use crowsnest_plan::{object, services as plan};
 
@@ -25,51 +26,58 @@ pub struct Exported {
     name: String,
 }
 
+/// The Service of a name beside a changed object of a member.
+fn exported(change: &Change, name: &str) -> Option<Exported> {
+    let namespace = object::namespace(change.object()).to_owned();
+    (!name.is_empty()).then(|| Exported { cluster: change.cluster.clone(), namespace, name: name.to_owned() })
+}
+
 const SERVICE_EXPORT: (&str, &str) = ("multicluster.x-k8s.io/v1alpha1", "ServiceExport");
 
 pub struct Exports {
     context: Arc<Context>,
-    pub services: Queue<Exported>,
 }
 
 impl Exports {
-    pub fn new(context: Arc<Context>) -> Arc<Self> {
-        Arc::new(Exports { context, services: Queue::new("service-exports") })
+    fn on_export(&self, change: &Change) -> Requests<Exported> {
+        exported(change, object::name(change.object())).into()
     }
 
-    /// Something happened in a member.
-    pub fn on_member_change(&self, change: &Change) {
-        let (group, resource) = (&*change.resource.gvr.group, &*change.resource.gvr.resource);
-        let service = match (group, resource) {
-            ("multicluster.x-k8s.io", "serviceexports") => object::name(change.object()),
-            ("discovery.k8s.io", "endpointslices") if !plan::is_brought(change.object()) => {
-                object::label(change.object(), plan::SERVICE_NAME).unwrap_or_default()
-            }
-            _ => return,
-        };
-        let moved_from = change.old().and_then(|old| object::label(old, plan::SERVICE_NAME)).unwrap_or_default();
-        for name in [service, moved_from].into_iter().filter(|name| !name.is_empty()) {
-            let namespace = object::namespace(change.object()).to_owned();
-            self.services.add(Exported { cluster: change.cluster.clone(), namespace, name: name.to_owned() });
+    /// A slice that moved from one Service to another concerns both.
+    fn on_slice(&self, change: &Change) -> Requests<Exported> {
+        let service = |slice: &Value| object::label(slice, plan::SERVICE_NAME).unwrap_or_default().to_owned();
+        if plan::is_brought(change.object()) {
+            return Requests::none();
         }
+        let names = [Some(service(change.object())), change.old().map(service)];
+        names.into_iter().flatten().filter_map(|name| exported(change, &name)).collect()
+    }
+}
+
+impl Controller for Exports {
+    type Key = Exported;
+    const NAME: &'static str = "service-export-controller";
+    const SWITCH: Switch = Switch::OnByDefault(&["serviceExport"]);
+
+    fn new(setup: &Setup) -> Self {
+        Exports { context: Arc::clone(&setup.context) }
     }
 
-    /// A Work takes an export to a member, or keeps a slice of one.
-    pub fn on_change(&self, change: &Change) {
-        if change.resource.gvr == self.context.kinds.work.gvr {
-            exports_of(change.object()).into_iter().for_each(|service| self.services.add(service));
-        }
+    fn watches(&self) -> Vec<Watch<Self>> {
+        vec![
+            Source::Members("multicluster.x-k8s.io", "serviceexports").map(Self::on_export),
+            Source::Members("discovery.k8s.io", "endpointslices").map(Self::on_slice),
+            // A Work takes an export to a member, or keeps a slice of one.
+            Source::of([&self.context.kinds.work]).map(|_, change| exports_of(change.object()).into_iter().collect()),
+        ]
     }
 
-    pub async fn full_pass(&self) -> Result<(), Error> {
-        let kinds = &self.context.kinds;
-        for work in self.context.labelled(&kinds.work, label::ENDPOINT_SLICE_NAME).await? {
-            exports_of(work.view()).into_iter().for_each(|service| self.services.add(service));
-        }
-        Ok(())
+    async fn keys(&self) -> Result<Vec<Exported>, Error> {
+        let works = self.context.labelled(&self.context.kinds.work, label::ENDPOINT_SLICE_NAME).await?;
+        Ok(works.iter().flat_map(|work| exports_of(work.view())).collect())
     }
 
-    pub async fn reconcile(self: Arc<Self>, key: Exported) -> Result<Outcome, Error> {
+    async fn reconcile(self: Arc<Self>, key: Exported) -> Result<Outcome, Error> {
         if self.context.is_left_to_agent(&key.cluster).await? {
             return Ok(Outcome::Done);
         }
@@ -83,7 +91,9 @@ impl Exports {
         }
         Ok(Outcome::Done)
     }
+}
 
+impl Exports {
     async fn desired(&self, key: &Exported) -> Result<Vec<DesiredWork>, Error> {
         let Some(exports) = followed(&self.context, &key.cluster, SERVICE_EXPORT).await? else { return Ok(Vec::new()) };
         let world = &self.context.world;

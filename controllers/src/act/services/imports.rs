@@ -5,13 +5,15 @@ use std::sync::Arc;
 
 use crowsnest_api::constants::event;
 use crowsnest_api::names::derived_service_name;
+use futures::FutureExt;
 use serde_json::{Value, json};
 
 use crate::Error;
 use crate::act::context::Context;
 use crate::act::events::Severity;
-use crate::act::queue::{Outcome, Queue};
+use crate::act::queue::Outcome;
 use crate::act::world::Change;
+use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch};
 use crowsnest_plan::{object, services as plan};
 
 /// Namespace and name of an import.
@@ -19,38 +21,41 @@ type Key = (String, String);
 
 pub struct Imports {
     context: Arc<Context>,
-    pub imports: Queue<Key>,
 }
 
 impl Imports {
-    pub fn new(context: Arc<Context>) -> Arc<Self> {
-        Arc::new(Imports { context, imports: Queue::new("service-imports") })
+    /// The import of a derived Service that another client changed or deleted. One that belongs to no import is a user's.
+    async fn derived_from(&self, change: &Change) -> Result<Requests<Key>, Error> {
+        let import = object::name(change.object()).strip_prefix("derived-").filter(|_| !change.initial);
+        let Some(import) = import else { return Ok(Requests::none()) };
+        let namespace = object::namespace(change.object());
+        let exists = self.context.exists(&self.context.kinds.service_import, namespace, import).await?;
+        Ok(Requests::one_if(exists, || (namespace.to_owned(), import.to_owned())))
+    }
+}
+
+impl Controller for Imports {
+    type Key = Key;
+    const NAME: &'static str = "service-import-controller";
+    const SWITCH: Switch = Switch::OnByDefault(&["serviceImport"]);
+
+    fn new(setup: &Setup) -> Self {
+        Imports { context: Arc::clone(&setup.context) }
     }
 
-    pub async fn on_change(&self, change: &Change) -> Result<(), Error> {
+    fn watches(&self) -> Vec<Watch<Self>> {
         let kinds = &self.context.kinds;
-        if change.resource.gvr == kinds.service_import.gvr {
-            self.imports.add(change.key());
-        } else if change.resource.gvr == kinds.service.gvr
-            && !change.initial
-            && let Some(import) = object::name(change.object()).strip_prefix("derived-")
-        {
-            // Somebody changed or deleted it. One that stands for no import is its user's.
-            let namespace = object::namespace(change.object());
-            if self.context.exists(&kinds.service_import, namespace, import).await? {
-                self.imports.add((namespace.to_owned(), import.to_owned()));
-            }
-        }
-        Ok(())
+        vec![
+            Source::templates([&kinds.service_import]).map(|_, change| change.key().into()),
+            Source::of([&kinds.service]).find(|imports, change| imports.derived_from(change).boxed()),
+        ]
     }
 
-    pub async fn full_pass(&self) -> Result<(), Error> {
-        let imports = self.context.keys(&self.context.kinds.service_import).await?;
-        imports.into_iter().for_each(|key| self.imports.add(key));
-        Ok(())
+    async fn keys(&self) -> Result<Vec<Key>, Error> {
+        self.context.keys(&self.context.kinds.service_import).await
     }
 
-    pub async fn reconcile(self: Arc<Self>, key: Key) -> Result<Outcome, Error> {
+    async fn reconcile(self: Arc<Self>, key: Key) -> Result<Outcome, Error> {
         let context = &self.context;
         let (namespace, name) = &key;
         let import = context.get(&context.kinds.service_import, namespace, name).await?;
@@ -81,7 +86,9 @@ impl Imports {
             }
         }
     }
+}
 
+impl Imports {
     /// Whether anything was written.
     async fn derive(&self, import: &Value) -> Result<bool, Error> {
         let context = &self.context;

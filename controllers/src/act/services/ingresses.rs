@@ -12,8 +12,9 @@ use serde_json::Value;
 
 use crate::Error;
 use crate::act::context::{Context, decode};
-use crate::act::queue::{Outcome, Queue};
+use crate::act::queue::Outcome;
 use crate::act::world::Change;
+use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch};
 use crowsnest_plan::{multicluster_ingresses as plan, multicluster_services, object};
 
 /// Namespace and name.
@@ -21,67 +22,78 @@ type Key = (String, String);
 
 pub struct Ingresses {
     context: Arc<Context>,
-    pub ingresses: Queue<Key>,
     /// The services behind each.
     known: Mutex<BTreeMap<Key, BTreeSet<String>>>,
 }
 
 impl Ingresses {
-    pub fn new(context: Arc<Context>) -> Arc<Self> {
-        Arc::new(Ingresses { context, ingresses: Queue::new("multicluster-ingresses"), known: Mutex::default() })
-    }
-
-    pub fn on_change(&self, change: &Change) {
-        let (kinds, gvr) = (&self.context.kinds, &change.resource.gvr);
-        if *gvr == kinds.multi_cluster_ingress.gvr {
-            return self.learn(change);
-        }
-        if self.known.lock().is_empty() {
-            return;
-        }
-        if *gvr == kinds.multi_cluster_service.gvr {
-            let (namespace, name) = change.key();
-            self.look(&namespace, &name);
-        } else if *gvr == kinds.resource_binding.gvr {
-            let clusters = |binding: &Value| object::at(binding, &["spec", "clusters"]).cloned();
-            let bound = change.object();
-            let is_moved = change.deleted || change.old().is_none_or(|old| clusters(old) != clusters(bound));
-            if is_moved && object::text(bound, &["spec", "resource", "kind"]) == "Service" {
-                self.look(object::namespace(bound), object::text(bound, &["spec", "resource", "name"]));
-            }
-        } else if *gvr == kinds.cluster.gvr {
-            let actions = |cluster: &Value| object::at(cluster, &["status", "remedyActions"]).cloned();
-            if change.deleted || change.old().is_none_or(|old| actions(old) != actions(change.object())) {
-                self.full_pass();
-            }
-        }
-    }
-
-    fn learn(&self, change: &Change) {
-        let ingress = change.current().map(decode::<MultiClusterIngress>).transpose();
-        match ingress {
+    fn on_ingress(&self, change: &Change) -> Requests<Key> {
+        match change.current().map(decode::<MultiClusterIngress>).transpose() {
             Ok(Some(ingress)) => {
                 self.known.lock().insert(change.key(), plan::backends(&ingress.spec));
-                self.ingresses.add(change.key());
+                change.key().into()
             }
-            Ok(None) => drop(self.known.lock().remove(&change.key())),
-            Err(error) => tracing::warn!(ingress = ?change.key(), %error, "it cannot be read; its status stays"),
+            Ok(None) => {
+                self.known.lock().remove(&change.key());
+                Requests::none()
+            }
+            Err(error) => {
+                tracing::warn!(ingress = ?change.key(), %error, "cannot read a MultiClusterIngress; its status stays");
+                Requests::none()
+            }
         }
     }
 
-    /// Looks after those in front of a service.
-    fn look(&self, namespace: &str, service: &str) {
+    fn on_binding(&self, change: &Change) -> Requests<Key> {
+        let clusters = |binding: &Value| object::at(binding, &["spec", "clusters"]).cloned();
+        let binding = change.object();
+        let is_moved = change.deleted || change.old().is_none_or(|old| clusters(old) != clusters(binding));
+        match is_moved && object::text(binding, &["spec", "resource", "kind"]) == "Service" {
+            true => self.in_front_of(object::namespace(binding), object::text(binding, &["spec", "resource", "name"])),
+            false => Requests::none(),
+        }
+    }
+
+    fn on_cluster(&self, change: &Change) -> Requests<Key> {
+        let actions = |cluster: &Value| object::at(cluster, &["status", "remedyActions"]).cloned();
+        Requests::all_if(change.deleted || change.old().is_none_or(|old| actions(old) != actions(change.object())))
+    }
+
+    /// Ingresses with a service as a backend.
+    fn in_front_of(&self, namespace: &str, service: &str) -> Requests<Key> {
         let known = self.known.lock();
         let of_it = known.iter().filter(|((of, _), backends)| of == namespace && backends.contains(service));
-        of_it.for_each(|(key, _)| self.ingresses.add(key.clone()));
+        of_it.map(|(key, _)| key.clone()).collect()
+    }
+}
+
+impl Controller for Ingresses {
+    type Key = Key;
+    const NAME: &'static str = "multicluster-ingresses";
+    const SWITCH: Switch = super::MULTI_CLUSTER_SERVICE;
+
+    fn new(setup: &Setup) -> Self {
+        Ingresses { context: Arc::clone(&setup.context), known: Mutex::default() }
     }
 
-    pub fn full_pass(&self) {
-        let known: Vec<Key> = self.known.lock().keys().cloned().collect();
-        known.into_iter().for_each(|key| self.ingresses.add(key));
+    fn watches(&self) -> Vec<Watch<Self>> {
+        let kinds = &self.context.kinds;
+        let services = Source::of([&kinds.multi_cluster_service]);
+        vec![
+            Source::of([&kinds.multi_cluster_ingress]).map(Self::on_ingress),
+            services.map(|ingresses: &Self, change| {
+                ingresses.in_front_of(object::namespace(change.object()), object::name(change.object()))
+            }),
+            Source::of([&kinds.resource_binding]).map(Self::on_binding),
+            Source::of([&kinds.cluster]).map(Self::on_cluster),
+        ]
     }
 
-    pub async fn reconcile(self: Arc<Self>, (namespace, name): Key) -> Result<Outcome, Error> {
+    async fn keys(&self) -> Result<Vec<Key>, Error> {
+        Ok(self.known.lock().keys().cloned().collect())
+    }
+
+    async fn reconcile(self: Arc<Self>, (namespace, name): Key) -> Result<Outcome, Error> {
         let context = &self.context;
         let resource = &context.kinds.multi_cluster_ingress;
         let Some(ingress) = context.get(resource, &namespace, &name).await? else { return Ok(Outcome::Done) };
@@ -109,7 +121,9 @@ impl Ingresses {
         }
         Ok(Outcome::Done)
     }
+}
 
+impl Ingresses {
     /// Where a service is: with the providers of its MultiClusterService, else where it is bound to.
     async fn clusters(&self, namespace: &str, service: &str, all: &[String]) -> Result<BTreeSet<String>, Error> {
         let context = &self.context;

@@ -18,6 +18,7 @@ use crowsnest_apimachinery::names::ClusterName;
 use super::context::Context;
 use super::objects::Resource;
 use crate::Error;
+use crate::runtime::Switch;
 
 pub use collecting::Collecting;
 pub use exports::Exports;
@@ -26,6 +27,8 @@ pub use ingresses::Ingresses;
 pub use slices::Slices;
 pub use spanning::Spanning;
 
+/// With the dispatch of EndpointSlices, a controller of its own in Karmada, and the status of MultiClusterIngresses.
+const MULTI_CLUSTER_SERVICE: Switch = Switch::OnByDefault(&["endpointsliceDispatch", "multiclusterservice"]);
 const ENDPOINT_SLICE: (&str, &str) = ("discovery.k8s.io/v1", "EndpointSlice");
 /// What a member serves is listed within this, or it is looked at again later.
 const LISTED_WITHIN: Duration = Duration::from_secs(5);

@@ -5,13 +5,15 @@ use std::sync::Arc;
 
 use crowsnest_api::constants::{annotation, finalizer, label};
 use crowsnest_api::names::binding_name;
+use futures::FutureExt;
 use serde_json::Value;
 
 use crate::Error;
 use crate::act::bindings::cluster_of;
 use crate::act::context::Context;
-use crate::act::queue::{Outcome, Queue};
+use crate::act::queue::Outcome;
 use crate::act::world::Change;
+use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch};
 use crowsnest_plan::work::managed::WORK_PERMANENT_ID;
 use crowsnest_plan::{object, services as plan};
 
@@ -20,63 +22,70 @@ type Key = (String, String);
 
 pub struct Slices {
     context: Arc<Context>,
-    pub works: Queue<Key>,
 }
 
 impl Slices {
-    pub fn new(context: Arc<Context>) -> Arc<Self> {
-        Arc::new(Slices { context, works: Queue::new("collected-slices") })
+    fn on_work(&self, change: &Change) -> Requests<Key> {
+        let work = change.object();
+        let keeps_slice = object::label(work, label::ENDPOINT_SLICE_NAME).is_some()
+            || object::has_finalizer(work, finalizer::ENDPOINT_SLICE_CONTROLLER);
+        Requests::one_if(!change.deleted && keeps_slice && change.is_marked(), || change.key())
     }
 
-    pub async fn on_change(&self, change: &Change) -> Result<(), Error> {
-        let (kinds, object) = (&self.context.kinds, change.object());
-        if change.resource.gvr == kinds.work.gvr {
-            let keeps = |work: &Value| {
-                object::label(work, label::ENDPOINT_SLICE_NAME).is_some()
-                    || object::has_finalizer(work, finalizer::ENDPOINT_SLICE_CONTROLLER)
-            };
-            if !change.deleted && keeps(object) && change.is_marked() {
-                self.works.add(change.key());
-            }
-        } else if change.resource.gvr == kinds.resource_binding.gvr {
-            // It may allow a member's export, or no longer.
-            let exported = object::at(object, &["spec", "resource"]).unwrap_or(&Value::Null);
-            if object::kind(exported) == plan::SERVICE_EXPORT && !change.initial && change.is_marked() {
-                self.ask_exported(object::namespace(object), object::text(exported, &["name"])).await?;
-            }
-        } else if change.resource.gvr == kinds.endpoint_slice.gvr
-            && object::label(object, plan::SLICE_MANAGED_BY) == Some(label::ENDPOINT_SLICE_CONTROLLER)
-        {
-            // Somebody changed or deleted it.
-            let of = |key: &str| object::annotation(object, key).unwrap_or_default().to_owned();
-            let work = (of(annotation::WORK_NAMESPACE), of(annotation::WORK_NAME));
-            if !work.1.is_empty() {
-                self.works.add(work);
-            }
+    /// A slice of ours that another client changed or deleted.
+    fn on_slice(&self, change: &Change) -> Requests<Key> {
+        let slice = change.object();
+        if object::label(slice, plan::SLICE_MANAGED_BY) != Some(label::ENDPOINT_SLICE_CONTROLLER) {
+            return Requests::none();
         }
-        Ok(())
+        let of = |key: &str| object::annotation(slice, key).unwrap_or_default().to_owned();
+        let work = (of(annotation::WORK_NAMESPACE), of(annotation::WORK_NAME));
+        Requests::one_if(!work.1.is_empty(), || work)
     }
 
-    /// Queues the Works that hold slices of a Service.
-    async fn ask_exported(&self, namespace: &str, service: &str) -> Result<(), Error> {
-        let works = self.context.with_label(&self.context.kinds.work, label::ENDPOINT_SLICE_NAME, service).await?;
-        for work in works.iter().map(|work| work.view()) {
-            if object::label(work, label::ENDPOINT_SLICE_NAMESPACE) == Some(namespace) {
-                self.works.add((object::namespace(work).to_owned(), object::name(work).to_owned()));
-            }
+    /// Works with slices of a Service whose export by members its binding may now allow, or no longer.
+    async fn exported(&self, change: &Change) -> Result<Requests<Key>, Error> {
+        let binding = change.object();
+        let exported = object::at(binding, &["spec", "resource"]).unwrap_or(&Value::Null);
+        if object::kind(exported) != plan::SERVICE_EXPORT || change.initial || !change.is_marked() {
+            return Ok(Requests::none());
         }
-        Ok(())
+        let (kinds, service) = (&self.context.kinds, object::text(exported, &["name"]));
+        let works = self.context.with_label(&kinds.work, label::ENDPOINT_SLICE_NAME, service).await?;
+        let is_of_namespace =
+            |work: &&Value| object::label(work, label::ENDPOINT_SLICE_NAMESPACE) == Some(object::namespace(binding));
+        Ok(works.iter().map(|work| work.view()).filter(is_of_namespace).map(key_of).collect())
+    }
+}
+
+fn key_of(work: &Value) -> Key {
+    (object::namespace(work).to_owned(), object::name(work).to_owned())
+}
+
+impl Controller for Slices {
+    type Key = Key;
+    const NAME: &'static str = "endpointslice-controller";
+    const SWITCH: Switch = Switch::OnByDefault(&["endpointSlice"]);
+
+    fn new(setup: &Setup) -> Self {
+        Slices { context: Arc::clone(&setup.context) }
     }
 
-    pub async fn full_pass(&self) -> Result<(), Error> {
-        for work in self.context.labelled(&self.context.kinds.work, label::ENDPOINT_SLICE_NAME).await? {
-            let work = work.view();
-            self.works.add((object::namespace(work).to_owned(), object::name(work).to_owned()));
-        }
-        Ok(())
+    fn watches(&self) -> Vec<Watch<Self>> {
+        let kinds = &self.context.kinds;
+        vec![
+            Source::of([&kinds.work]).map(Self::on_work),
+            Source::of([&kinds.resource_binding]).find(|slices, change| slices.exported(change).boxed()),
+            Source::templates([&kinds.endpoint_slice]).map(Self::on_slice),
+        ]
     }
 
-    pub async fn reconcile(self: Arc<Self>, key: Key) -> Result<Outcome, Error> {
+    async fn keys(&self) -> Result<Vec<Key>, Error> {
+        let works = self.context.labelled(&self.context.kinds.work, label::ENDPOINT_SLICE_NAME).await?;
+        Ok(works.iter().map(|work| key_of(work.view())).collect())
+    }
+
+    async fn reconcile(self: Arc<Self>, key: Key) -> Result<Outcome, Error> {
         let context = &self.context;
         let Some(work) = context.get(&context.kinds.work, &key.0, &key.1).await? else { return Ok(Outcome::Done) };
         let of = |key: &str| object::label(&work, key);
@@ -96,7 +105,9 @@ impl Slices {
         }
         Ok(Outcome::Done)
     }
+}
 
+impl Slices {
     /// Whether the control plane takes the export of a Service to a cluster.
     async fn is_exported(&self, cluster: &str, namespace: &str, service: &str) -> Result<bool, Error> {
         let binding = binding_name(plan::SERVICE_EXPORT, service);

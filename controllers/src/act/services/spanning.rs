@@ -17,8 +17,9 @@ use crate::Error;
 use crate::act::bindings::{cluster_of, write_work};
 use crate::act::context::{Context, decode};
 use crate::act::events::Severity;
-use crate::act::queue::{Outcome, Queue};
+use crate::act::queue::Outcome;
 use crate::act::world::Change;
+use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch};
 use crowsnest_plan::multicluster_services::{self as plan, Bind, Role};
 use crowsnest_plan::{conditions, object};
 
@@ -30,52 +31,68 @@ const GATHER: Duration = Duration::from_millis(100);
 
 pub struct Spanning {
     context: Arc<Context>,
-    pub services: Queue<Key>,
     known: Mutex<BTreeSet<Key>>,
 }
 
 impl Spanning {
-    pub fn new(context: Arc<Context>) -> Arc<Self> {
-        Arc::new(Spanning { context, services: Queue::new("multicluster-services"), known: Mutex::default() })
+    fn on_multi_cluster_service(&self, change: &Change) -> Requests<Key> {
+        if !self.is_enabled() {
+            return Requests::none();
+        }
+        match change.deleted {
+            true => self.known.lock().remove(&change.key()),
+            false => self.known.lock().insert(change.key()),
+        };
+        Requests::one_if(change.is_marked(), || change.key())
     }
 
-    pub fn on_change(&self, change: &Change) {
-        if !self.context.config.gates.multi_cluster_service {
-            return;
-        }
+    fn on_service(&self, change: &Change) -> Requests<Key> {
+        let key = change.key();
+        Requests::one_if(self.known.lock().contains(&key), || key.clone())
+    }
+
+    fn on_work(&self, change: &Change) -> Requests<Key> {
+        Requests::from(plan::of_work(change.object()).filter(|_| self.is_enabled())).after(GATHER)
+    }
+
+    fn on_cluster(&self, change: &Change) -> Requests<Key> {
+        let reported = |cluster: &Value| {
+            let of = |field: &str| object::at(cluster, &["status", field]).cloned();
+            (of("conditions"), of("apiEnablements"))
+        };
+        let differs = change.deleted || change.old().is_none_or(|old| reported(old) != reported(change.object()));
+        Requests::all_if(self.is_enabled() && !change.initial && differs)
+    }
+
+    fn is_enabled(&self) -> bool {
+        self.context.config.gates.multi_cluster_service
+    }
+}
+
+impl Controller for Spanning {
+    type Key = Key;
+    const NAME: &'static str = "multiclusterservice-controller";
+    const SWITCH: Switch = super::MULTI_CLUSTER_SERVICE;
+
+    fn new(setup: &Setup) -> Self {
+        Spanning { context: Arc::clone(&setup.context), known: Mutex::default() }
+    }
+
+    fn watches(&self) -> Vec<Watch<Self>> {
         let kinds = &self.context.kinds;
-        let gvr = &change.resource.gvr;
-        if *gvr == kinds.multi_cluster_service.gvr {
-            match change.deleted {
-                true => self.known.lock().remove(&change.key()),
-                false => self.known.lock().insert(change.key()),
-            };
-            if change.is_marked() {
-                self.services.add(change.key());
-            }
-        } else if *gvr == kinds.service.gvr {
-            if self.known.lock().contains(&change.key()) {
-                self.services.add(change.key());
-            }
-        } else if *gvr == kinds.work.gvr {
-            plan::of_work(change.object()).into_iter().for_each(|key| self.services.add_after(key, GATHER));
-        } else if *gvr == kinds.cluster.gvr && !change.initial {
-            let told = |cluster: &Value| {
-                let of = |field: &str| object::at(cluster, &["status", field]).cloned();
-                (of("conditions"), of("apiEnablements"))
-            };
-            if change.deleted || change.old().is_none_or(|old| told(old) != told(change.object())) {
-                self.full_pass();
-            }
-        }
+        vec![
+            Source::of([&kinds.multi_cluster_service]).map(Self::on_multi_cluster_service),
+            Source::of([&kinds.service]).map(Self::on_service),
+            Source::of([&kinds.work]).map(Self::on_work),
+            Source::of([&kinds.cluster]).map(Self::on_cluster),
+        ]
     }
 
-    pub fn full_pass(&self) {
-        let known: Vec<Key> = self.known.lock().iter().cloned().collect();
-        known.into_iter().for_each(|key| self.services.add(key));
+    async fn keys(&self) -> Result<Vec<Key>, Error> {
+        Ok(self.known.lock().iter().cloned().collect())
     }
 
-    pub async fn reconcile(self: Arc<Self>, key: Key) -> Result<Outcome, Error> {
+    async fn reconcile(self: Arc<Self>, key: Key) -> Result<Outcome, Error> {
         let context = &self.context;
         let resource = &context.kinds.multi_cluster_service;
         let Some(mut mcs) = context.get(resource, &key.0, &key.1).await? else {
@@ -104,7 +121,9 @@ impl Spanning {
         exposed?;
         dispatched.map(|_| Outcome::Done)
     }
+}
 
+impl Spanning {
     /// The Service and its endpoints' Works in providers' namespaces.
     async fn expose(&self, mcs: &Value, spec: &MultiClusterServiceSpec) -> Result<(), Error> {
         let context = &self.context;

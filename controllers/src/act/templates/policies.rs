@@ -6,14 +6,16 @@ use std::sync::Arc;
 
 use crowsnest_api::constants::{finalizer, label};
 use crowsnest_api::policy::PropagationSpec;
+use crowsnest_apimachinery::names::ClusterName;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{Templates, is_template_resource};
+use super::{ResourceDetector, is_template_resource};
 use crate::Error;
 use crate::act::objects::Resource;
 use crate::act::queue::Outcome;
 use crate::act::world::{Cached, Change, Header};
+use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch};
 use crowsnest_plan::object;
 use crowsnest_plan::propagation::Policy;
 use crowsnest_plan::selector::{Named, best_precision_of_named};
@@ -57,12 +59,12 @@ impl PolicyRecord {
     }
 }
 
-impl Templates {
-    pub(super) fn on_policy(&self, change: &Change) {
+impl ResourceDetector {
+    fn on_policy(&self, change: &Change) -> Requests<PolicyKey> {
         let key = change.key();
         let Some(policy) = change.current() else {
             self.known_policies.write().remove(&key);
-            return;
+            return Requests::none();
         };
         match PropagationSpec::deserialize(policy.get("spec").unwrap_or(&Value::Null)) {
             Ok(spec) => {
@@ -71,40 +73,34 @@ impl Templates {
             }
             Err(error) => tracing::warn!(?key, %error, "policy cannot be read"),
         }
-        if change.is_marked() {
-            self.policies.add(key);
-        }
+        Requests::one_if(change.is_marked(), || key)
     }
 
-    /// Policies that wait for an override look again when it comes.
-    pub(super) fn on_override(&self, change: &Change) {
+    /// Policies that wait for an override policy to exist.
+    fn on_override(&self, change: &Change) -> Requests<PolicyKey> {
         let (namespace, name) = change.key();
-        if change.old.is_none() && !change.deleted {
-            self.ask_policies(|(of, _), spec| *of == namespace && spec.dependent_overrides.contains(&name));
+        match change.old.is_none() && !change.deleted {
+            true => self.policies_where(|(of, _), spec| *of == namespace && spec.dependent_overrides.contains(&name)),
+            false => Requests::none(),
         }
     }
 
-    /// So do those whose templates lack a priority.
-    pub(super) fn on_priority_class(&self, change: &Change) {
+    /// Policies that wait for a PriorityClass to exist.
+    fn on_priority_class(&self, change: &Change) -> Requests<PolicyKey> {
         let name = object::name(change.object());
-        if change.old.is_none() && !change.deleted && !change.initial {
-            let names = |spec: &PropagationSpec| {
-                spec.schedule_priority.as_ref().is_some_and(|wanted| wanted.priority_class_name == name)
-            };
-            self.ask_policies(|_, spec| names(spec));
+        let names = |spec: &PropagationSpec| {
+            spec.schedule_priority.as_ref().is_some_and(|wanted| wanted.priority_class_name == name)
+        };
+        match change.old.is_none() && !change.deleted && !change.initial {
+            true => self.policies_where(|_, spec| names(spec)),
+            false => Requests::none(),
         }
     }
 
-    fn ask_policies(&self, which: impl Fn(&PolicyKey, &PropagationSpec) -> bool) {
+    fn policies_where(&self, which: impl Fn(&PolicyKey, &PropagationSpec) -> bool) -> Requests<PolicyKey> {
         let known = self.known_policies.read();
         let meant = known.iter().filter(|(key, record)| which(key, &record.spec));
-        meant.for_each(|(key, _)| self.policies.add(key.clone()));
-    }
-
-    /// Policies are only these.
-    pub(super) fn policies_told_again(&self, resource: &Resource, keys: &HashSet<PolicyKey>) {
-        let stays = |key: &PolicyKey| key.0.is_empty() == resource.namespaced || keys.contains(key);
-        self.known_policies.write().retain(|key, _| stays(key));
+        meant.map(|(key, _)| key.clone()).collect()
     }
 
     /// Policies that can mean templates of a namespace, or cluster-scoped ones.
@@ -120,7 +116,7 @@ impl Templates {
         }
     }
 
-    pub async fn reconcile_policy(self: Arc<Self>, key: PolicyKey) -> Result<Outcome, Error> {
+    async fn reconcile_policy(&self, key: PolicyKey) -> Result<Outcome, Error> {
         let Some(record) = self.known_policies.read().get(&key).cloned() else { return Ok(Outcome::Done) };
         let policy = record.policy();
         if policy.terminating {
@@ -148,11 +144,11 @@ impl Templates {
                 }
             }
         }
-        asked.into_iter().for_each(|(resource, namespace, name)| self.ask(&resource, namespace, name));
+        asked.into_iter().for_each(|(resource, namespace, name)| self.enqueue(&resource, namespace, name));
         Ok(Outcome::Done)
     }
 
-    fn template_resources(&self) -> impl Iterator<Item = Arc<Resource>> + use<> {
+    pub(super) fn template_resources(&self) -> impl Iterator<Item = Arc<Resource>> + use<> {
         let resources = self.context.world.resources(&self.context.control_plane);
         resources.into_iter().filter(|resource| is_template_resource(&resource.gvr))
     }
@@ -203,6 +199,47 @@ impl Templates {
             selected.extend(unclaimed.map(|(namespace, name)| (Arc::clone(resource), namespace, name)));
         }
         selected
+    }
+}
+
+/// The detector's controller of policies.
+pub struct PolicyDetector {
+    detector: Arc<ResourceDetector>,
+}
+
+impl Controller for PolicyDetector {
+    type Key = PolicyKey;
+    const NAME: &'static str = "propagationPolicy reconciler";
+    const SWITCH: Switch = Switch::Always;
+
+    fn new(setup: &Setup) -> Self {
+        PolicyDetector { detector: setup.controller() }
+    }
+
+    fn watches(&self) -> Vec<Watch<Self>> {
+        let kinds = &self.detector.context.kinds;
+        let policies = Source::of([&kinds.propagation_policy, &kinds.cluster_propagation_policy]);
+        let overrides = Source::of([&kinds.override_policy, &kinds.cluster_override_policy]);
+        vec![
+            policies.map(|one: &Self, change| one.detector.on_policy(change)),
+            overrides.map(|one: &Self, change| one.detector.on_override(change)),
+            Source::of([&kinds.priority_class]).map(|one: &Self, change| one.detector.on_priority_class(change)),
+        ]
+    }
+
+    async fn keys(&self) -> Result<Vec<PolicyKey>, Error> {
+        Ok(self.detector.known_policies.read().keys().cloned().collect())
+    }
+
+    fn retain(&self, cluster: &ClusterName, resource: &Resource, keys: &HashSet<PolicyKey>) {
+        if cluster.is_control_plane() && self.detector.context.kinds.is_of_policies(resource) {
+            let stays = |key: &PolicyKey| key.0.is_empty() == resource.namespaced || keys.contains(key);
+            self.detector.known_policies.write().retain(|key, _| stays(key));
+        }
+    }
+
+    async fn reconcile(self: Arc<Self>, key: PolicyKey) -> Result<Outcome, Error> {
+        self.detector.reconcile_policy(key).await
     }
 }
 

@@ -4,14 +4,14 @@ use crowsnest_api::constants::{condition, event};
 use crowsnest_api::work::ResourceBinding;
 use serde_json::{Value, json};
 
-use super::Templates;
+use super::ResourceDetector;
 use crate::Error;
 use crate::act::context::decode;
 use crate::act::events::Severity;
 use crate::act::objects::Resource;
 use crowsnest_plan::conditions;
 
-impl Templates {
+impl ResourceDetector {
     /// Shows on a binding that a quota refused what its template needs now, as the scheduler shows it of its own writes. What
     /// cannot be shown is shown with the next try.
     pub(super) async fn tell_refused(&self, resource: &Resource, binding: &Value, refusal: &Error) {

@@ -121,6 +121,10 @@ impl Change {
         (object::namespace(self.object()).to_owned(), object::name(self.object()).to_owned())
     }
 
+    pub fn name(&self) -> String {
+        object::name(self.object()).to_owned()
+    }
+
     /// Something was there before, but only its header is known.
     pub fn is_old_forgotten(&self) -> bool {
         self.old.as_ref().is_some_and(|old| old.object.is_none())

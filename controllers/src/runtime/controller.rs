@@ -1,0 +1,106 @@
+//! The contract between a controller and the runtime.
+
+use std::collections::HashSet;
+use std::fmt::Debug;
+use std::hash::Hash;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crowsnest_apimachinery::names::ClusterName;
+use futures::future::BoxFuture;
+use tokio_util::sync::CancellationToken;
+
+use super::setup::Setup;
+use super::watch::Watch;
+use crate::Error;
+use crate::act::config::Config;
+use crate::act::context::Context;
+use crate::act::figures::Durations;
+use crate::act::objects::Resource;
+use crate::act::queue::Outcome;
+
+/// Names of a controller in `--controllers`, and whether it runs by default.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Switch {
+    /// The controller has no name there and always runs.
+    Always,
+    /// The controller always runs; the names enable parts of it, which it reads from [`super::Selection`].
+    Parts(&'static [&'static str]),
+    /// The controller runs unless a list disables it. Several names are enabled and disabled together.
+    OnByDefault(&'static [&'static str]),
+    /// The controller runs only where a list enables it.
+    OffByDefault(&'static [&'static str]),
+}
+
+impl Switch {
+    pub const fn names(self) -> &'static [&'static str] {
+        match self {
+            Switch::Always => &[],
+            Switch::Parts(names) | Switch::OnByDefault(names) | Switch::OffByDefault(names) => names,
+        }
+    }
+
+    pub const fn is_on_by_default(self) -> bool {
+        !matches!(self, Switch::OffByDefault(_))
+    }
+}
+
+/// Identifies what a reconcile is about.
+pub trait Key: Hash + Eq + Clone + Debug + Send + Sync + 'static {}
+
+impl<K: Hash + Eq + Clone + Debug + Send + Sync + 'static> Key for K {}
+
+/// A level-triggered controller: watches map changes to keys, a reconcile reads the state of its key and acts on it.
+pub trait Controller: Sized + Send + Sync + 'static {
+    type Key: Key;
+
+    /// Name in metrics, traces and logs, the name of Karmada's controller where there is one.
+    const NAME: &'static str;
+
+    const SWITCH: Switch;
+
+    fn new(setup: &Setup) -> Self;
+
+    /// Resources whose changes enqueue keys. Runs once, at start.
+    fn watches(&self) -> Vec<Watch<Self>>;
+
+    /// Every key that a full resync enqueues.
+    fn keys(&self) -> impl Future<Output = Result<Vec<Self::Key>, Error>> + Send;
+
+    /// Drops what is remembered of objects that are not in `keys` (namespace and name). Called after changes were missed, once all
+    /// existing objects of a resource of a cluster have been dispatched again.
+    fn retain(&self, _cluster: &ClusterName, _resource: &Resource, _keys: &HashSet<(String, String)>) {}
+
+    /// Brings the state of a key up to date. Never runs twice at once for one key.
+    fn reconcile(self: Arc<Self>, key: Self::Key) -> impl Future<Output = Result<Outcome, Error>> + Send;
+
+    /// Period of the resync. `None` (default): the controller takes part in the full resync.
+    fn resync_period(_config: &Config) -> Option<Duration> {
+        None
+    }
+
+    /// Number of keys that are reconciled concurrently.
+    fn workers(config: &Config) -> usize {
+        config.workers.others
+    }
+
+    /// Histogram that records the duration of each reconcile, beside those that every controller has.
+    fn durations(_context: &Context) -> Option<Durations> {
+        None
+    }
+
+    /// Runs once, after the control plane has been read and before the first reconcile.
+    fn prepare(&self) -> impl Future<Output = ()> + Send {
+        async {}
+    }
+
+    /// Another source of keys beside watches: a task that runs until `stop`.
+    fn follow(self: Arc<Self>, _stop: CancellationToken) -> Option<BoxFuture<'static, Result<(), String>>> {
+        None
+    }
+
+    /// Whether a write is deferred, so that its key will return to the queue.
+    fn has_deferred_writes(&self) -> bool {
+        false
+    }
+}

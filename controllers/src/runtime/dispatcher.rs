@@ -1,0 +1,114 @@
+//! The dispatcher: brings changes of the cache to the caches of controllers and to the controllers that watch them.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use crowsnest_apimachinery::names::{ClusterName, Gvr};
+use tokio_util::sync::CancellationToken;
+
+use super::registered::{Registered, Task};
+use super::registry::Registry;
+use super::setup::{Resync, Setup};
+use crate::Error;
+use crate::act::caches::Caches;
+use crate::act::context::Context;
+use crate::act::discovering::Discoverer;
+use crate::act::objects::Resource;
+use crate::act::queue::Busy;
+use crate::act::world::{Change, Listener};
+
+/// All controllers of a process.
+pub(crate) struct Dispatcher {
+    context: Arc<Context>,
+    caches: Caches,
+    pub(crate) discoverer: Arc<Discoverer>,
+    controllers: Vec<Box<dyn Registered>>,
+    pub(crate) resync: Resync,
+}
+
+impl Dispatcher {
+    pub(crate) fn new(setup: &Setup, registry: &Registry) -> Self {
+        Dispatcher {
+            context: Arc::clone(&setup.context),
+            caches: Caches::new(setup),
+            discoverer: Arc::new(Discoverer::new(setup)),
+            controllers: registry.create(setup),
+            resync: setup.resync.clone(),
+        }
+    }
+
+    pub(crate) fn queues(&self) -> impl Iterator<Item = &dyn Busy> {
+        self.controllers.iter().map(|controller| controller.queue())
+    }
+
+    /// Resources of the control plane that the controllers need, each once.
+    pub(crate) fn resources(&self) -> Vec<Resource> {
+        let needed = self.controllers.iter().flat_map(|controller| controller.resources());
+        let distinct: BTreeMap<Gvr, Resource> = needed.map(|resource| (resource.gvr.clone(), resource)).collect();
+        distinct.into_values().collect()
+    }
+
+    /// Enqueues every key of every controller that has no resync period of its own.
+    pub(crate) async fn full_resync(&self) -> Result<(), Error> {
+        for controller in &self.controllers {
+            controller.full_resync().await?;
+        }
+        Ok(())
+    }
+
+    pub(crate) async fn prepare(&self) {
+        for controller in &self.controllers {
+            controller.prepare().await;
+        }
+    }
+
+    pub(crate) fn has_deferred_writes(&self) -> bool {
+        self.controllers.iter().any(|controller| controller.has_deferred_writes())
+    }
+
+    pub(crate) fn tasks(&self, stop: &CancellationToken) -> Vec<Task> {
+        self.controllers.iter().flat_map(|controller| controller.tasks(stop)).collect()
+    }
+
+    /// Runs full resyncs: after each period, and when one is requested.
+    pub(crate) async fn keep_resyncing(self: Arc<Self>, stop: CancellationToken) -> Result<(), String> {
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => return Ok(()),
+                () = tokio::time::sleep(self.context.config.periods.full_pass) => {}
+                () = self.resync.requested() => {}
+            }
+            // Queues keep the keys that they have, and the next resync enqueues the others.
+            if let Err(error) = self.full_resync().await {
+                tracing::error!(%error, "full resync failed");
+            }
+        }
+    }
+}
+
+#[async_trait]
+impl Listener for Dispatcher {
+    async fn changed(&self, change: &Change) -> Result<(), Error> {
+        self.caches.update(change);
+        for controller in &self.controllers {
+            controller.handle(change).await?;
+        }
+        if change.cluster.is_control_plane() {
+            self.discoverer.on_change(change);
+            self.caches.forget_deleted_cluster(change);
+        }
+        Ok(())
+    }
+
+    fn told_again(&self, cluster: &ClusterName, resource: &Resource, keys: &HashSet<(String, String)>) {
+        for controller in &self.controllers {
+            controller.retain(cluster, resource, keys);
+        }
+        self.caches.retain(cluster, resource, keys);
+    }
+
+    fn look_at_everything(&self) {
+        self.resync.request();
+    }
+}

@@ -1,0 +1,173 @@
+//! A controller with its queue and watches, whatever its key type is.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use crowsnest_apimachinery::names::ClusterName;
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use tokio_util::sync::CancellationToken;
+
+use super::controller::Controller;
+use super::setup::Setup;
+use super::watch::{Source, Watch};
+use crate::Error;
+use crate::act::objects::Resource;
+use crate::act::queue::{Busy, Priority, Queue};
+use crate::act::world::Change;
+
+pub(crate) type Task = BoxFuture<'static, Result<(), String>>;
+
+/// See the module.
+#[async_trait]
+pub(crate) trait Registered: Send + Sync {
+    fn queue(&self) -> &dyn Busy;
+
+    /// Resources of the control plane that the controller needs collected.
+    fn resources(&self) -> Vec<Resource>;
+
+    /// Enqueues the keys of a change.
+    async fn handle(&self, change: &Change) -> Result<(), Error>;
+
+    fn retain(&self, cluster: &ClusterName, resource: &Resource, keys: &HashSet<(String, String)>);
+
+    /// Enqueues every key, if the controller takes part in the full resync.
+    async fn full_resync(&self) -> Result<(), Error>;
+
+    async fn prepare(&self);
+
+    fn has_deferred_writes(&self) -> bool;
+
+    /// Workers and the other tasks of an enabled controller.
+    fn tasks(&self, stop: &CancellationToken) -> Vec<Task>;
+}
+
+pub(super) struct Entry<C: Controller> {
+    controller: Arc<C>,
+    queue: Queue<C::Key>,
+    watches: Vec<Watch<C>>,
+    workers: usize,
+    resync_period: Option<Duration>,
+    is_enabled: bool,
+}
+
+impl<C: Controller> Entry<C> {
+    pub(super) fn create(setup: &Setup) -> Box<dyn Registered> {
+        let (controller, config) = (setup.controller::<C>(), &setup.context.config);
+        Box::new(Entry {
+            watches: controller.watches(),
+            controller,
+            queue: setup.queue::<C>(),
+            workers: C::workers(config),
+            resync_period: C::resync_period(config),
+            is_enabled: config.controllers.runs(C::SWITCH),
+        })
+    }
+
+    fn enqueue(&self, key: C::Key, priority: Option<Priority>, after: Duration) {
+        match (after.is_zero(), priority) {
+            (false, _) => self.queue.add_after(key, after),
+            (true, Some(priority)) => self.queue.add_first(key, priority),
+            (true, None) => self.queue.add(key),
+        }
+    }
+}
+
+/// Enqueues every key of a controller.
+async fn resync<C: Controller>(controller: &C, queue: &Queue<C::Key>, after: Duration) -> Result<(), Error> {
+    for key in controller.keys().await? {
+        match after.is_zero() {
+            true => queue.add(key),
+            false => queue.add_after(key, after),
+        }
+    }
+    Ok(())
+}
+
+#[async_trait]
+impl<C: Controller> Registered for Entry<C> {
+    fn queue(&self) -> &dyn Busy {
+        &self.queue
+    }
+
+    fn resources(&self) -> Vec<Resource> {
+        let needed = |watch: &Watch<C>| match &watch.source {
+            Source::ControlPlane(resources) => resources.clone(),
+            _ => Vec::new(),
+        };
+        self.watches.iter().flat_map(needed).collect()
+    }
+
+    async fn handle(&self, change: &Change) -> Result<(), Error> {
+        if !self.is_enabled {
+            return Ok(());
+        }
+        for watch in &self.watches {
+            let requests = watch.requests(&self.controller, change).await?;
+            if let Some(after) = requests.all {
+                resync(&*self.controller, &self.queue, after).await?;
+            }
+            for request in requests.requests {
+                self.enqueue(request.key, request.priority, request.after);
+            }
+        }
+        Ok(())
+    }
+
+    fn retain(&self, cluster: &ClusterName, resource: &Resource, keys: &HashSet<(String, String)>) {
+        if self.is_enabled {
+            self.controller.retain(cluster, resource, keys);
+        }
+    }
+
+    async fn full_resync(&self) -> Result<(), Error> {
+        match self.is_enabled && self.resync_period.is_none() {
+            true => resync(&*self.controller, &self.queue, Duration::ZERO).await,
+            false => Ok(()),
+        }
+    }
+
+    async fn prepare(&self) {
+        if self.is_enabled {
+            self.controller.prepare().await;
+        }
+    }
+
+    fn has_deferred_writes(&self) -> bool {
+        self.controller.has_deferred_writes()
+    }
+
+    fn tasks(&self, stop: &CancellationToken) -> Vec<Task> {
+        if self.queue.is_closed() {
+            return Vec::new();
+        }
+        let controller = Arc::clone(&self.controller);
+        let reconcile = move |key| Arc::clone(&controller).reconcile(key);
+        let mut tasks = vec![self.queue.clone().run(self.workers, stop.clone(), reconcile).boxed()];
+        tasks.extend(Arc::clone(&self.controller).follow(stop.clone()));
+        if let Some(period) = self.resync_period {
+            let (controller, queue, stop) = (Arc::clone(&self.controller), self.queue.clone(), stop.clone());
+            tasks.push(keep_resyncing(controller, queue, period, stop).boxed());
+        }
+        tasks
+    }
+}
+
+/// Resyncs a controller that has a period of its own, at once and then after each period.
+async fn keep_resyncing<C: Controller>(
+    controller: Arc<C>,
+    queue: Queue<C::Key>,
+    period: Duration,
+    stop: CancellationToken,
+) -> Result<(), String> {
+    loop {
+        if let Err(error) = resync(&*controller, &queue, Duration::ZERO).await {
+            tracing::warn!(controller = C::NAME, %error, "resync failed");
+        }
+        if stop.run_until_cancelled(tokio::time::sleep(period)).await.is_none() {
+            return Ok(());
+        }
+    }
+}

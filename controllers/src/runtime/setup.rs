@@ -1,0 +1,110 @@
+//! What controllers are made from: the shared context, triggers of other controllers and state that several of them share.
+
+use std::any::{Any, TypeId};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+use super::controller::{Controller, Key};
+use crate::act::context::Context;
+use crate::act::queue::{Busy, Priority, Queue};
+
+/// Enqueues keys of a controller. Cheap to clone.
+pub struct Trigger<K>(Queue<K>);
+
+impl<K> Clone for Trigger<K> {
+    fn clone(&self) -> Self {
+        Trigger(self.0.clone())
+    }
+}
+
+impl<K: Key> Trigger<K> {
+    /// Enqueues `key`. While it is being reconciled, it is reconciled once more afterwards.
+    pub fn add(&self, key: K) {
+        self.0.add(key);
+    }
+
+    /// Enqueues `key` with the priority that it has from now on.
+    pub fn add_with_priority(&self, key: K, priority: Priority) {
+        self.0.add_first(key, priority);
+    }
+
+    /// Enqueues `key` after a delay; the earlier of two delays counts.
+    pub fn add_after(&self, key: K, delay: Duration) {
+        self.0.add_after(key, delay);
+    }
+
+    /// Enqueues keys whose last reconcile was [`crate::act::queue::Outcome::Parked`].
+    pub fn unpark(&self) {
+        self.0.unpark();
+    }
+}
+
+/// Requests a full resync of all controllers. Cheap to clone.
+#[derive(Clone, Default)]
+pub struct Resync(Arc<Notify>);
+
+impl Resync {
+    pub fn request(&self) {
+        self.0.notify_one();
+    }
+
+    pub(super) async fn requested(&self) {
+        self.0.notified().await;
+    }
+}
+
+/// The queue of a controller.
+struct QueueOf<C: Controller>(Queue<C::Key>);
+
+/// Creates each controller, its queue and shared state on first use.
+pub struct Setup {
+    pub context: Arc<Context>,
+    pub resync: Resync,
+    created: Mutex<HashMap<TypeId, Arc<dyn Any + Send + Sync>>>,
+}
+
+impl Setup {
+    pub(crate) fn new(context: Arc<Context>) -> Self {
+        Setup { context, resync: Resync::default(), created: Mutex::default() }
+    }
+
+    /// State that several controllers share, one value of each type.
+    pub fn shared<T: Send + Sync + 'static>(&self, create: impl FnOnce(&Self) -> Arc<T>) -> Arc<T> {
+        let known = self.created.lock().get(&TypeId::of::<T>()).cloned();
+        if let Some(known) = known.and_then(|known| known.downcast().ok()) {
+            return known;
+        }
+        // `create` may use this setup, so the lock is not held.
+        let created = create(self);
+        self.created.lock().insert(TypeId::of::<T>(), Arc::<T>::clone(&created));
+        created
+    }
+
+    /// Another controller, for its methods. Two controllers must not need each other; a trigger has no such limit.
+    pub fn controller<C: Controller>(&self) -> Arc<C> {
+        self.shared(|setup| Arc::new(C::new(setup)))
+    }
+
+    pub fn trigger<C: Controller>(&self) -> Trigger<C::Key> {
+        Trigger(self.queue::<C>())
+    }
+
+    /// The queue of a controller. It is closed, and keeps no keys, where the controller is disabled.
+    pub(crate) fn queue<C: Controller>(&self) -> Queue<C::Key> {
+        let queue = self.shared(|setup| {
+            let queue = Queue::new(C::NAME);
+            if !setup.context.config.controllers.runs(C::SWITCH) {
+                queue.close();
+            }
+            Arc::new(QueueOf::<C>(match C::durations(&setup.context) {
+                Some(durations) => queue.timed(durations),
+                None => queue,
+            }))
+        });
+        queue.0.clone()
+    }
+}

@@ -1,0 +1,99 @@
+//! The supervisor: starts the tasks of all controllers once the control plane has been read, and reports when one stops.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use super::dispatcher::Dispatcher;
+use super::registered::Task;
+use crate::act::Unwell;
+use crate::act::context::Context;
+use crate::act::world::{Listener, Teller};
+
+/// Longest wait for the first list of a template resource: one that cannot be listed must not hold up the propagation of others.
+const FIRST_LIST: Duration = Duration::from_secs(10);
+
+/// Tasks of a process beside those of controllers.
+pub(crate) struct Services {
+    pub informer: Teller,
+    pub event_recorder: Task,
+    pub journal: Task,
+    /// Ends the journal, after everything else.
+    pub close_journal: CancellationToken,
+}
+
+/// Runs all tasks until `stop`. `health` becomes `Ok` after the first read of the control plane, and an error when a task stops by itself.
+pub(crate) async fn supervise(
+    dispatcher: Arc<Dispatcher>,
+    context: Arc<Context>,
+    health: watch::Sender<Result<(), Unwell>>,
+    stop: CancellationToken,
+    services: Services,
+) {
+    let mut tasks: JoinSet<Result<(), String>> = JoinSet::new();
+    let listener: Arc<dyn Listener> = Arc::<Dispatcher>::clone(&dispatcher);
+    tasks.spawn(services.informer.run(listener, stop.clone()));
+    tasks.spawn(services.event_recorder);
+    tasks.spawn(services.journal);
+    // Ends at once with `stop`: no changes are dispatched from then on, and the next leader in this process waits for this end.
+    stop.run_until_cancelled(read_control_plane(&dispatcher, &context)).await;
+    dispatcher.prepare().await;
+    dispatcher.tasks(&stop).into_iter().for_each(|task| drop(tasks.spawn(task)));
+    tasks.spawn(Arc::clone(&dispatcher.discoverer).run(stop.clone()));
+    tasks.spawn(Arc::clone(&dispatcher).keep_resyncing(stop.clone()));
+    if !stop.is_cancelled() {
+        drop(health.send_replace(Ok(())));
+    }
+    loop {
+        let ended = tokio::select! {
+            ended = tasks.join_next() => ended,
+            // The journal ends last: it writes the entries of the others.
+            () = stop.cancelled(), if tasks.len() == 1 => {
+                services.close_journal.cancel();
+                tasks.join_next().await
+            }
+        };
+        let Some(ended) = ended else { return };
+        let reason = match ended {
+            Ok(Ok(())) if stop.is_cancelled() => continue,
+            Ok(Ok(())) => "a task ended by itself".to_owned(),
+            Ok(Err(reason)) => reason,
+            Err(error) => format!("a task panicked: {error}"),
+        };
+        tracing::error!(reason, "a controller task stopped unexpectedly");
+        drop(health.send_replace(Err(Unwell::Broken(reason))));
+    }
+}
+
+/// Makes the end of a task an error, unless it was asked to end.
+pub(crate) fn expect_stop(
+    task: impl Future<Output = ()> + Send + 'static,
+    name: &'static str,
+    stop: CancellationToken,
+) -> Task {
+    async move {
+        task.await;
+        if stop.is_cancelled() { Ok(()) } else { Err(format!("{name} ended")) }
+    }
+    .boxed()
+}
+
+/// Collects the resources that controllers watch and waits for their first lists: decisions made on half of them would be wrong.
+async fn read_control_plane(dispatcher: &Dispatcher, context: &Context) {
+    let (control_plane, world) = (&context.control_plane, &context.world);
+    let needed = dispatcher.resources();
+    needed.iter().for_each(|resource| world.collect(control_plane, resource));
+    dispatcher.discoverer.first_discovery().await;
+    for resource in &needed {
+        while !world.wait_synced(control_plane, &resource.gvr, Duration::from_secs(1)).await {}
+    }
+    for resource in world.resources(control_plane) {
+        if !world.wait_synced(control_plane, &resource.gvr, FIRST_LIST).await {
+            tracing::warn!(resource = %resource.gvr, "not listed yet");
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! The runtime of controllers: what a controller gets by its registration alone, and which keys a full resync enqueues.
+
+use std::sync::Arc;
+
+use crowsnest_controllers::Error;
+use crowsnest_controllers::act::context::Context;
+use crowsnest_controllers::act::queue::Outcome;
+use crowsnest_controllers::act::{Config, Manager};
+use crowsnest_controllers::runtime::registry::CONTROLLERS;
+use crowsnest_controllers::runtime::{Controller, Registration, Registry, Selection, Setup, Source, Switch, Watch};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::home::{Home, builtin, custom};
+
+struct NamespaceGreeter(Arc<Context>);
+
+#[rustfmt::skip]
+impl Controller for NamespaceGreeter {
+    type Key = String;
+    const NAME: &'static str = "namespace-greeter";
+    const SWITCH: Switch = Switch::OffByDefault(&["namespaceGreeter"]);
+    fn new(setup: &Setup) -> Self { NamespaceGreeter(Arc::clone(&setup.context)) }
+    fn watches(&self) -> Vec<Watch<Self>> { vec![Source::of([&self.0.kinds.namespace]).map(|_, change| change.name().into())] }
+    async fn keys(&self) -> Result<Vec<String>, Error> { self.0.names(&self.0.kinds.namespace).await }
+    async fn reconcile(self: Arc<Self>, _: String) -> Result<Outcome, Error> { Ok(Outcome::Done) }
+}
+
+fn namespace(name: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_registered_controller_has_all_that_the_runtime_provides() {
+    let registry = Registry::default().with(Registration::of::<NamespaceGreeter>());
+    let namespaces = custom("", "v1", "namespaces", "Namespace", false);
+    let mut home = Home::start(&[]).await;
+    for (list, runs) in [("*,namespaceGreeter", true), ("*", false)] {
+        let config = Config { controllers: Selection::parse(&registry, list).unwrap(), ..Config::conformance() };
+        home = home.led(|index, stop| Manager::start_with(&registry, index, config, stop)).await;
+        let before = home.looks("namespace-greeter").await;
+        home.objects().create(&namespaces, "", &namespace(&format!("new-{runs}"))).await.unwrap();
+        home.when(&home.objects(), &namespaces, "", &format!("new-{runs}"), |_| true).await;
+        home.quiet().await;
+        let changed = home.looks("namespace-greeter").await;
+        assert_eq!(changed > before, runs, "a change is reconciled with {list}");
+        home.manager.full_pass().await.unwrap();
+        assert_eq!(home.looks("namespace-greeter").await > changed, runs, "a full resync reconciles with {list}");
+        let series = "controller_runtime_reconcile_total{controller=\"namespace-greeter\",result=\"success\"}";
+        assert_eq!(home.counted(series) > 0.0, runs, "it has its metrics with {list}");
+    }
+    home.stop().await;
+}
+
+/// Controllers without keys among the objects of the test: nothing is evicted or descheduled, and no Service is imported, exported or
+/// provided to other clusters.
+const WITHOUT_KEYS: [&str; 7] = [
+    "descheduler",
+    "endpointslice-collect-controller",
+    "endpointslice-controller",
+    "resource-binding-graceful-eviction-controller",
+    "returning",
+    "service-export-controller",
+    "service-import-controller",
+];
+
+#[derive(Deserialize)]
+struct Fixture {
+    plural: String,
+    object: Value,
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_full_resync_enqueues_keys_of_every_controller() {
+    let home = Home::start(&["m1"]).await;
+    let control_plane = home.objects();
+    let fixtures: Vec<Fixture> = serde_saphyr::from_str(include_str!("objects.yaml")).unwrap();
+    for Fixture { plural, object } in &fixtures {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let [api_version, kind, namespace] =
+            [&object["apiVersion"], &object["kind"], &object["metadata"]["namespace"]].map(text);
+        let (group, version) = api_version.rsplit_once('/').unwrap();
+        let resource = custom(group, version, plural, &kind, !namespace.is_empty());
+        control_plane.create(&resource, &namespace, object).await.unwrap();
+    }
+    let deployments = builtin("apps", "deployments", "Deployment");
+    let is_marked =
+        |template: &Value| template["metadata"]["labels"]["resourcetemplate.karmada.io/retain-replicas"] == "true";
+    home.when(&control_plane, &deployments, "default", "web", is_marked).await;
+    home.when(&home.member("m1"), &deployments, "default", "web", |_| true).await;
+    home.quiet().await;
+    let before = home.manager.looks();
+    home.manager.full_pass().await.unwrap();
+    home.idle().await;
+    let after = home.manager.looks();
+    let idle = CONTROLLERS.iter().map(|controller| controller.name).filter(|name| after[name] == before[name]);
+    let mut idle: Vec<&str> = idle.collect();
+    idle.sort_unstable();
+    assert_eq!(idle, WITHOUT_KEYS);
+    home.stop().await;
+}
