@@ -26,8 +26,8 @@ use kube::client::{Body, ConfigExt};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::cli::agent::AgentArgs;
-use crate::cli::estimator::Listening;
+use crate::commands::agent::AgentArgs;
+use crate::commands::estimator::Listening;
 use crate::serving;
 use crate::up::{Stop, bind};
 use figures::Figures;

@@ -36,7 +36,7 @@ use tonic::Status;
 use tonic_prost::ProstCodec;
 
 use crate::aggregated::search_crowsnest_io::cache::Scrape;
-use crate::cli::estimator::{EstimatorArgs, Listening};
+use crate::commands::estimator::{EstimatorArgs, Listening};
 use crate::figures::{BuildInfo, Sent};
 use crate::reload::{Reloader, Reloads};
 use crate::serving::{self, Tls};

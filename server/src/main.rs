@@ -7,7 +7,7 @@ use traces::Traces;
 
 mod agent;
 mod aggregated;
-mod cli;
+mod commands;
 mod credentials;
 mod doctor;
 mod estimator;
@@ -33,31 +33,32 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 fn main() -> ExitCode {
     // Nobody else has installed one yet; a second one would be of no matter.
     let _ = cryptography().install_default();
-    match cli::complete::answered() {
+    match commands::line::complete::answered() {
         Ok(false) => {}
         Ok(true) => return ExitCode::SUCCESS,
-        Err(error) => return cli::fail(&error),
+        Err(error) => return crowsnest_cli::fail(&error),
     }
-    let command = cli::Cli::read();
+    let command = commands::Cli::read();
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
-        Err(error) => return cli::fail(&anyhow::Error::new(error).context("starting the async runtime")),
+        Err(error) => return crowsnest_cli::fail(&anyhow::Error::new(error).context("starting the async runtime")),
     };
     let traces = command.traces().map(|(args, what)| Traces::start(args, what, runtime.handle())).transpose();
     let traces = match traces {
         Ok(traces) => traces.flatten(),
-        Err(error) => return cli::fail(&error),
+        Err(error) => return crowsnest_cli::fail(&error),
     };
     let json = command.logs_json();
     init_logging(command.verbosity(), json, traces.as_ref());
-    let outcome = runtime.block_on(cli::run(command));
+    let outcome = runtime.block_on(commands::run(command));
     if let Some(traces) = traces {
         traces.end();
     }
     // Blocking work that outlived its drain (a hung DNS look-up) must not hold the exit.
     runtime.shutdown_timeout(std::time::Duration::from_secs(2));
-    let code = outcome.unwrap_or_else(|error| if json { cli::fail_logged(&error) } else { cli::fail(&error) });
-    cli::pager::end();
+    let code = outcome
+        .unwrap_or_else(|error| if json { crowsnest_cli::fail_logged(&error) } else { crowsnest_cli::fail(&error) });
+    crowsnest_cli::pager::end();
     code
 }
 

@@ -26,7 +26,7 @@ use tracing_subscriber::filter::{LevelFilter, filter_fn};
 use tracing_subscriber::registry::LookupSpan;
 use url::Url;
 
-use crate::cli::tracing::TracingArgs;
+use crate::commands::tracing::TracingArgs;
 
 /// How long a receiver may take.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);

@@ -15,7 +15,7 @@ use rand::Rng;
 use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
 use serde_json::json;
 
-use crate::cli::reach::said;
+use crowsnest_cli::reach::said;
 
 /// How long until it is looked whether somebody has decided: an agent may read requests, not watch them.
 const AGAIN: Duration = Duration::from_secs(1);

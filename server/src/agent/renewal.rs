@@ -21,7 +21,7 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::certificate::{Issued, Wanted};
 use super::figures::Figures;
-use crate::cli::agent::{AgentArgs, KeptIn};
+use crate::commands::agent::{AgentArgs, KeptIn};
 use crate::up::datadir::write_private;
 
 /// How long the control plane may take to sign.

@@ -20,7 +20,7 @@ use kube::api::PostParams;
 use kube::client::Body;
 use serde_json::{Value, json};
 
-use crate::cli::serve::Role;
+use crate::commands::serve::Role;
 use crate::install::installation::{self, Record, Wish};
 use crate::install::serving::{self, Kept};
 use crate::install::{SERVICE_HOST, SYSTEM_NAMESPACE};

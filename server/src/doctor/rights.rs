@@ -4,7 +4,7 @@
 use k8s_openapi::api::authorization::v1::ResourceAttributes;
 
 use super::judge::Finding;
-use crate::cli::serve::Role;
+use crate::commands::serve::Role;
 
 const WHAT: &str = "rights in the control plane";
 

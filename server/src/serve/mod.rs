@@ -30,8 +30,8 @@ use tokio_util::task::TaskTracker;
 use crate::aggregated::request::authentication::Delegated;
 use crate::aggregated::request::middleware::Edge;
 use crate::aggregated::server::{Aggregated, router};
-use crate::cli::estimator::Listening;
-use crate::cli::serve::{Role, ServeArgs};
+use crate::commands::estimator::Listening;
+use crate::commands::serve::{Role, ServeArgs};
 use crate::leading::{Election, LEASES, Times};
 use crate::reload::Reloader;
 use crate::roles::{Roles, RolesConfig, RolesError};
@@ -341,7 +341,7 @@ impl Site {
 }
 
 fn default_data_dir() -> PathBuf {
-    crate::up::default_data_dir().with_file_name("crowsnest-serve")
+    crowsnest_cli::data_dir::default_data_dir().with_file_name("crowsnest-serve")
 }
 
 /// No two processes have the same name.

@@ -13,8 +13,8 @@ use super::Stop;
 use super::datadir::DataDir;
 use super::kubeconfigs::Kubeconfigs;
 use super::members::{self, PORTS};
-use crate::cli::member::MemberArgs;
-use crate::cli::up::Profile;
+use crate::commands::member::MemberArgs;
+use crate::commands::up::Profile;
 
 /// Beside the data directory of `up`, which has a lock of its own.
 fn beside(default: &Path, name: &ClusterName) -> PathBuf {
@@ -25,7 +25,7 @@ fn beside(default: &Path, name: &ClusterName) -> PathBuf {
 /// Runs until told to stop. The first line on standard output says that it serves, and where its kubeconfig is.
 pub(crate) async fn run(args: MemberArgs) -> anyhow::Result<ExitCode> {
     let mut stop = Stop::new()?;
-    let path = args.data_dir.unwrap_or_else(|| beside(&super::default_data_dir(), &args.name));
+    let path = args.data_dir.unwrap_or_else(|| beside(&crowsnest_cli::data_dir::default_data_dir(), &args.name));
     let dir = DataDir::open(&path, args.reset)?;
     let mut ports: BTreeMap<String, u16> = dir.read_state(PORTS).unwrap_or_default();
     let listen = args.listen.unwrap_or_else(|| members::local(ports.get(args.name.as_str()).copied()));

@@ -26,7 +26,7 @@ use crate::aggregated::in_process::Local;
 use crate::aggregated::request::authentication::Delegated;
 use crate::aggregated::request::middleware::Edge;
 use crate::aggregated::server::{Aggregated, router};
-use crate::cli::edge::EdgeArgs;
+use crate::commands::edge::EdgeArgs;
 use crate::install::{self, Endpoints};
 use crate::reload::Reloader;
 use crate::roles::Roles;

@@ -119,15 +119,6 @@ impl DataDir {
     }
 }
 
-/// `$XDG_DATA_HOME/crowsnest`, else `~/.local/share/crowsnest`, else `./crowsnest-data`.
-pub(crate) fn default_path(xdg_data_home: Option<PathBuf>, home: Option<PathBuf>) -> PathBuf {
-    match (xdg_data_home, home) {
-        (Some(data), _) if data.is_absolute() => data.join("crowsnest"),
-        (_, Some(home)) => home.join(".local/share/crowsnest"),
-        (_, None) => PathBuf::from("crowsnest-data"),
-    }
-}
-
 /// Writes a file atomically (rename), with mode 0600 from its first byte because it may contain keys. A link or a file
 /// with wider permissions at the temporary path is removed and never written to.
 pub(crate) fn write_private(path: &Path, content: &[u8]) -> io::Result<()> {

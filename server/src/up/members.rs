@@ -24,7 +24,7 @@ use super::datadir::DataDir;
 use super::joined::Joined;
 use super::kubeconfigs::Kubeconfigs;
 use super::progress::Progress;
-use crate::cli::up::{Profile, UpArgs};
+use crate::commands::up::{Profile, UpArgs};
 
 /// Members simulated when nothing is said.
 const DEFAULT_COUNT: &str = "3";
@@ -142,7 +142,7 @@ impl Members {
 }
 
 fn parse(text: &str) -> anyhow::Result<Vec<ClusterName>> {
-    text.parse::<crate::cli::up::Members>().map(|m| m.0).map_err(anyhow::Error::msg)
+    text.parse::<crate::commands::up::Members>().map(|m| m.0).map_err(anyhow::Error::msg)
 }
 
 /// On this machine alone. The port of last time may be taken by now; any other will do, the kubeconfig is written anew.

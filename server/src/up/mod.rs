@@ -30,9 +30,9 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::cli::apiserver::ApiserverArgs;
-use crate::cli::place::PlaceArgs;
-use crate::cli::up::{Profile, UpArgs};
+use crate::commands::apiserver::ApiserverArgs;
+use crate::commands::place::PlaceArgs;
+use crate::commands::up::{Profile, UpArgs};
 use crate::install;
 use crate::roles::{Roles, RolesConfig};
 use crate::serving;
@@ -44,11 +44,6 @@ use datadir::DataDir;
 use joined::Joined;
 use kubeconfigs::Kubeconfigs;
 use progress::Progress;
-
-/// Where `up` keeps everything unless told otherwise.
-pub(crate) fn default_data_dir() -> PathBuf {
-    datadir::default_path(std::env::var_os("XDG_DATA_HOME").map(Into::into), std::env::home_dir())
-}
 
 /// Runs until told to stop.
 pub(crate) async fn run(args: UpArgs) -> anyhow::Result<ExitCode> {
@@ -162,7 +157,7 @@ impl Stop {
 }
 
 fn open(place: &PlaceArgs) -> anyhow::Result<DataDir> {
-    let path = place.data_dir.clone().unwrap_or_else(default_data_dir);
+    let path = place.data_dir.clone().unwrap_or_else(crowsnest_cli::data_dir::default_data_dir);
     Ok(DataDir::open(&path, place.reset)?)
 }
 

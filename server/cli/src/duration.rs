@@ -1,0 +1,30 @@
+//! Durations as flags have them.
+
+use std::time::Duration;
+
+/// Parses a duration such as `90s` or `1h30m`, longer than nothing.
+pub fn duration(text: &str) -> Result<Duration, String> {
+    let span: jiff::SignedDuration = text.parse().map_err(|_| format!("{text:?} is no duration such as 90s or 15m"))?;
+    Duration::try_from(span)
+        .ok()
+        .filter(|wait| !wait.is_zero())
+        .ok_or_else(|| "it has to be longer than nothing".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[rstest::rstest]
+    #[case("60s", Ok(60))]
+    #[case("1h30m", Ok(5400))]
+    #[case("0s", Err("longer than nothing"))]
+    #[case("soon", Err("soon"))]
+    fn times_are_read(#[case] text: &str, #[case] expected: Result<u64, &str>) {
+        match (duration(text), expected) {
+            (Ok(read), Ok(seconds)) => assert_eq!(read.as_secs(), seconds),
+            (Err(error), Err(expected)) => assert!(error.contains(expected), "{error}"),
+            (read, _) => panic!("{text}: {read:?}"),
+        }
+    }
+}

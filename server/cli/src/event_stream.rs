@@ -1,0 +1,123 @@
+//! Server-sent events: line by line, and streams of them that are asked for anew when they end.
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::bail;
+use crowsnest_component_base::retry::{Backoff, Delays};
+use futures::stream::BoxStream;
+use futures::{AsyncBufReadExt, StreamExt};
+use tokio::time::Instant;
+
+use super::reach::said;
+use crate::output::terminal;
+
+/// The first pause before a stream is asked for anew, and the longest.
+const LONGEST: Duration = Duration::from_secs(30);
+const RECONNECT: Backoff = Backoff::new(Duration::from_millis(500), LONGEST);
+
+/// Lines of a stream.
+pub(crate) type Lines = BoxStream<'static, io::Result<String>>;
+
+/// Reads the stream at `path`, and anew whenever it ends, for ever. `read` reads one to its end, and says whether that told all it
+/// had to tell first; a request that is refused ends it all.
+pub(crate) async fn follow(
+    client: &kube::Client,
+    path: &str,
+    mut read: impl AsyncFnMut(Lines) -> anyhow::Result<bool>,
+) -> anyhow::Result<ExitCode> {
+    let mut pauses = Pauses::default();
+    loop {
+        let request = http::Request::get(path).header(http::header::ACCEPT, "text/event-stream").body(Vec::new())?;
+        let began = Instant::now();
+        let why = match client.request_stream(request).await {
+            Ok(stream) => match read(stream.lines().boxed()).await? {
+                true => None,
+                false => Some("the connection broke off".to_owned()),
+            },
+            Err(kube::Error::Api(status)) if status.code < 500 && status.code != 429 => bail!("{}", status.message),
+            Err(error) => Some(said(&error)),
+        };
+        if let Some(why) = why {
+            writeln!(terminal::stderr(), "note: {why}; watching on")?;
+        }
+        tokio::time::sleep(pauses.next(began.elapsed())).await;
+    }
+}
+
+/// Delays before a stream is requested again: longer each time, unless one has lasted.
+#[derive(Debug)]
+pub(crate) struct Pauses(Delays);
+
+impl Default for Pauses {
+    fn default() -> Self {
+        Self(RECONNECT.delays())
+    }
+}
+
+impl Pauses {
+    pub(crate) fn next(&mut self, lasted: Duration) -> Duration {
+        if lasted >= LONGEST {
+            self.0.reset();
+        }
+        self.0.next_delay()
+    }
+}
+
+/// What is known of the next event.
+#[derive(Debug, Default)]
+pub(crate) struct Events {
+    name: String,
+    data: String,
+}
+
+impl Events {
+    /// Takes the next line in; an event's name and data when it was the last of one.
+    pub(crate) fn line(&mut self, line: &str) -> Option<(String, String)> {
+        let line = line.trim_end_matches(['\r', '\n']);
+        if line.is_empty() {
+            let (name, data) = (std::mem::take(&mut self.name), std::mem::take(&mut self.data));
+            return (!data.is_empty()).then_some((name, data));
+        }
+        let (field, value) = line.split_once(':').unwrap_or((line, ""));
+        let value = value.strip_prefix(' ').unwrap_or(value);
+        match field {
+            "event" => value.clone_into(&mut self.name),
+            "data" => {
+                if !self.data.is_empty() {
+                    self.data.push('\n');
+                }
+                self.data.push_str(value);
+            }
+            // Comments keep the connection alive; nothing else is sent.
+            _ => {}
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn streams_that_end_at_once_are_asked_for_ever_later() {
+        let mut pauses = Pauses::default();
+        let told: Vec<u64> = [0, 0, 0, 29, 60, 1, 0]
+            .map(|lasted| u64::try_from(pauses.next(Duration::from_secs(lasted)).as_millis()).unwrap())
+            .to_vec();
+        assert_eq!(told, [500, 1000, 2000, 4000, 500, 1000, 2000]);
+        let longest = (0..20).map(|_| pauses.next(Duration::ZERO)).max();
+        assert_eq!(longest, Some(LONGEST));
+    }
+
+    #[test]
+    fn events_are_read() {
+        let text = ":\n\nevent: line\ndata: {\"a\":\ndata: 1}\n\nevent: done\ndata: {}\n\nevent: begun\ndata: {";
+        let mut events = Events::default();
+        let read: Vec<(String, String)> = text.lines().filter_map(|line| events.line(line)).collect();
+        let expected = [("line", "{\"a\":\n1}"), ("done", "{}")];
+        assert_eq!(read, expected.map(|(name, data)| (name.to_owned(), data.to_owned())));
+    }
+}

@@ -1,0 +1,318 @@
+//! One object by `KIND/NAME`: what the words mean, which clusters have it, and what it is there.
+
+use anyhow::{anyhow, bail};
+use clap::Args;
+use crowsnest_apimachinery::names::CONTROL_PLANE;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use serde_json::Value;
+
+use super::connection::ConnectionArgs;
+use super::reach;
+use crate::verbs::get::kind::Kind;
+use crate::verbs::get::{Scope, find_kind};
+
+pub const SEARCH: &str = "/apis/search.crowsnest.io/v1alpha1";
+/// That many clusters are looked at for those that have an object.
+const MOST_CLUSTERS: usize = 5000;
+
+#[derive(Debug, Args)]
+pub(crate) struct ObjectArgs {
+    /// The object: KIND/NAME, or KIND NAME
+    #[arg(value_name = "KIND/NAME", required = true, num_args = 1..=2)]
+    object: Vec<String>,
+    /// Its namespace [default: that of the kubeconfig's context]
+    #[arg(short, long)]
+    namespace: Option<String>,
+}
+
+/// An object that is asked for, and who is asked.
+pub(crate) struct Asked {
+    pub(crate) config: kube::Config,
+    pub(crate) control_plane: kube::Client,
+    pub(crate) kind: Kind,
+    pub(crate) namespace: Option<String>,
+    pub(crate) name: String,
+}
+
+/// Which clusters have it.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Whereabouts {
+    pub(crate) clusters: Vec<String>,
+    /// Of whom not all is known, and why.
+    pub(crate) skipped: Vec<(String, String)>,
+}
+
+impl ObjectArgs {
+    pub(crate) fn of(object: Vec<String>, namespace: Option<String>) -> Self {
+        Self { object, namespace }
+    }
+
+    /// The object of a file, in the version that it says.
+    pub(crate) fn of_object(object: &Value, namespace: Option<&str>) -> anyhow::Result<Self> {
+        let (word, name) = (versioned(object), text(object, "/metadata/name"));
+        let own = Some(text(object, "/metadata/namespace")).filter(|own| !own.is_empty());
+        let namespace = same_namespace(own, namespace)?;
+        Ok(Self::of(vec![word, name.to_owned()], namespace.map(str::to_owned)))
+    }
+
+    /// The kind's word, where no object of it is named.
+    pub(crate) fn kind_alone(&self) -> Option<&str> {
+        match self.object.as_slice() {
+            [one] if !one.contains('/') => Some(one),
+            _ => None,
+        }
+    }
+
+    /// The kind's word, and the name.
+    fn words(&self) -> anyhow::Result<(&str, &str)> {
+        let words = match self.object.as_slice() {
+            [one] => one.split_once('/'),
+            [kind, name] if !kind.contains('/') => Some((kind.as_str(), name.as_str())),
+            _ => None,
+        };
+        let words = words.filter(|(kind, name)| !kind.is_empty() && !name.is_empty() && !name.contains('/'));
+        words
+            .ok_or_else(|| anyhow!("{:?} names no object: KIND/NAME does, as in deployment/web", self.object.join(" ")))
+    }
+
+    /// Asks the control plane what the kind's word means, and these clusters (all of them if there are none) where it knows none.
+    pub(crate) async fn resolve(&self, connection: &ConnectionArgs, clusters: &[String]) -> anyhow::Result<Asked> {
+        let (word, name) = self.words()?;
+        let config = connection.config().await?;
+        let control_plane = kube::Client::try_from(config.clone())?;
+        let scope = if clusters.is_empty() { Scope::All } else { Scope::Named(clusters.to_vec()) };
+        let kind = find_kind(word, &scope, &config, &control_plane).await?;
+        let namespace =
+            kind.namespaced.then(|| self.namespace.clone().unwrap_or_else(|| config.default_namespace.clone()));
+        Ok(Asked { config, control_plane, kind, namespace, name: name.to_owned() })
+    }
+}
+
+impl Asked {
+    /// `deployments.apps shop/web`
+    pub(crate) fn called(&self) -> String {
+        let namespace = self.namespace.as_ref().map(|namespace| format!("{namespace}/")).unwrap_or_default();
+        format!("{} {namespace}{}", self.kind.name(), self.name)
+    }
+
+    /// Where its API server serves it.
+    pub(crate) fn path(&self) -> String {
+        format!("{}/{}", self.kind.gvr.path(self.namespace.as_deref()), escaped(&self.name))
+    }
+
+    /// The parameters by which the search API knows it.
+    pub(crate) fn parameters(&self, cluster: &str) -> String {
+        let of = [
+            ("cluster", cluster),
+            ("apiVersion", &self.kind.gvr.api_version()),
+            ("resource", &self.kind.gvr.resource),
+            ("namespace", self.namespace.as_deref().unwrap_or_default()),
+            ("name", &self.name),
+        ];
+        of.map(|(name, value)| format!("{name}={}", escaped(value))).join("&")
+    }
+
+    /// It, as an API server has it; none where it has none, or does not know its kind.
+    pub(crate) async fn read(&self, client: &kube::Client, cluster: Option<&str>) -> anyhow::Result<Option<Value>> {
+        reach::find(client, cluster, &self.path()).await
+    }
+
+    /// It, as a member has it.
+    pub(crate) async fn read_in(&self, cluster: &str) -> anyhow::Result<Value> {
+        let read = self.read(&reach::member(&self.config, cluster)?, Some(cluster)).await?;
+        read.ok_or_else(|| {
+            anyhow!("{cluster} has no {}: `crowsnest search 'name:={}'` tells who has", self.called(), self.name)
+        })
+    }
+
+    /// An answer of the search API about it.
+    pub(crate) async fn ask(&self, resource: &str, cluster: &str, more: &str) -> anyhow::Result<Value> {
+        let path = format!("{SEARCH}/{resource}?{}{more}", self.parameters(cluster));
+        reach::ask(&self.control_plane, &path).await
+    }
+
+    /// Members that have it, as the caller may know.
+    async fn whereabouts(&self, deleted: bool) -> anyhow::Result<Whereabouts> {
+        self.sought().found(&self.control_plane, deleted).await
+    }
+
+    fn sought(&self) -> Sought<'_> {
+        Sought {
+            resource: &self.kind.gvr.resource,
+            group: &self.kind.gvr.group,
+            namespace: self.namespace.as_deref(),
+            name: &self.name,
+        }
+    }
+
+    /// The clusters that are meant: those that were named, or those that have it. Never none.
+    pub(crate) async fn clusters(&self, named: &[String]) -> anyhow::Result<Whereabouts> {
+        if !named.is_empty() && named != ["all"] {
+            return Ok(Whereabouts { clusters: named.to_vec(), skipped: Vec::new() });
+        }
+        self.there(self.whereabouts(false).await?)
+    }
+
+    fn there(&self, found: Whereabouts) -> anyhow::Result<Whereabouts> {
+        if found.clusters.is_empty() {
+            let called = self.called();
+            bail!(
+                "no cluster has {called} that you may see{}: look with `crowsnest search 'name:={}'`, or say --cluster",
+                found.missing(),
+                self.name
+            );
+        }
+        Ok(found)
+    }
+
+    /// The one cluster that is meant, of those that have it or had it.
+    pub(crate) async fn cluster(&self, named: Option<&str>) -> anyhow::Result<String> {
+        if let Some(named) = named {
+            return Ok(named.to_owned());
+        }
+        let found = match self.whereabouts(false).await? {
+            found if found.clusters.is_empty() => self.there(self.whereabouts(true).await?)?,
+            found => found,
+        };
+        match found.clusters.as_slice() {
+            [one] => Ok(one.clone()),
+            several => bail!(
+                "{} is in several clusters: say which one with --cluster ({}){}",
+                self.called(),
+                several.join(", "),
+                found.missing()
+            ),
+        }
+    }
+}
+
+/// An object that is looked for in all members.
+pub(crate) struct Sought<'a> {
+    pub(crate) resource: &'a str,
+    pub(crate) group: &'a str,
+    pub(crate) namespace: Option<&'a str>,
+    pub(crate) name: &'a str,
+}
+
+impl Sought<'_> {
+    /// Those that have it, or had it.
+    pub(crate) async fn found(&self, control_plane: &kube::Client, deleted: bool) -> anyhow::Result<Whereabouts> {
+        let deleted = if deleted { " is:deleted" } else { "" };
+        let namespace = self.namespace.map(|namespace| format!(" namespace:={namespace}")).unwrap_or_default();
+        let query = format!("kind:{} name:={}{namespace}{deleted}", self.resource, self.name);
+        let path = format!("{SEARCH}/query?limit={MOST_CLUSTERS}&facets=cluster&q={}", escaped(&query));
+        Ok(self.of(&reach::ask(control_plane, &path).await?))
+    }
+
+    /// A search may find more than what was asked for: other groups' kinds of that name, and templates.
+    pub(crate) fn of(&self, answer: &Value) -> Whereabouts {
+        let list = |field: &str| answer.get(field).and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+        let group = |hit: &Value| text(hit, "/apiVersion").split_once('/').map_or("", |(group, _)| group) == self.group;
+        let is_it = |hit: &&Value| {
+            text(hit, "/resource") == self.resource
+                && group(hit)
+                && text(hit, "/name") == self.name
+                && text(hit, "/namespace") == self.namespace.unwrap_or_default()
+        };
+        let found = list("hits").iter().filter(is_it).map(|hit| text(hit, "/cluster").to_owned());
+        // A template of the control plane is in no member.
+        let mut clusters: Vec<String> = found.filter(|cluster| cluster != CONTROL_PLANE).collect();
+        clusters.sort();
+        let skipped = list("skipped").iter();
+        let skipped = skipped.map(|one| (text(one, "/cluster").to_owned(), text(one, "/reason").to_owned()));
+        Whereabouts { clusters, skipped: skipped.collect() }
+    }
+}
+
+impl Whereabouts {
+    pub(crate) fn missing(&self) -> String {
+        match self.skipped.as_slice() {
+            [] => String::new(),
+            some => {
+                let names: Vec<&str> = some.iter().map(|(cluster, _)| cluster.as_str()).collect();
+                format!("; not all is known of {}", names.join(", "))
+            }
+        }
+    }
+}
+
+/// A 404 that is about the member and not about what is in it.
+pub(crate) fn is_of_a_cluster(status: &kube::core::Status) -> bool {
+    status.details.as_ref().is_some_and(|details| details.group == "cluster.karmada.io" && details.kind == "clusters")
+}
+
+/// `Deployment.v1.apps`: the kind's word for what a manifest says.
+pub(crate) fn versioned(object: &Value) -> String {
+    let api_version = text(object, "/apiVersion");
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    format!("{}.{version}.{group}", text(object, "/kind"))
+}
+
+/// The namespace of a manifest, or the one that is said, which have to be the same.
+pub(crate) fn same_namespace<'n>(own: Option<&'n str>, said: Option<&'n str>) -> anyhow::Result<Option<&'n str>> {
+    match (own, said) {
+        (Some(own), Some(said)) if own != said => {
+            bail!("the namespace from the provided object {own:?} does not match the namespace {said:?}")
+        }
+        (own, said) => Ok(own.or(said)),
+    }
+}
+
+pub fn escaped(text: &str) -> String {
+    utf8_percent_encode(text, NON_ALPHANUMERIC).to_string().replace("%2D", "-")
+}
+
+pub fn text<'v>(value: &'v Value, pointer: &str) -> &'v str {
+    value.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crowsnest_apimachinery::names::Gvr;
+    use serde_json::json;
+
+    fn words(line: &str) -> Result<(String, String), String> {
+        let object = line.split_whitespace().map(str::to_owned).collect();
+        let args = ObjectArgs { object, namespace: None };
+        args.words().map(|(kind, name)| (kind.to_owned(), name.to_owned())).map_err(|error| error.to_string())
+    }
+
+    #[rstest::rstest]
+    #[case("deploy/web", Some(("deploy", "web")))]
+    #[case("deploy web", Some(("deploy", "web")))]
+    #[case("web", None)]
+    #[case("deploy/", None)]
+    #[case("deploy/a/b", None)]
+    #[case("deploy/web db", None)]
+    fn objects_are_named(#[case] line: &str, #[case] expected: Option<(&str, &str)>) {
+        match (words(line), expected) {
+            (Ok((kind, name)), Some(expected)) => assert_eq!((kind.as_str(), name.as_str()), expected),
+            (Err(error), None) => assert!(error.contains("KIND/NAME does"), "{error}"),
+            (read, _) => panic!("{line}: {read:?}"),
+        }
+    }
+
+    #[tokio::test]
+    async fn hits_tell_where_it_is() {
+        let config = kube::Config::new("http://127.0.0.1:1".parse().unwrap());
+        let control_plane = kube::Client::try_from(config.clone()).unwrap();
+        let kind = Kind { gvr: Gvr::new("apps", "v1", "deployments"), kind: "Deployment".to_owned(), namespaced: true };
+        let asked = Asked { config, control_plane, kind, namespace: Some("shop".into()), name: "web".into() };
+        let hit = |cluster: &str, version: &str, name: &str| {
+            json!({"cluster": cluster, "apiVersion": version,
+            "resource": "deployments", "namespace": "shop", "name": name})
+        };
+        let answer = json!({"skipped": [{"cluster": "m3", "reason": "gone"}], "hits": [
+            hit("m2", "apps/v1beta1", "web"), hit("m1", "apps/v1", "web"), hit("m1", "apps/v1", "web-2"),
+            hit("m4", "example.io/v1", "web"), hit("@control-plane", "apps/v1", "web")]});
+        let found = asked.sought().of(&answer);
+        assert_eq!(found.clusters, ["m1", "m2"]);
+        assert_eq!(found.missing(), "; not all is known of m3");
+        assert_eq!(asked.called(), "deployments.apps shop/web");
+        assert_eq!(
+            asked.parameters("m-1"),
+            "cluster=m-1&apiVersion=apps%2Fv1&resource=deployments&namespace=shop&name=web"
+        );
+    }
+}

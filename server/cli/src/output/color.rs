@@ -1,0 +1,93 @@
+//! Whether and how lines are coloured: in a terminal, unless `NO_COLOR` or a terminal that can't says otherwise.
+
+use clap::Args;
+
+use crate::pager;
+
+pub(crate) const RED: u8 = 31;
+pub(crate) const GREEN: u8 = 32;
+pub(crate) const YELLOW: u8 = 33;
+pub(crate) const CYAN: u8 = 36;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Color {
+    Auto,
+    Always,
+    Never,
+}
+
+#[derive(Debug, Clone, Copy, Args)]
+pub(crate) struct ColorArgs {
+    /// Colours: auto is in a terminal, unless NO_COLOR is set
+    #[arg(long, value_enum, default_value = "auto", value_name = "WHEN")]
+    color: Color,
+}
+
+impl ColorArgs {
+    /// For what goes to standard output.
+    pub(crate) fn painted(self) -> bool {
+        let no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+        let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+        match self.color {
+            Color::Always => true,
+            Color::Never => false,
+            Color::Auto => !no_color && !dumb && pager::for_people(),
+        }
+    }
+}
+
+/// A text in a colour.
+pub(crate) fn paint(text: &str, color: Option<u8>) -> String {
+    match color {
+        Some(color) if !text.is_empty() => format!("\x1b[{color}m{text}\x1b[0m"),
+        _ => text.to_owned(),
+    }
+}
+
+/// Of a cell below a head, where it is one that says how something is.
+pub(crate) fn of_cell(head: &str, cell: &str) -> Option<u8> {
+    match head {
+        "STATUS" | "PHASE" | "TYPE" | "HEALTH" => of_state(cell),
+        // Fewer than there should be.
+        "READY" => match cell.split_once('/') {
+            Some((ready, all)) if ready != all => Some(YELLOW),
+            Some(_) => None,
+            None => of_state(cell),
+        },
+        _ => None,
+    }
+}
+
+fn of_state(state: &str) -> Option<u8> {
+    let failed =
+        ["Error", "Failed", "BackOff", "ImagePull", "Invalid", "OOMKilled", "Evicted", "NotReady", "Lost", "Unhealthy"];
+    let waits =
+        ["Pending", "Terminating", "Unknown", "ContainerCreating", "Init:", "PodInitializing", "Warning", "Degraded"];
+    match state {
+        "Running" | "Ready" | "Active" | "Bound" | "Succeeded" | "Completed" | "Complete" | "Available" | "Healthy"
+        | "True" => Some(GREEN),
+        "False" => Some(RED),
+        state if failed.iter().any(|word| state.contains(word)) => Some(RED),
+        state if waits.iter().any(|word| state.contains(word)) => Some(YELLOW),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[rstest::rstest]
+    #[case("STATUS", "Running", Some(GREEN))]
+    #[case("STATUS", "CrashLoopBackOff", Some(RED))]
+    #[case("STATUS", "Ready,SchedulingDisabled", None)]
+    #[case("STATUS", "Init:0/1", Some(YELLOW))]
+    #[case("STATUS", "<none>", None)]
+    #[case("READY", "0/1", Some(YELLOW))]
+    #[case("READY", "1/1", None)]
+    #[case("TYPE", "Warning", Some(YELLOW))]
+    #[case("NAME", "Running", None)]
+    fn cells_have_colours(#[case] head: &str, #[case] cell: &str, #[case] expected: Option<u8>) {
+        assert_eq!(of_cell(head, cell), expected);
+    }
+}

@@ -1,0 +1,81 @@
+//! `custom-columns`: a table of what paths find, `NAME:.metadata.name,RSRC:.metadata.resourceVersion`. Pure.
+
+use std::io::{self, Write};
+
+use crowsnest_apimachinery::jsonpath::{self, JsonPath};
+use serde_json::Value;
+
+use crate::columns;
+
+const NONE: &str = "<none>";
+
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct CustomColumns(Vec<(String, JsonPath)>);
+
+impl CustomColumns {
+    pub(super) fn parse(text: &str) -> Result<Self, String> {
+        let column = |part: &str| {
+            let (head, path) = part
+                .split_once(':')
+                .ok_or_else(|| format!("unexpected custom-columns spec: {part}, expected <header>:<json-path-expr>"))?;
+            Ok((head.to_owned(), relaxed(path)?))
+        };
+        parts(text).into_iter().map(column).collect::<Result<_, String>>().map(Self)
+    }
+
+    /// Heads in the first line of a file, paths in the second, between blanks.
+    pub(super) fn parse_file(text: &str) -> Result<Self, String> {
+        let mut lines = text.lines().filter(|line| !line.trim().is_empty());
+        let mut words = || lines.next().unwrap_or_default().split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+        let (heads, paths) = (words(), words());
+        if heads.is_empty() || heads.len() != paths.len() {
+            let (heads, paths) = (heads.len(), paths.len());
+            return Err(format!(
+                "number of headers and field specifications do not match: {heads} headers and {paths} fields"
+            ));
+        }
+        let columns = heads.into_iter().zip(&paths).map(|(head, path)| Ok((head, relaxed(path)?)));
+        columns.collect::<Result<_, String>>().map(Self)
+    }
+
+    pub(crate) fn write(&self, out: &mut impl Write, items: &[Value], head: bool) -> io::Result<()> {
+        let head = head.then(|| self.0.iter().map(|(name, _)| name.clone()).collect());
+        let rows = items.iter().map(|item| self.0.iter().map(|(_, path)| cell(path, item)).collect());
+        columns::write(out, &head.into_iter().chain(rows).collect::<Vec<_>>())
+    }
+}
+
+/// At commas, but for those in brackets.
+fn parts(text: &str) -> Vec<&str> {
+    let (mut parts, mut depth, mut from) = (Vec::new(), 0_usize, 0);
+    for (at, byte) in text.bytes().enumerate() {
+        match byte {
+            b'[' | b'(' => depth += 1,
+            b']' | b')' => depth = depth.saturating_sub(1),
+            b',' if depth == 0 => {
+                parts.push(&text[from..at]);
+                from = at + 1;
+            }
+            _ => {}
+        }
+    }
+    parts.push(&text[from..]);
+    parts
+}
+
+/// A path as kubectl takes it here: with or without braces, with or without the dot it begins with.
+pub(crate) fn relaxed(text: &str) -> Result<JsonPath, String> {
+    let inner = text.trim();
+    let inner = inner.strip_prefix('{').and_then(|rest| rest.strip_suffix('}')).unwrap_or(inner);
+    let dotted = if inner.starts_with(['.', '[', '$', '@']) { inner.to_owned() } else { format!(".{inner}") };
+    JsonPath::parse(&dotted).map_err(|why| format!("error parsing jsonpath {text}, {why}"))
+}
+
+fn cell(path: &JsonPath, item: &Value) -> String {
+    let found = path.find(item);
+    let shown = |value: &&Value| match value {
+        Value::Null => NONE.to_owned(),
+        value => jsonpath::print(value).replace('\n', "\\n"),
+    };
+    if found.is_empty() { NONE.to_owned() } else { found.iter().map(shown).collect::<Vec<_>>().join(",") }
+}

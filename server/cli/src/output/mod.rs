@@ -1,0 +1,285 @@
+//! `-o`: the formats that objects are printed in, by kubectl's names and with kubectl's words for what makes no sense. What a command
+//! shows as a table is the command's own business.
+
+use std::io::{self, Write};
+
+use anyhow::{Context, anyhow};
+use crowsnest_plan::overriding::yaml;
+use serde_json::Value;
+
+use columns::CustomColumns;
+pub(crate) use columns::relaxed;
+use go::GoTemplate;
+use path::PathTemplate;
+
+pub(crate) mod color;
+mod columns;
+mod go;
+mod kyaml;
+mod path;
+pub mod terminal;
+
+/// What a template may be given as, beside the format's own name.
+const TEMPLATES: [&str; 8] = [
+    "go-template",
+    "go-template-file",
+    "jsonpath",
+    "jsonpath-as-json",
+    "jsonpath-file",
+    "template",
+    "templatefile",
+    "json",
+];
+
+/// One format by its name.
+#[derive(Debug, Clone)]
+pub(crate) enum Format {
+    Table,
+    Wide,
+    Json,
+    Jsonl,
+    Yaml,
+    Kyaml,
+    Csv,
+    Name,
+    JsonPath(PathTemplate),
+    JsonPathAsJson(PathTemplate),
+    GoTemplate(GoTemplate),
+    CustomColumns(CustomColumns),
+}
+
+impl Format {
+    /// Of a command that shows objects: what `kubectl get` knows.
+    pub(crate) fn of_objects(text: &str) -> Result<Self, String> {
+        Self::read(text, &["custom-columns", "custom-columns-file", "kyaml", "name", "wide", "yaml"])
+    }
+
+    /// Of a command that prints one object: what `kubectl apply` knows.
+    pub(crate) fn of_an_object(text: &str) -> Result<Self, String> {
+        Self::read(text, &["kyaml", "name", "yaml"])
+    }
+
+    /// Of a command that shows what a search finds.
+    pub(crate) fn of_hits(text: &str) -> Result<Self, String> {
+        Self::read(
+            text,
+            &["csv", "custom-columns", "custom-columns-file", "jsonl", "kyaml", "name", "table", "wide", "yaml"],
+        )
+    }
+
+    fn read(text: &str, more: &[&str]) -> Result<Self, String> {
+        let (format, template) = text.split_once('=').map_or((text, None), |(format, rest)| (format, Some(rest)));
+        if !TEMPLATES.contains(&format) && !more.contains(&format) {
+            return Err(unknown(text, more));
+        }
+        match format {
+            "custom-columns" | "custom-columns-file" => {
+                let given = template.filter(|text| !text.is_empty());
+                let given = given.ok_or("custom-columns format specified but no custom columns given")?;
+                return match format {
+                    "custom-columns" => CustomColumns::parse(given),
+                    _ => CustomColumns::parse_file(&file(given)?),
+                }
+                .map(Self::CustomColumns);
+            }
+            _ => {}
+        }
+        let given =
+            || template.filter(|text| !text.is_empty()).ok_or("template format specified but no template given");
+        match (format, template) {
+            ("json", None) => Ok(Self::Json),
+            ("jsonl", None) => Ok(Self::Jsonl),
+            ("yaml", None) => Ok(Self::Yaml),
+            ("kyaml", None) => Ok(Self::Kyaml),
+            ("csv", None) => Ok(Self::Csv),
+            ("name", None) => Ok(Self::Name),
+            ("wide", None) => Ok(Self::Wide),
+            ("table", None) => Ok(Self::Table),
+            ("jsonpath", _) => PathTemplate::parse(given()?).map(Self::JsonPath),
+            ("jsonpath-as-json", _) => PathTemplate::parse(given()?).map(Self::JsonPathAsJson),
+            ("jsonpath-file", _) => PathTemplate::parse(&file(given()?)?).map(Self::JsonPath),
+            ("go-template" | "template", _) => GoTemplate::parse(given()?).map(Self::GoTemplate),
+            ("go-template-file" | "templatefile", _) => GoTemplate::parse(&file(given()?)?).map(Self::GoTemplate),
+            _ => Err(unknown(text, more)),
+        }
+    }
+
+    /// Rows are printed, no documents.
+    pub(crate) fn is_table(&self) -> bool {
+        matches!(self, Self::Table | Self::Wide)
+    }
+
+    /// Prints a document: an object, or a list of some. `name` is what an object is called on the command line.
+    pub(crate) fn print(
+        &self,
+        out: &mut impl Write,
+        document: &Value,
+        name: impl Fn(&Value) -> String,
+    ) -> anyhow::Result<()> {
+        match self {
+            Self::Json | Self::Table | Self::Wide | Self::Csv => writeln!(out, "{document:#}")?,
+            Self::Jsonl => items(document).iter().try_for_each(|item| writeln!(out, "{item}"))?,
+            Self::Yaml => out.write_all(yaml::written(document).as_bytes())?,
+            Self::Kyaml => out.write_all(kyaml::written(document).as_bytes())?,
+            Self::Name => items(document).iter().try_for_each(|item| writeln!(out, "{}", name(item)))?,
+            Self::JsonPath(template) => out.write_all(template.filled(document).as_bytes())?,
+            Self::JsonPathAsJson(template) => {
+                let found = serde_json::to_string_pretty(&template.found(document));
+                writeln!(out, "{}", found.context("printing what was found")?)?;
+            }
+            Self::GoTemplate(template) => {
+                let filled = template.filled(document).map_err(|why| anyhow!("error executing template: {why}"))?;
+                out.write_all(filled.as_bytes())?;
+            }
+            Self::CustomColumns(columns) => columns.write(out, items(document), true)?,
+        }
+        Ok(())
+    }
+
+    /// Prints one more document of several that come one behind the other.
+    pub(crate) fn next(
+        &self,
+        out: &mut impl Write,
+        document: &Value,
+        first: bool,
+        name: impl Fn(&Value) -> String,
+    ) -> anyhow::Result<()> {
+        match self {
+            Self::Yaml => out.write_all(b"---\n")?,
+            Self::CustomColumns(columns) => return Ok(columns.write(out, items(document), first)?),
+            _ => {}
+        }
+        self.print(out, document, name)
+    }
+}
+
+/// Those of a list, or the one object.
+pub(crate) fn items(document: &Value) -> &[Value] {
+    let is_list = document.get("kind").and_then(Value::as_str).is_none_or(|kind| kind.ends_with("List"));
+    match document.get("items").and_then(Value::as_array) {
+        Some(items) if is_list => items,
+        _ => std::slice::from_ref(document),
+    }
+}
+
+fn file(name: &str) -> Result<String, String> {
+    std::fs::read_to_string(name).map_err(|error| format!("error reading template {name}, {error}"))
+}
+
+fn unknown(text: &str, more: &[&str]) -> String {
+    let mut known: Vec<&str> = TEMPLATES.iter().chain(more).copied().collect();
+    known.sort_unstable();
+    let known = known.join(", ");
+    format!("unable to match a printer suitable for the output format {text:?}, allowed formats are: {known}")
+}
+
+/// A line of CSV: cells with commas, quotes or line breaks are quoted.
+pub(crate) fn csv(out: &mut impl Write, cells: &[String]) -> io::Result<()> {
+    let quoted = |cell: &String| match cell.contains([',', '"', '\n', '\r']) {
+        true => format!("\"{}\"", cell.replace('"', "\"\"")),
+        false => cell.clone(),
+    };
+    writeln!(out, "{}", cells.iter().map(quoted).collect::<Vec<_>>().join(","))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+    use serde_json::json;
+
+    fn printed(format: &str, document: &Value) -> Result<String, String> {
+        let mut out = Vec::new();
+        let named = |item: &Value| format!("kind/{}", item["metadata"]["name"].as_str().unwrap_or_default());
+        let format = Format::read(format, &["csv", "custom-columns", "jsonl", "name", "wide", "yaml"])?;
+        format.print(&mut out, document, named).map_err(|error| error.to_string())?;
+        String::from_utf8(out).map_err(|error| error.to_string())
+    }
+
+    fn object() -> Value {
+        json!({"metadata": {"name": "c", "labels": {"a.b/c": "d"}}, "spec": {"items": [{"a": 1}, {"a": "b"}], "on": true}})
+    }
+
+    fn list() -> Value {
+        json!({"kind": "List", "items": [object(), {"metadata": {"name": "e"}}]})
+    }
+
+    #[rstest]
+    #[case("name", "kind/c\n")]
+    #[case("jsonpath={.metadata.name}", "c")]
+    #[case("jsonpath=.metadata.name", "c")]
+    #[case("jsonpath=it is {.metadata.name}{'\\n'}", "it is c\n")]
+    #[case("jsonpath={.spec.items[*].a}", "1 b")]
+    #[case("jsonpath={range .spec.items[*]}<{.a}{\"}\\t\"}{end}.", "<1}\t<b}\t.")]
+    #[case("jsonpath={.spec.nothing}", "")]
+    #[case("jsonpath-as-json={.spec.items[1].a}", "[\n  \"b\"\n]\n")]
+    #[case("go-template={{.metadata.name}}{{\"\\n\"}}", "c\n")]
+    #[case("template={{range .spec.items}}<{{.a}}>{{end}}", "<1><b>")]
+    #[case("go-template={{.metadata.nothing}}", "<no value>")]
+    #[case("go-template={{if exists . \"spec\" \"on\"}}yes{{end}}{{if exists . \"spec\" \"off\"}}no{{end}}", "yes")]
+    #[case("go-template={{index .metadata.labels \"a.b/c\"}} {{base64decode \"aGk=\"}}", "d hi")]
+    #[case(
+        "custom-columns=NAME:.metadata.name,A:.spec.items[*].a,ON:{.spec.on}",
+        "NAME   A     ON\nc      1,b   true\n"
+    )]
+    #[case("custom-columns=L:metadata.labels.a\\.b/c,X:.spec.x", "L   X\nd   <none>\n")]
+    fn formats(#[case] format: &str, #[case] expected: &str) {
+        assert_eq!(printed(format, &object()).as_deref(), Ok(expected));
+    }
+
+    #[rstest]
+    #[case("name", "kind/c\nkind/e\n")]
+    #[case("jsonpath={.items[*].metadata.name}", "c e")]
+    #[case("go-template={{range .items}}{{.metadata.name}} {{end}}", "c e ")]
+    #[case("custom-columns=NAME:.metadata.name", "NAME\nc\ne\n")]
+    fn lists(#[case] format: &str, #[case] expected: &str) {
+        assert_eq!(printed(format, &list()).as_deref(), Ok(expected));
+    }
+
+    #[rstest]
+    #[case("table", "unable to match a printer suitable for the output format \"table\", allowed formats are: csv, ")]
+    #[case("json=x", "unable to match a printer suitable for the output format \"json=x\"")]
+    #[case("jsonpath", "template format specified but no template given")]
+    #[case("jsonpath={.a", "error parsing jsonpath {.a, unclosed action")]
+    #[case("jsonpath={end}", "error parsing jsonpath {end}, not in range, nothing to end")]
+    #[case("jsonpath={range .a}", "error parsing jsonpath {range .a}, unclosed range")]
+    #[case("jsonpath-file=no/such/file", "error reading template no/such/file, ")]
+    #[case("go-template={{.a", "error parsing template {{.a, template: output:1:")]
+    #[case("go-template={{nosuch .}}", "error executing template: undefined function: nosuch")]
+    #[case("custom-columns=", "custom-columns format specified but no custom columns given")]
+    #[case("custom-columns=NAME", "unexpected custom-columns spec: NAME, expected <header>:<json-path-expr>")]
+    fn what_makes_no_sense_is_refused(#[case] format: &str, #[case] expected: &str) {
+        let refused = printed(format, &object()).unwrap_err();
+        assert!(refused.starts_with(expected), "{refused}");
+    }
+
+    #[test]
+    fn columns_of_a_file() {
+        let columns = CustomColumns::parse_file("NAME           ON\nmetadata.name  {.spec.on}\n").unwrap();
+        let mut out = Vec::new();
+        columns.write(&mut out, &[object()], true).unwrap();
+        assert_eq!(String::from_utf8(out).unwrap(), "NAME   ON\nc      true\n");
+        assert!(CustomColumns::parse_file("A B\n.a\n").unwrap_err().contains("2 headers and 1"));
+    }
+
+    #[test]
+    fn documents_that_come_one_by_one() {
+        let told = |format: &str| {
+            let mut out = Vec::new();
+            let format = Format::of_objects(format).unwrap();
+            for (at, name) in ["a", "b"].into_iter().enumerate() {
+                format.next(&mut out, &json!({"metadata": {"name": name}}), at == 0, |_| String::new()).unwrap();
+            }
+            String::from_utf8(out).unwrap()
+        };
+        assert_eq!(told("yaml"), "---\nmetadata:\n  name: a\n---\nmetadata:\n  name: b\n");
+        assert_eq!(told("custom-columns=N:.metadata.name"), "N\na\nb\n");
+    }
+
+    #[test]
+    fn cells_of_csv_are_quoted_where_they_must() {
+        let mut out = Vec::new();
+        csv(&mut out, &["a".to_owned(), "b,\"c\"".to_owned(), String::new()]).unwrap();
+        assert_eq!(String::from_utf8(out).unwrap(), "a,\"b,\"\"c\"\"\",\n");
+    }
+}

@@ -1,0 +1,109 @@
+//! Objects that are named by files: `-f`, `-k` and `-R`, as kubectl has them.
+
+use anyhow::{Context, bail};
+use clap::Args;
+use serde_json::Value;
+
+use super::object::text;
+use crate::verbs::interpret::files;
+use crate::verbs::kubectl;
+
+#[derive(Debug, Args)]
+pub(crate) struct SourceArgs {
+    /// Files, patterns of them (in quotes), folders or URLs, - for standard input
+    #[arg(short = 'f', long = "filename", value_name = "FILE", value_delimiter = ',')]
+    filenames: Vec<String>,
+    /// What `kubectl kustomize` makes of this folder or URL
+    #[arg(short = 'k', long, value_name = "FOLDER", conflicts_with_all = ["filenames", "recursive"])]
+    kustomize: Option<String>,
+    /// Folders named with -f, and those in them
+    #[arg(short = 'R', long)]
+    recursive: bool,
+}
+
+impl SourceArgs {
+    /// Nothing is named.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.filenames.is_empty() && self.kustomize.is_none()
+    }
+
+    /// All objects, in their order.
+    pub(crate) async fn objects(&self) -> anyhow::Result<Vec<Value>> {
+        let documents = match &self.kustomize {
+            Some(folder) => {
+                let made = kubectl::output(&["kustomize", folder]).await;
+                let made =
+                    made.context("-k is kubectl's: `kubectl kustomize FOLDER`, and -f - reads what that prints")?;
+                files::parse(folder, None, made)?
+            }
+            None => files::read(&self.filenames, self.recursive).await?,
+        };
+        flattened(documents.into_iter().map(|document| (document.source, document.body)))
+    }
+}
+
+/// Objects one by one; lists are taken apart.
+fn flattened(documents: impl Iterator<Item = (String, Value)>) -> anyhow::Result<Vec<Value>> {
+    let mut objects = Vec::new();
+    for (source, body) in documents {
+        let items = match body.get("items").and_then(Value::as_array) {
+            Some(items) if text(&body, "/kind").ends_with("List") => items.clone(),
+            _ => vec![body],
+        };
+        for object in items {
+            for field in ["/apiVersion", "/kind", "/metadata/name"] {
+                if text(&object, field).is_empty() {
+                    bail!("{source} has something that is no object: {} is missing", field[1..].replace('/', "."));
+                }
+            }
+            objects.push(object);
+        }
+    }
+    if objects.is_empty() {
+        bail!("the files hold no objects");
+    }
+    Ok(objects)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[rstest::rstest]
+    #[case(json!({"apiVersion": "v1", "kind": "List", "items": [{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}}]}), Ok(1))]
+    #[case(json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}}), Ok(1))]
+    #[case(json!({"apiVersion": "v1", "kind": "Pod", "metadata": {}}), Err("a.yaml has something that is no object: metadata.name is missing"))]
+    #[case(json!({"kind": "Pod"}), Err("apiVersion is missing"))]
+    #[case(json!({"apiVersion": "v1", "kind": "List", "items": []}), Err("the files hold no objects"))]
+    fn lists_are_taken_apart(#[case] body: Value, #[case] expected: Result<usize, &str>) {
+        match (flattened([("a.yaml".to_owned(), body)].into_iter()), expected) {
+            (Ok(objects), Ok(expected)) => assert_eq!(objects.len(), expected),
+            (Err(error), Err(expected)) => assert!(error.to_string().contains(expected), "{error}"),
+            (objects, _) => panic!("{objects:?}"),
+        }
+    }
+
+    #[tokio::test]
+    async fn files_are_read_in_their_order() {
+        let dir = tempfile::tempdir().unwrap();
+        let object = |name: &str| format!("{{apiVersion: v1, kind: ConfigMap, metadata: {{name: {name}}}}}");
+        let write = |file: &str, content: &str| std::fs::write(dir.path().join(file), content).unwrap();
+        write("b.yaml", &format!("# nothing\n---\n{}\n---\n{}\n", object("b"), object("c")));
+        write(
+            "a.json",
+            r#"{"apiVersion": "v1", "kind": "List", "items": [{"apiVersion": "v1", "kind": "A", "metadata": {"name": "a"}}]}"#,
+        );
+        write("notes.txt", "no manifest");
+        let read = async |name: &str| {
+            let filenames = vec![dir.path().join(name).display().to_string()];
+            SourceArgs { filenames, kustomize: None, recursive: false }.objects().await
+        };
+        let names: Vec<String> =
+            read("").await.unwrap().iter().map(|object| text(object, "/metadata/name").to_owned()).collect();
+        assert_eq!(names, ["a", "b", "c"]);
+        assert!(read("missing.yaml").await.unwrap_err().to_string().contains("missing.yaml"));
+        write("empty.yaml", "---\n");
+        assert_eq!(read("empty.yaml").await.unwrap_err().to_string(), "the files hold no objects");
+    }
+}

@@ -1,0 +1,241 @@
+//! `crowsnest api-resources` and `api-versions`: what the control plane serves, or a member.
+
+use std::collections::BTreeSet;
+use std::io::Write;
+use std::process::ExitCode;
+
+use clap::{Args, ValueEnum};
+use crowsnest_fleet::{ApiResource, ApiResources};
+use serde_json::{Value, json};
+
+use super::get::{OperationScope, is_broken_pipe};
+use crate::columns;
+use crate::connection::ConnectionArgs;
+use crate::output::Format;
+use crate::output::terminal;
+use crate::pager;
+use crate::reach;
+
+/// Who is asked.
+#[derive(Debug, Args)]
+struct ServedArgs {
+    /// What this cluster serves [default: what the control plane does]
+    #[arg(short = 'C', long, visible_alias = "clusters", value_name = "CLUSTER")]
+    cluster: Option<String>,
+    /// The control plane's, or with --cluster a member's
+    #[arg(short = 's', long, value_enum, value_name = "SCOPE")]
+    operation_scope: Option<OperationScope>,
+    #[command(flatten)]
+    connection: ConnectionArgs,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Output {
+    Wide,
+    Name,
+    Json,
+    Yaml,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum SortBy {
+    Name,
+    Kind,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  crowsnest api-resources\n  crowsnest api-resources --cluster member1 --api-group apps\n  crowsnest api-resources --verbs list,watch -o name"
+)]
+pub struct ApiResourcesArgs {
+    /// Of this group; the core one is ''
+    #[arg(long, value_name = "GROUP")]
+    api_group: Option<String>,
+    /// That are in namespaces, or are not
+    #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true, value_name = "BOOL")]
+    namespaced: Option<bool>,
+    /// That know all of these verbs, by comma
+    #[arg(long, value_delimiter = ',', value_name = "VERBS")]
+    verbs: Vec<String>,
+    /// That are in all of these categories, by comma
+    #[arg(long, value_delimiter = ',', value_name = "CATEGORIES")]
+    categories: Vec<String>,
+    /// wide (with verbs and categories), name, json, yaml
+    #[arg(short, long, value_enum, value_name = "FORMAT")]
+    output: Option<Output>,
+    /// As kubectl has it: nothing is kept of what was asked before
+    #[arg(long, hide = true)]
+    cached: bool,
+    /// As karmadactl has it: what is served has none
+    #[arg(long, hide = true)]
+    show_managed_fields: bool,
+    /// [default: by group]
+    #[arg(long, value_enum, value_name = "BY")]
+    sort_by: Option<SortBy>,
+    #[arg(long)]
+    no_headers: bool,
+    #[command(flatten)]
+    served: ServedArgs,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  crowsnest api-versions\n  crowsnest api-versions --cluster member1")]
+pub struct ApiVersionsArgs {
+    #[command(flatten)]
+    served: ServedArgs,
+}
+
+impl ServedArgs {
+    async fn ask(&self) -> anyhow::Result<ApiResources> {
+        let config = self.connection.config().await?;
+        let client = reach::one(config, self.cluster.as_deref(), self.operation_scope)?;
+        let served = crowsnest_fleet::discovery::discover(&client).await?;
+        for group in &served.stale {
+            writeln!(terminal::stderr(), "warning: {group}: who serves it does not answer")?;
+        }
+        Ok(served)
+    }
+}
+
+pub(crate) async fn run_resources(args: ApiResourcesArgs) -> anyhow::Result<ExitCode> {
+    let served = args.served.ask().await?;
+    pager::begin();
+    finished(print(&mut terminal::stdout(), &args, &served))
+}
+
+pub(crate) async fn run_versions(args: ApiVersionsArgs) -> anyhow::Result<ExitCode> {
+    let served = args.served.ask().await?;
+    let versions: BTreeSet<String> = served.resources.iter().map(|resource| resource.gvr.api_version()).collect();
+    let mut out = terminal::stdout();
+    finished(versions.iter().try_for_each(|version| writeln!(out, "{version}")).map_err(Into::into))
+}
+
+/// Whoever reads may have seen enough.
+fn finished(printed: anyhow::Result<()>) -> anyhow::Result<ExitCode> {
+    match printed {
+        Err(error) if !is_broken_pipe(&error) => Err(error),
+        _ => Ok(ExitCode::SUCCESS),
+    }
+}
+
+impl ApiResourcesArgs {
+    fn wants(&self, resource: &ApiResource) -> bool {
+        self.api_group.as_ref().is_none_or(|group| *group == *resource.gvr.group)
+            && self.namespaced.is_none_or(|namespaced| namespaced == resource.namespaced)
+            && self.verbs.iter().all(|verb| resource.verbs.contains(verb))
+            && self.categories.iter().all(|category| resource.categories.contains(category))
+    }
+}
+
+fn print(out: &mut impl Write, args: &ApiResourcesArgs, served: &ApiResources) -> anyhow::Result<()> {
+    let mut found: Vec<&ApiResource> = served.preferred().into_iter().filter(|resource| args.wants(resource)).collect();
+    match args.sort_by {
+        Some(SortBy::Name) => found.sort_by(|one, other| one.gvr.resource.cmp(&other.gvr.resource)),
+        Some(SortBy::Kind) => found.sort_by(|one, other| one.kind.cmp(&other.kind)),
+        None => found.sort_by(|one, other| {
+            let of = |resource: &ApiResource| (resource.gvr.group.to_string(), resource.gvr.resource.to_string());
+            of(one).cmp(&of(other))
+        }),
+    }
+    match args.output {
+        Some(Output::Name) => {
+            return Ok(found.iter().try_for_each(|resource| writeln!(out, "{}", resource.gvr.group_resource()))?);
+        }
+        Some(Output::Json) => return Format::Json.print(out, &list(&found), |_| String::new()),
+        Some(Output::Yaml) => return Format::Yaml.print(out, &list(&found), |_| String::new()),
+        Some(Output::Wide) | None => {}
+    }
+    let wide = args.output == Some(Output::Wide);
+    let mut heads = vec!["NAME", "SHORTNAMES", "APIVERSION", "NAMESPACED", "KIND"];
+    if wide {
+        heads.extend(["VERBS", "CATEGORIES"]);
+    }
+    let heads: Vec<String> = heads.into_iter().map(str::to_owned).collect();
+    let rows = found.iter().map(|resource| row(resource, wide));
+    let rows: Vec<Vec<String>> = (!args.no_headers).then_some(heads).into_iter().chain(rows).collect();
+    Ok(columns::write(out, &rows)?)
+}
+
+/// What kubectl calls an APIResourceList, of all groups.
+fn list(found: &[&ApiResource]) -> Value {
+    let one = |resource: &&ApiResource| {
+        json!({"name": &*resource.gvr.resource, "singularName": resource.singular, "namespaced": resource.namespaced,
+            "group": &*resource.gvr.group, "version": &*resource.gvr.version, "kind": resource.kind,
+            "verbs": resource.verbs, "shortNames": resource.short_names, "categories": resource.categories})
+    };
+    json!({"apiVersion": "v1", "kind": "APIResourceList", "groupVersion": "",
+        "resources": found.iter().map(one).collect::<Vec<_>>()})
+}
+
+fn row(resource: &ApiResource, wide: bool) -> Vec<String> {
+    let joined = |words: Vec<&str>| words.join(",");
+    let mut cells = vec![
+        resource.gvr.resource.to_string(),
+        resource.short_names.join(","),
+        resource.gvr.api_version(),
+        resource.namespaced.to_string(),
+        resource.kind.clone(),
+    ];
+    if wide {
+        cells.push(joined(resource.verbs.iter().map(String::as_str).collect()));
+        cells.push(resource.categories.join(","));
+    }
+    cells
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+    use crowsnest_apimachinery::names::Gvr;
+
+    #[derive(Parser)]
+    struct Asked {
+        #[command(flatten)]
+        resources: ApiResourcesArgs,
+    }
+
+    fn resource(group: &str, plural: &str, kind: &str, short: &str, namespaced: bool) -> ApiResource {
+        ApiResource {
+            gvr: Gvr::new(group, "v1", plural),
+            kind: kind.to_owned(),
+            singular: kind.to_lowercase(),
+            short_names: vec![short.to_owned()],
+            categories: vec!["all".to_owned()],
+            namespaced,
+            verbs: BTreeSet::from(["get".to_owned(), "list".to_owned()]),
+            subresources: BTreeSet::new(),
+            preferred: true,
+        }
+    }
+
+    #[rstest::rstest]
+    #[case(
+        "",
+        "NAME          SHORTNAMES   APIVERSION   NAMESPACED   KIND\nnodes         no           v1           false        Node\npods          po           v1           true         Pod\ndeployments   deploy       apps/v1      true         Deployment\n"
+    )]
+    #[case("-o name --namespaced", "pods\ndeployments.apps\n")]
+    #[case("-o name --namespaced=false", "nodes\n")]
+    #[case("-o name --api-group apps", "deployments.apps\n")]
+    #[case("-o name --sort-by name --categories all", "deployments.apps\nnodes\npods\n")]
+    #[case("-o name --verbs watch", "")]
+    #[case(
+        "-o yaml --api-group apps",
+        "apiVersion: v1\ngroupVersion: \"\"\nkind: APIResourceList\nresources:\n- categories:\n  - all\n  group: apps\n  kind: Deployment\n  name: deployments\n  namespaced: true\n  shortNames:\n  - deploy\n  singularName: deployment\n  verbs:\n  - get\n  - list\n  version: v1\n"
+    )]
+    #[case(
+        "-o wide --no-headers --api-group apps",
+        "deployments   deploy   apps/v1   true   Deployment   get,list   all\n"
+    )]
+    fn what_is_served_is_listed(#[case] line: &str, #[case] expected: &str) {
+        let args = Asked::parse_from(std::iter::once("api-resources").chain(line.split_whitespace())).resources;
+        let resources = vec![
+            resource("apps", "deployments", "Deployment", "deploy", true),
+            resource("", "pods", "Pod", "po", true),
+            resource("", "nodes", "Node", "no", false),
+        ];
+        let mut out = Vec::new();
+        print(&mut out, &args, &ApiResources { resources, stale: BTreeSet::new() }).unwrap();
+        assert_eq!(String::from_utf8(out).unwrap(), expected);
+    }
+}

@@ -1,0 +1,276 @@
+//! `apply --prune`: what was applied by the same name before, and is in the files no more, is deleted, together with the policy that
+//! `apply -C` made for it.
+
+use std::collections::BTreeSet;
+use std::io::Write;
+use std::time::Duration;
+
+use anyhow::{anyhow, bail};
+use clap::{Args, ValueEnum};
+use crowsnest_fleet::{ApiResource, ApiResources};
+use serde_json::{Value, json};
+
+use super::{DryRun, Writing, collection, is_propagated, named, policy};
+use crate::duration::duration;
+use crate::object::{escaped, text};
+use crate::output::terminal;
+use crate::reach::{self, failure};
+
+/// Kinds that are looked through where none are named: those that kubectl prunes.
+const PRUNED: [&str; 16] = [
+    "core/v1/ConfigMap",
+    "core/v1/Endpoints",
+    "core/v1/Namespace",
+    "core/v1/PersistentVolumeClaim",
+    "core/v1/PersistentVolume",
+    "core/v1/Pod",
+    "core/v1/ReplicationController",
+    "core/v1/Secret",
+    "core/v1/Service",
+    "batch/v1/Job",
+    "batch/v1/CronJob",
+    "networking.k8s.io/v1/Ingress",
+    "apps/v1/DaemonSet",
+    "apps/v1/Deployment",
+    "apps/v1/ReplicaSet",
+    "apps/v1/StatefulSet",
+];
+/// How often it is looked whether what was deleted is gone.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(500);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Cascade {
+    Background,
+    Foreground,
+    Orphan,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct PruneArgs {
+    /// Delete what was applied so before, has the labels of -l, and is in the files no more; from all its clusters
+    #[arg(long)]
+    prune: bool,
+    /// With --prune: whatever its labels are
+    #[arg(long, conflicts_with = "selector")]
+    all: bool,
+    /// With --prune: objects of this kind, GROUP/VERSION/KIND; may be repeated [default: kubectl's]
+    #[arg(long, value_name = "KIND", hide_short_help = true)]
+    prune_allowlist: Vec<String>,
+    /// With --prune: what becomes of objects that belong to those that are deleted
+    #[arg(long, value_enum, default_value = "background", num_args = 0..=1, default_missing_value = "background", require_equals = true, hide_short_help = true)]
+    cascade: Cascade,
+    /// With --prune: how long pods have to end, -1 for as long as they say
+    #[arg(long, value_name = "SECONDS", default_value_t = -1, allow_negative_numbers = true, hide_short_help = true)]
+    grace_period: i64,
+    /// With --prune: wait until they are gone
+    #[arg(long, hide_short_help = true)]
+    wait: bool,
+    /// With --wait: for how long
+    #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = duration, hide_short_help = true)]
+    timeout: Duration,
+}
+
+/// What was applied this time.
+#[derive(Debug, Default)]
+pub(super) struct Applied {
+    uids: BTreeSet<String>,
+    namespaces: BTreeSet<String>,
+}
+
+impl Applied {
+    pub(super) fn note(&mut self, object: &Value) {
+        self.uids.insert(text(object, "/metadata/uid").to_owned());
+        let namespace = text(object, "/metadata/namespace");
+        if !namespace.is_empty() {
+            self.namespaces.insert(namespace.to_owned());
+        }
+    }
+}
+
+impl PruneArgs {
+    /// Whether it is asked for, and makes sense.
+    pub(super) fn wanted(&self, selector: Option<&str>) -> anyhow::Result<bool> {
+        match (self.prune, self.all || selector.is_some()) {
+            (true, false) => {
+                bail!("--prune would delete whatever was applied so before: say which with -l KEY=VALUE, or --all")
+            }
+            (false, _) if self.all => bail!("--all goes with --prune"),
+            (prune, _) => Ok(prune),
+        }
+    }
+
+    /// Deletes what is left over.
+    pub(super) async fn prune(
+        &self,
+        writing: &Writing<'_>,
+        served: &ApiResources,
+        applied: &Applied,
+        selector: Option<&str>,
+    ) -> anyhow::Result<()> {
+        let mut gone = Vec::new();
+        for kind in self.kinds(served)? {
+            let places: Vec<Option<&str>> = match kind.namespaced {
+                true => applied.namespaces.iter().map(|namespace| Some(namespace.as_str())).collect(),
+                false => vec![None],
+            };
+            for namespace in places {
+                let selected = selector.map(|labels| format!("?labelSelector={}", escaped(labels))).unwrap_or_default();
+                let path = format!("{}{selected}", kind.gvr.path(namespace));
+                let Some(list) = reach::find(writing.client, None, &path).await? else { continue };
+                for item in list.get("items").and_then(Value::as_array).into_iter().flatten() {
+                    if !is_left_over(item, writing.manager, applied) {
+                        continue;
+                    }
+                    let mut object = item.clone();
+                    // What is in a list does not say its kind.
+                    object["apiVersion"] = kind.gvr.api_version().into();
+                    object["kind"] = kind.kind.as_str().into();
+                    gone.extend(self.delete(writing, served, &object).await?);
+                }
+            }
+        }
+        if self.wait && writing.dry_run == DryRun::None {
+            self.wait_for(writing, &gone).await?;
+        }
+        Ok(())
+    }
+
+    /// Those that are looked through. The control plane may lack some of those that nobody named.
+    fn kinds<'s>(&self, served: &'s ApiResources) -> anyhow::Result<Vec<&'s ApiResource>> {
+        let find = |word: &str| {
+            let (api_version, kind) = word.rsplit_once('/')?;
+            let api_version = api_version.strip_prefix("core/").unwrap_or(api_version);
+            served.resources.iter().find(|one| one.kind == kind && one.gvr.api_version() == api_version)
+        };
+        if self.prune_allowlist.is_empty() {
+            return Ok(PRUNED.iter().filter_map(|word| find(word)).collect());
+        }
+        let named = self.prune_allowlist.iter().map(|word| {
+            find(word)
+                .ok_or_else(|| anyhow!("{word:?} is no kind that is served: GROUP/VERSION/KIND, as apps/v1/Deployment"))
+        });
+        named.collect()
+    }
+
+    /// Deletes an object, and before it the policy that put it into clusters; gives their paths.
+    async fn delete(
+        &self,
+        writing: &Writing<'_>,
+        served: &ApiResources,
+        object: &Value,
+    ) -> anyhow::Result<Vec<String>> {
+        let mut all = Vec::new();
+        if is_propagated(object) {
+            let policy = policy(object, &[], false)?;
+            let path = format!("{}/{}", collection(served, &policy)?, escaped(text(&policy, "/metadata/name")));
+            let there = reach::find(writing.client, None, &path).await?;
+            all.extend(there.filter(|policy| is_applied_by(policy, writing.manager)).map(|policy| (path, policy)));
+        }
+        let path = format!("{}/{}", collection(served, object)?, escaped(text(object, "/metadata/name")));
+        all.push((path, object.clone()));
+        for (path, object) in &all {
+            if writing.dry_run != DryRun::Client {
+                let request = http::Request::delete(path.as_str())
+                    .header(http::header::CONTENT_TYPE, "application/json")
+                    .body(serde_json::to_vec(&self.options(writing, object))?)?;
+                match writing.client.request::<Value>(request).await {
+                    Ok(_) => {}
+                    Err(kube::Error::Api(status)) if status.code == 404 => continue,
+                    Err(error) => bail!("{}: {}", named(served, object), failure(None, &error)),
+                }
+            }
+            writeln!(terminal::stdout(), "{} pruned{}", named(served, object), writing.suffix())?;
+        }
+        Ok(all.into_iter().map(|(path, _)| path).collect())
+    }
+
+    fn options(&self, writing: &Writing<'_>, object: &Value) -> Value {
+        let propagation = match self.cascade {
+            Cascade::Background => "Background",
+            Cascade::Foreground => "Foreground",
+            Cascade::Orphan => "Orphan",
+        };
+        let mut options = json!({"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": propagation,
+            "preconditions": {"uid": text(object, "/metadata/uid")}});
+        if self.grace_period >= 0 {
+            options["gracePeriodSeconds"] = self.grace_period.into();
+        }
+        if writing.dry_run == DryRun::Server {
+            options["dryRun"] = json!(["All"]);
+        }
+        options
+    }
+
+    async fn wait_for(&self, writing: &Writing<'_>, gone: &[String]) -> anyhow::Result<()> {
+        let looks = async {
+            for path in gone {
+                while reach::find(writing.client, None, path).await?.is_some() {
+                    tokio::time::sleep(BETWEEN_LOOKS).await;
+                }
+            }
+            anyhow::Ok(())
+        };
+        tokio::time::timeout(self.timeout, looks).await.unwrap_or_else(|_| {
+            Err(anyhow!(
+                "after {} s some of what was deleted is still there: its finalizers are",
+                self.timeout.as_secs()
+            ))
+        })
+    }
+}
+
+/// Whether somebody of this name applied it before, and nobody did now.
+fn is_left_over(object: &Value, manager: &str, applied: &Applied) -> bool {
+    object["metadata"].get("deletionTimestamp").is_none()
+        && !applied.uids.contains(text(object, "/metadata/uid"))
+        && is_applied_by(object, manager)
+}
+
+fn is_applied_by(object: &Value, manager: &str) -> bool {
+    let mut fields = object.pointer("/metadata/managedFields").and_then(Value::as_array).into_iter().flatten();
+    fields
+        .any(|entry| entry["manager"] == manager && entry["operation"] == "Apply" && entry.get("subresource").is_none())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Debug, Parser)]
+    struct Asked {
+        #[arg(short = 'l', long)]
+        selector: Option<String>,
+        #[command(flatten)]
+        prune: PruneArgs,
+    }
+
+    #[rstest::rstest]
+    #[case("", Ok(false))]
+    #[case("--prune --all", Ok(true))]
+    #[case("--prune -l app=web", Ok(true))]
+    #[case("-l app=web", Ok(false))]
+    #[case("--prune", Err("say which with -l KEY=VALUE, or --all"))]
+    #[case("--all", Err("--all goes with --prune"))]
+    fn what_is_deleted_has_to_be_said(#[case] line: &str, #[case] expected: Result<bool, &str>) {
+        let asked = Asked::try_parse_from(std::iter::once("x").chain(line.split_whitespace())).unwrap();
+        match (asked.prune.wanted(asked.selector.as_deref()), expected) {
+            (Ok(wanted), Ok(expected)) => assert_eq!(wanted, expected),
+            (Err(error), Err(expected)) => assert!(error.to_string().contains(expected), "{error}"),
+            (wanted, _) => panic!("{line}: {wanted:?}"),
+        }
+    }
+
+    #[rstest::rstest]
+    #[case::left_over(json!({"uid": "2", "managedFields": [{"manager": "us", "operation": "Apply"}]}), true)]
+    #[case::applied_again(json!({"uid": "1", "managedFields": [{"manager": "us", "operation": "Apply"}]}), false)]
+    #[case::by_others(json!({"uid": "2", "managedFields": [{"manager": "them", "operation": "Apply"}]}), false)]
+    #[case::only_updated(json!({"uid": "2", "managedFields": [{"manager": "us", "operation": "Update"}]}), false)]
+    #[case::only_its_status(json!({"uid": "2", "managedFields": [{"manager": "us", "operation": "Apply", "subresource": "status"}]}), false)]
+    #[case::going_already(json!({"uid": "2", "deletionTimestamp": "2026-01-01T00:00:00Z", "managedFields": [{"manager": "us", "operation": "Apply"}]}), false)]
+    fn only_what_was_applied_so_is_left_over(#[case] metadata: Value, #[case] expected: bool) {
+        let mut applied = Applied::default();
+        applied.note(&json!({"metadata": {"uid": "1", "namespace": "shop"}}));
+        assert_eq!(is_left_over(&json!({"metadata": metadata}), "us", &applied), expected);
+    }
+}

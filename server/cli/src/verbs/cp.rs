@@ -1,0 +1,174 @@
+//! `crowsnest cp`: files to and from a container, whichever cluster its pod is in, by the container's own `tar` as `kubectl cp` does it.
+
+mod archive;
+mod place;
+
+use std::io::Write;
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::{Context, anyhow, bail};
+use clap::Args;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
+use kube::ResourceExt;
+use kube::api::AttachedProcess;
+use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio_util::io::SyncIoBridge;
+
+use crate::connection::ConnectionArgs;
+use crate::output::terminal;
+use crate::process::{ContainerArgs, Found};
+use place::{Place, Remote};
+
+/// How much of what a container says of a failure is told.
+const MOST_SAID: u64 = 8 << 10;
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  crowsnest cp ./conf web-0:/etc/app -n shop\n  crowsnest cp shop/web-0:/var/log/app.log ./app.log\n  crowsnest cp member1/shop/web-0:/etc/app ./app -c web\n\nThe container has to have tar. Links in what is copied here are left out."
+)]
+pub struct CpArgs {
+    /// A file or folder here, or [[CLUSTER/]NAMESPACE/]POD:PATH
+    #[arg(value_name = "FROM")]
+    from: Place,
+    /// Where to: one of the two is in a container
+    #[arg(value_name = "TO")]
+    to: Place,
+    /// The pod's cluster [default: the one that has a pod of that name]
+    #[arg(short = 'C', long, visible_alias = "clusters")]
+    cluster: Option<String>,
+    /// The pod's namespace [default: that of the kubeconfig's context]
+    #[arg(short, long)]
+    namespace: Option<String>,
+    /// The container [default: the one its pod's annotation names, or the first one]
+    #[arg(short, long)]
+    container: Option<String>,
+    /// Neither owners nor rights of files go along
+    #[arg(long)]
+    no_preserve: bool,
+    #[command(flatten)]
+    connection: ConnectionArgs,
+}
+
+pub(crate) async fn run(args: CpArgs) -> anyhow::Result<ExitCode> {
+    let CpArgs { from, to, cluster, namespace, container, no_preserve, connection } = args;
+    let find = async |remote: &Remote| {
+        let cluster = remote.cluster.clone().or(cluster);
+        let namespace = remote.namespace.clone().or(namespace);
+        ContainerArgs { cluster, namespace, container, operation_scope: None, pod_running_timeout: None, connection }
+            .find(&remote.pod)
+            .await
+    };
+    match (from, to) {
+        (Place::Here(from), Place::There(to)) => {
+            let name = from.file_name().map(|name| name.to_string_lossy().into_owned());
+            let name = name.with_context(|| format!("{} names no file that could be copied", from.display()))?;
+            std::fs::symlink_metadata(&from).with_context(|| format!("reading {}", from.display()))?;
+            upload(&find(&to).await?, &from, &to, &name, no_preserve).await?;
+        }
+        (Place::There(from), Place::Here(to)) => download(&find(&from).await?, &from, &to, no_preserve).await?,
+        (Place::Here(_), Place::Here(_)) => bail!("one of the two has to be in a container: POD:PATH"),
+        (Place::There(_), Place::There(_)) => {
+            bail!("one of the two has to be here: there is no way from one container to another")
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A command that says nothing of note; true when it succeeds.
+async fn holds(found: &Found, command: &[&str]) -> anyhow::Result<bool> {
+    let mut process = begin(found, command, false).await?;
+    let status = process.take_status();
+    let (out, err) = (process.stdout(), process.stderr());
+    tokio::try_join!(said(out), said(err)).context("asking the container")?;
+    let status = match status {
+        Some(status) => status.await,
+        None => None,
+    };
+    Ok(status.is_some_and(|status| status.status.as_deref() == Some("Success")))
+}
+
+async fn begin(found: &Found, command: &[&str], stdin: bool) -> anyhow::Result<AttachedProcess> {
+    let process =
+        found.pods.exec(&found.pod.name_any(), command.iter().copied(), &found.parameters(stdin, false)).await;
+    process.with_context(|| format!("running {} in {}", command.first().unwrap_or(&"nothing"), found.named()))
+}
+
+/// The beginning of what is said, to its end.
+async fn said(from: Option<impl AsyncRead + Unpin>) -> std::io::Result<String> {
+    let mut text = Vec::new();
+    if let Some(mut from) = from {
+        (&mut from).take(MOST_SAID).read_to_end(&mut text).await?;
+        tokio::io::copy(&mut from, &mut tokio::io::sink()).await?;
+    }
+    Ok(String::from_utf8_lossy(&text).trim().to_owned())
+}
+
+/// How tar ended, with what it said of it.
+fn ended(found: &Found, status: Option<Status>, said: &str) -> anyhow::Result<()> {
+    let status =
+        status.ok_or_else(|| anyhow!("the connection to {} broke off before all was copied", found.named()))?;
+    if status.status.as_deref() == Some("Success") {
+        return Ok(());
+    }
+    let why = if said.is_empty() { status.message.as_deref().unwrap_or("no reason was told") } else { said };
+    bail!("tar in {}: {why}", found.named())
+}
+
+async fn upload(found: &Found, from: &Path, to: &Remote, name: &str, no_preserve: bool) -> anyhow::Result<()> {
+    // Into a folder that is there, under its own name.
+    let is_folder = holds(found, &["test", "-d", &to.path]).await?;
+    let destination = to.destination(name, is_folder)?;
+    let (folder, base) = place::split(&destination);
+    let plain = ["--no-same-permissions", "--no-same-owner"];
+    let mut command = vec!["tar"];
+    if no_preserve {
+        command.extend(plain);
+    }
+    command.extend(["-xmf", "-", "-C", folder]);
+    let mut process = begin(found, &command, true).await?;
+    let status = process.take_status();
+    let (out, err) = (process.stdout(), process.stderr());
+    let input = process.stdin().context("the container takes no input")?;
+    let (from, base) = (from.to_owned(), base.to_owned());
+    let writing = tokio::task::spawn_blocking(move || {
+        let mut input = SyncIoBridge::new(input);
+        archive::write(&mut input, &from, Path::new(&base))?;
+        input.shutdown()
+    });
+    let (_, told) = tokio::try_join!(said(out), said(err)).context("copying")?;
+    let written = writing.await.context("writing the archive")?;
+    let status = match status {
+        Some(status) => status.await,
+        None => None,
+    };
+    // Where tar fails it takes no more, and says why.
+    ended(found, status, &told)?;
+    written.with_context(|| format!("copying to {}", found.named()))
+}
+
+async fn download(found: &Found, from: &Remote, to: &Path, no_preserve: bool) -> anyhow::Result<()> {
+    let path = from.path.trim_end_matches('/');
+    let (folder, base) = place::split(if path.is_empty() { "/" } else { path });
+    let to = if to.is_dir() && base != "." { to.join(base) } else { to.to_owned() };
+    let named = if base.starts_with('-') { format!("./{base}") } else { base.to_owned() };
+    let mut process = begin(found, &["tar", "cf", "-", "-C", folder, &named], false).await?;
+    let status = process.take_status();
+    let output = process.stdout().context("the container gives no output")?;
+    let err = process.stderr();
+    let base = base.to_owned();
+    let reading = tokio::task::spawn_blocking(move || {
+        archive::read(SyncIoBridge::new(output), Path::new(&base), &to, !no_preserve)
+    });
+    let told = said(err).await.context("copying")?;
+    let read = reading.await.context("reading the archive")?;
+    let status = match status {
+        Some(status) => status.await,
+        None => None,
+    };
+    ended(found, status, &told)?;
+    for left_out in read.with_context(|| format!("copying from {}", found.named()))? {
+        writeln!(terminal::stderr(), "warning: {left_out}")?;
+    }
+    Ok(())
+}

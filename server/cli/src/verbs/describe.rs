@@ -1,0 +1,315 @@
+//! `crowsnest describe`: an object as `kubectl describe` shows one of its kind, with its events, or all objects of a kind; of one cluster, of
+//! all that have it, or of the control plane.
+
+mod kinds;
+pub(crate) mod render;
+mod sheet;
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use anyhow::{anyhow, bail};
+use clap::Args;
+use futures::StreamExt;
+use serde_json::Value;
+
+use super::get::kind::Kind;
+use super::get::{OperationScope, Scope, ask, find_kind, is_broken_pipe};
+use super::search::PARTIAL;
+use crate::connection::ConnectionArgs;
+use crate::object::{Asked, ObjectArgs, escaped, is_of_a_cluster, text};
+use crate::output::terminal;
+use crate::reach::{self, failure, said};
+use crate::sources::SourceArgs;
+use crate::{pager, waiting};
+
+/// Clusters, and objects, that are asked about at once.
+const AT_ONCE: usize = 16;
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  crowsnest describe deploy/web -n shop\n  crowsnest describe pod web-0 -n shop --cluster member1\n  crowsnest describe pods -n shop -l app=web\n  crowsnest describe pods web -n shop                  all whose names begin so, where none is called so\n  crowsnest describe propagationpolicy/web -s karmada"
+)]
+pub struct DescribeArgs {
+    /// The object: KIND/NAME, or KIND NAME; of a kind alone all of them
+    #[arg(value_name = "KIND/NAME", num_args = 1..=2, required_unless_present_any = ["filenames", "kustomize"], conflicts_with_all = ["filenames", "kustomize"])]
+    object: Vec<String>,
+    /// Its namespace [default: that of the kubeconfig's context]
+    #[arg(short, long)]
+    namespace: Option<String>,
+    #[command(flatten)]
+    sources: SourceArgs,
+    /// All objects of the kind with these labels
+    #[arg(short = 'l', long, visible_alias = "labels")]
+    selector: Option<String>,
+    /// All objects of the kind, of all namespaces
+    #[arg(short = 'A', long, conflicts_with = "namespace")]
+    all_namespaces: bool,
+    /// In these clusters, by comma [default: all that have it]
+    #[arg(short = 'C', long, visible_alias = "cluster", value_delimiter = ',', value_name = "CLUSTERS")]
+    clusters: Vec<String>,
+    /// Whose: the control plane's, the members' or both
+    #[arg(short = 's', long, value_enum, value_name = "SCOPE", default_value = "members")]
+    operation_scope: OperationScope,
+    /// With its events
+    #[arg(long, default_value_t = true, action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true", require_equals = true, value_name = "BOOL")]
+    show_events: bool,
+    /// Objects of a page, where all of a kind are asked for; 0 for all at once
+    #[arg(long, default_value_t = 500, value_name = "N", hide_short_help = true)]
+    chunk_size: usize,
+    /// Exit with 0 even when clusters were left out
+    #[arg(long)]
+    allow_partial: bool,
+    #[command(flatten)]
+    connection: ConnectionArgs,
+}
+
+pub(crate) async fn run(args: DescribeArgs) -> anyhow::Result<ExitCode> {
+    match describe(&args).await {
+        // Whoever reads has seen enough.
+        Err(error) if is_broken_pipe(&error) => Ok(ExitCode::SUCCESS),
+        told => told,
+    }
+}
+
+/// What was described, and who could not be asked, and why.
+#[derive(Default)]
+struct Told {
+    descriptions: Vec<String>,
+    left_out: Vec<(String, String)>,
+}
+
+async fn describe(args: &DescribeArgs) -> anyhow::Result<ExitCode> {
+    let told = waiting::shown(|| "asking clusters".to_owned(), tell(args)).await?;
+    pager::begin();
+    let mut out = terminal::stdout();
+    write!(out, "{}", told.descriptions.join("\n\n"))?;
+    out.flush()?;
+    let mut err = terminal::stderr();
+    for (cluster, why) in &told.left_out {
+        writeln!(err, "warning: {cluster}: {why}")?;
+    }
+    if told.descriptions.is_empty() && told.left_out.is_empty() {
+        writeln!(err, "No resources found{}", args.within())?;
+    }
+    Ok(if told.left_out.is_empty() || args.allow_partial { ExitCode::SUCCESS } else { ExitCode::from(PARTIAL) })
+}
+
+async fn tell(args: &DescribeArgs) -> anyhow::Result<Told> {
+    let of_a_kind = args.selector.is_some() || args.all_namespaces;
+    if !args.sources.is_empty() {
+        if of_a_kind {
+            bail!("files name their objects: -l and -A go with a kind alone");
+        }
+        let mut told = Told::default();
+        for object in args.sources.objects().await? {
+            let one = named(args, &ObjectArgs::of_object(&object, args.namespace.as_deref())?).await?;
+            told.descriptions.extend(one.descriptions);
+            told.left_out.extend(one.left_out);
+        }
+        return Ok(told);
+    }
+    let object = ObjectArgs::of(args.object.clone(), args.namespace.clone());
+    match object.kind_alone() {
+        Some(word) => every(args, word).await,
+        None if of_a_kind => {
+            bail!("an object is named: -l and -A go with a kind alone, as in `crowsnest describe pods -l app=web`")
+        }
+        None => named(args, &object).await,
+    }
+}
+
+impl DescribeArgs {
+    /// ` in shop namespace.`
+    fn within(&self) -> String {
+        match &self.namespace {
+            Some(namespace) => format!(" in {namespace} namespace."),
+            None => String::new(),
+        }
+    }
+
+    /// Clusters that are named; none where all are meant.
+    fn named(&self) -> Option<Vec<String>> {
+        Some(self.clusters.clone()).filter(|named| !named.is_empty() && *named != ["all"])
+    }
+}
+
+/// The object of a name, wherever it is; where it is nowhere, those whose names begin so.
+async fn named(args: &DescribeArgs, object: &ObjectArgs) -> anyhow::Result<Told> {
+    let asked = object.resolve(&args.connection, &args.clusters).await?;
+    let nowhere = match exactly(args, &asked).await {
+        Ok(told) => return Ok(told),
+        Err(error) => error,
+    };
+    let (config, kind) = (&asked.config, &asked.kind);
+    let sources = sources(args, config, &asked.control_plane).await?;
+    let path = kind.gvr.path(asked.namespace.as_deref());
+    match listing(args, kind, &path, &sources, Some(&asked.name)).await {
+        Ok(told) if !told.descriptions.is_empty() => Ok(told),
+        _ => Err(nowhere),
+    }
+}
+
+async fn exactly(args: &DescribeArgs, asked: &Asked) -> anyhow::Result<Told> {
+    let mut told = Told::default();
+    if args.operation_scope != OperationScope::Members {
+        match asked.read(&asked.control_plane, None).await? {
+            Some(object) => told.descriptions.push(one(args, &asked.control_plane, None, &object).await),
+            None if args.operation_scope == OperationScope::Karmada => {
+                bail!("the control plane has no {}", asked.called());
+            }
+            None => {}
+        }
+    }
+    if args.operation_scope != OperationScope::Karmada {
+        let found = asked.clusters(&args.clusters).await?;
+        told.left_out.extend(found.skipped);
+        let described = |cluster: String| async move {
+            let member = reach::member(&asked.config, &cluster)?;
+            let object = asked.read_in(&cluster).await?;
+            anyhow::Ok(one(args, &member, Some(&cluster), &object).await)
+        };
+        let all = futures::stream::iter(found.clusters.clone()).map(described).buffered(AT_ONCE);
+        for (cluster, described) in found.clusters.iter().zip(all.collect::<Vec<_>>().await) {
+            match described {
+                Ok(description) => told.descriptions.push(description),
+                Err(error) if found.clusters.len() == 1 && told.descriptions.is_empty() => return Err(error),
+                Err(error) => told.left_out.push((cluster.clone(), format!("{error:#}"))),
+            }
+        }
+    }
+    Ok(told)
+}
+
+/// Whom to ask; the control plane has no name.
+type Sources = Vec<(Option<String>, kube::Client)>;
+
+async fn sources(args: &DescribeArgs, config: &kube::Config, control_plane: &kube::Client) -> anyhow::Result<Sources> {
+    let mut sources = Vec::new();
+    if args.operation_scope != OperationScope::Members {
+        sources.push((None, control_plane.clone()));
+    }
+    if args.operation_scope != OperationScope::Karmada {
+        let clusters = match args.named() {
+            Some(named) => named,
+            None => ask::clusters(control_plane).await?,
+        };
+        for cluster in clusters {
+            let member = reach::member(config, &cluster)?;
+            sources.push((Some(cluster), member));
+        }
+    }
+    Ok(sources)
+}
+
+/// All objects of a kind, cluster by cluster.
+async fn every(args: &DescribeArgs, word: &str) -> anyhow::Result<Told> {
+    let config = args.connection.config().await?;
+    let control_plane = kube::Client::try_from(config.clone())?;
+    let scope = args.named().map_or(Scope::All, Scope::Named);
+    let kind = find_kind(word, &scope, &config, &control_plane).await?;
+    let namespace = args.namespace.as_deref().unwrap_or(&config.default_namespace);
+    let namespace = (kind.namespaced && !args.all_namespaces).then_some(namespace);
+    let selector = args.selector.as_deref().map(|labels| format!("?labelSelector={}", escaped(labels)));
+    let path = format!("{}{}", kind.gvr.path(namespace), selector.unwrap_or_default());
+    let sources = sources(args, &config, &control_plane).await?;
+    listing(args, &kind, &path, &sources, None).await
+}
+
+/// The objects of a list, of each source; those whose names begin so.
+async fn listing(
+    args: &DescribeArgs,
+    kind: &Kind,
+    path: &str,
+    sources: &Sources,
+    beginning: Option<&str>,
+) -> anyhow::Result<Told> {
+    let asked = futures::stream::iter(sources)
+        .map(|(cluster, client)| async move { (cluster, client, listed(client, path, args.chunk_size).await) })
+        .buffered(AT_ONCE)
+        .collect::<Vec<_>>()
+        .await;
+    let (mut told, mut found) = (Told::default(), Vec::new());
+    for (cluster, client, listed) in asked {
+        match listed {
+            Ok(objects) => found.extend(objects.into_iter().map(|object| (cluster.as_deref(), client, object))),
+            Err(error) if sources.len() == 1 => return Err(anyhow!("{}", failure(cluster.as_deref(), &error))),
+            Err(error) => {
+                let whom = cluster.clone().unwrap_or_else(|| "the control plane".to_owned());
+                told.left_out.push((whom, said(&error)));
+            }
+        }
+    }
+    if let Some(beginning) = beginning {
+        found.retain(|(_, _, object)| text(object, "/metadata/name").starts_with(beginning));
+    }
+    told.descriptions = futures::stream::iter(found)
+        .map(|(cluster, client, mut object)| async move {
+            // What is in a list does not say its kind.
+            object["apiVersion"] = kind.gvr.api_version().into();
+            object["kind"] = kind.kind.as_str().into();
+            one(args, client, cluster, &object).await
+        })
+        .buffered(AT_ONCE)
+        .collect()
+        .await;
+    Ok(told)
+}
+
+async fn one(args: &DescribeArgs, client: &kube::Client, cluster: Option<&str>, object: &Value) -> String {
+    let related = related(client, object).await;
+    let events = if args.show_events { Some(events(client, object).await) } else { None };
+    render::description(object, cluster, &related, events.as_ref(), jiff::Timestamp::now())
+}
+
+/// Other objects that are told of with it.
+async fn related(client: &kube::Client, object: &Value) -> kinds::Related {
+    let wanted = kinds::wanted(object).into_iter();
+    let asked = wanted.map(|(what, path)| async move {
+        let listed = listed(client, &path, 0).await;
+        (what, listed.map_err(|error| said(&error)))
+    });
+    futures::future::join_all(asked).await.into_iter().collect()
+}
+
+/// The objects of a list, page by page, or the one object that is served there; none where the kind is not known.
+async fn listed(client: &kube::Client, path: &str, page: usize) -> Result<Vec<Value>, kube::Error> {
+    let (mut found, mut token) = (Vec::new(), String::new());
+    loop {
+        let gap = if path.contains('?') { '&' } else { '?' };
+        let answer = match (page, token.as_str()) {
+            (0, _) => reach::get(client, path).await,
+            (page, "") => reach::get(client, &format!("{path}{gap}limit={page}")).await,
+            (page, token) => reach::get(client, &format!("{path}{gap}limit={page}&continue={}", escaped(token))).await,
+        };
+        let answer = match answer {
+            Ok(answer) => answer,
+            Err(kube::Error::Api(status)) if status.code == 404 && !is_of_a_cluster(&status) => return Ok(Vec::new()),
+            Err(error) => return Err(error),
+        };
+        match answer.get("items").and_then(Value::as_array) {
+            Some(items) => found.extend(items.iter().cloned()),
+            None => return Ok(vec![answer]),
+        }
+        token = text(&answer, "/metadata/continue").to_owned();
+        if token.is_empty() {
+            return Ok(found);
+        }
+    }
+}
+
+/// The events about an object, the latest last; or why there are none.
+async fn events(client: &kube::Client, object: &Value) -> Result<Vec<Value>, String> {
+    let namespace = Some(text(object, "/metadata/namespace")).filter(|namespace| !namespace.is_empty());
+    let namespace = namespace.unwrap_or("default");
+    let (kind, name) = (text(object, "/kind"), text(object, "/metadata/name"));
+    let mut selector = format!("involvedObject.name={name},involvedObject.kind={kind}");
+    // Kubelets call their node by its name where others say its UID.
+    if kind != "Node" {
+        selector.push_str(&format!(",involvedObject.uid={}", text(object, "/metadata/uid")));
+    }
+    let path = format!("/api/v1/namespaces/{}/events?fieldSelector={}", escaped(namespace), escaped(&selector));
+    let mut events = listed(client, &path, 0).await.map_err(|error| said(&error))?;
+    events.sort_by_cached_key(render::seen);
+    Ok(events)
+}

@@ -1,0 +1,163 @@
+//! Which kinds are described in words of their own, as kubectl describes them, and which other objects a description needs for that. Pure.
+
+mod clusters;
+mod config;
+mod containers;
+mod network;
+mod nodes;
+mod pods;
+mod propagation;
+mod scaling;
+mod volumes;
+mod workloads;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+
+use crowsnest_apimachinery::printers::human_duration;
+use serde_json::Value;
+
+use super::sheet::{Sheet, list, plain, selector, time};
+use crate::object::{escaped, text};
+
+/// Other objects that a description tells of, by what they are; or why they are not known.
+pub(super) type Related = BTreeMap<&'static str, Result<Vec<Value>, String>>;
+
+const PODS: &str = "pods";
+const REPLICA_SETS: &str = "replicasets";
+const SLICES: &str = "endpointslices";
+const LEASES: &str = "leases";
+const QUOTAS: &str = "resourcequotas";
+const LIMITS: &str = "limitranges";
+const SECRETS: &str = "secrets";
+
+/// Describes an object below its name; false where its kind is none that is known.
+pub(super) fn told(sheet: &mut Sheet, object: &Value, related: &Related, now: jiff::Timestamp) -> bool {
+    match kind(object) {
+        ("", "Pod") => pods::pod(sheet, object, now),
+        ("apps", "Deployment") => workloads::deployment(sheet, object, related),
+        ("apps", "ReplicaSet") => workloads::replica_set(sheet, object, related),
+        ("apps", "StatefulSet") => workloads::stateful_set(sheet, object, related),
+        ("apps", "DaemonSet") => workloads::daemon_set(sheet, object, related),
+        ("batch", "Job") => workloads::job(sheet, object),
+        ("batch", "CronJob") => workloads::cron_job(sheet, object),
+        ("autoscaling", "HorizontalPodAutoscaler") => scaling::autoscaler(sheet, object),
+        ("", "Node") => nodes::node(sheet, object, related, now),
+        ("", "Service") => network::service(sheet, object, related),
+        ("networking.k8s.io", "Ingress") => network::ingress(sheet, object, related),
+        ("", "PersistentVolumeClaim") => volumes::claim(sheet, object, related),
+        ("", "ConfigMap") => config::config_map(sheet, object),
+        ("", "Secret") => config::secret(sheet, object),
+        ("", "ServiceAccount") => config::account(sheet, object, related),
+        ("", "Namespace") => config::namespace(sheet, object, related),
+        ("cluster.karmada.io", "Cluster") => clusters::cluster(sheet, object, now),
+        ("policy.karmada.io", "PropagationPolicy" | "ClusterPropagationPolicy") => propagation::policy(sheet, object),
+        ("work.karmada.io", "ResourceBinding" | "ClusterResourceBinding") => propagation::binding(sheet, object),
+        ("work.karmada.io", "Work") => propagation::work(sheet, object),
+        _ => return false,
+    }
+    true
+}
+
+/// What is to be asked for: what it is called, and where it is served.
+pub(super) fn wanted(object: &Value) -> Vec<(&'static str, String)> {
+    let (namespace, name) = (escaped(text(object, "/metadata/namespace")), text(object, "/metadata/name"));
+    let within = |root: &str, what: &str| format!("{root}/namespaces/{namespace}/{what}");
+    let selected = |path: String| {
+        let selector = selector(&object["spec"]["selector"]);
+        (!selector.is_empty()).then(|| format!("{path}?labelSelector={}", escaped(&selector)))
+    };
+    let slices = |services: &[&str]| {
+        let selector = escaped(&format!("kubernetes.io/service-name in ({})", services.join(",")));
+        (SLICES, format!("{}?labelSelector={selector}", within("/apis/discovery.k8s.io/v1", SLICES)))
+    };
+    match kind(object) {
+        ("apps", "Deployment") => {
+            selected(within("/apis/apps/v1", REPLICA_SETS)).map(|path| (REPLICA_SETS, path)).into_iter().collect()
+        }
+        ("apps", _) => selected(within("/api/v1", PODS)).map(|path| (PODS, path)).into_iter().collect(),
+        ("", "Node") => {
+            let here = escaped(&format!("spec.nodeName={name},status.phase!=Succeeded,status.phase!=Failed"));
+            let lease = format!("/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/{}", escaped(name));
+            vec![(PODS, format!("/api/v1/pods?fieldSelector={here}")), (LEASES, lease)]
+        }
+        ("", "Service") => vec![slices(&[name])],
+        ("networking.k8s.io", "Ingress") => {
+            let services = network::services(object);
+            if services.is_empty() { Vec::new() } else { vec![slices(&services)] }
+        }
+        ("", "PersistentVolumeClaim") => vec![(PODS, within("/api/v1", PODS))],
+        ("", "ServiceAccount") => {
+            let selector = escaped("type=kubernetes.io/service-account-token");
+            vec![(SECRETS, format!("{}?fieldSelector={selector}", within("/api/v1", SECRETS)))]
+        }
+        ("", "Namespace") => {
+            let of = |what: &'static str| (what, format!("/api/v1/namespaces/{}/{what}", escaped(name)));
+            vec![of(QUOTAS), of(LIMITS)]
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// Group and kind.
+fn kind(object: &Value) -> (&str, &str) {
+    let group = text(object, "/apiVersion").split_once('/').map_or("", |(group, _)| group);
+    (group, text(object, "/kind"))
+}
+
+/// `Kind/name` of what an object belongs to.
+fn controller(object: &Value) -> Option<String> {
+    let owner = owner(object)?;
+    Some(format!("{}/{}", plain(&owner["kind"]), plain(&owner["name"])))
+}
+
+fn owner(object: &Value) -> Option<&Value> {
+    list(&object["metadata"]["ownerReferences"]).iter().find(|owner| owner["controller"] == true)
+}
+
+/// Of those that are related, the ones that belong to an object; or why they are not known.
+fn owned<'r>(related: &'r Related, what: &str, object: &Value) -> Result<Vec<&'r Value>, &'r str> {
+    let uid = &object["metadata"]["uid"];
+    match related.get(what) {
+        Some(Ok(all)) => Ok(all.iter().filter(|one| owner(one).is_some_and(|owner| owner["uid"] == *uid)).collect()),
+        Some(Err(why)) => Err(why.as_str()),
+        None => Ok(Vec::new()),
+    }
+}
+
+fn unknown(why: &str) -> String {
+    format!("<unknown: {why}>")
+}
+
+/// When an object was made.
+fn created(sheet: &mut Sheet, object: &Value) {
+    sheet.say(0, "CreationTimestamp", time(&object["metadata"]["creationTimestamp"]));
+}
+
+/// How long ago that was.
+fn since(value: &Value, now: jiff::Timestamp) -> String {
+    let then = value.as_str().and_then(|text| text.parse::<jiff::Timestamp>().ok());
+    then.map_or_else(|| "<unknown>".to_owned(), |then| human_duration(now.as_second() - then.as_second()))
+}
+
+/// A table of conditions, with these fields of each below these heads.
+fn conditions(sheet: &mut Sheet, object: &Value, columns: &[(&str, &str)]) {
+    let all = list(&object["status"]["conditions"]);
+    if all.is_empty() {
+        return;
+    }
+    let heads: Vec<&str> = columns.iter().map(|(head, _)| *head).collect();
+    let cell = |condition: &Value, field: &str| match field.ends_with("Time") {
+        true => time(&condition[field]),
+        false => condition[field].as_str().unwrap_or_default().replace('\n', " "),
+    };
+    let row = |condition: &Value| columns.iter().map(|(_, field)| cell(condition, field)).collect::<Vec<String>>();
+    sheet.head(0, "Conditions");
+    sheet.table(2, &heads, &all.iter().map(row).collect::<Vec<_>>());
+}
+
+/// Type, status, reason and message of each.
+const CONDITIONS: [(&str, &str); 4] =
+    [("Type", "type"), ("Status", "status"), ("Reason", "reason"), ("Message", "message")];

@@ -1,0 +1,95 @@
+//! What scales workloads. Pure.
+
+use serde_json::Value;
+
+use super::{CONDITIONS, conditions, created};
+use crate::verbs::describe::render::{content, marks};
+use crate::verbs::describe::sheet::{Sheet, list, number, or_none, plain, selector};
+
+const UNKNOWN: &str = "<unknown>";
+
+pub(super) fn autoscaler(sheet: &mut Sheet, autoscaler: &Value) {
+    let (spec, status) = (&autoscaler["spec"], &autoscaler["status"]);
+    marks(sheet, autoscaler);
+    created(sheet, autoscaler);
+    let target = &spec["scaleTargetRef"];
+    sheet.say(0, "Reference", format!("{}/{}", plain(&target["kind"]), plain(&target["name"])));
+    sheet.head(0, "Metrics");
+    sheet.line(2, "( current / target )");
+    for (at, metric) in list(&spec["metrics"]).iter().enumerate() {
+        let (what, target) = told(metric);
+        let now = list(&status["currentMetrics"]).get(at).map_or_else(|| UNKNOWN.to_owned(), current);
+        sheet.say(2, &what, format!("{now} / {target}"));
+    }
+    sheet.say(
+        0,
+        "Min replicas",
+        spec["minReplicas"].as_i64().map_or_else(|| "<unset>".to_owned(), |min| min.to_string()),
+    );
+    sheet.say(0, "Max replicas", or_none(&spec["maxReplicas"]));
+    if let Some(behavior) = spec["behavior"].as_object() {
+        sheet.head(0, "Behavior");
+        content(sheet, 2, behavior);
+    }
+    let counts =
+        format!("{} current / {} desired", number(&status["currentReplicas"]), number(&status["desiredReplicas"]));
+    sheet.say(0, &format!("{} pods", plain(&target["kind"])), counts);
+    conditions(sheet, autoscaler, &CONDITIONS);
+}
+
+/// The field of a metric, by its type.
+fn of(metric: &Value) -> &Value {
+    let field = match metric["type"].as_str() {
+        Some("Resource") => "resource",
+        Some("ContainerResource") => "containerResource",
+        Some("Pods") => "pods",
+        Some("Object") => "object",
+        _ => "external",
+    };
+    &metric[field]
+}
+
+/// What is measured, and what it is to be.
+fn told(metric: &Value) -> (String, String) {
+    let source = of(metric);
+    let target = &source["target"];
+    let amount = |field: &str| target[field].as_str().map(str::to_owned);
+    let percent = target["averageUtilization"].as_i64().map(|percent| format!("{percent}%"));
+    let average = amount("averageValue").map(|value| (value, " (target average value)"));
+    let said = percent.clone().or_else(|| average.as_ref().map(|(value, _)| value.clone())).or_else(|| amount("value"));
+    let how = match metric["type"].as_str() {
+        Some("Resource") => {
+            let pods = if percent.is_some() { "  (as a percentage of request)" } else { "" };
+            format!("resource {} on pods{pods}", plain(&source["name"]))
+        }
+        Some("ContainerResource") => {
+            let request = if percent.is_some() { "  (as a percentage of request)" } else { "" };
+            format!("resource {} of container {} on pods{request}", plain(&source["name"]), plain(&source["container"]))
+        }
+        Some("Pods") => format!("{:?} on pods", plain(&source["metric"]["name"])),
+        Some("Object") => {
+            let object = &source["describedObject"];
+            let (kind, name) = (plain(&object["kind"]), plain(&object["name"]));
+            format!("{:?} on {kind}/{name}", plain(&source["metric"]["name"]))
+        }
+        _ => {
+            let selector = selector(&source["metric"]["selector"]);
+            let of = if selector.is_empty() { String::new() } else { format!(" of {selector}") };
+            format!("{:?} (external){of}", plain(&source["metric"]["name"]))
+        }
+    };
+    let average = average.filter(|_| metric["type"] != "Resource").map_or("", |(_, average)| average);
+    (format!("{how}{average}"), said.unwrap_or_else(|| "<auto>".to_owned()))
+}
+
+/// What it is now.
+fn current(metric: &Value) -> String {
+    let current = &of(metric)["current"];
+    let amount = |field: &str| current[field].as_str().filter(|value| !value.is_empty()).map(str::to_owned);
+    match (current["averageUtilization"].as_i64(), amount("averageValue"), amount("value")) {
+        (Some(percent), Some(value), _) => format!("{percent}% ({value})"),
+        (Some(percent), None, _) => format!("{percent}%"),
+        (None, Some(value), _) | (None, None, Some(value)) => value,
+        (None, None, None) => UNKNOWN.to_owned(),
+    }
+}

@@ -1,0 +1,79 @@
+//! Objects of known kinds, and how they are described.
+
+use super::*;
+use serde_json::json;
+
+use crate::verbs::describe::render::description;
+
+fn described(fixture: &str) -> String {
+    let fixture: Value = serde_saphyr::from_str(fixture).unwrap();
+    let known = [PODS, REPLICA_SETS, SLICES, LEASES, QUOTAS, LIMITS, SECRETS];
+    let given = known.iter().filter_map(|what| Some((*what, Ok(fixture["related"][*what].as_array()?.clone()))));
+    let now = "2026-01-01T00:10:00Z".parse().unwrap();
+    description(&fixture["object"], Some("member1"), &given.collect(), None, now)
+}
+
+#[rstest::rstest]
+#[case::pod(include_str!("fixtures/pod.yaml"), include_str!("fixtures/pod.txt"))]
+#[case::deployment(include_str!("fixtures/deployment.yaml"), include_str!("fixtures/deployment.txt"))]
+#[case::node(include_str!("fixtures/node.yaml"), include_str!("fixtures/node.txt"))]
+#[case::service(include_str!("fixtures/service.yaml"), include_str!("fixtures/service.txt"))]
+#[case::binding(include_str!("fixtures/binding.yaml"), include_str!("fixtures/binding.txt"))]
+#[case::policy(include_str!("fixtures/policy.yaml"), include_str!("fixtures/policy.txt"))]
+#[case::work(include_str!("fixtures/work.yaml"), include_str!("fixtures/work.txt"))]
+#[case::cluster(include_str!("fixtures/cluster.yaml"), include_str!("fixtures/cluster.txt"))]
+#[case::statefulset(include_str!("fixtures/statefulset.yaml"), include_str!("fixtures/statefulset.txt"))]
+#[case::daemonset(include_str!("fixtures/daemonset.yaml"), include_str!("fixtures/daemonset.txt"))]
+#[case::job(include_str!("fixtures/job.yaml"), include_str!("fixtures/job.txt"))]
+#[case::cronjob(include_str!("fixtures/cronjob.yaml"), include_str!("fixtures/cronjob.txt"))]
+#[case::autoscaler(include_str!("fixtures/autoscaler.yaml"), include_str!("fixtures/autoscaler.txt"))]
+#[case::ingress(include_str!("fixtures/ingress.yaml"), include_str!("fixtures/ingress.txt"))]
+#[case::claim(include_str!("fixtures/claim.yaml"), include_str!("fixtures/claim.txt"))]
+#[case::namespace(include_str!("fixtures/namespace.yaml"), include_str!("fixtures/namespace.txt"))]
+#[case::account(include_str!("fixtures/account.yaml"), include_str!("fixtures/account.txt"))]
+fn known_kinds_are_described_in_their_words(#[case] fixture: &str, #[case] expected: &str) {
+    assert_eq!(described(fixture), expected);
+}
+
+fn told_of(object: Value, related: &Related) -> String {
+    description(&object, None, related, None, jiff::Timestamp::UNIX_EPOCH)
+}
+
+#[test]
+fn secrets_stay_secret() {
+    let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "db"}, "type": "Opaque",
+        "data": {"password": "aHVudGVyMg=="}});
+    let told = told_of(secret, &Related::new());
+    assert!(told.ends_with("\nType:  Opaque\n\nData\n====\npassword:  7 bytes\n"), "{told}");
+    assert!(!told.contains("aHVudGVyMg") && told.contains("Cluster:      <control plane>\n"), "{told}");
+}
+
+#[test]
+fn config_maps_show_their_data() {
+    let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "settings"},
+        "data": {"b": "two\nlines", "a": "1"}, "binaryData": {"c": "AAAA"}});
+    let told = told_of(map, &Related::new());
+    let expected = "\nData\n====\na:\n----\n1\n\nb:\n----\ntwo\nlines\n\n\nBinaryData\n====\nc: 3 bytes\n\n";
+    assert!(told.ends_with(expected), "{told}");
+}
+
+#[test]
+fn what_is_not_known_is_said() {
+    let claim = json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "data"}});
+    let refused = Related::from([(PODS, Err("pods is forbidden".to_owned()))]);
+    assert!(told_of(claim, &refused).contains("Used By:       <unknown: pods is forbidden>\n"));
+}
+
+#[rstest::rstest]
+#[case(json!({"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "db", "namespace": "shop"},
+    "spec": {"selector": {"matchLabels": {"app": "db"}}}}),
+    &[(PODS, "/api/v1/namespaces/shop/pods?labelSelector=app%3Ddb")])]
+#[case(json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web", "namespace": "shop"}}),
+    &[(SLICES, "/apis/discovery.k8s.io/v1/namespaces/shop/endpointslices?labelSelector=kubernetes%2Eio%2Fservice-name%20in%20%28web%29")])]
+#[case(json!({"apiVersion": "networking.k8s.io/v1", "kind": "Ingress", "metadata": {"name": "web", "namespace": "shop"}}), &[])]
+#[case(json!({"apiVersion": "example.io/v1", "kind": "Service", "metadata": {"name": "web", "namespace": "shop"}}), &[])]
+fn what_a_kind_needs_is_asked_for(#[case] object: Value, #[case] expected: &[(&str, &str)]) {
+    let asked = wanted(&object);
+    let asked: Vec<(&str, &str)> = asked.iter().map(|(what, path)| (*what, path.as_str())).collect();
+    assert_eq!(asked, expected);
+}

@@ -1,0 +1,184 @@
+//! An object as text, with its events: by what is known of its kind (`kinds`), or all its fields as words. Pure.
+
+use crowsnest_apimachinery::printers::human_duration;
+use serde_json::{Map, Value};
+
+use super::kinds::{self, Related};
+use super::sheet::{NONE, Sheet, plain};
+use crate::object::text;
+
+pub(super) fn description(
+    object: &Value,
+    cluster: Option<&str>,
+    related: &Related,
+    events: Option<&Result<Vec<Value>, String>>,
+    now: jiff::Timestamp,
+) -> String {
+    let mut sheet = Sheet::default();
+    sheet.say(0, "Name", text(object, "/metadata/name"));
+    sheet.maybe(0, "Namespace", &object["metadata"]["namespace"]);
+    sheet.say(0, "Cluster", cluster.unwrap_or("<control plane>"));
+    if !kinds::told(&mut sheet, object, related, now) {
+        unknown(&mut sheet, object);
+    }
+    if let Some(events) = events {
+        told(&mut sheet, events, now);
+    }
+    sheet.written()
+}
+
+/// Labels and annotations, where most kinds have them.
+pub(super) fn marks(sheet: &mut Sheet, object: &Value) {
+    sheet.pairs(0, "Labels", &object["metadata"]["labels"], "=");
+    sheet.pairs(0, "Annotations", &object["metadata"]["annotations"], ": ");
+}
+
+/// Those of a template, whose annotations are told where it has some.
+pub(super) fn marks_of(sheet: &mut Sheet, indent: usize, metadata: &Value) {
+    sheet.pairs(indent, "Labels", &metadata["labels"], "=");
+    if metadata["annotations"].as_object().is_some_and(|annotations| !annotations.is_empty()) {
+        sheet.pairs(indent, "Annotations", &metadata["annotations"], ": ");
+    }
+}
+
+/// All fields of a kind that nobody knows.
+fn unknown(sheet: &mut Sheet, object: &Value) {
+    marks(sheet, object);
+    sheet.say(0, "API Version", text(object, "/apiVersion"));
+    sheet.say(0, "Kind", text(object, "/kind"));
+    if let Value::Object(fields) = shown(object) {
+        content(sheet, 0, &fields);
+    }
+}
+
+/// What was not said yet.
+fn shown(object: &Value) -> Value {
+    let mut shown = object.clone();
+    if let Some(fields) = shown.as_object_mut() {
+        fields.remove("apiVersion");
+        fields.remove("kind");
+        if let Some(metadata) = fields.get_mut("metadata").and_then(Value::as_object_mut) {
+            for field in ["managedFields", "name", "namespace", "labels", "annotations"] {
+                metadata.remove(field);
+            }
+            if metadata.is_empty() {
+                fields.remove("metadata");
+            }
+        }
+    }
+    shown
+}
+
+/// Fields as words, those of a field two blanks deeper.
+pub(super) fn content(sheet: &mut Sheet, indent: usize, fields: &Map<String, Value>) {
+    let mut names: Vec<&String> = fields.keys().collect();
+    names.sort();
+    for name in names {
+        let label = label(name);
+        match &fields[name] {
+            Value::Object(inner) => {
+                sheet.head(indent, &label);
+                content(sheet, indent + 2, inner);
+            }
+            Value::Array(items) => {
+                sheet.head(indent, &label);
+                for item in items {
+                    match item {
+                        Value::Object(inner) => content(sheet, indent + 2, inner),
+                        item => sheet.line(indent + 2, plain(item)),
+                    }
+                }
+            }
+            value => sheet.say(indent, &label, plain(value)),
+        }
+    }
+}
+
+/// `creationTimestamp` is a Creation Timestamp, `podIPs` are Pod IPs; what is no word of Kubernetes' stays as it is.
+fn label(name: &str) -> String {
+    if name.contains(|one: char| !one.is_ascii_alphanumeric()) {
+        return name.to_owned();
+    }
+    let letters: Vec<char> = name.chars().collect();
+    let mut label = String::new();
+    for (at, letter) in letters.iter().enumerate() {
+        let begins = at > 0
+            && letter.is_ascii_uppercase()
+            && (letters[at - 1].is_ascii_lowercase()
+                || letters[at - 1].is_ascii_digit()
+                || letters.get(at + 1).is_some_and(|next| next.is_ascii_lowercase() && *next != 's'));
+        if begins {
+            label.push(' ');
+        }
+        label.push(if at == 0 { letter.to_ascii_uppercase() } else { *letter });
+    }
+    match label.as_str() {
+        "Uid" | "Ip" | "Api" | "Url" | "Id" => label.to_uppercase(),
+        _ => label,
+    }
+}
+
+/// When an event was last seen, as it says itself.
+pub(crate) fn seen(event: &Value) -> String {
+    let times =
+        ["/series/lastObservedTime", "/lastTimestamp", "/eventTime", "/firstTimestamp", "/metadata/creationTimestamp"];
+    times.iter().map(|path| text(event, path)).find(|time| !time.is_empty()).unwrap_or_default().to_owned()
+}
+
+/// `5m (x3 over 10m)`: how long ago, how often and since when.
+pub(crate) fn age(event: &Value, now: jiff::Timestamp) -> String {
+    let since =
+        |time: &str| time.parse::<jiff::Timestamp>().ok().map(|at| human_duration(now.as_second() - at.as_second()));
+    let Some(last) = since(&seen(event)) else { return "<unknown>".to_owned() };
+    let count = event.get("count").or_else(|| event.pointer("/series/count")).and_then(Value::as_i64).unwrap_or(1);
+    match since(text(event, "/firstTimestamp")) {
+        Some(first) if count > 1 => format!("{last} (x{count} over {first})"),
+        _ => last,
+    }
+}
+
+fn told(sheet: &mut Sheet, events: &Result<Vec<Value>, String>, now: jiff::Timestamp) {
+    let events = match events {
+        Ok(events) if events.is_empty() => return sheet.say(0, "Events", NONE),
+        Ok(events) => events,
+        Err(why) => return sheet.say(0, "Events", format!("<unknown: {why}>")),
+    };
+    let row = |event: &Value| {
+        let from = [text(event, "/source/component"), text(event, "/reportingComponent")];
+        let from = from.into_iter().find(|from| !from.is_empty()).unwrap_or(NONE);
+        let message = text(event, "/message").trim().replace('\n', " ");
+        [text(event, "/type"), text(event, "/reason"), &age(event, now), from, &message].map(str::to_owned).to_vec()
+    };
+    sheet.head(0, "Events");
+    sheet.table(2, &["Type", "Reason", "Age", "From", "Message"], &events.iter().map(row).collect::<Vec<_>>());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn kinds_that_nobody_knows_are_described() {
+        let object: Value = serde_saphyr::from_str(include_str!("unknown.yaml")).unwrap();
+        let events = Ok(vec![
+            json!({"type": "Warning", "reason": "BackOff", "source": {"component": "kubelet"}, "count": 3,
+                "firstTimestamp": "2026-01-01T00:00:00Z", "lastTimestamp": "2026-01-01T00:05:00Z", "message": "Back-off\n"}),
+        ]);
+        let now = "2026-01-01T00:10:00Z".parse().unwrap();
+        let told = description(&object, Some("member1"), &Related::new(), Some(&events), now);
+        assert_eq!(told, include_str!("unknown.txt"));
+    }
+
+    #[rstest::rstest]
+    #[case("creationTimestamp", "Creation Timestamp")]
+    #[case("podIP", "Pod IP")]
+    #[case("podIPs", "Pod IPs")]
+    #[case("hostIPC", "Host IPC")]
+    #[case("uid", "UID")]
+    #[case("clusterIPAddress", "Cluster IP Address")]
+    #[case("app.kubernetes.io/name", "app.kubernetes.io/name")]
+    fn fields_are_words(#[case] name: &str, #[case] expected: &str) {
+        assert_eq!(label(name), expected);
+    }
+}

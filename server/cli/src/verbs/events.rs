@@ -1,0 +1,251 @@
+//! `crowsnest events`: what happened in all clusters, the latest last, as the cache keeps it; with `-w` what happens after that, too.
+
+mod watch;
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use anyhow::{Context, anyhow, bail};
+use clap::Args;
+use futures::{AsyncBufReadExt, TryStreamExt};
+use serde_json::{Value, json};
+
+use super::describe::render::{age, seen};
+use super::get::is_broken_pipe;
+use super::search::PARTIAL;
+use crate::columns::Widths;
+use crate::connection::ConnectionArgs;
+use crate::object::{SEARCH, escaped, text};
+use crate::output::Format;
+use crate::output::color::ColorArgs;
+use crate::output::terminal;
+use crate::pager;
+use crate::reach::{self, failure};
+
+const CACHED_FROM: &str = "/metadata/annotations/resource.karmada.io~1cached-from-cluster";
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  crowsnest events -n shop\n  crowsnest events pod/web-0 -n shop\n  crowsnest events -A --types Warning --since 15m\n  crowsnest events -A reason:BackOff region:eu-west -o jsonl\n  crowsnest events -A --types Warning -w"
+)]
+pub struct EventsArgs {
+    /// KIND/NAME the events are about, or a query in the language of searches
+    #[arg(value_name = "QUERY")]
+    query: Vec<String>,
+    /// The object the events are about, as `kubectl events --for`
+    #[arg(long = "for", value_name = "KIND/NAME", conflicts_with = "query")]
+    about: Option<String>,
+    /// Of this namespace [default: that of the kubeconfig's context]
+    #[arg(short, long)]
+    namespace: Option<String>,
+    /// Of all namespaces
+    #[arg(short = 'A', long)]
+    all_namespaces: bool,
+    /// Of these clusters, by comma [default: all]
+    #[arg(short = 'C', long, visible_alias = "cluster", value_delimiter = ',', value_name = "CLUSTERS")]
+    clusters: Vec<String>,
+    /// Of these types, by comma: Normal, Warning
+    #[arg(long, value_delimiter = ',', value_name = "TYPES")]
+    types: Vec<String>,
+    /// Those of the last while, as 90s, 15m, 2h or 7d
+    #[arg(long, value_name = "DURATION")]
+    since: Option<String>,
+    /// The latest ones, that many at most
+    #[arg(long, default_value_t = 500)]
+    limit: usize,
+    /// Go on with what happens
+    #[arg(short, long)]
+    watch: bool,
+    /// table, json, jsonl, yaml, name, jsonpath=TEMPLATE, go-template=TEMPLATE, custom-columns=HEAD:PATH,…
+    #[arg(short, long, value_name = "FORMAT", default_value = "table", value_parser = Format::of_hits)]
+    output: Format,
+    #[arg(long)]
+    no_headers: bool,
+    #[command(flatten)]
+    color: ColorArgs,
+    /// Exit with 0 even when clusters were left out
+    #[arg(long)]
+    allow_partial: bool,
+    #[command(flatten)]
+    connection: ConnectionArgs,
+}
+
+impl EventsArgs {
+    /// What is searched for, in a namespace or in all.
+    fn search(&self, namespace: Option<&str>) -> String {
+        let mut parts = vec!["kind:event".to_owned()];
+        parts.extend(self.about.iter().map(|object| format!("about:{object}")));
+        match self.query.as_slice() {
+            [one] if is_object(one) => parts.push(format!("about:{one}")),
+            words => parts.extend(words.iter().cloned()),
+        }
+        parts.extend(namespace.map(|namespace| format!("namespace:={namespace}")));
+        let lists = [("cluster", &self.clusters), ("type", &self.types)];
+        parts.extend(
+            lists
+                .into_iter()
+                .filter(|(_, list)| !list.is_empty())
+                .map(|(name, list)| format!("{name}:{}", list.join(","))),
+        );
+        parts.extend(self.since.iter().map(|since| format!("last:<{since}")));
+        // Those that are left out when there are too many are the oldest.
+        parts.push("sort:-last".to_owned());
+        parts.join(" ")
+    }
+}
+
+/// `pod/web-0`, and no part of a query.
+fn is_object(text: &str) -> bool {
+    let plain =
+        |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.'));
+    text.split_once('/').is_some_and(|(kind, name)| plain(kind) && plain(name))
+}
+
+pub(crate) async fn run(args: EventsArgs) -> anyhow::Result<ExitCode> {
+    if matches!(args.output, Format::Csv) {
+        bail!("events are not printed as CSV: `crowsnest search -o csv kind:event` is");
+    }
+    let config = args.connection.config().await?;
+    let namespace = args.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
+    let query = args.search((!args.all_namespaces).then_some(namespace.as_str()));
+    let client = kube::Client::try_from(config)?;
+    let told = match args.watch {
+        true => watch::follow(&args, &client, &query).await,
+        false => once(&args, &client, &query).await,
+    };
+    match told {
+        // Whoever reads has seen enough.
+        Err(error) if is_broken_pipe(&error) => Ok(ExitCode::SUCCESS),
+        told => told,
+    }
+}
+
+async fn once(args: &EventsArgs, client: &kube::Client, query: &str) -> anyhow::Result<ExitCode> {
+    let mut events = export(client, query, args.limit).await?;
+    events.sort_by_cached_key(seen);
+    let partial = complain(client, query, events.len()).await?;
+    pager::begin();
+    print(args, &events)?;
+    Ok(if partial && !args.allow_partial { ExitCode::from(PARTIAL) } else { ExitCode::SUCCESS })
+}
+
+async fn export(client: &kube::Client, query: &str, limit: usize) -> anyhow::Result<Vec<Value>> {
+    let path = format!("{SEARCH}/export?format=jsonl&limit={limit}&q={}", escaped(query));
+    let request = http::Request::get(path).body(Vec::new())?;
+    let stream = client.request_stream(request).await.map_err(|error| anyhow!("{}", failure(None, &error)))?;
+    let mut lines = std::pin::pin!(stream.lines());
+    let mut events = Vec::new();
+    while let Some(line) = lines.try_next().await.context("reading events")? {
+        events.push(serde_json::from_str(&line).context("reading an event")?);
+    }
+    Ok(events)
+}
+
+/// Tells what is missing; true when clusters were left out.
+async fn complain(client: &kube::Client, query: &str, shown: usize) -> anyhow::Result<bool> {
+    let path = format!("{SEARCH}/count?q={}", escaped(query));
+    let answer = reach::ask(client, &path).await?;
+    let list = |field: &str| answer.get(field).and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+    let mut err = terminal::stderr();
+    for notice in list("notices") {
+        writeln!(err, "note: {}", text(notice, "/message"))?;
+    }
+    for cluster in list("skipped") {
+        writeln!(err, "warning: {}: {}", text(cluster, "/cluster"), text(cluster, "/reason"))?;
+    }
+    let total = answer.get("total").and_then(Value::as_u64).unwrap_or_default();
+    match shown {
+        0 => writeln!(err, "No events found for {query:?}")?,
+        shown if total > shown as u64 => {
+            writeln!(err, "the latest {shown} of {total} shown; raise --limit or narrow the query")?
+        }
+        _ => {}
+    }
+    Ok(!list("skipped").is_empty())
+}
+
+fn print(args: &EventsArgs, events: &[Value]) -> anyhow::Result<()> {
+    let mut out = io::stdout().lock();
+    match &args.output {
+        Format::Table | Format::Wide if events.is_empty() => {}
+        Format::Table | Format::Wide => {
+            let heads = heads(args.all_namespaces);
+            let mut widths = widths(args, &heads);
+            let now = jiff::Timestamp::now();
+            let rows = events.iter().map(|event| row(event, args.all_namespaces, now));
+            let rows: Vec<Vec<String>> = (!args.no_headers).then_some(heads).into_iter().chain(rows).collect();
+            widths.write(&mut out, &rows)?;
+        }
+        format => {
+            let list =
+                json!({"apiVersion": "v1", "kind": "List", "metadata": {"resourceVersion": ""}, "items": events});
+            let name = |event: &Value| format!("{}/events/{}", text(event, CACHED_FROM), text(event, "/metadata/name"));
+            format.print(&mut out, &list, name)?;
+        }
+    }
+    Ok(out.flush()?)
+}
+
+fn widths(args: &EventsArgs, heads: &[String]) -> Widths {
+    let widths = if args.color.painted() { Widths::painted(heads) } else { Widths::default() };
+    widths.fitting(pager::width())
+}
+
+fn heads(namespaces: bool) -> Vec<String> {
+    let heads = ["LAST-SEEN", "TYPE", "REASON", "CLUSTER", "OBJECT", "MESSAGE"].map(str::to_owned);
+    namespaces.then(|| "NAMESPACE".to_owned()).into_iter().chain(heads).collect()
+}
+
+fn row(event: &Value, namespaces: bool, now: jiff::Timestamp) -> Vec<String> {
+    let or_none = |text: &str| if text.is_empty() { "<none>".to_owned() } else { text.to_owned() };
+    let kind = text(event, "/involvedObject/kind").to_lowercase();
+    let object = format!("{kind}/{}", text(event, "/involvedObject/name"));
+    let message = text(event, "/message").trim().replace('\n', " ");
+    let cells = [
+        age(event, now),
+        or_none(text(event, "/type")),
+        or_none(text(event, "/reason")),
+        or_none(text(event, CACHED_FROM)),
+        object,
+        message,
+    ];
+    namespaces.then(|| text(event, "/metadata/namespace").to_owned()).into_iter().chain(cells).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Asked {
+        #[command(flatten)]
+        events: EventsArgs,
+    }
+
+    #[rstest::rstest]
+    #[case("", "kind:event namespace:=shop sort:-last")]
+    #[case("pod/web-0", "kind:event about:pod/web-0 namespace:=shop sort:-last")]
+    #[case("--for pod/web-0", "kind:event about:pod/web-0 namespace:=shop sort:-last")]
+    #[case("reason:BackOff region:eu", "kind:event reason:BackOff region:eu namespace:=shop sort:-last")]
+    #[case("name:/a/b/", "kind:event name:/a/b/ namespace:=shop sort:-last")]
+    #[case(
+        "-C m1,m2 --types Warning --since 15m",
+        "kind:event namespace:=shop cluster:m1,m2 type:Warning last:<15m sort:-last"
+    )]
+    fn arguments_are_a_query(#[case] line: &str, #[case] expected: &str) {
+        let args = Asked::parse_from(std::iter::once("events").chain(line.split_whitespace())).events;
+        assert_eq!(args.search(Some("shop")), expected);
+    }
+
+    #[test]
+    fn events_are_rows() {
+        let event = json!({"type": "Warning", "reason": "BackOff", "message": "Back-off\nagain", "count": 2,
+            "firstTimestamp": "2026-01-01T00:00:00Z", "lastTimestamp": "2026-01-01T00:05:00Z",
+            "involvedObject": {"kind": "Pod", "name": "web-0"},
+            "metadata": {"namespace": "shop", "annotations": {"resource.karmada.io/cached-from-cluster": "m1"}}});
+        let row = row(&event, true, "2026-01-01T00:10:00Z".parse().unwrap());
+        let expected = ["shop", "5m (x2 over 10m)", "Warning", "BackOff", "m1", "pod/web-0", "Back-off again"];
+        assert_eq!(row, expected);
+    }
+}

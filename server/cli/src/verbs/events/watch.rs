@@ -1,0 +1,234 @@
+//! `events -w`: what happened, then what happens. A search that goes on says which events there are news of; those are read whole, some at
+//! a time, and printed once in each of their versions.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, anyhow};
+use futures::TryStreamExt;
+use serde_json::{Value, json};
+use tokio::time::{Instant, timeout_at};
+
+use super::{CACHED_FROM, EventsArgs, export, heads, row, seen, widths};
+use crate::columns::Widths;
+use crate::event_stream::{self as events, Events, Lines};
+use crate::object::{SEARCH, escaped, text};
+use crate::output::terminal;
+use crate::verbs::search::complain;
+
+/// How long it is waited for more news, so that they are read together, and how many are.
+const TOGETHER: Duration = Duration::from_millis(250);
+const MOST: usize = 50;
+/// How often news is asked for that the cache's index does not have yet: news is told before that.
+const TRIES: u8 = 12;
+
+/// What was printed.
+struct Watched<'a> {
+    args: &'a EventsArgs,
+    client: &'a kube::Client,
+    query: &'a str,
+    /// The version of each event that was printed, by its UID.
+    known: BTreeMap<String, String>,
+    widths: Widths,
+    head: bool,
+    first: bool,
+}
+
+pub(super) async fn follow(args: &EventsArgs, client: &kube::Client, query: &str) -> anyhow::Result<ExitCode> {
+    let heads = heads(args.all_namespaces);
+    let widths = widths(args, &heads);
+    let (known, head, first) = (BTreeMap::new(), !args.no_headers, true);
+    let mut watched = Watched { args, client, query, known, widths, head, first };
+    // The events themselves are read apart: which there are is all that is asked.
+    let path = format!("{SEARCH}/query?q={}&limit=0&watch=true", escaped(query));
+    events::follow(client, &path, async |lines| watched.read(lines).await).await
+}
+
+/// What is to be done about something that was said.
+#[derive(Debug, PartialEq, Eq)]
+enum News {
+    Nothing,
+    /// All there is has been found: what is not known of it is to be printed.
+    All,
+    Of(String),
+    Gone(String),
+    /// More happened than was told.
+    Behind,
+}
+
+/// What an event of the search says. Pure.
+fn news(name: &str, data: &Value) -> anyhow::Result<News> {
+    let uid = || text(data, "/uid").to_owned();
+    match name {
+        "done" => Ok(News::All),
+        "changed" => Ok(News::Of(uid())),
+        "left" => Ok(News::Gone(uid())),
+        "behind" => Ok(News::Behind),
+        "error" => Err(anyhow!("{}", data.get("message").and_then(Value::as_str).unwrap_or("the search ended"))),
+        _ => Ok(News::Nothing),
+    }
+}
+
+/// Events that are to be read, by their UIDs, and how often they were asked for.
+type Waiting = BTreeMap<String, u8>;
+
+/// Takes those out that were printed, or were asked for often enough. Pure.
+fn answered(waiting: &mut Waiting, asked: &[String], printed: &[Value]) {
+    for event in printed {
+        waiting.remove(text(event, "/metadata/uid"));
+    }
+    for uid in asked {
+        if let Some(tries) = waiting.get_mut(uid) {
+            *tries += 1;
+        }
+    }
+    waiting.retain(|_, tries| *tries < TRIES);
+}
+
+impl Watched<'_> {
+    /// One stream to its end; true when it told all that was there first.
+    async fn read(&mut self, mut lines: Lines) -> anyhow::Result<bool> {
+        let mut events = Events::default();
+        let (mut waiting, mut until) = (Waiting::new(), None);
+        let mut whole = false;
+        loop {
+            if until.is_some_and(|until| until <= Instant::now()) {
+                self.print_some(&mut waiting).await?;
+                until = (!waiting.is_empty()).then(|| Instant::now() + TOGETHER);
+            }
+            let line = match until {
+                None => lines.try_next().await,
+                Some(until) => match timeout_at(until, lines.try_next()).await {
+                    Ok(line) => line,
+                    Err(_) => continue,
+                },
+            };
+            let Ok(Some(line)) = line else { return Ok(whole) };
+            let Some((name, data)) = events.line(&line) else { continue };
+            let data: Value = serde_json::from_str(&data).with_context(|| format!("reading an event {name}"))?;
+            if matches!(name.as_str(), "skipped" | "notices") && !whole {
+                complain(&mut terminal::stderr(), &json!({name: data, "total": 1, "hits": [1]}), self.query)?;
+                continue;
+            }
+            match news(&name, &data)? {
+                News::Nothing => {}
+                News::All => {
+                    whole = true;
+                    let events = export(self.client, self.query, self.args.limit).await?;
+                    self.print(events)?;
+                }
+                News::Of(uid) => {
+                    waiting.insert(uid, 0);
+                    until.get_or_insert_with(|| Instant::now() + TOGETHER);
+                }
+                News::Gone(uid) => drop(self.known.remove(&uid)),
+                News::Behind => return Ok(true),
+            }
+        }
+    }
+
+    /// Prints those that there is news of by now.
+    async fn print_some(&mut self, waiting: &mut Waiting) -> anyhow::Result<()> {
+        let asked: Vec<String> = waiting.keys().take(MOST).cloned().collect();
+        let query = format!("kind:event uid:{}", asked.join(","));
+        let events = export(self.client, &query, asked.len().max(1)).await?;
+        let events = self.unknown(events);
+        self.write(&mut terminal::stdout(), &events, jiff::Timestamp::now())?;
+        answered(waiting, &asked, &events);
+        Ok(())
+    }
+
+    fn print(&mut self, events: Vec<Value>) -> anyhow::Result<()> {
+        let events = self.unknown(events);
+        self.write(&mut terminal::stdout(), &events, jiff::Timestamp::now())
+    }
+
+    /// Those that were not printed as they are, the latest last.
+    fn unknown(&mut self, mut events: Vec<Value>) -> Vec<Value> {
+        events.retain(|event| {
+            let version = text(event, "/metadata/resourceVersion").to_owned();
+            let before = self.known.insert(text(event, "/metadata/uid").to_owned(), version.clone());
+            before.is_none_or(|before| before != version)
+        });
+        events.sort_by_cached_key(seen);
+        events
+    }
+
+    fn write(&mut self, out: &mut impl Write, events: &[Value], now: jiff::Timestamp) -> anyhow::Result<()> {
+        if events.is_empty() {
+            return Ok(());
+        }
+        if self.args.output.is_table() {
+            let namespaces = self.args.all_namespaces;
+            let head = std::mem::take(&mut self.head).then(|| heads(namespaces));
+            let rows = events.iter().map(|event| row(event, namespaces, now));
+            self.widths.write(out, &head.into_iter().chain(rows).collect::<Vec<_>>())?;
+        } else {
+            for event in events {
+                let head = std::mem::take(&mut self.first) && !self.args.no_headers;
+                let name =
+                    |event: &Value| format!("{}/events/{}", text(event, CACHED_FROM), text(event, "/metadata/name"));
+                self.args.output.next(out, event, head, name)?;
+            }
+        }
+        Ok(out.flush()?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Asked {
+        #[command(flatten)]
+        events: EventsArgs,
+    }
+
+    #[rstest::rstest]
+    #[case("done", json!({"total": 2}), News::All)]
+    #[case("changed", json!({"uid": "1"}), News::Of("1".to_owned()))]
+    #[case("left", json!({"uid": "1"}), News::Gone("1".to_owned()))]
+    #[case("behind", json!({}), News::Behind)]
+    #[case("counts", json!({"total": 3}), News::Nothing)]
+    fn a_search_tells_news(#[case] name: &str, #[case] data: Value, #[case] expected: News) {
+        assert_eq!(news(name, &data).unwrap(), expected);
+    }
+
+    #[test]
+    fn what_is_not_there_yet_is_asked_for_again() {
+        let uids = |uids: &[&str]| uids.iter().map(|uid| (*uid).to_owned()).collect::<Vec<_>>();
+        let mut waiting: Waiting = uids(&["1", "2", "3"]).into_iter().map(|uid| (uid, 0)).collect();
+        answered(&mut waiting, &uids(&["1", "2"]), &[json!({"metadata": {"uid": "1"}})]);
+        assert_eq!(waiting.iter().map(|(uid, tries)| (uid.as_str(), *tries)).collect::<Vec<_>>(), [("2", 1), ("3", 0)]);
+        (1..TRIES).for_each(|_| answered(&mut waiting, &uids(&["2"]), &[]));
+        assert_eq!(waiting.keys().collect::<Vec<_>>(), ["3"]);
+    }
+
+    #[tokio::test]
+    async fn events_are_printed_once_in_each_version() {
+        let args = Asked::parse_from(["events", "-A", "-w"]).events;
+        let config = kube::Config::new("http://127.0.0.1:1".parse().unwrap());
+        let client = kube::Client::try_from(config).unwrap();
+        let (known, widths) = (BTreeMap::new(), Widths::default());
+        let mut watched = Watched { args: &args, client: &client, query: "", known, widths, head: true, first: true };
+        let event = |uid: &str, version: &str, minute: u8| {
+            json!({"type": "Warning", "reason": "BackOff", "message": "again", "count": 1,
+                "lastTimestamp": format!("2026-01-01T00:0{minute}:00Z"), "involvedObject": {"kind": "Pod", "name": "web"},
+                "metadata": {"uid": uid, "namespace": "shop", "resourceVersion": version,
+                    "annotations": {"resource.karmada.io/cached-from-cluster": "m1"}}})
+        };
+        let mut out = Vec::new();
+        let now = "2026-01-01T00:09:00Z".parse().unwrap();
+        for told in [vec![event("2", "2", 5), event("1", "1", 4)], vec![event("1", "1", 4)], vec![event("1", "3", 8)]] {
+            let events = watched.unknown(told);
+            watched.write(&mut out, &events, now).unwrap();
+        }
+        let out = String::from_utf8(out).unwrap();
+        let ages: Vec<&str> = out.lines().filter_map(|line| line.split_whitespace().nth(1)).collect();
+        assert_eq!(ages, ["LAST-SEEN", "5m", "4m", "60s"], "{out}");
+    }
+}

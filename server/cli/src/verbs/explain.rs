@@ -1,0 +1,354 @@
+//! `crowsnest explain`: why an object of the control plane is in its clusters, as `propagation.crowsnest.io` tells it; of a kind alone, or
+//! a path into one, what its fields are.
+
+mod schema;
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use anyhow::{Context, anyhow, bail};
+use clap::Args;
+use crowsnest_fleet::ApiResources;
+use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
+use serde_json::Value;
+
+use super::get::kind::Kind;
+use super::get::{OperationScope, is_broken_pipe, yaml};
+use crate::columns;
+use crate::connection::ConnectionArgs;
+use crate::output::terminal;
+use crate::pager;
+use crate::reach;
+
+const ROOT: &str = "/apis/propagation.crowsnest.io/v1alpha1";
+
+/// What a segment of a path can't hold.
+const SEGMENT: &AsciiSet = &CONTROLS.add(b' ').add(b'"').add(b'#').add(b'%').add(b'/').add(b'?');
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Output {
+    #[value(aliases = ["plaintext", "plaintext-openapiv2"])]
+    Text,
+    Json,
+    Yaml,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  crowsnest explain deployment/web -n shop\n  crowsnest explain clusterrole/reader -o yaml\n  crowsnest explain resourcebinding/web-deployment -n shop\n  crowsnest explain deployments.spec.strategy                  what the fields of a kind are\n  crowsnest explain pods.spec --recursive --cluster member1    as a member knows them"
+)]
+pub struct ExplainArgs {
+    /// The object in the control plane, or its binding; or a kind and a path of its fields, as pods.spec.containers
+    #[arg(value_name = "KIND/NAME|KIND.FIELD")]
+    object: String,
+    /// Its namespace [default: that of the kubeconfig's context]
+    #[arg(short, long)]
+    namespace: Option<String>,
+    #[arg(short, long, value_enum, default_value = "text")]
+    output: Output,
+    /// Of a kind: all fields, with those in them
+    #[arg(long)]
+    recursive: bool,
+    /// Of a kind: in this version of its group, as apps/v1
+    #[arg(long, value_name = "VERSION")]
+    api_version: Option<String>,
+    /// Of a kind: as this member knows it [default: as the control plane does]
+    #[arg(short = 'C', long, visible_alias = "clusters", value_name = "CLUSTER")]
+    cluster: Option<String>,
+    /// Of a kind: the control plane's, or with --cluster a member's
+    #[arg(short = 's', long, value_enum, value_name = "SCOPE", hide_short_help = true)]
+    operation_scope: Option<OperationScope>,
+    #[command(flatten)]
+    connection: ConnectionArgs,
+}
+
+pub(crate) async fn run(args: ExplainArgs) -> anyhow::Result<ExitCode> {
+    if !args.object.contains('/') {
+        return fields(&args).await;
+    }
+    let of_kinds = [args.recursive, args.api_version.is_some(), args.cluster.is_some(), args.operation_scope.is_some()];
+    if of_kinds.contains(&true) {
+        bail!("--recursive, --api-version, --cluster and -s go with a kind: {:?} is an object", args.object);
+    }
+    let Asked { client, kind, namespace, name } =
+        asked(&args.object, args.namespace.as_deref(), &args.connection).await?;
+    let path = path(&kind, &namespace, &name);
+    let answer = reach::ask(&client, &path).await?;
+    print(&answer, args.output, |out| render(out, &answer))
+}
+
+/// What a kind's fields are.
+async fn fields(args: &ExplainArgs) -> anyhow::Result<ExitCode> {
+    let config = args.connection.config().await?;
+    let cluster = args.cluster.as_deref();
+    let client = reach::one(config, cluster, args.operation_scope)?;
+    let served = crowsnest_fleet::discovery::discover(&client).await?;
+    let asked = schema::Asked::of(&args.object, args.api_version.as_deref(), &served)?;
+    let document = schema::document(&client, cluster, &asked.kind).await?;
+    let field = schema::field(&document, &asked)?;
+    print(field.schema(), args.output, |out| field.render(out, args.recursive))
+}
+
+/// An object of the control plane that somebody asks about.
+pub(crate) struct Asked {
+    pub(crate) client: kube::Client,
+    pub(crate) kind: Kind,
+    /// Empty for one without.
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+}
+
+/// Which object KIND/NAME means; of a binding it is the template.
+pub(crate) async fn asked(object: &str, namespace: Option<&str>, connection: &ConnectionArgs) -> anyhow::Result<Asked> {
+    let Some((word, name)) = object.split_once('/').filter(|(word, name)| !word.is_empty() && !name.is_empty()) else {
+        bail!("{object:?} names no object: KIND/NAME does, as in deployment/web")
+    };
+    let config = connection.config().await?;
+    let namespace = namespace.unwrap_or(&config.default_namespace).to_owned();
+    let client = kube::Client::try_from(config)?;
+    let served = crowsnest_fleet::discovery::discover(&client).await?;
+    let kind = Kind::of(word, &served).ok_or_else(|| anyhow!("the control plane has no resource type {word:?}"))?;
+    let (kind, namespace, name) = match (&*kind.gvr.group, &*kind.gvr.resource) {
+        ("work.karmada.io", "resourcebindings" | "clusterresourcebindings") => {
+            bound(&client, &served, &kind, &namespace, name).await?
+        }
+        _ => (kind, namespace, name.to_owned()),
+    };
+    let namespace = if kind.namespaced { namespace } else { String::new() };
+    Ok(Asked { client, kind, namespace, name })
+}
+
+/// The explanation of a template.
+fn path(kind: &Kind, namespace: &str, name: &str) -> String {
+    let name = utf8_percent_encode(name, SEGMENT);
+    let word = kind.name();
+    match kind.namespaced {
+        true => format!("{ROOT}/namespaces/{namespace}/explanations/{word}:{name}"),
+        false => format!("{ROOT}/clusterexplanations/{word}:{name}"),
+    }
+}
+
+/// The template of a binding.
+async fn bound(
+    client: &kube::Client,
+    served: &ApiResources,
+    kind: &Kind,
+    namespace: &str,
+    name: &str,
+) -> anyhow::Result<(Kind, String, String)> {
+    let place = kind.gvr.path(kind.namespaced.then_some(namespace));
+    let binding = reach::ask(client, &format!("{place}/{}", utf8_percent_encode(name, SEGMENT))).await?;
+    let of = |field: &str| text(&binding, &format!("/spec/resource/{field}")).to_owned();
+    let (api_version, wanted) = (of("apiVersion"), of("kind"));
+    let found = served.resources.iter().find(|one| one.kind == wanted && one.gvr.api_version() == api_version);
+    let found = found.with_context(|| format!("{name} is of no template: {api_version} {wanted} is not served"))?;
+    Ok((
+        Kind { gvr: found.gvr.clone(), kind: found.kind.clone(), namespaced: found.namespaced },
+        of("namespace"),
+        of("name"),
+    ))
+}
+
+/// Prints an answer as a document, or as `tell` does.
+pub(crate) fn print(
+    answer: &Value,
+    output: Output,
+    tell: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+) -> anyhow::Result<ExitCode> {
+    pager::begin();
+    let mut out = terminal::stdout();
+    let printed = match output {
+        Output::Text => tell(&mut out).map_err(anyhow::Error::from),
+        Output::Json => writeln!(out, "{answer:#}").map_err(anyhow::Error::from),
+        Output::Yaml => yaml(answer).and_then(|text| Ok(write!(out, "{text}")?)),
+    };
+    match printed {
+        Ok(()) => Ok(ExitCode::SUCCESS),
+        // Whoever reads has seen enough.
+        Err(error) if is_broken_pipe(&error) => Ok(ExitCode::SUCCESS),
+        Err(error) => Err(error),
+    }
+}
+
+pub(crate) fn text<'v>(value: &'v Value, pointer: &str) -> &'v str {
+    value.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
+}
+
+pub(crate) fn list<'v>(value: &'v Value, field: &str) -> &'v [Value] {
+    value.get(field).and_then(Value::as_array).map_or(&[], Vec::as_slice)
+}
+
+/// A text as it is, all else as JSON.
+fn plain(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
+/// `Deployment shop/web`
+pub(crate) fn named(reference: &Value) -> String {
+    let (kind, namespace, name) = (text(reference, "/kind"), text(reference, "/namespace"), text(reference, "/name"));
+    if namespace.is_empty() { format!("{kind} {name}") } else { format!("{kind} {namespace}/{name}") }
+}
+
+pub(crate) fn number(value: &Value, field: &str) -> Option<String> {
+    value.get(field).and_then(Value::as_i64).map(|number| number.to_string())
+}
+
+fn or_none(cell: Option<String>) -> String {
+    cell.unwrap_or_else(|| "-".to_owned())
+}
+
+fn head(names: &[&str]) -> Vec<String> {
+    names.iter().map(|name| (*name).to_owned()).collect()
+}
+
+/// A table under its title; nothing without rows.
+pub(crate) fn section(mut out: &mut dyn Write, names: &[&str], rows: Vec<Vec<String>>) -> io::Result<()> {
+    if rows.is_empty() {
+        return Ok(());
+    }
+    writeln!(out)?;
+    let table: Vec<Vec<String>> = std::iter::once(head(names)).chain(rows).collect();
+    columns::write(&mut out, &table)
+}
+
+fn render(out: &mut dyn Write, told: &Value) -> io::Result<()> {
+    writeln!(out, "{}", named(&told["template"]))?;
+    match told.get("policy") {
+        Some(policy) => writeln!(out, "follows {}", named(policy))?,
+        None => writeln!(out, "follows no policy")?,
+    }
+    if let Some(binding) = told.get("binding") {
+        let replicas = number(binding, "replicas").filter(|number| number != "0");
+        let replicas = replicas.map(|number| format!(", {number} replicas")).unwrap_or_default();
+        writeln!(out, "bound by {}{replicas}", named(binding))?;
+        for parent in list(binding, "requiredBy") {
+            writeln!(out, "needed by {}", named(parent))?;
+        }
+        let (at, message) = (text(binding, "/scheduledAt"), text(binding, "/message"));
+        match at {
+            "" if message.is_empty() => {}
+            "" => writeln!(out, "scheduling: {message}")?,
+            at => writeln!(out, "scheduled at {at}: {message}")?,
+        }
+    }
+    policies(out, told)?;
+    if let Some(scheduling) = told.get("scheduling") {
+        clusters(out, scheduling)?;
+    }
+    targets(out, told)?;
+    overrides(out, list(told, "targets"), "cluster")?;
+    waiting(out, told)
+}
+
+pub(crate) fn policies(out: &mut dyn Write, told: &Value) -> io::Result<()> {
+    let row = |one: &Value| {
+        let outcome = match text(one, "/outcome") {
+            "Chosen" | "Claimed" => "won",
+            _ => "lost",
+        };
+        let by = match text(one, "/selectsBy") {
+            "LabelSelector" => "labels",
+            "Name" => "name",
+            _ => "kind",
+        };
+        let priority = or_none(number(one, "priority"));
+        vec![named(one), priority, by.to_owned(), format!("{outcome}: {}", text(one, "/message"))]
+    };
+    section(out, &["POLICY", "PRIORITY", "SELECTS BY", "OUTCOME"], list(told, "policies").iter().map(row).collect())
+}
+
+/// One table for each affinity term that was looked at.
+fn clusters(out: &mut dyn Write, scheduling: &Value) -> io::Result<()> {
+    let row = |one: &Value| {
+        let rejected = text(one, "/rejected/reason");
+        let fits = match (rejected, one["selected"] == true) {
+            ("", true) => "yes".to_owned(),
+            ("", false) => "not selected".to_owned(),
+            (reason, _) => format!("no, {}: {reason}", text(one, "/rejected/filter")),
+        };
+        let score = if rejected.is_empty() { number(one, "score") } else { None };
+        let room = one.get("estimate").and_then(|estimate| {
+            let by = match text(estimate, "/boundBy") {
+                "" => String::new(),
+                by => format!(" ({})", by.to_lowercase()),
+            };
+            Some(format!("{}{by}", number(estimate, "replicas")?))
+        });
+        let replicas = number(one, "replicas").filter(|number| number != "0");
+        let cells = [score, room, replicas].map(or_none);
+        [vec![text(one, "/name").to_owned()], cells.to_vec(), vec![fits]].concat()
+    };
+    for term in list(scheduling, "terms") {
+        let rows: Vec<Vec<String>> = list(term, "clusters").iter().map(row).collect();
+        let affinity = text(term, "/affinity");
+        if !affinity.is_empty() {
+            write!(out, "\naffinity {affinity}:")?;
+        }
+        section(out, &["CLUSTER", "SCORE", "ROOM", "REPLICAS", "FITS"], rows)?;
+    }
+    match (text(scheduling, "/decision"), text(scheduling, "/message")) {
+        ("Clear" | "Fail", message) => writeln!(out, "\nnothing fits: {message}"),
+        _ => Ok(()),
+    }
+}
+
+fn targets(out: &mut dyn Write, told: &Value) -> io::Result<()> {
+    let row = |one: &Value| {
+        let placed = match text(one, "/placed") {
+            "Required" => "needed there",
+            "Evicting" => "leaving",
+            _ => "scheduled",
+        };
+        let applied = if one["applied"] == true { "yes" } else { "no" };
+        let health = Some(text(one, "/health")).filter(|health| !health.is_empty()).unwrap_or("-");
+        vec![
+            text(one, "/cluster").to_owned(),
+            placed.to_owned(),
+            or_none(number(one, "replicas")),
+            applied.to_owned(),
+            health.to_owned(),
+        ]
+    };
+    let rows = list(told, "targets").iter().map(row).collect();
+    section(out, &["TARGET", "PLACED", "REPLICAS", "APPLIED", "HEALTH"], rows)
+}
+
+/// What each override rule changes, a line for each field.
+pub(crate) fn overrides(out: &mut dyn Write, clusters: &[Value], name: &str) -> io::Result<()> {
+    let mut rows = Vec::new();
+    for cluster in clusters {
+        for rule in list(cluster, "overrides") {
+            let changes = list(rule, "differences");
+            let mut line = |change: String| {
+                rows.push(vec![text(cluster, &format!("/{name}")).to_owned(), named(rule), change]);
+            };
+            if changes.is_empty() {
+                line("changes nothing that is shown".to_owned());
+            }
+            changes.iter().for_each(|change| line(difference(change)));
+        }
+    }
+    section(out, &["CLUSTER", "OVERRIDE", "CHANGES"], rows)
+}
+
+/// `/spec/replicas: 1 -> 2`
+pub(crate) fn difference(one: &Value) -> String {
+    let shown = |field: &str| match one.get(field) {
+        None => "(none)".to_owned(),
+        Some(Value::String(text)) => text.replace('\n', "\\n"),
+        Some(other) => other.to_string(),
+    };
+    format!("{}: {} -> {}", text(one, "/path"), shown("before"), shown("after"))
+}
+
+pub(crate) fn waiting(out: &mut dyn Write, told: &Value) -> io::Result<()> {
+    let row = |one: &Value| {
+        let cluster = text(one, "/cluster");
+        let cluster = if cluster.is_empty() { "-" } else { cluster };
+        [text(one, "/cause"), cluster, text(one, "/message")].map(str::to_owned).to_vec()
+    };
+    section(out, &["WAITING FOR", "CLUSTER", "WHY"], list(told, "waiting").iter().map(row).collect())
+}
+
+#[cfg(test)]
+mod tests;

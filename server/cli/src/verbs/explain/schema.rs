@@ -1,0 +1,311 @@
+//! `crowsnest explain pods.spec.containers`: the fields of a kind, as the OpenAPI document of an API server describes them, in the words
+//! of `kubectl explain`. Pure, but for the asking.
+
+use std::io::{self, Write};
+
+use anyhow::{anyhow, bail};
+use crowsnest_fleet::ApiResources;
+use serde_json::Value;
+
+use super::{list, text};
+use crate::reach;
+use crate::verbs::get::kind::Kind;
+
+/// As wide as texts are written.
+const WIDTH: usize = 76;
+const REFERENCE: &str = "#/components/schemas/";
+const KINDS: &str = "x-kubernetes-group-version-kind";
+
+/// A kind, and the path to one of its fields.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Asked {
+    pub(super) kind: Kind,
+    pub(super) path: Vec<String>,
+}
+
+impl Asked {
+    /// What `pods.spec.containers` or `deployments.apps.spec` means; in this version of a group, where one is said.
+    pub(super) fn of(words: &str, api_version: Option<&str>, served: &ApiResources) -> anyhow::Result<Self> {
+        let mut served = served.clone();
+        if let Some(wanted) = api_version {
+            served.resources.retain(|resource| resource.gvr.api_version() == wanted);
+        }
+        let words: Vec<&str> = words.split('.').collect();
+        // A group has dots, too: the longest beginning that is a kind is meant.
+        let found = (1..=words.len()).rev().find_map(|at| {
+            let kind = Kind::of(&words[..at].join("."), &served)?;
+            Some(Self { kind, path: words[at..].iter().map(|word| (*word).to_owned()).collect() })
+        });
+        found.ok_or_else(|| {
+            let within = api_version.map(|version| format!(" in {version}")).unwrap_or_default();
+            anyhow!(
+                "there is no resource type {:?}{within}: `crowsnest api-resources` lists them; KIND/NAME, as in deployment/web, tells why an object is where it is",
+                words[0]
+            )
+        })
+    }
+}
+
+/// The document that describes a kind.
+pub(super) async fn document(client: &kube::Client, cluster: Option<&str>, kind: &Kind) -> anyhow::Result<Value> {
+    let root = if kind.gvr.group.is_empty() { "api" } else { "apis" };
+    let version = kind.gvr.api_version();
+    let found = reach::find(client, cluster, &format!("/openapi/v3/{root}/{version}")).await?;
+    found.ok_or_else(|| anyhow!("{} serves no OpenAPI document of {version}", cluster.unwrap_or("the control plane")))
+}
+
+/// A kind's field, or the kind itself.
+pub(super) struct Field<'d> {
+    document: &'d Value,
+    kind: &'d Kind,
+    /// The last name of its path, where it has one.
+    name: Option<&'d str>,
+    schema: &'d Value,
+    /// What is told of it where it is used; its type may say more.
+    used: &'d Value,
+}
+
+/// Finds what is asked for in its document.
+pub(super) fn field<'d>(document: &'d Value, asked: &'d Asked) -> anyhow::Result<Field<'d>> {
+    let kind = &asked.kind;
+    let is_it = |schema: &&Value| {
+        list(schema, KINDS).iter().any(|one| {
+            text(one, "/group") == &*kind.gvr.group
+                && text(one, "/version") == &*kind.gvr.version
+                && text(one, "/kind") == kind.kind
+        })
+    };
+    let schemas = document.pointer("/components/schemas").and_then(Value::as_object).into_iter().flatten();
+    let found = schemas.map(|(_, schema)| schema).find(is_it);
+    let Some(mut schema) = found else { bail!("nothing describes {} {}", kind.gvr.api_version(), kind.kind) };
+    let (mut name, mut used) = (None, schema);
+    for (at, word) in asked.path.iter().enumerate() {
+        let Some(next) = properties(document, schema).into_iter().find(|(name, _)| *name == word) else {
+            let known: Vec<&str> = properties(document, schema).into_iter().map(|(name, _)| name.as_str()).collect();
+            let of = [&[kind.gvr.resource.to_string()][..], &asked.path[..at]].concat().join(".");
+            match known.is_empty() {
+                true => bail!("field {word:?} does not exist: {of} has no fields"),
+                false => bail!("field {word:?} does not exist: {of} has {}", known.join(", ")),
+            }
+        };
+        (name, used, schema) = (Some(word.as_str()), next.1, inner(document, next.1));
+    }
+    Ok(Field { document, kind, name, schema, used })
+}
+
+/// What a reference leads to.
+fn resolved<'d>(document: &'d Value, schema: &'d Value) -> &'d Value {
+    match reference(schema) {
+        Some(name) => document["components"]["schemas"].get(name).unwrap_or(schema),
+        None => schema,
+    }
+}
+
+/// `io.k8s.api.core.v1.PodSpec`
+fn reference(schema: &Value) -> Option<&str> {
+    let own = schema.get("$ref").or_else(|| schema.pointer("/allOf/0/$ref"));
+    own.and_then(Value::as_str)?.strip_prefix(REFERENCE)
+}
+
+/// What has the fields: of lists and maps, what is in them.
+fn inner<'d>(document: &'d Value, schema: &'d Value) -> &'d Value {
+    let schema = resolved(document, schema);
+    match schema.get("items").or_else(|| schema.get("additionalProperties")).filter(|within| within.is_object()) {
+        Some(within) if schema.get("properties").is_none() => inner(document, within),
+        _ => schema,
+    }
+}
+
+fn properties<'d>(document: &'d Value, schema: &'d Value) -> Vec<(&'d String, &'d Value)> {
+    let mut all: Vec<_> =
+        inner(document, schema).get("properties").and_then(Value::as_object).into_iter().flatten().collect();
+    all.sort_by_key(|(name, _)| *name);
+    all
+}
+
+/// `[]Container`, `map[string]string`, `integer`
+fn type_of(document: &Value, schema: &Value) -> String {
+    if let Some(name) = reference(schema) {
+        let target = resolved(document, schema);
+        // What is no more than another type is called that.
+        return match target.get("properties").is_some() || target["type"] == "object" {
+            true => name.rsplit('.').next().unwrap_or(name).to_owned(),
+            false => type_of(document, target),
+        };
+    }
+    match schema["type"].as_str() {
+        Some("array") => format!("[]{}", type_of(document, &schema["items"])),
+        Some("object") if schema["additionalProperties"].is_object() => {
+            format!("map[string]{}", type_of(document, &schema["additionalProperties"]))
+        }
+        Some("object") => "Object".to_owned(),
+        Some(plain) => plain.to_owned(),
+        None if schema["x-kubernetes-int-or-string"] == true || schema["format"] == "int-or-string" => {
+            "IntOrString".to_owned()
+        }
+        None => "Object".to_owned(),
+    }
+}
+
+impl Field<'_> {
+    pub(super) fn schema(&self) -> &Value {
+        self.schema
+    }
+
+    pub(super) fn render(&self, out: &mut dyn Write, recursive: bool) -> io::Result<()> {
+        if !self.kind.gvr.group.is_empty() {
+            writeln!(out, "GROUP:      {}", self.kind.gvr.group)?;
+        }
+        writeln!(out, "KIND:       {}\nVERSION:    {}\n", self.kind.kind, self.kind.gvr.version)?;
+        if let Some(name) = self.name {
+            writeln!(out, "FIELD: {name} <{}>\n", type_of(self.document, self.used))?;
+        }
+        writeln!(out, "DESCRIPTION:")?;
+        let (used, own) = (text(self.used, "/description"), text(self.schema, "/description"));
+        let told = if own.is_empty() || own == used { used.to_owned() } else { format!("{used}\n{own}") };
+        let told = if told.trim().is_empty() { "<empty>".to_owned() } else { told };
+        wrapped(out, 4, &told)?;
+        self.choices(out, 4, self.used)?;
+        let fields = properties(self.document, self.schema);
+        if fields.is_empty() {
+            return Ok(());
+        }
+        writeln!(out, "\nFIELDS:")?;
+        match recursive {
+            true => self.tree(out, self.schema, &mut Vec::new()),
+            false => self.fields(out, &fields),
+        }
+    }
+
+    fn fields(&self, out: &mut dyn Write, fields: &[(&String, &Value)]) -> io::Result<()> {
+        for (at, (name, field)) in fields.iter().enumerate() {
+            if at > 0 {
+                writeln!(out)?;
+            }
+            self.line(out, 2, self.schema, name, field)?;
+            self.choices(out, 4, field)?;
+            let told = text(field, "/description");
+            let told = if told.is_empty() { text(resolved(self.document, field), "/description") } else { told };
+            wrapped(out, 4, if told.is_empty() { "<no description>" } else { told })?;
+        }
+        Ok(())
+    }
+
+    fn line(&self, out: &mut dyn Write, indent: usize, of: &Value, name: &str, field: &Value) -> io::Result<()> {
+        let needed = list(inner(self.document, of), "required").iter().any(|one| one == name);
+        let needed = if needed { " -required-" } else { "" };
+        writeln!(out, "{:indent$}{name}\t<{}>{needed}", "", type_of(self.document, field))
+    }
+
+    fn choices(&self, out: &mut dyn Write, indent: usize, field: &Value) -> io::Result<()> {
+        let choices: Vec<String> = list(inner(self.document, field), "enum").iter().map(super::plain).collect();
+        match choices.is_empty() {
+            true => Ok(()),
+            false => writeln!(out, "{:indent$}enum: {}", "", choices.join(", ")),
+        }
+    }
+
+    /// All fields below, but for types that are in themselves.
+    fn tree(&self, out: &mut dyn Write, of: &Value, above: &mut Vec<String>) -> io::Result<()> {
+        for (name, field) in properties(self.document, of) {
+            self.line(out, 2 + 2 * above.len(), of, name, field)?;
+            let own = named(self.document, field);
+            if own.is_empty() || !above.contains(&own) {
+                above.push(own);
+                self.tree(out, field, above)?;
+                above.pop();
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The name of the type that has a field's fields; none of one that is written where it is used.
+fn named(document: &Value, schema: &Value) -> String {
+    let target = resolved(document, schema);
+    let within = target.get("items").or_else(|| target.get("additionalProperties")).filter(|within| within.is_object());
+    match (within, target.get("properties").is_some()) {
+        (Some(within), false) => named(document, within),
+        _ => reference(schema).unwrap_or_default().to_owned(),
+    }
+}
+
+fn wrapped(out: &mut dyn Write, indent: usize, told: &str) -> io::Result<()> {
+    for paragraph in told.lines() {
+        let mut line = String::new();
+        for word in paragraph.split_whitespace() {
+            if !line.is_empty() && line.chars().count() + 1 + word.chars().count() > WIDTH {
+                writeln!(out, "{:indent$}{line}", "")?;
+                line.clear();
+            }
+            if !line.is_empty() {
+                line.push(' ');
+            }
+            line.push_str(word);
+        }
+        match line.is_empty() {
+            true => writeln!(out)?,
+            false => writeln!(out, "{:indent$}{line}", "")?,
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crowsnest_apimachinery::names::Gvr;
+    use crowsnest_fleet::ApiResource;
+    use std::collections::BTreeSet;
+
+    fn served() -> ApiResources {
+        let resource = |version: &str, preferred| ApiResource {
+            gvr: Gvr::new("example.io", version, "boats"),
+            kind: "Boat".to_owned(),
+            singular: "boat".to_owned(),
+            short_names: Vec::new(),
+            categories: Vec::new(),
+            namespaced: true,
+            verbs: BTreeSet::from(["get".to_owned(), "list".to_owned()]),
+            subresources: BTreeSet::new(),
+            preferred,
+        };
+        ApiResources { resources: vec![resource("v1", true), resource("v1beta1", false)], stale: BTreeSet::new() }
+    }
+
+    fn told(words: &str, recursive: bool) -> Result<String, String> {
+        let document: Value = serde_saphyr::from_str(include_str!("schema.yaml")).unwrap();
+        let asked = Asked::of(words, None, &served()).map_err(|error| error.to_string())?;
+        let field = field(&document, &asked).map_err(|error| error.to_string())?;
+        let mut out = Vec::new();
+        field.render(&mut out, recursive).unwrap();
+        Ok(String::from_utf8(out).unwrap())
+    }
+
+    #[rstest::rstest]
+    #[case::kind("boats", false, include_str!("schema.boats.txt"))]
+    #[case::field("boat.example.io.spec.crew", false, include_str!("schema.crew.txt"))]
+    #[case::all("boats", true, include_str!("schema.all.txt"))]
+    fn kinds_and_fields_are_told_of(#[case] words: &str, #[case] recursive: bool, #[case] expected: &str) {
+        let told = told(words, recursive).unwrap();
+        assert_eq!(told, expected, "{told}");
+    }
+
+    #[rstest::rstest]
+    #[case("ships", "there is no resource type \"ships\": `crowsnest api-resources` lists them")]
+    #[case("boats.spec.sails", "field \"sails\" does not exist: boats.spec has anchor, crew, flags")]
+    #[case("boats.kind.x", "field \"x\" does not exist: boats.kind has no fields")]
+    fn what_is_not_there_is_said(#[case] words: &str, #[case] expected: &str) {
+        let error = told(words, false).unwrap_err();
+        assert!(error.starts_with(expected), "{error}");
+    }
+
+    #[test]
+    fn versions_can_be_chosen() {
+        let version =
+            |said: Option<&str>| Asked::of("boats", said, &served()).map(|asked| asked.kind.gvr.api_version());
+        assert_eq!(version(None).unwrap(), "example.io/v1");
+        assert_eq!(version(Some("example.io/v1beta1")).unwrap(), "example.io/v1beta1");
+        assert!(version(Some("example.io/v2")).unwrap_err().to_string().contains("\"boats\" in example.io/v2"));
+    }
+}

@@ -1,0 +1,366 @@
+//! `crowsnest get`: objects of all clusters, as `kubectl get` shows those of one. Without a cluster the fleet-wide proxy is asked,
+//! where it tells as much as the members; they themselves otherwise, and where clusters are named.
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use anyhow::{Context, anyhow, bail};
+use clap::Args;
+use serde_json::Value;
+
+use super::search::PARTIAL;
+use crate::connection::ConnectionArgs;
+use crate::output::Format;
+use crate::output::color::ColorArgs;
+use crate::output::terminal;
+use crate::pager;
+use crate::reach;
+use crate::sources::SourceArgs;
+use ask::Question;
+use asked::Asked;
+use beside::{Beside, SortBy};
+use kind::Kind;
+use shown::Shown;
+use tell::{Getting, Told};
+
+pub mod ask;
+mod asked;
+mod beside;
+mod follow;
+pub(crate) mod kind;
+mod shown;
+mod table;
+mod tell;
+
+/// What the control plane is called beside the members.
+const CONTROL_PLANE: &str = "Karmada";
+
+/// Whose objects are meant, in karmadactl's words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum OperationScope {
+    /// The control plane's own
+    Karmada,
+    /// The members'
+    Members,
+    /// Both
+    All,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  crowsnest get pods -n shop\n  crowsnest get deploy -A --clusters all\n  crowsnest get node n1 --cluster member1 -o yaml\n  crowsnest get pods -A -l app=web -w\n  crowsnest get pods -A -o custom-columns=POD:.metadata.name,NODE:.spec.nodeName\n  crowsnest get deploy,svc -n shop --sort-by .metadata.creationTimestamp\n  crowsnest get deploy -s karmada"
+)]
+pub struct GetArgs {
+    /// What is to be shown: pods, deploy, deployments.apps, several by comma; or KIND/NAME
+    #[arg(value_name = "KIND", required_unless_present_any = ["filenames", "kustomize", "raw"], conflicts_with_all = ["filenames", "kustomize", "raw"])]
+    kind: Option<String>,
+    /// These objects; or more of KIND/NAME
+    #[arg(value_name = "NAME")]
+    name: Vec<String>,
+    #[command(flatten)]
+    sources: SourceArgs,
+    /// What the control plane, or with --cluster a member, has at this path, as it is
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["filenames", "kustomize", "watch", "watch_only", "output"])]
+    raw: Option<String>,
+    /// Of this cluster
+    #[arg(long, conflicts_with = "clusters")]
+    cluster: Option<String>,
+    /// Of these clusters, by comma, each asked itself; all of them with `all` [default: the fleet as one cluster]
+    #[arg(short = 'C', long, value_delimiter = ',', value_name = "CLUSTERS")]
+    clusters: Vec<String>,
+    /// Of this namespace [default: that of the kubeconfig's context]
+    #[arg(short, long)]
+    namespace: Option<String>,
+    /// Of all namespaces
+    #[arg(short = 'A', long)]
+    all_namespaces: bool,
+    /// With these labels
+    #[arg(short = 'l', long, visible_alias = "labels", conflicts_with = "name")]
+    selector: Option<String>,
+    /// With these fields
+    #[arg(long, conflicts_with = "name")]
+    field_selector: Option<String>,
+    /// Whose objects: the control plane's, the members' or both [default: members]
+    #[arg(short = 's', long, value_enum, value_name = "SCOPE", conflicts_with = "cluster")]
+    operation_scope: Option<OperationScope>,
+    /// wide, json, yaml, kyaml, name, jsonpath=TEMPLATE, go-template=TEMPLATE, custom-columns=HEAD:PATH,…
+    #[arg(short, long, value_name = "FORMAT", value_parser = Format::of_objects)]
+    output: Option<Format>,
+    /// Go on with what changes
+    #[arg(short, long)]
+    watch: bool,
+    /// Only what changes
+    #[arg(long, conflicts_with = "watch")]
+    watch_only: bool,
+    /// With what happened: ADDED, MODIFIED or DELETED
+    #[arg(long)]
+    output_watch_events: bool,
+    /// By what this path finds, as .metadata.creationTimestamp
+    #[arg(long, value_name = "PATH", value_parser = SortBy::parse)]
+    sort_by: Option<SortBy>,
+    /// With columns of these labels, by comma
+    #[arg(short = 'L', long, value_delimiter = ',', value_name = "LABELS")]
+    label_columns: Vec<String>,
+    /// With a column of all labels
+    #[arg(long)]
+    show_labels: bool,
+    /// With the kind before each name
+    #[arg(long)]
+    show_kind: bool,
+    /// With metadata.managedFields, in JSON and YAML
+    #[arg(long)]
+    show_managed_fields: bool,
+    #[arg(long)]
+    no_headers: bool,
+    #[command(flatten)]
+    color: ColorArgs,
+    /// Exit with 0 when there is no such object
+    #[arg(long)]
+    ignore_not_found: bool,
+    /// Exit with 0 even when clusters were left out
+    #[arg(long)]
+    allow_partial: bool,
+    #[command(flatten)]
+    connection: ConnectionArgs,
+}
+
+/// Which clusters are meant.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Scope {
+    /// As if they were one.
+    Fleet,
+    All,
+    Named(Vec<String>),
+    /// The control plane, and these members; without a list all of them.
+    ControlPlane(Option<Vec<String>>),
+}
+
+impl GetArgs {
+    fn scope(&self) -> Scope {
+        let named = Some(self.clusters.clone()).filter(|named| !named.is_empty() && named[0] != "all");
+        match self.operation_scope {
+            Some(OperationScope::Karmada) => return Scope::ControlPlane(Some(Vec::new())),
+            Some(OperationScope::All) => return Scope::ControlPlane(named),
+            Some(OperationScope::Members) | None => {}
+        }
+        match (&self.cluster, self.clusters.as_slice()) {
+            (Some(cluster), _) => Scope::Named(vec![cluster.clone()]),
+            (None, []) => Scope::Fleet,
+            (None, [all]) if all == "all" => Scope::All,
+            (None, named) => Scope::Named(named.to_vec()),
+        }
+    }
+
+    fn follows(&self) -> bool {
+        self.watch || self.watch_only
+    }
+
+    fn beside(&self) -> Beside {
+        Beside {
+            labels: self.label_columns.clone(),
+            all_labels: self.show_labels,
+            adoption: matches!(self.output, Some(Format::Wide)),
+            sort: self.sort_by.clone(),
+        }
+    }
+
+    fn as_table(&self) -> bool {
+        self.output.as_ref().is_none_or(Format::is_table)
+    }
+}
+
+pub(crate) async fn run(args: GetArgs) -> anyhow::Result<ExitCode> {
+    let told = match &args.raw {
+        Some(path) => raw(&args, path).await,
+        None => get(&args).await,
+    };
+    match told {
+        // Whoever reads has seen enough.
+        Err(error) if is_broken_pipe(&error) => Ok(ExitCode::SUCCESS),
+        told => told,
+    }
+}
+
+async fn get(args: &GetArgs) -> anyhow::Result<ExitCode> {
+    let asked = args.wanted().await?;
+    let config = args.connection.config().await?;
+    let control_plane = kube::Client::try_from(config.clone())?;
+    let served = crowsnest_fleet::discovery::discover(&control_plane).await?;
+    let scope = args.scope();
+    let mut gettings = Vec::new();
+    for Asked { word, name, namespace } in asked {
+        let mut kinds = Kind::all_of(&word, &served);
+        if kinds.is_empty() {
+            kinds.push(find_in_members(&word, &scope, &config, &control_plane).await?);
+        }
+        for kind in kinds {
+            let said = namespace.clone().or_else(|| args.namespace.clone());
+            let namespace = (kind.namespaced && !args.all_namespaces)
+                .then(|| said.unwrap_or_else(|| config.default_namespace.clone()));
+            let (labels, fields, as_table) = (args.selector.clone(), args.field_selector.clone(), args.as_table());
+            let (name, with_objects) = (name.clone(), args.sort_by.is_some());
+            let question = Question { kind, namespace, name, labels, fields, as_table, with_objects };
+            let (config, control_plane) = (&config, &control_plane);
+            gettings.push(Getting { args, config, control_plane, scope: &scope, question });
+        }
+    }
+    if gettings.len() > 1 && args.follows() {
+        bail!("-w follows one kind, or one object of it");
+    }
+    show(args, &gettings).await
+}
+
+/// What is at a path, byte for byte.
+async fn raw(args: &GetArgs, path: &str) -> anyhow::Result<ExitCode> {
+    if !path.starts_with('/') {
+        bail!("{path:?} is no path of an API server, as /version is");
+    }
+    let config = args.connection.config().await?;
+    let (client, cluster) = match args.scope() {
+        Scope::Named(named) if named.len() == 1 => (reach::member(&config, &named[0])?, Some(named[0].clone())),
+        Scope::Fleet | Scope::ControlPlane(_) if args.clusters.is_empty() => (kube::Client::try_from(config)?, None),
+        _ => bail!("--raw asks the control plane, or one member that --cluster names"),
+    };
+    let request = http::Request::get(path).body(Vec::new())?;
+    let text = client.request_text(request).await;
+    let text = text.map_err(|error| anyhow!("{}", reach::failure(cluster.as_deref(), &error)))?;
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes())?;
+    Ok(out.flush().map(|()| ExitCode::SUCCESS)?)
+}
+
+/// One error of several is told, and the rest is shown.
+async fn show(args: &GetArgs, gettings: &[Getting<'_>]) -> anyhow::Result<ExitCode> {
+    if let [one] = gettings {
+        let told = [(one, one.tell().await?)];
+        let shown = print(args, &told)?;
+        return match (&told, shown) {
+            ([(one, told)], Some(shown)) if args.follows() => {
+                follow::follow(&one.question.watched(), told, shown).await
+            }
+            ([(_, told)], _) => Ok(args.code(told.partial)),
+        };
+    }
+    let (mut told, mut failed) = (Vec::new(), false);
+    for getting in gettings {
+        match getting.tell().await {
+            Ok(one) => told.push((getting, one)),
+            Err(error) => {
+                failed = true;
+                writeln!(terminal::stderr(), "error: {error:#}")?;
+            }
+        }
+    }
+    print(args, &told)?;
+    let partial = told.iter().any(|(_, told)| told.partial);
+    Ok(if failed { ExitCode::FAILURE } else { args.code(partial) })
+}
+
+impl GetArgs {
+    fn code(&self, partial: bool) -> ExitCode {
+        if partial && !self.allow_partial { ExitCode::from(PARTIAL) } else { ExitCode::SUCCESS }
+    }
+}
+
+/// Prints what was told: a table for each kind, or one document. Gives what goes on from there, where it is followed.
+fn print(args: &GetArgs, told: &[(&Getting<'_>, Told)]) -> anyhow::Result<Option<Shown>> {
+    if !args.follows() {
+        pager::begin();
+    }
+    let (mut out, mut err) = (io::stdout().lock(), terminal::stderr());
+    let answers = || told.iter().flat_map(|(_, told)| &told.answers);
+    for warning in answers().flat_map(|(_, answer)| &answer.warnings) {
+        writeln!(err, "warning: {warning}")?;
+    }
+    let Some((first, _)) = told.first() else { return Ok(None) };
+    let now = jiff::Timestamp::now();
+    if !args.as_table() && !args.follows() {
+        let mut shown = Shown::new(args, &first.question, now);
+        for (getting, _) in told {
+            let kind = &getting.question.kind;
+            shown.resources.insert(kind.kind.clone(), kind.gvr.resource.to_string());
+        }
+        let all = answers().flat_map(|(source, answer)| answer.objects(source.cluster.as_deref()));
+        shown.whole(&mut out, all.collect(), matches!(told, [(one, _)] if one.question.name.is_some()))?;
+        out.flush()?;
+        return Ok(None);
+    }
+    let (mut last, mut rows) = (None, 0);
+    let kinds: Vec<_> = told.chunk_by(|one, other| one.0.question.kind == other.0.question.kind).collect();
+    for of_kind in &kinds {
+        let Some((getting, _)) = of_kind.first() else { continue };
+        let mut shown = Shown::new(args, &getting.question, now);
+        if args.show_kind || kinds.len() > 1 {
+            shown.kind = Some(getting.question.kind.singular());
+        }
+        for (source, answer) in of_kind.iter().flat_map(|(_, told)| &told.answers).filter(|_| !args.watch_only) {
+            shown.add(source.cluster.as_deref(), answer);
+        }
+        if rows > 0 && shown.rows > 0 && args.as_table() {
+            writeln!(out)?;
+        }
+        shown.flush(&mut out)?;
+        rows += shown.rows;
+        last = Some(shown);
+    }
+    if rows == 0 && !args.follows() && !args.ignore_not_found {
+        match &first.question.namespace {
+            Some(namespace) => writeln!(err, "No resources found in {namespace} namespace.")?,
+            None => writeln!(err, "No resources found")?,
+        }
+    }
+    out.flush()?;
+    Ok(last)
+}
+
+pub(crate) fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+}
+
+/// The control plane knows most kinds; members may have others.
+pub(crate) async fn find_kind(
+    word: &str,
+    scope: &Scope,
+    config: &kube::Config,
+    control_plane: &kube::Client,
+) -> anyhow::Result<Kind> {
+    let served = crowsnest_fleet::discovery::discover(control_plane).await?;
+    match Kind::of(word, &served) {
+        Some(kind) => Ok(kind),
+        None => find_in_members(word, scope, config, control_plane).await,
+    }
+}
+
+/// The first member that knows a word says what it means.
+async fn find_in_members(
+    word: &str,
+    scope: &Scope,
+    config: &kube::Config,
+    control_plane: &kube::Client,
+) -> anyhow::Result<Kind> {
+    let members = match scope {
+        Scope::Named(named) => named.clone(),
+        Scope::ControlPlane(Some(named)) => named.clone(),
+        _ => ask::clusters(control_plane).await?,
+    };
+    let mut unknown = String::new();
+    for cluster in &members {
+        match crowsnest_fleet::discovery::discover(&reach::member(config, cluster)?).await {
+            Ok(served) => {
+                if let Some(kind) = Kind::of(word, &served) {
+                    return Ok(kind);
+                }
+            }
+            Err(error) => unknown = format!("; {cluster} could not be asked: {:#}", anyhow!(error)),
+        }
+    }
+    Err(anyhow!("no server has a resource type {word:?}{unknown}; `crowsnest api-resources` lists those there are"))
+}
+
+pub(crate) fn yaml(document: &Value) -> anyhow::Result<String> {
+    let text = serde_saphyr::to_string(document).context("printing YAML")?;
+    Ok(if text.ends_with('\n') { text } else { format!("{text}\n") })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,265 @@
+//! One question to the fleet-wide proxy or to several members, page by page, and what each said to it.
+
+use std::cell::Cell;
+
+use anyhow::Context;
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use crowsnest_api::constants::annotation::CACHED_FROM_CLUSTER;
+use futures::StreamExt;
+use http::{HeaderMap, Request, header};
+use http_body_util::BodyExt;
+use kube::client::Body;
+use kube::core::Status;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use serde_json::{Value, json};
+
+use super::kind::Kind;
+use crate::{reach, waiting};
+
+/// Objects of a page, as kubectl asks for them.
+const PAGE: &str = "500";
+/// Members asked at once.
+const AT_ONCE: usize = 16;
+const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json";
+const OBJECTS: &str = "application/json";
+
+/// Whom to ask: a member, or the fleet where no cluster is named.
+#[derive(Clone)]
+pub(super) struct Source {
+    pub(super) cluster: Option<String>,
+    pub(super) client: kube::Client,
+}
+
+/// What to ask.
+#[derive(Debug, Clone)]
+pub(super) struct Question {
+    pub(super) kind: Kind,
+    /// None: all of them.
+    pub(super) namespace: Option<String>,
+    pub(super) name: Option<String>,
+    pub(super) labels: Option<String>,
+    pub(super) fields: Option<String>,
+    pub(super) as_table: bool,
+    /// Rows of tables bring their objects with them.
+    pub(super) with_objects: bool,
+}
+
+/// What was answered.
+#[derive(Debug, Default)]
+pub(super) struct Answer {
+    /// Tables, lists, or one object.
+    pub(super) pages: Vec<Value>,
+    /// Where a watch goes on.
+    pub(super) version: String,
+    pub(super) warnings: Vec<String>,
+    /// Clusters of the fleet that it does not show as they are.
+    pub(super) incomplete: usize,
+}
+
+impl Answer {
+    /// Whether the fleet-wide proxy answered from its cache. What nobody registered it asks of the control plane.
+    pub(super) fn is_of_the_fleet(&self) -> bool {
+        URL_SAFE_NO_PAD.decode(&self.version).is_ok_and(|version| version.starts_with(b"{"))
+    }
+
+    /// Each object, saying the cluster it is in.
+    pub(super) fn objects(&self, cluster: Option<&str>) -> Vec<Value> {
+        let objects = self.pages.iter().flat_map(|page| match page.get("items").and_then(Value::as_array) {
+            Some(items) => items.iter().map(|item| whole(item, page)).collect(),
+            None => vec![page.clone()],
+        });
+        objects.map(|object| marked(object, cluster)).collect()
+    }
+}
+
+/// An item of a list says its kind, too.
+fn whole(item: &Value, list: &Value) -> Value {
+    let mut item = item.clone();
+    let text = |field: &str| list.get(field).and_then(Value::as_str).unwrap_or_default();
+    if let Some(fields) = item.as_object_mut() {
+        let kind = text("kind");
+        fields.entry("kind").or_insert_with(|| kind.strip_suffix("List").unwrap_or(kind).into());
+        fields.entry("apiVersion").or_insert_with(|| text("apiVersion").into());
+    }
+    item
+}
+
+pub(super) fn marked(mut object: Value, cluster: Option<&str>) -> Value {
+    if let Some(cluster) = cluster
+        && let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut)
+    {
+        let annotations = metadata.entry("annotations").or_insert_with(|| json!({}));
+        annotations[CACHED_FROM_CLUSTER] = cluster.into();
+    }
+    object
+}
+
+impl Question {
+    /// Path and query, with more parameters.
+    pub(super) fn path(&self, name: Option<&str>, more: &[(&str, &str)]) -> String {
+        let mut path = self.kind.gvr.path(self.namespace.as_deref());
+        if let Some(name) = name {
+            path.push_str(&format!("/{}", utf8_percent_encode(name, NON_ALPHANUMERIC).to_string().replace("%2D", "-")));
+        }
+        let said = [("labelSelector", self.labels.as_deref()), ("fieldSelector", self.fields.as_deref())];
+        let said = said.iter().filter_map(|(key, value)| Some((*key, (*value)?)));
+        let said = said.chain((self.as_table && self.with_objects).then_some(("includeObject", "Object")));
+        let mut gap = '?';
+        for (key, value) in said.chain(more.iter().copied()) {
+            path.push_str(&format!("{gap}{key}={}", utf8_percent_encode(value, NON_ALPHANUMERIC)));
+            gap = '&';
+        }
+        path
+    }
+
+    /// The same for a watch, which knows no names but by a selector.
+    pub(super) fn watched(&self) -> Self {
+        let mut question = self.clone();
+        if let Some(name) = question.name.take() {
+            question.fields = Some(format!("metadata.name={name}"));
+        }
+        question
+    }
+
+    pub(super) fn accept(&self) -> &'static str {
+        if self.as_table { TABLE } else { OBJECTS }
+    }
+
+    /// Asks one source, for all there is.
+    pub(super) async fn ask(&self, source: &Source) -> Result<Answer, kube::Error> {
+        let mut answer = Answer::default();
+        let mut token = String::new();
+        loop {
+            let path = match (&self.name, token.as_str()) {
+                (Some(name), _) => self.path(Some(name), &[]),
+                (None, "") => self.path(None, &[("limit", PAGE)]),
+                (None, token) => self.path(None, &[("limit", PAGE), ("continue", token)]),
+            };
+            let (page, headers) = get(&source.client, &path, self.accept()).await?;
+            let metadata = |field: &str| page.pointer(&format!("/metadata/{field}"));
+            token = metadata("continue").and_then(Value::as_str).unwrap_or_default().to_owned();
+            if answer.pages.is_empty() {
+                answer.version = metadata("resourceVersion").and_then(Value::as_str).unwrap_or_default().to_owned();
+                answer.incomplete = metadata("incompleteClusters").and_then(Value::as_array).map_or(0, Vec::len);
+                answer.warnings = warnings(&headers);
+            }
+            answer.pages.push(page);
+            if token.is_empty() || self.name.is_some() {
+                return Ok(answer);
+            }
+        }
+    }
+
+    /// Asks all sources, some at once; their answers are in the order of the sources.
+    pub(super) async fn ask_all(&self, sources: &[Source]) -> Vec<Result<Answer, kube::Error>> {
+        let answered = &Cell::new(0_usize);
+        let ask = |source| async move {
+            let said = self.ask(source).await;
+            answered.set(answered.get() + 1);
+            said
+        };
+        let asked = futures::stream::iter(sources).map(ask).buffered(AT_ONCE).collect();
+        waiting::shown(|| format!("{}/{} clusters answered", answered.get(), sources.len()), asked).await
+    }
+}
+
+async fn get(client: &kube::Client, path: &str, accept: &str) -> Result<(Value, HeaderMap), kube::Error> {
+    let request =
+        Request::get(path).header(header::ACCEPT, accept).body(Body::empty()).map_err(kube::Error::HttpError)?;
+    answered(client, request).await
+}
+
+/// What an API server answers, with the headers that say what it warns of.
+pub(crate) async fn answered(client: &kube::Client, request: Request<Body>) -> Result<(Value, HeaderMap), kube::Error> {
+    let (parts, body) = client.send(request).await?.into_parts();
+    let body = body.collect().await?.to_bytes();
+    if parts.status.is_success() {
+        let page = serde_json::from_slice(&body).map_err(kube::Error::SerdeError)?;
+        return Ok((page, parts.headers));
+    }
+    let status = serde_json::from_slice::<Status>(&body).unwrap_or_else(|_| {
+        let said = String::from_utf8_lossy(&body);
+        Status::failure(said.trim(), parts.status.canonical_reason().unwrap_or_default())
+    });
+    Err(kube::Error::Api(status.with_code(parts.status.as_u16()).boxed()))
+}
+
+/// The texts of `Warning` headers: `299 - "text"`.
+pub(crate) fn warnings(headers: &HeaderMap) -> Vec<String> {
+    let texts = headers.get_all(header::WARNING).iter().filter_map(|value| value.to_str().ok());
+    let quoted = texts.filter_map(|text| text.split_once('"').map(|(_, text)| text.strip_suffix('"').unwrap_or(text)));
+    quoted.map(|text| text.replace("\\\"", "\"").replace("\\\\", "\\")).collect()
+}
+
+/// All members' names.
+pub async fn clusters(control_plane: &kube::Client) -> anyhow::Result<Vec<String>> {
+    let (list, _) = get(control_plane, "/apis/cluster.karmada.io/v1alpha1/clusters", OBJECTS)
+        .await
+        .map_err(|error| anyhow::anyhow!("{}", reach::failure(None, &error)))
+        .context("listing clusters; name those you mean with --clusters")?;
+    let items = list.get("items").and_then(Value::as_array).into_iter().flatten();
+    let names = items.filter_map(|cluster| cluster.pointer("/metadata/name")?.as_str());
+    let mut names: Vec<String> = names.map(str::to_owned).collect();
+    names.sort();
+    Ok(names)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crowsnest_apimachinery::names::Gvr;
+
+    fn question() -> Question {
+        Question {
+            kind: Kind { gvr: Gvr::new("apps", "v1", "deployments"), kind: "Deployment".to_owned(), namespaced: true },
+            namespace: Some("shop".to_owned()),
+            name: None,
+            labels: Some("app=web".to_owned()),
+            fields: None,
+            as_table: true,
+            with_objects: false,
+        }
+    }
+
+    #[test]
+    fn questions_are_paths() {
+        let path = "/apis/apps/v1/namespaces/shop/deployments";
+        assert_eq!(question().path(None, &[("limit", "500")]), format!("{path}?labelSelector=app%3Dweb&limit=500"));
+        let whole = Question { with_objects: true, ..question() };
+        assert_eq!(whole.path(None, &[]), format!("{path}?labelSelector=app%3Dweb&includeObject=Object"));
+        let named = Question { labels: None, namespace: None, name: Some("web-1".to_owned()), ..question() };
+        assert_eq!(named.path(named.name.as_deref(), &[]), "/apis/apps/v1/deployments/web-1");
+        assert_eq!(
+            named.watched().path(None, &[]),
+            "/apis/apps/v1/deployments?fieldSelector=metadata%2Ename%3Dweb%2D1"
+        );
+    }
+
+    #[rstest::rstest]
+    #[case::composite("eyJtMSI6IjciLCJtMiI6IjkifQ", true)]
+    #[case::of_one_api_server("12345", false)]
+    #[case::none("", false)]
+    fn the_fleets_versions_are_known(#[case] version: &str, #[case] expected: bool) {
+        let answer = Answer { version: version.to_owned(), ..Answer::default() };
+        assert_eq!(answer.is_of_the_fleet(), expected);
+    }
+
+    #[test]
+    fn warnings_are_read() {
+        let headers = HeaderMap::from_iter([
+            (header::WARNING, r#"299 - "cluster m1 is missing: \"gone\"""#.parse().unwrap()),
+            (header::WARNING, "nonsense".parse().unwrap()),
+        ]);
+        assert_eq!(warnings(&headers), ["cluster m1 is missing: \"gone\""]);
+    }
+
+    #[test]
+    fn objects_say_what_and_where_they_are() {
+        let list = json!({"kind": "PodList", "apiVersion": "v1", "items": [{"metadata": {"name": "web"}}]});
+        let answer = Answer { pages: vec![list], ..Answer::default() };
+        let expected = json!({"kind": "Pod", "apiVersion": "v1",
+            "metadata": {"name": "web", "annotations": {"resource.karmada.io/cached-from-cluster": "m1"}}});
+        assert_eq!(answer.objects(Some("m1")), [expected]);
+    }
+}

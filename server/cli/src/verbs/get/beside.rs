@@ -1,0 +1,151 @@
+//! What is shown beside the columns that servers tell: labels, and whether the control plane put an object there; and the value by which
+//! rows are sorted. Pure.
+
+use std::cmp::Ordering;
+
+use crowsnest_api::constants::label::MANAGED;
+use crowsnest_apimachinery::jsonpath::JsonPath;
+use crowsnest_apimachinery::quantity::Quantity;
+use serde_json::Value;
+
+use super::CONTROL_PLANE;
+use crate::output::relaxed;
+
+const NONE: &str = "<none>";
+
+#[derive(Debug, Clone, Default)]
+pub(super) struct Beside {
+    /// A column for each of these labels.
+    pub(super) labels: Vec<String>,
+    pub(super) all_labels: bool,
+    /// Whether the control plane put it there, as karmadactl tells it.
+    pub(super) adoption: bool,
+    pub(super) sort: Option<SortBy>,
+}
+
+impl Beside {
+    pub(super) fn heads(&self) -> Vec<String> {
+        let adoption = self.adoption.then(|| "ADOPTION".to_owned());
+        // The last word of `app.kubernetes.io/name` tells enough.
+        let labels = self.labels.iter().map(|label| label.rsplit('/').next().unwrap_or(label).to_uppercase());
+        adoption.into_iter().chain(labels).chain(self.all_labels.then(|| "LABELS".to_owned())).collect()
+    }
+
+    pub(super) fn key(&self, object: &Value) -> Key {
+        self.sort.as_ref().map(|sort| sort.key(object)).unwrap_or_default()
+    }
+
+    pub(super) fn cells(&self, object: &Value, cluster: &str) -> Vec<String> {
+        let labels = &object["metadata"]["labels"];
+        let adopted = || match labels[MANAGED] == "true" {
+            _ if cluster == CONTROL_PLANE => "-",
+            true => "Y",
+            false => "N",
+        };
+        let of = |label: &String| labels[label.as_str()].as_str().unwrap_or(NONE).to_owned();
+        let adoption = self.adoption.then(|| adopted().to_owned());
+        adoption.into_iter().chain(self.labels.iter().map(of)).chain(self.all_labels.then(|| all(labels))).collect()
+    }
+}
+
+fn all(labels: &Value) -> String {
+    let pairs = labels.as_object().into_iter().flatten();
+    let mut pairs: Vec<String> =
+        pairs.map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default())).collect();
+    pairs.sort();
+    if pairs.is_empty() { NONE.to_owned() } else { pairs.join(",") }
+}
+
+/// What rows and objects are sorted by.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct SortBy(JsonPath);
+
+impl SortBy {
+    /// `.metadata.name`, in braces or not.
+    pub(super) fn parse(text: &str) -> Result<Self, String> {
+        relaxed(text).map(Self)
+    }
+
+    fn key(&self, object: &Value) -> Key {
+        Key(self.0.find(object).first().filter(|found| !found.is_null()).map(|found| (*found).clone()))
+    }
+}
+
+/// What a path finds in an object. Nothing goes before all else.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Key(Option<Value>);
+
+impl Key {
+    pub(super) fn order(&self, other: &Self) -> Ordering {
+        match (&self.0, &other.0) {
+            (Some(Value::Number(one)), Some(Value::Number(other))) => {
+                one.as_f64().partial_cmp(&other.as_f64()).unwrap_or(Ordering::Equal)
+            }
+            (Some(Value::String(one)), Some(Value::String(other))) => texts(one, other),
+            (Some(one), Some(other)) => one.to_string().cmp(&other.to_string()),
+            (one, other) => one.is_some().cmp(&other.is_some()),
+        }
+    }
+}
+
+/// Amounts by how much they are, other texts with their numbers as numbers: `web-2` is before `web-10`.
+fn texts(one: &str, other: &str) -> Ordering {
+    match (Quantity::parse(one), Quantity::parse(other)) {
+        (Ok(one), Ok(other)) => one.cmp(&other),
+        _ => pieces(one).cmp(&pieces(other)),
+    }
+}
+
+/// Texts and numbers in turn; a number as its length without noughts before it, and its digits.
+fn pieces(text: &str) -> Vec<(usize, &str)> {
+    let mut pieces = Vec::new();
+    let mut rest = text;
+    while let Some(first) = rest.chars().next() {
+        let is_number = first.is_ascii_digit();
+        let end = rest.find(|one: char| one.is_ascii_digit() != is_number).unwrap_or(rest.len());
+        let (piece, after) = rest.split_at(end);
+        let digits = piece.trim_start_matches('0');
+        pieces.push(if is_number { (digits.len(), digits) } else { (0, piece) });
+        rest = after;
+    }
+    pieces
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn labels_are_columns() {
+        let labels = vec!["app.kubernetes.io/name".to_owned(), "tier".to_owned()];
+        let beside = Beside { labels, all_labels: true, adoption: true, sort: None };
+        assert_eq!(beside.heads(), ["ADOPTION", "NAME", "TIER", "LABELS"]);
+        let object = json!({"metadata": {"labels": {"tier": "front", "karmada.io/managed": "true"}}});
+        assert_eq!(beside.cells(&object, "m1"), ["Y", "<none>", "front", "karmada.io/managed=true,tier=front"]);
+        assert_eq!(beside.cells(&json!({}), "m1"), ["N", "<none>", "<none>", "<none>"]);
+        assert_eq!(beside.cells(&object, "Karmada")[0], "-");
+        assert_eq!(Beside::default().cells(&object, "m1"), Vec::<String>::new());
+    }
+
+    #[rstest::rstest]
+    #[case(json!(2), json!(10), Ordering::Less)]
+    #[case(json!("web-2"), json!("web-10"), Ordering::Less)]
+    #[case(json!("web-02"), json!("web-2"), Ordering::Equal)]
+    #[case(json!("1Gi"), json!("900Mi"), Ordering::Greater)]
+    #[case(json!("2026-01-01T00:00:00Z"), json!("2025-12-31T00:00:00Z"), Ordering::Greater)]
+    #[case(json!(null), json!("a"), Ordering::Less)]
+    fn values_have_an_order(#[case] one: Value, #[case] other: Value, #[case] expected: Ordering) {
+        let sort = SortBy::parse(".spec.x").unwrap();
+        let key = |value: Value| sort.key(&json!({"spec": {"x": value}}));
+        assert_eq!(key(one).order(&key(other)), expected);
+    }
+
+    #[test]
+    fn what_is_not_there_goes_first() {
+        let sort = SortBy::parse("{.spec.x}").unwrap();
+        let there = sort.key(&json!({"spec": {"x": 0}}));
+        assert_eq!(sort.key(&json!({})).order(&there), Ordering::Less);
+        assert!(SortBy::parse(".spec[").is_err());
+    }
+}

@@ -1,0 +1,223 @@
+//! Watches of the fleet, or of several members, as one: each goes on by itself, and begins anew where it broke off.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use anyhow::anyhow;
+use futures::{AsyncBufReadExt, TryStreamExt};
+use http::{Request, header};
+use serde_json::Value;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+use super::Told;
+use super::ask::{Answer, Question, Source, marked};
+use super::shown::Shown;
+use super::table::{Column, Table};
+use crate::event_stream::Pauses;
+use crate::output::terminal;
+use crate::reach;
+
+/// Events that wait to be printed.
+const WAITING: usize = 64;
+
+/// What a watch says.
+enum Event {
+    /// Everything, where it could not go on.
+    Anew(Answer),
+    /// What happened, in the API's word, and what it is now.
+    Object(String, Value),
+    /// Why it broke off; it goes on.
+    Broke(String),
+    /// Why it goes on no more.
+    Ended(String),
+}
+
+/// A line of a watch, for whoever follows it. Pure.
+#[derive(Debug, PartialEq)]
+enum Line {
+    Object(String, Value),
+    Bookmark,
+    /// The version it began at is not known any more.
+    Expired,
+    Failed(String),
+}
+
+/// Goes on until nobody is left to be followed.
+pub(super) async fn follow(question: &Question, told: &Told, mut shown: Shown) -> anyhow::Result<ExitCode> {
+    let (sender, mut events) = mpsc::channel(WAITING);
+    let mut watches = JoinSet::new();
+    for source in &told.sources {
+        let known = told.answers.iter().find(|(answered, _)| answered.cluster == source.cluster);
+        let version = known.map(|(_, answer)| answer.version.clone());
+        watches.spawn(watch(question.clone(), source.clone(), version, sender.clone()));
+    }
+    drop(sender);
+    let mut columns: BTreeMap<Option<String>, Vec<Column>> = BTreeMap::new();
+    for (source, answer) in &told.answers {
+        if let Some(page) = answer.pages.first().filter(|_| question.as_table) {
+            let table = Table::read(page, source.cluster.as_deref(), &[], &shown.beside, jiff::Timestamp::now());
+            columns.insert(source.cluster.clone(), table.columns);
+        }
+    }
+    let mut why = None;
+    while let Some((cluster, event)) = events.recv().await {
+        let whom = cluster.as_deref().unwrap_or("the fleet");
+        shown.now = jiff::Timestamp::now();
+        match event {
+            Event::Anew(answer) => shown.add(cluster.as_deref(), &answer),
+            Event::Object(what, object) if question.as_table => {
+                let known = columns.entry(cluster.clone()).or_default();
+                let table = Table::read(&object, cluster.as_deref(), known, &shown.beside, shown.now);
+                shown.table(&table, &what);
+                *known = table.columns;
+            }
+            Event::Object(what, object) => shown.document(&what, marked(object, cluster.as_deref())),
+            Event::Broke(text) => writeln!(terminal::stderr(), "note: {whom}: {text}; watching on")?,
+            Event::Ended(text) => {
+                writeln!(terminal::stderr(), "warning: {whom}: {text}")?;
+                why = Some(text);
+            }
+        }
+        let mut out = io::stdout().lock();
+        shown.flush(&mut out)?;
+        out.flush()?;
+    }
+    Err(anyhow!("nothing is watched any more: {}", why.unwrap_or_else(|| "there is no cluster".to_owned())))
+}
+
+type Events = mpsc::Sender<(Option<String>, Event)>;
+
+/// Watches one source. Ends when it may not be watched, or nobody listens.
+async fn watch(question: Question, source: Source, mut version: Option<String>, events: Events) {
+    let tell = |event| events.send((source.cluster.clone(), event));
+    let mut pauses = Pauses::default();
+    loop {
+        let began = tokio::time::Instant::now();
+        let ended = match version.take() {
+            Some(known) => {
+                let mut reached = known;
+                let ended = stream(&question, &source, &mut reached, &events).await;
+                version = Some(reached);
+                ended
+            }
+            None => match question.ask(&source).await {
+                Ok(answer) => {
+                    version = Some(answer.version.clone());
+                    if tell(Event::Anew(answer)).await.is_err() {
+                        return;
+                    }
+                    continue;
+                }
+                Err(error) => Err(End::of(error)),
+            },
+        };
+        let told = match ended {
+            // Watches end after a while by themselves.
+            Ok(()) => Ok(()),
+            Err(End::Expired) => {
+                version = None;
+                tell(Event::Broke("what happened since is not known any more: all is shown anew".to_owned())).await
+            }
+            Err(End::Broke(why)) => tell(Event::Broke(why)).await,
+            Err(End::Refused(why)) => {
+                // Whoever does not listen any more needs no reason.
+                let _ = tell(Event::Ended(why)).await;
+                return;
+            }
+            Err(End::Unheard) => return,
+        };
+        if told.is_err() {
+            return;
+        }
+        tokio::time::sleep(pauses.next(began.elapsed())).await;
+    }
+}
+
+/// Why a watch is over.
+enum End {
+    Expired,
+    Broke(String),
+    Refused(String),
+    Unheard,
+}
+
+impl End {
+    fn of(error: kube::Error) -> Self {
+        let said = reach::said(&error);
+        match error {
+            kube::Error::Api(status) if status.code == 410 => Self::Expired,
+            kube::Error::Api(status) if matches!(status.code, 400 | 401 | 403 | 404 | 405) => Self::Refused(said),
+            _ => Self::Broke(said),
+        }
+    }
+}
+
+async fn stream(question: &Question, source: &Source, version: &mut String, events: &Events) -> Result<(), End> {
+    let parameters = [("watch", "true"), ("allowWatchBookmarks", "true"), ("resourceVersion", version.as_str())];
+    let request = Request::get(question.path(None, &parameters)).header(header::ACCEPT, question.accept());
+    let request = request.body(Vec::new()).map_err(|error| End::Refused(error.to_string()))?;
+    let stream = source.client.request_stream(request).await.map_err(End::of)?;
+    let mut lines = std::pin::pin!(stream.lines());
+    loop {
+        let line = match lines.try_next().await {
+            Ok(Some(line)) => line,
+            Ok(None) => return Ok(()),
+            Err(error) => return Err(End::Broke(error.to_string())),
+        };
+        match read(&line, version) {
+            Line::Object(what, object) => {
+                let told = events.send((source.cluster.clone(), Event::Object(what, object))).await;
+                told.map_err(|_| End::Unheard)?;
+            }
+            Line::Bookmark => {}
+            Line::Expired => return Err(End::Expired),
+            Line::Failed(why) => return Err(End::Broke(why)),
+        }
+    }
+}
+
+/// What a line says; `version` is how far the watch is then.
+fn read(line: &str, version: &mut String) -> Line {
+    let Ok(mut event) = serde_json::from_str::<Value>(line) else {
+        return Line::Failed(format!("{line:?} is no event"));
+    };
+    let object = event.get_mut("object").map(Value::take).unwrap_or_default();
+    let text = |value: &Value, path: &str| value.pointer(path).and_then(Value::as_str).map(str::to_owned);
+    let kind = text(&event, "/type").unwrap_or_default();
+    if kind == "ERROR" {
+        return match object.get("code").and_then(Value::as_u64) {
+            Some(410) => Line::Expired,
+            _ => Line::Failed(text(&object, "/message").unwrap_or_else(|| object.to_string())),
+        };
+    }
+    // A table says it of itself, or of its row's object.
+    let said =
+        text(&object, "/rows/0/object/metadata/resourceVersion").or_else(|| text(&object, "/metadata/resourceVersion"));
+    if let Some(said) = said.filter(|said| !said.is_empty()) {
+        *version = said;
+    }
+    if kind == "BOOKMARK" { Line::Bookmark } else { Line::Object(kind, object) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[rstest::rstest]
+    #[case::object(json!({"type": "ADDED", "object": {"metadata": {"resourceVersion": "7"}}}),
+        Line::Object("ADDED".to_owned(), json!({"metadata": {"resourceVersion": "7"}})), "7")]
+    #[case::row(
+        json!({"type": "ADDED", "object": {"metadata": {}, "rows": [{"object": {"metadata": {"resourceVersion": "8"}}}]}}),
+        Line::Object("ADDED".to_owned(), json!({"metadata": {}, "rows": [{"object": {"metadata": {"resourceVersion": "8"}}}]})), "8")]
+    #[case::bookmark(json!({"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "9"}}}), Line::Bookmark, "9")]
+    #[case::expired(json!({"type": "ERROR", "object": {"code": 410, "message": "too old"}}), Line::Expired, "1")]
+    #[case::failed(json!({"type": "ERROR", "object": {"code": 500, "message": "no"}}), Line::Failed("no".to_owned()), "1")]
+    fn lines_are_read(#[case] event: Value, #[case] expected: Line, #[case] reached: &str) {
+        let mut version = "1".to_owned();
+        assert_eq!(read(&event.to_string(), &mut version), expected);
+        assert_eq!(version, reached);
+    }
+}

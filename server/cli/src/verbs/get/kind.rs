@@ -1,0 +1,128 @@
+//! Which resource a word means: `pods`, `po`, `Deployment`, `deployments.apps`, `deployments.v1.apps`. Pure.
+
+use crowsnest_apimachinery::names::Gvr;
+use crowsnest_fleet::{ApiResource, ApiResources};
+
+/// A resource that can be shown.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Kind {
+    pub(crate) gvr: Gvr,
+    pub(crate) kind: String,
+    pub(crate) namespaced: bool,
+}
+
+impl Kind {
+    /// None where nothing that is served is called so. Whole names go before short ones, preferred versions before others.
+    pub(crate) fn of(word: &str, served: &ApiResources) -> Option<Self> {
+        let word = word.to_lowercase();
+        let (name, rest) = word.split_once('.').map_or((word.as_str(), None), |(name, rest)| (name, Some(rest)));
+        let can_be_shown = |resource: &ApiResource| resource.verbs.contains("list") && resource.verbs.contains("get");
+        let is_in = |resource: &ApiResource| {
+            let (group, version) = (&*resource.gvr.group, &*resource.gvr.version);
+            rest.is_none_or(|rest| rest == group || rest.split_once('.') == Some((version, group)))
+        };
+        let preferred = served.preferred();
+        let all: Vec<&ApiResource> = preferred.into_iter().chain(&served.resources).collect();
+        let mut fitting = all.into_iter().filter(|resource| can_be_shown(resource) && is_in(resource));
+        let whole = |resource: &ApiResource| {
+            let singular = [resource.singular.to_lowercase(), resource.kind.to_lowercase()];
+            *resource.gvr.resource == *name || singular.iter().any(|singular| singular == name)
+        };
+        let short = |resource: &ApiResource| resource.short_names.iter().any(|short| short == name);
+        let found =
+            fitting.clone().find(|resource| whole(resource)).or_else(|| fitting.find(|resource| short(resource)))?;
+        Some(Self { gvr: found.gvr.clone(), kind: found.kind.clone(), namespaced: found.namespaced })
+    }
+
+    /// The one that is called so; or those of a category, as `all`.
+    pub(crate) fn all_of(word: &str, served: &ApiResources) -> Vec<Self> {
+        if let Some(kind) = Self::of(word, served) {
+            return vec![kind];
+        }
+        let word = word.to_lowercase();
+        let preferred = served.preferred().into_iter();
+        let within = preferred.filter(|one| one.is_listable() && one.categories.contains(&word));
+        within.map(|one| Self { gvr: one.gvr.clone(), kind: one.kind.clone(), namespaced: one.namespaced }).collect()
+    }
+
+    /// `deployments.apps`, as API servers write it.
+    pub(crate) fn name(&self) -> String {
+        self.gvr.group_resource()
+    }
+
+    /// `deployment.apps`, of one object.
+    pub(crate) fn singular(&self) -> String {
+        let kind = self.kind.to_lowercase();
+        if self.gvr.group.is_empty() { kind } else { format!("{kind}.{}", self.gvr.group) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    fn resource(group: &str, version: &str, plural: &str, kind: &str, short: &str, preferred: bool) -> ApiResource {
+        ApiResource {
+            gvr: Gvr::new(group, version, plural),
+            kind: kind.to_owned(),
+            singular: kind.to_lowercase(),
+            short_names: vec![short.to_owned()],
+            categories: Vec::new(),
+            namespaced: true,
+            verbs: BTreeSet::from(["get".to_owned(), "list".to_owned()]),
+            subresources: BTreeSet::new(),
+            preferred,
+        }
+    }
+
+    #[test]
+    fn categories_are_several_kinds() {
+        let mut jobs = resource("batch", "v1", "jobs", "Job", "", true);
+        let mut pods = resource("", "v1", "pods", "Pod", "po", true);
+        for one in [&mut jobs, &mut pods] {
+            one.categories = vec!["all".to_owned()];
+            one.verbs.insert("watch".to_owned());
+        }
+        let nodes = resource("", "v1", "nodes", "Node", "no", true);
+        let served = ApiResources { resources: vec![nodes, pods, jobs], stale: BTreeSet::new() };
+        let named = |word: &str| Kind::all_of(word, &served).iter().map(Kind::name).collect::<Vec<_>>();
+        assert_eq!(named("all"), ["pods", "jobs.batch"]);
+        assert_eq!(named("no"), ["nodes"]);
+        assert_eq!(named("nosuch"), Vec::<String>::new());
+    }
+
+    #[rstest::rstest]
+    #[case("pods", Some("v1 pods"))]
+    #[case("po", Some("v1 pods"))]
+    #[case("Pod", Some("v1 pods"))]
+    #[case("pods.v1.", Some("v1 pods"))]
+    #[case("deploy", Some("apps/v1 deployments"))]
+    #[case("deployments.apps", Some("apps/v1 deployments"))]
+    #[case("deployments.v1beta1.apps", Some("apps/v1beta1 deployments"))]
+    #[case("deployments.v2.apps", None)]
+    #[case("event", Some("v1 events"))]
+    #[case("events.events.k8s.io", Some("events.k8s.io/v1 events"))]
+    #[case::whole_names_first("ev", Some("example.io/v1 ev"))]
+    #[case("bindings", None)]
+    #[case("nosuch", None)]
+    fn words_mean_resources(#[case] word: &str, #[case] expected: Option<&str>) {
+        let mut bindings = resource("", "v1", "bindings", "Binding", "", true);
+        bindings.verbs = BTreeSet::from(["create".to_owned()]);
+        let served = ApiResources {
+            resources: vec![
+                resource("", "v1", "pods", "Pod", "po", true),
+                bindings,
+                resource("", "v1", "events", "Event", "ev", true),
+                resource("events.k8s.io", "v1", "events", "Event", "ev", true),
+                resource("apps", "v1beta1", "deployments", "Deployment", "deploy", false),
+                resource("apps", "v1", "deployments", "Deployment", "deploy", true),
+                resource("example.io", "v1", "ev", "Ev", "", true),
+            ],
+            stale: BTreeSet::new(),
+        };
+        assert_eq!(Kind::all_of(word, &served).first(), Kind::of(word, &served).as_ref());
+        let found = Kind::of(word, &served).map(|kind| format!("{} {}", kind.gvr.api_version(), kind.gvr.resource));
+        assert_eq!(found.as_deref(), expected);
+    }
+}

@@ -1,0 +1,174 @@
+//! What `get` prints: rows of tables below one head, or documents. Pure, but for where it is written.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+
+use serde_json::{Value, json};
+
+use super::GetArgs;
+use super::ask::{Answer, Question};
+use super::beside::{Beside, Key};
+use super::table::{Layout, Table};
+use crate::columns::Widths;
+use crate::output::{Format, items};
+
+/// What happened to what is there, in the API's word.
+const ADDED: &str = "ADDED";
+
+/// What is printed, in one form from the first line to the last.
+pub(super) struct Shown {
+    output: Option<Format>,
+    resource: String,
+    /// What objects of other kinds are called, where there are some.
+    pub(super) resources: BTreeMap<String, String>,
+    headers: bool,
+    namespaces: bool,
+    /// What goes before names.
+    pub(super) kind: Option<String>,
+    pub(super) beside: Beside,
+    /// What happened is told.
+    events: bool,
+    managed_fields: bool,
+    pub(super) now: jiff::Timestamp,
+    layout: Option<Layout>,
+    widths: Widths,
+    head: Option<Vec<String>>,
+    /// Rows that wait for those they stand together with.
+    waiting: Vec<(Key, Vec<String>)>,
+    documents: Vec<Value>,
+    pub(super) rows: usize,
+    /// No document was printed yet.
+    first: bool,
+    painted: bool,
+}
+
+impl Shown {
+    pub(super) fn new(args: &GetArgs, question: &Question, now: jiff::Timestamp) -> Self {
+        Self {
+            output: args.output.clone(),
+            resource: question.kind.gvr.resource.to_string(),
+            resources: BTreeMap::new(),
+            headers: !args.no_headers,
+            namespaces: question.kind.namespaced && args.all_namespaces,
+            kind: None,
+            beside: args.beside(),
+            events: args.output_watch_events,
+            managed_fields: args.show_managed_fields,
+            now,
+            layout: None,
+            widths: Widths::default(),
+            head: None,
+            waiting: Vec::new(),
+            documents: Vec::new(),
+            rows: 0,
+            first: true,
+            painted: args.color.painted(),
+        }
+    }
+
+    /// What is there, as if it were added now.
+    pub(super) fn add(&mut self, cluster: Option<&str>, answer: &Answer) {
+        match self.output {
+            None | Some(Format::Wide) => {
+                let mut columns = Vec::new();
+                for page in &answer.pages {
+                    let table = Table::read(page, cluster, &columns, &self.beside, self.now);
+                    self.table(&table, ADDED);
+                    columns = table.columns;
+                }
+            }
+            _ => answer.objects(cluster).into_iter().for_each(|object| self.document(ADDED, object)),
+        }
+    }
+
+    /// The head comes with the first rows.
+    pub(super) fn table(&mut self, table: &Table, event: &str) {
+        if table.rows.is_empty() {
+            return;
+        }
+        self.rows += table.rows.len();
+        let first = self.layout.is_none();
+        let layout = self.layout.get_or_insert_with(|| {
+            let layout = Layout {
+                events: self.events,
+                namespaces: self.namespaces,
+                wide: matches!(self.output, Some(Format::Wide)),
+                kind: self.kind.clone(),
+                beside: self.beside.heads(),
+                ..Layout::default()
+            };
+            layout.of(&table.columns)
+        });
+        if first && self.painted {
+            self.widths.paint(&layout.head());
+        }
+        if first && self.headers {
+            self.head = Some(layout.head());
+        }
+        let rows = table.rows.iter().map(|row| (row.key.clone(), layout.row(&table.columns, row, event)));
+        self.waiting.extend(rows);
+    }
+
+    /// An object of a watch.
+    pub(super) fn document(&mut self, event: &str, object: Value) {
+        let object = self.without_managed_fields(object);
+        self.documents.push(match self.events {
+            true => json!({"type": event, "object": object}),
+            false => object,
+        });
+    }
+
+    /// Who wrote which field is long, and seldom what is looked for.
+    fn without_managed_fields(&self, mut object: Value) -> Value {
+        let told = matches!(self.output, Some(Format::Json | Format::Yaml | Format::Kyaml));
+        if told
+            && !self.managed_fields
+            && let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut)
+        {
+            metadata.remove("managedFields");
+        }
+        object
+    }
+
+    /// Prints what waits. Objects of a watch are documents, one behind the other.
+    pub(super) fn flush(&mut self, out: &mut impl Write) -> anyhow::Result<()> {
+        let mut rows = std::mem::take(&mut self.waiting);
+        rows.sort_by(|(one, _), (other, _)| one.order(other));
+        let rows: Vec<Vec<String>> = self.head.take().into_iter().chain(rows.into_iter().map(|(_, row)| row)).collect();
+        self.widths.write(out, &rows)?;
+        for document in std::mem::take(&mut self.documents) {
+            let first = std::mem::take(&mut self.first);
+            self.format().next(out, &document, first && self.headers, |object| self.named(object))?;
+        }
+        Ok(())
+    }
+
+    /// Prints objects as one document: the object that was named, or a list.
+    pub(super) fn whole(&self, out: &mut impl Write, objects: Vec<Value>, named: bool) -> anyhow::Result<()> {
+        let mut objects: Vec<Value> = objects.into_iter().map(|object| self.without_managed_fields(object)).collect();
+        objects.sort_by(|one, other| self.beside.key(one).order(&self.beside.key(other)));
+        let document = match (named, objects.len()) {
+            (true, 0) => return Ok(()),
+            (true, 1) => objects.remove(0),
+            _ => json!({"apiVersion": "v1", "kind": "List", "metadata": {"resourceVersion": ""}, "items": objects}),
+        };
+        match &self.output {
+            Some(Format::CustomColumns(columns)) => Ok(columns.write(out, items(&document), self.headers)?),
+            _ => self.format().print(out, &document, |object| self.named(object)),
+        }
+    }
+
+    fn format(&self) -> &Format {
+        self.output.as_ref().unwrap_or(&Format::Json)
+    }
+
+    /// `cluster/namespace/resource/name`, as searches name objects.
+    fn named(&self, object: &Value) -> String {
+        let object = object.get("object").filter(|_| self.events).unwrap_or(object);
+        let of = |path: &str| object.pointer(path).and_then(Value::as_str).filter(|text| !text.is_empty());
+        let cluster = of("/metadata/annotations/resource.karmada.io~1cached-from-cluster");
+        let resource = of("/kind").and_then(|kind| self.resources.get(kind)).unwrap_or(&self.resource);
+        let parts = [cluster, of("/metadata/namespace"), Some(resource.as_str()), of("/metadata/name")];
+        parts.into_iter().flatten().collect::<Vec<_>>().join("/")
+    }
+}

@@ -1,0 +1,120 @@
+//! Who is asked, and who answered: the fleet as one where it tells enough, else its members, and the control plane where it is meant.
+
+use std::io::Write;
+
+use anyhow::{anyhow, bail};
+
+use super::ask::{self, Answer, Question, Source};
+use super::{CONTROL_PLANE, GetArgs, Scope};
+use crate::object::is_of_a_cluster;
+use crate::output::terminal;
+use crate::reach::{self, failure};
+
+/// What to do about a name that several clusters have.
+const CHOOSE: &str = "say which one with --cluster, or take all of them with --clusters all";
+
+/// What is asked of whom, and how it is told.
+pub(super) struct Getting<'a> {
+    pub(super) args: &'a GetArgs,
+    pub(super) config: &'a kube::Config,
+    pub(super) control_plane: &'a kube::Client,
+    pub(super) scope: &'a Scope,
+    pub(super) question: Question,
+}
+
+/// Who answered.
+pub(super) struct Told {
+    pub(super) sources: Vec<Source>,
+    /// Of those who answered, in the order of the sources.
+    pub(super) answers: Vec<(Source, Answer)>,
+    /// Somebody was left out, or is not shown as they are.
+    pub(super) partial: bool,
+}
+
+impl Getting<'_> {
+    /// The fleet-wide proxy shows kinds of other groups by their names alone.
+    fn fleet_tells_enough(&self) -> bool {
+        *self.scope == Scope::Fleet && (!self.question.as_table || self.question.kind.gvr.group.is_empty())
+    }
+
+    pub(super) async fn tell(&self) -> anyhow::Result<Told> {
+        if self.fleet_tells_enough() {
+            let source = Source { cluster: None, client: reach::fleet(self.config)? };
+            match self.question.ask(&source).await {
+                Ok(answer) if answer.is_of_the_fleet() => {
+                    let partial = answer.incomplete > 0;
+                    return Ok(Told { sources: vec![source.clone()], answers: vec![(source, answer)], partial });
+                }
+                Err(kube::Error::Api(status)) if status.code == 409 => {
+                    bail!("{}: {CHOOSE}", status.message);
+                }
+                // Nobody registered it, the cache has not heard of it, or the caller is let in to single members alone.
+                Ok(_) => {}
+                Err(kube::Error::Api(status)) if matches!(status.code, 403 | 404) => {}
+                Err(error) => return Err(anyhow!("{}", failure(None, &error))),
+            }
+        }
+        self.ask_members().await
+    }
+
+    async fn ask_members(&self) -> anyhow::Result<Told> {
+        let clusters = match self.scope {
+            Scope::Named(named) => named.clone(),
+            Scope::ControlPlane(Some(named)) => named.clone(),
+            _ => ask::clusters(self.control_plane).await?,
+        };
+        let source = |cluster: &String| {
+            Ok(Source { cluster: Some(cluster.clone()), client: reach::member(self.config, cluster)? })
+        };
+        let mut sources: Vec<Source> = clusters.iter().map(source).collect::<anyhow::Result<_>>()?;
+        if matches!(self.scope, Scope::ControlPlane(_)) {
+            sources.insert(0, Source { cluster: Some(CONTROL_PLANE.to_owned()), client: self.control_plane.clone() });
+        }
+        let said = self.question.ask_all(&sources).await;
+        let (mut answers, mut refused, mut missing) = (Vec::new(), Vec::new(), None);
+        for (source, said) in sources.iter().zip(said) {
+            match said {
+                Ok(answer) => answers.push((source.clone(), answer)),
+                // A cluster without the object, or without its kind, misses nothing.
+                Err(kube::Error::Api(status)) if status.code == 404 && !is_of_a_cluster(&status) => {
+                    missing = Some(kube::Error::Api(status));
+                }
+                Err(error) => refused.push((source.cluster.clone().unwrap_or_default(), error)),
+            }
+        }
+        let alone = match self.scope {
+            Scope::Named(named) => named.len() == 1,
+            scope => *scope == Scope::ControlPlane(Some(Vec::new())),
+        };
+        if let [(cluster, error)] = refused.as_slice()
+            && alone
+        {
+            bail!("{}", failure(Some(cluster).filter(|cluster| *cluster != CONTROL_PLANE).map(String::as_str), error));
+        }
+        let mut err = terminal::stderr();
+        for (cluster, error) in &refused {
+            writeln!(err, "warning: {cluster}: {}", reach::said(error))?;
+        }
+        let partial = !refused.is_empty();
+        if answers.is_empty() && !sources.is_empty() {
+            let left_out = refused.into_iter().map(|(cluster, _)| cluster).collect::<Vec<_>>().join(", ");
+            let missing = missing.map(|error| match (self.scope, alone) {
+                (Scope::Named(named), true) => failure(named.first().map(String::as_str), &error),
+                (_, true) => format!("the control plane: {}", failure(None, &error)),
+                (_, false) => format!("no cluster that was asked has it: {}", failure(None, &error)),
+            });
+            return match (missing, partial) {
+                (Some(_), _) if self.args.ignore_not_found => Ok(Told { sources, answers, partial }),
+                (Some(missing), false) => Err(anyhow!("{missing}")),
+                (Some(missing), true) => Err(anyhow!("{missing}; not all is known of {left_out}")),
+                (None, _) => Err(anyhow!("no cluster answered: {left_out}")),
+            };
+        }
+        if let (Scope::Fleet, Some(name), [_, _, ..]) = (self.scope, &self.question.name, answers.as_slice()) {
+            let clusters: Vec<&str> = answers.iter().filter_map(|(source, _)| source.cluster.as_deref()).collect();
+            let kind = self.question.kind.name();
+            bail!("{kind} {name:?} is in clusters [{}]: {CHOOSE}", clusters.join(", "));
+        }
+        Ok(Told { sources, answers, partial })
+    }
+}

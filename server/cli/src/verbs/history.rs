@@ -1,0 +1,156 @@
+//! `crowsnest history`: the versions of an object that the cache keeps, and what changed with each.
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use anyhow::bail;
+use clap::Args;
+use crowsnest_apimachinery::printers::human_duration;
+use futures::{StreamExt, TryStreamExt};
+use serde_json::Value;
+
+use super::get::is_broken_pipe;
+use crate::columns;
+use crate::connection::ConnectionArgs;
+use crate::object::{Asked, ObjectArgs, text};
+use crate::output::Format;
+use crate::pager;
+
+/// Differences that are asked for at once.
+const AT_ONCE: usize = 4;
+/// Paths that are told of a change.
+const MOST_PATHS: usize = 4;
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  crowsnest history deploy/web -n shop --cluster member1\n  crowsnest history deploy/web -n shop --cluster member1 --seq 120 -o yaml\n  crowsnest diff deploy/web -n shop --cluster member1 --from 120"
+)]
+pub struct HistoryArgs {
+    #[command(flatten)]
+    object: ObjectArgs,
+    /// Its cluster [default: the one that has it, or had it]
+    #[arg(short = 'C', long, visible_alias = "clusters")]
+    cluster: Option<String>,
+    /// The manifest of one version, by its SEQ
+    #[arg(long, value_name = "SEQ")]
+    seq: Option<u64>,
+    /// json, yaml, jsonpath=TEMPLATE, go-template=TEMPLATE, custom-columns=HEAD:PATH,… [default: a table; of a manifest yaml]
+    #[arg(short, long, value_name = "FORMAT", value_parser = Format::of_objects)]
+    output: Option<Format>,
+    #[arg(long)]
+    no_headers: bool,
+    #[command(flatten)]
+    connection: ConnectionArgs,
+}
+
+pub(crate) async fn run(args: HistoryArgs) -> anyhow::Result<ExitCode> {
+    let named: Vec<String> = args.cluster.iter().cloned().collect();
+    let asked = args.object.resolve(&args.connection, &named).await?;
+    let cluster = asked.cluster(args.cluster.as_deref()).await?;
+    let more = args.seq.map(|seq| format!("&seq={seq}")).unwrap_or_default();
+    let answer = asked.ask("history", &cluster, &more).await?;
+    let mut out = Vec::new();
+    match (&args.output, args.seq) {
+        (Some(format), _) if !format.is_table() => format.print(&mut out, &answer, |_| asked.called())?,
+        (None, Some(_)) => Format::Yaml.print(&mut out, &answer, |_| asked.called())?,
+        (_, Some(_)) => bail!("a manifest is no table: -o yaml or -o json"),
+        _ => table(&mut out, &args, &asked, &cluster, &answer).await?,
+    }
+    pager::begin();
+    let written = io::stdout().write_all(&out).map_err(anyhow::Error::from);
+    match written {
+        Err(error) if !is_broken_pipe(&error) => Err(error),
+        _ => Ok(ExitCode::SUCCESS),
+    }
+}
+
+async fn table(
+    out: &mut impl Write,
+    args: &HistoryArgs,
+    asked: &Asked,
+    cluster: &str,
+    answer: &Value,
+) -> anyhow::Result<()> {
+    let versions = answer.get("versions").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+    let seq = |version: &Value| version.get("seq").and_then(Value::as_u64).unwrap_or_default();
+    let pairs = versions.windows(2).map(|pair| (seq(&pair[1]), seq(&pair[0])));
+    let changed = futures::stream::iter(pairs)
+        .map(|(from, to)| async move { asked.ask("diff", cluster, &format!("&from={from}&to={to}")).await })
+        .buffered(AT_ONCE)
+        .map_ok(|diff| paths(&diff))
+        .try_collect::<Vec<String>>()
+        .await?;
+    let now = jiff::Timestamp::now();
+    let head = ["SEQ", "AGE", "UNTIL", "GENERATION", "CHANGED"].map(str::to_owned).to_vec();
+    let row = |(at, version): (usize, &Value)| {
+        let changed = changed.get(at).cloned().unwrap_or_else(|| "<unknown>".to_owned());
+        row(version, &changed, now)
+    };
+    let rows: Vec<Vec<String>> =
+        (!args.no_headers).then_some(head).into_iter().chain(versions.iter().enumerate().map(row)).collect();
+    Ok(columns::write(out, &rows)?)
+}
+
+/// What is known of the oldest version's change is what was before it, which is gone.
+fn row(version: &Value, changed: &str, now: jiff::Timestamp) -> Vec<String> {
+    let ago = |field: &str| {
+        let at = text(version, field).parse::<jiff::Timestamp>().ok();
+        at.map(|at| human_duration(now.as_second() - at.as_second()))
+    };
+    let number = |field: &str| version.get(field).map_or_else(|| "<none>".to_owned(), ToString::to_string);
+    let until = match (ago("/until"), version.get("deleted").and_then(Value::as_bool)) {
+        (Some(until), Some(true)) => format!("deleted-{until}-ago"),
+        (Some(until), _) => format!("{until}-ago"),
+        (None, _) => "now".to_owned(),
+    };
+    let age = ago("/from").unwrap_or_else(|| "<unknown>".to_owned());
+    vec![number("seq"), age, until, number("generation"), changed.to_owned()]
+}
+
+/// `spec.replicas,status.replicas,+3`
+fn paths(diff: &Value) -> String {
+    let all = diff.get("differences").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+    let own = |path: &str| !["/metadata/resourceVersion", "/metadata/generation"].contains(&path);
+    let paths: Vec<String> = all
+        .iter()
+        .map(|difference| text(difference, "/path"))
+        .filter(|path| own(path))
+        .map(|path| path.trim_start_matches('/').replace('/', ".").replace("~1", "/").replace("~0", "~"))
+        .collect();
+    // The API tells some, and whether there are more.
+    let more = diff.get("more") == Some(&Value::Bool(true));
+    let unsaid = paths.len().saturating_sub(MOST_PATHS);
+    let mut told = paths.into_iter().take(MOST_PATHS).collect::<Vec<_>>();
+    match (unsaid, more) {
+        (0, false) => {}
+        (unsaid, false) => told.push(format!("+{unsaid}")),
+        (_, true) => told.push("...".to_owned()),
+    }
+    if told.is_empty() { "<none>".to_owned() } else { told.join(",") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn changes_are_told_by_their_paths() {
+        let of = |paths: &[&str], more: bool| {
+            let differences: Vec<Value> = paths.iter().map(|path| json!({"path": path, "after": 1})).collect();
+            super::paths(&json!({"differences": differences, "more": more}))
+        };
+        assert_eq!(of(&["/metadata/resourceVersion", "/spec/replicas"], false), "spec.replicas");
+        assert_eq!(of(&["/metadata/labels/a~1b"], true), "metadata.labels.a/b,...");
+        assert_eq!(of(&["/a", "/b", "/c", "/d", "/e"], false), "a,b,c,d,+1");
+        assert_eq!(of(&[], false), "<none>");
+    }
+
+    #[rstest::rstest]
+    #[case(json!({"seq": 7, "generation": 2, "from": "2026-01-01T00:00:00Z"}), "7 60m now 2 x")]
+    #[case(json!({"seq": 6, "generation": 1, "from": "2026-01-01T00:00:00Z", "until": "2026-01-01T00:30:00Z"}), "6 60m 30m-ago 1 x")]
+    #[case(json!({"seq": 6, "from": "2026-01-01T00:00:00Z", "until": "2026-01-01T00:30:00Z", "deleted": true}), "6 60m deleted-30m-ago <none> x")]
+    fn versions_are_rows(#[case] version: Value, #[case] expected: &str) {
+        assert_eq!(row(&version, "x", "2026-01-01T01:00:00Z".parse().unwrap()).join(" "), expected);
+    }
+}

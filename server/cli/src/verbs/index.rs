@@ -1,0 +1,248 @@
+//! `crowsnest index`: state of the index of text search, its comparison with the cache, and building it anew. All are asked of the
+//! running server.
+
+use std::io::Write;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use clap::{Args, Subcommand, ValueEnum};
+use http::Method;
+use serde_json::Value;
+
+use crate::connection::ConnectionArgs;
+use crate::output::terminal;
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  crowsnest index status\n  crowsnest index verify --samples 1000\n  crowsnest index rebuild --wait"
+)]
+pub struct IndexArgs {
+    #[command(subcommand)]
+    command: IndexCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum IndexCommand {
+    /// Show the backend, what it has still to take in, and what it refused
+    Status(Common),
+    /// Compare the index with the cache, by cluster and kind and by samples of objects; exits with 1 if they differ
+    Verify {
+        /// Number of objects that are compared field by field
+        #[arg(long, default_value_t = 200, value_name = "N")]
+        samples: usize,
+        #[command(flatten)]
+        common: Common,
+    },
+    /// Fill a new index beside the one that answers meanwhile, in OpenSearch or Elasticsearch
+    Rebuild {
+        /// Wait until the new index answers
+        #[arg(long)]
+        wait: bool,
+        #[command(flatten)]
+        common: Common,
+    },
+}
+
+#[derive(Debug, Args)]
+struct Common {
+    #[arg(short, long, value_enum, default_value = "table")]
+    output: Output,
+    #[command(flatten)]
+    connection: ConnectionArgs,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Output {
+    Table,
+    Json,
+}
+
+const PATH: &str = "/apis/search.crowsnest.io/v1alpha1/index";
+/// Time between two looks at a rebuild.
+const PAUSE: Duration = Duration::from_secs(1);
+/// A rebuild that makes no progress for so long is given up by the command; the server goes on.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+pub(crate) async fn run(args: IndexArgs) -> anyhow::Result<ExitCode> {
+    let mut out = terminal::stdout();
+    match args.command {
+        IndexCommand::Status(common) => {
+            let index = ask(&common.connection.client().await?, Method::GET, PATH).await?;
+            print(&mut out, &index, common.output)?;
+            Ok(if index["trouble"].is_null() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+        }
+        IndexCommand::Verify { samples, common } => {
+            let path = format!("{PATH}?verify={samples}");
+            let index = ask(&common.connection.client().await?, Method::GET, &path).await?;
+            print(&mut out, &index, common.output)?;
+            Ok(if is_equal(&index["verification"]) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+        }
+        IndexCommand::Rebuild { wait, common } => {
+            let client = common.connection.client().await?;
+            let before = ask(&client, Method::GET, PATH).await?;
+            let mut index = ask(&client, Method::POST, PATH).await?;
+            if wait {
+                index = rebuilt(&client, &before["writer"]["index"]).await?;
+            }
+            print(&mut out, &index, common.output)?;
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}
+
+async fn ask(client: &kube::Client, method: Method, path: &str) -> anyhow::Result<Value> {
+    let request = http::Request::builder().method(method).uri(path).body(Vec::new())?;
+    client.request(request).await.context("asking for the search index")
+}
+
+/// Waits until another index than `before` answers. Any replica may have built it.
+async fn rebuilt(client: &kube::Client, before: &Value) -> anyhow::Result<Value> {
+    let (mut position, mut moved_at) = (0, Instant::now());
+    loop {
+        let index = ask(client, Method::GET, PATH).await?;
+        let writer = &index["writer"];
+        if writer["index"] != *before && (writer["state"] == "Following" || writer["state"] == "Standby") {
+            return Ok(index);
+        }
+        let now = number(writer, "position");
+        if now != position {
+            (position, moved_at) = (now, Instant::now());
+        }
+        if moved_at.elapsed() > PATIENCE {
+            let trouble = index["trouble"].as_str().unwrap_or("no reason is known");
+            bail!("the new index has not grown for {} s: {trouble}; see `crowsnest index status`", PATIENCE.as_secs());
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+fn number(value: &Value, field: &str) -> u64 {
+    value[field].as_u64().unwrap_or_default()
+}
+
+fn is_equal(verification: &Value) -> bool {
+    let is_empty = |field: &str| verification[field].as_array().is_some_and(Vec::is_empty);
+    ["counts", "objects", "notices"].into_iter().all(is_empty)
+        && ["more", "behind"].into_iter().all(|field| number(verification, field) == 0)
+}
+
+fn print(out: &mut impl Write, index: &Value, output: Output) -> anyhow::Result<()> {
+    if output == Output::Json {
+        writeln!(out, "{index:#}")?;
+        return Ok(());
+    }
+    let text = |value: &Value, field: &str| value[field].as_str().unwrap_or_default().to_owned();
+    let writer = &index["writer"];
+    write!(out, "{}: {} changes behind", text(index, "backend"), number(index, "behind"))?;
+    if !writer.is_null() {
+        write!(out, ", {}, index {}", text(writer, "state").to_lowercase(), text(writer, "index"))?;
+    }
+    if let Some(bytes) = index["bytes"].as_u64() {
+        write!(out, ", {} MiB", bytes >> 20)?;
+    }
+    writeln!(out)?;
+    if !writer.is_null() {
+        let fields = ["written", "retried", "refused", "rebuilds"];
+        let counted: Vec<String> = fields.iter().map(|field| format!("{} {field}", number(writer, field))).collect();
+        writeln!(out, "since the start: {}", counted.join(", "))?;
+    }
+    if let Some(trouble) = index["trouble"].as_str() {
+        writeln!(out, "cannot be written to: {trouble}")?;
+    }
+    for refused in writer["refusedDocuments"].as_array().into_iter().flatten() {
+        writeln!(out, "refused: object {}: {}", text(refused, "id"), text(refused, "reason"))?;
+    }
+    print_verification(out, &index["verification"])
+}
+
+fn print_verification(out: &mut impl Write, found: &Value) -> anyhow::Result<()> {
+    if found.is_null() {
+        return Ok(());
+    }
+    let text = |value: &Value, field: &str| value[field].as_str().unwrap_or_default().to_owned();
+    let list = |field: &str| found[field].as_array().into_iter().flatten();
+    writeln!(
+        out,
+        "{} objects in the cache, {} in the index; {} compared",
+        number(found, "stored"),
+        number(found, "indexed"),
+        number(found, "samples")
+    )?;
+    for one in list("counts") {
+        let (stored, indexed) = (number(one, "stored"), number(one, "indexed"));
+        match text(one, "cluster").as_str() {
+            "" => writeln!(out, "differs: {indexed} objects of clusters that are not in the cache")?,
+            cluster => writeln!(
+                out,
+                "differs: {cluster} {}: {stored} in the cache, {indexed} in the index",
+                text(one, "kind")
+            )?,
+        }
+    }
+    for one in list("objects") {
+        let names = ["cluster", "kind", "namespace", "name"].map(|field| text(one, field));
+        let path: Vec<&str> = names.iter().map(String::as_str).filter(|name| !name.is_empty()).collect();
+        writeln!(out, "differs: {}: {}", path.join("/"), text(one, "field"))?;
+    }
+    for notice in list("notices") {
+        writeln!(out, "not compared: {}", notice.as_str().unwrap_or_default())?;
+    }
+    match number(found, "behind") {
+        0 => {}
+        behind => writeln!(out, "not compared: {behind} changes that the index does not have yet")?,
+    }
+    match number(found, "more") {
+        0 => {}
+        more => writeln!(out, "and {more} more")?,
+    }
+    match is_equal(found) {
+        true => writeln!(out, "equal")?,
+        false => {
+            writeln!(out, "build the index anew: `crowsnest index rebuild`; tantivy: `crowsnest cache rebuild --text`")?
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn printed(index: &Value) -> String {
+        let mut out = Vec::new();
+        print(&mut out, index, Output::Table).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn a_local_index_has_one_line() {
+        let index = json!({"backend": "tantivy", "behind": 0, "trouble": null, "bytes": null, "writer": null});
+        assert_eq!(printed(&index), "tantivy: 0 changes behind\n");
+    }
+
+    #[test]
+    fn an_engine_shows_its_writer_and_differences() {
+        let index = json!({
+            "backend": "opensearch", "behind": 3, "trouble": "429 blocked", "bytes": 5 << 20,
+            "writer": {"index": "crowsnest-000001", "state": "Waiting", "written": 9, "retried": 2, "refused": 1,
+                "rebuilds": 0, "refusedDocuments": [{"id": "7", "seq": 5, "reason": "400 mapping"}]},
+            "verification": {"stored": 10, "indexed": 9, "samples": 4, "more": 0, "notices": [],
+                "counts": [{"cluster": "m1", "kind": "Pod", "stored": 3, "indexed": 2},
+                    {"cluster": "", "kind": "", "stored": 0, "indexed": 1}],
+                "objects": [{"cluster": "m1", "kind": "Node", "namespace": "", "name": "n1", "field": "status"}]},
+        });
+        insta::assert_snapshot!(printed(&index), @r"
+        opensearch: 3 changes behind, waiting, index crowsnest-000001, 5 MiB
+        since the start: 9 written, 2 retried, 1 refused, 0 rebuilds
+        cannot be written to: 429 blocked
+        refused: object 7: 400 mapping
+        10 objects in the cache, 9 in the index; 4 compared
+        differs: m1 Pod: 3 in the cache, 2 in the index
+        differs: 1 objects of clusters that are not in the cache
+        differs: m1/Node/n1: status
+        build the index anew: `crowsnest index rebuild`; tantivy: `crowsnest cache rebuild --text`
+        ");
+    }
+}

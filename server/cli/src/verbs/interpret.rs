@@ -1,0 +1,160 @@
+//! `crowsnest interpret`: checks, tries and edits what says how a kind is interpreted, as `karmadactl interpret` does. Nothing
+//! is asked of a control plane. Without `-f` the interpreter that is built in for the object's kind is tried.
+
+mod check;
+mod edit;
+mod execute;
+pub(crate) mod files;
+mod rules;
+mod script;
+
+use std::process::ExitCode;
+
+use anyhow::{Context, bail};
+use clap::Args;
+use crowsnest_api::config::ResourceInterpreterCustomization;
+use crowsnest_api::work::AggregatedStatusItem;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use execute::{Arguments, Tried};
+use files::Document;
+use rules::{RULES, Rule};
+
+use crate::output::Format;
+use crate::output::terminal;
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  crowsnest interpret -f customization.yaml --check\n  crowsnest interpret -f customization.yaml --operation retain --desired-file desired.yaml --observed-file observed.yaml\n  crowsnest interpret -f customization.yaml --operation aggregateStatus --observed-file observed.yaml --status-file status.yaml\n  crowsnest interpret --operation interpretHealth --observed-file deployment.yaml\n  crowsnest interpret -f customization.yaml --edit"
+)]
+pub struct InterpretArgs {
+    /// Files, patterns of them (in quotes), folders or URLs of customizations, - for standard input [default: what is built in for
+    /// the object's kind]
+    #[arg(short = 'f', long, value_name = "FILE", value_delimiter = ',')]
+    filename: Vec<String>,
+    /// Folders named with -f, and those in them
+    #[arg(short = 'R', long)]
+    recursive: bool,
+    /// What to try: Retain, InterpretReplica, InterpretComponent, ReviseReplica, InterpretStatus, AggregateStatus,
+    /// InterpretHealth or InterpretDependency, in any case
+    #[arg(long)]
+    operation: Option<String>,
+    /// Say which scripts there are and whether they can be read
+    #[arg(long)]
+    check: bool,
+    /// Change a customization's scripts in an editor ($KUBE_EDITOR, $EDITOR, vi)
+    #[arg(long)]
+    edit: bool,
+    /// Say in the editor what each script is for
+    #[arg(long)]
+    show_doc: bool,
+    /// File or URL of the object as it should be, - for standard input
+    #[arg(long, value_name = "FILE")]
+    desired_file: Option<String>,
+    /// File or URL of the object as a member has it, - for standard input
+    #[arg(long, value_name = "FILE")]
+    observed_file: Option<String>,
+    /// File or URL of what members report, - for standard input
+    #[arg(long, value_name = "FILE")]
+    status_file: Option<String>,
+    /// The replicas to write into the object
+    #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
+    desired_replica: i32,
+    /// How an edited customization is printed: json, yaml, name, jsonpath=TEMPLATE, go-template=TEMPLATE and what else kubectl knows
+    /// [default: its name]
+    #[arg(short, long, value_name = "FORMAT", value_parser = Format::of_an_object)]
+    output: Option<Format>,
+    /// As karmadactl has it: a customization of a file has none
+    #[arg(long, hide = true)]
+    show_managed_fields: bool,
+    /// As karmadactl has it: nothing is asked of a control plane
+    #[arg(long, hide = true)]
+    kubeconfig: Option<String>,
+    /// The same
+    #[arg(long, hide = true, alias = "karmada-context")]
+    context: Option<String>,
+}
+
+pub(crate) async fn run(args: InterpretArgs) -> anyhow::Result<ExitCode> {
+    if args.check && args.edit {
+        bail!("you can't set both --check and --edit options");
+    }
+    let alone = [&args.desired_file, &args.observed_file, &args.status_file];
+    let named = args.filename.iter().chain(alone.into_iter().flatten());
+    if named.filter(|name| *name == files::STANDARD_INPUT).count() > 1 {
+        bail!("standard input cannot be used for multiple arguments");
+    }
+    let documents = files::read(&args.filename, args.recursive).await?;
+    let desired = files::read(args.desired_file.as_slice(), false).await?;
+    let observed = files::read(args.observed_file.as_slice(), false).await?;
+    let statuses = files::read(args.status_file.as_slice(), false).await?;
+    let rule = args.operation.as_deref().map(rule_of).transpose()?;
+    if args.check || args.edit {
+        if args.filename.is_empty() {
+            let flag = if args.check { "--check" } else { "--edit" };
+            bail!("{flag} needs a customization: name its file with -f");
+        }
+        if args.check {
+            let all_well = check::check(&documents, &mut std::io::stdout().lock())?;
+            return Ok(if all_well { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+        }
+        return edit::edit(&args.filename, documents, args.show_doc, args.output);
+    }
+    let rule = rule.context("operation is not set for executing")?;
+    let customizations = documents.iter().map(customization).collect::<anyhow::Result<Vec<_>>>();
+    let customizations = customizations.context("fail to get customization object")?;
+    let arguments = Arguments {
+        desired: only(desired).context("fail to get desired object")?,
+        observed: only(observed).context("fail to get observed object")?,
+        statuses: statuses
+            .iter()
+            .map(status_item)
+            .collect::<anyhow::Result<_>>()
+            .context("fail to get status items")?,
+        replicas: args.desired_replica,
+    };
+    let tried = if args.filename.is_empty() { Tried::BuiltIn } else { Tried::Customizations(&customizations) };
+    let results = execute::execute(rule, &tried, &arguments).await;
+    execute::print(rule, &results, &mut std::io::stdout().lock(), &mut terminal::stderr())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn rule_of(operation: &str) -> anyhow::Result<&'static Rule> {
+    let Some(rule) = RULES.iter().find(|rule| rule.name().eq_ignore_ascii_case(operation)) else {
+        let names: Vec<&str> = RULES.iter().map(Rule::name).collect();
+        bail!("operation {operation} is not supported. Use one of: {}", names.join(", "));
+    };
+    Ok(rule)
+}
+
+fn decoded<T: DeserializeOwned>(document: &Document) -> anyhow::Result<T> {
+    T::deserialize(&document.body).with_context(|| format!("unable to decode {:?}", document.source))
+}
+
+/// What a document says about a kind; refused when it is of another kind.
+fn customization(document: &Document) -> anyhow::Result<ResourceInterpreterCustomization> {
+    let text = |key: &str| document.body.get(key).and_then(Value::as_str).unwrap_or_default();
+    let (api_version, kind) = (text("apiVersion"), text("kind"));
+    if (api_version, kind) != ("config.karmada.io/v1alpha1", "ResourceInterpreterCustomization") {
+        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+        bail!("not a ResourceInterpreterCustomization, got {group}/{version}, Kind={kind}");
+    }
+    decoded(document)
+}
+
+fn status_item(document: &Document) -> anyhow::Result<AggregatedStatusItem> {
+    decoded(document)
+}
+
+/// The object of a file that holds one.
+fn only(mut documents: Vec<Document>) -> anyhow::Result<Option<Value>> {
+    if documents.len() > 1 {
+        bail!("get {} objects, expect one at most", documents.len());
+    }
+    let Some(document) = documents.pop() else { return Ok(None) };
+    if document.body.get("kind").and_then(Value::as_str).unwrap_or_default().is_empty() {
+        bail!("unable to decode {:?}: Object 'Kind' is missing in '{}'", document.source, document.body);
+    }
+    Ok(Some(document.body))
+}

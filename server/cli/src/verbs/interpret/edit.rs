@@ -1,0 +1,170 @@
+//! `--edit`: a customization's scripts in the user's editor, written back to where they came from.
+
+use std::ffi::OsString;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context, bail};
+use crowsnest_plan::overriding::yaml;
+use serde_json::{Value, json};
+
+use super::customization;
+use super::files::Document;
+use super::script::{Editable, commented, without_comments};
+use crate::output::Format;
+use crate::output::terminal;
+
+const RESOURCE: &str = "resourceinterpretercustomizations";
+const HEAD: &str =
+    "Edit the scripts below. Lines that begin with -- are left out, and what is saved without a change is not written.
+A text that cannot be read comes back here and says why.
+";
+/// The variables that name an editor, the more particular one first.
+const EDITORS: [&str; 2] = ["KUBE_EDITOR", "EDITOR"];
+
+/// A text on its way through the editor. It stays where it is when the edit fails.
+struct Draft {
+    path: PathBuf,
+}
+
+impl Draft {
+    fn write(text: &str) -> anyhow::Result<Self> {
+        let path = std::env::temp_dir().join(format!("crowsnest-edit-{}.lua", uuid::Uuid::new_v4()));
+        let mut options = std::fs::OpenOptions::new();
+        options.write(true).create_new(true);
+        #[cfg(unix)]
+        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+        let wrong = || format!("writing {}", path.display());
+        options.open(&path).and_then(|mut file| file.write_all(text.as_bytes())).with_context(wrong)?;
+        Ok(Self { path })
+    }
+
+    /// The text as the user leaves it.
+    fn edit(&self) -> anyhow::Result<String> {
+        let named = EDITORS.iter().filter_map(|name| std::env::var(name).ok()).find(|editor| !editor.is_empty());
+        let editor = named.unwrap_or_else(|| "vi".to_owned());
+        let wrong = || format!("there was a problem with the editor {editor:?}");
+        let status = command(&editor, &self.path).status().with_context(wrong)?;
+        if !status.success() {
+            bail!("{}", wrong());
+        }
+        std::fs::read_to_string(&self.path).with_context(|| format!("reading {}", self.path.display()))
+    }
+
+    fn remove(self) -> anyhow::Result<()> {
+        std::fs::remove_file(&self.path).with_context(|| format!("removing {}", self.path.display()))
+    }
+
+    fn keep(&self) -> std::io::Result<()> {
+        writeln!(terminal::stderr(), "A copy of your changes has been stored to {:?}", self.path)
+    }
+}
+
+/// An editor with arguments is split at its blanks; one with quotes is left to the shell.
+fn command(editor: &str, file: &Path) -> Command {
+    if editor.contains(['"', '\'', '\\']) {
+        let shell = std::env::var_os("SHELL").filter(|shell| !shell.is_empty());
+        let mut command = Command::new(shell.unwrap_or_else(|| OsString::from("/bin/sh")));
+        command.args(["-c", &format!("{editor} \"$0\"")]).arg(file);
+        return command;
+    }
+    let mut words = editor.split(' ').filter(|word| !word.is_empty());
+    let mut command = Command::new(words.next().unwrap_or("vi"));
+    command.args(words).arg(file);
+    command
+}
+
+pub(super) fn edit(
+    names: &[String],
+    mut documents: Vec<Document>,
+    docs: bool,
+    output: Option<Format>,
+) -> anyhow::Result<ExitCode> {
+    let document = match documents.len() {
+        0 => created(names)?,
+        1 => documents.remove(0),
+        _ => bail!("only one customization can be edited"),
+    };
+    let old = Editable::of(&customization(&document)?);
+    let Some(new) = by_user(&old, docs)? else {
+        writeln!(terminal::stderr(), "Edit cancelled, no changes made.")?;
+        return Ok(ExitCode::SUCCESS);
+    };
+    let body = with(document.body, &new)?;
+    let text = if document.is_json { format!("{body:#}\n") } else { yaml::written(&body) };
+    let mut out = std::io::stdout().lock();
+    match &document.path {
+        Some(path) => std::fs::write(path, text).with_context(|| format!("writing {}", path.display()))?,
+        None => out.write_all(text.as_bytes())?,
+    }
+    let name = format!("resourceinterpretercustomization.config.karmada.io/{}", new.name);
+    match output {
+        None => writeln!(out, "{name} edited")?,
+        Some(format) => format.print(&mut out, &body, |_| name.clone())?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A customization that an empty file is to hold.
+fn created(names: &[String]) -> anyhow::Result<Document> {
+    let [name] = names else {
+        bail!("no customizations found. If you want to create a new one, please set only one file with '-f'");
+    };
+    let path = Some(PathBuf::from(name)).filter(|path| path.is_file());
+    let body = json!({
+        "apiVersion": "config.karmada.io/v1alpha1", "kind": "ResourceInterpreterCustomization",
+        "metadata": {}, "spec": {},
+    });
+    Ok(Document { source: name.clone(), path, is_json: false, body })
+}
+
+/// Shows the scripts until they can be read; `None` when nothing was changed.
+fn by_user(old: &Editable, docs: bool) -> anyhow::Result<Option<Editable>> {
+    let mut head = HEAD.to_owned();
+    let mut text = old.print(docs);
+    let mut refused: Option<Draft> = None;
+    loop {
+        let draft = Draft::write(&(commented(&head) + &text))?;
+        let edited = match draft.edit() {
+            Ok(edited) => edited,
+            Err(error) => {
+                refused.as_ref().unwrap_or(&draft).keep()?;
+                return Err(error);
+            }
+        };
+        if let Some(last) = refused.take() {
+            if without_comments(&edited) == text {
+                draft.keep()?;
+                last.remove()?;
+                bail!("Edit cancelled, no valid changes were saved.");
+            }
+            last.remove()?;
+        }
+        match old.read(&edited) {
+            Ok(new) => {
+                draft.remove()?;
+                return Ok((new != *old).then_some(new));
+            }
+            Err(error) => {
+                writeln!(terminal::stderr(), "error: {RESOURCE} {:?} is invalid", old.name)?;
+                head = format!("{HEAD}\n{RESOURCE} {:?} was not valid: {error}\n", old.name);
+                text = without_comments(&edited);
+                refused = Some(draft);
+            }
+        }
+    }
+}
+
+/// The document with what was edited in it.
+fn with(mut body: Value, new: &Editable) -> anyhow::Result<Value> {
+    let spec = serde_json::to_value(&new.spec).context("printing the customization")?;
+    let fields = body.as_object_mut().context("the customization is no object")?;
+    let metadata = fields.entry("metadata").or_insert_with(|| json!({}));
+    if metadata.is_null() {
+        *metadata = json!({});
+    }
+    metadata.as_object_mut().context("metadata is no object")?.insert("name".to_owned(), json!(new.name));
+    fields.insert("spec".to_owned(), spec);
+    Ok(body)
+}

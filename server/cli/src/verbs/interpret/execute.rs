@@ -1,0 +1,158 @@
+//! Trying one operation: on the scripts of customizations, or on what is built in for the object's kind.
+
+use std::io::Write;
+
+use anyhow::{Context, bail};
+use crowsnest_api::config::{InterpreterOperation as Operation, ResourceInterpreterCustomization};
+use crowsnest_api::work::AggregatedStatusItem;
+use crowsnest_interpreter::Interpreter;
+use crowsnest_interpreter::customized::declarative;
+use crowsnest_interpreter::default::dependencies;
+use crowsnest_plan::gates::Gates;
+use crowsnest_plan::object;
+use crowsnest_plan::overriding::yaml;
+use serde_json::{Value, json};
+
+use super::rules::Rule;
+
+/// What an operation is tried on.
+#[derive(Debug, Default)]
+pub(super) struct Arguments {
+    pub(super) desired: Option<Value>,
+    pub(super) observed: Option<Value>,
+    pub(super) statuses: Vec<AggregatedStatusItem>,
+    pub(super) replicas: i32,
+}
+
+/// Whose answer is asked for.
+pub(super) enum Tried<'c> {
+    Customizations(&'c [ResourceInterpreterCustomization]),
+    BuiltIn,
+}
+
+/// What came out, by name.
+pub(super) type Results = Vec<(&'static str, Value)>;
+
+impl Arguments {
+    fn desired(&self) -> anyhow::Result<&Value> {
+        self.desired.as_ref().context("desired, desired-file options are not set")
+    }
+
+    fn observed(&self) -> anyhow::Result<&Value> {
+        self.observed.as_ref().context("observed, observed-file options are not set")
+    }
+
+    /// The one object there is.
+    fn object(&self) -> anyhow::Result<&Value> {
+        match (&self.desired, &self.observed) {
+            (None, None) => bail!("desired-file, observed-file options are not set"),
+            (Some(_), Some(_)) => bail!("you can not specify both desired-file and observed-file options"),
+            (Some(object), None) | (None, Some(object)) => Ok(object),
+        }
+    }
+}
+
+pub(super) async fn execute(rule: &Rule, tried: &Tried<'_>, arguments: &Arguments) -> anyhow::Result<Results> {
+    let object = match rule.operation {
+        Operation::Retain => {
+            let desired = arguments.desired()?;
+            arguments.observed().map(|_| desired)?
+        }
+        _ => arguments.object()?,
+    };
+    match tried {
+        Tried::Customizations(customizations) => scripted(rule, customizations, object, arguments),
+        Tried::BuiltIn => built_in(rule, object, arguments).await,
+    }
+}
+
+fn scripted(
+    rule: &Rule,
+    customizations: &[ResourceInterpreterCustomization],
+    object: &Value,
+    arguments: &Arguments,
+) -> anyhow::Result<Results> {
+    let interpreter = Interpreter::new(Gates::default());
+    for customization in customizations {
+        interpreter.learn(customization.metadata.name.as_deref().unwrap_or_default(), Some(customization));
+    }
+    let scripts = interpreter.scripts_for(object, &rule.operation);
+    let Some(script) = scripts.first() else { bail!("rule is not enabled") };
+    Ok(match rule.operation {
+        Operation::Retain => vec![("retained", declarative::retain(script, object, arguments.observed()?)?)],
+        Operation::InterpretReplica => {
+            let (replicas, requirements) = declarative::replicas(script, object)?;
+            vec![("replica", json!(replicas)), ("requires", json!(requirements))]
+        }
+        Operation::InterpretComponent => vec![("components", json!(declarative::components(script, object)?))],
+        Operation::ReviseReplica => vec![("revised", declarative::revise(script, object, arguments.replicas)?)],
+        Operation::InterpretStatus => vec![("status", declarative::reflect(script, object)?)],
+        Operation::AggregateStatus => {
+            vec![("aggregatedStatus", declarative::aggregate(script, object, &arguments.statuses)?)]
+        }
+        Operation::InterpretHealth => vec![("healthy", json!(declarative::health(script, object)?))],
+        Operation::InterpretDependency => {
+            let mut needed = Vec::new();
+            for script in &scripts {
+                needed.extend(declarative::dependencies(script, object)?);
+            }
+            vec![("dependencies", json!(dependencies::in_order(needed)))]
+        }
+        Operation::All | Operation::Prune | Operation::Other(_) => bail!("rule is not enabled"),
+    })
+}
+
+async fn built_in(rule: &Rule, object: &Value, arguments: &Arguments) -> anyhow::Result<Results> {
+    // Where components are interpreted, replicas are not asked for.
+    let components = rule.operation == Operation::InterpretComponent;
+    let gates = Gates { multiple_pod_templates_scheduling: components, ..Gates::default() };
+    let interpreter = Interpreter::new(gates);
+    if !interpreter.is_interpreted(object, &rule.operation) {
+        bail!("rule is not enabled");
+    }
+    let mut copy = object.clone();
+    Ok(match rule.operation {
+        Operation::Retain => {
+            interpreter.retain(&mut copy, arguments.observed()?).await?;
+            vec![("retained", copy)]
+        }
+        Operation::InterpretReplica => {
+            let told = interpreter.replicas(object).await?;
+            vec![("replica", json!(told.replicas)), ("requires", json!(told.requirements))]
+        }
+        Operation::InterpretComponent => vec![("components", json!(interpreter.replicas(object).await?.components))],
+        Operation::ReviseReplica => {
+            interpreter.revise_replicas(&mut copy, arguments.replicas).await?;
+            vec![("revised", copy)]
+        }
+        Operation::InterpretStatus => vec![("status", json!(interpreter.reflect(object).await?))],
+        Operation::AggregateStatus => {
+            let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+            if let Some(status) = interpreter.aggregate(object, &arguments.statuses, &now).await? {
+                object::set(&mut copy, &["status"], status);
+            }
+            vec![("aggregatedStatus", copy)]
+        }
+        Operation::InterpretHealth => vec![("healthy", json!(interpreter.is_healthy(object).await?))],
+        Operation::InterpretDependency => vec![("dependencies", json!(interpreter.dependencies(object).await?))],
+        Operation::All | Operation::Prune | Operation::Other(_) => bail!("rule is not enabled"),
+    })
+}
+
+/// Results go to `out`; that there are none is said on `err` and, as karmadactl has it, no failure of the command.
+pub(super) fn print(
+    rule: &Rule,
+    results: &anyhow::Result<Results>,
+    out: &mut impl Write,
+    err: &mut impl Write,
+) -> std::io::Result<()> {
+    let results = match results {
+        Ok(results) => results,
+        Err(error) => return writeln!(err, "Execute {} error: {error}", rule.name()),
+    };
+    for (index, (name, value)) in results.iter().enumerate() {
+        writeln!(out, "---\n# [{}/{}] {name}:", index + 1, results.len())?;
+        out.write_all(yaml::written(value).as_bytes())?;
+    }
+    Ok(())
+}

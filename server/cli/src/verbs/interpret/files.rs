@@ -1,0 +1,187 @@
+//! Documents named on the command line: files, folders, URLs, standard input, in YAML or JSON.
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, anyhow, bail};
+use serde_json::Value;
+
+pub(crate) const STANDARD_INPUT: &str = "-";
+/// The files of a folder that are read; a file named itself may be called anything.
+const EXTENSIONS: [&str; 3] = ["json", "yaml", "yml"];
+const TRIES: usize = 3;
+const BETWEEN_TRIES: Duration = Duration::from_secs(1);
+/// A server that says nothing for so long is given up.
+const LONGEST_SILENCE: Duration = Duration::from_secs(30);
+
+/// A document and where it is from.
+#[derive(Debug)]
+pub(crate) struct Document {
+    pub(crate) source: String,
+    /// Where it can be written back.
+    pub(crate) path: Option<PathBuf>,
+    pub(crate) is_json: bool,
+    pub(crate) body: Value,
+}
+
+/// Everything in what is named, in order.
+pub(crate) async fn read(names: &[String], recursive: bool) -> anyhow::Result<Vec<Document>> {
+    let mut documents = Vec::new();
+    for name in names {
+        if name == STANDARD_INPUT {
+            let mut bytes = Vec::new();
+            std::io::stdin().lock().read_to_end(&mut bytes).context("reading standard input")?;
+            documents.extend(parse("STDIN", None, bytes)?);
+        } else if name.starts_with("http://") || name.starts_with("https://") {
+            documents.extend(parse(name, None, fetch(name).await?)?);
+        } else {
+            for path in matching(name)?.iter().map(|path| files_in(path, recursive)) {
+                for path in path? {
+                    let source = path.display().to_string();
+                    let bytes = std::fs::read(&path).with_context(|| source.clone())?;
+                    documents.extend(parse(&source, Some(&path), bytes)?);
+                }
+            }
+        }
+    }
+    Ok(documents)
+}
+
+/// What is there by this name; else what the name matches as a pattern, as Go reads one: `*`, `?` and `[a-z]` within a
+/// name between slashes.
+fn matching(name: &str) -> anyhow::Result<Vec<PathBuf>> {
+    if std::fs::symlink_metadata(name).is_ok() {
+        return Ok(vec![PathBuf::from(name)]);
+    }
+    let invalid = || format!("pattern {name:?} is not valid: syntax error in pattern");
+    let options = glob::MatchOptions { require_literal_separator: true, ..glob::MatchOptions::default() };
+    let paths = glob::glob_with(&name.replace("[^", "[!"), options).with_context(invalid)?;
+    let found: Vec<PathBuf> =
+        paths.collect::<Result<_, _>>().with_context(|| format!("reading what {name:?} matches"))?;
+    if found.is_empty() {
+        bail!("the path {name:?} does not exist");
+    }
+    Ok(found)
+}
+
+/// The file itself, or those of a folder by name.
+fn files_in(path: &Path, recursive: bool) -> anyhow::Result<Vec<PathBuf>> {
+    match path.metadata() {
+        Ok(found) if !found.is_dir() => return Ok(vec![path.to_owned()]),
+        Ok(_) => {}
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => bail!("the path {path:?} does not exist"),
+        Err(error) => return Err(error).with_context(|| format!("the path {path:?} cannot be accessed")),
+    }
+    let mut found = Vec::new();
+    walk(path, recursive, &mut found).with_context(|| format!("error reading {path:?}"))?;
+    if found.is_empty() {
+        bail!("error reading [{}]: recognized file extensions are [.json .yaml .yml]", path.display());
+    }
+    Ok(found)
+}
+
+fn walk(folder: &Path, recursive: bool, found: &mut Vec<PathBuf>) -> std::io::Result<()> {
+    let entries = std::fs::read_dir(folder)?.map(|entry| Ok(entry?.path()));
+    let mut paths = entries.collect::<std::io::Result<Vec<PathBuf>>>()?;
+    paths.sort();
+    for path in paths {
+        // A link is no folder to walk into: it may lead back.
+        if path.symlink_metadata()?.is_dir() {
+            if recursive {
+                walk(&path, recursive, found)?;
+            }
+        } else if path.extension().is_some_and(|extension| EXTENSIONS.iter().any(|known| extension == *known)) {
+            found.push(path);
+        }
+    }
+    Ok(())
+}
+
+/// What a server has there; one that has trouble is asked again.
+async fn fetch(url: &str) -> anyhow::Result<Vec<u8>> {
+    let client = reqwest::Client::builder().connect_timeout(LONGEST_SILENCE).read_timeout(LONGEST_SILENCE).build()?;
+    let mut problem = anyhow!("{url} was not asked for");
+    for attempt in 0..TRIES {
+        if attempt > 0 {
+            tokio::time::sleep(BETWEEN_TRIES).await;
+        }
+        match client.get(url).send().await {
+            Ok(answer) if answer.status() == reqwest::StatusCode::OK => {
+                return Ok(answer.bytes().await.with_context(|| format!("reading {url}"))?.to_vec());
+            }
+            Ok(answer) => {
+                let status = answer.status();
+                problem =
+                    anyhow!("unable to read URL {url:?}, server reported {status}, status code={}", status.as_u16());
+                if !status.is_server_error() {
+                    break;
+                }
+            }
+            Err(error) => problem = anyhow::Error::new(error).context(format!("Get {url:?}")),
+        }
+    }
+    Err(problem)
+}
+
+/// The documents in a text; empty ones are left out.
+pub(crate) fn parse(source: &str, path: Option<&Path>, bytes: Vec<u8>) -> anyhow::Result<Vec<Document>> {
+    let wrong = || format!("error parsing {source}");
+    let text = String::from_utf8(bytes).with_context(wrong)?;
+    let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
+    let is_json = text.trim_start().starts_with('{');
+    let bodies: Vec<Value> = match is_json {
+        true => serde_json::Deserializer::from_str(text).into_iter().collect::<Result<_, _>>().with_context(wrong)?,
+        false => serde_saphyr::from_multiple(text).with_context(wrong)?,
+    };
+    let document = |body| Document { source: source.to_owned(), path: path.map(Path::to_owned), is_json, body };
+    Ok(bodies.into_iter().filter(|body| !body.is_null()).map(document).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bodies(text: &str) -> Vec<Value> {
+        parse("x", None, text.into()).unwrap().into_iter().map(|document| document.body).collect()
+    }
+
+    #[test]
+    fn documents_come_one_behind_the_other() {
+        use serde_json::json;
+        assert_eq!(bodies("a: 1\n---\n---\nb: [2]\n"), [json!({"a": 1}), json!({"b": [2]})]);
+        assert_eq!(bodies("{\"a\": 1}\n{\"b\": [2]}"), [json!({"a": 1}), json!({"b": [2]})]);
+        assert!(bodies("").is_empty() && bodies("# nothing\n").is_empty());
+        let refused = parse("x.yaml", None, b"a: [".to_vec()).unwrap_err();
+        assert!(format!("{refused:#}").starts_with("error parsing x.yaml: "), "{refused:#}");
+    }
+
+    #[test]
+    fn folders_are_read_by_name() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir(folder.path().join("below")).unwrap();
+        for name in ["b.yaml", "a.json", "c.txt", "below/d.yml"] {
+            std::fs::write(folder.path().join(name), "").unwrap();
+        }
+        let names = |path: &Path, recursive| -> Vec<String> {
+            let found = files_in(path, recursive).unwrap();
+            found.iter().map(|path| path.strip_prefix(folder.path()).unwrap().display().to_string()).collect()
+        };
+        assert_eq!(names(folder.path(), false), ["a.json", "b.yaml"]);
+        assert_eq!(names(folder.path(), true), ["a.json", "b.yaml", "below/d.yml"]);
+        assert_eq!(names(&folder.path().join("c.txt"), false), ["c.txt"]);
+        let matched = |pattern: &str| {
+            let found = matching(&folder.path().join(pattern).display().to_string()).map_err(|error| error.to_string());
+            found.map(|found| found.iter().filter_map(|path| Some(path.file_name()?.display().to_string())).collect())
+        };
+        let some = |names: &[&str]| Ok(names.iter().map(|name| (*name).to_owned()).collect::<Vec<String>>());
+        assert_eq!(matched("*.yaml"), some(&["b.yaml"]));
+        assert_eq!(matched("[^b].*"), some(&["a.json", "c.txt"]));
+        assert_eq!(matched("?el*"), some(&["below"]));
+        assert_eq!(matched("c.txt"), some(&["c.txt"]));
+        assert!(matched("*.toml").is_err_and(|error: String| error.ends_with("*.toml\" does not exist")));
+        assert!(matched("[a").is_err_and(|error| error.contains("is not valid: syntax error in pattern")));
+        let missing = files_in(&folder.path().join("none"), false).unwrap_err().to_string();
+        assert!(missing.starts_with("the path \"") && missing.ends_with("none\" does not exist"), "{missing}");
+    }
+}

@@ -1,0 +1,74 @@
+//! `crowsnest join`: registers a cluster that somebody else runs, as `karmadactl join` does, with the rights one chooses.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+use crowsnest_apimachinery::names::ClusterName;
+use crowsnest_component_base::kubeconfig;
+use crowsnest_fleet::join::{JoinOptions, join, would_join};
+
+use crate::connection::ConnectionArgs;
+use crate::rights::RightsArgs;
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  crowsnest join east --cluster-kubeconfig ~/.kube/config --cluster-context east\n  crowsnest join prod --cluster-kubeconfig prod.yaml --rights observe\n  crowsnest join prod --cluster-kubeconfig prod.yaml --rights steer:core,apps --refresh"
+)]
+pub struct JoinArgs {
+    /// Its name in the fleet
+    name: ClusterName,
+    /// Kubeconfig of the cluster, of somebody who may give rights there
+    #[arg(long, value_name = "FILE")]
+    cluster_kubeconfig: PathBuf,
+    /// Context of that kubeconfig [default: its current one]
+    #[arg(long)]
+    cluster_context: Option<String>,
+    /// Namespace of the credentials, there and in the control plane
+    #[arg(long, default_value = crowsnest_fleet::join::CLUSTER_NAMESPACE)]
+    cluster_namespace: String,
+    /// Who runs it
+    #[arg(long)]
+    cluster_provider: Option<String>,
+    #[arg(long)]
+    cluster_region: Option<String>,
+    /// Zones, by comma
+    #[arg(long, value_delimiter = ',')]
+    cluster_zones: Vec<String>,
+    /// Give a cluster that is joined already new credentials and these rights
+    #[arg(long)]
+    refresh: bool,
+    /// Only say what would be done
+    #[arg(long)]
+    dry_run: bool,
+    #[command(flatten)]
+    rights: RightsArgs,
+    #[command(flatten)]
+    connection: ConnectionArgs,
+}
+
+pub(crate) async fn run(args: JoinArgs) -> anyhow::Result<ExitCode> {
+    let rights = args.rights.read()?;
+    let member = kubeconfig::config(Some(&args.cluster_kubeconfig), args.cluster_context.as_deref()).await?;
+    let options = JoinOptions {
+        namespace: args.cluster_namespace,
+        provider: args.cluster_provider,
+        region: args.cluster_region,
+        zones: args.cluster_zones,
+        rights,
+        refresh: args.refresh,
+        ..JoinOptions::new(args.name.clone())
+    };
+    let control_plane = args.connection.client().await?;
+    if args.dry_run {
+        let would = would_join(&control_plane, &member, &options).await?;
+        let what = if would.created { "joined" } else { "joined anew" };
+        writeln!(std::io::stdout(), "cluster({}) would be {what} (dry run)", args.name)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let joined = join(&control_plane, &member, &options).await?;
+    let what = if joined.created { "joined" } else { "joined anew" };
+    writeln!(std::io::stdout(), "cluster({}) is {what} successfully", args.name)?;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,167 @@
+//! `crowsnest journal`: what moved about an object, and because of what, as `search.crowsnest.io` `journal` tells it.
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use clap::Args;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use serde_json::Value;
+
+use super::explain::{Asked, asked, list, named, text};
+use super::get::{is_broken_pipe, yaml};
+use super::search::PARTIAL;
+use crate::columns;
+use crate::connection::ConnectionArgs;
+use crate::output::terminal;
+use crate::pager;
+use crate::reach;
+
+const PATH: &str = "/apis/search.crowsnest.io/v1alpha1/journal";
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Output {
+    Table,
+    Json,
+    Yaml,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  crowsnest journal deploy/web -n shop\n  crowsnest journal deploy/web -n shop --at 10:05\n  crowsnest journal cluster/member1 --at now-2h --within 15m\n  crowsnest search 'kind:event cause:cluster/member1'    all that moved because of a cluster"
+)]
+pub struct JournalArgs {
+    /// An object of the control plane, or its binding
+    #[arg(value_name = "KIND/NAME")]
+    object: String,
+    /// Its namespace [default: that of the kubeconfig's context]
+    #[arg(short, long)]
+    namespace: Option<String>,
+    /// Around this time: 10:05 (UTC, the last time it was so late), now-2h, 2026-08-01T10:05 [default: all that is kept]
+    #[arg(long, value_name = "TIME")]
+    at: Option<String>,
+    /// How far around it [default: 5m]
+    #[arg(long, value_name = "DURATION", requires = "at")]
+    within: Option<String>,
+    /// The newest entries about the object
+    #[arg(long, default_value_t = 100)]
+    limit: usize,
+    #[arg(short, long, value_enum, default_value = "table")]
+    output: Output,
+    /// Exit with 0 even when something was left out
+    #[arg(long)]
+    allow_partial: bool,
+    #[command(flatten)]
+    connection: ConnectionArgs,
+}
+
+pub(crate) async fn run(args: JournalArgs) -> anyhow::Result<ExitCode> {
+    let Asked { client, kind, namespace, name } =
+        asked(&args.object, args.namespace.as_deref(), &args.connection).await?;
+    let about = format!("{}/{namespace}/{name}", kind.gvr.resource);
+    let mut path = format!("{PATH}?limit={}&about={}", args.limit, encoded(&about));
+    for (parameter, value) in [("at", &args.at), ("within", &args.within)] {
+        if let Some(value) = value {
+            path.push_str(&format!("&{parameter}={}", encoded(value)));
+        }
+    }
+    let answer = reach::ask(&client, &path).await?;
+    pager::begin();
+    let mut out = terminal::stdout();
+    let printed = match args.output {
+        Output::Table => table(&mut out, &answer, pager::width()).map_err(anyhow::Error::from),
+        Output::Json => writeln!(out, "{answer:#}").map_err(anyhow::Error::from),
+        Output::Yaml => yaml(&answer).and_then(|text| Ok(write!(out, "{text}")?)),
+    };
+    match printed {
+        // Whoever reads has seen enough.
+        Err(error) if is_broken_pipe(&error) => return Ok(ExitCode::SUCCESS),
+        printed => printed?,
+    }
+    let partial = complain(&mut terminal::stderr(), &answer, &args.object)?;
+    Ok(if partial && !args.allow_partial { ExitCode::from(PARTIAL) } else { ExitCode::SUCCESS })
+}
+
+fn encoded(text: &str) -> String {
+    utf8_percent_encode(text, NON_ALPHANUMERIC).to_string()
+}
+
+/// Oldest first; what happened to others is there because it is a cause.
+fn table(out: &mut impl Write, answer: &Value, width: Option<usize>) -> io::Result<()> {
+    let entries = list(answer, "entries");
+    if entries.is_empty() {
+        return Ok(());
+    }
+    let head = ["AT", "ACTION", "OBJECT", "MESSAGE"].map(str::to_owned).to_vec();
+    let row = |entry: &Value| {
+        // To the second; JSON has the rest.
+        let at = text(entry, "/at").get(..19).map_or_else(String::new, |at| format!("{at}Z"));
+        let message = text(entry, "/message").replace('\n', " ");
+        vec![at, text(entry, "/action").to_owned(), named(&entry["subject"]), message]
+    };
+    let rows: Vec<Vec<String>> = std::iter::once(head).chain(entries.iter().map(row)).collect();
+    columns::Widths::default().fitting(width).write(out, &rows)
+}
+
+/// Tells on standard error what the answer lacks. True when something was left out.
+fn complain(err: &mut impl Write, answer: &Value, object: &str) -> io::Result<bool> {
+    for notice in list(answer, "notices") {
+        writeln!(err, "note: {}", text(notice, "/message"))?;
+    }
+    let skipped = list(answer, "skipped");
+    for cluster in skipped {
+        writeln!(err, "warning: {}: {}", text(cluster, "/cluster"), text(cluster, "/reason"))?;
+    }
+    let entries = list(answer, "entries");
+    if entries.is_empty() {
+        let kept = answer["keptForSeconds"].as_i64().unwrap_or_default();
+        let kept = crowsnest_apimachinery::printers::human_duration(kept);
+        writeln!(err, "nothing is told of {object}; entries are kept for {kept} (--cache-history)")?;
+    }
+    let about = entries.iter().filter(|entry| entry["isCause"] != true).count() as u64;
+    let total = answer["total"].as_u64().unwrap_or_default();
+    if total > about && about > 0 {
+        writeln!(err, "the newest {about} of {total} entries are shown; raise --limit or say --at")?;
+    }
+    Ok(!skipped.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn entry(at: &str, action: &str, subject: Value, message: &str, is_cause: bool) -> Value {
+        json!({"at": at, "action": action, "subject": subject, "message": message, "isCause": is_cause})
+    }
+
+    #[test]
+    fn a_chain_reads_from_its_root() {
+        let web = json!({"kind": "Deployment", "namespace": "shop", "name": "web"});
+        let answer = json!({"total": 3, "keptForSeconds": 86400, "skipped": [], "notices": [{"message": "kept for a day"}],
+        "entries": [
+            entry("2026-01-01T10:05:00.1Z", "ClusterFlipped", json!({"kind": "Cluster", "name": "m1"}), "Ready is False", true),
+            entry("2026-01-01T10:05:01.2Z", "Evicted", web, "Evicted from m1", false),
+        ]});
+        let mut out = Vec::new();
+        table(&mut out, &answer, None).unwrap();
+        let expected = "AT                     ACTION           OBJECT                MESSAGE\n\
+            2026-01-01T10:05:00Z   ClusterFlipped   Cluster m1            Ready is False\n\
+            2026-01-01T10:05:01Z   Evicted          Deployment shop/web   Evicted from m1\n";
+        assert_eq!(String::from_utf8(out).unwrap(), expected);
+        let mut err = Vec::new();
+        assert!(!complain(&mut err, &answer, "deploy/web").unwrap());
+        let expected = "note: kept for a day\nthe newest 1 of 3 entries are shown; raise --limit or say --at\n";
+        assert_eq!(String::from_utf8(err).unwrap(), expected);
+    }
+
+    #[test]
+    fn nothing_is_said_to_be_nothing() {
+        let answer = json!({"total": 0, "keptForSeconds": 86400, "entries": [], "notices": [],
+            "skipped": [{"cluster": "@control-plane", "reason": "it does not answer"}]});
+        let mut err = Vec::new();
+        assert!(complain(&mut err, &answer, "deploy/web").unwrap());
+        let expected = "warning: @control-plane: it does not answer\n\
+            nothing is told of deploy/web; entries are kept for 24h (--cache-history)\n";
+        assert_eq!(String::from_utf8(err).unwrap(), expected);
+    }
+}

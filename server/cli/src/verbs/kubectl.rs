@@ -1,0 +1,88 @@
+//! Verbs that mean the control plane alone, as they do to karmadactl: kubectl knows them, and is run there with what was said.
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use anyhow::{Context, anyhow};
+use clap::Args;
+
+use crate::connection::running;
+
+const KUBECTL: &str = "kubectl";
+/// What karmadactl calls kubectl's `--context`.
+const CONTEXT: &str = "--karmada-context";
+
+#[derive(Debug, Args)]
+pub struct KubectlArgs {
+    /// What kubectl takes behind the verb; --karmada-context is its --context
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGUMENTS")]
+    arguments: Vec<OsString>,
+}
+
+/// Runs kubectl at the control plane; its exit code is ours.
+pub(crate) async fn run(verb: &str, args: KubectlArgs) -> anyhow::Result<ExitCode> {
+    let arguments = translated(args.arguments);
+    let mut command = tokio::process::Command::new(KUBECTL);
+    command.arg(verb).args(&arguments);
+    if !says_kubeconfig(&arguments)
+        && std::env::var_os("KUBECONFIG").is_none()
+        && let Some(kubeconfig) = running()
+    {
+        command.env("KUBECONFIG", kubeconfig);
+    }
+    let ended = command.status().await.map_err(|error| match error.kind() {
+        std::io::ErrorKind::NotFound => {
+            anyhow!("`{verb}` is done by kubectl, and there is none in $PATH: install it, or `crowsnest apply -f FILE`")
+        }
+        _ => anyhow!(error).context("running kubectl"),
+    })?;
+    // A signal that ended it, a shell tells as 128 and its number.
+    let code =
+        ended.code().or_else(|| std::os::unix::process::ExitStatusExt::signal(&ended).map(|signal| 128 + signal));
+    Ok(ExitCode::from(u8::try_from(code.unwrap_or(1)).unwrap_or(1)))
+}
+
+/// What `kubectl` prints when it is run so.
+pub(crate) async fn output(arguments: &[&str]) -> anyhow::Result<Vec<u8>> {
+    let ran = tokio::process::Command::new(KUBECTL).args(arguments).output().await;
+    let ran = ran.with_context(|| format!("running `kubectl {}`", arguments.join(" ")))?;
+    match ran.status.success() {
+        true => Ok(ran.stdout),
+        false => Err(anyhow!("kubectl {}: {}", arguments.join(" "), String::from_utf8_lossy(&ran.stderr).trim())),
+    }
+}
+
+/// In kubectl's words.
+pub fn translated(arguments: Vec<OsString>) -> Vec<OsString> {
+    let mut own = true;
+    let word = |argument: OsString| {
+        // Behind it, words are somebody else's.
+        own &= argument != "--";
+        let rest = argument.to_str().filter(|_| own).and_then(|text| text.strip_prefix(CONTEXT));
+        let context = rest.filter(|rest| rest.is_empty() || rest.starts_with('='));
+        context.map(|rest| OsString::from(format!("--context{rest}"))).unwrap_or(argument)
+    };
+    arguments.into_iter().map(word).collect()
+}
+
+fn says_kubeconfig(arguments: &[OsString]) -> bool {
+    arguments.iter().any(|argument| {
+        let text = argument.to_string_lossy();
+        text == "--kubeconfig" || text.starts_with("--kubeconfig=")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[rstest::rstest]
+    #[case("deployment web --karmada-context cp", "deployment web --context cp")]
+    #[case("web --karmada-context=cp -- x --karmada-context", "web --context=cp -- x --karmada-context")]
+    #[case("--karmada-contexts a", "--karmada-contexts a")]
+    fn karmadactls_words_are_kubectls(#[case] line: &str, #[case] expected: &str) {
+        let words = |line: &str| line.split(' ').map(OsString::from).collect::<Vec<_>>();
+        assert_eq!(translated(words(line)), words(expected));
+        assert!(!says_kubeconfig(&words(line)) && says_kubeconfig(&words("a --kubeconfig=x")));
+    }
+}

@@ -1,0 +1,463 @@
+//! `crowsnest logs`: the logs of all pods a query finds, in all clusters. Lines go to standard output, what is said of them to
+//! standard error.
+
+use std::collections::BTreeMap;
+use std::hash::Hasher;
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use anyhow::{Context, anyhow, bail};
+use clap::Args;
+use futures::{AsyncBufRead, AsyncBufReadExt, TryStreamExt};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use regex::Regex;
+use serde_json::Value;
+use xxhash_rust::xxh3::Xxh3;
+
+use super::get::is_broken_pipe;
+use super::search::PARTIAL;
+use crate::connection::ConnectionArgs;
+use crate::event_stream::Events;
+use crate::output::Format;
+use crate::output::color::ColorArgs;
+use crate::output::terminal;
+use crate::reach::failure;
+use crate::workload::Workload;
+
+/// Foreground colours that can be read on light and on dark.
+const COLOURS: [u8; 12] = [31, 32, 33, 34, 35, 36, 91, 92, 93, 94, 95, 96];
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Output {
+    /// Where a line is from, and the line
+    Text,
+    /// The line alone
+    Raw,
+    /// An object for each line
+    Json,
+    /// The same, and lines that are JSON as what they say
+    Extjson,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  crowsnest logs -n shop -l app=checkout -f\n  crowsnest logs -n shop deploy/checkout -f\n  crowsnest logs 'status:CrashLoopBackOff' --previous\n  crowsnest logs image:nginx --cluster member1 --since 15m --include ' 50[0-9] '"
+)]
+pub struct LogsArgs {
+    /// What the pods are, in the language of searches (several words are joined by blanks), or TYPE/NAME: its pods
+    #[arg(value_name = "QUERY")]
+    query: Vec<String>,
+    /// Containers whose names match this regular expression
+    #[arg(short, long, value_name = "REGEX")]
+    container: Option<String>,
+    /// Pods whose names match this regular expression
+    #[arg(long, value_name = "REGEX")]
+    pod: Option<String>,
+    /// Pods of this namespace; may be repeated [default: all]
+    #[arg(short, long, value_delimiter = ',')]
+    namespace: Vec<String>,
+    /// Pods with these labels
+    #[arg(short = 'l', long, visible_alias = "labels")]
+    selector: Option<String>,
+    /// Pods in these clusters, by comma; may be repeated [default: all]
+    #[arg(short = 'C', long, visible_alias = "clusters", value_delimiter = ',')]
+    cluster: Vec<String>,
+    /// Go on with what is said, and with pods that come
+    #[arg(short, long)]
+    follow: bool,
+    /// Lines of the last while, as 90s, 15m, 2h30m or 7d
+    #[arg(long, value_name = "DURATION")]
+    since: Option<String>,
+    /// Lines since a time, as 2026-01-31T12:00:00Z
+    #[arg(long, value_name = "TIME", conflicts_with = "since")]
+    since_time: Option<String>,
+    /// The last lines of each container, -1 for all [default: 10, or all since a time]
+    #[arg(long, allow_hyphen_values = true)]
+    tail: Option<i64>,
+    /// Lines that match this regular expression; may be repeated: one of them
+    #[arg(short, long, value_name = "REGEX")]
+    include: Vec<String>,
+    /// Lines that do not match this regular expression; may be repeated: none of them
+    #[arg(short, long, value_name = "REGEX")]
+    exclude: Vec<String>,
+    /// What matches this regular expression stands out, where colours are; may be repeated
+    #[arg(short = 'H', long, value_name = "REGEX")]
+    highlight: Vec<Regex>,
+    /// Of the runs before the last restarts
+    #[arg(short, long, conflicts_with = "follow")]
+    previous: bool,
+    /// Init containers too
+    #[arg(long, default_value_t = true, action = clap::ArgAction::Set, value_name = "BOOL")]
+    init_containers: bool,
+    /// Ephemeral containers too
+    #[arg(long, default_value_t = true, action = clap::ArgAction::Set, value_name = "BOOL")]
+    ephemeral_containers: bool,
+    /// Print when each line was said
+    #[arg(long)]
+    timestamps: bool,
+    /// Print the lines alone, not where they come from
+    #[arg(long)]
+    no_prefix: bool,
+    #[command(flatten)]
+    color: ColorArgs,
+    #[arg(short, long, value_enum, default_value = "text", value_name = "FORMAT")]
+    output: Output,
+    /// Each line by a Go template, which sees what -o json prints: {{.pod}} {{.text}}
+    #[arg(long, value_name = "TEMPLATE", value_parser = template, conflicts_with = "output")]
+    template: Option<Format>,
+    /// Logs that are read at once, 500 at most
+    #[arg(long, default_value_t = 100)]
+    max_log_requests: usize,
+    /// Exit with 0 even when logs or clusters were left out
+    #[arg(long, alias = "ignore-errors")]
+    allow_partial: bool,
+    /// Of each log that many bytes at most; its lines stay whole
+    #[arg(long, value_name = "BYTES", hide_short_help = true)]
+    limit_bytes: Option<usize>,
+    /// As kubectl has it: they always are
+    #[arg(long, hide = true)]
+    all_containers: bool,
+    /// The same
+    #[arg(long, hide = true)]
+    all_pods: bool,
+    /// As kubectl has it: a pod that comes later is followed
+    #[arg(long, hide = true)]
+    pod_running_timeout: Option<String>,
+    /// As kubectl has it: refused
+    #[arg(long, hide = true)]
+    insecure_skip_tls_verify_backend: bool,
+    /// As kubectl has it: it always is there, but for --no-prefix
+    #[arg(long, hide = true, conflicts_with = "no_prefix")]
+    prefix: bool,
+    #[command(flatten)]
+    connection: ConnectionArgs,
+}
+
+fn template(text: &str) -> Result<Format, String> {
+    Format::of_an_object(&format!("go-template={text}"))
+}
+
+impl LogsArgs {
+    /// The query; `TYPE/NAME` alone are the pods of that object.
+    fn search(&self) -> String {
+        match self.query.as_slice() {
+            [one] => Workload::with_type(one).map_or_else(|| one.clone(), |workload| workload.pods()),
+            words => words.join(" "),
+        }
+    }
+
+    /// The parameters of the API.
+    fn parameters(&self) -> String {
+        let mut query = String::new();
+        let mut set = |name: &str, value: &str| {
+            let gap = if query.is_empty() { "" } else { "&" };
+            query.push_str(&format!("{gap}{name}={}", utf8_percent_encode(value, NON_ALPHANUMERIC)));
+        };
+        set("q", &self.search());
+        set("maxStreams", &self.max_log_requests.to_string());
+        let options = [
+            ("container", &self.container),
+            ("pod", &self.pod),
+            ("labelSelector", &self.selector),
+            ("since", &self.since),
+            ("sinceTime", &self.since_time),
+        ];
+        for (name, value) in options {
+            value.iter().for_each(|value| set(name, value));
+        }
+        let lists = [
+            ("namespace", &self.namespace),
+            ("cluster", &self.cluster),
+            ("include", &self.include),
+            ("exclude", &self.exclude),
+        ];
+        for (name, values) in lists {
+            values.iter().for_each(|value| set(name, value));
+        }
+        self.tail.iter().for_each(|tail| set("tail", &tail.to_string()));
+        let flags = [
+            ("follow", self.follow, false),
+            ("previous", self.previous, false),
+            ("init", self.init_containers, true),
+            ("ephemeral", self.ephemeral_containers, true),
+        ];
+        for (name, value, _) in flags.into_iter().filter(|(_, value, unsaid)| value != unsaid) {
+            set(name, &value.to_string());
+        }
+        query
+    }
+
+    fn printer(&self) -> Printer {
+        let colored = self.color.painted();
+        let prefix = !self.no_prefix && self.output != Output::Raw;
+        Printer {
+            output: self.output,
+            template: self.template.clone(),
+            colored,
+            prefix,
+            timestamps: self.timestamps,
+            follow: self.follow,
+            highlight: self.highlight.clone(),
+            limit: self.limit_bytes,
+            said: BTreeMap::new(),
+            partial: false,
+            done: false,
+        }
+    }
+}
+
+pub(crate) async fn run(args: LogsArgs) -> anyhow::Result<ExitCode> {
+    if args.insecure_skip_tls_verify_backend {
+        bail!("--insecure-skip-tls-verify-backend is not known: each member's API server knows its kubelets");
+    }
+    let client = args.connection.client().await?;
+    let path = format!("/apis/search.crowsnest.io/v1alpha1/logs?{}", args.parameters());
+    let request = http::Request::get(path).header(http::header::ACCEPT, "text/event-stream").body(Vec::new())?;
+    let stream = client.request_stream(request).await.map_err(|error| anyhow!("{}", failure(None, &error)))?;
+    let mut printer = args.printer();
+    match print(stream, &mut printer).await {
+        Ok(()) => {}
+        // Whoever reads has seen enough.
+        Err(error) if is_broken_pipe(&error) => return Ok(ExitCode::SUCCESS),
+        Err(error) => return Err(error),
+    }
+    if !printer.done {
+        bail!("the connection broke off: what was said since is missing; ask again with --since");
+    }
+    Ok(if printer.partial && !args.allow_partial { ExitCode::from(PARTIAL) } else { ExitCode::SUCCESS })
+}
+
+async fn print(stream: impl AsyncBufRead, printer: &mut Printer) -> anyhow::Result<()> {
+    let mut lines = std::pin::pin!(stream.lines());
+    let mut events = Events::default();
+    while let Some(line) = lines.try_next().await.context("reading the logs")? {
+        if let Some((name, data)) = events.line(&line) {
+            let data: Value = serde_json::from_str(&data).with_context(|| format!("reading an event {name}"))?;
+            printer.print(&mut io::stdout().lock(), &mut terminal::stderr(), &name, &data)?;
+        }
+    }
+    Ok(())
+}
+
+struct Printer {
+    output: Output,
+    template: Option<Format>,
+    colored: bool,
+    prefix: bool,
+    timestamps: bool,
+    follow: bool,
+    highlight: Vec<Regex>,
+    /// Of each log, and how much of it was printed.
+    limit: Option<usize>,
+    said: BTreeMap<String, usize>,
+    /// Something was left out.
+    partial: bool,
+    done: bool,
+}
+
+impl Printer {
+    fn print(&mut self, out: &mut impl Write, err: &mut impl Write, name: &str, data: &Value) -> anyhow::Result<()> {
+        let of = |data: &Value, field: &str| data.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
+        match name {
+            "line" if !self.has_room(data) => {}
+            "line" => match (&self.template, self.output) {
+                (Some(template), _) => {
+                    template.print(out, data, named)?;
+                    writeln!(out)?;
+                }
+                (None, Output::Json) => writeln!(out, "{data}")?,
+                (None, Output::Extjson) => writeln!(out, "{}", opened(data))?,
+                (None, Output::Text | Output::Raw) => self.line(out, data)?,
+            },
+            "joined" if self.follow => writeln!(err, "+ {}", named(data))?,
+            "left" => writeln!(err, "- {}: {}", named(data), of(data, "why"))?,
+            "refused" => {
+                self.partial = true;
+                writeln!(err, "warning: {}: {}", named(data), of(data, "message"))?;
+            }
+            "skipped" => {
+                for cluster in data.as_array().into_iter().flatten() {
+                    self.partial = true;
+                    let age = cluster.get("ageSeconds").and_then(Value::as_i64);
+                    let age = age.map(|age| format!(", its pods are those of {} ago", human(age))).unwrap_or_default();
+                    writeln!(err, "warning: {}: {}{age}", of(cluster, "cluster"), of(cluster, "reason"))?;
+                }
+            }
+            "notices" => {
+                for notice in data.as_array().into_iter().flatten() {
+                    writeln!(err, "note: {}", of(notice, "message"))?;
+                }
+            }
+            "error" => bail!("{}", of(data, "message")),
+            "done" => {
+                self.done = true;
+                if data.get("why").is_some() {
+                    writeln!(err, "{}", of(data, "why"))?;
+                }
+                if data.get("logs").and_then(Value::as_u64) == Some(0) {
+                    writeln!(err, "no pods found")?;
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Whether the log of this line may say so much.
+    fn has_room(&mut self, data: &Value) -> bool {
+        let Some(limit) = self.limit else { return true };
+        let said = self.said.entry(named(data)).or_default();
+        *said += data.get("text").and_then(Value::as_str).map_or(0, str::len) + 1;
+        *said <= limit
+    }
+
+    fn line(&self, out: &mut impl Write, data: &Value) -> io::Result<()> {
+        let of = |field: &str| data.get(field).and_then(Value::as_str).unwrap_or_default();
+        if self.prefix && self.colored {
+            write!(out, "\x1b[{}m{}\x1b[0m | ", colour(of("cluster"), of("namespace"), of("pod")), named(data))?;
+        } else if self.prefix {
+            write!(out, "{} | ", named(data))?;
+        }
+        if self.timestamps && !of("time").is_empty() {
+            write!(out, "{} ", of("time"))?;
+        }
+        let cut = if data.get("cut").is_some() { " [cut]" } else { "" };
+        match self.colored && !self.highlight.is_empty() {
+            true => writeln!(out, "{}{cut}", highlighted(of("text"), &self.highlight)),
+            false => writeln!(out, "{}{cut}", of("text")),
+        }
+    }
+}
+
+/// A line with what matches in reverse; what matches twice, or overlaps, stands out once.
+fn highlighted(text: &str, all: &[Regex]) -> String {
+    let found = all.iter().flat_map(|one| one.find_iter(text)).map(|found| (found.start(), found.end()));
+    let mut found: Vec<(usize, usize)> = found.filter(|(from, to)| from < to).collect();
+    found.sort_unstable();
+    let (mut line, mut at) = (String::new(), 0);
+    for (from, to) in found {
+        let from = from.max(at);
+        if from < to {
+            line.push_str(&format!("{}\x1b[7m{}\x1b[27m", &text[at..from], &text[from..to]));
+            at = to;
+        }
+    }
+    line + &text[at..]
+}
+
+/// With what a line says where it is JSON.
+fn opened(data: &Value) -> Value {
+    let mut data = data.clone();
+    if let Some(said) = data["text"].as_str().and_then(|text| serde_json::from_str::<Value>(text).ok()) {
+        data["text"] = said;
+    }
+    data
+}
+
+fn named(data: &Value) -> String {
+    let of = |field: &str| data.get(field).and_then(Value::as_str).unwrap_or_default();
+    format!("{} {}/{} {}", of("cluster"), of("namespace"), of("pod"), of("container"))
+}
+
+/// The same for a pod each time.
+fn colour(cluster: &str, namespace: &str, pod: &str) -> u8 {
+    let mut hash = Xxh3::new();
+    for part in [cluster, namespace, pod] {
+        hash.write(part.as_bytes());
+        hash.write_u8(b'/');
+    }
+    let nth = hash.finish() % COLOURS.len() as u64;
+    usize::try_from(nth).ok().and_then(|nth| COLOURS.get(nth)).copied().unwrap_or(COLOURS[0])
+}
+
+fn human(seconds: i64) -> String {
+    crowsnest_apimachinery::printers::human_duration(seconds)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+    use serde_json::json;
+
+    #[derive(Parser)]
+    struct Asked {
+        #[command(flatten)]
+        logs: LogsArgs,
+    }
+
+    fn args(line: &str) -> LogsArgs {
+        Asked::parse_from(std::iter::once("logs").chain(line.split_whitespace())).logs
+    }
+
+    #[rstest::rstest]
+    #[case("", "q=&maxStreams=100")]
+    #[case("deploy/web -n shop", "q=kind%3Adeployment%20name%3A%3Dweb%20select%3Apod&maxStreams=100&namespace=shop")]
+    #[case("uses:secret/db", "q=uses%3Asecret%2Fdb&maxStreams=100")]
+    #[case(
+        "kind:pod web -n a -n b -l app=x --cluster m1 -f --tail -1 --init-containers=false",
+        "q=kind%3Apod%20web&maxStreams=100&labelSelector=app%3Dx&namespace=a&namespace=b&cluster=m1&tail=%2D1&follow=true&init=false"
+    )]
+    #[case("-C m1,m2 -i a -e c", "q=&maxStreams=100&cluster=m1&cluster=m2&include=a&exclude=c")]
+    #[case("--include a --include b --exclude c -p", "q=&maxStreams=100&include=a&include=b&exclude=c&previous=true")]
+    fn arguments_are_parameters(#[case] line: &str, #[case] expected: &str) {
+        assert_eq!(args(line).parameters(), expected);
+    }
+
+    fn printed(line: &str, events: &[(&str, Value)]) -> (String, String, bool) {
+        let (mut out, mut err, mut printer) = (Vec::new(), Vec::new(), args(line).printer());
+        for (name, data) in events {
+            printer.print(&mut out, &mut err, name, data).unwrap();
+        }
+        (String::from_utf8(out).unwrap(), String::from_utf8(err).unwrap(), printer.partial)
+    }
+
+    fn of(more: Value) -> Value {
+        let mut data = json!({"cluster": "m1", "namespace": "shop", "pod": "web-0", "container": "web"});
+        data.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        data
+    }
+
+    #[rstest::rstest]
+    #[case::plain("", "m1 shop/web-0 web | hi [cut]\n")]
+    #[case::raw("-o raw", "hi [cut]\n")]
+    #[case::template("--template {{.pod}}:{{.text}}", "web-0:hi\n")]
+    #[case::bare("--no-prefix --timestamps", "2026-01-01T00:00:00Z hi [cut]\n")]
+    #[case::highlighted("--color always --no-prefix -H h -H i$", "\u{1b}[7mh\u{1b}[27m\u{1b}[7mi\u{1b}[27m [cut]\n")]
+    #[case::colored("--color always", "\u{1b}[COLOURmm1 shop/web-0 web\u{1b}[0m | hi [cut]\n")]
+    fn lines_are_printed(#[case] line: &str, #[case] expected: &str) {
+        let event = of(json!({"text": "hi", "time": "2026-01-01T00:00:00Z", "cut": true}));
+        let expected = expected.replace("COLOUR", &colour("m1", "shop", "web-0").to_string());
+        assert_eq!(printed(line, &[("line", event)]), (expected, String::new(), false));
+    }
+
+    #[test]
+    fn lines_that_are_json_are_opened() {
+        let (out, _, _) = printed("-o extjson", &[("line", of(json!({"text": "{\"level\": \"info\"}"})))]);
+        assert_eq!(serde_json::from_str::<Value>(&out).unwrap()["text"], json!({"level": "info"}));
+        let (out, _, _) = printed("-o extjson", &[("line", of(json!({"text": "hi"})))]);
+        assert_eq!(serde_json::from_str::<Value>(&out).unwrap()["text"], "hi");
+    }
+
+    #[test]
+    fn what_is_missing_is_said() {
+        let events = [
+            ("skipped", json!([{"cluster": "m2", "reason": "connection refused", "ageSeconds": 90}])),
+            ("joined", of(json!({}))),
+            ("refused", of(json!({"code": 403, "message": "forbidden"}))),
+            ("left", of(json!({"why": "it is gone"}))),
+            ("done", json!({"lines": 0, "logs": 1, "refused": 1})),
+        ];
+        let said = "warning: m2: connection refused, its pods are those of 90s ago\n+ m1 shop/web-0 web\n\
+            warning: m1 shop/web-0 web: forbidden\n- m1 shop/web-0 web: it is gone\n";
+        assert_eq!(printed("-f", &events), (String::new(), said.to_owned(), true));
+    }
+
+    #[test]
+    fn a_pod_keeps_its_colour() {
+        let colours: std::collections::BTreeSet<u8> =
+            (0..50).map(|nth| colour("m1", "shop", &format!("web-{nth}"))).collect();
+        assert!(colours.len() > COLOURS.len() / 2);
+        assert_eq!(colour("m1", "shop", "web-0"), colour("m1", "shop", "web-0"));
+    }
+}

@@ -1,0 +1,265 @@
+//! `crowsnest plan`: what would become of the fleet if these files were applied, or what they name deleted. Nothing is.
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use anyhow::{anyhow, bail};
+use clap::Args;
+use crowsnest_fleet::ApiResources;
+use crowsnest_plan::object;
+use crowsnest_plan::work::managed;
+use serde_json::{Value, json};
+use similar::TextDiff;
+
+use super::explain::{Output, difference, list, named, number, overrides, policies, print, section, text, waiting};
+use super::get::yaml;
+use super::search::PARTIAL;
+use crate::connection::ConnectionArgs;
+use crate::output::terminal;
+use crate::reach::failure;
+use crate::sources::SourceArgs;
+
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+
+/// Exit code of `--fail-on-change` when something would change.
+const CHANGED: u8 = 4;
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  crowsnest plan -f policy.yaml\n  crowsnest plan -f web.yaml -f policy.yaml -f override.yaml -n shop\n  crowsnest plan --delete -f policy.yaml\n  crowsnest plan -f fleet/ --brief --fail-on-change\n\nExit codes: 0, 1 where something cannot be placed or planned, 4 with --fail-on-change where something would change, 5 where templates were left out."
+)]
+pub struct PlanArgs {
+    #[command(flatten)]
+    sources: SourceArgs,
+    /// Namespace of objects that say none [default: that of the kubeconfig's context]
+    #[arg(short, long)]
+    namespace: Option<String>,
+    /// Plan what becomes of the fleet when the objects of the files are deleted
+    #[arg(long)]
+    delete: bool,
+    #[arg(short, long, value_enum, default_value = "text")]
+    output: Output,
+    /// Only what goes where, without manifests
+    #[arg(long)]
+    brief: bool,
+    /// How many templates are planned at most [default: 50]
+    #[arg(long)]
+    limit: Option<usize>,
+    /// Exit with 4 when something would change
+    #[arg(long)]
+    fail_on_change: bool,
+    /// Exit with 0 even when templates were left out
+    #[arg(long)]
+    allow_partial: bool,
+    #[command(flatten)]
+    connection: ConnectionArgs,
+}
+
+pub(crate) async fn run(args: PlanArgs) -> anyhow::Result<ExitCode> {
+    if args.sources.is_empty() {
+        bail!(
+            "nothing is named to plan with: -f FILE of policies, overrides, customizations, clusters, quotas, rebalancers and objects to propagate"
+        );
+    }
+    let mut objects = args.sources.objects().await?;
+    let config = args.connection.config().await?;
+    let default = config.default_namespace.clone();
+    let client = kube::Client::try_from(config)?;
+    let served = crowsnest_fleet::discovery::discover(&client).await?;
+    for object in &mut objects {
+        place(object, &served, args.namespace.as_deref(), &default)?;
+    }
+    let field = if args.delete { "deletions" } else { "objects" };
+    let mut spec = json!({field: objects, "manifests": !args.brief});
+    if let Some(limit) = args.limit {
+        spec["limit"] = limit.into();
+    }
+    let question = json!({"apiVersion": "propagation.crowsnest.io/v1alpha1", "kind": "Plan", "spec": spec});
+    let request = http::Request::post("/apis/propagation.crowsnest.io/v1alpha1/plans")
+        .header(http::header::CONTENT_TYPE, "application/json")
+        .body(serde_json::to_vec(&question)?)?;
+    let answer: Value = client.request(request).await.map_err(|error| anyhow!("{}", failure(None, &error)))?;
+    let status = &answer["status"];
+    print(&answer, args.output, |out| render(out, status))?;
+    complain(&mut terminal::stderr(), status)?;
+    Ok(ExitCode::from(code(status, args.fail_on_change, args.allow_partial)))
+}
+
+/// Gives an object the namespace it is applied to, as kubectl does.
+pub(crate) fn place(
+    object: &mut Value,
+    served: &ApiResources,
+    wanted: Option<&str>,
+    default: &str,
+) -> anyhow::Result<()> {
+    let (api_version, kind) = (text(object, "/apiVersion"), text(object, "/kind"));
+    let known = served.resources.iter().find(|one| one.kind == kind && one.gvr.api_version() == api_version);
+    let Some(known) = known else { bail!("no matches for kind {kind:?} in version {api_version:?}") };
+    let has = text(object, "/metadata/namespace");
+    match wanted {
+        Some(wanted) if known.namespaced && !has.is_empty() && has != wanted => {
+            bail!("the namespace from the provided object {has:?} does not match the namespace {wanted:?}")
+        }
+        _ if known.namespaced && has.is_empty() => {
+            object["metadata"]["namespace"] = wanted.unwrap_or(default).into();
+            Ok(())
+        }
+        _ => Ok(()),
+    }
+}
+
+fn changes(one: &Value) -> bool {
+    text(one, "/change") != "Unchanged"
+}
+
+/// Whether a template cannot be planned, or fits nowhere.
+fn is_stuck(template: &Value) -> bool {
+    template.get("message").is_some() || matches!(text(template, "/scheduling/decision"), "Clear" | "Fail")
+}
+
+fn code(status: &Value, fail_on_change: bool, allow_partial: bool) -> u8 {
+    let (objects, templates) = (list(status, "objects"), list(status, "templates"));
+    let counted = |field: &str| status.get(field).and_then(Value::as_u64).unwrap_or_default();
+    if templates.iter().any(is_stuck) {
+        1
+    } else if !allow_partial && counted("more") + counted("withheld") > 0 {
+        PARTIAL
+    } else if fail_on_change && objects.iter().chain(templates).any(changes) {
+        CHANGED
+    } else {
+        0
+    }
+}
+
+/// Tells on standard error what the plan lacks.
+fn complain(err: &mut impl Write, status: &Value) -> io::Result<()> {
+    for notice in list(status, "notices").iter().filter_map(Value::as_str) {
+        writeln!(err, "note: {notice}")?;
+    }
+    let counted = |field: &str| status.get(field).and_then(Value::as_u64).filter(|count| *count > 0);
+    if let Some(more) = counted("more") {
+        writeln!(err, "warning: {more} more templates are not planned: raise --limit")?;
+    }
+    if let Some(withheld) = counted("withheld") {
+        writeln!(err, "warning: {withheld} templates are left out: you may not get them")?;
+    }
+    Ok(())
+}
+
+fn render(out: &mut dyn Write, status: &Value) -> io::Result<()> {
+    for one in list(status, "objects") {
+        let change = match text(one, "/change") {
+            "Added" => "would be created",
+            "Changed" => "would be changed",
+            "Removed" => "would be deleted",
+            _ => "would stay as it is",
+        };
+        writeln!(out, "{} {change}", named(one))?;
+        for change in list(one, "differences") {
+            writeln!(out, "  {}", difference(change))?;
+        }
+    }
+    if list(status, "templates").is_empty() {
+        writeln!(out, "\nno template is concerned")?;
+    }
+    list(status, "templates").iter().try_for_each(|template| render_template(out, template))
+}
+
+fn render_template(out: &mut dyn Write, template: &Value) -> io::Result<()> {
+    writeln!(out, "\n# {}", named(&template["template"]))?;
+    let (before, after) = (template.get("policyBefore"), template.get("policy"));
+    match (before, after) {
+        (None, None) => writeln!(out, "follows no policy")?,
+        (Some(before), None) => writeln!(out, "follows no policy any more, {} before", named(before))?,
+        (Some(before), Some(after)) if before != after => {
+            writeln!(out, "follows {}, {} before", named(after), named(before))?;
+        }
+        (_, Some(after)) => writeln!(out, "follows {}", named(after))?,
+    }
+    for dependency in list(template, "dependencies") {
+        writeln!(out, "takes along {}", named(dependency))?;
+    }
+    for parent in list(template, "requiredBy") {
+        writeln!(out, "goes along with {}", named(parent))?;
+    }
+    if let Some(message) = template.get("message").and_then(Value::as_str) {
+        writeln!(out, "cannot be planned: {message}")?;
+    }
+    if list(template, "policies").len() > 1 {
+        policies(out, template)?;
+    }
+    section(out, &["CLUSTER", "CHANGE", "REPLICAS", "WHY"], rows(template))?;
+    if let ("Clear" | "Fail", message) = (text(template, "/scheduling/decision"), text(template, "/scheduling/message"))
+    {
+        writeln!(out, "\nnothing fits: {message}")?;
+    }
+    overrides(out, list(template, "clusters"), "name")?;
+    waiting(out, template)?;
+    diffs(out, template)
+}
+
+/// The clusters of a plan, then those that were looked at and are left out.
+fn rows(template: &Value) -> Vec<Vec<String>> {
+    let planned = list(template, "clusters");
+    let row = |one: &Value| {
+        let (before, after) = (number(one, "replicasBefore"), number(one, "replicas"));
+        let change = text(one, "/change");
+        let replicas = match (before, after) {
+            (None, None) => "-".to_owned(),
+            (Some(before), None) if change == "Removed" => format!("{before} -> 0"),
+            (Some(before), Some(after)) if before != after => format!("{before} -> {after}"),
+            (None, Some(after)) if change == "Added" => format!("0 -> {after}"),
+            (before, after) => after.or(before).unwrap_or_default(),
+        };
+        vec![text(one, "/name").to_owned(), change.to_lowercase(), replicas, text(one, "/message").to_owned()]
+    };
+    let is_planned = |name: &str| planned.iter().any(|one| text(one, "/name") == name);
+    let last = template.pointer("/scheduling/terms").and_then(Value::as_array).and_then(|terms| terms.last());
+    let others = last.map_or(&[][..], |term| list(term, "clusters")).iter();
+    let left_out = others.filter(|one| !is_planned(text(one, "/name"))).map(|one| {
+        let why = match text(one, "/rejected/reason") {
+            "" if one["selected"] == true => "no replica is left for it",
+            "" => "spread constraints leave it out",
+            reason => reason,
+        };
+        vec![text(one, "/name").to_owned(), "-".to_owned(), "-".to_owned(), why.to_owned()]
+    });
+    planned.iter().map(row).chain(left_out).collect()
+}
+
+/// What changes in the manifests, once for all clusters in which the same does.
+fn diffs(out: &mut dyn Write, template: &Value) -> io::Result<()> {
+    let mut told: Vec<(String, Vec<&str>)> = Vec::new();
+    for cluster in list(template, "clusters").iter().filter(|one| changes(one)) {
+        let diff = diff(cluster.get("manifestBefore"), cluster.get("manifest"));
+        let name = text(cluster, "/name");
+        match told.iter_mut().find(|(known, _)| *known == diff) {
+            Some((_, clusters)) => clusters.push(name),
+            None => told.push((diff, vec![name])),
+        }
+    }
+    for (diff, clusters) in told.iter().filter(|(diff, _)| !diff.is_empty()) {
+        writeln!(out, "\nin {}:\n{}", clusters.join(", "), diff.trim_end())?;
+    }
+    Ok(())
+}
+
+/// A unified diff of two manifests, without what only says that they are managed.
+fn diff(before: Option<&Value>, after: Option<&Value>) -> String {
+    let shown = |manifest: Option<&Value>| {
+        let mut manifest = manifest.cloned().unwrap_or_default();
+        if manifest.is_null() {
+            return String::new();
+        }
+        managed::disown(&mut manifest);
+        // The template once more, as text.
+        object::remove(&mut manifest, &["metadata", "annotations", LAST_APPLIED]);
+        // Whatever is JSON can be written as YAML.
+        yaml(&manifest).unwrap_or_else(|_| manifest.to_string())
+    };
+    let (before, after) = (shown(before), shown(after));
+    TextDiff::from_lines(&before, &after).unified_diff().context_radius(3).to_string()
+}
+
+#[cfg(test)]
+mod tests;

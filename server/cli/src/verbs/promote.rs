@@ -1,0 +1,253 @@
+//! `crowsnest promote`: takes an object that a member has up into the control plane, with a policy that keeps it where it is, as
+//! `karmadactl promote` does; with `-d` also what it needs there.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, anyhow, bail};
+use clap::{ArgAction, Args};
+use crowsnest_api::constants::annotation::{CONFLICT_RESOLUTION, CONFLICT_RESOLUTION_OVERWRITE};
+use crowsnest_component_base::kubeconfig;
+use crowsnest_fleet::ApiResources;
+use crowsnest_interpreter::Interpreter;
+use crowsnest_plan::gates::Gates;
+use crowsnest_plan::work::prune::prune;
+use serde_json::{Value, json};
+
+use super::apply::{DryRun, Validation, Writing, collection, named, policy};
+use crate::connection::ConnectionArgs;
+use crate::object::{ObjectArgs, escaped, text};
+use crate::output::Format;
+use crate::output::terminal;
+use crate::reach::{self, said};
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  crowsnest promote deployment web -n shop -C member1\n  crowsnest promote deployment/web -n shop -C member1 -d        with the ConfigMaps, Secrets, … it needs\n  crowsnest promote deployment/web -n shop -C member1 -o yaml   only print what would be made"
+)]
+pub struct PromoteArgs {
+    #[command(flatten)]
+    object: ObjectArgs,
+    /// The cluster that has it
+    #[arg(short = 'C', long, visible_alias = "clusters", value_name = "CLUSTER")]
+    cluster: String,
+    /// Ask the cluster itself, with this kubeconfig [default: through the control plane]
+    #[arg(long, value_name = "FILE")]
+    cluster_kubeconfig: Option<PathBuf>,
+    /// Context of that kubeconfig [default: one of the cluster's name]
+    #[arg(long, requires = "cluster_kubeconfig")]
+    cluster_context: Option<String>,
+    /// What it needs is promoted, too, and goes where it goes
+    #[arg(short, long)]
+    dependencies: bool,
+    /// Make a policy that keeps it in its cluster
+    #[arg(long, default_value_t = true, action = ArgAction::Set, num_args = 0..=1, default_missing_value = "true", require_equals = true, value_name = "BOOL")]
+    auto_create_policy: bool,
+    /// The policy's name [default: karmadactl's]
+    #[arg(long, value_name = "NAME")]
+    policy_name: Option<String>,
+    /// Only say what would be done
+    #[arg(long)]
+    dry_run: bool,
+    /// Only print what would be made: json, yaml, name, jsonpath=TEMPLATE, go-template=TEMPLATE
+    #[arg(short, long, value_name = "FORMAT", value_parser = Format::of_an_object)]
+    output: Option<Format>,
+    #[command(flatten)]
+    connection: ConnectionArgs,
+}
+
+pub(crate) async fn run(args: PromoteArgs) -> anyhow::Result<ExitCode> {
+    let asked = args.object.resolve(&args.connection, std::slice::from_ref(&args.cluster)).await?;
+    let (member, read) = match &args.cluster_kubeconfig {
+        Some(file) => {
+            let context = args.cluster_context.as_ref().unwrap_or(&args.cluster);
+            let member = kube::Client::try_from(kubeconfig::config(Some(file), Some(context)).await?)?;
+            let read = match reach::get(&member, &asked.path()).await {
+                Ok(object) => Some(object),
+                Err(kube::Error::Api(status)) if status.code == 404 => None,
+                // It is asked itself: nobody else is between.
+                Err(error) => bail!("cluster {}: {}", args.cluster, said(&error)),
+            };
+            (member, read)
+        }
+        None => {
+            let member = reach::member(&asked.config, &args.cluster)?;
+            let read = asked.read(&member, Some(&args.cluster)).await?;
+            (member, read)
+        }
+    };
+    let object = read.ok_or_else(|| {
+        anyhow!(
+            "cluster {} has no {}: `crowsnest search 'name:={}'` tells who has",
+            args.cluster,
+            asked.called(),
+            asked.name
+        )
+    })?;
+    let served = crowsnest_fleet::discovery::discover(&asked.control_plane).await?;
+    let template = template(object);
+    let mut wanted = vec![template.clone()];
+    if args.dependencies {
+        wanted.extend(needed(&template, &member, &served).await?);
+    }
+    let made = args.auto_create_policy.then(|| args.policy(&template)).transpose()?;
+    if let Some(format) = &args.output {
+        let mut out = terminal::stdout();
+        for document in wanted.iter().chain(&made) {
+            format.next(&mut out, document, true, |object| named(&served, object))?;
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    let dry_run = if args.dry_run { DryRun::Client } else { DryRun::None };
+    let writing = Writing {
+        client: &asked.control_plane,
+        dry_run,
+        force: false,
+        manager: "crowsnest-promote",
+        validation: Validation::Strict,
+        subresource: None,
+    };
+    promote(&writing, &served, &wanted, made.as_ref()).await
+}
+
+impl PromoteArgs {
+    fn policy(&self, template: &Value) -> anyhow::Result<Value> {
+        let mut made = policy(template, std::slice::from_ref(&self.cluster), self.dependencies)?;
+        if let Some(name) = &self.policy_name {
+            made["metadata"]["name"] = name.as_str().into();
+        }
+        Ok(made)
+    }
+}
+
+/// The object without what is its member's alone; members' objects of that name are taken over.
+fn template(mut object: Value) -> Value {
+    prune(&mut object);
+    if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+        let annotations = metadata.entry("annotations").or_insert_with(|| json!({}));
+        if annotations.get(CONFLICT_RESOLUTION).is_none() {
+            annotations[CONFLICT_RESOLUTION] = CONFLICT_RESOLUTION_OVERWRITE.into();
+        }
+    }
+    object
+}
+
+/// What it needs in its member.
+async fn needed(template: &Value, member: &kube::Client, served: &ApiResources) -> anyhow::Result<Vec<Value>> {
+    let needs = Interpreter::new(Gates::default()).dependencies(template).await.context("asking what it needs")?;
+    let needs = serde_json::to_value(needs)?;
+    let mut found = Vec::new();
+    for need in needs.as_array().into_iter().flatten() {
+        let reference = json!({"apiVersion": need["apiVersion"], "kind": need["kind"],
+            "metadata": {"name": need["name"], "namespace": need["namespace"]}});
+        let collection = collection(served, &reference)?;
+        let objects = match text(need, "/name") {
+            "" => list(member, &collection, &need["labelSelector"]).await?,
+            name => read(member, &format!("{collection}/{}", escaped(name))).await?.into_iter().collect(),
+        };
+        for mut object in objects {
+            // Those of a list do not say what they are.
+            object["apiVersion"] = need["apiVersion"].clone();
+            object["kind"] = need["kind"].clone();
+            found.push(self::template(object));
+        }
+    }
+    Ok(found)
+}
+
+async fn read(client: &kube::Client, path: &str) -> anyhow::Result<Option<Value>> {
+    reach::find(client, None, path).await.context("reading what it needs")
+}
+
+async fn list(client: &kube::Client, collection: &str, selector: &Value) -> anyhow::Result<Vec<Value>> {
+    let selector: k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector =
+        serde_json::from_value(selector.clone()).context("reading which objects it needs")?;
+    let selector = kube::core::Selector::try_from(selector).context("reading which objects it needs")?;
+    let path = format!("{collection}?labelSelector={}", escaped(&selector.to_string()));
+    let list = read(client, &path).await?.unwrap_or_default();
+    Ok(list.get("items").and_then(Value::as_array).cloned().unwrap_or_default())
+}
+
+/// Creates all of it, or nothing: what was made goes again where something can't be.
+async fn promote(
+    writing: &Writing<'_>,
+    served: &ApiResources,
+    wanted: &[Value],
+    policy: Option<&Value>,
+) -> anyhow::Result<ExitCode> {
+    let (suffix, mut made) = (writing.suffix(), Vec::new());
+    for (at, object) in wanted.iter().chain(policy).enumerate() {
+        let path = collection(served, object)?;
+        let name = named(served, object);
+        let own = format!("{path}/{}", escaped(text(object, "/metadata/name")));
+        if writing.read(&own).await?.is_some() {
+            let of = "already exists in the control plane";
+            writeln!(terminal::stderr(), "note: {name} {of}: its policies and overrides say where it goes")?;
+            match at {
+                // The object itself: nothing is promoted.
+                0 => return Ok(ExitCode::SUCCESS),
+                _ => continue,
+            }
+        }
+        if writing.dry_run == DryRun::None
+            && let Err(error) = create(writing.client, &path, object).await
+        {
+            let undone = undo(writing.client, &made).await;
+            let namespace = text(object, "/metadata/namespace");
+            let mend = match &error {
+                kube::Error::Api(status) if status.code == 404 && !namespace.is_empty() => {
+                    format!(": has it a namespace {namespace}? `crowsnest promote namespace/{namespace}` brings it")
+                }
+                _ => String::new(),
+            };
+            bail!("{name} can't be made in the control plane: {}{mend}{undone}", said(&error));
+        }
+        made.push(own);
+        let what = if at < wanted.len() { "promoted" } else { "created" };
+        writeln!(terminal::stdout(), "{name} {what}{suffix}")?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn create(client: &kube::Client, path: &str, object: &Value) -> Result<(), kube::Error> {
+    let body = serde_json::to_vec(object).map_err(kube::Error::SerdeError)?;
+    let request = http::Request::post(path).header(http::header::CONTENT_TYPE, "application/json").body(body);
+    client.request::<Value>(request.map_err(kube::Error::HttpError)?).await.map(drop)
+}
+
+/// Takes back what was made; tells what could not be.
+async fn undo(client: &kube::Client, made: &[String]) -> String {
+    let mut left = Vec::new();
+    for path in made.iter().rev() {
+        let request = http::Request::delete(path).body(Vec::new()).map_err(kube::Error::HttpError);
+        let deleted = match request {
+            Ok(request) => client.request::<Value>(request).await.map(drop),
+            Err(error) => Err(error),
+        };
+        if let Err(error) = deleted {
+            left.push(format!("{path} ({})", said(&error)));
+        }
+    }
+    match (made.is_empty(), left.is_empty()) {
+        (true, _) => String::new(),
+        (false, true) => "; what was made before was taken back".to_owned(),
+        (false, false) => format!("; these stay and have to be deleted: {}", left.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[rstest::rstest]
+    #[case(json!({}), "overwrite")]
+    #[case(json!({"work.karmada.io/conflict-resolution": "abort"}), "abort")]
+    fn templates_take_over(#[case] annotations: Value, #[case] expected: &str) {
+        let object = json!({"apiVersion": "apps/v1", "kind": "Deployment", "status": {"replicas": 1},
+            "metadata": {"name": "web", "uid": "1", "resourceVersion": "7", "annotations": annotations}});
+        let template = template(object);
+        assert_eq!(template["metadata"]["annotations"]["work.karmada.io/conflict-resolution"], expected);
+        assert!(template.get("status").is_none() && template["metadata"].get("uid").is_none(), "{template}");
+    }
+}

@@ -1,0 +1,404 @@
+//! `crowsnest search`: a query over all clusters, the same text as in the UI.
+
+mod watch;
+mod web;
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use anyhow::{Context, anyhow};
+use clap::Args;
+use futures::{AsyncBufReadExt, TryStreamExt};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use serde_json::{Value, json};
+
+use super::get::is_broken_pipe;
+use crate::columns::{self, Widths};
+use crate::connection::ConnectionArgs;
+use crate::output::color::ColorArgs;
+use crate::output::terminal;
+use crate::output::{Format, csv};
+use crate::pager;
+use crate::reach::{self, failure};
+use crate::waiting;
+
+/// Exit code of `--fail-on-empty` with no hit.
+const EMPTY: u8 = 3;
+/// Exit code when clusters were left out, or hits may be missing.
+pub(crate) const PARTIAL: u8 = 5;
+
+const ROOT: &str = "/apis/search.crowsnest.io/v1alpha1";
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  crowsnest search 'kind:pod status:CrashLoopBackOff'\n  crowsnest search image:nginx -o name\n  crowsnest search --limit 0 'is:unhealthy group:region'\n  crowsnest search kind:pod -o 'custom-columns=POD:.name,NODE:.node'\n  crowsnest search kind:deploy --objects -o 'jsonpath={.items[*].spec.replicas}'\n  crowsnest search -w 'kind:pod -status:Running'\n  crowsnest search -- -ns:kube-system kind:deploy"
+)]
+pub struct SearchArgs {
+    /// The query; several words are joined by blanks
+    #[arg(value_name = "QUERY")]
+    query: Vec<String>,
+    /// table, wide, json, jsonl, yaml, csv, name, jsonpath=TEMPLATE, go-template=TEMPLATE, custom-columns=HEAD:PATH,…
+    #[arg(short, long, value_name = "FORMAT", default_value = "table", value_parser = Format::of_hits)]
+    output: Format,
+    /// Whole objects instead of what the table shows, for the formats that are no table
+    #[arg(long, conflicts_with_all = ["watch", "explain"])]
+    objects: bool,
+    /// The most hits to print
+    #[arg(long, default_value_t = 100)]
+    limit: usize,
+    #[arg(long)]
+    no_headers: bool,
+    #[command(flatten)]
+    color: ColorArgs,
+    /// Go on with what changes
+    #[arg(short, long, conflicts_with = "explain")]
+    watch: bool,
+    /// Open the query in the UI
+    #[arg(long, conflicts_with_all = ["watch", "explain", "objects"])]
+    web: bool,
+    /// Where the UI is
+    #[arg(long, env = "CROWSNEST_UI_URL", default_value = "http://127.0.0.1:7080", value_name = "URL")]
+    ui_url: String,
+    /// Print what the query was taken for, and what each part of it finds and costs
+    #[arg(long)]
+    explain: bool,
+    /// Exit with 3 when nothing is found
+    #[arg(long)]
+    fail_on_empty: bool,
+    /// Exit with 0 even when clusters were left out or hits may be missing
+    #[arg(long)]
+    allow_partial: bool,
+    #[command(flatten)]
+    connection: ConnectionArgs,
+}
+
+pub(crate) async fn run(args: SearchArgs) -> anyhow::Result<ExitCode> {
+    let query = args.query.join(" ");
+    let told = if args.web {
+        web::open(&args.ui_url, &query)
+    } else if args.watch {
+        watch::follow(&args, &query).await
+    } else if args.objects {
+        objects(&args, &query).await
+    } else {
+        once(&args, &query).await
+    };
+    match told {
+        // Whoever reads has seen enough.
+        Err(error) if is_broken_pipe(&error) => Ok(ExitCode::SUCCESS),
+        told => told,
+    }
+}
+
+/// A path of the search API.
+fn path(resource: &str, query: &str, more: &str) -> String {
+    format!("{ROOT}/{resource}?q={}{more}", utf8_percent_encode(query, NON_ALPHANUMERIC))
+}
+
+async fn once(args: &SearchArgs, query: &str) -> anyhow::Result<ExitCode> {
+    let client = args.connection.client().await?;
+    let resource = if args.explain { "explain" } else { "query" };
+    let path = path(resource, query, &format!("&limit={}", args.limit));
+    let answer = waiting::shown(|| "searching".to_owned(), reach::ask(&client, &path)).await?;
+    pager::begin();
+    let mut out = terminal::stdout();
+    if args.explain {
+        match &args.output {
+            Format::Table | Format::Wide => explain(&mut out, &answer)?,
+            format => format.print(&mut out, &answer, called)?,
+        }
+        complain(&mut terminal::stderr(), &answer, query)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let shown = Shown { output: &args.output, headers: !args.no_headers, painted: args.color.painted() };
+    print(&mut out, &answer, &shown, jiff::Timestamp::now())?;
+    out.flush()?;
+    let partial = complain(&mut terminal::stderr(), &answer, query)?;
+    Ok(args.code(hits(&answer).is_empty(), partial))
+}
+
+/// Whole objects, of one moment.
+async fn objects(args: &SearchArgs, query: &str) -> anyhow::Result<ExitCode> {
+    if args.output.is_table() {
+        anyhow::bail!(
+            "--objects is for formats that are no table: -o json, jsonl, yaml, jsonpath=… or custom-columns=…"
+        );
+    }
+    let client = args.connection.client().await?;
+    let path = path("export", query, &format!("&format=jsonl&limit={}", args.limit));
+    let request = http::Request::get(path).body(Vec::new())?;
+    let stream = client.request_stream(request).await.map_err(|error| anyhow!("{}", failure(None, &error)))?;
+    let mut lines = std::pin::pin!(stream.lines());
+    let (mut items, mut empty) = (Vec::new(), true);
+    let mut out = io::stdout();
+    while let Some(line) = lines.try_next().await.context("reading the objects")? {
+        empty = false;
+        match args.output {
+            // Nothing is held that need not be.
+            Format::Jsonl => writeln!(out, "{line}")?,
+            _ => items.push(serde_json::from_str::<Value>(&line).context("reading an object")?),
+        }
+    }
+    if !matches!(args.output, Format::Jsonl) {
+        let list = json!({"apiVersion": "v1", "kind": "List", "metadata": {"resourceVersion": ""}, "items": items});
+        args.output.print(&mut out, &list, whole_name)?;
+    }
+    out.flush()?;
+    Ok(args.code(empty, false))
+}
+
+impl SearchArgs {
+    fn code(&self, empty: bool, partial: bool) -> ExitCode {
+        match (partial && !self.allow_partial, empty && self.fail_on_empty) {
+            (_, true) => ExitCode::from(EMPTY),
+            (true, false) => ExitCode::from(PARTIAL),
+            (false, false) => ExitCode::SUCCESS,
+        }
+    }
+}
+
+/// How hits are shown.
+struct Shown<'f> {
+    output: &'f Format,
+    headers: bool,
+    painted: bool,
+}
+
+/// `cluster/namespace/resource/name` of a hit.
+fn called(hit: &Value) -> String {
+    let of = |field: &str| hit.get(field).and_then(Value::as_str).filter(|text| !text.is_empty());
+    [of("cluster"), of("namespace"), of("resource"), of("name")].into_iter().flatten().collect::<Vec<_>>().join("/")
+}
+
+/// `cluster/namespace/Kind/name` of an object.
+fn whole_name(object: &Value) -> String {
+    let of = |path: &str| object.pointer(path).and_then(Value::as_str).filter(|text| !text.is_empty());
+    let cluster = of("/metadata/annotations/resource.karmada.io~1cached-from-cluster");
+    let parts = [cluster, of("/metadata/namespace"), of("/kind"), of("/metadata/name")];
+    parts.into_iter().flatten().collect::<Vec<_>>().join("/")
+}
+
+fn hits(answer: &Value) -> &[Value] {
+    answer.get("hits").and_then(Value::as_array).map_or(&[], Vec::as_slice)
+}
+
+fn print(out: &mut impl Write, answer: &Value, shown: &Shown<'_>, now: jiff::Timestamp) -> anyhow::Result<()> {
+    match shown.output {
+        Format::Table | Format::Wide => {
+            groups(out, answer, shown.headers)?;
+            table(out, hits(answer), shown, now)?;
+        }
+        Format::Csv => {
+            if shown.headers {
+                csv(out, &CSV.map(str::to_owned))?;
+            }
+            hits(answer).iter().try_for_each(|hit| csv(out, &CSV.map(|field| flat(hit, field))))?;
+        }
+        Format::Jsonl | Format::Name => {
+            let list = json!({"items": hits(answer)});
+            shown.output.print(out, &list, called)?;
+        }
+        Format::CustomColumns(columns) => columns.write(out, hits(answer), shown.headers)?,
+        format => format.print(out, answer, called)?,
+    }
+    Ok(())
+}
+
+/// Fields of a hit that are columns of CSV.
+const CSV: [&str; 11] =
+    ["cluster", "apiVersion", "kind", "namespace", "name", "status", "ready", "restarts", "node", "images", "created"];
+
+fn flat(hit: &Value, field: &str) -> String {
+    match hit.get(field) {
+        None | Some(Value::Null) => String::new(),
+        Some(Value::String(text)) => text.clone(),
+        Some(Value::Array(items)) => items.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(" "),
+        Some(other) => other.to_string(),
+    }
+}
+
+/// How many hits are in each group, where the query groups them.
+fn groups(out: &mut impl Write, answer: &Value, headers: bool) -> io::Result<()> {
+    let Some(groups) = answer.get("groups") else { return Ok(()) };
+    let field = groups.get("field").and_then(Value::as_str).unwrap_or_default().to_uppercase();
+    let head = headers.then(|| vec![field, "COUNT".to_owned()]);
+    let row = |group: &Value| {
+        let value = group.get("value").and_then(Value::as_str).unwrap_or_default().to_owned();
+        vec![value, group.get("count").and_then(Value::as_u64).unwrap_or_default().to_string()]
+    };
+    let values = groups.get("values").and_then(Value::as_array).into_iter().flatten();
+    columns::write(out, &head.into_iter().chain(values.map(row)).collect::<Vec<_>>())?;
+    if let Some(more) = groups.get("more").and_then(Value::as_u64).filter(|more| *more > 0) {
+        writeln!(out, "and {more} more")?;
+    }
+    if hits(answer).is_empty() { Ok(()) } else { writeln!(out) }
+}
+
+/// The query as understood, and its plan as a tree with hits and milliseconds.
+fn explain(out: &mut impl Write, answer: &Value) -> io::Result<()> {
+    let of = |field: &str| answer.get(field).and_then(Value::as_str).unwrap_or_default();
+    writeln!(out, "query: {}\nasked of: {}\n", of("query"), of("asked"))?;
+    let mut rows = vec![vec!["HITS".to_owned(), "MS".to_owned(), "PART".to_owned()]];
+    steps(answer.get("plan").unwrap_or(&Value::Null), 0, &mut rows);
+    columns::write(out, &rows)
+}
+
+fn steps(step: &Value, depth: usize, rows: &mut Vec<Vec<String>>) {
+    let cell = |field: &str| step.get(field).map_or_else(|| "<none>".to_owned(), ToString::to_string);
+    let what = step.get("what").and_then(Value::as_str).unwrap_or_default();
+    rows.push(vec![cell("hits"), cell("tookMs"), format!("{}{what}", "  ".repeat(depth))]);
+    for part in step.get("parts").and_then(Value::as_array).into_iter().flatten() {
+        steps(part, depth + 1, rows);
+    }
+}
+
+fn table(out: &mut impl Write, hits: &[Value], shown: &Shown<'_>, now: jiff::Timestamp) -> io::Result<()> {
+    if hits.is_empty() {
+        return Ok(());
+    }
+    let wide = matches!(shown.output, Format::Wide);
+    let heads = heads(wide);
+    let mut widths = if shown.painted { Widths::painted(&heads) } else { Widths::default() };
+    let head = shown.headers.then_some(heads);
+    let rows: Vec<Vec<String>> = head.into_iter().chain(hits.iter().map(|hit| row(hit, wide, now))).collect();
+    widths.write(out, &rows)
+}
+
+fn heads(wide: bool) -> Vec<String> {
+    let mut names = vec!["CLUSTER", "KIND", "NAMESPACE", "NAME", "STATUS", "AGE"];
+    if wide {
+        names.extend(["READY", "RESTARTS", "NODE", "MATCHED"]);
+    }
+    names.into_iter().map(str::to_owned).collect()
+}
+
+fn row(hit: &Value, wide: bool, now: jiff::Timestamp) -> Vec<String> {
+    let of = |field: &str| match hit.get(field) {
+        Some(Value::String(text)) if !text.is_empty() => text.clone(),
+        Some(Value::Number(number)) => number.to_string(),
+        _ => "<none>".to_owned(),
+    };
+    let age = hit.get("created").and_then(Value::as_str).and_then(|t| t.parse::<jiff::Timestamp>().ok()).map_or_else(
+        || "<unknown>".to_owned(),
+        |t| crowsnest_apimachinery::printers::human_duration(now.as_second() - t.as_second()),
+    );
+    let mut cells = vec![of("cluster"), of("kind"), of("namespace"), of("name"), of("status"), age];
+    if wide {
+        let matched = hit.get("matched").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+        let fields: Vec<&str> = matched.iter().filter_map(|m| m.get("field").and_then(Value::as_str)).collect();
+        cells.extend([of("ready"), of("restarts"), of("node"), fields.join(",")]);
+    }
+    cells
+}
+
+/// Tells on standard error what the answer lacks. True when clusters were left out.
+pub(crate) fn complain(err: &mut impl Write, answer: &Value, query: &str) -> io::Result<bool> {
+    let list = |field: &str| answer.get(field).and_then(Value::as_array).cloned().unwrap_or_default();
+    for notice in list("notices") {
+        if let Some(message) = notice.get("message").and_then(Value::as_str) {
+            writeln!(err, "note: {message}")?;
+        }
+    }
+    let skipped = list("skipped");
+    for cluster in &skipped {
+        let of = |field: &str| cluster.get(field).and_then(Value::as_str).unwrap_or_default();
+        let age = cluster.get("ageSeconds").and_then(Value::as_i64);
+        let age = age
+            .map(|a| format!(", shown as of {} ago", crowsnest_apimachinery::printers::human_duration(a)))
+            .unwrap_or_default();
+        writeln!(err, "warning: {}: {}{age}", of("cluster"), of("reason"))?;
+    }
+    let total = answer.get("total").and_then(Value::as_u64).unwrap_or(0);
+    let shown = hits(answer).len();
+    if total as usize > shown {
+        writeln!(err, "{shown} of {total} shown; raise --limit or narrow the query")?;
+    }
+    if total == 0 && shown == 0 && answer.get("plan").is_none() {
+        writeln!(err, "nothing found for {query:?}")?;
+        for wider in list("wider") {
+            let text = wider.get("query").and_then(Value::as_str).unwrap_or_default();
+            let total = wider.get("total").and_then(Value::as_u64).unwrap_or_default();
+            writeln!(err, "{total} with less: crowsnest search '{text}'")?;
+        }
+        for other in list("didYouMean") {
+            if let Some(text) = other.as_str() {
+                writeln!(err, "did you mean: crowsnest search '{text}'")?;
+            }
+        }
+    }
+    Ok(!skipped.is_empty() || answer.get("totalRelation").is_some_and(|relation| relation == "gte"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn answer() -> Value {
+        json!({"total": 2, "skipped": [{"cluster": "m2", "reason": "connection refused", "ageSeconds": 90}], "hits": [
+            {"cluster": "m1", "kind": "Pod", "resource": "pods", "namespace": "default", "name": "web-0", "status": "Running",
+             "ready": "1/1", "restarts": 0, "created": "2026-01-01T00:00:00Z", "matched": [{"field": "name"}]},
+            {"cluster": "m1", "kind": "Node", "resource": "nodes", "name": "n1", "created": "2026-01-01T00:00:00Z", "matched": []}]})
+    }
+
+    fn printed(answer: &Value, output: &str, painted: bool) -> String {
+        let output = Format::of_hits(output).unwrap();
+        let mut out = Vec::new();
+        let shown = Shown { output: &output, headers: true, painted };
+        print(&mut out, answer, &shown, "2026-01-01T01:00:00Z".parse().unwrap()).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[rstest::rstest]
+    #[case(
+        "table",
+        "CLUSTER   KIND   NAMESPACE   NAME    STATUS    AGE\nm1        Pod    default     web-0   Running   60m\nm1        Node   <none>      n1      <none>    60m\n"
+    )]
+    #[case("name", "m1/default/pods/web-0\nm1/nodes/n1\n")]
+    #[case(
+        "csv",
+        "cluster,apiVersion,kind,namespace,name,status,ready,restarts,node,images,created\nm1,,Pod,default,web-0,Running,1/1,0,,,2026-01-01T00:00:00Z\nm1,,Node,,n1,,,,,,2026-01-01T00:00:00Z\n"
+    )]
+    #[case("custom-columns=WHO:.name,HOW:.status", "WHO     HOW\nweb-0   Running\nn1      <none>\n")]
+    #[case("jsonpath={.hits[*].name}", "web-0 n1")]
+    #[case("go-template={{range .hits}}{{.name}} {{end}}{{.total}}", "web-0 n1 2")]
+    fn outputs(#[case] output: &str, #[case] expected: &str) {
+        assert_eq!(printed(&answer(), output, false), expected);
+    }
+
+    #[test]
+    fn documents() {
+        let lines = printed(&answer(), "jsonl", false);
+        assert_eq!(lines.lines().count(), 2);
+        assert_eq!(serde_json::from_str::<Value>(&printed(&answer(), "json", false)).unwrap(), answer());
+        assert!(printed(&answer(), "yaml", false).contains("- cluster: m1\n"));
+        assert!(printed(&answer(), "table", true).contains("\u{1b}[32mRunning\u{1b}[0m   60m\n"));
+    }
+
+    #[test]
+    fn groups_come_first() {
+        let mut answer = answer();
+        answer["groups"] = json!({"field": "kind", "values": [{"value": "Pod", "count": 2}, {"value": "Node", "count": 1}], "more": 1});
+        answer["hits"] = json!([]);
+        assert_eq!(printed(&answer, "table", false), "KIND   COUNT\nPod    2\nNode   1\nand 1 more\n");
+    }
+
+    #[test]
+    fn plans_are_trees() {
+        let leaf = json!({"what": "kind is \"pod\"", "hits": 3, "tookMs": 0.5});
+        let answer = json!({"query": "kind:pod x", "asked": "objects that are there",
+            "plan": {"what": "all of", "hits": 2, "tookMs": 1.25, "parts": [leaf, {"what": "\"x\" anywhere", "tookMs": 0.0}]}});
+        let mut out = Vec::new();
+        explain(&mut out, &answer).unwrap();
+        let expected = "query: kind:pod x\nasked of: objects that are there\n\nHITS     MS     PART\n2        1.25   all of\n\
+            3        0.5      kind is \"pod\"\n<none>   0.0      \"x\" anywhere\n";
+        assert_eq!(String::from_utf8(out).unwrap(), expected);
+    }
+
+    #[test]
+    fn what_is_missing_is_said() {
+        let mut err = Vec::new();
+        assert!(complain(&mut err, &answer(), "x").unwrap());
+        assert_eq!(String::from_utf8(err).unwrap(), "warning: m2: connection refused, shown as of 90s ago\n");
+    }
+}

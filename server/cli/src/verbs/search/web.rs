@@ -1,0 +1,53 @@
+//! `--web`: the query as an address of the UI, in the browser where there is one.
+
+use crate::output::terminal;
+use std::io::{IsTerminal, Write};
+use std::process::{Command, ExitCode, Stdio};
+
+use anyhow::{Context, bail};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+
+/// What opens an address, if it is there. `$BROWSER` goes first.
+const OPENERS: [&str; 3] = ["xdg-open", "open", "wslview"];
+
+/// Prints the address, and opens it where somebody sits at a terminal.
+pub(super) fn open(ui: &str, query: &str) -> anyhow::Result<ExitCode> {
+    let address = address(ui, query)?;
+    writeln!(std::io::stdout(), "{address}")?;
+    if std::io::stdout().is_terminal() {
+        let own = std::env::var("BROWSER").ok().filter(|browser| !browser.is_empty());
+        let openers = own.iter().map(String::as_str).chain(OPENERS);
+        let mut tried = openers.map(|opener| Command::new(opener).arg(&address).stderr(Stdio::null()).status());
+        if !tried.any(|status| status.is_ok_and(|status| status.success())) {
+            writeln!(terminal::stderr(), "note: no browser was found here; open the address yourself")?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn address(ui: &str, query: &str) -> anyhow::Result<String> {
+    let mut url = url::Url::parse(ui).with_context(|| format!("--ui-url {ui}"))?;
+    if !matches!(url.scheme(), "http" | "https") {
+        bail!("--ui-url {ui}: the UI is at an http or https address");
+    }
+    url.set_query(Some(&format!("q={}", utf8_percent_encode(query, NON_ALPHANUMERIC))));
+    Ok(url.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[rstest::rstest]
+    #[case("http://127.0.0.1:7080", Ok("http://127.0.0.1:7080/?q=kind%3Apod%20%2Dns%3Aa"))]
+    #[case("https://fleet.example/ui/#x", Ok("https://fleet.example/ui/?q=kind%3Apod%20%2Dns%3Aa#x"))]
+    #[case("javascript:alert(1)", Err("an http or https address"))]
+    #[case("fleet", Err("--ui-url fleet"))]
+    fn queries_have_addresses(#[case] ui: &str, #[case] expected: Result<&str, &str>) {
+        match (address(ui, "kind:pod -ns:a"), expected) {
+            (Ok(address), Ok(expected)) => assert_eq!(address, expected),
+            (Err(error), Err(expected)) => assert!(format!("{error:#}").contains(expected), "{error:#}"),
+            (address, _) => panic!("{address:?}"),
+        }
+    }
+}

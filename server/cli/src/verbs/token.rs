@@ -1,0 +1,290 @@
+//! `crowsnest token`: bootstrap tokens, by which a member's agent proves that somebody let it register, as `karmadactl token` makes them.
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use anyhow::{Context, anyhow, bail, ensure};
+use clap::{Args, Subcommand};
+use crowsnest_apimachinery::printers::human_duration;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::{DeleteParams, ListParams, PostParams};
+use kube::{Api, ResourceExt};
+use rand::Rng;
+use ring::digest::{SHA256, digest};
+use serde_json::json;
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+use crate::columns;
+use crate::connection::ConnectionArgs;
+use crate::output::terminal;
+use crate::reach::said;
+
+const NAMESPACE: &str = "kube-system";
+const PREFIX: &str = "bootstrap-token-";
+const TYPE: &str = "bootstrap.kubernetes.io/token";
+/// Its bearers may ask for the certificate of an agent.
+const AGENTS: &str = "system:bootstrappers:karmada:default-cluster-token";
+const USAGES: [&str; 2] = ["signing", "authentication"];
+const ALPHABET: &[u8] = b"abcdefghijklmnopqrstuvwxyz0123456789";
+const ID_LENGTH: usize = 6;
+const SECRET_LENGTH: usize = 16;
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  crowsnest token create --print-register-command\n  crowsnest token create --ttl 2h --description 'the cluster in Oslo'\n  crowsnest token list\n  crowsnest token delete abcdef"
+)]
+pub struct TokenArgs {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// Make one and print it
+    Create(CreateArgs),
+    /// Show which there are, and how long they hold
+    List(ListArgs),
+    /// Take some back, by their ids
+    Delete(DeleteArgs),
+}
+
+#[derive(Debug, Args)]
+struct CreateArgs {
+    /// How long it holds, as 2h or 90m; 0 is for ever
+    #[arg(long, default_value = "24h", value_parser = lifetime, value_name = "DURATION")]
+    ttl: jiff::SignedDuration,
+    /// What it is for, by comma
+    #[arg(long, value_delimiter = ',', default_values = USAGES, value_name = "USAGES")]
+    usages: Vec<String>,
+    /// Groups of whoever bears it, by comma
+    #[arg(long, value_delimiter = ',', default_value = AGENTS, value_name = "GROUPS")]
+    groups: Vec<String>,
+    /// What people are told of it
+    #[arg(long, default_value = "", hide_default_value = true, value_name = "TEXT")]
+    description: String,
+    /// Print the command that registers a cluster with it
+    #[arg(long)]
+    print_register_command: bool,
+    #[command(flatten)]
+    connection: ConnectionArgs,
+}
+
+#[derive(Debug, Args)]
+struct ListArgs {
+    /// Whole tokens, not their ids alone
+    #[arg(long)]
+    show_secrets: bool,
+    #[arg(long)]
+    no_headers: bool,
+    #[command(flatten)]
+    connection: ConnectionArgs,
+}
+
+#[derive(Debug, Args)]
+struct DeleteArgs {
+    /// Ids, or whole tokens
+    #[arg(required = true, value_name = "ID")]
+    tokens: Vec<String>,
+    #[command(flatten)]
+    connection: ConnectionArgs,
+}
+
+fn lifetime(text: &str) -> Result<jiff::SignedDuration, String> {
+    if text == "0" {
+        return Ok(jiff::SignedDuration::ZERO);
+    }
+    let span: jiff::SignedDuration = text.parse().map_err(|_| format!("{text:?} is no duration such as 2h or 90m"))?;
+    if span.is_negative() { Err("it can't end before it begins".to_owned()) } else { Ok(span) }
+}
+
+pub(crate) async fn run(args: TokenArgs) -> anyhow::Result<ExitCode> {
+    match args.what {
+        What::Create(args) => create(args).await?,
+        What::List(args) => list(args).await?,
+        What::Delete(args) => delete(args).await?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn create(args: CreateArgs) -> anyhow::Result<()> {
+    let config = args.connection.config().await?;
+    let hash = args.print_register_command.then(|| pin(&config)).transpose()?;
+    let (id, secret) = (word(ID_LENGTH), word(SECRET_LENGTH));
+    let server = config.cluster_url.to_string();
+    let secrets: Api<Secret> = Api::namespaced(kube::Client::try_from(config)?, NAMESPACE);
+    let object = args.secret(&id, &secret, Timestamp::now())?;
+    let made = secrets.create(&PostParams::default(), &object).await;
+    made.map_err(|error| anyhow!("making the token: {}", said(&error)))?;
+    let mut out = terminal::stdout();
+    match hash {
+        None => writeln!(out, "{id}.{secret}")?,
+        Some(hash) => {
+            let place = server.trim_start_matches("https://").trim_end_matches('/');
+            writeln!(out, "crowsnest register {place} --token {id}.{secret} --discovery-token-ca-cert-hash {hash}")?;
+        }
+    }
+    Ok(())
+}
+
+impl CreateArgs {
+    fn secret(&self, id: &str, secret: &str, now: Timestamp) -> anyhow::Result<Secret> {
+        let mut data = json!({"token-id": id, "token-secret": secret});
+        for usage in &self.usages {
+            ensure!(
+                USAGES.contains(&usage.as_str()),
+                "{usage:?} is no usage of a token; there are {}",
+                USAGES.join(", ")
+            );
+            data[format!("usage-bootstrap-{usage}")] = "true".into();
+        }
+        for group in &self.groups {
+            ensure!(
+                group.starts_with("system:bootstrappers:"),
+                "{group:?} is no group of bootstrappers: it has to begin with system:bootstrappers:"
+            );
+        }
+        data["auth-extra-groups"] = self.groups.join(",").into();
+        if !self.description.is_empty() {
+            data["description"] = self.description.as_str().into();
+        }
+        if !self.ttl.is_zero() {
+            let until = now.checked_add(self.ttl).context("--ttl is longer than time is known for")?;
+            data["expiration"] = until.round(jiff::Unit::Second).unwrap_or(until).to_string().into();
+        }
+        let object = json!({"apiVersion": "v1", "kind": "Secret", "type": TYPE,
+            "metadata": {"name": format!("{PREFIX}{id}"), "namespace": NAMESPACE}, "stringData": data});
+        Ok(serde_json::from_value(object)?)
+    }
+}
+
+/// Letters and digits that nobody guesses.
+fn word(length: usize) -> String {
+    let mut random = rand::rng();
+    (0..length).map(|_| char::from(ALPHABET[random.random_range(0..ALPHABET.len())])).collect()
+}
+
+/// The hash of the control plane's authority, by which an agent knows it.
+fn pin(config: &kube::Config) -> anyhow::Result<String> {
+    let der = config.root_cert.iter().flatten().next();
+    let der = der.context("the kubeconfig names no certificate authority that the command could hold a hash of")?;
+    let (_, certificate) = X509Certificate::from_der(der).context("reading the kubeconfig's certificate authority")?;
+    let hash = digest(&SHA256, certificate.tbs_certificate.subject_pki.raw);
+    Ok(format!("sha256:{}", hash.as_ref().iter().map(|byte| format!("{byte:02x}")).collect::<String>()))
+}
+
+async fn list(args: ListArgs) -> anyhow::Result<()> {
+    let secrets: Api<Secret> = Api::namespaced(args.connection.client().await?, NAMESPACE);
+    let found = secrets.list(&ListParams::default().fields(&format!("type={TYPE}"))).await;
+    let mut found = found.map_err(|error| anyhow!("listing tokens: {}", said(&error)))?.items;
+    found.retain(|secret| secret.type_.as_deref() == Some(TYPE));
+    found.sort_by_key(ResourceExt::name_any);
+    if found.is_empty() {
+        return Ok(writeln!(terminal::stderr(), "No tokens found: `crowsnest token create` makes one")?);
+    }
+    let head = ["TOKEN", "TTL", "EXPIRES", "USAGES", "DESCRIPTION", "GROUPS"].map(str::to_owned).to_vec();
+    let rows = found.iter().map(|secret| row(secret, args.show_secrets, Timestamp::now()));
+    let rows: Vec<Vec<String>> = (!args.no_headers).then_some(head).into_iter().chain(rows).collect();
+    Ok(columns::write(&mut terminal::stdout(), &rows)?)
+}
+
+fn row(secret: &Secret, whole: bool, now: Timestamp) -> Vec<String> {
+    let field = |name: &str| {
+        let bytes = secret.data.as_ref().and_then(|data| data.get(name));
+        bytes.map(|bytes| String::from_utf8_lossy(&bytes.0).into_owned()).filter(|text| !text.is_empty())
+    };
+    let or_none = |text: Option<String>| text.unwrap_or_else(|| "<none>".to_owned());
+    let id = or_none(field("token-id"));
+    let token = if whole { format!("{id}.{}", field("token-secret").unwrap_or_default()) } else { id };
+    let left = match field("expiration").map(|text| text.parse::<Timestamp>()) {
+        None => "<forever>".to_owned(),
+        Some(Ok(until)) if until <= now => "<expired>".to_owned(),
+        Some(Ok(until)) => human_duration(until.as_second() - now.as_second()),
+        Some(Err(_)) => "<invalid>".to_owned(),
+    };
+    let is_for = |usage: &&&str| field(&format!("usage-bootstrap-{usage}")).as_deref() == Some("true");
+    let usages: Vec<&str> = USAGES.iter().filter(is_for).copied().collect();
+    let usages = Some(usages.join(",")).filter(|usages| !usages.is_empty());
+    let rest = [field("expiration"), usages, field("description"), field("auth-extra-groups")].map(or_none);
+    [token, left].into_iter().chain(rest).collect()
+}
+
+async fn delete(args: DeleteArgs) -> anyhow::Result<()> {
+    let secrets: Api<Secret> = Api::namespaced(args.connection.client().await?, NAMESPACE);
+    for token in &args.tokens {
+        let id = token.split_once('.').map_or(token.as_str(), |(id, _)| id);
+        if id.len() != ID_LENGTH || !id.bytes().all(|byte| ALPHABET.contains(&byte)) {
+            bail!("{id:?} is no id of a token: `crowsnest token list` tells them");
+        }
+        let deleted = secrets.delete(&format!("{PREFIX}{id}"), &DeleteParams::default()).await;
+        match deleted {
+            Ok(_) => writeln!(io::stdout(), "bootstrap token {id:?} deleted")?,
+            Err(kube::Error::Api(status)) if status.code == 404 => {
+                bail!("there is no bootstrap token {id:?}: `crowsnest token list` tells which there are")
+            }
+            Err(error) => bail!("deleting bootstrap token {id:?}: {}", said(&error)),
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Asked {
+        #[command(flatten)]
+        token: TokenArgs,
+    }
+
+    fn made(line: &str) -> Result<serde_json::Value, String> {
+        let asked = Asked::try_parse_from(std::iter::once("token").chain(line.split_whitespace()));
+        let What::Create(args) = asked.map_err(|error| error.to_string())?.token.what else {
+            return Err("nothing is made".to_owned());
+        };
+        let secret = args.secret("abcdef", "0123456789abcdef", "2026-01-01T00:00:00.5Z".parse().unwrap());
+        let secret = secret.map_err(|error| error.to_string())?;
+        Ok(json!(secret.string_data))
+    }
+
+    #[rstest::rstest]
+    #[case("create", json!({"token-id": "abcdef", "token-secret": "0123456789abcdef", "expiration": "2026-01-02T00:00:01Z",
+        "auth-extra-groups": AGENTS, "usage-bootstrap-signing": "true", "usage-bootstrap-authentication": "true"}))]
+    #[case("create --ttl 0 --usages signing --groups system:bootstrappers:a --description x", json!({"token-id": "abcdef",
+        "token-secret": "0123456789abcdef", "auth-extra-groups": "system:bootstrappers:a", "usage-bootstrap-signing": "true",
+        "description": "x"}))]
+    fn tokens_are_secrets(#[case] line: &str, #[case] expected: serde_json::Value) {
+        assert_eq!(made(line), Ok(expected));
+    }
+
+    #[rstest::rstest]
+    #[case("create --groups system:masters", "is no group of bootstrappers")]
+    #[case("create --usages reading", "\"reading\" is no usage of a token")]
+    #[case("create --ttl soon", "\"soon\" is no duration")]
+    fn what_makes_no_sense_is_refused(#[case] line: &str, #[case] expected: &str) {
+        let error = made(line).unwrap_err();
+        assert!(error.contains(expected), "{error}");
+    }
+
+    #[test]
+    fn words_are_tokens() {
+        let word = word(SECRET_LENGTH);
+        assert!(word.len() == SECRET_LENGTH && word.bytes().all(|byte| ALPHABET.contains(&byte)), "{word}");
+        assert_ne!(word, super::word(SECRET_LENGTH));
+    }
+
+    #[rstest::rstest]
+    #[case(false, "2026-01-01T02:00:00Z", "abcdef 120m 2026-01-01T02:00:00Z signing <none> g")]
+    #[case(true, "2025-01-01T02:00:00Z", "abcdef.xyz <expired> 2025-01-01T02:00:00Z signing <none> g")]
+    fn tokens_are_rows(#[case] whole: bool, #[case] until: &str, #[case] expected: &str) {
+        use base64::Engine;
+        let encoded = |text: &str| base64::engine::general_purpose::STANDARD.encode(text);
+        let secret = json!({"metadata": {"name": "bootstrap-token-abcdef"}, "type": TYPE, "data": {
+            "token-id": encoded("abcdef"), "token-secret": encoded("xyz"), "expiration": encoded(until),
+            "usage-bootstrap-signing": encoded("true"), "auth-extra-groups": encoded("g")}});
+        let secret: Secret = serde_json::from_value(secret).unwrap();
+        assert_eq!(row(&secret, whole, "2026-01-01T00:00:00Z".parse().unwrap()).join(" "), expected);
+    }
+}

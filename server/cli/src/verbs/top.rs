@@ -1,0 +1,228 @@
+//! `crowsnest top`: what pods and nodes of all members use, as `kubectl top` shows it of one cluster. The control plane's metrics API
+//! puts the members' together; a node's share is of what its member says it has.
+
+mod usage;
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use anyhow::{Context, anyhow};
+use clap::{Args, Subcommand, ValueEnum};
+use http::header;
+use http_body_util::BodyExt;
+use kube::client::Body;
+use serde_json::Value;
+
+use super::get::ask::warnings;
+use super::get::is_broken_pipe;
+use super::search::PARTIAL;
+use crate::columns;
+use crate::connection::ConnectionArgs;
+use crate::object::{escaped, text};
+use crate::output::terminal;
+use crate::pager;
+use crate::reach::{self, failure};
+use usage::{Capacity, Usage};
+
+const ROOT: &str = "/apis/metrics.k8s.io/v1beta1";
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  crowsnest top pods -n shop --sort-by cpu\n  crowsnest top pods -A -l app=web --containers\n  crowsnest top nodes -C member1,member2"
+)]
+pub struct TopArgs {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// What pods use
+    #[command(visible_aliases = ["pod", "po"])]
+    Pods(PodsArgs),
+    /// What nodes use, and how much of what they have that is
+    #[command(visible_aliases = ["node", "no"])]
+    Nodes(NodesArgs),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum By {
+    Cpu,
+    Memory,
+}
+
+#[derive(Debug, Args)]
+struct CommonArgs {
+    /// One of them
+    name: Option<String>,
+    /// With these labels
+    #[arg(short = 'l', long, visible_alias = "labels", conflicts_with = "name")]
+    selector: Option<String>,
+    /// With these fields
+    #[arg(long, conflicts_with = "name")]
+    field_selector: Option<String>,
+    /// Of these clusters, by comma [default: all]
+    #[arg(short = 'C', long, visible_alias = "cluster", value_delimiter = ',', value_name = "CLUSTERS")]
+    clusters: Vec<String>,
+    /// As kubectl has it: JSON is asked for
+    #[arg(long, hide = true, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    use_protocol_buffers: Option<bool>,
+    /// The largest first, by cpu or memory
+    #[arg(long, value_enum, value_name = "BY")]
+    sort_by: Option<By>,
+    #[arg(long)]
+    no_headers: bool,
+    /// Exit with 0 even when clusters were left out
+    #[arg(long)]
+    allow_partial: bool,
+    #[command(flatten)]
+    connection: ConnectionArgs,
+}
+
+#[derive(Debug, Args)]
+struct PodsArgs {
+    #[command(flatten)]
+    common: CommonArgs,
+    /// Of this namespace [default: that of the kubeconfig's context]
+    #[arg(short, long)]
+    namespace: Option<String>,
+    /// Of all namespaces
+    #[arg(short = 'A', long)]
+    all_namespaces: bool,
+    /// Each container by itself
+    #[arg(long)]
+    containers: bool,
+    /// And all of it together
+    #[arg(long)]
+    sum: bool,
+}
+
+#[derive(Debug, Args)]
+struct NodesArgs {
+    #[command(flatten)]
+    common: CommonArgs,
+    /// Shares of all a node has, not of what pods may have of it
+    #[arg(long)]
+    show_capacity: bool,
+}
+
+pub(crate) async fn run(args: TopArgs) -> anyhow::Result<ExitCode> {
+    let told = match &args.what {
+        What::Pods(args) => pods(args).await,
+        What::Nodes(args) => nodes(args).await,
+    };
+    match told {
+        // Whoever reads has seen enough.
+        Err(error) if is_broken_pipe(&error) => Ok(ExitCode::SUCCESS),
+        told => told,
+    }
+}
+
+async fn pods(args: &PodsArgs) -> anyhow::Result<ExitCode> {
+    let config = args.common.connection.config().await?;
+    let namespace = args.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
+    let client = kube::Client::try_from(config)?;
+    let place = match args.all_namespaces {
+        true => format!("{ROOT}/pods"),
+        false => format!("{ROOT}/namespaces/{}/pods", escaped(&namespace)),
+    };
+    let (items, partial) = args.common.measured(&client, &place).await?;
+    let mut used: Vec<Usage> = items.iter().flat_map(|item| Usage::of_pod(item, args.containers)).collect();
+    args.common.sort(&mut used);
+    if used.is_empty() {
+        let err = &mut terminal::stderr();
+        match args.all_namespaces {
+            true => writeln!(err, "No resources found")?,
+            false => writeln!(err, "No resources found in {namespace} namespace.")?,
+        }
+    } else {
+        pager::begin();
+        let rows = usage::pods(&used, args.all_namespaces, args.containers, args.sum, !args.common.no_headers);
+        columns::write(&mut io::stdout().lock(), &rows)?;
+    }
+    Ok(args.common.code(partial))
+}
+
+async fn nodes(args: &NodesArgs) -> anyhow::Result<ExitCode> {
+    let config = args.common.connection.config().await?;
+    let client = kube::Client::try_from(config.clone())?;
+    let (items, mut partial) = args.common.measured(&client, &format!("{ROOT}/nodes")).await?;
+    let mut used: Vec<Usage> = items.iter().map(Usage::of_node).collect();
+    args.common.sort(&mut used);
+    let mut capacities = BTreeMap::new();
+    let clusters: std::collections::BTreeSet<&str> = used.iter().map(|usage| usage.cluster.as_str()).collect();
+    for cluster in clusters {
+        match capacity(&config, cluster, args.show_capacity).await {
+            Ok(of) => capacities.extend(of.into_iter().map(|(node, has)| ((cluster.to_owned(), node), has))),
+            Err(error) => {
+                partial = true;
+                writeln!(terminal::stderr(), "warning: {cluster}: what its nodes have is not known: {error:#}")?;
+            }
+        }
+    }
+    match used.is_empty() {
+        true => writeln!(terminal::stderr(), "No resources found")?,
+        false => {
+            pager::begin();
+            columns::write(&mut io::stdout().lock(), &usage::nodes(&used, &capacities, !args.common.no_headers))?;
+        }
+    }
+    Ok(args.common.code(partial))
+}
+
+/// What the nodes of a member have.
+async fn capacity(config: &kube::Config, cluster: &str, all: bool) -> anyhow::Result<Vec<(String, Capacity)>> {
+    let list = reach::get(&reach::member(config, cluster)?, "/api/v1/nodes").await;
+    let list = list.map_err(|error| anyhow!("{}", failure(Some(cluster), &error)))?;
+    let nodes = list.get("items").and_then(Value::as_array).into_iter().flatten();
+    Ok(nodes.map(|node| (text(node, "/metadata/name").to_owned(), Capacity::of(node, all))).collect())
+}
+
+impl CommonArgs {
+    /// What is measured now, and whether clusters were left out.
+    async fn measured(&self, client: &kube::Client, place: &str) -> anyhow::Result<(Vec<Value>, bool)> {
+        // A name may be that of several members' pods: only a list has all of them.
+        let named = self.name.as_ref().map(|name| format!("metadata.name={name}"));
+        let selectors = [
+            ("labelSelector", self.selector.clone()),
+            ("fieldSelector", named.or_else(|| self.field_selector.clone())),
+        ];
+        let said_of = selectors.iter().filter_map(|(name, value)| Some(format!("{name}={}", escaped(value.as_ref()?))));
+        let path = format!("{place}?{}", said_of.collect::<Vec<_>>().join("&"));
+        let request = http::Request::get(path).header(header::ACCEPT, "application/json").body(Body::empty())?;
+        let (parts, body) =
+            client.send(request).await.map_err(|error| anyhow!("{}", failure(None, &error)))?.into_parts();
+        let body = body.collect().await.context("reading usage")?.to_bytes();
+        let answer: Value = serde_json::from_slice(&body).unwrap_or_default();
+        if !parts.status.is_success() {
+            let message = text(&answer, "/message");
+            let message = if message.is_empty() { parts.status.as_str() } else { message };
+            anyhow::bail!("{message}: the control plane serves no usage to you; who may ask says docs/METRICS.md");
+        }
+        let warnings = warnings(&parts.headers);
+        let mut err = terminal::stderr();
+        for warning in &warnings {
+            writeln!(err, "warning: {warning}")?;
+        }
+        let mut items = answer.get("items").and_then(Value::as_array).cloned().unwrap_or_default();
+        items
+            .retain(|item| self.clusters.is_empty() || self.clusters.iter().any(|named| named == usage::cluster(item)));
+        if let Some(name) = self.name.as_ref().filter(|_| items.is_empty()) {
+            anyhow::bail!("{name} is measured in no cluster: `crowsnest search 'name:={name}'` tells where it is");
+        }
+        Ok((items, !warnings.is_empty()))
+    }
+
+    fn sort(&self, used: &mut [Usage]) {
+        match self.sort_by {
+            None => {}
+            Some(By::Cpu) => used.sort_by_key(|usage| std::cmp::Reverse(usage.cpu)),
+            Some(By::Memory) => used.sort_by_key(|usage| std::cmp::Reverse(usage.memory)),
+        }
+    }
+
+    fn code(&self, partial: bool) -> ExitCode {
+        if partial && !self.allow_partial { ExitCode::from(PARTIAL) } else { ExitCode::SUCCESS }
+    }
+}

@@ -1,0 +1,169 @@
+//! Amounts that are used, as rows. Pure.
+
+use std::collections::BTreeMap;
+
+use crowsnest_apimachinery::quantity::Quantity;
+use serde_json::Value;
+
+use crate::object::text;
+
+const MEBIBYTE: i64 = 1 << 20;
+const FROM: &str = "/metadata/annotations/resource.karmada.io~1query-from-cluster";
+const UNKNOWN: &str = "<unknown>";
+
+/// What a pod, one of its containers or a node uses.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Usage {
+    pub(super) cluster: String,
+    namespace: String,
+    name: String,
+    container: String,
+    /// Thousandths of a core.
+    pub(super) cpu: i64,
+    /// Bytes.
+    pub(super) memory: i64,
+}
+
+/// What a node has, in the same units.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Capacity {
+    cpu: i64,
+    memory: i64,
+}
+
+pub(super) fn cluster(item: &Value) -> &str {
+    text(item, FROM)
+}
+
+fn amounts(of: Option<&Value>) -> (i64, i64) {
+    let of = |name: &str| Quantity::parse(of.and_then(|of| of.get(name)).and_then(Value::as_str)?).ok();
+    let (cpu, memory) = (of("cpu"), of("memory"));
+    (cpu.map_or(0, |cpu| cpu.milli_value()), memory.map_or(0, |memory| memory.value()))
+}
+
+impl Usage {
+    fn new(item: &Value, container: &str, (cpu, memory): (i64, i64)) -> Self {
+        Self {
+            cluster: cluster(item).to_owned(),
+            namespace: text(item, "/metadata/namespace").to_owned(),
+            name: text(item, "/metadata/name").to_owned(),
+            container: container.to_owned(),
+            cpu,
+            memory,
+        }
+    }
+
+    pub(super) fn of_node(item: &Value) -> Self {
+        Self::new(item, "", amounts(item.get("usage")))
+    }
+
+    /// One of a pod, or of each of its containers.
+    pub(super) fn of_pod(item: &Value, each: bool) -> Vec<Self> {
+        let containers = item.get("containers").and_then(Value::as_array).into_iter().flatten();
+        let used = containers.map(|one| Self::new(item, text(one, "/name"), amounts(one.get("usage"))));
+        if each {
+            return used.collect();
+        }
+        let sum = used.fold((0, 0), |(cpu, memory), one| (cpu + one.cpu, memory + one.memory));
+        vec![Self::new(item, "", sum)]
+    }
+
+    fn cells(&self) -> [String; 2] {
+        [format!("{}m", self.cpu), format!("{}Mi", self.memory / MEBIBYTE)]
+    }
+}
+
+impl Capacity {
+    /// What pods may have of it, or all of it.
+    pub(super) fn of(node: &Value, all: bool) -> Self {
+        let (cpu, memory) = amounts(node.pointer(if all { "/status/capacity" } else { "/status/allocatable" }));
+        Self { cpu, memory }
+    }
+}
+
+fn head(names: &[&str], headers: bool) -> Vec<Vec<String>> {
+    if headers { vec![names.iter().map(|name| (*name).to_owned()).collect()] } else { Vec::new() }
+}
+
+pub(super) fn pods(used: &[Usage], namespaces: bool, containers: bool, sum: bool, headers: bool) -> Vec<Vec<String>> {
+    let first: &[&str] = if namespaces { &["NAMESPACE"] } else { &[] };
+    let names: &[&str] = if containers { &["POD", "CLUSTER", "NAME"] } else { &["NAME", "CLUSTER"] };
+    let mut rows = head(&[first, names, &["CPU(cores)", "MEMORY(bytes)"]].concat(), headers);
+    let row = |usage: &Usage| {
+        let namespace = namespaces.then(|| usage.namespace.clone());
+        let container = containers.then(|| usage.container.clone());
+        let names = [usage.name.clone(), usage.cluster.clone()];
+        namespace.into_iter().chain(names).chain(container).chain(usage.cells()).collect::<Vec<_>>()
+    };
+    rows.extend(used.iter().map(row));
+    if sum {
+        let all = |amount: fn(&Usage) -> i64| used.iter().map(amount).sum::<i64>();
+        let whole =
+            Usage { cpu: all(|one| one.cpu), memory: all(|one| one.memory), ..Usage::new(&Value::Null, "", (0, 0)) };
+        let gaps = vec![String::new(); first.len() + names.len() - 1];
+        rows.push(gaps.into_iter().chain(["SUM".to_owned()]).chain(whole.cells()).collect());
+    }
+    rows
+}
+
+pub(super) fn nodes(
+    used: &[Usage],
+    capacities: &BTreeMap<(String, String), Capacity>,
+    headers: bool,
+) -> Vec<Vec<String>> {
+    let mut rows = head(&["NAME", "CLUSTER", "CPU(cores)", "CPU(%)", "MEMORY(bytes)", "MEMORY(%)"], headers);
+    let share = |used: i64, of: Option<i64>| match of {
+        Some(of) if of > 0 => format!("{}%", used * 100 / of),
+        _ => UNKNOWN.to_owned(),
+    };
+    rows.extend(used.iter().map(|usage| {
+        let has = capacities.get(&(usage.cluster.clone(), usage.name.clone()));
+        let [cpu, memory] = usage.cells();
+        let (cpus, memories) =
+            (share(usage.cpu, has.map(|has| has.cpu)), share(usage.memory, has.map(|has| has.memory)));
+        vec![usage.name.clone(), usage.cluster.clone(), cpu, cpus, memory, memories]
+    }));
+    rows
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn pod() -> Value {
+        json!({"metadata": {"name": "web-0", "namespace": "shop", "annotations": {"resource.karmada.io/query-from-cluster": "m1"}},
+            "containers": [{"name": "web", "usage": {"cpu": "1500m", "memory": "64Mi"}},
+                {"name": "side", "usage": {"cpu": "250000000n", "memory": "1Mi"}}]})
+    }
+
+    fn lines(rows: &[Vec<String>]) -> Vec<String> {
+        rows.iter().map(|row| row.join(" ")).collect()
+    }
+
+    #[test]
+    fn pods_are_told_whole_or_by_container() {
+        let whole = Usage::of_pod(&pod(), false);
+        assert_eq!(
+            lines(&pods(&whole, false, false, false, true)),
+            ["NAME CLUSTER CPU(cores) MEMORY(bytes)", "web-0 m1 1750m 65Mi"]
+        );
+        let each = Usage::of_pod(&pod(), true);
+        assert_eq!(
+            lines(&pods(&each, true, true, true, false)),
+            ["shop web-0 m1 web 1500m 64Mi", "shop web-0 m1 side 250m 1Mi", "   SUM 1750m 65Mi"]
+        );
+    }
+
+    #[test]
+    fn nodes_have_shares() {
+        let node = json!({"metadata": {"name": "n1", "annotations": {"resource.karmada.io/query-from-cluster": "m1"}},
+            "usage": {"cpu": "500m", "memory": "1Gi"}});
+        let used = [Usage::of_node(&node)];
+        let has = json!({"status": {"allocatable": {"cpu": "2", "memory": "4Gi"}, "capacity": {"cpu": "4", "memory": "4Gi"}}});
+        let of = |all| BTreeMap::from([(("m1".to_owned(), "n1".to_owned()), Capacity::of(&has, all))]);
+        assert_eq!(lines(&nodes(&used, &of(false), false)), ["n1 m1 500m 25% 1024Mi 25%"]);
+        assert_eq!(lines(&nodes(&used, &of(true), false)), ["n1 m1 500m 12% 1024Mi 25%"]);
+        assert_eq!(lines(&nodes(&used, &BTreeMap::new(), false)), ["n1 m1 500m <unknown> 1024Mi <unknown>"]);
+    }
+}

@@ -1,0 +1,132 @@
+//! `crowsnest unjoin` and `crowsnest unregister`: take a cluster out of the fleet that was joined, or that its agent registered.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Args;
+use crowsnest_apimachinery::names::ClusterName;
+use crowsnest_component_base::kubeconfig;
+use crowsnest_fleet::unjoin::{Leaving, would_unjoin};
+use crowsnest_fleet::unregister::{AGENT, AGENT_NAMESPACE, would_unregister};
+use crowsnest_fleet::{UnjoinOptions, UnregisterOptions, unjoin, unregister};
+
+use crate::connection::ConnectionArgs;
+use crate::duration::duration;
+use crate::output::terminal;
+
+/// What both need.
+#[derive(Debug, Args)]
+struct LeavingArgs {
+    /// The cluster
+    name: ClusterName,
+    /// Kubeconfig of the cluster, of somebody who may take rights away there [default: what is there stays]
+    #[arg(long, value_name = "FILE")]
+    cluster_kubeconfig: Option<PathBuf>,
+    /// Context of that kubeconfig [default: its current one]
+    #[arg(long, requires = "cluster_kubeconfig")]
+    cluster_context: Option<String>,
+    /// Namespace of the credentials, there and in the control plane
+    #[arg(long, default_value = crowsnest_fleet::join::CLUSTER_NAMESPACE)]
+    cluster_namespace: String,
+    /// How long it may take, as 90s, 15m or 1h30m
+    #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = duration)]
+    wait: Duration,
+    /// Only say what would be done
+    #[arg(long)]
+    dry_run: bool,
+    #[command(flatten)]
+    connection: ConnectionArgs,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  crowsnest unjoin east --cluster-kubeconfig ~/.kube/config --cluster-context east\n  crowsnest unjoin lost --wait 10s --force"
+)]
+pub struct UnjoinArgs {
+    #[command(flatten)]
+    leaving: LeavingArgs,
+    /// After that time, let the cluster go with what was propagated to it
+    #[arg(long)]
+    force: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  crowsnest unregister m1 --cluster-kubeconfig m1.kubeconfig\n  crowsnest unregister m1 --cluster-kubeconfig m1.kubeconfig -n edge --agent-name crowsnest-agent"
+)]
+pub struct UnregisterArgs {
+    #[command(flatten)]
+    leaving: LeavingArgs,
+    /// Namespace of the agent, in the cluster
+    #[arg(short, long, default_value = AGENT_NAMESPACE)]
+    namespace: String,
+    /// Its Deployment, and the ClusterRole of the same name
+    #[arg(long, value_name = "NAME", default_value = AGENT)]
+    agent_name: String,
+}
+
+impl LeavingArgs {
+    /// Clients for the control plane and, where it is named, the cluster.
+    async fn clients(&self) -> anyhow::Result<(kube::Client, Option<kube::Client>)> {
+        let member = match &self.cluster_kubeconfig {
+            Some(file) => {
+                let config = kubeconfig::config(Some(file), self.cluster_context.as_deref()).await?;
+                Some(kube::Client::try_from(config)?)
+            }
+            None => None,
+        };
+        Ok((self.connection.client().await?, member))
+    }
+
+    /// What would be done, and what would be taken out of the cluster.
+    fn would(&self, how: &str, leaving: Leaving) -> anyhow::Result<ExitCode> {
+        let works = leaving.works;
+        writeln!(std::io::stdout(), "cluster({}) would be {how}, with {works} Works (dry run)", self.name)?;
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn done(&self, how: &str, stays: &str) -> anyhow::Result<ExitCode> {
+        writeln!(std::io::stdout(), "cluster({}) is {how} successfully", self.name)?;
+        if self.cluster_kubeconfig.is_none() {
+            writeln!(terminal::stderr(), "note: {stays} in the cluster: --cluster-kubeconfig takes that away too")?;
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+pub(crate) async fn run_unjoin(args: UnjoinArgs) -> anyhow::Result<ExitCode> {
+    let UnjoinArgs { leaving, force } = args;
+    if leaving.dry_run {
+        let control_plane = leaving.connection.client().await?;
+        return leaving.would("unjoined", would_unjoin(&control_plane, &leaving.name).await?);
+    }
+    let (control_plane, member) = leaving.clients().await?;
+    let options = UnjoinOptions {
+        namespace: leaving.cluster_namespace.clone(),
+        wait: leaving.wait,
+        force,
+        ..UnjoinOptions::new(leaving.name.clone())
+    };
+    unjoin(&control_plane, member.as_ref(), &options).await?;
+    leaving.done("unjoined", "our accounts and their rights stay")
+}
+
+pub(crate) async fn run_unregister(args: UnregisterArgs) -> anyhow::Result<ExitCode> {
+    let UnregisterArgs { leaving, namespace, agent_name } = args;
+    if leaving.dry_run {
+        let control_plane = leaving.connection.client().await?;
+        return leaving.would("unregistered", would_unregister(&control_plane, &leaving.name).await?);
+    }
+    let (control_plane, member) = leaving.clients().await?;
+    let options = UnregisterOptions {
+        namespace: leaving.cluster_namespace.clone(),
+        agent_namespace: namespace,
+        agent: agent_name,
+        wait: leaving.wait,
+        ..UnregisterOptions::new(leaving.name.clone())
+    };
+    unregister(&control_plane, member.as_ref(), &options).await?;
+    leaving.done("unregistered", "the agent, its accounts and their rights stay")
+}

@@ -1,0 +1,58 @@
+//! `crowsnest version`: ours, and the control plane's where there is one.
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use clap::{Args, ValueEnum};
+use crowsnest_plan::overriding::yaml;
+use serde_json::{Value, json};
+
+use crate::connection::ConnectionArgs;
+use crate::object::text;
+use crate::reach;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Output {
+    Json,
+    Yaml,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  crowsnest version\n  crowsnest version --client -o json")]
+pub struct VersionArgs {
+    /// Ours alone: nobody is asked
+    #[arg(long)]
+    client: bool,
+    #[arg(short, long, value_enum, value_name = "FORMAT")]
+    output: Option<Output>,
+    #[command(flatten)]
+    connection: ConnectionArgs,
+}
+
+pub(crate) async fn run(args: VersionArgs) -> anyhow::Result<ExitCode> {
+    let server = if args.client { None } else { Some(served(&args).await) };
+    let mut told = json!({"clientVersion": {"gitVersion": format!("v{}", env!("CARGO_PKG_VERSION"))}});
+    if let Some(Ok(server)) = &server {
+        told["serverVersion"] = server.clone();
+    }
+    let mut out = io::stdout().lock();
+    match args.output {
+        Some(Output::Json) => writeln!(out, "{told:#}")?,
+        Some(Output::Yaml) => out.write_all(yaml::written(&told).as_bytes())?,
+        None => {
+            writeln!(out, "Client Version: {}", text(&told, "/clientVersion/gitVersion"))?;
+            if told["serverVersion"].is_object() {
+                writeln!(out, "Server Version: {}", text(&told, "/serverVersion/gitVersion"))?;
+            }
+        }
+    }
+    match server {
+        Some(Err(error)) => Err(error.context("asking the control plane; --client asks nobody")),
+        _ => Ok(ExitCode::SUCCESS),
+    }
+}
+
+async fn served(args: &VersionArgs) -> anyhow::Result<Value> {
+    let client = args.connection.client().await?;
+    reach::ask(&client, "/version").await
+}

@@ -1,0 +1,76 @@
+//! What is shown on standard error, in a terminal, while somebody waits for longer than a moment: what is waited for, and how far it is.
+
+use std::io::{self, IsTerminal, Write};
+use std::time::Duration;
+
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
+
+/// Before that nothing is shown.
+const MOMENT: Duration = Duration::from_millis(500);
+const EVERY: Duration = Duration::from_millis(100);
+const FRAMES: [char; 4] = ['|', '/', '-', '\\'];
+/// Back to the line's beginning, and what is there gone.
+const CLEARED: &str = "\r\x1b[K";
+
+/// Waits for some work, and says what for.
+pub(crate) async fn shown<T>(what: impl Fn() -> String, work: impl Future<Output = T>) -> T {
+    let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+    match io::stderr().is_terminal() && !dumb {
+        true => drawn(&mut io::stderr(), interval_at(Instant::now() + MOMENT, EVERY), what, work).await,
+        false => work.await,
+    }
+}
+
+async fn drawn<T>(
+    err: &mut impl Write,
+    mut ticks: Interval,
+    what: impl Fn() -> String,
+    work: impl Future<Output = T>,
+) -> T {
+    let mut work = std::pin::pin!(work);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    let mut frames = 0_usize;
+    let done = loop {
+        tokio::select! {
+            done = &mut work => break done,
+            _ = ticks.tick() => {
+                let frame = FRAMES[frames % FRAMES.len()];
+                // A terminal that is gone shows nothing: the work goes on.
+                let _ = write!(err, "{CLEARED}{frame} {}", what()).and_then(|()| err.flush());
+                frames += 1;
+            }
+        }
+    };
+    if frames > 0 {
+        let _ = write!(err, "{CLEARED}").and_then(|()| err.flush());
+    }
+    done
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::sync::Notify;
+
+    const LATER: Duration = Duration::from_secs(3600);
+
+    #[tokio::test]
+    async fn who_is_done_at_once_shows_nothing() {
+        let mut err = Vec::new();
+        let ticks = interval_at(Instant::now() + LATER, LATER);
+        assert_eq!(drawn(&mut err, ticks, || "searching".to_owned(), async { 42 }).await, 42);
+        assert!(err.is_empty(), "{err:?}");
+    }
+
+    #[tokio::test]
+    async fn what_is_waited_for_is_shown_and_gone_then() {
+        let (mut err, seen) = (Vec::new(), Notify::new());
+        let what = || {
+            seen.notify_one();
+            "1/2 clusters answered".to_owned()
+        };
+        drawn(&mut err, interval_at(Instant::now(), LATER), what, seen.notified()).await;
+        let shown = String::from_utf8(err).unwrap();
+        assert_eq!(shown, format!("{CLEARED}| 1/2 clusters answered{CLEARED}"));
+    }
+}

@@ -1,0 +1,343 @@
+//! `TYPE/NAME` for what has pods, as kubectl takes it: which cluster has it, and which of its pods runs.
+
+mod ports;
+
+use std::time::Duration;
+
+use anyhow::{Context, anyhow, bail};
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use kube::api::ListParams;
+use kube::core::Selector;
+use kube::{Api, ResourceExt};
+use serde_json::Value;
+
+use super::object::{Sought, Whereabouts};
+use super::reach;
+pub(crate) use ports::Ports;
+
+/// How often it is looked whether a pod runs.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(500);
+/// Which container is meant when none is named.
+const DEFAULT_CONTAINER: &str = "kubectl.kubernetes.io/default-container";
+
+/// A kind that has pods, or is one.
+#[derive(Debug, PartialEq, Eq)]
+struct Kind {
+    name: &'static str,
+    plural: &'static str,
+    short: &'static str,
+    group: &'static str,
+}
+
+const PODS: Kind = Kind { name: "pod", plural: "pods", short: "po", group: "" };
+const KINDS: [Kind; 8] = [
+    PODS,
+    Kind { name: "deployment", plural: "deployments", short: "deploy", group: "apps" },
+    Kind { name: "replicaset", plural: "replicasets", short: "rs", group: "apps" },
+    Kind { name: "statefulset", plural: "statefulsets", short: "sts", group: "apps" },
+    Kind { name: "daemonset", plural: "daemonsets", short: "ds", group: "apps" },
+    Kind { name: "job", plural: "jobs", short: "job", group: "batch" },
+    Kind { name: "replicationcontroller", plural: "replicationcontrollers", short: "rc", group: "" },
+    Kind { name: "service", plural: "services", short: "svc", group: "" },
+];
+
+impl Kind {
+    /// Of `deploy`, `deployments` or `deployments.apps`.
+    fn of(word: &str) -> Option<&'static Self> {
+        let word = word.to_lowercase();
+        let (word, group) = match word.split_once('.') {
+            Some((word, group)) => (word, Some(group.strip_prefix("v1.").unwrap_or(group))),
+            None => (word.as_str(), None),
+        };
+        let is = |kind: &&Self| {
+            [kind.name, kind.plural, kind.short].contains(&word) && group.is_none_or(|group| group == kind.group)
+        };
+        KINDS.iter().find(is)
+    }
+
+    fn api_version(&self) -> String {
+        if self.group.is_empty() { "v1".to_owned() } else { format!("{}/v1", self.group) }
+    }
+
+    fn path(&self, namespace: &str, name: &str) -> String {
+        let root = if self.group.is_empty() { "/api" } else { "/apis" };
+        format!("{root}/{}/namespaces/{namespace}/{}/{name}", self.api_version(), self.plural)
+    }
+}
+
+/// What has the pods that are meant.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Workload {
+    kind: &'static Kind,
+    name: String,
+}
+
+impl Workload {
+    /// Of `TYPE/NAME`; none when it is something else.
+    pub(crate) fn with_type(text: &str) -> Option<Self> {
+        let (kind, name) = text.split_once('/')?;
+        is_name(name).then_some(())?;
+        Some(Self { kind: Kind::of(kind)?, name: name.to_owned() })
+    }
+
+    /// The same; a name alone is a pod's.
+    pub(crate) fn parse(text: &str) -> anyhow::Result<Self> {
+        if let Some(found) = Self::with_type(text) {
+            return Ok(found);
+        }
+        match text.split_once('/') {
+            None if is_name(text) => Ok(Self { kind: &KINDS[0], name: text.to_owned() }),
+            None => bail!("{text:?} is no name of a pod"),
+            Some((_, name)) if !is_name(name) => bail!("{name:?} is no name of an object"),
+            Some((kind, _)) => {
+                let known: Vec<&str> = KINDS.iter().map(|kind| kind.plural).collect();
+                bail!("{kind:?} has no pods that are known; {} have", known.join(", "))
+            }
+        }
+    }
+
+    /// The query for its pods, of all clusters.
+    pub(crate) fn pods(&self) -> String {
+        let select = if *self.kind == PODS { "" } else { " select:pod" };
+        format!("kind:{} name:={}{select}", self.kind.name, self.name)
+    }
+
+    fn named(&self, namespace: &str) -> String {
+        format!("{} {namespace}/{}", self.kind.name, self.name)
+    }
+
+    /// The one cluster with an object of that name the caller may see.
+    pub(crate) async fn cluster(&self, client: &kube::Client, namespace: &str) -> anyhow::Result<String> {
+        if !is_name(namespace) {
+            bail!("{namespace:?} is no name of a namespace");
+        }
+        let found = self.sought(namespace).found(client, false).await;
+        self.one(&found.with_context(|| format!("looking for the {}", self.kind.name))?, namespace)
+    }
+
+    fn sought<'a>(&'a self, namespace: &'a str) -> Sought<'a> {
+        Sought { resource: self.kind.plural, group: self.kind.group, namespace: Some(namespace), name: &self.name }
+    }
+
+    /// The one cluster that was found; clusters that were left out may have it too.
+    fn one(&self, found: &Whereabouts, namespace: &str) -> anyhow::Result<String> {
+        let (named, missing) = (self.named(namespace), found.missing());
+        match found.clusters.as_slice() {
+            [one] => Ok(one.clone()),
+            [] => Err(anyhow!(
+                "no cluster has a {named} you may see{missing}: look with `crowsnest search 'kind:{} {}'`, or say --cluster",
+                self.kind.name,
+                self.name
+            )),
+            several => Err(anyhow!(
+                "{named} is in several clusters: say which one with --cluster ({}){missing}",
+                several.join(", ")
+            )),
+        }
+    }
+
+    /// What its ports are in its pods.
+    pub(crate) async fn ports(&self, member: &kube::Client, namespace: &str) -> anyhow::Result<Ports> {
+        if self.kind.name != "service" {
+            return Ok(Ports::OfPods);
+        }
+        let named = self.named(namespace);
+        let request = http::Request::get(self.kind.path(namespace, &self.name)).body(Vec::new())?;
+        let service: Value = member.request(request).await.with_context(|| format!("reading {named}"))?;
+        Ports::of_service(&service)
+    }
+
+    /// The pod itself, or one of its pods that runs.
+    pub(crate) async fn pod(&self, member: &kube::Client, namespace: &str) -> anyhow::Result<Pod> {
+        match self.look(member, namespace).await? {
+            Looked::Found(pod) => Ok(*pod),
+            // A container of a pod that starts may run already.
+            Looked::Starting(pod) => Ok(*pod),
+            Looked::None(why) => bail!("{why}"),
+        }
+    }
+
+    /// The same, once one runs.
+    pub(crate) async fn running(
+        &self,
+        member: &kube::Client,
+        namespace: &str,
+        patience: Duration,
+    ) -> anyhow::Result<Pod> {
+        let until = tokio::time::Instant::now() + patience;
+        loop {
+            let why = match self.look(member, namespace).await? {
+                Looked::Found(pod) => return Ok(*pod),
+                Looked::Starting(_) => format!("{} does not run yet", self.named(namespace)),
+                Looked::None(why) => why,
+            };
+            if tokio::time::Instant::now() >= until {
+                bail!("after {} s {why}: `crowsnest describe pods -n {namespace}` tells more", patience.as_secs());
+            }
+            tokio::time::sleep(BETWEEN_LOOKS).await;
+        }
+    }
+
+    async fn look(&self, member: &kube::Client, namespace: &str) -> anyhow::Result<Looked> {
+        let pods: Api<Pod> = Api::namespaced(member.clone(), namespace);
+        let named = self.named(namespace);
+        if *self.kind == PODS {
+            let pod = pods.get(&self.name).await.with_context(|| format!("reading {named}"))?;
+            return match phase(&pod) {
+                "Succeeded" | "Failed" => bail!("{named} has ended ({}): no command can run in it", phase(&pod)),
+                "Pending" => Ok(Looked::Starting(Box::new(pod))),
+                _ => Ok(Looked::Found(Box::new(pod))),
+            };
+        }
+        let object = reach::get(member, &self.kind.path(namespace, &self.name)).await;
+        let object = object.with_context(|| format!("reading {named}"))?;
+        let selector = selector(&object).with_context(|| format!("{named} selects no pods"))?;
+        let found = pods.list(&ListParams::default().labels_from(&selector)).await;
+        let found = found.with_context(|| format!("listing the pods of {named}"))?.items;
+        Ok(match running(&found) {
+            Some(pod) => Looked::Found(Box::new(pod.clone())),
+            None => Looked::None(format!("no pod of {named} runs; it has {}", found.len())),
+        })
+    }
+}
+
+/// Whether there is a pod to run something in.
+enum Looked {
+    Found(Box<Pod>),
+    Starting(Box<Pod>),
+    /// Why there is none.
+    None(String),
+}
+
+/// The container that is meant when none is named: an API server wants to be told one of several.
+pub(crate) fn default_container(pod: &Pod) -> Option<String> {
+    let containers = pod.spec.iter().flat_map(|spec| &spec.containers).map(|container| &container.name);
+    let marked =
+        pod.annotations().get(DEFAULT_CONTAINER).filter(|marked| containers.clone().any(|name| name == *marked));
+    marked.or(containers.clone().next()).cloned()
+}
+
+fn is_name(name: &str) -> bool {
+    !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.'))
+}
+
+/// Of `spec.selector`, in either of its forms; none where it selects nothing.
+fn selector(object: &Value) -> Option<Selector> {
+    let selector = object.pointer("/spec/selector").filter(|selector| selector.is_object())?;
+    let whole = selector.get("matchLabels").is_some() || selector.get("matchExpressions").is_some();
+    let selector = if whole { selector.clone() } else { serde_json::json!({"matchLabels": selector}) };
+    let selector: LabelSelector = serde_json::from_value(selector).ok()?;
+    let selector = Selector::try_from(selector).ok()?;
+    (!selector.selects_all()).then_some(selector)
+}
+
+fn phase(pod: &Pod) -> &str {
+    pod.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default()
+}
+
+/// The one that is ready and runs the longest, of those that run.
+fn running(pods: &[Pod]) -> Option<&Pod> {
+    let runs = |pod: &&Pod| phase(pod) == "Running" && pod.metadata.deletion_timestamp.is_none();
+    let is_ready = |pod: &Pod| {
+        let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
+        conditions.into_iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
+    };
+    let rank = |pod: &&Pod| (!is_ready(pod), pod.creation_timestamp().map(|time| time.0), pod.name_any());
+    pods.iter().filter(runs).min_by_key(rank)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn hit(cluster: &str, name: &str) -> Value {
+        json!({"cluster": cluster, "apiVersion": "v1", "resource": "pods", "namespace": "shop", "name": name})
+    }
+
+    #[rstest::rstest]
+    #[case::found(json!({"hits": [hit("m1", "web-0"), hit("m2", "web-01")]}), "m1")]
+    #[case::template(json!({"hits": [hit("@control-plane", "web-0"), hit("m1", "web-0")]}), "m1")]
+    #[case::nowhere(json!({"hits": [], "skipped": [{"cluster": "m3"}]}), "no cluster has a pod shop/web-0 you may see; not all is known of m3:")]
+    #[case::several(
+        json!({"hits": [hit("m2", "web-0"), hit("m1", "web-0")]}),
+        "pod shop/web-0 is in several clusters: say which one with --cluster (m1, m2)"
+    )]
+    fn the_cluster_is_found(#[case] answer: Value, #[case] expected: &str) {
+        let pod = Workload::parse("web-0").unwrap();
+        let found = pod.one(&pod.sought("shop").of(&answer), "shop").unwrap_or_else(|error| error.to_string());
+        assert!(found.starts_with(expected), "{found}");
+    }
+
+    #[rstest::rstest]
+    #[case("web", Ok(("pod", "web")))]
+    #[case("po/web", Ok(("pod", "web")))]
+    #[case("deploy/web", Ok(("deployment", "web")))]
+    #[case("Deployment/web", Ok(("deployment", "web")))]
+    #[case("deployments.apps/web", Ok(("deployment", "web")))]
+    #[case("deployments.v1.apps/web", Ok(("deployment", "web")))]
+    #[case("svc/web", Ok(("service", "web")))]
+    #[case("service.serving.knative.dev/web", Err("has no pods that are known; pods, deployments"))]
+    #[case("cm/web", Err("\"cm\" has no pods"))]
+    #[case("deploy/", Err("\"\" is no name of an object"))]
+    #[case("deploy/a/b", Err("\"a/b\" is no name of an object"))]
+    #[case("a b", Err("\"a b\" is no name of a pod"))]
+    fn types_and_names(#[case] text: &str, #[case] expected: Result<(&str, &str), &str>) {
+        match (Workload::parse(text), expected) {
+            (Ok(read), Ok(expected)) => assert_eq!((read.kind.name, read.name.as_str()), expected),
+            (Err(error), Err(expected)) => assert!(error.to_string().contains(expected), "{error}"),
+            (read, _) => panic!("{text}: {read:?}"),
+        }
+    }
+
+    #[rstest::rstest]
+    #[case("pod/web", "kind:pod name:=web")]
+    #[case("deploy/web", "kind:deployment name:=web select:pod")]
+    fn pods_are_searched(#[case] text: &str, #[case] expected: &str) {
+        assert_eq!(Workload::with_type(text).unwrap().pods(), expected);
+    }
+
+    #[rstest::rstest]
+    #[case::of_a_deployment(json!({"matchLabels": {"app": "web"}}), Some("app=web"))]
+    #[case::of_a_service(json!({"app": "web"}), Some("app=web"))]
+    #[case::with_expressions(
+        json!({"matchExpressions": [{"key": "tier", "operator": "In", "values": ["a"]}]}), Some("tier in (a)"))]
+    #[case::of_nothing(json!({}), None)]
+    #[case::not_there(Value::Null, None)]
+    fn selectors(#[case] of: Value, #[case] expected: Option<&str>) {
+        let read = selector(&json!({"spec": {"selector": of}})).map(|selector| selector.to_string());
+        assert_eq!(read.as_deref(), expected);
+    }
+
+    fn pod(name: &str, phase: &str, ready: bool, created: &str) -> Pod {
+        let ready = if ready { "True" } else { "False" };
+        serde_json::from_value(json!({"metadata": {"name": name, "creationTimestamp": created},
+            "status": {"phase": phase, "conditions": [{"type": "Ready", "status": ready}]}}))
+        .unwrap()
+    }
+
+    #[test]
+    fn a_pod_that_is_ready_is_chosen() {
+        let pods = [
+            pod("waits", "Pending", false, "2026-01-01T00:00:00Z"),
+            pod("unready", "Running", false, "2026-01-01T00:00:00Z"),
+            pod("young", "Running", true, "2026-01-03T00:00:00Z"),
+            pod("old", "Running", true, "2026-01-02T00:00:00Z"),
+        ];
+        assert_eq!(running(&pods).map(ResourceExt::name_any).as_deref(), Some("old"));
+        assert_eq!(running(&pods[..2]).map(ResourceExt::name_any).as_deref(), Some("unready"));
+        assert_eq!(running(&pods[..1]), None);
+    }
+
+    #[rstest::rstest]
+    #[case(json!({}), Some("a"))]
+    #[case(json!({DEFAULT_CONTAINER: "b"}), Some("b"))]
+    #[case(json!({DEFAULT_CONTAINER: "c"}), Some("a"))]
+    fn containers_have_a_default(#[case] annotations: Value, #[case] expected: Option<&str>) {
+        let pod =
+            json!({"metadata": {"annotations": annotations}, "spec": {"containers": [{"name": "a"}, {"name": "b"}]}});
+        let pod: Pod = serde_json::from_value(pod).unwrap();
+        assert_eq!(default_container(&pod).as_deref(), expected);
+    }
+}

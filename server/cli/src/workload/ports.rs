@@ -1,0 +1,88 @@
+//! Which port of a pod is meant: by its number, by the name a container gives it, or by a service's number or name. Pure.
+
+use anyhow::{Context, anyhow};
+use k8s_openapi::api::core::v1::{Pod, Service, ServicePort};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use kube::ResourceExt;
+use serde::Deserialize;
+use serde_json::Value;
+
+#[derive(Debug, Clone)]
+pub(crate) enum Ports {
+    OfPods,
+    OfService(String, Vec<ServicePort>),
+}
+
+impl Ports {
+    pub(super) fn of_service(service: &Value) -> anyhow::Result<Self> {
+        let service = Service::deserialize(service).context("reading the service's ports")?;
+        let name = service.name_any();
+        Ok(Self::OfService(name, service.spec.and_then(|spec| spec.ports).unwrap_or_default()))
+    }
+
+    /// The pod's port that a number or a name means.
+    pub(crate) fn of(&self, asked: &str, pod: &Pod) -> anyhow::Result<u16> {
+        let number = asked.parse::<u16>().ok();
+        match self {
+            Self::OfPods => number.or_else(|| named(pod, asked)).ok_or_else(|| unknown(pod, asked)),
+            Self::OfService(service, ports) => {
+                let is_it = |port: &&ServicePort| {
+                    port.name.as_deref() == Some(asked) || number.is_some_and(|number| i32::from(number) == port.port)
+                };
+                let port = ports.iter().find(is_it).ok_or_else(|| {
+                    let known: Vec<String> = ports.iter().map(|port| port.port.to_string()).collect();
+                    anyhow!("service {service} has no port {asked}; it has {}", known.join(", "))
+                })?;
+                match &port.target_port {
+                    None => u16::try_from(port.port).map_err(|_| unknown(pod, asked)),
+                    Some(IntOrString::Int(target)) => u16::try_from(*target).map_err(|_| unknown(pod, asked)),
+                    Some(IntOrString::String(target)) => {
+                        let target_number = target.parse().ok().or_else(|| named(pod, target));
+                        target_number.ok_or_else(|| unknown(pod, target))
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn named(pod: &Pod, name: &str) -> Option<u16> {
+    let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
+    let mut ports = containers.flat_map(|container| container.ports.iter().flatten());
+    let port = ports.find(|port| port.name.as_deref() == Some(name))?;
+    u16::try_from(port.container_port).ok()
+}
+
+fn unknown(pod: &Pod, asked: &str) -> anyhow::Error {
+    anyhow!("pod {} has no port {asked:?}", pod.name_any())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[rstest::rstest]
+    #[case::of_a_pod(None, "8080", Ok(8080))]
+    #[case::by_its_name(None, "http", Ok(80))]
+    #[case::no_such_name(None, "https", Err("pod web-0 has no port \"https\""))]
+    #[case::service(Some(json!({"port": 1080, "targetPort": 80})), "1080", Ok(80))]
+    #[case::service_by_name(Some(json!({"name": "web", "port": 1080, "targetPort": "http"})), "web", Ok(80))]
+    #[case::same(Some(json!({"port": 81})), "81", Ok(81))]
+    #[case::no_such_target(Some(json!({"port": 81, "targetPort": "x"})), "81", Err("has no port \"x\""))]
+    #[case::none_of_the_service(Some(json!({"port": 81})), "80", Err("service web has no port 80; it has 81"))]
+    fn ports_of_pods(#[case] service: Option<Value>, #[case] asked: &str, #[case] expected: Result<u16, &str>) {
+        let pod = json!({"metadata": {"name": "web-0"},
+            "spec": {"containers": [{"name": "web", "ports": [{"name": "http", "containerPort": 80}]}]}});
+        let pod: Pod = serde_json::from_value(pod).unwrap();
+        let ports = match service {
+            None => Ports::OfPods,
+            Some(port) => Ports::of_service(&json!({"metadata": {"name": "web"}, "spec": {"ports": [port]}})).unwrap(),
+        };
+        match (ports.of(asked, &pod), expected) {
+            (Ok(port), Ok(expected)) => assert_eq!(port, expected),
+            (Err(error), Err(expected)) => assert!(error.to_string().contains(expected), "{error}"),
+            (port, _) => panic!("{asked}: {port:?}"),
+        }
+    }
+}

@@ -1,0 +1,333 @@
+//! `crowsnest cache`: what the cache holds and how far it is (asked of the running server), whether its files are sound,
+//! bringing them to the format of another version, and throwing them away so that they are filled anew.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, bail};
+use clap::{Args, Subcommand, ValueEnum};
+use crowsnest_apimachinery::printers::human_duration;
+use crowsnest_index::check::{self, CheckReport, Rebuild};
+use crowsnest_index::{StoreOptions, format};
+use serde_json::Value;
+
+use super::serve::DatabaseUrl;
+use crate::up::datadir::DataDir;
+use crowsnest_cli::columns;
+use crowsnest_cli::connection::ConnectionArgs;
+use crowsnest_cli::output::terminal;
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  crowsnest cache status\n  crowsnest cache status --resources -o wide\n  crowsnest cache check\n  crowsnest cache rebuild --text\n  CROWSNEST_DB=postgres://… crowsnest cache rebuild    with all replicas stopped"
+)]
+pub(crate) struct CacheArgs {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Output {
+    Table,
+    Wide,
+    Json,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// Records, freshness and troubles of each cluster, as the running server tells them
+    Status {
+        /// A line for each resource, not only for each cluster
+        #[arg(long)]
+        resources: bool,
+        #[arg(short, long, value_enum, default_value = "table")]
+        output: Output,
+        #[command(flatten)]
+        connection: ConnectionArgs,
+    },
+    /// Read all of the cache's files and tell what is damaged; exits with 1 when something is
+    Check {
+        #[command(flatten)]
+        home: Home,
+        #[arg(short, long, value_enum, default_value = "table")]
+        output: Output,
+    },
+    /// Throw the cache away; the next start fills it again. Crowsnest must be stopped
+    Rebuild {
+        #[command(flatten)]
+        home: Home,
+        #[command(flatten)]
+        database: Database,
+        /// Only the text index: it is made anew from the database
+        #[arg(long)]
+        text: bool,
+    },
+    /// Bring the cache to the format of another version, with all that it holds: by the newer of two versions, before the older one
+    /// starts that says so. Crowsnest must be stopped
+    Migrate {
+        #[command(flatten)]
+        home: Home,
+        #[command(flatten)]
+        database: Database,
+        /// The format [default: the one that this version writes]
+        #[arg(long, value_name = "FORMAT")]
+        to: Option<usize>,
+    },
+}
+
+#[derive(Debug, Args)]
+struct Database {
+    /// Where the cache is, as `crowsnest serve` is told [default: a file in the data directory]
+    #[arg(long, env = "CROWSNEST_DB", hide_env_values = true, value_name = "URL")]
+    db: Option<DatabaseUrl>,
+}
+
+/// Where a cache is kept; what holds the lock of its data directory meanwhile.
+struct Kept {
+    store: StoreOptions,
+    /// None where it is no file.
+    folder: Option<PathBuf>,
+    _locked: Option<DataDir>,
+}
+
+impl Database {
+    fn kept(&self, home: &Home) -> anyhow::Result<Kept> {
+        match self.db.as_ref().map(DatabaseUrl::store).transpose()? {
+            None | Some((StoreOptions::Sqlite, None)) => {
+                let path = home.path()?;
+                let locked = Some(DataDir::open(&path, false)?);
+                Ok(Kept { store: StoreOptions::Sqlite, folder: Some(path.join(CACHE)), _locked: locked })
+            }
+            Some((StoreOptions::Sqlite, Some(folder))) => bail!(
+                "nothing tells whether a process uses {0}: stop all, and delete {0}; the next start fills it from the members",
+                folder.display()
+            ),
+            Some((store @ StoreOptions::Postgres(_), _)) => Ok(Kept { store, folder: None, _locked: None }),
+        }
+    }
+}
+
+#[derive(Debug, Args)]
+struct Home {
+    /// Data directory of `crowsnest up`
+    #[arg(long, env = "CROWSNEST_DATA_DIR", value_name = "DIR")]
+    data_dir: Option<PathBuf>,
+}
+
+impl Home {
+    /// The data directory; it has to be there.
+    fn path(&self) -> anyhow::Result<PathBuf> {
+        let path = self.data_dir.clone().unwrap_or_else(crowsnest_cli::data_dir::default_data_dir);
+        if !path.join(CACHE).is_dir() {
+            bail!("{} holds no cache; name the data directory with --data-dir", path.display());
+        }
+        Ok(path)
+    }
+}
+
+/// The cache's folder in a data directory.
+const CACHE: &str = "cache";
+
+pub(crate) async fn run(args: CacheArgs) -> anyhow::Result<ExitCode> {
+    let mut out = terminal::stdout();
+    match args.what {
+        What::Status { resources, output, connection } => {
+            let request = http::Request::get("/apis/search.crowsnest.io/v1alpha1/cache").body(Vec::new())?;
+            let status: Value = connection.client().await?.request(request).await.context("asking for the cache")?;
+            print_status(&mut out, &status, resources, output, jiff::Timestamp::now().as_millisecond())?;
+            Ok(if status["problem"].is_null() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+        }
+        What::Check { home, output } => {
+            let report = check::check(&home.path()?.join(CACHE)).await?;
+            print_report(&mut out, &report, output)?;
+            Ok(if report.is_sound() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+        }
+        What::Rebuild { home, database, text } => {
+            // Each process has a text index of its own in its data directory, wherever the records are.
+            let database = if text { Database { db: None } } else { database };
+            let kept = database.kept(&home)?;
+            let there = match (&kept.folder, text) {
+                (Some(folder), true) => check::discard(folder, Rebuild::Text)?,
+                (folder, _) => format::empty(&kept.store, folder.as_deref()).await?,
+            };
+            rebuilt(&mut out, there, text)?;
+            Ok(ExitCode::SUCCESS)
+        }
+        What::Migrate { home, database, to } => {
+            let kept = database.kept(&home)?;
+            let to = to.unwrap_or_else(|| format::newest(&kept.store));
+            match format::migrate(&kept.store, &kept.folder.unwrap_or_default(), to).await? {
+                Some(from) => writeln!(out, "the cache has format {to}, it had {from}")?,
+                None => writeln!(out, "nothing was there; the next start fills the cache")?,
+            }
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}
+
+fn rebuilt(out: &mut impl Write, there: bool, text: bool) -> anyhow::Result<()> {
+    match (there, text) {
+        (false, _) => writeln!(out, "nothing was there; the next start fills the cache")?,
+        (true, true) => writeln!(out, "the text index is gone; the next start makes it anew from the database")?,
+        (true, false) => writeln!(out, "the cache is gone; the next start fills it from the members")?,
+    }
+    Ok(())
+}
+
+fn print_report(out: &mut impl Write, report: &CheckReport, output: Output) -> anyhow::Result<()> {
+    if output == Output::Json {
+        writeln!(out, "{:#}", serde_json::to_value(report)?)?;
+        return Ok(());
+    }
+    let CheckReport { records, versions, documents, behind, problems, more } = report;
+    writeln!(out, "{records} records, {versions} old versions, {documents} documents, {behind} changes behind")?;
+    for problem in problems {
+        writeln!(out, "damaged: {problem}")?;
+    }
+    if *more > 0 {
+        writeln!(out, "and {more} more")?;
+    }
+    match problems.is_empty() {
+        true => writeln!(out, "sound")?,
+        false => writeln!(
+            out,
+            "stop crowsnest and run `crowsnest cache rebuild`: nothing is lost, the members fill it again"
+        )?,
+    }
+    Ok(())
+}
+
+/// What a line of `status` tells.
+#[derive(Default)]
+struct Line {
+    resources: u64,
+    records: u64,
+    complete: u64,
+    heard: i64,
+    trouble: Option<String>,
+}
+
+impl Line {
+    fn add(&mut self, collection: &Value) {
+        self.resources += 1;
+        self.records += collection["records"].as_u64().unwrap_or_default();
+        self.complete += u64::from(collection["complete"] == true);
+        self.heard = self.heard.max(collection["heardAt"].as_i64().unwrap_or_default());
+        if self.trouble.is_none() {
+            self.trouble = collection["trouble"].as_str().map(str::to_owned);
+        }
+    }
+
+    fn cells(&self, now_ms: i64) -> [String; 4] {
+        let heard = match self.heard {
+            0 => "<never>".to_owned(),
+            at => format!("{} ago", human_duration((now_ms - at).max(0) / 1000)),
+        };
+        let trouble = self.trouble.clone().unwrap_or_else(|| "<none>".to_owned());
+        [self.records.to_string(), format!("{}/{}", self.complete, self.resources), heard, trouble]
+    }
+}
+
+fn print_status(
+    out: &mut impl Write,
+    status: &Value,
+    resources: bool,
+    output: Output,
+    now_ms: i64,
+) -> anyhow::Result<()> {
+    if output == Output::Json {
+        writeln!(out, "{status:#}")?;
+        return Ok(());
+    }
+    let text = |value: &Value, field: &str| value[field].as_str().unwrap_or_default().to_owned();
+    let mut lines: BTreeMap<(String, String), Line> = BTreeMap::new();
+    for collection in status["collections"].as_array().into_iter().flatten() {
+        let resource = match text(collection, "group") {
+            group if group.is_empty() => text(collection, "resource"),
+            group => format!("{}.{group}", text(collection, "resource")),
+        };
+        let key = (text(collection, "cluster"), if resources { resource } else { String::new() });
+        lines.entry(key).or_default().add(collection);
+    }
+    let head = ["CLUSTER", "RESOURCE", "RECORDS", "COMPLETE", "HEARD", "TROUBLE"];
+    let width = if output == Output::Wide { usize::MAX } else { 80 };
+    let mut rows = vec![head.map(str::to_owned).to_vec()];
+    for ((cluster, resource), line) in &lines {
+        let [records, complete, heard, trouble] = line.cells(now_ms);
+        let trouble = trouble.chars().take(width).collect();
+        rows.push(vec![cluster.clone(), resource.clone(), records, complete, heard, trouble]);
+    }
+    if !resources {
+        rows.iter_mut().for_each(|row| drop(row.remove(1)));
+    }
+    columns::write(out, &rows)?;
+    let number = |value: &Value, field: &str| value[field].as_u64().unwrap_or_default();
+    let (store, seq) = (&status["store"], number(status, "seq"));
+    writeln!(
+        out,
+        "{} records, {} old versions ({} deleted objects, {} MiB), {} MiB on the disk, {} changes, text search {} behind",
+        number(store, "records"),
+        number(store, "versions"),
+        number(store, "deletions"),
+        number(store, "versionBytes") >> 20,
+        number(store, "bytes") >> 20,
+        seq,
+        seq.saturating_sub(number(status, "searchable")),
+    )?;
+    if let Some(trouble) = status["indexTrouble"].as_str() {
+        let backend = status["backend"].as_str().unwrap_or("text search");
+        writeln!(out, "{backend} cannot be written to: {trouble}")?;
+    }
+    if let Some(problem) = status["problem"].as_str() {
+        writeln!(out, "not ready: {problem}")?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_status_is_a_line_for_each_cluster_or_resource() {
+        let collection = |cluster: &str, group: &str, resource: &str, records: u64, complete: bool, trouble: Value| {
+            json!({"cluster": cluster, "group": group, "resource": resource, "records": records, "complete": complete,
+                "heardAt": 90_000, "trouble": trouble})
+        };
+        let status = json!({"seq": 9, "searchable": 7, "collections": [
+            collection("m1", "", "pods", 3, true, Value::Null), collection("m1", "apps", "deployments", 2, true, Value::Null),
+            collection("m2", "", "pods", 1, false, json!("connection refused"))],
+            "store": {"records": 6, "versions": 4, "deletions": 1, "versionBytes": 2 << 20, "bytes": 5 << 20}});
+        let total = "6 records, 4 old versions (1 deleted objects, 2 MiB), 5 MiB on the disk, 9 changes, text search 2 behind\n";
+        for (resources, expected) in [
+            (
+                false,
+                "CLUSTER   RECORDS   COMPLETE   HEARD     TROUBLE\nm1        5         2/2        10s ago   <none>\nm2        1         0/1        10s ago   connection refused\n",
+            ),
+            (
+                true,
+                "CLUSTER   RESOURCE           RECORDS   COMPLETE   HEARD     TROUBLE\nm1        deployments.apps   2         1/1        10s ago   <none>\nm1        pods               3         1/1        10s ago   <none>\nm2        pods               1         0/1        10s ago   connection refused\n",
+            ),
+        ] {
+            let mut out = Vec::new();
+            print_status(&mut out, &status, resources, Output::Table, 100_000).unwrap();
+            assert_eq!(String::from_utf8(out).unwrap(), format!("{expected}{total}"));
+        }
+    }
+
+    #[test]
+    fn a_report_names_the_damage_and_the_mend() {
+        let problems = vec!["records 7: its body is that of web 3".to_owned()];
+        let report = CheckReport { records: 9, more: 2, problems, ..CheckReport::default() };
+        let mut out = Vec::new();
+        print_report(&mut out, &report, Output::Table).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        assert!(
+            text.contains("damaged: records 7") && text.contains("and 2 more") && text.contains("cache rebuild"),
+            "{text}"
+        );
+    }
+}

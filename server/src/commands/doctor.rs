@@ -1,0 +1,74 @@
+//! `crowsnest doctor`: prints what is wrong with an installation, the worst first, and what mends it. Exits with 1 when something
+//! is broken.
+
+use std::cmp::Reverse;
+use std::io::Write;
+use std::process::ExitCode;
+
+use clap::{Args, ValueEnum};
+
+use super::serve::Role;
+use crate::doctor::{Finding, Severity, examine};
+use crowsnest_cli::connection::ConnectionArgs;
+use crowsnest_cli::output::terminal;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Output {
+    Text,
+    Json,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  crowsnest doctor --kubeconfig karmada-apiserver.config\n  crowsnest doctor -o json"
+)]
+pub(crate) struct DoctorArgs {
+    #[command(flatten)]
+    connection: ConnectionArgs,
+    /// What `crowsnest serve` does there, by comma: of this the rights are looked at
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "all", value_name = "ROLES")]
+    roles: Vec<Role>,
+    #[arg(short, long, value_enum, default_value = "text")]
+    output: Output,
+}
+
+pub(crate) async fn run(args: DoctorArgs) -> anyhow::Result<ExitCode> {
+    let mut findings = examine(args.connection.config().await?, &args.roles).await?;
+    findings.sort_by_key(|finding| Reverse(finding.severity));
+    print(&mut terminal::stdout(), &findings, args.output)?;
+    let broken = findings.iter().any(|finding| finding.severity == Severity::Broken);
+    Ok(if broken { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+fn print(out: &mut impl Write, findings: &[Finding], output: Output) -> anyhow::Result<()> {
+    if output == Output::Json {
+        writeln!(out, "{:#}", serde_json::to_value(findings)?)?;
+        return Ok(());
+    }
+    for Finding { severity, what, found, mend } in findings {
+        let mark = match severity {
+            Severity::Good => "ok     ",
+            Severity::Warning => "warning",
+            Severity::Broken => "BROKEN ",
+        };
+        writeln!(out, "{mark}  {what}: {found}")?;
+        if !mend.is_empty() {
+            writeln!(out, "         mend: {mend}")?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_wrong_is_printed_with_its_mend() {
+        let findings = [Finding::broken("cluster m1", "not ready", "start it"), Finding::good("clocks", "they agree")];
+        let mut out = Vec::new();
+        print(&mut out, &findings, Output::Text).unwrap();
+        let expected = "BROKEN   cluster m1: not ready\n         mend: start it\nok       clocks: they agree\n";
+        assert_eq!(String::from_utf8(out).unwrap(), expected);
+    }
+}

@@ -1,0 +1,155 @@
+//! `crowsnest install` and `uninstall`: their flags, and nothing else; the work is in `crate::install`.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use clap::{Args, ValueEnum};
+use crowsnest_plan::overriding::yaml;
+use serde_json::{Value, json};
+
+use crate::install::installation::{self, Record, Wish};
+use crowsnest_cli::connection::ConnectionArgs;
+use crowsnest_cli::duration::duration;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Output {
+    Yaml,
+    Json,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  crowsnest install --kubeconfig karmada-apiserver.config --host crowsnest.crowsnest-system.svc\n  crowsnest install --host 10.0.0.7 --ca-file ca.crt --dry-run -o yaml"
+)]
+pub(crate) struct InstallArgs {
+    #[command(flatten)]
+    connection: ConnectionArgs,
+    /// Name or address at which the control plane reaches `crowsnest serve` [default: as it was installed]
+    #[arg(long, value_name = "HOST")]
+    host: Option<String>,
+    /// Port there [default: as it was installed, or 8443]
+    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    port: Option<u16>,
+    /// Name or address of `crowsnest serve` with the role webhook, where that is another [default: as it was installed, or --host]
+    #[arg(long, value_name = "HOST", requires = "webhook_port")]
+    webhook_host: Option<String>,
+    /// Port there
+    #[arg(long, value_name = "PORT", requires = "webhook_host", value_parser = clap::value_parser!(u16).range(1..))]
+    webhook_port: Option<u16>,
+    /// Authority of the certificate that `serve` shows [default: one is made, and kept with the certificate in the control plane]
+    #[arg(long, value_name = "FILE")]
+    ca_file: Option<PathBuf>,
+    /// Register metrics.k8s.io and custom.metrics.k8s.io, too, where nobody else serves them [default: as it was installed, or true]
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL")]
+    metrics_adapter: Option<bool>,
+    /// Serve from now on what Karmada's aggregated API server does: after `crowsnest migrate`
+    #[arg(long)]
+    take_over: bool,
+    /// Wait until the control plane reaches `serve`
+    #[arg(long, conflicts_with = "dry_run")]
+    wait: bool,
+    /// Print what would be applied, and change nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// How it is printed
+    #[arg(short, long, value_enum, default_value = "yaml", requires = "dry_run")]
+    output: Output,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  crowsnest uninstall --kubeconfig karmada-apiserver.config\n  crowsnest uninstall --members --dry-run               what would be taken out of which member"
+)]
+pub(crate) struct UninstallArgs {
+    #[command(flatten)]
+    connection: ConnectionArgs,
+    /// Take all clusters out before, with what was propagated to them and what `crowsnest join` made there; `serve` has to run
+    #[arg(long)]
+    members: bool,
+    /// How long each cluster may take, as 90s, 15m or 1h30m
+    #[arg(long, value_name = "DURATION", default_value = "60s", requires = "members", value_parser = duration)]
+    wait: Duration,
+    /// Say what would be deleted, and change nothing
+    #[arg(long)]
+    dry_run: bool,
+}
+
+pub(crate) async fn run(args: InstallArgs) -> anyhow::Result<ExitCode> {
+    let config = args.connection.config().await?;
+    let client = kube::Client::try_from(config.clone())?;
+    let before = installation::recorded(&client).await?;
+    let Some(host) = args.host.clone().or_else(|| before.as_ref().map(|record| record.host.clone())) else {
+        bail!("name the address at which the control plane reaches `crowsnest serve` with --host");
+    };
+    let port = args.port.or_else(|| before.as_ref().map(|record| record.port)).unwrap_or(8443);
+    // Where both are said to be at one address they are.
+    let said = args.webhook_host.clone().zip(args.webhook_port);
+    let webhooks_at = said.or_else(|| before.as_ref().and_then(|record| record.webhooks_at.clone()));
+    let webhooks_at = webhooks_at.filter(|at| *at != (host.clone(), port));
+    let metrics = args.metrics_adapter.or_else(|| before.as_ref().map(|record| record.metrics_adapter)).unwrap_or(true);
+    let ca = match &args.ca_file {
+        Some(path) => {
+            let read = std::fs::read_to_string(path);
+            let text = read.with_context(|| format!("--ca-file {}", path.display()))?;
+            crate::peers::roots(&text, "--ca-file")?;
+            Some(text)
+        }
+        None => None,
+    };
+    let wish = Wish {
+        record: Record { webhooks_at, ..Record::new(host, port, metrics) },
+        ca,
+        take_over: args.take_over,
+        advertised: installation::advertised(&client, &config).await?,
+    };
+    let mut out = std::io::stdout().lock();
+    if args.dry_run {
+        print(&mut out, &installation::rendered(&client, &wish).await?, args.output)?;
+    } else {
+        installation::install(&client, &wish, args.wait, &mut out).await?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn print(out: &mut impl Write, manifests: &[Value], output: Output) -> anyhow::Result<()> {
+    match output {
+        Output::Yaml => {
+            for manifest in manifests {
+                writeln!(out, "---\n{}", yaml::written(manifest).trim_end())?;
+            }
+        }
+        Output::Json => {
+            let list = json!({"apiVersion": "v1", "kind": "List", "items": manifests});
+            writeln!(out, "{list:#}")?;
+        }
+    }
+    Ok(())
+}
+
+pub(crate) async fn run_uninstall(args: UninstallArgs) -> anyhow::Result<ExitCode> {
+    let client = args.connection.client().await?;
+    let members = args.members.then_some(args.wait);
+    installation::uninstall(&client, members, args.dry_run, &mut std::io::stdout().lock()).await?;
+    Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn manifests_are_printed_as_kubectl_reads_them() {
+        let manifests = [json!({"kind": "Namespace", "metadata": {"name": "a"}}), json!({"kind": "Service"})];
+        let mut yaml = Vec::new();
+        print(&mut yaml, &manifests, Output::Yaml).unwrap();
+        let yaml = String::from_utf8(yaml).unwrap();
+        assert!(yaml.starts_with("---\nkind: Namespace\n") && yaml.contains("\n---\nkind: Service\n"), "{yaml}");
+        let mut json = Vec::new();
+        print(&mut json, &manifests, Output::Json).unwrap();
+        let list: Value = serde_json::from_slice(&json).unwrap();
+        assert_eq!(list["items"], json!(manifests));
+    }
+}

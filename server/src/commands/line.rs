@@ -1,0 +1,8 @@
+//! The command line as a whole: its help, completion, manual pages and spelling, and settings from files and the environment.
+
+pub(crate) mod complete;
+pub(super) mod environment;
+pub(super) mod help;
+pub(super) mod man;
+pub(super) mod settings;
+pub(super) mod spelling;

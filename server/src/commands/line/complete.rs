@@ -1,0 +1,289 @@
+//! Shell completion, of names that are there now as well: asked by the scripts that `crowsnest completion` prints, and by kubectl of
+//! whatever is called `kubectl_complete-crowsnest`. What can't be asked within a moment is completed to nothing.
+
+mod live;
+
+use std::ffi::{OsStr, OsString};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, anyhow, bail};
+use clap::{Arg, Args, Command, CommandFactory, ValueEnum};
+use clap_complete::CompleteEnv;
+use clap_complete::engine::{ArgValueCompleter, complete};
+use clap_complete::env::Shells;
+
+use crate::commands::Cli;
+
+/// The variable by which a script asks.
+const ASKS: &str = "COMPLETE";
+/// How kubectl calls who completes for a plugin, up to the plugin's name.
+const OF_KUBECTL: &str = "kubectl_complete-";
+/// kubectl is not to add names of files.
+const NO_FILES: &str = ":4";
+
+/// Under which names we are called, and what that is to a user.
+const CALLED: [(&str, &str); 3] =
+    [("kubectl-crowsnest", "kubectl crowsnest"), ("kubectl-karmada", "kubectl karmada"), ("karmadactl", "karmadactl")];
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Shell {
+    Bash,
+    Zsh,
+    Fish,
+    Powershell,
+    Elvish,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  source <(crowsnest completion bash)                      in ~/.bashrc\n  source <(crowsnest completion zsh)                       in ~/.zshrc\n  crowsnest completion fish | source                       in ~/.config/fish/config.fish\n  crowsnest completion powershell | Out-String | Invoke-Expression\n  crowsnest completion --plugin ~/.local/bin                `kubectl crowsnest`, `kubectl karmada`, and what completes them"
+)]
+pub(crate) struct CompletionArgs {
+    #[arg(value_enum, required_unless_present = "plugin")]
+    shell: Option<Shell>,
+    /// Link the plugins of kubectl, and what completes them, into this folder of $PATH
+    #[arg(long, value_name = "FOLDER", conflicts_with = "shell")]
+    plugin: Option<PathBuf>,
+}
+
+/// What kubectl calls for a plugin, and for what completes it.
+const LINKS: [&str; 4] =
+    ["kubectl-crowsnest", "kubectl-karmada", "kubectl_complete-crowsnest", "kubectl_complete-karmada"];
+
+pub(crate) fn run(args: &CompletionArgs) -> anyhow::Result<ExitCode> {
+    if let Some(folder) = &args.plugin {
+        let program = std::env::current_exe().context("finding this program")?;
+        link(&program, folder)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let shell = args.shell.as_ref().context("say which shell, or --plugin FOLDER")?;
+    let called = std::env::args_os().next().unwrap_or_default();
+    // A program that was named by its path is asked by it.
+    let by_path = Path::new(&called).components().count() > 1;
+    let completer = if by_path { std::env::current_exe().context("finding this program")? } else { called.into() };
+    let name = shell.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default();
+    let shells = Shells::builtins();
+    let shell = shells.completer(&name).ok_or_else(|| anyhow!("{name} is no shell that is known"))?;
+    let mut script = Vec::new();
+    shell.write_registration(ASKS, "crowsnest", "crowsnest", &completer.to_string_lossy(), &mut script)?;
+    std::io::stdout().write_all(&script)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Links that are there already are ours to change; files are somebody's.
+fn link(program: &Path, folder: &Path) -> anyhow::Result<()> {
+    std::fs::create_dir_all(folder).with_context(|| format!("making {}", folder.display()))?;
+    for name in LINKS {
+        let link = folder.join(name);
+        match link.symlink_metadata() {
+            Ok(found) if found.is_symlink() => {
+                std::fs::remove_file(&link).with_context(|| format!("replacing {}", link.display()))?;
+            }
+            Ok(_) => bail!("{} is there already, and no link: move it away", link.display()),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error).with_context(|| format!("looking at {}", link.display())),
+        }
+        std::os::unix::fs::symlink(program, &link).with_context(|| format!("linking {}", link.display()))?;
+        writeln!(std::io::stdout(), "{}", link.display())?;
+    }
+    Ok(())
+}
+
+/// All commands, by the name we are called by.
+pub(crate) fn command() -> Command {
+    match called(&std::env::args_os().next().unwrap_or_default()) {
+        Some(name) => renamed(Cli::command().bin_name(name), name),
+        None => Cli::command(),
+    }
+}
+
+/// The name a user knows us by, where it is another.
+fn called(program: &OsStr) -> Option<&'static str> {
+    let name = Path::new(program).file_stem()?.to_string_lossy();
+    CALLED.iter().find(|(file, _)| *file == name).map(|(_, called)| *called)
+}
+
+/// Examples are those of the name.
+fn renamed(command: Command, name: &str) -> Command {
+    let told = command.get_after_help().map(|text| text.to_string().replace("  crowsnest ", &format!("  {name} ")));
+    let command = match told {
+        Some(told) => command.after_help(told),
+        None => command,
+    };
+    command.mut_subcommands(|command| renamed(command, name))
+}
+
+/// Answers a shell or kubectl that asks what may come next; false when nobody does.
+pub(crate) fn answered() -> anyhow::Result<bool> {
+    let mut words: Vec<OsString> = std::env::args_os().collect();
+    let program = words.first().and_then(|program| Path::new(program).file_stem()).unwrap_or_default();
+    let for_kubectl = program.to_string_lossy().starts_with(OF_KUBECTL);
+    if for_kubectl {
+        words[0] = "crowsnest".into();
+        let last = words.len() - 1;
+        let found = complete(&mut live_command(), words, last, None).context("completing")?;
+        let mut out = std::io::stdout().lock();
+        for candidate in found.iter().filter(|candidate| !candidate.is_hide_set()) {
+            let help = candidate.get_help().map(|help| help.to_string().lines().next().unwrap_or_default().to_owned());
+            match help.filter(|help| !help.is_empty()) {
+                Some(help) => writeln!(out, "{}\t{help}", candidate.get_value().to_string_lossy())?,
+                None => writeln!(out, "{}", candidate.get_value().to_string_lossy())?,
+            }
+        }
+        writeln!(out, "{NO_FILES}")?;
+        return Ok(true);
+    }
+    let folder = std::env::current_dir().ok();
+    let answered = CompleteEnv::with_factory(live_command).var(ASKS).try_complete(words, folder.as_deref());
+    answered.map_err(|error| anyhow!("{error}"))
+}
+
+fn live_command() -> Command {
+    with_names(Cli::command())
+}
+
+/// Arguments that are names of what is there now.
+fn with_names(command: Command) -> Command {
+    let of = command.get_name().to_owned();
+    let command = command.mut_args(|arg| named(arg, &of));
+    command.mut_subcommands(with_names)
+}
+
+fn named(arg: Arg, command: &str) -> Arg {
+    let completer = match (arg.get_id().as_str(), command) {
+        ("cluster" | "clusters" | "with", _) | ("name", "cordon" | "uncordon" | "unjoin" | "unregister") => {
+            ArgValueCompleter::new(live::clusters)
+        }
+        ("namespace", "register" | "unregister" | "agent") => return arg,
+        ("namespace", _) => ArgValueCompleter::new(live::namespaces),
+        ("query", "search") => ArgValueCompleter::new(live::query),
+        ("query", "logs" | "events") => ArgValueCompleter::new(live::query_or_object),
+        ("object" | "kind", _) => ArgValueCompleter::new(live::objects),
+        ("name", "get") => ArgValueCompleter::new(live::names),
+        ("pod", "exec" | "attach" | "port-forward") | ("name", "pods") => ArgValueCompleter::new(live::pods),
+        ("name", "nodes") => ArgValueCompleter::new(live::nodes),
+        ("about", "events") => ArgValueCompleter::new(live::objects),
+        ("context", _) => ArgValueCompleter::new(live::contexts),
+        ("arguments", "taint") => ArgValueCompleter::new(live::tainted),
+        ("arguments", _) => ArgValueCompleter::new(live::of_kubectl),
+        _ => return arg,
+    };
+    arg.add(completer)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[rstest::rstest]
+    #[case("kubectl-crowsnest", Some("kubectl crowsnest"))]
+    #[case("/usr/local/bin/kubectl-karmada", Some("kubectl karmada"))]
+    #[case("/opt/crowsnest", None)]
+    fn names_we_are_called_by(#[case] program: &str, #[case] expected: Option<&str>) {
+        assert_eq!(called(OsStr::new(program)), expected);
+    }
+
+    #[test]
+    fn plugins_are_links() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().join("bin");
+        for program in ["/opt/old/crowsnest", "/opt/crowsnest"] {
+            link(Path::new(program), &folder).unwrap();
+        }
+        let plugin = folder.join("kubectl_complete-karmada");
+        assert_eq!(std::fs::read_link(&plugin).unwrap(), Path::new("/opt/crowsnest"));
+        std::fs::remove_file(&plugin).unwrap();
+        std::fs::write(&plugin, "").unwrap();
+        let error = link(Path::new("/opt/crowsnest"), &folder).unwrap_err().to_string();
+        assert!(error.contains("is there already, and no link"), "{error}");
+    }
+
+    #[test]
+    fn usage_and_examples_have_the_name() {
+        let mut command = renamed(Cli::command().bin_name("kubectl crowsnest"), "kubectl crowsnest");
+        command.build();
+        let search = command.find_subcommand_mut("search").unwrap().render_help().to_string();
+        assert!(search.contains("Usage: kubectl crowsnest search"), "{search}");
+        assert!(search.contains("\n  kubectl crowsnest search image:nginx"), "{search}");
+    }
+
+    #[test]
+    fn what_is_not_asked_for_anybody_is_completed_without_a_server() {
+        let told = |words: &[&str]| -> Vec<String> {
+            let words: Vec<OsString> = words.iter().map(OsString::from).collect();
+            let last = words.len() - 1;
+            let found = complete(&mut live_command(), words, last, None).unwrap();
+            found.iter().map(|one| one.get_value().to_string_lossy().into_owned()).collect()
+        };
+        assert_eq!(told(&["crowsnest", "port"]), ["port-forward"]);
+        assert_eq!(told(&["crowsnest", "completion", "z"]), ["zsh"]);
+        assert!(told(&["crowsnest", "search", "--fail"]).contains(&"--fail-on-empty".to_owned()));
+    }
+
+    /// Words as a shell takes them apart; what stands behind three blanks, or a pipe, or in the next command, is for the reader.
+    fn words(line: &str) -> Vec<String> {
+        let (mut words, mut word, mut quote, mut blanks) = (Vec::new(), None::<String>, None, 0);
+        for letter in line.chars() {
+            match (quote, letter) {
+                (None, '\'' | '"') => {
+                    quote = Some(letter);
+                    word.get_or_insert_default();
+                }
+                (Some(own), letter) if own == letter => quote = None,
+                (None, '|' | ';') => break,
+                (None, ' ') => {
+                    words.extend(word.take());
+                    blanks += 1;
+                    if blanks == 3 {
+                        break;
+                    }
+                    continue;
+                }
+                (_, letter) => word.get_or_insert_default().push(letter),
+            }
+            blanks = 0;
+        }
+        words.into_iter().chain(word).collect()
+    }
+
+    fn understands(line: &str) {
+        let read = Cli::command().try_get_matches_from(words(line));
+        assert!(read.is_ok(), "{line}: {:?} {}", words(line), read.map(drop).unwrap_err());
+    }
+
+    #[test]
+    fn examples_are_understood() {
+        let mut command = Cli::command();
+        command.build();
+        let mut all = vec![command];
+        while let Some(command) = all.pop() {
+            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            let examples = help.lines().map(str::trim_start).filter(|line| line.starts_with("crowsnest "));
+            examples.filter(|line| !line.contains('…')).for_each(understands);
+            all.extend(command.get_subcommands().filter(|sub| sub.get_name() != "help").cloned());
+        }
+    }
+
+    #[test]
+    fn examples_of_the_document_are_understood() {
+        let document = include_str!("../../../../docs/CLI.md");
+        let examples: Vec<&str> =
+            document.lines().map(str::trim_start).filter(|line| line.starts_with("crowsnest ")).collect();
+        assert!(examples.len() > 30, "{examples:?}");
+        examples.into_iter().filter(|line| !line.contains('…')).for_each(understands);
+    }
+
+    #[test]
+    fn commands_of_users_have_examples() {
+        let mut command = Cli::command();
+        command.build();
+        let own = ["help", "sim", "apiserver"];
+        for sub in command.get_subcommands_mut().filter(|sub| !own.contains(&sub.get_name()) && !sub.is_hide_set()) {
+            let name = sub.get_name().to_owned();
+            let help = sub.render_help().to_string();
+            assert!(help.contains(&format!("  crowsnest {name}")), "{name} has no example of itself:\n{help}");
+        }
+    }
+}

@@ -1,0 +1,277 @@
+//! What is there now, as the caller may see it.
+
+use std::ffi::{OsStr, OsString};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Command, CommandFactory};
+use clap_complete::CompletionCandidate;
+use kube::config::Kubeconfig;
+use serde_json::Value;
+
+use crate::commands::Cli;
+use crowsnest_cli::connection::ConnectionArgs;
+use crowsnest_cli::object::{SEARCH, escaped, text};
+use crowsnest_cli::reach;
+use crowsnest_cli::verbs::get::ask;
+use crowsnest_cli::verbs::kubectl::translated;
+
+/// Whoever waits for a completion does not wait long.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Names that are offered.
+const MOST: usize = 100;
+
+type Candidates = Vec<CompletionCandidate>;
+
+pub(super) fn clusters(current: &OsStr) -> Candidates {
+    let found = asked(async |client: kube::Client| ask::clusters(&client).await);
+    beginning(current, unchosen(&words().pop().unwrap_or_default(), found))
+}
+
+pub(super) fn namespaces(current: &OsStr) -> Candidates {
+    let found = asked(async |client: kube::Client| {
+        let answer =
+            reach::get(&client, &format!("{SEARCH}/query?limit={MOST}&facets=namespace&q=kind%3Anamespace")).await?;
+        Ok(names_of(&answer))
+    });
+    beginning(current, found)
+}
+
+/// Each once.
+fn names_of(answer: &Value) -> Vec<String> {
+    let mut names: Vec<String> = list(answer, "/hits").iter().map(|hit| text(hit, "/name").to_owned()).collect();
+    names.sort();
+    names.dedup();
+    names
+}
+
+/// What may be written at the end of a query.
+pub(super) fn query(current: &OsStr) -> Candidates {
+    let query = current.to_string_lossy().into_owned();
+    let asked_of = query.clone();
+    let found = asked(async move |client: kube::Client| {
+        let answer = reach::get(&client, &format!("{SEARCH}/suggest?limit={MOST}&q={}", escaped(&asked_of))).await?;
+        let start = answer.get("start").and_then(Value::as_u64).and_then(|at| usize::try_from(at).ok());
+        let before = start.and_then(|start| asked_of.get(..start)).unwrap_or_default();
+        Ok(list(&answer, "/items").iter().map(|item| format!("{before}{}", text(item, "/text"))).collect())
+    });
+    candidates(found)
+}
+
+pub(super) fn query_or_object(current: &OsStr) -> Candidates {
+    match current.to_string_lossy().contains('/') {
+        true => objects(current),
+        false => query(current),
+    }
+}
+
+/// Kinds, then `KIND/NAME`; a name alone behind a kind.
+pub(super) fn objects(current: &OsStr) -> Candidates {
+    let word = current.to_string_lossy().into_owned();
+    match word.split_once('/') {
+        Some((kind, _)) => beginning(current, named(kind).into_iter().map(|name| format!("{kind}/{name}")).collect()),
+        None => match kind_before() {
+            Some(kind) => beginning(current, named(&kind)),
+            None => kinds(current),
+        },
+    }
+}
+
+/// Names of the kind that is the word before.
+pub(super) fn names(current: &OsStr) -> Candidates {
+    kind_before().map(|kind| beginning(current, named(&kind))).unwrap_or_default()
+}
+
+pub(super) fn pods(current: &OsStr) -> Candidates {
+    match current.to_string_lossy().split_once('/') {
+        Some((kind, _)) => beginning(current, named(kind).into_iter().map(|name| format!("{kind}/{name}")).collect()),
+        None => beginning(current, named("pod")),
+    }
+}
+
+pub(super) fn nodes(current: &OsStr) -> Candidates {
+    beginning(current, named("node"))
+}
+
+pub(super) fn contexts(current: &OsStr) -> Candidates {
+    let file = flag(&["--kubeconfig"]);
+    let read = file.map_or_else(Kubeconfig::read, |file| Kubeconfig::read_from(PathBuf::from(file)));
+    let names = read.map(|config| config.contexts.into_iter().map(|context| context.name).collect());
+    beginning(current, names.unwrap_or_default())
+}
+
+fn kinds(current: &OsStr) -> Candidates {
+    let found = asked(async |client: kube::Client| {
+        let served = crowsnest_fleet::discovery::discover(&client).await?;
+        let preferred = served.preferred();
+        let listable = preferred.into_iter().filter(|one| one.is_listable());
+        Ok(listable.map(|one| one.gvr.group_resource()).collect())
+    });
+    beginning(current, found)
+}
+
+/// Names of a kind in the namespace and clusters that are said.
+fn named(kind: &str) -> Vec<String> {
+    let mut query = format!("kind:{}", kind.split('.').next().unwrap_or(kind));
+    for (field, flags) in
+        [("namespace:=", &["-n", "--namespace"][..]), ("cluster:", &["-C", "--cluster", "--clusters"])]
+    {
+        if let Some(said) = flag(flags) {
+            query.push_str(&format!(" {field}{said}"));
+        }
+    }
+    asked(async move |client: kube::Client| {
+        let path = format!("{SEARCH}/query?limit={MOST}&facets=kind&q={}", escaped(&query));
+        let answer = reach::get(&client, &path).await?;
+        Ok(names_of(&answer))
+    })
+}
+
+/// The words that are on the line, without us.
+fn line() -> Vec<String> {
+    let all: Vec<String> = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
+    // A script says them behind a `--`, kubectl behind our name.
+    let from = all.iter().position(|word| word == "--").map_or(1, |at| at + 2);
+    all.into_iter().skip(from).collect()
+}
+
+/// Those behind the command.
+fn words() -> Vec<String> {
+    line().into_iter().skip(1).collect()
+}
+
+/// What a flag of the line says.
+fn flag(names: &[&str]) -> Option<String> {
+    let words = words();
+    let said = |name: &&str| {
+        words.iter().enumerate().find_map(|(at, word)| match word.strip_prefix(*name) {
+            Some("") => words.get(at + 1).cloned(),
+            Some(rest) => rest.strip_prefix('=').map(str::to_owned),
+            None => None,
+        })
+    };
+    names.iter().find_map(said).filter(|said| !said.is_empty())
+}
+
+/// The first word before the last that is no flag, nor what a flag says.
+fn kind_before() -> Option<String> {
+    let line = line();
+    let (_, before) = line.split_last()?;
+    let (verb, words) = before.split_first()?;
+    plain(Cli::command().find_subcommand(verb)?, words).next().map(str::to_owned)
+}
+
+/// Words that are no flags, nor what flags say.
+fn plain<'w>(command: &Command, words: &'w [String]) -> impl Iterator<Item = &'w str> {
+    let speaks = |word: &str| {
+        let mut args = command.get_arguments();
+        let said_behind = match word.strip_prefix("--") {
+            _ if word.contains('=') => None,
+            Some(long) => args.find(|arg| arg.get_long_and_visible_aliases().is_some_and(|all| all.contains(&long))),
+            // Of several letters the last may say something, as in -it.
+            None => word.strip_prefix('-').and_then(|shorts| args.find(|arg| arg.get_short() == shorts.chars().last())),
+        };
+        said_behind.is_some_and(|arg| arg.get_action().takes_values() && !arg.is_require_equals_set())
+    };
+    let is_said: Vec<bool> = words.iter().map(|word| speaks(word)).collect();
+    let own = move |at: usize| at.checked_sub(1).and_then(|at| is_said.get(at)).is_none_or(|said| !said);
+    words.iter().enumerate().filter(move |(at, word)| !word.starts_with('-') && own(*at)).map(|(_, word)| word.as_str())
+}
+
+/// What the control plane answers, unless it takes too long or can't be asked: then nothing is offered.
+fn asked(ask: impl AsyncFnOnce(kube::Client) -> anyhow::Result<Vec<String>>) -> Vec<String> {
+    within_patience(async {
+        let (kubeconfig, context) = (flag(&["--kubeconfig"]), flag(&["--context", "--karmada-context"]));
+        let client = ConnectionArgs::of(kubeconfig.map(PathBuf::from), context).client().await?;
+        ask(client).await
+    })
+}
+
+fn within_patience(answer: impl Future<Output = anyhow::Result<Vec<String>>>) -> Vec<String> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let answered = runtime.map(|runtime| runtime.block_on(async { tokio::time::timeout(PATIENCE, answer).await }));
+    match answered {
+        Ok(Ok(Ok(found))) => found,
+        Ok(Ok(Err(error))) => {
+            tracing::debug!(error = %format_args!("{error:#}"), "completing");
+            Vec::new()
+        }
+        Ok(Err(_)) | Err(_) => Vec::new(),
+    }
+}
+
+/// What kubectl offers for its own verbs.
+pub(super) fn of_kubectl(current: &OsStr) -> Candidates {
+    let mut words: Vec<OsString> = line().into_iter().map(OsString::from).collect();
+    // What is being written is what is asked about.
+    words.pop();
+    words.push(current.to_owned());
+    let mut command = tokio::process::Command::new("kubectl");
+    command.arg("__complete").args(translated(words)).kill_on_drop(true);
+    candidates(within_patience(async move {
+        let said = command.output().await?;
+        let said = String::from_utf8_lossy(&said.stdout).into_owned();
+        // The last line says how the shell is to treat them.
+        let lines = said.lines().take_while(|line| !line.starts_with(':'));
+        Ok(lines.filter_map(|line| line.split('\t').next()).map(str::to_owned).collect())
+    }))
+}
+
+/// `clusters`, then their names.
+pub(super) fn tainted(current: &OsStr) -> Candidates {
+    match kind_before() {
+        None => beginning(current, vec!["clusters".to_owned()]),
+        Some(_) => clusters(current),
+    }
+}
+
+fn list<'v>(value: &'v Value, pointer: &str) -> &'v [Value] {
+    value.pointer(pointer).and_then(Value::as_array).map_or(&[], Vec::as_slice)
+}
+
+fn candidates(found: Vec<String>) -> Candidates {
+    found.into_iter().map(CompletionCandidate::new).collect()
+}
+
+fn beginning(current: &OsStr, found: Vec<String>) -> Candidates {
+    let begin = current.to_string_lossy();
+    candidates(found.into_iter().filter(|one| one.starts_with(&*begin)).collect())
+}
+
+/// Without those that a word lists already, with commas between.
+fn unchosen(word: &str, mut found: Vec<String>) -> Vec<String> {
+    let before = word.rsplit_once(',').map(|(before, _)| before).unwrap_or_default();
+    let chosen: Vec<&str> = before.split([',', '=']).collect();
+    found.retain(|one| !chosen.contains(&one.as_str()));
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn texts(candidates: &Candidates) -> Vec<String> {
+        candidates.iter().map(|one| one.get_value().to_string_lossy().into_owned()).collect()
+    }
+
+    #[rstest::rstest]
+    #[case("get", "-A pods -l app=web", &["pods"])]
+    #[case("get", "--namespace shop -o wide deploy", &["deploy"])]
+    #[case("get", "--namespace=shop pods web", &["pods", "web"])]
+    #[case("exec", "-it web-0", &["web-0"])]
+    fn flags_are_no_names(#[case] verb: &str, #[case] line: &str, #[case] expected: &[&str]) {
+        let root = Cli::command();
+        let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
+        let found: Vec<&str> = plain(root.find_subcommand(verb).unwrap(), &words).collect();
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn lists_go_on_behind_a_comma() {
+        let found = || vec!["m1".to_owned(), "m2".to_owned(), "x".to_owned()];
+        assert_eq!(unchosen("m", found()), ["m1", "m2", "x"]);
+        assert_eq!(unchosen("m1,", found()), ["m2", "x"]);
+        assert_eq!(unchosen("--clusters=m1,x,m", found()), ["m2"]);
+        assert_eq!(texts(&beginning(OsStr::new("x"), found())), ["x"]);
+    }
+}

@@ -1,0 +1,158 @@
+//! A command's settings in a file: YAML with the names of its flags as keys. What the command line or the environment says goes
+//! before it; a key that no flag has is refused. Values are read as the flag's are.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::error::ErrorKind;
+use clap::parser::ValueSource;
+use clap::{Arg, ArgAction, ArgMatches, Command};
+use serde_json::Value;
+
+/// The flag that names the file.
+pub(in crate::commands) const FLAG: &str = "config";
+/// Flags of every command, and of the file itself.
+const NOT_IN_A_FILE: [&str; 4] = [FLAG, "help", "verbose", "version"];
+
+/// The words that a file adds to a command line; none where no file is named. What the line lacks, the file may have: whether it
+/// makes sense is judged with both.
+pub(in crate::commands) fn added(command: &Command, line: &[OsString]) -> Result<Vec<OsString>, clap::Error> {
+    let Ok(matches) = command.clone().ignore_errors(true).try_get_matches_from(line) else { return Ok(Vec::new()) };
+    let Some((name, said)) = matches.subcommand() else { return Ok(Vec::new()) };
+    let path = said.try_get_one::<PathBuf>(FLAG).ok().flatten();
+    let (Some(path), Some(command)) = (path, command.find_subcommand(name)) else { return Ok(Vec::new()) };
+    let refused = |why: String| {
+        let text = format!("--{FLAG} {}: {why}\n", path.display());
+        clap::Error::raw(ErrorKind::ValueValidation, text).with_cmd(command)
+    };
+    let text = std::fs::read_to_string(path).map_err(|error| refused(error.to_string()))?;
+    words(command, said, &text).map_err(refused)
+}
+
+fn words(command: &Command, said: &ArgMatches, text: &str) -> Result<Vec<OsString>, String> {
+    if text.trim().is_empty() {
+        return Ok(Vec::new());
+    }
+    let settings: Option<BTreeMap<String, Value>> =
+        serde_saphyr::from_str(text).map_err(|error| format!("it is no mapping of flags to values: {error}"))?;
+    let mut words = Vec::new();
+    for (key, value) in settings.unwrap_or_default() {
+        let flag = command.get_arguments().find(|arg| arg.get_long() == Some(key.as_str()));
+        let Some(flag) = flag.filter(|_| !NOT_IN_A_FILE.contains(&key.as_str())) else {
+            return Err(format!("unknown key {key:?}: keys are the names of flags, without --"));
+        };
+        let source = said.value_source(flag.get_id().as_str());
+        if !matches!(source, Some(ValueSource::CommandLine | ValueSource::EnvVariable)) {
+            words.extend(words_of(flag, &key, &value)?.into_iter().map(OsString::from));
+        }
+    }
+    Ok(words)
+}
+
+fn words_of(flag: &Arg, key: &str, value: &Value) -> Result<Vec<String>, String> {
+    if !flag.get_action().takes_values() {
+        return match value {
+            Value::Bool(true) => Ok(vec![format!("--{key}")]),
+            Value::Bool(false) | Value::Null => Ok(Vec::new()),
+            _ => Err(format!("{key} is true or false")),
+        };
+    }
+    let each = matches!(flag.get_action(), ArgAction::Append) && flag.get_value_delimiter().is_none();
+    match value {
+        Value::Null => Ok(Vec::new()),
+        Value::Array(values) => {
+            let values: Vec<String> = values.iter().map(|value| scalar(key, value)).collect::<Result<_, _>>()?;
+            match each {
+                true => Ok(values.into_iter().map(|value| format!("--{key}={value}")).collect()),
+                false => {
+                    let between = flag.get_value_delimiter().unwrap_or(',').to_string();
+                    Ok(vec![format!("--{key}={}", values.join(&between))])
+                }
+            }
+        }
+        value => Ok(vec![format!("--{key}={}", scalar(key, value)?)]),
+    }
+}
+
+fn scalar(key: &str, value: &Value) -> Result<String, String> {
+    match value {
+        Value::String(text) => Ok(text.clone()),
+        Value::Bool(_) | Value::Number(_) => Ok(value.to_string()),
+        _ => Err(format!("{key} is a value or a list of values")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+
+    fn command() -> Command {
+        let flag = |name: &'static str| Arg::new(name).long(name);
+        Command::new("serve").args([
+            flag("config"),
+            flag("listen"),
+            flag("on").action(ArgAction::SetTrue),
+            flag("roles").action(ArgAction::Append).value_delimiter(','),
+            flag("pair").action(ArgAction::Append),
+            flag("files").action(ArgAction::Append).value_delimiter(';'),
+        ])
+    }
+
+    #[rstest]
+    #[case("serve --listen a", "key: b", Ok("--key=b"))]
+    #[case::what_only_the_file_has("serve", "must: b\nkey: c\nlisten: d", Ok("--key=c --listen=d --must=b"))]
+    #[case::what_makes_no_sense_at_all("serve --no-such-flag", "key: b", Ok(""))]
+    #[case("serve", "kee: b", Err("unknown key \"kee\""))]
+    fn line_and_file_are_judged_together(#[case] line: &str, #[case] text: &str, #[case] expected: Result<&str, &str>) {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), text).unwrap();
+        let flags = [
+            Arg::new("config").long("config").value_parser(clap::value_parser!(PathBuf)),
+            Arg::new("listen").long("listen").requires("key"),
+            Arg::new("key").long("key").requires("listen"),
+            Arg::new("must").long("must"),
+        ];
+        let command = Command::new("x").subcommand(Command::new("serve").args(flags));
+        let mut words: Vec<OsString> = ["x"].into_iter().chain(line.split(' ')).map(OsString::from).collect();
+        words.extend(["--config".into(), file.path().into()]);
+        match (added(&command, &words), expected) {
+            (Ok(words), Ok(expected)) => {
+                let words: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();
+                assert_eq!(words.join(" "), expected);
+            }
+            (Err(error), Err(expected)) => assert!(error.to_string().contains(expected), "{error}"),
+            (words, _) => panic!("{words:?}"),
+        }
+    }
+
+    #[rstest]
+    #[case(
+        "listen: 0.0.0.0:1\nroles: [a, b]\non: true\npair: [\"x,y\", z]",
+        "",
+        Ok("--listen=0.0.0.0:1 --on --pair=x,y --pair=z --roles=a,b")
+    )]
+    #[case("listen: 7\non: false", "", Ok("--listen=7"))]
+    #[case("", "", Ok(""))]
+    #[case::as_the_flag_parts_them("files: [\"a,b\", \"c,d\"]", "", Ok("--files=a,b;c,d"))]
+    #[case::the_command_line_goes_before("listen: a\nroles: b", "--listen c", Ok("--roles=b"))]
+    #[case("lisen: a", "", Err("unknown key \"lisen\""))]
+    #[case::no_file_names_a_file("config: b", "", Err("unknown key \"config\""))]
+    #[case("on: maybe", "", Err("on is true or false"))]
+    #[case("listen: {host: a}", "", Err("listen is a value or a list of values"))]
+    #[case("- listen", "", Err("no mapping of flags"))]
+    fn files_say_what_flags_say(#[case] text: &str, #[case] said: &str, #[case] expected: Result<&str, &str>) {
+        let line = ["serve"].into_iter().chain(said.split_whitespace());
+        let said = command().try_get_matches_from(line).unwrap();
+        let words = words(&command(), &said, text);
+        match (words, expected) {
+            (Ok(words), Ok(expected)) => {
+                let words: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();
+                assert_eq!(words.join(" "), expected);
+            }
+            (Err(error), Err(expected)) => assert!(error.contains(expected), "{error}"),
+            (words, _) => panic!("{words:?}"),
+        }
+    }
+}

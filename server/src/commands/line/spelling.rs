@@ -1,0 +1,268 @@
+//! How people of kubectl and karmadactl write flags, in the words that our commands know: `--watch=false`, `--label_columns`, `-v 4`,
+//! `-o go-template --template …`, and klog's flags, which change nothing here; and how Karmada's components are told how fast to go,
+//! which nobody has to say here. Pure.
+
+use std::ffi::OsString;
+
+use clap::{Arg, ArgAction, Command};
+
+/// klog's flags, and which of them say something. Logs are lines on standard error here.
+const KLOG: [(&str, bool); 12] = [
+    ("add-dir-header", false),
+    ("alsologtostderr", false),
+    ("log-backtrace-at", true),
+    ("log-dir", true),
+    ("log-file", true),
+    ("log-file-max-size", true),
+    ("logtostderr", false),
+    ("one-output", false),
+    ("skip-headers", false),
+    ("skip-log-headers", false),
+    ("stderrthreshold", true),
+    ("vmodule", true),
+];
+/// What Karmada's components are throttled and sized by, beside `concurrent-…-syncs`; all of them say something.
+const THROTTLES: [&str; 11] = [
+    "cluster-api-burst",
+    "cluster-api-qps",
+    "cluster-cache-sync-timeout",
+    "kube-api-burst",
+    "kube-api-qps",
+    "parallelism",
+    "rate-limiter-base-delay",
+    "rate-limiter-bucket-size",
+    "rate-limiter-max-delay",
+    "rate-limiter-qps",
+    "resync-period",
+];
+/// What runs in place of them.
+const COMPONENTS: [&str; 4] = ["serve", "up", "agent", "estimator"];
+/// The template of `-o`, and what kubectl always does with templates unless it is told not to.
+const TEMPLATE: &str = "template";
+const ALLOW_MISSING: &str = "allow-missing-template-keys";
+/// What a template is for where no format is said.
+const DEFAULT_FORMAT: &str = "go-template";
+
+/// A command line in our words.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(in crate::commands) struct Spelled {
+    pub(in crate::commands) words: Vec<OsString>,
+    /// What is to be told of what was left out.
+    pub(in crate::commands) notes: Vec<String>,
+}
+
+/// Reads a command line. What is behind `--`, and what a command hands on, is somebody else's.
+pub(in crate::commands) fn spelled(root: &Command, line: Vec<OsString>) -> Spelled {
+    let mut told = Spelled::default();
+    let mut command = root;
+    let (mut template, mut behind) = (None, None);
+    let mut words = line.into_iter().peekable();
+    told.words.extend(words.next());
+    while let Some(word) = words.next() {
+        let text = match word.to_str() {
+            Some("--") | None => {
+                behind = Some(word);
+                break;
+            }
+            Some(text) => text.to_owned(),
+        };
+        if let Some(inner) = command.find_subcommand(&text) {
+            command = inner;
+            told.words.push(word);
+            if command.get_arguments().any(Arg::is_trailing_var_arg_set) {
+                break;
+            }
+            continue;
+        }
+        let is_level = |next: &OsString| next.to_str().is_some_and(|next| next.parse::<u8>().is_ok());
+        if matches!(text.as_str(), "-v" | "--v") && words.peek().is_some_and(is_level) {
+            let level = words.next().unwrap_or_default();
+            told.words.push(format!("-v={}", level.to_string_lossy()).into());
+            continue;
+        }
+        let Some(flag) = text.strip_prefix("--") else {
+            told.words.push(word);
+            continue;
+        };
+        let (name, said) = flag.split_once('=').map_or((flag, None), |(name, said)| (name, Some(said)));
+        let name = name.replace('_', "-");
+        let known = own(command, &name);
+        if known.is_none() && name == TEMPLATE && own(command, "output").is_some() {
+            template = said.map(OsString::from).or_else(|| words.next());
+        } else if known.is_none() && name == ALLOW_MISSING && said.is_none_or(|said| truth(said) == Some(true)) {
+            // Nothing else is done.
+        } else if let Some((_, speaks)) = KLOG.iter().find(|(klog, _)| *klog == name) {
+            if *speaks && said.is_none() {
+                words.next();
+            }
+            told.notes.push(format!("--{name} changes nothing here: logs are lines on standard error"));
+        } else if known.is_none() && COMPONENTS.contains(&command.get_name()) && throttles(&name) {
+            if said.is_none() {
+                words.next();
+            }
+            told.notes
+                .push(format!("--{name} changes nothing here: how fast loops and their requests go is not to be set"));
+        } else if let (Some(said), true) = (said.and_then(truth), known.is_some_and(is_switch)) {
+            told.words.extend(said.then(|| OsString::from(format!("--{name}"))));
+        } else {
+            told.words.push(said.map_or_else(|| format!("--{name}"), |said| format!("--{name}={said}")).into());
+        }
+    }
+    if let Some(template) = template {
+        with_template(&mut told.words, &template);
+    }
+    told.words.extend(behind.into_iter().chain(words));
+    told
+}
+
+fn throttles(name: &str) -> bool {
+    THROTTLES.contains(&name) || (name.starts_with("concurrent-") && name.ends_with("-syncs"))
+}
+
+/// The flag of a command by its long name, or another it has.
+fn own<'c>(command: &'c Command, name: &str) -> Option<&'c Arg> {
+    command.get_arguments().find(|arg| {
+        arg.get_long() == Some(name) || arg.get_all_aliases().is_some_and(|aliases| aliases.contains(&name))
+    })
+}
+
+fn is_switch(arg: &Arg) -> bool {
+    matches!(arg.get_action(), ArgAction::SetTrue)
+}
+
+/// As Go reads it.
+fn truth(text: &str) -> Option<bool> {
+    match text {
+        "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
+        "0" | "f" | "F" | "false" | "FALSE" | "False" => Some(false),
+        _ => None,
+    }
+}
+
+/// Says the template behind the format it is for.
+fn with_template(words: &mut Vec<OsString>, template: &OsString) {
+    let template = template.to_string_lossy();
+    for at in 0..words.len() {
+        let text = words[at].to_string_lossy().into_owned();
+        let (flag, format) = match text.as_str() {
+            "-o" | "--output" => ("", words.get(at + 1).map(|next| next.to_string_lossy().into_owned())),
+            text if text.starts_with("--output=") => ("--output=", text.strip_prefix("--output=").map(str::to_owned)),
+            text if text.starts_with("-o") => ("-o", text.get(2..).map(|rest| rest.trim_start_matches('=').to_owned())),
+            _ => continue,
+        };
+        let Some(format) = format.filter(|format| !format.contains('=')) else { return };
+        match flag {
+            "" => words[at + 1] = format!("{format}={template}").into(),
+            flag => words[at] = format!("{flag}{format}={template}").into(),
+        }
+        return;
+    }
+    words.push("-o".into());
+    words.push(format!("{DEFAULT_FORMAT}={template}").into());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    use crate::commands::Cli;
+
+    /// What karmadactl takes, as its own reference lists it.
+    const KARMADACTL: &str = include_str!("spelling/karmadactl.txt");
+
+    fn told(line: &str) -> Spelled {
+        spelled(&Cli::command(), line.split_whitespace().map(OsString::from).collect())
+    }
+
+    #[rstest::rstest]
+    #[case("x get pods --watch=false --no-headers=true", "x get pods --no-headers")]
+    #[case("x get pods --label_columns app", "x get pods --label-columns app")]
+    #[case("x get pods --show-labels=maybe", "x get pods --show-labels=maybe")]
+    #[case("x get pods -v 4 web", "x get pods -v=4 web")]
+    #[case("x get pods -o go-template --template {{.a}}", "x get pods -o go-template={{.a}}")]
+    #[case("x get --template={.a} pods --output=jsonpath", "x get pods --output=jsonpath={.a}")]
+    #[case("x get pods -ojsonpath --template {.a}", "x get pods -ojsonpath={.a}")]
+    #[case("x get pods --template {{.a}}", "x get pods -o go-template={{.a}}")]
+    #[case("x get --template {{.a}} -- pods", "x get -o go-template={{.a}} -- pods")]
+    #[case("x logs --template {{.pod}}", "x logs --template {{.pod}}")]
+    #[case("x get pods --allow-missing-template-keys=true", "x get pods")]
+    #[case("x exec web -- ls --all=true -v 3", "x exec web -- ls --all=true -v 3")]
+    #[case("x create secret generic db --save_config=true", "x create secret generic db --save_config=true")]
+    #[case("x promote deploy/web --auto-create-policy=false", "x promote deploy/web --auto-create-policy=false")]
+    #[case("x token create --print-register-command=true", "x token create --print-register-command")]
+    fn flags_are_spelled_as_ours(#[case] line: &str, #[case] expected: &str) {
+        let words = told(line).words.into_iter().map(|word| word.to_string_lossy().into_owned());
+        assert_eq!(words.collect::<Vec<_>>().join(" "), expected);
+    }
+
+    #[test]
+    fn klogs_flags_are_told_of() {
+        let told = told("x get --logtostderr --vmodule a=2 pods");
+        assert_eq!(told.words, ["x", "get", "pods"]);
+        assert_eq!(told.notes.len(), 2);
+        assert_eq!(told.notes[0], "--logtostderr changes nothing here: logs are lines on standard error");
+    }
+
+    #[rstest::rstest]
+    #[case("x serve --kube-api-qps 40 --concurrent-work-syncs=5 --roles all", "x serve --roles all", 2)]
+    #[case("x estimator --parallelism=16", "x estimator", 1)]
+    #[case::of_no_component("x get pods --kube-api-qps=40", "x get pods --kube-api-qps=40", 0)]
+    #[case::what_means_something(
+        "x serve --enable-cluster-resource-modeling=false",
+        "x serve --enable-cluster-resource-modeling=false",
+        0
+    )]
+    fn how_fast_to_go_is_told_of(#[case] line: &str, #[case] expected: &str, #[case] notes: usize) {
+        let told = told(line);
+        let words: Vec<String> = told.words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+        assert_eq!((words.join(" ").as_str(), told.notes.len()), (expected, notes));
+    }
+
+    /// Each verb of karmadactl's, and each flag of it, with what it takes.
+    #[test]
+    fn all_that_karmadactl_takes_is_taken() {
+        let mut root = Cli::command();
+        root.build();
+        let mut unknown = Vec::new();
+        for line in KARMADACTL.lines().filter(|line| !line.starts_with('#')) {
+            let (verbs, flags) = line.split_once(':').unwrap();
+            let mut command = Some(&root);
+            for verb in verbs.split(' ') {
+                command = command.and_then(|command| match command.get_arguments().any(Arg::is_trailing_var_arg_set) {
+                    true => Some(command),
+                    false => command.find_subcommand(verb),
+                });
+            }
+            let Some(command) = command else {
+                unknown.push(verbs.to_owned());
+                continue;
+            };
+            if command.get_arguments().any(Arg::is_trailing_var_arg_set) {
+                continue;
+            }
+            unknown
+                .extend(flags.split_whitespace().filter(|flag| !takes(command, flag)).map(|f| format!("{verbs} {f}")));
+        }
+        assert!(unknown.is_empty(), "{unknown:#?}");
+    }
+
+    /// `-n--namespace=`, `--dry-run?=` or `-A--all-namespaces`.
+    fn takes(command: &Command, flag: &str) -> bool {
+        let (flag, speaks) = match flag.strip_suffix('=') {
+            Some(flag) => (flag.trim_end_matches('?'), true),
+            None => (flag, false),
+        };
+        let (short, long) = flag.split_once("--").unwrap();
+        if [TEMPLATE, ALLOW_MISSING].contains(&long) && own(command, "output").is_some() {
+            return true;
+        }
+        own(command, long).is_some_and(|arg| {
+            let shorts = arg.get_short().into_iter().chain(arg.get_all_short_aliases().into_iter().flatten());
+            let same = short.is_empty() || shorts.into_iter().any(|own| short == format!("-{own}"));
+            // One that is a switch there may be said `=true` here.
+            let least = arg.get_num_args().map_or(1, |range| range.min_values());
+            same && (arg.get_action().takes_values() == speaks || !speaks && least == 0)
+        })
+    }
+}

@@ -1,0 +1,33 @@
+//! `crowsnest migrate`: its flags, and nothing else; the work is in `crate::migrate`.
+
+use std::process::ExitCode;
+
+use clap::Args;
+
+use crate::migrate;
+use crowsnest_cli::connection::ConnectionArgs;
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  crowsnest migrate --kubeconfig karmada-apiserver.config --dry-run\n  crowsnest migrate --kubeconfig karmada-apiserver.config --back"
+)]
+pub(crate) struct MigrateArgs {
+    #[command(flatten)]
+    connection: ConnectionArgs,
+    /// Put back what Karmada had registered, and give its API servers what has changed meanwhile
+    #[arg(long)]
+    back: bool,
+    /// Say what would be written, and change nothing
+    #[arg(long)]
+    dry_run: bool,
+}
+
+pub(crate) async fn run(args: MigrateArgs) -> anyhow::Result<ExitCode> {
+    let client = args.connection.client().await?;
+    let mut out = std::io::stdout().lock();
+    match args.back {
+        true => migrate::back(&client, args.dry_run, &mut out).await?,
+        false => migrate::forth(&client, args.dry_run, &mut out).await?,
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,183 @@
+//! The command line of the `crowsnest` binary: the commands that start or install servers, beside the verbs of `crowsnest-cli`.
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use clap::{FromArgMatches, Parser, Subcommand};
+use crowsnest_cli::Verb;
+use crowsnest_cli::output::terminal;
+use line::{complete, environment, help, man, settings, spelling};
+
+mod adapter;
+pub(crate) mod agent;
+pub(crate) mod apiserver;
+pub(crate) mod bench;
+pub(crate) mod cache;
+pub(crate) mod controllers;
+mod credentials;
+mod doctor;
+pub(crate) mod edge;
+pub(crate) mod estimator;
+mod index_backend;
+pub(crate) mod install;
+pub(crate) mod keep;
+pub(crate) mod line;
+pub(crate) mod member;
+pub(crate) mod migrate;
+pub(crate) mod oidc;
+pub(crate) mod place;
+mod register;
+pub(crate) mod serve;
+pub(crate) mod sim;
+pub(crate) mod tracing;
+pub(crate) mod ui;
+pub(crate) mod up;
+
+/// Search and steer a fleet of Kubernetes clusters.
+#[derive(Debug, Parser)]
+#[command(
+    name = "crowsnest",
+    version,
+    about,
+    arg_required_else_help = true,
+    disable_help_flag = true,
+    term_width = help::WIDTH,
+    help_template = help::template(),
+    after_help = "Examples:\n  crowsnest up                                  a whole fleet on this machine\n  crowsnest search 'kind:pod -status:Running'   pods of all clusters that do not run"
+)]
+pub(crate) struct Cli {
+    /// More log lines on standard error: -v info, -vv debug, -vvv trace; or as kubectl has it, -v=2
+    #[arg(short, long, alias = "v", global = true, num_args = 0..=1, require_equals = true, default_missing_value = "1", value_name = "LEVEL")]
+    verbose: Vec<u8>,
+    /// Print help
+    #[arg(short, long, global = true, action = clap::ArgAction::HelpShort)]
+    help: Option<bool>,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Start a control plane, members, the cache, all APIs and the UI on this machine
+    Up(Box<up::UpArgs>),
+    /// Serve a control plane that runs elsewhere: its aggregated APIs, webhooks, controllers, cache and UI
+    Serve(Box<serve::ServeArgs>),
+    /// Put into a control plane what `crowsnest serve` needs there, or bring it to this version
+    Install(install::InstallArgs),
+    /// Take out of a control plane what makes it ask `crowsnest serve`; objects and members stay as they are
+    Uninstall(install::UninstallArgs),
+    /// Say what is wrong with an installation, and what mends it
+    Doctor(doctor::DoctorArgs),
+    /// Take over from Karmada in its own control plane, and go back
+    Migrate(migrate::MigrateArgs),
+    /// At a cluster that nobody can dial: register it with a token, and have its agent run
+    Register(Box<register::RegisterArgs>),
+    /// Start the embedded control plane alone: a plain Kubernetes API server
+    Apiserver(apiserver::ApiserverArgs),
+    /// Start a simulated member alone: a cluster to join or register
+    Member(member::MemberArgs),
+    /// Make the certificates and passwords by which the parts of an installation know each other
+    Credentials(credentials::CredentialsArgs),
+    /// In a member that nobody can dial: register it and let the control plane reach it
+    Agent(agent::AgentArgs),
+    /// Beside a member: say how much fits there, for our scheduler or Karmada's
+    Estimator(estimator::EstimatorArgs),
+    /// What the cache holds, whether it is sound, and filling it anew
+    Cache(cache::CacheArgs),
+    /// Break and mend simulated members of a running `crowsnest up`
+    Sim(sim::SimArgs),
+    /// Measure: each benchmark prints one line per figure
+    Bench(bench::BenchArgs),
+    /// Print the flags that most commands take
+    Options(help::OptionsArgs),
+    /// Print what completes commands and names in a shell
+    Completion(complete::CompletionArgs),
+    /// Print manual pages
+    Man(man::ManArgs),
+    #[command(flatten)]
+    Verb(Verb),
+}
+
+impl Cli {
+    /// What the line says, by the name we are called by. Ends the process where it makes no sense or asks for help.
+    pub(crate) fn read() -> Self {
+        let command = complete::command();
+        let spelling::Spelled { words, notes } = spelling::spelled(&command, std::env::args_os().collect());
+        let more = settings::added(&command, &words).unwrap_or_else(|error| error.exit());
+        let matches = command.clone().get_matches_from(words.into_iter().chain(more));
+        let names = std::env::vars_os().map(|(name, _)| name.to_string_lossy().into_owned());
+        if let Some(error) = environment::refused(&command, &matches, names) {
+            error.exit();
+        }
+        for note in notes {
+            // A closed standard error changes nothing.
+            let _ = writeln!(terminal::stderr(), "note: {note}");
+        }
+        Self::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
+    }
+
+    /// Whether log lines are JSON.
+    pub(crate) fn logs_json(&self) -> bool {
+        let format = match &self.command {
+            Command::Serve(args) => args.log_format,
+            Command::Agent(args) => args.log_format,
+            Command::Estimator(args) => args.log_format,
+            _ => serve::LogFormat::Text,
+        };
+        format == serve::LogFormat::Json
+    }
+
+    /// Whether traces are made, where they go, and the command's name there.
+    pub(crate) fn traces(&self) -> Option<(&tracing::TracingArgs, &'static str)> {
+        match &self.command {
+            Command::Up(args) => Some((&args.tracing, "up")),
+            Command::Serve(args) => Some((&args.tracing, "serve")),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn verbosity(&self) -> u8 {
+        self.verbose.iter().fold(0, |all, one| all.saturating_add(*one))
+    }
+}
+
+/// Runs the command and returns the exit code of the process.
+pub(crate) async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
+    match cli.command {
+        Command::Up(args) => up::run(*args).await,
+        Command::Serve(args) => serve::run(*args).await,
+        Command::Install(args) => install::run(args).await,
+        Command::Uninstall(args) => install::run_uninstall(args).await,
+        Command::Doctor(args) => doctor::run(args).await,
+        Command::Migrate(args) => migrate::run(args).await,
+        Command::Register(args) => register::run(*args).await,
+        Command::Apiserver(args) => apiserver::run(args).await,
+        Command::Member(args) => member::run(args).await,
+        Command::Credentials(args) => credentials::run(args).await,
+        Command::Agent(args) => agent::run(args).await,
+        Command::Estimator(args) => estimator::run(args).await,
+        Command::Cache(args) => cache::run(args).await,
+        Command::Sim(args) => sim::run(args).await,
+        Command::Bench(args) => bench::run(args).await,
+        Command::Options(args) => help::run(&args),
+        Command::Completion(args) => complete::run(&args),
+        Command::Man(args) => man::run(&args),
+        Command::Verb(verb) => verb.run().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[rstest::rstest]
+    #[case("get pods", 0)]
+    #[case("get pods -v", 1)]
+    #[case("-vv get pods", 2)]
+    #[case("get pods -v=4", 4)]
+    #[case("get --v=2 pods", 2)]
+    fn verbosity_is_counted_or_said(#[case] line: &str, #[case] expected: u8) {
+        let cli = Cli::try_parse_from(std::iter::once("crowsnest").chain(line.split_whitespace())).unwrap();
+        assert_eq!(cli.verbosity(), expected);
+    }
+}

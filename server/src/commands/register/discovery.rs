@@ -1,0 +1,236 @@
+//! Which control plane is the right one: what it tells strangers is signed with the token, names the authority whose hash is known, and is
+//! told again, word for word, over a connection that this authority vouches for.
+
+use std::str::FromStr;
+
+use anyhow::{Context, anyhow, bail, ensure};
+use base64::Engine;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::config::Kubeconfig;
+use kube::{Api, Client, Config};
+use ring::digest::{SHA256, digest};
+use ring::hmac;
+use rustls_pki_types::CertificateDer;
+use rustls_pki_types::pem::PemObject;
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+use crowsnest_cli::reach::said;
+
+/// `<id>.<secret>`; its secret is told to nobody.
+#[derive(Clone)]
+pub(super) struct Token {
+    id: String,
+    secret: String,
+}
+
+impl std::fmt::Debug for Token {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}.…", self.id)
+    }
+}
+
+impl FromStr for Token {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let is_word = |text: &str, length| {
+            text.len() == length && text.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit())
+        };
+        match text.split_once('.').filter(|(id, secret)| is_word(id, 6) && is_word(secret, 16)) {
+            Some((id, secret)) => Ok(Self { id: id.to_owned(), secret: secret.to_owned() }),
+            None => {
+                Err("a token has six letters or digits, a dot and sixteen: `crowsnest token create` makes one".into())
+            }
+        }
+    }
+}
+
+/// The hash of an authority's public key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Pin(String);
+
+impl FromStr for Pin {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let hash = text.strip_prefix("sha256:").map(str::to_lowercase);
+        let is_hash = |hash: &String| hash.len() == 64 && hash.bytes().all(|byte| byte.is_ascii_hexdigit());
+        hash.filter(is_hash).map(Self).ok_or_else(|| format!("{text:?} is no sha256:HASH of 64 hexadecimal digits"))
+    }
+}
+
+/// Which authorities are believed.
+#[derive(Debug, Clone)]
+pub(super) enum Pins {
+    Of(Vec<Pin>),
+    Anybody,
+}
+
+/// The control plane that was found.
+#[derive(Debug)]
+pub(super) struct ControlPlane {
+    pub(super) server: http::Uri,
+    pub(super) authority: Vec<CertificateDer<'static>>,
+    proxy: Option<http::Uri>,
+}
+
+impl ControlPlane {
+    fn config(&self) -> Config {
+        let mut config = Config::new(self.server.clone());
+        config.root_cert = Some(self.authority.iter().map(|der| der.to_vec()).collect());
+        config.proxy_url.clone_from(&self.proxy);
+        config
+    }
+
+    /// Asked by whoever bears the token.
+    pub(super) fn client(&self, token: &Token) -> anyhow::Result<Client> {
+        let mut config = self.config();
+        config.auth_info.token = Some(format!("{}.{}", token.id, token.secret).into());
+        Ok(Client::try_from(config)?)
+    }
+}
+
+pub(super) async fn discover(
+    place: &str,
+    proxy: Option<http::Uri>,
+    token: &Token,
+    pins: &Pins,
+) -> anyhow::Result<ControlPlane> {
+    let server: http::Uri = format!("https://{}", place.trim_start_matches("https://"))
+        .parse()
+        .with_context(|| format!("{place:?} is no HOST:PORT"))?;
+    let mut stranger = Config::new(server.clone());
+    // Nothing is believed that is not signed.
+    stranger.accept_invalid_certs = true;
+    stranger.proxy_url.clone_from(&proxy);
+    let told = info(&Client::try_from(stranger)?, place).await?;
+    let text = signed(&told, token)?;
+    let authority = authority(text, pins)?;
+    let found = ControlPlane { server, authority, proxy };
+    let again = info(&Client::try_from(found.config())?, place).await?;
+    ensure!(
+        signed(&again, token)? == text,
+        "{place} says something else of itself to whoever trusts its authority: somebody may be in between"
+    );
+    Ok(found)
+}
+
+async fn info(client: &Client, place: &str) -> anyhow::Result<ConfigMap> {
+    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), "kube-public");
+    maps.get("cluster-info").await.map_err(|error| anyhow!("asking {place} what it is: {}", said(&error)))
+}
+
+/// The kubeconfig it tells, signed with the token.
+fn signed<'m>(told: &'m ConfigMap, token: &Token) -> anyhow::Result<&'m str> {
+    let field = |name: &str| told.data.as_ref().and_then(|data| data.get(name)).map(String::as_str);
+    let text = field("kubeconfig").context("the control plane tells nothing of itself")?;
+    let signature = field(&format!("jws-kubeconfig-{}", token.id));
+    let signature = signature.with_context(|| {
+        format!(
+            "the control plane signs nothing with token {}: has it expired? `crowsnest token create` makes another",
+            token.id
+        )
+    })?;
+    ensure!(
+        is_signature(signature, text, token),
+        "what the control plane tells is not signed with this token: it is another one, or the token is wrong"
+    );
+    Ok(text)
+}
+
+/// A JSON web signature without its text, HS256.
+fn is_signature(signature: &str, text: &str, token: &Token) -> bool {
+    let Some((header, tag)) = signature.split_once("..") else { return false };
+    let algorithm = URL_SAFE_NO_PAD
+        .decode(header)
+        .ok()
+        .and_then(|header| serde_json::from_slice::<serde_json::Value>(&header).ok());
+    let Ok(tag) = URL_SAFE_NO_PAD.decode(tag) else { return false };
+    let key = hmac::Key::new(hmac::HMAC_SHA256, token.secret.as_bytes());
+    let message = format!("{header}.{}", URL_SAFE_NO_PAD.encode(text));
+    algorithm.is_some_and(|header| header["alg"] == "HS256" && header["kid"] == token.id)
+        && hmac::verify(&key, message.as_bytes(), &tag).is_ok()
+}
+
+/// The authority a kubeconfig names, if it is one that is believed.
+fn authority(text: &str, pins: &Pins) -> anyhow::Result<Vec<CertificateDer<'static>>> {
+    let kubeconfig = Kubeconfig::from_yaml(text).context("reading what the control plane tells of itself")?;
+    let cluster = kubeconfig.clusters.first().and_then(|named| named.cluster.as_ref());
+    let encoded = cluster.and_then(|cluster| cluster.certificate_authority_data.as_deref());
+    let pem = STANDARD
+        .decode(encoded.context("the control plane names no authority")?)
+        .context("its authority is no base64")?;
+    let authority: Vec<CertificateDer<'static>> =
+        CertificateDer::pem_slice_iter(&pem).collect::<Result<_, _>>().context("reading its authority")?;
+    let Pins::Of(pins) = pins else { return Ok(authority) };
+    for der in &authority {
+        let (_, certificate) = X509Certificate::from_der(der).context("reading its authority")?;
+        let hash = digest(&SHA256, certificate.tbs_certificate.subject_pki.raw);
+        let hash: String = hash.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+        if pins.iter().any(|pin| pin.0 == hash) {
+            return Ok(authority);
+        }
+    }
+    bail!(
+        "the control plane's authority has another hash than --discovery-token-ca-cert-hash says: it is another control plane"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rcgen::{CertificateParams, KeyPair};
+
+    fn token() -> Token {
+        "abcdef.0123456789abcdef".parse().unwrap()
+    }
+
+    fn told(text: &str, secret: &str) -> ConfigMap {
+        let header = URL_SAFE_NO_PAD.encode(r#"{"alg":"HS256","kid":"abcdef"}"#);
+        let key = hmac::Key::new(hmac::HMAC_SHA256, secret.as_bytes());
+        let tag = hmac::sign(&key, format!("{header}.{}", URL_SAFE_NO_PAD.encode(text)).as_bytes());
+        let signature = format!("{header}..{}", URL_SAFE_NO_PAD.encode(tag));
+        let data = [("kubeconfig", text), ("jws-kubeconfig-abcdef", &signature)];
+        ConfigMap {
+            data: Some(data.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect()),
+            ..ConfigMap::default()
+        }
+    }
+
+    #[test]
+    fn what_is_told_is_signed() {
+        assert_eq!(signed(&told("hello", "0123456789abcdef"), &token()).unwrap(), "hello");
+        let error = signed(&told("hello", "fedcba9876543210"), &token()).unwrap_err();
+        assert!(error.to_string().contains("not signed with this token"), "{error}");
+        let other: Token = "zyxwvu.0123456789abcdef".parse().unwrap();
+        let error = signed(&told("hello", "0123456789abcdef"), &other).unwrap_err();
+        assert!(error.to_string().contains("signs nothing with token zyxwvu"), "{error}");
+        assert_eq!(format!("{other:?}"), "zyxwvu.…");
+    }
+
+    #[test]
+    fn authorities_are_pinned() {
+        let key = KeyPair::generate().unwrap();
+        let certificate = CertificateParams::default().self_signed(&key).unwrap();
+        let (_, parsed) = X509Certificate::from_der(certificate.der()).unwrap();
+        let hash = digest(&SHA256, parsed.tbs_certificate.subject_pki.raw);
+        let hash: String = hash.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+        let data = STANDARD.encode(certificate.pem());
+        let text =
+            format!("clusters:\n- name: ''\n  cluster: {{certificate-authority-data: {data}, server: 'https://cp'}}\n");
+        let pin = |hash: &str| Pins::Of(vec![format!("sha256:{hash}").parse().unwrap()]);
+        assert_eq!(authority(&text, &pin(&hash)).unwrap().len(), 1);
+        assert_eq!(authority(&text, &Pins::Anybody).unwrap().len(), 1);
+        let error = authority(&text, &pin(&"0".repeat(64))).unwrap_err();
+        assert!(error.to_string().contains("it is another control plane"), "{error}");
+    }
+
+    #[rstest::rstest]
+    #[case("abcdef", "a token has six letters")]
+    #[case("ABCDEF.0123456789abcdef", "a token has six letters")]
+    fn tokens_have_a_form(#[case] text: &str, #[case] expected: &str) {
+        assert!(text.parse::<Token>().unwrap_err().contains(expected));
+        assert!("md5:00".parse::<Pin>().unwrap_err().contains("is no sha256:HASH"));
+    }
+}

@@ -1,0 +1,121 @@
+//! `crowsnest sim`: faults of the simulated members of a running `crowsnest up`.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, bail};
+use clap::{Args, Subcommand};
+use crowsnest_component_base::kubeconfig;
+use crowsnest_embedded::load::Load;
+use serde_json::{Value, json};
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  crowsnest sim member1 stop 30\n  crowsnest sim member1 stop; crowsnest sim member1 start\n  crowsnest sim member1 partition 60\n  crowsnest sim member2 flap 10; crowsnest sim member2 start\n  crowsnest sim member2 delay 500\n  crowsnest sim member1 load pods=1000,churn=5/s"
+)]
+pub(crate) struct SimArgs {
+    /// The member
+    member: String,
+    #[command(subcommand)]
+    fault: Fault,
+    /// Data directory of the running `crowsnest up`
+    #[arg(long, env = "CROWSNEST_DATA_DIR", global = true)]
+    data_dir: Option<PathBuf>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Fault {
+    /// What the member holds and suffers from
+    State,
+    /// Nobody listens for so many seconds, or until it is started
+    Stop { seconds: Option<u64> },
+    /// Requests are taken and not answered, watches stay open: for so many seconds, or until it is started
+    Silence { seconds: Option<u64> },
+    /// Nothing arrives in either direction, and no connection ends: for so many seconds, or until it is started
+    Partition { seconds: Option<u64> },
+    /// Stopped and started in turn, so many seconds each, until it is started
+    Flap {
+        #[arg(value_parser = clap::value_parser!(u64).range(1..))]
+        seconds: u64,
+    },
+    /// Reachable again, whatever it was
+    Start,
+    /// Every request takes so many milliseconds longer; 0 for none
+    Delay {
+        milliseconds: u64,
+        /// Only requests whose path begins so
+        #[arg(long)]
+        path: Option<String>,
+    },
+    /// The status that is answered to whoever asks whether the member is well; the truth without
+    Readyz {
+        #[arg(value_parser = clap::value_parser!(u16).range(200..600))]
+        status: Option<u16>,
+    },
+    /// So many of a hundred requests fail
+    Errors {
+        #[arg(value_parser = clap::value_parser!(u8).range(0..=100))]
+        percent: u8,
+    },
+    /// Cut off open watches
+    DropWatches,
+    /// Lose a node
+    FailNode { node: String },
+    /// Bring a lost node back
+    RecoverNode { node: String },
+    /// Top up synthetic workloads
+    Load { spec: Load },
+}
+
+impl Fault {
+    /// Path below `/sim/{member}/` and body of its request; no body means GET.
+    fn request(&self) -> (String, Option<Value>) {
+        match self {
+            Fault::State => ("state".into(), None),
+            Fault::Stop { seconds } => ("stop".into(), Some(json!({"seconds": seconds}))),
+            Fault::Start => ("start".into(), Some(json!({}))),
+            Fault::Silence { seconds } => ("silence".into(), Some(json!({"seconds": seconds}))),
+            Fault::Partition { seconds } => ("partition".into(), Some(json!({"seconds": seconds}))),
+            Fault::Flap { seconds } => ("flap".into(), Some(json!({"seconds": seconds}))),
+            Fault::Delay { milliseconds, path } => {
+                ("delay".into(), Some(json!({"milliseconds": milliseconds, "path": path})))
+            }
+            Fault::Readyz { status } => ("readyz".into(), Some(json!({"status": status}))),
+            Fault::Errors { percent } => ("errors".into(), Some(json!({"percent": percent}))),
+            Fault::DropWatches => ("watches/drop".into(), Some(json!({}))),
+            Fault::FailNode { node } => (format!("nodes/{node}/fail"), Some(json!({}))),
+            Fault::RecoverNode { node } => (format!("nodes/{node}/recover"), Some(json!({}))),
+            Fault::Load { spec } => ("load".into(), Some(json!(spec))),
+        }
+    }
+}
+
+pub(crate) async fn run(args: SimArgs) -> anyhow::Result<ExitCode> {
+    let dir = args.data_dir.unwrap_or_else(crowsnest_cli::data_dir::default_data_dir);
+    let path = dir.join("kubeconfigs/cp.kubeconfig");
+    let config = kubeconfig::config(Some(&path), None).await;
+    let config =
+        config.with_context(|| format!("no `crowsnest up` ever ran in {}; name its --data-dir", dir.display()))?;
+    let server = config.cluster_url.clone();
+    let client = kube::Client::try_from(config)?;
+    let (path, body) = args.fault.request();
+    let path = format!("/sim/{}/{path}", args.member);
+    let request = match body {
+        None => http::Request::get(path).body(Vec::new())?,
+        Some(body) => http::Request::post(path)
+            .header(http::header::CONTENT_TYPE, "application/json")
+            .body(serde_json::to_vec(&body)?)?,
+    };
+    let answer: Value = match client.request(request).await {
+        Ok(answer) => answer,
+        Err(kube::Error::Api(status)) => bail!("{}", status.message),
+        Err(error) => {
+            return Err(error).with_context(|| format!("asking {server} (is `crowsnest up` running?)"));
+        }
+    };
+    if matches!(args.fault, Fault::State | Fault::Load { .. }) {
+        writeln!(std::io::stdout(), "{answer:#}")?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
