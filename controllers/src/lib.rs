@@ -1,8 +1,20 @@
 //! Controllers: they read the state of the control plane and of the members from the cache, let `crowsnest-plan` decide, and carry out
 //! the decision.
 
-pub mod act;
+pub mod autoscaling;
+pub mod cache;
+pub mod cluster;
 pub mod error;
+pub mod estimator;
+pub mod failover;
+pub mod journal;
+pub mod metrics;
+pub mod multicluster;
+pub mod propagation;
+pub mod quota;
+pub mod reports;
 pub mod runtime;
+pub mod scheduling;
+pub mod search;
 
 pub use error::Error;

@@ -19,7 +19,7 @@ use home::{Home, builtin, custom, definition};
 use serde_json::{Value, json};
 
 use crowsnest_apimachinery::names::ClusterName;
-use crowsnest_controllers::act::objects::{Objects, Resource, Target};
+use crowsnest_controllers::runtime::dynamic_client::{Objects, Resource, Target};
 use crowsnest_index::RecordKey;
 
 fn policy(name: &str, kind: &str, api_version: &str, placement: Value) -> Value {

@@ -12,7 +12,7 @@ use crate::{ApiResources, Error};
 /// Read by nobody who merely observes.
 const SECRETS: &str = "secrets";
 const READ: [&str; 3] = ["get", "list", "watch"];
-/// Objects are replaced and deleted one at a time, never patched (`controllers::act::works`).
+/// Objects are replaced and deleted one at a time, never patched (`crowsnest_controllers::propagation::execution`).
 const WRITE: [&str; 6] = ["get", "list", "watch", "create", "update", "delete"];
 /// Health, version (`probe`) and discovery.
 const PROBES: [&str; 7] = ["/healthz", "/readyz", "/version", "/api", "/api/*", "/apis", "/apis/*"];

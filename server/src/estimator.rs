@@ -19,7 +19,7 @@ use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_apiserver::authn::{Credentials, Serving};
 use crowsnest_component_base::kubeconfig;
 use crowsnest_component_base::requests::Requests;
-use crowsnest_controllers::act::estimating::Member;
+use crowsnest_controllers::estimator::facts::Member;
 use crowsnest_plan::estimation::accurate::Assumed;
 use http::{HeaderValue, StatusCode, header};
 use jiff::SignedDuration;

@@ -6,7 +6,6 @@ mod newcomers;
 use std::sync::OnceLock;
 
 use crowsnest_component_base::requests::Requests;
-use crowsnest_controllers::act;
 use crowsnest_fleet::{EndpointRules, Fleet, FleetOptions};
 use crowsnest_index::{Index, IndexOptions};
 use crowsnest_proxy::Proxy;
@@ -29,10 +28,10 @@ pub(crate) struct Running {
     pub(crate) steering: Steering,
     registries: JoinHandle<()>,
     backend_stores: JoinHandle<()>,
-    backend_store_counters: act::backend_stores::Counters,
+    backend_store_counters: crowsnest_controllers::search::backend_stores::Counters,
     /// Tells agents of replicas that come.
     telling: JoinHandle<()>,
-    registered: tokio::sync::watch::Receiver<act::registries::Progress>,
+    registered: tokio::sync::watch::Receiver<crowsnest_controllers::search::resource_registry::Progress>,
     pub(crate) statuses: Statuses,
     stop: CancellationToken,
 }
@@ -41,7 +40,7 @@ pub(crate) struct Running {
 #[derive(Clone)]
 pub(crate) struct RolesConfig {
     pub(crate) cache: IndexOptions,
-    pub(crate) controllers: act::Config,
+    pub(crate) controllers: crowsnest_controllers::runtime::Config,
     pub(crate) steers: Steers,
     /// Where requests to members are counted.
     pub(crate) requests: Requests,
@@ -65,7 +64,7 @@ impl Roles {
         let endpoints = EndpointRules::allowing_local(config.local_endpoints);
         let options = FleetOptions { requests: config.requests, endpoints, ..FleetOptions::default() };
         let fleet = Fleet::start(control_plane, options).await?;
-        let options = IndexOptions { chosen_labels: act::world::chosen_labels(), ..config.cache };
+        let options = IndexOptions { chosen_labels: crowsnest_controllers::cache::chosen_labels(), ..config.cache };
         let index = match Index::open(fleet.clone(), options).await {
             Ok(index) => index,
             Err(error) => {
@@ -76,12 +75,14 @@ impl Roles {
         };
         let stop = CancellationToken::new();
         let steering = Steering::start(&index, config.controllers, config.steers, &stop);
-        let (progress, registered) = tokio::sync::watch::channel(act::registries::Progress::default());
+        let (progress, registered) =
+            tokio::sync::watch::channel(crowsnest_controllers::search::resource_registry::Progress::default());
         let (registrations, registrations_read) = tokio::sync::watch::channel(None);
-        let readers = act::registries::Readers { progress, registrations };
-        let registries = act::registries::run(fleet.clone(), index.clone(), readers, stop.clone());
-        let backend_store_counters = act::backend_stores::Counters::default();
-        let backend_stores = act::backend_stores::BackendStores {
+        let readers = crowsnest_controllers::search::resource_registry::Readers { progress, registrations };
+        let registries =
+            crowsnest_controllers::search::resource_registry::run(fleet.clone(), index.clone(), readers, stop.clone());
+        let backend_store_counters = crowsnest_controllers::search::backend_stores::Counters::default();
+        let backend_stores = crowsnest_controllers::search::backend_stores::BackendStores {
             index: index.clone(),
             registrations: registrations_read,
             local_addresses: config.local_endpoints,
@@ -177,7 +178,7 @@ impl Running {
     }
 
     /// Why objects are where they are; while the control plane has not been read, why that is not known.
-    pub(crate) fn reports(&self) -> Result<act::reports::Reports, String> {
+    pub(crate) fn reports(&self) -> Result<crowsnest_controllers::reports::Reports, String> {
         self.steering.reports()
     }
 

@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use arc_swap::ArcSwap;
-use crowsnest_controllers::act::fence::{Fence, Now};
-use crowsnest_controllers::act::reports::Reports;
-use crowsnest_controllers::act::{Config, FiguresReader, Manager, Unwell};
+use crowsnest_controllers::reports::Reports;
+use crowsnest_controllers::runtime::write_fence::{Fence, Now};
+use crowsnest_controllers::runtime::{Config, FiguresReader, Manager, Unwell};
 use crowsnest_index::Index;
 use crowsnest_index::metrics::Series;
 use futures::{Stream, StreamExt};

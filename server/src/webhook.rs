@@ -19,7 +19,6 @@ use crowsnest_admission::{Gates, Refusal, Review, World};
 use crowsnest_api::config::ResourceInterpreterCustomization;
 use crowsnest_api::policy::FederatedResourceQuota;
 use crowsnest_apimachinery::user::UserInfo;
-use crowsnest_controllers::act;
 use crowsnest_interpreter::customized::declarative;
 use crowsnest_interpreter::customized::declarative::pool::{self, Share};
 use http::StatusCode;
@@ -62,7 +61,7 @@ struct Shared {
 /// Routes of a control plane's webhooks for `clients`, with the same settings as the controllers.
 pub(crate) fn routes(
     control_plane: kube::Client,
-    (settings, local_endpoints): (&act::Config, bool),
+    (settings, local_endpoints): (&crowsnest_controllers::runtime::Config, bool),
     admissions: &Admissions,
     clients: Clients,
 ) -> Router {

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use crowsnest_apiserver::storage::ResourceKey;
 use crowsnest_apiserver::{ApiServer, Config as ServerConfig, Data};
-use crowsnest_controllers::act::objects::{Objects, Resource, Target};
-use crowsnest_controllers::act::world::chosen_labels;
-use crowsnest_controllers::act::{Config, Manager};
+use crowsnest_controllers::cache::chosen_labels;
+use crowsnest_controllers::runtime::dynamic_client::{Objects, Resource, Target};
+use crowsnest_controllers::runtime::{Config, Manager};
 use crowsnest_embedded::controlplane::{self, Controllers};
 use crowsnest_embedded::member::{Member, MemberConfig};
 use crowsnest_fleet::join::{JoinOptions, join};

@@ -1,5 +1,5 @@
 //! What an agent may do in the control plane, and no more (docs/TUNNEL.md): to register its own cluster, to report its own tokens, to
-//! open its tunnel and to ask for its next certificate. Given to whoever has the certificate of `system:karmada:agent:<cluster>`, by `act::certificates`.
+//! open its tunnel and to ask for its next certificate. Given to whoever has the certificate of `system:karmada:agent:<cluster>`, by the agent CSR approving controller.
 
 use crowsnest_api::names::NAMESPACE_KARMADA_CLUSTER as KARMADA_CLUSTER;
 use crowsnest_apimachinery::names::ClusterName;

@@ -1,5 +1,5 @@
 //! Certificates that agents ask for: which requests are an agent's, and what whoever made one must be allowed so that it is
-//! approved. Decides for `act::certificates`; the signer of the control plane signs what is approved.
+//! approved. Decides for the agent CSR approving controller; the signer of the control plane signs what is approved.
 
 use std::collections::BTreeSet;
 

@@ -1,5 +1,5 @@
 //! Descheduling: which replicas of divided Deployments no node of their cluster takes, so that they had better go
-//! elsewhere. Decides for `act::descheduling`; the scheduler then finds them a place, since fewer are assigned than the
+//! elsewhere. Decides for the descheduler; the scheduler then finds them a place, since fewer are assigned than the
 //! template asks for.
 
 use std::collections::BTreeMap;

@@ -1,5 +1,5 @@
 //! The fleet's journal: what moved, and because of what. An entry is written as one Event of the control plane
-//! (`act::journal`, and the webhook that holds bindings to quotas); which entries a change makes, and what caused them, is
+//! (`crowsnest_controllers::journal`, and the webhook that holds bindings to quotas); which entries a change makes, and what caused them, is
 //! [`clusters`]' and [`workloads`]'. Read by search (`cause:`) and by `search.crowsnest.io` `journal`.
 //!
 //! What an entry is known by follows from what happened to what, and when, as the objects themselves keep it: a taint its

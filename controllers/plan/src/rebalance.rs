@@ -1,5 +1,5 @@
 //! What a WorkloadRebalancer asks for: which of its workloads are still to be scheduled anew, by which binding, and
-//! when it has done its work. Decides for `act::rebalancer`; users write the spec, only that loop writes the status.
+//! when it has done its work. Decides for the workload rebalancer; users write the spec, only that controller writes the status.
 
 use std::collections::BTreeSet;
 

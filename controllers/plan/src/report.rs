@@ -1,4 +1,4 @@
-//! The shapes of an explanation and of a plan, as the API serves them. Assembled by `act::reports` from what the
+//! The shapes of an explanation and of a plan, as the API serves them. Assembled by `crowsnest_controllers::reports` from what the
 //! planners say of the world as it is, whenever somebody asks: nothing of it is kept.
 
 use std::collections::BTreeMap;

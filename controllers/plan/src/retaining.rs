@@ -1,5 +1,5 @@
 //! Workloads whose replicas are set by autoscalers in the members: who is scaled by whom, which label says so, and when
-//! the template takes over what the members came to. Decides for `act::scale_target_marker` and `act::replicas_syncer`.
+//! the template takes over what the members came to. Decides for the HPA scale target marker and the deployment replicas syncer.
 
 use crowsnest_api::constants::label;
 use crowsnest_api::policy::ReplicaSchedulingType;

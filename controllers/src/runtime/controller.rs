@@ -13,11 +13,11 @@ use tokio_util::sync::CancellationToken;
 use super::setup::Setup;
 use super::watch::Watch;
 use crate::Error;
-use crate::act::config::Config;
-use crate::act::context::Context;
-use crate::act::figures::Durations;
-use crate::act::objects::Resource;
-use crate::act::queue::Outcome;
+use crate::metrics::Durations;
+use crate::runtime::config::Config;
+use crate::runtime::context::Context;
+use crate::runtime::dynamic_client::Resource;
+use crate::runtime::workqueue::Outcome;
 
 /// Names of a controller in `--controllers`, and whether it runs by default.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

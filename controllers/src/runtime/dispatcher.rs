@@ -11,12 +11,12 @@ use super::registered::{Registered, Task};
 use super::registry::Registry;
 use super::setup::{Resync, Setup};
 use crate::Error;
-use crate::act::caches::Caches;
-use crate::act::context::Context;
-use crate::act::discovering::Discoverer;
-use crate::act::objects::Resource;
-use crate::act::queue::Busy;
-use crate::act::world::{Change, Listener};
+use crate::cache::updater::Caches;
+use crate::cache::{Change, Listener};
+use crate::runtime::context::Context;
+use crate::runtime::discovery::Discoverer;
+use crate::runtime::dynamic_client::Resource;
+use crate::runtime::workqueue::Busy;
 
 /// All controllers of a process.
 pub(crate) struct Dispatcher {

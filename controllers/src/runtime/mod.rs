@@ -3,16 +3,30 @@
 //! A controller is a type that implements [`Controller`] and a line in [`registry::CONTROLLERS`]. Queues, watches, the full
 //! resync, metrics and the names of `--controllers` derive from the registry.
 
+pub mod clock;
+pub mod config;
+pub mod context;
 pub mod controller;
+pub mod discovery;
 pub(crate) mod dispatcher;
+pub mod dynamic_client;
+pub mod event_recorder;
+pub mod manager;
 mod registered;
 pub mod registry;
+pub mod rest_mapper;
 pub mod selection;
 pub mod setup;
 pub(crate) mod supervisor;
 pub mod watch;
+pub mod workqueue;
+pub mod write_fence;
+pub mod write_priority;
+pub mod write_turns;
 
+pub use config::{Config, Periods, Workers};
 pub use controller::{Controller, Switch};
+pub use manager::{FiguresReader, Manager, Unwell};
 pub use registry::{Registration, Registry};
 pub use selection::{Selection, SelectionError};
 pub use setup::{Resync, Setup, Trigger};

@@ -14,9 +14,9 @@ use super::controller::Controller;
 use super::setup::Setup;
 use super::watch::{Source, Watch};
 use crate::Error;
-use crate::act::objects::Resource;
-use crate::act::queue::{Busy, Priority, Queue};
-use crate::act::world::Change;
+use crate::cache::Change;
+use crate::runtime::dynamic_client::Resource;
+use crate::runtime::workqueue::{Busy, Priority, Queue};
 
 pub(crate) type Task = BoxFuture<'static, Result<(), String>>;
 

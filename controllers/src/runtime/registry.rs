@@ -3,46 +3,50 @@
 use super::controller::{Controller, Switch};
 use super::registered::{Entry, Registered};
 use super::setup::Setup;
-use crate::act::{
-    access, applications, autoscaling, bindings, certificates, clusters, descheduling, distributor, evictions,
-    interpreter_configuration, namespaces, quotas, rebalancer, remedies, replicas_syncer, returning,
-    scale_target_marker, scheduling, services, statuses, taint_policies, templates, works,
+use crate::autoscaling::{deployment_replicas_syncer, hpa_scale_target_marker};
+use crate::cluster::{agent_csr_approving, cluster, cluster_taint_policy, remedy, unified_auth};
+use crate::failover::{application_failover, failback, taint_manager};
+use crate::propagation::{
+    binding, binding_status, dependencies_distributor, detector, execution, interpreter_configuration, namespace,
 };
+use crate::quota::federated_resource_quota;
+use crate::scheduling::{descheduler, scheduler, workload_rebalancer};
+use crate::{autoscaling, multicluster};
 
 /// Controllers in the order in which they are notified of a change.
 pub const CONTROLLERS: [Registration; 33] = [
-    Registration::of::<templates::ResourceDetector>(),
-    Registration::of::<templates::PolicyDetector>(),
-    Registration::of::<scheduling::Scheduling>(),
-    Registration::of::<bindings::Bindings>(),
-    Registration::of::<works::Works>(),
-    Registration::of::<statuses::Statuses>(),
-    Registration::of::<distributor::Distributor>(),
-    Registration::of::<namespaces::Namespaces>(),
-    Registration::of::<clusters::ClusterController>(),
-    Registration::of::<clusters::ClusterStatusController>(),
-    Registration::of::<clusters::ClusterLeaseController>(),
-    Registration::of::<descheduling::Descheduling>(),
-    Registration::of::<evictions::TaintManager>(),
-    Registration::of::<evictions::HaltReporter>(),
-    Registration::of::<returning::Returning>(),
-    Registration::of::<access::Access>(),
-    Registration::of::<rebalancer::Rebalancer>(),
-    Registration::of::<quotas::Quotas>(),
-    Registration::of::<taint_policies::TaintPolicies>(),
-    Registration::of::<remedies::Remedies>(),
-    Registration::of::<applications::Applications>(),
-    Registration::of::<services::Exports>(),
-    Registration::of::<services::Slices>(),
-    Registration::of::<services::Imports>(),
-    Registration::of::<services::Spanning>(),
-    Registration::of::<services::Ingresses>(),
-    Registration::of::<services::Collecting>(),
+    Registration::of::<detector::ResourceDetector>(),
+    Registration::of::<detector::PolicyDetector>(),
+    Registration::of::<scheduler::Scheduling>(),
+    Registration::of::<binding::Bindings>(),
+    Registration::of::<execution::Works>(),
+    Registration::of::<binding_status::Statuses>(),
+    Registration::of::<dependencies_distributor::Distributor>(),
+    Registration::of::<namespace::Namespaces>(),
+    Registration::of::<cluster::ClusterController>(),
+    Registration::of::<cluster::ClusterStatusController>(),
+    Registration::of::<cluster::ClusterLeaseController>(),
+    Registration::of::<descheduler::Descheduling>(),
+    Registration::of::<taint_manager::TaintManager>(),
+    Registration::of::<taint_manager::HaltReporter>(),
+    Registration::of::<failback::Returning>(),
+    Registration::of::<unified_auth::Access>(),
+    Registration::of::<workload_rebalancer::Rebalancer>(),
+    Registration::of::<federated_resource_quota::Quotas>(),
+    Registration::of::<cluster_taint_policy::TaintPolicies>(),
+    Registration::of::<remedy::Remedies>(),
+    Registration::of::<application_failover::Applications>(),
+    Registration::of::<multicluster::Exports>(),
+    Registration::of::<multicluster::Slices>(),
+    Registration::of::<multicluster::Imports>(),
+    Registration::of::<multicluster::Spanning>(),
+    Registration::of::<multicluster::Ingresses>(),
+    Registration::of::<multicluster::Collecting>(),
     Registration::of::<autoscaling::Federated>(),
     Registration::of::<autoscaling::Cron>(),
-    Registration::of::<scale_target_marker::ScaleTargetMarker>(),
-    Registration::of::<replicas_syncer::ReplicasSyncer>(),
-    Registration::of::<certificates::Certificates>(),
+    Registration::of::<hpa_scale_target_marker::ScaleTargetMarker>(),
+    Registration::of::<deployment_replicas_syncer::ReplicasSyncer>(),
+    Registration::of::<agent_csr_approving::Certificates>(),
     Registration::of::<interpreter_configuration::InterpreterConfiguration>(),
 ];
 

@@ -9,8 +9,8 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use super::controller::{Controller, Key};
-use crate::act::context::Context;
-use crate::act::queue::{Busy, Priority, Queue};
+use crate::runtime::context::Context;
+use crate::runtime::workqueue::{Busy, Priority, Queue};
 
 /// Enqueues keys of a controller. Cheap to clone.
 pub struct Trigger<K>(Queue<K>);
@@ -37,7 +37,7 @@ impl<K: Key> Trigger<K> {
         self.0.add_after(key, delay);
     }
 
-    /// Enqueues keys whose last reconcile was [`crate::act::queue::Outcome::Parked`].
+    /// Enqueues keys whose last reconcile was [`crate::runtime::workqueue::Outcome::Parked`].
     pub fn unpark(&self) {
         self.0.unpark();
     }

@@ -10,9 +10,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::dispatcher::Dispatcher;
 use super::registered::Task;
-use crate::act::Unwell;
-use crate::act::context::Context;
-use crate::act::world::{Listener, Teller};
+use crate::cache::{Listener, Teller};
+use crate::runtime::context::Context;
+use crate::runtime::manager::Unwell;
 
 /// Longest wait for the first list of a template resource: one that cannot be listed must not hold up the propagation of others.
 const FIRST_LIST: Duration = Duration::from_secs(10);

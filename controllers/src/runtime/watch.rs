@@ -6,9 +6,9 @@ use futures::future::BoxFuture;
 
 use super::controller::Controller;
 use crate::Error;
-use crate::act::objects::Resource;
-use crate::act::queue::Priority;
-use crate::act::world::Change;
+use crate::cache::Change;
+use crate::runtime::dynamic_client::Resource;
+use crate::runtime::workqueue::Priority;
 
 /// A key to reconcile.
 #[derive(Debug, Clone, PartialEq, Eq)]

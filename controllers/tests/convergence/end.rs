@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crowsnest_apimachinery::names::Gvr;
-use crowsnest_controllers::act::objects::Objects;
+use crowsnest_controllers::runtime::dynamic_client::Objects;
 use http::Request;
 use serde::Serialize;
 use serde_json::{Value, json};

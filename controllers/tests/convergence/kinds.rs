@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use crowsnest_api::names::binding_name;
-use crowsnest_controllers::act::objects::{Objects, Resource, Target};
+use crowsnest_controllers::runtime::dynamic_client::{Objects, Resource, Target};
 use serde::Deserialize;
 use serde_json::{Value, json};
 

@@ -5,7 +5,7 @@ mod end;
 mod kinds;
 mod orders;
 
-use crowsnest_controllers::act::objects::{Resource, Target};
+use crowsnest_controllers::runtime::dynamic_client::{Resource, Target};
 use serde_json::{Value, json};
 
 use crate::home::{Home, builtin};

@@ -1,6 +1,6 @@
 //! The same things in any order.
 
-use crowsnest_controllers::act::objects::{Objects, Target};
+use crowsnest_controllers::runtime::dynamic_client::{Objects, Target};
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};

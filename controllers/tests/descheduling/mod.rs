@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crowsnest_controllers::act::objects::{Objects, Resource, Target};
-use crowsnest_controllers::act::{Config, Periods};
+use crowsnest_controllers::runtime::dynamic_client::{Objects, Resource, Target};
+use crowsnest_controllers::runtime::{Config, Periods};
 use serde_json::{Value, json};
 
 use crate::home::{Home, builtin, custom};

@@ -1,7 +1,7 @@
 //! Which templates a change has looked at, and when a policy's change reaches bindings.
 
-use crowsnest_controllers::act::Config;
-use crowsnest_controllers::act::objects::{Objects, Resource, Target};
+use crowsnest_controllers::runtime::Config;
+use crowsnest_controllers::runtime::dynamic_client::{Objects, Resource, Target};
 use serde_json::{Value, json};
 
 use crate::home::{Home, builtin, custom};

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crowsnest_api::names::work_name;
-use crowsnest_controllers::act::objects::{Objects, Resource, Target};
-use crowsnest_controllers::act::{Config, Periods};
+use crowsnest_controllers::runtime::dynamic_client::{Objects, Resource, Target};
+use crowsnest_controllers::runtime::{Config, Periods};
 use crowsnest_plan::gates::Gates;
 use kube::api::{ApiResource, DynamicObject, ListParams};
 use serde_json::{Value, json};

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crowsnest_controllers::act::Config;
-use crowsnest_controllers::act::objects::{Resource, Target};
+use crowsnest_controllers::runtime::Config;
+use crowsnest_controllers::runtime::dynamic_client::{Resource, Target};
 use serde_json::{Value, json};
 
 use crate::home::{Home, builtin, custom, definition};

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use crowsnest_controllers::act::fence::{Fence, Now};
-use crowsnest_controllers::act::objects::Target;
-use crowsnest_controllers::act::{Config, Manager};
+use crowsnest_controllers::runtime::dynamic_client::Target;
+use crowsnest_controllers::runtime::write_fence::{Fence, Now};
+use crowsnest_controllers::runtime::{Config, Manager};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 

@@ -1,6 +1,6 @@
 //! What moves replicas after the first schedule: rebalancers, and autoscalers in the members.
 
-use crowsnest_controllers::act::objects::{Objects, Resource, Target};
+use crowsnest_controllers::runtime::dynamic_client::{Objects, Resource, Target};
 use serde_json::{Value, json};
 
 use crate::home::{Home, builtin, custom};

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use crowsnest_controllers::Error;
-use crowsnest_controllers::act::context::Context;
-use crowsnest_controllers::act::queue::Outcome;
-use crowsnest_controllers::act::{Config, Manager};
+use crowsnest_controllers::runtime::context::Context;
 use crowsnest_controllers::runtime::registry::CONTROLLERS;
-use crowsnest_controllers::runtime::{Controller, Registration, Registry, Selection, Setup, Source, Switch, Watch};
+use crowsnest_controllers::runtime::workqueue::Outcome;
+use crowsnest_controllers::runtime::{
+    Config, Controller, Manager, Registration, Registry, Selection, Setup, Source, Switch, Watch,
+};
 use serde::Deserialize;
 use serde_json::{Value, json};
 

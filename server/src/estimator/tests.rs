@@ -8,7 +8,7 @@ use clap::Parser;
 use crowsnest_apiserver::admission::Plugin;
 use crowsnest_apiserver::authn::Authority;
 use crowsnest_apiserver::{ApiServer, Config, Data};
-use crowsnest_controllers::act::objects::{Objects, Resource, Target};
+use crowsnest_controllers::runtime::dynamic_client::{Objects, Resource, Target};
 use crowsnest_fleet::estimator::Asked;
 use crowsnest_fleet::{EstimatorOptions, Estimators};
 use k8s_openapi::api::core::v1::Service;

@@ -20,7 +20,6 @@ use anyhow::{Context, bail};
 use crowsnest_apiserver::audit::log::Writer;
 use crowsnest_apiserver::authn::{Oidc, Serving};
 use crowsnest_component_base::retry::{Backoff, Delays};
-use crowsnest_controllers::act;
 use crowsnest_index::{IndexOptions, StoreOptions};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -72,7 +71,7 @@ async fn serve(args: ServeArgs, stop: &CancellationToken) -> anyhow::Result<()> 
 
 /// What flags say, read and found sound.
 struct Said {
-    controllers: act::Config,
+    controllers: crowsnest_controllers::runtime::Config,
     times: Times,
     oidc: Option<(Arc<Oidc>, Client)>,
     replica: String,
@@ -88,7 +87,7 @@ impl Said {
         let oidc = oidc.map(|oidc| anyhow::Ok((oidc, args.sign_in.read(ui)?))).transpose()?;
         let replica = args.replica.clone().unwrap_or_else(|| replica(rand::random()));
         Ok(Self {
-            controllers: args.controllers.read(act::Config::default())?,
+            controllers: args.controllers.read(crowsnest_controllers::runtime::Config::default())?,
             times: args.leading.times()?,
             oidc,
             store: args.store(&replica)?,

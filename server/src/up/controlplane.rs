@@ -12,7 +12,6 @@ use crowsnest_apiserver::authn::{Oidc, Serving};
 use crowsnest_apiserver::http::InFlight;
 use crowsnest_apiserver::storage::Durability;
 use crowsnest_apiserver::{ApiServer, Config, Data};
-use crowsnest_controllers::act;
 use crowsnest_embedded::controlplane::{self, Controllers};
 use crowsnest_embedded::member::admin;
 use serde_json::Value;
@@ -121,7 +120,7 @@ impl ControlPlane {
         roles: &Arc<Roles>,
         edge: Edge,
         (args, reloader): (&EdgeArgs, &mut Reloader),
-        (controllers, metrics_adapter): (&act::Config, bool),
+        (controllers, metrics_adapter): (&crowsnest_controllers::runtime::Config, bool),
         (servers, serving): (&TaskTracker, &CancellationToken),
     ) -> anyhow::Result<()> {
         let listener = TcpListener::bind("127.0.0.1:0").await.context("listening for the aggregation layer")?;
@@ -171,7 +170,7 @@ impl ControlPlane {
     async fn serve_webhooks(
         &self,
         own: &Arc<Serving>,
-        controllers: &act::Config,
+        controllers: &crowsnest_controllers::runtime::Config,
         edge: &Edge,
         (servers, serving): (&TaskTracker, &CancellationToken),
     ) -> anyhow::Result<String> {

@@ -22,7 +22,6 @@ use crowsnest_apiserver::audit::log::Writer;
 use crowsnest_apiserver::authn::Oidc;
 use crowsnest_apiserver::authn::oidc::whole;
 use crowsnest_apiserver::http::InFlight;
-use crowsnest_controllers::act;
 use crowsnest_embedded::member::admin;
 use crowsnest_fleet::Rights;
 use tokio::net::TcpListener;
@@ -203,8 +202,8 @@ impl Fleet {
         progress: &Progress,
     ) -> anyhow::Result<Self> {
         let standard = match args.profile {
-            Some(Profile::Conformance) => act::Config::conformance(),
-            None => act::Config::default(),
+            Some(Profile::Conformance) => crowsnest_controllers::runtime::Config::conformance(),
+            None => crowsnest_controllers::runtime::Config::default(),
         };
         let controllers = args.controllers.read(standard)?;
         let ui_address = ui_listener.local_addr()?;

@@ -4,7 +4,7 @@
 //!
 //! When two bindings are admitted concurrently, neither is stored yet when the other one is decided. Two mechanisms
 //! prevent overuse. Our own controllers, which make almost all of these writes, serialize them by namespace
-//! (`act::over_quota`). For other writers, an admitted binding is reserved in memory until it is stored, for one second
+//! (`crowsnest_controllers::quota::over_quota`). For other writers, an admitted binding is reserved in memory until it is stored, for one second
 //! at most. Only callers authenticated as the API server create reservations, so forged reviews take no quota.
 
 use std::collections::HashMap;
@@ -13,7 +13,7 @@ use std::time::Duration;
 use crowsnest_admission::{Refusal, Review};
 use crowsnest_api::policy::FederatedResourceQuota;
 use crowsnest_api::work::ResourceBinding;
-use crowsnest_controllers::act::turns::Turns;
+use crowsnest_controllers::runtime::write_turns::Turns;
 use crowsnest_plan::quota::{self as plan, Usage};
 use kube::api::{Api, ListParams};
 use parking_lot::Mutex;

@@ -1,5 +1,5 @@
 //! Going home: a workload that a taint drove out of its clusters goes back when they have been well for long enough. Only where
-//! its policy or its binding asks for it, as `after=10m,rate=1/m`. The taint manager remembers where home is, `act::returning`
+//! its policy or its binding asks for it, as `after=10m,rate=1/m`. The taint manager remembers where home is, the failback controller
 //! brings workloads back; the copy that stood in stays until home is healthy, unless only one may run.
 
 use std::str::FromStr;

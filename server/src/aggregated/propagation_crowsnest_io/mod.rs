@@ -1,5 +1,5 @@
 //! `propagation.crowsnest.io/v1alpha1`: explanations why an object is in its clusters (`explanations`,
-//! `clusterexplanations`), and predictions of the effect of a change (`plans`). `crowsnest_controllers::act::reports`
+//! `clusterexplanations`), and predictions of the effect of a change (`plans`). `crowsnest_controllers::reports`
 //! computes them for each request; nothing is written.
 //!
 //! Callers see only objects they may get in the control plane: a template and its binding, and the objects they
@@ -15,8 +15,8 @@ use crowsnest_apimachinery::field::FieldError;
 use crowsnest_apimachinery::request::is_path_segment;
 use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_apiserver::status::ApiError;
-use crowsnest_controllers::act::objects::Resource;
-use crowsnest_controllers::act::reports::{Affected, Proposal, Reports, Role, Wish};
+use crowsnest_controllers::reports::{Affected, Proposal, Reports, Role, Wish};
+use crowsnest_controllers::runtime::dynamic_client::Resource;
 use crowsnest_plan::report::{Change, Explanation, PlanReport, TemplatePlan};
 use crowsnest_plan::whatif;
 use http::{Method, StatusCode};

@@ -14,8 +14,8 @@ use anyhow::{Context, bail};
 use crowsnest_apimachinery::user::{MASTERS, UserInfo};
 use crowsnest_apiserver::{ApiServer, Config, Data};
 use crowsnest_component_base::kubeconfig;
-use crowsnest_controllers::act::world::chosen_labels;
-use crowsnest_controllers::act::{self, Manager};
+use crowsnest_controllers::cache::chosen_labels;
+use crowsnest_controllers::runtime::Manager;
 use crowsnest_embedded::controlplane::{self, Controllers};
 use crowsnest_embedded::member::faults::{Faults, Listening};
 use crowsnest_embedded::member::{Member, MemberConfig};
@@ -182,10 +182,10 @@ pub(super) fn member_name(number: usize) -> String {
 }
 
 /// What the controllers do beside what they always do.
-fn settings(evicts: bool) -> act::Config {
-    let standard = act::Config::default();
+fn settings(evicts: bool) -> crowsnest_controllers::runtime::Config {
+    let standard = crowsnest_controllers::runtime::Config::default();
     let gates = Gates { failover: evicts, ..standard.gates };
-    act::Config { gates, no_execute_taint_eviction: evicts, ..standard }
+    crowsnest_controllers::runtime::Config { gates, no_execute_taint_eviction: evicts, ..standard }
 }
 
 /// The controllers as a process, with a cache in `dir`: of the control plane that a kubeconfig names, or of their own. Taints

@@ -1,0 +1,198 @@
+//! CronFederatedHPAs: runs their rules when they are due, against a workload's scale or a FederatedHPA's bounds, and takes down
+//! in the status what became of it.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crowsnest_api::autoscaling::{CronFederatedHPA, CronFederatedHPARule};
+use crowsnest_api::constants::event;
+use k8s_openapi::api::autoscaling::v2::CrossVersionObjectReference;
+use k8s_openapi::jiff::tz::TimeZone;
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+
+use super::{Key, not_found, scale, target_of};
+use crate::Error;
+use crate::metrics::Durations;
+use crate::runtime::context::{Context, decode};
+use crate::runtime::dynamic_client::Target;
+use crate::runtime::event_recorder::Severity;
+use crate::runtime::workqueue::Outcome;
+use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch};
+use crowsnest_plan::autoscaling::federated::api_version;
+use crowsnest_plan::autoscaling::rules::{Run, Timers};
+use crowsnest_plan::object;
+
+/// The clock may be set, so no timer sleeps longer.
+const LONGEST: Duration = Duration::from_secs(30);
+/// Others may write the same object in between so often.
+const TRIES: usize = 5;
+
+pub struct Cron {
+    context: Arc<Context>,
+    timers: Mutex<HashMap<Key, Timers>>,
+}
+
+impl Controller for Cron {
+    type Key = Key;
+    const NAME: &'static str = "cronfederatedhpa-controller";
+    const SWITCH: Switch = Switch::OnByDefault(&["cronFederatedHorizontalPodAutoscaler"]);
+
+    fn new(setup: &Setup) -> Self {
+        Cron { context: Arc::clone(&setup.context), timers: Mutex::default() }
+    }
+
+    fn watches(&self) -> Vec<Watch<Self>> {
+        let autoscalers = Source::of([&self.context.kinds.cron_federated_hpa]);
+        vec![autoscalers.map(|_, change| Requests::one_if(change.is_moved_or_terminating(), || change.key()))]
+    }
+
+    async fn keys(&self) -> Result<Vec<Key>, Error> {
+        self.context.keys(&self.context.kinds.cron_federated_hpa).await
+    }
+
+    fn durations(context: &Context) -> Option<Durations> {
+        Some(context.figures.cron_federated_hpa.clone())
+    }
+
+    async fn reconcile(self: Arc<Self>, key: Key) -> Result<Outcome, Error> {
+        let context = &self.context;
+        let found = context.get(&context.kinds.cron_federated_hpa, &key.0, &key.1).await?;
+        let Some(autoscaler) = found.filter(|found| !object::is_terminating(found)) else {
+            self.timers.lock().remove(&key);
+            return Ok(Outcome::Done);
+        };
+        let typed: CronFederatedHPA = decode(&autoscaler)?;
+        let (refused, due) = self.with(&key, |timers| {
+            let now = context.config.clock.wall();
+            let refused = timers.follow(&typed.spec, &typed.status, &TimeZone::system(), now);
+            (refused, timers.due(now))
+        });
+        for why in refused {
+            context.events.note(&autoscaler, Severity::Warning, event::START_RULE_FAILED, why);
+        }
+        for due in due {
+            let began = Instant::now();
+            let ran = self.run(&key, &typed.spec.scale_target_ref, &due.rule).await;
+            context.figures.cron_rule.note(began.elapsed(), ran.is_ok());
+            let failed = ran.err().map(|error| error.message());
+            if let Some(why) = &failed {
+                context.events.note(&autoscaler, Severity::Warning, event::SCALE_FAILED, why.clone());
+            }
+            self.with(&key, |timers| timers.done(Run { due, done: context.now(), failed }));
+        }
+        self.tell(&key, &autoscaler, &typed).await?;
+        let (next, refused) = self.with(&key, |timers| (timers.next(), timers.has_refused()));
+        Ok(match next {
+            Some(next) => {
+                let left = next.duration_since(context.config.clock.wall());
+                Outcome::Again(Duration::try_from(left).unwrap_or_default().min(LONGEST))
+            }
+            // What could not begin may yet: zones come and go.
+            None if refused => Outcome::Again(LONGEST),
+            None => Outcome::Done,
+        })
+    }
+}
+
+impl Cron {
+    fn with<R>(&self, key: &Key, act: impl FnOnce(&mut Timers) -> R) -> R {
+        act(self.timers.lock().entry(key.clone()).or_default())
+    }
+
+    /// Writes what was done and when the rules are due next, at once.
+    async fn tell(&self, key: &Key, autoscaler: &Value, typed: &CronFederatedHPA) -> Result<(), Error> {
+        let context = &self.context;
+        let (status, ran) =
+            self.with(key, |timers| (timers.status(&typed.spec, &typed.status), timers.has_unrecorded()));
+        if status != typed.status {
+            let mut told = autoscaler.clone();
+            told["status"] = json!(status);
+            if let Err(error) = context.replace_status(&context.kinds.cron_federated_hpa, &told).await {
+                if error.is_told() {
+                    let reason =
+                        if ran { event::UPDATE_STATUS_FAILED } else { event::UPDATE_CRON_FEDERATED_HPA_FAILED };
+                    context.events.note(autoscaler, Severity::Warning, reason, error.message());
+                }
+                return Err(error);
+            }
+        }
+        self.with(key, Timers::recorded);
+        Ok(())
+    }
+
+    async fn run(
+        &self,
+        (namespace, name): &Key,
+        target: &CrossVersionObjectReference,
+        rule: &CronFederatedHPARule,
+    ) -> Result<(), Error> {
+        let bounds = &self.context.kinds.federated_hpa;
+        let api_version = api_version(target).map_err(Error::Apply)?;
+        let is_ours = api_version == bounds.gvr.api_version();
+        if is_ours && target.kind != bounds.kind {
+            let text = format!(
+                "CronFederatedHPA({namespace}/{name}) do not support scale target {api_version}/{}",
+                target.kind
+            );
+            return Err(Error::Apply(text));
+        }
+        let mut tries = 1;
+        loop {
+            let done = match is_ours {
+                true => self.bound(namespace, &target.name, rule).await,
+                false => self.scale(namespace, api_version, target, rule).await,
+            };
+            match done {
+                Err(error) if error.is_conflict() && tries < TRIES => tries += 1,
+                done => return done,
+            }
+        }
+    }
+
+    /// Sets the bounds of a FederatedHPA, where they are others.
+    async fn bound(&self, namespace: &str, name: &str, rule: &CronFederatedHPARule) -> Result<(), Error> {
+        let context = &self.context;
+        let resource = &context.kinds.federated_hpa;
+        let Some(mut autoscaler) = context.objects.get(Target::new(resource, namespace, name)).await? else {
+            return Err(Error::Apply(not_found(resource, name)));
+        };
+        let mut differs = false;
+        let wanted = [("maxReplicas", rule.target_max_replicas), ("minReplicas", rule.target_min_replicas)];
+        for (field, wanted) in wanted {
+            let Some(wanted) = wanted else { continue };
+            if object::integer(&autoscaler, &["spec", field]) != Some(i64::from(wanted)) {
+                object::set(&mut autoscaler, &["spec", field], json!(wanted));
+                differs = true;
+            }
+        }
+        if differs {
+            context.replace(resource, &autoscaler).await?;
+        }
+        Ok(())
+    }
+
+    /// Sets the replicas of a workload, where they are others.
+    async fn scale(
+        &self,
+        namespace: &str,
+        api_version: &str,
+        target: &CrossVersionObjectReference,
+        rule: &CronFederatedHPARule,
+    ) -> Result<(), Error> {
+        let context = &self.context;
+        let Some(wanted) = rule.target_replicas else {
+            let text = format!("targetReplicas cannot be nil if you want to scale {}", target.kind);
+            return Err(Error::Apply(text));
+        };
+        let (resource, _) = target_of(context, namespace, api_version, target).await?;
+        let at = Target::new(&resource, namespace, &target.name);
+        let current = scale(&context.objects, at).await?;
+        if current.replicas != wanted {
+            let _under_way = context.traffic().begin();
+            context.objects.replace(at.scale(), &current.with(wanted)).await?;
+        }
+        Ok(())
+    }
+}

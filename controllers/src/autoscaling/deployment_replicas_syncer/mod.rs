@@ -1,0 +1,83 @@
+//! deploymentReplicasSyncer: a divided Deployment whose replicas the members' autoscalers set takes over what they came
+//! to, so that scheduling anew starts from there. Off unless asked for (`--controllers`); writes `spec.replicas` of templates.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crowsnest_api::names::binding_name;
+use crowsnest_api::work::ResourceBinding;
+use futures::TryStreamExt;
+use futures::future::ready;
+use serde_json::{Value, json};
+
+use crate::Error;
+use crate::cache::Change;
+use crate::runtime::context::{Context, decode};
+use crate::runtime::workqueue::Outcome;
+use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch};
+use crowsnest_plan::object;
+use crowsnest_plan::retaining::{Replicas, is_retained, replicas};
+
+/// Between two looks at a Deployment whose members have not all reported.
+const PAUSE: Duration = Duration::from_secs(1);
+
+pub struct ReplicasSyncer {
+    context: Arc<Context>,
+}
+
+impl ReplicasSyncer {
+    fn on_deployment(&self, change: &Change) -> Requests<(String, String)> {
+        let Some(new) = change.current().filter(|new| is_retained(new)) else { return Requests::none() };
+        let replicas = |deployment: &Value| {
+            ["spec", "status"].map(|part| object::integer(deployment, &[part, "replicas"]).unwrap_or_default())
+        };
+        let is_same = |old: &Value| is_retained(old) && replicas(old) == replicas(new);
+        Requests::one_if(!change.old().is_some_and(is_same), || change.key())
+    }
+}
+
+impl Controller for ReplicasSyncer {
+    /// Namespace and name of a Deployment.
+    type Key = (String, String);
+    const NAME: &'static str = "deployment-replicas-syncer";
+    const SWITCH: Switch = Switch::OffByDefault(&["deploymentReplicasSyncer"]);
+
+    fn new(setup: &Setup) -> Self {
+        ReplicasSyncer { context: Arc::clone(&setup.context) }
+    }
+
+    fn watches(&self) -> Vec<Watch<Self>> {
+        vec![Source::templates([&self.context.kinds.deployment]).map(Self::on_deployment)]
+    }
+
+    async fn keys(&self) -> Result<Vec<(String, String)>, Error> {
+        let deployments = self.context.stream(&self.context.kinds.deployment, None);
+        let retained = deployments.try_filter_map(|deployment| {
+            let deployment = deployment.view();
+            let key = || (object::namespace(deployment).to_owned(), object::name(deployment).to_owned());
+            ready(Ok(is_retained(deployment).then(key)))
+        });
+        retained.try_collect().await
+    }
+
+    async fn reconcile(self: Arc<Self>, (namespace, name): (String, String)) -> Result<Outcome, Error> {
+        let context = &self.context;
+        let kinds = &context.kinds;
+        let binding = binding_name(&kinds.deployment.kind, &name);
+        let Some(binding) = context.glance(&kinds.resource_binding, &namespace, &binding).await? else {
+            return Ok(Outcome::Done);
+        };
+        let Some(deployment) = context.glance(&kinds.deployment, &namespace, &name).await? else {
+            return Ok(Outcome::Done);
+        };
+        let (binding, deployment) = (decode::<ResourceBinding>(binding.view())?, deployment.view());
+        match replicas(deployment, &binding) {
+            Replicas::Keep => Ok(Outcome::Done),
+            Replicas::Wait => Ok(Outcome::Again(PAUSE)),
+            Replicas::Follow(found) => {
+                let patch = json!({"spec": {"replicas": found}});
+                context.merge(&kinds.deployment, deployment, patch).await.map(|_| Outcome::Done)
+            }
+        }
+    }
+}

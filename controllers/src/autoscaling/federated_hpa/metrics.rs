@@ -1,0 +1,233 @@
+//! Reads metrics where the control plane serves them: `metrics.k8s.io` and `custom.metrics.k8s.io`, whoever answers there
+//! for the clusters. Messages are Kubernetes'.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use crowsnest_api::constants::annotation;
+use crowsnest_apimachinery::duration;
+use crowsnest_apimachinery::quantity::Quantity;
+use crowsnest_apimachinery::selector::Selector;
+use k8s_openapi::api::autoscaling::v2::CrossVersionObjectReference;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+use crate::Error;
+use crate::autoscaling::resource_of;
+use crate::runtime::context::Context;
+
+use crowsnest_plan::autoscaling::metrics::{Answer, Question};
+use crowsnest_plan::autoscaling::pods::Sample;
+
+const RESOURCE_METRICS: &str = "/apis/metrics.k8s.io/v1beta1";
+const CUSTOM_METRICS: &str = "/apis/custom.metrics.k8s.io/v1beta2";
+/// Over which a custom metric was measured where it does not say.
+const WINDOW: SignedDuration = SignedDuration::from_mins(1);
+
+/// Asks for the metrics of the pods of a namespace that a selector selects.
+pub(crate) struct Metrics<'a> {
+    pub context: &'a Context,
+    pub namespace: &'a str,
+    pub selector: &'a Selector,
+}
+
+#[derive(Deserialize)]
+struct List<T> {
+    #[serde(default = "Vec::new")]
+    items: Vec<T>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct PodMetrics {
+    metadata: ObjectMeta,
+    timestamp: Timestamp,
+    #[serde(default)]
+    window: String,
+    #[serde(default)]
+    containers: Vec<ContainerMetrics>,
+}
+
+#[derive(Deserialize)]
+struct ContainerMetrics {
+    name: String,
+    #[serde(default)]
+    usage: BTreeMap<String, Quantity>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct MetricValue {
+    described_object: Described,
+    timestamp: Timestamp,
+    window_seconds: Option<i64>,
+    value: Quantity,
+}
+
+#[derive(Deserialize)]
+struct Described {
+    #[serde(default)]
+    name: String,
+}
+
+fn encoded(text: &str) -> String {
+    utf8_percent_encode(text, NON_ALPHANUMERIC).to_string()
+}
+
+impl Metrics<'_> {
+    pub async fn ask(&self, question: &Question<'_>) -> Result<Answer, String> {
+        let began = Instant::now();
+        let (kind, answer) = match question {
+            Question::Resource { resource, container } => {
+                ("ResourceMetric", self.of_resource(resource, *container).await)
+            }
+            Question::Pods { metric, selector } => ("RawMetric", self.of_pods(metric, selector).await),
+            Question::Object { metric, selector, object } => {
+                ("ObjectMetric", self.of_object(metric, selector, object).await)
+            }
+        };
+        self.context.figures.autoscaling.pulled(kind, began.elapsed(), answer.is_ok());
+        answer
+    }
+
+    async fn of_resource(&self, resource: &str, container: Option<&str>) -> Result<Answer, String> {
+        let selector = encoded(&self.selector.to_string());
+        let path = format!("{RESOURCE_METRICS}/namespaces/{}/pods?labelSelector={selector}", self.namespace);
+        let list: List<PodMetrics> = self
+            .read(&path, "unable to fetch metrics from resource metrics API", |code| {
+                let why = match code {
+                    503 => "the server is currently unable to handle the request",
+                    _ => "the server could not find the requested resource",
+                };
+                format!("{why} (get pods.metrics.k8s.io)")
+            })
+            .await?;
+        if list.items.is_empty() {
+            return Err("no metrics returned from resource metrics API".to_owned());
+        }
+        let mut samples = Vec::with_capacity(list.items.len());
+        for pod in &list.items {
+            samples.extend(pod.sample(resource, container)?);
+        }
+        Ok(Answer::Samples(samples))
+    }
+
+    async fn of_pods(&self, metric: &str, selector: &Selector) -> Result<Answer, String> {
+        let path = format!(
+            "{CUSTOM_METRICS}/namespaces/{}/pods/*/{}?labelSelector={}&metricLabelSelector={}",
+            self.namespace,
+            encoded(metric),
+            encoded(&self.selector.to_string()),
+            encoded(&selector.to_string()),
+        );
+        let values = self.values(&path).await?;
+        if values.is_empty() {
+            return Err("no metrics returned from custom metrics API".to_owned());
+        }
+        let sample = |value: MetricValue| Sample {
+            cluster: None,
+            name: value.described_object.name,
+            value: value.value.milli_value(),
+            at: value.timestamp,
+            window: value.window_seconds.map_or(WINDOW, SignedDuration::from_secs),
+        };
+        Ok(Answer::Samples(values.into_iter().map(sample).collect()))
+    }
+
+    async fn of_object(
+        &self,
+        metric: &str,
+        selector: &Selector,
+        object: &CrossVersionObjectReference,
+    ) -> Result<Answer, String> {
+        let failed = |error: String| format!("unable to fetch metrics from custom metrics API: {error}");
+        let api_version = object.api_version.as_deref().unwrap_or("v1");
+        let about = if object.kind == "Namespace" && api_version == "v1" {
+            // Its own, whatever name is said: a reference does not leave its namespace.
+            "metrics".to_owned()
+        } else {
+            let resource = resource_of(self.context, api_version, &object.kind).await;
+            let gvr = resource.map_err(|error| failed(error.message()))?.gvr;
+            let group = if gvr.group.is_empty() { String::new() } else { format!(".{}", gvr.group) };
+            format!("{}{group}/{}", gvr.resource, encoded(&object.name))
+        };
+        let path = format!(
+            "{CUSTOM_METRICS}/namespaces/{}/{about}/{}?metricLabelSelector={}",
+            self.namespace,
+            encoded(metric),
+            encoded(&selector.to_string()),
+        );
+        match self.values(&path).await?.as_slice() {
+            [one] => Ok(Answer::Value(one.value.milli_value())),
+            several => Err(failed(format!(
+                "the custom metrics API server returned {} results when we asked for exactly one",
+                several.len()
+            ))),
+        }
+    }
+
+    async fn values(&self, path: &str) -> Result<Vec<MetricValue>, String> {
+        let absent = |code| match code {
+            503 => "the server is currently unable to handle the request".to_owned(),
+            _ => "no custom metrics API (custom.metrics.k8s.io) registered".to_owned(),
+        };
+        let list: List<MetricValue> =
+            self.read(path, "unable to fetch metrics from custom metrics API", absent).await?;
+        Ok(list.items)
+    }
+
+    /// `unserved` says what it means when there is no such API, or nobody behind it: then no Kubernetes status comes back.
+    async fn read<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        what: &str,
+        unserved: impl FnOnce(u16) -> String,
+    ) -> Result<T, String> {
+        let why = match self.context.objects.read(path).await {
+            Ok(answer) => match T::deserialize(&answer) {
+                Ok(read) => return Ok(read),
+                Err(error) => error.to_string(),
+            },
+            Err(error) => match error.code() {
+                Some(code @ (404 | 503)) if !has_status(&error) => unserved(code),
+                _ => error.message(),
+            },
+        };
+        Err(format!("{what}: {why}"))
+    }
+}
+
+/// Whether the server explained itself.
+fn has_status(error: &Error) -> bool {
+    matches!(error.reason(), "NotFound" | "ServiceUnavailable")
+}
+
+impl PodMetrics {
+    /// What all containers use of a resource, or one does; none where that is not known of each.
+    fn sample(&self, resource: &str, container: Option<&str>) -> Result<Option<Sample>, String> {
+        let metadata = &self.metadata;
+        let name = metadata.name.clone().unwrap_or_default();
+        let counted: Vec<&ContainerMetrics> =
+            self.containers.iter().filter(|of| container.is_none_or(|container| of.name == container)).collect();
+        if let (Some(container), true) = (container, counted.is_empty()) {
+            let namespace = metadata.namespace.as_deref().unwrap_or_default();
+            return Err(format!(
+                "failed to get container metrics: container {container} not present in metrics for pod {namespace}/{name}"
+            ));
+        }
+        let used: Option<Vec<i64>> =
+            counted.iter().map(|of| of.usage.get(resource).map(|amount| amount.milli_value())).collect();
+        let Some(used) = used.filter(|used| !used.is_empty()) else { return Ok(None) };
+        let annotations = metadata.annotations.as_ref();
+        Ok(Some(Sample {
+            cluster: annotations.and_then(|all| all.get(annotation::QUERY_FROM_CLUSTER)).cloned(),
+            name,
+            value: used.iter().fold(0, |sum, of| sum.saturating_add(*of)),
+            at: self.timestamp,
+            window: duration::parse(&self.window).unwrap_or_default(),
+        }))
+    }
+}

@@ -1,0 +1,130 @@
+//! hpaScaleTargetMarker: templates that a propagated HorizontalPodAutoscaler scales carry the label that leaves their
+//! replicas to the members. Off unless asked for (`--controllers`); writes that label only, which the interpreter reads
+//! when a Work is applied.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+
+use crowsnest_apimachinery::names::{ClusterName, Gvr};
+use parking_lot::Mutex;
+
+use crate::Error;
+use crate::cache::Change;
+use crate::propagation::detector::is_template_resource;
+use crate::runtime::context::Context;
+use crate::runtime::dynamic_client::Resource;
+use crate::runtime::workqueue::Outcome;
+use crate::runtime::{Controller, Requests, Setup, Source, Switch, Trigger, Watch};
+use crowsnest_plan::object;
+use crowsnest_plan::retaining::{Autoscaler, ScaleTarget, is_retained, mark, touched};
+
+/// Namespace and name.
+type Key = (String, String);
+
+pub struct ScaleTargetMarker {
+    context: Arc<Context>,
+    targets: Trigger<ScaleTarget>,
+    /// What every autoscaler scales, so that the target it leaves is known.
+    autoscalers: Mutex<BTreeMap<Key, Autoscaler>>,
+}
+
+/// Whatever version of it the control plane prefers, they are the same objects.
+fn is_autoscaler(gvr: &Gvr) -> bool {
+    &*gvr.group == "autoscaling" && &*gvr.resource == "horizontalpodautoscalers"
+}
+
+impl ScaleTargetMarker {
+    fn on_change(&self, change: &Change) -> Requests<ScaleTarget> {
+        if is_autoscaler(&change.resource.gvr) {
+            return self.learn(change.key(), change.current().map(Autoscaler::of)).into_iter().collect();
+        }
+        let Some(template) = change.current().filter(|template| !is_retained(template)) else {
+            return Requests::none();
+        };
+        // It was created after its autoscaler, or the label was removed.
+        self.find(object::namespace(template), |target| target.is(template)).into()
+    }
+
+    /// Remembers an autoscaler; the targets that this changes.
+    fn learn(&self, key: Key, new: Option<Autoscaler>) -> Vec<ScaleTarget> {
+        let mut autoscalers = self.autoscalers.lock();
+        let old = match &new {
+            Some(new) => autoscalers.insert(key, new.clone()),
+            None => autoscalers.remove(&key),
+        };
+        drop(autoscalers);
+        touched(old.as_ref(), new.as_ref()).into_iter().collect()
+    }
+
+    /// What a propagated autoscaler of the namespace scales and that is as wanted.
+    fn find(&self, namespace: &str, wanted: impl Fn(&ScaleTarget) -> bool) -> Option<ScaleTarget> {
+        let autoscalers = self.autoscalers.lock();
+        let mut near = autoscalers
+            .range((namespace.to_owned(), String::new())..)
+            .take_while(|((of, _), _)| of == namespace)
+            .map(|(_, autoscaler)| autoscaler);
+        let found = near.find(|autoscaler| autoscaler.propagated && wanted(&autoscaler.target));
+        found.map(|autoscaler| autoscaler.target.clone())
+    }
+
+    /// The resource of a target's kind, in the version that is collected.
+    fn resource_of(&self, target: &ScaleTarget) -> Option<Arc<Resource>> {
+        let resources = self.context.world.resources(&self.context.control_plane);
+        let of_kind = |resource: &Arc<Resource>| {
+            resource.namespaced && resource.kind == target.kind && *resource.gvr.group == *target.group
+        };
+        resources.into_iter().find(of_kind)
+    }
+}
+
+impl Controller for ScaleTargetMarker {
+    type Key = ScaleTarget;
+    const NAME: &'static str = "hpa-scale-target-marker";
+    const SWITCH: Switch = Switch::OffByDefault(&["hpaScaleTargetMarker"]);
+
+    fn new(setup: &Setup) -> Self {
+        ScaleTargetMarker {
+            context: Arc::clone(&setup.context),
+            targets: setup.trigger::<Self>(),
+            autoscalers: Mutex::default(),
+        }
+    }
+
+    fn watches(&self) -> Vec<Watch<Self>> {
+        vec![Source::AllOfControlPlane.map(Self::on_change)]
+    }
+
+    async fn keys(&self) -> Result<Vec<ScaleTarget>, Error> {
+        let autoscalers = self.autoscalers.lock();
+        let propagated = autoscalers.values().filter(|autoscaler| autoscaler.propagated);
+        Ok(propagated.map(|autoscaler| autoscaler.target.clone()).collect())
+    }
+
+    fn retain(&self, cluster: &ClusterName, resource: &Resource, keys: &HashSet<Key>) {
+        if cluster.is_control_plane() && is_autoscaler(&resource.gvr) {
+            let known: Vec<Key> = self.autoscalers.lock().keys().cloned().collect();
+            let deleted = known.into_iter().filter(|key| !keys.contains(key));
+            deleted.flat_map(|key| self.learn(key, None)).for_each(|target| self.targets.add(target));
+        }
+    }
+
+    async fn reconcile(self: Arc<Self>, target: ScaleTarget) -> Result<Outcome, Error> {
+        let context = &self.context;
+        let scaled = self.find(&target.namespace, |other| *other == target).is_some();
+        let Some(resource) = self.resource_of(&target).filter(|resource| is_template_resource(&resource.gvr)) else {
+            // Once the kind is served, its objects are told of.
+            return Ok(Outcome::Done);
+        };
+        if !context.world.is_synced(&context.control_plane, &resource.gvr) {
+            return Err(Error::Waiting(format!("{} are not listed yet", resource.gvr.resource)));
+        }
+        let Some(template) = context.glance(&resource, &target.namespace, &target.name).await? else {
+            return Ok(Outcome::Done);
+        };
+        let Some(patch) = mark(template.view(), scaled) else { return Ok(Outcome::Done) };
+        match context.merge(&resource, template.view(), patch).await {
+            Err(error) if !error.is_not_found() => Err(error),
+            _ => Ok(Outcome::Done),
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! Autoscaling: [`Federated`] sets the replicas of a template by the metrics of its pods in all clusters, [`Cron`] by the
+//! clock. Both write the `scale` subresource of their targets and the status of their own objects, and [`Cron`] the bounds of
+//! FederatedHPAs.
+
+mod cron_federated_hpa;
+pub mod deployment_replicas_syncer;
+mod federated_hpa;
+pub mod hpa_scale_target_marker;
+
+use k8s_openapi::api::autoscaling::v2::CrossVersionObjectReference;
+use serde_json::Value;
+
+use crate::Error;
+use crate::runtime::context::Context;
+use crate::runtime::dynamic_client::{Objects, Resource, Target};
+use crowsnest_plan::object;
+
+pub use self::cron_federated_hpa::Cron;
+pub use self::federated_hpa::Federated;
+
+/// Namespace and name.
+type Key = (String, String);
+
+/// A `scale` subresource.
+#[derive(Debug)]
+struct Scale {
+    object: Value,
+    /// As wanted, and as there are.
+    replicas: i32,
+    running: i32,
+    selector: String,
+}
+
+impl Scale {
+    fn of(object: Value) -> Self {
+        let replicas = |part| {
+            let replicas = object::integer(&object, &[part, "replicas"]).unwrap_or_default();
+            i32::try_from(replicas).unwrap_or(i32::MAX)
+        };
+        let (wanted, running) = (replicas("spec"), replicas("status"));
+        let selector = object::text(&object, &["status", "selector"]).to_owned();
+        Scale { object, replicas: wanted, running, selector }
+    }
+
+    /// With other replicas, whether or not it said any.
+    fn with(mut self, replicas: i32) -> Value {
+        object::set(&mut self.object, &["spec", "replicas"], replicas.into());
+        self.object
+    }
+}
+
+/// The scale of an object of one API server.
+async fn scale(objects: &Objects, target: Target<'_>) -> Result<Scale, Error> {
+    match objects.get(target.scale()).await? {
+        Some(object) => Ok(Scale::of(object)),
+        None => Err(Error::Apply(not_found(target.resource, target.name))),
+    }
+}
+
+/// What an API server says of an object that is not there.
+fn not_found(resource: &Resource, name: &str) -> String {
+    let (group, resource) = (&resource.gvr.group, &resource.gvr.resource);
+    match group.is_empty() {
+        true => format!("{resource} {name:?} not found"),
+        false => format!("{resource}.{group} {name:?} not found"),
+    }
+}
+
+/// The resource of a kind of the control plane.
+async fn resource_of(context: &Context, api_version: &str, kind: &str) -> Result<Resource, Error> {
+    match context.catalog.find(&context.control_plane, api_version, kind).await {
+        Err(Error::UnknownKind { .. }) => {
+            Err(Error::Apply(format!("no matches for kind {kind:?} in version {api_version:?}")))
+        }
+        found => found,
+    }
+}
+
+/// The object that a reference of a namespace names, as it is now.
+async fn target_of(
+    context: &Context,
+    namespace: &str,
+    api_version: &str,
+    target: &CrossVersionObjectReference,
+) -> Result<(Resource, Value), Error> {
+    let resource = resource_of(context, api_version, &target.kind).await?;
+    // The right to write autoscalers in a namespace includes no right on cluster-scoped objects.
+    if !resource.namespaced {
+        return Err(Error::Apply(format!("{} is cluster-scoped and cannot be scaled from a namespace", target.kind)));
+    }
+    match context.objects.get(Target::new(&resource, namespace, &target.name)).await? {
+        Some(object) => Ok((resource, object)),
+        None => Err(Error::Apply(not_found(&resource, &target.name))),
+    }
+}

@@ -1,0 +1,257 @@
+//! Objects as the cache has them, and what happened to them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crowsnest_apimachinery::names::ClusterName;
+use crowsnest_apimachinery::secret_copies::drop_copies;
+use crowsnest_index::{Object, Record};
+use serde_json::Value;
+
+use crate::Error;
+use crate::runtime::dynamic_client::Resource;
+use crowsnest_plan::object;
+use crowsnest_plan::propagation::change::{self, Change as TemplateChange};
+
+/// An object as the cache has it. Secret values are never cached, so it is one thing to look at it and another to
+/// write it somewhere: what had values left out has to be read from its API server first.
+#[derive(Debug, Clone)]
+pub struct Cached {
+    object: Arc<Value>,
+    redacted: bool,
+}
+
+impl Cached {
+    /// As an API server sent it to us just now.
+    pub fn live(object: Value) -> Self {
+        Cached { object: Arc::new(object), redacted: false }
+    }
+
+    pub fn read(stored: &Object) -> Result<Self, Error> {
+        let object = serde_json::from_slice(&stored.body).map_err(|source| Error::Decode {
+            what: format!("{} {}/{}", stored.record.kind, stored.record.key.namespace, stored.record.key.name),
+            source,
+        })?;
+        Ok(Cached { object: Arc::new(object), redacted: stored.record.redacted })
+    }
+
+    /// To decide by, never to write: secret values may be blank.
+    pub fn view(&self) -> &Value {
+        &self.object
+    }
+
+    /// The object with everything in it; `None` when secret values were left out.
+    pub fn whole(&self) -> Option<Arc<Value>> {
+        (!self.redacted).then(|| Arc::clone(&self.object))
+    }
+
+    pub fn header(&self) -> Header {
+        Header {
+            namespace: object::namespace(&self.object).to_owned(),
+            name: object::name(&self.object).to_owned(),
+            generation: object::generation(&self.object),
+            terminating: object::is_terminating(&self.object),
+            labels: object::labels(&self.object),
+        }
+    }
+}
+
+/// What can be told of an object without its body.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Header {
+    pub namespace: String,
+    pub name: String,
+    pub generation: i64,
+    pub terminating: bool,
+    pub labels: BTreeMap<String, String>,
+}
+
+impl From<&Record> for Header {
+    fn from(record: &Record) -> Self {
+        Header {
+            namespace: record.key.namespace.to_string(),
+            name: record.key.name.to_string(),
+            generation: record.generation,
+            terminating: record.deleting.is_some(),
+            labels: record.labels.clone(),
+        }
+    }
+}
+
+/// What was there before a change.
+#[derive(Debug)]
+pub struct Old {
+    pub header: Header,
+    /// Unknown when it has left memory: whatever is not in the header may have changed.
+    pub object: Option<Cached>,
+}
+
+/// One object came, changed or went.
+#[derive(Debug)]
+pub struct Change {
+    pub cluster: ClusterName,
+    pub resource: Arc<Resource>,
+    /// `None` when nothing is known to have been there.
+    pub old: Option<Old>,
+    /// As it is; of a deletion, as it was last.
+    pub object: Cached,
+    pub deleted: bool,
+    /// Part of the first list, so nothing need have happened to it just now.
+    pub initial: bool,
+}
+
+impl Change {
+    /// The object as it is, or as it last was.
+    pub fn object(&self) -> &Value {
+        self.object.view()
+    }
+
+    /// The object, unless it went.
+    pub fn current(&self) -> Option<&Value> {
+        (!self.deleted).then(|| self.object.view())
+    }
+
+    /// As it was before; `None` also when that is not known any more.
+    pub fn old(&self) -> Option<&Value> {
+        self.old.as_ref()?.object.as_ref().map(Cached::view)
+    }
+
+    /// Namespace and name.
+    pub fn key(&self) -> (String, String) {
+        (object::namespace(self.object()).to_owned(), object::name(self.object()).to_owned())
+    }
+
+    pub fn name(&self) -> String {
+        object::name(self.object()).to_owned()
+    }
+
+    /// Something was there before, but only its header is known.
+    pub fn is_old_forgotten(&self) -> bool {
+        self.old.as_ref().is_some_and(|old| old.object.is_none())
+    }
+
+    /// It came, went, or somebody changed what is wanted.
+    pub fn is_moved(&self) -> bool {
+        self.compare(|old, new| old.generation != new.generation)
+    }
+
+    /// It came, went, or one of these changed: generation, labels, the wish that it goes.
+    pub fn is_marked(&self) -> bool {
+        self.compare(|old, new| (old.generation, &old.labels) != (new.generation, &new.labels) || self.turned(old))
+    }
+
+    /// It came, went, was asked to go, or somebody changed what is wanted.
+    pub fn is_moved_or_terminating(&self) -> bool {
+        self.compare(|old, new| old.generation != new.generation || self.turned(old))
+    }
+
+    /// Any of these annotations was changed while it was there, as far as it is known what it was.
+    pub fn annotates_otherwise(&self, keys: &[&str]) -> bool {
+        let differs =
+            |old: &Value| keys.iter().any(|key| object::annotation(old, key) != object::annotation(self.object(), key));
+        !self.deleted && self.old.is_some() && self.old().is_none_or(differs)
+    }
+
+    fn turned(&self, old: &Header) -> bool {
+        old.terminating != object::is_terminating(self.object())
+    }
+
+    fn compare(&self, differ: impl FnOnce(&Header, &Header) -> bool) -> bool {
+        match &self.old {
+            Some(old) if !self.deleted => differ(&old.header, &self.object.header()),
+            _ => true,
+        }
+    }
+
+    /// What of a template's change matters. A template that came or went is its user's doing, and so is, to be safe,
+    /// everything that cannot be compared any more.
+    pub fn of_template(&self) -> TemplateChange {
+        let (Some(old), Some(new)) = (&self.old, self.current()) else { return TemplateChange::ByUser };
+        match &old.object {
+            Some(before) if before.redacted || self.object.redacted => {
+                let found = change::between(&without_values(before.view()), &without_values(new));
+                // A change that shows nowhere is one of the values.
+                if found == TemplateChange::None { TemplateChange::ByUser } else { found }
+            }
+            Some(before) => change::between(before.view(), new),
+            None if old.header.generation != 0 && old.header.generation == object::generation(new) => {
+                TemplateChange::ByControlPlane
+            }
+            None => TemplateChange::ByUser,
+        }
+    }
+}
+
+/// A Secret as the cache would keep it, so that our own answers compare with it.
+fn without_values(secret: &Value) -> Value {
+    let mut blank = secret.clone();
+    drop_copies(&mut blank);
+    for field in ["data", "stringData"] {
+        for value in blank.get_mut(field).and_then(Value::as_object_mut).into_iter().flat_map(|data| data.values_mut())
+        {
+            *value = Value::String(String::new());
+        }
+    }
+    blank
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+    use serde_json::json;
+
+    fn change(kind: &str, old: Option<(Value, bool, bool)>, new: (Value, bool)) -> Change {
+        let of = |mut object: Value, redacted| {
+            object["kind"] = json!(kind);
+            Cached { object: Arc::new(object), redacted }
+        };
+        let old = old.map(|(object, redacted, known)| {
+            let object = of(object, redacted);
+            Old { header: object.header(), object: known.then_some(object) }
+        });
+        let resource = Arc::new(Resource::builtin("", "v1", "things", kind, true));
+        let cluster = ClusterName::control_plane();
+        Change { cluster, resource, old, object: of(new.0, new.1), deleted: false, initial: false }
+    }
+
+    const CLAIM: &str = "propagationpolicy.karmada.io/permanent-id";
+
+    #[rstest]
+    #[case::new(None, (json!({}), false), TemplateChange::ByUser)]
+    #[case::status(Some((json!({}), false, true)), (json!({"status": {"a": 1}}), false), TemplateChange::None)]
+    #[case::forgotten_without_generation(Some((json!({}), false, false)), (json!({}), false), TemplateChange::ByUser)]
+    #[case::forgotten_same_generation(
+        Some((json!({"metadata": {"generation": 2}}), false, false)),
+        (json!({"metadata": {"generation": 2}, "status": {}}), false),
+        TemplateChange::ByControlPlane
+    )]
+    #[case::forgotten_other_generation(
+        Some((json!({"metadata": {"generation": 2}}), false, false)), (json!({"metadata": {"generation": 3}}), false),
+        TemplateChange::ByUser
+    )]
+    #[case::secret_value(
+        Some((json!({"data": {"a": ""}}), true, true)), (json!({"data": {"a": ""}}), true), TemplateChange::ByUser
+    )]
+    #[case::secret_key(
+        Some((json!({"data": {"a": ""}}), true, true)), (json!({"data": {"b": ""}}), true), TemplateChange::ByUser
+    )]
+    #[case::secret_claimed_by_us(
+        Some((json!({"data": {"a": ""}}), true, true)),
+        (json!({"data": {"a": "eA=="}, "metadata": {"labels": {CLAIM: "1"}}}), false),
+        TemplateChange::ByControlPlane
+    )]
+    fn what_matters_of_a_template(
+        #[case] old: Option<(Value, bool, bool)>,
+        #[case] new: (Value, bool),
+        #[case] expected: TemplateChange,
+    ) {
+        assert_eq!(change("Secret", old, new).of_template(), expected);
+    }
+
+    #[test]
+    fn a_redacted_object_is_never_whole() {
+        let cached = |redacted| Cached { object: Arc::new(json!({"data": {"a": ""}})), redacted };
+        assert!(cached(true).whole().is_none() && cached(false).whole().is_some());
+    }
+}

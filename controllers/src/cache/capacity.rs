@@ -1,0 +1,375 @@
+//! Nodes, pods and ResourceQuotas of members, kept as facts for estimates and for what Clusters' statuses say: what changed marks its
+//! node, and what is free there is added up again when somebody asks. Pods that no node takes are kept by what controls them, for the
+//! descheduler.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+
+use crowsnest_api::cluster::{NodeSummary, ResourceModel, ResourceSummary};
+use crowsnest_apimachinery::names::ClusterName;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use parking_lot::Mutex;
+use serde_json::Value;
+
+use super::Change;
+use crate::runtime::Setup;
+use crate::runtime::context::Context;
+use crate::runtime::dynamic_client::Resource;
+use crowsnest_plan::descheduling::{Unscheduled, lasts};
+use crowsnest_plan::estimation::capacity::{self, NodeFacts, PodFacts, Written};
+use crowsnest_plan::estimation::nodes::Nodes;
+use crowsnest_plan::estimation::quotas::{QuotaFacts, Quotas};
+use crowsnest_plan::estimation::resources::Resources;
+use crowsnest_plan::estimation::room::Known;
+
+/// Namespace and name.
+pub(crate) type Key = (String, String);
+
+struct Node {
+    facts: Arc<NodeFacts>,
+    written: Written,
+    /// What its pods ask for; `None` while that has to be added up.
+    used: Option<Resources>,
+}
+
+impl Node {
+    /// What its pods leave, if they were added up.
+    fn free(&self) -> Resources {
+        let mut free = self.facts.allocatable.clone();
+        if let Some(used) = &self.used {
+            free.subtract(used);
+        }
+        free
+    }
+}
+
+/// What a Cluster's status says of its nodes and pods.
+#[derive(Debug, PartialEq)]
+pub struct Summary {
+    pub nodes: NodeSummary,
+    pub resources: ResourceSummary,
+}
+
+/// What is known of one member.
+#[derive(Default)]
+pub(crate) struct Facts {
+    nodes: BTreeMap<String, Node>,
+    pods: HashMap<Arc<Key>, PodFacts>,
+    /// By node, those that take room there.
+    on_nodes: HashMap<String, HashSet<Arc<Key>>>,
+    /// Pods that no node takes, and since when, by what controls them.
+    unscheduled: HashMap<String, HashMap<Key, Timestamp>>,
+    /// What controls each of them.
+    owners: HashMap<Key, String>,
+    quotas: Quotas,
+    /// Nodes and pods have been listed.
+    listed: bool,
+    /// As asked for last, until something changes.
+    free: Option<Arc<Nodes>>,
+    bounds: Option<Arc<Quotas>>,
+    /// By the models it was asked for.
+    summary: Option<(Vec<ResourceModel>, Arc<Summary>)>,
+}
+
+/// Facts per cluster.
+pub struct Capacity {
+    context: Arc<Context>,
+    facts: Mutex<HashMap<String, Facts>>,
+}
+
+impl Facts {
+    /// Whether there may be more room than before.
+    pub(crate) fn set_node(&mut self, name: String, node: Option<&Value>) -> bool {
+        let read = node.map(|node| (NodeFacts::of(node), Written::of(node)));
+        let old = self.nodes.get_mut(&name);
+        let is_same = old.as_ref().map(|old| old.facts.as_ref()) == read.as_ref().map(|(facts, _)| facts);
+        if is_same {
+            if let (Some(old), Some((_, written))) = (old, read)
+                && old.written != written
+            {
+                old.written = written;
+                self.summary = None;
+            }
+            return false;
+        }
+        self.changed();
+        let used = self.nodes.remove(&name).and_then(|old| old.used);
+        let Some((facts, written)) = read else { return false };
+        self.nodes.insert(name, Node { facts: Arc::new(facts), written, used });
+        true
+    }
+
+    /// What was made of nodes and pods is not so any more.
+    fn changed(&mut self) {
+        self.free = None;
+        self.summary = None;
+    }
+
+    /// Whether there may be more room than before.
+    pub(crate) fn set_pod(&mut self, key: Key, pod: Option<PodFacts>) -> bool {
+        let known = self.pods.get_key_value(&key);
+        if known.map(|(_, pod)| pod) == pod.as_ref() {
+            return false;
+        }
+        let key = known.map_or_else(|| Arc::new(key), |(key, _)| Arc::clone(key));
+        self.changed();
+        let old = self.pods.remove(&key).filter(PodFacts::takes_room);
+        if let Some(old) = &old {
+            self.touch(&old.node);
+            if let Some(keys) = self.on_nodes.get_mut(&old.node) {
+                keys.remove(&key);
+                if keys.is_empty() {
+                    self.on_nodes.remove(&old.node);
+                }
+            }
+        }
+        let Some(pod) = pod else { return old.is_some() };
+        let takes = pod.takes_room();
+        if takes {
+            self.touch(&pod.node);
+            self.on_nodes.entry(pod.node.clone()).or_default().insert(Arc::clone(&key));
+        }
+        self.pods.insert(key, pod);
+        old.is_some() && !takes
+    }
+
+    pub(crate) fn set_unscheduled(&mut self, key: &Key, pod: Option<Unscheduled>) {
+        if let Some(owner) = self.owners.remove(key)
+            && let Some(pods) = self.unscheduled.get_mut(&owner)
+        {
+            pods.remove(key);
+            if pods.is_empty() {
+                self.unscheduled.remove(&owner);
+            }
+        }
+        if let Some(Unscheduled { owner, since }) = pod {
+            self.unscheduled.entry(owner.clone()).or_default().insert(key.clone(), since);
+            self.owners.insert(key.clone(), owner);
+        }
+    }
+
+    /// How many pods of an owner no node has taken for longer than a threshold.
+    pub(crate) fn unscheduled(&self, owner: &str, threshold: SignedDuration, now: Timestamp) -> i32 {
+        let pods = self.unscheduled.get(owner).into_iter().flat_map(HashMap::values);
+        i32::try_from(pods.filter(|since| lasts(**since, threshold, now)).count()).unwrap_or(i32::MAX)
+    }
+
+    fn touch(&mut self, node: &str) {
+        if let Some(node) = self.nodes.get_mut(node) {
+            node.used = None;
+        }
+    }
+
+    /// Whether it may bound less than before.
+    pub(crate) fn set_quota(&mut self, (namespace, name): Key, quota: Option<QuotaFacts>) -> bool {
+        let quotas = &mut self.quotas.namespaces;
+        let old = quotas.get(&namespace).and_then(|quotas| quotas.get(&name));
+        if old == quota.as_ref() {
+            return false;
+        }
+        self.bounds = None;
+        let known = old.is_some();
+        match quota {
+            Some(quota) => {
+                quotas.entry(namespace).or_default().insert(name, quota);
+            }
+            None => {
+                if let Some(rest) = quotas.get_mut(&namespace) {
+                    rest.remove(&name);
+                    if rest.is_empty() {
+                        quotas.remove(&namespace);
+                    }
+                }
+            }
+        }
+        known
+    }
+
+    /// Every node with what it has left. Only nodes whose pods changed are added up.
+    fn free(&mut self) -> Arc<Nodes> {
+        if let Some(free) = &self.free {
+            return Arc::clone(free);
+        }
+        let (pods, on_nodes) = (&self.pods, &self.on_nodes);
+        let add_up = |name: &str| {
+            let mut used = Resources::default();
+            let keys = on_nodes.get(name).into_iter().flatten();
+            keys.filter_map(|key| pods.get(key)).for_each(|pod| used.add(&pod.request));
+            used
+        };
+        let left = |(name, node): (&String, &mut Node)| {
+            node.used.get_or_insert_with(|| add_up(name));
+            (Arc::clone(&node.facts), node.free())
+        };
+        let free: Arc<Nodes> = Arc::new(self.nodes.iter_mut().map(left).collect());
+        self.free = Some(Arc::clone(&free));
+        free
+    }
+
+    /// The same one until nodes or pods change.
+    fn summary(&mut self, models: &[ResourceModel]) -> Arc<Summary> {
+        if let Some((_, summary)) = self.summary.as_ref().filter(|(of, _)| of == models) {
+            return Arc::clone(summary);
+        }
+        self.free();
+        let nodes = self.nodes.values();
+        let free: Vec<Resources> = nodes.clone().map(Node::free).collect();
+        let summary = Arc::new(Summary {
+            nodes: capacity::node_summary(nodes.clone().map(|node| node.facts.as_ref())),
+            resources: capacity::resource_summary(
+                nodes.map(|node| &node.written),
+                self.pods.values(),
+                free.iter(),
+                models,
+            ),
+        });
+        self.summary = Some((models.to_vec(), Arc::clone(&summary)));
+        summary
+    }
+
+    fn bounds(&mut self) -> Option<Arc<Quotas>> {
+        if self.quotas.namespaces.is_empty() {
+            return None;
+        }
+        Some(Arc::clone(self.bounds.get_or_insert_with(|| Arc::new(self.quotas.clone()))))
+    }
+
+    /// As estimates read them.
+    pub(crate) fn known(&mut self) -> Known {
+        Known { nodes: Some(self.free()), quotas: self.bounds() }
+    }
+
+    pub(crate) fn keep_nodes(&mut self, stays: impl Fn(&str) -> bool) {
+        self.nodes.retain(|name, _| stays(name));
+        self.changed();
+    }
+
+    pub(crate) fn keep_pods(&mut self, stays: impl Fn(&Key) -> bool) {
+        let gone: Vec<Key> = self.pods.keys().filter(|key| !stays(key)).map(|key| key.as_ref().clone()).collect();
+        for key in gone {
+            self.set_unscheduled(&key, None);
+            self.set_pod(key, None);
+        }
+    }
+
+    pub(crate) fn keep_quotas(&mut self, stays: impl Fn(&Key) -> bool) {
+        let named = self.quotas.namespaces.iter();
+        let all = named.flat_map(|(namespace, quotas)| quotas.keys().map(|name| (namespace.clone(), name.clone())));
+        let gone: Vec<Key> = all.filter(|key| !stays(key)).collect();
+        for key in gone {
+            self.set_quota(key, None);
+        }
+    }
+}
+
+impl Capacity {
+    /// The one of all controllers.
+    pub fn shared(setup: &Setup) -> Arc<Self> {
+        setup.shared(|setup| Arc::new(Capacity { context: Arc::clone(&setup.context), facts: Mutex::default() }))
+    }
+
+    /// Starts collecting what decides about a member's room.
+    pub fn follow(&self, cluster: &ClusterName) {
+        let kinds = &self.context.kinds;
+        self.context.world.collect(cluster, &kinds.node);
+        self.context.world.collect(cluster, &kinds.pod);
+        if self.context.config.gates.resource_quota_estimate {
+            self.context.world.collect(cluster, &kinds.resource_quota);
+        }
+    }
+
+    pub fn forget(&self, cluster: &ClusterName) {
+        self.facts.lock().remove(cluster.as_str());
+    }
+
+    /// Takes note of a change in a member; whether it may have more room now.
+    pub fn on_change(&self, change: &Change) -> bool {
+        let kinds = &self.context.kinds;
+        let gvr = &change.resource.gvr;
+        if *gvr != kinds.node.gvr && *gvr != kinds.pod.gvr && *gvr != kinds.resource_quota.gvr {
+            return false;
+        }
+        let key = change.key();
+        let pod = (*gvr == kinds.pod.gvr).then(|| {
+            let pod = change.current();
+            (pod.map(PodFacts::of), pod.and_then(Unscheduled::of))
+        });
+        let mut facts = self.facts.lock();
+        let facts = match facts.get_mut(change.cluster.as_str()) {
+            Some(facts) => facts,
+            None => facts.entry(change.cluster.as_str().to_owned()).or_default(),
+        };
+        match pod {
+            Some((pod, unscheduled)) => {
+                facts.set_unscheduled(&key, unscheduled);
+                facts.set_pod(key, pod)
+            }
+            None if *gvr == kinds.node.gvr => facts.set_node(key.1, change.current()),
+            None => facts.set_quota(key, change.current().map(QuotaFacts::of)),
+        }
+    }
+
+    /// A member's nodes, pods or quotas are only these.
+    pub fn told_again(&self, cluster: &ClusterName, resource: &Resource, keys: &HashSet<Key>) {
+        let kinds = &self.context.kinds;
+        let mut all = self.facts.lock();
+        let Some(facts) = all.get_mut(cluster.as_str()) else { return };
+        if *resource == kinds.node {
+            facts.keep_nodes(|name| keys.contains(&(String::new(), name.to_owned())));
+        } else if *resource == kinds.pod {
+            facts.keep_pods(|key| keys.contains(key));
+        } else if *resource == kinds.resource_quota {
+            facts.keep_quotas(|key| keys.contains(key));
+        }
+    }
+
+    /// Whether a member's nodes and pods have been listed. Once they have, they are until the cluster is forgotten.
+    fn is_listed(&self, cluster: &ClusterName) -> bool {
+        let kinds = &self.context.kinds;
+        [&kinds.node, &kinds.pod].iter().all(|kind| self.context.world.is_synced(cluster, &kind.gvr))
+    }
+
+    /// What is known of clusters, one by one.
+    pub fn known<'c>(&self, clusters: impl Iterator<Item = &'c str>) -> Vec<Known> {
+        let mut all = self.facts.lock();
+        let mut known = |cluster: &str| {
+            if !all.get(cluster).is_some_and(|facts| facts.listed) {
+                if !self.is_listed(&ClusterName::parse(cluster).ok()?) {
+                    return None;
+                }
+                all.entry(cluster.to_owned()).or_default().listed = true;
+            }
+            let facts = all.get_mut(cluster)?;
+            Some(facts.known())
+        };
+        clusters.map(|cluster| known(cluster).unwrap_or_default()).collect()
+    }
+
+    /// How many pods of an owner no node of a member has taken for longer than a threshold; `None` until its pods have been
+    /// listed.
+    pub fn unscheduled(
+        &self,
+        cluster: &ClusterName,
+        owner: &str,
+        threshold: SignedDuration,
+        now: Timestamp,
+    ) -> Option<i32> {
+        if !self.is_listed(cluster) {
+            return None;
+        }
+        let facts = self.facts.lock();
+        Some(facts.get(cluster.as_str()).map_or(0, |facts| facts.unscheduled(owner, threshold, now)))
+    }
+
+    /// What a cluster's status says of its nodes and pods; `None` until they have been listed.
+    pub fn summary(&self, cluster: &ClusterName, models: &[ResourceModel]) -> Option<Arc<Summary>> {
+        if !self.is_listed(cluster) {
+            return None;
+        }
+        let mut facts = self.facts.lock();
+        Some(match facts.get_mut(cluster.as_str()) {
+            Some(facts) => facts.summary(models),
+            None => Facts::default().summary(models),
+        })
+    }
+}

@@ -1,0 +1,227 @@
+//! Decoded objects, so that what is read often is neither unpacked nor parsed each time. Bounded in bytes.
+//!
+//! What is in here is never older than what has been told: the teller puts every change in before it tells it, and a
+//! reader that was at the store meanwhile does not put in what it found. Absence is remembered too.
+
+use std::collections::HashMap;
+
+use crowsnest_index::{RecordKey, Seq};
+use lru::LruCache;
+use parking_lot::Mutex;
+use serde_json::Value;
+
+use crate::cache::cached_object::Cached;
+
+/// Bytes of an entry beside the object.
+const ENTRY: usize = 256;
+
+struct Entry {
+    seq: Seq,
+    object: Option<Cached>,
+    bytes: usize,
+}
+
+/// Readers that are at the store for a key, and whether the key has changed since.
+#[derive(Default)]
+struct Asked {
+    readers: usize,
+    changed: bool,
+}
+
+struct Known {
+    entries: LruCache<RecordKey, Entry>,
+    bytes: usize,
+    asked: HashMap<RecordKey, Asked>,
+}
+
+pub struct Decoded {
+    known: Mutex<Known>,
+    max_bytes: usize,
+}
+
+/// What is known of a key.
+pub enum Look<'d> {
+    /// The object, or that there is none.
+    Known(Option<Cached>),
+    /// Whoever asks the store says what it found.
+    Ask(Asking<'d>),
+}
+
+/// A reader at the store.
+pub struct Asking<'d> {
+    decoded: &'d Decoded,
+    key: RecordKey,
+}
+
+impl Asking<'_> {
+    /// Keeps what the store had, unless something newer was told meanwhile.
+    pub fn found(self, seq: Seq, object: Option<&Cached>) {
+        let entry = Entry::new(seq, object);
+        let mut dropped = Vec::new();
+        let mut known = self.decoded.known.lock();
+        if known.asked.get(&self.key).is_some_and(|asked| !asked.changed) {
+            known.put(self.key.clone(), entry, self.decoded.max_bytes, &mut dropped);
+        }
+    }
+}
+
+impl Drop for Asking<'_> {
+    fn drop(&mut self) {
+        let mut known = self.decoded.known.lock();
+        if let Some(asked) = known.asked.get_mut(&self.key) {
+            asked.readers -= 1;
+            if asked.readers == 0 {
+                known.asked.remove(&self.key);
+            }
+        }
+    }
+}
+
+impl Entry {
+    fn new(seq: Seq, object: Option<&Cached>) -> Self {
+        let bytes = ENTRY + object.map_or(0, |object| weigh(object.view()));
+        Entry { seq, object: object.cloned(), bytes }
+    }
+}
+
+impl Known {
+    /// What has to go for it is taken apart once nobody waits for the lock: objects are large trees.
+    fn put(&mut self, key: RecordKey, entry: Entry, max_bytes: usize, dropped: &mut Vec<Entry>) {
+        self.bytes += entry.bytes;
+        dropped.extend(self.entries.put(key, entry).inspect(|replaced| self.bytes -= replaced.bytes));
+        while self.bytes > max_bytes {
+            let Some((_, oldest)) = self.entries.pop_lru() else { break };
+            self.bytes -= oldest.bytes;
+            dropped.push(oldest);
+        }
+    }
+}
+
+impl Decoded {
+    pub fn new(max_bytes: usize) -> Self {
+        let known = Known { entries: LruCache::unbounded(), bytes: 0, asked: HashMap::new() };
+        Decoded { known: Mutex::new(known), max_bytes }
+    }
+
+    pub fn look(&self, key: &RecordKey) -> Look<'_> {
+        let mut known = self.known.lock();
+        if let Some(entry) = known.entries.get(key) {
+            return Look::Known(entry.object.clone());
+        }
+        known.asked.entry(key.clone()).or_default().readers += 1;
+        Look::Ask(Asking { decoded: self, key: key.clone() })
+    }
+
+    /// What is kept of a key, as of its last use.
+    pub fn peek(&self, key: &RecordKey) -> Option<Cached> {
+        self.known.lock().entries.peek(key).and_then(|entry| entry.object.clone())
+    }
+
+    /// The object of this very change, if it is kept.
+    pub fn at(&self, key: &RecordKey, seq: Seq) -> Option<Cached> {
+        let mut known = self.known.lock();
+        known.entries.get(key).filter(|entry| entry.seq == seq).and_then(|entry| entry.object.clone())
+    }
+
+    /// Takes in a change that is about to be told and answers what was kept before. A key nobody reads is only kept
+    /// when asked to.
+    pub fn tell(&self, key: &RecordKey, seq: Seq, object: Option<&Cached>, keep: bool) -> Option<Cached> {
+        let mut dropped = Vec::new();
+        let mut known = self.known.lock();
+        if let Some(asked) = known.asked.get_mut(key) {
+            asked.changed = true;
+        }
+        let before = known.entries.peek(key).map(|entry| (entry.seq, entry.object.clone()));
+        match before {
+            // A reader was faster.
+            Some((kept, _)) if kept >= seq => None,
+            Some((_, old)) => {
+                known.put(key.clone(), Entry::new(seq, object), self.max_bytes, &mut dropped);
+                old
+            }
+            None => {
+                if keep {
+                    known.put(key.clone(), Entry::new(seq, object), self.max_bytes, &mut dropped);
+                }
+                None
+            }
+        }
+    }
+
+    /// Forgets everything that satisfies `which`: changes of it were missed, or are not told any more.
+    pub fn forget(&self, which: impl Fn(&RecordKey) -> bool) {
+        let mut known = self.known.lock();
+        known.asked.iter_mut().filter(|(key, _)| which(key)).for_each(|(_, asked)| asked.changed = true);
+        let keys: Vec<RecordKey> = known.entries.iter().map(|(key, _)| key).filter(|key| which(key)).cloned().collect();
+        for key in keys {
+            if let Some(entry) = known.entries.pop(&key) {
+                known.bytes -= entry.bytes;
+            }
+        }
+    }
+}
+
+/// About how many bytes a tree takes.
+pub fn weigh(value: &Value) -> usize {
+    const NODE: usize = size_of::<Value>();
+    NODE + match value {
+        Value::String(text) => text.len(),
+        Value::Array(items) => items.iter().map(weigh).sum(),
+        // The key, its length, and its share of the tree's node.
+        Value::Object(fields) => fields.iter().map(|(key, value)| key.len() + 2 * NODE + weigh(value)).sum(),
+        Value::Null | Value::Bool(_) | Value::Number(_) => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crowsnest_apimachinery::names::{ClusterName, Gvr};
+    use serde_json::json;
+
+    fn key(name: &str) -> RecordKey {
+        RecordKey::new(ClusterName::control_plane(), Gvr::new("", "v1", "things"), "", name)
+    }
+
+    fn object(version: u64) -> Cached {
+        Cached::live(json!({"metadata": {"resourceVersion": version.to_string()}}))
+    }
+
+    fn known(decoded: &Decoded, name: &str) -> Option<Option<Value>> {
+        match decoded.look(&key(name)) {
+            Look::Known(object) => Some(object.map(|object| object.view()["metadata"]["resourceVersion"].clone())),
+            Look::Ask(_) => None,
+        }
+    }
+
+    #[test]
+    fn what_a_reader_found_is_not_kept_when_something_was_told_meanwhile() {
+        let decoded = Decoded::new(1 << 20);
+        let Look::Ask(asking) = decoded.look(&key("a")) else { panic!("empty at first") };
+        assert!(decoded.tell(&key("a"), Seq(6), None, false).is_none());
+        asking.found(Seq(5), Some(&object(5)));
+        assert_eq!(known(&decoded, "a"), None, "a deleted object is not brought back");
+
+        let Look::Ask(asking) = decoded.look(&key("a")) else { panic!("still empty") };
+        asking.found(Seq(7), Some(&object(7)));
+        assert_eq!(known(&decoded, "a"), Some(Some(json!("7"))));
+        decoded.tell(&key("a"), Seq(6), Some(&object(6)), true);
+        assert_eq!(known(&decoded, "a"), Some(Some(json!("7"))), "a reader ahead of the teller is not set back");
+        let old = decoded.tell(&key("a"), Seq(8), None, false);
+        assert_eq!(old.map(|old| old.view()["metadata"]["resourceVersion"].clone()), Some(json!("7")));
+        assert_eq!(known(&decoded, "a"), Some(None), "that there is none is known");
+        assert!(decoded.known.lock().asked.is_empty());
+    }
+
+    #[test]
+    fn it_stays_within_its_bytes() {
+        let decoded = Decoded::new(10 * (ENTRY + weigh(object(1).view())));
+        for n in 0..100 {
+            decoded.tell(&key(&n.to_string()), Seq(n), Some(&object(1)), true);
+        }
+        assert!(known(&decoded, "99").is_some() && known(&decoded, "0").is_none());
+        assert_eq!(decoded.known.lock().entries.len(), 10);
+        decoded.forget(|_| true);
+        assert_eq!(decoded.known.lock().bytes, 0);
+    }
+}

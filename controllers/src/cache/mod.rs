@@ -1,0 +1,503 @@
+//! What the loops read: the control plane's objects and, in members, those of resources that Works carry.
+//!
+//! Reads the global cache, which one collector per (cluster, resource) fills for everybody; the loops only declare
+//! their interests here. Beside it are the objects that were decoded lately and, until the cache has heard of them, our
+//! own writes ([`World::observe`]), so that no look decides on what this process knows to be old. One task
+//! ([`Teller`]) follows the cache and tells the loops, which only put keys into queues.
+
+pub mod applied_state;
+mod cached_object;
+pub mod capacity;
+mod decoded;
+mod informer;
+mod members;
+mod pending_writes;
+pub mod placements;
+pub mod typed;
+pub mod updater;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use crowsnest_apimachinery::names::{ClusterName, Gvr};
+use crowsnest_fleet::{Clusters, Interest, InterestGuard, Namespaces, Why};
+use crowsnest_index::{CollectionKey, Index, ListQuery, Record, RecordKey, Seq};
+use futures::Stream;
+use futures::stream::{TryStreamExt, try_unfold};
+use parking_lot::{Mutex, RwLock};
+use serde_json::Value;
+use tokio::sync::{Notify, mpsc, watch};
+use tokio::time::Instant;
+
+pub use self::cached_object::{Cached, Change, Header, Old};
+use self::decoded::{Decoded, Look};
+pub use self::informer::{Listener, Teller};
+use self::pending_writes::{Key, Ours, Own, Place, Version};
+
+use crate::Error;
+use crate::runtime::dynamic_client::Resource;
+use crowsnest_plan::object;
+
+/// Objects decoded at once while a list streams.
+const CHUNK: usize = 250;
+/// Looks at members' objects wait so long for the first list, from when it was wanted; asking for one by one takes longer.
+const FIRST_LIST: Duration = Duration::from_secs(3);
+/// Own writes that may wait to be told; the cache tells of the others.
+const WAITING: usize = 4096;
+
+/// Labels the loops find objects by, as [`crowsnest_index::IndexOptions::chosen_labels`] wants them.
+pub fn chosen_labels() -> Vec<String> {
+    use crowsnest_api::constants::label;
+    vec![
+        "*/permanent-id".to_owned(),
+        format!("{}*", label::DEPENDED_BY_PREFIX),
+        label::FEDERATED_RESOURCE_QUOTA_NAME.to_owned(),
+        label::ENDPOINT_SLICE_NAME.to_owned(),
+        label::MULTI_CLUSTER_SERVICE_NAME.to_owned(),
+    ]
+}
+
+/// A resource of a cluster that the loops want.
+struct Collection {
+    key: CollectionKey,
+    resource: Arc<Resource>,
+    /// Everything in it has been told once, so what the handlers know is complete.
+    told: watch::Sender<bool>,
+    /// Its objects are being told, up to where the changes take over.
+    telling: AtomicBool,
+    from: AtomicU64,
+    wanted_since: Instant,
+    _interest: InterestGuard,
+}
+
+type Collections = HashMap<CollectionKey, Arc<Collection>>;
+
+/// A write that was put in and is to be told.
+struct Wrote {
+    collection: CollectionKey,
+    key: Key,
+    version: Version,
+}
+
+struct Inner {
+    index: Index,
+    collections: RwLock<Collections>,
+    /// A collection was added.
+    added: Notify,
+    decoded: Decoded,
+    own: Mutex<Own>,
+    wrote: mpsc::Sender<Wrote>,
+    /// Own writes on their way to be told.
+    untold: watch::Sender<usize>,
+    /// Everything up to here has been told.
+    told: AtomicU64,
+    read: AtomicU64,
+}
+
+/// The objects of all clusters that the loops asked for. Cheap to clone.
+#[derive(Clone)]
+pub struct World {
+    inner: Arc<Inner>,
+}
+
+fn place(index: &Index, told: &AtomicU64, collection: &CollectionKey) -> Place {
+    let position = index.state(collection).map(|state| Version::of(&state.resource_version)).unwrap_or_default();
+    Place { position, latest: index.seq(), told: Seq(told.load(Ordering::Acquire)) }
+}
+
+impl World {
+    /// The world and who tells of it. `bytes` bounds the decoded objects, and again our own writes.
+    pub fn new(index: Index, bytes: usize) -> (Self, Teller) {
+        let (wrote, waiting) = mpsc::channel(WAITING);
+        let inner = Inner {
+            told: AtomicU64::new(index.seq().0),
+            index,
+            collections: RwLock::default(),
+            added: Notify::new(),
+            decoded: Decoded::new(bytes),
+            own: Mutex::new(Own::new(bytes)),
+            wrote,
+            untold: watch::Sender::new(0),
+            read: AtomicU64::new(0),
+        };
+        let world = World { inner: Arc::new(inner) };
+        (world.clone(), Teller::new(world, waiting))
+    }
+
+    /// Wants a resource of a cluster collected, if it does not yet.
+    pub fn collect(&self, cluster: &ClusterName, resource: &Resource) {
+        let key = CollectionKey::new(cluster.clone(), resource.gvr.clone());
+        if self.is_wanted(&key) {
+            return;
+        }
+        let mut collections = self.inner.collections.write();
+        if collections.contains_key(&key) {
+            return;
+        }
+        let interest = self.inner.index.fleet().interests().declare(Interest {
+            clusters: Clusters::one(cluster.clone()),
+            resource: resource.gvr.clone(),
+            namespaces: Namespaces::All,
+            why: Why::Controller("propagation"),
+        });
+        let collection = Collection {
+            key: key.clone(),
+            resource: Arc::new(resource.clone()),
+            told: watch::Sender::new(false),
+            telling: AtomicBool::new(false),
+            from: AtomicU64::new(0),
+            wanted_since: Instant::now(),
+            _interest: interest,
+        };
+        collections.insert(key, Arc::new(collection));
+        drop(collections);
+        self.inner.added.notify_one();
+    }
+
+    /// Wants nothing of a cluster any more.
+    pub fn forget(&self, cluster: &ClusterName) {
+        self.forget_those(|key| key.cluster == *cluster);
+    }
+
+    /// Wants one resource no more, because it is not served.
+    pub fn forget_resource(&self, cluster: &ClusterName, gvr: &Gvr) {
+        self.forget_those(|key| key.cluster == *cluster && key.resource == *gvr);
+    }
+
+    fn forget_those(&self, which: impl Fn(&CollectionKey) -> bool) {
+        let mut collections = self.inner.collections.write();
+        let keys: Vec<CollectionKey> = collections.keys().filter(|key| which(key)).cloned().collect();
+        keys.iter().for_each(|key| drop(collections.remove(key)));
+        drop(collections);
+        let mut own = self.inner.own.lock();
+        keys.iter().for_each(|key| own.forget(key));
+        drop(own);
+        self.inner.decoded.forget(|key| which(&key.collection));
+    }
+
+    fn collection(&self, key: &CollectionKey) -> Option<Arc<Collection>> {
+        self.inner.collections.read().get(key).cloned()
+    }
+
+    fn is_wanted(&self, key: &CollectionKey) -> bool {
+        self.inner.collections.read().contains_key(key)
+    }
+
+    fn wanted(&self, cluster: &ClusterName, gvr: &Gvr) -> Option<Arc<Collection>> {
+        self.collection(&CollectionKey::new(cluster.clone(), gvr.clone()))
+    }
+
+    /// How many objects were asked for or listed so far, with or without their bodies.
+    pub fn objects_read(&self) -> u64 {
+        self.inner.read.load(Ordering::Relaxed)
+    }
+
+    fn count(&self, objects: usize) {
+        self.inner.read.fetch_add(objects as u64, Ordering::Relaxed);
+    }
+
+    /// Whether a resource is wanted here, whatever of it has come yet.
+    pub fn is_collected(&self, cluster: &ClusterName, gvr: &Gvr) -> bool {
+        self.wanted(cluster, gvr).is_some()
+    }
+
+    /// Whether everything of a resource is here and has been told.
+    pub fn is_synced(&self, cluster: &ClusterName, gvr: &Gvr) -> bool {
+        self.wanted(cluster, gvr).is_some_and(|collection| *collection.told.borrow())
+    }
+
+    /// Waits for that, at most so long; whether it came.
+    pub async fn wait_synced(&self, cluster: &ClusterName, gvr: &Gvr, longest: Duration) -> bool {
+        let Some(collection) = self.wanted(cluster, gvr) else { return false };
+        let mut told = collection.told.subscribe();
+        let waited = tokio::time::timeout(longest, told.wait_for(|told| *told)).await;
+        matches!(waited, Ok(Ok(_)))
+    }
+
+    /// A resource that is collected of a cluster.
+    pub fn resource(&self, cluster: &ClusterName, gvr: &Gvr) -> Option<Arc<Resource>> {
+        self.wanted(cluster, gvr).map(|collection| Arc::clone(&collection.resource))
+    }
+
+    /// Waits for it as long as the first list of something wanted lately may take.
+    pub async fn first_list(&self, cluster: &ClusterName, gvr: &Gvr) {
+        let Some(collection) = self.wanted(cluster, gvr) else { return };
+        let (mut told, until) = (collection.told.subscribe(), collection.wanted_since + FIRST_LIST);
+        if tokio::time::timeout_at(until, told.wait_for(|told| *told)).await.is_err() {
+            tracing::debug!(%cluster, resource = %gvr, "not listed yet");
+        }
+    }
+
+    /// The resources collected of a cluster.
+    pub fn resources(&self, cluster: &ClusterName) -> Vec<Arc<Resource>> {
+        let collections = self.inner.collections.read();
+        let of_cluster = collections.values().filter(|collection| collection.key.cluster == *cluster);
+        of_cluster.map(|collection| Arc::clone(&collection.resource)).collect()
+    }
+
+    pub async fn get(
+        &self,
+        cluster: &ClusterName,
+        gvr: &Gvr,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Option<Cached>, Error> {
+        let key = RecordKey::new(cluster.clone(), gvr.clone(), namespace, name);
+        if !self.is_wanted(&key.collection) {
+            return Ok(None);
+        }
+        self.count(1);
+        // Our own first: it is only dropped once the cache shows something as new.
+        let named = (namespace.to_owned(), name.to_owned());
+        let ours = self.inner.own.lock().newer(&key.collection, &named, Version::default());
+        let stored = match self.inner.decoded.look(&key) {
+            Look::Known(object) => object,
+            Look::Ask(asking) => {
+                let stored = self.inner.index.get(&key).await?;
+                let seq = stored.as_ref().map_or(Seq(0), |stored| stored.record.seq);
+                let object = stored.as_ref().map(Cached::read).transpose()?;
+                asking.found(seq, object.as_ref());
+                object
+            }
+        };
+        Ok(newest(ours, stored))
+    }
+
+    /// Our own writes that the cache may not have heard of yet.
+    fn ours(&self, key: &CollectionKey, namespace: Option<&str>) -> Ours {
+        let mut ours = self.inner.own.lock().of(key);
+        ours.retain(|key, _| namespace.is_none_or(|namespace| key.0 == namespace));
+        ours
+    }
+
+    /// All objects of a resource, or those of one namespace, in no order. Only a few are in memory at a time.
+    pub fn stream(
+        &self,
+        cluster: &ClusterName,
+        gvr: &Gvr,
+        namespace: Option<&str>,
+    ) -> impl Stream<Item = Result<Cached, Error>> + Send + 'static {
+        let mut query = ListQuery::new(cluster.clone(), gvr.clone());
+        if let Some(namespace) = namespace {
+            query = query.in_namespace(namespace);
+        }
+        let wanted = self.is_wanted(&query.collection);
+        let ours = self.ours(&query.collection, namespace);
+        let world = self.clone();
+        let start = (wanted.then_some(query), ours, Vec::new().into_iter());
+        try_unfold(start, move |(mut query, mut ours, mut ready)| {
+            let world = world.clone();
+            async move {
+                loop {
+                    if let Some(object) = ready.next() {
+                        return Ok(Some((object, (query, ours, ready))));
+                    }
+                    let Some(mut current) = query.take() else {
+                        // What the cache has not heard of yet.
+                        let Some((_, (_, object))) = ours.pop_first() else { return Ok(None) };
+                        world.count(1);
+                        return Ok(Some((object, (None, ours, ready))));
+                    };
+                    let (records, next) = world.inner.index.records_page(&current, CHUNK).await?;
+                    world.count(records.len());
+                    ready = world.with_bodies(records, &mut ours).await?.into_iter();
+                    query = next.map(|next| {
+                        current.after = Some(next);
+                        current
+                    });
+                }
+            }
+        })
+    }
+
+    /// All objects of a resource, or those of one namespace, by namespace and name. For collections known to be small.
+    pub async fn list(&self, cluster: &ClusterName, gvr: &Gvr, namespace: Option<&str>) -> Result<Vec<Cached>, Error> {
+        let mut found: Vec<Cached> = self.stream(cluster, gvr, namespace).try_collect().await?;
+        found.sort_by_key(|object| key_of(object.view()));
+        Ok(found)
+    }
+
+    /// Namespace and name of everything in a collection.
+    pub async fn keys(&self, cluster: &ClusterName, gvr: &Gvr) -> Result<Vec<Key>, Error> {
+        let key = CollectionKey::new(cluster.clone(), gvr.clone());
+        if !self.is_wanted(&key) {
+            return Ok(Vec::new());
+        }
+        let ours = self.inner.own.lock().of(&key);
+        let mut keys = self.inner.index.keys(&key).await?;
+        keys.extend(ours.into_keys().map(|key| Key::clone(&key)));
+        self.count(keys.len());
+        Ok(keys)
+    }
+
+    /// Headers of a resource's objects in one namespace, or in all of them.
+    pub async fn headers(
+        &self,
+        cluster: &ClusterName,
+        gvr: &Gvr,
+        namespace: Option<&str>,
+    ) -> Result<Vec<Header>, Error> {
+        let mut query = ListQuery::new(cluster.clone(), gvr.clone());
+        if let Some(namespace) = namespace {
+            query = query.in_namespace(namespace);
+        }
+        if !self.is_wanted(&query.collection) {
+            return Ok(Vec::new());
+        }
+        let ours = self.ours(&query.collection, namespace);
+        let records = self.inner.index.records(&query).await?;
+        self.count(records.len());
+        Ok(headers(&records, ours, |_| true))
+    }
+
+    /// Objects that carry a label, one of [`chosen_labels`].
+    pub async fn labelled(
+        &self,
+        cluster: &ClusterName,
+        gvr: &Gvr,
+        label: &str,
+        value: Option<&str>,
+    ) -> Result<Vec<Cached>, Error> {
+        let key = CollectionKey::new(cluster.clone(), gvr.clone());
+        if !self.is_wanted(&key) {
+            return Ok(Vec::new());
+        }
+        let mut ours = self.inner.own.lock().of(&key);
+        let records = self.inner.index.labelled(&key, label, value).await?;
+        self.count(records.len());
+        let mut found = self.with_bodies(records, &mut ours).await?;
+        found.extend(ours.into_values().map(|(_, object)| object));
+        found.retain(|object| has_label(object::label(object.view(), label), value));
+        Ok(found)
+    }
+
+    /// The same without the objects' bodies.
+    pub async fn headers_labelled(
+        &self,
+        cluster: &ClusterName,
+        gvr: &Gvr,
+        label: &str,
+        value: Option<&str>,
+    ) -> Result<Vec<Header>, Error> {
+        let key = CollectionKey::new(cluster.clone(), gvr.clone());
+        if !self.is_wanted(&key) {
+            return Ok(Vec::new());
+        }
+        let ours = self.inner.own.lock().of(&key);
+        let records = self.inner.index.labelled(&key, label, value).await?;
+        self.count(records.len());
+        Ok(headers(&records, ours, |object| has_label(object::label(object, label), value)))
+    }
+
+    /// The records' objects, or our own newer ones, which are taken out of `ours`.
+    async fn with_bodies(&self, records: Vec<Record>, ours: &mut Ours) -> Result<Vec<Cached>, Error> {
+        let mut found = Vec::with_capacity(records.len());
+        let mut unread = Vec::new();
+        for record in records {
+            let mine = ours.remove(&(record.key.namespace.to_string(), record.key.name.to_string()));
+            match mine.filter(|(version, _)| *version > Version::of(&record.resource_version)) {
+                Some((_, object)) => found.push(object),
+                None => match self.inner.decoded.at(&record.key, record.seq) {
+                    Some(object) => found.push(object),
+                    None => unread.push(record),
+                },
+            }
+        }
+        if !unread.is_empty() {
+            for object in self.inner.index.bodies(unread).await? {
+                found.push(Cached::read(&object)?);
+            }
+        }
+        Ok(found)
+    }
+
+    /// What was noted about members' objects; see [`Index::note`]. Nobody but the loop of Works notes anything.
+    pub async fn notes(&self) -> Result<Vec<(RecordKey, String)>, Error> {
+        Ok(self.inner.index.notes().await?)
+    }
+
+    /// Keeps a note about an object over restarts, as long as the cache's files are kept. Of objects with values that are
+    /// withheld nothing is kept.
+    pub async fn note(&self, key: &RecordKey, note: Option<&str>) -> Result<(), Error> {
+        let gvr = key.resource();
+        let secret = gvr.group.is_empty() && &*gvr.resource == "secrets";
+        let withheld = secret || self.inner.index.options().keep.withheld.iter().any(|withheld| withheld.is_of(gvr));
+        if note.is_none() || !withheld {
+            self.inner.index.note(key, note).await?;
+        }
+        Ok(())
+    }
+
+    pub async fn drop_notes(&self, cluster: &ClusterName) -> Result<(), Error> {
+        Ok(self.inner.index.drop_notes(cluster).await?)
+    }
+
+    /// Puts in what the API server answered to a write of ours.
+    pub fn observe(&self, cluster: &ClusterName, gvr: &Gvr, mut object: Value) {
+        let collection = CollectionKey::new(cluster.clone(), gvr.clone());
+        if object::name(&object).is_empty() || !self.is_wanted(&collection) {
+            return;
+        }
+        // The cache does not keep them either.
+        object::remove(&mut object, &["metadata", "managedFields"]);
+        let version = Version::of(object::resource_version(&object));
+        let (key, bytes) = (key_of(&object), decoded::weigh(&object));
+        let record = RecordKey::new(cluster.clone(), gvr.clone(), &key.0, &key.1);
+        let place = place(&self.inner.index, &self.inner.told, &collection);
+        // A reader may have found the new object in the cache already; what was there before is not known then.
+        let before = || self.inner.decoded.peek(&record).filter(|before| version_of(before) < version);
+        let written = (Cached::live(object), version, bytes);
+        if !self.inner.own.lock().put(&collection, key.clone(), written, place, before, Instant::now()) {
+            return;
+        }
+        self.inner.untold.send_modify(|untold| *untold += 1);
+        if self.inner.wrote.try_send(Wrote { collection, key, version }).is_err() {
+            self.inner.untold.send_modify(|untold| *untold -= 1);
+            tracing::debug!("a write is told when the cache hears of it");
+        }
+    }
+
+    /// How many of our own writes the loops have not heard of yet.
+    pub fn untold(&self) -> watch::Receiver<usize> {
+        self.inner.untold.subscribe()
+    }
+}
+
+fn key_of(object: &Value) -> Key {
+    (object::namespace(object).to_owned(), object::name(object).to_owned())
+}
+
+fn version_of(object: &Cached) -> Version {
+    Version::of(object::resource_version(object.view()))
+}
+
+fn newest(ours: Option<Cached>, stored: Option<Cached>) -> Option<Cached> {
+    match (ours, stored) {
+        (Some(ours), Some(stored)) if version_of(&stored) >= version_of(&ours) => Some(stored),
+        (Some(ours), _) => Some(ours),
+        (None, stored) => stored,
+    }
+}
+
+fn has_label(label: Option<&str>, value: Option<&str>) -> bool {
+    label.is_some_and(|label| value.is_none_or(|value| label == value))
+}
+
+/// The records, but of our own newer objects those that `keep` accepts.
+fn headers(records: &[Record], mut ours: Ours, keep: impl Fn(&Value) -> bool) -> Vec<Header> {
+    let kept = |object: &Cached| keep(object.view()).then(|| object.header());
+    let mut found: Vec<Header> = records
+        .iter()
+        .filter_map(|record| {
+            let mine = ours.remove(&(record.key.namespace.to_string(), record.key.name.to_string()));
+            match mine.filter(|(version, _)| *version > Version::of(&record.resource_version)) {
+                Some((_, object)) => kept(&object),
+                None => Some(Header::from(record)),
+            }
+        })
+        .collect();
+    found.extend(ours.values().filter_map(|(_, object)| kept(object)));
+    found
+}

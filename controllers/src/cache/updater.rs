@@ -1,0 +1,63 @@
+//! Caches that controllers share: where bindings are, and what room members have. Updated before controllers are notified.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use crowsnest_apimachinery::names::ClusterName;
+
+use super::Change;
+use crate::cache::capacity::Capacity;
+use crate::runtime::context::Context;
+use crate::runtime::dynamic_client::Resource;
+use crate::runtime::{Setup, Trigger};
+use crate::scheduling::scheduler::{BindingKey, Scheduling};
+use crowsnest_plan::object;
+
+pub(crate) struct Caches {
+    context: Arc<Context>,
+    capacity: Arc<Capacity>,
+    scheduler: Trigger<BindingKey>,
+}
+
+impl Caches {
+    pub fn new(setup: &Setup) -> Self {
+        Caches {
+            context: Arc::clone(&setup.context),
+            capacity: Capacity::shared(setup),
+            scheduler: setup.trigger::<Scheduling>(),
+        }
+    }
+
+    pub fn update(&self, change: &Change) {
+        if !change.cluster.is_control_plane() {
+            if self.capacity.on_change(change) {
+                self.scheduler.unpark();
+            }
+        } else if self.context.kinds.is_of_bindings(&change.resource) {
+            self.context.placements.learn(change);
+        }
+    }
+
+    /// Stops collecting from a cluster that was deleted. Runs after all controllers were notified.
+    pub fn forget_deleted_cluster(&self, change: &Change) {
+        if !change.deleted || change.resource.gvr != self.context.kinds.cluster.gvr {
+            return;
+        }
+        let Ok(name) = ClusterName::parse(object::name(change.object())) else { return };
+        self.context.world.forget(&name);
+        self.context.catalog.forget(&name);
+        self.capacity.forget(&name);
+        if let Some(estimators) = &self.context.config.estimators {
+            estimators.forget(name.as_str());
+        }
+    }
+
+    /// Drops objects that were deleted while changes were missed.
+    pub fn retain(&self, cluster: &ClusterName, resource: &Resource, keys: &HashSet<(String, String)>) {
+        if !cluster.is_control_plane() {
+            self.capacity.told_again(cluster, resource, keys);
+        } else if self.context.kinds.is_of_bindings(resource) {
+            self.context.placements.keep(resource.namespaced, keys);
+        }
+    }
+}

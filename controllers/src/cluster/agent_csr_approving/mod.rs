@@ -1,0 +1,126 @@
+//! Certificates of agents (Karmada's `agentcsrapproving`): approves what agents ask for, when whoever asks may have it. Writes
+//! the approval of CertificateSigningRequests and nothing else of them; the control plane's signer does the rest. The agent of a
+//! cluster that is new is given its rights before (`plan::agents`); one that has its cluster already asks as itself, or people decide.
+
+use std::sync::Arc;
+
+use crowsnest_apimachinery::names::ClusterName;
+use serde_json::Value;
+
+use crate::Error;
+use crate::runtime::context::Context;
+use crate::runtime::dynamic_client::{Resource, Target};
+use crate::runtime::workqueue::Outcome;
+use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch};
+use crowsnest_plan::agents;
+use crowsnest_plan::certificates::{self as plan, Permission};
+use crowsnest_plan::object;
+
+pub struct Certificates {
+    context: Arc<Context>,
+    reviews: Resource,
+    /// Kinds of the objects that rights are made of, by their order.
+    rights: [Resource; 4],
+}
+
+impl Controller for Certificates {
+    type Key = String;
+    const NAME: &'static str = "agent-csr-approving-controller";
+    const SWITCH: Switch = Switch::OnByDefault(&["agentcsrapproving"]);
+
+    fn new(setup: &Setup) -> Self {
+        let reviews =
+            Resource::builtin("authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview", false);
+        let rbac = |plural: &str, kind: &str, namespaced| {
+            Resource::builtin("rbac.authorization.k8s.io", "v1", plural, kind, namespaced)
+        };
+        let rights = [
+            rbac("clusterroles", "ClusterRole", false),
+            rbac("clusterrolebindings", "ClusterRoleBinding", false),
+            rbac("roles", "Role", true),
+            rbac("rolebindings", "RoleBinding", true),
+        ];
+        Certificates { context: Arc::clone(&setup.context), reviews, rights }
+    }
+
+    fn watches(&self) -> Vec<Watch<Self>> {
+        let requests = Source::of([&self.context.kinds.certificate_signing_request]);
+        vec![requests.map(|_, change| Requests::one_if(change.current().is_some_and(plan::is_open), || change.name()))]
+    }
+
+    async fn keys(&self) -> Result<Vec<String>, Error> {
+        self.context.names(&self.context.kinds.certificate_signing_request).await
+    }
+
+    async fn reconcile(self: Arc<Self>, name: String) -> Result<Outcome, Error> {
+        let resource = &self.context.kinds.certificate_signing_request;
+        let Some(request) = self.context.get(resource, "", &name).await? else { return Ok(Outcome::Done) };
+        if object::is_terminating(&request) || !plan::is_open(&request) {
+            return Ok(Outcome::Done);
+        }
+        let permissions = match plan::permissions(&request) {
+            Ok(permissions) => permissions,
+            // It stays so: what is asked for cannot be changed.
+            Err(error) => {
+                tracing::warn!(%error, "certificate signing request");
+                return Ok(Outcome::Done);
+            }
+        };
+        for permission in &permissions {
+            if !self.is_allowed(&request, *permission).await? {
+                continue;
+            }
+            match plan::newcomer(&request) {
+                Ok(Some(cluster)) if self.context.cluster(cluster.as_str()).await?.is_some() => {
+                    tracing::warn!(name, %cluster, "a certificate of an agent whose cluster is there already is left to people");
+                    return Ok(Outcome::Done);
+                }
+                Ok(Some(cluster)) => {
+                    if !self.admit(&cluster, object::uid(&request)).await? {
+                        tracing::warn!(name, %cluster, "an agent of this name was admitted before; an administrator decides");
+                        return Ok(Outcome::Done);
+                    }
+                }
+                Ok(None) | Err(_) => {}
+            }
+            return self.approve(&request, *permission).await;
+        }
+        if !permissions.is_empty() {
+            tracing::warn!(name, "an agent's certificate is asked for by somebody who may not have it");
+        }
+        Ok(Outcome::Done)
+    }
+}
+
+impl Certificates {
+    /// Grants an agent its rights; objects that exist are not changed. False if they were granted for another request:
+    /// with two certificates for one name, each could act for the cluster that the other registers.
+    async fn admit(&self, cluster: &ClusterName, request: &str) -> Result<bool, Error> {
+        let mut rights = agents::rights(cluster);
+        agents::grant_for(&mut rights[0], request);
+        for (position, (resource, wanted)) in self.rights.iter().zip(&rights).enumerate() {
+            let (namespace, name) = (object::namespace(wanted), object::name(wanted));
+            match self.context.objects.get(Target::new(resource, namespace, name)).await? {
+                None => drop(self.context.objects.create(resource, namespace, wanted).await?),
+                Some(role) if position == 0 && !agents::is_granted_for(&role, request) => return Ok(false),
+                Some(_) => {}
+            }
+        }
+        Ok(true)
+    }
+
+    async fn is_allowed(&self, request: &Value, permission: Permission) -> Result<bool, Error> {
+        let review = plan::review(request, permission);
+        let answer = self.context.objects.create(&self.reviews, "", &review).await?;
+        Ok(object::at(&answer, &["status", "allowed"]).and_then(Value::as_bool).unwrap_or_default())
+    }
+
+    async fn approve(&self, request: &Value, permission: Permission) -> Result<Outcome, Error> {
+        let resource = &self.context.kinds.certificate_signing_request;
+        let target = Target { subresource: "approval", ..Target::new(resource, "", object::name(request)) };
+        let approved = plan::approved(request, permission, &self.context.now().to_string());
+        self.context.objects.replace(target, &approved).await?;
+        tracing::info!(name = object::name(request), permission.message, "an agent's certificate is approved");
+        Ok(Outcome::Done)
+    }
+}

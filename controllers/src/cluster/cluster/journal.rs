@@ -1,0 +1,57 @@
+//! What the journal is told of clusters beside our own looks at them: taints, whoever put them, and readiness that Karmada's own
+//! agents tell of. A cluster's first look tells nothing: it only shows what there is.
+
+use crowsnest_api::cluster::Cluster;
+use crowsnest_api::constants::condition;
+use crowsnest_fleet::Through;
+use k8s_openapi::api::core::v1::Taint;
+
+use super::ClusterController;
+use crate::Error;
+use crate::runtime::context::decode;
+use crowsnest_plan::conditions;
+use crowsnest_plan::journal::clusters as journal;
+
+/// What the last look saw.
+#[derive(Clone, PartialEq)]
+pub(in crate::cluster) struct Told {
+    taints: Vec<Taint>,
+    /// Of agents' clusters.
+    ready: Option<String>,
+}
+
+impl Told {
+    fn of(cluster: &Cluster) -> Self {
+        let ready = conditions::find(&cluster.status.conditions, condition::READY);
+        let ready = ready.filter(|_| Through::of(cluster) == Through::AgentIfThere);
+        Told { taints: cluster.spec.taints.clone(), ready: ready.map(|ready| ready.status.clone()) }
+    }
+}
+
+impl ClusterController {
+    /// Notes what is new of a cluster.
+    pub(super) async fn tell_news(&self, name: &str, cluster: Cluster) -> Result<(), Error> {
+        let context = &self.context;
+        let now = Told::of(&cluster);
+        let Some(before) = self.note(name, |known| known.told.clone()).flatten() else {
+            self.note(name, |known| known.told = Some(now));
+            return Ok(());
+        };
+        if before == now {
+            return Ok(());
+        }
+        let at = self.context.config.clock.wall();
+        let is_agents_word = now.ready.as_deref().is_some_and(|ready| ready != "Unknown") && now.ready != before.ready;
+        if let Some(ready) = conditions::find(&cluster.status.conditions, condition::READY).filter(|_| is_agents_word) {
+            let entry = journal::flipped(&cluster, before.ready.as_deref(), &ready.message, at);
+            context.journal.note_all(entry).await;
+        }
+        if now.taints.iter().any(|taint| !before.taints.contains(taint)) {
+            let policies = context.list(&context.kinds.cluster_taint_policy, None).await?;
+            let policies: Vec<_> = policies.iter().map(|policy| decode(policy.view())).collect::<Result<_, _>>()?;
+            context.journal.note_all(journal::tainted(&cluster, &before.taints, &policies, at)).await;
+        }
+        self.note(name, |known| known.told = Some(now));
+        Ok(())
+    }
+}

@@ -1,0 +1,69 @@
+//! Clusters that Karmada's own agent reports of: their Ready condition is the agent's to write, and becomes Unknown when it falls
+//! silent. Leases are read live, since the cache leaves them out.
+
+use crowsnest_api::cluster::Cluster;
+use crowsnest_api::constants::condition;
+use crowsnest_fleet::Through;
+use k8s_openapi::jiff::Timestamp;
+use serde_json::json;
+
+use super::{ClusterController, SOON};
+use crate::Error;
+use crate::runtime::context::decode;
+use crate::runtime::dynamic_client::Target;
+use crate::runtime::workqueue::Outcome;
+use crowsnest_plan::eviction::Safety;
+use crowsnest_plan::health::lease::{self, Grace};
+use crowsnest_plan::journal::clusters as journal;
+use crowsnest_plan::{conditions, object};
+
+/// Where agents keep their Leases, each under its cluster's name.
+const NAMESPACE: &str = "karmada-cluster";
+
+impl ClusterController {
+    pub(super) async fn reconcile_lease(&self, name: String) -> Result<Outcome, Error> {
+        let context = &self.context;
+        let Some(cluster) = context.get(&context.kinds.cluster, "", &name).await? else { return Ok(Outcome::Done) };
+        let typed: Cluster = decode(&cluster)?;
+        if object::is_terminating(&cluster) || Through::of(&typed) != Through::AgentIfThere {
+            return Ok(Outcome::Done);
+        }
+        let periods = &context.config.periods;
+        let lease = context.objects.get(Target::new(&context.kinds.lease, NAMESPACE, &name)).await?;
+        let renewed = lease.as_ref().map(|lease| object::text(lease, &["spec", "renewTime"]));
+        let shown = conditions::find(&typed.status.conditions, condition::READY);
+        let created = typed.metadata.creation_timestamp.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0);
+        let grace = Grace { monitor: periods.cluster_monitor_grace, startup: periods.cluster_startup_grace };
+        let now = context.moment();
+        let last = self.note(&name, |known| known.beat.clone()).flatten();
+        let (word, mut beat) =
+            lease::look(last.as_ref(), renewed.filter(|at| !at.is_empty()), shown, created, grace, now);
+        let doubt = match context.config.failover_safety {
+            Safety::Karmada => None,
+            Safety::Safe => self.doubt(&typed, beat.lost()),
+        };
+        if let Some(ready) = word.filter(|_| doubt.is_none()) {
+            let mut all = typed.status.conditions.clone();
+            conditions::set(&mut all, ready.clone());
+            match context.merge_status(&context.kinds.cluster, &cluster, json!({"status": {"conditions": all}})).await {
+                // The agent was faster: that is a sign of life.
+                Err(error) if error.is_conflict() => return Ok(Outcome::Again(SOON)),
+                result => result?,
+            };
+            let mut now = Cluster::clone(&typed);
+            now.status.conditions.clone_from(&all);
+            let before = shown.map(|shown| &*shown.status);
+            context
+                .journal
+                .note_all(journal::flipped(&now, before, &ready.message, self.context.config.clock.wall()))
+                .await;
+            if let Some(written) = conditions::find(&all, condition::READY) {
+                beat.wrote(written.clone());
+            }
+        } else if let Some(doubt) = &doubt {
+            tracing::warn!(cluster = name, %doubt, "a silent agent is not believed to be gone");
+        }
+        self.note(&name, |known| known.beat = Some(beat));
+        Ok(Outcome::Again(periods.cluster_monitor))
+    }
+}

@@ -1,0 +1,254 @@
+//! A cluster's life: its execution namespace, its taints, its departure. One that leaves says what it waits for (condition `Removing`)
+//! and what stays behind.
+
+use std::pin::pin;
+use std::time::Duration;
+
+use crowsnest_api::cluster::{Cluster, ClusterSpec, ClusterSyncMode};
+use crowsnest_api::constants::{condition, event, finalizer, label};
+use crowsnest_api::names::execution_namespace;
+use crowsnest_fleet::Through;
+use futures::TryStreamExt;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use serde_json::{Value, json};
+
+use super::{ClusterController, SOON, targets};
+use crate::Error;
+use crate::failover::graceful_eviction::exclusive;
+use crate::propagation::execution::is_ready;
+use crate::runtime::context::decode;
+use crate::runtime::event_recorder::Severity;
+use crate::runtime::workqueue::Outcome;
+use crowsnest_plan::{clusters, conditions, object, taint_policies};
+
+/// What was done and told of a cluster that leaves.
+#[derive(Default)]
+pub(in crate::cluster) struct Departure {
+    /// When it was looked at first, and told about last, on the monotonic clock.
+    began: Option<Duration>,
+    told: Option<Duration>,
+    is_space_gone: bool,
+    is_left_behind: bool,
+}
+
+/// Most clusters leave at once: nothing is told of those. What is told of the others does not follow each step.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+impl ClusterController {
+    pub(super) async fn reconcile_life(&self, name: String) -> Result<Outcome, Error> {
+        let context = &self.context;
+        let Some(cluster) = context.get(&context.kinds.cluster, "", &name).await? else { return Ok(Outcome::Done) };
+        if object::is_terminating(&cluster) {
+            return self.leave(&name, &cluster).await;
+        }
+        let typed: Cluster = decode(&cluster)?;
+        let taints = clusters::taints(&typed, context.moment().wall);
+        let mut patch = json!({});
+        if taints != typed.spec.taints {
+            object::set(&mut patch, &["spec", "taints"], json!(taints));
+        }
+        if !object::has_finalizer(&cluster, finalizer::CLUSTER_CONTROLLER) {
+            let mut finalizers: Vec<&str> = object::finalizers(&cluster).collect();
+            finalizers.push(finalizer::CLUSTER_CONTROLLER);
+            object::set(&mut patch, &["metadata", "finalizers"], json!(finalizers));
+        }
+        if patch != json!({}) {
+            let tainted = object::at(&patch, &["spec", "taints"]).is_some();
+            let written = context.merge(&context.kinds.cluster, &cluster, patch).await;
+            match &written {
+                Ok(_) if tainted => {
+                    let message = format!("Taint cluster succeed: {}.", taint_policies::message(&taints));
+                    context.events.note(&cluster, Severity::Normal, event::TAINT_CLUSTER_SUCCEED, message);
+                }
+                Err(error) if tainted && !error.is_conflict() => {
+                    context.events.note(&cluster, Severity::Warning, event::TAINT_CLUSTER_FAILED, error.message());
+                }
+                _ => {}
+            }
+            written?;
+        }
+        self.tell_news(&name, Cluster { spec: ClusterSpec { taints, ..typed.spec }, ..typed }).await?;
+        // Only once the finalizer is there does a Cluster take its namespace along, whenever it goes.
+        self.make_execution_namespace(&name, &cluster).await?;
+        Ok(Outcome::Done)
+    }
+
+    async fn make_execution_namespace(&self, name: &str, cluster: &Value) -> Result<(), Error> {
+        let context = &self.context;
+        let namespace = execution_namespace(name);
+        if context.exists(&context.kinds.namespace, "", &namespace).await? {
+            return Ok(());
+        }
+        let object = json!({
+            "apiVersion": "v1", "kind": "Namespace",
+            "metadata": {"name": namespace, "labels": {label::SYSTEM: label::SYSTEM_VALUE}},
+        });
+        match context.create(&context.kinds.namespace, &object).await {
+            Ok(_) => {
+                let message = format!("Created execution space({namespace}) for cluster({name}).");
+                context.events.note(cluster, Severity::Normal, event::CREATE_EXECUTION_SPACE_SUCCEED, message);
+                Ok(())
+            }
+            Err(error) if error.is_conflict() => Ok(()),
+            Err(error) => {
+                let message = error.message();
+                context.events.note(cluster, Severity::Warning, event::CREATE_EXECUTION_SPACE_FAILED, message);
+                Err(error)
+            }
+        }
+    }
+
+    /// Lets a cluster go once nothing of it is left: no execution namespace, and no binding that targets it.
+    async fn leave(&self, name: &str, cluster: &Value) -> Result<Outcome, Error> {
+        let context = &self.context;
+        if !object::has_finalizer(cluster, finalizer::CLUSTER_CONTROLLER) {
+            return Ok(Outcome::Done);
+        }
+        let namespace = execution_namespace(name);
+        if let Some(execution) = context.glance(&context.kinds.namespace, "", &namespace).await? {
+            let typed: Cluster = decode(cluster)?;
+            self.tell_what_stays_behind(name, cluster, &typed, &namespace).await?;
+            self.release_pulled_works(&typed, &namespace).await?;
+            if !object::is_terminating(execution.view()) {
+                self.delete_execution_namespace(name, cluster, &namespace).await?;
+            }
+            let tell = async {
+                let works = self.works_left(&typed, &namespace).await?;
+                let reason = condition::REMOVING_EXECUTION_SPACE;
+                Ok(clusters::removing(reason, "Works", works, context.moment().wall))
+            };
+            return self.wait(name, cluster, tell).await;
+        }
+        let is_news = self.note(name, |known| !std::mem::replace(&mut known.departure.is_space_gone, true));
+        if is_news.unwrap_or_default() {
+            let message = format!("Removed execution space for cluster({name}).");
+            context.events.note(cluster, Severity::Normal, event::REMOVE_EXECUTION_SPACE_SUCCEED, message);
+        }
+        let bindings = self.bindings_left(name).await?;
+        if !bindings.is_empty() {
+            let tell = async {
+                Ok(clusters::removing(condition::REMOVING_BINDINGS, "bindings", bindings, context.moment().wall))
+            };
+            return self.wait(name, cluster, tell).await;
+        }
+        context.remove_finalizer(&context.kinds.cluster, cluster, finalizer::CLUSTER_CONTROLLER).await?;
+        Ok(Outcome::Done)
+    }
+
+    async fn delete_execution_namespace(&self, name: &str, cluster: &Value, namespace: &str) -> Result<(), Error> {
+        let context = &self.context;
+        match context.delete(&context.kinds.namespace, "", namespace).await {
+            Err(error) if error.is_told() => {
+                let message = format!("Failed to remove execution space for cluster({name}): {}", error.message());
+                context.events.note(cluster, Severity::Warning, event::REMOVE_EXECUTION_SPACE_FAILED, message);
+                Err(error)
+            }
+            other => other,
+        }
+    }
+
+    /// Looks again soon; a cluster that waits for a while says for what.
+    async fn wait(
+        &self,
+        name: &str,
+        cluster: &Value,
+        tell: impl Future<Output = Result<Condition, Error>>,
+    ) -> Result<Outcome, Error> {
+        let now = self.context.moment().mono;
+        let is_time = |departure: &mut Departure| {
+            let since = departure.told.unwrap_or(*departure.began.get_or_insert(now));
+            let is_time = now.saturating_sub(since) >= PATIENCE;
+            departure.told = if is_time { Some(now) } else { departure.told };
+            is_time
+        };
+        if self.note(name, |known| is_time(&mut known.departure)).unwrap_or_default() {
+            let typed: Cluster = decode(cluster)?;
+            let mut all = typed.status.conditions;
+            if conditions::set(&mut all, tell.await?) {
+                let kind = &self.context.kinds.cluster;
+                let written = self.context.merge_status(kind, cluster, json!({"status": {"conditions": all}})).await;
+                // It is told the next time.
+                if let Err(error) = written.map(drop)
+                    && !error.is_conflict()
+                    && !error.is_not_found()
+                {
+                    return Err(error);
+                }
+            }
+        }
+        Ok(Outcome::Again(SOON))
+    }
+
+    /// Works of a cluster that leaves, with the reason why each is still there.
+    async fn works_left(&self, cluster: &Cluster, namespace: &str) -> Result<Vec<(String, String)>, Error> {
+        let is_agents = Through::of(cluster) == Through::AgentIfThere;
+        let mut left = Vec::new();
+        let mut works = pin!(self.context.stream(&self.context.kinds.work, Some(namespace)));
+        while let Some(work) = works.try_next().await? {
+            let work = work.view();
+            left.push((object::name(work).to_owned(), clusters::work_stays(work, is_agents)));
+        }
+        Ok(left)
+    }
+
+    /// Bindings that target a cluster, with the reason why each is still there.
+    async fn bindings_left(&self, name: &str) -> Result<Vec<(String, String)>, Error> {
+        let context = &self.context;
+        let mut left = Vec::new();
+        for (namespace, binding) in context.placements.within(name) {
+            let found = context.glance(context.kinds.binding(&namespace), &namespace, &binding).await?;
+            let Some(found) = found.filter(|found| targets(found.view(), name)) else { continue };
+            let named = if namespace.is_empty() { binding } else { format!("{namespace}/{binding}") };
+            left.push((named, clusters::binding_stays(found.view(), &context.config.scheduler_name)));
+        }
+        Ok(left)
+    }
+
+    /// Nobody takes anything out of a member that is not ready: that is told once.
+    async fn tell_what_stays_behind(
+        &self,
+        name: &str,
+        cluster: &Value,
+        typed: &Cluster,
+        namespace: &str,
+    ) -> Result<(), Error> {
+        let is_told = self.note(name, |known| known.departure.is_left_behind).unwrap_or_default();
+        if is_told || is_ready(typed) {
+            return Ok(());
+        }
+        let mut objects = Vec::new();
+        let mut works = pin!(self.context.stream(&self.context.kinds.work, Some(namespace)));
+        while let Some(work) = works.try_next().await? {
+            let manifests = object::at(work.view(), &["spec", "workload", "manifests"]).and_then(Value::as_array);
+            for manifest in manifests.into_iter().flatten() {
+                let path = [object::kind(manifest), object::namespace(manifest), object::name(manifest)];
+                let path: Vec<&str> = path.into_iter().filter(|part| !part.is_empty()).collect();
+                objects.push((path.join("/"), String::new()));
+            }
+        }
+        self.note(name, |known| known.departure.is_left_behind = true);
+        if !objects.is_empty() {
+            let objects = clusters::named("objects", &mut objects);
+            let message = format!("cluster({name}) is not ready, so these stay behind in it: {objects}");
+            self.context.events.note(cluster, Severity::Warning, event::RESOURCES_LEFT_BEHIND, message);
+        }
+        Ok(())
+    }
+
+    /// The agent of an unreachable pull-mode member will never let its Works go, so they are let go here.
+    async fn release_pulled_works(&self, cluster: &Cluster, namespace: &str) -> Result<(), Error> {
+        if cluster.spec.sync_mode != ClusterSyncMode::Pull || is_ready(cluster) {
+            return Ok(());
+        }
+        let name = cluster.metadata.name.as_deref().unwrap_or_default();
+        let mut works = pin!(self.context.stream(&self.context.kinds.work, Some(namespace)));
+        while let Some(work) = works.try_next().await? {
+            let finalizer = finalizer::EXECUTION_CONTROLLER;
+            if exclusive::is_marked(work.view()) {
+                exclusive::leave_unconfirmed(&self.context, work.view(), name).await?;
+            }
+            self.context.remove_finalizer(&self.context.kinds.work, work.view(), finalizer).await?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,278 @@
+//! What members say of themselves, collected in turn from every one the control plane can reach, and whether they count as ready. An
+//! unwell member keeps what was last known of it.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crowsnest_api::cluster::{Cluster, ClusterStatus, ResourceModel};
+use crowsnest_api::constants::{condition, finalizer};
+use crowsnest_apimachinery::names::ClusterName;
+use crowsnest_fleet::{ApiResources, Member, Through};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use serde_json::json;
+
+use crate::Error;
+use crate::cache::capacity::Summary;
+use crate::cluster::cluster::{ClusterController, SOON, Shown};
+use crate::runtime::workqueue::Outcome;
+use crowsnest_plan::clusters::{self, Health, Thresholds};
+use crowsnest_plan::eviction::Safety;
+use crowsnest_plan::health::doubt::is_confirmed_down;
+use crowsnest_plan::health::{self, Moment, Rules, Signals};
+use crowsnest_plan::journal::clusters as journal;
+use crowsnest_plan::{conditions, object};
+
+/// A Cluster and its Secret are heard of by two watches: what one lacks may be on its way.
+const HEARD_WITHIN: Duration = Duration::from_secs(2);
+
+/// What one look brought.
+struct Look {
+    signals: Signals,
+    /// What it says its version is.
+    version: String,
+}
+
+/// What is to be shown after it.
+struct Settled {
+    ready: Condition,
+    signals: Option<Condition>,
+    /// By what, where Ready changes.
+    flipped: Option<String>,
+    /// Ready is about to follow what is seen.
+    is_pending: bool,
+}
+
+impl ClusterController {
+    pub(crate) async fn reconcile_status(&self, name: String) -> Result<Outcome, Error> {
+        let context = &self.context;
+        let Some((cluster, typed)) = context.whole_cluster(&name).await? else { return Ok(Outcome::Done) };
+        // Karmada's agent reports of its cluster; ours only carries us there.
+        if object::is_terminating(&cluster) || Through::of(&typed) == Through::AgentIfThere {
+            return Ok(Outcome::Done);
+        }
+        if !object::has_finalizer(&cluster, finalizer::CLUSTER_CONTROLLER) {
+            return Ok(Outcome::Again(SOON));
+        }
+        let Ok(member) = ClusterName::parse(&name) else { return Ok(Outcome::Done) };
+        let Some(reached) = self.reached(&member).await else { return Ok(Outcome::Again(SOON)) };
+        let began = Instant::now();
+        let look = self.look(&member, &reached).await;
+        let now = context.moment();
+        let settled = match context.config.failover_safety {
+            Safety::Safe => self.settle(&name, &typed, &look.signals, now).await,
+            Safety::Karmada => self.settle_as_karmada(&name, &typed, &look.signals.readyz, now),
+        };
+        if let Some(status) = self.collect(&member, &typed, &look, &settled, now).await {
+            // Replaced, not merged: a resource nobody uses any more has to leave the summary.
+            let mut updated = cluster.as_ref().clone();
+            object::set(&mut updated, &["status"], json!(status));
+            match context.replace_status(&context.kinds.cluster, &updated).await {
+                Err(error) if error.is_conflict() => return Ok(Outcome::Again(SOON)),
+                result => result?,
+            };
+            if let Some(told) = settled.flipped {
+                let before = conditions::find(&typed.status.conditions, condition::READY).map(|ready| &*ready.status);
+                let now = Cluster { status, ..Cluster::clone(&typed) };
+                let entry = journal::flipped(&now, before, &told, context.config.clock.wall());
+                context.journal.note_all(entry).await;
+            }
+        }
+        context.figures.looked_at(&name, began.elapsed());
+        let period = context.config.periods.cluster_status;
+        // Looks at regular intervals could meet a member that comes and goes as regularly always at its worst.
+        let next = if settled.is_pending { period.mul_f64(0.3 + rand::random::<f64>() * 0.4) } else { period };
+        Ok(Outcome::Again(next))
+    }
+
+    /// The member as the registry has it, once it has what it needs to be asked, or that was waited for. `None`: it is not there yet.
+    async fn reached(&self, name: &ClusterName) -> Option<Arc<Member>> {
+        let fleet = &self.context.fleet;
+        let is_whole =
+            |member: &Arc<Member>| matches!(member.connection(), Ok(_) | Err(crowsnest_fleet::Error::NoTunnel(_)));
+        if let Some(member) = fleet.member(name).filter(is_whole) {
+            return Some(member);
+        }
+        let mut changes = fleet.changes();
+        let heard = async {
+            while changes.next().await.is_some() {
+                if let Some(member) = fleet.member(name).filter(is_whole) {
+                    return Some(member);
+                }
+            }
+            None
+        };
+        let member = tokio::time::timeout(HEARD_WITHIN, heard).await.ok().flatten();
+        member.or_else(|| fleet.member(name))
+    }
+
+    async fn look(&self, name: &ClusterName, member: &Member) -> Look {
+        let tunnel =
+            (Through::of(member.cluster()) == Through::AgentOnly).then(|| self.context.fleet.tunnels().is_open(name));
+        let watches = self.context.world.watches(name);
+        let probe = member.probe().await;
+        let readyz = match (member.connection(), probe.online, probe.healthy) {
+            (Err(error), ..) if !matches!(error, crowsnest_fleet::Error::NoTunnel(_)) => {
+                Health::NoClient(error.to_string())
+            }
+            (_, true, true) => Health::Healthy,
+            (_, true, false) => Health::Unhealthy(probe.message),
+            (_, false, _) => Health::Unreachable(probe.message),
+        };
+        let (version, api) = match probe.version {
+            Ok(version) => (version, Ok(())),
+            Err(why) => (String::new(), Err(why)),
+        };
+        Look { signals: Signals { readyz, api, watches, tunnel }, version }
+    }
+
+    /// By several signals over time, and only while nobody doubts them.
+    async fn settle(&self, name: &str, cluster: &Cluster, signals: &Signals, now: Moment) -> Settled {
+        let periods = &self.context.config.periods;
+        let rules = Rules {
+            success: periods.cluster_success_threshold,
+            failure: periods.cluster_failure_threshold,
+            period: periods.cluster_status,
+        };
+        let shown = conditions::find(&cluster.status.conditions, condition::READY);
+        let last = self.note(name, |known| known.history.clone()).flatten();
+        let judged = health::judge(signals, last.as_ref(), shown, &rules, now);
+        let takes_away = health::takes_away(shown, &judged.ready);
+        let mut doubt = self.doubt(cluster, judged.history.lost());
+        let is_believed = doubt.is_none() && takes_away && !is_confirmed_down(cluster);
+        let waits = is_believed && self.waits_for_others(name, judged.history.lost(), rules.failure, now.mono);
+        if is_believed && !waits {
+            doubt = self.doubt_control_plane().await;
+        }
+        let is_held = takes_away && (waits || doubt.is_some());
+        let ready = shown.filter(|_| is_held).cloned().unwrap_or(judged.ready);
+        let before = conditions::find(&cluster.status.conditions, condition::HEALTH_SIGNALS);
+        let seen = health::signals_condition(signals, &judged.history, &ready, doubt.as_ref(), before, now.wall);
+        let is_pending = ready.status == "True" && judged.history.lost().is_some() && doubt.is_none();
+        if let Some(doubt) = doubt.filter(|_| before.is_none_or(|before| before.reason != seen.reason)) {
+            tracing::warn!(cluster = name, %doubt, "a cluster's readiness is doubted");
+        }
+        let flips = shown.is_some_and(|shown| shown.status != ready.status);
+        let flipped = flips.then(|| health::tell(signals, &judged.history));
+        self.note(name, |known| known.history = Some(judged.history));
+        Settled { ready, signals: Some(seen), flipped, is_pending }
+    }
+
+    fn settle_as_karmada(&self, name: &str, cluster: &Cluster, health: &Health, now: Moment) -> Settled {
+        let periods = &self.context.config.periods;
+        let mut ready = clusters::ready_condition(health, now.wall);
+        let shown = conditions::find(&cluster.status.conditions, condition::READY);
+        if !matches!(health, Health::NoClient(_)) {
+            let thresholds =
+                Thresholds { success: periods.cluster_success_threshold, failure: periods.cluster_failure_threshold };
+            let last = self.note(name, |known| known.observed).flatten();
+            let (adjusted, observed) = clusters::with_thresholds(ready, shown, last, thresholds, now.mono);
+            self.note(name, |known| known.observed = Some(observed));
+            ready = adjusted;
+        }
+        let flips = shown.is_some_and(|shown| shown.status != ready.status);
+        let flipped = flips.then(|| ready.message.clone());
+        Settled { ready, signals: None, flipped, is_pending: false }
+    }
+
+    /// The status as it should be after one look at the member; `None` where it is.
+    async fn collect(
+        &self,
+        name: &ClusterName,
+        cluster: &Arc<Cluster>,
+        look: &Look,
+        settled: &Settled,
+        now: Moment,
+    ) -> Option<ClusterStatus> {
+        let mut conditions = cluster.status.conditions.clone();
+        let mut show = |kind: &str, shown: Option<Condition>| match shown {
+            Some(shown) => {
+                conditions::set(&mut conditions, shown);
+            }
+            None => conditions.retain(|one| one.type_ != kind),
+        };
+        show(condition::READY, Some(settled.ready.clone()));
+        show(condition::HEALTH_SIGNALS, settled.signals.clone());
+        show(condition::ANNOTATIONS_KNOWN, clusters::annotations_condition(cluster, now.wall));
+        let is_well = look.signals.readyz == Health::Healthy && settled.ready.status == "True";
+        if conditions == cluster.status.conditions && (!is_well || self.is_shown(name, cluster, look)) {
+            return None;
+        }
+        let mut status = ClusterStatus { conditions, ..cluster.status.clone() };
+        let mut found = None;
+        if is_well {
+            match self.collect_details(name, cluster, look, &mut status).await {
+                Ok(details) => found = details,
+                Err(error) => tracing::warn!(cluster = %name, %error, "status not collected"),
+            }
+        }
+        if status != cluster.status {
+            return Some(status);
+        }
+        let shown = found.map(|(served, summary)| Shown { cluster: Arc::clone(cluster), served, summary });
+        self.note(name.as_str(), |known| known.shown = shown);
+        None
+    }
+
+    /// Whether a Cluster says already what is to be found in its member.
+    fn is_shown(&self, name: &ClusterName, cluster: &Arc<Cluster>, look: &Look) -> bool {
+        let served = self.context.world.served(name);
+        let summary = self.capacity.summary(name, self.models(cluster));
+        let (Some(served), Some(summary)) = (served, summary) else { return false };
+        let is_same = |shown: &Shown| {
+            Arc::ptr_eq(&shown.cluster, cluster)
+                && Arc::ptr_eq(&shown.served, &served)
+                && Arc::ptr_eq(&shown.summary, &summary)
+        };
+        look.signals.api.is_ok()
+            && look.version == cluster.status.kubernetes_version
+            && self.note(name.as_str(), |known| known.shown.as_ref().is_some_and(is_same)).unwrap_or_default()
+    }
+
+    fn models<'c>(&self, cluster: &'c Cluster) -> &'c [ResourceModel] {
+        let modelled = self.context.config.gates.customized_cluster_resource_modeling;
+        if modelled { cluster.spec.resource_models.as_slice() } else { &[] }
+    }
+
+    /// What the status was made of, if all of it is known.
+    async fn collect_details(
+        &self,
+        name: &ClusterName,
+        cluster: &Cluster,
+        look: &Look,
+        status: &mut ClusterStatus,
+    ) -> Result<Option<(Arc<ApiResources>, Arc<Summary>)>, Error> {
+        let context = &self.context;
+        if let Err(why) = &look.signals.api {
+            tracing::warn!(cluster = %name, why, "it does not say its version");
+        }
+        status.kubernetes_version.clone_from(&look.version);
+        // Another version may serve other kinds, of which no definition tells.
+        let is_known = cluster.status.kubernetes_version == look.version;
+        let served = match context.world.served(name).filter(|_| is_known) {
+            Some(served) => {
+                context.catalog.learn(name, &served);
+                served
+            }
+            None => context.catalog.refresh(name).await?,
+        };
+        self.note(name.as_str(), |known| known.reported = Some(Arc::clone(&served)));
+        // What only has something below it (custom metrics) is of no kind.
+        let resources = served
+            .resources
+            .iter()
+            .filter(|resource| !resource.kind.is_empty())
+            .map(|resource| (resource.gvr.api_version(), resource.gvr.resource.to_string(), resource.kind.clone()));
+        status.api_enablements = clusters::api_enablements(resources);
+        let complete = served.stale.is_empty();
+        let now = context.moment().wall;
+        conditions::set(&mut status.conditions, clusters::api_condition(&status.api_enablements, complete, now));
+        self.capacity.follow(name);
+        for kind in [&context.kinds.node, &context.kinds.pod] {
+            context.world.wait_synced(name, &kind.gvr, Duration::from_secs(5)).await;
+        }
+        let Some(summary) = self.capacity.summary(name, self.models(cluster)) else { return Ok(None) };
+        status.node_summary = Some(summary.nodes.clone());
+        status.resource_summary = Some(summary.resources.clone());
+        Ok(Some((served, summary)))
+    }
+}

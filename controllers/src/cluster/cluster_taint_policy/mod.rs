@@ -1,0 +1,104 @@
+//! ClusterTaintPolicies: puts on clusters the taints their conditions bring, and takes off those they take away. A policy
+//! that goes leaves its taints. Only with the gate `Failover`.
+
+use std::sync::Arc;
+
+use crowsnest_api::cluster::Cluster;
+use crowsnest_api::constants::event;
+use crowsnest_api::policy::ClusterTaintPolicy;
+use crowsnest_apimachinery::taints::NO_EXECUTE;
+use serde_json::{Value, json};
+
+use crate::Error;
+use crate::cache::Change;
+use crate::runtime::context::{Context, decode};
+use crate::runtime::event_recorder::Severity;
+use crate::runtime::workqueue::Outcome;
+use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch};
+use crowsnest_plan::health::doubt;
+use crowsnest_plan::{object, taint_policies as plan};
+
+pub struct TaintPolicies {
+    context: Arc<Context>,
+}
+
+impl TaintPolicies {
+    fn on_cluster(&self, change: &Change) -> Requests<String> {
+        let conditions = |cluster: &Value| object::at(cluster, &["status", "conditions"]).cloned();
+        let differs = change.old().is_none_or(|old| conditions(old) != conditions(change.object()));
+        Requests::one_if(self.is_enabled() && !change.deleted && differs, || change.name())
+    }
+
+    fn on_policy(&self, change: &Change) -> Requests<String> {
+        Requests::all_if(self.is_enabled() && !change.deleted && !change.initial && change.is_moved())
+    }
+
+    fn is_enabled(&self) -> bool {
+        self.context.config.gates.failover
+    }
+
+    /// Whether the readiness of any cluster is doubted.
+    async fn is_doubted(&self) -> Result<bool, Error> {
+        for name in self.context.clusters().await? {
+            if self.context.cluster(&name).await?.is_some_and(|cluster| doubt::is_doubted(&cluster)) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}
+
+impl Controller for TaintPolicies {
+    type Key = String;
+    const NAME: &'static str = "cluster-taint-policy-controller";
+    const SWITCH: Switch = Switch::OnByDefault(&["clustertaintpolicy"]);
+
+    fn new(setup: &Setup) -> Self {
+        TaintPolicies { context: Arc::clone(&setup.context) }
+    }
+
+    fn watches(&self) -> Vec<Watch<Self>> {
+        let kinds = &self.context.kinds;
+        vec![
+            Source::of([&kinds.cluster]).map(Self::on_cluster),
+            Source::of([&kinds.cluster_taint_policy]).map(Self::on_policy),
+        ]
+    }
+
+    async fn keys(&self) -> Result<Vec<String>, Error> {
+        if self.is_enabled() { self.context.clusters().await } else { Ok(Vec::new()) }
+    }
+
+    async fn reconcile(self: Arc<Self>, name: String) -> Result<Outcome, Error> {
+        let context = &self.context;
+        let Some(cluster) = context.get(&context.kinds.cluster, "", &name).await? else { return Ok(Outcome::Done) };
+        let typed: Cluster = decode(&cluster)?;
+        let policies = context.list(&context.kinds.cluster_taint_policy, None).await?;
+        let policies: Vec<ClusterTaintPolicy> =
+            policies.iter().map(|policy| decode(policy.view())).collect::<Result<_, _>>()?;
+        let evicts = policies.iter().flat_map(|policy| &policy.spec.taints).any(|taint| taint.effect == NO_EXECUTE);
+        let is_doubted = evicts && self.is_doubted().await?;
+        let taints = plan::taints(&typed, &policies, is_doubted, context.now());
+        let outcome = match is_doubted && plan::taints(&typed, &policies, false, context.now()) != taints {
+            true => Outcome::Again(self.context.config.periods.cluster_status),
+            false => Outcome::Done,
+        };
+        if taints == typed.spec.taints {
+            return Ok(outcome);
+        }
+        match context.merge(&context.kinds.cluster, &cluster, json!({"spec": {"taints": taints}})).await {
+            Ok(_) => {
+                let text = format!("Update Cluster({name}) with taints({}) succeed", plan::message(&taints));
+                context.events.note(&cluster, Severity::Normal, event::TAINT_CLUSTER_SUCCEED, text);
+                Ok(outcome)
+            }
+            Err(error) => {
+                // Somebody else was faster: it is looked at again as it is then.
+                if !error.is_conflict() {
+                    context.events.note(&cluster, Severity::Warning, event::TAINT_CLUSTER_FAILED, error.to_string());
+                }
+                Err(error)
+            }
+        }
+    }
+}

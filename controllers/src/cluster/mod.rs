@@ -1,0 +1,8 @@
+//! Clusters: lifecycle, status, taints and rights of members.
+
+pub mod agent_csr_approving;
+pub mod cluster;
+pub mod cluster_status;
+pub mod cluster_taint_policy;
+pub mod remedy;
+pub mod unified_auth;

@@ -1,0 +1,70 @@
+//! Remedies: writes into a cluster's status what its conditions call for. Whoever acts on it - multi-cluster services take
+//! the cluster's traffic away - reads it there.
+
+use std::sync::Arc;
+
+use crowsnest_api::cluster::Cluster;
+use crowsnest_api::remedy::Remedy;
+use serde_json::{Value, json};
+
+use crate::Error;
+use crate::cache::Change;
+use crate::runtime::context::{Context, decode};
+use crate::runtime::workqueue::Outcome;
+use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch};
+use crowsnest_plan::{object, remedies as plan};
+
+pub struct Remedies {
+    context: Arc<Context>,
+}
+
+impl Remedies {
+    fn on_cluster(&self, change: &Change) -> Requests<String> {
+        let reported = |cluster: &Value| {
+            let of = |field: &str| object::at(cluster, &["status", field]).cloned();
+            (of("conditions"), of("remedyActions"))
+        };
+        let differs = change.old().is_none_or(|old| reported(old) != reported(change.object()));
+        Requests::one_if(!change.deleted && differs, || change.name())
+    }
+}
+
+impl Controller for Remedies {
+    type Key = String;
+    const NAME: &'static str = "remedy-controller";
+    const SWITCH: Switch = Switch::OnByDefault(&["remedy"]);
+
+    fn new(setup: &Setup) -> Self {
+        Remedies { context: Arc::clone(&setup.context) }
+    }
+
+    fn watches(&self) -> Vec<Watch<Self>> {
+        let kinds = &self.context.kinds;
+        vec![
+            Source::of([&kinds.cluster]).map(Self::on_cluster),
+            Source::of([&kinds.remedy]).map(|_, change| Requests::all_if(!change.initial && change.is_moved())),
+        ]
+    }
+
+    async fn keys(&self) -> Result<Vec<String>, Error> {
+        self.context.clusters().await
+    }
+
+    async fn reconcile(self: Arc<Self>, name: String) -> Result<Outcome, Error> {
+        let context = &self.context;
+        let resource = &context.kinds.cluster;
+        let Some(cluster) = context.get(resource, "", &name).await? else { return Ok(Outcome::Done) };
+        if object::is_terminating(&cluster) {
+            return Ok(Outcome::Done);
+        }
+        let typed: Cluster = decode(&cluster)?;
+        let remedies = context.list(&context.kinds.remedy, None).await?;
+        let remedies: Vec<Remedy> = remedies.iter().map(|remedy| decode(remedy.view())).collect::<Result<_, _>>()?;
+        let actions = plan::actions(&typed, &remedies);
+        if actions != typed.status.remedy_actions {
+            let actions = (!actions.is_empty()).then_some(actions);
+            context.merge_status(resource, &cluster, json!({"status": {"remedyActions": actions}})).await?;
+        }
+        Ok(Outcome::Done)
+    }
+}

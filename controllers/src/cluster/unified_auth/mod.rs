@@ -1,0 +1,181 @@
+//! Unified auth's loop: every member gets a role that lets the control plane impersonate whoever may reach its proxy.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crowsnest_api::cluster::Cluster;
+use crowsnest_api::constants::annotation::{IMPERSONATES, IMPERSONATES_WHOLE, MIGRATED_FROM, RIGHTS};
+use crowsnest_api::constants::condition::APPLIED;
+use crowsnest_api::constants::event;
+use crowsnest_api::names::work_name;
+use crowsnest_api::work::Work;
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
+use parking_lot::Mutex;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use crate::Error;
+use crate::cache::Change;
+use crate::propagation::binding::{cluster_of, write_work};
+use crate::runtime::context::{Context, decode};
+use crate::runtime::dynamic_client::Resource;
+use crate::runtime::event_recorder::Severity;
+use crate::runtime::workqueue::Outcome;
+use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch};
+use crowsnest_plan::propagation::binding::controller_reference;
+use crowsnest_plan::work::construct::{self, WorkOptions};
+use crowsnest_plan::{access, conditions, object};
+
+pub struct Access {
+    context: Arc<Context>,
+    /// Clusters that gave us less than all rights when they were last looked at.
+    restricted: Mutex<HashSet<String>>,
+}
+
+/// Roles come in groups; they are looked at together.
+const GATHER: Duration = Duration::from_millis(100);
+
+impl Access {
+    fn on_cluster(&self, change: &Change) -> Requests<String> {
+        let name = object::name(change.object());
+        let restricted = object::annotation(change.object(), RIGHTS).is_some();
+        let differs = change.is_moved() || restricted != self.restricted.lock().contains(name);
+        Requests::one_if(differs, || name.to_owned()).after(GATHER)
+    }
+
+    /// Whether the role is in place in the member is in the status of its Work.
+    fn on_work(&self, change: &Change) -> Requests<String> {
+        let is_role = self.context.config.impersonate_whole
+            && object::name(change.object()).starts_with(access::WHOLE_IMPERSONATOR);
+        let cluster = cluster_of(object::namespace(change.object())).filter(|_| is_role);
+        Requests::from(cluster.map(str::to_owned)).after(GATHER)
+    }
+}
+
+impl Controller for Access {
+    type Key = String;
+    const NAME: &'static str = "unified-auth-controller";
+    const SWITCH: Switch = Switch::OnByDefault(&["unifiedAuth"]);
+
+    fn new(setup: &Setup) -> Self {
+        Access { context: Arc::clone(&setup.context), restricted: Mutex::default() }
+    }
+
+    fn watches(&self) -> Vec<Watch<Self>> {
+        let kinds = &self.context.kinds;
+        let roles = Source::of([&kinds.cluster_role, &kinds.cluster_role_binding]);
+        vec![
+            roles.map(|_, change| Requests::all_if(!change.initial).after(GATHER)),
+            Source::of([&kinds.cluster]).map(Self::on_cluster),
+            Source::of([&kinds.work]).map(Self::on_work),
+        ]
+    }
+
+    async fn keys(&self) -> Result<Vec<String>, Error> {
+        self.context.clusters().await
+    }
+
+    async fn reconcile(self: Arc<Self>, name: String) -> Result<Outcome, Error> {
+        let context = &self.context;
+        let Some(cluster) = context.get(&context.kinds.cluster, "", &name).await? else { return Ok(Outcome::Done) };
+        let typed: Cluster = decode(&cluster)?;
+        // With less than all rights we could not write roles there.
+        let restricted = object::annotation(&cluster, RIGHTS).is_some();
+        match restricted {
+            true => self.restricted.lock().insert(name.clone()),
+            false => self.restricted.lock().remove(&name),
+        };
+        let ours = !object::is_terminating(&cluster) && !restricted;
+        let Some(secret) = typed.spec.impersonator_secret_ref.filter(|_| ours) else { return Ok(Outcome::Done) };
+        let execution = crowsnest_api::names::execution_namespace(&name);
+        if !context.exists(&context.kinds.namespace, "", &execution).await? {
+            return Err(Error::Waiting(format!("namespace {execution} does not exist")));
+        }
+        match self.mirror(&cluster, &secret.namespace).await {
+            Ok(false) => {}
+            Ok(true) => {
+                let text = "Sync impersonation config succeed.";
+                context.events.note(&cluster, Severity::Normal, event::SYNC_IMPERSONATION_CONFIG_SUCCEED, text);
+            }
+            Err(error) => {
+                if error.is_told() {
+                    let failed = event::SYNC_IMPERSONATION_CONFIG_FAILED;
+                    context.events.note(&cluster, Severity::Warning, failed, error.to_string());
+                }
+                return Err(error);
+            }
+        }
+        // A cluster that came from Karmada in place keeps what Karmada gave it.
+        let whole = context.config.impersonate_whole && object::annotation(&cluster, MIGRATED_FROM).is_none();
+        if whole {
+            let (role, binding) = access::whole(&secret.namespace);
+            for manifest in [role, binding] {
+                self.put(&cluster, manifest).await?;
+            }
+        }
+        self.tell(&cluster, whole && self.is_in_place(&execution).await?).await?;
+        if !whole {
+            for work in self.whole_works() {
+                if context.exists(&context.kinds.work, &execution, &work).await? {
+                    context.delete(&context.kinds.work, &execution, &work).await?;
+                }
+            }
+        }
+        Ok(Outcome::Done)
+    }
+}
+
+impl Access {
+    /// Writes who may claim to be whom in a member; whether that was anything new.
+    async fn mirror(&self, cluster: &Value, namespace: &str) -> Result<bool, Error> {
+        let roles: Vec<ClusterRole> = self.read(&self.context.kinds.cluster_role).await?;
+        let bindings: Vec<ClusterRoleBinding> = self.read(&self.context.kinds.cluster_role_binding).await?;
+        let (role, binding) = access::plan(object::name(cluster), &roles, &bindings, namespace);
+        let role = self.put(cluster, role).await?;
+        Ok(self.put(cluster, binding).await? || role)
+    }
+
+    /// Whether it was written.
+    async fn put(&self, cluster: &Value, manifest: Value) -> Result<bool, Error> {
+        let name = object::name(cluster);
+        let mut desired =
+            construct::wrap(name, manifest, Default::default(), Default::default(), WorkOptions::default());
+        desired.owner = Some(controller_reference(cluster));
+        write_work(&self.context, &desired).await
+    }
+
+    /// Names of the Works that carry our own role and its binding.
+    fn whole_works(&self) -> [String; 2] {
+        ["ClusterRole", "ClusterRoleBinding"].map(|kind| work_name(kind, access::WHOLE_IMPERSONATOR, ""))
+    }
+
+    /// Our own role is in the member.
+    async fn is_in_place(&self, execution: &str) -> Result<bool, Error> {
+        for name in self.whole_works() {
+            let Some(work) = self.context.glance(&self.context.kinds.work, execution, &name).await? else {
+                return Ok(false);
+            };
+            let work: Work = decode(work.view())?;
+            if !conditions::is_true(&work.status.conditions, APPLIED) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Says on the Cluster whether more than user and groups may be claimed there: only once it may.
+    async fn tell(&self, cluster: &Value, whole: bool) -> Result<(), Error> {
+        let told = object::annotation(cluster, IMPERSONATES).is_some();
+        if told == whole {
+            return Ok(());
+        }
+        let value = whole.then_some(IMPERSONATES_WHOLE);
+        let patch = json!({"metadata": {"annotations": {IMPERSONATES: value}}});
+        self.context.merge(&self.context.kinds.cluster, cluster, patch).await.map(drop)
+    }
+
+    async fn read<T: DeserializeOwned>(&self, resource: &Resource) -> Result<Vec<T>, Error> {
+        self.context.list(resource, None).await?.iter().map(|object| decode(object.view())).collect()
+    }
+}

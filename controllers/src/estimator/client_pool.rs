@@ -1,0 +1,126 @@
+//! Asks scheduler estimators: all clusters at once, before a decision is made. One that fails is told in the log and
+//! says nothing; the decision is made without it.
+
+use std::collections::BTreeMap;
+
+use crowsnest_api::cluster::ClusterSyncMode;
+use crowsnest_api::estimator as wire;
+use crowsnest_api::work::{ObjectReference, ResourceBindingSpec};
+use crowsnest_fleet::Estimators;
+use crowsnest_fleet::estimator::Asked;
+use futures::future::join_all;
+use k8s_openapi::api::core::v1::Service;
+
+use crate::Error;
+use crate::runtime::context::{Context, decode};
+use crowsnest_plan::estimation::accurate::Assumed;
+
+/// A cluster, and what was given away there and does not show yet.
+pub type Cluster = (String, Vec<Assumed>);
+
+fn told(resource: &ObjectReference) -> String {
+    format!("kind={}, name={}/{}", resource.kind, resource.namespace, resource.name)
+}
+
+fn assumed_workload(assumed: Assumed) -> wire::AssumedWorkload {
+    let components = assumed.components.iter().map(wire::Component::from).collect();
+    wire::AssumedWorkload { namespace: assumed.namespace, components }
+}
+
+/// How much of what a binding asks for each cluster takes: replicas, or whole sets of components.
+pub async fn room(
+    context: &Context,
+    estimators: &Estimators,
+    spec: &ResourceBindingSpec,
+    sets: bool,
+    clusters: Vec<Cluster>,
+) -> Vec<(String, Option<i32>)> {
+    let object = &told(&spec.resource);
+    let one = |(cluster, assumed): Cluster| async move {
+        let assumed_workloads = assumed.into_iter().map(assumed_workload).collect();
+        let answer = async {
+            let Some(service) = service(context, estimators, &cluster).await? else { return Ok(None) };
+            let asked = Asked { cluster: &cluster, service: service.as_ref(), object };
+            let fits = if sets {
+                let question = wire::MaxAvailableComponentSetsRequest {
+                    cluster: cluster.clone(),
+                    components: spec.components.iter().map(wire::Component::from).collect(),
+                    namespace: spec.resource.namespace.clone(),
+                    assumed_workloads,
+                };
+                estimators.max_available_component_sets(asked, question).await?
+            } else {
+                let question = wire::MaxAvailableReplicasRequest {
+                    cluster: cluster.clone(),
+                    replica_requirements: spec.replica_requirements.as_ref().map(wire::ReplicaRequirements::from),
+                    assumed_workloads,
+                };
+                estimators.max_available_replicas(asked, question).await?
+            };
+            Ok(Some(fits))
+        };
+        let answer = ignored(&cluster, answer.await);
+        (cluster, answer)
+    };
+    join_all(clusters.into_iter().map(one)).await
+}
+
+/// How many replicas of a workload no node takes, by the clusters that say.
+pub async fn unschedulable(
+    context: &Context,
+    estimators: &Estimators,
+    resource: &ObjectReference,
+    clusters: &[String],
+    threshold: std::time::Duration,
+) -> BTreeMap<String, i32> {
+    let object = &told(resource);
+    let one = |cluster: &String| {
+        let cluster = cluster.clone();
+        async move {
+            let answer = async {
+                let Some(service) = service(context, estimators, &cluster).await? else { return Ok(None) };
+                let question = wire::UnschedulableReplicasRequest {
+                    cluster: cluster.clone(),
+                    resource: Some(wire::ObjectReference {
+                        api_version: resource.api_version.clone(),
+                        kind: resource.kind.clone(),
+                        namespace: resource.namespace.clone(),
+                        name: resource.name.clone(),
+                    }),
+                    unschedulable_threshold: i64::try_from(threshold.as_nanos()).unwrap_or(i64::MAX),
+                };
+                let asked = Asked { cluster: &cluster, service: service.as_ref(), object };
+                Ok(Some(estimators.unschedulable_replicas(asked, question).await?))
+            };
+            // A negative number is none.
+            let answer = ignored(&cluster, answer.await).filter(|replicas| *replicas >= 0);
+            answer.map(|replicas| (cluster, replicas))
+        }
+    };
+    join_all(clusters.iter().map(one)).await.into_iter().flatten().collect()
+}
+
+/// What the control plane has of the estimator's Service; `None` where the cluster is not to be asked.
+async fn service(context: &Context, estimators: &Estimators, cluster: &str) -> Result<Option<Option<Service>>, Error> {
+    let options = estimators.options();
+    if options.not_in_pull_mode {
+        let member = context.cluster(cluster).await?;
+        if member.is_some_and(|member| member.spec.sync_mode == ClusterSyncMode::Pull) {
+            return Ok(None);
+        }
+    }
+    let name = options.service_name(cluster);
+    let found = context.glance(&context.kinds.service, &options.service_namespace, &name).await?;
+    Ok(Some(found.map(|service| decode(service.view())).transpose()?))
+}
+
+fn ignored(cluster: &str, answer: Result<Option<i32>, Error>) -> Option<i32> {
+    answer.unwrap_or_else(|error| {
+        match error {
+            // Told when it was not.
+            Error::Fleet(crowsnest_fleet::Error::EstimatorAway { .. }) => {}
+            error => tracing::warn!(cluster, %error, "its scheduler estimator did not answer"),
+        }
+        None
+    })
+}

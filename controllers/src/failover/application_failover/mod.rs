@@ -1,0 +1,240 @@
+//! Application failover: watches how workloads are in each of their clusters and takes them out where they are unhealthy for
+//! longer than their policy tolerates; no gate is asked. Since when they are is in memory: after a restart the
+//! toleration begins anew, as in Karmada. Unlike there, what a cluster that is not ready said last is not believed, and the last
+//! copy stays where no other cluster takes it (`--failover-safety`).
+
+use std::collections::HashMap;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crowsnest_api::constants::{event, eviction};
+use crowsnest_api::work::{GracefulEvictionTask, ResourceBinding, ResourceBindingSpec};
+use futures::TryStreamExt;
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use crate::Error;
+use crate::cache::Change;
+use crate::failover::failback::would_decide;
+use crate::propagation::execution::is_ready;
+use crate::runtime::context::{Context, decode};
+use crate::runtime::event_recorder::Severity;
+use crate::runtime::workqueue::Outcome;
+use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch};
+use crate::scheduling::scheduler::{BindingKey, Scheduling};
+use crowsnest_plan::eviction::application::{self as plan, Switches};
+use crowsnest_plan::eviction::rate::Standing;
+use crowsnest_plan::eviction::{Safety, evict};
+use crowsnest_plan::journal::workloads::{self as journal, Bound};
+use crowsnest_plan::object;
+use crowsnest_plan::scheduling::Plan;
+
+/// Between two looks for a cluster that takes the last copy.
+const LOOK_ELSEWHERE: Duration = Duration::from_secs(30);
+
+pub struct Applications {
+    context: Arc<Context>,
+    scheduling: Arc<Scheduling>,
+    /// Since when a workload is unhealthy in which cluster.
+    since: Mutex<HashMap<BindingKey, HashMap<String, Instant>>>,
+}
+
+impl Applications {
+    fn is_safe(&self) -> bool {
+        self.context.config.failover_safety == Safety::Safe
+    }
+
+    /// Bindings of a cluster that became ready, or ceased to be: what it reports of them counts from now on, or no longer.
+    fn on_cluster(&self, change: &Change) -> Requests<BindingKey> {
+        let ready = |cluster: &Value| Standing::of(cluster).is_ok_and(|standing| standing.is_ready());
+        match change.old().map(ready) != change.current().map(ready) {
+            true => self.context.placements.within(object::name(change.object())).into_iter().collect(),
+            false => Requests::none(),
+        }
+    }
+
+    fn on_binding(&self, change: &Change) -> Requests<BindingKey> {
+        match change.current() {
+            None => {
+                self.since.lock().remove(&change.key());
+                Requests::none()
+            }
+            Some(binding) => self.watched(binding).into(),
+        }
+    }
+
+    /// The key of a binding that fails over, or did.
+    fn watched(&self, binding: &Value) -> Option<BindingKey> {
+        let key = (object::namespace(binding).to_owned(), object::name(binding).to_owned());
+        let fails_over = object::at(binding, &["spec", "failover", "application"]).is_some();
+        (fails_over || self.since.lock().contains_key(&key)).then_some(key)
+    }
+}
+
+impl Controller for Applications {
+    type Key = BindingKey;
+    const NAME: &'static str = "resource-binding-application-failover-controller";
+    const SWITCH: Switch = Switch::OnByDefault(&["applicationFailover"]);
+
+    fn new(setup: &Setup) -> Self {
+        Applications { context: Arc::clone(&setup.context), scheduling: setup.controller(), since: Mutex::default() }
+    }
+
+    fn watches(&self) -> Vec<Watch<Self>> {
+        let kinds = &self.context.kinds;
+        vec![
+            Source::of([&kinds.cluster]).map(Self::on_cluster),
+            Source::of([&kinds.resource_binding, &kinds.cluster_resource_binding]).map(Self::on_binding),
+        ]
+    }
+
+    /// A missed change must not keep a workload where it is unhealthy.
+    async fn keys(&self) -> Result<Vec<BindingKey>, Error> {
+        let kinds = &self.context.kinds;
+        let mut keys = Vec::new();
+        for resource in [&kinds.resource_binding, &kinds.cluster_resource_binding] {
+            let mut bindings = pin!(self.context.stream(resource, None));
+            while let Some(binding) = bindings.try_next().await? {
+                keys.extend(self.watched(binding.view()));
+            }
+        }
+        Ok(keys)
+    }
+
+    async fn reconcile(self: Arc<Self>, key: BindingKey) -> Result<Outcome, Error> {
+        let context = &self.context;
+        let resource = context.kinds.binding(&key.0);
+        let binding = context.get(resource, &key.0, &key.1).await?.filter(|binding| !object::is_terminating(binding));
+        let Some(binding) = binding else {
+            self.since.lock().remove(&key);
+            return Ok(Outcome::Done);
+        };
+        let typed: ResourceBinding = decode(&binding)?;
+        let Some(behavior) = plan::behavior(&typed.spec) else {
+            self.since.lock().remove(&key);
+            return Ok(Outcome::Done);
+        };
+        let toleration = Duration::from_secs(plan::toleration_seconds(behavior));
+        let (due, rest) = self.watch(&key, &self.unhealthy(&typed).await?, toleration);
+        if !due.is_empty() {
+            if let Some(why) = self.why_kept(&key, &binding, &typed, &due).await? {
+                let text = format!("Evict from cluster {} waits: {why}", due.join(", "));
+                let bound = Bound::of(&binding, &typed.spec, self.context.config.clock.wall());
+                context.journal.note(journal::kept_unhealthy(&bound, &due, &why, &text)).await;
+                context.events.note(&binding, Severity::Warning, event::EVICTION_WAITS, text);
+                return Ok(Outcome::Again(rest.map_or(LOOK_ELSEWHERE, |rest| rest.min(LOOK_ELSEWHERE))));
+            }
+            let gates = &context.config.gates;
+            let switches = Switches {
+                graceful_eviction: gates.graceful_eviction,
+                preserves_state: gates.stateful_failover_injection,
+            };
+            let producer = match key.0.as_str() {
+                "" => eviction::PRODUCER_CLUSTER_APPLICATION_FAILOVER,
+                _ => eviction::PRODUCER_APPLICATION_FAILOVER,
+            };
+            let evicted = plan::evicted(&typed.spec, &typed.status, behavior, &due, producer, switches, context.now());
+            let written = match evicted {
+                Ok(evicted) => self.write(&key, &binding, &typed.spec, &evicted).await,
+                Err(error) => Err(error.into()),
+            };
+            if let Err(error) = written {
+                if !error.is_conflict() {
+                    for cluster in &due {
+                        let text = format!("Evict from cluster {cluster} failed.");
+                        let (events, failed) = (&context.events, event::EVICT_WORKLOAD_FAILED);
+                        events.note_both(&binding, &typed.spec, Severity::Warning, failed, &text);
+                    }
+                }
+                return Err(error);
+            }
+            if let Some(known) = self.since.lock().get_mut(&key) {
+                known.retain(|cluster, _| !due.contains(cluster));
+            }
+        }
+        Ok(rest.map_or(Outcome::Done, Outcome::Again))
+    }
+}
+
+impl Applications {
+    /// Where the workload is unhealthy, as far as that is believed.
+    async fn unhealthy(&self, binding: &ResourceBinding) -> Result<Vec<String>, Error> {
+        let mut unhealthy = Vec::new();
+        for name in plan::unhealthy(&binding.spec, &binding.status) {
+            let believed = match self.is_safe() {
+                true => self.context.cluster(&name).await?.is_some_and(|cluster| is_ready(&cluster)),
+                false => true,
+            };
+            if believed {
+                unhealthy.push(name);
+            }
+        }
+        Ok(unhealthy)
+    }
+
+    /// Why the workload stays though its time is over: it would be nowhere.
+    async fn why_kept(
+        &self,
+        key: &BindingKey,
+        binding: &Value,
+        typed: &ResourceBinding,
+        due: &[String],
+    ) -> Result<Option<String>, Error> {
+        let last = plan::behavior(&typed.spec).is_some_and(|behavior| plan::is_last(&typed.spec, behavior, due));
+        if !last || !self.is_safe() || !self.scheduling.is_ours(binding, &typed.spec) {
+            return Ok(None);
+        }
+        let mut moved = typed.spec.clone();
+        for cluster in due {
+            moved = evict(&moved, cluster, GracefulEvictionTask::default()).unwrap_or(moved);
+        }
+        let elsewhere = would_decide(&self.scheduling, key, binding, typed, &moved).await?;
+        Ok(match elsewhere {
+            Plan::Schedule { clusters, .. } if !clusters.is_empty() => None,
+            Plan::Clear { error } | Plan::Fail { error } => Some(format!("it is the last copy, and {error}")),
+            Plan::Schedule { .. } | Plan::Keep => Some("it is the last copy, and no other cluster takes it".to_owned()),
+        })
+    }
+
+    /// Takes down where the workload is unhealthy now; where it has been for too long, and when the next one is.
+    fn watch(&self, key: &BindingKey, unhealthy: &[String], toleration: Duration) -> (Vec<String>, Option<Duration>) {
+        let now = Instant::now();
+        let mut all = self.since.lock();
+        if unhealthy.is_empty() {
+            all.remove(key);
+            return (Vec::new(), None);
+        }
+        let since = all.entry(key.clone()).or_default();
+        since.retain(|cluster, _| unhealthy.contains(cluster));
+        let (mut due, mut rest) = (Vec::new(), None);
+        for cluster in unhealthy {
+            let since = *since.entry(cluster.clone()).or_insert(now);
+            let left = (since + toleration).saturating_duration_since(now);
+            if left.is_zero() && since < now {
+                due.push(cluster.clone());
+            } else {
+                let left = left.max(Duration::from_millis(50));
+                rest = Some(rest.map_or(left, |earlier: Duration| earlier.min(left)));
+            }
+        }
+        (due, rest)
+    }
+
+    async fn write(
+        &self,
+        key: &BindingKey,
+        binding: &Value,
+        before: &ResourceBindingSpec,
+        spec: &ResourceBindingSpec,
+    ) -> Result<(), Error> {
+        let clusters = (!spec.clusters.is_empty()).then_some(&spec.clusters);
+        let patch = json!({"spec": {"clusters": clusters, "gracefulEvictionTasks": spec.graceful_eviction_tasks}});
+        let written = self.context.merge(self.context.kinds.binding(&key.0), binding, patch).await?;
+        let bound = Bound::of(&written, before, self.context.config.clock.wall());
+        let entries = journal::evicted(&bound, (before, spec), &journal::Clusters::new(), &[]);
+        self.context.journal.note_all(entries).await;
+        Ok(())
+    }
+}

@@ -1,0 +1,268 @@
+//! Going home: workloads that taints drove out of their clusters, and whose policy or binding asks for it, go back once those
+//! clusters have been well for long enough and have room, one by one. Since when they are well is in memory: after a restart the
+//! time begins anew.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crowsnest_api::constants::{annotation, event};
+use crowsnest_api::policy::PurgeMode;
+use crowsnest_api::work::{ResourceBinding, ResourceBindingSpec, TargetCluster};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use crate::Error;
+use crate::cache::Change;
+use crate::failover::graceful_eviction::exclusive::is_declared;
+use crate::runtime::context::{Context, decode};
+use crate::runtime::event_recorder::Severity;
+use crate::runtime::workqueue::Outcome;
+use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch};
+use crate::scheduling::scheduler::{BindingKey, Scheduling};
+use crowsnest_plan::eviction::home::{Home, Return, Step};
+use crowsnest_plan::journal::workloads::{self as journal, Bound};
+use crowsnest_plan::scheduling::{self as plan, Plan};
+use crowsnest_plan::{eviction, object};
+
+/// Nobody tells when there is room at home.
+const LOOK_FOR_ROOM: Duration = Duration::from_secs(30);
+
+pub struct Returning {
+    context: Arc<Context>,
+    scheduling: Arc<Scheduling>,
+    /// Bindings that have a home to go to, and since when nothing keeps them from it.
+    away: Mutex<HashMap<BindingKey, Option<Instant>>>,
+    /// When the last one went home.
+    last: Mutex<Option<Instant>>,
+}
+
+impl Returning {
+    fn on_binding(&self, change: &Change) -> Requests<BindingKey> {
+        let key = change.key();
+        let home = change.current().and_then(|binding| object::annotation(binding, annotation::HOME));
+        if home.is_none() {
+            self.away.lock().remove(&key);
+            return Requests::none();
+        }
+        self.away.lock().entry(key.clone()).or_default();
+        key.into()
+    }
+
+    fn on_cluster(&self, change: &Change) -> Requests<BindingKey> {
+        let matters = |cluster: &Value| {
+            let of = |path: &[&str]| object::at(cluster, path).cloned();
+            (of(&["spec", "taints"]), of(&["status", "conditions"]), object::is_terminating(cluster))
+        };
+        Requests::all_if(change.deleted || change.old().is_none_or(|old| matters(old) != matters(change.object())))
+    }
+}
+
+impl Controller for Returning {
+    type Key = BindingKey;
+    const NAME: &'static str = "returning";
+    const SWITCH: Switch = Switch::Always;
+
+    fn new(setup: &Setup) -> Self {
+        Returning {
+            context: Arc::clone(&setup.context),
+            scheduling: setup.controller(),
+            away: Mutex::default(),
+            last: Mutex::default(),
+        }
+    }
+
+    fn watches(&self) -> Vec<Watch<Self>> {
+        let kinds = &self.context.kinds;
+        let policies = Source::of([&kinds.propagation_policy, &kinds.cluster_propagation_policy]);
+        vec![
+            Source::of([&kinds.resource_binding, &kinds.cluster_resource_binding]).map(Self::on_binding),
+            policies.map(|_, change| Requests::all_if(change.annotates_otherwise(&[annotation::RETURN]))),
+            Source::of([&kinds.cluster]).map(Self::on_cluster),
+        ]
+    }
+
+    /// Bindings that are away are few.
+    async fn keys(&self) -> Result<Vec<BindingKey>, Error> {
+        Ok(self.away.lock().keys().cloned().collect())
+    }
+
+    async fn reconcile(self: Arc<Self>, key: BindingKey) -> Result<Outcome, Error> {
+        let context = &self.context;
+        let resource = context.kinds.binding(&key.0);
+        let binding = context.get(resource, &key.0, &key.1).await?.filter(|binding| !object::is_terminating(binding));
+        let Some(binding) = binding else {
+            self.away.lock().remove(&key);
+            return Ok(Outcome::Done);
+        };
+        let Some(home) = object::annotation(&binding, annotation::HOME) else { return Ok(Outcome::Done) };
+        let typed: ResourceBinding = decode(&binding)?;
+        let home = serde_json::from_str::<Home>(home);
+        let (Ok(home), Some(wish)) = (home, wish(context, &binding).await?) else {
+            return self.forget_home(&key, &binding).await;
+        };
+        match home.step(&typed.spec) {
+            Step::Arrived => return self.forget_home(&key, &binding).await,
+            Step::Wait => return Ok(self.keep_away(&key, Outcome::Done)),
+            Step::Away => {}
+        }
+        let Some(homes) = self.open_homes(&home, &binding).await? else {
+            return Ok(self.keep_away(&key, Outcome::Done));
+        };
+        let purge = match is_declared(context, &binding, &typed.spec).await? {
+            true => PurgeMode::Directly,
+            false => PurgeMode::Gracefully,
+        };
+        let going =
+            home.on_the_way(&typed.spec, &purge, later_than(typed.status.last_scheduled_time.as_ref(), context.now()));
+        let Some(targets) = self.would_go(&key, &binding, &typed, &going).await?.filter(|to| home.is_where(to)) else {
+            return Ok(self.keep_away(&key, Outcome::Again(LOOK_FOR_ROOM)));
+        };
+        let before = match self.turn(&key, wish) {
+            Ok(before) => before,
+            Err(wait) => return Ok(Outcome::Again(wait)),
+        };
+        let patch = json!({"spec": {
+            "clusters": targets,
+            "gracefulEvictionTasks": going.graceful_eviction_tasks,
+            "rescheduleTriggeredAt": going.reschedule_triggered_at,
+        }});
+        let written = match context.merge(resource, &binding, patch).await {
+            Ok(written) => written,
+            Err(error) => {
+                // Nobody went.
+                *self.last.lock() = before;
+                return Err(error);
+            }
+        };
+        let names: Vec<&str> = targets.iter().map(|target| target.name.as_str()).collect();
+        let text = format!("Going home to {}: they have been well again for long enough.", names.join(", "));
+        let bound = Bound::of(&written, &typed.spec, self.context.config.clock.wall());
+        let entries = journal::returned(&bound, (&typed.spec, &going), &targets, &homes, &text);
+        context.journal.note_all(entries).await;
+        context.events.note(&binding, Severity::Normal, event::RETURN_HOME, text);
+        Ok(Outcome::Done)
+    }
+}
+
+impl Returning {
+    /// Home, or no home any more.
+    async fn forget_home(&self, key: &BindingKey, binding: &Value) -> Result<Outcome, Error> {
+        let patch = json!({"metadata": {"annotations": {annotation::HOME: null}}});
+        self.context.merge(self.context.kinds.binding(&key.0), binding, patch).await?;
+        self.away.lock().remove(key);
+        Ok(Outcome::Done)
+    }
+
+    /// Something is in the way, so the time begins anew when nothing is.
+    fn keep_away(&self, key: &BindingKey, outcome: Outcome) -> Outcome {
+        self.away.lock().insert(key.clone(), None);
+        outcome
+    }
+
+    /// Takes its turn, and tells when the last one went; or how long it has to wait: for home to be well long enough, then for
+    /// its turn.
+    fn turn(&self, key: &BindingKey, wish: Return) -> Result<Option<Instant>, Duration> {
+        let now = Instant::now();
+        let since = *self.away.lock().entry(key.clone()).or_default().get_or_insert(now);
+        let left = (since + wish.after).saturating_duration_since(now);
+        if !left.is_zero() {
+            return Err(left.min(LOOK_FOR_ROOM));
+        }
+        let mut last = self.last.lock();
+        let wait = last.map_or(Duration::ZERO, |last| (last + wish.every).saturating_duration_since(now));
+        if wait.is_zero() { Ok(last.replace(now)) } else { Err(wait) }
+    }
+
+    /// The clusters of home, where all of them are there, ready, and take the binding.
+    async fn open_homes(&self, home: &Home, binding: &Value) -> Result<Option<journal::Clusters>, Error> {
+        let applied = object::annotation(binding, annotation::APPLIED_PLACEMENT);
+        let Ok(tolerations) = eviction::applied_tolerations(applied) else { return Ok(None) };
+        let mut homes = journal::Clusters::new();
+        for target in &home.clusters {
+            let cluster = self.context.cluster(&target.name).await?;
+            match cluster.filter(|cluster| Home::is_open(cluster, &tolerations)) {
+                Some(cluster) => homes.insert(target.name.clone(), cluster),
+                None => return Ok(None),
+            };
+        }
+        Ok(Some(homes))
+    }
+
+    /// Where the scheduler would bring the binding if it went now.
+    async fn would_go(
+        &self,
+        key: &BindingKey,
+        binding: &Value,
+        typed: &ResourceBinding,
+        going: &ResourceBindingSpec,
+    ) -> Result<Option<Vec<TargetCluster>>, Error> {
+        if !self.scheduling.is_ours(binding, &typed.spec) {
+            return Ok(None);
+        }
+        let plan = would_decide(&self.scheduling, key, binding, typed, going).await?;
+        Ok(match plan {
+            Plan::Schedule { clusters, .. } => Some(clusters),
+            Plan::Keep => Some(going.clusters.clone()),
+            Plan::Clear { .. } | Plan::Fail { .. } => None,
+        })
+    }
+}
+
+/// Now, or as soon as it is not the second of the last schedule, after which a wish for a new one has to come.
+fn later_than(scheduled: Option<&Time>, now: Timestamp) -> Timestamp {
+    let next = scheduled.and_then(|scheduled| scheduled.0.checked_add(SignedDuration::from_secs(1)).ok());
+    next.map_or(now, |next| next.max(now))
+}
+
+/// What the scheduler would decide if the binding said this; nothing is promised to it.
+pub(crate) async fn would_decide(
+    scheduling: &Scheduling,
+    key: &BindingKey,
+    binding: &Value,
+    typed: &ResourceBinding,
+    spec: &ResourceBindingSpec,
+) -> Result<Plan, Error> {
+    let peers = scheduling.peers(key, spec).await?;
+    let asked = plan::Binding {
+        generation: object::generation(binding),
+        applied_placement: object::annotation(binding, annotation::APPLIED_PLACEMENT),
+        spec,
+        status: &typed.status,
+    };
+    let answers = scheduling.asked(key, &asked, &peers, plan::plan).await;
+    Ok(scheduling.in_present(key, &peers, answers.as_ref(), |world, _| plan::plan(world, &asked).0))
+}
+
+/// When a binding that was evicted wants to go home, as it says itself or its policy does.
+pub(crate) async fn wish(context: &Context, binding: &Value) -> Result<Option<Return>, Error> {
+    let Some(said) = said(context, binding, annotation::RETURN).await? else { return Ok(None) };
+    match said.parse::<Return>() {
+        Ok(wish) => Ok(Some(wish)),
+        Err(error) => {
+            let text = format!("{}: {error}", annotation::RETURN);
+            context.events.note(binding, Severity::Warning, event::RETURN_REFUSED, text);
+            Ok(None)
+        }
+    }
+}
+
+/// An annotation of a binding, or else of the policy that made it.
+pub(crate) async fn said(context: &Context, binding: &Value, key: &str) -> Result<Option<String>, Error> {
+    if let Some(said) = object::annotation(binding, key) {
+        return Ok(Some(said.to_owned()));
+    }
+    let named = |key| object::annotation(binding, key).unwrap_or_default();
+    let namespaced = named(annotation::PROPAGATION_POLICY_NAME);
+    let policy = if namespaced.is_empty() {
+        let name = named(annotation::CLUSTER_PROPAGATION_POLICY_NAME);
+        context.glance(&context.kinds.cluster_propagation_policy, "", name).await?
+    } else {
+        let namespace = named(annotation::PROPAGATION_POLICY_NAMESPACE);
+        context.glance(&context.kinds.propagation_policy, namespace, namespaced).await?
+    };
+    Ok(policy.and_then(|policy| object::annotation(policy.view(), key).map(str::to_owned)))
+}

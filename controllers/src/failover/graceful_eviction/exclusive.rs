@@ -1,0 +1,193 @@
+//! Exclusive workloads: what is one, which of its copies there are, and what becomes of a copy that nobody saw stop. Read by the
+//! loops of bindings, Works and evictions.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use crowsnest_api::constants::{annotation, condition, event};
+use crowsnest_api::policy::PurgeMode;
+use crowsnest_api::work::{GracefulEvictionTask, ResourceBinding, ResourceBindingSpec, Work};
+use serde_json::{Value, json};
+
+use crate::Error;
+use crate::cache::Header;
+use crate::failover::failback::said;
+use crate::propagation::binding::cluster_of;
+use crate::propagation::detector::{id_label, template_of};
+use crate::runtime::context::{Context, decode};
+use crate::runtime::event_recorder::Severity;
+use crate::scheduling::scheduler::BindingKey;
+use crowsnest_plan::eviction::Safety;
+use crowsnest_plan::journal::workloads::{self as journal, Bound};
+use crowsnest_plan::work::construct;
+use crowsnest_plan::work::exclusive::Copy;
+use crowsnest_plan::work::holder::binding_of_work;
+use crowsnest_plan::{conditions, object};
+
+/// Whether a copy may only run where no other one does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Exclusive {
+    No,
+    /// Its policy purges directly, whatever makes it move. Not where Karmada's rule was asked for.
+    Purged,
+    /// Its template, its binding or its policy is marked.
+    Declared,
+}
+
+impl Exclusive {
+    pub async fn of(
+        context: &Context,
+        binding: &Value,
+        spec: &ResourceBindingSpec,
+        template: &Value,
+    ) -> Result<Self, Error> {
+        if is_marked(template) {
+            return Ok(Exclusive::Declared);
+        }
+        let said = said(context, binding, annotation::EXCLUSIVE).await?;
+        Ok(match said.as_deref() {
+            Some(annotation::EXCLUSIVE_VALUE) => Exclusive::Declared,
+            _ if context.config.failover_safety == Safety::Safe && purges_directly(spec) => Exclusive::Purged,
+            _ => Exclusive::No,
+        })
+    }
+
+    /// Whether the binding's Work may stay in a cluster. Of what is exclusive nothing waits for its replacement, unless
+    /// somebody keeps it by hand.
+    pub fn may_stay_in(self, spec: &ResourceBindingSpec, cluster: &str) -> bool {
+        if self != Exclusive::Declared {
+            return construct::is_expected_in(spec, cluster);
+        }
+        let kept = |task: &&GracefulEvictionTask| task.suppress_deletion == Some(true);
+        let by_hand = spec.graceful_eviction_tasks.iter().filter(kept).any(|task| task.from_cluster == cluster);
+        construct::targets(spec).iter().any(|target| target.name == cluster) || by_hand
+    }
+
+    /// Whether a copy in a cluster counts against others.
+    pub fn counts(self, spec: &ResourceBindingSpec, cluster: &str) -> bool {
+        let is_target = construct::targets(spec).iter().any(|target| target.name == cluster);
+        self == Exclusive::Declared || is_target || !self.may_stay_in(spec, cluster)
+    }
+}
+
+/// Whether a binding's copies may only run one after the other, where its template isn't at hand.
+pub async fn is_declared(context: &Context, binding: &Value, spec: &ResourceBindingSpec) -> Result<bool, Error> {
+    let template = template_of(context, binding).await?;
+    let template = template.map(|(_, template)| template).unwrap_or_default();
+    Ok(Exclusive::of(context, binding, spec, &template).await? == Exclusive::Declared)
+}
+
+/// Whether a template or a Work is marked as exclusive.
+pub fn is_marked(object: &Value) -> bool {
+    object::annotation(object, annotation::EXCLUSIVE) == Some(annotation::EXCLUSIVE_VALUE)
+}
+
+/// Annotations that a policy says for the bindings that follow it.
+pub const SAID: [&str; 2] = [annotation::EXCLUSIVE, annotation::RETURN];
+
+/// The bindings that follow a policy.
+pub async fn followers(context: &Context, policy: &Value) -> Result<Vec<BindingKey>, Error> {
+    let (kinds, namespace) = (&context.kinds, object::namespace(policy));
+    let scopes: &[_] = match namespace {
+        "" => &[&kinds.resource_binding, &kinds.cluster_resource_binding],
+        _ => &[&kinds.resource_binding],
+    };
+    let label = id_label(namespace);
+    let id = object::label(policy, label).unwrap_or_default();
+    let mut followers = Vec::new();
+    for resource in scopes {
+        let bindings = context.headers_with_id(resource, label, id).await?;
+        followers.extend(bindings.into_iter().map(|binding| (binding.namespace, binding.name)));
+    }
+    Ok(followers)
+}
+
+fn purges_directly(spec: &ResourceBindingSpec) -> bool {
+    let Some(failover) = &spec.failover else { return false };
+    let application = failover.application.as_ref().map(|application| application.purge_mode.as_ref());
+    let cluster = failover.cluster.as_ref().map(|cluster| cluster.purge_mode.as_ref());
+    let mut modes = application.into_iter().chain(cluster).peekable();
+    modes.peek().is_some() && modes.all(|mode| mode == Some(&PurgeMode::Directly))
+}
+
+/// The copies that Works stand for.
+pub async fn copies<'a>(context: &Context, works: impl Iterator<Item = &'a Header>) -> Result<Vec<Copy>, Error> {
+    let mut copies = Vec::new();
+    for header in works {
+        let Some(cluster) = cluster_of(&header.namespace) else { continue };
+        let Some(work) = context.get(&context.kinds.work, &header.namespace, &header.name).await? else { continue };
+        let typed: Work = decode(&work)?;
+        let asked = match typed.spec.workload.manifests.first() {
+            Some(manifest) => context.interpreter.replicas(&manifest.0).await?.replicas,
+            None => 0,
+        };
+        let status = typed.status.manifest_statuses.first().and_then(|status| status.status.as_ref());
+        let running = status.and_then(|status| object::integer(&status.0, &["replicas"]));
+        let running = running.and_then(|running| running.try_into().ok());
+        copies.push(Copy { cluster: cluster.to_owned(), asked, running });
+    }
+    Ok(copies)
+}
+
+fn clusters_in(binding: &Value, key: &str) -> BTreeSet<String> {
+    let list = object::annotation(binding, key).unwrap_or_default();
+    list.split(',').map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned).collect()
+}
+
+/// Notes on the binding of a Work that its cluster leaves before anybody has seen the copy stop; before the Work goes.
+pub async fn leave_unconfirmed(context: &Context, work: &Value, cluster: &str) -> Result<(), Error> {
+    let Some((namespace, name)) = binding_of_work(work) else { return Ok(()) };
+    let resource = context.kinds.binding(&namespace);
+    let Some(binding) = context.get(resource, &namespace, &name).await? else { return Ok(()) };
+    let mut unconfirmed = clusters_in(&binding, annotation::UNCONFIRMED);
+    if object::is_terminating(&binding) || !unconfirmed.insert(cluster.to_owned()) {
+        return Ok(());
+    }
+    let list = Vec::from_iter(unconfirmed).join(",");
+    let patch = json!({"metadata": {"annotations": {annotation::UNCONFIRMED: list}}});
+    context.merge(resource, &binding, patch).await.map(drop)
+}
+
+/// Whether nothing may be started because a copy may still run in a cluster that is gone; the binding shows it.
+pub async fn is_fenced(context: &Context, binding: &Arc<Value>, typed: &ResourceBinding) -> Result<bool, Error> {
+    let resource = context.kinds.binding(object::namespace(binding));
+    let unconfirmed = clusters_in(binding, annotation::UNCONFIRMED);
+    let confirmed = clusters_in(binding, annotation::CONFIRMED_STOPPED);
+    let open: Vec<&str> = unconfirmed.difference(&confirmed).map(String::as_str).collect();
+    let mut binding = Arc::clone(binding);
+    if open.len() < unconfirmed.len() {
+        // A cluster that comes back and leaves again has to be confirmed anew.
+        let rest = (!open.is_empty()).then(|| open.join(","));
+        let patch = json!({"metadata": {"annotations": {
+            annotation::UNCONFIRMED: rest, annotation::CONFIRMED_STOPPED: null,
+        }}});
+        binding = Arc::new(context.merge(resource, &binding, patch).await?);
+    }
+    let mut shown = typed.status.conditions.clone();
+    let mut entry = None;
+    let changed = if open.is_empty() {
+        shown.retain(|one| one.type_ != condition::WAITING_FOR_FENCE);
+        shown.len() != typed.status.conditions.len()
+    } else {
+        let message = format!(
+            "{} left before its copy was seen to stop: once it has stopped, annotate the binding {}={}",
+            open.join(", "),
+            annotation::CONFIRMED_STOPPED,
+            open.join(",")
+        );
+        let new =
+            conditions::condition(condition::WAITING_FOR_FENCE, true, "NotConfirmedStopped", &message, context.now());
+        let news = conditions::set(&mut shown, new);
+        if news {
+            let bound = Bound::of(&binding, &typed.spec, context.config.clock.wall());
+            entry = Some(journal::fence_waits(&bound, &open, &message));
+            context.events.note(&binding, Severity::Warning, event::WAITING_FOR_FENCE, message);
+        }
+        news
+    };
+    if changed {
+        context.merge_status(resource, &binding, json!({"status": {"conditions": shown}})).await?;
+        context.journal.note_all(entry).await;
+    }
+    Ok(!open.is_empty())
+}

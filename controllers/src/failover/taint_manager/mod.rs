@@ -1,0 +1,496 @@
+//! The taint manager and graceful eviction: bindings leave clusters whose NoExecute taints they don't tolerate, and
+//! what they leave behind goes once its replacement is healthy. Bindings are found by where they are
+//! ([`crate::cache::placements`]); how fast they leave clusters that are not ready, or whether at all, is the [`Gate`]'s.
+
+mod rate_gate;
+
+use std::collections::{BTreeSet, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crowsnest_api::cluster::Cluster;
+use crowsnest_api::constants::{annotation, condition, event, eviction};
+use crowsnest_api::policy::PurgeMode;
+use crowsnest_api::work::{GracefulEvictionTask, ResourceBinding, ResourceBindingSpec};
+use crowsnest_apimachinery::names::ClusterName;
+use crowsnest_apimachinery::taints;
+use k8s_openapi::api::core::v1::Toleration;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use self::rate_gate::{Gate, Verdict};
+use crate::Error;
+use crate::cache::Change;
+use crate::failover::failback;
+use crate::failover::graceful_eviction::exclusive::is_declared;
+use crate::metrics::Waiting;
+use crate::propagation::execution::is_ready;
+use crate::runtime::config::Config;
+use crate::runtime::context::{Context, decode};
+use crate::runtime::dynamic_client::Resource;
+use crate::runtime::event_recorder::Severity;
+use crate::runtime::workqueue::Outcome;
+use crate::runtime::{Controller, Requests, Setup, Source, Switch, Trigger, Watch};
+use crate::scheduling::scheduler::BindingKey;
+use crowsnest_plan::eviction::home::Home;
+use crowsnest_plan::eviction::rate::{Pace, Standing};
+use crowsnest_plan::eviction::safety::{self, Cancelled};
+use crowsnest_plan::eviction::state::preserved;
+use crowsnest_plan::eviction::tasks::{self, Evicting};
+use crowsnest_plan::eviction::{self as plan, TaintDecision};
+use crowsnest_plan::journal::clusters::halted as halted_entry;
+use crowsnest_plan::journal::workloads::{self as journal, Bound, Clusters};
+use crowsnest_plan::{conditions, object};
+
+/// The name in `--controllers` that enables the end of evictions.
+const GRACEFUL_EVICTION: &str = "gracefulEviction";
+
+pub struct TaintManager {
+    context: Arc<Context>,
+    bindings: Trigger<BindingKey>,
+    /// Clusters that don't show whether their evictions are halted.
+    halts: Trigger<String>,
+    gate: Gate,
+    waiting: Arc<Waiting>,
+}
+
+/// A binding as it was looked at.
+struct Seen<'a> {
+    key: &'a BindingKey,
+    binding: &'a Arc<Value>,
+    typed: &'a ResourceBinding,
+    now: Timestamp,
+}
+
+/// What is to become of it.
+struct Planned {
+    spec: ResourceBindingSpec,
+    /// When to look again, if nothing changes.
+    wait: Option<Duration>,
+    cancelled: Option<Cancelled>,
+    /// Clusters it may not leave yet.
+    waits: BTreeSet<String>,
+    /// Taints of its clusters were looked at, and not only to wait.
+    is_processed: bool,
+}
+
+impl Planned {
+    fn look_again(&mut self, wait: Duration) {
+        self.wait = Some(self.wait.map_or(wait, |earlier| earlier.min(wait)));
+    }
+}
+
+impl TaintManager {
+    fn on_binding(&self, change: &Change) -> Requests<BindingKey> {
+        let Some(new) = change.current() else {
+            self.forget(&change.key());
+            return Requests::none();
+        };
+        let evicts = || self.evicts_by_taint() && is_placed_anew(change) && self.is_driven_out(new);
+        Requests::one_if(is_leaving(new) || evicts(), || change.key())
+    }
+
+    fn on_cluster(&self, change: &Change) -> Requests<BindingKey> {
+        let name = object::name(change.object());
+        match change.current().map(Standing::of).transpose() {
+            Ok(standing) => self.learn(name, standing).into_iter().collect(),
+            Err(error) => {
+                tracing::warn!(name, %error, "cluster cannot be read");
+                Requests::none()
+            }
+        }
+    }
+
+    /// Remembers how a cluster stands; the bindings that this concerns.
+    fn learn(&self, name: &str, standing: Option<Standing>) -> Vec<BindingKey> {
+        let learned = self.gate.learn(name, standing);
+        learned.shows.into_iter().for_each(|cluster| self.halts.add(cluster));
+        let Some(mattered) = learned.changed else { return Vec::new() };
+        let all = mattered.evicts && self.evicts_by_taint();
+        let placements = &self.context.placements;
+        let mut bindings = if all { placements.within(name) } else { placements.leaving(name) };
+        bindings.extend(learned.woken);
+        bindings
+    }
+
+    /// The binding has nothing to wait for.
+    fn forget(&self, key: &BindingKey) {
+        self.gate.forget(key);
+        self.waiting.remove(key);
+    }
+
+    fn evicts_by_taint(&self) -> bool {
+        self.context.config.evicts_by_taint()
+    }
+
+    /// Whether evictions that have begun are ended here, whoever began them.
+    fn ends_evictions(&self) -> bool {
+        self.context.config.controllers.is_enabled(GRACEFUL_EVICTION)
+    }
+
+    /// Whether a binding is in a cluster with taints that evict.
+    fn is_driven_out(&self, binding: &Value) -> bool {
+        let clusters = object::at(binding, &["spec", "clusters"]).and_then(Value::as_array);
+        clusters.into_iter().flatten().any(|target| self.gate.evicts(object::text(target, &["name"])))
+    }
+}
+
+impl Controller for TaintManager {
+    type Key = BindingKey;
+    const NAME: &'static str = "resource-binding-graceful-eviction-controller";
+    /// Evictions by taint always run where they are configured; the name enables the end of evictions.
+    const SWITCH: Switch = Switch::Parts(&[GRACEFUL_EVICTION]);
+
+    fn new(setup: &Setup) -> Self {
+        let context = Arc::clone(&setup.context);
+        let waiting: Arc<Waiting> = Arc::default();
+        context.figures.count_evictions(setup.queue::<Self>(), Arc::clone(&waiting));
+        let (bindings, halts) = (setup.trigger::<Self>(), setup.trigger::<HaltReporter>());
+        TaintManager { gate: Gate::new(&context.config), context, bindings, halts, waiting }
+    }
+
+    fn watches(&self) -> Vec<Watch<Self>> {
+        let kinds = &self.context.kinds;
+        vec![
+            Source::of([&kinds.cluster]).map(Self::on_cluster),
+            Source::of([&kinds.resource_binding, &kinds.cluster_resource_binding]).map(Self::on_binding),
+        ]
+    }
+
+    /// Bindings that have to leave a cluster, or have begun to.
+    async fn keys(&self) -> Result<Vec<BindingKey>, Error> {
+        let placements = &self.context.placements;
+        let tainted = if self.evicts_by_taint() { self.gate.evicting() } else { Vec::new() };
+        let driven_out = tainted.iter().flat_map(|cluster| placements.within(cluster));
+        // Each once, also when a worker is done with it before the next one is found.
+        let keys: HashSet<BindingKey> = placements.all_leaving().into_iter().chain(driven_out).collect();
+        Ok(keys.into_iter().collect())
+    }
+
+    fn retain(&self, cluster: &ClusterName, resource: &Resource, keys: &HashSet<BindingKey>) {
+        if cluster.is_control_plane() && *resource == self.context.kinds.cluster {
+            let deleted = self.gate.gone(|name| keys.contains(&(String::new(), name.to_owned())));
+            let concerned = deleted.iter().flat_map(|name| self.learn(name, None));
+            concerned.for_each(|key| self.bindings.add(key));
+        }
+    }
+
+    fn workers(config: &Config) -> usize {
+        config.workers.bindings
+    }
+
+    async fn reconcile(self: Arc<Self>, key: BindingKey) -> Result<Outcome, Error> {
+        let resource = self.context.kinds.binding(&key.0);
+        let binding = self.context.get(resource, &key.0, &key.1).await?;
+        let Some(binding) = binding.filter(|binding| !object::is_terminating(binding)) else {
+            self.forget(&key);
+            return Ok(Outcome::Done);
+        };
+        let began = Instant::now();
+        let typed: ResourceBinding = decode(&binding)?;
+        let seen = Seen { key: &key, binding: &binding, typed: &typed, now: self.context.now() };
+        let mut planned = Planned {
+            spec: typed.spec.clone(),
+            wait: None,
+            cancelled: None,
+            waits: BTreeSet::new(),
+            is_processed: false,
+        };
+        let done = self.process(resource, &seen, &mut planned).await;
+        if done.is_ok() {
+            self.waiting.put(&key, std::mem::take(&mut planned.waits));
+        }
+        if planned.is_processed {
+            self.context.figures.evicted(&key, began.elapsed(), done.is_ok());
+        }
+        done
+    }
+}
+
+impl TaintManager {
+    async fn process(&self, resource: &Resource, seen: &Seen<'_>, planned: &mut Planned) -> Result<Outcome, Error> {
+        // What can't be decided by taints doesn't hold up the evictions that have begun.
+        let undecided = match self.evict(seen, planned).await {
+            Ok(()) => None,
+            Err(error @ (Error::Placement(_) | Error::State(_))) => Some(error),
+            Err(error) => return Err(error),
+        };
+        if self.ends_evictions() && !planned.spec.graceful_eviction_tasks.is_empty() {
+            self.judge(seen, planned).await?;
+        }
+        if planned.spec != seen.typed.spec {
+            self.write(resource, seen, planned).await?;
+        }
+        match undecided {
+            Some(error) => Err(error),
+            None => Ok(planned.wait.map_or(Outcome::Done, Outcome::Again)),
+        }
+    }
+
+    /// Evicts from every cluster that has to be left now, as far as that is allowed; notes when the next one has to be.
+    async fn evict(&self, seen: &Seen<'_>, planned: &mut Planned) -> Result<(), Error> {
+        if !self.evicts_by_taint() {
+            return Ok(());
+        }
+        let (mut due, mut guarded) = (Vec::new(), Vec::new());
+        for target in &seen.typed.spec.clusters {
+            let Some(cluster) = self.context.cluster(&target.name).await? else { continue };
+            if !cluster.spec.taints.iter().any(|taint| taint.effect == taints::NO_EXECUTE) {
+                continue;
+            }
+            planned.is_processed = true;
+            match plan::by_taints(&cluster, &tolerations(seen.binding)?, seen.now) {
+                TaintDecision::Stay => {}
+                TaintDecision::EvictAt(at) if at > seen.now => planned.look_again(until(at, seen.now)),
+                TaintDecision::EvictAt(_) if self.gate.guards(is_ready(&cluster)) => guarded.push(target.name.as_str()),
+                TaintDecision::EvictAt(_) => due.push(target.name.as_str()),
+            }
+        }
+        self.waiting.put(seen.key, due.iter().chain(&guarded).map(|cluster| (*cluster).to_owned()).collect());
+        if guarded.is_empty() {
+            self.gate.forget(seen.key);
+        } else {
+            match self.gate.ask(seen.key, guarded.len(), Instant::now().into_std()) {
+                Verdict::Go => due.append(&mut guarded),
+                Verdict::Later(wait) => planned.look_again(wait),
+                Verdict::Halted => {}
+            }
+        }
+        planned.waits = guarded.iter().map(|cluster| (*cluster).to_owned()).collect();
+        if due.is_empty() {
+            planned.is_processed &= planned.waits.is_empty();
+            return Ok(());
+        }
+        let spec = &seen.typed.spec;
+        // A replacement of what is exclusive cannot come before the copy is gone.
+        let mode = match is_declared(&self.context, seen.binding, spec).await? {
+            true => PurgeMode::Directly,
+            false => plan::purge_mode(spec.failover.as_ref(), self.context.config.no_execute_purge_mode.clone()),
+        };
+        due.into_iter().try_for_each(|cluster| self.evict_from(cluster, &mode, seen, planned))
+    }
+
+    fn evict_from(&self, cluster: &str, mode: &PurgeMode, seen: &Seen<'_>, planned: &mut Planned) -> Result<(), Error> {
+        let failover = seen.typed.spec.failover.as_ref();
+        let rules = failover.and_then(|failover| failover.cluster.as_ref()?.state_preservation.as_ref());
+        let rules =
+            rules.filter(|rules| self.context.config.gates.stateful_failover_injection && !rules.rules.is_empty());
+        let state = rules.map(|rules| preserved(rules, &seen.typed.status, cluster)).transpose()?;
+        let task = GracefulEvictionTask {
+            purge_mode: Some(mode.clone()),
+            preserved_label_state: state.unwrap_or_default(),
+            reason: eviction::REASON_TAINT_UNTOLERATED.to_owned(),
+            producer: eviction::PRODUCER_TAINT_MANAGER.to_owned(),
+            creation_timestamp: Some(Time(seen.now)),
+            ..GracefulEvictionTask::default()
+        };
+        if let Some(evicted) = plan::evict(&planned.spec, cluster, task) {
+            planned.spec = evicted;
+        }
+        Ok(())
+    }
+
+    /// Ends the evictions that have come to an end, and calls off those whose cause is over.
+    async fn judge(&self, seen: &Seen<'_>, planned: &mut Planned) -> Result<(), Error> {
+        let clusters = self.clusters_of(&planned.spec).await?;
+        let tolerated = tolerations(seen.binding).ok();
+        let timeout = self.context.config.periods.graceful_eviction_timeout;
+        let before = Evicting {
+            safety: self.context.config.failover_safety,
+            generation: object::generation(seen.binding),
+            spec: &seen.typed.spec,
+            status: &seen.typed.status,
+            timeout: SignedDuration::try_from(timeout).unwrap_or(SignedDuration::MAX),
+            clusters: &clusters,
+            tolerations: tolerated.as_deref(),
+        };
+        if self.evicts_by_taint()
+            && planned.spec == seen.typed.spec
+            && let Some(cancelled) = safety::cancelled(&before, seen.now)
+        {
+            planned.spec.clone_from(&cancelled.spec);
+            planned.cancelled = Some(cancelled);
+        }
+        // A result that was just changed here has not been seen by the scheduler, so nothing counts as replaced.
+        let generation = if planned.spec == seen.typed.spec { before.generation } else { i64::MAX };
+        let tasks = tasks::tasks(&Evicting { spec: &planned.spec, generation, ..before }, seen.now);
+        planned.spec.graceful_eviction_tasks = tasks.tasks;
+        if let Some(at) = tasks.look_again {
+            planned.look_again(until(at, seen.now));
+        }
+        Ok(())
+    }
+
+    /// The clusters a binding is for or leaves, as far as they are there.
+    async fn clusters_of(&self, spec: &ResourceBindingSpec) -> Result<Clusters, Error> {
+        let targets = spec.clusters.iter().map(|target| &target.name);
+        let names = targets.chain(spec.graceful_eviction_tasks.iter().map(|task| &task.from_cluster));
+        let mut clusters = Clusters::new();
+        for name in names {
+            if let Some(cluster) = self.context.cluster(name).await? {
+                clusters.insert(name.clone(), cluster);
+            }
+        }
+        Ok(clusters)
+    }
+
+    async fn write(&self, resource: &Resource, seen: &Seen<'_>, planned: &Planned) -> Result<(), Error> {
+        let context = &self.context;
+        let spec = &planned.spec;
+        let mut binding = Arc::clone(seen.binding);
+        // First, so that a scheduler that looks in between starts where the clusters are taken.
+        if let Some(affinity) = planned.cancelled.as_ref().and_then(|cancelled| cancelled.affinity.as_ref()) {
+            let patch = json!({"status": {"schedulerObservingAffinityName": affinity}});
+            binding = Arc::new(context.merge_status(resource, &binding, patch).await?);
+        }
+        let list = |value: Value| if value == json!([]) { Value::Null } else { value };
+        let mut patch = json!({"spec": {
+            "clusters": list(json!(spec.clusters)),
+            "gracefulEvictionTasks": list(json!(spec.graceful_eviction_tasks)),
+        }});
+        if let Some(home) = self.home(seen, planned).await? {
+            object::set(&mut patch, &["metadata", "annotations", annotation::HOME], json!(home));
+        }
+        let mut clusters = self.clusters_of(&seen.typed.spec).await?;
+        clusters.append(&mut self.clusters_of(spec).await?);
+        let written = context.merge(resource, &binding, patch).await;
+        self.tell(seen, planned, written.as_ref());
+        self.note(seen, planned, &written?, &clusters).await;
+        Ok(())
+    }
+
+    /// Tells the journal what has begun, goes on and has ended.
+    async fn note(&self, seen: &Seen<'_>, planned: &Planned, written: &Value, clusters: &Clusters) {
+        let (before, after) = (&seen.typed.spec, &planned.spec);
+        let bound = Bound::of(written, before, self.context.config.clock.wall());
+        let tolerations = tolerations(seen.binding).unwrap_or_default();
+        let called_off = planned.cancelled.as_ref().map_or(&[][..], |cancelled| &cancelled.clusters);
+        let journal = &self.context.journal;
+        journal.note_all(journal::evicted(&bound, (before, after), clusters, &tolerations)).await;
+        let status = &seen.typed.status;
+        journal.note_all(journal::went_on(&bound, (before, after), status, called_off, clusters)).await;
+    }
+
+    /// Where a workload that is evicted for the first time, and wants to come back, is at home.
+    async fn home(&self, seen: &Seen<'_>, planned: &Planned) -> Result<Option<String>, Error> {
+        let spec = &seen.typed.spec;
+        let evicted = planned.spec.graceful_eviction_tasks.iter().any(|task| !spec.evicts(&task.from_cluster));
+        if !evicted || object::annotation(seen.binding, annotation::HOME).is_some() {
+            return Ok(None);
+        }
+        if failback::wish(&self.context, seen.binding).await?.is_none() {
+            return Ok(None);
+        }
+        let home = serde_json::to_string(&Home::of(spec, &seen.typed.status));
+        home.map(Some).map_err(|source| Error::Decode { what: "home".to_owned(), source })
+    }
+
+    /// An eviction is told when it has ended, is called off, or waits beyond its time: of the latter two the template is told by the
+    /// journal.
+    fn tell(&self, seen: &Seen<'_>, planned: &Planned, written: Result<&Value, &Error>) {
+        if written.is_err_and(Error::is_conflict) {
+            return;
+        }
+        let note = |severity, reason, text: &str| {
+            self.context.events.note_both(seen.binding, &seen.typed.spec, severity, reason, text);
+        };
+        let called_off = planned.cancelled.as_ref().map_or(&[][..], |cancelled| &cancelled.clusters);
+        for task in &seen.typed.spec.graceful_eviction_tasks {
+            let cluster = &task.from_cluster;
+            let now = planned.spec.graceful_eviction_tasks.iter().find(|now| now.from_cluster == *cluster);
+            match (now, written.is_ok()) {
+                (None, true) if called_off.contains(cluster) => {
+                    let text = format!("Evict from cluster {cluster} is called off: nothing has replaced the copy.");
+                    self.context.events.note(seen.binding, Severity::Normal, event::EVICTION_CANCELLED, text);
+                }
+                (None, true) => {
+                    let text = format!("Evict from cluster {cluster} succeed.");
+                    note(Severity::Normal, event::EVICT_WORKLOAD_SUCCEED, &text);
+                }
+                (None, false) => {
+                    let text = format!("Evict from cluster {cluster} failed.");
+                    note(Severity::Warning, event::EVICT_WORKLOAD_FAILED, &text);
+                }
+                (Some(now), true) if now.message != task.message => {
+                    let text = format!("Evict from cluster {cluster} waits: {}.", now.message.trim_end_matches('.'));
+                    self.context.events.note(seen.binding, Severity::Warning, event::EVICTION_WAITS, text);
+                }
+                (Some(_), _) => {}
+            }
+        }
+    }
+}
+
+fn tolerations(binding: &Value) -> Result<Vec<Toleration>, Error> {
+    Ok(plan::applied_tolerations(object::annotation(binding, annotation::APPLIED_PLACEMENT))?)
+}
+
+/// Whether a binding is being evicted from any cluster.
+fn is_leaving(binding: &Value) -> bool {
+    object::at(binding, &["spec", "gracefulEvictionTasks"]).is_some()
+}
+
+/// Whether a binding may be somewhere else than before, or tolerate something else.
+fn is_placed_anew(change: &Change) -> bool {
+    let applied = |binding: &Value| object::annotation(binding, annotation::APPLIED_PLACEMENT).map(str::to_owned);
+    change.is_moved() || change.old().is_none_or(|old| applied(old) != applied(change.object()))
+}
+
+fn until(at: Timestamp, now: Timestamp) -> Duration {
+    Duration::try_from(at.duration_since(now)).unwrap_or_default().max(Duration::from_millis(100))
+}
+
+/// Shows in the status of clusters whether their evictions are halted.
+pub struct HaltReporter {
+    evictions: Arc<TaintManager>,
+}
+
+impl Controller for HaltReporter {
+    type Key = String;
+    const NAME: &'static str = "halted-evictions";
+    const SWITCH: Switch = Switch::Always;
+
+    fn new(setup: &Setup) -> Self {
+        HaltReporter { evictions: setup.controller() }
+    }
+
+    /// The taint manager enqueues clusters when the pace of evictions changes.
+    fn watches(&self) -> Vec<Watch<Self>> {
+        Vec::new()
+    }
+
+    async fn keys(&self) -> Result<Vec<String>, Error> {
+        self.evictions.context.clusters().await
+    }
+
+    async fn reconcile(self: Arc<Self>, name: String) -> Result<Outcome, Error> {
+        let context = &self.evictions.context;
+        let resource = &context.kinds.cluster;
+        let Some(cluster) = context.get(resource, "", &name).await? else { return Ok(Outcome::Done) };
+        let typed: Cluster = decode(&cluster)?;
+        let standing = Standing::of(&cluster).map_err(|source| Error::Decode { what: name.clone(), source })?;
+        let pace = self.evictions.gate.pace();
+        let halted = standing.is_halted(&pace);
+        if halted == standing.shows_halt {
+            return Ok(Outcome::Done);
+        }
+        let mut shown = typed.status.conditions.clone();
+        let kind = condition::EVICTIONS_HALTED;
+        shown.retain(|one| one.type_ != kind);
+        let now = context.config.clock.wall();
+        let message = match &pace {
+            Pace::Halted(halt) if halted => {
+                let message = halt.message();
+                shown.push(conditions::condition(kind, true, halt.reason(), message.clone(), context.now()));
+                message
+            }
+            _ => "evictions go on where taints ask for them".to_owned(),
+        };
+        context.merge_status(resource, &cluster, json!({"status": {"conditions": shown}})).await?;
+        let before = conditions::find(&typed.status.conditions, kind);
+        context.journal.note(halted_entry(&typed, halted, &message, before, now)).await;
+        Ok(Outcome::Done)
+    }
+}

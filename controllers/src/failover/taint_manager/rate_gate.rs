@@ -1,0 +1,155 @@
+//! Who may be evicted now: how the fleet stands, whose turn it is, and who waits for the fleet to recover.
+
+use std::collections::{BTreeMap, HashSet};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+use crate::runtime::config::Config;
+use crate::scheduling::scheduler::BindingKey;
+use crowsnest_plan::eviction::Safety;
+use crowsnest_plan::eviction::rate::{self, Limits, Pace, Rates, Standing, Turns};
+
+pub struct Gate {
+    safety: Safety,
+    /// Nothing is evicted by taints at all.
+    idle: bool,
+    rates: Rates,
+    limits: Limits,
+    state: Mutex<State>,
+}
+
+struct State {
+    fleet: BTreeMap<String, Standing>,
+    pace: Pace,
+    /// Of ResourceBindings, or of all.
+    turns: Turns<BindingKey>,
+    /// Of ClusterResourceBindings, which Karmada paces by themselves.
+    cluster_turns: Turns<BindingKey>,
+    /// Those nobody may evict before the fleet recovers.
+    held: HashSet<BindingKey>,
+}
+
+/// What became of the fleet when a Cluster changed.
+#[derive(Debug, Default, PartialEq)]
+pub struct Learned {
+    /// What matters of the cluster is not as it was, before the change or after it.
+    pub changed: Option<Mattered>,
+    /// Bindings that waited, and have to be looked at again.
+    pub woken: Vec<BindingKey>,
+    /// Clusters that don't show what is so about their evictions.
+    pub shows: Vec<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Mattered {
+    /// It had, or has, taints that evict.
+    pub evicts: bool,
+}
+
+/// Whether a binding may be evicted now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    Go,
+    Later(Duration),
+    /// Until the fleet recovers.
+    Halted,
+}
+
+impl Gate {
+    pub fn new(config: &Config) -> Self {
+        let safety = config.failover_safety;
+        let rates = config.eviction_rates();
+        let bucket = || match safety {
+            Safety::Safe => rates.safe(&Pace::Full),
+            Safety::Karmada => rates.karmada(),
+        };
+        let state = State {
+            fleet: BTreeMap::new(),
+            pace: Pace::Full,
+            turns: Turns::new(bucket()),
+            cluster_turns: Turns::new(bucket()),
+            held: HashSet::new(),
+        };
+        let idle = !config.evicts_by_taint();
+        let limits = Limits { halted: config.unhealthy_cluster_threshold, ..Limits::default() };
+        Gate { safety, idle, rates, limits, state: Mutex::new(state) }
+    }
+
+    /// Takes in how a cluster stands; `None` when it is gone.
+    pub fn learn(&self, name: &str, standing: Option<Standing>) -> Learned {
+        let mut state = self.state.lock();
+        let old = match standing.clone() {
+            Some(standing) => state.fleet.insert(name.to_owned(), standing),
+            None => state.fleet.remove(name),
+        };
+        if old == standing {
+            return Learned::default();
+        }
+        let evicts = old.iter().chain(&standing).any(Standing::evicts);
+        let mut learned = Learned { changed: Some(Mattered { evicts }), ..Learned::default() };
+        let halts = self.safety == Safety::Safe && !self.idle;
+        let pace = if halts { rate::pace(state.fleet.values(), &self.limits) } else { Pace::Full };
+        let was = std::mem::replace(&mut state.pace, pace);
+        if std::mem::discriminant(&was) != std::mem::discriminant(&state.pace) {
+            let bucket = self.rates.safe(&state.pace);
+            learned.woken = state.turns.restart(bucket);
+            learned.woken.extend(std::mem::take(&mut state.held));
+        }
+        let misleads = |(_, standing): &(&String, &Standing)| standing.is_halted(&state.pace) != standing.shows_halt;
+        learned.shows = state.fleet.iter().filter(misleads).map(|(name, _)| name.clone()).collect();
+        learned
+    }
+
+    /// Clusters that are not there any more.
+    pub fn gone(&self, is_there: impl Fn(&str) -> bool) -> Vec<String> {
+        let state = self.state.lock();
+        state.fleet.keys().filter(|name| !is_there(name)).cloned().collect()
+    }
+
+    pub fn pace(&self) -> Pace {
+        self.state.lock().pace.clone()
+    }
+
+    /// Whether a cluster has taints that evict.
+    pub fn evicts(&self, cluster: &str) -> bool {
+        self.state.lock().fleet.get(cluster).is_some_and(Standing::evicts)
+    }
+
+    /// Clusters with taints that evict.
+    pub fn evicting(&self) -> Vec<String> {
+        let state = self.state.lock();
+        state.fleet.iter().filter(|(_, standing)| standing.evicts()).map(|(name, _)| name.clone()).collect()
+    }
+
+    /// Whether evictions from a cluster need anybody's leave.
+    pub fn guards(&self, ready: bool) -> bool {
+        self.safety == Safety::Karmada || !ready
+    }
+
+    /// Asks for the eviction of a binding from so many clusters at once.
+    pub fn ask(&self, key: &BindingKey, clusters: usize, now: Instant) -> Verdict {
+        let mut state = self.state.lock();
+        if matches!(state.pace, Pace::Halted(_)) {
+            state.held.insert(key.clone());
+            return Verdict::Halted;
+        }
+        let apart = self.safety == Safety::Karmada && key.0.is_empty();
+        let turns = if apart { &mut state.cluster_turns } else { &mut state.turns };
+        match turns.take(key, now) {
+            Ok(()) => {
+                (1..clusters).for_each(|_| turns.spend(now));
+                Verdict::Go
+            }
+            Err(wait) => Verdict::Later(wait),
+        }
+    }
+
+    /// The binding has nothing to wait for.
+    pub fn forget(&self, key: &BindingKey) {
+        let mut state = self.state.lock();
+        state.turns.forget(key);
+        state.cluster_turns.forget(key);
+        state.held.remove(key);
+    }
+}

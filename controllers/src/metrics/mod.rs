@@ -1,0 +1,425 @@
+//! What the loops count, under the names of Karmada's metrics (docs/METRICS.md). The loops write; who serves metrics reads.
+//!
+//! What can be looked up is not kept: Clusters say how they are, and the queue of evictions how long it is.
+
+pub mod autoscaling;
+pub mod operations;
+mod queues;
+pub mod scheduling;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crowsnest_api::cluster::Cluster;
+use crowsnest_api::policy::ResourceList;
+use crowsnest_fleet::Fleet;
+use parking_lot::{Mutex, RwLock};
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::DescriptorEncoder;
+use prometheus_client::encoding::text::encode_registry;
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::Registry;
+
+use self::autoscaling::Autoscaling;
+use self::operations::Operations;
+use self::queues::Queues;
+use self::scheduling::{Attempts, Pending};
+use crate::propagation::execution::is_ready;
+use crate::runtime::workqueue::{Busy, Queue};
+use crate::scheduling::scheduler::BindingKey;
+
+type Labels = Vec<(&'static str, String)>;
+type Histograms = Family<Labels, Histogram, fn() -> Histogram>;
+/// Labels that are known before anything happens.
+type Fixed<const N: usize> = [(&'static str, &'static str); N];
+type FixedHistograms<const N: usize> = Family<Fixed<N>, Histogram, fn() -> Histogram>;
+
+/// How often something went well, and how often not.
+#[derive(Clone)]
+pub struct Counts {
+    family: Family<Labels, Counter>,
+    /// Of what failed, and of what went well: nothing is looked up when something is noted.
+    by_result: [Counter; 2],
+}
+
+impl Counts {
+    fn new() -> Self {
+        let family = Family::<Labels, Counter>::default();
+        let by_result = [false, true].map(|is_well| family.get_or_create_owned(&vec![result(is_well)]));
+        Counts { family, by_result }
+    }
+
+    pub fn note(&self, is_well: bool) {
+        self.by_result[usize::from(is_well)].inc();
+    }
+}
+
+/// How long something takes, by how it ends.
+#[derive(Clone)]
+pub struct Durations {
+    family: Histograms,
+    by_result: [Histogram; 2],
+}
+
+impl Durations {
+    /// Buckets of Karmada's controllers.
+    fn new() -> Self {
+        Self::with(|| Histogram::new(exponential_buckets(0.001, 2.0, 12)))
+    }
+
+    /// Buckets for what takes ten times as long.
+    fn of_slow() -> Self {
+        Self::with(|| Histogram::new(exponential_buckets(0.01, 2.0, 12)))
+    }
+
+    fn with(buckets: fn() -> Histogram) -> Self {
+        let family = Histograms::new_with_constructor(buckets);
+        let by_result = [false, true].map(|is_well| family.get_or_create_owned(&vec![result(is_well)]));
+        Durations { family, by_result }
+    }
+
+    pub fn note(&self, took: Duration, is_well: bool) {
+        self.by_result[usize::from(is_well)].observe(took.as_secs_f64());
+    }
+}
+
+fn result(is_well: bool) -> (&'static str, String) {
+    ("result", if is_well { "success" } else { "error" }.to_owned())
+}
+
+/// Evictions that were tried.
+#[derive(Clone)]
+struct Evicted {
+    latency: Histograms,
+    total: Family<Labels, Counter>,
+}
+
+/// See the module.
+pub struct Figures {
+    registry: RwLock<Registry>,
+    evicted: Evicted,
+    cluster_status: Histograms,
+    match_policy: Histogram,
+    apply_policy: Durations,
+    policy_attempts: Counts,
+    pub preemptions: Counts,
+    pub sync_work: Durations,
+    pub sync_workload: Durations,
+    pub federated_hpa: Durations,
+    pub cron_federated_hpa: Durations,
+    pub cron_rule: Durations,
+    pub autoscaling: Autoscaling,
+    pub operations: Operations,
+    pub attempts: Attempts,
+}
+
+impl Figures {
+    pub fn new(fleet: Fleet) -> Self {
+        let figures = Figures {
+            registry: RwLock::default(),
+            evicted: Evicted {
+                latency: Family::new_with_constructor(|| Histogram::new(exponential_buckets(0.001, 2.0, 15))),
+                total: Family::default(),
+            },
+            cluster_status: Family::new_with_constructor(|| {
+                Histogram::new([0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0])
+            }),
+            match_policy: Histogram::new(exponential_buckets(0.001, 2.0, 12)),
+            apply_policy: Durations::new(),
+            policy_attempts: Counts::new(),
+            preemptions: Counts::new(),
+            sync_work: Durations::new(),
+            sync_workload: Durations::new(),
+            federated_hpa: Durations::of_slow(),
+            cron_federated_hpa: Durations::new(),
+            cron_rule: Durations::new(),
+            autoscaling: Autoscaling::new(),
+            operations: Operations::default(),
+            attempts: Attempts::new(),
+        };
+        figures.register(Fleetwide(fleet));
+        figures
+    }
+
+    fn register(&self, fleet: Fleetwide) {
+        let Figures { evicted: Evicted { latency, total }, .. } = self;
+        let mut registry = self.registry.write();
+        registry.register_collector(Box::new(fleet));
+        let mut histograms = |name, help, histograms: &Histograms| registry.register(name, help, histograms.clone());
+        let name = "eviction_processing_latency_seconds";
+        histograms(name, "How long it takes to process an eviction", latency);
+        let name = "cluster_sync_status_duration_seconds";
+        histograms(name, "How long a look at the status of a cluster takes", &self.cluster_status);
+        let mut durations = |name, help, durations: &Durations| histograms(name, help, &durations.family);
+        let name = "resource_apply_policy_duration_seconds";
+        durations(name, "How long it takes to apply a policy to a template, by result", &self.apply_policy);
+        let name = "binding_sync_work_duration_seconds";
+        durations(name, "How long it takes to make the Works of a binding, by result", &self.sync_work);
+        let name = "work_sync_workload_duration_seconds";
+        durations(name, "How long it takes to bring a Work into its cluster, by result", &self.sync_workload);
+        let name = "federatedhpa_process_duration_seconds";
+        durations(name, "How long a look at a FederatedHPA takes, by result", &self.federated_hpa);
+        let name = "cronfederatedhpa_process_duration_seconds";
+        durations(name, "How long a look at a CronFederatedHPA takes, by result", &self.cron_federated_hpa);
+        let name = "cronfederatedhpa_rule_process_duration_seconds";
+        durations(name, "How long a run of a CronFederatedHPA's rule takes, by result", &self.cron_rule);
+        let name = "resource_match_policy_duration_seconds";
+        registry.register(name, "How long it takes to find the policy of a template", self.match_policy.clone());
+        // The encoder says itself that a counter is a total.
+        registry.register("eviction_processing", "Evictions that were processed, by result", total.clone());
+        let (name, help) = ("policy_apply_attempts", "How often a policy was applied to a template, by result");
+        registry.register(name, help, self.policy_attempts.family.clone());
+        let (name, help) = ("policy_preemption", "How often a policy took a template from another one, by result");
+        registry.register(name, help, self.preemptions.family.clone());
+        registry.register_collector(Box::new(self.operations.clone()));
+        self.autoscaling.register(&mut registry);
+        self.attempts.register(&mut registry);
+    }
+
+    /// Has queues counted.
+    pub(crate) fn count_queues<'a>(&self, queues: impl Iterator<Item = &'a dyn Busy>) {
+        let queues = queues.map(Busy::shared).collect();
+        self.registry.write().register_collector(Box::new(Queues(queues)));
+    }
+
+    /// Has the bindings counted that wait to be scheduled.
+    pub fn count_pending(&self, queue: Queue<BindingKey>) {
+        self.registry.write().register_collector(Box::new(Pending(queue)));
+    }
+
+    /// Has a queue of evictions counted.
+    pub fn count_evictions(&self, queue: Queue<BindingKey>, waiting: Arc<Waiting>) {
+        self.registry.write().register_collector(Box::new(EvictionQueue { queue, waiting }));
+    }
+
+    /// An eviction was tried.
+    pub fn evicted(&self, key: &BindingKey, took: Duration, is_well: bool) {
+        let name = ("name", queue_name(key).to_owned());
+        self.evicted.latency.get_or_create(&vec![name.clone()]).observe(took.as_secs_f64());
+        self.evicted.total.get_or_create(&vec![name, result(is_well)]).inc();
+    }
+
+    /// A cluster's status was looked at.
+    pub fn looked_at(&self, cluster: &str, took: Duration) {
+        self.cluster_status.get_or_create(&of_cluster(cluster)).observe(took.as_secs_f64());
+    }
+
+    pub fn forget_cluster(&self, cluster: &str) {
+        self.cluster_status.remove(&of_cluster(cluster));
+        self.operations.forget(cluster);
+    }
+
+    /// A template's policy was looked for.
+    pub fn matched(&self, took: Duration) {
+        self.match_policy.observe(took.as_secs_f64());
+    }
+
+    /// A template's policy was applied.
+    pub fn applied(&self, took: Duration, is_well: bool) {
+        self.apply_policy.note(took, is_well);
+        self.policy_attempts.note(is_well);
+    }
+
+    /// All of them as OpenMetrics text, without its end.
+    pub fn write(&self, out: &mut impl fmt::Write) -> fmt::Result {
+        encode_registry(out, &self.registry.read())
+    }
+}
+
+fn of_cluster(name: &str) -> Labels {
+    vec![("member_cluster", name.to_owned())]
+}
+
+/// Karmada has a queue for each scope of bindings.
+fn queue_name(key: &BindingKey) -> &'static str {
+    if key.0.is_empty() { "cluster-binding-eviction" } else { "binding-eviction" }
+}
+
+/// Bindings that have to leave clusters and are still there, and those clusters: their turn has not come, or evictions are halted.
+#[derive(Default)]
+pub struct Waiting(Mutex<BTreeMap<BindingKey, BTreeSet<String>>>);
+
+impl Waiting {
+    pub fn put(&self, key: &BindingKey, clusters: BTreeSet<String>) {
+        match clusters.is_empty() {
+            true => self.remove(key),
+            false => drop(self.0.lock().insert(key.clone(), clusters)),
+        }
+    }
+
+    pub fn remove(&self, key: &BindingKey) {
+        self.0.lock().remove(key);
+    }
+}
+
+struct EvictionQueue {
+    queue: Queue<BindingKey>,
+    waiting: Arc<Waiting>,
+}
+
+impl fmt::Debug for EvictionQueue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("EvictionQueue")
+    }
+}
+
+impl Collector for EvictionQueue {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let mut depth = BTreeMap::from([("binding-eviction", 0_i64), ("cluster-binding-eviction", 0)]);
+        let mut kinds: BTreeMap<(String, &'static str), i64> = BTreeMap::new();
+        let mut count = |key: &BindingKey| *depth.entry(queue_name(key)).or_default() += 1;
+        {
+            let waiting = self.waiting.0.lock();
+            for (key, clusters) in waiting.iter() {
+                count(key);
+                let kind = if key.0.is_empty() { "ClusterResourceBinding" } else { "ResourceBinding" };
+                clusters.iter().for_each(|cluster| *kinds.entry((cluster.clone(), kind)).or_default() += 1);
+            }
+            self.queue.each_due(|key| {
+                if !waiting.contains_key(key) {
+                    count(key);
+                }
+            });
+        }
+        let help = "Bindings that are looked at for evictions, or wait to be evicted";
+        let mut metric = encoder.encode_descriptor("eviction_queue_depth", help, None, MetricType::Gauge)?;
+        for (name, depth) in depth {
+            metric.encode_family(&[("name", name)])?.encode_gauge(&depth)?;
+        }
+        let help = "Bindings that wait to be evicted, by cluster and kind";
+        let mut metric = encoder.encode_descriptor("eviction_kind_total", help, None, MetricType::Gauge)?;
+        for ((cluster, kind), waiting) in &kinds {
+            let labels = [("member_cluster", cluster.as_str()), ("resource_kind", *kind)];
+            metric.encode_family(&labels)?.encode_gauge(waiting)?;
+        }
+        Ok(())
+    }
+}
+
+/// How the Clusters say they are.
+struct Fleetwide(Fleet);
+
+impl fmt::Debug for Fleetwide {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Fleetwide")
+    }
+}
+
+type OfCluster = fn(&Cluster) -> Option<f64>;
+
+const OF_CLUSTERS: [(&str, &str, OfCluster); 9] = [
+    ("cluster_ready_state", "1 if the cluster is ready, 0 otherwise.", |cluster| {
+        Some(f64::from(u8::from(is_ready(cluster))))
+    }),
+    ("cluster_node_number", "Nodes of the cluster.", |cluster| {
+        cluster.status.node_summary.as_ref().map(|nodes| f64::from(nodes.total_num))
+    }),
+    ("cluster_ready_node_number", "Ready nodes of the cluster.", |cluster| {
+        cluster.status.node_summary.as_ref().map(|nodes| f64::from(nodes.ready_num))
+    }),
+    ("cluster_memory_allocatable_bytes", "Memory the cluster has for pods.", |cluster| allocatable(cluster, "memory")),
+    ("cluster_cpu_allocatable_number", "CPUs the cluster has for pods.", |cluster| allocatable(cluster, "cpu")),
+    ("cluster_pod_allocatable_number", "Pods the cluster has room for in all.", |cluster| allocatable(cluster, "pods")),
+    ("cluster_memory_allocated_bytes", "Memory that pods of the cluster asked for.", |cluster| {
+        allocated(cluster, "memory")
+    }),
+    ("cluster_cpu_allocated_number", "CPUs that pods of the cluster asked for.", |cluster| allocated(cluster, "cpu")),
+    ("cluster_pod_allocated_number", "Pods on nodes of the cluster.", |cluster| allocated(cluster, "pods")),
+];
+
+fn allocatable(cluster: &Cluster, resource: &str) -> Option<f64> {
+    amount(&cluster.status.resource_summary.as_ref()?.allocatable, resource)
+}
+
+fn allocated(cluster: &Cluster, resource: &str) -> Option<f64> {
+    amount(&cluster.status.resource_summary.as_ref()?.allocated, resource)
+}
+
+/// Where there is a list, what is not in it is nothing.
+fn amount(list: &ResourceList, resource: &str) -> Option<f64> {
+    let text = |quantity: &k8s_openapi::apimachinery::pkg::api::resource::Quantity| {
+        crowsnest_apimachinery::quantity::Quantity::parse(&quantity.0).map_or(0.0, |quantity| quantity.as_f64())
+    };
+    (!list.is_empty()).then(|| list.get(resource).map_or(0.0, text))
+}
+
+impl Collector for Fleetwide {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let members = self.0.members();
+        for (name, help, of) in OF_CLUSTERS {
+            let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+            for member in &members {
+                if let Some(value) = of(member.cluster()) {
+                    let labels = [("member_cluster", member.name().as_str())];
+                    metric.encode_family(&labels)?.encode_gauge(&value)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn key(namespace: &str, name: &str) -> BindingKey {
+        (namespace.to_owned(), name.to_owned())
+    }
+
+    fn clusters(names: &[&str]) -> BTreeSet<String> {
+        names.iter().map(|name| (*name).to_owned()).collect()
+    }
+
+    /// What a collector tells, but for its explanations.
+    pub(crate) fn text(collector: impl Collector) -> String {
+        let mut registry = Registry::default();
+        registry.register_collector(Box::new(collector));
+        let mut text = String::new();
+        encode_registry(&mut text, &registry).expect("text");
+        text.lines().filter(|line| !line.starts_with("# HELP")).map(|line| format!("{line}\n")).collect()
+    }
+
+    #[test]
+    fn the_queue_of_evictions_is_counted_once_and_by_cluster() {
+        let (queue, waiting) = (Queue::new("evictions"), Arc::new(Waiting::default()));
+        for (namespace, name) in [("shop", "web"), ("shop", "db"), ("", "crd")] {
+            queue.add(key(namespace, name));
+        }
+        // It waits for its turn, and is looked at meanwhile.
+        waiting.put(&key("shop", "web"), clusters(&["member1", "member2"]));
+        waiting.put(&key("shop", "cache"), clusters(&["member1"]));
+        waiting.put(&key("", "gone"), clusters(&["member1"]));
+        waiting.put(&key("", "gone"), clusters(&[]));
+        let expected = "# TYPE eviction_queue_depth gauge\neviction_queue_depth{name=\"binding-eviction\"} 3\n\
+            eviction_queue_depth{name=\"cluster-binding-eviction\"} 1\n# TYPE eviction_kind_total gauge\n\
+            eviction_kind_total{member_cluster=\"member1\",resource_kind=\"ResourceBinding\"} 2\n\
+            eviction_kind_total{member_cluster=\"member2\",resource_kind=\"ResourceBinding\"} 1\n";
+        assert_eq!(text(EvictionQueue { queue, waiting }), expected);
+    }
+
+    #[test]
+    fn clusters_are_told_as_far_as_they_tell() {
+        let cluster = |status: serde_json::Value| -> Cluster {
+            let object = json!({"metadata": {"name": "m"}, "spec": {"syncMode": "Push"}, "status": status});
+            serde_json::from_value(object).expect("a cluster")
+        };
+        let told = |cluster: &Cluster| OF_CLUSTERS.map(|(_, _, of)| of(cluster));
+        let silent = cluster(json!({}));
+        assert_eq!(told(&silent), [Some(0.0), None, None, None, None, None, None, None, None]);
+        let ready = json!([{"type": "Ready", "status": "True", "reason": "ClusterReady", "message": "",
+            "lastTransitionTime": "2026-01-01T00:00:00Z"}]);
+        let whole = cluster(json!({
+            "conditions": ready, "nodeSummary": {"totalNum": 3, "readyNum": 2},
+            "resourceSummary": {"allocatable": {"cpu": "1500m", "memory": "1Ki", "pods": "110"}, "allocated": {"cpu": "1"}},
+        }));
+        let expected = [1.0, 3.0, 2.0, 1024.0, 1.5, 110.0, 0.0, 1.0, 0.0].map(Some);
+        assert_eq!(told(&whole), expected);
+    }
+}

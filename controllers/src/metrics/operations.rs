@@ -1,0 +1,186 @@
+//! What is done to objects in members, by cluster and kind. The names are Karmada's, whose counters do not end in `_total`, as the
+//! format has it for counters: so they are told without a type.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::DescriptorEncoder;
+use prometheus_client::metrics::MetricType;
+
+/// What came of an update, in Karmada's words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Update {
+    /// Nothing was written: it is as it should be, or could not be written.
+    None,
+    Unchanged,
+    Updated,
+}
+
+/// Something done to an object in a member.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Operation {
+    Create,
+    Update(Update),
+    Delete,
+}
+
+/// All that is told apart of a kind in a cluster.
+const ALL: [Operation; 5] = [
+    Operation::Create,
+    Operation::Update(Update::None),
+    Operation::Update(Update::Unchanged),
+    Operation::Update(Update::Updated),
+    Operation::Delete,
+];
+
+/// By [`ALL`]: those that failed, and those that went well.
+type Of = [[u64; 2]; ALL.len()];
+/// By kind, by API version, by cluster.
+type Counted = BTreeMap<String, BTreeMap<String, BTreeMap<String, Of>>>;
+
+/// See the module. Written by the loop that works in members, forgotten with the cluster.
+#[derive(Debug, Clone, Default)]
+pub struct Operations(Arc<Mutex<Counted>>);
+
+impl Operations {
+    /// Nothing is allocated for what was counted before.
+    pub fn note(&self, cluster: &str, (api_version, kind): (&str, &str), operation: Operation, is_well: bool) {
+        let place = match operation {
+            Operation::Create => 0,
+            Operation::Update(Update::None) => 1,
+            Operation::Update(Update::Unchanged) => 2,
+            Operation::Update(Update::Updated) => 3,
+            Operation::Delete => 4,
+        };
+        with(&mut self.0.lock(), cluster, |versions| {
+            with(versions, api_version, |kinds| {
+                with(kinds, kind, |of: &mut Of| of[place][usize::from(is_well)] += 1);
+            });
+        });
+    }
+
+    pub(super) fn forget(&self, cluster: &str) {
+        self.0.lock().remove(cluster);
+    }
+}
+
+/// Changes the value of a key, which is there afterwards.
+fn with<T: Default>(map: &mut BTreeMap<String, T>, key: &str, change: impl FnOnce(&mut T)) {
+    match map.get_mut(key) {
+        Some(value) => change(value),
+        None => change(map.entry(key.to_owned()).or_default()),
+    }
+}
+
+/// A series and its value.
+struct Row<'a> {
+    operation: Operation,
+    labels: Vec<(&'static str, &'a str)>,
+    count: u64,
+}
+
+/// What has happened at all, by cluster and kind.
+fn rows(counted: &Counted) -> Vec<Row<'_>> {
+    let mut rows = Vec::new();
+    for (cluster, versions) in counted {
+        let kinds = versions.iter().flat_map(|(version, kinds)| kinds.iter().map(move |kind| (version, kind)));
+        for (api_version, (kind, of)) in kinds {
+            for (operation, counts) in ALL.into_iter().zip(of) {
+                for (result, count) in ["error", "success"].into_iter().zip(*counts).filter(|(_, count)| *count > 0) {
+                    let mut labels = vec![
+                        ("result", result),
+                        ("apiversion", api_version),
+                        ("kind", kind),
+                        ("member_cluster", cluster),
+                    ];
+                    labels.extend(operation.label());
+                    rows.push(Row { operation, labels, count });
+                }
+            }
+        }
+    }
+    rows
+}
+
+impl Operation {
+    /// What its metric tells beside the others. An object that is gone is created as any other is.
+    fn label(self) -> Option<(&'static str, &'static str)> {
+        match self {
+            Operation::Create => Some(("recreate", "false")),
+            Operation::Update(Update::None) => Some(("operationResult", "none")),
+            Operation::Update(Update::Unchanged) => Some(("operationResult", "unchanged")),
+            Operation::Update(Update::Updated) => Some(("operationResult", "updated")),
+            Operation::Delete => None,
+        }
+    }
+}
+
+type Meant = fn(Operation) -> bool;
+
+const FAMILIES: [(&str, &str, Meant); 3] = [
+    ("create_resource_to_cluster", "How often an object was created in a cluster, by result", |operation| {
+        operation == Operation::Create
+    }),
+    ("update_resource_to_cluster", "How often an object was updated in a cluster, by result", |operation| {
+        matches!(operation, Operation::Update(_))
+    }),
+    ("delete_resource_from_cluster", "How often an object was deleted in a cluster, by result", |operation| {
+        operation == Operation::Delete
+    }),
+];
+
+impl Collector for Operations {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let counted = self.0.lock().clone();
+        let rows = rows(&counted);
+        for (name, help, is_meant) in FAMILIES {
+            let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Unknown)?;
+            for row in rows.iter().filter(|row| is_meant(row.operation)) {
+                metric.encode_family(&row.labels)?.encode_gauge(&row.count)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metrics::tests::text;
+
+    #[test]
+    fn what_is_done_in_clusters_is_told_under_karmadas_names_until_they_leave() {
+        let operations = Operations::default();
+        let (deployment, map) = (("apps/v1", "Deployment"), ("v1", "ConfigMap"));
+        let updates = [Update::None, Update::Unchanged, Update::Updated].map(Operation::Update);
+        for (cluster, what, operation, is_well) in [
+            ("m1", deployment, Operation::Create, true),
+            ("m1", deployment, Operation::Create, true),
+            ("m1", map, Operation::Create, false),
+            ("m1", deployment, updates[0], false),
+            ("m1", deployment, updates[0], true),
+            ("m1", deployment, updates[1], true),
+            ("m1", deployment, updates[2], true),
+            ("m1", map, Operation::Delete, true),
+            ("m2", map, Operation::Delete, true),
+        ] {
+            operations.note(cluster, what, operation, is_well);
+        }
+        operations.forget("m2");
+        let expected = r#"# TYPE create_resource_to_cluster unknown
+create_resource_to_cluster{result="success",apiversion="apps/v1",kind="Deployment",member_cluster="m1",recreate="false"} 2
+create_resource_to_cluster{result="error",apiversion="v1",kind="ConfigMap",member_cluster="m1",recreate="false"} 1
+# TYPE update_resource_to_cluster unknown
+update_resource_to_cluster{result="error",apiversion="apps/v1",kind="Deployment",member_cluster="m1",operationResult="none"} 1
+update_resource_to_cluster{result="success",apiversion="apps/v1",kind="Deployment",member_cluster="m1",operationResult="none"} 1
+update_resource_to_cluster{result="success",apiversion="apps/v1",kind="Deployment",member_cluster="m1",operationResult="unchanged"} 1
+update_resource_to_cluster{result="success",apiversion="apps/v1",kind="Deployment",member_cluster="m1",operationResult="updated"} 1
+# TYPE delete_resource_from_cluster unknown
+delete_resource_from_cluster{result="success",apiversion="v1",kind="ConfigMap",member_cluster="m1"} 1
+"#;
+        assert_eq!(text(operations), expected);
+    }
+}

@@ -1,0 +1,179 @@
+//! The queues, under the names of client-go's work queues and of controller-runtime's controllers. Each is called as Karmada calls its
+//! own; where one of ours does the work of several, as the first of them, and where Karmada has none, as it is called here.
+
+use std::fmt;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, NoLabelSet};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::histogram::Histogram;
+
+use crate::runtime::workqueue::{Busy, Measured, RESULTS};
+
+/// See the module.
+pub(super) struct Queues(pub(super) Vec<Box<dyn Busy + Send + Sync>>);
+
+impl fmt::Debug for Queues {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Queues")
+    }
+}
+
+type Open = [(&'static str, Measured)];
+
+const GAUGES: [(&str, &str, fn(&Measured) -> f64); 3] = [
+    ("workqueue_depth", "Keys that wait for a worker", |queue| count(queue.depth)),
+    ("workqueue_unfinished_work_seconds", "How long workers have been at the keys that they have, in all", |queue| {
+        queue.unfinished.as_secs_f64()
+    }),
+    ("workqueue_longest_running_processor_seconds", "How long a worker has been at a key, at most", |queue| {
+        queue.longest.as_secs_f64()
+    }),
+];
+
+const COUNTERS: [(&str, &str, fn(&Measured) -> u64); 2] = [
+    ("workqueue_adds", "Keys that were put into the queue", |queue| queue.counts.adds),
+    ("workqueue_retries", "Keys that were to be looked at again after a while", |queue| queue.counts.retries),
+];
+
+const HISTOGRAMS: [(&str, &str, fn(&Measured) -> &Histogram); 2] = [
+    ("workqueue_queue_duration_seconds", "How long a key waits for a worker", |queue| &queue.counts.waited),
+    ("workqueue_work_duration_seconds", "How long a worker is at a key", |queue| &queue.counts.worked),
+];
+
+const WORKERS: [(&str, &str, fn(&Measured) -> usize); 2] = [
+    ("controller_runtime_active_workers", "Keys that are looked at", |queue| queue.active),
+    ("controller_runtime_max_concurrent_reconciles", "Keys that may be looked at at once", |queue| queue.workers),
+];
+
+#[expect(clippy::cast_precision_loss, reason = "a queue has fewer keys than a float can tell apart")]
+fn count(keys: usize) -> f64 {
+    keys as f64
+}
+
+impl Collector for Queues {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let measured = self.0.iter().filter_map(|queue| Some((queue.name(), queue.measured()?)));
+        let mut open: Vec<(&str, Measured)> = measured.collect();
+        open.sort_by_key(|(name, _)| *name);
+        of_queues(&open, &mut encoder)?;
+        of_controllers(&open, &mut encoder)
+    }
+}
+
+fn of_queues(open: &Open, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    // A queue is its controller's; both names are the same there, too.
+    let labels = |name: &'static str| [("name", name), ("controller", name)];
+    for (name, help, of) in GAUGES {
+        let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        for (name, queue) in open {
+            metric.encode_family(&labels(name))?.encode_gauge(&of(queue))?;
+        }
+    }
+    for (name, help, of) in COUNTERS {
+        let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+        for (name, queue) in open {
+            metric.encode_family(&labels(name))?.encode_counter::<NoLabelSet, _, f64>(&of(queue), None)?;
+        }
+    }
+    for (name, help, of) in HISTOGRAMS {
+        let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Histogram)?;
+        for (name, queue) in open {
+            of(queue).encode(metric.encode_family(&labels(name))?)?;
+        }
+    }
+    Ok(())
+}
+
+fn of_controllers(open: &Open, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    let label = |name: &'static str| [("controller", name)];
+    for (name, help, of) in WORKERS {
+        let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        for (name, queue) in open {
+            metric.encode_family(&label(name))?.encode_gauge(&of(queue))?;
+        }
+    }
+    let (name, help) = ("controller_runtime_reconcile", "Looks that ended, by how they did");
+    let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+    for (name, queue) in open {
+        for (result, ended) in RESULTS.into_iter().zip(queue.counts.results) {
+            let labels = [("controller", *name), ("result", result)];
+            metric.encode_family(&labels)?.encode_counter::<NoLabelSet, _, f64>(&ended, None)?;
+        }
+    }
+    let (name, help) = ("controller_runtime_reconcile_errors", "Looks that failed");
+    let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+    for (name, queue) in open {
+        let errors = queue.counts.errors();
+        metric.encode_family(&label(name))?.encode_counter::<NoLabelSet, _, f64>(&errors, None)?;
+    }
+    let (name, help) = ("controller_runtime_reconcile_time_seconds", "How long a look takes");
+    let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Histogram)?;
+    for (name, queue) in open {
+        queue.counts.looked.encode(metric.encode_family(&label(name))?)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Error;
+    use crate::metrics::tests::text;
+    use crate::runtime::workqueue::{Outcome, Queue};
+    use tokio_util::sync::CancellationToken;
+
+    #[tokio::test]
+    async fn a_queue_tells_what_waits_and_how_looks_end() {
+        let (queue, closed): (Queue<u8>, Queue<u8>) =
+            (Queue::new("execution-controller"), Queue::new("remedy-controller"));
+        closed.close();
+        [1, 2, 3, 4].into_iter().for_each(|key| queue.add(key));
+        // Asked for a second time, it is in the queue once.
+        queue.add(1);
+        let stop = CancellationToken::new();
+        let (end, again) = (stop.clone(), queue.clone());
+        let look = move |key: u8| {
+            let (end, again) = (end.clone(), again.clone());
+            async move {
+                match key {
+                    1 => Ok(Outcome::Done),
+                    2 => Err(Error::Waiting("not yet".to_owned())),
+                    3 => Ok(Outcome::Later),
+                    _ => {
+                        end.cancel();
+                        again.add(9);
+                        Ok(Outcome::Again(std::time::Duration::from_secs(9)))
+                    }
+                }
+            }
+        };
+        queue.clone().run(4, stop, look).await.expect("no worker dies");
+        let text = text(Queues(vec![queue.shared(), closed.shared()]));
+        let of = |name: &str| -> Vec<&str> {
+            text.lines().filter_map(|line| line.strip_prefix(name)).filter(|line| line.starts_with('{')).collect()
+        };
+        let queued = "{name=\"execution-controller\",controller=\"execution-controller\"}";
+        let controller = "{controller=\"execution-controller\"}";
+        for (name, labels, value) in [
+            ("workqueue_depth", queued, "1.0"),
+            ("workqueue_adds_total", queued, "5"),
+            ("workqueue_retries_total", queued, "3"),
+            ("workqueue_unfinished_work_seconds", queued, "0.0"),
+            ("workqueue_longest_running_processor_seconds", queued, "0.0"),
+            ("workqueue_queue_duration_seconds_count", queued, "4"),
+            ("workqueue_work_duration_seconds_count", queued, "4"),
+            ("controller_runtime_active_workers", controller, "0"),
+            ("controller_runtime_max_concurrent_reconciles", controller, "4"),
+            ("controller_runtime_reconcile_errors_total", controller, "1"),
+            ("controller_runtime_reconcile_time_seconds_count", controller, "4"),
+        ] {
+            assert_eq!(of(name), [format!("{labels} {value}")], "{name} in\n{text}");
+        }
+        let ends = ["success", "error", "requeue", "requeue_after"];
+        let ends = ends.map(|end| format!("{{controller=\"execution-controller\",result=\"{end}\"}} 1"));
+        assert_eq!(of("controller_runtime_reconcile_total"), ends);
+        assert!(text.contains("workqueue_work_duration_seconds_bucket{le=\"1e-8\",name="), "{text}");
+        assert!(text.contains("controller_runtime_reconcile_time_seconds_bucket{le=\"0.35\","), "{text}");
+    }
+}

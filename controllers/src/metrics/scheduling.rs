@@ -1,0 +1,227 @@
+//! The scheduler, under Karmada's names: how often and how long it tries, what its decisions spend their time on, and what waits.
+
+use std::cell::Cell;
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::DescriptorEncoder;
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::Registry;
+
+use super::{Fixed, FixedHistograms};
+use crate::runtime::workqueue::Queue;
+use crowsnest_plan::estimation::ledger::BindingKey;
+use crowsnest_plan::scheduling::{Observer, Step, Trigger};
+
+/// What brings a binding to the scheduler. A policy's change is one of its bindings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Incoming {
+    BindingAdd,
+    BindingUpdate,
+    ScheduleAttemptFailure,
+    ClusterChanged,
+}
+
+const INCOMING: [(Incoming, &str); 4] = [
+    (Incoming::BindingAdd, "BindingAdd"),
+    (Incoming::BindingUpdate, "BindingUpdate"),
+    (Incoming::ScheduleAttemptFailure, "ScheduleAttemptFailure"),
+    (Incoming::ClusterChanged, "ClusterChanged"),
+];
+
+const STEPS: [(Step, &str); 4] = [
+    (Step::Filter, "Filter"),
+    (Step::Score, "Score"),
+    (Step::Select, "Select"),
+    (Step::AssignReplicas, "AssignReplicas"),
+];
+
+/// Tries of one type that end in one way.
+#[derive(Clone)]
+struct Tries {
+    total: Counter,
+    took: Histogram,
+}
+
+/// See the module. Each series is there from the beginning, so that nothing is looked up when something is noted.
+pub struct Attempts {
+    totals: Family<Fixed<2>, Counter>,
+    durations: FixedHistograms<2>,
+    /// By result, by type.
+    tries: [[Tries; 2]; 2],
+    all_steps: FixedHistograms<1>,
+    steps: [Histogram; STEPS.len()],
+    all_incoming: Family<Fixed<1>, Counter>,
+    incoming: [Counter; INCOMING.len()],
+}
+
+fn buckets() -> Histogram {
+    Histogram::new(exponential_buckets(0.001, 2.0, 15))
+}
+
+impl Attempts {
+    pub(super) fn new() -> Self {
+        let totals = Family::<Fixed<2>, Counter>::default();
+        let durations = FixedHistograms::<2>::new_with_constructor(buckets);
+        let tries = ["error", "scheduled"].map(|result| {
+            ["ReconcileSchedule", "ScaleSchedule"].map(|kind| {
+                let labels = [("result", result), ("schedule_type", kind)];
+                Tries { total: totals.get_or_create_owned(&labels), took: durations.get_or_create_owned(&labels) }
+            })
+        });
+        let all_steps = FixedHistograms::<1>::new_with_constructor(buckets);
+        let all_incoming = Family::<Fixed<1>, Counter>::default();
+        Attempts {
+            tries,
+            totals,
+            durations,
+            steps: STEPS.map(|(_, step)| all_steps.get_or_create_owned(&[("schedule_step", step)])),
+            all_steps,
+            incoming: INCOMING.map(|(_, event)| all_incoming.get_or_create_owned(&[("event", event)])),
+            all_incoming,
+        }
+    }
+
+    pub(super) fn register(&self, registry: &mut Registry) {
+        let (name, help) = ("karmada_scheduler_schedule_attempts", "How often a binding was scheduled, by result");
+        registry.register(name, help, self.totals.clone());
+        let name = "karmada_scheduler_e2e_scheduling_duration_seconds";
+        registry.register(name, "How long it takes to schedule a binding, by result", self.durations.clone());
+        let name = "karmada_scheduler_scheduling_algorithm_duration_seconds";
+        registry.register(name, "How long a part of a decision takes", self.all_steps.clone());
+        let name = "karmada_scheduler_queue_incoming_bindings";
+        registry.register(name, "What brought bindings to the scheduler", self.all_incoming.clone());
+    }
+
+    /// A decision was made and carried out, or not.
+    pub fn tried(&self, trigger: Trigger, took: Duration, is_well: bool) {
+        let scales = trigger == Trigger::ReplicasChanged;
+        let tries = &self.tries[usize::from(is_well)][usize::from(scales)];
+        tries.total.inc();
+        tries.took.observe(took.as_secs_f64());
+    }
+
+    pub fn came(&self, why: Incoming) {
+        if let Some(place) = INCOMING.iter().position(|(incoming, _)| *incoming == why) {
+            self.incoming[place].inc();
+        }
+    }
+
+    /// For one decision.
+    pub fn stopwatch(&self) -> Stopwatch<'_> {
+        Stopwatch { steps: &self.steps, began: Cell::new(Instant::now()) }
+    }
+}
+
+/// Takes the time of a decision's steps.
+pub struct Stopwatch<'a> {
+    steps: &'a [Histogram; STEPS.len()],
+    began: Cell<Instant>,
+}
+
+impl Observer for Stopwatch<'_> {
+    fn began(&self, _: Step) {
+        self.began.set(Instant::now());
+    }
+
+    fn ended(&self, step: Step) {
+        if let Some(place) = STEPS.iter().position(|(known, _)| *known == step) {
+            self.steps[place].observe(self.began.get().elapsed().as_secs_f64());
+        }
+    }
+}
+
+/// Bindings that wait to be scheduled.
+pub(super) struct Pending(pub(super) Queue<BindingKey>);
+
+impl fmt::Debug for Pending {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Pending")
+    }
+}
+
+impl Collector for Pending {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let Some(pending) = self.0.pending() else { return Ok(()) };
+        let help = "Bindings that wait: for their turn, for another try, for something to change";
+        let mut metric = encoder.encode_descriptor("scheduler_pending_bindings", help, None, MetricType::Gauge)?;
+        let queues =
+            [("active", pending.active), ("backoff", pending.backoff), ("unschedulable", pending.unschedulable)];
+        for (queue, bindings) in queues {
+            metric.encode_family(&[("queue", queue)])?.encode_gauge(&bindings)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Error;
+    use crate::metrics::tests::text;
+    use crate::runtime::workqueue::Outcome;
+    use prometheus_client::encoding::text::encode_registry;
+    use tokio_util::sync::CancellationToken;
+
+    #[test]
+    fn tries_and_steps_are_told_under_karmadas_names() {
+        let attempts = Attempts::new();
+        let mut registry = Registry::default();
+        attempts.register(&mut registry);
+        attempts.tried(Trigger::PlacementChanged, Duration::from_millis(3), true);
+        attempts.tried(Trigger::ReplicasChanged, Duration::from_millis(3), true);
+        attempts.tried(Trigger::ReplicasChanged, Duration::from_millis(3), false);
+        attempts.came(Incoming::ClusterChanged);
+        let stopwatch = attempts.stopwatch();
+        stopwatch.began(Step::Select);
+        stopwatch.ended(Step::Select);
+        let mut text = String::new();
+        encode_registry(&mut text, &registry).expect("text");
+        for line in [
+            "schedule_attempts_total{result=\"scheduled\",schedule_type=\"ReconcileSchedule\"} 1",
+            "schedule_attempts_total{result=\"scheduled\",schedule_type=\"ScaleSchedule\"} 1",
+            "schedule_attempts_total{result=\"error\",schedule_type=\"ReconcileSchedule\"} 0",
+            "schedule_attempts_total{result=\"error\",schedule_type=\"ScaleSchedule\"} 1",
+            "e2e_scheduling_duration_seconds_sum{result=\"error\",schedule_type=\"ScaleSchedule\"} 0.003",
+            "scheduling_algorithm_duration_seconds_count{schedule_step=\"Filter\"} 0",
+            "scheduling_algorithm_duration_seconds_count{schedule_step=\"Select\"} 1",
+            "scheduling_algorithm_duration_seconds_bucket{le=\"16.384\",schedule_step=\"Select\"} 1",
+            "queue_incoming_bindings_total{event=\"BindingAdd\"} 0",
+            "queue_incoming_bindings_total{event=\"ClusterChanged\"} 1",
+        ] {
+            assert!(text.lines().any(|told| told == format!("karmada_scheduler_{line}")), "no {line} in\n{text}");
+        }
+    }
+
+    #[tokio::test]
+    async fn what_waits_is_told_apart() {
+        let queue: Queue<BindingKey> = Queue::new("scheduling");
+        let key = |name: &str| ("shop".to_owned(), name.to_owned());
+        ["failed", "tight", "later"].into_iter().for_each(|name| queue.add(key(name)));
+        let stop = CancellationToken::new();
+        let (end, again) = (stop.clone(), queue.clone());
+        let look = move |(_, name): BindingKey| {
+            let (end, again) = (end.clone(), again.clone());
+            async move {
+                match name.as_str() {
+                    "failed" => Err(Error::Waiting("not yet".to_owned())),
+                    "tight" => Ok(Outcome::Parked),
+                    _ => {
+                        end.cancel();
+                        again.add(("shop".to_owned(), "new".to_owned()));
+                        // Nothing went wrong with it.
+                        Ok(Outcome::Again(Duration::from_secs(1)))
+                    }
+                }
+            }
+        };
+        queue.clone().run(3, stop, look).await.expect("no worker dies");
+        let expected = "# TYPE scheduler_pending_bindings gauge\nscheduler_pending_bindings{queue=\"active\"} 1\n\
+            scheduler_pending_bindings{queue=\"backoff\"} 1\nscheduler_pending_bindings{queue=\"unschedulable\"} 1\n";
+        assert_eq!(text(Pending(queue)), expected);
+    }
+}

@@ -1,0 +1,159 @@
+//! Collected EndpointSlices: for each Work that keeps one, a slice of the control plane under the name of the derived Service.
+//! Only this loop writes those slices, and takes the Works' finalizer off once they are gone.
+
+use std::sync::Arc;
+
+use crowsnest_api::constants::{annotation, finalizer, label};
+use crowsnest_api::names::binding_name;
+use futures::FutureExt;
+use serde_json::Value;
+
+use crate::Error;
+use crate::cache::Change;
+use crate::propagation::binding::cluster_of;
+use crate::runtime::context::Context;
+use crate::runtime::workqueue::Outcome;
+use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch};
+use crowsnest_plan::work::managed::WORK_PERMANENT_ID;
+use crowsnest_plan::{object, services as plan};
+
+/// Namespace and name of a Work.
+type Key = (String, String);
+
+pub struct Slices {
+    context: Arc<Context>,
+}
+
+impl Slices {
+    fn on_work(&self, change: &Change) -> Requests<Key> {
+        let work = change.object();
+        let keeps_slice = object::label(work, label::ENDPOINT_SLICE_NAME).is_some()
+            || object::has_finalizer(work, finalizer::ENDPOINT_SLICE_CONTROLLER);
+        Requests::one_if(!change.deleted && keeps_slice && change.is_marked(), || change.key())
+    }
+
+    /// A slice of ours that another client changed or deleted.
+    fn on_slice(&self, change: &Change) -> Requests<Key> {
+        let slice = change.object();
+        if object::label(slice, plan::SLICE_MANAGED_BY) != Some(label::ENDPOINT_SLICE_CONTROLLER) {
+            return Requests::none();
+        }
+        let of = |key: &str| object::annotation(slice, key).unwrap_or_default().to_owned();
+        let work = (of(annotation::WORK_NAMESPACE), of(annotation::WORK_NAME));
+        Requests::one_if(!work.1.is_empty(), || work)
+    }
+
+    /// Works with slices of a Service whose export by members its binding may now allow, or no longer.
+    async fn exported(&self, change: &Change) -> Result<Requests<Key>, Error> {
+        let binding = change.object();
+        let exported = object::at(binding, &["spec", "resource"]).unwrap_or(&Value::Null);
+        if object::kind(exported) != plan::SERVICE_EXPORT || change.initial || !change.is_marked() {
+            return Ok(Requests::none());
+        }
+        let (kinds, service) = (&self.context.kinds, object::text(exported, &["name"]));
+        let works = self.context.with_label(&kinds.work, label::ENDPOINT_SLICE_NAME, service).await?;
+        let is_of_namespace =
+            |work: &&Value| object::label(work, label::ENDPOINT_SLICE_NAMESPACE) == Some(object::namespace(binding));
+        Ok(works.iter().map(|work| work.view()).filter(is_of_namespace).map(key_of).collect())
+    }
+}
+
+fn key_of(work: &Value) -> Key {
+    (object::namespace(work).to_owned(), object::name(work).to_owned())
+}
+
+impl Controller for Slices {
+    type Key = Key;
+    const NAME: &'static str = "endpointslice-controller";
+    const SWITCH: Switch = Switch::OnByDefault(&["endpointSlice"]);
+
+    fn new(setup: &Setup) -> Self {
+        Slices { context: Arc::clone(&setup.context) }
+    }
+
+    fn watches(&self) -> Vec<Watch<Self>> {
+        let kinds = &self.context.kinds;
+        vec![
+            Source::of([&kinds.work]).map(Self::on_work),
+            Source::of([&kinds.resource_binding]).find(|slices, change| slices.exported(change).boxed()),
+            Source::templates([&kinds.endpoint_slice]).map(Self::on_slice),
+        ]
+    }
+
+    async fn keys(&self) -> Result<Vec<Key>, Error> {
+        let works = self.context.labelled(&self.context.kinds.work, label::ENDPOINT_SLICE_NAME).await?;
+        Ok(works.iter().map(|work| key_of(work.view())).collect())
+    }
+
+    async fn reconcile(self: Arc<Self>, key: Key) -> Result<Outcome, Error> {
+        let context = &self.context;
+        let Some(work) = context.get(&context.kinds.work, &key.0, &key.1).await? else { return Ok(Outcome::Done) };
+        let of = |key: &str| object::label(&work, key);
+        let exported = (cluster_of(&key.0), of(label::ENDPOINT_SLICE_NAMESPACE), of(label::ENDPOINT_SLICE_NAME));
+        let (Some(cluster), Some(namespace), Some(service)) = exported else { return self.clean_up(&work).await };
+        if object::is_terminating(&work) {
+            return self.clean_up(&work).await;
+        }
+        if !self.is_exported(cluster, namespace, service).await? {
+            self.delete_imported(&work).await?;
+            return Ok(Outcome::Done);
+        }
+        let manifests = object::at(&work, &["spec", "workload", "manifests"]).and_then(Value::as_array);
+        let slices = manifests.into_iter().flatten().filter(|slice| object::namespace(slice) == namespace);
+        for slice in slices {
+            self.import(&work, &plan::imported(cluster, &work, slice, service)).await?;
+        }
+        Ok(Outcome::Done)
+    }
+}
+
+impl Slices {
+    /// Whether the control plane takes the export of a Service to a cluster.
+    async fn is_exported(&self, cluster: &str, namespace: &str, service: &str) -> Result<bool, Error> {
+        let binding = binding_name(plan::SERVICE_EXPORT, service);
+        let found = self.context.binding(namespace, &binding).await?;
+        Ok(found.is_some_and(|(_, typed)| plan::is_exported_to(namespace, &typed.spec, service, cluster)))
+    }
+
+    async fn import(&self, work: &Value, desired: &Value) -> Result<(), Error> {
+        let context = &self.context;
+        let resource = &context.kinds.endpoint_slice;
+        let existing = context.get(resource, object::namespace(desired), object::name(desired)).await?;
+        match existing {
+            None => context.create(resource, desired).await.map(drop),
+            Some(existing) if !plan::is_imported_from(&existing, work) => {
+                let (namespace, name) = (object::namespace(desired), object::name(desired));
+                Err(Error::Apply(format!("EndpointSlice {namespace}/{name} exists and is not imported from this Work")))
+            }
+            Some(existing) if plan::is_slice_same(&existing, desired) => Ok(()),
+            Some(existing) => {
+                let mut updated = desired.clone();
+                object::set(
+                    &mut updated,
+                    &["metadata", "resourceVersion"],
+                    object::resource_version(&existing).to_owned().into(),
+                );
+                context.replace(resource, &updated).await.map(drop)
+            }
+        }
+    }
+
+    /// The slice is not kept for a Service any more.
+    async fn clean_up(&self, work: &Value) -> Result<Outcome, Error> {
+        if object::has_finalizer(work, finalizer::ENDPOINT_SLICE_CONTROLLER) {
+            self.delete_imported(work).await?;
+            self.context.remove_finalizer(&self.context.kinds.work, work, finalizer::ENDPOINT_SLICE_CONTROLLER).await?;
+        }
+        Ok(Outcome::Done)
+    }
+
+    async fn delete_imported(&self, work: &Value) -> Result<(), Error> {
+        let context = &self.context;
+        let id = object::label(work, WORK_PERMANENT_ID).unwrap_or_default();
+        let slices = context.with_id(&context.kinds.endpoint_slice, WORK_PERMANENT_ID, id).await?;
+        for slice in slices.iter().map(|slice| slice.view()).filter(|slice| plan::is_imported_from(slice, work)) {
+            context.delete(&context.kinds.endpoint_slice, object::namespace(slice), object::name(slice)).await?;
+        }
+        Ok(())
+    }
+}

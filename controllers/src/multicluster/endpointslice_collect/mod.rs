@@ -1,0 +1,137 @@
+//! Providers of MultiClusterServices: for each EndpointSlice of the Service there a Work that keeps it in the control plane.
+//! Writes those Works; [`super::Spanning`] dispatches them. Only with the gate `MultiClusterService`.
+
+use std::sync::Arc;
+
+use crowsnest_api::constants::label;
+use crowsnest_api::names::{execution_namespace, work_name};
+use crowsnest_apimachinery::names::ClusterName;
+use serde_json::Value;
+
+use super::{ENDPOINT_SLICE, followed};
+use crate::Error;
+use crate::cache::Change;
+use crate::propagation::binding::{member_of, write_work};
+use crate::runtime::context::Context;
+use crate::runtime::workqueue::Outcome;
+use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch};
+use crowsnest_plan::work::construct::DesiredWork;
+use crowsnest_plan::{multicluster_services as plan, object, services};
+
+/// A Service of a provider.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Provided {
+    cluster: ClusterName,
+    namespace: String,
+    name: String,
+}
+
+pub struct Collecting {
+    context: Arc<Context>,
+}
+
+impl Collecting {
+    /// A slice that moved from one Service to another concerns both.
+    fn on_slice(&self, change: &Change) -> Requests<Provided> {
+        if !self.is_enabled() || services::is_brought(change.object()) {
+            return Requests::none();
+        }
+        let of = |slice: &Value| object::label(slice, services::SERVICE_NAME).map(str::to_owned);
+        let names = [of(change.object()), change.old().and_then(of)].into_iter().flatten();
+        let namespace = object::namespace(change.object());
+        names.map(|name| Provided { cluster: change.cluster.clone(), namespace: namespace.to_owned(), name }).collect()
+    }
+
+    /// The Service whose endpoints a Work requests, or keeps.
+    fn provided(work: &Value) -> Option<Provided> {
+        let cluster = member_of(object::namespace(work))?;
+        let (namespace, name) = plan::of_work(work).filter(|_| plan::source_of(work).is_none())?;
+        Some(Provided { cluster, namespace, name })
+    }
+
+    fn is_enabled(&self) -> bool {
+        self.context.config.gates.multi_cluster_service
+    }
+}
+
+impl Controller for Collecting {
+    type Key = Provided;
+    const NAME: &'static str = "endpointslice-collect-controller";
+    const SWITCH: Switch = Switch::OnByDefault(&["endpointsliceCollect"]);
+
+    fn new(setup: &Setup) -> Self {
+        Collecting { context: Arc::clone(&setup.context) }
+    }
+
+    fn watches(&self) -> Vec<Watch<Self>> {
+        let works = Source::of([&self.context.kinds.work]);
+        vec![
+            Source::Members("discovery.k8s.io", "endpointslices").map(Self::on_slice),
+            works.map(|collecting: &Self, change| {
+                Self::provided(change.object()).filter(|_| collecting.is_enabled()).into()
+            }),
+        ]
+    }
+
+    async fn keys(&self) -> Result<Vec<Provided>, Error> {
+        if !self.is_enabled() {
+            return Ok(Vec::new());
+        }
+        let works = self.context.labelled(&self.context.kinds.work, label::MULTI_CLUSTER_SERVICE_NAME).await?;
+        Ok(works.iter().filter_map(|work| Self::provided(work.view())).collect())
+    }
+
+    async fn reconcile(self: Arc<Self>, key: Provided) -> Result<Outcome, Error> {
+        if self.context.is_left_to_agent(&key.cluster).await? {
+            return Ok(Outcome::Done);
+        }
+        let desired = self.desired(&key).await?;
+        for work in &desired {
+            write_work(&self.context, work).await?;
+        }
+        let context = &self.context;
+        let resource = &context.kinds.work;
+        let works = context.with_label(resource, label::MULTI_CLUSTER_SERVICE_NAME, &key.name).await?;
+        let execution = execution_namespace(&key.cluster);
+        for work in works.iter().map(|work| work.view()) {
+            let is_its = object::namespace(work) == execution
+                && plan::of_work(work).is_some_and(|(namespace, _)| namespace == key.namespace);
+            let is_desired = desired.iter().any(|desired| desired.name == object::name(work));
+            if !is_its || is_desired || !plan::is_collected(work) || object::is_terminating(work) {
+                continue;
+            }
+            match plan::without_service(work) {
+                Some(patch) => context.merge(resource, work, patch).await.map(drop)?,
+                None => context.delete(resource, object::namespace(work), object::name(work)).await?,
+            }
+        }
+        Ok(Outcome::Done)
+    }
+}
+
+impl Collecting {
+    async fn desired(&self, key: &Provided) -> Result<Vec<DesiredWork>, Error> {
+        let context = &self.context;
+        let execution = execution_namespace(&key.cluster);
+        let name = work_name(plan::MULTI_CLUSTER_SERVICE, &key.name, &key.namespace);
+        let wanted = context.get(&context.kinds.work, &execution, &name).await?;
+        if wanted.is_none_or(|work| object::is_terminating(&work)) {
+            return Ok(Vec::new());
+        }
+        let Some(slices) = followed(context, &key.cluster, ENDPOINT_SLICE).await? else { return Ok(Vec::new()) };
+        let mut desired = Vec::new();
+        for slice in context.world.list(&key.cluster, &slices.gvr, Some(&key.namespace)).await? {
+            let slice = slice.view();
+            if !services::is_of_service(slice, &key.name) {
+                continue;
+            }
+            let name = work_name(object::kind(slice), object::name(slice), object::namespace(slice));
+            let existing = context.get(&context.kinds.work, &execution, &name).await?;
+            if existing.as_ref().is_some_and(|existing| plan::source_of(existing).is_some()) {
+                return Err(Error::Waiting(format!("work {execution}/{name} is another provider's slice")));
+            }
+            desired.push(plan::collected(key.cluster.as_str(), &key.name, slice, existing.as_deref()));
+        }
+        Ok(desired)
+    }
+}

@@ -1,0 +1,52 @@
+//! Services of several clusters. As KEP-1645 has it: [`Exports`] collects the EndpointSlices of exported Services from members
+//! into Works, [`Slices`] makes EndpointSlices of the control plane of them, [`Imports`] keeps the Service that stands for an
+//! import; the distributor takes Service and slices to where the import goes. As MultiClusterServices have it:
+//! [`Spanning`] claims the Service and dispatches what [`Collecting`] collected. [`Ingresses`] tells MultiClusterIngresses where their
+//! services are.
+
+mod endpoint_slice;
+mod endpointslice_collect;
+mod multi_cluster_ingress;
+mod multi_cluster_service;
+mod service_export;
+mod service_import;
+
+use std::time::Duration;
+
+use crowsnest_apimachinery::names::ClusterName;
+
+use crate::Error;
+use crate::runtime::Switch;
+use crate::runtime::context::Context;
+use crate::runtime::dynamic_client::Resource;
+
+pub use self::endpoint_slice::Slices;
+pub use self::endpointslice_collect::Collecting;
+pub use self::multi_cluster_ingress::Ingresses;
+pub use self::multi_cluster_service::Spanning;
+pub use self::service_export::Exports;
+pub use self::service_import::Imports;
+
+/// With the dispatch of EndpointSlices, a controller of its own in Karmada, and the status of MultiClusterIngresses.
+const MULTI_CLUSTER_SERVICE: Switch = Switch::OnByDefault(&["endpointsliceDispatch", "multiclusterservice"]);
+const ENDPOINT_SLICE: (&str, &str) = ("discovery.k8s.io/v1", "EndpointSlice");
+/// What a member serves is listed within this, or it is looked at again later.
+const LISTED_WITHIN: Duration = Duration::from_secs(5);
+
+/// A kind of a member that is listed and watched from now on; `None` where it is not served.
+async fn followed(
+    context: &Context,
+    cluster: &ClusterName,
+    (api_version, kind): (&str, &str),
+) -> Result<Option<Resource>, Error> {
+    let resource = match context.catalog.find(cluster, api_version, kind).await {
+        Ok(resource) => resource,
+        Err(Error::UnknownKind { .. }) => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    context.world.collect(cluster, &resource);
+    match context.world.wait_synced(cluster, &resource.gvr, LISTED_WITHIN).await {
+        true => Ok(Some(resource)),
+        false => Err(Error::Waiting(format!("{kind} of cluster {cluster} is not listed yet"))),
+    }
+}

@@ -1,0 +1,146 @@
+//! MultiClusterIngresses: writes into the status in which clusters the services behind them are, and which of those get no traffic.
+//! Read by whoever balances the load, who writes the address beside it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crowsnest_api::names::binding_name;
+use crowsnest_api::networking::{MultiClusterIngress, MultiClusterService};
+use crowsnest_api::remedy::RemedyAction;
+use parking_lot::Mutex;
+use serde_json::Value;
+
+use crate::Error;
+use crate::cache::Change;
+use crate::runtime::context::{Context, decode};
+use crate::runtime::workqueue::Outcome;
+use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch};
+use crowsnest_plan::{multicluster_ingresses as plan, multicluster_services, object};
+
+/// Namespace and name.
+type Key = (String, String);
+
+pub struct Ingresses {
+    context: Arc<Context>,
+    /// The services behind each.
+    known: Mutex<BTreeMap<Key, BTreeSet<String>>>,
+}
+
+impl Ingresses {
+    fn on_ingress(&self, change: &Change) -> Requests<Key> {
+        match change.current().map(decode::<MultiClusterIngress>).transpose() {
+            Ok(Some(ingress)) => {
+                self.known.lock().insert(change.key(), plan::backends(&ingress.spec));
+                change.key().into()
+            }
+            Ok(None) => {
+                self.known.lock().remove(&change.key());
+                Requests::none()
+            }
+            Err(error) => {
+                tracing::warn!(ingress = ?change.key(), %error, "cannot read a MultiClusterIngress; its status stays");
+                Requests::none()
+            }
+        }
+    }
+
+    fn on_binding(&self, change: &Change) -> Requests<Key> {
+        let clusters = |binding: &Value| object::at(binding, &["spec", "clusters"]).cloned();
+        let binding = change.object();
+        let is_moved = change.deleted || change.old().is_none_or(|old| clusters(old) != clusters(binding));
+        match is_moved && object::text(binding, &["spec", "resource", "kind"]) == "Service" {
+            true => self.in_front_of(object::namespace(binding), object::text(binding, &["spec", "resource", "name"])),
+            false => Requests::none(),
+        }
+    }
+
+    fn on_cluster(&self, change: &Change) -> Requests<Key> {
+        let actions = |cluster: &Value| object::at(cluster, &["status", "remedyActions"]).cloned();
+        Requests::all_if(change.deleted || change.old().is_none_or(|old| actions(old) != actions(change.object())))
+    }
+
+    /// Ingresses with a service as a backend.
+    fn in_front_of(&self, namespace: &str, service: &str) -> Requests<Key> {
+        let known = self.known.lock();
+        let of_it = known.iter().filter(|((of, _), backends)| of == namespace && backends.contains(service));
+        of_it.map(|(key, _)| key.clone()).collect()
+    }
+}
+
+impl Controller for Ingresses {
+    type Key = Key;
+    const NAME: &'static str = "multicluster-ingresses";
+    const SWITCH: Switch = super::MULTI_CLUSTER_SERVICE;
+
+    fn new(setup: &Setup) -> Self {
+        Ingresses { context: Arc::clone(&setup.context), known: Mutex::default() }
+    }
+
+    fn watches(&self) -> Vec<Watch<Self>> {
+        let kinds = &self.context.kinds;
+        let services = Source::of([&kinds.multi_cluster_service]);
+        vec![
+            Source::of([&kinds.multi_cluster_ingress]).map(Self::on_ingress),
+            services.map(|ingresses: &Self, change| {
+                ingresses.in_front_of(object::namespace(change.object()), object::name(change.object()))
+            }),
+            Source::of([&kinds.resource_binding]).map(Self::on_binding),
+            Source::of([&kinds.cluster]).map(Self::on_cluster),
+        ]
+    }
+
+    async fn keys(&self) -> Result<Vec<Key>, Error> {
+        Ok(self.known.lock().keys().cloned().collect())
+    }
+
+    async fn reconcile(self: Arc<Self>, (namespace, name): Key) -> Result<Outcome, Error> {
+        let context = &self.context;
+        let resource = &context.kinds.multi_cluster_ingress;
+        let Some(ingress) = context.get(resource, &namespace, &name).await? else { return Ok(Outcome::Done) };
+        if object::is_terminating(&ingress) {
+            return Ok(Outcome::Done);
+        }
+        let typed: MultiClusterIngress = decode(&ingress)?;
+        let all = context.clusters().await?;
+        let mut services = Vec::new();
+        for service in plan::backends(&typed.spec) {
+            let clusters = self.clusters(&namespace, &service, &all).await?;
+            services.push((service, clusters));
+        }
+        let mut blocked = BTreeSet::new();
+        for cluster in services.iter().flat_map(|(_, clusters)| clusters) {
+            let status = context.cluster(cluster).await?;
+            let takes_none = |action: &String| action == RemedyAction::TrafficControl.as_str();
+            if status.is_some_and(|one| one.status.remedy_actions.iter().any(takes_none)) {
+                blocked.insert(cluster.clone());
+            }
+        }
+        let wanted = plan::status(services, |cluster| blocked.contains(cluster));
+        if let Some(patch) = plan::patch(&typed.status, &wanted) {
+            context.merge_status(resource, &ingress, patch).await?;
+        }
+        Ok(Outcome::Done)
+    }
+}
+
+impl Ingresses {
+    /// Where a service is: with the providers of its MultiClusterService, else where it is bound to.
+    async fn clusters(&self, namespace: &str, service: &str, all: &[String]) -> Result<BTreeSet<String>, Error> {
+        let context = &self.context;
+        let spanning = context.get(&context.kinds.multi_cluster_service, namespace, service).await?;
+        let named: BTreeSet<String> = match spanning.filter(|spanning| !object::is_terminating(spanning)) {
+            Some(spanning) => {
+                let typed: MultiClusterService = decode(&spanning)?;
+                multicluster_services::clusters(&typed.spec.provider_clusters, all)
+            }
+            None => {
+                let name = binding_name("Service", service);
+                let binding = context.get(&context.kinds.resource_binding, namespace, &name).await?;
+                let targets = binding.as_deref().and_then(|binding| object::at(binding, &["spec", "clusters"]));
+                let targets = targets.and_then(Value::as_array).into_iter().flatten();
+                targets.map(|target| object::text(target, &["name"]).to_owned()).collect()
+            }
+        };
+        Ok(named.into_iter().filter(|name| all.contains(name)).collect())
+    }
+}

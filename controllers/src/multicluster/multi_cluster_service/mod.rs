@@ -1,0 +1,328 @@
+//! MultiClusterServices, CrossCluster: says in providers' namespaces that their endpoints are wanted, claims the Service, binds it
+//! to providers and consumers, and dispatches collected EndpointSlices to consumers. Writes those Works, the binding and the
+//! status. Only with the gate `MultiClusterService`.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crowsnest_api::constants::{condition, event, finalizer, label};
+use crowsnest_api::names::{binding_name, execution_namespace};
+use crowsnest_api::networking::{MultiClusterService, MultiClusterServiceSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+
+use crate::Error;
+use crate::cache::Change;
+use crate::propagation::binding::{cluster_of, write_work};
+use crate::runtime::context::{Context, decode};
+use crate::runtime::event_recorder::Severity;
+use crate::runtime::workqueue::Outcome;
+use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch};
+use crowsnest_plan::multicluster_services::{self as plan, Bind, Role};
+use crowsnest_plan::{conditions, object};
+
+/// Namespace and name of a MultiClusterService, and of its Service.
+type Key = (String, String);
+
+/// Works come in groups; they are looked at together.
+const GATHER: Duration = Duration::from_millis(100);
+
+pub struct Spanning {
+    context: Arc<Context>,
+    known: Mutex<BTreeSet<Key>>,
+}
+
+impl Spanning {
+    fn on_multi_cluster_service(&self, change: &Change) -> Requests<Key> {
+        if !self.is_enabled() {
+            return Requests::none();
+        }
+        match change.deleted {
+            true => self.known.lock().remove(&change.key()),
+            false => self.known.lock().insert(change.key()),
+        };
+        Requests::one_if(change.is_marked(), || change.key())
+    }
+
+    fn on_service(&self, change: &Change) -> Requests<Key> {
+        let key = change.key();
+        Requests::one_if(self.known.lock().contains(&key), || key.clone())
+    }
+
+    fn on_work(&self, change: &Change) -> Requests<Key> {
+        Requests::from(plan::of_work(change.object()).filter(|_| self.is_enabled())).after(GATHER)
+    }
+
+    fn on_cluster(&self, change: &Change) -> Requests<Key> {
+        let reported = |cluster: &Value| {
+            let of = |field: &str| object::at(cluster, &["status", field]).cloned();
+            (of("conditions"), of("apiEnablements"))
+        };
+        let differs = change.deleted || change.old().is_none_or(|old| reported(old) != reported(change.object()));
+        Requests::all_if(self.is_enabled() && !change.initial && differs)
+    }
+
+    fn is_enabled(&self) -> bool {
+        self.context.config.gates.multi_cluster_service
+    }
+}
+
+impl Controller for Spanning {
+    type Key = Key;
+    const NAME: &'static str = "multiclusterservice-controller";
+    const SWITCH: Switch = super::MULTI_CLUSTER_SERVICE;
+
+    fn new(setup: &Setup) -> Self {
+        Spanning { context: Arc::clone(&setup.context), known: Mutex::default() }
+    }
+
+    fn watches(&self) -> Vec<Watch<Self>> {
+        let kinds = &self.context.kinds;
+        vec![
+            Source::of([&kinds.multi_cluster_service]).map(Self::on_multi_cluster_service),
+            Source::of([&kinds.service]).map(Self::on_service),
+            Source::of([&kinds.work]).map(Self::on_work),
+            Source::of([&kinds.cluster]).map(Self::on_cluster),
+        ]
+    }
+
+    async fn keys(&self) -> Result<Vec<Key>, Error> {
+        Ok(self.known.lock().iter().cloned().collect())
+    }
+
+    async fn reconcile(self: Arc<Self>, key: Key) -> Result<Outcome, Error> {
+        let context = &self.context;
+        let resource = &context.kinds.multi_cluster_service;
+        let Some(mut mcs) = context.get(resource, &key.0, &key.1).await? else {
+            self.withdraw(&key).await?;
+            return Ok(Outcome::Done);
+        };
+        let typed: MultiClusterService = decode(&mcs)?;
+        if object::is_terminating(&mcs) || !plan::is_cross_cluster(&typed.spec) {
+            self.withdraw(&key).await?;
+            context.remove_finalizer(resource, &mcs, finalizer::MULTI_CLUSTER_SERVICE_CONTROLLER).await?;
+            return Ok(Outcome::Done);
+        }
+        if !object::has_finalizer(&mcs, finalizer::MULTI_CLUSTER_SERVICE_CONTROLLER) {
+            let mut finalizers: Vec<&str> = object::finalizers(&mcs).collect();
+            finalizers.push(finalizer::MULTI_CLUSTER_SERVICE_CONTROLLER);
+            let patch = json!({"metadata": {"finalizers": finalizers}});
+            mcs = Arc::new(context.merge(resource, &mcs, patch).await?);
+        }
+        let exposed = self.expose(&mcs, &typed.spec).await;
+        let dispatched = self.dispatch(&key, &mcs, &typed.spec).await;
+        // Another's write in between is no news of the Service: it is looked at again at once.
+        let met = |error: &Error| error.is_conflict();
+        if !exposed.as_ref().is_err_and(met) && !dispatched.as_ref().is_err_and(met) {
+            self.tell(&mcs, &typed, &exposed, &dispatched).await?;
+        }
+        exposed?;
+        dispatched.map(|_| Outcome::Done)
+    }
+}
+
+impl Spanning {
+    /// The Service and its endpoints' Works in providers' namespaces.
+    async fn expose(&self, mcs: &Value, spec: &MultiClusterServiceSpec) -> Result<(), Error> {
+        let context = &self.context;
+        let all = context.clusters().await?;
+        let (providers, consumers) =
+            (plan::clusters(&spec.provider_clusters, &all), plan::clusters(&spec.consumer_clusters, &all));
+        for provider in &providers {
+            if self.takes_part(mcs, provider, Role::Provider).await? {
+                write_work(context, &plan::provided(provider, mcs)).await?;
+            }
+        }
+        let key = (object::namespace(mcs).to_owned(), object::name(mcs).to_owned());
+        for work in self.works(&key).await?.iter().filter(|work| plan::is_provided(work)) {
+            let provides = cluster_of(object::namespace(work)).is_some_and(|cluster| providers.contains(cluster));
+            if !provides {
+                self.delete(work).await?;
+            }
+        }
+        let Some(service) = context.get(&context.kinds.service, &key.0, &key.1).await? else {
+            return Err(Error::Apply(format!("services \"{}\" not found", key.1)));
+        };
+        let service = match plan::claim(&service, mcs) {
+            Some(claimed) => Arc::new(context.replace(&context.kinds.service, &claimed).await?),
+            None => service,
+        };
+        let binding = binding_name(object::kind(&service), object::name(&service));
+        let resource = &context.kinds.resource_binding;
+        let existing = context.get(resource, &key.0, &binding).await?;
+        let clusters = providers.union(&consumers).cloned().collect();
+        match plan::bind(mcs, &service, &clusters, existing.as_deref()) {
+            Bind::Keep => Ok(()),
+            Bind::Create(binding) => context.create(resource, &binding).await.map(drop),
+            Bind::Update(binding) => context.replace(resource, &binding).await.map(drop),
+            Bind::WaitForGarbageCollection => Err(Error::Waiting(
+                "failed to update binding due to different owner reference UID, will try again later after binding is \
+                 garbage collected"
+                    .to_owned(),
+            )),
+        }
+    }
+
+    /// Whether a cluster is asked; why not is told.
+    async fn takes_part(&self, mcs: &Value, name: &str, role: Role) -> Result<bool, Error> {
+        let cluster = self.context.cluster(name).await?;
+        let Some((reason, text)) = plan::unusable(name, cluster.as_deref(), role) else {
+            let execution = execution_namespace(name);
+            return self.context.exists(&self.context.kinds.namespace, "", &execution).await;
+        };
+        self.context.events.note(mcs, Severity::Warning, reason, text);
+        Ok(false)
+    }
+
+    /// Takes collected slices to consumers; whether there were any.
+    async fn dispatch(&self, key: &Key, mcs: &Value, spec: &MultiClusterServiceSpec) -> Result<bool, Error> {
+        let context = &self.context;
+        let all = context.clusters().await?;
+        let (providers, consumers) =
+            (plan::clusters(&spec.provider_clusters, &all), plan::clusters(&spec.consumer_clusters, &all));
+        let works = self.works(key).await?;
+        let source = |work: &&Value| {
+            let provider = cluster_of(object::namespace(work)).filter(|cluster| providers.contains(*cluster));
+            plan::is_collected(work) && !object::is_terminating(work) && provider.is_some()
+        };
+        let sources: Vec<&Value> = works.iter().filter(source).collect();
+        let (mut wanted, mut skipped) = (BTreeSet::new(), BTreeSet::new());
+        for consumer in consumers.iter().filter(|_| !sources.is_empty()) {
+            if !self.takes_part(mcs, consumer, Role::Consumer).await? {
+                skipped.insert(consumer.clone());
+                continue;
+            }
+            for work in &sources {
+                let provider = cluster_of(object::namespace(work)).unwrap_or_default();
+                if provider != consumer {
+                    wanted.extend(self.send(consumer, provider, work).await?);
+                }
+            }
+        }
+        for work in works.iter().filter(|work| plan::source_of(work).is_some()) {
+            let consumer = cluster_of(object::namespace(work)).unwrap_or_default();
+            let stays = wanted.contains(&(object::namespace(work).to_owned(), object::name(work).to_owned()));
+            if !stays && !skipped.contains(consumer) {
+                self.delete(work).await?;
+            }
+        }
+        self.let_go(&works).await?;
+        Ok(!sources.is_empty())
+    }
+
+    /// Writes one slice's Work of a consumer; which it is.
+    async fn send(&self, consumer: &str, provider: &str, source: &Value) -> Result<Option<Key>, Error> {
+        let context = &self.context;
+        let execution = execution_namespace(consumer);
+        let there = context.get(&context.kinds.work, &execution, object::name(source)).await?;
+        let is_taken = there.is_some_and(|work| plan::source_of(&work) != Some(provider));
+        let Some(work) = plan::dispatched(consumer, provider, source, |_| is_taken) else { return Ok(None) };
+        write_work(context, &work).await?;
+        Ok(Some((work.namespace, work.name)))
+    }
+
+    /// Collected Works that are to go: what was dispatched of them is gone.
+    async fn let_go(&self, works: &[Value]) -> Result<(), Error> {
+        let held = finalizer::MCS_ENDPOINT_SLICE_DISPATCH_CONTROLLER;
+        for work in works.iter().filter(|work| object::is_terminating(work)) {
+            self.context.remove_finalizer(&self.context.kinds.work, work, held).await?;
+        }
+        Ok(())
+    }
+
+    async fn works(&self, key: &Key) -> Result<Vec<Value>, Error> {
+        let resource = &self.context.kinds.work;
+        let works = self.context.with_label(resource, label::MULTI_CLUSTER_SERVICE_NAME, &key.1).await?;
+        let is_its = |work: &&Value| plan::of_work(work).as_ref() == Some(key);
+        Ok(works.iter().map(|work| work.view()).filter(is_its).cloned().collect())
+    }
+
+    async fn delete(&self, work: &Value) -> Result<(), Error> {
+        if object::is_terminating(work) {
+            return Ok(());
+        }
+        self.context.delete(&self.context.kinds.work, object::namespace(work), object::name(work)).await
+    }
+
+    /// Gives the Service back, and takes everything away that was made for it. Its binding stays.
+    async fn withdraw(&self, key: &Key) -> Result<(), Error> {
+        let context = &self.context;
+        let works = self.works(key).await?;
+        for work in works.iter().filter(|work| !plan::is_collected(work)) {
+            self.delete(work).await?;
+        }
+        for work in works.iter().filter(|work| plan::is_collected(work) && !object::is_terminating(work)) {
+            match plan::without_service(work) {
+                Some(patch) => context.merge(&context.kinds.work, work, patch).await.map(drop)?,
+                None => self.delete(work).await?,
+            }
+        }
+        self.let_go(&works).await?;
+        let binding = binding_name("Service", &key.1);
+        for (resource, name) in [(&context.kinds.service, &key.1), (&context.kinds.resource_binding, &binding)] {
+            let object = context.get(resource, &key.0, name).await?;
+            let object =
+                object.filter(|object| object::label(object, label::MULTI_CLUSTER_SERVICE_PERMANENT_ID).is_some());
+            if let Some(released) = object.and_then(|object| plan::released(&object)) {
+                context.replace(resource, &released).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn tell(
+        &self,
+        mcs: &Value,
+        typed: &MultiClusterService,
+        exposed: &Result<(), Error>,
+        dispatched: &Result<bool, Error>,
+    ) -> Result<(), Error> {
+        let shown = typed.status.conditions.as_deref().unwrap_or_default();
+        let mut told: Vec<Condition> = shown.to_vec();
+        let applied = match exposed {
+            Ok(()) => (true, "ServiceAppliedSucceed", "Service is propagated to target clusters.".to_owned()),
+            Err(error) => (false, "ServiceAppliedFailed", error.message()),
+        };
+        let mut changed = self.set(mcs, &mut told, condition::SERVICE_APPLIED, applied, SYNCED);
+        let is_shown = conditions::find(shown, condition::ENDPOINT_SLICE_DISPATCHED).is_some();
+        let sent = match dispatched {
+            Ok(any) if *any || is_shown => {
+                Some((true, "EndpointSliceDispatchedSucceed", "EndpointSlice are dispatched successfully".to_owned()))
+            }
+            Ok(_) => None,
+            Err(error) => Some((false, "EndpointSliceDispatchedFailed", error.message())),
+        };
+        if let Some(sent) = sent {
+            changed |= self.set(mcs, &mut told, condition::ENDPOINT_SLICE_DISPATCHED, sent, DISPATCHED);
+        }
+        let has_status = object::at(mcs, &["status", "loadBalancer"]).is_some();
+        if changed || !has_status {
+            let patch = json!({"status": {"loadBalancer": {}, "conditions": told}});
+            self.context.merge_status(&self.context.kinds.multi_cluster_service, mcs, patch).await?;
+        }
+        Ok(())
+    }
+
+    /// Puts a condition into the list; whether it is news, which is told.
+    fn set(
+        &self,
+        mcs: &Value,
+        told: &mut Vec<Condition>,
+        kind: &str,
+        (good, reason, message): (bool, &str, String),
+        [succeeded, failed]: [&'static str; 2],
+    ) -> bool {
+        let new = conditions::condition(kind, good, reason, message.clone(), self.context.now());
+        let changed = conditions::set(told, new);
+        if changed {
+            let (severity, reason) = if good { (Severity::Normal, succeeded) } else { (Severity::Warning, failed) };
+            self.context.events.note(mcs, severity, reason, message);
+        }
+        changed
+    }
+}
+
+const SYNCED: [&str; 2] = [event::SYNC_SERVICE_SUCCEED, event::SYNC_SERVICE_FAILED];
+const DISPATCHED: [&str; 2] = [event::DISPATCH_ENDPOINT_SLICE_SUCCEED, event::DISPATCH_ENDPOINT_SLICE_FAILED];

@@ -1,0 +1,160 @@
+//! ServiceExports in members: for each EndpointSlice of an exported Service a Work that keeps it in the control plane. Writes
+//! those Works; Slices reads them.
+
+use std::sync::Arc;
+
+use crowsnest_api::constants::label;
+use crowsnest_api::names::{execution_namespace, work_name};
+use crowsnest_apimachinery::names::ClusterName;
+use serde_json::Value;
+
+use super::{ENDPOINT_SLICE, followed};
+use crate::Error;
+use crate::cache::Change;
+use crate::propagation::binding::{cluster_of, member_of, write_work};
+use crate::runtime::context::Context;
+use crate::runtime::workqueue::Outcome;
+use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch};
+use crowsnest_plan::work::construct::DesiredWork;
+use crowsnest_plan::{object, services as plan};
+
+/// A Service of a member that is, or was, exported.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Exported {
+    cluster: ClusterName,
+    namespace: String,
+    name: String,
+}
+
+/// The Service of a name beside a changed object of a member.
+fn exported(change: &Change, name: &str) -> Option<Exported> {
+    let namespace = object::namespace(change.object()).to_owned();
+    (!name.is_empty()).then(|| Exported { cluster: change.cluster.clone(), namespace, name: name.to_owned() })
+}
+
+const SERVICE_EXPORT: (&str, &str) = ("multicluster.x-k8s.io/v1alpha1", "ServiceExport");
+
+pub struct Exports {
+    context: Arc<Context>,
+}
+
+impl Exports {
+    fn on_export(&self, change: &Change) -> Requests<Exported> {
+        exported(change, object::name(change.object())).into()
+    }
+
+    /// A slice that moved from one Service to another concerns both.
+    fn on_slice(&self, change: &Change) -> Requests<Exported> {
+        let service = |slice: &Value| object::label(slice, plan::SERVICE_NAME).unwrap_or_default().to_owned();
+        if plan::is_brought(change.object()) {
+            return Requests::none();
+        }
+        let names = [Some(service(change.object())), change.old().map(service)];
+        names.into_iter().flatten().filter_map(|name| exported(change, &name)).collect()
+    }
+}
+
+impl Controller for Exports {
+    type Key = Exported;
+    const NAME: &'static str = "service-export-controller";
+    const SWITCH: Switch = Switch::OnByDefault(&["serviceExport"]);
+
+    fn new(setup: &Setup) -> Self {
+        Exports { context: Arc::clone(&setup.context) }
+    }
+
+    fn watches(&self) -> Vec<Watch<Self>> {
+        vec![
+            Source::Members("multicluster.x-k8s.io", "serviceexports").map(Self::on_export),
+            Source::Members("discovery.k8s.io", "endpointslices").map(Self::on_slice),
+            // A Work takes an export to a member, or keeps a slice of one.
+            Source::of([&self.context.kinds.work]).map(|_, change| exports_of(change.object()).into_iter().collect()),
+        ]
+    }
+
+    async fn keys(&self) -> Result<Vec<Exported>, Error> {
+        let works = self.context.labelled(&self.context.kinds.work, label::ENDPOINT_SLICE_NAME).await?;
+        Ok(works.iter().flat_map(|work| exports_of(work.view())).collect())
+    }
+
+    async fn reconcile(self: Arc<Self>, key: Exported) -> Result<Outcome, Error> {
+        if self.context.is_left_to_agent(&key.cluster).await? {
+            return Ok(Outcome::Done);
+        }
+        let desired = self.desired(&key).await?;
+        for work in &desired {
+            write_work(&self.context, work).await?;
+        }
+        let is_desired = |work: &Value| desired.iter().any(|desired| desired.name == object::name(work));
+        for work in self.works_of(&key).await?.iter().filter(|work| !is_desired(work)) {
+            self.withdraw(work).await?;
+        }
+        Ok(Outcome::Done)
+    }
+}
+
+impl Exports {
+    async fn desired(&self, key: &Exported) -> Result<Vec<DesiredWork>, Error> {
+        let Some(exports) = followed(&self.context, &key.cluster, SERVICE_EXPORT).await? else { return Ok(Vec::new()) };
+        let world = &self.context.world;
+        let export = world.get(&key.cluster, &exports.gvr, &key.namespace, &key.name).await?;
+        if export.is_none_or(|export| object::is_terminating(export.view())) {
+            return Ok(Vec::new());
+        }
+        let Some(slices) = followed(&self.context, &key.cluster, ENDPOINT_SLICE).await? else { return Ok(Vec::new()) };
+        let mut desired = Vec::new();
+        for slice in world.list(&key.cluster, &slices.gvr, Some(&key.namespace)).await? {
+            let slice = slice.view();
+            if !plan::is_of_service(slice, &key.name) {
+                continue;
+            }
+            let execution = execution_namespace(&key.cluster);
+            let name = work_name(object::kind(slice), object::name(slice), object::namespace(slice));
+            let existing = self.context.get(&self.context.kinds.work, &execution, &name).await?;
+            desired.push(plan::collected(key.cluster.as_str(), &key.name, slice, existing.as_deref()));
+        }
+        Ok(desired)
+    }
+
+    async fn works_of(&self, key: &Exported) -> Result<Vec<Value>, Error> {
+        let resource = &self.context.kinds.work;
+        let works = self.context.with_label(resource, label::ENDPOINT_SLICE_NAME, &key.name).await?;
+        let is_of = |work: &&Value| kept_for(work).as_ref() == Some(key);
+        Ok(works.iter().map(|work| work.view()).filter(is_of).cloned().collect())
+    }
+
+    /// The slice is not exported any more.
+    async fn withdraw(&self, work: &Value) -> Result<(), Error> {
+        let resource = &self.context.kinds.work;
+        if object::is_terminating(work) || !plan::wanted_by(work).contains(plan::SERVICE_EXPORT) {
+            return Ok(());
+        }
+        match plan::without_export(work) {
+            Some(patch) => self.context.merge(resource, work, patch).await.map(drop),
+            None => self.context.delete(resource, object::namespace(work), object::name(work)).await,
+        }
+    }
+}
+
+/// The Services a Work is about: those whose exports it takes to a member, and the one whose slice it keeps.
+fn exports_of(work: &Value) -> Vec<Exported> {
+    let manifests = object::at(work, &["spec", "workload", "manifests"]).and_then(Value::as_array);
+    let is_export = |manifest: &&Value| (object::api_version(manifest), object::kind(manifest)) == SERVICE_EXPORT;
+    let exports = manifests.into_iter().flatten().filter(is_export);
+    let taken = exports.filter_map(|export| {
+        let cluster = member_of(object::namespace(work))?;
+        Some(Exported {
+            cluster,
+            namespace: object::namespace(export).to_owned(),
+            name: object::name(export).to_owned(),
+        })
+    });
+    taken.chain(kept_for(work)).collect()
+}
+
+fn kept_for(work: &Value) -> Option<Exported> {
+    let cluster = ClusterName::parse(cluster_of(object::namespace(work))?).ok()?;
+    let namespace = object::label(work, label::ENDPOINT_SLICE_NAMESPACE)?.to_owned();
+    let name = object::label(work, label::ENDPOINT_SLICE_NAME)?.to_owned();
+    Some(Exported { cluster, namespace, name })
+}

@@ -1,0 +1,113 @@
+//! ServiceImports: each that is reached by one address has a Service of the control plane, `derived-NAME`, with its ports. Only
+//! this loop writes those Services.
+
+use std::sync::Arc;
+
+use crowsnest_api::constants::event;
+use crowsnest_api::names::derived_service_name;
+use futures::FutureExt;
+use serde_json::{Value, json};
+
+use crate::Error;
+use crate::cache::Change;
+use crate::runtime::context::Context;
+use crate::runtime::event_recorder::Severity;
+use crate::runtime::workqueue::Outcome;
+use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch};
+use crowsnest_plan::{object, services as plan};
+
+/// Namespace and name of an import.
+type Key = (String, String);
+
+pub struct Imports {
+    context: Arc<Context>,
+}
+
+impl Imports {
+    /// The import of a derived Service that another client changed or deleted. One that belongs to no import is a user's.
+    async fn derived_from(&self, change: &Change) -> Result<Requests<Key>, Error> {
+        let import = object::name(change.object()).strip_prefix("derived-").filter(|_| !change.initial);
+        let Some(import) = import else { return Ok(Requests::none()) };
+        let namespace = object::namespace(change.object());
+        let exists = self.context.exists(&self.context.kinds.service_import, namespace, import).await?;
+        Ok(Requests::one_if(exists, || (namespace.to_owned(), import.to_owned())))
+    }
+}
+
+impl Controller for Imports {
+    type Key = Key;
+    const NAME: &'static str = "service-import-controller";
+    const SWITCH: Switch = Switch::OnByDefault(&["serviceImport"]);
+
+    fn new(setup: &Setup) -> Self {
+        Imports { context: Arc::clone(&setup.context) }
+    }
+
+    fn watches(&self) -> Vec<Watch<Self>> {
+        let kinds = &self.context.kinds;
+        vec![
+            Source::templates([&kinds.service_import]).map(|_, change| change.key().into()),
+            Source::of([&kinds.service]).find(|imports, change| imports.derived_from(change).boxed()),
+        ]
+    }
+
+    async fn keys(&self) -> Result<Vec<Key>, Error> {
+        self.context.keys(&self.context.kinds.service_import).await
+    }
+
+    async fn reconcile(self: Arc<Self>, key: Key) -> Result<Outcome, Error> {
+        let context = &self.context;
+        let (namespace, name) = &key;
+        let import = context.get(&context.kinds.service_import, namespace, name).await?;
+        let Some(import) = import.filter(|import| !object::is_terminating(import)) else {
+            let service = derived_service_name(name);
+            if context.exists(&context.kinds.service, namespace, &service).await? {
+                context.delete(&context.kinds.service, namespace, &service).await?;
+            }
+            return Ok(Outcome::Done);
+        };
+        if !plan::has_derived_service(&import) {
+            return Ok(Outcome::Done);
+        }
+        match self.derive(&import).await {
+            Ok(wrote) => {
+                if wrote {
+                    let text = format!("Sync derived service for serviceImport({name}) succeed.");
+                    context.events.note(&import, Severity::Normal, event::SYNC_DERIVED_SERVICE_SUCCEED, text);
+                }
+                Ok(Outcome::Done)
+            }
+            Err(error) => {
+                if error.is_told() {
+                    let failed = event::SYNC_DERIVED_SERVICE_FAILED;
+                    context.events.note(&import, Severity::Warning, failed, error.to_string());
+                }
+                Err(error)
+            }
+        }
+    }
+}
+
+impl Imports {
+    /// Whether anything was written.
+    async fn derive(&self, import: &Value) -> Result<bool, Error> {
+        let context = &self.context;
+        let resource = &context.kinds.service;
+        let name = derived_service_name(object::name(import));
+        let existing = context.get(resource, object::namespace(import), &name).await?;
+        let desired = plan::derived_service(import, existing.as_deref());
+        let (mut service, mut wrote) = match existing {
+            None => (context.create(resource, &desired).await?, true),
+            Some(existing) if plan::is_service_same(&existing, &desired) => (existing.as_ref().clone(), false),
+            Some(_) => (context.replace(resource, &desired).await?, true),
+        };
+        let ingress = plan::ingress(import);
+        let told = object::at(&service, &["status", "loadBalancer", "ingress"]).and_then(Value::as_array);
+        if told.map_or(0, Vec::len) != ingress.len() || told.is_some_and(|told| *told != ingress) {
+            object::set(&mut service, &["status", "loadBalancer", "ingress"], json!(ingress));
+            context.replace_status(resource, &service).await?;
+            wrote = true;
+        }
+        Ok(wrote)
+    }
+}

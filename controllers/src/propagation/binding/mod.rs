@@ -1,0 +1,514 @@
+//! Bindings become Works: one per target cluster, with that cluster's replicas and overrides.
+
+use std::collections::{BTreeMap, HashSet};
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crowsnest_api::constants::{annotation, condition, event, finalizer, label};
+use crowsnest_api::names::{binding_name, cluster_of_execution_namespace};
+use crowsnest_api::policy::OverrideSpec;
+use crowsnest_api::work::{ResourceBinding, ResourceBindingSpec, TargetCluster};
+use crowsnest_apimachinery::names::ClusterName;
+use futures::future::join_all;
+use futures::{FutureExt, TryStreamExt};
+use parking_lot::RwLock;
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::Error;
+use crate::cache::{Cached, Change, Header};
+use crate::error::aggregated;
+use crate::failover::graceful_eviction::exclusive::{Exclusive, SAID, copies, followers, is_fenced};
+use crate::metrics::Durations;
+use crate::propagation::detector::{is_template_resource, template_of};
+use crate::runtime::config::Config;
+use crate::runtime::context::{Context, new_id};
+use crate::runtime::dynamic_client::Resource;
+use crate::runtime::event_recorder::Severity;
+use crate::runtime::workqueue::Outcome;
+use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch};
+use crate::scheduling::scheduler::BindingKey;
+use crowsnest_plan::overriding::{self, OverridePolicy};
+use crowsnest_plan::propagation::change::Change as TemplateChange;
+use crowsnest_plan::selector::best_precision;
+use crowsnest_plan::work::construct::{self, BindingIdentity, DesiredWork, WorkPlan};
+use crowsnest_plan::work::exclusive::allowed;
+use crowsnest_plan::work::holder::{Holder, binding_of_work};
+use crowsnest_plan::{conditions, object};
+
+pub struct Bindings {
+    context: Arc<Context>,
+    overrides: KnownOverrides,
+}
+
+/// While Works must leave a cluster before others may be made.
+const PURGE_WAIT: Duration = Duration::from_secs(1);
+/// Clusters whose Works one binding writes at once.
+const AT_ONCE: usize = 8;
+
+/// The member an execution namespace stands for.
+pub fn cluster_of(namespace: &str) -> Option<&str> {
+    cluster_of_execution_namespace(namespace)
+}
+
+/// Override policies of one scope, by name.
+#[derive(Clone, Default)]
+pub struct Overrides {
+    policies: Vec<(String, Arc<OverrideSpec>)>,
+}
+
+/// A policy's name and what it says; `None` while it is on its way out, or cannot be read.
+fn read_override(policy: &Value) -> Option<(String, Arc<OverrideSpec>)> {
+    if object::is_terminating(policy) {
+        return None;
+    }
+    match OverrideSpec::deserialize(policy.get("spec").unwrap_or(&Value::Null)) {
+        Ok(spec) => Some((object::name(policy).to_owned(), Arc::new(spec))),
+        Err(error) => {
+            tracing::warn!(policy = object::name(policy), %error, "override policy cannot be read");
+            None
+        }
+    }
+}
+
+impl Overrides {
+    /// Those that are cluster-wide, read out of the world.
+    pub async fn cluster_wide(context: &Context) -> Result<Self, Error> {
+        let policies = context.list(&context.kinds.cluster_override_policy, None).await?;
+        Ok(Overrides { policies: policies.iter().map(Cached::view).filter_map(read_override).collect() })
+    }
+
+    pub fn as_plan(&self) -> Vec<OverridePolicy<'_>> {
+        self.policies.iter().map(|(name, spec)| OverridePolicy { name, spec }).collect()
+    }
+}
+
+/// All override policies as last told, by namespace (none for those that are cluster-wide) and name.
+#[derive(Default)]
+struct KnownOverrides {
+    known: RwLock<BTreeMap<(String, String), Arc<OverrideSpec>>>,
+}
+
+impl KnownOverrides {
+    fn learn(&self, change: &Change) {
+        let key = change.key();
+        match change.current().and_then(read_override) {
+            Some((_, spec)) => drop(self.known.write().insert(key, spec)),
+            None => drop(self.known.write().remove(&key)),
+        }
+    }
+
+    /// Of this scope only these are there.
+    fn keep(&self, namespaced: bool, keys: &HashSet<BindingKey>) {
+        self.known.write().retain(|key, _| key.0.is_empty() == namespaced || keys.contains(key));
+    }
+
+    fn of(&self, namespace: &str) -> Overrides {
+        let known = self.known.read();
+        let first = (namespace.to_owned(), String::new());
+        let own = known.range(first..).take_while(|((of, _), _)| of == namespace);
+        Overrides { policies: own.map(|((_, name), spec)| (name.clone(), Arc::clone(spec))).collect() }
+    }
+}
+
+/// What a binding asks for.
+struct Wanted<'a> {
+    spec: &'a ResourceBindingSpec,
+    template: &'a Value,
+    /// Targets that may have it now.
+    now: Vec<TargetCluster>,
+    /// No copy may run beside one that is given up.
+    exclusive: bool,
+}
+
+/// What a binding brings to each of its clusters.
+struct Share<'a> {
+    spec: &'a ResourceBindingSpec,
+    template: &'a Value,
+    identity: BindingIdentity<'a>,
+    completions: BTreeMap<String, i32>,
+    single_target: bool,
+    exclusive: bool,
+    cluster_wide: Overrides,
+    namespaced: Overrides,
+}
+
+impl Bindings {
+    fn on_binding(&self, change: &Change) -> Requests<BindingKey> {
+        Requests::one_if(change.is_marked() || change.annotates_otherwise(&SAID), || change.key())
+    }
+
+    /// Bindings that follow a policy whose annotations changed.
+    async fn followers(&self, change: &Change) -> Result<Requests<BindingKey>, Error> {
+        match change.annotates_otherwise(&SAID) {
+            true => Ok(followers(&self.context, change.object()).await?.into_iter().collect()),
+            false => Ok(Requests::none()),
+        }
+    }
+
+    /// Restores a Work that another client changed or deleted.
+    fn on_work(&self, change: &Change) -> Requests<BindingKey> {
+        let is_new = change.old.is_none() && !change.deleted;
+        let is_drifted = !is_new && change.is_moved();
+        binding_of_work(change.object()).filter(|_| is_drifted).into()
+    }
+
+    /// The binding of a template. Whether there is one is found by the reconcile.
+    fn on_template(&self, change: &Change) -> Requests<BindingKey> {
+        let template = change.object();
+        let is_changed = !change.initial
+            && is_template_resource(&change.resource.gvr)
+            && change.of_template() != TemplateChange::None;
+        let name = || binding_name(object::kind(template), object::name(template));
+        Requests::one_if(is_changed, || (object::namespace(template).to_owned(), name()))
+    }
+
+    /// Bindings whose template an override policy selects, before or after its change; all of them when its selectors before the
+    /// change are not known any more.
+    async fn overridden(&self, change: &Change) -> Result<Requests<BindingKey>, Error> {
+        self.overrides.learn(change);
+        let mut requests = Requests::none();
+        if change.initial {
+            return Ok(requests);
+        }
+        let kinds = &self.context.kinds;
+        let namespace = object::namespace(change.object()).to_owned();
+        let versions = [change.old(), Some(change.object())].into_iter().flatten();
+        let specs: Vec<OverrideSpec> =
+            versions.filter_map(|policy| OverrideSpec::deserialize(policy.get("spec")?).ok()).collect();
+        let all = change.is_old_forgotten() && !change.deleted;
+        let scopes: &[_] = match namespace.as_str() {
+            "" => &[(&kinds.resource_binding, None), (&kinds.cluster_resource_binding, None)],
+            namespace => &[(&kinds.resource_binding, Some(namespace))],
+        };
+        for (resource, namespace) in scopes {
+            let mut bindings = pin!(self.context.stream(resource, *namespace));
+            while let Some(binding) = bindings.try_next().await? {
+                let binding = binding.view();
+                let reference = object::at(binding, &["spec", "resource"]).unwrap_or(&Value::Null);
+                let template = self.template_or(reference).await?;
+                let selected = specs.iter().any(|spec| {
+                    spec.resource_selectors.is_empty()
+                        || best_precision(&spec.resource_selectors, template.view()).is_some()
+                });
+                if all || selected {
+                    requests.push((object::namespace(binding).to_owned(), object::name(binding).to_owned()));
+                }
+            }
+        }
+        Ok(requests)
+    }
+
+    /// The template, or as much of it as the reference says.
+    async fn template_or(&self, reference: &Value) -> Result<Cached, Error> {
+        let (api_version, kind) = (object::api_version(reference), object::kind(reference));
+        let (namespace, name) = (object::text(reference, &["namespace"]), object::text(reference, &["name"]));
+        if let Some(resource) = self.context.catalog.known(&self.context.control_plane, api_version, kind)
+            && let Some(template) = self.context.glance(&resource, namespace, name).await?
+        {
+            return Ok(template);
+        }
+        Ok(Cached::live(serde_json::json!({
+            "apiVersion": api_version, "kind": kind, "metadata": {"namespace": namespace, "name": name},
+        })))
+    }
+}
+
+impl Controller for Bindings {
+    type Key = BindingKey;
+    const NAME: &'static str = "binding-controller";
+    const SWITCH: Switch = Switch::OnByDefault(&["binding"]);
+
+    fn new(setup: &Setup) -> Self {
+        Bindings { context: Arc::clone(&setup.context), overrides: KnownOverrides::default() }
+    }
+
+    fn watches(&self) -> Vec<Watch<Self>> {
+        let kinds = &self.context.kinds;
+        let policies = Source::of([&kinds.propagation_policy, &kinds.cluster_propagation_policy]);
+        let overrides = Source::of([&kinds.override_policy, &kinds.cluster_override_policy]);
+        vec![
+            Source::of([&kinds.resource_binding, &kinds.cluster_resource_binding]).map(Self::on_binding),
+            policies.find(|bindings, change| bindings.followers(change).boxed()),
+            overrides.find(|bindings, change| bindings.overridden(change).boxed()),
+            Source::of([&kinds.work]).map(Self::on_work),
+            Source::AllOfControlPlane.map(Self::on_template),
+        ]
+    }
+
+    async fn keys(&self) -> Result<Vec<BindingKey>, Error> {
+        self.context.binding_keys().await
+    }
+
+    fn retain(&self, cluster: &ClusterName, resource: &Resource, keys: &HashSet<BindingKey>) {
+        let kinds = &self.context.kinds;
+        let is_override = *resource == kinds.override_policy || *resource == kinds.cluster_override_policy;
+        if cluster.is_control_plane() && is_override {
+            self.overrides.keep(resource.namespaced, keys);
+        }
+    }
+
+    fn workers(config: &Config) -> usize {
+        config.workers.bindings
+    }
+
+    fn durations(context: &Context) -> Option<Durations> {
+        Some(context.figures.sync_work.clone())
+    }
+
+    async fn reconcile(self: Arc<Self>, key: BindingKey) -> Result<Outcome, Error> {
+        let context = &self.context;
+        let resource = context.kinds.binding(&key.0);
+        let Some((binding, typed)) = context.binding(&key.0, &key.1).await? else { return Ok(Outcome::Done) };
+        let works = self.works_of(&binding).await?;
+        if object::is_terminating(&binding) {
+            for work in &works {
+                self.delete_work(&binding, work).await?;
+            }
+            let finalizer = match key.0.as_str() {
+                "" => finalizer::CLUSTER_RESOURCE_BINDING_CONTROLLER,
+                _ => finalizer::BINDING_CONTROLLER,
+            };
+            context.remove_finalizer(resource, &binding, finalizer).await?;
+            return Ok(Outcome::Done);
+        }
+        let cluster = |work: &Header| cluster_of(&work.namespace).unwrap_or_default().to_owned();
+        for orphan in works.iter().filter(|work| !construct::is_expected_in(&typed.spec, &cluster(work))) {
+            self.delete_work(&binding, orphan).await?;
+        }
+        let purged = construct::purged_directly(&typed.spec);
+        if works.iter().any(|work| purged.contains(&cluster(work).as_str())) {
+            return Ok(Outcome::Again(PURGE_WAIT));
+        }
+        let Some((_, template)) = template_of(context, &binding).await? else { return Ok(Outcome::Done) };
+        if object::is_terminating(&template) {
+            return Ok(Outcome::Done);
+        }
+        self.await_agreement(&binding, &typed, &template).await?;
+        let mut targets = construct::targets(&typed.spec);
+        let all = targets.len();
+        let exclusive = Exclusive::of(context, &binding, &typed.spec, &template).await?;
+        if exclusive != Exclusive::No {
+            for misplaced in works.iter().filter(|work| !exclusive.may_stay_in(&typed.spec, &cluster(work))) {
+                self.delete_work(&binding, misplaced).await?;
+            }
+            let fenced = is_fenced(context, &binding, &typed).await?;
+            let counted = works.iter().filter(|work| exclusive.counts(&typed.spec, &cluster(work)));
+            let allowed = allowed(&targets, &copies(context, counted).await?, fenced);
+            targets.retain(|target| allowed.contains(&target.name));
+        }
+        let waits = targets.len() < all;
+        let exclusive = exclusive != Exclusive::No;
+        self.sync(&binding, &Wanted { spec: &typed.spec, template: &template, now: targets, exclusive }).await?;
+        Ok(if waits { Outcome::Again(PURGE_WAIT) } else { Outcome::Done })
+    }
+}
+
+impl Bindings {
+    /// Quotas are enforced on bindings, so a template that needs more than its binding says waits until the binding says so
+    /// too; a quota may refuse that, and then events on both name the quota. Bindings that no policy claims are never
+    /// updated: they wait only in namespaces with a quota.
+    async fn await_agreement(&self, binding: &Value, typed: &ResourceBinding, template: &Value) -> Result<(), Error> {
+        let context = &self.context;
+        if !context.config.gates.federated_quota_enforcement {
+            return Ok(());
+        }
+        let namespace = object::namespace(binding);
+        let quotas = &context.kinds.federated_resource_quota;
+        if !is_claimed(binding) && (namespace.is_empty() || context.headers(quotas, namespace).await?.is_empty()) {
+            return Ok(());
+        }
+        if construct::is_agreed(&typed.spec, &self.context.interpreter.replicas(template).await?) {
+            return Ok(());
+        }
+        let shown = conditions::find(&typed.status.conditions, condition::SCHEDULED);
+        if let Some(refused) = shown.filter(|shown| shown.reason == condition::SCHEDULED_QUOTA_EXCEEDED) {
+            let message = format!("waiting for quota: {}", refused.message);
+            self.tell(binding, template, Severity::Warning, event::SYNC_WORK_FAILED, &message);
+        }
+        Err(Error::Waiting("the binding does not allow what the template needs".to_owned()))
+    }
+
+    async fn works_of(&self, binding: &Value) -> Result<Vec<Header>, Error> {
+        let key = id_label(object::namespace(binding));
+        let id = object::label(binding, key).unwrap_or_default();
+        self.context.headers_with_id(&self.context.kinds.work, key, id).await
+    }
+
+    async fn delete_work(&self, binding: &Value, work: &Header) -> Result<(), Error> {
+        if work.terminating {
+            return Ok(());
+        }
+        // The label by which Works are found can be set by the author of a binding. Only controllers write the annotations.
+        let stored = self.context.get(&self.context.kinds.work, &work.namespace, &work.name).await?;
+        let own = (object::namespace(binding).to_owned(), object::name(binding).to_owned());
+        if stored.is_none_or(|stored| binding_of_work(&stored) != Some(own)) {
+            return Ok(());
+        }
+        let deleted = self.context.delete(&self.context.kinds.work, &work.namespace, &work.name).await;
+        if let Err(error) = &deleted {
+            let events = &self.context.events;
+            events.note(binding, Severity::Warning, event::CLEANUP_WORK_FAILED, error.message());
+        }
+        deleted
+    }
+
+    /// Brings every target's Work up to date, and says what came of it; one cluster's failure doesn't keep the others
+    /// waiting.
+    async fn sync(&self, binding: &Value, wanted: &Wanted<'_>) -> Result<(), Error> {
+        let Wanted { spec, template, .. } = *wanted;
+        let targets = construct::targets(spec);
+        let namespace = object::namespace(binding);
+        let share = Share {
+            spec,
+            template,
+            identity: BindingIdentity {
+                namespace,
+                name: object::name(binding),
+                permanent_id: object::label(binding, id_label(namespace)).unwrap_or_default(),
+            },
+            completions: construct::job_completions(spec, template, &targets),
+            single_target: targets.len() == 1,
+            exclusive: wanted.exclusive,
+            cluster_wide: self.overrides.of(""),
+            namespaced: match object::namespace(template) {
+                "" => Overrides::default(),
+                namespace => self.overrides.of(namespace),
+            },
+        };
+        let (mut written, mut failed) = (false, Vec::new());
+        for some in wanted.now.chunks(AT_ONCE) {
+            for done in join_all(some.iter().map(|target| self.sync_one(target, &share))).await {
+                match done {
+                    Ok(wrote) => written |= wrote,
+                    Err(error) => failed.push(error),
+                }
+            }
+        }
+        let told: Vec<String> =
+            failed.iter().filter(|error| !error.is_conflict() && !error.is_waiting()).map(Error::message).collect();
+        if !told.is_empty() {
+            self.tell(binding, template, Severity::Warning, event::SYNC_WORK_FAILED, &aggregated(told));
+        } else if written && failed.is_empty() {
+            let binding_said = match namespace {
+                "" => format!("ClusterResourceBinding({})", object::name(binding)),
+                namespace => format!("ResourceBinding({namespace}/{})", object::name(binding)),
+            };
+            let message = format!("Sync work of {binding_said} successful.");
+            self.tell(binding, template, Severity::Normal, event::SYNC_WORK_SUCCEED, &message);
+        }
+        failed.pop().map_or(Ok(()), Err)
+    }
+
+    /// An event on the binding and one on its template.
+    fn tell(&self, binding: &Value, template: &Value, severity: Severity, reason: &'static str, message: &str) {
+        for object in [binding, template] {
+            self.context.events.note(object, severity, reason, message);
+        }
+    }
+
+    /// The template with what one cluster runs of it.
+    async fn manifest(&self, target: &TargetCluster, share: &Share<'_>) -> Result<Value, Error> {
+        let mut manifest = share.template.clone();
+        if share.spec.is_workload() {
+            self.context.interpreter.revise_replicas(&mut manifest, target.replicas).await?;
+        }
+        if let Some(completions) = share.completions.get(&target.name) {
+            object::set(&mut manifest, &["spec", "completions"], serde_json::json!(completions));
+        }
+        Ok(manifest)
+    }
+
+    /// Whether the target's Work had to be written.
+    async fn sync_one(&self, target: &TargetCluster, share: &Share<'_>) -> Result<bool, Error> {
+        let cluster = target.name.as_str();
+        let Some(member) = self.context.cluster(cluster).await? else {
+            return Err(Error::NoCluster(cluster.to_owned()));
+        };
+        let mut manifest = self.manifest(target, share).await?;
+        let (cluster_wide, namespaced) = (share.cluster_wide.as_plan(), share.namespaced.as_plan());
+        let overrides = overriding::apply(&mut manifest, &member, &cluster_wide, &namespaced)
+            .inspect_err(|failed| self.tell_override(share, failed.cluster_scoped, &failed.policy, cluster, false))?;
+        let mut desired = construct::for_binding(
+            share.spec,
+            share.identity,
+            cluster,
+            manifest,
+            &overrides,
+            share.single_target,
+            self.context.config.gates.stateful_failover_injection,
+        );
+        if share.exclusive {
+            desired.annotations.insert(annotation::EXCLUSIVE.to_owned(), annotation::EXCLUSIVE_VALUE.to_owned());
+        }
+        let written = write_work(&self.context, &desired).await?;
+        if written {
+            for (rules, cluster_scoped) in [(&overrides.cluster, true), (&overrides.namespaced, false)] {
+                for rule in rules {
+                    self.tell_override(share, cluster_scoped, &rule.policy_name, cluster, true);
+                }
+            }
+        }
+        Ok(written)
+    }
+
+    /// Tells the template what became of an override policy in a cluster.
+    fn tell_override(&self, share: &Share<'_>, cluster_scoped: bool, policy: &str, cluster: &str, succeeded: bool) {
+        let (severity, reason, end) = match succeeded {
+            true => (Severity::Normal, event::APPLY_OVERRIDE_POLICY_SUCCEED, "succeed"),
+            false => (Severity::Warning, event::APPLY_OVERRIDE_POLICY_FAILED, "failed"),
+        };
+        let policy = match cluster_scoped {
+            true => format!("cluster override policy({policy})"),
+            false => format!("override policy({}/{policy})", object::namespace(share.template)),
+        };
+        let message = format!("Apply {policy} for cluster({cluster}) {end}.");
+        self.context.events.note(share.template, severity, reason, message);
+    }
+}
+
+/// Creates or updates a Work, unless it is as it should be; whether it was written. A binding does not take over the Work of
+/// another binding that exists, or of a FederatedResourceQuota: names of Works do not contain the API group.
+pub async fn write_work(context: &Context, desired: &DesiredWork) -> Result<bool, Error> {
+    let resource = &context.kinds.work;
+    let existing = context.get(resource, &desired.namespace, &desired.name).await?;
+    if let Some(held) = existing.as_deref().and_then(|existing| desired.held_by_another(existing)) {
+        let is_held = match &held {
+            Holder::Quota => true,
+            Holder::Binding((namespace, name)) => {
+                context.exists(context.kinds.binding(namespace), namespace, name).await?
+            }
+        };
+        if is_held {
+            let (namespace, name) = (&desired.namespace, &desired.name);
+            return Err(Error::Apply(format!("work {namespace}/{name} is held by {held}")));
+        }
+    }
+    match desired.plan(existing.as_deref(), &new_id()) {
+        WorkPlan::Keep => Ok(false),
+        WorkPlan::Create(work) => context.create(resource, &work).await.map(|_| true),
+        WorkPlan::Update(work) => context.replace(resource, &work).await.map(|_| true),
+        WorkPlan::WaitForDeletion => {
+            Err(Error::Waiting(format!("work {}/{} is being deleted", desired.namespace, desired.name)))
+        }
+    }
+}
+
+/// Whether a policy holds the binding.
+fn is_claimed(binding: &Value) -> bool {
+    let ids = [label::PROPAGATION_POLICY_PERMANENT_ID, label::CLUSTER_PROPAGATION_POLICY_PERMANENT_ID];
+    ids.iter().any(|id| object::label(binding, id).is_some_and(|id| !id.is_empty()))
+}
+
+fn id_label(namespace: &str) -> &'static str {
+    match namespace {
+        "" => label::CLUSTER_RESOURCE_BINDING_PERMANENT_ID,
+        _ => label::RESOURCE_BINDING_PERMANENT_ID,
+    }
+}
+
+/// Parses a cluster's name out of an execution namespace.
+pub fn member_of(namespace: &str) -> Option<ClusterName> {
+    cluster_of(namespace).and_then(|cluster| ClusterName::parse(cluster).ok())
+}

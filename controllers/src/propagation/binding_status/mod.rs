@@ -1,0 +1,222 @@
+//! Works' statuses become the binding's aggregated status, and that the template's own status.
+//!
+//! The Works of a binding report one after the other. A look that comes in between waits a moment for the others, so that
+//! the binding's status is written once; and while the control plane is busy it waits for what is more urgent.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crowsnest_api::constants::{condition, event, label};
+use crowsnest_api::work::{AggregatedStatusItem, ResourceBinding, Work};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use k8s_openapi::jiff::Timestamp;
+use serde_json::{Value, json};
+
+use crate::Error;
+use crate::cache::{Cached, Change, Old};
+use crate::propagation::binding::cluster_of;
+use crate::propagation::detector::template_of;
+use crate::runtime::config::Config;
+use crate::runtime::context::{Context, decode};
+use crate::runtime::event_recorder::Severity;
+use crate::runtime::workqueue::Outcome;
+use crate::runtime::write_priority::GivingWay;
+use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch};
+use crate::scheduling::scheduler::BindingKey;
+use crowsnest_plan::work::construct;
+use crowsnest_plan::work::holder::binding_of_work;
+use crowsnest_plan::{conditions, object, status};
+
+/// Between looks at Works that have said nothing yet. A member that does not answer is not waited for.
+const GATHERING: [Duration; 3] = [Duration::from_millis(20), Duration::from_millis(40), Duration::from_millis(80)];
+
+pub struct Statuses {
+    context: Arc<Context>,
+    /// Bindings whose news wait while the control plane is busy.
+    giving_way: GivingWay<BindingKey>,
+}
+
+/// A binding, and what its Works come to.
+struct Reported {
+    binding: Arc<Value>,
+    items: Vec<AggregatedStatusItem>,
+    conditions: Vec<Condition>,
+    /// The binding does not say so yet.
+    is_news: bool,
+    /// Every cluster that is to have the object has said how applying went.
+    is_complete: bool,
+}
+
+impl Reported {
+    /// `None` while there is nothing to report.
+    fn of(binding: Arc<Value>, typed: &ResourceBinding, works: &[(String, Work)], now: Timestamp) -> Option<Self> {
+        let views: Vec<(&str, &Work)> = works.iter().map(|(cluster, work)| (cluster.as_str(), work)).collect();
+        let items = status::aggregate(&views, &typed.spec.resource)?;
+        let never = conditions::find(&typed.status.conditions, condition::FULLY_APPLIED).is_none();
+        if items.is_empty() && works.is_empty() && never {
+            return None;
+        }
+        let mut conditions = typed.status.conditions.clone();
+        let changed = conditions::set(&mut conditions, status::fully_applied(&typed.spec, &items, now));
+        let said = |(_, work): &&(&str, &Work)| conditions::find(&work.status.conditions, condition::APPLIED).is_some();
+        let said: Vec<&str> = views.iter().filter(said).map(|(cluster, _)| *cluster).collect();
+        let is_complete = construct::targets(&typed.spec).iter().all(|target| {
+            let suspended = construct::is_suspended(typed.spec.suspension.as_ref(), &target.name);
+            suspended || said.contains(&target.name.as_str())
+        });
+        let is_news = changed || items != typed.status.aggregated_status;
+        Some(Reported { binding, items, conditions, is_news, is_complete })
+    }
+}
+
+impl Statuses {
+    fn on_work(&self, change: &Change) -> Requests<BindingKey> {
+        let [old, new] = [change.old(), change.current()].map(|work| work.and_then(|work| work.get("status")));
+        let terminating = |header: &Old| header.header.terminating;
+        let turned =
+            change.old.as_ref().is_some_and(terminating) != change.current().is_some_and(object::is_terminating);
+        let is_reported = change.is_old_forgotten() || old != new || turned;
+        binding_of_work(change.object()).filter(|_| is_reported).into()
+    }
+
+    /// The Works of a new binding report its status; one from before the start may have lost them since.
+    fn on_binding(&self, change: &Change) -> Requests<BindingKey> {
+        let existed = (change.old.is_some() || change.initial) && !change.deleted;
+        Requests::one_if(existed && change.is_moved(), || change.key())
+    }
+}
+
+impl Controller for Statuses {
+    type Key = BindingKey;
+    const NAME: &'static str = "resource-binding-status-controller";
+    const SWITCH: Switch = Switch::OnByDefault(&["bindingStatus"]);
+
+    fn new(setup: &Setup) -> Self {
+        Statuses { context: Arc::clone(&setup.context), giving_way: GivingWay::default() }
+    }
+
+    fn watches(&self) -> Vec<Watch<Self>> {
+        let kinds = &self.context.kinds;
+        vec![
+            Source::of([&kinds.work]).map(Self::on_work),
+            Source::of([&kinds.resource_binding, &kinds.cluster_resource_binding]).map(Self::on_binding),
+        ]
+    }
+
+    async fn keys(&self) -> Result<Vec<BindingKey>, Error> {
+        self.context.binding_keys().await
+    }
+
+    fn workers(config: &Config) -> usize {
+        config.workers.bindings
+    }
+
+    fn has_deferred_writes(&self) -> bool {
+        !self.giving_way.is_empty()
+    }
+
+    async fn reconcile(self: Arc<Self>, key: BindingKey) -> Result<Outcome, Error> {
+        let context = &self.context;
+        let waited = self.giving_way.begin(&key);
+        let Some(Reported { binding, items, conditions, is_news, .. }) = self.reported(&key).await? else {
+            return Ok(Outcome::Done);
+        };
+        let resource = context.kinds.binding(&key.0);
+        if is_news {
+            if let Some(wait) = self.giving_way.wait(context.traffic(), key.clone(), waited) {
+                return Ok(Outcome::Again(wait));
+            }
+            let reported = (!items.is_empty()).then_some(&items);
+            let patch = json!({"status": {"conditions": conditions, "aggregatedStatus": reported}});
+            let written = context.merge_status(resource, &binding, patch).await.inspect_err(|error| {
+                if !error.is_conflict() {
+                    let message = error.message();
+                    context.events.note(&binding, Severity::Warning, event::AGGREGATE_STATUS_FAILED, message);
+                }
+            });
+            written?;
+            let name = match key.0.as_str() {
+                "" => format!("ClusterResourceBinding({})", key.1),
+                namespace => format!("ResourceBinding({namespace}/{})", key.1),
+            };
+            let message = format!("Update {name} with AggregatedStatus successfully.");
+            context.events.note(&binding, Severity::Normal, event::AGGREGATE_STATUS_SUCCEED, message);
+        }
+        self.aggregate(&binding, &items).await?;
+        Ok(Outcome::Done)
+    }
+}
+
+impl Statuses {
+    /// What there is to aggregate, once all of it is there or has been waited for.
+    async fn reported(&self, key: &BindingKey) -> Result<Option<Reported>, Error> {
+        let mut pauses = GATHERING.into_iter();
+        loop {
+            let Some((binding, typed)) = self.context.binding(&key.0, &key.1).await? else { return Ok(None) };
+            if object::is_terminating(&binding) {
+                return Ok(None);
+            }
+            let works = self.works_of(&binding, key).await?;
+            let Some(reported) = Reported::of(binding, &typed, &works, self.context.now()) else { return Ok(None) };
+            // A busy control plane makes it wait anyway.
+            if !reported.is_news || reported.is_complete || self.context.traffic().is_busy() {
+                return Ok(Some(reported));
+            }
+            match pauses.next() {
+                Some(pause) => tokio::time::sleep(pause).await,
+                None => return Ok(Some(reported)),
+            }
+        }
+    }
+
+    async fn works_of(&self, binding: &Value, key: &BindingKey) -> Result<Vec<(String, Work)>, Error> {
+        let label = match key.0.as_str() {
+            "" => label::CLUSTER_RESOURCE_BINDING_PERMANENT_ID,
+            _ => label::RESOURCE_BINDING_PERMANENT_ID,
+        };
+        let id = object::label(binding, label).unwrap_or_default();
+        let works = self.context.with_id(&self.context.kinds.work, label, id).await?;
+        let views = works.iter().map(Cached::view).filter(|work| binding_of_work(work).as_ref() == Some(key));
+        let named = views.filter_map(|work| Some((cluster_of(object::namespace(work))?.to_owned(), work)));
+        named.map(|(cluster, work)| Ok((cluster, decode(work)?))).collect()
+    }
+
+    /// Writes the template's status in the shape of its own kind.
+    async fn aggregate(&self, binding: &Value, items: &[AggregatedStatusItem]) -> Result<(), Error> {
+        let Some((resource, template)) = template_of(&self.context, binding).await? else { return Ok(()) };
+        let same = object::text(binding, &["spec", "resource", "uid"]) == object::uid(&template);
+        if !same || object::is_terminating(&template) {
+            return Ok(());
+        }
+        let new = match self.context.interpreter.aggregate(&template, items, &self.context.now().to_string()).await {
+            Ok(Some(new)) => new,
+            Ok(None) => return Ok(()),
+            Err(error) => {
+                let message = error.to_string();
+                self.context.events.note(&template, Severity::Warning, event::AGGREGATE_STATUS_FAILED, message);
+                return Err(error.into());
+            }
+        };
+        if object::semantically_equal(template.get("status").unwrap_or(&Value::Null), &new) {
+            return Ok(());
+        }
+        let mut updated = template.as_ref().clone();
+        object::set(&mut updated, &["status"], new);
+        let events = &self.context.events;
+        match self.context.replace_status(&resource, &updated).await {
+            // Kinds without a status subresource keep their status to themselves.
+            Err(error) if error.is_not_found() => Ok(()),
+            Err(error) => {
+                if !error.is_conflict() {
+                    events.note(&updated, Severity::Warning, event::AGGREGATE_STATUS_FAILED, error.message());
+                }
+                Err(error)
+            }
+            Ok(_) => {
+                let message = "Update Resource with AggregatedStatus successfully.";
+                events.note(&updated, Severity::Normal, event::AGGREGATE_STATUS_SUCCEED, message);
+                Ok(())
+            }
+        }
+    }
+}

@@ -1,0 +1,336 @@
+//! The dependencies distributor: what a propagated object needs beside it gets a binding of its own, attached to the
+//! parent's clusters.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::pin::pin;
+use std::sync::Arc;
+
+use crowsnest_api::constants::{annotation, event, finalizer, label};
+use crowsnest_api::names::{binding_name, binding_reference_key};
+use crowsnest_api::work::ResourceBinding;
+use crowsnest_apimachinery::names::ClusterName;
+use futures::TryStreamExt;
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+
+use crate::Error;
+use crate::cache::{Cached, Change};
+use crate::propagation::detector::template_of;
+use crate::runtime::context::{Context, new_id};
+use crate::runtime::dynamic_client::Resource;
+use crate::runtime::event_recorder::Severity;
+use crate::runtime::workqueue::Outcome;
+use crate::runtime::{Controller, Requests, Setup, Source, Switch, Trigger, Watch};
+use crate::scheduling::scheduler::BindingKey;
+use crowsnest_interpreter::default::dependencies::spelled;
+use crowsnest_plan::dependencies::{self, AttachedPlan, Parent, Wishes};
+use crowsnest_plan::dependencies::{Dependency, Needs};
+use crowsnest_plan::object;
+use crowsnest_plan::propagation::change::Change as TemplateChange;
+use crowsnest_plan::selector::labels_match;
+
+pub struct Distributor {
+    context: Arc<Context>,
+    parents: Trigger<BindingKey>,
+    /// What each parent depends on, so that a dependency that comes later finds it.
+    wanted: Mutex<BTreeMap<BindingKey, Vec<Dependency>>>,
+}
+
+impl Distributor {
+    fn on_binding(&self, change: &Change) -> Requests<BindingKey> {
+        let key = change.key();
+        if change.deleted {
+            self.wanted.lock().remove(&key);
+        }
+        let may_depend = change.deleted || may_have_dependencies(change.object());
+        Requests::one_if(change.is_marked() && may_depend, || key.clone())
+    }
+
+    /// Bindings that depend on an object, by its labels before or after the change.
+    fn on_object(&self, change: &Change) -> Requests<BindingKey> {
+        let object = change.object();
+        let is_binding = change.resource.gvr == self.context.kinds.resource_binding.gvr;
+        if is_binding || object::namespace(object).is_empty() || change.of_template() == TemplateChange::None {
+            return Requests::none();
+        }
+        let labels = object::labels(object);
+        let before = change.old.as_ref().map(|old| &old.header.labels).filter(|before| **before != labels);
+        let is_meant = |wanted: &Dependency| {
+            means(wanted, object, &labels) || before.is_some_and(|before| means(wanted, object, before))
+        };
+        let wanted = self.wanted.lock();
+        let depending = wanted.iter().filter(|(_, wanted)| wanted.iter().any(is_meant));
+        depending.map(|(parent, _)| parent.clone()).collect()
+    }
+}
+
+impl Controller for Distributor {
+    type Key = BindingKey;
+    const NAME: &'static str = "dependencies-distributor";
+    const SWITCH: Switch = Switch::Always;
+
+    fn new(setup: &Setup) -> Self {
+        let parents = setup.trigger::<Self>();
+        Distributor { context: Arc::clone(&setup.context), parents, wanted: Mutex::default() }
+    }
+
+    fn watches(&self) -> Vec<Watch<Self>> {
+        vec![
+            Source::of([&self.context.kinds.resource_binding]).map(Self::on_binding),
+            Source::AllOfControlPlane.map(Self::on_object),
+        ]
+    }
+
+    async fn keys(&self) -> Result<Vec<BindingKey>, Error> {
+        let mut keys = Vec::new();
+        let mut bindings = pin!(self.context.stream(&self.context.kinds.resource_binding, None));
+        while let Some(binding) = bindings.try_next().await? {
+            let binding = binding.view();
+            let propagates = object::at(binding, &["spec", "propagateDeps"]).and_then(Value::as_bool);
+            if propagates.unwrap_or_default() {
+                keys.push((object::namespace(binding).to_owned(), object::name(binding).to_owned()));
+            }
+        }
+        Ok(keys)
+    }
+
+    /// Enqueues deleted bindings as well, so that their dependencies are detached.
+    fn retain(&self, cluster: &ClusterName, resource: &Resource, keys: &HashSet<BindingKey>) {
+        if cluster.is_control_plane() && *resource == self.context.kinds.resource_binding {
+            let mut wanted = self.wanted.lock();
+            wanted.keys().filter(|key| !keys.contains(*key)).for_each(|key| self.parents.add(key.clone()));
+            wanted.retain(|key, _| keys.contains(key));
+        }
+    }
+
+    async fn reconcile(self: Arc<Self>, key: BindingKey) -> Result<Outcome, Error> {
+        let context = &self.context;
+        let resource = &context.kinds.resource_binding;
+        let Some((binding, typed)) = context.binding(&key.0, &key.1).await? else {
+            self.detach_all(&key, &BTreeSet::new()).await?;
+            return Ok(Outcome::Done);
+        };
+        let finalizer = finalizer::BINDING_DEPENDENCIES_DISTRIBUTOR;
+        if object::is_terminating(&binding) || !typed.spec.propagate_deps || !context.config.gates.propagate_deps {
+            self.wanted.lock().remove(&key);
+            let had = object::has_finalizer(&binding, finalizer);
+            self.detach_all(&key, &BTreeSet::new()).await?;
+            if had {
+                context.remove_finalizer(resource, &binding, finalizer).await?;
+            }
+            return Ok(Outcome::Done);
+        }
+        let Some((_, template)) = template_of(context, &binding).await? else {
+            return Err(Error::Waiting("the template does not exist".to_owned()));
+        };
+        let dependencies = match context.interpreter.dependencies(&template).await {
+            Ok(Some(dependencies)) => dependencies,
+            Ok(None) => return Ok(Outcome::Done),
+            Err(error) => {
+                let message = error.to_string();
+                context.events.note(&template, Severity::Warning, event::GET_DEPENDENCIES_FAILED, message);
+                return Err(error.into());
+            }
+        };
+        self.wanted.lock().insert(key.clone(), dependencies.list().to_vec());
+        let synced = self.sync(&key, &binding, &typed, &dependencies).await;
+        match &synced {
+            Ok(false) => {}
+            Ok(true) => {
+                let message = "Sync schedule results to dependencies succeed.";
+                context.events.note(&binding, Severity::Normal, event::SYNC_SCHEDULE_RESULT_SUCCEED, message);
+            }
+            Err(error) if error.is_conflict() || error.is_waiting() => {}
+            Err(error) => {
+                let message = error.message();
+                context.events.note(&binding, Severity::Warning, event::SYNC_SCHEDULE_RESULT_FAILED, message);
+            }
+        }
+        synced.map(|_| Outcome::Done)
+    }
+}
+
+impl Distributor {
+    /// Attaches what the parent depends on and lets go what it doesn't any more; whether anything was written. One
+    /// dependency's failure doesn't keep the others waiting.
+    async fn sync(
+        &self,
+        key: &BindingKey,
+        binding: &Arc<Value>,
+        typed: &ResourceBinding,
+        dependencies: &Needs,
+    ) -> Result<bool, Error> {
+        let binding = self.record(&self.context.kinds.resource_binding, binding, dependencies).await?;
+        if typed.spec.clusters.is_empty() && !self.is_scheduled(&binding) {
+            return Ok(false);
+        }
+        let parent = Parent {
+            namespace: &key.0,
+            name: &key.1,
+            permanent_id: object::label(&binding, label::RESOURCE_BINDING_PERMANENT_ID).unwrap_or_default(),
+            clusters: &typed.spec.clusters,
+            wishes: Wishes::of(&typed.spec),
+        };
+        let mut attached = BTreeSet::new();
+        let mut written = false;
+        let mut failed = None;
+        let mut all_found = true;
+        for dependency in dependencies.list() {
+            let templates = match self.templates(dependency, &key.0).await {
+                Ok(templates) => templates,
+                Err(error) => {
+                    all_found = false;
+                    failed = Some(error);
+                    continue;
+                }
+            };
+            for template in &templates {
+                let template = template.view();
+                attached.insert(binding_name(object::kind(template), object::name(template)));
+                match self.attach(&parent, template).await {
+                    Ok(wrote) => written |= wrote,
+                    Err(error) => failed = Some(error),
+                }
+            }
+        }
+        if all_found {
+            self.detach_all(key, &attached).await?;
+        }
+        failed.map_or(Ok(written), Err)
+    }
+
+    fn is_scheduled(&self, binding: &Value) -> bool {
+        object::annotation(binding, annotation::APPLIED_PLACEMENT).is_some()
+    }
+
+    /// Notes the dependencies on the parent and holds it until they are let go.
+    async fn record(
+        &self,
+        resource: &Resource,
+        binding: &Arc<Value>,
+        dependencies: &Needs,
+    ) -> Result<Arc<Value>, Error> {
+        let finalizer = finalizer::BINDING_DEPENDENCIES_DISTRIBUTOR;
+        let wanted = dependencies::annotation(dependencies);
+        let text = wanted.get(annotation::DEPENDENCIES).and_then(Value::as_str);
+        if object::annotation(binding, annotation::DEPENDENCIES) == text && object::has_finalizer(binding, finalizer) {
+            return Ok(Arc::clone(binding));
+        }
+        let mut finalizers: Vec<&str> = object::finalizers(binding).collect();
+        if !finalizers.contains(&finalizer) {
+            finalizers.push(finalizer);
+        }
+        let patch = json!({"metadata": {"annotations": wanted, "finalizers": finalizers}});
+        let recorded = self.context.merge(resource, binding, patch).await?;
+        if let Some((_, template)) = template_of(&self.context, &recorded).await? {
+            let message = format!("Get dependencies({}) succeed.", spelled(dependencies.list()));
+            self.context.events.note(&template, Severity::Normal, event::GET_DEPENDENCIES_SUCCEED, message);
+        }
+        Ok(Arc::new(recorded))
+    }
+
+    /// The objects a dependency names or selects, in the parent's namespace.
+    async fn templates(&self, dependency: &Dependency, namespace: &str) -> Result<Vec<Cached>, Error> {
+        let control_plane = &self.context.control_plane;
+        let found = self.context.catalog.find(control_plane, &dependency.api_version, &dependency.kind).await;
+        let resource = match found {
+            Ok(resource) => resource,
+            Err(Error::UnknownKind { .. }) => return Ok(Vec::new()),
+            Err(error) => return Err(error),
+        };
+        // Of what is not listed yet nobody knows that it is not there, and what is not there is let go.
+        let world = &self.context.world;
+        let listed = world.is_synced(control_plane, &resource.gvr);
+        if !listed && world.is_collected(control_plane, &resource.gvr) {
+            return Err(Error::Waiting(format!("{} are not listed yet", resource.gvr.resource)));
+        }
+        if !dependency.name.is_empty() {
+            return Ok(self.context.glance(&resource, namespace, &dependency.name).await?.into_iter().collect());
+        }
+        let all = self.context.stream(&resource, Some(namespace));
+        let meant = |template: &Cached| {
+            let template = template.view();
+            std::future::ready(means(dependency, template, &object::labels(template)))
+        };
+        all.try_filter(meant).try_collect().await
+    }
+
+    /// Whether anything had to be written.
+    async fn attach(&self, parent: &Parent<'_>, template: &Value) -> Result<bool, Error> {
+        let resource = &self.context.kinds.resource_binding;
+        let name = binding_name(object::kind(template), object::name(template));
+        let existing = self.context.get(resource, parent.namespace, &name).await?;
+        let parents = match &existing {
+            None => BTreeMap::new(),
+            Some(existing) => self.parents_of(existing).await?,
+        };
+        let attached = dependencies::attach(parent, template, existing.as_deref(), found_in(&parents), &new_id());
+        let binding = match attached.plan {
+            AttachedPlan::Keep => None,
+            AttachedPlan::Create(binding) => Some(self.context.create(resource, &binding).await?),
+            AttachedPlan::Update(binding) => Some(self.context.replace(resource, &binding).await?),
+            AttachedPlan::WaitForGarbageCollection => {
+                return Err(Error::Waiting("an earlier dependency of that name is being collected".to_owned()));
+            }
+        };
+        if let (Some(message), Some(binding)) = (attached.conflict, binding.as_ref().or(existing.as_deref())) {
+            self.context.events.note(binding, Severity::Warning, event::DEPENDENCY_POLICY_CONFLICT, message);
+        }
+        Ok(binding.is_some())
+    }
+
+    /// The bindings that require an attached one, as far as they are there.
+    async fn parents_of(&self, attached: &Value) -> Result<BTreeMap<BindingKey, Cached>, Error> {
+        let mut parents = BTreeMap::new();
+        for (namespace, name) in dependencies::parents(attached) {
+            if let Some(found) = self.context.glance(&self.context.kinds.resource_binding, &namespace, &name).await? {
+                parents.insert((namespace, name), found);
+            }
+        }
+        Ok(parents)
+    }
+
+    /// Takes the parent out of every attached binding that isn't in `keep`.
+    async fn detach_all(&self, parent: &BindingKey, keep: &BTreeSet<String>) -> Result<(), Error> {
+        let resource = &self.context.kinds.resource_binding;
+        let depended = format!("{}{}", label::DEPENDED_BY_PREFIX, binding_reference_key(&parent.0, &parent.1));
+        let world = &self.context.world;
+        let bindings = world.labelled(&self.context.control_plane, &resource.gvr, &depended, None).await?;
+        let leaving = bindings
+            .iter()
+            .map(Cached::view)
+            .filter(|binding| object::namespace(binding) == parent.0 && !keep.contains(object::name(binding)));
+        for binding in leaving {
+            let parents = self.parents_of(binding).await?;
+            if let Some(updated) = dependencies::detach(&parent.0, &parent.1, binding, found_in(&parents)) {
+                self.context.replace(resource, &updated).await?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether the distributor has anything to do with a binding: it has dependencies, or once had some, which hold it.
+fn may_have_dependencies(binding: &Value) -> bool {
+    let propagates = object::at(binding, &["spec", "propagateDeps"]).and_then(Value::as_bool).unwrap_or_default();
+    propagates || object::has_finalizer(binding, finalizer::BINDING_DEPENDENCIES_DISTRIBUTOR)
+}
+
+/// Finds parents by namespace and name.
+fn found_in<'a>(parents: &'a BTreeMap<BindingKey, Cached>) -> impl Fn(&str, &str) -> Option<&'a Value> {
+    move |namespace, name| parents.get(&(namespace.to_owned(), name.to_owned())).map(Cached::view)
+}
+
+/// Whether a dependency means this object when it has these labels.
+pub(crate) fn means(dependency: &Dependency, object: &Value, labels: &BTreeMap<String, String>) -> bool {
+    if dependency.api_version != object::api_version(object)
+        || dependency.kind != object::kind(object)
+        || dependency.namespace != object::namespace(object)
+    {
+        return false;
+    }
+    if !dependency.name.is_empty() {
+        return dependency.name == object::name(object);
+    }
+    dependency.label_selector.as_ref().is_some_and(|selector| labels_match(selector, labels))
+}

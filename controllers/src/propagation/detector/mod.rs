@@ -1,0 +1,449 @@
+//! The detector: templates and policies become bindings.
+//!
+//! Every deletable resource of the control plane is collected; a changed template is matched with the policies, claimed
+//! and bound. A changed policy asks for the templates it claims or could claim, and for no others ([`policies`]).
+
+mod policies;
+mod refused;
+mod unclaimed;
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Instant;
+
+use crowsnest_api::constants::{event, label};
+use crowsnest_api::names::{binding_name, is_reserved_namespace};
+use crowsnest_apimachinery::names::{ClusterName, Gvr};
+use crowsnest_fleet::ApiResources;
+use parking_lot::{Mutex, RwLock};
+use serde_json::Value;
+
+pub use self::policies::PolicyDetector;
+pub(crate) use self::policies::id_label;
+use self::policies::{PolicyKey, PolicyRecord};
+use self::unclaimed::Unclaimed;
+use crate::Error;
+use crate::cache::Change;
+use crate::runtime::config::Config;
+use crate::runtime::context::{Context, decode, new_id};
+use crate::runtime::dynamic_client::{Resource, Target};
+use crate::runtime::event_recorder::Severity;
+use crate::runtime::workqueue::Outcome;
+use crate::runtime::{Controller, Requests, Setup, Source, Switch, Trigger, Watch};
+use crowsnest_plan::object;
+use crowsnest_plan::propagation::binding::{self, BindingPlan, Intent, Interpreted};
+use crowsnest_plan::propagation::change::Change as TemplateChange;
+use crowsnest_plan::propagation::lazy::{self, Touch};
+use crowsnest_plan::propagation::{Choice, Claim, Policy, Preemption, choose, claim};
+use crowsnest_plan::reference;
+
+/// A template in the control plane.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct TemplateKey {
+    pub gvr: Gvr,
+    pub namespace: String,
+    pub name: String,
+}
+
+/// API groups whose objects steer the fleet and are no templates.
+const OWN_GROUPS: [&str; 10] = [
+    "cluster.karmada.io",
+    "policy.karmada.io",
+    "work.karmada.io",
+    "config.karmada.io",
+    "networking.karmada.io",
+    "autoscaling.karmada.io",
+    "remedy.karmada.io",
+    "apps.karmada.io",
+    "storage.crowsnest.io",
+    "events.k8s.io",
+];
+
+pub(crate) fn is_template_resource(gvr: &Gvr) -> bool {
+    let own = OWN_GROUPS.contains(&&*gvr.group);
+    let event = gvr.group.is_empty() && &*gvr.resource == "events";
+    let lease = &*gvr.group == "coordination.k8s.io" && &*gvr.resource == "leases";
+    !own && !event && !lease
+}
+
+/// The detector's controller of templates.
+pub struct ResourceDetector {
+    context: Arc<Context>,
+    templates: Trigger<TemplateKey>,
+    known_policies: RwLock<BTreeMap<PolicyKey, Arc<PolicyRecord>>>,
+    unclaimed: Unclaimed,
+    /// Templates that were changed since they were last looked at.
+    touched: Mutex<HashMap<TemplateKey, Touch>>,
+}
+
+impl ResourceDetector {
+    /// Starts collecting what became served since the last look, and stops what isn't any more.
+    pub fn follow(&self, served: &ApiResources) {
+        let control_plane = &self.context.control_plane;
+        let mut wanted: HashSet<Gvr> = HashSet::new();
+        for resource in served.preferred() {
+            let usable = resource.is_listable() && resource.verbs.contains("delete");
+            if usable && is_template_resource(&resource.gvr) {
+                wanted.insert(resource.gvr.clone());
+                let collected = Resource {
+                    gvr: resource.gvr.clone(),
+                    kind: resource.kind.clone(),
+                    namespaced: resource.namespaced,
+                };
+                self.context.world.collect(control_plane, &collected);
+            }
+        }
+        let unavailable = |gvr: &Gvr| served.stale.contains(&gvr.api_version());
+        for resource in self.context.world.resources(control_plane) {
+            let gone = is_template_resource(&resource.gvr) && !wanted.contains(&resource.gvr);
+            if gone && !unavailable(&resource.gvr) {
+                self.context.world.forget_resource(control_plane, &resource.gvr);
+                self.unclaimed.forget(&resource.gvr);
+            }
+        }
+    }
+
+    fn on_template(&self, change: &Change) -> Requests<TemplateKey> {
+        if !is_template_resource(&change.resource.gvr) {
+            return Requests::none();
+        }
+        let (namespace, name) = change.key();
+        let key = TemplateKey { gvr: change.resource.gvr.clone(), namespace, name };
+        if change.deleted {
+            self.unclaimed.remove(&key);
+            self.touched.lock().remove(&key);
+            return Requests::none();
+        }
+        let changed = if change.initial { TemplateChange::ByControlPlane } else { change.of_template() };
+        if changed == TemplateChange::None || !self.is_template(&change.resource, &key) {
+            return Requests::none();
+        }
+        if let Some(touch) = touch_of(change, changed) {
+            self.touch(&key, touch);
+        }
+        key.into()
+    }
+
+    fn touch(&self, key: &TemplateKey, touch: Touch) {
+        let mut touched = self.touched.lock();
+        let known = touched.entry(key.clone()).or_insert(touch);
+        *known = touch.max(*known);
+    }
+
+    fn is_template(&self, resource: &Resource, key: &TemplateKey) -> bool {
+        let config = &self.context.config;
+        let authentication = key.namespace == "kube-system" && key.name == "extension-apiserver-authentication";
+        let skipped = !key.namespace.is_empty()
+            && (is_reserved_namespace(&key.namespace) || config.skipped_namespaces.contains(&key.namespace));
+        !skipped && !authentication && !config.skipped_apis.contains(&key.gvr, &resource.kind)
+    }
+
+    pub fn enqueue(&self, resource: &Resource, namespace: String, name: String) {
+        let key = TemplateKey { gvr: resource.gvr.clone(), namespace, name };
+        if self.is_template(resource, &key) {
+            self.templates.add(key);
+        }
+    }
+}
+
+impl Controller for ResourceDetector {
+    type Key = TemplateKey;
+    const NAME: &'static str = "resource detector";
+    const SWITCH: Switch = Switch::Always;
+
+    fn new(setup: &Setup) -> Self {
+        ResourceDetector {
+            context: Arc::clone(&setup.context),
+            templates: setup.trigger::<Self>(),
+            known_policies: RwLock::default(),
+            unclaimed: Unclaimed::default(),
+            touched: Mutex::default(),
+        }
+    }
+
+    fn watches(&self) -> Vec<Watch<Self>> {
+        vec![Source::AllOfControlPlane.map(Self::on_template)]
+    }
+
+    async fn keys(&self) -> Result<Vec<TemplateKey>, Error> {
+        let mut keys = Vec::new();
+        for resource in self.template_resources() {
+            for (namespace, name) in self.context.keys(&resource).await? {
+                let key = TemplateKey { gvr: resource.gvr.clone(), namespace, name };
+                keys.extend(Some(key).filter(|key| self.is_template(&resource, key)));
+            }
+        }
+        Ok(keys)
+    }
+
+    fn retain(&self, cluster: &ClusterName, resource: &Resource, keys: &HashSet<(String, String)>) {
+        if cluster.is_control_plane() {
+            self.unclaimed.keep(&resource.gvr, keys);
+        }
+    }
+
+    fn workers(config: &Config) -> usize {
+        config.workers.templates
+    }
+
+    async fn reconcile(self: Arc<Self>, key: TemplateKey) -> Result<Outcome, Error> {
+        // A change that comes from now on is for the next look.
+        let touch = self.touched.lock().remove(&key);
+        let looked = self.look(&key, touch).await;
+        if let (Err(_), Some(touch)) = (&looked, touch) {
+            self.touch(&key, touch);
+        }
+        looked.map(|()| Outcome::Done)
+    }
+}
+
+impl ResourceDetector {
+    async fn look(&self, key: &TemplateKey, touch: Option<Touch>) -> Result<(), Error> {
+        let context = &self.context;
+        let found = match context.world.resource(&context.control_plane, &key.gvr) {
+            Some(resource) => {
+                context.glance(&resource, &key.namespace, &key.name).await?.map(|template| (resource, template))
+            }
+            None => None,
+        };
+        let Some((resource, template)) = found else {
+            self.unclaimed.remove(key);
+            return Ok(());
+        };
+        let template = template.view();
+        let claimed_elsewhere =
+            object::label(template, label::RESOURCE_TEMPLATE_CLAIMED_BY).is_some_and(|by| !by.is_empty());
+        if object::is_terminating(template) || claimed_elsewhere {
+            self.unclaimed.remove(key);
+            return Ok(());
+        }
+        let claim = Claim::of(template);
+        match claim {
+            Claim::None => self.unclaimed.put(key, object::labels(template)),
+            _ => self.unclaimed.remove(key),
+        }
+        let began = Instant::now();
+        let records = self.policies_for(&key.namespace);
+        let policies: Vec<Policy<'_>> = records.iter().map(|record| record.policy()).collect();
+        let (choice, _) = choose(template, &policies, context.config.gates.propagation_policy_preemption);
+        context.figures.matched(began.elapsed());
+        match choice {
+            Choice::Follow(policy) => {
+                let chosen = |record: &&Arc<PolicyRecord>| record.is_of(&policy);
+                let came_late = |record: &Arc<PolicyRecord>| lazy::is_newer(template, record.resource_version());
+                let newer = || claim == Claim::None && records.iter().find(chosen).is_some_and(came_late);
+                let touch = touch.or_else(|| newer().then_some(Touch::Unknown));
+                self.apply(key, &resource, template, &policy, None, touch).await
+            }
+            Choice::Preempt(policy) => self.apply(key, &resource, template, &policy, Some(&claim), touch).await,
+            Choice::Release => self.release(&resource, template, claim.id()).await,
+            Choice::Unselected(_) | Choice::Unmatched => Ok(()),
+            Choice::Wait => Err(Error::Waiting("the policy is being deleted".to_owned())),
+        }
+    }
+
+    /// Claims the template and brings its binding up to date, with an event for either end.
+    async fn apply(
+        &self,
+        key: &TemplateKey,
+        resource: &Resource,
+        template: &Value,
+        policy: &Policy<'_>,
+        preempted: Option<&Claim>,
+        touch: Option<Touch>,
+    ) -> Result<(), Error> {
+        self.check_dependent_overrides(policy).await?;
+        let began = Instant::now();
+        let applied = match self.claim(resource, template, policy, preempted).await {
+            Ok(claimed) => {
+                self.unclaimed.remove(key);
+                self.bind(claimed.as_ref().unwrap_or(template), policy, touch).await
+            }
+            Err(error) => Err(error),
+        };
+        self.context.figures.applied(began.elapsed(), applied.is_ok());
+        let events = &self.context.events;
+        match applied {
+            Ok(false) => Ok(()),
+            Ok(true) => {
+                let message = format!("Apply {} succeed", describe(policy));
+                events.note(template, Severity::Normal, event::APPLY_POLICY_SUCCEED, message);
+                Ok(())
+            }
+            Err(error) => {
+                if let Some(touch) = touch {
+                    self.touch(key, touch);
+                }
+                if !error.is_conflict() && !error.is_waiting() {
+                    let message = format!("Apply {} failed: {}", describe(policy), error.message());
+                    events.note(template, Severity::Warning, event::APPLY_POLICY_FAILED, message);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// The template as it is once the policy has claimed it; `None` when it had before.
+    async fn claim(
+        &self,
+        resource: &Resource,
+        template: &Value,
+        policy: &Policy<'_>,
+        preempted: Option<&Claim>,
+    ) -> Result<Option<Value>, Error> {
+        let Some(patch) = claim::patch(template, policy) else { return Ok(None) };
+        let claimed = self.context.merge(resource, template, patch).await;
+        if let Some(from) = preempted {
+            let (preemption, events) = (Preemption { by: policy, from }, &self.context.events);
+            self.context.figures.preemptions.note(claimed.is_ok());
+            match &claimed {
+                Ok(_) => {
+                    events.note(template, Severity::Normal, event::PREEMPT_POLICY_SUCCEED, preemption.succeeded());
+                }
+                Err(error) if error.is_conflict() => {}
+                Err(error) => {
+                    let message = preemption.failed(&error.message());
+                    events.note(template, Severity::Warning, event::PREEMPT_POLICY_FAILED, message);
+                }
+            }
+        }
+        claimed.map(Some)
+    }
+
+    async fn check_dependent_overrides(&self, policy: &Policy<'_>) -> Result<(), Error> {
+        let kinds = &self.context.kinds;
+        let resource =
+            if policy.namespace.is_empty() { &kinds.cluster_override_policy } else { &kinds.override_policy };
+        for name in &policy.spec.dependent_overrides {
+            if !self.context.exists(resource, policy.namespace, name).await? {
+                return Err(Error::Waiting(format!("waiting for dependent overrides: {name}")));
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the binding; whether there was anything to write.
+    async fn bind(&self, template: &Value, policy: &Policy<'_>, touch: Option<Touch>) -> Result<bool, Error> {
+        if policy.is_lazy() && touch.is_none() {
+            return Ok(false);
+        }
+        let resource = self.context.kinds.binding(object::namespace(template));
+        let name = binding_name(object::kind(template), object::name(template));
+        let existing = self.context.get(resource, object::namespace(template), &name).await?;
+        let interpreted = self.interpret(template).await?;
+        if !lazy::activates(policy, touch, template, existing.as_deref(), &interpreted) {
+            return Ok(false);
+        }
+        let intent = Intent {
+            template,
+            policy,
+            interpreted,
+            priority: self.priority(template, policy).await?,
+            gates: self.context.config.gates,
+            template_changed: touch.is_some_and(|touch| touch > Touch::Found),
+            new_permanent_id: &new_id(),
+        };
+        match binding::plan(&intent, existing.as_deref()) {
+            BindingPlan::Keep => Ok(false),
+            BindingPlan::Create(binding) => self.context.create(resource, &binding).await.map(|_| true),
+            BindingPlan::Update(binding) => match self.context.replace(resource, &binding).await {
+                Ok(_) => Ok(true),
+                Err(error) => {
+                    if let Some(existing) = &existing {
+                        self.tell_refused(resource, existing, &error).await;
+                    }
+                    Err(error)
+                }
+            },
+            BindingPlan::WaitForGarbageCollection => Err(Error::Waiting(
+                "failed to update binding due to different owner reference UID, will try again later after binding is \
+                 garbage collected"
+                    .to_owned(),
+            )),
+        }
+    }
+
+    /// What the template needs; a script that cannot tell is told of on the template.
+    async fn interpret(&self, template: &Value) -> Result<Interpreted, Error> {
+        let interpreter = &self.context.interpreter;
+        interpreter.replicas(template).await.map_err(|error| {
+            let reason = match interpreter.has_components(template) {
+                true => event::GET_COMPONENTS_FAILED,
+                false => event::GET_REPLICAS_FAILED,
+            };
+            self.context.events.note(template, Severity::Warning, reason, error.to_string());
+            error.into()
+        })
+    }
+
+    /// The value of the PriorityClass the policy names. Nothing cluster-scoped has one.
+    async fn priority(&self, template: &Value, policy: &Policy<'_>) -> Result<Option<i32>, Error> {
+        let Some(wanted) = &policy.spec.schedule_priority else { return Ok(None) };
+        if !self.context.config.gates.priority_based_scheduling || object::namespace(template).is_empty() {
+            return Ok(None);
+        }
+        let name = &wanted.priority_class_name;
+        let class = self.context.glance(&self.context.kinds.priority_class, "", name).await?;
+        let class =
+            class.ok_or_else(|| Error::Apply(format!("PriorityClass.scheduling.k8s.io \"{name}\" not found")))?;
+        Ok(object::integer(class.view(), &["value"]).and_then(|value| i32::try_from(value).ok()))
+    }
+
+    /// Removes a claim, from the binding first so that it never follows a policy its template doesn't.
+    async fn release(&self, resource: &Resource, template: &Value, id: &str) -> Result<(), Error> {
+        let name = binding_name(object::kind(template), object::name(template));
+        let binding_resource = self.context.kinds.binding(object::namespace(template));
+        if let Some(binding) = self.context.get(binding_resource, object::namespace(template), &name).await?
+            && let Some(patch) = claim::release(&binding, id)
+        {
+            self.context.merge(binding_resource, &binding, patch).await?;
+        }
+        if let Some(patch) = claim::release(template, id) {
+            self.context.merge(resource, template, patch).await?;
+        }
+        Ok(())
+    }
+}
+
+/// What a change says of who made it, as lazy policies count it. A template nobody claims is matched anew whoever changed
+/// it, and then bound at once.
+fn touch_of(change: &Change, changed: TemplateChange) -> Option<Touch> {
+    let unclaimed = Claim::of(change.object()) == Claim::None;
+    let forgotten = change.is_old_forgotten() && object::generation(change.object()) == 0;
+    match changed {
+        _ if change.initial => Some(Touch::Found),
+        _ if unclaimed => Some(Touch::ByUser),
+        TemplateChange::ByUser if change.old.is_none() || forgotten => Some(Touch::Unknown),
+        TemplateChange::ByUser => Some(Touch::ByUser),
+        TemplateChange::None | TemplateChange::ByControlPlane => None,
+    }
+}
+
+fn describe(policy: &Policy<'_>) -> String {
+    match policy.namespace {
+        "" => format!("cluster policy({})", policy.name),
+        namespace => format!("policy({namespace}/{})", policy.name),
+    }
+}
+
+/// The template a binding refers to, with everything in it; `None` if there is none that the binding may refer to
+/// ([`reference::check`]).
+pub async fn template_of(context: &Context, binding: &Value) -> Result<Option<(Resource, Arc<Value>)>, Error> {
+    let reference: crowsnest_api::work::ObjectReference =
+        decode(object::at(binding, &["spec", "resource"]).unwrap_or(&Value::Null))?;
+    let resource = match context.catalog.find(&context.control_plane, &reference.api_version, &reference.kind).await {
+        Ok(resource) => resource,
+        Err(Error::UnknownKind { .. }) => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    if let Err(why) = reference::check(object::namespace(binding), &reference, resource.namespaced) {
+        tracing::warn!(namespace = object::namespace(binding), binding = object::name(binding), %why, "binding not followed");
+        return Ok(None);
+    }
+    if context.world.is_synced(&context.control_plane, &resource.gvr) {
+        let template = context.get(&resource, &reference.namespace, &reference.name).await?;
+        return Ok(template.map(|template| (resource, template)));
+    }
+    let live = context.objects.get(Target::new(&resource, &reference.namespace, &reference.name)).await?;
+    Ok(live.map(|template| (resource, Arc::new(template))))
+}

@@ -1,0 +1,251 @@
+//! What a change of a policy asks for: the templates it claims, those it names, and of those nobody claims the ones it
+//! selects. Others it cannot mean, so they are not looked at.
+
+use std::collections::{BTreeSet, HashSet};
+use std::sync::Arc;
+
+use crowsnest_api::constants::{finalizer, label};
+use crowsnest_api::policy::PropagationSpec;
+use crowsnest_apimachinery::names::ClusterName;
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::{ResourceDetector, is_template_resource};
+use crate::Error;
+use crate::cache::{Cached, Change, Header};
+use crate::runtime::dynamic_client::Resource;
+use crate::runtime::workqueue::Outcome;
+use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch};
+use crowsnest_plan::object;
+use crowsnest_plan::propagation::Policy;
+use crowsnest_plan::selector::{Named, best_precision_of_named};
+
+/// A policy; the namespace is empty for a cluster-wide one.
+pub type PolicyKey = (String, String);
+
+pub struct PolicyRecord {
+    object: Cached,
+    spec: PropagationSpec,
+}
+
+/// The label under which a policy's id is found, on itself and on what it claims.
+pub(crate) fn id_label(namespace: &str) -> &'static str {
+    match namespace {
+        "" => label::CLUSTER_PROPAGATION_POLICY_PERMANENT_ID,
+        _ => label::PROPAGATION_POLICY_PERMANENT_ID,
+    }
+}
+
+impl PolicyRecord {
+    pub fn policy(&self) -> Policy<'_> {
+        let policy = self.object.view();
+        let namespace = object::namespace(policy);
+        Policy {
+            namespace,
+            name: object::name(policy),
+            permanent_id: object::label(policy, id_label(namespace)).unwrap_or_default(),
+            terminating: object::is_terminating(policy),
+            spec: &self.spec,
+        }
+    }
+
+    pub fn is_of(&self, policy: &Policy<'_>) -> bool {
+        let known = self.object.view();
+        (object::namespace(known), object::name(known)) == (policy.namespace, policy.name)
+    }
+
+    pub fn resource_version(&self) -> &str {
+        object::resource_version(self.object.view())
+    }
+}
+
+impl ResourceDetector {
+    fn on_policy(&self, change: &Change) -> Requests<PolicyKey> {
+        let key = change.key();
+        let Some(policy) = change.current() else {
+            self.known_policies.write().remove(&key);
+            return Requests::none();
+        };
+        match PropagationSpec::deserialize(policy.get("spec").unwrap_or(&Value::Null)) {
+            Ok(spec) => {
+                let record = PolicyRecord { object: change.object.clone(), spec };
+                self.known_policies.write().insert(key.clone(), Arc::new(record));
+            }
+            Err(error) => tracing::warn!(?key, %error, "policy cannot be read"),
+        }
+        Requests::one_if(change.is_marked(), || key)
+    }
+
+    /// Policies that wait for an override policy to exist.
+    fn on_override(&self, change: &Change) -> Requests<PolicyKey> {
+        let (namespace, name) = change.key();
+        match change.old.is_none() && !change.deleted {
+            true => self.policies_where(|(of, _), spec| *of == namespace && spec.dependent_overrides.contains(&name)),
+            false => Requests::none(),
+        }
+    }
+
+    /// Policies that wait for a PriorityClass to exist.
+    fn on_priority_class(&self, change: &Change) -> Requests<PolicyKey> {
+        let name = object::name(change.object());
+        let names = |spec: &PropagationSpec| {
+            spec.schedule_priority.as_ref().is_some_and(|wanted| wanted.priority_class_name == name)
+        };
+        match change.old.is_none() && !change.deleted && !change.initial {
+            true => self.policies_where(|_, spec| names(spec)),
+            false => Requests::none(),
+        }
+    }
+
+    fn policies_where(&self, which: impl Fn(&PolicyKey, &PropagationSpec) -> bool) -> Requests<PolicyKey> {
+        let known = self.known_policies.read();
+        let meant = known.iter().filter(|(key, record)| which(key, &record.spec));
+        meant.map(|(key, _)| key.clone()).collect()
+    }
+
+    /// Policies that can mean templates of a namespace, or cluster-scoped ones.
+    pub(super) fn policies_for(&self, namespace: &str) -> Vec<Arc<PolicyRecord>> {
+        let known = self.known_policies.read();
+        let of = |scope: &str| {
+            let (from, scope) = ((scope.to_owned(), String::new()), scope.to_owned());
+            known.range(from..).take_while(move |((of, _), _)| *of == scope).map(|(_, record)| Arc::clone(record))
+        };
+        match namespace {
+            "" => of("").collect(),
+            namespace => of("").chain(of(namespace)).collect(),
+        }
+    }
+
+    async fn reconcile_policy(&self, key: PolicyKey) -> Result<Outcome, Error> {
+        let Some(record) = self.known_policies.read().get(&key).cloned() else { return Ok(Outcome::Done) };
+        let policy = record.policy();
+        if policy.terminating {
+            self.let_go(&policy).await?;
+            let kinds = &self.context.kinds;
+            let (resource, finalizer) = match policy.namespace {
+                "" => (&kinds.cluster_propagation_policy, finalizer::CLUSTER_PROPAGATION_POLICY_CONTROLLER),
+                _ => (&kinds.propagation_policy, finalizer::PROPAGATION_POLICY_CONTROLLER),
+            };
+            self.context.remove_finalizer(resource, record.object.view(), finalizer).await?;
+            return Ok(Outcome::Done);
+        }
+        let resources: Vec<Arc<Resource>> = self.template_resources().collect();
+        // Each template that is asked for decides for itself whether anything changes for it.
+        let mut asked = self.selected(&policy, &resources);
+        for resource in &resources {
+            let claimed =
+                self.context.headers_with_id(resource, id_label(policy.namespace), policy.permanent_id).await?;
+            for template in claimed {
+                match is_selected(&policy, resource, &template) {
+                    true => {
+                        asked.insert((Arc::clone(resource), template.namespace, template.name));
+                    }
+                    false => self.release_unselected(&policy, resource, &template).await?,
+                }
+            }
+        }
+        asked.into_iter().for_each(|(resource, namespace, name)| self.enqueue(&resource, namespace, name));
+        Ok(Outcome::Done)
+    }
+
+    pub(super) fn template_resources(&self) -> impl Iterator<Item = Arc<Resource>> + use<> {
+        let resources = self.context.world.resources(&self.context.control_plane);
+        resources.into_iter().filter(|resource| is_template_resource(&resource.gvr))
+    }
+
+    /// A policy that goes takes its claims with it.
+    async fn let_go(&self, policy: &Policy<'_>) -> Result<(), Error> {
+        for resource in self.template_resources() {
+            let claimed = self.context.with_id(&resource, id_label(policy.namespace), policy.permanent_id).await?;
+            for template in &claimed {
+                self.release(&resource, template.view(), policy.permanent_id).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn release_unselected(
+        &self,
+        policy: &Policy<'_>,
+        resource: &Resource,
+        template: &Header,
+    ) -> Result<(), Error> {
+        match self.context.glance(resource, &template.namespace, &template.name).await? {
+            Some(template) => self.release(resource, template.view(), policy.permanent_id).await,
+            None => Ok(()),
+        }
+    }
+
+    /// What a policy could claim: the templates it names, and those nobody claims that it selects.
+    fn selected(&self, policy: &Policy<'_>, resources: &[Arc<Resource>]) -> BTreeSet<(Arc<Resource>, String, String)> {
+        let mut selected = BTreeSet::new();
+        for selector in &policy.spec.resource_selectors {
+            let of_kind = |resource: &&Arc<Resource>| {
+                resource.kind == selector.kind && resource.gvr.api_version() == selector.api_version
+            };
+            let Some(resource) = resources.iter().find(of_kind) else { continue };
+            let namespace = policy.namespace_of(selector);
+            // Nothing cluster-scoped is in a namespace.
+            if namespace.is_some() && !resource.namespaced {
+                continue;
+            }
+            let is_one = namespace.is_some() || !resource.namespaced;
+            if is_one && !selector.name.is_empty() {
+                let namespace = namespace.unwrap_or_default().to_owned();
+                selected.insert((Arc::clone(resource), namespace, selector.name.clone()));
+                continue;
+            }
+            let unclaimed = self.unclaimed.meant(resource, namespace, selector).into_iter();
+            selected.extend(unclaimed.map(|(namespace, name)| (Arc::clone(resource), namespace, name)));
+        }
+        selected
+    }
+}
+
+/// The detector's controller of policies.
+pub struct PolicyDetector {
+    detector: Arc<ResourceDetector>,
+}
+
+impl Controller for PolicyDetector {
+    type Key = PolicyKey;
+    const NAME: &'static str = "propagationPolicy reconciler";
+    const SWITCH: Switch = Switch::Always;
+
+    fn new(setup: &Setup) -> Self {
+        PolicyDetector { detector: setup.controller() }
+    }
+
+    fn watches(&self) -> Vec<Watch<Self>> {
+        let kinds = &self.detector.context.kinds;
+        let policies = Source::of([&kinds.propagation_policy, &kinds.cluster_propagation_policy]);
+        let overrides = Source::of([&kinds.override_policy, &kinds.cluster_override_policy]);
+        vec![
+            policies.map(|one: &Self, change| one.detector.on_policy(change)),
+            overrides.map(|one: &Self, change| one.detector.on_override(change)),
+            Source::of([&kinds.priority_class]).map(|one: &Self, change| one.detector.on_priority_class(change)),
+        ]
+    }
+
+    async fn keys(&self) -> Result<Vec<PolicyKey>, Error> {
+        Ok(self.detector.known_policies.read().keys().cloned().collect())
+    }
+
+    fn retain(&self, cluster: &ClusterName, resource: &Resource, keys: &HashSet<PolicyKey>) {
+        if cluster.is_control_plane() && self.detector.context.kinds.is_of_policies(resource) {
+            let stays = |key: &PolicyKey| key.0.is_empty() == resource.namespaced || keys.contains(key);
+            self.detector.known_policies.write().retain(|key, _| stays(key));
+        }
+    }
+
+    async fn reconcile(self: Arc<Self>, key: PolicyKey) -> Result<Outcome, Error> {
+        self.detector.reconcile_policy(key).await
+    }
+}
+
+fn is_selected(policy: &Policy<'_>, resource: &Resource, template: &Header) -> bool {
+    let api_version = resource.gvr.api_version();
+    let named =
+        Named { api_version: &api_version, kind: &resource.kind, namespace: &template.namespace, name: &template.name };
+    best_precision_of_named(&policy.spec.resource_selectors, named, &template.labels).is_some()
+}

@@ -1,0 +1,113 @@
+//! Templates nobody claims, with their labels: a policy that comes or changes finds those it means without a look at any
+//! other. Written by the detector's looks at templates; a template is put in before the policies are read, so that of a
+//! template and a policy that come at the same time one sees the other.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use crowsnest_api::policy::ResourceSelector;
+use crowsnest_apimachinery::names::Gvr;
+use parking_lot::Mutex;
+
+use super::TemplateKey;
+use crate::runtime::dynamic_client::Resource;
+use crowsnest_plan::selector::{Named, best_precision_of_named};
+
+/// Namespace and name.
+type Key = (String, String);
+type Labels = BTreeMap<String, String>;
+
+#[derive(Default)]
+pub struct Unclaimed {
+    templates: Mutex<HashMap<Gvr, BTreeMap<Key, Labels>>>,
+}
+
+impl Unclaimed {
+    pub fn put(&self, key: &TemplateKey, labels: Labels) {
+        let mut templates = self.templates.lock();
+        templates.entry(key.gvr.clone()).or_default().insert((key.namespace.clone(), key.name.clone()), labels);
+    }
+
+    pub fn remove(&self, key: &TemplateKey) {
+        if let Some(templates) = self.templates.lock().get_mut(&key.gvr) {
+            templates.remove(&(key.namespace.clone(), key.name.clone()));
+        }
+    }
+
+    /// Templates of a resource are only these.
+    pub fn keep(&self, gvr: &Gvr, keys: &HashSet<Key>) {
+        if let Some(templates) = self.templates.lock().get_mut(gvr) {
+            templates.retain(|key, _| keys.contains(key));
+        }
+    }
+
+    /// The resource is not served any more.
+    pub fn forget(&self, gvr: &Gvr) {
+        self.templates.lock().remove(gvr);
+    }
+
+    /// Those of a resource that a selector means, in one namespace or in all.
+    pub fn meant(&self, resource: &Resource, namespace: Option<&str>, selector: &ResourceSelector) -> Vec<Key> {
+        let templates = self.templates.lock();
+        let Some(templates) = templates.get(&resource.gvr) else { return Vec::new() };
+        let api_version = resource.gvr.api_version();
+        let is_meant = |(key, labels): &(&Key, &Labels)| {
+            let named = Named { api_version: &api_version, kind: &resource.kind, namespace: &key.0, name: &key.1 };
+            best_precision_of_named(std::slice::from_ref(selector), named, labels).is_some()
+        };
+        let from = (namespace.unwrap_or_default().to_owned(), String::new());
+        let near = templates.range(from..).take_while(|(key, _)| namespace.is_none_or(|namespace| key.0 == namespace));
+        near.filter(is_meant).map(|(key, _)| key.clone()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+    use serde_json::{Value, json};
+
+    fn config_maps() -> Resource {
+        Resource::builtin("", "v1", "configmaps", "ConfigMap", true)
+    }
+
+    fn key(namespace: &str, name: &str) -> TemplateKey {
+        TemplateKey { gvr: config_maps().gvr, namespace: namespace.to_owned(), name: name.to_owned() }
+    }
+
+    #[rstest]
+    #[case::all(json!({}), None, &["a/x", "a/y", "b/x"])]
+    #[case::of_a_namespace(json!({}), Some("a"), &["a/x", "a/y"])]
+    #[case::of_a_namespace_without_any(json!({}), Some("aa"), &[])]
+    #[case::by_labels(json!({"labelSelector": {"matchLabels": {"app": "web"}}}), None, &["a/y"])]
+    #[case::by_name(json!({"name": "x"}), None, &["a/x", "b/x"])]
+    #[case::of_another_version(json!({"apiVersion": "v2"}), None, &[])]
+    fn selectors_mean(#[case] selector: Value, #[case] namespace: Option<&str>, #[case] expected: &[&str]) {
+        let unclaimed = Unclaimed::default();
+        let labelled = BTreeMap::from([("app".to_owned(), "web".to_owned())]);
+        for (namespace, name, labels) in
+            [("a", "x", Labels::new()), ("a", "y", labelled), ("b", "x", Labels::new()), ("b", "gone", Labels::new())]
+        {
+            unclaimed.put(&key(namespace, name), labels);
+        }
+        unclaimed.remove(&key("b", "gone"));
+        let mut whole = json!({"apiVersion": "v1", "kind": "ConfigMap"});
+        json_patch::merge(&mut whole, &selector);
+        let selector = serde_json::from_value(whole).expect("a selector");
+        let meant = unclaimed.meant(&config_maps(), namespace, &selector);
+        let meant: Vec<String> = meant.into_iter().map(|(namespace, name)| format!("{namespace}/{name}")).collect();
+        assert_eq!(meant, expected);
+    }
+
+    #[test]
+    fn what_went_unnoticed_is_let_go() {
+        let unclaimed = Unclaimed::default();
+        unclaimed.put(&key("a", "x"), Labels::new());
+        unclaimed.put(&key("a", "y"), Labels::new());
+        unclaimed.keep(&config_maps().gvr, &HashSet::from([("a".to_owned(), "y".to_owned())]));
+        let all: ResourceSelector =
+            serde_json::from_value(json!({"apiVersion": "v1", "kind": "ConfigMap"})).expect("a selector");
+        assert_eq!(unclaimed.meant(&config_maps(), None, &all), [("a".to_owned(), "y".to_owned())]);
+        unclaimed.forget(&config_maps().gvr);
+        assert!(unclaimed.meant(&config_maps(), None, &all).is_empty());
+    }
+}

@@ -1,0 +1,151 @@
+//! What a Work that goes leaves behind in its member: nothing, or objects that are nobody's any more.
+
+use std::time::Duration;
+
+use crowsnest_api::cluster::Cluster;
+use crowsnest_api::constants::finalizer;
+use crowsnest_api::work::Work;
+use crowsnest_apimachinery::names::ClusterName;
+use crowsnest_index::RecordKey;
+use serde_json::Value;
+
+use super::{WorkKey, Works, is_ready};
+use crate::Error;
+use crate::failover::graceful_eviction::exclusive;
+use crate::metrics::operations::Operation;
+use crate::propagation::execution::counting::written;
+use crate::runtime::dynamic_client::Target;
+use crate::runtime::workqueue::Outcome;
+use crowsnest_plan::object;
+use crowsnest_plan::work::apply::ApplyPlan;
+use crowsnest_plan::work::exclusive::is_run_by;
+use crowsnest_plan::work::managed;
+
+/// Between two looks whether an exclusive copy has stopped.
+const STOPPING: Duration = Duration::from_secs(1);
+
+impl Works {
+    /// Takes the objects out of the member, or gives them up, and lets the Work go. One that is exclusive goes when they are
+    /// gone, with all that they ran; when that can't be seen, its binding says so.
+    pub(super) async fn remove(
+        &self,
+        cluster: &ClusterName,
+        member: Option<&Cluster>,
+        work: &Value,
+        typed: &Work,
+    ) -> Result<Outcome, Error> {
+        if !object::has_finalizer(work, finalizer::EXECUTION_CONTROLLER) {
+            return Ok(Outcome::Done);
+        }
+        let leaving = member.is_none_or(|member| member.metadata.deletion_timestamp.is_some());
+        let preserve = typed.spec.preserve_resources_on_deletion.unwrap_or_default();
+        let exclusive = exclusive::is_marked(work) && !preserve;
+        if member.is_some_and(is_ready) {
+            let mut gone = true;
+            for manifest in &typed.spec.workload.manifests {
+                match exclusive {
+                    true => gone &= self.is_stopped(cluster, &manifest.0).await?,
+                    false => self.remove_one(cluster, &manifest.0, preserve).await?,
+                }
+            }
+            if !gone {
+                return Ok(Outcome::Again(STOPPING));
+            }
+        } else if !leaving {
+            return Err(Error::Waiting(format!("cluster({cluster}) not ready")));
+        } else if exclusive {
+            exclusive::leave_unconfirmed(&self.context, work, cluster.as_str()).await?;
+        }
+        let key = (object::namespace(work).to_owned(), object::name(work).to_owned());
+        for manifest in &typed.spec.workload.manifests {
+            self.give_up(cluster, &key, &manifest.0).await;
+        }
+        self.unserved.lock().remove(&key);
+        self.context.remove_finalizer(&self.context.kinds.work, work, finalizer::EXECUTION_CONTROLLER).await?;
+        Ok(Outcome::Done)
+    }
+
+    /// Nothing is remembered any more of the object that this Work left in the member.
+    async fn give_up(&self, cluster: &ClusterName, work: &WorkKey, manifest: &Value) {
+        let (api_version, kind) = (object::api_version(manifest), object::kind(manifest));
+        if let Some(resource) = self.context.catalog.known(cluster, api_version, kind) {
+            let (namespace, name) = (object::namespace(manifest), object::name(manifest));
+            let key = RecordKey::new(cluster.clone(), resource.gvr.clone(), namespace, name);
+            if self.left.of(&key).is_some_and(|left| left.work == *work) {
+                self.left.remove(&key).await;
+            }
+        }
+    }
+
+    /// Has an object deleted after all it owns; whether it is gone, and no pod of it runs any more.
+    async fn is_stopped(&self, cluster: &ClusterName, manifest: &Value) -> Result<bool, Error> {
+        let (api_version, kind) = (object::api_version(manifest), object::kind(manifest));
+        let resource = match self.context.catalog.find(cluster, api_version, kind).await {
+            Ok(resource) => resource,
+            Err(Error::UnknownKind { .. }) => return Ok(true),
+            Err(error) => return Err(error),
+        };
+        let target = Target::new(&resource, object::namespace(manifest), object::name(manifest));
+        let member = self.member(cluster)?;
+        match member.get(target).await? {
+            Some(live) if managed::is_managed(&live) => {
+                if !object::is_terminating(&live) {
+                    let deleted = member.delete_after_dependents(target).await;
+                    self.count(cluster, manifest, Operation::Delete, deleted.is_ok());
+                    deleted?;
+                }
+                Ok(false)
+            }
+            Some(_) => Ok(true),
+            None => Ok(!self.has_pods(cluster, manifest).await?),
+        }
+    }
+
+    /// Whether pods of a manifest's object may still be running.
+    async fn has_pods(&self, cluster: &ClusterName, manifest: &Value) -> Result<bool, Error> {
+        let (world, pods) = (&self.context.world, &self.context.kinds.pod);
+        world.collect(cluster, pods);
+        if !world.wait_synced(cluster, &pods.gvr, STOPPING).await {
+            return Err(Error::Waiting(format!("pods of cluster({cluster}) are not listed yet")));
+        }
+        let found = world.list(cluster, &pods.gvr, Some(object::namespace(manifest))).await?;
+        Ok(found.iter().any(|pod| is_run_by(pod.view(), manifest)))
+    }
+
+    /// What is given up is updated for that; anything else is deleted, also when it is gone already.
+    async fn remove_one(&self, cluster: &ClusterName, manifest: &Value, preserve: bool) -> Result<(), Error> {
+        let removed = self.try_remove(cluster, manifest, preserve).await;
+        if !preserve {
+            self.count(cluster, manifest, Operation::Delete, removed.is_ok());
+        }
+        removed
+    }
+
+    async fn try_remove(&self, cluster: &ClusterName, manifest: &Value, preserve: bool) -> Result<(), Error> {
+        let (api_version, kind) = (object::api_version(manifest), object::kind(manifest));
+        let resource = match self.context.catalog.find(cluster, api_version, kind).await {
+            Ok(resource) => resource,
+            // A kind that isn't served any more has no objects.
+            Err(Error::UnknownKind { .. }) => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        let target = Target::new(&resource, object::namespace(manifest), object::name(manifest));
+        let member = self.member(cluster)?;
+        let Some(live) = member.get(target).await? else { return Ok(()) };
+        if !managed::is_managed(&live) {
+            return Ok(());
+        }
+        if !preserve {
+            return member.delete(target).await;
+        }
+        let mut given_up = manifest.clone();
+        managed::disown(&mut given_up);
+        if let ApplyPlan::Update(object) = self.plan(cluster, &given_up, Some(&live), None).await? {
+            let updated = member.replace(target, &object).await;
+            let update = written(Some(&live), &updated);
+            self.count(cluster, manifest, Operation::Update(update), updated.is_ok());
+            updated?;
+        }
+        Ok(())
+    }
+}

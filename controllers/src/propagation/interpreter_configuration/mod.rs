@@ -1,0 +1,139 @@
+//! Interpreter configuration: keeps the resource interpreter up to date with ResourceInterpreterCustomizations and
+//! ResourceInterpreterWebhookConfigurations, and has objects interpreted again when the meaning of their kind changes.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use crowsnest_api::names::binding_name;
+use crowsnest_apimachinery::names::ClusterName;
+
+use crate::Error;
+use crate::cache::Change;
+use crate::propagation::binding::Bindings;
+use crate::propagation::binding_status::Statuses;
+use crate::propagation::dependencies_distributor::Distributor;
+use crate::propagation::detector::{ResourceDetector, is_template_resource};
+use crate::propagation::execution::Works;
+use crate::runtime::context;
+use crate::runtime::context::Context;
+use crate::runtime::dynamic_client::Resource;
+use crate::runtime::workqueue::Outcome;
+use crate::runtime::{Controller, Requests, Resync, Setup, Source, Switch, Trigger, Watch};
+use crate::scheduling::scheduler::BindingKey;
+use crowsnest_plan::object;
+
+/// A kind whose objects are customized.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct CustomizedKind {
+    api_version: String,
+    kind: String,
+}
+
+pub struct InterpreterConfiguration {
+    context: Arc<Context>,
+    detector: Arc<ResourceDetector>,
+    works: Arc<Works>,
+    dependencies: Trigger<BindingKey>,
+    bindings: Trigger<BindingKey>,
+    statuses: Trigger<BindingKey>,
+    resync: Resync,
+}
+
+impl InterpreterConfiguration {
+    fn learn_customization(&self, change: &Change) -> Requests<CustomizedKind> {
+        let interpreter = &self.context.interpreter;
+        let name = object::name(change.object());
+        let before = interpreter.target_of(name);
+        match change.current().map(context::decode).transpose() {
+            Ok(customization) => interpreter.learn(name, customization.as_ref()),
+            Err(error) => {
+                tracing::warn!(name, %error, "cannot read a ResourceInterpreterCustomization; its last version stays");
+            }
+        }
+        let after = interpreter.target_of(name).filter(|after| Some(after) != before.as_ref());
+        let affected = before.into_iter().chain(after).filter(|_| !change.initial);
+        affected.map(|(api_version, kind)| CustomizedKind { api_version, kind }).collect()
+    }
+
+    fn learn_webhooks(&self, change: &Change) -> Requests<CustomizedKind> {
+        let name = object::name(change.object());
+        match change.current().map(context::decode).transpose() {
+            Ok(configuration) => self.context.interpreter.learn_webhooks(name, configuration.as_ref()),
+            Err(error) => {
+                tracing::warn!(name, %error, "cannot read interpreter webhooks; their last version stays");
+            }
+        }
+        if !change.initial {
+            self.resync.request();
+        }
+        Requests::none()
+    }
+}
+
+impl Controller for InterpreterConfiguration {
+    type Key = CustomizedKind;
+    const NAME: &'static str = "interpreter-configuration";
+    const SWITCH: Switch = Switch::Always;
+
+    fn new(setup: &Setup) -> Self {
+        InterpreterConfiguration {
+            context: Arc::clone(&setup.context),
+            detector: setup.controller(),
+            works: setup.controller(),
+            dependencies: setup.trigger::<Distributor>(),
+            bindings: setup.trigger::<Bindings>(),
+            statuses: setup.trigger::<Statuses>(),
+            resync: setup.resync.clone(),
+        }
+    }
+
+    fn watches(&self) -> Vec<Watch<Self>> {
+        let kinds = &self.context.kinds;
+        vec![
+            Source::of([&kinds.interpreter_customization]).map(Self::learn_customization),
+            Source::of([&kinds.interpreter_webhook]).map(Self::learn_webhooks),
+        ]
+    }
+
+    async fn keys(&self) -> Result<Vec<CustomizedKind>, Error> {
+        let customizations = self.context.keys(&self.context.kinds.interpreter_customization).await?;
+        let targets = customizations.iter().filter_map(|(_, name)| self.context.interpreter.target_of(name));
+        let kinds: HashSet<CustomizedKind> =
+            targets.map(|(api_version, kind)| CustomizedKind { api_version, kind }).collect();
+        Ok(kinds.into_iter().collect())
+    }
+
+    fn retain(&self, cluster: &ClusterName, resource: &Resource, keys: &HashSet<(String, String)>) {
+        let (kinds, interpreter) = (&self.context.kinds, &self.context.interpreter);
+        let exists = |name: &str| keys.contains(&(String::new(), name.to_owned()));
+        if cluster.is_control_plane() && *resource == kinds.interpreter_customization {
+            interpreter.keep(exists);
+        } else if cluster.is_control_plane() && *resource == kinds.interpreter_webhook {
+            interpreter.keep_webhooks(exists);
+        }
+    }
+
+    /// Enqueues the templates of a kind, their bindings and their Works.
+    async fn reconcile(
+        self: Arc<Self>,
+        CustomizedKind { api_version, kind }: CustomizedKind,
+    ) -> Result<Outcome, Error> {
+        let resources = self.context.world.resources(&self.context.control_plane);
+        let is_of_kind = |resource: &&Arc<Resource>| {
+            resource.kind == kind && resource.gvr.api_version() == api_version && is_template_resource(&resource.gvr)
+        };
+        if let Some(resource) = resources.iter().find(is_of_kind) {
+            for (namespace, name) in self.context.keys(resource).await? {
+                let binding = (namespace.clone(), binding_name(&kind, &name));
+                if !namespace.is_empty() {
+                    self.dependencies.add(binding.clone());
+                }
+                self.bindings.add(binding.clone());
+                self.statuses.add(binding);
+                self.detector.enqueue(resource, namespace, name);
+            }
+        }
+        self.works.enqueue_kind(&api_version, &kind);
+        Ok(Outcome::Done)
+    }
+}

@@ -1,0 +1,9 @@
+//! Propagation: templates and policies become bindings, Works and member objects, and their status returns.
+
+pub mod binding;
+pub mod binding_status;
+pub mod dependencies_distributor;
+pub mod detector;
+pub mod execution;
+pub mod interpreter_configuration;
+pub mod namespace;

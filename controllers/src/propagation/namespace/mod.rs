@@ -1,0 +1,143 @@
+//! Namespace sync: every namespace of the control plane exists in every member, reserved ones aside.
+
+use std::sync::Arc;
+
+use crowsnest_api::constants::{annotation, label};
+use crowsnest_api::names::is_reserved_namespace;
+use crowsnest_api::policy::{OverrideSpec, ResourceSelector};
+use futures::FutureExt;
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::Error;
+use crate::cache::{Change, Header};
+use crate::propagation::binding::{Overrides, write_work};
+use crate::runtime::context::Context;
+use crate::runtime::workqueue::Outcome;
+use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch};
+use crowsnest_plan::propagation::binding::controller_reference;
+use crowsnest_plan::propagation::change::Change as TemplateChange;
+use crowsnest_plan::selector::{Named, best_precision_of_named};
+use crowsnest_plan::work::construct::{self, WorkOptions};
+use crowsnest_plan::{object, overriding};
+
+pub struct Namespaces {
+    context: Arc<Context>,
+}
+
+impl Namespaces {
+    fn on_namespace(&self, change: &Change) -> Requests<String> {
+        Requests::one_if(change.of_template() != TemplateChange::None, || change.name())
+    }
+
+    /// Recreates the Work of a namespace after it was deleted.
+    fn on_work(&self, change: &Change) -> Requests<String> {
+        let owners = object::at(change.object(), &["metadata", "ownerReferences"]).and_then(Value::as_array);
+        let of_namespace = |owner: &&Value| change.deleted && object::kind(owner) == "Namespace";
+        let owner = owners.into_iter().flatten().find(of_namespace);
+        owner.map(|owner| object::text(owner, &["name"]).to_owned()).into()
+    }
+
+    /// Namespaces that an override policy selects, before or after its change; all of them when its selectors before the change are
+    /// not known any more.
+    async fn overridden(&self, change: &Change) -> Result<Requests<String>, Error> {
+        if change.initial {
+            return Ok(Requests::none());
+        }
+        if change.is_old_forgotten() && !change.deleted {
+            return Ok(Requests::all());
+        }
+        let versions = [change.old(), Some(change.object())].into_iter().flatten();
+        let specs: Vec<OverrideSpec> =
+            versions.filter_map(|policy| OverrideSpec::deserialize(policy.get("spec")?).ok()).collect();
+        let is_selected = |namespace: &Header| {
+            let named = Named { api_version: "v1", kind: "Namespace", namespace: "", name: &namespace.name };
+            let selects = |spec: &OverrideSpec| {
+                spec.resource_selectors.is_empty()
+                    || best_precision_of_named(&spec.resource_selectors, named, &namespace.labels).is_some()
+            };
+            specs.iter().any(selects)
+        };
+        let selectors = || specs.iter().flat_map(|spec| &spec.resource_selectors);
+        let by_name = specs.iter().all(|spec| !spec.resource_selectors.is_empty())
+            && selectors().all(|selector| !is_of_namespaces(selector) || !selector.name.is_empty());
+        if by_name {
+            let named = selectors().filter(|selector| is_of_namespaces(selector));
+            return Ok(named.map(|selector| selector.name.clone()).collect());
+        }
+        let Context { world, control_plane, kinds, .. } = self.context.as_ref();
+        let namespaces = world.headers(control_plane, &kinds.namespace.gvr, None).await?;
+        Ok(namespaces.into_iter().filter(is_selected).map(|namespace| namespace.name).collect())
+    }
+
+    fn is_synced(&self, namespace: &Value) -> bool {
+        let name = object::name(namespace);
+        let skips = object::label(namespace, label::NAMESPACE_SKIP_AUTO_PROPAGATION)
+            .is_some_and(|value| value.eq_ignore_ascii_case("true"));
+        let system = name == "default" || is_reserved_namespace(name);
+        !skips && !system && !self.context.config.skipped_namespaces.contains(name)
+    }
+}
+
+impl Controller for Namespaces {
+    type Key = String;
+    const NAME: &'static str = "namespace-sync-controller";
+    const SWITCH: Switch = Switch::OnByDefault(&["namespace"]);
+
+    fn new(setup: &Setup) -> Self {
+        Namespaces { context: Arc::clone(&setup.context) }
+    }
+
+    fn watches(&self) -> Vec<Watch<Self>> {
+        let kinds = &self.context.kinds;
+        vec![
+            Source::of([&kinds.namespace]).map(Self::on_namespace),
+            Source::of([&kinds.cluster_override_policy])
+                .find(|namespaces, change| namespaces.overridden(change).boxed()),
+            Source::of([&kinds.cluster]).map(|_, change| Requests::all_if(change.old.is_none() && !change.initial)),
+            Source::of([&kinds.work]).map(Self::on_work),
+        ]
+    }
+
+    async fn keys(&self) -> Result<Vec<String>, Error> {
+        self.context.names(&self.context.kinds.namespace).await
+    }
+
+    async fn reconcile(self: Arc<Self>, name: String) -> Result<Outcome, Error> {
+        let context = &self.context;
+        let Some(namespace) = context.get(&context.kinds.namespace, "", &name).await? else { return Ok(Outcome::Done) };
+        if object::is_terminating(&namespace) || !self.is_synced(&namespace) {
+            return Ok(Outcome::Done);
+        }
+        let overrides = Overrides::cluster_wide(context).await?;
+        let mut failed = None;
+        for cluster in context.clusters().await? {
+            if let Err(error) = self.sync(&namespace, &cluster, &overrides).await {
+                failed = Some(error);
+            }
+        }
+        failed.map_or(Ok(Outcome::Done), Err)
+    }
+}
+
+impl Namespaces {
+    async fn sync(&self, namespace: &Value, cluster: &str, overrides: &Overrides) -> Result<(), Error> {
+        let execution = crowsnest_api::names::execution_namespace(cluster);
+        if !self.context.exists(&self.context.kinds.namespace, "", &execution).await? {
+            return Err(Error::Waiting(format!("namespace {execution} does not exist")));
+        }
+        let Some(member) = self.context.cluster(cluster).await? else { return Ok(()) };
+        let mut manifest = namespace.clone();
+        let applied: overriding::Report = overriding::apply(&mut manifest, &member, &overrides.as_plan(), &[])?;
+        let (cluster_wide, _) = applied.annotations();
+        let annotations =
+            cluster_wide.map(|text| (annotation::APPLIED_CLUSTER_OVERRIDES.to_owned(), text)).into_iter().collect();
+        let mut desired = construct::wrap(cluster, manifest, Default::default(), annotations, WorkOptions::default());
+        desired.owner = Some(controller_reference(namespace));
+        write_work(&self.context, &desired).await.map(drop)
+    }
+}
+
+fn is_of_namespaces(selector: &ResourceSelector) -> bool {
+    selector.api_version == "v1" && selector.kind == "Namespace"
+}

@@ -1,0 +1,245 @@
+//! FederatedResourceQuotas: lays their static assignments down in members, brings back what is used there, and counts
+//! what a namespace's bindings use. Writes those Works and the quotas' status, of which nothing else is a writer.
+
+use std::collections::{BTreeSet, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crowsnest_api::constants::{event, label};
+use crowsnest_api::policy::{ClusterQuotaStatus, FederatedResourceQuota, FederatedResourceQuotaStatus};
+use crowsnest_api::work::{ResourceBinding, Work};
+use crowsnest_apimachinery::names::ClusterName;
+use futures::TryStreamExt;
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+
+use crate::Error;
+use crate::cache::Change;
+use crate::propagation::binding::{cluster_of, write_work};
+use crate::runtime::context::{Context, decode};
+use crate::runtime::dynamic_client::Resource;
+use crate::runtime::event_recorder::Severity;
+use crate::runtime::workqueue::Outcome;
+use crate::runtime::{Controller, Requests, Setup, Source, Switch, Trigger, Watch};
+use crowsnest_plan::object;
+use crowsnest_plan::quota::{self as plan, Usage};
+
+/// Namespace and name.
+type Key = (String, String);
+
+/// Bindings change in bursts; they are counted together.
+const GATHER: Duration = Duration::from_millis(300);
+
+pub struct Quotas {
+    context: Arc<Context>,
+    quotas: Trigger<Key>,
+    /// All quotas, so that a binding's change costs nothing where there is none.
+    known: Mutex<BTreeSet<Key>>,
+}
+
+impl Quotas {
+    fn on_quota(&self, change: &Change) -> Requests<Key> {
+        let key = change.key();
+        match change.deleted {
+            true => self.known.lock().remove(&key),
+            false => self.known.lock().insert(key.clone()),
+        };
+        // Another client may have written the status alone, so the usage is counted again.
+        let gather = if change.is_moved_or_terminating() { Duration::ZERO } else { GATHER };
+        Requests::from(key).after(gather)
+    }
+
+    fn on_binding(&self, change: &Change) -> Requests<Key> {
+        if !self.counts() || change.initial {
+            return Requests::none();
+        }
+        let keys = self.in_namespace(object::namespace(change.object()));
+        let is_affected = !keys.is_empty() && uses_otherwise(change);
+        keys.into_iter().filter(|_| is_affected).collect::<Requests<Key>>().after(GATHER)
+    }
+
+    fn counts(&self) -> bool {
+        self.context.config.gates.federated_quota_enforcement
+    }
+
+    fn in_namespace(&self, namespace: &str) -> Vec<Key> {
+        let known = self.known.lock();
+        let from = (namespace.to_owned(), String::new());
+        known.range(from..).take_while(|(of, _)| of == namespace).cloned().collect()
+    }
+}
+
+impl Controller for Quotas {
+    type Key = Key;
+    const NAME: &'static str = "federated-resource-quota-sync-controller";
+    const SWITCH: Switch = Switch::OnByDefault(&[
+        "federatedResourceQuotaEnforcement",
+        "federatedResourceQuotaStatus",
+        "federatedResourceQuotaSync",
+    ]);
+
+    fn new(setup: &Setup) -> Self {
+        Quotas { context: Arc::clone(&setup.context), quotas: setup.trigger::<Self>(), known: Mutex::default() }
+    }
+
+    fn watches(&self) -> Vec<Watch<Self>> {
+        let kinds = &self.context.kinds;
+        let clusters = Source::of([&kinds.cluster]);
+        vec![
+            Source::of([&kinds.federated_resource_quota]).map(Self::on_quota),
+            clusters.map(|_, change| Requests::all_if(!change.initial && change.is_moved_or_terminating())),
+            Source::of([&kinds.work]).map(|_, change| Requests::from(quota_of(change.object())).after(GATHER)),
+            Source::of([&kinds.resource_binding]).map(Self::on_binding),
+        ]
+    }
+
+    async fn keys(&self) -> Result<Vec<Key>, Error> {
+        Ok(self.known.lock().iter().cloned().collect())
+    }
+
+    fn retain(&self, cluster: &ClusterName, resource: &Resource, keys: &HashSet<Key>) {
+        if cluster.is_control_plane() && *resource == self.context.kinds.federated_resource_quota {
+            let deleted: Vec<Key> = self.known.lock().difference(&keys.iter().cloned().collect()).cloned().collect();
+            for key in deleted {
+                self.known.lock().remove(&key);
+                self.quotas.add(key);
+            }
+        }
+    }
+
+    async fn reconcile(self: Arc<Self>, key: Key) -> Result<Outcome, Error> {
+        let context = &self.context;
+        let (namespace, name) = &key;
+        let quota = context.get(&context.kinds.federated_resource_quota, namespace, name).await?;
+        let works = self.works(&key).await?;
+        let Some(quota) = quota.filter(|quota| !object::is_terminating(quota)) else {
+            self.delete(works.iter()).await?;
+            return Ok(Outcome::Done);
+        };
+        let typed: FederatedResourceQuota = decode(&quota)?;
+        if let Err(error) = self.assign(&quota, &typed, &works).await {
+            if error.is_told() {
+                context.events.note(&quota, Severity::Warning, event::SYNC_WORK_FAILED, error.to_string());
+            }
+            return Err(error);
+        }
+        match self.tell(&key, &quota, &typed, &works).await {
+            Ok(outcome) => Ok(outcome),
+            Err(error) => {
+                let failed =
+                    if self.counts() { event::COLLECT_OVERALL_STATUS_FAILED } else { event::AGGREGATE_STATUS_FAILED };
+                context.events.note(&quota, Severity::Warning, failed, error.to_string());
+                Err(error)
+            }
+        }
+    }
+}
+
+impl Quotas {
+    /// The Works that lay a quota down.
+    async fn works(&self, key: &Key) -> Result<Vec<Value>, Error> {
+        let (resource, label) = (&self.context.kinds.work, label::FEDERATED_RESOURCE_QUOTA_NAME);
+        let found = self.context.with_label(resource, label, &key.1).await?;
+        let works = found.iter().map(|work| work.view());
+        Ok(works.filter(|work| quota_of(work).as_ref() == Some(key)).cloned().collect())
+    }
+
+    async fn delete(&self, works: impl Iterator<Item = &Value>) -> Result<(), Error> {
+        for work in works.filter(|work| !object::is_terminating(work)) {
+            self.context.delete(&self.context.kinds.work, object::namespace(work), object::name(work)).await?;
+        }
+        Ok(())
+    }
+
+    async fn assign(&self, quota: &Value, typed: &FederatedResourceQuota, works: &[Value]) -> Result<(), Error> {
+        let context = &self.context;
+        let desired = plan::assignments(typed, &context.clusters().await?);
+        let is_desired = |work: &&Value| desired.iter().any(|desired| desired.namespace == object::namespace(work));
+        self.delete(works.iter().filter(|work| !is_desired(work))).await?;
+        let mut wrote = false;
+        for work in &desired {
+            if !context.exists(&context.kinds.namespace, "", &work.namespace).await? {
+                return Err(Error::Waiting(format!("namespace {} does not exist", work.namespace)));
+            }
+            wrote |= write_work(context, work).await?;
+        }
+        if wrote {
+            let text = format!(
+                "Sync works for FederatedResourceQuota({}/{}) succeed.",
+                object::namespace(quota),
+                object::name(quota)
+            );
+            context.events.note(quota, Severity::Normal, event::SYNC_WORK_SUCCEED, text);
+        }
+        Ok(())
+    }
+
+    /// Brings the status up to date. Where it is counted it is counted again in turn, whatever was missed.
+    async fn tell(
+        &self,
+        key: &Key,
+        quota: &Value,
+        typed: &FederatedResourceQuota,
+        works: &[Value],
+    ) -> Result<Outcome, Error> {
+        let counted = if self.counts() { Some(self.count(&key.0).await?) } else { None };
+        let status = plan::status(&typed.spec, of_members(works)?, counted);
+        if status != typed.status {
+            self.write(key, quota, &status).await?;
+        }
+        let sync = self.context.config.periods.quota_sync;
+        Ok(if self.counts() { Outcome::Again(sync) } else { Outcome::Done })
+    }
+
+    async fn write(&self, key: &Key, quota: &Value, status: &FederatedResourceQuotaStatus) -> Result<(), Error> {
+        let context = &self.context;
+        let mut told = quota.clone();
+        told["status"] = json!(status);
+        context.replace_status(&context.kinds.federated_resource_quota, &told).await?;
+        let succeeded =
+            if self.counts() { event::COLLECT_OVERALL_STATUS_SUCCEED } else { event::AGGREGATE_STATUS_SUCCEED };
+        let text = format!("Collect status of FederatedResourceQuota({}/{}) succeed.", key.0, key.1);
+        context.events.note(quota, Severity::Normal, succeeded, text);
+        Ok(())
+    }
+
+    /// What the bindings of a namespace use. Bindings of the whole cluster are never counted.
+    async fn count(&self, namespace: &str) -> Result<Usage, Error> {
+        let bindings = self.context.stream(&self.context.kinds.resource_binding, Some(namespace));
+        let sum = |mut sum: Usage, binding: crate::cache::Cached| async move {
+            let binding: ResourceBinding = decode(binding.view())?;
+            plan::add(&mut sum, plan::usage(&binding.spec));
+            Ok(sum)
+        };
+        bindings.try_fold(Usage::new(), sum).await
+    }
+}
+
+/// The quota a Work was made for, if any.
+fn quota_of(work: &Value) -> Option<Key> {
+    let name = object::label(work, label::FEDERATED_RESOURCE_QUOTA_NAME)?;
+    let namespace = object::label(work, label::FEDERATED_RESOURCE_QUOTA_NAMESPACE)?;
+    Some((namespace.to_owned(), name.to_owned()))
+}
+
+/// What members say of the quotas that Works laid down there.
+fn of_members(works: &[Value]) -> Result<Vec<ClusterQuotaStatus>, Error> {
+    let mut members = Vec::new();
+    for work in works.iter().filter(|work| !object::is_terminating(work)) {
+        let Some(cluster) = cluster_of(object::namespace(work)) else { continue };
+        members.extend(plan::of_member(cluster, &decode::<Work>(work)?.status));
+    }
+    Ok(members)
+}
+
+/// Whether a binding uses something else than before; where that is not known, it may.
+fn uses_otherwise(change: &Change) -> bool {
+    let usage = |binding: &Value| decode::<ResourceBinding>(binding).map(|binding| plan::usage(&binding.spec));
+    match (change.old(), change.current()) {
+        (Some(old), Some(new)) => match (usage(old), usage(new)) {
+            (Ok(old), Ok(new)) => old != new,
+            _ => true,
+        },
+        _ => true,
+    }
+}

@@ -1,0 +1,4 @@
+//! Quotas of the whole fleet.
+
+pub mod federated_resource_quota;
+pub mod over_quota;

@@ -1,0 +1,48 @@
+//! Bindings and FederatedResourceQuotas: serializes this process's writes in namespaces with a quota, and records
+//! refusals by a quota.
+//!
+//! Admission counts stored bindings, so two bindings that are admitted concurrently do not count each other. This
+//! module writes them one after another: the first is stored before the second is admitted.
+
+use crowsnest_api::work::{ResourceBinding, TargetCluster};
+use tokio::sync::OwnedMutexGuard;
+
+use crate::Error;
+use crate::runtime::context::Context;
+use crate::runtime::dynamic_client::Resource;
+use crowsnest_plan::journal::workloads::quota_denied;
+use crowsnest_plan::object;
+use crowsnest_plan::quota::Exceeded;
+
+impl Context {
+    /// Acquires the lock for writing a binding if its namespace has a quota.
+    pub(crate) async fn quota_turn(
+        &self,
+        resource: &Resource,
+        namespace: &str,
+    ) -> Result<Option<OwnedMutexGuard<()>>, Error> {
+        let counts = self.config.gates.federated_quota_enforcement && *resource == self.kinds.resource_binding;
+        let kind = &self.kinds.federated_resource_quota;
+        if !counts || self.headers(kind, namespace).await?.is_empty() {
+            return Ok(None);
+        }
+        Ok(Some(self.binding_turns.take(namespace).await))
+    }
+
+    /// Records in the journal that a quota refused the `wanted` clusters of a binding, with the `message` of the API
+    /// server.
+    pub(crate) async fn note_quota_denied(
+        &self,
+        binding: &ResourceBinding,
+        wanted: &[TargetCluster],
+        message: &str,
+    ) -> Result<(), Error> {
+        let Some(mut exceeded) = Exceeded::read(message) else { return Ok(()) };
+        let (kind, of) = (&self.kinds.federated_resource_quota, &exceeded.quota);
+        if let Some(quota) = self.glance(kind, &of.namespace, &of.name).await? {
+            exceeded.quota.uid = object::uid(quota.view()).to_owned();
+        }
+        self.journal.note(quota_denied(binding, wanted, &exceeded, self.now())).await;
+        Ok(())
+    }
+}

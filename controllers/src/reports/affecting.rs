@@ -1,0 +1,197 @@
+//! Which templates something proposed may matter to.
+
+use std::collections::BTreeSet;
+use std::pin::pin;
+use std::sync::Arc;
+
+use crowsnest_api::apps::WorkloadRebalancer;
+use crowsnest_api::cluster::Cluster;
+use crowsnest_api::config::ResourceInterpreterCustomization;
+use crowsnest_api::constants::condition;
+use crowsnest_api::policy::{OverrideSpec, PropagationSpec, ResourceSelector};
+use crowsnest_api::work::ResourceBinding;
+use futures::TryStreamExt;
+use serde_json::Value;
+
+use super::{Proposal, Proposed, Reports, Role, policy_id_label, spec_of};
+use crate::Error;
+use crate::propagation::detector::is_template_resource;
+use crate::runtime::context::decode;
+use crate::runtime::dynamic_client::Resource;
+use crate::scheduling::scheduler::view;
+use crowsnest_plan::scheduling::affected_by_cluster;
+use crowsnest_plan::selector::{best_precision, precision_of};
+use crowsnest_plan::work::construct;
+use crowsnest_plan::{conditions, object};
+
+/// A template something proposed may matter to.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Affected {
+    pub resource: Resource,
+    pub namespace: String,
+    pub name: String,
+}
+
+impl Reports {
+    /// Every template that something proposed may matter to.
+    pub async fn affected(&self, proposal: &Proposal) -> Result<BTreeSet<Affected>, Error> {
+        let mut found = BTreeSet::new();
+        for one in &proposal.objects {
+            match one.role {
+                Role::Template => self.note(&mut found, &one.resource, one.seen()),
+                Role::Policy => self.selected(one, &mut found).await?,
+                Role::Override => self.overridden(one, &mut found).await?,
+                Role::Customization => self.interpreted(one, &mut found).await?,
+                Role::Cluster => self.placed(one, &mut found).await?,
+                Role::Quota => self.refused(one, &mut found).await?,
+                Role::Rebalancer => self.rebalanced(one, &mut found).await?,
+            }
+        }
+        Ok(found)
+    }
+
+    fn note(&self, found: &mut BTreeSet<Affected>, resource: &Resource, template: &Value) {
+        let (namespace, name) = (object::namespace(template).to_owned(), object::name(template).to_owned());
+        if !self.is_never_propagated(resource, &namespace, &name) {
+            found.insert(Affected { resource: resource.clone(), namespace, name });
+        }
+    }
+
+    /// Those a policy selects, selected or holds. One that goes is nothing to those it does not hold.
+    async fn selected(&self, policy: &Proposed, found: &mut BTreeSet<Affected>) -> Result<(), Error> {
+        let of = object::namespace(policy.seen());
+        let resources = self.context.world.resources(&self.context.control_plane);
+        let versions = policy.versions().filter(|_| policy.after.is_some());
+        let specs: Vec<PropagationSpec> = versions.filter_map(spec_of).collect();
+        for selector in specs.iter().flat_map(|spec| &spec.resource_selectors) {
+            let of_kind = |resource: &&Arc<Resource>| {
+                resource.kind == selector.kind && resource.gvr.api_version() == selector.api_version
+            };
+            let Some(resource) = resources.iter().find(of_kind) else { continue };
+            let namespace = match (of, selector.namespace.as_str()) {
+                ("", "") => None,
+                ("", namespace) | (namespace, _) => Some(namespace),
+            };
+            if !selector.name.is_empty() && namespace.is_some() {
+                let template = self.context.glance(resource, namespace.unwrap_or_default(), &selector.name).await?;
+                template.iter().for_each(|template| self.note(found, resource, template.view()));
+                continue;
+            }
+            let mut templates = pin!(self.context.stream(resource, namespace));
+            while let Some(template) = templates.try_next().await? {
+                if precision_of(selector, template.view()).is_some() {
+                    self.note(found, resource, template.view());
+                }
+            }
+        }
+        let label = policy_id_label(of);
+        let id = policy.before.as_deref().and_then(|before| object::label(before, label)).unwrap_or_default();
+        for resource in resources.iter().filter(|resource| is_template_resource(&resource.gvr)) {
+            for template in self.context.with_id(resource, label, id).await? {
+                self.note(found, resource, template.view());
+            }
+        }
+        Ok(())
+    }
+
+    /// Those with a binding that an override selects or selected.
+    async fn overridden(&self, policy: &Proposed, found: &mut BTreeSet<Affected>) -> Result<(), Error> {
+        let versions = policy.versions();
+        let selectors: Vec<Vec<ResourceSelector>> =
+            versions.filter_map(|one| spec_of::<OverrideSpec>(one).map(|spec| spec.resource_selectors)).collect();
+        let namespace = Some(object::namespace(policy.seen())).filter(|namespace| !namespace.is_empty());
+        let of_kind = |_: &Value, reference: &Value| {
+            let (api_version, kind) = (object::api_version(reference), object::kind(reference));
+            let names = |one: &ResourceSelector| one.api_version == api_version && one.kind == kind;
+            selectors.iter().any(|selectors| selectors.is_empty() || selectors.iter().any(names))
+        };
+        let selects = |template: &Value| {
+            selectors.iter().any(|selectors| selectors.is_empty() || best_precision(selectors, template).is_some())
+        };
+        self.bound(namespace, of_kind, selects, found).await
+    }
+
+    /// Those with a binding whose kind a customization is about.
+    async fn interpreted(&self, customization: &Proposed, found: &mut BTreeSet<Affected>) -> Result<(), Error> {
+        let typed =
+            customization.versions().map(decode::<ResourceInterpreterCustomization>).collect::<Result<Vec<_>, _>>()?;
+        let of_kind = |_: &Value, reference: &Value| {
+            let (api_version, kind) = (object::api_version(reference), object::kind(reference));
+            typed.iter().any(|one| one.spec.target.api_version == api_version && one.spec.target.kind == kind)
+        };
+        self.bound(None, of_kind, |_| true, found).await
+    }
+
+    /// Those that are in a cluster, or may come there.
+    async fn placed(&self, cluster: &Proposed, found: &mut BTreeSet<Affected>) -> Result<(), Error> {
+        let name = object::name(cluster.seen());
+        let versions = cluster.versions().map(decode::<Cluster>).collect::<Result<Vec<_>, _>>()?;
+        let concerns = |binding: &Value, _: &Value| {
+            let Ok(typed) = decode::<ResourceBinding>(binding) else { return false };
+            let is_there = construct::targets(&typed.spec).iter().any(|target| target.name == name);
+            let binding = view(binding, &typed);
+            is_there || versions.iter().any(|cluster| affected_by_cluster(&binding, cluster))
+        };
+        self.bound(None, concerns, |_| true, found).await
+    }
+
+    /// Those a quota of the namespace has refused what they need.
+    async fn refused(&self, quota: &Proposed, found: &mut BTreeSet<Affected>) -> Result<(), Error> {
+        let waits = |binding: &Value, _: &Value| {
+            let Ok(typed) = decode::<ResourceBinding>(binding) else { return false };
+            let shown = conditions::find(&typed.status.conditions, condition::SCHEDULED);
+            shown.is_some_and(|shown| shown.reason == condition::SCHEDULED_QUOTA_EXCEEDED)
+        };
+        self.bound(Some(object::namespace(quota.seen())), waits, |_| true, found).await
+    }
+
+    /// Those a rebalancer names. Without it nothing comes of it.
+    async fn rebalanced(&self, rebalancer: &Proposed, found: &mut BTreeSet<Affected>) -> Result<(), Error> {
+        let Some(rebalancer) = rebalancer.after.as_ref().map(decode::<WorkloadRebalancer>).transpose()? else {
+            return Ok(());
+        };
+        for one in &rebalancer.spec.workloads {
+            let known = self.context.catalog.known(&self.context.control_plane, &one.api_version, &one.kind);
+            let Some(resource) = known else { continue };
+            if let Some(template) = self.context.glance(&resource, &one.namespace, &one.name).await? {
+                self.note(found, &resource, template.view());
+            }
+        }
+        Ok(())
+    }
+
+    /// Templates of bindings that are wanted, by the binding and its reference.
+    async fn bound(
+        &self,
+        namespace: Option<&str>,
+        wants: impl Fn(&Value, &Value) -> bool,
+        selects: impl Fn(&Value) -> bool,
+        found: &mut BTreeSet<Affected>,
+    ) -> Result<(), Error> {
+        let kinds = &self.context.kinds;
+        let scopes: &[&Resource] = match namespace {
+            None => &[&kinds.resource_binding, &kinds.cluster_resource_binding],
+            Some(_) => &[&kinds.resource_binding],
+        };
+        for scope in scopes {
+            let mut bindings = pin!(self.context.stream(scope, namespace));
+            while let Some(binding) = bindings.try_next().await? {
+                let reference = object::at(binding.view(), &["spec", "resource"]).unwrap_or(&Value::Null);
+                let (api_version, kind) = (object::api_version(reference), object::kind(reference));
+                if !wants(binding.view(), reference) {
+                    continue;
+                }
+                let Some(resource) = self.context.catalog.known(&self.context.control_plane, api_version, kind) else {
+                    continue;
+                };
+                let (namespace, name) = (object::text(reference, &["namespace"]), object::text(reference, &["name"]));
+                if let Some(template) = self.context.glance(&resource, namespace, name).await?
+                    && selects(template.view())
+                {
+                    self.note(found, &resource, template.view());
+                }
+            }
+        }
+        Ok(())
+    }
+}

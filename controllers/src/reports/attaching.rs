@@ -1,0 +1,234 @@
+//! What goes along with planned templates: the bindings of their dependencies as the distributor would leave them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crowsnest_api::constants::{annotation, label};
+use crowsnest_api::names::{binding_name, binding_reference_key};
+use crowsnest_api::work::{ResourceBinding, TargetCluster};
+use serde_json::Value;
+
+use super::{Affected, Planning};
+use crate::Error;
+use crate::propagation::dependencies_distributor::means;
+use crate::scheduling::scheduler::BindingKey;
+use crowsnest_plan::dependencies::Dependency;
+use crowsnest_plan::dependencies::{self, AttachedPlan, Parent, Wishes};
+use crowsnest_plan::object;
+use crowsnest_plan::reference::Reference;
+use crowsnest_plan::whatif::UNKNOWN_ID;
+
+/// What is known of dependencies so far.
+#[derive(Default)]
+pub(super) struct Attaching {
+    /// Bindings that have, had, or would have dependencies, as they would be.
+    parents: BTreeMap<BindingKey, Depending>,
+    /// Bindings of dependencies that would be otherwise.
+    attached: BTreeMap<BindingKey, Arc<Value>>,
+}
+
+/// A binding with what its template needs.
+struct Depending {
+    permanent_id: String,
+    clusters: Vec<TargetCluster>,
+    wishes: Wishes,
+    needs: Vec<Dependency>,
+    /// The binding itself, for what it wishes; none when it goes.
+    binding: Option<Arc<Value>>,
+}
+
+impl Attaching {
+    /// A binding as those it goes along with would leave it.
+    pub(super) fn attached(&self, key: &BindingKey) -> Option<Arc<Value>> {
+        self.attached.get(key).cloned()
+    }
+
+    /// A binding goes, and needs nothing any more.
+    pub(super) fn went(&mut self, key: &BindingKey) {
+        let gone = Depending {
+            permanent_id: String::new(),
+            clusters: Vec::new(),
+            wishes: Wishes::default(),
+            needs: Vec::new(),
+            binding: None,
+        };
+        self.parents.insert(key.clone(), gone);
+    }
+}
+
+impl Planning<'_> {
+    /// Notes what a planned binding needs; what it would take along, by name or with `*` for a selection.
+    pub(super) async fn attach(
+        &mut self,
+        binding: &Value,
+        template: &Value,
+        typed: &ResourceBinding,
+    ) -> Result<Vec<Reference>, Error> {
+        if !self.reports.context.config.gates.propagate_deps {
+            return Ok(Vec::new());
+        }
+        let key = super::key_of(binding);
+        let needs = match typed.spec.propagate_deps {
+            true => self.interpreter().dependencies(template).await?.unwrap_or_default().0.unwrap_or_default(),
+            false => Vec::new(),
+        };
+        let told = needs.iter().map(reference).collect();
+        // Nothing of the whole cluster takes anything along, and a binding that never had clusters has nothing to pass on.
+        let is_scheduled = object::annotation(binding, annotation::APPLIED_PLACEMENT).is_some();
+        if !key.0.is_empty() && (is_scheduled || !typed.spec.clusters.is_empty()) {
+            let permanent_id = object::label(binding, label::RESOURCE_BINDING_PERMANENT_ID).unwrap_or(UNKNOWN_ID);
+            let depending = Depending {
+                permanent_id: permanent_id.to_owned(),
+                clusters: typed.spec.clusters.clone(),
+                wishes: Wishes::of(&typed.spec),
+                needs,
+                binding: Some(Arc::new(binding.clone())),
+            };
+            self.attaching.parents.insert(key, depending);
+        }
+        Ok(told)
+    }
+
+    /// Templates that would go along otherwise than now with those that are planned. They are to be planned, too.
+    pub async fn dependencies(&mut self) -> Result<BTreeSet<Affected>, Error> {
+        let mut affected = BTreeSet::new();
+        let parents = std::mem::take(&mut self.attaching.parents);
+        for (key, depending) in &parents {
+            let kept = self.attach_all(key, depending, &parents, &mut affected).await?;
+            self.let_others_go(key, &kept, &parents, &mut affected).await?;
+        }
+        self.attaching.parents = parents;
+        Ok(affected)
+    }
+
+    /// Names of the bindings of all that is needed.
+    async fn attach_all(
+        &mut self,
+        key: &BindingKey,
+        depending: &Depending,
+        parents: &BTreeMap<BindingKey, Depending>,
+        affected: &mut BTreeSet<Affected>,
+    ) -> Result<BTreeSet<String>, Error> {
+        let mut kept = BTreeSet::new();
+        for dependency in &depending.needs {
+            for template in self.needed(dependency, &key.0).await? {
+                let own = (key.0.clone(), binding_name(object::kind(&template), object::name(&template)));
+                let existing = self.as_attached(&own).await?;
+                let others = self.others(existing.as_deref(), parents).await?;
+                let parent = Parent {
+                    namespace: &key.0,
+                    name: &key.1,
+                    permanent_id: &depending.permanent_id,
+                    clusters: &depending.clusters,
+                    wishes: depending.wishes,
+                };
+                let planned =
+                    dependencies::attach(&parent, &template, existing.as_deref(), found_in(&others), UNKNOWN_ID);
+                kept.insert(own.1.clone());
+                if let AttachedPlan::Create(binding) | AttachedPlan::Update(binding) = planned.plan {
+                    self.note(own, binding, affected);
+                }
+            }
+        }
+        Ok(kept)
+    }
+
+    /// What went along before and is not needed any more.
+    async fn let_others_go(
+        &mut self,
+        key: &BindingKey,
+        kept: &BTreeSet<String>,
+        parents: &BTreeMap<BindingKey, Depending>,
+        affected: &mut BTreeSet<Affected>,
+    ) -> Result<(), Error> {
+        let context = &self.reports.context;
+        let depended = format!("{}{}", label::DEPENDED_BY_PREFIX, binding_reference_key(&key.0, &key.1));
+        let bindings = &context.kinds.resource_binding.gvr;
+        for found in context.world.labelled(&context.control_plane, bindings, &depended, None).await? {
+            let own = super::key_of(found.view());
+            if own.0 != key.0 || kept.contains(&own.1) {
+                continue;
+            }
+            let Some(existing) = self.as_attached(&own).await? else { continue };
+            let others = self.others(Some(&existing), parents).await?;
+            if let Some(updated) = dependencies::detach(&key.0, &key.1, &existing, found_in(&others)) {
+                self.note(own, updated, affected);
+            }
+        }
+        Ok(())
+    }
+
+    fn note(&mut self, key: BindingKey, binding: Value, affected: &mut BTreeSet<Affected>) {
+        let reference = object::at(&binding, &["spec", "resource"]).unwrap_or(&Value::Null);
+        let (api_version, kind) = (object::api_version(reference), object::kind(reference));
+        let context = &self.reports.context;
+        if let Some(resource) = context.catalog.known(&context.control_plane, api_version, kind) {
+            let name = object::text(reference, &["name"]).to_owned();
+            affected.insert(Affected { resource, namespace: key.0.clone(), name });
+        }
+        self.attaching.attached.insert(key, Arc::new(binding));
+    }
+
+    /// The objects a dependency means, as they would be.
+    async fn needed(&self, dependency: &Dependency, namespace: &str) -> Result<Vec<Arc<Value>>, Error> {
+        let found = self.reports.resource_of(&dependency.api_version, &dependency.kind).await;
+        let resource = match found {
+            Ok(resource) => resource,
+            Err(Error::UnknownKind { .. }) => return Ok(Vec::new()),
+            Err(error) => return Err(error),
+        };
+        if !dependency.name.is_empty() {
+            let found = match self.proposal.find(&resource, namespace, &dependency.name) {
+                Some(given) => given.after.clone().map(Arc::new),
+                None => self
+                    .reports
+                    .context
+                    .glance(&resource, namespace, &dependency.name)
+                    .await?
+                    .map(|found| super::shared(&found)),
+            };
+            return Ok(found.into_iter().collect());
+        }
+        let mut all = self.reports.as_proposed(&resource, Some(namespace), self.proposal).await?;
+        all.retain(|template| means(dependency, template, &object::labels(template)));
+        Ok(all)
+    }
+
+    /// The binding of a dependency as it would be so far.
+    async fn as_attached(&self, key: &BindingKey) -> Result<Option<Arc<Value>>, Error> {
+        match self.attaching.attached(key) {
+            Some(binding) => Ok(Some(binding)),
+            None => {
+                let context = &self.reports.context;
+                context.get(&context.kinds.resource_binding, &key.0, &key.1).await
+            }
+        }
+    }
+
+    /// The bindings that require an attached one, as they would be.
+    async fn others(
+        &self,
+        attached: Option<&Value>,
+        parents: &BTreeMap<BindingKey, Depending>,
+    ) -> Result<BTreeMap<BindingKey, Arc<Value>>, Error> {
+        let mut others = BTreeMap::new();
+        let context = &self.reports.context;
+        for key in attached.map(dependencies::parents).unwrap_or_default() {
+            let binding = match parents.get(&key) {
+                Some(planned) => planned.binding.clone(),
+                None => context.get(&context.kinds.resource_binding, &key.0, &key.1).await?,
+            };
+            others.extend(binding.map(|binding| (key, binding)));
+        }
+        Ok(others)
+    }
+}
+
+fn reference(one: &Dependency) -> Reference {
+    let name = if one.name.is_empty() { "*" } else { &one.name };
+    Reference::named(&one.api_version, &one.kind, &one.namespace, name)
+}
+
+fn found_in<'a>(others: &'a BTreeMap<BindingKey, Arc<Value>>) -> impl Fn(&str, &str) -> Option<&'a Value> {
+    move |namespace, name| others.get(&(namespace.to_owned(), name.to_owned())).map(Arc::as_ref)
+}

@@ -1,0 +1,234 @@
+//! Why one template is where it is.
+
+use std::sync::Arc;
+
+use crowsnest_api::constants::condition;
+use crowsnest_api::work::{BindingSnapshot, ResourceBinding, TargetCluster};
+use serde_json::Value;
+
+use super::{Proposal, Reports, Scope, share_of, unserved, work_key};
+use crate::Error;
+use crate::runtime::context::decode;
+use crate::runtime::dynamic_client::Resource;
+use crowsnest_plan::propagation::binding::{self, Intent, Interpreted};
+use crowsnest_plan::propagation::{Choice, choose};
+use crowsnest_plan::reference::Reference;
+use crowsnest_plan::report::{
+    BindingReport, Explanation, OverrideReport, Placed, PolicyName, PolicyReport, TargetReport, replicas_of,
+};
+use crowsnest_plan::waiting::{self, BindingState, Cause, TargetState, TemplateState, Waiting};
+use crowsnest_plan::whatif::{UNKNOWN_ID, claimed};
+use crowsnest_plan::work::construct;
+use crowsnest_plan::{conditions, object};
+
+impl Reports {
+    /// Explains a template; `None` when there is none.
+    pub async fn explain(
+        &self,
+        resource: &Resource,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Option<Explanation>, Error> {
+        let Some(template) = self.context.get(resource, namespace, name).await? else { return Ok(None) };
+        let binding = self.binding(&template).await?;
+        let mut told = Explanation {
+            template: Reference::of(&template),
+            policy: None,
+            policies: Vec::new(),
+            binding: None,
+            scheduling: None,
+            targets: Vec::new(),
+            waiting: Vec::new(),
+        };
+        let scope = self.scope(namespace, &Proposal::default()).await?;
+        let interpreted = self.context.interpreter.replicas(&template).await;
+        self.explain_policies(resource, &template, binding.as_deref(), interpreted.as_ref(), &scope, &mut told);
+        if let Some(binding) = &binding {
+            self.explain_binding(&template, binding, interpreted.as_ref().ok(), &scope, &mut told).await?;
+        }
+        Ok(Some(told))
+    }
+
+    /// Which policy it follows and which lost; what keeps the binding from saying what the policy says.
+    fn explain_policies(
+        &self,
+        resource: &Resource,
+        template: &Value,
+        existing: Option<&Value>,
+        interpreted: Result<&Interpreted, &crowsnest_interpreter::Error>,
+        scope: &Scope,
+        told: &mut Explanation,
+    ) {
+        let context = &self.context;
+        let policies: Vec<_> = scope.policies.iter().map(|object| object.policy()).collect();
+        let (choice, considered) = choose(template, &policies, context.config.gates.propagation_policy_preemption);
+        told.policies = PolicyReport::all(&considered);
+        let mut missing = Vec::new();
+        let mut planned = None;
+        if let Choice::Follow(policy) | Choice::Preempt(policy) = &choice {
+            told.policy = Some(PolicyName::of(policy));
+            missing = scope.overrides.missing(policy);
+            match interpreted {
+                Ok(interpreted) => {
+                    let intent = Intent {
+                        template: &claimed(template, policy),
+                        policy,
+                        interpreted: interpreted.clone(),
+                        priority: priority_of(existing),
+                        gates: context.config.gates,
+                        template_changed: false,
+                        new_permanent_id: UNKNOWN_ID,
+                    };
+                    planned = Some(binding::plan(&intent, existing));
+                }
+                Err(error) => told.waiting.push(waiting::waits(Cause::InterpretFailed, error.to_string())),
+            }
+        } else if let Choice::Unselected(policy) = &choice {
+            told.policy = Some(PolicyName::of(policy));
+        }
+        // What only goes along with others needs no policy.
+        let attached = existing.and_then(|binding| object::at(binding, &["spec", "requiredBy"])).is_some();
+        if attached && choice == Choice::Unmatched {
+            return;
+        }
+        told.waiting.extend(waiting::of_template(&TemplateState {
+            template,
+            never_propagated: self.is_never_propagated(resource, object::namespace(template), object::name(template)),
+            choice: &choice,
+            missing_overrides: &missing,
+            binding: planned.as_ref(),
+        }));
+    }
+
+    async fn explain_binding(
+        &self,
+        template: &Value,
+        binding: &Arc<Value>,
+        interpreted: Option<&Interpreted>,
+        scope: &Scope,
+        told: &mut Explanation,
+    ) -> Result<(), Error> {
+        let context = &self.context;
+        let typed: ResourceBinding = decode(binding)?;
+        let shown = conditions::find(&typed.status.conditions, condition::SCHEDULED);
+        told.binding = Some(BindingReport {
+            reference: Reference::of(binding),
+            replicas: typed.spec.replicas,
+            scheduled_at: typed.status.last_scheduled_time.as_ref().map(|time| time.0.to_string()),
+            message: shown.map(|shown| shown.message.clone()),
+            required_by: typed.spec.required_by.iter().map(parent).collect(),
+        });
+        if typed.spec.placement.is_some() {
+            told.scheduling = Some(self.schedule(binding, &typed, None).await?.1);
+        }
+        let is_agreed = !context.config.gates.federated_quota_enforcement
+            || interpreted.is_none_or(|interpreted| construct::is_agreed(&typed.spec, interpreted));
+        let works_in = self.works_in(binding).await?;
+        let is_attached = !typed.spec.required_by.is_empty();
+        told.waiting.extend(waiting::of_binding(&BindingState {
+            binding,
+            typed: &typed,
+            scheduler_name: &context.config.scheduler_name,
+            is_ours: is_attached || self.scheduling.is_ours(binding, &typed.spec),
+            is_agreed,
+            works_in: &works_in,
+        }));
+        self.explain_targets(template, &typed, scope, told).await
+    }
+
+    async fn explain_targets(
+        &self,
+        template: &Value,
+        typed: &ResourceBinding,
+        scope: &Scope,
+        told: &mut Explanation,
+    ) -> Result<(), Error> {
+        let spec = &typed.spec;
+        let targets = construct::targets(spec);
+        let completions = construct::job_completions(spec, template, &targets);
+        for target in &targets {
+            let member = self.context.cluster(&target.name).await?;
+            let work = self.work(&target.name, template).await?;
+            let interpreter = &self.context.interpreter;
+            let share = share_of(interpreter, spec, template, target, completions.get(&target.name).copied()).await;
+            let (steps, error) = match (share, &member) {
+                (Ok(mut manifest), Some(member)) => {
+                    let traced = scope.overrides.apply(&mut manifest, member);
+                    let steps = OverrideReport::all(&traced, object::namespace(template));
+                    (steps, traced.failed.map(|failed| failed.to_string()))
+                }
+                (Err(error), _) => (Vec::new(), Some(error.message())),
+                (Ok(_), None) => (Vec::new(), None),
+            };
+            told.waiting.extend(waiting::of_target(&TargetState {
+                cluster: &target.name,
+                member: member.as_deref(),
+                unserved: member
+                    .as_ref()
+                    .and_then(|member| unserved(member, object::api_version(template), object::kind(template))),
+                suspended: construct::is_suspended(spec.suspension.as_ref(), &target.name),
+                override_error: error,
+                work: work.as_deref(),
+            }));
+            let placed = if spec.targets(&target.name) { Placed::Scheduled } else { Placed::Required };
+            told.targets
+                .push(TargetReport { overrides: steps, ..target_report(typed, template, target, placed, &work) });
+        }
+        let leaving = spec.graceful_eviction_tasks.iter().map(|task| &task.from_cluster);
+        for cluster in leaving.filter(|cluster| !targets.iter().any(|target| target.name == **cluster)) {
+            let work = self.work(cluster, template).await?;
+            let target = TargetCluster { name: cluster.clone(), ..TargetCluster::default() };
+            told.targets.push(target_report(typed, template, &target, Placed::Evicting, &work));
+        }
+        dedup(&mut told.waiting);
+        Ok(())
+    }
+}
+
+fn target_report(
+    typed: &ResourceBinding,
+    template: &Value,
+    target: &TargetCluster,
+    placed: Placed,
+    work: &Option<Arc<Value>>,
+) -> TargetReport {
+    let status = typed.status.aggregated_status.iter().find(|item| item.cluster_name == target.name);
+    let reference = |_| {
+        let (namespace, name) = work_key(&target.name, template);
+        Reference::named("work.karmada.io/v1alpha1", "Work", &namespace, &name)
+    };
+    TargetReport {
+        cluster: target.name.clone(),
+        placed,
+        replicas: replicas_of(target),
+        overrides: Vec::new(),
+        work: work.as_ref().map(reference),
+        applied: status.is_some_and(|item| item.applied),
+        health: status.and_then(|item| item.health.clone()),
+    }
+}
+
+pub(super) fn parent(snapshot: &BindingSnapshot) -> Reference {
+    let kind = if snapshot.namespace.is_empty() { "ClusterResourceBinding" } else { "ResourceBinding" };
+    Reference::named("work.karmada.io/v1alpha2", kind, &snapshot.namespace, &snapshot.name)
+}
+
+/// The priority a binding has, which nothing here depends on.
+pub(super) fn priority_of(binding: Option<&Value>) -> Option<i32> {
+    let priority = binding.and_then(|binding| object::integer(binding, &["spec", "schedulePriority", "priority"]));
+    // A priority of 0 is not written.
+    let has = binding.is_some_and(|binding| object::at(binding, &["spec", "schedulePriority"]).is_some());
+    priority.and_then(|priority| i32::try_from(priority).ok()).or(has.then_some(0))
+}
+
+/// The same is told once.
+fn dedup(waiting: &mut Vec<Waiting>) {
+    let mut seen: Vec<Waiting> = Vec::new();
+    waiting.retain(|one| {
+        let new = !seen.contains(one);
+        if new {
+            seen.push(one.clone());
+        }
+        new
+    });
+}

@@ -1,0 +1,262 @@
+//! What a plan supposes beside its templates: clusters that are otherwise, rebalancers, quotas with what was used so far.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crowsnest_api::apps::{ObjectReference, WorkloadRebalancer};
+use crowsnest_api::cluster::Cluster;
+use crowsnest_api::constants::eviction::{PRODUCER_TAINT_MANAGER, REASON_TAINT_UNTOLERATED};
+use crowsnest_api::policy::FederatedResourceQuota;
+use crowsnest_api::work::{GracefulEvictionTask, ResourceBinding, ResourceBindingSpec};
+use crowsnest_apimachinery::quantity::Quantity;
+use crowsnest_apimachinery::taints;
+use futures::TryStreamExt;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
+use serde_json::Value;
+
+use super::{Imagined, Proposal, Reports, Role};
+use crate::Error;
+use crate::cache::Cached;
+use crate::runtime::context::decode;
+use crowsnest_admission::{Refusal, quota};
+use crowsnest_plan::eviction::{self, TaintDecision};
+use crowsnest_plan::quota::{self as plan, Usage};
+use crowsnest_plan::{object, rebalance};
+
+/// The fleet as it would be, but for its templates.
+pub(super) struct Supposed {
+    pub imagined: Imagined,
+    /// Those that would be otherwise.
+    clusters: BTreeMap<String, Arc<Cluster>>,
+    /// With the time of each.
+    rebalancers: Vec<(WorkloadRebalancer, Time)>,
+    /// By namespace, with what is used of them; read when they are asked for first.
+    quotas: BTreeMap<String, Vec<FederatedResourceQuota>>,
+    now: Timestamp,
+}
+
+/// What taints do to a target.
+pub(super) enum Evicted {
+    Now(String),
+    At(String, Timestamp),
+}
+
+impl Reports {
+    pub(super) fn suppose(&self, proposal: &Proposal) -> Result<Supposed, Error> {
+        let now = self.context.now();
+        let mut clusters = BTreeMap::new();
+        for one in proposal.of(Role::Cluster) {
+            let mut cluster: Cluster = decode(one.seen())?;
+            if one.after.is_none() {
+                cluster.metadata.deletion_timestamp.get_or_insert(Time(now));
+            }
+            clusters.insert(object::name(one.seen()).to_owned(), Arc::new(cluster));
+        }
+        let mut rebalancers = Vec::new();
+        for after in proposal.of(Role::Rebalancer).filter_map(|one| one.after.as_ref()) {
+            let typed: WorkloadRebalancer = decode(after)?;
+            let created = typed.metadata.creation_timestamp.clone().unwrap_or(Time(now));
+            rebalancers.push((typed, created));
+        }
+        let imagined = self.scheduling.imagine(clusters.values().map(|cluster| cluster.as_ref().clone()));
+        Ok(Supposed { imagined, clusters, rebalancers, quotas: BTreeMap::new(), now })
+    }
+
+    /// A cluster as it would be.
+    pub(super) async fn supposed(&self, supposed: &Supposed, name: &str) -> Result<Option<Arc<Cluster>>, Error> {
+        match supposed.clusters.get(name) {
+            Some(cluster) => Ok(Some(Arc::clone(cluster))),
+            None => self.context.cluster(name).await,
+        }
+    }
+
+    /// The spec without targets whose taints it does not tolerate, and with a task for each; what is tolerated for a time
+    /// only is told as well.
+    pub(super) async fn evict(
+        &self,
+        supposed: &Supposed,
+        spec: &mut ResourceBindingSpec,
+    ) -> Result<Vec<Evicted>, Error> {
+        let config = &self.context.config;
+        let tolerations = spec.placement.as_ref().map(|placement| placement.cluster_tolerations.clone());
+        let Some(tolerations) = tolerations.filter(|_| self.evicts_by_taint()) else { return Ok(Vec::new()) };
+        let mode = eviction::purge_mode(spec.failover.as_ref(), config.no_execute_purge_mode.clone());
+        let mut evicted = Vec::new();
+        for target in spec.clusters.clone() {
+            let Some(cluster) = self.supposed(supposed, &target.name).await? else { continue };
+            if !has_no_execute(&cluster) {
+                continue;
+            }
+            match eviction::by_taints(&cluster, &tolerations, supposed.now) {
+                TaintDecision::Stay => {}
+                TaintDecision::EvictAt(at) if at > supposed.now => evicted.push(Evicted::At(target.name, at)),
+                TaintDecision::EvictAt(_) => {
+                    let task = GracefulEvictionTask {
+                        purge_mode: Some(mode.clone()),
+                        reason: REASON_TAINT_UNTOLERATED.to_owned(),
+                        producer: PRODUCER_TAINT_MANAGER.to_owned(),
+                        creation_timestamp: Some(Time(supposed.now)),
+                        ..GracefulEvictionTask::default()
+                    };
+                    if let Some(without) = eviction::evict(spec, &target.name, task) {
+                        *spec = without;
+                        evicted.push(Evicted::Now(target.name));
+                    }
+                }
+            }
+        }
+        Ok(evicted)
+    }
+
+    pub(super) fn evicts_by_taint(&self) -> bool {
+        self.context.config.gates.failover && self.context.config.no_execute_taint_eviction
+    }
+
+    /// The quotas of a namespace, if they are enforced, with what its bindings use.
+    pub(super) async fn read_quotas(
+        &self,
+        supposed: &mut Supposed,
+        proposal: &Proposal,
+        namespace: &str,
+    ) -> Result<(), Error> {
+        let enforced = self.context.config.gates.federated_quota_enforcement && !namespace.is_empty();
+        if !enforced || supposed.quotas.contains_key(namespace) {
+            return Ok(());
+        }
+        let kinds = &self.context.kinds;
+        let proposed = self.as_proposed(&kinds.federated_resource_quota, Some(namespace), proposal).await?;
+        let mut quotas = Vec::new();
+        if !proposed.is_empty() {
+            let bindings = self.context.stream(&kinds.resource_binding, Some(namespace));
+            let sum = |mut sum: Usage, binding: Cached| async move {
+                plan::add(&mut sum, plan::usage(&decode::<ResourceBinding>(binding.view())?.spec));
+                Ok(sum)
+            };
+            let used = bindings.try_fold(Usage::new(), sum).await?;
+            for object in proposed.iter().filter(|quota| !object::is_terminating(quota)) {
+                let mut typed: FederatedResourceQuota = decode(object)?;
+                typed.status = plan::status(&typed.spec, Vec::new(), Some(used.clone()));
+                quotas.push(typed);
+            }
+        }
+        supposed.quotas.insert(namespace.to_owned(), quotas);
+        Ok(())
+    }
+
+    /// What readers should know of what is supposed: quotas that are exceeded already, taints that evict nothing, workloads
+    /// nobody knows.
+    pub(super) async fn notices(&self, supposed: &mut Supposed, proposal: &Proposal) -> Result<Vec<String>, Error> {
+        let mut notices = Vec::new();
+        for one in proposal.of(Role::Quota).filter(|one| one.after.is_some()) {
+            let (namespace, name) = (object::namespace(one.seen()), object::name(one.seen()));
+            self.read_quotas(supposed, proposal, namespace).await?;
+            notices.extend(supposed.exceeded(namespace, name));
+        }
+        let is_enforced = self.context.config.gates.federated_quota_enforcement;
+        if !is_enforced && proposal.of(Role::Quota).next().is_some() {
+            let text = "quotas refuse nothing here: the gate FederatedQuotaEnforcement is off";
+            notices.push(text.to_owned());
+        }
+        let tainted = |cluster: &Arc<Cluster>| has_no_execute(cluster);
+        if supposed.clusters.values().any(tainted) && !self.evicts_by_taint() {
+            let text =
+                "NoExecute taints evict nothing here: the gate Failover or --enable-no-execute-taint-eviction is off";
+            notices.push(text.to_owned());
+        }
+        for (rebalancer, _) in &supposed.rebalancers {
+            for workload in &rebalancer.spec.workloads {
+                let found = match rebalance::binding_of(workload) {
+                    Some((namespace, name)) => self.context.binding(&namespace, &name).await?.is_some(),
+                    None => false,
+                };
+                if !found {
+                    let ObjectReference { kind, namespace, name, .. } = workload;
+                    notices.push(format!("{kind} {namespace}/{name} has no binding that could be scheduled anew"));
+                }
+            }
+        }
+        Ok(notices)
+    }
+}
+
+fn has_no_execute(cluster: &Cluster) -> bool {
+    cluster.spec.taints.iter().any(|taint| taint.effect == taints::NO_EXECUTE)
+}
+
+impl Supposed {
+    /// Whether a cluster would leave the fleet.
+    pub(super) fn leaves(&self, cluster: &str) -> bool {
+        self.clusters.get(cluster).is_some_and(|cluster| cluster.metadata.deletion_timestamp.is_some())
+    }
+
+    /// When a rebalancer would ask for the binding of a template to be scheduled anew.
+    pub(super) fn rebalances(&self, template: &Value, spec: &ResourceBindingSpec) -> Option<Time> {
+        let workload = ObjectReference {
+            api_version: object::api_version(template).to_owned(),
+            kind: object::kind(template).to_owned(),
+            namespace: object::namespace(template).to_owned(),
+            name: object::name(template).to_owned(),
+        };
+        let meant = self.rebalancers.iter().filter(|(one, _)| rebalance::is_meant(&one.spec, &workload));
+        let asked = meant.map(|(_, created)| created);
+        let news = asked.filter(|at| rebalance::is_to_be_triggered(at, spec.reschedule_triggered_at.as_ref()));
+        news.max_by_key(|at| at.0).cloned()
+    }
+
+    /// Records what a binding would use, unless a quota refuses it.
+    pub(super) fn admit(&mut self, old: Option<&ResourceBinding>, new: &ResourceBinding) -> Result<(), Refusal> {
+        let namespace = new.metadata.namespace.as_deref().unwrap_or_default();
+        let Some(quotas) = self.quotas.get_mut(namespace) else { return Ok(()) };
+        for changed in quota::follow(quotas, old, new)? {
+            if let Some(known) = quotas.iter_mut().find(|known| known.metadata.name == changed.metadata.name) {
+                *known = changed;
+            }
+        }
+        // Nothing that is supposed is lost on its way: less is so at once.
+        let mut less = old.map(|old| plan::usage(&old.spec)).unwrap_or_default();
+        for (name, amount) in plan::usage(&new.spec) {
+            *less.entry(name).or_default() -= amount;
+        }
+        less.retain(|_, amount| *amount > Quantity::ZERO);
+        self.take_back(namespace, &less);
+        Ok(())
+    }
+
+    /// Takes back what a binding used that goes.
+    pub(super) fn give_back(&mut self, binding: &ResourceBinding) {
+        let namespace = binding.metadata.namespace.as_deref().unwrap_or_default();
+        self.take_back(namespace, &plan::usage(&binding.spec));
+    }
+
+    fn take_back(&mut self, namespace: &str, less: &Usage) {
+        for quota in self.quotas.get_mut(namespace).into_iter().flatten() {
+            let mut used = plan::amounts(&quota.status.overall_used);
+            for (name, amount) in less {
+                if let Some(used) = used.get_mut(name) {
+                    *used -= *amount;
+                }
+            }
+            quota.status.overall_used = plan::to_list(plan::recorded(used));
+        }
+    }
+
+    /// Where more is used already than a quota would allow.
+    fn exceeded(&self, namespace: &str, name: &str) -> Vec<String> {
+        let is_it = |quota: &&FederatedResourceQuota| quota.metadata.name.as_deref() == Some(name);
+        let Some(quota) = self.quotas.get(namespace).and_then(|quotas| quotas.iter().find(is_it)) else {
+            return Vec::new();
+        };
+        let used = plan::amounts(&quota.status.overall_used);
+        let over = used.into_iter().filter_map(|(resource, used)| {
+            let limit = quota.spec.overall.get(&resource).map(plan::amount)?;
+            (used > limit).then(|| {
+                format!(
+                    "FederatedResourceQuota({namespace}/{name}) allows {limit} of {resource}, and {used} are used: \
+                     what is there stays, and nothing may change what it uses until less is used"
+                )
+            })
+        });
+        over.collect()
+    }
+}

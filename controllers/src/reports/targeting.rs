@@ -1,0 +1,247 @@
+//! What one cluster would get of a template, beside what its Work has now.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crowsnest_api::cluster::Cluster;
+use crowsnest_api::work::{ResourceBindingSpec, TargetCluster};
+use crowsnest_apimachinery::differences::Compared;
+use crowsnest_apimachinery::differences::differences;
+use crowsnest_apimachinery::names::ClusterName;
+use serde_json::Value;
+
+use super::{OverrideObjects, Planning, Reports, identity_of, share_of, unserved};
+use crate::Error;
+use crate::reports::supposing::Evicted;
+use crate::runtime::dynamic_client::{Objects, Target};
+use crowsnest_plan::object;
+use crowsnest_plan::report::{
+    Change, ClusterPlan, OverrideReport, SchedulingReport, TemplatePlan, emptied, replicas_of,
+};
+use crowsnest_plan::waiting::{self, Cause, TargetState};
+use crowsnest_plan::whatif::{UNKNOWN_ID, manifest_of};
+use crowsnest_plan::work::apply::{self, ApplyPlan, Meeting};
+use crowsnest_plan::work::construct::{self, WorkPlan};
+
+/// How long a member may take to say whether it has an object of that name.
+const MEMBER_ANSWERS_WITHIN: Duration = Duration::from_secs(3);
+
+/// A template, before and after.
+pub(super) struct Subject<'s> {
+    pub template: &'s Value,
+    pub spec_before: Option<ResourceBindingSpec>,
+    pub binding: &'s Value,
+    pub spec: ResourceBindingSpec,
+    pub evicted: Vec<Evicted>,
+    pub readable: bool,
+}
+
+impl Planning<'_> {
+    pub(super) async fn plan_target(
+        &self,
+        subject: &Subject<'_>,
+        target: &TargetCluster,
+        targets: &[TargetCluster],
+        overrides: &OverrideObjects,
+        plan: &mut TemplatePlan,
+    ) -> Result<ClusterPlan, Error> {
+        let (spec, template, name) = (&subject.spec, subject.template, target.name.as_str());
+        let reports = self.reports;
+        let member = reports.supposed(&self.supposed, name).await?;
+        let work = reports.work(name, template).await?;
+        let mut told = ClusterPlan {
+            replicas: replicas_of(target).filter(|_| spec.is_workload()),
+            replicas_before: subject.had(name).as_ref().and_then(replicas_of).filter(|_| spec.is_workload()),
+            ..unchanged(name)
+        };
+        let completions = construct::job_completions(spec, template, targets);
+        let mut override_error = None;
+        if let Some(member) = &member {
+            let mut manifest =
+                share_of(self.interpreter(), spec, template, target, completions.get(name).copied()).await?;
+            let traced = overrides.apply(&mut manifest, member);
+            told.overrides = OverrideReport::all(&traced, object::namespace(template));
+            override_error = traced.failed.as_ref().map(ToString::to_string);
+            if override_error.is_none() {
+                let inject = reports.context.config.gates.stateful_failover_injection;
+                let single = targets.len() == 1;
+                let identity = identity_of(subject.binding);
+                let report = traced.report();
+                let desired = construct::for_binding(spec, identity, name, manifest, &report, single, inject);
+                self.compare(subject, member, work.as_deref(), desired, &mut told).await?;
+            }
+        }
+        let state = TargetState {
+            cluster: name,
+            member: member.as_deref(),
+            unserved: member
+                .as_ref()
+                .and_then(|member| unserved(member, object::api_version(template), object::kind(template))),
+            suspended: construct::is_suspended(spec.suspension.as_ref(), name),
+            override_error,
+            work: work.as_deref(),
+        };
+        // What is about to be made is the plan itself, and how applying went was before it.
+        let before = |cause: Cause| matches!(cause, Cause::WorkPending | Cause::ApplyFailed);
+        plan.waiting.extend(waiting::of_target(&state).into_iter().filter(|one| !before(one.cause)));
+        Ok(told)
+    }
+
+    /// The Work that would be, beside the one there is.
+    async fn compare(
+        &self,
+        subject: &Subject<'_>,
+        member: &Cluster,
+        existing: Option<&Value>,
+        desired: construct::DesiredWork,
+        told: &mut ClusterPlan,
+    ) -> Result<(), Error> {
+        let existing = existing.map(|work| subject.shown_work(work));
+        let existing = existing.as_ref();
+        let before = existing.and_then(manifest_of).cloned();
+        let work = match desired.plan(existing, UNKNOWN_ID) {
+            WorkPlan::Create(work) | WorkPlan::Update(work) => Some(work),
+            WorkPlan::Keep | WorkPlan::WaitForDeletion => None,
+        };
+        let after = work.as_ref().and_then(manifest_of).or(before.as_ref()).cloned().unwrap_or_default();
+        let is_same = |old: &Value, new: &Value| {
+            let spec = |work: &Value| work.get("spec").cloned().unwrap_or_default();
+            object::semantically_equal(&spec(old), &spec(new))
+        };
+        told.change = match (existing, &work) {
+            (None, _) => Change::Added,
+            (Some(existing), Some(work)) if !is_same(existing, work) => Change::Changed,
+            _ => Change::Unchanged,
+        };
+        if told.change == Change::Added {
+            told.message = self.reports.conflict(member, &after).await?;
+        }
+        if let Some(before) = &before {
+            told.differences = differences(before, &after, Compared::Versions).0;
+        }
+        told.manifest_before = before.filter(|one| told.change == Change::Changed && self.has_room(one));
+        told.manifest = Some(after).filter(|one| self.has_room(one));
+        Ok(())
+    }
+
+    /// Clusters that have it and are to have it no more.
+    pub(super) async fn plan_leaving(
+        &self,
+        subject: &Subject<'_>,
+        targets: &[TargetCluster],
+        works_in: Vec<String>,
+        scheduling: Option<&SchedulingReport>,
+    ) -> Result<Vec<ClusterPlan>, Error> {
+        let mut plans = Vec::new();
+        for (name, replicas_before) in subject.leaving(targets, works_in) {
+            let work = self.reports.work(&name, subject.template).await?;
+            let manifest = work.as_ref().and_then(|work| manifest_of(work)).map(|one| subject.shown(one.clone()));
+            let message = match subject.is_evicted(&name) {
+                true if construct::purged_directly(&subject.spec).contains(&name.as_str()) => {
+                    Some("its taints are not tolerated; the copy goes before another is made".to_owned())
+                }
+                true => Some("its taints are not tolerated; the copy stays until something has replaced it".to_owned()),
+                false if self.supposed.leaves(&name) => Some(format!("cluster {name} leaves the fleet")),
+                false => why_not(scheduling, &name),
+            };
+            plans.push(ClusterPlan {
+                change: Change::Removed,
+                replicas_before,
+                manifest_before: manifest.filter(|one| self.has_room(one)),
+                message,
+                ..unchanged(&name)
+            });
+        }
+        Ok(plans)
+    }
+}
+
+impl Reports {
+    /// Why a member would not take a manifest: it has an object of that name which is not ours. A member that cannot be
+    /// asked says nothing.
+    async fn conflict(&self, member: &Cluster, manifest: &Value) -> Result<Option<String>, Error> {
+        let name = member.metadata.name.as_deref().unwrap_or_default();
+        let Ok(cluster) = ClusterName::parse(name) else { return Ok(None) };
+        let (api_version, kind) = (object::api_version(manifest), object::kind(manifest));
+        let Some(resource) = self.context.catalog.known(&cluster, api_version, kind) else { return Ok(None) };
+        let (namespace, name) = (object::namespace(manifest), object::name(manifest));
+        let world = &self.context.world;
+        let observed = match world.is_synced(&cluster, &resource.gvr) {
+            true => world.get(&cluster, &resource.gvr, namespace, name).await?.map(|seen| seen.view().clone()),
+            false => {
+                let Ok(client) = self.context.fleet.client(&cluster) else { return Ok(None) };
+                let member = Objects::new(client);
+                let asked = member.get(Target::new(&resource, namespace, name));
+                match tokio::time::timeout(MEMBER_ANSWERS_WITHIN, asked).await {
+                    Ok(Ok(found)) => found,
+                    Ok(Err(_)) | Err(_) => None,
+                }
+            }
+        };
+        let Some(observed) = observed else { return Ok(None) };
+        Ok(match apply::meet(cluster.as_str(), manifest, Some(&observed)) {
+            Meeting::Planned(ApplyPlan::Conflict(message)) => Some(message),
+            _ => None,
+        })
+    }
+}
+
+impl Subject<'_> {
+    /// A manifest that is stored, for the caller's eyes.
+    pub(super) fn shown(&self, manifest: Value) -> Value {
+        if self.readable { manifest } else { emptied(manifest) }
+    }
+
+    /// A Work that is stored, likewise.
+    fn shown_work(&self, work: &Value) -> Value {
+        let mut work = work.clone();
+        let manifests = work.pointer_mut("/spec/workload/manifests").and_then(Value::as_array_mut);
+        manifests.into_iter().flatten().for_each(|manifest| *manifest = self.shown(manifest.take()));
+        work
+    }
+
+    fn had(&self, cluster: &str) -> Option<TargetCluster> {
+        construct::targets(self.spec_before.as_ref()?).into_iter().find(|target| target.name == cluster)
+    }
+
+    fn is_evicted(&self, cluster: &str) -> bool {
+        self.evicted.iter().any(|one| matches!(one, Evicted::Now(name) if name == cluster))
+    }
+
+    /// Clusters that have it and are to have it no more, with the replicas they had.
+    fn leaving(&self, targets: &[TargetCluster], works_in: Vec<String>) -> BTreeMap<String, Option<i32>> {
+        let had = self.spec_before.as_ref().map(construct::targets).unwrap_or_default();
+        let mut leaving: BTreeMap<String, Option<i32>> = works_in.into_iter().map(|cluster| (cluster, None)).collect();
+        leaving.extend(had.into_iter().map(|target| (target.name.clone(), replicas_of(&target))));
+        leaving.retain(|cluster, _| {
+            let stays = construct::is_expected_in(&self.spec, cluster) && !self.is_evicted(cluster);
+            !targets.iter().any(|target| target.name == *cluster) && !stays
+        });
+        leaving
+    }
+}
+
+pub(super) fn unchanged(cluster: &str) -> ClusterPlan {
+    ClusterPlan {
+        name: cluster.to_owned(),
+        change: Change::Unchanged,
+        replicas_before: None,
+        replicas: None,
+        overrides: Vec::new(),
+        manifest_before: None,
+        manifest: None,
+        differences: Vec::new(),
+        message: None,
+    }
+}
+
+/// Why a cluster is left, as the last look at it says.
+fn why_not(scheduling: Option<&SchedulingReport>, cluster: &str) -> Option<String> {
+    let term = scheduling?.terms.last()?;
+    let seen = term.clusters.iter().find(|one| one.name == cluster)?;
+    Some(match &seen.rejected {
+        Some(rejected) => rejected.reason.clone(),
+        None if !seen.selected => "spread constraints leave it out".to_owned(),
+        None => "no replica is left for it".to_owned(),
+    })
+}

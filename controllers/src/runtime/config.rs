@@ -1,0 +1,193 @@
+//! Settings of the loops. `Default` is Karmada's; the conformance profile shortens the periods.
+
+use std::time::Duration;
+
+use crowsnest_api::policy::PurgeMode;
+use crowsnest_fleet::Estimators;
+
+use crate::runtime::Selection;
+use crate::runtime::clock::Clock;
+use crate::runtime::write_fence::Fence;
+use crowsnest_plan::autoscaling::replicas::Counting;
+use crowsnest_plan::eviction::Safety;
+use crowsnest_plan::eviction::rate::Rates;
+use crowsnest_plan::gates::Gates;
+use crowsnest_plan::propagation::skipped::{self, SkippedApis, SkippedNamespaces};
+use crowsnest_plan::scheduling::Plugins;
+
+/// How often things are looked at, and how long they may take.
+#[derive(Debug, Clone)]
+pub struct Periods {
+    /// Between two collections of a member's status.
+    pub cluster_status: Duration,
+    /// How long a member must answer well before it counts as ready again.
+    pub cluster_success_threshold: Duration,
+    /// How long a member must fail before it counts as not ready.
+    pub cluster_failure_threshold: Duration,
+    /// Between two looks at the Lease of a cluster that its agent reports of.
+    pub cluster_monitor: Duration,
+    /// How long such an agent may be silent before its cluster is unknown.
+    pub cluster_monitor_grace: Duration,
+    /// The same before it has reported for the first time.
+    pub cluster_startup_grace: Duration,
+    pub graceful_eviction_timeout: Duration,
+    /// Between two looks of the descheduler.
+    pub descheduling: Duration,
+    /// How long no node may have taken a pod before the descheduler takes its replica elsewhere.
+    pub unschedulable_threshold: Duration,
+    /// Between two counts of what a quota's bindings use, whatever was or wasn't told.
+    pub quota_sync: Duration,
+    /// Between two looks at a FederatedHPA's metrics.
+    pub autoscaling_sync: Duration,
+    /// For how long a FederatedHPA believes that as much is needed as it was, where its behaviour does not say.
+    pub downscale_stabilization: Duration,
+    /// Between two looks at everything, whatever was or wasn't told.
+    pub full_pass: Duration,
+    /// Between two looks at what the control plane serves.
+    pub discovery: Duration,
+}
+
+impl Default for Periods {
+    fn default() -> Self {
+        Periods {
+            cluster_status: Duration::from_secs(10),
+            cluster_success_threshold: Duration::from_secs(30),
+            cluster_failure_threshold: Duration::from_secs(30),
+            cluster_monitor: Duration::from_secs(5),
+            cluster_monitor_grace: Duration::from_secs(40),
+            cluster_startup_grace: Duration::from_secs(60),
+            graceful_eviction_timeout: Duration::from_secs(600),
+            descheduling: Duration::from_secs(120),
+            unschedulable_threshold: Duration::from_secs(300),
+            quota_sync: Duration::from_secs(300),
+            autoscaling_sync: Duration::from_secs(15),
+            downscale_stabilization: Duration::from_secs(300),
+            full_pass: Duration::from_secs(600),
+            discovery: Duration::from_secs(30),
+        }
+    }
+}
+
+/// How many keys of a loop are worked on at once.
+#[derive(Debug, Clone)]
+pub struct Workers {
+    pub templates: usize,
+    pub bindings: usize,
+    pub scheduling: usize,
+    /// Works, over all members.
+    pub works: usize,
+    pub others: usize,
+}
+
+impl Default for Workers {
+    fn default() -> Self {
+        Workers { templates: 16, bindings: 32, scheduling: 16, works: 64, others: 4 }
+    }
+}
+
+#[derive(Debug, Clone)]
+pub struct Config {
+    pub gates: Gates,
+    pub controllers: Selection,
+    pub periods: Periods,
+    pub workers: Workers,
+    /// Bindings that name another scheduler are left to it.
+    pub scheduler_name: String,
+    /// Filters and scores of the scheduler.
+    pub plugins: Plugins,
+    pub propagate_empty_workloads: bool,
+    /// Estimators in members, or beside them, that are asked beside our own.
+    pub estimators: Option<Estimators>,
+    /// APIs whose objects follow no policy. They may still be what others depend on.
+    pub skipped_apis: SkippedApis,
+    /// Namespaces that are never propagated, beside the reserved ones.
+    pub skipped_namespaces: SkippedNamespaces,
+    /// Whether NoExecute taints evict.
+    pub no_execute_taint_eviction: bool,
+    pub no_execute_purge_mode: PurgeMode,
+    pub failover_safety: Safety,
+    /// Where a larger share of all clusters is lost at once, we doubt what we see.
+    pub unhealthy_cluster_threshold: f64,
+    /// Evictions by taints a second, where nothing is said as many as is safe, or as Karmada's.
+    pub eviction_rate: Option<f64>,
+    /// The same while many clusters are not ready. Karmada has no such rule.
+    pub secondary_eviction_rate: f64,
+    /// Whether ClusterTaintPolicies may add NoExecute taints. Read by admission.
+    pub allow_no_execute_taint_policy: bool,
+    /// Which metrics of pods count for FederatedHPAs, and when they ask for something else.
+    pub counting: Counting,
+    /// Whether members are told UID and extra of whom the control plane speaks for, by a role beside Karmada's.
+    pub impersonate_whole: bool,
+    /// Bounds the objects kept decoded for the loops, and again those just written, in bytes each.
+    pub decoded_bytes: usize,
+    /// What the loops take for the time.
+    pub clock: Clock,
+    /// Until when they may write.
+    pub fence: Fence,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        #[expect(clippy::expect_used, reason = "a constant expression, compiled in every test of the loops")]
+        let skipped_namespaces = SkippedNamespaces::new([skipped::NAMESPACES]).expect("a valid expression");
+        Config {
+            gates: Gates::default(),
+            controllers: Selection::default(),
+            periods: Periods::default(),
+            workers: Workers::default(),
+            scheduler_name: "default-scheduler".to_owned(),
+            plugins: Plugins::default(),
+            propagate_empty_workloads: false,
+            estimators: None,
+            skipped_apis: SkippedApis::default(),
+            skipped_namespaces,
+            no_execute_taint_eviction: false,
+            no_execute_purge_mode: PurgeMode::Gracefully,
+            failover_safety: Safety::default(),
+            unhealthy_cluster_threshold: 0.55,
+            eviction_rate: None,
+            secondary_eviction_rate: 1.0,
+            allow_no_execute_taint_policy: false,
+            counting: Counting::default(),
+            impersonate_whole: true,
+            decoded_bytes: 32 << 20,
+            clock: Clock::default(),
+            fence: Fence::default(),
+        }
+    }
+}
+
+impl Config {
+    /// Whether NoExecute taints evict: the gate and the switch.
+    pub fn evicts_by_taint(&self) -> bool {
+        self.gates.failover && self.no_execute_taint_eviction
+    }
+
+    pub fn eviction_rates(&self) -> Rates {
+        let standard = match self.failover_safety {
+            Safety::Safe => 100.0,
+            Safety::Karmada => 0.5,
+        };
+        Rates { full: self.eviction_rate.unwrap_or(standard), slow: self.secondary_eviction_rate }
+    }
+
+    /// Every gate and every loop on, and short periods: the fleet the recorded scenarios ran on.
+    pub fn conformance() -> Self {
+        let second = Duration::from_secs(1);
+        Config {
+            gates: Gates::all(),
+            controllers: Selection::all(),
+            periods: Periods {
+                cluster_status: 3 * second,
+                cluster_success_threshold: 4 * second,
+                cluster_failure_threshold: 4 * second,
+                ..Periods::default()
+            },
+            no_execute_taint_eviction: true,
+            eviction_rate: Some(50.0),
+            allow_no_execute_taint_policy: true,
+            impersonate_whole: false,
+            ..Config::default()
+        }
+    }
+}

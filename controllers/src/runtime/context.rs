@@ -1,0 +1,415 @@
+//! What every loop shares: the control plane's client, the fleet, the world, discovery, events and the settings.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use crowsnest_api::{apps, autoscaling, cluster, config, networking, policy, remedy, work};
+use crowsnest_apimachinery::names::ClusterName;
+use crowsnest_fleet::{Fleet, Through};
+use futures::Stream;
+use k8s_openapi::jiff::Timestamp;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use crate::Error;
+use crate::cache::placements::Placements;
+use crate::cache::typed::Decodings;
+use crate::cache::{Cached, Header, World};
+use crate::journal::Journal;
+use crate::metrics::Figures;
+use crate::runtime::config::Config;
+use crate::runtime::dynamic_client::{Objects, Resource, Target};
+use crate::runtime::event_recorder::Events;
+use crate::runtime::rest_mapper::Catalog;
+use crate::runtime::write_priority::Traffic;
+use crate::runtime::write_turns::Turns;
+use crowsnest_interpreter::Interpreter;
+use crowsnest_interpreter::customized::webhook;
+use crowsnest_plan::health::Moment;
+use crowsnest_plan::object;
+
+/// The resources the loops know by name.
+pub struct Kinds {
+    pub cluster: Resource,
+    pub work: Resource,
+    pub resource_binding: Resource,
+    pub cluster_resource_binding: Resource,
+    pub propagation_policy: Resource,
+    pub cluster_propagation_policy: Resource,
+    pub override_policy: Resource,
+    pub cluster_override_policy: Resource,
+    pub interpreter_customization: Resource,
+    pub interpreter_webhook: Resource,
+    pub workload_rebalancer: Resource,
+    pub federated_resource_quota: Resource,
+    pub cluster_taint_policy: Resource,
+    pub remedy: Resource,
+    pub federated_hpa: Resource,
+    pub cron_federated_hpa: Resource,
+    pub deployment: Resource,
+    pub service: Resource,
+    pub endpoint_slice: Resource,
+    pub service_import: Resource,
+    pub multi_cluster_service: Resource,
+    pub multi_cluster_ingress: Resource,
+    pub namespace: Resource,
+    pub node: Resource,
+    pub pod: Resource,
+    pub resource_quota: Resource,
+    /// Read live: the cache leaves Leases out.
+    pub lease: Resource,
+    pub priority_class: Resource,
+    pub cluster_role: Resource,
+    pub cluster_role_binding: Resource,
+    pub certificate_signing_request: Resource,
+}
+
+impl Kinds {
+    fn new() -> Self {
+        let rbac = |resource, kind| Resource::builtin("rbac.authorization.k8s.io", "v1", resource, kind, false);
+        Kinds {
+            cluster: Resource::of::<cluster::Cluster>(),
+            work: Resource::of::<work::Work>(),
+            resource_binding: Resource::of::<work::ResourceBinding>(),
+            cluster_resource_binding: Resource::of::<work::ClusterResourceBinding>(),
+            propagation_policy: Resource::of::<policy::PropagationPolicy>(),
+            cluster_propagation_policy: Resource::of::<policy::ClusterPropagationPolicy>(),
+            override_policy: Resource::of::<policy::OverridePolicy>(),
+            cluster_override_policy: Resource::of::<policy::ClusterOverridePolicy>(),
+            interpreter_customization: Resource::of::<config::ResourceInterpreterCustomization>(),
+            interpreter_webhook: Resource::of::<config::ResourceInterpreterWebhookConfiguration>(),
+            workload_rebalancer: Resource::of::<apps::WorkloadRebalancer>(),
+            federated_resource_quota: Resource::of::<policy::FederatedResourceQuota>(),
+            cluster_taint_policy: Resource::of::<policy::ClusterTaintPolicy>(),
+            remedy: Resource::of::<remedy::Remedy>(),
+            federated_hpa: Resource::of::<autoscaling::FederatedHPA>(),
+            cron_federated_hpa: Resource::of::<autoscaling::CronFederatedHPA>(),
+            deployment: Resource::builtin("apps", "v1", "deployments", "Deployment", true),
+            service: Resource::builtin("", "v1", "services", "Service", true),
+            endpoint_slice: Resource::builtin("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice", true),
+            multi_cluster_service: Resource::of::<networking::MultiClusterService>(),
+            multi_cluster_ingress: Resource::of::<networking::MultiClusterIngress>(),
+            service_import: Resource::builtin(
+                "multicluster.x-k8s.io",
+                "v1alpha1",
+                "serviceimports",
+                "ServiceImport",
+                true,
+            ),
+            namespace: Resource::builtin("", "v1", "namespaces", "Namespace", false),
+            node: Resource::builtin("", "v1", "nodes", "Node", false),
+            pod: Resource::builtin("", "v1", "pods", "Pod", true),
+            resource_quota: Resource::builtin("", "v1", "resourcequotas", "ResourceQuota", true),
+            lease: Resource::builtin("coordination.k8s.io", "v1", "leases", "Lease", true),
+            priority_class: Resource::builtin("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", false),
+            cluster_role: rbac("clusterroles", "ClusterRole"),
+            cluster_role_binding: rbac("clusterrolebindings", "ClusterRoleBinding"),
+            certificate_signing_request: Resource::builtin(
+                "certificates.k8s.io",
+                "v1",
+                "certificatesigningrequests",
+                "CertificateSigningRequest",
+                false,
+            ),
+        }
+    }
+
+    /// Whether a resource is one of the two of bindings.
+    pub fn is_of_bindings(&self, resource: &Resource) -> bool {
+        [&self.resource_binding, &self.cluster_resource_binding].contains(&resource)
+    }
+
+    /// Whether a resource is one of the two of policies.
+    pub fn is_of_policies(&self, resource: &Resource) -> bool {
+        [&self.propagation_policy, &self.cluster_propagation_policy].contains(&resource)
+    }
+
+    /// The binding resource of a scope, by the namespace its objects have.
+    pub fn binding(&self, namespace: &str) -> &Resource {
+        if namespace.is_empty() { &self.cluster_resource_binding } else { &self.resource_binding }
+    }
+}
+
+/// Shared by all loops.
+pub struct Context {
+    pub control_plane: ClusterName,
+    pub objects: Objects,
+    pub fleet: Fleet,
+    pub world: World,
+    pub catalog: Catalog,
+    pub events: Events,
+    pub journal: Journal,
+    pub interpreter: Interpreter,
+    pub kinds: Kinds,
+    pub config: Config,
+    pub figures: Figures,
+    /// Where bindings are.
+    pub placements: Placements,
+    /// Serializes writes of bindings by namespace.
+    pub(crate) binding_turns: Turns,
+    clusters: Decodings<cluster::Cluster>,
+    bindings: Decodings<work::ResourceBinding>,
+}
+
+/// The control plane's Services as the world has them, for webhooks that are named by one.
+struct Services {
+    world: World,
+    services: Resource,
+}
+
+#[async_trait]
+impl webhook::Services for Services {
+    async fn find(&self, namespace: &str, name: &str) -> Result<Option<Value>, webhook::LookupError> {
+        let found = self.world.get(&ClusterName::control_plane(), &self.services.gvr, namespace, name).await?;
+        Ok(found.map(|service| service.view().clone()))
+    }
+}
+
+/// Registered clusters and bindings that are kept decoded. Of the latter only those at work: each of several loops looks at
+/// one when it changed.
+const CLUSTERS: usize = 2048;
+const BINDINGS: usize = 1024;
+
+/// Reads a typed object out of an untyped one.
+pub fn decode<T: DeserializeOwned>(value: &Value) -> Result<T, Error> {
+    T::deserialize(value).map_err(|source| Error::Decode {
+        what: format!("{} {}/{}", object::kind(value), object::namespace(value), object::name(value)),
+        source,
+    })
+}
+
+pub fn new_id() -> String {
+    uuid::Uuid::new_v4().to_string()
+}
+
+impl Context {
+    pub fn new(fleet: Fleet, world: World, events: Events, journal: Journal, config: Config) -> Arc<Self> {
+        let kinds = Kinds::new();
+        let services = Services { world: world.clone(), services: kinds.service.clone() };
+        Arc::new(Context {
+            control_plane: ClusterName::control_plane(),
+            objects: Objects::fenced(fleet.control_plane(), config.fence.clone()),
+            catalog: Catalog::new(fleet.clone()),
+            figures: Figures::new(fleet.clone()),
+            fleet,
+            world,
+            events,
+            journal,
+            interpreter: Interpreter::new(config.gates).with_services(Arc::new(services)),
+            kinds,
+            config,
+            placements: Placements::default(),
+            binding_turns: Turns::default(),
+            clusters: Decodings::new(CLUSTERS),
+            bindings: Decodings::new(BINDINGS),
+        })
+    }
+
+    /// An object of the control plane with everything in it, as the world has it; where the world does not keep secret
+    /// values, as the API server has it now.
+    pub async fn get(&self, resource: &Resource, namespace: &str, name: &str) -> Result<Option<Arc<Value>>, Error> {
+        let Some(cached) = self.glance(resource, namespace, name).await? else { return Ok(None) };
+        self.whole(resource, &cached).await
+    }
+
+    /// An object of the control plane to decide by, without secret values.
+    pub async fn glance(&self, resource: &Resource, namespace: &str, name: &str) -> Result<Option<Cached>, Error> {
+        self.world.get(&self.control_plane, &resource.gvr, namespace, name).await
+    }
+
+    /// A cached object with everything in it.
+    pub async fn whole(&self, resource: &Resource, cached: &Cached) -> Result<Option<Arc<Value>>, Error> {
+        if let Some(whole) = cached.whole() {
+            return Ok(Some(whole));
+        }
+        let target = Target::new(resource, object::namespace(cached.view()), object::name(cached.view()));
+        Ok(self.objects.get(target).await?.map(Arc::new))
+    }
+
+    /// All objects of a small collection, by namespace and name.
+    pub async fn list(&self, resource: &Resource, namespace: Option<&str>) -> Result<Vec<Cached>, Error> {
+        self.world.list(&self.control_plane, &resource.gvr, namespace).await
+    }
+
+    /// All objects of a collection of any size, a few at a time, in no order.
+    pub fn stream(
+        &self,
+        resource: &Resource,
+        namespace: Option<&str>,
+    ) -> impl Stream<Item = Result<Cached, Error>> + Send + 'static {
+        self.world.stream(&self.control_plane, &resource.gvr, namespace)
+    }
+
+    /// Namespace and name of everything in a collection.
+    pub async fn keys(&self, resource: &Resource) -> Result<Vec<(String, String)>, Error> {
+        self.world.keys(&self.control_plane, &resource.gvr).await
+    }
+
+    /// Names of all objects of a cluster-scoped collection.
+    pub async fn names(&self, resource: &Resource) -> Result<Vec<String>, Error> {
+        Ok(self.keys(resource).await?.into_iter().map(|(_, name)| name).collect())
+    }
+
+    /// Namespace and name of all bindings of both scopes.
+    pub async fn binding_keys(&self) -> Result<Vec<(String, String)>, Error> {
+        let mut keys = self.keys(&self.kinds.resource_binding).await?;
+        keys.append(&mut self.keys(&self.kinds.cluster_resource_binding).await?);
+        Ok(keys)
+    }
+
+    /// Objects that carry a label, one of [`crate::cache::chosen_labels`], whatever its value.
+    pub async fn labelled(&self, resource: &Resource, label: &str) -> Result<Vec<Cached>, Error> {
+        self.world.labelled(&self.control_plane, &resource.gvr, label, None).await
+    }
+
+    /// Headers of the objects of a namespace.
+    pub async fn headers(&self, resource: &Resource, namespace: &str) -> Result<Vec<Header>, Error> {
+        self.world.headers(&self.control_plane, &resource.gvr, Some(namespace)).await
+    }
+
+    /// Objects that carry a label, one of [`crate::cache::chosen_labels`], with a value.
+    pub async fn with_label(&self, resource: &Resource, label: &str, value: &str) -> Result<Vec<Cached>, Error> {
+        self.world.labelled(&self.control_plane, &resource.gvr, label, Some(value)).await
+    }
+
+    /// Objects that carry a permanent id under a label.
+    pub async fn with_id(&self, resource: &Resource, label: &str, id: &str) -> Result<Vec<Cached>, Error> {
+        if id.is_empty() { Ok(Vec::new()) } else { self.with_label(resource, label, id).await }
+    }
+
+    /// The same without the objects' bodies.
+    pub async fn headers_with_id(&self, resource: &Resource, label: &str, id: &str) -> Result<Vec<Header>, Error> {
+        match id {
+            "" => Ok(Vec::new()),
+            id => self.world.headers_labelled(&self.control_plane, &resource.gvr, label, Some(id)).await,
+        }
+    }
+
+    /// Now, on both clocks.
+    pub fn moment(&self) -> Moment {
+        self.config.clock.now()
+    }
+
+    /// Now, in whole seconds as Kubernetes keeps times.
+    pub fn now(&self) -> Timestamp {
+        self.moment().wall
+    }
+
+    /// Whether Karmada's own agent carries out Works in a cluster: then nobody else does.
+    pub async fn is_left_to_agent(&self, cluster: &ClusterName) -> Result<bool, Error> {
+        let cluster = self.cluster(cluster.as_str()).await?;
+        Ok(cluster.is_some_and(|cluster| Through::of(&cluster) == Through::AgentIfThere))
+    }
+
+    /// Names of the clusters that are registered and not leaving.
+    pub async fn clusters(&self) -> Result<Vec<String>, Error> {
+        let headers = self.world.headers(&self.control_plane, &self.kinds.cluster.gvr, None).await?;
+        Ok(headers.into_iter().filter(|cluster| !cluster.terminating).map(|cluster| cluster.name).collect())
+    }
+
+    pub async fn cluster(&self, name: &str) -> Result<Option<Arc<cluster::Cluster>>, Error> {
+        let cluster = self.glance(&self.kinds.cluster, "", name).await?;
+        cluster.map(|cluster| self.clusters.of(cluster.view())).transpose()
+    }
+
+    /// A Cluster with everything in it, and what it says.
+    pub async fn whole_cluster(&self, name: &str) -> Result<Option<(Arc<Value>, Arc<cluster::Cluster>)>, Error> {
+        let Some(cluster) = self.get(&self.kinds.cluster, "", name).await? else { return Ok(None) };
+        let typed = self.clusters.of(&cluster)?;
+        Ok(Some((cluster, typed)))
+    }
+
+    /// A binding of either scope, and what it says.
+    pub async fn binding(
+        &self,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Option<(Arc<Value>, Arc<work::ResourceBinding>)>, Error> {
+        let Some(binding) = self.get(self.kinds.binding(namespace), namespace, name).await? else { return Ok(None) };
+        let typed = self.bindings.of(&binding)?;
+        Ok(Some((binding, typed)))
+    }
+
+    /// The writes under way that others wait for.
+    pub fn traffic(&self) -> &Traffic {
+        self.events.traffic()
+    }
+
+    pub async fn exists(&self, resource: &Resource, namespace: &str, name: &str) -> Result<bool, Error> {
+        Ok(self.glance(resource, namespace, name).await?.is_some())
+    }
+
+    fn written(&self, resource: &Resource, object: Value) -> Value {
+        self.world.observe(&self.control_plane, &resource.gvr, object.clone());
+        object
+    }
+
+    pub async fn create(&self, resource: &Resource, object: &Value) -> Result<Value, Error> {
+        let _turn = self.quota_turn(resource, object::namespace(object)).await?;
+        let _under_way = self.traffic().begin();
+        let created = self.objects.create(resource, object::namespace(object), object).await?;
+        Ok(self.written(resource, created))
+    }
+
+    /// Replaces an object that was read from the world and changed.
+    pub async fn replace(&self, resource: &Resource, object: &Value) -> Result<Value, Error> {
+        let _turn = self.quota_turn(resource, object::namespace(object)).await?;
+        let _under_way = self.traffic().begin();
+        let target = Target::new(resource, object::namespace(object), object::name(object));
+        let replaced = self.objects.replace(target, object).await?;
+        Ok(self.written(resource, replaced))
+    }
+
+    pub async fn replace_status(&self, resource: &Resource, object: &Value) -> Result<Value, Error> {
+        let target = Target::new(resource, object::namespace(object), object::name(object)).status();
+        let replaced = self.objects.replace(target, object).await?;
+        Ok(self.written(resource, replaced))
+    }
+
+    /// Patches `object`, if it is still the version read.
+    pub async fn merge(&self, resource: &Resource, object: &Value, patch: Value) -> Result<Value, Error> {
+        let _turn = self.quota_turn(resource, object::namespace(object)).await?;
+        let _under_way = self.traffic().begin();
+        let target = Target::new(resource, object::namespace(object), object::name(object));
+        let merged = self.objects.merge(target, &guarded(object, patch)).await?;
+        Ok(self.written(resource, merged))
+    }
+
+    pub async fn merge_status(&self, resource: &Resource, object: &Value, patch: Value) -> Result<Value, Error> {
+        let target = Target::new(resource, object::namespace(object), object::name(object)).status();
+        let merged = self.objects.merge(target, &guarded(object, patch)).await?;
+        Ok(self.written(resource, merged))
+    }
+
+    pub async fn delete(&self, resource: &Resource, namespace: &str, name: &str) -> Result<(), Error> {
+        self.objects.delete(Target::new(resource, namespace, name)).await
+    }
+
+    /// Deletes the object, if it is still the version read.
+    pub async fn delete_unchanged(&self, resource: &Resource, object: &Value) -> Result<(), Error> {
+        let target = Target::new(resource, object::namespace(object), object::name(object));
+        self.objects.delete_at(target, Some(object::resource_version(object))).await
+    }
+
+    /// Removes a finalizer, if the object has it. An object that went with its last finalizer is fine.
+    pub async fn remove_finalizer(&self, resource: &Resource, object: &Value, finalizer: &str) -> Result<(), Error> {
+        if !object::has_finalizer(object, finalizer) {
+            return Ok(());
+        }
+        let rest: Vec<&str> = object::finalizers(object).filter(|have| *have != finalizer).collect();
+        let target = Target::new(resource, object::namespace(object), object::name(object));
+        let patch = guarded(object, json!({"metadata": {"finalizers": rest}}));
+        match self.objects.merge(target, &patch).await {
+            // The object may be gone for good now, so the answer is not put into the world.
+            Ok(_) => Ok(()),
+            Err(error) if error.is_not_found() => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// The patch with the version it was made for, so that it fails when somebody else was faster.
+fn guarded(object: &Value, mut patch: Value) -> Value {
+    object::set(&mut patch, &["metadata", "resourceVersion"], json!(object::resource_version(object)));
+    patch
+}

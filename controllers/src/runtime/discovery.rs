@@ -1,0 +1,243 @@
+//! What the control plane serves is followed: in turn, and when a definition or an aggregated API changes, until what
+//! it says is what discovery shows. A server says that a kind is established a little before it serves it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crowsnest_apimachinery::names::Gvr;
+use crowsnest_fleet::ApiResources;
+use parking_lot::Mutex;
+use serde_json::Value;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::Error;
+use crate::cache::Change;
+use crate::propagation::detector::ResourceDetector;
+use crate::runtime::Setup;
+use crate::runtime::context::Context;
+use crowsnest_plan::object;
+
+const FIRST_LOOK: Duration = Duration::from_millis(10);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// Backoff of the first discovery.
+const FIRST_RETRY: Duration = Duration::from_millis(100);
+const LONGEST_RETRY: Duration = Duration::from_secs(5);
+/// A server that has not shown it by now will be seen in turn.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What discovery has to show once a definition is in effect.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Expected {
+    served: Vec<Gvr>,
+    gone: Vec<Gvr>,
+    /// `group/version`s of aggregated APIs.
+    groups_served: Vec<String>,
+    groups_gone: Vec<String>,
+}
+
+impl Expected {
+    fn of_definition(definition: &Value, deleted: bool) -> Option<Self> {
+        if !deleted && !has_condition(definition, "Established") {
+            return None;
+        }
+        let group = object::text(definition, &["spec", "group"]);
+        let plural = object::text(definition, &["spec", "names", "plural"]);
+        let versions = object::at(definition, &["spec", "versions"]).and_then(Value::as_array);
+        let mut expected = Expected::default();
+        for version in versions.into_iter().flatten() {
+            let served = !deleted && version.get("served").and_then(Value::as_bool).unwrap_or_default();
+            let gvr = Gvr::new(group, object::text(version, &["name"]), plural);
+            if served { expected.served.push(gvr) } else { expected.gone.push(gvr) }
+        }
+        Some(expected)
+    }
+
+    fn of_api_service(service: &Value, deleted: bool) -> Option<Self> {
+        // Without a service the server answers for the group itself, as its definitions say.
+        object::at(service, &["spec", "service"]).filter(|service| service.is_object())?;
+        let group = object::text(service, &["spec", "group"]);
+        let group_version = format!("{group}/{}", object::text(service, &["spec", "version"]));
+        match deleted {
+            true => Some(Expected { groups_gone: vec![group_version], ..Expected::default() }),
+            false if has_condition(service, "Available") => {
+                Some(Expected { groups_served: vec![group_version], ..Expected::default() })
+            }
+            false => None,
+        }
+    }
+
+    fn is_met(&self, served: &ApiResources) -> bool {
+        let has_group = |group_version: &String| {
+            !served.stale.contains(group_version)
+                && served.resources.iter().any(|resource| resource.gvr.api_version() == *group_version)
+        };
+        self.served.iter().all(|gvr| served.get(gvr).is_some())
+            && self.gone.iter().all(|gvr| served.get(gvr).is_none())
+            && self.groups_served.iter().all(has_group)
+            && !self.groups_gone.iter().any(has_group)
+    }
+}
+
+fn has_condition(object: &Value, kind: &str) -> bool {
+    let conditions = object::at(object, &["status", "conditions"]).and_then(Value::as_array);
+    let mut conditions = conditions.into_iter().flatten();
+    conditions
+        .any(|condition| object::text(condition, &["type"]) == kind && object::text(condition, &["status"]) == "True")
+}
+
+/// Keeps the catalog and the collected template resources up to date with what the control plane serves.
+pub struct Discoverer {
+    context: Arc<Context>,
+    detector: Arc<ResourceDetector>,
+    expected: Mutex<BTreeMap<(String, String), (Expected, Instant)>>,
+    wake: Notify,
+}
+
+impl Discoverer {
+    pub fn new(setup: &Setup) -> Self {
+        Discoverer {
+            context: Arc::clone(&setup.context),
+            detector: setup.controller(),
+            expected: Mutex::default(),
+            wake: Notify::new(),
+        }
+    }
+
+    /// Follows the control plane: periodically, and when a definition changed.
+    pub async fn run(self: Arc<Self>, stop: CancellationToken) -> Result<(), String> {
+        let period = self.context.config.periods.discovery;
+        let mut looks = 0;
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => return Ok(()),
+                () = self.due(period, &mut looks) => {}
+            }
+            if let Err(error) = self.discover().await {
+                tracing::warn!(%error, "discovery failed");
+            }
+        }
+    }
+
+    /// Returns once discovery has succeeded.
+    pub async fn first_discovery(&self) {
+        let mut delay = FIRST_RETRY;
+        while let Err(error) = self.discover().await {
+            tracing::warn!(%error, "discovery failed");
+            tokio::time::sleep(delay).await;
+            delay = (delay * 2).min(LONGEST_RETRY);
+        }
+    }
+
+    async fn discover(&self) -> Result<(), Error> {
+        let served = self.context.catalog.refresh(&self.context.control_plane).await?;
+        self.detector.follow(&served);
+        self.seen(&served);
+        Ok(())
+    }
+
+    pub fn on_change(&self, change: &Change) {
+        let expected = match change.resource.kind.as_str() {
+            "CustomResourceDefinition" => Expected::of_definition(change.object(), change.deleted),
+            "APIService" => Expected::of_api_service(change.object(), change.deleted),
+            _ => return,
+        };
+        if let Some(expected) = expected.filter(|_| !change.initial) {
+            let key = (change.resource.kind.clone(), object::name(change.object()).to_owned());
+            self.expected.lock().insert(key, (expected, Instant::now() + PATIENCE));
+            self.wake.notify_one();
+        }
+    }
+
+    /// Takes in what discovery shows.
+    fn seen(&self, served: &ApiResources) {
+        let now = Instant::now();
+        self.expected.lock().retain(|(kind, name), (expected, until)| {
+            let met = expected.is_met(served);
+            if !met && *until <= now {
+                tracing::warn!(kind, name, "discovery does not show what it says");
+            }
+            !met && *until > now
+        });
+    }
+
+    /// Waits until discovery should be asked: after `period`, sooner while something is expected. `looks` counts how
+    /// often that was in vain.
+    async fn due(&self, period: Duration, looks: &mut u32) {
+        let pause = match self.expected.lock().is_empty() {
+            true => period,
+            false => FIRST_LOOK.saturating_mul(1 << (*looks).min(10)).min(LONGEST_PAUSE),
+        };
+        tokio::select! {
+            () = tokio::time::sleep(pause) => *looks = looks.saturating_add(1),
+            () = self.wake.notified() => *looks = 0,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crowsnest_fleet::ApiResource;
+    use rstest::rstest;
+    use serde_json::json;
+
+    fn definition(established: &str) -> Value {
+        json!({
+            "spec": {"group": "g.io", "names": {"plural": "things"}, "versions": [
+                {"name": "v1", "served": true}, {"name": "v1alpha1", "served": false},
+            ]},
+            "status": {"conditions": [{"type": "Established", "status": established}]},
+        })
+    }
+
+    fn served(versions: &[&str]) -> ApiResources {
+        let resource = |version: &&str| ApiResource {
+            gvr: Gvr::new("g.io", version, "things"),
+            kind: "Thing".to_owned(),
+            namespaced: true,
+            singular: String::new(),
+            short_names: Vec::new(),
+            categories: Vec::new(),
+            verbs: Default::default(),
+            subresources: Default::default(),
+            preferred: true,
+        };
+        ApiResources { resources: versions.iter().map(resource).collect(), ..ApiResources::default() }
+    }
+
+    #[rstest]
+    #[case::not_yet_established("False", false, &[], None)]
+    #[case::established("True", false, &[], Some(false))]
+    #[case::served("True", false, &["v1"], Some(true))]
+    #[case::one_version_too_many("True", false, &["v1", "v1alpha1"], Some(false))]
+    #[case::still_there("True", true, &["v1"], Some(false))]
+    #[case::gone("True", true, &[], Some(true))]
+    fn definitions(
+        #[case] established: &str,
+        #[case] deleted: bool,
+        #[case] versions: &[&str],
+        #[case] met: Option<bool>,
+    ) {
+        let expected = Expected::of_definition(&definition(established), deleted);
+        assert_eq!(expected.map(|expected| expected.is_met(&served(versions))), met);
+    }
+
+    #[rstest]
+    #[case::local(json!({"group": "g.io", "version": "v1"}), false, &[], None)]
+    #[case::available(json!({"group": "g.io", "version": "v1", "service": {"name": "s"}}), false, &["v1"], Some(true))]
+    #[case::not_shown(json!({"group": "g.io", "version": "v1", "service": {"name": "s"}}), false, &[], Some(false))]
+    #[case::gone(json!({"group": "g.io", "version": "v1", "service": {"name": "s"}}), true, &[], Some(true))]
+    fn aggregated_apis(
+        #[case] spec: Value,
+        #[case] deleted: bool,
+        #[case] versions: &[&str],
+        #[case] met: Option<bool>,
+    ) {
+        let service = json!({"spec": spec, "status": {"conditions": [{"type": "Available", "status": "True"}]}});
+        let expected = Expected::of_api_service(&service, deleted);
+        assert_eq!(expected.map(|expected| expected.is_met(&served(versions))), met);
+    }
+}

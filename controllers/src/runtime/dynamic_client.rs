@@ -1,0 +1,271 @@
+//! Reading and writing untyped objects of one API server.
+
+use crowsnest_apimachinery::names::Gvr;
+use crowsnest_apimachinery::request::path_segment;
+use http::{Method, Request};
+use kube::Client;
+use serde_json::{Value, json};
+
+use crate::Error;
+use crate::runtime::write_fence::{Fence, Now};
+
+/// A resource as requests need it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Resource {
+    pub gvr: Gvr,
+    pub kind: String,
+    pub namespaced: bool,
+}
+
+impl Resource {
+    /// The resource of a known type.
+    pub fn of<K: crowsnest_api::Kind>() -> Self {
+        Resource {
+            gvr: Gvr::of::<K>(),
+            kind: K::KIND.to_owned(),
+            namespaced: K::SCOPE == crowsnest_api::Scope::Namespaced,
+        }
+    }
+
+    /// A built-in resource by its words.
+    pub fn builtin(group: &str, version: &str, resource: &str, kind: &str, namespaced: bool) -> Self {
+        Resource { gvr: Gvr::new(group, version, resource), kind: kind.to_owned(), namespaced }
+    }
+
+    fn path(&self, namespace: &str, name: &str, subresource: &str) -> String {
+        let namespace = (self.namespaced && !namespace.is_empty()).then_some(namespace);
+        let mut path = self.gvr.path(namespace);
+        for part in [name, subresource] {
+            if !part.is_empty() {
+                path.push('/');
+                path.push_str(&path_segment(part));
+            }
+        }
+        path
+    }
+}
+
+/// Where a write goes.
+#[derive(Debug, Clone, Copy)]
+pub struct Target<'a> {
+    pub resource: &'a Resource,
+    pub namespace: &'a str,
+    pub name: &'a str,
+    /// Empty for the object itself.
+    pub subresource: &'a str,
+}
+
+impl<'a> Target<'a> {
+    pub fn new(resource: &'a Resource, namespace: &'a str, name: &'a str) -> Self {
+        Target { resource, namespace, name, subresource: "" }
+    }
+
+    pub fn status(self) -> Self {
+        Target { subresource: "status", ..self }
+    }
+
+    pub fn scale(self) -> Self {
+        Target { subresource: "scale", ..self }
+    }
+
+    fn path(&self) -> String {
+        self.resource.path(self.namespace, self.name, self.subresource)
+    }
+}
+
+impl std::fmt::Display for Target<'_> {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "{} {}/{}", self.resource.gvr.resource, self.namespace, self.name)?;
+        if self.subresource.is_empty() { Ok(()) } else { write!(formatter, " ({})", self.subresource) }
+    }
+}
+
+/// Everything is done but storing; fields that nobody knows are refused, as kubectl has it.
+const DRY_RUN: &str = "?dryRun=All&fieldValidation=Strict&fieldManager=crowsnest-plan";
+
+/// Requests to one API server.
+#[derive(Clone)]
+pub struct Objects {
+    client: Client,
+    fence: Fence,
+}
+
+impl Objects {
+    pub fn new(client: Client) -> Self {
+        Self::fenced(client, Fence::default())
+    }
+
+    /// Nothing is written once `fence` has ended.
+    pub fn fenced(client: Client, fence: Fence) -> Self {
+        Objects { client, fence }
+    }
+
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+
+    async fn send(&self, method: Method, path: &str, content_type: &str, body: Option<&Value>) -> Result<Value, Error> {
+        let what = format!("{method} {path}");
+        let bytes = match body {
+            None => Vec::new(),
+            Some(body) => serde_json::to_vec(body).map_err(|source| Error::Decode { what: what.clone(), source })?,
+        };
+        let writes = method != Method::GET && !path.contains("dryRun=All");
+        let now = Now::read();
+        if writes && !self.fence.is_open(now) || self.fence.is_over(now) {
+            return Err(Error::Fenced(what));
+        }
+        let mut request = Request::builder().method(method).uri(path).header("Accept", "application/json");
+        if body.is_some() {
+            request = request.header("Content-Type", content_type);
+        }
+        let request =
+            request.body(bytes).map_err(|error| Error::request(what.clone(), kube::Error::HttpError(error)))?;
+        let asking = self.client.request(request);
+        let answered = match self.fence.ends() {
+            false => asking.await,
+            // What is still under way is given up: the rest of the lease is for writes that cannot be called back, and where
+            // nobody answers any more the loops would not end for minutes.
+            true => tokio::select! {
+                answered = asking => answered,
+                () = self.fence.ended() => return Err(Error::Fenced(what)),
+            },
+        };
+        answered.map_err(|source| Error::request(what, source))
+    }
+
+    /// The object, or `None` when there is none.
+    pub async fn get(&self, target: Target<'_>) -> Result<Option<Value>, Error> {
+        match self.send(Method::GET, &target.path(), "", None).await {
+            Ok(object) => Ok(Some(object)),
+            Err(error) if error.is_not_found() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// What is at a path with its query, such as metrics.
+    pub async fn read(&self, path: &str) -> Result<Value, Error> {
+        self.send(Method::GET, path, "", None).await
+    }
+
+    pub async fn create(&self, resource: &Resource, namespace: &str, object: &Value) -> Result<Value, Error> {
+        let path = resource.path(namespace, "", "");
+        self.send(Method::POST, &path, "application/json", Some(object)).await
+    }
+
+    /// The object as it would be stored; nothing is.
+    pub async fn would_create(&self, resource: &Resource, namespace: &str, object: &Value) -> Result<Value, Error> {
+        let path = resource.path(namespace, "", "") + DRY_RUN;
+        self.send(Method::POST, &path, "application/json", Some(object)).await
+    }
+
+    /// The object as it would be stored in the place of the one that is there; nothing is.
+    pub async fn would_replace(&self, target: Target<'_>, object: &Value) -> Result<Value, Error> {
+        self.send(Method::PUT, &(target.path() + DRY_RUN), "application/json", Some(object)).await
+    }
+
+    /// Replaces the object; its resource version guards against overwriting somebody's change.
+    pub async fn replace(&self, target: Target<'_>, object: &Value) -> Result<Value, Error> {
+        self.send(Method::PUT, &target.path(), "application/json", Some(object)).await
+    }
+
+    /// Asks whether the object may be deleted; it is not.
+    pub async fn would_delete(&self, target: Target<'_>) -> Result<(), Error> {
+        let options = json!({"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background",
+            "dryRun": ["All"]});
+        let path = target.path() + "?dryRun=All";
+        self.send(Method::DELETE, &path, "application/json", Some(&options)).await.map(drop)
+    }
+
+    pub async fn merge(&self, target: Target<'_>, patch: &Value) -> Result<Value, Error> {
+        self.send(Method::PATCH, &target.path(), "application/merge-patch+json", Some(patch)).await
+    }
+
+    /// Deletes, with dependents left to the garbage collector. Being gone already is fine.
+    pub async fn delete(&self, target: Target<'_>) -> Result<(), Error> {
+        self.delete_with(target, "Background", None).await
+    }
+
+    /// Deletes once its dependents are gone: until then the object is there.
+    pub async fn delete_after_dependents(&self, target: Target<'_>) -> Result<(), Error> {
+        self.delete_with(target, "Foreground", None).await
+    }
+
+    /// Deletes, but only while the object has this resource version, if one is given.
+    pub async fn delete_at(&self, target: Target<'_>, resource_version: Option<&str>) -> Result<(), Error> {
+        self.delete_with(target, "Background", resource_version).await
+    }
+
+    async fn delete_with(&self, target: Target<'_>, policy: &str, version: Option<&str>) -> Result<(), Error> {
+        let mut options = json!({"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": policy});
+        if let Some(version) = version {
+            options["preconditions"] = json!({"resourceVersion": version});
+        }
+        match self.send(Method::DELETE, &target.path(), "application/json", Some(&options)).await {
+            Ok(_) => Ok(()),
+            Err(error) if error.is_not_found() => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::Response;
+    use kube::client::Body;
+    use rstest::rstest;
+    use std::convert::Infallible;
+    use std::time::Duration;
+    use tokio::sync::mpsc;
+
+    /// An API server that says what it was asked, and answers nothing.
+    fn silent() -> (Client, mpsc::UnboundedReceiver<Method>) {
+        let (told, asked) = mpsc::unbounded_channel();
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let told = told.send(request.method().clone());
+            async move {
+                told.expect("a listener");
+                std::future::pending::<Result<Response<Body>, Infallible>>().await
+            }
+        });
+        (Client::new(service, "default"), asked)
+    }
+
+    fn things() -> Resource {
+        Resource::builtin("example.com", "v1", "things", "Thing", true)
+    }
+
+    async fn ask(objects: Objects, method: Method) -> Result<(), Error> {
+        match method {
+            Method::GET => objects.get(Target::new(&things(), "a", "b")).await.map(drop),
+            _ => objects.create(&things(), "a", &json!({})).await.map(drop),
+        }
+    }
+
+    #[rstest]
+    #[tokio::test]
+    async fn what_is_under_way_ends_with_the_fence(#[values(Method::GET, Method::POST)] method: Method) {
+        let (client, mut asked) = silent();
+        let fence = Fence::closed();
+        fence.extend(Now::read(), Duration::from_secs(3600));
+        let objects = Objects::fenced(client, fence.clone());
+        let asking = tokio::spawn(ask(objects.clone(), method.clone()));
+        assert_eq!(asked.recv().await, Some(method.clone()));
+        fence.close();
+        assert!(matches!(asking.await.unwrap(), Err(Error::Fenced(_))));
+        // And nobody is asked after it.
+        assert!(matches!(ask(objects, method).await, Err(Error::Fenced(_))));
+        assert!(asked.is_empty());
+    }
+
+    #[tokio::test]
+    async fn whoever_only_watches_asks_and_writes_nothing() {
+        let (client, mut asked) = silent();
+        let objects = Objects::fenced(client, Fence::closed());
+        assert!(matches!(ask(objects.clone(), Method::POST).await, Err(Error::Fenced(_))));
+        let asking = tokio::spawn(ask(objects, Method::GET));
+        assert_eq!(asked.recv().await, Some(Method::GET));
+        asking.abort();
+    }
+}

@@ -1,0 +1,297 @@
+//! Events on objects of the control plane (`core/v1`). Equal ones are counted up instead of repeated.
+//!
+//! Whoever notes one never waits, and events give way to what they tell of: successes are noted at a bounded rate, and not
+//! at all while the API server is busy with writes that others wait for ([`Traffic`]). Failures are written whatever goes
+//! on, only more slowly then; a recorder that still cannot keep up drops the newest. What is told of one object in the
+//! same words always has the same writer, so that it is counted and never told twice.
+
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crowsnest_api::work::ResourceBindingSpec;
+use futures::future::join_all;
+use k8s_openapi::jiff::Timestamp;
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::runtime::dynamic_client::{Objects, Resource, Target};
+use crate::runtime::write_priority::Traffic;
+use crowsnest_plan::object;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Severity {
+    Normal,
+    Warning,
+}
+
+#[derive(Debug)]
+struct Entry {
+    regarding: Value,
+    severity: Severity,
+    reason: &'static str,
+    message: String,
+}
+
+/// Events written at once.
+const WRITERS: usize = 4;
+/// Events that may wait for each writer.
+const WAITING: usize = 1024;
+/// Events each writer remembers, to count up equal ones.
+const REMEMBERED: usize = 2048;
+/// Between two failures that a writer tells while others wait for the API server.
+const SLOWLY: Duration = Duration::from_millis(100);
+
+/// Successes a second, and how many may come at once.
+const RATE: f64 = 50.0;
+const BURST: f64 = 200.0;
+
+/// What is left of the successes that may be told.
+#[derive(Debug)]
+struct Allowance {
+    left: f64,
+    at: Instant,
+}
+
+impl Allowance {
+    fn new(now: Instant) -> Self {
+        Allowance { left: BURST, at: now }
+    }
+
+    /// Takes one, if there is one.
+    fn take(&mut self, now: Instant) -> bool {
+        let since = now.saturating_duration_since(self.at);
+        self.left = (self.left + since.as_secs_f64() * RATE).min(BURST);
+        self.at = self.at.max(now);
+        let taken = self.left >= 1.0;
+        if taken {
+            self.left -= 1.0;
+        }
+        taken
+    }
+}
+
+struct Shared {
+    writers: Vec<mpsc::Sender<Entry>>,
+    allowance: Mutex<Allowance>,
+    traffic: Arc<Traffic>,
+    /// Events noted and not written yet.
+    waiting: Arc<watch::Sender<usize>>,
+}
+
+/// Records events. Cheap to clone.
+#[derive(Clone)]
+pub struct Events {
+    shared: Arc<Shared>,
+}
+
+impl Events {
+    /// The recorder and the task that writes for it.
+    pub fn new(objects: Objects, component: &'static str, stop: CancellationToken) -> (Self, impl Future<Output = ()>) {
+        let traffic = Arc::new(Traffic::default());
+        let waiting = Arc::new(watch::Sender::new(0));
+        let (writers, receivers): (Vec<_>, Vec<_>) = (0..WRITERS).map(|_| mpsc::channel(WAITING)).unzip();
+        let writing = receivers.into_iter().map(|entries| {
+            let waiting = Arc::clone(&waiting);
+            let writer = Writer { objects: objects.clone(), component, waiting, written: HashMap::new() };
+            writer.run(entries, Arc::clone(&traffic), stop.clone())
+        });
+        let writing = join_all(writing.collect::<Vec<_>>());
+        let allowance = Mutex::new(Allowance::new(Instant::now()));
+        let events = Events { shared: Arc::new(Shared { writers, allowance, traffic, waiting }) };
+        (events, async move { drop(writing.await) })
+    }
+
+    /// The writes that events give way to.
+    pub fn traffic(&self) -> &Arc<Traffic> {
+        &self.shared.traffic
+    }
+
+    /// Notes it of a binding and of its template.
+    pub fn note_both(
+        &self,
+        binding: &Value,
+        spec: &ResourceBindingSpec,
+        severity: Severity,
+        reason: &'static str,
+        message: &str,
+    ) {
+        let resource = &spec.resource;
+        let template = json!({
+            "apiVersion": resource.api_version, "kind": resource.kind,
+            "metadata": {"namespace": resource.namespace, "name": resource.name, "uid": resource.uid},
+        });
+        self.note(binding, severity, reason, message);
+        self.note(&template, severity, reason, message);
+    }
+
+    /// Notes that something happened to `regarding` (any object with apiVersion, kind and metadata).
+    pub fn note(&self, regarding: &Value, severity: Severity, reason: &'static str, message: impl Into<String>) {
+        if severity == Severity::Normal && !self.may_tell_success() {
+            return;
+        }
+        let entry = Entry { regarding: reference(regarding), severity, reason, message: message.into() };
+        let mut hasher = DefaultHasher::new();
+        (object::uid(regarding), object::name(regarding), reason, &entry.message).hash(&mut hasher);
+        let writer = hasher.finish() as usize % self.shared.writers.len();
+        // Counted before a writer can have written it.
+        self.shared.waiting.send_modify(|waiting| *waiting += 1);
+        if self.shared.writers[writer].try_send(entry).is_err() {
+            self.shared.waiting.send_modify(|waiting| *waiting -= 1);
+            tracing::debug!(reason, "event dropped");
+        }
+    }
+
+    /// Waits until everything noted so far is written, or dropped.
+    pub async fn told(&self) {
+        let mut waiting = self.shared.waiting.subscribe();
+        // The sender lives as long as this does.
+        drop(waiting.wait_for(|waiting| *waiting == 0).await);
+    }
+
+    /// Whether nothing waits to be written.
+    pub fn is_told(&self) -> bool {
+        *self.shared.waiting.borrow() == 0
+    }
+
+    fn may_tell_success(&self) -> bool {
+        !self.shared.traffic.is_busy() && self.shared.allowance.lock().take(Instant::now())
+    }
+}
+
+fn reference(regarding: &Value) -> Value {
+    json!({
+        "apiVersion": object::api_version(regarding), "kind": object::kind(regarding),
+        "namespace": object::namespace(regarding), "name": object::name(regarding),
+        "uid": object::uid(regarding),
+    })
+}
+
+type Key = (String, &'static str, String);
+
+/// Where an event was written, and how often it has happened.
+struct Written {
+    namespace: String,
+    name: String,
+    count: u64,
+}
+
+struct Writer {
+    objects: Objects,
+    component: &'static str,
+    waiting: Arc<watch::Sender<usize>>,
+    written: HashMap<Key, Written>,
+}
+
+impl Writer {
+    async fn run(mut self, mut entries: mpsc::Receiver<Entry>, traffic: Arc<Traffic>, stop: CancellationToken) {
+        let writing = async {
+            while let Some(entry) = entries.recv().await {
+                let (busy, failure) = (traffic.is_busy(), entry.severity == Severity::Warning);
+                if busy && failure {
+                    tokio::time::sleep(SLOWLY).await;
+                }
+                if !busy || failure {
+                    self.write(entry).await;
+                }
+                self.waiting.send_modify(|waiting| *waiting -= 1);
+            }
+        };
+        stop.run_until_cancelled(writing).await;
+    }
+
+    async fn write(&mut self, entry: Entry) {
+        let resource = Resource::builtin("", "v1", "events", "Event", true);
+        let key = (entry.regarding.to_string(), entry.reason, entry.message.clone());
+        let now = Timestamp::now();
+        if let Some(known) = self.written.get_mut(&key) {
+            known.count += 1;
+            let patch = json!({"count": known.count, "lastTimestamp": seconds(now)});
+            if self.objects.merge(Target::new(&resource, &known.namespace, &known.name), &patch).await.is_ok() {
+                return;
+            }
+            self.written.remove(&key);
+        }
+        let event = event_of(&entry, self.component, now);
+        let (namespace, name) = (object::namespace(&event).to_owned(), object::name(&event).to_owned());
+        match self.objects.create(&resource, &namespace, &event).await {
+            Ok(_) => {
+                if self.written.len() >= REMEMBERED {
+                    self.written.clear();
+                }
+                self.written.insert(key, Written { namespace, name, count: 1 });
+            }
+            Err(error) => tracing::debug!(%error, "event not written"),
+        }
+    }
+}
+
+fn seconds(time: Timestamp) -> String {
+    time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}
+
+fn event_of(entry: &Entry, component: &str, now: Timestamp) -> Value {
+    let namespace = match object::text(&entry.regarding, &["namespace"]) {
+        "" => "default",
+        namespace => namespace,
+    };
+    let name = format!("{}.{:x}", object::text(&entry.regarding, &["name"]), now.as_nanosecond());
+    json!({
+        "apiVersion": "v1", "kind": "Event",
+        "metadata": {"namespace": namespace, "name": name},
+        "involvedObject": entry.regarding,
+        "type": if entry.severity == Severity::Warning { "Warning" } else { "Normal" },
+        "reason": entry.reason, "message": entry.message, "count": 1,
+        "firstTimestamp": seconds(now), "lastTimestamp": seconds(now),
+        "source": {"component": component}, "reportingComponent": component, "reportingInstance": "",
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn successes_come_at_a_bounded_rate() {
+        let start = Instant::now();
+        let mut allowance = Allowance::new(start);
+        let taken = |allowance: &mut Allowance, now| (0..1000).filter(|_| allowance.take(now)).count();
+        assert_eq!(taken(&mut allowance, start), 200);
+        assert_eq!(taken(&mut allowance, start + Duration::from_millis(100)), 5);
+        assert_eq!(taken(&mut allowance, start + Duration::from_secs(60)), 200, "no more is saved up");
+        assert_eq!(taken(&mut allowance, start), 0, "a clock that stands still gives nothing");
+    }
+
+    /// A recorder whose writers never write, and what waits for them.
+    fn recorder() -> (Events, Vec<mpsc::Receiver<Entry>>) {
+        let (writers, receivers) = (0..WRITERS).map(|_| mpsc::channel(WAITING)).unzip();
+        let allowance = Mutex::new(Allowance::new(Instant::now()));
+        let waiting = Arc::new(watch::Sender::new(0));
+        (Events { shared: Arc::new(Shared { writers, allowance, traffic: Arc::default(), waiting }) }, receivers)
+    }
+
+    fn waiting(receivers: &mut [mpsc::Receiver<Entry>]) -> Vec<Vec<Severity>> {
+        let all = |entries: &mut mpsc::Receiver<Entry>| std::iter::from_fn(|| entries.try_recv().ok()).collect();
+        receivers.iter_mut().map(all).map(|entries: Vec<Entry>| entries.iter().map(|e| e.severity).collect()).collect()
+    }
+
+    #[test]
+    fn only_failures_are_told_while_others_wait_and_equal_ones_go_one_way() {
+        let (events, mut receivers) = recorder();
+        let template = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "uid": "1"}});
+        let busy: Vec<_> = (0..100).map(|_| events.traffic().begin()).collect();
+        for severity in [Severity::Normal, Severity::Warning, Severity::Normal, Severity::Warning] {
+            events.note(&template, severity, "SyncFailed", "the same words");
+        }
+        let mut told = waiting(&mut receivers);
+        told.retain(|entries| !entries.is_empty());
+        assert_eq!(told, [[Severity::Warning, Severity::Warning]]);
+        drop(busy);
+        events.note(&template, Severity::Normal, "SyncSucceed", "well");
+        assert_eq!(waiting(&mut receivers).concat(), [Severity::Normal]);
+    }
+}

@@ -1,0 +1,182 @@
+//! The loops. Each owns a queue of keys; a change anywhere only asks for keys, a reconcile reads the world as it is,
+//! asks `plan` what to do, and does it. [`Manager`] starts them all and says when one has died.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crowsnest_index::Index;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::cache::World;
+use crate::journal::Journal;
+use crate::reports;
+use crate::runtime::config::Config;
+use crate::runtime::context::Context;
+use crate::runtime::dynamic_client::Objects;
+use crate::runtime::event_recorder::Events;
+use crate::runtime::workqueue::Busy;
+use crate::runtime::write_fence::Fence;
+use crate::scheduling::scheduler::Scheduling;
+
+use crate::Error;
+use crate::runtime::dispatcher::Dispatcher;
+use crate::runtime::supervisor::{Services, expect_stop, supervise};
+use crate::runtime::{Registry, Setup};
+
+/// Why controllers are not all at work.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Unwell {
+    #[error("the control plane has not been read yet")]
+    Starting,
+    /// A loop ended by itself. Only a new start brings it back.
+    #[error("{0}")]
+    Broken(String),
+}
+
+/// The running controllers.
+pub struct Manager {
+    context: Arc<Context>,
+    dispatcher: Arc<Dispatcher>,
+    scheduler: Arc<Scheduling>,
+    health: watch::Receiver<Result<(), Unwell>>,
+    stop: CancellationToken,
+    supervisor: tokio::task::JoinHandle<()>,
+}
+
+impl Manager {
+    /// Starts every loop against the control plane of the cache's fleet. The cache has to be opened with
+    /// [`world::chosen_labels`]. Returns at once; [`Manager::health`] says when the first look at everything is in, and
+    /// when a loop has died.
+    pub fn start(index: Index, config: Config, stop: CancellationToken) -> Self {
+        Self::start_with(&Registry::default(), index, config, stop)
+    }
+
+    /// Starts the controllers of a registry.
+    pub fn start_with(registry: &Registry, index: Index, config: Config, stop: CancellationToken) -> Self {
+        Self::run(registry, index, config, stop, false)
+    }
+
+    /// Follows the control plane as [`Manager::start`] does, so that [`Manager::reports`] answers, and does nothing:
+    /// another process acts.
+    pub fn observe(index: Index, config: Config, stop: CancellationToken) -> Self {
+        Self::run(&Registry::default(), index, Config { fence: Fence::closed(), ..config }, stop, true)
+    }
+
+    fn run(registry: &Registry, index: Index, config: Config, stop: CancellationToken, only_observe: bool) -> Self {
+        let stop = stop.child_token();
+        let fleet = index.fleet().clone();
+        let (world, teller) = World::new(index, config.decoded_bytes);
+        let events = Objects::fenced(fleet.control_plane(), config.fence.clone());
+        let (events, writer) = Events::new(events, "crowsnest-controllers", stop.child_token());
+        let closing = CancellationToken::new();
+        // What was done is told even by whoever may do no more.
+        let (objects, traffic) = (Objects::new(fleet.control_plane()), Arc::clone(events.traffic()));
+        let (journal, entries) = Journal::new(objects, "crowsnest-controllers", traffic, stop.clone(), closing.clone());
+        let context = Context::new(fleet, world, events, journal, config);
+        let setup = Setup::new(Arc::clone(&context));
+        let dispatcher = Arc::new(Dispatcher::new(&setup, registry));
+        if only_observe {
+            dispatcher.queues().for_each(Busy::close);
+        }
+        context.figures.count_queues(dispatcher.queues());
+        let (health, reader) = watch::channel(Err(Unwell::Starting));
+        let services = Services {
+            informer: teller,
+            event_recorder: expect_stop(writer, "the event recorder", stop.clone()),
+            journal: expect_stop(entries, "the journal", closing.clone()),
+            close_journal: closing,
+        };
+        let tasks = supervise(Arc::clone(&dispatcher), Arc::clone(&context), health, stop.clone(), services);
+        let (scheduler, supervisor) = (setup.controller(), tokio::spawn(tasks));
+        Manager { context, dispatcher, scheduler, health: reader, stop, supervisor }
+    }
+
+    /// `Ok` while every loop runs and the control plane has been read.
+    pub fn health(&self) -> watch::Receiver<Result<(), Unwell>> {
+        self.health.clone()
+    }
+
+    /// Why objects are where they are, and where they would be.
+    pub fn reports(&self) -> reports::Reports {
+        reports::Reports::new(Arc::clone(&self.context), Arc::clone(&self.scheduler))
+    }
+
+    /// What the loops count.
+    pub fn figures(&self) -> FiguresReader {
+        FiguresReader(Arc::clone(&self.context))
+    }
+
+    /// Asks every loop to look at everything again, as happens in turn anyway.
+    pub async fn full_pass(&self) -> Result<(), Error> {
+        self.dispatcher.full_resync().await
+    }
+
+    /// Waits until no loop has anything to do, nor will have because of what another has just written, and all is told.
+    pub async fn idle(&self) {
+        let mut finished: Vec<_> = self.dispatcher.queues().map(Busy::finished).collect();
+        let mut untold = self.context.world.untold();
+        let (events, journal) = (&self.context.events, &self.context.journal);
+        loop {
+            let told = *untold.borrow_and_update() == 0;
+            let idle = told && !self.dispatcher.has_deferred_writes() && self.dispatcher.queues().all(Busy::is_idle);
+            // What was written or told meanwhile may be in a queue that was looked at before.
+            if idle && !untold.has_changed().unwrap_or_default() {
+                if events.is_told() && journal.is_told() {
+                    return;
+                }
+                events.told().await;
+                journal.told().await;
+                continue;
+            }
+            let next = finished.iter_mut().map(|finished| Box::pin(finished.changed()));
+            tokio::select! {
+                _ = futures::future::select_all(next) => {}
+                _ = untold.changed() => {}
+            }
+        }
+    }
+
+    /// How often each loop has looked at something, by the name of its queue.
+    pub fn looks(&self) -> BTreeMap<&'static str, u64> {
+        self.dispatcher.queues().map(|queue| (queue.name(), *queue.finished().borrow())).collect()
+    }
+
+    /// Waits until all loops together have looked at something so many times more.
+    pub async fn looked(&self, times: u64) {
+        let mut finished: Vec<_> = self.dispatcher.queues().map(Busy::finished).collect();
+        let mut wanted = None;
+        loop {
+            let looks = finished.iter_mut().map(|finished| *finished.borrow_and_update()).sum::<u64>();
+            if looks >= *wanted.get_or_insert(looks + times) {
+                return;
+            }
+            let next = finished.iter_mut().map(|finished| Box::pin(finished.changed()));
+            drop(futures::future::select_all(next).await);
+        }
+    }
+
+    /// How many objects, or what is told of them without their bodies, all loops have read so far.
+    pub fn objects_read(&self) -> u64 {
+        self.context.world.objects_read()
+    }
+
+    /// Ends the loops, after what they are at.
+    pub async fn stop(self) {
+        self.stop.cancel();
+        if let Err(error) = self.supervisor.await {
+            tracing::error!(%error, "the controllers' supervisor died");
+        }
+    }
+}
+
+/// Reads what the loops count.
+#[derive(Clone)]
+pub struct FiguresReader(Arc<Context>);
+
+impl FiguresReader {
+    /// All of it as OpenMetrics text, without its end.
+    pub fn write(&self, out: &mut String) -> std::fmt::Result {
+        self.0.figures.write(out)
+    }
+}

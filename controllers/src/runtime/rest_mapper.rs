@@ -1,0 +1,108 @@
+//! Which resource a kind is, per cluster: discovery, asked again when a kind is unknown or time has passed, and what the cache
+//! heard of it. Clusters are asked beside each other: one that never answers holds up nobody else, and one that offers what it
+//! offered before is asked no more than that.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crowsnest_apimachinery::names::ClusterName;
+use crowsnest_fleet::discovery::{Discovered, discover_again};
+use crowsnest_fleet::{ApiResources, Fleet};
+use parking_lot::{Mutex, RwLock};
+use tokio::time::{Instant, timeout};
+
+use crate::Error;
+use crate::runtime::dynamic_client::Resource;
+
+/// A kind that is still unknown is not asked for again within this time.
+const ASK_AGAIN: Duration = Duration::from_millis(500);
+/// How long a member may take to say what it serves.
+const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+
+struct Entry {
+    resources: Arc<ApiResources>,
+    /// What it said itself when it was asked last.
+    told: Option<Discovered>,
+    asked: Instant,
+    /// What was taken over last: it is not newer than what was asked for since.
+    learned: Option<Arc<ApiResources>>,
+}
+
+/// The served resources of every cluster.
+pub struct Catalog {
+    fleet: Fleet,
+    known: RwLock<HashMap<ClusterName, Entry>>,
+    asking: Mutex<HashMap<ClusterName, Arc<tokio::sync::Mutex<()>>>>,
+}
+
+impl Catalog {
+    pub fn new(fleet: Fleet) -> Self {
+        Catalog { fleet, known: RwLock::default(), asking: Mutex::default() }
+    }
+
+    /// The resource of a kind, if it is known without asking.
+    pub fn known(&self, cluster: &ClusterName, api_version: &str, kind: &str) -> Option<Resource> {
+        let known = self.known.read();
+        let resources = &known.get(cluster)?.resources.resources;
+        let found =
+            resources.iter().find(|resource| resource.kind == kind && resource.gvr.api_version() == api_version)?;
+        Some(Resource { gvr: found.gvr.clone(), kind: found.kind.clone(), namespaced: found.namespaced })
+    }
+
+    /// The resource of a kind; discovery is asked when it is not known.
+    pub async fn find(&self, cluster: &ClusterName, api_version: &str, kind: &str) -> Result<Resource, Error> {
+        if let Some(resource) = self.known(cluster, api_version, kind) {
+            return Ok(resource);
+        }
+        let turn = Arc::clone(self.asking.lock().entry(cluster.clone()).or_default());
+        let _one_asks = turn.lock().await;
+        if let Some(resource) = self.known(cluster, api_version, kind) {
+            return Ok(resource);
+        }
+        let fresh = self.known.read().get(cluster).is_some_and(|entry| entry.asked.elapsed() < ASK_AGAIN);
+        if !fresh {
+            self.refresh(cluster).await?;
+        }
+        self.known(cluster, api_version, kind).ok_or_else(|| Error::UnknownKind {
+            cluster: cluster.clone(),
+            api_version: api_version.to_owned(),
+            kind: kind.to_owned(),
+        })
+    }
+
+    /// Asks a cluster what it serves.
+    pub async fn refresh(&self, cluster: &ClusterName) -> Result<Arc<ApiResources>, Error> {
+        let client = self.fleet.client(cluster)?;
+        let before = self.known.read().get(cluster).and_then(|entry| entry.told.clone());
+        let told = match timeout(ANSWER_WITHIN, discover_again(&client, before.as_ref())).await {
+            Ok(told) => told?,
+            Err(_) => {
+                let seconds = ANSWER_WITHIN.as_secs();
+                return Err(Error::Waiting(format!("{cluster} has not said within {seconds} s what it serves")));
+            }
+        };
+        let resources = Arc::clone(&told.resources);
+        let mut known = self.known.write();
+        let learned = known.remove(cluster).and_then(|entry| entry.learned);
+        let entry = Entry { resources: Arc::clone(&resources), told: Some(told), asked: Instant::now(), learned };
+        known.insert(cluster.clone(), entry);
+        Ok(resources)
+    }
+
+    /// Takes over what the cache heard.
+    pub fn learn(&self, cluster: &ClusterName, served: &Arc<ApiResources>) {
+        let mut known = self.known.write();
+        let is_old = |entry: &Entry| entry.learned.as_ref().is_some_and(|learned| Arc::ptr_eq(learned, served));
+        if !known.get(cluster).is_some_and(is_old) {
+            let told = known.remove(cluster).and_then(|entry| entry.told);
+            let (resources, learned) = (Arc::clone(served), Some(Arc::clone(served)));
+            known.insert(cluster.clone(), Entry { resources, told, asked: Instant::now(), learned });
+        }
+    }
+
+    pub fn forget(&self, cluster: &ClusterName) {
+        self.known.write().remove(cluster);
+        self.asking.lock().remove(cluster);
+    }
+}

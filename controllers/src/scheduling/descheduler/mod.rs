@@ -1,0 +1,160 @@
+//! The descheduler's loop: replicas that no node of their cluster has taken for a while are taken from it, so that the
+//! scheduler finds them another place. Karmada runs it as a program of its own; here it is a loop that is off unless it is named.
+
+use std::collections::BTreeMap;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crowsnest_api::constants::event;
+use crowsnest_api::work::{ObjectReference, ResourceBinding};
+use crowsnest_apimachinery::names::ClusterName;
+use futures::TryStreamExt;
+use k8s_openapi::jiff::SignedDuration;
+use serde_json::{Value, json};
+
+use crate::Error;
+use crate::cache::capacity::Capacity;
+use crate::estimator::client_pool;
+use crate::estimator::unschedulable::newest_replica_set;
+use crate::runtime::config::Config;
+use crate::runtime::context::{Context, decode};
+use crate::runtime::event_recorder::Severity;
+use crate::runtime::workqueue::Outcome;
+use crate::runtime::{Controller, Setup, Switch, Watch};
+use crowsnest_plan::journal::workloads::{Bound, descheduled};
+use crowsnest_plan::{descheduling as plan, object};
+
+/// Namespace and name.
+type Key = (String, String);
+
+/// How long a member may take to say which of its pods count.
+const MEMBER_ANSWERS_WITHIN: Duration = Duration::from_secs(3);
+
+pub struct Descheduling {
+    context: Arc<Context>,
+    capacity: Arc<Capacity>,
+}
+
+impl Controller for Descheduling {
+    type Key = Key;
+    const NAME: &'static str = "descheduler";
+    /// A program of its own in Karmada, which its installations may do without.
+    const SWITCH: Switch = Switch::OffByDefault(&["descheduler"]);
+
+    fn new(setup: &Setup) -> Self {
+        Descheduling { context: Arc::clone(&setup.context), capacity: Capacity::shared(setup) }
+    }
+
+    fn watches(&self) -> Vec<Watch<Self>> {
+        Vec::new()
+    }
+
+    async fn keys(&self) -> Result<Vec<Key>, Error> {
+        let mut keys = Vec::new();
+        let mut bindings = pin!(self.context.stream(&self.context.kinds.resource_binding, None));
+        while let Some(binding) = bindings.try_next().await? {
+            let binding = binding.view();
+            let resource = object::at(binding, &["spec", "resource"]).unwrap_or(&Value::Null);
+            if object::kind(resource) == "Deployment" && lacks(binding) {
+                keys.push((object::namespace(binding).to_owned(), object::name(binding).to_owned()));
+            }
+        }
+        Ok(keys)
+    }
+
+    fn resync_period(config: &Config) -> Option<Duration> {
+        Some(config.periods.descheduling)
+    }
+
+    async fn reconcile(self: Arc<Self>, (namespace, name): Key) -> Result<Outcome, Error> {
+        let context = &self.context;
+        let resource = &context.kinds.resource_binding;
+        let Some(binding) = context.get(resource, &namespace, &name).await? else { return Ok(Outcome::Done) };
+        let typed: ResourceBinding = decode(&binding)?;
+        if !plan::is_considered(&binding, &typed.spec.resource) {
+            return Ok(Outcome::Done);
+        }
+        let lacking = plan::lacking(&typed.spec, &typed.status);
+        if lacking.is_empty() {
+            return Ok(Outcome::Done);
+        }
+        let unschedulable = self.unschedulable(&typed.spec.resource, &lacking).await;
+        let Some(reduced) = plan::reduce(&typed.spec, &typed.status, &unschedulable) else { return Ok(Outcome::Done) };
+        // Told before the scheduler can have looked: the write is the binding's next generation, or fails.
+        let bound = Bound::of(&binding, &typed.spec, context.config.clock.wall());
+        let bound = Bound { generation: bound.generation + 1, ..bound };
+        let entry = descheduled(&bound, &typed.spec.clusters, &reduced.clusters, &reduced.message);
+        let key = (namespace, name);
+        context.journal.asks(key.clone(), entry.id.clone());
+        match context.merge(resource, &binding, json!({"spec": {"clusters": reduced.clusters}})).await {
+            Ok(_) => {
+                let reason = event::DESCHEDULE_BINDING_SUCCEED;
+                context.events.note_both(&binding, &typed.spec, Severity::Normal, reason, &reduced.message);
+                context.journal.note(entry).await;
+                Ok(Outcome::Done)
+            }
+            Err(error) => {
+                context.journal.asked_by(&key);
+                if error.is_told() {
+                    let reason = event::DESCHEDULE_BINDING_FAILED;
+                    context.events.note_both(&binding, &typed.spec, Severity::Warning, reason, &error.message());
+                }
+                Err(error)
+            }
+        }
+    }
+}
+
+impl Descheduling {
+    /// How many replicas no node takes, by cluster: as the cache has it or as the cluster's estimator says, whichever is less.
+    /// Where neither knows, none are.
+    async fn unschedulable(&self, resource: &ObjectReference, clusters: &[String]) -> BTreeMap<String, i32> {
+        let config = &self.context.config;
+        let ours = futures::future::join_all(clusters.iter().map(|cluster| self.counted(resource, cluster)));
+        let theirs = async {
+            match &config.estimators {
+                Some(asked) => {
+                    let threshold = config.periods.unschedulable_threshold;
+                    client_pool::unschedulable(&self.context, asked, resource, clusters, threshold).await
+                }
+                None => BTreeMap::new(),
+            }
+        };
+        let (ours, mut told) = futures::join!(ours, theirs);
+        for (cluster, count) in ours.into_iter().flatten() {
+            told.entry(cluster).and_modify(|told| *told = count.min(*told)).or_insert(count);
+        }
+        told
+    }
+
+    async fn counted(&self, resource: &ObjectReference, cluster: &str) -> Option<(String, i32)> {
+        let counting = self.count(resource, cluster);
+        let counted = tokio::time::timeout(MEMBER_ANSWERS_WITHIN, counting).await;
+        let counted = counted.unwrap_or_else(|_| Err(Error::Waiting(format!("{cluster} does not answer"))));
+        let counted = counted.unwrap_or_else(|error| {
+            tracing::debug!(cluster, %error, "not known which pods no node takes");
+            None
+        });
+        counted.map(|count| (cluster.to_owned(), count))
+    }
+
+    async fn count(&self, resource: &ObjectReference, cluster: &str) -> Result<Option<i32>, Error> {
+        let Ok(cluster) = ClusterName::parse(cluster) else { return Ok(None) };
+        let client = self.context.fleet.client(&cluster)?;
+        let newest = newest_replica_set(client, &resource.namespace, &resource.name).await?;
+        let Some(newest) = newest else { return Ok(Some(0)) };
+        let threshold = SignedDuration::try_from(self.context.config.periods.unschedulable_threshold);
+        let threshold = threshold.unwrap_or(SignedDuration::MAX);
+        Ok(self.capacity.unscheduled(&cluster, &newest, threshold, self.context.now()))
+    }
+}
+
+/// Whether a binding is worth a look; one that cannot be read is left alone.
+fn lacks(binding: &Value) -> bool {
+    let typed =
+        decode::<ResourceBinding>(binding).inspect_err(|error| tracing::warn!(%error, "binding cannot be read"));
+    typed.is_ok_and(|typed| {
+        plan::is_considered(binding, &typed.spec.resource) && !plan::lacking(&typed.spec, &typed.status).is_empty()
+    })
+}

@@ -1,0 +1,466 @@
+//! The scheduler's loop: bindings get their clusters. Decisions are made here, `results` writes them.
+//!
+//! A decision about a workload and the promise of what it gives away are one step, so that no two give away the same
+//! room. What does not fit is parked in the queue until there may be more room.
+
+mod results;
+mod what_if;
+
+use std::collections::{BTreeMap, HashSet};
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crowsnest_api::cluster::Cluster;
+use crowsnest_api::constants::{annotation, label};
+use crowsnest_api::work::{ResourceBinding, ResourceBindingSpec};
+use crowsnest_apimachinery::names::ClusterName;
+use futures::{FutureExt, TryStreamExt};
+use parking_lot::{Mutex, RwLock};
+use serde_json::Value;
+
+use self::results::At;
+pub(crate) use self::what_if::Imagined;
+use crate::Error;
+use crate::cache::Change;
+use crate::cache::capacity::Capacity;
+use crate::estimator::client_pool;
+use crate::metrics::scheduling::Incoming;
+use crate::propagation::detector::template_of;
+use crate::runtime::config::Config;
+use crate::runtime::context::{Context, decode};
+use crate::runtime::dynamic_client::Resource;
+use crate::runtime::watch::Request;
+use crate::runtime::workqueue::{Outcome, Priority};
+use crate::runtime::write_priority::GivingWay;
+use crate::runtime::{Controller, Requests, Setup, Source, Switch, Trigger, Watch};
+use crowsnest_plan::estimation::Estimator;
+use crowsnest_plan::estimation::accurate::{Accurate, Answers};
+pub use crowsnest_plan::estimation::ledger::BindingKey;
+use crowsnest_plan::estimation::ledger::Ledger;
+use crowsnest_plan::estimation::room::Remembered;
+use crowsnest_plan::object;
+use crowsnest_plan::scheduling::{self, Binding, ClusterFacts, Peer, Plan, Report, Unobserved, World};
+
+pub struct Scheduling {
+    context: Arc<Context>,
+    capacity: Arc<Capacity>,
+    bindings: Trigger<BindingKey>,
+    clusters: RwLock<Arc<Vec<Arc<ClusterFacts>>>>,
+    /// What was given away. Held while a workload is decided about.
+    ledger: Mutex<Ledger>,
+    remembered: Remembered,
+    /// What the ledger's moments count from.
+    began: Instant,
+    /// Bindings with affinity groups must see each other's results, so they are decided and written one at a time.
+    grouped: tokio::sync::Mutex<()>,
+    /// Bindings whose first success is not told yet, because the control plane is busy.
+    giving_way: GivingWay<BindingKey>,
+}
+
+impl Scheduling {
+    fn on_binding(&self, change: &Change) -> Requests<BindingKey> {
+        let key = change.key();
+        let Some(new) = change.current() else {
+            self.given_back(|ledger| ledger.forget(&key));
+            return Requests::none();
+        };
+        self.hear(&key, new);
+        if !change.is_marked() {
+            return Requests::none();
+        }
+        self.incoming(if change.old.is_none() { Incoming::BindingAdd } else { Incoming::BindingUpdate });
+        Requests::with_priority(key, self.priority(new))
+    }
+
+    /// There may be more room somewhere.
+    fn room_grew(&self) {
+        self.bindings.unpark();
+    }
+
+    /// Changes what is promised; whoever waits for room hears of it when some is given back.
+    fn given_back(&self, change: impl FnOnce(&mut Ledger) -> bool) {
+        let freed = change(&mut self.ledger.lock());
+        if freed {
+            self.room_grew();
+        }
+    }
+
+    /// A binding tells what became of what it was promised. One that goes needs no more.
+    fn hear(&self, key: &BindingKey, binding: &Value) {
+        if !self.ledger.lock().has(key) {
+            return;
+        }
+        if object::is_terminating(binding) {
+            return self.given_back(|ledger| ledger.forget(key));
+        }
+        match decode::<ResourceBinding>(binding) {
+            Ok(typed) => {
+                self.given_back(|ledger| ledger.told(key, object::generation(binding), &typed.spec, &typed.status))
+            }
+            Err(error) => tracing::warn!(?key, %error, "binding cannot be read"),
+        }
+    }
+
+    fn incoming(&self, why: Incoming) {
+        self.context.figures.attempts.came(why);
+    }
+
+    /// Its place in the queue.
+    fn priority(&self, binding: &Value) -> Priority {
+        self.in_turn(object::integer(binding, &["spec", "schedulePriority", "priority"]))
+    }
+
+    fn in_turn(&self, given: Option<i64>) -> Priority {
+        let given = given.filter(|_| self.context.config.gates.priority_based_scheduling);
+        given.and_then(|given| given.try_into().ok()).unwrap_or_default()
+    }
+
+    async fn on_cluster(&self, change: &Change) -> Result<Requests<BindingKey>, Error> {
+        let name = object::name(change.object());
+        let new = match change.current().map(decode::<Cluster>) {
+            Some(Ok(cluster)) => Some(Arc::new(ClusterFacts::new(cluster))),
+            Some(Err(error)) => {
+                tracing::warn!(name, %error, "cluster cannot be read");
+                return Ok(Requests::none());
+            }
+            None => None,
+        };
+        // Decisions were made by what is in the list, so the state before the change is read from there.
+        let old = self.replace_cluster(name, new.clone());
+        if new.is_none() {
+            self.ledger.lock().leave(name);
+        }
+        let Some(new) = new else { return Ok(Requests::none()) };
+        if old.as_ref().is_none_or(|old| new.may_take_more(old)) {
+            self.room_grew();
+        }
+        let mut requests = Vec::new();
+        if let Some(old) = &old
+            && new.gained_any(old)
+        {
+            requests = self.gained(old, &new).await?;
+        }
+        if change.is_marked() && !change.initial {
+            let versions: Vec<&Cluster> = old.iter().chain([&new]).map(|facts| &facts.cluster).collect();
+            let affected = self.context.placements.affected(&versions).into_iter();
+            requests.extend(affected.map(|(key, priority)| self.because_of_cluster(key, self.in_turn(priority))));
+        }
+        Ok(requests.into_iter().collect())
+    }
+
+    /// Puts a cluster into the list, or takes it out; what was there.
+    fn replace_cluster(&self, name: &str, new: Option<Arc<ClusterFacts>>) -> Option<Arc<ClusterFacts>> {
+        let mut clusters = self.clusters.write();
+        let clusters = Arc::make_mut(&mut clusters);
+        match (clusters.binary_search_by(|facts| facts.name().cmp(name)), new) {
+            (Ok(place), Some(new)) => Some(std::mem::replace(&mut clusters[place], new)),
+            (Ok(place), None) => Some(clusters.remove(place)),
+            (Err(place), Some(new)) => {
+                clusters.insert(place, new);
+                None
+            }
+            (Err(_), None) => None,
+        }
+    }
+
+    /// Bindings of kinds that a cluster did not serve before: it was refused for them and may take them now.
+    async fn gained(&self, old: &ClusterFacts, new: &ClusterFacts) -> Result<Vec<Request<BindingKey>>, Error> {
+        let kinds = &self.context.kinds;
+        let mut requests = Vec::new();
+        for resource in [&kinds.resource_binding, &kinds.cluster_resource_binding] {
+            let mut bindings = pin!(self.context.stream(resource, None));
+            while let Some(binding) = bindings.try_next().await? {
+                let binding = binding.view();
+                let reference = object::at(binding, &["spec", "resource"]).unwrap_or(&Value::Null);
+                if new.gained(old, object::api_version(reference), object::kind(reference)) {
+                    let key = (object::namespace(binding).to_owned(), object::name(binding).to_owned());
+                    requests.push(self.because_of_cluster(key, self.priority(binding)));
+                }
+            }
+        }
+        Ok(requests)
+    }
+
+    fn because_of_cluster(&self, key: BindingKey, priority: Priority) -> Request<BindingKey> {
+        self.incoming(Incoming::ClusterChanged);
+        Request { key, priority: Some(priority), after: Duration::ZERO }
+    }
+
+    /// Ours to schedule: our name, not suspended, and made by a policy or handed to us by a label.
+    pub(crate) fn is_ours(&self, binding: &Value, spec: &ResourceBindingSpec) -> bool {
+        let name = if spec.scheduler_name.is_empty() { "default-scheduler" } else { &spec.scheduler_name };
+        let suspended = spec.suspension.as_ref().and_then(|suspension| suspension.scheduling).unwrap_or_default();
+        let by_policy = [
+            label::PROPAGATION_POLICY_PERMANENT_ID,
+            label::CLUSTER_PROPAGATION_POLICY_PERMANENT_ID,
+            label::BINDING_MANAGED_BY,
+        ];
+        name == self.context.config.scheduler_name
+            && !suspended
+            && by_policy.iter().any(|key| object::label(binding, key).is_some())
+    }
+}
+
+impl Controller for Scheduling {
+    type Key = BindingKey;
+    const NAME: &'static str = "scheduler-queue";
+    const SWITCH: Switch = Switch::Always;
+
+    fn new(setup: &Setup) -> Self {
+        let context = Arc::clone(&setup.context);
+        context.figures.count_pending(setup.queue::<Self>());
+        Scheduling {
+            ledger: Mutex::new(Ledger::new(context.config.gates)),
+            context,
+            capacity: Capacity::shared(setup),
+            bindings: setup.trigger::<Self>(),
+            clusters: RwLock::default(),
+            remembered: Remembered::default(),
+            began: Instant::now(),
+            grouped: tokio::sync::Mutex::new(()),
+            giving_way: GivingWay::default(),
+        }
+    }
+
+    fn watches(&self) -> Vec<Watch<Self>> {
+        let kinds = &self.context.kinds;
+        vec![
+            Source::of([&kinds.cluster]).find(|scheduler, change| scheduler.on_cluster(change).boxed()),
+            Source::of([&kinds.resource_binding, &kinds.cluster_resource_binding]).map(Self::on_binding),
+        ]
+    }
+
+    async fn keys(&self) -> Result<Vec<BindingKey>, Error> {
+        self.context.binding_keys().await
+    }
+
+    fn retain(&self, cluster: &ClusterName, resource: &Resource, keys: &HashSet<BindingKey>) {
+        if !cluster.is_control_plane() {
+            return;
+        }
+        if *resource == self.context.kinds.cluster {
+            let exists = |name: &str| keys.contains(&(String::new(), name.to_owned()));
+            let (staying, deleted): (Vec<_>, Vec<_>) = {
+                let clusters = self.clusters.read();
+                clusters.iter().cloned().partition(|facts| exists(facts.name()))
+            };
+            *self.clusters.write() = Arc::new(staying);
+            deleted.iter().for_each(|facts| self.ledger.lock().leave(facts.name()));
+        } else if self.context.kinds.is_of_bindings(resource) {
+            let stays = |key: &BindingKey| key.0.is_empty() == resource.namespaced || keys.contains(key);
+            self.given_back(|ledger| ledger.retain(stays));
+        }
+    }
+
+    fn workers(config: &Config) -> usize {
+        config.workers.scheduling
+    }
+
+    fn has_deferred_writes(&self) -> bool {
+        !self.giving_way.is_empty()
+    }
+
+    async fn reconcile(self: Arc<Self>, key: BindingKey) -> Result<Outcome, Error> {
+        let ended = self.look(key).await;
+        if is_in_vain(&ended) {
+            self.incoming(Incoming::ScheduleAttemptFailure);
+        }
+        ended
+    }
+}
+
+impl Scheduling {
+    async fn look(&self, key: BindingKey) -> Result<Outcome, Error> {
+        let waited = self.giving_way.begin(&key);
+        let resource = self.context.kinds.binding(&key.0);
+        let Some(binding) = self.context.get(resource, &key.0, &key.1).await? else { return Ok(Outcome::Done) };
+        let typed: ResourceBinding = decode(&binding)?;
+        if object::is_terminating(&binding) || !self.is_ours(&binding, &typed.spec) || typed.spec.placement.is_none() {
+            return Ok(Outcome::Done);
+        }
+        let _one_at_a_time = match typed.spec.workload_affinity_groups {
+            Some(_) => Some(self.grouped.lock().await),
+            None => None,
+        };
+        let peers = self.peers(&key, &typed.spec).await?;
+        let began = Instant::now();
+        let subject = view(&binding, &typed);
+        let answers = self.asked(&key, &subject, &peers, scheduling::plan).await;
+        let is_backed = !typed.spec.is_workload() || template_of(&self.context, &binding).await?.is_some();
+        let (plan, report) = self.decide(&key, &subject, &peers, answers.as_ref(), is_backed);
+        let at = At { resource, binding: &binding, typed: &typed, report: &report };
+        let ended = self.carry_out(plan, at, key, waited).await;
+        if let Some(trigger) = report.trigger {
+            self.context.figures.attempts.tried(trigger, began.elapsed(), !is_in_vain(&ended));
+        }
+        ended
+    }
+
+    /// Decides about a binding, and promises its clusters what it gives away in the same step. A binding without a template
+    /// (`is_backed` is false) runs nothing, so it is promised nothing that others could use.
+    fn decide(
+        &self,
+        key: &BindingKey,
+        binding: &Binding<'_>,
+        peers: &[Peer],
+        answers: Option<&Answers>,
+        is_backed: bool,
+    ) -> (Plan, Report) {
+        let now = self.began.elapsed();
+        // Whoever gives nothing away waits for nobody.
+        let mut ledger = binding.spec.is_workload().then(|| self.ledger.lock());
+        if ledger.as_mut().is_some_and(|ledger| ledger.lapse(now)) {
+            self.room_grew();
+        }
+        let stopwatch = self.context.figures.attempts.stopwatch();
+        let plan =
+            |world: &World<'_>, _: &Estimator<'_>| scheduling::plan(&World { observer: &stopwatch, ..*world }, binding);
+        let (decided, _) = self.in_rooms(key, ledger.as_deref_mut(), peers, answers, plan);
+        if let (Some(ledger), Plan::Schedule { clusters, .. }, true) = (&mut ledger, &decided.0, is_backed) {
+            ledger.promise(key, binding.spec, binding.status, clusters, now);
+        }
+        decided
+    }
+
+    /// What the estimators of the clusters say that a decision looks at; `None` where none are asked at all. The decision
+    /// tells by itself which those are: it is made until it looks at no other.
+    pub(crate) async fn asked(
+        &self,
+        key: &BindingKey,
+        binding: &Binding<'_>,
+        peers: &[Peer],
+        decide: fn(&World<'_>, &Binding<'_>) -> (Plan, Report),
+    ) -> Option<Answers> {
+        let estimators = self.context.config.estimators.as_ref().filter(|_| binding.spec.is_workload())?;
+        let gates = self.context.config.gates;
+        let placement = binding.spec.placement.as_ref();
+        let sets = placement.is_some_and(|placement| scheduling::is_placed_as_set(gates, binding.spec, placement));
+        let mut answers = Answers::default();
+        loop {
+            let unasked: Vec<client_pool::Cluster> = {
+                let mut ledger = self.ledger.lock();
+                let look = |world: &World<'_>, _: &Estimator<'_>| decide(world, binding);
+                let (_, unasked) = self.in_rooms(key, Some(&mut ledger), peers, Some(&answers), look);
+                let with_promises = |cluster: String| {
+                    let assumed = ledger.assumed(&cluster, key);
+                    (cluster, assumed)
+                };
+                unasked.into_iter().map(with_promises).collect()
+            };
+            if unasked.is_empty() {
+                return Some(answers);
+            }
+            for (cluster, answer) in client_pool::room(&self.context, estimators, binding.spec, sets, unasked).await {
+                answers.note(cluster, answer);
+            }
+        }
+    }
+
+    /// Asks about the fleet as it is now, with what is promised to bindings other than `key`; nothing is promised.
+    pub(crate) fn in_present<T>(
+        &self,
+        key: &BindingKey,
+        peers: &[Peer],
+        answers: Option<&Answers>,
+        ask: impl FnOnce(&World<'_>, &Estimator<'_>) -> T,
+    ) -> T {
+        let mut ledger = self.ledger.lock();
+        self.in_rooms(key, Some(&mut ledger), peers, answers, ask).0
+    }
+
+    /// Asks about the fleet as it is now, with what is promised to bindings other than `key`; with the clusters whose
+    /// estimators were not among those that answered. Without a ledger nobody is asked for room.
+    fn in_rooms<T>(
+        &self,
+        key: &BindingKey,
+        ledger: Option<&mut Ledger>,
+        peers: &[Peer],
+        answers: Option<&Answers>,
+        ask: impl FnOnce(&World<'_>, &Estimator<'_>) -> T,
+    ) -> (T, Vec<String>) {
+        let clusters = Arc::clone(&self.clusters.read());
+        self.in_rooms_of((&clusters, &self.remembered), key, ledger, peers, answers, ask)
+    }
+
+    /// The same of some clusters; what is remembered is of this ledger's rooms.
+    fn in_rooms_of<T>(
+        &self,
+        (clusters, remembered): (&[Arc<ClusterFacts>], &Remembered),
+        key: &BindingKey,
+        ledger: Option<&mut Ledger>,
+        peers: &[Peer],
+        answers: Option<&Answers>,
+        ask: impl FnOnce(&World<'_>, &Estimator<'_>) -> T,
+    ) -> (T, Vec<String>) {
+        let rooms = ledger.map(|ledger| {
+            let known = self.capacity.known(clusters.iter().map(|facts| facts.name()));
+            clusters.iter().zip(&known).map(|(facts, known)| ledger.room(facts, known, key)).collect()
+        });
+        let estimate = Estimator { rooms: rooms.unwrap_or_default(), remembered };
+        let accurate = answers.map(|answers| Accurate::new(&estimate, clusters, answers));
+        let world = World {
+            clusters,
+            estimate: accurate.as_ref().map_or(&estimate as &dyn scheduling::Estimate, |accurate| accurate),
+            peers,
+            gates: self.context.config.gates,
+            plugins: self.context.config.plugins,
+            propagate_empty_workloads: self.context.config.propagate_empty_workloads,
+            observer: &Unobserved,
+        };
+        let told = ask(&world, &estimate);
+        (told, accurate.map(Accurate::unasked).unwrap_or_default())
+    }
+
+    pub(crate) async fn peers(&self, key: &BindingKey, spec: &ResourceBindingSpec) -> Result<Vec<Peer>, Error> {
+        self.peers_beside(key, spec, &BTreeMap::new()).await
+    }
+
+    /// Other bindings of the namespace with affinity groups; some of them are as `otherwise` has them.
+    async fn peers_beside(
+        &self,
+        key: &BindingKey,
+        spec: &ResourceBindingSpec,
+        otherwise: &BTreeMap<BindingKey, ResourceBindingSpec>,
+    ) -> Result<Vec<Peer>, Error> {
+        if !self.context.config.gates.workload_affinity || spec.workload_affinity_groups.is_none() {
+            return Ok(Vec::new());
+        }
+        let others = otherwise.iter().filter(|(other, _)| *other != key && other.0 == key.0);
+        let mut peers: Vec<Peer> = others.filter_map(|(_, spec)| peer(spec)).collect();
+        let mut bindings = pin!(self.context.stream(&self.context.kinds.resource_binding, Some(&key.0)));
+        while let Some(binding) = bindings.try_next().await? {
+            let other = (key.0.clone(), object::name(binding.view()).to_owned());
+            if other != *key
+                && !otherwise.contains_key(&other)
+                && let Ok(binding) = decode::<ResourceBinding>(binding.view())
+            {
+                peers.extend(peer(&binding.spec));
+            }
+        }
+        Ok(peers)
+    }
+}
+
+fn peer(spec: &ResourceBindingSpec) -> Option<Peer> {
+    let groups = spec.workload_affinity_groups.as_ref()?;
+    Some(Peer {
+        affinity_group: groups.affinity_group.clone(),
+        anti_affinity_group: groups.anti_affinity_group.clone(),
+        clusters: spec.clusters.iter().map(|target| target.name.clone()).collect(),
+    })
+}
+
+/// Whether the scheduler has to try again. That no cluster fits is a result.
+fn is_in_vain(ended: &Result<Outcome, Error>) -> bool {
+    matches!(ended, Ok(Outcome::Later | Outcome::Parked) | Err(_))
+}
+
+pub(crate) fn view<'a>(binding: &'a Value, typed: &'a ResourceBinding) -> Binding<'a> {
+    Binding {
+        generation: object::generation(binding),
+        applied_placement: object::annotation(binding, annotation::APPLIED_PLACEMENT),
+        spec: &typed.spec,
+        status: &typed.status,
+    }
+}

@@ -1,0 +1,277 @@
+//! What became of a decision, written to its binding and told as events.
+
+use std::sync::Arc;
+
+use crowsnest_api::constants::{annotation, condition, event};
+use crowsnest_api::work::{ResourceBinding, TargetCluster};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use serde_json::{Value, json};
+
+use super::Scheduling;
+use crate::Error;
+use crate::runtime::dynamic_client::Resource;
+use crate::runtime::event_recorder::Severity;
+use crate::runtime::workqueue::Outcome;
+use crate::runtime::write_priority::Waited;
+use crowsnest_plan::conditions;
+use crowsnest_plan::estimation::ledger::BindingKey;
+use crowsnest_plan::journal::workloads::{Bound, Move, rescheduled};
+use crowsnest_plan::object;
+use crowsnest_plan::scheduling::{Plan, Report, ScheduleError, Trigger};
+
+/// The binding that was decided about, as it was then.
+#[derive(Clone, Copy)]
+pub(super) struct At<'a> {
+    pub resource: &'a Resource,
+    pub binding: &'a Arc<Value>,
+    pub typed: &'a ResourceBinding,
+    pub report: &'a Report,
+}
+
+/// A result that has been written.
+pub(super) struct Scheduled<'a> {
+    pub clusters: &'a [TargetCluster],
+    pub affinity: Option<String>,
+    pub changed: bool,
+}
+
+impl Scheduling {
+    /// Does what was decided about a binding.
+    pub(super) async fn carry_out(
+        &self,
+        plan: Plan,
+        at: At<'_>,
+        key: BindingKey,
+        waited: Waited,
+    ) -> Result<Outcome, Error> {
+        let At { binding, typed, .. } = at;
+        match plan {
+            // The result was written, and whoever wrote it came no further.
+            Plan::Keep if is_untold(typed) => {
+                if let Some(wait) = self.giving_way.wait(self.context.traffic(), key, waited) {
+                    return Ok(Outcome::Again(wait));
+                }
+                let told = Scheduled { clusters: &typed.spec.clusters, affinity: None, changed: false };
+                self.write_success(&at, binding, told).await?;
+                Ok(Outcome::Done)
+            }
+            Plan::Keep => {
+                self.observe_generation(&at).await?;
+                Ok(Outcome::Done)
+            }
+            Plan::Schedule { clusters, affinity } => {
+                let (binding, changed) = match self.write_result(&at, &clusters).await {
+                    Ok(written) => written,
+                    Err(error) => {
+                        self.not_written(&key, binding, &error);
+                        return self.refused(&at, &clusters, error).await;
+                    }
+                };
+                self.ledger.lock().written(&key, object::generation(&binding));
+                if changed {
+                    self.tell_move(&at, &key, &binding, &clusters, None).await;
+                }
+                // Works are made of the result alone. What the next decision depends on is told at once.
+                if !conditions::is_true(&typed.status.conditions, condition::SCHEDULED)
+                    && affinity.is_none()
+                    && at.report.trigger != Some(Trigger::RescheduleRequested)
+                    && let Some(wait) = self.giving_way.wait(self.context.traffic(), key, waited)
+                {
+                    return Ok(Outcome::Again(wait));
+                }
+                self.write_success(&at, &binding, Scheduled { clusters: &clusters, affinity, changed }).await?;
+                Ok(Outcome::Done)
+            }
+            Plan::Clear { error } => {
+                let (binding, changed) = self.write_result(&at, &[]).await?;
+                self.given_back(|ledger| ledger.forget(&key));
+                if changed {
+                    self.tell_move(&at, &key, &binding, &[], Some(&error)).await;
+                }
+                self.write_failure(&At { binding: &binding, ..at }, &error).await?;
+                Ok(Outcome::Done)
+            }
+            Plan::Fail { error } => {
+                self.write_failure(&at, &error).await?;
+                Ok(if matches!(error, ScheduleError::Unschedulable(_)) { Outcome::Parked } else { Outcome::Later })
+            }
+        }
+    }
+
+    /// What a decision promised that was not written. Where nobody knows whether it was, the promise stands: the binding
+    /// tells, or the next decision does.
+    fn not_written(&self, key: &BindingKey, binding: &Value, error: &Error) {
+        match error.code() {
+            Some(code) if code < 500 => self.given_back(|ledger| ledger.failed(key)),
+            _ => self.ledger.lock().written(key, object::generation(binding)),
+        }
+    }
+
+    /// Writes clusters and the placement they were made for, in one patch; whether anything changed.
+    pub(super) async fn write_result(
+        &self,
+        at: &At<'_>,
+        clusters: &[TargetCluster],
+    ) -> Result<(Arc<Value>, bool), Error> {
+        let spec = &at.typed.spec;
+        let placement = serde_json::to_string(&spec.placement)
+            .map_err(|source| Error::Decode { what: "placement".to_owned(), source })?;
+        let applied = object::annotation(at.binding, annotation::APPLIED_PLACEMENT);
+        if applied == Some(placement.as_str()) && spec.clusters == clusters {
+            return Ok((Arc::clone(at.binding), false));
+        }
+        let clusters = if clusters.is_empty() { Value::Null } else { json!(clusters) };
+        let patch = json!({
+            "metadata": {"annotations": {annotation::APPLIED_PLACEMENT: placement}},
+            "spec": {"clusters": clusters},
+        });
+        self.context.merge(at.resource, at.binding, patch).await.map(|written| (Arc::new(written), true))
+    }
+
+    /// Tells the journal where the binding went, if it moved; `written` is what it is now, `nothing` why it is nowhere.
+    pub(super) async fn tell_move(
+        &self,
+        at: &At<'_>,
+        key: &BindingKey,
+        written: &Value,
+        to: &[TargetCluster],
+        nothing: Option<&ScheduleError>,
+    ) {
+        let journal = &self.context.journal;
+        let (asked_by, nothing) = (journal.asked_by(key), nothing.map(ToString::to_string));
+        let (before, status) = (&at.typed.spec, &at.typed.status);
+        let moved = Move {
+            before,
+            status,
+            to,
+            trigger: at.report.trigger,
+            nothing: nothing.as_deref(),
+            asked_by: asked_by.as_deref(),
+        };
+        journal.note_all(rescheduled(&Bound::of(written, before, self.context.config.clock.wall()), &moved)).await;
+    }
+
+    /// `binding` is what was written.
+    pub(super) async fn write_success(&self, at: &At<'_>, binding: &Value, result: Scheduled<'_>) -> Result<(), Error> {
+        let mut status = at.typed.status.clone();
+        let message = "Binding has been scheduled successfully.";
+        let told = conditions::is_true(&status.conditions, condition::SCHEDULED);
+        let new = conditions::condition(
+            condition::SCHEDULED,
+            true,
+            condition::SCHEDULED_SUCCESS,
+            message,
+            self.context.now(),
+        );
+        let mut changed = conditions::set(&mut status.conditions, new) || result.changed;
+        changed |= at.report.trigger == Some(Trigger::RescheduleRequested);
+        if let Some(affinity) = result.affinity.filter(|name| *name != status.scheduler_observed_affinity_name) {
+            status.scheduler_observed_affinity_name = affinity;
+            changed = true;
+        }
+        changed |= status.scheduler_observed_generation != object::generation(binding);
+        if !changed {
+            return Ok(());
+        }
+        status.scheduler_observed_generation = object::generation(binding);
+        status.last_scheduled_time = Some(Time(self.context.now()));
+        let patch = json!({"status": {
+            "conditions": status.conditions,
+            "schedulerObservedGeneration": status.scheduler_observed_generation,
+            "schedulerObservingAffinityName": status.scheduler_observed_affinity_name,
+            "lastScheduledTime": status.last_scheduled_time,
+        }});
+        self.context.merge_status(at.resource, binding, without_empty(patch)).await?;
+        if result.changed || !told {
+            self.note_failed_terms(at);
+            let targets: Vec<String> =
+                result.clusters.iter().map(|target| format!("{}:{}", target.name, target.replicas)).collect();
+            let message = format!("{message} Result: {{{}}}", targets.join(", "));
+            self.note(at, Severity::Normal, event::SCHEDULE_BINDING_SUCCEED, message);
+        }
+        Ok(())
+    }
+
+    pub(super) async fn write_failure(&self, at: &At<'_>, error: &ScheduleError) -> Result<(), Error> {
+        if self.write_condition(at, error.reason(), &error.to_string()).await? {
+            self.note_failed_terms(at);
+            self.note(at, Severity::Warning, event::SCHEDULE_BINDING_FAILED, error.to_string());
+        }
+        Ok(())
+    }
+
+    /// Shows that the binding is not scheduled; whether that is news.
+    async fn write_condition(&self, at: &At<'_>, reason: &str, message: &str) -> Result<bool, Error> {
+        let mut conditions = at.typed.status.conditions.clone();
+        let new = conditions::condition(condition::SCHEDULED, false, reason, message, self.context.now());
+        if !conditions::set(&mut conditions, new) {
+            return Ok(false);
+        }
+        let patch = json!({"status": {"conditions": conditions}});
+        self.context.merge_status(at.resource, at.binding, patch).await.map(|_| true)
+    }
+
+    /// The control plane refused the result: over quota is shown as such, anything else is retried.
+    async fn refused(&self, at: &At<'_>, wanted: &[TargetCluster], error: Error) -> Result<Outcome, Error> {
+        if error.code() != Some(403) {
+            return Err(error);
+        }
+        let quota = error.reason() == condition::SCHEDULED_QUOTA_EXCEEDED;
+        if quota {
+            self.context.note_quota_denied(at.typed, wanted, &error.message()).await?;
+        }
+        let reason = if quota { condition::SCHEDULED_QUOTA_EXCEEDED } else { condition::SCHEDULED_SCHEDULER_ERROR };
+        if self.write_condition(at, reason, &error.message()).await? {
+            self.note(at, Severity::Warning, event::SCHEDULE_BINDING_FAILED, error.message());
+        }
+        Ok(Outcome::Later)
+    }
+
+    /// Nothing to schedule; the generation has been seen.
+    pub(super) async fn observe_generation(&self, at: &At<'_>) -> Result<(), Error> {
+        let generation = object::generation(at.binding);
+        if at.typed.status.scheduler_observed_generation == generation {
+            return Ok(());
+        }
+        let patch = json!({"status": {"schedulerObservedGeneration": generation}});
+        self.context.merge_status(at.resource, at.binding, patch).await.map(|_| ())
+    }
+
+    /// What was tried before the term that works, or before giving up. The spelling is Karmada's.
+    fn note_failed_terms(&self, at: &At<'_>) {
+        let (namespace, name) = (object::namespace(at.binding), object::name(at.binding));
+        let binding = match namespace {
+            "" => format!("ClusterResourceBinding({name})"),
+            namespace => format!("ResourceBinding({namespace}/{name})"),
+        };
+        for term in at.report.terms.iter().filter(|term| !term.affinity.is_empty()) {
+            if let Some(error) = &term.error {
+                let index = term.index;
+                let message = format!("failed to schedule {binding} with clusterAffiliates index({index}): {error}");
+                self.note(at, Severity::Warning, event::SCHEDULE_BINDING_FAILED, message);
+            }
+        }
+    }
+
+    /// An event on the binding and one on its template.
+    fn note(&self, at: &At<'_>, severity: Severity, reason: &'static str, message: String) {
+        self.context.events.note_both(at.binding, &at.typed.spec, severity, reason, &message);
+    }
+}
+
+fn without_empty(mut patch: Value) -> Value {
+    if object::text(&patch, &["status", "schedulerObservingAffinityName"]).is_empty() {
+        object::remove(&mut patch, &["status", "schedulerObservingAffinityName"]);
+    }
+    patch
+}
+
+/// A result that stands and is not told as one. What a quota refuses the template is told until the binding changes.
+fn is_untold(binding: &ResourceBinding) -> bool {
+    let shown = conditions::find(&binding.status.conditions, condition::SCHEDULED);
+    let is_seen = binding.metadata.generation == Some(binding.status.scheduler_observed_generation);
+    let waits = is_seen && shown.is_some_and(|shown| shown.reason == condition::SCHEDULED_QUOTA_EXCEEDED);
+    !binding.spec.clusters.is_empty()
+        && !waits
+        && !conditions::is_true(&binding.status.conditions, condition::SCHEDULED)
+}

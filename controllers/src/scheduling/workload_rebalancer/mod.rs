@@ -1,0 +1,122 @@
+//! WorkloadRebalancers: tells the bindings of the workloads they name to be scheduled anew, takes down what became of
+//! each, and deletes a rebalancer whose time after its work is over. Only this loop writes their status.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crowsnest_api::apps::{ObjectReference, WorkloadRebalancer, WorkloadRebalancerStatus};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::Error;
+use crate::runtime::context::{Context, decode};
+use crate::runtime::dynamic_client::Target;
+use crate::runtime::workqueue::Outcome;
+use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch};
+use crowsnest_plan::{object, rebalance as plan};
+
+pub struct Rebalancer {
+    context: Arc<Context>,
+}
+
+impl Controller for Rebalancer {
+    type Key = String;
+    const NAME: &'static str = "workload-rebalancer";
+    const SWITCH: Switch = Switch::OnByDefault(&["workloadRebalancer"]);
+
+    fn new(setup: &Setup) -> Self {
+        Rebalancer { context: Arc::clone(&setup.context) }
+    }
+
+    fn watches(&self) -> Vec<Watch<Self>> {
+        let rebalancers = Source::of([&self.context.kinds.workload_rebalancer]);
+        vec![rebalancers.map(|_, change| Requests::one_if(!change.deleted && change.is_moved(), || change.name()))]
+    }
+
+    async fn keys(&self) -> Result<Vec<String>, Error> {
+        self.context.names(&self.context.kinds.workload_rebalancer).await
+    }
+
+    async fn reconcile(self: Arc<Self>, name: String) -> Result<Outcome, Error> {
+        let context = &self.context;
+        let resource = &context.kinds.workload_rebalancer;
+        let Some(rebalancer) = context.get(resource, "", &name).await? else { return Ok(Outcome::Done) };
+        if object::is_terminating(&rebalancer) {
+            return Ok(Outcome::Done);
+        }
+        let typed: WorkloadRebalancer = decode(&rebalancer)?;
+        let (status, failed) = self.trigger_all(&typed).await?;
+        let mut current = rebalancer;
+        if status != typed.status {
+            let patch = json!({"status": status});
+            current = Arc::new(context.merge_status(resource, &current, patch).await?);
+        }
+        if let Some(error) = failed {
+            return Err(error);
+        }
+        let Some(expiry) = plan::expiry(&typed.spec, &status) else { return Ok(Outcome::Done) };
+        match Duration::try_from(expiry.duration_since(self.context.now())) {
+            Ok(left) if !left.is_zero() => Ok(Outcome::Again(left)),
+            // It is over, and a rebalancer that got more to do meanwhile stays.
+            _ => context.delete_unchanged(resource, &current).await.map(|()| Outcome::Done),
+        }
+    }
+}
+
+impl Rebalancer {
+    /// Triggers what has no result yet. What could not be triggered now keeps having none, and one error tells why.
+    async fn trigger_all(
+        &self,
+        rebalancer: &WorkloadRebalancer,
+    ) -> Result<(WorkloadRebalancerStatus, Option<Error>), Error> {
+        let metadata = &rebalancer.metadata;
+        let Some(created) = &metadata.creation_timestamp else {
+            let name = metadata.name.as_deref().unwrap_or_default();
+            return Err(Error::Apply(format!("WorkloadRebalancer {name} has no creationTimestamp")));
+        };
+        let generation = metadata.generation.unwrap_or_default();
+        let mut status = plan::observe(&rebalancer.spec, &rebalancer.status, generation);
+        let mut failed = None;
+        for item in status.observed_workloads.iter_mut().filter(|item| item.result.is_none()) {
+            match self.trigger(&item.workload, created).await {
+                Ok(has_binding) => plan::settle(item, has_binding),
+                Err(error) => failed = Some(error),
+            }
+        }
+        status.finish_time = plan::finish_time(&rebalancer.status, &status, self.context.now());
+        Ok((status, failed))
+    }
+
+    /// Has a workload scheduled anew; whether it has a binding.
+    async fn trigger(&self, workload: &ObjectReference, created: &Time) -> Result<bool, Error> {
+        let context = &self.context;
+        let Some((namespace, name)) = plan::binding_of(workload) else { return Ok(false) };
+        let resource = context.kinds.binding(&namespace);
+        let binding = match context.get(resource, &namespace, &name).await? {
+            Some(binding) => binding,
+            // A workload without a binding is not tried again, so the API server has the last word on that.
+            None => match context.objects.get(Target::new(resource, &namespace, &name)).await? {
+                Some(binding) => Arc::new(binding),
+                None => return Ok(false),
+            },
+        };
+        if !plan::is_to_be_triggered(created, triggered_at(&binding)?.as_ref()) {
+            return Ok(true);
+        }
+        let patch = json!({"spec": {"rescheduleTriggeredAt": created}});
+        match context.merge(resource, &binding, patch).await {
+            Ok(_) => Ok(true),
+            Err(error) if error.is_not_found() => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+fn triggered_at(binding: &Value) -> Result<Option<Time>, Error> {
+    let at = object::at(binding, &["spec", "rescheduleTriggeredAt"]).unwrap_or(&Value::Null);
+    Option::<Time>::deserialize(at).map_err(|source| Error::Decode {
+        what: format!("rescheduleTriggeredAt of {}/{}", object::namespace(binding), object::name(binding)),
+        source,
+    })
+}

@@ -1,0 +1,220 @@
+//! Reads the Secrets of a destination and sets up its client.
+
+use std::collections::BTreeMap;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use crowsnest_index::export::of_client;
+use crowsnest_index::opensearch::client::{
+    Address, Authorization, Client, ClientCertificate, ClientError, ClientOptions, CredentialSource, Credentials,
+    Secret,
+};
+use serde_json::Value;
+
+use crate::Error;
+use crate::runtime::dynamic_client::{Objects, Resource, Target};
+use crate::search::backend_stores::conditions::reason_of;
+use crowsnest_admission::backend_store::{Destination, SecretName};
+
+/// Reason for which no client can be set up.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Unusable {
+    #[error("cannot read the Secret {name}: {source}")]
+    Secret {
+        name: SecretName,
+        #[source]
+        source: Box<Error>,
+    },
+    #[error("there is no Secret {0}")]
+    NoSecret(SecretName),
+    #[error("the Secret {name} has no {key}")]
+    NoKey { name: SecretName, key: &'static str },
+    #[error("{key} of the Secret {name} is not text")]
+    NotText { name: SecretName, key: &'static str },
+    #[error("{0}")]
+    PlainText(String),
+    #[error("{}", .0.chain())]
+    Client(#[from] ClientError),
+}
+
+impl Unusable {
+    /// Reason of the conditions.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::Secret { .. } | Self::NoSecret(_) | Self::NoKey { .. } | Self::NotText { .. } => "SecretUnreadable",
+            Self::PlainText(_) => "AddressRefused",
+            Self::Client(ClientError::LocalAddress { .. } | ClientError::Address { .. } | ClientError::NoHosts) => {
+                "AddressRefused"
+            }
+            Self::Client(error) => reason_of(of_client(error)),
+        }
+    }
+}
+
+/// The credentials of a destination as they are now.
+pub(super) async fn read(objects: &Objects, destination: &Destination) -> Result<Credentials, Unusable> {
+    let mut credentials = Credentials::default();
+    if let Some(name) = &destination.credentials {
+        let secret = SecretData::read(objects, name).await?;
+        // Karmada goes on without credentials if there is no username.
+        credentials.authorization = Authorization::Basic {
+            username: secret.text("username")?,
+            password: Secret::new(secret.text("password")?),
+        };
+    }
+    if let Some(name) = &destination.ca {
+        credentials.ca = Some(SecretData::read(objects, name).await?.text("ca.crt")?);
+    }
+    if let Some(name) = &destination.certificate {
+        let secret = SecretData::read(objects, name).await?;
+        credentials.certificate =
+            Some(ClientCertificate { chain: secret.text("tls.crt")?, key: Secret::new(secret.text("tls.key")?) });
+    }
+    Ok(credentials)
+}
+
+/// A client with these credentials. `local`: addresses of this host are allowed.
+pub(super) async fn client(
+    destination: &Destination,
+    credentials: Credentials,
+    local: bool,
+) -> Result<Client, Unusable> {
+    if let Some(reason) = destination.plain_text(local) {
+        return Err(Unusable::PlainText(reason));
+    }
+    let hosts = Address::parse_all(destination.addresses.iter().map(String::as_str))?;
+    let mut options = ClientOptions::new(hosts);
+    options.credentials = CredentialSource::Fixed(credentials);
+    options.local_addresses = local;
+    Ok(Client::new(options).await?)
+}
+
+/// Values of a Secret.
+struct SecretData<'n> {
+    name: &'n SecretName,
+    data: BTreeMap<String, Vec<u8>>,
+}
+
+impl<'n> SecretData<'n> {
+    async fn read(objects: &Objects, name: &'n SecretName) -> Result<Self, Unusable> {
+        let secrets = Resource::builtin("", "v1", "secrets", "Secret", true);
+        let found = objects.get(Target::new(&secrets, &name.namespace, &name.name)).await;
+        let found = found.map_err(|source| Unusable::Secret { name: name.clone(), source: Box::new(source) })?;
+        let secret = found.ok_or_else(|| Unusable::NoSecret(name.clone()))?;
+        let data = secret["data"].as_object().into_iter().flatten();
+        let decoded = |(key, value): (&String, &Value)| Some((key.clone(), STANDARD.decode(value.as_str()?).ok()?));
+        Ok(Self { name, data: data.filter_map(decoded).collect() })
+    }
+
+    fn text(&self, key: &'static str) -> Result<String, Unusable> {
+        let value = self.data.get(key).ok_or_else(|| Unusable::NoKey { name: self.name.clone(), key })?;
+        let text = std::str::from_utf8(value).map_err(|_| Unusable::NotText { name: self.name.clone(), key })?;
+        // A line break at the end is an editor's.
+        Ok(text.trim_end_matches(['\r', '\n']).to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::{Request, Response};
+    use kube::client::Body;
+    use rstest::rstest;
+    use serde_json::json;
+    use std::convert::Infallible;
+    use std::sync::Arc;
+
+    /// A control plane with these Secrets of the namespace `a`, by name.
+    fn control_plane(secrets: Value) -> Objects {
+        let secrets = Arc::new(secrets);
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let secrets = Arc::clone(&secrets);
+            async move {
+                let name = request.uri().path().strip_prefix("/api/v1/namespaces/a/secrets/").unwrap_or_default();
+                let (status, body) = match secrets.get(name) {
+                    Some(data) => (200, json!({"apiVersion": "v1", "kind": "Secret", "data": data})),
+                    None => (
+                        404,
+                        json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound",
+                        "message": "not found", "code": 404}),
+                    ),
+                };
+                let body = Body::from(body.to_string().into_bytes());
+                Ok::<_, Infallible>(Response::builder().status(status).body(body).unwrap())
+            }
+        });
+        Objects::new(kube::Client::new(service, "default"))
+    }
+
+    fn encoded(keys: &[(&str, &str)]) -> Value {
+        keys.iter().map(|(key, value)| ((*key).to_owned(), json!(STANDARD.encode(value)))).collect()
+    }
+
+    fn destination() -> Destination {
+        let secret = |name: &str| Some(SecretName { namespace: "a".to_owned(), name: name.to_owned() });
+        Destination {
+            addresses: vec!["https://10.0.0.1:9200".to_owned()],
+            credentials: secret("engine"),
+            ca: secret("ca"),
+            certificate: secret("certificate"),
+        }
+    }
+
+    fn secrets() -> Value {
+        json!({
+            "engine": encoded(&[("username", "crow"), ("password", "nest\n")]),
+            "ca": encoded(&[("ca.crt", "authorities")]),
+            "certificate": encoded(&[("tls.crt", "chain"), ("tls.key", "key")]),
+        })
+    }
+
+    #[tokio::test]
+    async fn secrets_become_credentials() {
+        let read = read(&control_plane(secrets()), &destination()).await.unwrap();
+        let expected = Credentials {
+            authorization: Authorization::Basic { username: "crow".to_owned(), password: Secret::new("nest") },
+            certificate: Some(ClientCertificate { chain: "chain".to_owned(), key: Secret::new("key") }),
+            ca: Some("authorities".to_owned()),
+        };
+        assert_eq!(read, expected);
+        let nothing = Destination { credentials: None, ca: None, certificate: None, ..destination() };
+        assert_eq!(super::read(&control_plane(json!({})), &nothing).await.unwrap(), Credentials::default());
+    }
+
+    #[rstest]
+    #[case::no_secret("engine", json!(null), "there is no Secret a/engine")]
+    #[case::no_password("engine", encoded(&[("username", "crow")]), "the Secret a/engine has no password")]
+    #[case::no_authorities("ca", json!({}), "the Secret a/ca has no ca.crt")]
+    #[case::no_key("certificate", encoded(&[("tls.crt", "chain")]), "the Secret a/certificate has no tls.key")]
+    #[case::no_text("ca", json!({"ca.crt": "/w=="}), "ca.crt of the Secret a/ca is not text")]
+    #[tokio::test]
+    async fn what_is_missing_is_named(#[case] name: &str, #[case] data: Value, #[case] expected: &str) {
+        let mut secrets = secrets();
+        match data {
+            Value::Null => drop(secrets.as_object_mut().unwrap().remove(name)),
+            data => secrets[name] = data,
+        }
+        let error = read(&control_plane(secrets), &destination()).await.unwrap_err();
+        assert_eq!((error.to_string().as_str(), error.reason()), (expected, "SecretUnreadable"));
+    }
+
+    #[rstest]
+    #[case::fine("https://10.0.0.1:9200", false, None)]
+    #[case::plain("http://10.0.0.1:9200", true, Some("AddressRefused"))]
+    #[case::local("https://127.0.0.1:9200", false, Some("AddressRefused"))]
+    #[case::allowed("http://127.0.0.1:9200", true, None)]
+    #[case::password("https://u:p@10.0.0.1", true, Some("AddressRefused"))]
+    #[tokio::test]
+    async fn addresses_are_checked_again(
+        #[case] address: &str,
+        #[case] local: bool,
+        #[case] expected: Option<&'static str>,
+    ) {
+        // Another test may have done so.
+        drop(rustls::crypto::ring::default_provider().install_default());
+        let destination =
+            Destination { addresses: vec![address.to_owned()], ca: None, certificate: None, ..destination() };
+        let reason = client(&destination, Credentials::default(), local).await.err().map(|error| error.reason());
+        assert_eq!(reason, expected);
+    }
+}
