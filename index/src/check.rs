@@ -4,42 +4,12 @@
 //! from the members (invariant I2).
 
 use crate::search::engine::{self, Inspection};
-use crate::store::Store;
-use crate::store::codec::Codec;
-use crate::store::sqlite::{self, SqliteStore};
-use crate::{Error, Seq};
-use serde::Serialize;
+use crowsnest_store::Store;
+use crowsnest_store::codec::Codec;
+use crowsnest_store::sqlite::{self, SqliteStore};
+use crowsnest_store::{CheckReport, Error, Seq, StoreOptions, format};
 use std::path::Path;
 use std::sync::Arc;
-
-/// Findings shown; the rest is counted.
-const SHOWN: usize = 20;
-
-/// What was found.
-#[derive(Debug, Clone, Default, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct CheckReport {
-    pub records: u64,
-    pub versions: u64,
-    /// Documents of the text index.
-    pub documents: u64,
-    /// Changes the text index has still to take in.
-    pub behind: u64,
-    /// What is wrong, the first of it.
-    pub problems: Vec<String>,
-    /// How much more is wrong.
-    pub more: u64,
-}
-
-impl CheckReport {
-    pub fn is_sound(&self) -> bool {
-        self.problems.is_empty()
-    }
-
-    pub(crate) fn problem(&mut self, text: String) {
-        if self.problems.len() < SHOWN { self.problems.push(text) } else { self.more += 1 }
-    }
-}
 
 /// Reads everything in a cache's data directory: the database page by page, every body, the text index's checksums, and
 /// whether the two agree. Only a directory without a cache, or one that cannot be read, is an error.
@@ -117,16 +87,22 @@ pub fn discard(data_dir: &Path, what: Rebuild) -> Result<bool, Error> {
         there |= remove(&data_dir.join(folder))?;
     }
     if what == Rebuild::Everything {
-        for suffix in ["", "-wal", "-shm"] {
-            there |= remove(&data_dir.join(format!("{}{suffix}", sqlite::FILE)))?;
-        }
+        there |= sqlite::discard(data_dir)?;
+    }
+    Ok(there)
+}
+
+/// Deletes the records, and the cache's other files in `data_dir`. Returns false if there were none.
+pub async fn empty(store: &StoreOptions, data_dir: Option<&Path>) -> Result<bool, Error> {
+    let mut there = format::discard(store, data_dir).await?;
+    if let Some(data_dir) = data_dir {
+        there |= discard(data_dir, Rebuild::Everything)?;
     }
     Ok(there)
 }
 
 fn remove(path: &Path) -> Result<bool, Error> {
-    let removed = if path.is_dir() { std::fs::remove_dir_all(path) } else { std::fs::remove_file(path) };
-    match removed {
+    match std::fs::remove_dir_all(path) {
         Ok(()) => Ok(true),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(false),
         Err(source) => Err(Error::Io { path: path.display().to_string(), source }),
@@ -136,10 +112,11 @@ fn remove(path: &Path) -> Result<bool, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fixtures::{cluster, draft, resource_of};
-    use crate::store::{Batch, Progress, Step};
-    use crate::{CollectionKey, Epoch, Index, IndexOptions};
+    use crate::Index;
     use crowsnest_fleet::Fleet;
+    use crowsnest_store::fixtures::{cluster, draft, resource_of};
+    use crowsnest_store::{Batch, Progress, Step};
+    use crowsnest_store::{CollectionKey, Epoch, IndexOptions};
     use serde_json::json;
     use std::io::{Seek, SeekFrom, Write};
     use std::sync::Arc;

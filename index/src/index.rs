@@ -4,26 +4,27 @@ mod reading;
 
 use crate::collect::{Budget, Shared, Supervisor};
 use crate::export::Engines;
-use crate::metrics::Metrics;
 use crate::replicas::Claims;
 use crate::replicas::election;
-use crate::replicas::follower::{self, LogFollower};
+use crate::replicas::follower::LogFollower;
 use crate::replicas::interests::SharedInterests;
 use crate::replicas::keeper::Keeper;
-use crate::replicas::plan::View;
 use crate::replicas::states::SharedStates;
 use crate::rights::{self, Reviews, Rights};
 use crate::search::engine::{self, Engine, Opened, Opening};
 use crate::search::execute::permits::SearchPermits;
-use crate::store::codec::Codec;
-use crate::store::postgres::PostgresStore;
-use crate::store::sqlite::SqliteStore;
-use crate::store::{Store, StoreSize};
-use crate::tail::{Follower, Tail, Topic};
-use crate::writer::{States, Writer};
-use crate::{CacheId, CollectionKey, CollectionState, Error, IndexOptions, Seq, StoreOptions};
+use crate::writer::Writer;
 use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_fleet::{ApiResources, Clusters, Fleet, Interest, InterestGuard, Namespaces, Why};
+use crowsnest_store::States;
+use crowsnest_store::View;
+use crowsnest_store::codec::Codec;
+use crowsnest_store::metrics::Metrics;
+use crowsnest_store::postgres::{self, PostgresStore};
+use crowsnest_store::sqlite::SqliteStore;
+use crowsnest_store::tail::{Follower, Tail, Topic};
+use crowsnest_store::{CacheId, CollectionKey, CollectionState, Error, IndexOptions, Seq, StoreOptions};
+use crowsnest_store::{Store, StoreSize};
 use k8s_openapi::api::core::v1::Namespace;
 use parking_lot::{Mutex, RwLock};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -117,7 +118,7 @@ impl Index {
         let backend = engine::backend(&options.index_backend)?;
         let (changes, bytes) = (options.tail_changes, options.tail_bytes);
         let tail = Arc::new(match &replicated {
-            Some(log) => follower::resumed(log, changes, bytes).await?,
+            Some(log) => postgres::resumed(log, changes, bytes).await?,
             None => Tail::new(store.latest().await?, changes, bytes),
         });
         let states = Arc::new(States::default());
@@ -318,7 +319,7 @@ impl Index {
     }
 
     /// Follows every change after `since`, of all clusters and resources, in order. The reader filters; it is told
-    /// [`crate::Gone`] when it fell behind the window, and lists again.
+    /// [`crowsnest_store::Gone`] when it fell behind the window, and lists again.
     pub fn follow(&self, since: Seq) -> Follower {
         self.inner.shared.tail.follow(since)
     }

@@ -6,8 +6,8 @@
 //! nothing).
 
 use crate::check::{Rebuild, discard};
-use crate::ingest::Keep;
-use crate::{Error, IndexOptions};
+use crowsnest_store::ingest::Keep;
+use crowsnest_store::{Error, IndexOptions};
 use serde::{Deserialize, Serialize};
 use std::io::ErrorKind;
 
@@ -48,7 +48,7 @@ pub(crate) fn settle(options: &IndexOptions) -> Result<(), Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::sqlite;
+    use crowsnest_store::sqlite;
     use serde_json::json;
 
     #[test]

@@ -6,42 +6,25 @@
 
 pub mod check;
 mod collect;
-pub mod error;
 pub mod export;
-#[cfg(test)]
-mod fixtures;
-pub mod format;
 mod index;
-pub mod ingest;
 mod kept;
 mod list;
-pub mod metrics;
 pub mod opensearch;
-pub mod options;
-#[cfg(test)]
-#[path = "../tests/support/postgres.rs"]
-mod postgres_server;
-pub mod query;
-pub mod record;
 mod replicas;
 pub mod rights;
 pub mod search;
 pub mod status;
-pub mod store;
-pub mod tail;
 pub mod text;
 pub mod writer;
 
 pub use collect::versions::is_older;
-pub use error::{Error, Gone};
+pub use crowsnest_store::{
+    CacheId, Change, CollectionKey, CollectionState, DatabaseUrl, Epoch, Error, Follower, Gone, Happened, History,
+    IndexOptions, Object, OpenSearchOptions, Owner, Patience, PostgresOptions, Record, RecordKey, Seq, StoreOptions,
+    Topic, Version, metadata_in,
+};
 pub use index::Index;
 pub use list::{ListQuery, Page, selects};
-pub use options::{DatabaseUrl, History, IndexOptions, OpenSearchOptions, Patience, PostgresOptions, StoreOptions};
-pub use record::metadata_in;
-pub use record::{
-    CacheId, Change, CollectionKey, CollectionState, Happened, Object, Owner, Record, RecordKey, Seq, Version,
-};
-pub use replicas::Epoch;
 pub use rights::Reader;
 pub use search::{Answer, FacetCounts, Hit, SearchEvent, SearchRequest, Skipped, Summary};
-pub use tail::{Follower, Topic};

@@ -1,10 +1,10 @@
 //! What a reader wants of a collection, and a piece of the answer.
 
-use crate::Error;
-use crate::record::{CollectionKey, Object, Record};
-use crate::store::Scan;
 use crowsnest_apimachinery::names::{ClusterName, Gvr};
 use crowsnest_apimachinery::selector::{FieldSelector, Selector};
+use crowsnest_store::Error;
+use crowsnest_store::Scan;
+use crowsnest_store::record::{CollectionKey, Object, Record};
 use std::collections::BTreeSet;
 
 /// What a reader wants of one collection, in key order.

@@ -1,9 +1,10 @@
 //! What the cache says of itself: read by the status API, the metrics and `crowsnest cache status`.
 
-use crate::metrics::Series;
+use crate::Index;
 use crate::search::engine::EngineWriter;
-use crate::store::StoreSize;
-use crate::{CollectionKey, CollectionState, Error, Index, Seq};
+use crowsnest_store::StoreSize;
+use crowsnest_store::metrics::Series;
+use crowsnest_store::{CollectionKey, CollectionState, Error, Seq};
 use serde::Serialize;
 use std::collections::BTreeMap;
 

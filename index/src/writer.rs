@@ -8,20 +8,20 @@
 //! in a while and at the end: a restart may hear again what it has already, and never misses anything.
 
 use crate::collect::Share;
-use crate::metrics::Metrics;
-use crate::record::{Change, CollectionKey, Seq};
-use crate::replicas::{Claims, Epoch};
-use crate::store::codec::TrainingSet;
-use crate::store::{Batch, Position, Progress, Store};
-use crate::tail::Tail;
-use crate::{CollectionState, Error, History};
-use crowsnest_apimachinery::names::{ClusterName, Gvr};
-use parking_lot::RwLock;
+use crate::replicas::Claims;
+use crowsnest_apimachinery::names::ClusterName;
+use crowsnest_store::Epoch;
+use crowsnest_store::codec::TrainingSet;
+use crowsnest_store::metrics::Metrics;
+use crowsnest_store::record::{Change, CollectionKey, Seq};
+use crowsnest_store::tail::Tail;
+use crowsnest_store::{Batch, Position, Progress, Store};
+use crowsnest_store::{CollectionState, Error, History, States};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 /// Steps taken into one transaction at most (a single larger batch is still one).
@@ -37,72 +37,6 @@ const DROP_CHUNK: usize = 1000;
 const TIDY_EVERY: Duration = Duration::from_secs(60);
 /// At the end nobody waits longer for the positions.
 const LAST_POSITIONS: Duration = Duration::from_secs(3);
-
-/// What every part of the cache knows of its collections.
-#[derive(Debug, Default)]
-pub struct States {
-    states: RwLock<BTreeMap<CollectionKey, CollectionState>>,
-    version: watch::Sender<u64>,
-}
-
-impl States {
-    pub fn get(&self, key: &CollectionKey) -> Option<CollectionState> {
-        self.states.read().get(key).cloned()
-    }
-
-    pub fn all(&self) -> Vec<(CollectionKey, CollectionState)> {
-        self.states.read().iter().map(|(key, state)| (key.clone(), state.clone())).collect()
-    }
-
-    pub fn each(&self, mut see: impl FnMut(&CollectionKey, &CollectionState)) {
-        self.states.read().iter().for_each(|(key, state)| see(key, state));
-    }
-
-    /// Those of one cluster.
-    pub fn of(&self, cluster: &ClusterName, mut see: impl FnMut(&CollectionState)) {
-        let first = CollectionKey::new(cluster.clone(), Gvr::new("", "", ""));
-        let states = self.states.read();
-        states.range(first..).take_while(|(key, _)| key.cluster == *cluster).for_each(|(_, state)| see(state));
-    }
-
-    /// Counts changes of completeness and trouble.
-    pub fn version(&self) -> watch::Receiver<u64> {
-        self.version.subscribe()
-    }
-
-    pub(crate) fn update(&self, key: &CollectionKey, change: impl FnOnce(&mut CollectionState)) {
-        let notable = {
-            let mut states = self.states.write();
-            let state = states.entry(key.clone()).or_default();
-            let before = (state.complete, state.trouble.clone());
-            change(state);
-            before != (state.complete, state.trouble.clone())
-        };
-        if notable {
-            self.version.send_modify(|version| *version += 1);
-        }
-    }
-
-    pub(crate) fn remove(&self, key: &CollectionKey) {
-        if self.states.write().remove(key).is_some() {
-            self.version.send_modify(|version| *version += 1);
-        }
-    }
-
-    fn progress(&self, key: &CollectionKey, progress: &Progress, now_ms: i64) {
-        self.update(key, |state| {
-            if let Some(version) = &progress.resource_version {
-                state.resource_version.clone_from(version);
-            }
-            if let Some((kind, namespaced)) = &progress.kind {
-                state.kind = kind.as_str().into();
-                state.namespaced = *namespaced;
-            }
-            state.complete |= progress.complete;
-            state.heard_at = now_ms;
-        });
-    }
-}
 
 enum Order {
     Apply(Batch, Waiting),
@@ -468,11 +402,11 @@ impl Writer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::IndexOptions;
-    use crate::fixtures::{cluster, draft, resource_of};
-    use crate::store::Step;
-    use crate::store::codec::Codec;
-    use crate::store::sqlite::SqliteStore;
+    use crowsnest_store::IndexOptions;
+    use crowsnest_store::Step;
+    use crowsnest_store::codec::Codec;
+    use crowsnest_store::fixtures::{cluster, draft, resource_of};
+    use crowsnest_store::sqlite::SqliteStore;
     use serde_json::json;
 
     const NOW: i64 = 5000;

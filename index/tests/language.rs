@@ -6,8 +6,8 @@
 
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
-use crowsnest_index::query::{Expr, Limits, Query, parse};
 use crowsnest_index::search::plan::{ClusterFacts, World, plan};
+use crowsnest_query::{Expr, Limits, Query, parse};
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};

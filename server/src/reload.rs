@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use anyhow::Context;
-use crowsnest_index::metrics::Series;
+use crowsnest_store::metrics::Series;
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 

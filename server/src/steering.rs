@@ -12,7 +12,7 @@ use crowsnest_controllers::reports::Reports;
 use crowsnest_controllers::runtime::write_fence::{Fence, Now};
 use crowsnest_controllers::runtime::{Config, FiguresReader, Manager, Unwell};
 use crowsnest_index::Index;
-use crowsnest_index::metrics::Series;
+use crowsnest_store::metrics::Series;
 use futures::{Stream, StreamExt};
 use parking_lot::Mutex;
 use tokio::sync::watch;

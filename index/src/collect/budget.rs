@@ -4,9 +4,9 @@
 //! Nobody waits for a share while holding one, or for anything a member can put off for ever: so shares come back, and
 //! there is no deadlock. What is larger than all there is gets all there is, and passes alone.
 
-use crate::Error;
-use crate::metrics::Metrics;
 use crowsnest_apimachinery::names::ClusterName;
+use crowsnest_store::Error;
+use crowsnest_store::metrics::Metrics;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -95,7 +95,7 @@ fn units(bytes: usize) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fixtures::cluster;
+    use crowsnest_store::fixtures::cluster;
     use futures::FutureExt;
 
     #[tokio::test]

@@ -1,8 +1,8 @@
 //! What changed definitions promise a cluster will serve, so that discovery is asked until it says so.
 
-use crate::{Change, Happened};
 use crowsnest_apimachinery::names::Gvr;
 use crowsnest_fleet::ApiResources;
+use crowsnest_store::{Change, Happened};
 use parking_lot::Mutex;
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -131,7 +131,7 @@ fn promised(change: &Change) -> Vec<(Subject, bool)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fixtures::stored;
+    use crowsnest_store::fixtures::stored;
     use rstest::rstest;
     use serde_json::{Value, json};
 

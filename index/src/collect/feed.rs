@@ -1,8 +1,8 @@
 //! What a member's list and watch answers look like on the wire, read without copying objects.
 
-use crate::ingest::{Draft, Expected, Keep, read};
-use crate::{CollectionKey, Error};
 use bytes::{Buf, Bytes, BytesMut};
+use crowsnest_store::ingest::{Draft, Expected, Keep, read};
+use crowsnest_store::{CollectionKey, Error};
 use futures::{Stream, StreamExt};
 use http::Request;
 use http::header::{ACCEPT, CONTENT_TYPE, HeaderMap, RETRY_AFTER};
@@ -268,7 +268,7 @@ mod tests {
     async fn lines_come_whole_however_they_arrive() {
         let chunks = ["{\"a\":1}\n{\"b\"", ":2}", "\n\n{\"c\":3}\n"];
         let key = CollectionKey::new(
-            crate::fixtures::cluster("member1"),
+            crowsnest_store::fixtures::cluster("member1"),
             crowsnest_apimachinery::names::Gvr::new("", "v1", "pods"),
         );
         let stream = futures::stream::iter(chunks.map(|chunk| Ok::<_, std::io::Error>(Bytes::from(chunk))));

@@ -3,9 +3,9 @@
 use super::collector::Collector;
 use super::definitions::Promises;
 use super::{Scope, Shared, everything};
-use crate::{CollectionKey, Epoch};
 use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_fleet::Connection;
+use crowsnest_store::{CollectionKey, Epoch};
 use kube::Client;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -70,7 +70,7 @@ impl Supervisor {
     }
 
     /// Runs until stopped; then no collector is left.
-    pub async fn run(mut self, stop: CancellationToken) -> Result<(), crate::Error> {
+    pub async fn run(mut self, stop: CancellationToken) -> Result<(), crowsnest_store::Error> {
         let mut interests = self.shared.fleet.interests().version();
         let mut members = self.shared.fleet.changes();
         let mut claims = self.shared.claims.changes();
@@ -82,7 +82,7 @@ impl Supervisor {
                 claims.mark_unchanged();
                 if self.shared.writer.is_stopped() && !stop.is_cancelled() {
                     // Collectors end at their first write; started again they would list their members without pause.
-                    return Err(crate::Error::Stopped);
+                    return Err(crowsnest_store::Error::Stopped);
                 }
                 self.reconcile().await?;
             }
@@ -121,8 +121,8 @@ impl Supervisor {
     }
 
     /// New kinds come with their definitions.
-    fn nudge(&self, changes: &[Arc<crate::Change>]) {
-        let defining = |change: &&Arc<crate::Change>| {
+    fn nudge(&self, changes: &[Arc<crowsnest_store::Change>]) {
+        let defining = |change: &&Arc<crowsnest_store::Change>| {
             let resource = change.object.record.key.resource();
             matches!(&*resource.resource, "customresourcedefinitions" | "apiservices")
         };
@@ -163,7 +163,7 @@ impl Supervisor {
         sources
     }
 
-    async fn reconcile(&mut self) -> Result<(), crate::Error> {
+    async fn reconcile(&mut self) -> Result<(), crowsnest_store::Error> {
         let sources = self.sources();
         self.explore(&sources);
         self.resume();
@@ -279,7 +279,7 @@ impl Supervisor {
         &mut self,
         wanted: &BTreeSet<CollectionKey>,
         sources: &BTreeMap<ClusterName, Result<(Client, Link), String>>,
-    ) -> Result<(), crate::Error> {
+    ) -> Result<(), crowsnest_store::Error> {
         let unwanted: Vec<_> = self.running.keys().filter(|key| !wanted.contains(key)).cloned().collect();
         unwanted.iter().for_each(|key| self.end(key));
         self.shared.metrics.collectors.set(self.running.len() as u64);

@@ -1,8 +1,8 @@
 //! A list's place among those in flight.
 
 use super::Shared;
-use crate::Error;
 use crowsnest_apimachinery::names::ClusterName;
+use crowsnest_store::Error;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;

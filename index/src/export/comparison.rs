@@ -12,9 +12,9 @@ use super::scan::{Found, Scan};
 use super::selection::Belongs;
 use super::source::ObjectChange;
 use super::version::DocumentVersion;
-use crate::CollectionKey;
 use crate::opensearch::bulk::DocumentChange;
-use crate::store::{Manifests, Scan as StoreScan};
+use crowsnest_store::CollectionKey;
+use crowsnest_store::{Manifests, Scan as StoreScan};
 use std::collections::{BTreeMap, HashMap};
 use xxhash_rust::xxh3::xxh3_128;
 

@@ -4,8 +4,8 @@
 //! resourceVersion, owner references, `data`) is left out, as Karmada leaves it out: a field of ours would be mapped into the
 //! users' indices.
 
-use crate::record::Object;
 use crowsnest_api::constants::annotation::CACHED_FROM_CLUSTER;
+use crowsnest_store::record::Object;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -149,7 +149,7 @@ fn time(seconds: i64) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fixtures::stored;
+    use crowsnest_store::fixtures::stored;
     use rstest::rstest;
 
     fn of(object: Value) -> Value {

@@ -1,8 +1,8 @@
 //! Reasons for which an export waits.
 
-use crate::Error;
 use crate::opensearch::client::{ClientError, Fault};
 use crate::opensearch::writer::WriterError;
+use crowsnest_store::Error;
 
 /// See the module.
 #[derive(Debug, thiserror::Error)]

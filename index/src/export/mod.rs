@@ -30,9 +30,10 @@ pub use progress::{ExportProgress, ExportState};
 pub use selection::Selection;
 pub use state::Remembered;
 
+use crate::Index;
 use crate::opensearch::bulk::BulkLimits;
 use crate::opensearch::client::{Client, Pauses};
-use crate::{Error, Index};
+use crowsnest_store::Error;
 use parking_lot::Mutex;
 use source::Source;
 use state::Memory;

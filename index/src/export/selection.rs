@@ -1,7 +1,7 @@
 //! Objects that are exported to one engine. Pure.
 
 use super::document::index_name;
-use crate::record::CollectionKey;
+use crowsnest_store::record::CollectionKey;
 use std::collections::{BTreeMap, BTreeSet};
 use xxhash_rust::xxh3::xxh3_128;
 
@@ -118,8 +118,8 @@ impl Selection {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fixtures::cluster;
     use crowsnest_apimachinery::names::Gvr;
+    use crowsnest_store::fixtures::cluster;
     use rstest::rstest;
 
     fn key(name: &str, resource: &str) -> CollectionKey {

@@ -1,11 +1,11 @@
 //! Changes of the store as an export needs them: with the uids of deleted objects, and without values of Secrets.
 
 use super::error::ExportError;
-use crate::Seq;
-use crate::ingest::{self, Expected, Keep};
-use crate::record::{Change, Happened, Object, RecordKey};
-use crate::store::{Replayed, Store};
-use crate::tail::Tail;
+use crowsnest_store::Seq;
+use crowsnest_store::ingest::{self, Expected, Keep};
+use crowsnest_store::record::{Change, Happened, Object, RecordKey};
+use crowsnest_store::tail::Tail;
+use crowsnest_store::{Replayed, Store};
 use serde_json::value::RawValue;
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -3,8 +3,8 @@
 
 use super::error::ExportError;
 use super::version::Epochs;
-use crate::Error;
-use crate::store::Store;
+use crowsnest_store::Error;
+use crowsnest_store::Store;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;

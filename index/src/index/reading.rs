@@ -2,9 +2,9 @@
 
 use super::{Index, joined};
 use crate::list::{ListQuery, Page};
-use crate::store::{Narrowing, Span};
-use crate::{CollectionKey, Error, Object, Record, RecordKey, Seq, Version};
 use crowsnest_apimachinery::names::ClusterName;
+use crowsnest_store::{CollectionKey, Error, Object, Record, RecordKey, Seq, Version};
+use crowsnest_store::{Narrowing, Span};
 use futures::Stream;
 use futures::stream::try_unfold;
 use std::collections::HashMap;

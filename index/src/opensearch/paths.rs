@@ -9,7 +9,7 @@ use super::fields::{HAS, PATHS};
 use super::model::{PathTest, Step, Test, Want, amount, written};
 use super::regex::{literal, lucene, wildcard_literal};
 use super::terms::private;
-use crate::query::Compare;
+use crowsnest_query::Compare;
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
 

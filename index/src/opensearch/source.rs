@@ -3,12 +3,12 @@
 use super::bulk::DocumentChange;
 use super::document::EngineDocument;
 use super::writer::{BatchBounds, ChangeBatch, ChangeSource, Since, SourceError};
-use crate::Seq;
-use crate::store::{Replayed, Store};
-use crate::tail::Tail;
 use crate::text::document::Document;
 use async_trait::async_trait;
 use bytes::Bytes;
+use crowsnest_store::Seq;
+use crowsnest_store::tail::Tail;
+use crowsnest_store::{Replayed, Store};
 use std::sync::Arc;
 
 /// Changes read from the store at once.

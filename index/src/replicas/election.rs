@@ -4,7 +4,7 @@
 //! engine keeps the newer version of each document.
 
 use super::plan::owner;
-use crate::Error;
+use crowsnest_store::Error;
 use std::collections::BTreeSet;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;

@@ -5,10 +5,10 @@
 
 use super::{Claims, STOP_AFTER};
 use crate::index::Health;
-use crate::store::Store;
-use crate::store::postgres::{Log, PostgresStore};
-use crate::tail::Tail;
-use crate::{Error, Seq};
+use crowsnest_store::Error;
+use crowsnest_store::Store;
+use crowsnest_store::postgres::{CHANGES_AT_ONCE, Log, PostgresStore};
+use crowsnest_store::tail::Tail;
 use sqlx::postgres::PgListener;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,27 +16,9 @@ use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// Changes read at once: also bounds the bodies in memory.
-const CHUNK: u64 = 500;
 const POLL: Duration = Duration::from_secs(1);
 /// In [`Health`].
 const CHANGES: &str = "changes of other replicas";
-
-/// The tail of a replica that starts: it begins with what the log still has of the changes before, as far as there is room, so
-/// that watches that were at another replica go on here.
-pub(crate) async fn resumed(store: &PostgresStore, max_changes: usize, max_bytes: usize) -> Result<Tail, Error> {
-    let latest = store.latest().await?;
-    let tail = Tail::new(Seq(latest.0.saturating_sub(max_changes as u64)), max_changes, max_bytes);
-    while tail.latest() < latest {
-        match store.changes(tail.latest(), CHUNK).await? {
-            Log::Changes(changes) if changes.is_empty() => break,
-            Log::Changes(changes) => drop(tail.publish(changes)),
-            // What comes first is not kept any more: half as far back, until nothing is missing.
-            Log::Pruned(_) => tail.restart(Seq(latest.0 - (latest.0 - tail.latest().0) / 2)),
-        }
-    }
-    Ok(tail)
-}
 
 pub(crate) struct LogFollower {
     pub store: Arc<PostgresStore>,
@@ -104,7 +86,7 @@ impl LogFollower {
 
     async fn catch_up(&self) -> Result<(), Error> {
         loop {
-            match self.store.changes(self.tail.latest(), CHUNK).await? {
+            match self.store.changes(self.tail.latest(), CHANGES_AT_ONCE).await? {
                 Log::Changes(changes) if changes.is_empty() => return Ok(()),
                 // Whatever the writer told meanwhile is left out; a hole cannot be.
                 Log::Changes(changes) => drop(self.tail.publish(changes)),

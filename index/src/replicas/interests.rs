@@ -3,19 +3,15 @@
 //! Interests every replica has by itself (search, rights) are not shared. Others' count for a while after their replica
 //! was last heard of: a leader that restarts must not have its collections dropped meanwhile.
 
-use crate::Error;
-use crate::store::postgres::PostgresStore;
-use crowsnest_apimachinery::names::Gvr;
-use crowsnest_fleet::{Clusters, Interest, InterestGuard, Interests, Namespaces, Why};
+use crowsnest_fleet::{Interest, InterestGuard, Interests, Why};
+use crowsnest_store::postgres::PostgresStore;
+use crowsnest_store::{Error, Wish};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-
-/// Which clusters, of which resource, which namespaces.
-pub(crate) type Wish = (Clusters, Gvr, Namespaces);
 
 pub(crate) struct SharedInterests {
     pub store: Arc<PostgresStore>,

@@ -3,14 +3,15 @@
 //! Two loops: one beats, and by its own clock ends collecting when no answer comes; the other obeys the plan, which may
 //! wait for its turn to write. Neither ends with an outage.
 
-use super::plan::{Plan, View, plan};
+use super::plan::{Plan, plan};
 use super::{BEAT_EVERY, Claim, Claims, STOP_AFTER};
 use crate::collect::Shared;
 use crate::index::Health;
-use crate::store::Store;
-use crate::store::postgres::PostgresStore;
-use crate::{CollectionKey, CollectionState, Error};
 use crowsnest_apimachinery::names::ClusterName;
+use crowsnest_store::Store;
+use crowsnest_store::View;
+use crowsnest_store::postgres::PostgresStore;
+use crowsnest_store::{CollectionKey, CollectionState, Error};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;

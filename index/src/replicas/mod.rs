@@ -24,28 +24,17 @@ pub(crate) mod keeper;
 pub(crate) mod plan;
 pub(crate) mod states;
 
-use crate::{CollectionKey, Error};
 use crowsnest_apimachinery::names::ClusterName;
+use crowsnest_store::{CollectionKey, Epoch, Error};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
 
-/// A replica that was not heard of for so long is taken for dead.
-pub(crate) const LEASE: Duration = Duration::from_secs(5);
 /// Without an answer for so long a replica stops collecting. The rest of the lease is for an answer under way.
 pub(crate) const STOP_AFTER: Duration = Duration::from_secs(3);
 const BEAT_EVERY: Duration = Duration::from_secs(1);
-
-/// Counts the claims on a cluster; grows with each.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Epoch(pub u64);
-
-impl Epoch {
-    /// Of a process alone with its store: nobody else could write, so there is nothing to check.
-    pub const ALONE: Self = Self(0);
-}
 
 /// A claim this replica holds.
 #[derive(Debug, Clone, PartialEq)]

@@ -1,9 +1,8 @@
 //! Who collects what: pure.
 
-use super::Epoch;
 use crowsnest_apimachinery::names::ClusterName;
+use crowsnest_store::{Epoch, View};
 use std::collections::{BTreeMap, BTreeSet};
-use tokio::time::Instant;
 
 /// The replica that should collect a cluster: the one whose hash with it is highest. Each pair is hashed alone, so a
 /// replica that goes gives up only what it had, and one that comes takes its share from all.
@@ -20,28 +19,6 @@ fn weight(cluster: &str, replica: &str) -> u64 {
     hash = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     hash = (hash ^ (hash >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     hash ^ (hash >> 31)
-}
-
-/// What a beat saw.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct View {
-    pub live: BTreeSet<String>,
-    /// Holder and epoch of every cluster that was ever claimed.
-    pub claims: BTreeMap<ClusterName, (Option<String>, Epoch)>,
-    /// Clusters of which something is stored.
-    pub stored: BTreeSet<ClusterName>,
-    /// When it was asked for: it may lack what happened since.
-    pub asked: Option<Instant>,
-}
-
-impl View {
-    /// Whether a living replica collects the cluster.
-    pub fn is_led(&self, cluster: &ClusterName) -> bool {
-        self.claims
-            .get(cluster)
-            .and_then(|(holder, _)| holder.as_ref())
-            .is_some_and(|holder| self.live.contains(holder))
-    }
 }
 
 /// What a replica has to do about its claims.

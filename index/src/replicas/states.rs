@@ -2,11 +2,11 @@
 //! positions and troubles back.
 
 use super::Claims;
-use super::plan::View;
-use crate::store::postgres::PostgresStore;
-use crate::writer::States;
-use crate::{CollectionKey, CollectionState, Error};
 use crowsnest_apimachinery::names::ClusterName;
+use crowsnest_store::States;
+use crowsnest_store::View;
+use crowsnest_store::postgres::PostgresStore;
+use crowsnest_store::{CollectionKey, CollectionState, Error};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;

@@ -10,16 +10,17 @@ mod reviews;
 mod scope_terms;
 mod standing;
 
+use crate::ListQuery;
 use crate::collect::Shared;
-use crate::metrics::Metrics;
-use crate::record::Happened;
 use crate::search::Decided;
-use crate::store::OUTAGE_RETRY;
-use crate::writer::States;
-use crate::{CollectionKey, Error, ListQuery, Object, Record, Seq};
 use crowsnest_apimachinery::names::{ClusterName, Gvr};
 use crowsnest_apimachinery::rbac::{Extent, Grant, Readable, Reading};
 use crowsnest_apimachinery::user::UserInfo;
+use crowsnest_store::OUTAGE_RETRY;
+use crowsnest_store::States;
+use crowsnest_store::metrics::Metrics;
+use crowsnest_store::record::Happened;
+use crowsnest_store::{CollectionKey, Error, Object, Record, Seq};
 use parking_lot::RwLock;
 use reach::Reach;
 pub use reader::Reader;
@@ -394,7 +395,7 @@ async fn everything(shared: &Shared, key: &CollectionKey) -> Result<Vec<Object>,
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fixtures::stored;
+    use crowsnest_store::fixtures::stored;
     use serde_json::json;
 
     /// A rule that changes while somebody asks is nothing to remember anything by.

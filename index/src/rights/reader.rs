@@ -3,11 +3,12 @@
 
 use super::CallerRights;
 use super::reviews::KEPT;
-use crate::{Index, RecordKey};
+use crate::Index;
 use crowsnest_apimachinery::names::{ClusterName, Gvr};
 use crowsnest_apimachinery::rbac::{Extent, Reading};
 use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_fleet::Member;
+use crowsnest_store::RecordKey;
 use parking_lot::Mutex;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;

@@ -6,12 +6,13 @@
 //! objects of a namespace sees none of them here.
 
 use super::{CallerRights, known};
+use crate::Index;
 use crate::text::columns::SCOPE_SEPARATOR;
-use crate::{Error, Index};
 use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_apimachinery::rbac::{Extent, Readable};
 use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_fleet::{Claims, Member, Token, impersonated_headers};
+use crowsnest_store::Error;
 use futures::future::join_all;
 use futures::stream::{self, TryStreamExt};
 use http::header::CONTENT_TYPE;

@@ -5,10 +5,10 @@
 //! cluster holds one term for it.
 
 use super::CallerRights;
-use crate::CollectionKey;
 use crate::text::columns::scope_term;
 use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_apimachinery::rbac::{Readable, Reading};
+use crowsnest_store::CollectionKey;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A group and resource that no rule names: only rules for everything cover it.
@@ -83,12 +83,12 @@ impl CallerRights {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fixtures::stored;
-    use crate::record::{Happened, Object};
     use crate::rights::Rights;
     use crate::search::execute::authorization::permits;
     use crate::text::columns::{scope_of, scope_terms};
     use crowsnest_apimachinery::user::UserInfo;
+    use crowsnest_store::fixtures::stored;
+    use crowsnest_store::record::{Happened, Object};
     use proptest::prelude::*;
     use rstest::rstest;
     use serde_json::{Value, json};

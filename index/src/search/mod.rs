@@ -27,12 +27,13 @@ pub use plan::paths::ManifestPath;
 pub use plan::saved_search;
 pub use plan::sort::{Cursor, NoCursor, OfCluster, Place, Rank, Sort, SortBy};
 
-use crate::query::{Expr, Limits, Notice, Query, parse};
+use crate::Index;
 use crate::rights::CallerRights;
 use crate::text::columns::Facet;
-use crate::{Error, Index, Object, Seq};
 use collect::facets::Counting;
 use crowsnest_apimachinery::user::UserInfo;
+use crowsnest_query::{Expr, Limits, Notice, Query, parse};
+use crowsnest_store::{Error, Object, Seq};
 use engine::SearchContext;
 use execute::Sources;
 use futures::Stream;

@@ -6,11 +6,12 @@
 use super::collect::TopHitsRequest;
 use super::engine::{Engine, SearchContext};
 use super::plan::predicate::Match;
-use crate::store::{Replayed, Store};
+use crate::Index;
 use crate::text::columns::{Facet, Number, Word};
 use crate::text::document::Document;
-use crate::{Error, Index, Object, Seq};
 use crowsnest_apimachinery::user::UserInfo;
+use crowsnest_store::{Error, Object, Seq};
+use crowsnest_store::{Replayed, Store};
 use parking_lot::Mutex;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};

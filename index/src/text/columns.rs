@@ -1,6 +1,6 @@
 //! The columns of a document, by the names that every engine's schema gives them.
 
-use crate::RecordKey;
+use crowsnest_store::RecordKey;
 use std::collections::BTreeSet;
 
 macro_rules! word_columns {

@@ -3,11 +3,11 @@
 
 use super::columns::{Facet, Key, Number, Word, scope_of};
 use super::manifest::{Much, Said, read, read_tree};
-use crate::{Error, Object, Record, Version};
 use bytes::Bytes;
 use crowsnest_api::constants::annotation::JOURNAL_CAUSE;
 use crowsnest_api::propagation::{Copied, Propagation, propagation};
 use crowsnest_apimachinery::printers::{About, Place, Printed};
+use crowsnest_store::{Error, Object, Record, Version};
 use serde::Deserialize;
 use serde_json::Value;
 use std::borrow::Cow;

@@ -5,7 +5,7 @@ use crate::host::{Found, Listed, Status, columns_of, resources};
 use crate::process::Host;
 use crate::site::{Site, Words, kinds, word_of};
 use crowsnest_apimachinery::names::Gvr;
-use crowsnest_index::ingest;
+use crowsnest_store::ingest;
 use serde_json::Value;
 use serde_json::value::RawValue;
 use std::collections::{BTreeMap, BTreeSet};

@@ -8,7 +8,7 @@ use crowsnest_apimachinery::names::{ClusterName, Gvr};
 use crowsnest_apimachinery::request::Query;
 use crowsnest_apimachinery::selector::Selector;
 use crowsnest_index::Record;
-use crowsnest_index::query::{
+use crowsnest_query::{
     Expr, Limits, Moment, Output, Pattern, Query as Search, Span, Term, TermKind, Value, Values, lookup, parse,
 };
 use jiff::{SignedDuration, Timestamp};

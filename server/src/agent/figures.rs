@@ -10,7 +10,7 @@ use axum::extract::State;
 use axum::response::Response;
 use axum::routing::get;
 use crowsnest_component_base::requests::{CountRequests, Requests};
-use crowsnest_index::metrics::Series;
+use crowsnest_store::metrics::Series;
 use http::{HeaderValue, StatusCode, header};
 use parking_lot::Mutex;
 use prometheus_client::encoding::text::encode;

@@ -9,8 +9,10 @@ use std::process::ExitCode;
 use anyhow::{Context, bail};
 use clap::{Args, Subcommand, ValueEnum};
 use crowsnest_apimachinery::printers::human_duration;
-use crowsnest_index::check::{self, CheckReport, Rebuild};
-use crowsnest_index::{StoreOptions, format};
+use crowsnest_index::StoreOptions;
+use crowsnest_index::check::{self, Rebuild};
+use crowsnest_store::CheckReport;
+use crowsnest_store::format;
 use serde_json::Value;
 
 use super::serve::DatabaseUrl;
@@ -150,7 +152,7 @@ pub(crate) async fn run(args: CacheArgs) -> anyhow::Result<ExitCode> {
             let kept = database.kept(&home)?;
             let there = match (&kept.folder, text) {
                 (Some(folder), true) => check::discard(folder, Rebuild::Text)?,
-                (folder, _) => format::empty(&kept.store, folder.as_deref()).await?,
+                (folder, _) => crowsnest_index::check::empty(&kept.store, folder.as_deref()).await?,
             };
             rebuilt(&mut out, there, text)?;
             Ok(ExitCode::SUCCESS)

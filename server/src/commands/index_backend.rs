@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use anyhow::bail;
 use clap::Args;
 use clap::builder::PossibleValuesParser;
+use crowsnest_index::opensearch::client::Address;
 use crowsnest_index::{IndexOptions, OpenSearchOptions};
 
 /// Longest prefix: names of indices end at 255 bytes, and a number follows.
@@ -77,7 +78,7 @@ impl IndexBackendArgs {
 }
 
 fn url(text: &str) -> Result<String, String> {
-    match OpenSearchOptions::check_url(text) {
+    match Address::check(text) {
         Ok(()) => Ok(text.trim().to_owned()),
         // The URL is not repeated: it may hold a password.
         Err(error) => Err(format!("{error}; give it as https://HOST:9200")),

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use clap::Args;
 use crowsnest_apimachinery::quantity::Quantity;
-use crowsnest_index::ingest::{Keep, Withheld};
 use crowsnest_index::{History, IndexOptions};
+use crowsnest_store::ingest::{Keep, Withheld};
 
 use super::index_backend::IndexBackendArgs;
 

@@ -7,7 +7,7 @@ use axum::Router;
 use axum::extract::State;
 use axum::response::Response;
 use axum::routing::get;
-use crowsnest_index::metrics::Series;
+use crowsnest_store::metrics::Series;
 use http::StatusCode;
 use tokio::sync::watch;
 

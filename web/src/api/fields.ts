@@ -1,5 +1,5 @@
 // The words of the query language that the page has to know: to colour them, and to find what a facet edits. The language itself is
-// the server's (index/src/query/fields.rs); a test holds the two together.
+// the server's (index/query/src/fields.rs); a test holds the two together.
 
 /** Each field with its other names. */
 const FIELDS = `kind,k group apiVersion name namespace,ns uid owner node ip label,labels,l ann,annotation,annotations status reason phase

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import rust from '../../../index/src/query/fields.rs?raw'
+import rust from '../../../index/query/src/fields.rs?raw'
 import { fieldNamed, fieldNames } from './fields'
 import { fromBytes, toBytes, tokens } from './tokens'
 

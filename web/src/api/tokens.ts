@@ -1,4 +1,4 @@
-// The query's text in pieces, to be coloured. Follows the server's reader (index/src/query/lex.rs) as far as colours need it, and
+// The query's text in pieces, to be coloured. Follows the server's reader (index/query/src/lex.rs) as far as colours need it, and
 // takes any text: what it is in the end the server says, in notices.
 import { fieldNamed } from './fields'
 

@@ -215,6 +215,12 @@ fn is_certificate_error(error: &reqwest::Error) -> bool {
     false
 }
 
+impl From<ClientError> for crowsnest_store::Error {
+    fn from(error: ClientError) -> Self {
+        Self::SearchEngine(Box::new(error))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

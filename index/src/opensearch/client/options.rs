@@ -4,6 +4,7 @@ use super::credentials::CredentialSource;
 use super::error::ClientError;
 use super::secret::Secret;
 use crowsnest_apimachinery::addresses::local_kind_of_host;
+use crowsnest_store::OpenSearchOptions;
 use reqwest::Url;
 use std::time::Duration;
 
@@ -45,6 +46,17 @@ pub enum ProxyChoice {
 pub struct Address(Url);
 
 impl ClientOptions {
+    /// Options for the engine that the cache's configuration names.
+    pub fn of(engine: &OpenSearchOptions) -> Result<Self, ClientError> {
+        let client = Self::new(Address::parse_all(engine.urls.iter().map(String::as_str))?);
+        let credentials = match (&engine.credentials_dir, &engine.ca_file) {
+            (None, None) => client.credentials,
+            (Some(folder), None) => CredentialSource::Folder(folder.clone()),
+            (folder, Some(ca)) => CredentialSource::Files { folder: folder.clone(), ca: ca.clone() },
+        };
+        Ok(Self { credentials, ..client })
+    }
+
     /// Defaults for these nodes, without credentials.
     pub fn new(hosts: Vec<Address>) -> Self {
         Self {
@@ -62,6 +74,15 @@ impl ClientOptions {
 }
 
 impl Address {
+    /// Checks the form of a node's URL. The error does not repeat it.
+    pub fn check(url: &str) -> Result<(), &'static str> {
+        match Self::parse_all([url]) {
+            Ok(_) => Ok(()),
+            Err(ClientError::Address { what, .. }) => Err(what),
+            Err(_) => Err("is not a URL"),
+        }
+    }
+
     /// Parses addresses in the order of the configuration. Errors name the place and not the text.
     pub fn parse_all<'a>(addresses: impl IntoIterator<Item = &'a str>) -> Result<Vec<Self>, ClientError> {
         let parsed: Vec<Self> = addresses

@@ -1,11 +1,11 @@
 //! Reasons for which a search has no answer of the engine.
 
-use crate::Error;
 use crate::opensearch::client::ClientError;
 use crate::opensearch::dsl::DslError;
 use crate::opensearch::order::{HitError, OrderError};
 use crate::opensearch::response::{Partial, ResponseError};
 use crate::opensearch::writer::WriterError;
+use crowsnest_store::Error;
 
 /// See the module.
 #[derive(Debug, thiserror::Error)]

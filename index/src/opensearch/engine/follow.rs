@@ -2,12 +2,12 @@
 
 use super::lag::LagClock;
 use super::scan;
-use crate::Seq;
-use crate::metrics::Metrics;
 use crate::opensearch::client::{Client, ClientError, Request};
 use crate::opensearch::source::StoreSource;
 use crate::opensearch::writer::{Progress, State, Writer};
-use crate::tail::Tail;
+use crowsnest_store::Seq;
+use crowsnest_store::metrics::Metrics;
+use crowsnest_store::tail::Tail;
 use http::Method;
 use serde::Deserialize;
 use serde_json::Value;

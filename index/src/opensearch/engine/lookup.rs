@@ -1,13 +1,13 @@
 //! Ids and keys of all matching documents, read page by page in the order of their ids.
 
 use super::{Condition, Failure, OpenSearchEngine, remarks, timeout};
-use crate::Error;
 use crate::opensearch::fields::{self, ID};
 use crate::opensearch::request::MAX_PAGE;
 use crate::opensearch::response::{EngineHit, Page, ResponseError};
 use crate::search::engine::{Lookup, MOST_NUMBERS, SearchContext};
 use crate::search::plan::predicate::Match;
 use crate::text::columns::Key;
+use crowsnest_store::Error;
 use serde_json::{Value, json};
 
 impl OpenSearchEngine {

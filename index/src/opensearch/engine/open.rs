@@ -3,13 +3,13 @@
 use super::follow::{Follower, close_all};
 use super::serving::Serving;
 use super::{OpenSearchEngine, REMEMBERED};
-use crate::opensearch::client::Client;
+use crate::opensearch::client::{Client, ClientOptions};
 use crate::opensearch::source::StoreSource;
 use crate::opensearch::template::{IndexSize, template};
 use crate::opensearch::writer::{Writer, WriterOptions};
 use crate::search::engine::{Opened, Opening};
 use crate::search::execute::examine::Examiner;
-use crate::{Error, OpenSearchOptions};
+use crowsnest_store::{Error, OpenSearchOptions};
 use lru::LruCache;
 use parking_lot::Mutex;
 use serde_json::Value;
@@ -22,13 +22,13 @@ const CLOSING: usize = 256;
 /// Sets up the backend. Sends nothing: the worker waits for an engine that is away.
 pub(super) async fn open(opening: Opening<'_>) -> Result<Opened, Error> {
     let Opening { options, identity, store, tail, states, metrics, permits, committed, elected, stop, .. } = opening;
-    let client = Arc::new(Client::new(options.opensearch.client_options()?).await?);
+    let client = Arc::new(Client::new(ClientOptions::of(&options.opensearch)?).await?);
     let alias = options.opensearch.index_prefix.clone();
     let examiner = Examiner { store: Arc::clone(&store), permits };
     let source = StoreSource { store, tail: Arc::clone(&tail), identity: identity.to_owned() };
     let writing = WriterOptions { elected, ..WriterOptions::new(&alias, index_template(&options.opensearch)) };
     let writer = Arc::new(Writer::new(Arc::clone(&client), source, writing));
-    let (searchable, seen) = watch::channel(crate::Seq(0));
+    let (searchable, seen) = watch::channel(crowsnest_store::Seq(0));
     let (trouble, known) = watch::channel(None);
     let (size, measured) = watch::channel(None);
     let (closing, to_close) = mpsc::channel(CLOSING);

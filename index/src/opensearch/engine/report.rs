@@ -1,8 +1,8 @@
 //! The writer as the status of the cache shows it.
 
-use crate::Seq;
 use crate::opensearch::writer::{ChangeSource, State, Writer};
 use crate::search::engine::{EngineWriter, RefusedDocument, WriterState};
+use crowsnest_store::Seq;
 
 impl<S: ChangeSource> Writer<S> {
     pub(super) fn report(&self) -> EngineWriter {

@@ -3,17 +3,17 @@
 
 use super::interpreter::score;
 use super::samples::{object, query};
-use crate::fixtures::stored;
 use crate::opensearch::document::EngineDocument;
 use crate::opensearch::dsl::{Known, translate};
 use crate::opensearch::model::Match;
-use crate::query::{Limits, parse};
 use crate::search::execute::evaluate::Evaluated;
 use crate::search::plan::plan;
 use crate::search::plan::relations::resolve;
 use crate::search::tests::Readable;
 use crate::search::tests::corpus::world;
 use crate::text::document::Document;
+use crowsnest_query::{Limits, parse};
+use crowsnest_store::fixtures::stored;
 use futures::executor::block_on;
 use proptest::prelude::*;
 use serde_json::Value;

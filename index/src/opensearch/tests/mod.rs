@@ -9,8 +9,8 @@ mod queries;
 pub mod samples;
 
 use super::document::EngineDocument;
-use crate::fixtures::stored;
 use crate::text::document::Document;
+use crowsnest_store::fixtures::stored;
 use serde_json::Value;
 
 /// The engine's document of an object.

@@ -3,8 +3,8 @@
 use crate::opensearch::dsl::{DslError, Known, phrase_ends, translate};
 use crate::opensearch::model::{Key, Match, Number, Test, Word};
 use crate::opensearch::order::Order;
-use crate::query::{Limits, parse};
 use crate::search::plan::{World, plan};
+use crowsnest_query::{Limits, parse};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -1,12 +1,12 @@
 //! What to try when nothing was found: names that are close, and the query without one of its terms.
 
-use crate::Error;
-use crate::query::{Expr, Query};
 use crate::search::collect::TopHitsRequest;
 use crate::search::execute::{Sources, find};
 use crate::search::plan::predicate::{Match, Test};
 use crate::search::plan::{World, plan};
 use crate::text::columns::Word;
+use crowsnest_query::{Expr, Query};
+use crowsnest_store::Error;
 use serde::Serialize;
 use std::time::{Duration, Instant};
 
@@ -49,7 +49,7 @@ pub async fn wider(sources: &Sources, query: &Query, world: &World) -> Result<Ve
 pub async fn near_names(sources: &Sources, query: &Query) -> Result<Vec<String>, Error> {
     let mut words = Vec::new();
     query.filter.terms(&mut |term| {
-        use crate::query::{Field, Pattern, TermKind, Value};
+        use crowsnest_query::{Field, Pattern, TermKind, Value};
         match &term.kind {
             TermKind::Text(Pattern::Word(word)) => words.push(word.to_lowercase()),
             TermKind::Field { field: Field::Known(field), values, .. } if field.name == "name" => {

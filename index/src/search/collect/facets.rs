@@ -4,13 +4,13 @@
 //! cluster that moved counts at once. Values of a label are read from the terms that labels are searched by, and from what
 //! objects were where a query asks for that.
 
-use crate::Error;
 use crate::search::FacetCounts;
 use crate::search::collect::terms::{Before, TermCounts, TermsRequest, terms};
 use crate::search::execute::{Found, Sources};
 use crate::search::plan::World;
 use crate::search::plan::predicate::Match;
 use crate::text::columns::{Facet, Word};
+use crowsnest_store::Error;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! What may be written next: fields, and values with how many objects have them, within the rest of the query and the
 //! caller's rights.
 
-use crate::query::{FACETS, FIELDS, Field, FieldKind, KnownField, Limits, Query, lookup, parse};
+use crate::Index;
 use crate::search::collect::TopHitsRequest;
 use crate::search::collect::facets::first;
 use crate::search::collect::terms::{TermCounts, TermsRequest, terms};
@@ -10,8 +10,9 @@ use crate::search::plan::ranges::number_named;
 use crate::search::plan::sort::{Rank, Sort, SortBy};
 use crate::search::plan::{Asked, Plan, World, column, plan};
 use crate::text::columns::{Facet, Number, Word};
-use crate::{Error, Index};
 use crowsnest_apimachinery::user::UserInfo;
+use crowsnest_query::{FACETS, FIELDS, Field, FieldKind, KnownField, Limits, Query, lookup, parse};
+use crowsnest_store::Error;
 use serde::Serialize;
 use std::borrow::Cow;
 use std::cmp::Reverse;

@@ -1,10 +1,10 @@
 //! Frequent terms of a column, counted over existing objects and earlier versions together.
 
-use crate::Error;
 use crate::search::execute::Sources;
 use crate::search::plan::predicate::Match;
 use crate::text::columns::Word;
 use crate::text::document::Document;
+use crowsnest_store::Error;
 use std::collections::{BTreeSet, HashMap};
 
 /// Terms, each with how many of the documents have it.

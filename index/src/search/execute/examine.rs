@@ -3,9 +3,9 @@
 use crate::search::execute::evaluate::Evaluated;
 use crate::search::execute::permits::SearchPermits;
 use crate::search::plan::predicate::{Match, Numbers};
-use crate::store::{Manifests, Store};
 use crate::text::document::Document;
-use crate::{Error, Object};
+use crowsnest_store::{Error, Object};
+use crowsnest_store::{Manifests, Store};
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;

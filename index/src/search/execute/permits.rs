@@ -5,8 +5,8 @@
 //! requested, each of them would wait behind the first permits of all newer requests, and no answer would have a
 //! predictable latency.
 
-use crate::Error;
 use crate::index::joined;
+use crowsnest_store::Error;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::num::NonZero;

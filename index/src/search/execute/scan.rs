@@ -5,7 +5,7 @@
 use crate::search::collect::TopHitsRequest;
 use crate::search::engine::Scan;
 use crate::search::plan::sort::{Ranked, Sort, compare};
-use crate::{Error, Seq};
+use crowsnest_store::{Error, Seq};
 use std::collections::VecDeque;
 
 /// All hits of a plan, read one page after another.

@@ -4,6 +4,7 @@
 //! A task of the cache's reads ahead a little of whoever is told, waits for them, and ends when they go or have taken nothing
 //! for [`STALLED`].
 
+use crate::Index;
 use crate::rights::CallerRights;
 use crate::search::collect::TopHitsRequest;
 use crate::search::execute::authorization::permits;
@@ -11,11 +12,11 @@ use crate::search::execute::begin;
 use crate::search::execute::scan::FullScan;
 use crate::search::plan::sort::Ranked;
 use crate::search::{Hit, Planned, SearchRequest, Was};
-use crate::store::Manifests;
 use crate::text::columns::scope_of;
-use crate::{Error, Index, Seq};
 use crowsnest_apimachinery::rbac::Reading;
 use crowsnest_apimachinery::user::UserInfo;
+use crowsnest_store::Manifests;
+use crowsnest_store::{Error, Seq};
 use futures::Stream;
 use futures::stream::try_unfold;
 use parking_lot::Mutex;

@@ -3,7 +3,7 @@
 //! Follows the tail, so a change is told without waiting for the text index. What is looked up for a plan (relations, ages,
 //! rights) is looked up anew every [`ANEW`], and the counts with it.
 
-use crate::record::Happened;
+use crate::Index;
 use crate::search::collect::TopHitsRequest;
 use crate::search::collect::facets::Counts;
 use crate::search::execute::authorization::permits;
@@ -15,8 +15,9 @@ use crate::search::plan::predicate::Match;
 use crate::search::{FacetCounts, Hit, Planned, SearchEvent, SearchRequest};
 use crate::text::columns::Facet;
 use crate::text::document::Document;
-use crate::{Change, Error, Follower, Index, Object};
 use crowsnest_apimachinery::rbac::Reading;
+use crowsnest_store::record::Happened;
+use crowsnest_store::{Change, Error, Follower, Object};
 use futures::Stream;
 use futures::stream::try_unfold;
 use std::collections::{BTreeSet, VecDeque};

@@ -1,15 +1,16 @@
 //! One object, as a caller may see it: what it was, how it differs elsewhere, and what it is related to.
 
+use crate::Index;
 use crate::search::execute::Sources;
 use crate::search::execute::authorization::permits;
 use crate::search::plan::predicate::Match;
-use crate::store::Manifests;
 use crate::text::columns::{Key, scope_of};
 use crate::text::document::Document;
-use crate::{Error, Index, Object, RecordKey, Version};
 use crowsnest_apimachinery::differences::{Compared, Difference, differences};
 use crowsnest_apimachinery::rbac::Reading;
 use crowsnest_apimachinery::user::UserInfo;
+use crowsnest_store::Manifests;
+use crowsnest_store::{Error, Object, RecordKey, Version};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

@@ -1,12 +1,13 @@
 //! What a query was taken for, what is done to answer it, and what each part of it finds and costs.
 
-use crate::query::{Limits, Query, parse};
+use crate::Index;
 use crate::search::collect::TopHitsRequest;
 use crate::search::execute::{Found, find};
 use crate::search::plan::predicate::{Match, Test};
 use crate::search::plan::{Asked, Plan};
 use crate::search::{Planned, Remark, SearchRequest, Skipped};
-use crate::{Error, Index};
+use crowsnest_query::{Limits, Query, parse};
+use crowsnest_store::Error;
 use serde::Serialize;
 use std::time::{Duration, Instant};
 

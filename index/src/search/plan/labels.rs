@@ -1,10 +1,10 @@
 //! Label requirements, of objects and of clusters.
 
-use crate::query::{LabelMatch, LabelOp, Pattern};
 use crate::search::plan::ClusterFacts;
 use crate::search::plan::patterns::{literal_word, piece};
 use crate::search::plan::predicate::{Match, Test};
 use crate::text::columns::Word;
+use crowsnest_query::{LabelMatch, LabelOp, Pattern};
 
 /// The clusters whose labels meet a requirement.
 pub fn cluster_label(label: &LabelMatch, clusters: &[ClusterFacts]) -> Match {

@@ -17,9 +17,6 @@ pub mod saved_search;
 pub(crate) mod score;
 pub(crate) mod sort;
 
-use crate::query::{
-    Expr, Field, FieldKind, KnownField, LabelMatch, Moment, Notice, Pattern, Query, Span, Term, TermKind, Value, Values,
-};
 use crate::search::plan::labels::{cluster_label, label_match};
 use crate::search::plan::patterns::{glob_regex, literal_word, test, unanchored};
 use crate::search::plan::predicate::{Match, PathTest, Test};
@@ -27,6 +24,9 @@ use crate::search::plan::propagation::{governed, propagated, with_subjects};
 use crate::search::plan::relations::{MOST_STEPS, Reach};
 use crate::text::columns::Word;
 use crate::text::document::DELETED;
+use crowsnest_query::{
+    Expr, Field, FieldKind, KnownField, LabelMatch, Moment, Notice, Pattern, Query, Span, Term, TermKind, Value, Values,
+};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 

@@ -3,9 +3,9 @@
 //! Lists are stepped through. Read from bodies, which only those objects are asked for that may match: the manifest's text
 //! holds the path's last field and the wanted word.
 
-use crate::query::{Compare, Literal, Pattern, Scalar, Value as Wanted};
 use crate::search::plan::patterns::{Test, test};
 use crowsnest_apimachinery::quantity::Quantity;
+use crowsnest_query::{Compare, Literal, Pattern, Scalar, Value as Wanted};
 use serde_json::Value;
 
 /// Longer ones are no terms of the text index.
@@ -210,7 +210,7 @@ pub(crate) fn amount(value: &Value) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::query::{Expr, Limits, TermKind, parse};
+    use crowsnest_query::{Expr, Limits, TermKind, parse};
     use rstest::rstest;
     use serde_json::json;
 
@@ -235,7 +235,7 @@ mod tests {
             "metadata": {"labels": {"app.kubernetes.io/name": "Web"}, "finalizers": ["a", "b"], "created": "2026-01-01T00:00:00Z"}});
         let parsed = parse(query, &Limits::default()).unwrap();
         let Expr::Term(term) = parsed.filter else { panic!("{query} is no term") };
-        let TermKind::Field { field: crate::query::Field::Path(path), exact, values } = term.kind else {
+        let TermKind::Field { field: crowsnest_query::Field::Path(path), exact, values } = term.kind else {
             panic!("{query} is no path")
         };
         let path = PathTest::new(&path, exact, &values.any[0], 0).unwrap();

@@ -1,7 +1,7 @@
 //! Patterns of the language as tests of lower-case strings.
 
-use crate::query::MAX_COMPILED;
-use crate::query::Pattern;
+use crowsnest_query::MAX_COMPILED;
+use crowsnest_query::Pattern;
 use std::sync::LazyLock;
 
 /// Edits a fuzzy word may be away.

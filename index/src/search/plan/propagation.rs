@@ -1,11 +1,11 @@
 //! Fields and states that bindings, works and quotas are asked for: what they say holds for the objects they are about
 //! too, which are their templates and what they make in members.
 
-use crate::query::{Pattern, Value};
 use crate::search::plan::patterns::{literal_word, test};
 use crate::search::plan::predicate::{Match, Test};
 use crate::search::plan::relations::Reach;
 use crate::text::columns::Word;
+use crowsnest_query::{Pattern, Value};
 
 /// Bindings and works with a value, and what they are about.
 pub fn propagated(word: Word, pattern: &Pattern) -> Match {

@@ -1,8 +1,8 @@
 //! Numbers, quantities, ages and times as ranges of whole numbers.
 
-use crate::query::{Compare, FieldKind, KnownField, Literal, Scalar, Value};
 use crate::search::plan::predicate::Match;
 use crate::text::columns::Number;
+use crowsnest_query::{Compare, FieldKind, KnownField, Literal, Scalar, Value};
 
 /// The column of a field.
 pub fn number_named(field: &str) -> Option<Number> {

@@ -4,10 +4,10 @@
 //! Pure but for [`Objects`], which answers what keys the objects that match hold: an engine does, one step of all objects at
 //! a time, and so does a plain list of documents in tests.
 
-use crate::Error;
 use crate::search::plan::predicate::Match;
 use crate::text::columns::Key;
 use async_trait::async_trait;
+use crowsnest_store::Error;
 use std::collections::BTreeSet;
 use std::pin::Pin;
 

@@ -2,10 +2,10 @@
 //!
 //! Pure. Whoever serves them keeps them, as objects of the control plane, and obeys.
 
-use crate::query::{Limits, parse};
 use crowsnest_api::storage::SavedSearchSpec;
 use crowsnest_apimachinery::field::FieldError;
 use crowsnest_apimachinery::user::UserInfo;
+use crowsnest_query::{Limits, parse};
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 use xxhash_rust::xxh3::xxh3_64;

@@ -1,11 +1,11 @@
 //! The order of hits, and where in it an answer goes on.
 
-use crate::Seq;
 use crate::search::plan::ClusterFacts;
 use crate::search::plan::ranges::number_named;
 use crate::text::columns::{Facet, Number};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use crowsnest_store::Seq;
 use serde::{Deserialize, Serialize};
 use std::cmp::Ordering;
 use std::fmt;

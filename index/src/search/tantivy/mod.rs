@@ -16,8 +16,8 @@ pub(crate) mod values;
 pub(crate) mod writer;
 
 use crate::search::engine::{Backend, Inspection, LocalIndex};
-use crate::{Error, IndexOptions, Seq};
 use arc_swap::ArcSwap;
+use crowsnest_store::{Error, IndexOptions, Seq};
 use reader::memory::PermittedMemory;
 use schema::Columns;
 use segments::{KEPT, Segment, Snapshot};
@@ -314,8 +314,8 @@ fn merges(pace: Pace) -> Box<dyn MergePolicy> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fixtures::stored;
     use crate::text::document::Document;
+    use crowsnest_store::fixtures::stored;
     use serde_json::json;
     use tantivy::Term;
 
@@ -356,7 +356,7 @@ mod tests {
         let (text, payload) = TextIndex::open(&options, "x").unwrap();
         assert_eq!((payload.seq, text.searcher().num_docs()), (1, 20));
         delete(&text);
-        text.reload(crate::Seq(0), &|_, _, _| {}).unwrap();
+        text.reload(crowsnest_store::Seq(0), &|_, _, _| {}).unwrap();
         assert_eq!(text.searcher().num_docs(), 19);
     }
 }

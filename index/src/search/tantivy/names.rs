@@ -115,9 +115,9 @@ impl Names {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fixtures::stored;
     use crate::search::tantivy::TextIndex;
     use crate::text::document::Document;
+    use crowsnest_store::fixtures::stored;
     use proptest::collection::vec;
     use proptest::prelude::*;
     use serde_json::json;
@@ -134,7 +134,7 @@ mod tests {
                 writer.add_document(document.to_tantivy(&text.columns)).unwrap();
             }
             writer.commit().unwrap();
-            text.reload(crate::Seq(0), &|_, _, _| {}).unwrap();
+            text.reload(crowsnest_store::Seq(0), &|_, _, _| {}).unwrap();
             let snapshot = text.snapshot();
             let mut found = Vec::new();
             let mut sorted = Vec::new();

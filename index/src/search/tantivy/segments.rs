@@ -5,9 +5,9 @@
 use super::names::Names;
 use super::schema::ID;
 use super::values::{NONE, Ordinals, Values, numbers};
-use crate::Seq;
 use crate::search::tantivy::doc_set::{Docs, Marks, without};
 use crate::text::columns::Facet;
+use crowsnest_store::Seq;
 use std::collections::HashMap;
 use std::sync::Arc;
 use tantivy::columnar::Column;
@@ -172,9 +172,9 @@ impl Snapshot {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fixtures::stored;
     use crate::search::tantivy::TextIndex;
     use crate::text::document::Document;
+    use crowsnest_store::fixtures::stored;
     use serde_json::{Value, json};
     use tantivy::{IndexWriter, Term};
 
@@ -221,7 +221,7 @@ mod tests {
                 }
             }
             writer.commit().unwrap();
-            text.reload(crate::Seq(0), &|_, _, _| {}).unwrap();
+            text.reload(crowsnest_store::Seq(0), &|_, _, _| {}).unwrap();
             let snapshot = Snapshot::new((text.searcher(), Seq(0)), before.as_ref(), 10).unwrap();
             let images =
                 |id: u64| (0..[2, 0, 1, 3][(id + round) as usize % 4]).map(move |nth| format!("image-{id}-{nth}"));

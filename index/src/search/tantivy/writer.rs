@@ -1,14 +1,14 @@
 //! Keeps the text index behind the store: one writer, batched commits, the reached seq as payload.
 
 use super::{Built, Pace, Payload, Prepare, TextIndex, merges};
-use crate::metrics::Metrics;
-use crate::record::{Change, Happened, Object, Seq};
 use crate::search::tantivy::throttle::{Work, stand_back};
-use crate::store::{OUTAGE_RETRY, Replayed, Store};
-use crate::tail::Tail;
 use crate::text::document::Document;
-use crate::{Error, IndexOptions};
 use crowsnest_component_base::retry::Backoff;
+use crowsnest_store::metrics::Metrics;
+use crowsnest_store::record::{Change, Happened, Object, Seq};
+use crowsnest_store::tail::Tail;
+use crowsnest_store::{Error, IndexOptions};
+use crowsnest_store::{OUTAGE_RETRY, Replayed, Store};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -430,18 +430,18 @@ enum Next {
     Commit,
     /// Nothing has come for a while.
     Rest,
-    Changes(Result<Vec<Arc<Change>>, crate::Gone>),
+    Changes(Result<Vec<Arc<Change>>, crowsnest_store::Gone>),
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::History;
-    use crate::fixtures::{cluster, draft, resource_of};
-    use crate::store::codec::Codec;
-    use crate::store::sqlite::SqliteStore;
-    use crate::store::{Batch, Progress, Step};
-    use crate::{CollectionKey, Epoch};
+    use crowsnest_store::History;
+    use crowsnest_store::codec::Codec;
+    use crowsnest_store::fixtures::{cluster, draft, resource_of};
+    use crowsnest_store::sqlite::SqliteStore;
+    use crowsnest_store::{Batch, Progress, Step};
+    use crowsnest_store::{CollectionKey, Epoch};
     use serde_json::{Value, json};
 
     fn pod(name: &str, version: &str) -> Value {

@@ -10,11 +10,11 @@ use crate::search::collect::TopHitsRequest;
 use crate::search::engine::{Engine, Opened, Opening, SearchContext, backend};
 use crate::search::execute::permits::SearchPermits;
 use crate::search::plan::predicate::Match;
-use crate::store::{Batch, Progress, Replayed, Step, Store};
-use crate::tail::Tail;
-use crate::writer::States;
-use crate::{CollectionKey, Epoch, IndexOptions, OpenSearchOptions, Seq};
 use crowsnest_apimachinery::user::UserInfo;
+use crowsnest_store::States;
+use crowsnest_store::tail::Tail;
+use crowsnest_store::{Batch, Progress, Replayed, Step, Store};
+use crowsnest_store::{CollectionKey, Epoch, IndexOptions, OpenSearchOptions, Seq};
 use parking_lot::Mutex;
 use rstest::rstest;
 use std::sync::Arc;
@@ -148,7 +148,7 @@ async fn engines_answer_the_corpus(#[case] name: &str) {
     let everything = corpus.sources.engine.top_hits(&corpus.sources.context, &Match::All, &total).await.unwrap();
     assert_eq!((everything.incomplete, everything.notices.len()), (false, 0), "{:?}", everything.notices);
     let mut clusters: Vec<String> = Vec::new();
-    for scope in backend.engine.scopes(&crate::fixtures::cluster("member3")).await.unwrap() {
+    for scope in backend.engine.scopes(&crowsnest_store::fixtures::cluster("member3")).await.unwrap() {
         clusters.push(scope.split('\u{1f}').next().unwrap().to_owned());
     }
     assert!(!clusters.is_empty() && clusters.iter().all(|cluster| cluster == "member3"), "{clusters:?}");

@@ -1,9 +1,6 @@
 //! The golden corpus (`tests/fixtures/corpus`): objects with what they were before, and queries with the hits they must
 //! find, asked of a store and a text index.
 
-use crate::fixtures::{cluster, draft, resource_of, stored};
-use crate::query::{Field, Limits, lookup, parse};
-use crate::record::{Happened, Version};
 use crate::rights::Rights;
 use crate::search::collect::TopHitsRequest;
 use crate::search::collect::facets::{Counted, Counting};
@@ -19,13 +16,16 @@ use crate::search::tantivy::TextIndex;
 use crate::search::tantivy::engine::TantivyEngine;
 use crate::search::tests::Readable;
 use crate::search::{grouped, sorted};
-use crate::store::codec::Codec;
-use crate::store::sqlite::SqliteStore;
-use crate::store::{Batch, Manifests, Narrowing, Progress, Replayed, Span, Step, Store};
 use crate::text::columns::{Facet, Word};
 use crate::text::document::Document;
-use crate::{CollectionKey, Epoch, IndexOptions, Object, RecordKey, Seq};
 use crowsnest_apimachinery::user::UserInfo;
+use crowsnest_query::{Field, Limits, lookup, parse};
+use crowsnest_store::codec::Codec;
+use crowsnest_store::fixtures::{cluster, draft, resource_of, stored};
+use crowsnest_store::record::{Happened, Version};
+use crowsnest_store::sqlite::SqliteStore;
+use crowsnest_store::{Batch, Manifests, Narrowing, Progress, Replayed, Span, Step, Store};
+use crowsnest_store::{CollectionKey, Epoch, IndexOptions, Object, RecordKey, Seq};
 use futures::executor::block_on;
 use parking_lot::Mutex;
 use rstest::rstest;
@@ -140,7 +140,7 @@ impl Corpus {
             writer.add_document(document.to_tantivy(&text.columns)).unwrap();
         }
         writer.commit().unwrap();
-        text.reload(crate::Seq(0), &|_, _, _| {}).unwrap();
+        text.reload(crowsnest_store::Seq(0), &|_, _, _| {}).unwrap();
         let permits = SearchPermits::for_cores();
         let engine = TantivyEngine::new(text, Arc::clone(&permits), watch::channel(Seq(0)).1);
         Self::answered_by(home, store, Arc::new(engine), permits).await

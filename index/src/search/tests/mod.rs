@@ -4,9 +4,6 @@ mod backends;
 pub(crate) mod corpus;
 pub(crate) mod properties;
 
-use crate::fixtures::stored;
-use crate::query::{Limits, parse};
-use crate::record::Happened;
 use crate::rights::Rights;
 use crate::search::collect::{TopHits, TopHitsRequest};
 use crate::search::engine::SearchContext;
@@ -24,6 +21,9 @@ use crate::text::columns::{Facet, Key};
 use crate::text::document::Document;
 use async_trait::async_trait;
 use crowsnest_apimachinery::user::UserInfo;
+use crowsnest_query::{Limits, parse};
+use crowsnest_store::fixtures::stored;
+use crowsnest_store::record::Happened;
 use futures::executor::block_on;
 use parking_lot::Mutex;
 use rstest::rstest;
@@ -78,7 +78,7 @@ impl Corpus {
             documents.push((format!("{}/{}", object.record.kind, object.record.key.name), document));
         }
         writer.commit().unwrap();
-        text.reload(crate::Seq(0), &|_, _, _| {}).unwrap();
+        text.reload(crowsnest_store::Seq(0), &|_, _, _| {}).unwrap();
         Self { text, documents }
     }
 
@@ -153,7 +153,7 @@ struct Looked<'t> {
 
 #[async_trait]
 impl Objects for Looked<'_> {
-    async fn keys(&mut self, matches: &Match, columns: &[Key]) -> Result<BTreeSet<u64>, crate::Error> {
+    async fn keys(&mut self, matches: &Match, columns: &[Key]) -> Result<BTreeSet<u64>, crowsnest_store::Error> {
         Looking::new(self.text, &self.context).keys(matches, columns).map(|lookup| lookup.numbers)
     }
 }
@@ -163,7 +163,7 @@ pub(crate) struct Readable<'d>(pub(crate) Vec<&'d Document>);
 
 #[async_trait]
 impl Objects for Readable<'_> {
-    async fn keys(&mut self, matches: &Match, columns: &[Key]) -> Result<BTreeSet<u64>, crate::Error> {
+    async fn keys(&mut self, matches: &Match, columns: &[Key]) -> Result<BTreeSet<u64>, crowsnest_store::Error> {
         let holding = self.0.iter().filter(|document| Evaluated::new(document).holds(matches));
         let keys = holding.flat_map(|document| &document.keys).filter(|(column, _)| columns.contains(column));
         Ok(keys.map(|(_, key)| *key).collect())
@@ -370,7 +370,7 @@ fn segments() -> (Corpus, Vec<(u64, Value)>) {
         pods.retain(|(other, _)| *other != id);
     }
     writer.commit().unwrap();
-    corpus.text.reload(crate::Seq(0), &|_, _, _| {}).unwrap();
+    corpus.text.reload(crowsnest_store::Seq(0), &|_, _, _| {}).unwrap();
     (corpus, pods)
 }
 

@@ -16,7 +16,7 @@ use crowsnest_apiserver::audit::{self, AUDIT_ID, Auditor, HANDED, Record};
 use crowsnest_apiserver::authn::bearer::strip_bearer;
 use crowsnest_apiserver::authn::{impersonation, request_header};
 use crowsnest_component_base::spans::Lasting;
-use crowsnest_index::metrics::Series;
+use crowsnest_store::metrics::Series;
 use futures::FutureExt;
 use http::HeaderValue;
 use jiff::Timestamp;

@@ -6,7 +6,7 @@ use std::fmt;
 use axum::response::Response;
 use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_fleet::Fleet;
-use crowsnest_index::metrics::Series;
+use crowsnest_store::metrics::Series;
 use http::{HeaderValue, StatusCode, header};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::{encode_eof, encode_registry};

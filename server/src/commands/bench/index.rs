@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail, ensure};
 use clap::Args;
 use crowsnest_apimachinery::user::UserInfo;
-use crowsnest_index::opensearch::client::{Client, Request};
+use crowsnest_index::opensearch::client::{Client, ClientOptions, Request};
 use crowsnest_index::{Index, IndexOptions};
 use http::Method;
 use serde_json::Value;
@@ -125,7 +125,7 @@ async fn merged(options: &IndexOptions, data_dir: &Path) -> anyhow::Result<u64> 
         return size_of(&data_dir.join("text"));
     }
     let engine = &options.opensearch;
-    let client = Client::new(engine.client_options()?).await?;
+    let client = Client::new(ClientOptions::of(&engine)?).await?;
     let alias = &engine.index_prefix;
     let post = async |operation: &str| {
         let request = Request::new(Method::POST, format!("/{alias}/{operation}"));
@@ -147,7 +147,7 @@ async fn merged(options: &IndexOptions, data_dir: &Path) -> anyhow::Result<u64> 
 
 async fn delete_index(options: &IndexOptions) -> anyhow::Result<()> {
     if options.index_backend != "tantivy" {
-        let client = Client::new(options.opensearch.client_options()?).await?;
+        let client = Client::new(ClientOptions::of(&options.opensearch)?).await?;
         let index = format!("/{}-000001", options.opensearch.index_prefix);
         client.send(&Request::new(Method::DELETE, index)).await?;
     }

@@ -9,7 +9,7 @@ use anyhow::{Context, bail, ensure};
 use clap::Args;
 use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_fleet::{Clusters, Fleet, FleetOptions, Interest, Namespaces, Why};
-use crowsnest_index::{Index, IndexOptions, PostgresOptions, StoreOptions, format};
+use crowsnest_index::{Index, IndexOptions, PostgresOptions, StoreOptions};
 use futures::future::try_join_all;
 use serde::{Deserialize, Serialize};
 
@@ -69,7 +69,7 @@ pub(super) async fn run(args: &ReplicasArgs) -> anyhow::Result<()> {
     let scratch = super::scratch();
     std::fs::create_dir_all(&scratch)?;
     let (StoreOptions::Postgres(options), _) = args.db.store()? else { bail!("--db names no Postgres") };
-    format::empty(&StoreOptions::Postgres(options), None).await?;
+    crowsnest_index::check::empty(&StoreOptions::Postgres(options), None).await?;
     let members = elsewhere(args.clusters, args.pods, args.pod_bytes).await?;
     let control_plane = Part::server("control-plane", false).await?;
     let reach = control_plane.reach()?;

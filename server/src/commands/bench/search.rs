@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, ensure};
 use clap::Args;
 use crowsnest_apimachinery::user::UserInfo;
+use crowsnest_index::Index;
 use crowsnest_index::search::SuggestRequest;
-use crowsnest_index::{Index, query};
 use tokio::process::Command;
 
 use super::super::keep::KeepArgs;
@@ -101,10 +101,10 @@ pub(super) async fn run(args: &SearchArgs) -> anyhow::Result<()> {
 }
 
 fn parsed(figures: &mut Figures<impl Write>) -> anyhow::Result<()> {
-    let (began, limits) = (Instant::now(), query::Limits::default());
+    let (began, limits) = (Instant::now(), crowsnest_query::Limits::default());
     let mut terms = 0_usize;
     for nth in 0..PARSED {
-        let read = query::parse(QUERIES[nth % QUERIES.len()], &limits).context("a query is refused")?;
+        let read = crowsnest_query::parse(QUERIES[nth % QUERIES.len()], &limits).context("a query is refused")?;
         read.filter.terms(&mut |_| terms += 1);
     }
     ensure!(terms > PARSED, "the queries have lost their terms");

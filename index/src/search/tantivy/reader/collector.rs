@@ -5,7 +5,6 @@
 use super::doc_sets::{Matching, Question};
 use super::facet_counts::{Tally, Tallying, summed};
 use super::top_hits::Best;
-use crate::Error;
 use crate::search::collect::{TopHits, TopHitsRequest};
 use crate::search::engine::SearchContext;
 use crate::search::plan::predicate::Match;
@@ -14,6 +13,7 @@ use crate::search::tantivy::segments::Segment;
 use crate::search::tantivy::terms::Unfound;
 use crate::search::tantivy::values::Values;
 use crate::text::columns::Facet;
+use crowsnest_store::Error;
 
 /// Collects from all segments.
 pub fn top_hits(

@@ -1,6 +1,5 @@
 //! One look at documents that a search has to take before it can answer: keys they hold, and their ids.
 
-use crate::Error;
 use crate::rights::CallerRights;
 use crate::search::engine::{Lookup, MOST_NUMBERS, SearchContext};
 use crate::search::plan::predicate::Match;
@@ -11,6 +10,7 @@ use crate::search::tantivy::schema::ID;
 use crate::search::tantivy::segments::Segment;
 use crate::search::tantivy::terms::Unfound;
 use crate::text::columns::Key;
+use crowsnest_store::Error;
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -139,13 +139,13 @@ fn readable(parts: &Parts, verdicts: &HashMap<u32, Decided>, before: &Docs) -> D
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fixtures::stored;
-    use crate::metrics::Metrics;
-    use crate::record::Happened;
     use crate::rights::Rights;
     use crate::search::tantivy::TextIndex;
     use crate::text::document::Document;
     use crowsnest_apimachinery::user::UserInfo;
+    use crowsnest_store::fixtures::stored;
+    use crowsnest_store::metrics::Metrics;
+    use crowsnest_store::record::Happened;
     use proptest::prelude::*;
     use serde_json::{Value, json};
     use std::collections::BTreeSet;
@@ -169,7 +169,7 @@ mod tests {
             }
             writer.commit().unwrap();
         }
-        text.reload(crate::Seq(0), &|_, _, _| {}).unwrap();
+        text.reload(crowsnest_store::Seq(0), &|_, _, _| {}).unwrap();
         text
     }
 

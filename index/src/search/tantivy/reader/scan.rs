@@ -14,7 +14,7 @@ use crate::search::tantivy::reader::doc_sets::{Matching, Question};
 use crate::search::tantivy::reader::top_hits::{Best, scores};
 use crate::search::tantivy::segments::{Segment, Snapshot};
 use crate::search::tantivy::terms::Unfound;
-use crate::{Error, Seq};
+use crowsnest_store::{Error, Seq};
 use std::cmp::Ordering;
 use std::collections::{BinaryHeap, VecDeque};
 use std::sync::Arc;

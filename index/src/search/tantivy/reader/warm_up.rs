@@ -78,8 +78,6 @@ fn prepared(text: &TextIndex, rights: &Arc<Rights>, before: &Snapshot, next: &Sn
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fixtures::stored;
-    use crate::record::Happened;
     use crate::search::collect::TopHitsRequest;
     use crate::search::engine::SearchContext;
     use crate::search::tantivy::reader::collector::top_hits;
@@ -87,6 +85,8 @@ mod tests {
     use crate::text::columns::Facet;
     use crate::text::document::Document;
     use crowsnest_apimachinery::user::UserInfo;
+    use crowsnest_store::fixtures::stored;
+    use crowsnest_store::record::Happened;
     use serde_json::json;
     use tantivy::IndexWriter;
 
@@ -125,7 +125,7 @@ mod tests {
                 writer.commit().unwrap();
             }
         }
-        text.reload(crate::Seq(0), &*prepare).unwrap();
+        text.reload(crowsnest_store::Seq(0), &*prepare).unwrap();
         let ann = || Arc::new(Mutex::new(rights.of(&UserInfo::new("ann", ["staff"]))));
         let matches = Match::Or(vec![Match::Bare("node-3".to_owned()), Match::BareRegex("pod-[12]".to_owned())]);
         let gathered = || {
@@ -140,7 +140,7 @@ mod tests {
         let parts =
             text.snapshot().segments.iter().map(|segment| segment.parts.reader.segment_id()).collect::<Vec<_>>();
         writer.merge(&parts).wait().unwrap();
-        text.reload(crate::Seq(0), &*prepare).unwrap();
+        text.reload(crowsnest_store::Seq(0), &*prepare).unwrap();
 
         let snapshot = text.snapshot();
         assert_eq!(snapshot.segments.len(), 1);

@@ -5,10 +5,10 @@
 
 mod segment;
 
-use crate::Error;
 use crate::search::collect::terms::{Counted, TermCounts, TermsRequest};
 use crate::search::plan::predicate::Match;
 use crate::search::tantivy::reader::lookup::Looking;
+use crowsnest_store::Error;
 use segment::{Among, Terms, met_again};
 use std::cmp::{Ordering, Reverse};
 use std::collections::HashMap;
@@ -140,13 +140,13 @@ fn counted(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fixtures::stored;
     use crate::rights::Rights;
     use crate::search::engine::SearchContext;
     use crate::search::tantivy::TextIndex;
     use crate::text::columns::Word;
     use crate::text::document::Document;
     use crowsnest_apimachinery::user::UserInfo;
+    use crowsnest_store::fixtures::stored;
     use parking_lot::Mutex;
     use rstest::rstest;
     use serde_json::json;
@@ -188,7 +188,7 @@ mod tests {
             }
         }
         writer.commit().unwrap();
-        text.reload(crate::Seq(0), &|_, _, _| {}).unwrap();
+        text.reload(crowsnest_store::Seq(0), &|_, _, _| {}).unwrap();
         let rights = Arc::new(Mutex::new(Arc::new(Rights::default()).of(&UserInfo::system())));
         let deadline = Instant::now() + Duration::from_secs(60);
         let context = SearchContext { rights, requested_at: Instant::now(), deadline };

@@ -1,0 +1,143 @@
+//! Everything that can go wrong in the cache.
+
+use crowsnest_apimachinery::names::{ClusterName, Gvr};
+use std::time::Duration;
+
+/// Errors of this crate.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("the answer met a bound and is not whole: narrow the query, or give it more time with timeout:")]
+    Incomplete,
+    #[error(transparent)]
+    Fleet(#[from] crowsnest_fleet::Error),
+    #[error("the cache's database {what}")]
+    Store {
+        what: String,
+        #[source]
+        source: sqlx::Error,
+    },
+    #[error(
+        "the cache's database {what}: it is damaged; `crowsnest cache rebuild` throws it away, and the next start fills it again"
+    )]
+    Damaged {
+        what: String,
+        #[source]
+        source: sqlx::Error,
+    },
+    #[error("{0}")]
+    StoreFormat(String),
+    #[error("{database} is in use by {replicas}: stop all replicas first")]
+    InUse { database: String, replicas: String },
+    #[error("the cached {what} cannot be decoded")]
+    Decode {
+        what: String,
+        #[source]
+        source: serde_json::Error,
+    },
+    #[error("the cached body cannot be unpacked: {0}")]
+    Unpack(String),
+    #[error("{cluster} sent something that is not {resource}")]
+    Malformed {
+        cluster: ClusterName,
+        resource: Gvr,
+        #[source]
+        source: serde_json::Error,
+    },
+    #[error("{cluster} answered a request for {resource} with {status}: {message}")]
+    Answer {
+        cluster: ClusterName,
+        resource: Gvr,
+        status: u16,
+        message: String,
+        /// It asks not to be asked again before.
+        retry_after: Option<Duration>,
+    },
+    #[error("{cluster} sent a {what} of {resource} larger than {limit} bytes")]
+    TooLarge { cluster: ClusterName, resource: Gvr, what: &'static str, limit: usize },
+    #[error("{cluster} broke off while sending {resource}: {reason}")]
+    Interrupted { cluster: ClusterName, resource: Gvr, reason: String },
+    #[error("{cluster} took longer than {after:?} for a page of {resource}")]
+    Slow { cluster: ClusterName, resource: Gvr, after: Duration },
+    #[error("the text index {what}")]
+    Text {
+        what: &'static str,
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    #[error("there is no index backend {name:?}; known backends: {known}")]
+    UnknownBackend { name: String, known: String },
+    #[error("this index backend is rebuilt while crowsnest is stopped: run `crowsnest cache rebuild --text`")]
+    NotRebuilt,
+    #[error(transparent)]
+    SearchEngine(Box<dyn std::error::Error + Send + Sync>),
+    #[error("cannot use {path}")]
+    Io {
+        path: String,
+        #[source]
+        source: std::io::Error,
+    },
+    #[error("another replica collects these clusters now")]
+    Fenced,
+    #[error("objects are not indexed by their label {0}")]
+    LabelNotIndexed(String),
+    #[error("the cache is shutting down")]
+    Stopped,
+    #[error("the query was given up after {0} ms")]
+    Deadline(u64),
+}
+
+impl Error {
+    pub fn store(what: impl Into<String>, source: sqlx::Error) -> Self {
+        let what = what.into();
+        if is_damage(&source) { Self::Damaged { what, source } } else { Self::Store { what, source } }
+    }
+
+    pub fn text(what: &'static str, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        Self::Text { what, source: source.into() }
+    }
+
+    /// The database was away, or busy, for a while; asking again may help.
+    pub fn is_outage(&self) -> bool {
+        let Self::Store { source, .. } = self else { return false };
+        match source {
+            sqlx::Error::Io(_) | sqlx::Error::Tls(_) | sqlx::Error::Protocol(_) | sqlx::Error::PoolTimedOut => true,
+            // Connection, resources, administrator; locks, and transactions given up for others.
+            sqlx::Error::Database(error) => error.code().is_some_and(|code| {
+                ["08", "53", "57", "40", "55P03", "25P03"].iter().any(|class| code.starts_with(class))
+            }),
+            _ => false,
+        }
+    }
+
+    /// What a member sent cannot be read, and asking for the same again would bring the same.
+    pub fn is_garbage(&self) -> bool {
+        matches!(self, Self::Malformed { .. } | Self::TooLarge { .. })
+    }
+
+    /// The error with its causes, on one line.
+    pub fn chain(&self) -> String {
+        let mut text = self.to_string();
+        let mut next = std::error::Error::source(self);
+        while let Some(cause) = next {
+            text.push_str(": ");
+            text.push_str(&cause.to_string());
+            next = cause.source();
+        }
+        text
+    }
+}
+
+/// SQLite found the file to be none of its own, or broken (SQLITE_NOTADB, SQLITE_CORRUPT and what extends them).
+fn is_damage(error: &sqlx::Error) -> bool {
+    let code = error.as_database_error().and_then(|error| error.try_downcast_ref::<sqlx::sqlite::SqliteError>());
+    let code = code.and_then(|error| sqlx::error::DatabaseError::code(error)?.parse::<u32>().ok());
+    code.is_some_and(|code| matches!(code & 0xff, 11 | 26))
+}
+
+/// A reader asked for changes that are no longer kept: it has to list again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("changes before {oldest} are no longer kept")]
+pub struct Gone {
+    /// The oldest change that can still be read.
+    pub oldest: crate::Seq,
+}

@@ -1,0 +1,221 @@
+//! Leases and claims in the database, and the state of collections that goes with them.
+
+use super::connecting::TIMEOUT;
+use super::write::lock;
+use super::{CHANNEL, PostgresStore, application, stored_collection};
+use crate::View;
+use crate::labels::ChosenLabels;
+use crate::rows::Columns;
+use crate::{Batch, StoredCollection};
+use crate::{CollectionKey, Error};
+use crate::{Epoch, LEASE};
+use crowsnest_apimachinery::names::ClusterName;
+use sqlx::postgres::{PgConnection, PgListener, PgPoolOptions, PgRow};
+use sqlx::{Connection, Row};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// Rows touched by transactions that committed late may be older than what was read already.
+const OVERLAP: &str = "15 s";
+/// Replicas that ended without a word are forgotten.
+const FORGET: &str = "1 h";
+
+impl PostgresStore {
+    pub fn replica(&self) -> &str {
+        &self.replica
+    }
+
+    /// Says that this replica lives, if it does; tells who else does and who holds what.
+    pub async fn beat(&self, alive: bool) -> Result<View, Error> {
+        let fail = |e| Error::store("cannot keep the lease", e);
+        let mut line = self.beating.lock().await;
+        let mut connection = self.line(line.take()).await?;
+        let sql = "INSERT INTO replicas (id, heartbeat) VALUES ($1, clock_timestamp()) \
+            ON CONFLICT (id) DO UPDATE SET heartbeat = clock_timestamp()";
+        if alive {
+            sqlx::query(sql).bind(&self.replica).execute(&mut connection).await.map_err(fail)?;
+        }
+        let sql = "SELECT 1::bigint, id, NULL, 0::bigint FROM replicas \
+            WHERE heartbeat > clock_timestamp() - make_interval(secs => $1) \
+            UNION ALL SELECT 2, cluster, replica, epoch FROM claims \
+            UNION ALL SELECT DISTINCT 3, cluster, NULL, 0::bigint FROM collections WHERE NOT gone";
+        let rows = sqlx::query(sql).bind(LEASE.as_secs_f64()).fetch_all(&mut connection).await.map_err(fail)?;
+        *line = Some(connection);
+        let mut view = View::default();
+        for row in rows {
+            let name = row.text(1).map_err(fail)?;
+            let cluster = || ClusterName::parse(name).ok();
+            match row.number(0).map_err(fail)? {
+                1 => drop(view.live.insert(name.to_owned())),
+                2 => {
+                    let epoch = Epoch(row.number(3).map_err(fail)? as u64);
+                    let holder: Option<String> = row.try_get(2).map_err(fail)?;
+                    view.claims.extend(cluster().map(|cluster| (cluster, (holder, epoch))));
+                }
+                _ => view.stored.extend(cluster()),
+            }
+        }
+        Ok(view)
+    }
+
+    /// Claims clusters that nobody alive holds. What the dead still have open in the database is ended first: it could hold
+    /// the lock.
+    pub async fn take(
+        &self,
+        clusters: &BTreeSet<ClusterName>,
+        dead: &BTreeSet<String>,
+    ) -> Result<BTreeMap<ClusterName, Epoch>, Error> {
+        let fail = |e| Error::store("cannot claim clusters", e);
+        let mut line = self.claiming.lock().await;
+        let mut connection = self.line(line.take()).await?;
+        if !dead.is_empty() {
+            let sql = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = ANY($1)";
+            let names: Vec<String> = dead.iter().map(|replica| application(replica)).collect();
+            if let Err(error) = sqlx::query(sql).bind(names).execute(&mut connection).await {
+                tracing::debug!(%error, "cannot end the connections of a dead replica");
+            }
+        }
+        let mut transaction = connection.begin().await.map_err(fail)?;
+        lock(&mut transaction).await?;
+        let sql = "INSERT INTO claims AS c (cluster, replica, epoch) SELECT cluster, $2, 1 FROM unnest($1::text[]) \
+            AS wanted (cluster) ON CONFLICT (cluster) DO UPDATE SET replica = $2, epoch = c.epoch + 1 \
+            WHERE c.replica IS NULL OR c.replica = $2 OR NOT EXISTS (SELECT FROM replicas AS r WHERE r.id = c.replica \
+            AND r.heartbeat > clock_timestamp() - make_interval(secs => $3)) RETURNING cluster, epoch";
+        let names: Vec<&str> = clusters.iter().map(ClusterName::as_str).collect();
+        let query = sqlx::query(sql).bind(names).bind(&self.replica).bind(LEASE.as_secs_f64());
+        let rows = query.fetch_all(&mut *transaction).await.map_err(fail)?;
+        let forget = "WITH gone AS (DELETE FROM replicas WHERE heartbeat < clock_timestamp() - $1::text::interval \
+            RETURNING id) DELETE FROM interests WHERE replica IN (SELECT id FROM gone)";
+        sqlx::query(forget).bind(FORGET).execute(&mut *transaction).await.map_err(fail)?;
+        transaction.commit().await.map_err(fail)?;
+        *line = Some(connection);
+        let mut taken = BTreeMap::new();
+        for row in rows {
+            let epoch = Epoch(row.number(1).map_err(fail)? as u64);
+            taken.extend(ClusterName::parse(row.text(0).map_err(fail)?).ok().map(|cluster| (cluster, epoch)));
+        }
+        Ok(taken)
+    }
+
+    /// Gives claims back; those that moved meanwhile stay as they are.
+    pub async fn release(&self, claims: &BTreeMap<ClusterName, Epoch>) -> Result<(), Error> {
+        let fail = |e| Error::store("cannot let go of clusters", e);
+        let mut line = self.claiming.lock().await;
+        let mut connection = self.line(line.take()).await?;
+        let mut transaction = connection.begin().await.map_err(fail)?;
+        lock(&mut transaction).await?;
+        let sql = "UPDATE claims AS c SET replica = NULL FROM unnest($1::text[], $2::bigint[]) AS held (cluster, epoch) \
+            WHERE c.cluster = held.cluster AND c.epoch = held.epoch AND c.replica = $3";
+        let names: Vec<&str> = claims.keys().map(ClusterName::as_str).collect();
+        let epochs: Vec<i64> = claims.values().map(|epoch| epoch.0 as i64).collect();
+        let query = sqlx::query(sql).bind(names).bind(epochs).bind(&self.replica);
+        query.execute(&mut *transaction).await.map_err(fail)?;
+        transaction.commit().await.map_err(fail)?;
+        *line = Some(connection);
+        Ok(())
+    }
+
+    /// Ends the lease, so that others need not wait for its end.
+    pub async fn leave(&self) -> Result<(), Error> {
+        let fail = |e| Error::store("cannot end the lease", e);
+        let mut line = self.claiming.lock().await;
+        let mut connection = self.line(line.take()).await?;
+        let mut transaction = connection.begin().await.map_err(fail)?;
+        lock(&mut transaction).await?;
+        let claims = "UPDATE claims SET replica = NULL WHERE replica = $1";
+        sqlx::query(claims).bind(&self.replica).execute(&mut *transaction).await.map_err(fail)?;
+        // Dead, but lately: what it wanted still counts for a while.
+        let lease = "UPDATE replicas SET heartbeat = clock_timestamp() - make_interval(secs => $2) WHERE id = $1";
+        let query = sqlx::query(lease).bind(&self.replica).bind(LEASE.as_secs_f64());
+        query.execute(&mut *transaction).await.map_err(fail)?;
+        transaction.commit().await.map_err(fail)?;
+        *line = Some(connection);
+        Ok(())
+    }
+
+    /// In a writing transaction, after its lock: these claims are still this replica's. Tells which labels objects are looked up
+    /// by, in any replica.
+    pub(super) async fn check_claims(
+        &self,
+        connection: &mut PgConnection,
+        claims: impl Iterator<Item = (&ClusterName, Epoch)>,
+    ) -> Result<ChosenLabels, Error> {
+        let claims: BTreeSet<(&str, Epoch)> = claims
+            .filter(|(_, epoch)| *epoch != Epoch::ALONE)
+            .map(|(cluster, epoch)| (cluster.as_str(), epoch))
+            .collect();
+        let fail = |e| Error::store("cannot check this replica's claims", e);
+        let sql = "SELECT count(*), (SELECT value FROM facts WHERE name = 'chosen_labels') FROM unnest($1::text[], $2::bigint[]) AS held (cluster, epoch) \
+            JOIN claims AS c ON c.cluster = held.cluster AND c.epoch = held.epoch AND c.replica = $3";
+        let (names, epochs): (Vec<&str>, Vec<i64>) =
+            claims.iter().map(|(cluster, epoch)| (*cluster, epoch.0 as i64)).unzip();
+        let row =
+            sqlx::query(sql).bind(names).bind(epochs).bind(&self.replica).fetch_one(connection).await.map_err(fail)?;
+        if row.number(0).map_err(fail)? as usize != claims.len() {
+            return Err(Error::Fenced);
+        }
+        let chosen: Option<String> = row.try_get(1).map_err(fail)?;
+        Ok(chosen.map(|text| ChosenLabels::parse(&text)).unwrap_or_default())
+    }
+
+    /// Writes down why collections are not followed, where the claim still holds.
+    pub async fn note(&self, troubles: &[(CollectionKey, Epoch, Option<String>)]) -> Result<(), Error> {
+        let sql = "INSERT INTO collections (cluster, \"group\", version, resource, trouble) \
+            SELECT n.cluster, n.\"group\", n.version, n.resource, n.trouble \
+            FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::bigint[]) \
+            AS n (cluster, \"group\", version, resource, trouble, epoch) \
+            JOIN claims AS c ON c.cluster = n.cluster AND c.epoch = n.epoch AND c.replica = $7 \
+            ON CONFLICT (cluster, \"group\", version, resource) \
+            DO UPDATE SET trouble = excluded.trouble, touched_at = clock_timestamp()";
+        let of = |part: fn(&CollectionKey) -> &str| troubles.iter().map(|(key, ..)| part(key)).collect::<Vec<_>>();
+        let query = sqlx::query(sql)
+            .bind(of(|key| key.cluster.as_str()))
+            .bind(of(|key| &key.resource.group))
+            .bind(of(|key| &key.resource.version))
+            .bind(of(|key| &key.resource.resource))
+            .bind(troubles.iter().map(|(.., trouble)| trouble.as_deref()).collect::<Vec<_>>())
+            .bind(troubles.iter().map(|(_, epoch, _)| epoch.0 as i64).collect::<Vec<_>>())
+            .bind(&self.replica);
+        self.rows("cannot note troubles", query).await.map(drop)
+    }
+
+    /// (gone, collection) of those touched since, and the time to ask from next.
+    pub async fn collections_since(
+        &self,
+        since: Option<&str>,
+    ) -> Result<(Vec<(bool, StoredCollection)>, String), Error> {
+        let what = "cannot read the state of collections";
+        let fail = |e| Error::store(what, e);
+        let now =
+            self.one(what, sqlx::query("SELECT (clock_timestamp() - $1::text::interval)::text").bind(OVERLAP)).await?;
+        let now = now.ok_or(Error::Stopped)?.text(0).map_err(fail)?.to_owned();
+        let sql = "SELECT id, cluster, \"group\", version, resource, kind, namespaced, scope, resource_version, complete, \
+            heard_at, trouble, gone FROM collections WHERE touched_at >= coalesce($1::text::timestamptz, '-infinity')";
+        let rows = self.rows(what, sqlx::query(sql).bind(since)).await?;
+        let read = |row: &PgRow| stored_collection(row).map_err(fail);
+        let mut found = Vec::with_capacity(rows.len());
+        for row in &rows {
+            let Some((id, gone, stored)) = read(row)? else { continue };
+            self.catalog.insert(id, &stored.key, Arc::clone(&stored.state.kind));
+            found.push((gone, stored));
+        }
+        Ok((found, now))
+    }
+
+    /// Hears of every commit of any replica.
+    pub async fn listen(&self) -> Result<PgListener, Error> {
+        let fail = |e| Error::store("cannot be listened to", e);
+        // A pool of its own: a connection nobody hears through any more takes no other's place.
+        let pool = PgPoolOptions::new().max_connections(1).idle_timeout(None).max_lifetime(None);
+        let pool = pool.acquire_timeout(TIMEOUT).connect_lazy_with(self.connect.clone());
+        let mut listener = PgListener::connect_with(&pool).await.map_err(fail)?;
+        listener.eager_reconnect(false);
+        listener.listen(CHANNEL).await.map_err(fail)?;
+        Ok(listener)
+    }
+}
+
+/// What a batch claims.
+pub(super) fn claim_of(batch: &Batch) -> (&ClusterName, Epoch) {
+    (&batch.collection.cluster, batch.epoch)
+}

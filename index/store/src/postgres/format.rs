@@ -1,0 +1,102 @@
+//! The database as whoever brings it to another format, or throws it away, sees it. No replica may run meanwhile: one that does is
+//! named, and nothing is changed.
+
+use super::connecting::{application, connection, database_name, reached_by};
+use super::{SCHEMA, migrations};
+use crate::LEASE;
+use crate::migration::reachable;
+use crate::{Error, PostgresOptions};
+use sqlx::postgres::PgConnection;
+use sqlx::{AssertSqlSafe, Row};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// The format this version writes.
+pub(crate) const NEWEST: usize = migrations::NEWEST;
+
+/// How long after its lease a replica that was killed is still waited for, and between two looks.
+const AFTER_LEASE: Duration = Duration::from_secs(1);
+const AGAIN: Duration = Duration::from_millis(200);
+
+/// A database, and what it is called.
+struct Reached {
+    connection: PgConnection,
+    name: String,
+}
+
+impl Reached {
+    async fn at(options: &PostgresOptions) -> Result<Self, Error> {
+        let connect = reached_by(options, "crowsnest-cache")?;
+        let name = database_name(&connect);
+        let opened = connection(&connect).await;
+        let connection = opened.map_err(|e| Error::store(format!("{name} cannot be opened"), e))?;
+        Ok(Self { connection, name })
+    }
+
+    fn fail(&self, what: &str) -> impl Fn(sqlx::Error) -> Error + use<> {
+        let what = format!("{} {what}", self.name);
+        move |e| Error::store(what.clone(), e)
+    }
+
+    /// None where there is no cache in it.
+    async fn format(&mut self) -> Result<Option<usize>, Error> {
+        let fail = self.fail("cannot be read");
+        let there = "SELECT 1 FROM pg_class WHERE relnamespace = to_regnamespace($1) AND relname = 'format'";
+        if sqlx::query(there).bind(SCHEMA).fetch_optional(&mut self.connection).await.map_err(&fail)?.is_none() {
+            return Ok(None);
+        }
+        let row = sqlx::query("SELECT version FROM format").fetch_one(&mut self.connection).await.map_err(&fail)?;
+        Ok(Some(row.try_get::<i32, _>(0).map_err(&fail)? as usize))
+    }
+
+    async fn nobody_runs(&mut self, format: usize) -> Result<(), Error> {
+        if format == 0 {
+            return Ok(());
+        }
+        // One that was killed is taken for dead after that.
+        let until = Instant::now() + LEASE + AFTER_LEASE;
+        loop {
+            let live = self.live().await?;
+            if live.is_empty() {
+                return Ok(());
+            }
+            if Instant::now() > until {
+                return Err(Error::InUse { database: self.name.clone(), replicas: live.join(", ") });
+            }
+            tokio::time::sleep(AGAIN).await;
+        }
+    }
+
+    /// Those that beat, and those that are connected and do not beat yet, or can't.
+    async fn live(&mut self) -> Result<Vec<String>, Error> {
+        let fail = self.fail("cannot be read");
+        let sql = "SELECT id FROM replicas WHERE heartbeat > clock_timestamp() - make_interval(secs => $1) \
+            UNION SELECT substr(application_name, length($2) + 1) FROM pg_stat_activity \
+            WHERE datname = current_database() AND starts_with(application_name, $2) ORDER BY 1";
+        let query = sqlx::query(sql).bind(LEASE.as_secs_f64()).bind(application(""));
+        let live = query.fetch_all(&mut self.connection).await.map_err(&fail)?;
+        live.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>().map_err(&fail)
+    }
+}
+
+/// Brings the cache to format `to`; from which one it came, none where there is no cache.
+pub(crate) async fn migrate(options: &PostgresOptions, to: usize) -> Result<Option<usize>, Error> {
+    let mut reached = Reached::at(options).await?;
+    let Some(from) = reached.format().await? else { return Ok(None) };
+    reached.nobody_runs(from).await?;
+    reachable(&reached.name, from, NEWEST)?;
+    let name = reached.name.clone();
+    migrations::migrate(&mut reached.connection, &name, to).await?;
+    Ok(Some(from))
+}
+
+/// Throws the cache away; whether there was one.
+pub(crate) async fn discard(options: &PostgresOptions) -> Result<bool, Error> {
+    let mut reached = Reached::at(options).await?;
+    let Some(format) = reached.format().await? else { return Ok(false) };
+    reached.nobody_runs(format).await?;
+    let fail = reached.fail("cannot be emptied");
+    let drop = AssertSqlSafe(format!("DROP SCHEMA {SCHEMA} CASCADE"));
+    sqlx::raw_sql(drop).execute(&mut reached.connection).await.map_err(fail)?;
+    Ok(true)
+}

@@ -1,0 +1,68 @@
+//! What replicas want collected, in the database.
+
+use super::PostgresStore;
+use crate::Error;
+use crate::LEASE;
+use crate::Wish;
+use crate::rows::Columns;
+use crowsnest_apimachinery::names::{ClusterName, Gvr};
+use crowsnest_fleet::{Clusters, Namespaces};
+use sqlx::postgres::PgRow;
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+/// How long a silent replica's interests count.
+const COUNT_FOR: Duration = Duration::from_secs(60);
+
+impl PostgresStore {
+    /// Puts this replica's interests in the place of what it told before.
+    pub async fn tell_interests(&self, wishes: &BTreeSet<Wish>) -> Result<(), Error> {
+        let sql = "WITH told AS (SELECT DISTINCT $1::text AS replica, t.* FROM unnest($2::text[], $3::text[], $4::text[], \
+            $5::text[], $6::text[]) AS t (clusters, \"group\", version, resource, namespaces)), \
+            gone AS (DELETE FROM interests AS i WHERE replica = $1 AND NOT EXISTS (SELECT FROM told AS t \
+            WHERE (t.clusters, t.\"group\", t.version, t.resource, t.namespaces) \
+            = (i.clusters, i.\"group\", i.version, i.resource, i.namespaces))) \
+            INSERT INTO interests (replica, clusters, \"group\", version, resource, namespaces) SELECT * FROM told \
+            ON CONFLICT DO NOTHING";
+        let clusters = |clusters: &Clusters| match clusters {
+            Clusters::All => String::new(),
+            Clusters::Names(names) => names.iter().map(ClusterName::as_str).collect::<Vec<_>>().join(","),
+        };
+        let namespaces = |namespaces: &Namespaces| match namespaces {
+            Namespaces::All => String::new(),
+            Namespaces::Names(names) => names.iter().cloned().collect::<Vec<_>>().join(","),
+        };
+        let query = sqlx::query(sql)
+            .bind(self.replica())
+            .bind(wishes.iter().map(|(of, ..)| clusters(of)).collect::<Vec<_>>())
+            .bind(wishes.iter().map(|(_, resource, _)| &*resource.group).collect::<Vec<_>>())
+            .bind(wishes.iter().map(|(_, resource, _)| &*resource.version).collect::<Vec<_>>())
+            .bind(wishes.iter().map(|(_, resource, _)| &*resource.resource).collect::<Vec<_>>())
+            .bind(wishes.iter().map(|(.., of)| namespaces(of)).collect::<Vec<_>>());
+        self.rows("cannot keep what this replica wants", query).await.map(drop)
+    }
+
+    /// What other replicas want, each with its name.
+    pub async fn hear_interests(&self) -> Result<BTreeSet<(String, Wish)>, Error> {
+        let what = "cannot read what other replicas want";
+        let sql = "SELECT i.replica, i.clusters, i.\"group\", i.version, i.resource, i.namespaces FROM interests AS i \
+            JOIN replicas AS r ON r.id = i.replica \
+            WHERE i.replica <> $1 AND r.heartbeat > clock_timestamp() - make_interval(secs => $2)";
+        let query = sqlx::query(sql).bind(self.replica()).bind((LEASE + COUNT_FOR).as_secs_f64());
+        let rows = self.rows(what, query).await?;
+        rows.iter().map(wish).collect::<Result<_, _>>().map_err(|e| Error::store(what, e))
+    }
+}
+
+fn wish(row: &PgRow) -> Result<(String, Wish), sqlx::Error> {
+    let parts = |at: usize| row.text(at).map(|text| text.split(',').filter(|part| !part.is_empty()));
+    let clusters = match row.text(1)? {
+        "" => Clusters::All,
+        _ => Clusters::Names(parts(1)?.filter_map(|name| ClusterName::parse(name).ok()).collect()),
+    };
+    let namespaces = match row.text(5)? {
+        "" => Namespaces::All,
+        _ => Namespaces::Names(parts(5)?.map(str::to_owned).collect()),
+    };
+    Ok((row.text(0)?.to_owned(), (clusters, Gvr::new(row.text(2)?, row.text(3)?, row.text(4)?), namespaces)))
+}

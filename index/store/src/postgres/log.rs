@@ -1,0 +1,114 @@
+//! The change log as followers read it: every change once, in order, with what the object was before.
+
+use super::PostgresStore;
+use crate::Error;
+use crate::Store;
+use crate::decide::deletion;
+use crate::record::{Change, Happened, Object, Record, Seq};
+use crate::rows::{Columns, OBJECT_COLUMNS};
+use sqlx::postgres::PgRow;
+use sqlx::{AssertSqlSafe, Row};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Old versions are kept for a replica to catch up by, this long and this many changes. One that was away longer starts
+/// its tail anew, and its readers list again.
+const KEPT_MS: i64 = 15 * 60 * 1000;
+const KEPT_CHANGES: i64 = 100_000;
+
+/// What follows a place in the log.
+#[derive(Debug)]
+pub enum Log {
+    /// The next changes; none when the follower is up to date.
+    Changes(Vec<Change>),
+    /// What follows is no longer kept. The log goes on after this.
+    Pruned(Seq),
+}
+
+/// How a version ended.
+struct End {
+    at: i64,
+    version: Option<String>,
+    deleted: bool,
+    old: Object,
+}
+
+impl PostgresStore {
+    /// Up to `limit` changes after `since`.
+    pub async fn changes(&self, since: Seq, limit: u64) -> Result<Log, Error> {
+        let what = "cannot follow its changes";
+        let latest = self.latest().await?;
+        if latest <= since {
+            return Ok(Log::Changes(Vec::new()));
+        }
+        // One statement, so that everything is seen at one moment: records, versions that began in the window, and
+        // versions from before that ended in it (their bodies only where that was a deletion).
+        let columns = OBJECT_COLUMNS;
+        let headless = columns.strip_suffix(", body").unwrap_or(columns);
+        let sql = AssertSqlSafe(format!(
+            "SELECT {columns}, NULL::bigint, NULL::bigint, NULL::text, false FROM records WHERE seq > $1 AND seq <= $2 \
+             UNION ALL SELECT {columns}, ended, ended_at, ended_version, deleted FROM versions WHERE seq > $1 AND seq <= $2 \
+             UNION ALL SELECT {headless}, CASE WHEN deleted THEN body END, ended, ended_at, ended_version, deleted \
+             FROM versions WHERE ended > $1 AND ended <= $2 AND seq <= $1"
+        ));
+        let until = since.0.saturating_add(limit);
+        let query = sqlx::query(sql).bind(since.0 as i64).bind(until as i64);
+        let rows = self.rows(what, query).await?;
+        self.learn(&rows).await?;
+        let mut now: HashMap<u64, Object> = HashMap::new();
+        let mut ends: HashMap<u64, End> = HashMap::new();
+        for row in &rows {
+            let (object, ended) = self.version_of(row)?;
+            if object.record.seq > since {
+                now.insert(object.record.seq.0, object.clone());
+            }
+            if let Some((seq, at)) = ended {
+                let fail = |e| Error::store(what, e);
+                let (version, deleted) = (row.try_get(17).map_err(fail)?, row.try_get(18).map_err(fail)?);
+                ends.insert(seq as u64, End { at, version, deleted, old: object });
+            }
+        }
+        let mut changes = Vec::new();
+        for seq in since.0 + 1..=until {
+            match change(Seq(seq), now.remove(&seq), ends.remove(&seq)) {
+                Some(change) => changes.push(change),
+                None => break,
+            }
+        }
+        Ok(if changes.is_empty() { Log::Pruned(latest) } else { Log::Changes(changes) })
+    }
+
+    /// The version in a row, and (seq, time) of its end.
+    fn version_of(&self, row: &PgRow) -> Result<(Object, Option<(i64, i64)>), Error> {
+        let fail = |e| Error::store("has a row of another shape", e);
+        let ended = row.maybe(15).map_err(fail)?.zip(row.maybe(16).map_err(fail)?);
+        if row.try_get::<Option<&[u8]>, _>(14).map_err(fail)?.is_some() {
+            return Ok((self.catalog.object_of(row)?, ended));
+        }
+        let record = self.catalog.record_of(row, row.number(12).map_err(fail)?)?;
+        Ok((Object { record: Arc::new(record), body: bytes::Bytes::new() }, ended))
+    }
+
+    /// Versions that ended later are still needed by followers.
+    pub(super) async fn log_floor(&self, now_ms: i64) -> Result<i64, Error> {
+        let what = "cannot tell what its log needs";
+        let sql = "SELECT greatest((SELECT seq FROM counter) - $1, \
+            coalesce((SELECT max(ended) FROM versions WHERE ended_at < $2), 0))";
+        let query = sqlx::query(sql).bind(KEPT_CHANGES).bind(now_ms.saturating_sub(KEPT_MS));
+        self.number(what, query).await
+    }
+}
+
+/// The change of this seq, if all of it is there.
+fn change(seq: Seq, now: Option<Object>, end: Option<End>) -> Option<Change> {
+    let Some(object) = now else {
+        let End { at, version, old, .. } = end.filter(|end| end.deleted)?;
+        return Some(deletion(old.record, seq, version.as_deref(), at, old.body));
+    };
+    let previous: Option<Arc<Record>> = end.map(|end| end.old.record);
+    let happened = match object.record.id == seq.0 {
+        true => Happened::Added,
+        false => Happened::Modified,
+    };
+    (happened == Happened::Added || previous.is_some()).then_some(Change { seq, happened, object, previous })
+}

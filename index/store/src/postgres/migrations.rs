@@ -1,0 +1,106 @@
+//! Bringing a database to this version's format, step by step, up or down. One replica at a time: the others wait for its
+//! advisory lock and then find nothing left to do.
+
+use super::SCHEMA;
+use crate::Error;
+use crate::migration::{Found, Migration, found, next};
+use sqlx::postgres::PgConnection;
+use sqlx::{AssertSqlSafe, Connection, Row};
+
+const MIGRATIONS: [Migration; 6] = [
+    Migration {
+        up: include_str!("../../../../migrations/postgres/cache_0001_objects.up.sql"),
+        down: include_str!("../../../../migrations/postgres/cache_0001_objects.down.sql"),
+    },
+    Migration {
+        up: include_str!("../../../../migrations/postgres/cache_0002_chosen_labels.up.sql"),
+        down: include_str!("../../../../migrations/postgres/cache_0002_chosen_labels.down.sql"),
+    },
+    Migration {
+        up: include_str!("../../../../migrations/postgres/cache_0003_interests.up.sql"),
+        down: include_str!("../../../../migrations/postgres/cache_0003_interests.down.sql"),
+    },
+    Migration {
+        up: include_str!("../../../../migrations/postgres/cache_0004_kept_versions.up.sql"),
+        down: include_str!("../../../../migrations/postgres/cache_0004_kept_versions.down.sql"),
+    },
+    Migration {
+        up: include_str!("../../../../migrations/postgres/cache_0005_notes.up.sql"),
+        down: include_str!("../../../../migrations/postgres/cache_0005_notes.down.sql"),
+    },
+    Migration {
+        up: include_str!("../../../../migrations/postgres/cache_0006_shared_with.up.sql"),
+        down: include_str!("../../../../migrations/postgres/cache_0006_shared_with.down.sql"),
+    },
+];
+
+/// The format this version writes.
+pub(super) const NEWEST: usize = MIGRATIONS.len();
+
+/// Any number, the same in every replica.
+const LOCK: i64 = 0x6372_6f77_736e_6573;
+
+/// Brings the schema to format `target`, up or down, in one transaction. A newer one that may be shared is left as it is, any other newer or
+/// foreign one is refused.
+pub(super) async fn migrate(connection: &mut PgConnection, database: &str, target: usize) -> Result<(), Error> {
+    let fail = |e| Error::store(format!("{database} cannot be brought up to date"), e);
+    let mut transaction = connection.begin().await.map_err(fail)?;
+    // Others may be at a long step: the usual bounds of a statement do not hold here.
+    sqlx::raw_sql("SET LOCAL lock_timeout = 0; SET LOCAL statement_timeout = 0")
+        .execute(&mut *transaction)
+        .await
+        .map_err(fail)?;
+    sqlx::query("SELECT pg_advisory_xact_lock($1)").bind(LOCK).execute(&mut *transaction).await.map_err(fail)?;
+    let tables = "SELECT relname::text FROM pg_class WHERE relnamespace = to_regnamespace($1) AND relkind = 'r'";
+    let tables = sqlx::query(tables).bind(SCHEMA).fetch_all(&mut *transaction).await.map_err(fail)?;
+    let tables: Vec<String> = tables.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>().map_err(fail)?;
+    let mut version = if tables.iter().any(|table| table == "format") {
+        let row = sqlx::query("SELECT version FROM format").fetch_one(&mut *transaction).await.map_err(fail)?;
+        row.try_get::<i32, _>(0).map_err(fail)? as usize
+    } else if tables.is_empty() {
+        let first = AssertSqlSafe(format!(
+            "CREATE SCHEMA IF NOT EXISTS {SCHEMA}; CREATE TABLE format (version INTEGER NOT NULL); \
+             INSERT INTO format VALUES (0)"
+        ));
+        sqlx::raw_sql(first).execute(&mut *transaction).await.map_err(fail)?;
+        0
+    } else {
+        return Err(Error::StoreFormat(format!(
+            "schema {SCHEMA} of {database} holds tables that are not the cache's ({}): use another database",
+            tables.join(", ")
+        )));
+    };
+    match found(version, shared_with(&mut transaction).await.map_err(fail)?, NEWEST) {
+        Found::Known => {}
+        Found::Shared => {
+            tracing::info!(version, known = NEWEST, "the cache's database is of a newer version, and used as it is");
+            // Now, and not with the connection's next use: others wait for the lock.
+            return transaction.rollback().await.map_err(fail);
+        }
+        Found::TooNew => {
+            return Err(Error::StoreFormat(format!(
+                "{database} was written by a newer version (format {version}, this one knows {NEWEST}): run `crowsnest cache \
+                 migrate --to {NEWEST}` of the newer version, or `crowsnest cache rebuild --db …` of this one, which has the \
+                 members fill it again"
+            )));
+        }
+    }
+    while let Some((step, reached)) = next(&MIGRATIONS, version, target) {
+        version = reached;
+        sqlx::raw_sql(step).execute(&mut *transaction).await.map_err(fail)?;
+        let mark = sqlx::query("UPDATE format SET version = $1").bind(version as i32);
+        mark.execute(&mut *transaction).await.map_err(fail)?;
+    }
+    transaction.commit().await.map_err(fail)
+}
+
+/// With which formats it may be shared; none where it does not say.
+async fn shared_with(connection: &mut PgConnection) -> Result<Option<usize>, sqlx::Error> {
+    let says = "SELECT 1 FROM information_schema.columns WHERE table_schema = $1 AND table_name = 'format' \
+        AND column_name = 'shared_with'";
+    if sqlx::query(says).bind(SCHEMA).fetch_optional(&mut *connection).await?.is_none() {
+        return Ok(None);
+    }
+    let row = sqlx::query("SELECT shared_with FROM format").fetch_one(connection).await?;
+    Ok(Some(row.try_get::<i32, _>(0)? as usize))
+}

@@ -1,0 +1,513 @@
+//! Postgres: one database that replicas share.
+//!
+//! **Order.** Readers follow `seq > n`, so seqs must become visible in the order they were given. Every transaction that
+//! writes locks the one row of `counter` first, takes its seqs from it and holds it to the commit: seqs are given in
+//! commit order and have no gaps. Writers therefore take turns; a turn is a batch of up to thousands of changes in a
+//! handful of statements, so this costs little. Claims on clusters move under the same lock, which makes the check of a
+//! claim in a writing transaction exact.
+//!
+//! **Changes.** `versions` keeps what records were before; together with `records` it is the whole change log (see
+//! the migration): [`PostgresStore::changes`] tells a follower each change with what the object was before, exactly as
+//! [`Store::apply`] told the writer. Once per transaction the newest seq is sent as a notification.
+//!
+//! **Bounds.** Every statement has a deadline here and in the server, so that neither a silent network nor a stopped
+//! replica holds the others up: the server ends a transaction that stands idle.
+
+mod claims;
+mod connecting;
+pub(crate) mod format;
+mod interests;
+mod labels;
+mod log;
+mod migrations;
+mod prune;
+mod resume;
+#[cfg(test)]
+mod tests;
+mod write;
+
+use super::catalog::Catalog;
+use super::codec::Codec;
+use super::history;
+use super::labels::ChosenLabels;
+use super::notes;
+use super::reading::{Bodies, COUNTS, Reach, size_of};
+use super::rows::{Columns, OBJECT_COLUMNS, without_body};
+use super::{
+    Batch, Keep, Manifests, Narrowing, Position, Replayed, Scan, Span, Store, StoreSize, StoredCollection, Wanted,
+};
+use crate::Epoch;
+use crate::record::{Change, CollectionKey, CollectionState, Object, Record, RecordKey, Seq, Version};
+use crate::{Error, History, PostgresOptions};
+use async_trait::async_trait;
+use connecting::{application, connection, database_name, exposure, late, reached_by};
+use crowsnest_apimachinery::names::{ClusterName, Gvr};
+pub use log::Log;
+pub use resume::{CHANGES_AT_ONCE, resumed};
+use sqlx::postgres::{PgArguments, PgConnectOptions, PgConnection, PgPool, PgPoolOptions, PgRow};
+use sqlx::query::Query;
+use sqlx::{AssertSqlSafe, Postgres, Row};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::Mutex;
+
+/// Holds all tables of the cache.
+const SCHEMA: &str = "crowsnest_cache";
+/// Each writing transaction sends its newest seq here.
+const CHANNEL: &str = "crowsnest_cache";
+/// A [`Narrowing`]: collections $5 and $6, namespaces $7.
+const NARROWED: &str = "AND collection <> ALL($5) AND (collection <> ALL($6) OR namespace = ANY($7))";
+/// Longest wait for an answer to a read.
+const READ_TIMEOUT: Duration = Duration::from_secs(10);
+/// Longest writing transaction.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The Postgres backend.
+pub struct PostgresStore {
+    /// Connections of their own, so that none waits for another's work. Each is taken out for its use and put back only
+    /// when that went well: after an error, or given up half way, it is closed.
+    writer: Mutex<Option<PgConnection>>,
+    claiming: Mutex<Option<PgConnection>>,
+    beating: Mutex<Option<PgConnection>>,
+    readers: PgPool,
+    connect: PgConnectOptions,
+    catalog: Catalog,
+    replica: String,
+    chosen: ChosenLabels,
+}
+
+impl std::fmt::Debug for PostgresStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PostgresStore").field("replica", &self.replica).finish_non_exhaustive()
+    }
+}
+
+impl PostgresStore {
+    /// Connects and brings the schema up to date. `replica` names this process among those that share the database.
+    pub async fn open(options: &PostgresOptions, replica: &str, codec: Arc<Codec>) -> Result<Self, Error> {
+        let connect = reached_by(options, &application(replica))?;
+        let database = database_name(&connect);
+        if let Some(why) = exposure(&connect) {
+            tracing::warn!(
+                database,
+                why,
+                "the way to the cache's database is not protected; sslmode=verify-full in --db does"
+            );
+        }
+        let unusable = |e| Error::store(format!("{database} cannot be opened"), e);
+        let mut writer = connection(&connect).await.map_err(unusable)?;
+        migrations::migrate(&mut writer, &database, migrations::NEWEST).await?;
+        let readers = PgPoolOptions::new()
+            .max_connections(options.connections.max(1))
+            .acquire_timeout(connecting::TIMEOUT)
+            .connect_lazy_with(connect.clone());
+        let (catalog, replica) = (Catalog::new(codec), replica.to_owned());
+        let (writer, claiming, beating) = (Mutex::new(Some(writer)), Mutex::default(), Mutex::default());
+        let chosen = ChosenLabels::default();
+        let store = Self { writer, claiming, beating, readers, connect, catalog, replica, chosen };
+        store.load_dictionaries(0).await?;
+        store.read_collections().await?;
+        Ok(store)
+    }
+
+    /// Rows of one query. A connection whose answer is late is thrown away: nobody knows what it would say next.
+    async fn rows(&self, what: &str, query: Query<'_, Postgres, PgArguments>) -> Result<Vec<PgRow>, Error> {
+        let fail = |e| Error::store(what, e);
+        let mut connection = self.readers.acquire().await.map_err(fail)?;
+        match tokio::time::timeout(READ_TIMEOUT, query.fetch_all(&mut *connection)).await {
+            Ok(rows) => rows.map_err(fail),
+            Err(_) => {
+                drop(connection.detach());
+                Err(fail(late()))
+            }
+        }
+    }
+
+    async fn one(&self, what: &str, query: Query<'_, Postgres, PgArguments>) -> Result<Option<PgRow>, Error> {
+        Ok(self.rows(what, query).await?.into_iter().next())
+    }
+
+    /// The connection that was kept, or a new one.
+    async fn line(&self, kept: Option<PgConnection>) -> Result<PgConnection, Error> {
+        match kept {
+            Some(connection) => Ok(connection),
+            None => connection(&self.connect).await.map_err(|e| Error::store("cannot be reached", e)),
+        }
+    }
+
+    async fn read_collections(&self) -> Result<Vec<StoredCollection>, Error> {
+        let what = "cannot list its collections";
+        let sql = "SELECT id, cluster, \"group\", version, resource, kind, namespaced, scope, resource_version, complete, \
+            heard_at, trouble, gone FROM collections";
+        let mut found = Vec::new();
+        for row in self.rows(what, sqlx::query(sql)).await? {
+            let (id, gone, stored) = match stored_collection(&row).map_err(|e| Error::store(what, e))? {
+                Some(stored) => stored,
+                None => continue,
+            };
+            self.catalog.insert(id, &stored.key, Arc::clone(&stored.state.kind));
+            if !gone {
+                found.push(stored);
+            }
+        }
+        Ok(found)
+    }
+
+    /// Takes in dictionaries other replicas have trained.
+    async fn load_dictionaries(&self, after: i64) -> Result<(), Error> {
+        let what = "cannot read its dictionaries";
+        let fail = |e| Error::store(what, e);
+        let sql = "SELECT id, kind, dictionary FROM dictionaries WHERE id > $1 ORDER BY id";
+        for row in self.rows(what, sqlx::query(sql).bind(after)).await? {
+            let dictionary = row.bytes(2).map_err(fail)?;
+            self.catalog.codec.install(row.number(0).map_err(fail)? as u32, row.text(1).map_err(fail)?, dictionary);
+        }
+        Ok(())
+    }
+
+    /// Learns the collections and dictionaries that rows beginning with [`OBJECT_COLUMNS`] name, where other replicas
+    /// made them.
+    async fn learn(&self, rows: &[PgRow]) -> Result<(), Error> {
+        let fail = |e| Error::store("has a row of another shape", e);
+        let mut collections = BTreeSet::new();
+        let mut dictionaries = BTreeSet::new();
+        for row in rows {
+            collections.insert(row.number(12).map_err(fail)?);
+            dictionaries.insert(row.number(13).map_err(fail)? as u32);
+        }
+        let nameless = |id: &i64| self.catalog.name_of(*id).is_none_or(|(_, kind)| kind.is_empty());
+        if collections.iter().any(nameless) {
+            self.read_collections().await?;
+        }
+        if dictionaries.iter().any(|id| !self.catalog.codec.knows(*id)) {
+            self.load_dictionaries(i64::from(self.catalog.codec.newest())).await?;
+        }
+        Ok(())
+    }
+
+    async fn objects(&self, what: &str, query: Query<'_, Postgres, PgArguments>) -> Result<Vec<Object>, Error> {
+        let rows = self.rows(what, query).await?;
+        self.learn(&rows).await?;
+        rows.iter().map(|row| self.catalog.object_of(row)).collect()
+    }
+
+    /// The collection's number, asking the database where another replica may have made it.
+    async fn id_of(&self, key: &CollectionKey) -> Result<Option<i64>, Error> {
+        if let Some(id) = self.catalog.id_of(key) {
+            return Ok(Some(id));
+        }
+        let what = "cannot look up a collection";
+        let sql =
+            "SELECT id, kind FROM collections WHERE cluster = $1 AND \"group\" = $2 AND version = $3 AND resource = $4";
+        let CollectionKey { cluster, resource } = key;
+        let query = sqlx::query(sql).bind(cluster.as_str()).bind(&*resource.group);
+        let query = query.bind(&*resource.version).bind(&*resource.resource);
+        let Some(row) = self.one(what, query).await? else { return Ok(None) };
+        let fail = |e| Error::store(what, e);
+        let id = row.number(0).map_err(fail)?;
+        self.catalog.insert(id, key, row.text(1).map_err(fail)?.into());
+        Ok(Some(id))
+    }
+
+    /// Notes whose members are cached here. Two fleets in one database would each delete what the other collects, so
+    /// another one is refused.
+    pub async fn belong_to(&self, control_plane: &str) -> Result<(), Error> {
+        if control_plane.is_empty() {
+            return Ok(());
+        }
+        let sql = "INSERT INTO facts (name, value) VALUES ('control plane', $1) ON CONFLICT (name) DO NOTHING";
+        self.rows("cannot note its control plane", sqlx::query(sql).bind(control_plane)).await?;
+        match self.fact("control plane").await? {
+            Some(known) if known != control_plane => Err(Error::StoreFormat(format!(
+                "{} caches the fleet of another control plane ({known}, this one is {control_plane}): use another \
+                 database, or drop its schema {SCHEMA}",
+                database_name(&self.connect)
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    async fn old_versions(&self, query: Query<'_, Postgres, PgArguments>) -> Result<Vec<Version>, Error> {
+        let rows = self.rows("cannot read old versions", query).await?;
+        self.learn(&rows).await?;
+        rows.iter().map(|row| self.catalog.version_of(row)).collect()
+    }
+
+    async fn fact(&self, name: &str) -> Result<Option<String>, Error> {
+        let what = "cannot read what it knows of itself";
+        let row = self.one(what, sqlx::query("SELECT value FROM facts WHERE name = $1").bind(name)).await?;
+        row.map(|row| row.try_get(0)).transpose().map_err(|e| Error::store(what, e))
+    }
+}
+
+/// (id, gone, collection); None where the cluster's name is none.
+fn stored_collection(row: &PgRow) -> Result<Option<(i64, bool, StoredCollection)>, sqlx::Error> {
+    let Ok(cluster) = ClusterName::parse(row.text(1)?) else { return Ok(None) };
+    let state = CollectionState {
+        resource_version: row.text(8)?.to_owned(),
+        complete: row.try_get(9)?,
+        kind: row.text(5)?.into(),
+        namespaced: row.try_get(6)?,
+        heard_at: row.number(10)?,
+        trouble: row.try_get(11)?,
+    };
+    let key = CollectionKey::new(cluster, Gvr::new(row.text(2)?, row.text(3)?, row.text(4)?));
+    let stored = StoredCollection { key, state, scope: row.text(7)?.to_owned() };
+    Ok(Some((row.number(0)?, row.try_get(12)?, stored)))
+}
+
+fn numbers(ids: &[u64]) -> Vec<i64> {
+    ids.iter().map(|id| *id as i64).collect()
+}
+
+#[async_trait]
+impl Store for PostgresStore {
+    async fn apply(&self, batches: &[Batch], now_ms: i64) -> Result<Vec<Change>, Error> {
+        let mut writer = self.writer.lock().await;
+        let mut connection = self.line(writer.take()).await?;
+        let work = tokio::time::timeout(WRITE_TIMEOUT, self.apply_on(&mut connection, batches, now_ms));
+        let changes = work.await.unwrap_or_else(|_| Err(Error::store("cannot write", late())))?;
+        *writer = Some(connection);
+        Ok(changes)
+    }
+
+    async fn advance(&self, positions: &[Position]) -> Result<(), Error> {
+        let mut writer = self.writer.lock().await;
+        let mut connection = self.line(writer.take()).await?;
+        let work = tokio::time::timeout(WRITE_TIMEOUT, self.advance_on(&mut connection, positions));
+        work.await.unwrap_or_else(|_| Err(Error::store("cannot save positions", late())))?;
+        *writer = Some(connection);
+        Ok(())
+    }
+
+    async fn drop_collection(
+        &self,
+        key: &CollectionKey,
+        epoch: Epoch,
+        limit: usize,
+        now_ms: i64,
+    ) -> Result<Vec<Change>, Error> {
+        let Some(id) = self.id_of(key).await? else { return Ok(Vec::new()) };
+        let mut writer = self.writer.lock().await;
+        let mut connection = self.line(writer.take()).await?;
+        let work = tokio::time::timeout(WRITE_TIMEOUT, self.drop_on(&mut connection, id, (key, epoch), limit, now_ms));
+        let changes = work.await.unwrap_or_else(|_| Err(Error::store("cannot drop a collection", late())))?;
+        *writer = Some(connection);
+        Ok(changes)
+    }
+
+    async fn get(&self, key: &RecordKey) -> Result<Option<Object>, Error> {
+        let Some(id) = self.id_of(&key.collection).await? else { return Ok(None) };
+        let sql =
+            format!("SELECT {OBJECT_COLUMNS} FROM records WHERE collection = $1 AND namespace = $2 AND name = $3");
+        let query = sqlx::query(AssertSqlSafe(sql)).bind(id).bind(&*key.namespace).bind(&*key.name);
+        Ok(self.objects("cannot read an object", query).await?.pop())
+    }
+
+    async fn records(
+        &self,
+        scan: &Scan,
+        keep: &Keep<'_>,
+        limit: usize,
+    ) -> Result<(Vec<Record>, Option<(String, String)>), Error> {
+        let Some(id) = self.id_of(&scan.collection).await? else { return Ok((Vec::new(), None)) };
+        let Some(reach) = Reach::of(scan, limit) else { return Ok((Vec::new(), None)) };
+        let query = sqlx::query(AssertSqlSafe(reach.sql())).bind(id).bind(&reach.namespace).bind(&reach.name);
+        let query = query.bind(reach.rows);
+        let query = if let Some(labels) = &reach.labels { query.bind(labels) } else { query };
+        let rows = self.rows("cannot list records", query).await?;
+        if self.catalog.name_of(id).is_some_and(|(_, kind)| kind.is_empty()) && !rows.is_empty() {
+            self.read_collections().await?;
+        }
+        reach.gather(rows.iter().map(|row| self.catalog.record_of(row, id)), keep)
+    }
+
+    async fn labelled(&self, key: &CollectionKey, label: &str, value: Option<&str>) -> Result<Vec<Record>, Error> {
+        self.records_labelled(key, label, value).await
+    }
+
+    async fn bodies(&self, records: Vec<Record>) -> Result<Vec<Object>, Error> {
+        let ids: Vec<i64> = records.iter().map(|record| record.id as i64).collect();
+        let what = "cannot read bodies";
+        let sql = "SELECT id, seq, dictionary, body FROM records WHERE id = ANY($1)";
+        let rows = self.rows(what, sqlx::query(sql).bind(ids)).await?;
+        let dictionaries: Vec<i64> =
+            rows.iter().map(|row| row.number(2)).collect::<Result<_, _>>().map_err(|e| Error::store(what, e))?;
+        if dictionaries.iter().any(|id| !self.catalog.codec.knows(*id as u32)) {
+            self.load_dictionaries(i64::from(self.catalog.codec.newest())).await?;
+        }
+        let bodies = Bodies::of(&self.catalog, &records, &rows)?;
+        let fresh =
+            if bodies.changed.is_empty() { Vec::new() } else { self.by_ids(&bodies.changed, Manifests::Read).await? };
+        Ok(bodies.join(records, fresh))
+    }
+
+    async fn by_ids(&self, ids: &[u64], manifests: Manifests) -> Result<Vec<Object>, Error> {
+        let columns = match manifests {
+            Manifests::Read => OBJECT_COLUMNS.to_owned(),
+            Manifests::Left => without_body("''::bytea"),
+        };
+        let sql = AssertSqlSafe(format!("SELECT {columns} FROM records WHERE id = ANY($1)"));
+        self.objects("cannot read objects", sqlx::query(sql).bind(numbers(ids))).await
+    }
+
+    async fn replay(&self, since: Seq, limit: usize) -> Result<Vec<Replayed>, Error> {
+        // One statement, so that both halves are read at one moment.
+        let half = limit as i64;
+        let sql = AssertSqlSafe(format!(
+            "(SELECT {OBJECT_COLUMNS}, false FROM records WHERE seq > $1 ORDER BY seq LIMIT $2) UNION ALL \
+             (SELECT id, ended, '', '', 0, NULL, NULL, 0, '', '', '', '', 0, 0, ''::bytea, true FROM versions \
+             WHERE deleted AND ended > $1 ORDER BY ended LIMIT $2)"
+        ));
+        let what = "cannot replay changes";
+        let rows = self.rows(what, sqlx::query(sql).bind(since.0 as i64).bind(half)).await?;
+        let deleted = |row: &PgRow| row.try_get::<bool, _>(15);
+        let (mut records, mut gone) = (Vec::new(), Vec::new());
+        for row in rows {
+            let half = if deleted(&row).map_err(|e| Error::store(what, e))? { &mut gone } else { &mut records };
+            half.push(row);
+        }
+        self.learn(&records).await?;
+        self.catalog.replayed(&records, &gone, limit)
+    }
+
+    async fn keys(&self, key: &CollectionKey) -> Result<Vec<(String, String)>, Error> {
+        let what = "cannot list keys";
+        let Some(id) = self.id_of(key).await? else { return Ok(Vec::new()) };
+        let sql = "SELECT namespace, name FROM records WHERE collection = $1 ORDER BY namespace, name";
+        let rows = self.rows(what, sqlx::query(sql).bind(id)).await?;
+        let key = |row: &PgRow| Ok((row.try_get(0)?, row.try_get(1)?));
+        rows.iter().map(key).collect::<Result<_, sqlx::Error>>().map_err(|e| Error::store(what, e))
+    }
+
+    async fn collections(&self) -> Result<Vec<StoredCollection>, Error> {
+        self.read_collections().await
+    }
+
+    async fn latest(&self) -> Result<Seq, Error> {
+        let what = "cannot tell its seq";
+        let row = self.one(what, sqlx::query("SELECT seq FROM counter")).await?;
+        let seq = row.map(|row| row.number(0)).transpose().map_err(|e| Error::store(what, e))?;
+        Ok(Seq(seq.unwrap_or_default() as u64))
+    }
+
+    async fn identity(&self) -> Result<String, Error> {
+        let fresh = format!("{:032x}", rand::random::<u128>());
+        let sql = "INSERT INTO facts (name, value) VALUES ('identity', $1) ON CONFLICT (name) DO NOTHING";
+        self.rows("cannot name itself", sqlx::query(sql).bind(fresh)).await?;
+        self.fact("identity").await?.ok_or(Error::Stopped)
+    }
+
+    async fn began(&self, now_ms: i64) -> Result<i64, Error> {
+        let what = "cannot tell since when it is filled";
+        let sql = "INSERT INTO facts (name, value) \
+            SELECT 'began', COALESCE((SELECT MIN(changed_at) FROM records), $1)::text \
+            WHERE NOT EXISTS (SELECT 1 FROM facts WHERE name = 'began') ON CONFLICT (name) DO NOTHING";
+        self.rows(what, sqlx::query(sql).bind(now_ms)).await?;
+        let row = self.one(what, sqlx::query("SELECT value::bigint FROM facts WHERE name = 'began'")).await?;
+        let began = row.map(|row| row.number(0)).transpose().map_err(|e| Error::store(what, e))?;
+        began.ok_or(Error::Stopped)
+    }
+
+    async fn save_dictionary(&self, kind: &str, dictionary: &[u8], now_ms: i64) -> Result<(), Error> {
+        let what = "cannot keep a dictionary";
+        let sql = "INSERT INTO dictionaries (kind, created_at, dictionary) VALUES ($1, $2, $3) RETURNING id";
+        let row = self.one(what, sqlx::query(sql).bind(kind).bind(now_ms).bind(dictionary)).await?;
+        let id = row.ok_or(Error::Stopped)?.number(0).map_err(|e| Error::store(what, e))?;
+        // Those between may be others'.
+        self.load_dictionaries(i64::from(self.catalog.codec.newest())).await?;
+        self.catalog.codec.install(id as u32, kind, dictionary);
+        Ok(())
+    }
+
+    async fn prune(&self, history: &History, now_ms: i64, seen: Seq) -> Result<u64, Error> {
+        self.prune_versions(history, now_ms, seen).await
+    }
+
+    async fn versions(&self, key: &RecordKey, limit: usize) -> Result<Vec<Version>, Error> {
+        let Some(id) = self.id_of(&key.collection).await? else { return Ok(Vec::new()) };
+        let query = sqlx::query(AssertSqlSafe(history::of_key())).bind(id).bind(&*key.namespace).bind(&*key.name);
+        self.old_versions(query.bind(limit as i64)).await
+    }
+
+    fn narrowing(&self, wanted: &mut Wanted<'_>) -> Narrowing {
+        self.catalog.narrowing(wanted)
+    }
+
+    async fn past(&self, span: &Span, narrowing: &Narrowing, limit: usize) -> Result<Vec<Version>, Error> {
+        let before = i64::try_from(span.before.0).unwrap_or(i64::MAX);
+        let sql = history::of_span(span, if narrowing.is_none() { "" } else { NARROWED });
+        let query = sqlx::query(AssertSqlSafe(sql)).bind(before).bind(span.from).bind(span.until).bind(limit as i64);
+        if narrowing.is_none() {
+            return self.old_versions(query).await;
+        }
+        self.old_versions(query.bind(&narrowing.nothing).bind(&narrowing.limited).bind(&narrowing.namespaces)).await
+    }
+
+    async fn ended(&self, ended: &[Seq]) -> Result<Vec<Version>, Error> {
+        let ended: Vec<u64> = ended.iter().map(|seq| seq.0).collect();
+        self.old_versions(sqlx::query(AssertSqlSafe(history::ended("= ANY($1)"))).bind(numbers(&ended))).await
+    }
+
+    async fn as_of(&self, seq: Seq, ids: &[u64]) -> Result<Vec<Version>, Error> {
+        let sql = AssertSqlSafe(history::as_of("= ANY($2)"));
+        self.old_versions(sqlx::query(sql).bind(seq.0 as i64).bind(numbers(ids))).await
+    }
+
+    async fn pruned(&self) -> Result<Seq, Error> {
+        Ok(Seq(self.number_fact("pruned").await? as u64))
+    }
+
+    async fn notes(&self) -> Result<Vec<(RecordKey, String)>, Error> {
+        let what = "cannot read what is noted";
+        let text = |row: &PgRow, column: usize| row.try_get::<String, _>(column);
+        let mut found = Vec::new();
+        for row in self.rows(what, sqlx::query(notes::ALL)).await? {
+            let columns: Result<Vec<String>, sqlx::Error> = (0..7).map(|column| text(&row, column)).collect();
+            let columns = columns.map_err(|e| Error::store(what, e))?;
+            found.extend(<[String; 7]>::try_from(columns).ok().and_then(notes::read));
+        }
+        Ok(found)
+    }
+
+    async fn note(&self, key: &RecordKey, note: Option<&str>) -> Result<(), Error> {
+        let sql = if note.is_some() { notes::PUT } else { notes::DROP };
+        let query = notes::columns(key).into_iter().chain(note).fold(sqlx::query(sql), |query, text| query.bind(text));
+        self.rows("cannot note anything", query).await.map(drop)
+    }
+
+    async fn facts(&self, prefix: &str) -> Result<Vec<(String, String)>, Error> {
+        let what = "cannot read facts";
+        let rows = self.rows(what, sqlx::query(notes::FACTS).bind(prefix)).await?;
+        let fact = |row: &PgRow| Ok((row.try_get(0)?, row.try_get(1)?));
+        rows.iter().map(fact).collect::<Result<_, sqlx::Error>>().map_err(|e| Error::store(what, e))
+    }
+
+    async fn keep_fact(&self, name: &str, value: Option<&str>) -> Result<(), Error> {
+        let sql = if value.is_some() { notes::KEEP_FACT } else { notes::FORGET_FACT };
+        let query = value.into_iter().fold(sqlx::query(sql).bind(name), |query, value| query.bind(value));
+        self.rows("cannot keep a fact", query).await.map(drop)
+    }
+
+    async fn drop_notes(&self, cluster: &ClusterName) -> Result<(), Error> {
+        let query = sqlx::query(notes::DROP_CLUSTER).bind(cluster.as_str());
+        self.rows("cannot forget what is noted", query).await.map(drop)
+    }
+
+    async fn counts(&self) -> Result<Vec<(CollectionKey, u64)>, Error> {
+        // Other replicas may have made some.
+        self.read_collections().await?;
+        self.catalog.counts(&self.rows("cannot count its records", sqlx::query(COUNTS)).await?)
+    }
+
+    async fn size(&self) -> Result<StoreSize, Error> {
+        let what = "cannot measure itself";
+        let sql = "SELECT (SELECT count(*) FROM records), (SELECT count(*) FROM versions), \
+            (SELECT count(*) FROM versions WHERE deleted), (SELECT coalesce(sum(bytes), 0)::bigint FROM versions), \
+            (SELECT coalesce(sum(pg_total_relation_size(oid)), 0)::bigint FROM pg_class \
+            WHERE relnamespace = to_regnamespace($1) AND relkind = 'r'), 0::bigint";
+        let row = self.one(what, sqlx::query(sql).bind(SCHEMA)).await?.ok_or(Error::Stopped)?;
+        size_of(&row)
+    }
+}

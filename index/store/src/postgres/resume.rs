@@ -1,0 +1,22 @@
+use super::{Log, PostgresStore};
+use crate::tail::Tail;
+use crate::{Error, Seq, Store};
+
+/// Maximum number of changes that are read at once; it also bounds the bodies in memory.
+pub const CHANGES_AT_ONCE: u64 = 500;
+
+/// Builds the tail of a replica that starts. It begins with the earlier changes that the log still has, as far as there is room, so
+/// that watches of another replica continue here.
+pub async fn resumed(store: &PostgresStore, max_changes: usize, max_bytes: usize) -> Result<Tail, Error> {
+    let latest = store.latest().await?;
+    let tail = Tail::new(Seq(latest.0.saturating_sub(max_changes as u64)), max_changes, max_bytes);
+    while tail.latest() < latest {
+        match store.changes(tail.latest(), CHANGES_AT_ONCE).await? {
+            Log::Changes(changes) if changes.is_empty() => break,
+            Log::Changes(changes) => drop(tail.publish(changes)),
+            // What comes first is not kept any more: half as far back, until nothing is missing.
+            Log::Pruned(_) => tail.restart(Seq(latest.0 - (latest.0 - tail.latest().0) / 2)),
+        }
+    }
+    Ok(tail)
+}

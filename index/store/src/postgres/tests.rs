@@ -1,0 +1,426 @@
+//! What only this backend does: the change log, several writers, formats.
+
+use super::resumed;
+use super::{Log, PostgresStore, migrations};
+use crate::Wish;
+use crate::codec::Codec;
+use crate::fixtures::{cluster, draft, resource_of};
+use crate::history;
+use crate::postgres_server::Database;
+use crate::reading::Reach;
+use crate::record::{Change, CollectionKey, Seq};
+use crate::{Batch, Progress, Scan, Span, Step, Store};
+use crate::{Epoch, Error, History, PostgresOptions};
+use crowsnest_apimachinery::names::ClusterName;
+use crowsnest_fleet::{Clusters, Namespaces};
+use serde_json::{Value, json};
+use sqlx::{AssertSqlSafe, PgConnection, Row};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+async fn open(database: &Database, replica: &str) -> PostgresStore {
+    PostgresStore::open(&PostgresOptions::new(database.url()), replica, Arc::default()).await.unwrap()
+}
+
+fn pods(of: &str) -> CollectionKey {
+    CollectionKey::new(cluster(of), resource_of(&json!({})))
+}
+
+fn pod(name: &str, uid: &str, version: &str) -> Value {
+    json!({"kind": "Pod", "apiVersion": "v1", "metadata": {"namespace": "x", "name": name, "uid": uid,
+        "resourceVersion": version, "labels": {"version": version}}, "spec": {"containers": [{"name": "c"}]}})
+}
+
+fn put(codec: &Codec, object: &Value) -> Step {
+    let draft = draft(object);
+    let packed = codec.pack("/Pod", &draft.body).unwrap().0;
+    Step::Put(Box::new(draft), packed)
+}
+
+fn batch(of: &str, steps: Vec<Step>) -> Batch {
+    let progress = Progress { kind: Some(("Pod".to_owned(), true)), ..Progress::default() };
+    Batch { collection: pods(of), epoch: Epoch::ALONE, steps, progress }
+}
+
+/// Everything a reader could tell two changes apart by.
+fn told(changes: &[Change]) -> Vec<String> {
+    let text = |change: &Change| {
+        let Change { seq, happened, object, previous } = change;
+        format!("{seq} {happened:?} {:?} {:?} {previous:?}", object.record, object.body)
+    };
+    changes.iter().map(text).collect()
+}
+
+async fn follow(store: &PostgresStore, mut since: Seq, limit: u64) -> Vec<Change> {
+    let mut all = Vec::new();
+    loop {
+        match store.changes(since, limit).await.unwrap() {
+            Log::Changes(changes) if changes.is_empty() => return all,
+            Log::Changes(changes) => {
+                since = changes[changes.len() - 1].seq;
+                all.extend(changes);
+            }
+            Log::Pruned(latest) => panic!("pruned up to {latest} after {since}"),
+        }
+    }
+}
+
+/// The changes after `since` that the tail of a replica that starts now has; none: it has forgotten some.
+async fn at_the_start(database: &Database, since: u64, most: usize) -> Option<Vec<u64>> {
+    let tail = Arc::new(resumed(&open(database, "new").await, most, 1 << 20).await.unwrap());
+    let changes = tail.follow(Seq(since)).ready_now().ok()?;
+    Some(changes.iter().map(|change| change.seq.0).collect())
+}
+
+#[tokio::test]
+async fn a_replica_that_starts_tells_what_came_before() {
+    let Some(database) = Database::fresh().await else { return };
+    let store = open(&database, "one").await;
+    let codec = &store.catalog.codec;
+    let write = async |version: u64| {
+        let step = put(codec, &pod("a", "1", &version.to_string()));
+        assert_eq!(store.apply(&[batch("member1", vec![step])], 1000).await.unwrap().len(), 1);
+    };
+    assert_eq!(at_the_start(&database, 0, 100).await, Some(vec![]));
+    for version in 1..=6 {
+        write(version).await;
+    }
+    assert_eq!(at_the_start(&database, 0, 100).await, Some(vec![1, 2, 3, 4, 5, 6]));
+    // No more than there is room for.
+    assert_eq!(at_the_start(&database, 4, 2).await, Some(vec![5, 6]));
+    assert_eq!(at_the_start(&database, 3, 2).await, None);
+    // Nothing from before a hole.
+    store.prune(&History::default(), i64::MAX, Seq(u64::MAX)).await.unwrap();
+    for version in 7..=8 {
+        write(version).await;
+    }
+    assert_eq!(at_the_start(&database, 6, 100).await, Some(vec![7, 8]));
+    assert_eq!(at_the_start(&database, 2, 100).await, None);
+}
+
+#[tokio::test]
+async fn followers_are_told_exactly_what_the_writer_was_told() {
+    let Some(database) = Database::fresh().await else { return };
+    let (one, two) = (open(&database, "one").await, open(&database, "two").await);
+    let codec = &one.catalog.codec;
+    let delete = |name: &str, version: &str| Step::Delete {
+        namespace: "x".into(),
+        name: name.into(),
+        resource_version: version.into(),
+    };
+    let batches = [
+        batch("member1", vec![put(codec, &pod("a", "1", "1")), put(codec, &pod("b", "2", "2"))]),
+        batch("member2", vec![put(codec, &pod("a", "3", "3"))]),
+        // Several changes of one object in one transaction, a new object under an old name, a deletion that tells no
+        // version.
+        batch("member1", vec![put(codec, &pod("a", "1", "4")), put(codec, &pod("a", "1", "5")), delete("b", "6")]),
+        batch("member1", vec![put(codec, &pod("b", "9", "7")), put(codec, &pod("a", "8", "8")), delete("a", "")]),
+    ];
+    let mut told_here = one.apply(&batches[..2], 1000).await.unwrap();
+    told_here.extend(one.apply(&batches[2..], 2000).await.unwrap());
+    told_here.extend(one.drop_collection(&pods("member2"), Epoch::ALONE, 10, 3000).await.unwrap());
+    assert!(one.drop_collection(&pods("member2"), Epoch::ALONE, 10, 3000).await.unwrap().is_empty());
+    assert_eq!(told_here.len(), 11);
+    for limit in [1, 2, 3, 100] {
+        assert_eq!(told(&follow(&two, Seq(0), limit).await), told(&told_here), "limit {limit}");
+    }
+    assert_eq!(told(&follow(&two, Seq(4), 100).await), told(&told_here[4..]));
+    // A replica that starts now learns collections and kinds from the database.
+    let three = open(&database, "three").await;
+    assert_eq!(told(&follow(&three, Seq(0), 100).await), told(&told_here));
+
+    // What was pruned is not skipped in silence.
+    one.prune(&History::default(), i64::MAX, Seq(u64::MAX)).await.unwrap();
+    assert!(matches!(two.changes(Seq(3), 100).await.unwrap(), Log::Pruned(Seq(11))));
+    assert!(follow(&two, Seq(11), 100).await.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn several_writers_and_a_follower_see_one_order() {
+    let Some(database) = Database::fresh().await else { return };
+    // Replicas that start together wait for each other's migration.
+    let stores = futures::future::join_all(["one", "two", "three"].map(|replica| open(&database, replica))).await;
+    let stores: Vec<Arc<PostgresStore>> = stores.into_iter().map(Arc::new).collect();
+    const ROUNDS: usize = 30;
+    let writers = stores.iter().enumerate().map(|(nth, store)| {
+        let store = Arc::clone(store);
+        tokio::spawn(async move {
+            for round in 0..ROUNDS {
+                let object = pod("shared", "1", &format!("{nth}.{round}"));
+                let own = pod(&format!("own{nth}"), &format!("u{nth}"), &round.to_string());
+                let codec = &store.catalog.codec;
+                let steps = vec![put(codec, &object), put(codec, &own)];
+                store.apply(&[batch("member1", steps)], 1000).await.unwrap();
+            }
+        })
+    });
+    let writers = futures::future::join_all(writers);
+    let reader = Arc::clone(&stores[0]);
+    let following = tokio::spawn(async move {
+        let mut all: Vec<Change> = Vec::new();
+        while all.len() < 3 * 2 * ROUNDS {
+            let since = all.last().map_or(Seq(0), |change| change.seq);
+            all.extend(follow(&reader, since, 7).await);
+        }
+        all
+    });
+    for done in writers.await {
+        done.unwrap();
+    }
+    let all = tokio::time::timeout(Duration::from_secs(60), following).await.unwrap().unwrap();
+    assert!(all.iter().enumerate().all(|(nth, change)| change.seq.0 == nth as u64 + 1));
+    // Each change of an object goes on from the one before.
+    for name in ["shared", "own0", "own1", "own2"] {
+        let of: Vec<&Change> = all.iter().filter(|change| &*change.object.record.key.name == name).collect();
+        for pair in of.windows(2) {
+            assert_eq!(pair[1].previous.as_deref(), Some(&*pair[0].object.record));
+        }
+    }
+}
+
+#[tokio::test]
+async fn another_replicas_dictionary_is_learned() {
+    let Some(database) = Database::fresh().await else { return };
+    let (one, two) = (open(&database, "one").await, open(&database, "two").await);
+    let sample = |n: usize| pod(&format!("web-{n}"), &format!("u{n}"), "1").to_string();
+    let training = (0..1000).find_map(|n| one.catalog.codec.pack("/Pod", sample(n).as_bytes()).unwrap().1).unwrap();
+    one.save_dictionary("/Pod", &training.train().unwrap(), 1000).await.unwrap();
+    let step = put(&one.catalog.codec, &pod("a", "1", "1"));
+    assert!(matches!(&step, Step::Put(_, packed) if packed.dictionary != 0));
+    one.apply(&[batch("member1", vec![step])], 1000).await.unwrap();
+    let key = crate::RecordKey { collection: pods("member1"), namespace: "x".into(), name: "a".into() };
+    let there = two.get(&key).await.unwrap().unwrap();
+    assert_eq!(there.body, one.get(&key).await.unwrap().unwrap().body);
+}
+
+#[tokio::test]
+async fn a_claim_that_moved_writes_nothing_more() {
+    let Some(database) = Database::fresh().await else { return };
+    let (one, two) = (open(&database, "one").await, open(&database, "two").await);
+    let member = BTreeSet::from([cluster("member1")]);
+    let claimed = |store: &BTreeMap<ClusterName, Epoch>| store.get(&cluster("member1")).copied();
+    let write = async |store: &PostgresStore, epoch: Epoch, version: &str| {
+        let steps = vec![put(&store.catalog.codec, &pod("a", "1", version))];
+        store.apply(&[Batch { epoch, ..batch("member1", steps) }], 1000).await
+    };
+    one.beat(true).await.unwrap();
+    let first = claimed(&one.take(&member, &BTreeSet::new()).await.unwrap()).unwrap();
+    assert_eq!(write(&one, first, "1").await.unwrap().len(), 1);
+    // Nobody takes from the living.
+    assert_eq!(two.beat(true).await.unwrap().claims[&cluster("member1")], (Some("one".to_owned()), first));
+    assert_eq!(two.take(&member, &BTreeSet::new()).await.unwrap(), BTreeMap::new());
+    assert!(matches!(write(&two, first, "2").await, Err(Error::Fenced)));
+    // The lease runs out.
+    let mut connection = database.connect().await;
+    let late = "UPDATE crowsnest_cache.replicas SET heartbeat = heartbeat - interval '1 min' WHERE id = 'one'";
+    sqlx::raw_sql(late).execute(&mut connection).await.unwrap();
+    assert_eq!(two.beat(true).await.unwrap().live, BTreeSet::from(["two".to_owned()]));
+    let second = claimed(&two.take(&member, &BTreeSet::from(["one".to_owned()])).await.unwrap()).unwrap();
+    assert!(second > first);
+    // What it had open was ended; and with a new connection the claim is still gone.
+    assert!(write(&one, first, "3").await.is_err());
+    assert!(matches!(write(&one, first, "3").await, Err(Error::Fenced)));
+    let dropped = one.drop_collection(&pods("member1"), first, 10, 1000).await;
+    assert!(matches!(dropped, Err(Error::Fenced)));
+    assert_eq!(write(&two, second, "4").await.unwrap().len(), 1);
+    one.note(&[(pods("member1"), first, Some("stale".to_owned()))]).await.unwrap();
+    assert_eq!(two.collections().await.unwrap()[0].state.trouble, None);
+    two.note(&[(pods("member1"), second, Some("cut off".to_owned()))]).await.unwrap();
+    let (found, now) = one.collections_since(None).await.unwrap();
+    assert_eq!(found[0].1.state.trouble.as_deref(), Some("cut off"));
+    assert_eq!(one.collections_since(Some(&now)).await.unwrap().0.len(), 1, "touched within the overlap");
+    // Claimed again by its holder: what was sent under the old epoch is refused.
+    let third = claimed(&two.take(&member, &BTreeSet::new()).await.unwrap()).unwrap();
+    assert!(matches!(write(&two, second, "5").await, Err(Error::Fenced)));
+    two.release(&BTreeMap::from([(cluster("member1"), third)])).await.unwrap();
+    assert!(one.take(&member, &BTreeSet::new()).await.is_err(), "this connection of its was ended, too");
+    assert_eq!(claimed(&one.take(&member, &BTreeSet::new()).await.unwrap()), Some(Epoch(third.0 + 1)));
+    one.leave().await.unwrap();
+    assert_eq!(two.beat(true).await.unwrap().claims[&cluster("member1")], (None, Epoch(third.0 + 1)));
+}
+
+#[tokio::test]
+async fn what_one_replica_wants_the_others_hear() {
+    let Some(database) = Database::fresh().await else { return };
+    let (one, two) = (open(&database, "one").await, open(&database, "two").await);
+    let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+    let everywhere: Wish = (Clusters::All, pods("x").resource, Namespaces::All);
+    let narrow: Wish = (
+        Clusters::Names(BTreeSet::from([cluster("member1"), cluster("member2")])),
+        pods("x").resource,
+        Namespaces::Names(names(&["a", "b"])),
+    );
+    one.tell_interests(&BTreeSet::from([everywhere.clone(), narrow.clone()])).await.unwrap();
+    assert!(two.hear_interests().await.unwrap().is_empty(), "it was never alive");
+    one.beat(true).await.unwrap();
+    let from_one = |wish: &Wish| ("one".to_owned(), wish.clone());
+    assert_eq!(two.hear_interests().await.unwrap(), BTreeSet::from([from_one(&everywhere), from_one(&narrow)]));
+    assert!(one.hear_interests().await.unwrap().is_empty());
+    one.tell_interests(&BTreeSet::from([narrow.clone()])).await.unwrap();
+    assert_eq!(two.hear_interests().await.unwrap(), BTreeSet::from([from_one(&narrow)]));
+    // Who leaves is dead at once, and what it wanted outlives it for a while.
+    one.leave().await.unwrap();
+    assert!(two.beat(true).await.unwrap().live.contains("two"));
+    assert!(!two.beat(true).await.unwrap().live.contains("one"));
+    assert_eq!(two.hear_interests().await.unwrap(), BTreeSet::from([from_one(&narrow)]));
+}
+
+/// One that is open holds every writer up, until the server ends it.
+#[tokio::test]
+async fn a_replica_that_starts_leaves_no_transaction_open() {
+    let Some(database) = Database::fresh().await else { return };
+    let labels = ["app".to_owned()];
+    let mut stores = Vec::new();
+    for replica in ["one", "two"] {
+        let mut store = open(&database, replica).await;
+        store.choose_labels(&labels).await.unwrap();
+        stores.push(store);
+    }
+    let open = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state LIKE 'idle in %'";
+    let open: i64 = sqlx::query(open).fetch_one(&mut database.connect().await).await.unwrap().get(0);
+    assert_eq!(open, 0, "of {} replicas", stores.len());
+}
+
+/// While replicas of two releases run, each finds what the other writes.
+#[tokio::test]
+async fn replicas_look_up_by_labels_of_their_own_choice() {
+    let Some(database) = Database::fresh().await else { return };
+    let mut stores = Vec::new();
+    async fn write(store: &PostgresStore, name: &str) {
+        let mut object = pod(name, name, "1");
+        object["metadata"]["labels"] = json!({"app": "x", "tier": "y"});
+        store.apply(&[batch("m", vec![put(&store.catalog.codec, &object)])], 1000).await.unwrap();
+    }
+    for (replica, label) in [("one", "app"), ("two", "tier")] {
+        let mut store = open(&database, replica).await;
+        write(&store, &format!("before-{replica}")).await;
+        store.choose_labels(&[label.to_owned()]).await.unwrap();
+        stores.push((store, label));
+    }
+    for ((store, _), name) in stores.iter().zip(["of-one", "of-two"]) {
+        write(store, name).await;
+    }
+    let (namespace, name) = ("x".to_owned(), "before-two".to_owned());
+    let gone = Step::Delete { namespace, name, resource_version: "2".to_owned() };
+    stores[0].0.apply(&[batch("m", vec![gone])], 1000).await.unwrap();
+    for (store, label) in &stores {
+        let found = store.labelled(&pods("m"), label, None).await.unwrap();
+        let found: Vec<&str> = found.iter().map(|record| &*record.key.name).collect();
+        assert_eq!(found, ["before-one", "of-one", "of-two"], "by {label}");
+    }
+}
+
+#[tokio::test]
+async fn formats_go_up_and_down_and_foreign_tables_are_left_alone() {
+    let Some(database) = Database::fresh().await else { return };
+    drop(open(&database, "one").await);
+    let mut connection = database.connect().await;
+    sqlx::raw_sql("SET search_path = crowsnest_cache").execute(&mut connection).await.unwrap();
+    migrations::migrate(&mut connection, "test", 0).await.unwrap();
+    let left = "SELECT string_agg(relname, ',') FROM pg_class WHERE relnamespace = 'crowsnest_cache'::regnamespace \
+        AND relkind = 'r'";
+    let left: String = sqlx::query(left).fetch_one(&mut connection).await.unwrap().get(0);
+    assert_eq!(left, "format");
+    migrations::migrate(&mut connection, "test", migrations::NEWEST).await.unwrap();
+    let foreign = "DROP SCHEMA crowsnest_cache CASCADE; CREATE SCHEMA crowsnest_cache; CREATE TABLE accounts ()";
+    sqlx::raw_sql(foreign).execute(&mut connection).await.unwrap();
+    let refused = PostgresStore::open(&PostgresOptions::new(database.url()), "one", Arc::default()).await;
+    let Err(Error::StoreFormat(text)) = refused else { panic!("{refused:?}") };
+    assert!(text.contains("holds tables that are not the cache's (accounts)") && !text.contains('\n'), "{text}");
+}
+
+#[tokio::test]
+async fn nothing_is_changed_under_a_replica_that_runs() {
+    let Some(database) = Database::fresh().await else { return };
+    let store = open(&database, "one").await;
+    store.beat(true).await.unwrap();
+    let options = crate::StoreOptions::Postgres(PostgresOptions::new(database.url()));
+    let nowhere = std::path::Path::new("/nowhere");
+    let (migrated, emptied) =
+        tokio::join!(crate::format::migrate(&options, nowhere, 1), crate::format::discard(&options, None));
+    for refused in [migrated.map(drop), emptied.map(drop)] {
+        let Err(Error::InUse { database: name, replicas }) = refused else { panic!("{refused:?}") };
+        assert!(replicas == "one" && !name.contains("postgres://"), "{replicas} {name}");
+    }
+    // One that does not beat may still be writing.
+    store.leave().await.unwrap();
+    let connected = crate::format::migrate(&options, nowhere, 1).await;
+    assert!(matches!(connected, Err(Error::InUse { .. })), "{connected:?}");
+    drop(store);
+    assert_eq!(crate::format::migrate(&options, nowhere, 1).await.unwrap(), Some(migrations::NEWEST));
+}
+
+#[tokio::test]
+async fn another_fleets_database_is_refused() {
+    let Some(database) = Database::fresh().await else { return };
+    let store = open(&database, "one").await;
+    for _ in 0..2 {
+        store.belong_to("uid-1").await.unwrap();
+        store.belong_to("").await.unwrap();
+    }
+    let Err(Error::StoreFormat(text)) = store.belong_to("uid-2").await else { panic!("it was taken") };
+    assert!(text.contains("caches the fleet of another control plane (uid-1, this one is uid-2)"), "{text}");
+}
+
+#[tokio::test]
+async fn nothing_reads_whole_tables() {
+    let Some(database) = Database::fresh().await else { return };
+    let store = open(&database, "one").await;
+    let steps = (0..300).map(|n| put(&store.catalog.codec, &pod(&format!("p{n}"), &format!("u{n}"), "1"))).collect();
+    store.apply(&[batch("member1", steps)], 1000).await.unwrap();
+    let mut connection = store.writer.lock().await;
+    let connection: &mut PgConnection = connection.as_mut().unwrap();
+    let everywhere = Scan { collection: pods("member1"), namespaces: None, after: None, labels: None };
+    let narrow = Scan { namespaces: Some(BTreeSet::from(["x".to_owned()])), ..everywhere.clone() };
+    let scans = [&everywhere, &narrow].map(|scan| Reach::of(scan, 10).unwrap().sql());
+    let (of_key, deletions) = (history::of_key(), history::of_span(&Span::DELETED, ""));
+    let [past, narrowed] =
+        ["", super::NARROWED].map(|narrowed| history::of_span(&Span { deleted: false, ..Span::DELETED }, narrowed));
+    let as_of = history::as_of("= ANY($2)");
+    let queries = [
+        (scans[0].as_str(), "(1, 'x', 'p1', 10)", "records_by_key"),
+        (scans[1].as_str(), "(1, 'x', 'p1', 10)", "records_by_key"),
+        ("SELECT id FROM records WHERE seq > $1 ORDER BY seq LIMIT $2", "(7, 10)", "records_by_seq"),
+        ("SELECT body FROM records WHERE id = ANY($1)", "(ARRAY[1, 2]::bigint[])", "records_pkey"),
+        // By its end, whichever index of those that begin with it.
+        ("SELECT id FROM versions WHERE ended > $1 AND ended <= $2", "(7, 10)", "using versions_"),
+        (of_key.as_str(), "(1, 'x', 'p1', 10)", "versions_by_key"),
+        (deletions.as_str(), "(9223372036854775807, 0, 9223372036854775807, 10)", "versions_deleted"),
+        (past.as_str(), "(9223372036854775807, 0, 9223372036854775807, 10)", "using versions_"),
+        (
+            narrowed.as_str(),
+            "(9223372036854775807, 0, 9223372036854775807, 10, ARRAY[2]::bigint[], ARRAY[1]::bigint[], ARRAY['x'])",
+            "using versions_",
+        ),
+        (as_of.as_str(), "(7, ARRAY[1, 2]::bigint[])", "using versions_"),
+        ("SELECT id FROM versions WHERE seq > $1 AND seq <= $2", "(7, 10)", "versions_by_seq"),
+    ];
+    // Whether an index can give it in order; of the few rows here it would rather sort some.
+    sqlx::raw_sql("SET enable_sort = off; SET enable_bitmapscan = off").execute(&mut *connection).await.unwrap();
+    for (nth, (sql, arguments, index)) in queries.iter().enumerate() {
+        let prepare = format!("PREPARE q{nth} AS {sql}");
+        sqlx::raw_sql(AssertSqlSafe(prepare)).execute(&mut *connection).await.unwrap();
+        let explain = AssertSqlSafe(format!("EXPLAIN EXECUTE q{nth}{arguments}"));
+        let rows = sqlx::raw_sql(explain).fetch_all(&mut *connection).await.unwrap();
+        let plan: Vec<String> = rows.iter().map(|row| row.get(0)).collect();
+        let plan = plan.join("\n");
+        assert!(plan.contains(index) && !plan.contains("Seq Scan") && !plan.contains("Sort"), "{sql}\n{plan}");
+    }
+}
+
+#[test]
+fn the_password_is_never_shown() {
+    let options = PostgresOptions::new("postgres://ann:hunter2@db/cache");
+    assert!(!format!("{options:?}").contains("hunter2"));
+}
+
+#[tokio::test]
+async fn an_address_nobody_answers_is_named_without_its_password() {
+    let options = PostgresOptions::new("postgres://ann:hunter2@127.0.0.1:1/cache");
+    let refused = PostgresStore::open(&options, "one", Arc::default()).await.unwrap_err().chain();
+    assert!(refused.contains("cache at 127.0.0.1:1 cannot be opened") && !refused.contains("hunter2"), "{refused}");
+    let broken = PostgresOptions::new("mysql:hunter2");
+    let refused = PostgresStore::open(&broken, "one", Arc::default()).await.unwrap_err().chain();
+    assert_eq!(refused, "the address of the cache's database has to begin with postgres://");
+}

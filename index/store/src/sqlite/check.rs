@@ -1,0 +1,120 @@
+//! Reading the whole database to see that it is whole.
+
+use super::{FILE, SqliteStore, migrations, together};
+use crate::catalog::Catalog;
+use crate::check_report::CheckReport;
+use crate::codec::Codec;
+use crate::labels::ChosenLabels;
+use crate::rows::{Columns, OBJECT_COLUMNS};
+use crate::{Error, Seq};
+use serde::Deserialize;
+use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection, SqlitePoolOptions, SqliteRow};
+use sqlx::{AssertSqlSafe, Connection, Row as _};
+use std::path::Path;
+use std::sync::Arc;
+use tokio::sync::Mutex;
+
+/// Rows read at once.
+const ROWS: i64 = 500;
+
+/// What a body has to agree with its row on.
+#[derive(Deserialize)]
+struct Body {
+    metadata: Metadata,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Metadata {
+    name: String,
+    #[serde(default)]
+    uid: String,
+    #[serde(default)]
+    resource_version: String,
+}
+
+impl SqliteStore {
+    /// An existing database of this version's format, for reading; another process may be writing it.
+    pub async fn read_only(data_dir: &Path, codec: Arc<Codec>) -> Result<Self, Error> {
+        let path = data_dir.join(FILE);
+        let unusable = |e| Error::store(format!("{} cannot be opened", path.display()), e);
+        let options = SqliteConnectOptions::new().filename(&path).read_only(true);
+        let mut connection = SqliteConnection::connect_with(&options).await.map_err(unusable)?;
+        let row = sqlx::query("PRAGMA user_version").fetch_one(&mut connection).await.map_err(unusable)?;
+        let format = row.try_get::<i64, _>(0).map_err(unusable)? as usize;
+        if format < migrations::NEWEST {
+            return Err(Error::StoreFormat(format!(
+                "{} has format {format}, this version reads {}: start this version once",
+                path.display(),
+                migrations::NEWEST
+            )));
+        }
+        migrations::usable(&mut connection, format, &path).await?;
+        let readers = SqlitePoolOptions::new().max_connections(1).connect_with(options).await.map_err(unusable)?;
+        let writer = Mutex::new(super::Writer { connection, latest: 0 });
+        let catalog = Catalog::new(codec);
+        let store = Self { writer, readers, gets: together(), catalog, chosen: ChosenLabels::default() };
+        store.load().await?;
+        Ok(store)
+    }
+
+    /// The newest seq now, which another process may have given; `latest` is that of the opening.
+    pub async fn newest(&self) -> Result<Seq, Error> {
+        super::newest(&self.readers).await
+    }
+
+    pub async fn known_identity(&self) -> Result<String, Error> {
+        let fail = |e| Error::store("cannot tell its identity", e);
+        let sql = "SELECT value FROM facts WHERE name = 'identity'";
+        let row = sqlx::query(sql).fetch_optional(&self.readers).await.map_err(fail)?;
+        row.map_or(Ok(String::new()), |row| row.try_get(0)).map_err(fail)
+    }
+
+    /// Adds what is wrong with the pages, and with every record and old version.
+    pub async fn check(&self, report: &mut CheckReport) -> Result<(), Error> {
+        match sqlx::query("PRAGMA integrity_check(20)").fetch_all(&self.readers).await {
+            Ok(rows) => {
+                let found = rows.iter().filter_map(|row| row.try_get::<String, _>(0).ok());
+                found.filter(|text| text != "ok").for_each(|text| report.problem(format!("database: {text}")));
+            }
+            Err(error) => report.problem(Error::store("cannot be read", error).chain()),
+        }
+        // What is torn cannot be read row by row.
+        if !report.is_sound() {
+            return Ok(());
+        }
+        report.records = self.check_rows("records", "id", report).await?;
+        report.versions = self.check_rows("versions", "ended", report).await?;
+        Ok(())
+    }
+
+    /// Reads a table in order of its key; returns its number of rows.
+    async fn check_rows(&self, table: &str, key: &str, report: &mut CheckReport) -> Result<u64, Error> {
+        let fail = |e| Error::store("cannot be read", e);
+        let sql = format!("SELECT {OBJECT_COLUMNS}, {key} FROM {table} WHERE {key} > $1 ORDER BY {key} LIMIT $2");
+        let (mut after, mut count) = (0_i64, 0);
+        loop {
+            let rows = sqlx::query(AssertSqlSafe(sql.clone())).bind(after).bind(ROWS);
+            let rows = rows.fetch_all(&self.readers).await.map_err(fail)?;
+            let Some(last) = rows.last() else { return Ok(count) };
+            after = last.number(15).map_err(fail)?;
+            count += rows.len() as u64;
+            for row in &rows {
+                if let Err(problem) = self.check_row(row) {
+                    let key = row.number(15).map_err(fail)?;
+                    report.problem(format!("{table} {key}: {problem}"));
+                }
+            }
+        }
+    }
+
+    fn check_row(&self, row: &SqliteRow) -> Result<(), String> {
+        let object = self.catalog.object_of(row).map_err(|error| error.chain())?;
+        let body: Body = serde_json::from_slice(&object.body).map_err(|error| format!("its body: {error}"))?;
+        let (inside, record) = (body.metadata, &object.record);
+        let same = *inside.name == *record.key.name
+            && inside.uid == record.uid
+            && inside.resource_version == record.resource_version;
+        if same { Ok(()) } else { Err(format!("its body is that of {} {}", inside.name, inside.resource_version)) }
+    }
+}

@@ -1,0 +1,83 @@
+//! Objects by the labels somebody looks them up by, so that nobody scans a collection for them.
+
+use super::SqliteStore;
+use super::write::json;
+use crate::Error;
+use crate::labels::{ChosenLabels, Label, Relabelling};
+use crate::record::{CollectionKey, Record};
+use crate::rows::COLUMNS;
+use sqlx::sqlite::SqliteConnection;
+use sqlx::{AssertSqlSafe, Connection};
+
+/// Whole lists come with every object, what goes is rare: SQLite would read a collection's labels to find many of them.
+pub(super) async fn write(connection: &mut SqliteConnection, labels: Relabelling) -> Result<(), Error> {
+    let fail = |e| Error::store("cannot write labels", e);
+    for Label { collection, key, value, record } in labels.gone {
+        sqlx::query("DELETE FROM chosen_labels WHERE collection = ? AND key = ? AND value = ? AND record = ?")
+            .bind(collection)
+            .bind(key)
+            .bind(value)
+            .bind(record)
+            .execute(&mut *connection)
+            .await
+            .map_err(fail)?;
+    }
+    if labels.come.is_empty() {
+        return Ok(());
+    }
+    let come: Vec<_> = labels.come.iter().map(|l| (l.collection, &l.key, &l.value, l.record)).collect();
+    let insert = "INSERT OR IGNORE INTO chosen_labels (collection, key, value, record) \
+        SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3 FROM json_each(?)";
+    let come = json(&come, "list of labels")?;
+    sqlx::query(insert).bind(come).execute(connection).await.map(drop).map_err(fail)
+}
+
+/// Fills the table anew when other labels were chosen than last time.
+pub(super) async fn prepare(connection: &mut SqliteConnection, chosen: &ChosenLabels) -> Result<(), Error> {
+    let fail = |e| Error::store("cannot index labels", e);
+    let known: Option<(String,)> = sqlx::query_as("SELECT value FROM facts WHERE name = 'chosen_labels'")
+        .fetch_optional(&mut *connection)
+        .await
+        .map_err(fail)?;
+    if known.is_some_and(|(known,)| known == chosen.text()) {
+        return Ok(());
+    }
+    let mut transaction = connection.begin().await.map_err(fail)?;
+    sqlx::query("DELETE FROM chosen_labels").execute(&mut *transaction).await.map_err(fail)?;
+    let fill = "INSERT OR IGNORE INTO chosen_labels (collection, key, value, record) \
+        SELECT r.collection, l.key, l.value, r.id FROM records AS r, json_each(r.labels) AS l WHERE l.key GLOB ?";
+    for pattern in &chosen.0 {
+        sqlx::query(fill).bind(pattern.as_str()).execute(&mut *transaction).await.map_err(fail)?;
+    }
+    sqlx::query("INSERT OR REPLACE INTO facts (name, value) VALUES ('chosen_labels', ?)")
+        .bind(chosen.text())
+        .execute(&mut *transaction)
+        .await
+        .map_err(fail)?;
+    transaction.commit().await.map_err(fail)
+}
+
+impl SqliteStore {
+    /// In key order.
+    pub(super) async fn records_labelled(
+        &self,
+        key: &CollectionKey,
+        label: &str,
+        value: Option<&str>,
+    ) -> Result<Vec<Record>, Error> {
+        self.chosen.require(label)?;
+        let Some(id) = self.catalog.id_of(key) else { return Ok(Vec::new()) };
+        let only = if value.is_some() { "AND value = ?3" } else { "" };
+        let sql = format!(
+            "SELECT {COLUMNS} FROM records WHERE id IN (SELECT record FROM chosen_labels WHERE collection = ?1 AND \
+             key = ?2 {only}) ORDER BY namespace, name"
+        );
+        let query = sqlx::query(AssertSqlSafe(sql)).bind(id).bind(label);
+        let query = match value {
+            Some(value) => query.bind(value),
+            None => query,
+        };
+        let rows = query.fetch_all(&self.readers).await.map_err(|e| Error::store("cannot look up a label", e))?;
+        rows.iter().map(|row| self.catalog.record_of(row, id)).collect()
+    }
+}

@@ -1,0 +1,117 @@
+//! Bringing a database file to this version's format, step by step, up or down.
+
+use crate::Error;
+use crate::migration::{Found, Migration, found, next, reachable};
+use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
+use sqlx::{AssertSqlSafe, Connection, Row};
+use std::path::Path;
+
+const MIGRATIONS: [Migration; 5] = [
+    Migration {
+        up: include_str!("../../../../migrations/sqlite/cache_0001_objects.up.sql"),
+        down: include_str!("../../../../migrations/sqlite/cache_0001_objects.down.sql"),
+    },
+    Migration {
+        up: include_str!("../../../../migrations/sqlite/cache_0002_chosen_labels.up.sql"),
+        down: include_str!("../../../../migrations/sqlite/cache_0002_chosen_labels.down.sql"),
+    },
+    Migration {
+        up: include_str!("../../../../migrations/sqlite/cache_0003_versions.up.sql"),
+        down: include_str!("../../../../migrations/sqlite/cache_0003_versions.down.sql"),
+    },
+    Migration {
+        up: include_str!("../../../../migrations/sqlite/cache_0004_notes.up.sql"),
+        down: include_str!("../../../../migrations/sqlite/cache_0004_notes.down.sql"),
+    },
+    Migration {
+        up: include_str!("../../../../migrations/sqlite/cache_0005_shared_with.up.sql"),
+        down: include_str!("../../../../migrations/sqlite/cache_0005_shared_with.down.sql"),
+    },
+];
+
+/// The format this version writes.
+pub const NEWEST: usize = MIGRATIONS.len();
+
+/// Brings the file to format `target`, up or down, one transaction a step. A newer one that may be shared is left as it is, any other newer one
+/// is refused.
+pub(super) async fn migrate(connection: &mut SqliteConnection, path: &Path, target: usize) -> Result<(), Error> {
+    let fail = |e| Error::store(format!("{} cannot be brought up to date", path.display()), e);
+    let row = sqlx::query("PRAGMA user_version").fetch_one(&mut *connection).await.map_err(fail)?;
+    let mut version = row.try_get::<i64, _>(0).map_err(fail)? as usize;
+    if usable(connection, version, path).await? == Found::Shared {
+        tracing::info!(version, known = NEWEST, "the cache's file is of a newer version, and used as it is");
+        return Ok(());
+    }
+    while let Some((step, reached)) = next(&MIGRATIONS, version, target) {
+        version = reached;
+        let mut transaction = connection.begin().await.map_err(fail)?;
+        sqlx::raw_sql(step).execute(&mut *transaction).await.map_err(fail)?;
+        let mark = AssertSqlSafe(format!("PRAGMA user_version = {version}"));
+        sqlx::raw_sql(mark).execute(&mut *transaction).await.map_err(fail)?;
+        transaction.commit().await.map_err(fail)?;
+    }
+    Ok(())
+}
+
+/// Brings an existing file to format `to`; from which one it came, none where there is no file.
+pub async fn bring(data_dir: &Path, to: usize) -> Result<Option<usize>, Error> {
+    let path = data_dir.join(super::FILE);
+    if !path.is_file() {
+        return Ok(None);
+    }
+    let unusable = |e| Error::store(format!("{} cannot be opened", path.display()), e);
+    let options = SqliteConnectOptions::new().filename(&path);
+    let mut connection = SqliteConnection::connect_with(&options).await.map_err(unusable)?;
+    let row = sqlx::query("PRAGMA user_version").fetch_one(&mut connection).await.map_err(unusable)?;
+    let from = row.try_get::<i64, _>(0).map_err(unusable)? as usize;
+    reachable(&path.display().to_string(), from, NEWEST)?;
+    migrate(&mut connection, &path, to).await?;
+    connection.close().await.map_err(unusable)?;
+    Ok(Some(from))
+}
+
+/// What is to be done about a file of format `version`; an error where it is of no use to this version.
+pub(super) async fn usable(connection: &mut SqliteConnection, version: usize, path: &Path) -> Result<Found, Error> {
+    let fail = |e| Error::store(format!("{} cannot be read", path.display()), e);
+    let says = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'format'";
+    let shared_with = match sqlx::query(says).fetch_optional(&mut *connection).await.map_err(fail)? {
+        None => None,
+        Some(_) => {
+            let row = sqlx::query("SELECT shared_with FROM format").fetch_one(&mut *connection).await.map_err(fail)?;
+            Some(row.try_get::<i64, _>(0).map_err(fail)? as usize)
+        }
+    };
+    match found(version, shared_with, NEWEST) {
+        Found::TooNew => Err(Error::StoreFormat(format!(
+            "{} was written by a newer version (format {version}, this one knows {NEWEST}): run `crowsnest cache migrate --to \
+             {NEWEST}` of the newer version, or `crowsnest cache rebuild` of this one, which has the members fill it again",
+            path.display()
+        ))),
+        usable => Ok(usable),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn tables(connection: &mut SqliteConnection) -> Vec<String> {
+        let sql = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%' ORDER BY name";
+        let rows: Vec<(String,)> = sqlx::query_as(sql).fetch_all(connection).await.unwrap();
+        rows.into_iter().map(|(name,)| name).collect()
+    }
+
+    #[tokio::test]
+    async fn every_step_goes_up_and_down() {
+        let mut connection = SqliteConnection::connect("sqlite::memory:").await.unwrap();
+        let mut before = Vec::new();
+        for target in 0..=NEWEST {
+            migrate(&mut connection, Path::new("memory"), target).await.unwrap();
+            before.push(tables(&mut connection).await);
+        }
+        for target in (0..=NEWEST).rev() {
+            migrate(&mut connection, Path::new("memory"), target).await.unwrap();
+            assert_eq!(tables(&mut connection).await, before[target], "format {target}");
+        }
+    }
+}

@@ -1,0 +1,511 @@
+//! SQLite: one file, write-ahead log, one writing connection, a few reading ones.
+
+mod check;
+mod labels;
+pub(crate) mod migrations;
+mod prune;
+mod write;
+
+use super::catalog::Catalog;
+use super::codec::Codec;
+use super::decide::{Clock, Decided, Target, runs};
+use super::history;
+use super::labels::ChosenLabels;
+use super::notes;
+use super::reading::{Bodies, COUNTS, Reach, size_of};
+use super::rows::{COLUMNS, OBJECT_COLUMNS, without_body};
+use super::together::Together;
+use super::{
+    Batch, Keep, Manifests, Narrowing, Position, Replayed, Scan, Span, Store, StoreSize, StoredCollection, Wanted,
+};
+use crate::Epoch;
+use crate::record::{Change, CollectionKey, CollectionState, Object, Record, RecordKey, Seq, Version};
+use crate::{Error, History, IndexOptions};
+use async_trait::async_trait;
+use crowsnest_apimachinery::names::{ClusterName, Gvr};
+use sqlx::query::Query;
+use sqlx::sqlite::{
+    SqliteArguments, SqliteAutoVacuum, SqliteConnectOptions, SqliteConnection, SqliteExecutor, SqliteJournalMode,
+    SqlitePoolOptions, SqliteRow, SqliteSynchronous,
+};
+use sqlx::{AssertSqlSafe, Connection, Row as _, Sqlite, SqlitePool};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::Mutex;
+use write::{save_latest, save_positions, save_progress};
+
+/// Begins a transaction that writes. A reading one that comes to write later is refused where somebody wrote meanwhile.
+const WRITE: &str = "BEGIN IMMEDIATE";
+/// The database's file in the data directory.
+pub const FILE: &str = "cache.sqlite";
+
+/// Deletes the database's files. Returns false if there was none.
+pub fn discard(data_dir: &Path) -> Result<bool, Error> {
+    let mut found = false;
+    for suffix in ["", "-wal", "-shm"] {
+        let path = data_dir.join(format!("{FILE}{suffix}"));
+        match std::fs::remove_file(&path) {
+            Ok(()) => found = true,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(source) => return Err(Error::Io { path: path.display().to_string(), source }),
+        }
+    }
+    Ok(found)
+}
+/// A [`Narrowing`]: collections $5 and $6, namespaces $7.
+const NARROWED: &str = "AND collection NOT IN (SELECT value FROM json_each($5)) AND \
+    (collection NOT IN (SELECT value FROM json_each($6)) OR namespace IN (SELECT value FROM json_each($7)))";
+/// What the write-ahead log may keep of the disk once a large transaction is over.
+const JOURNAL_BYTES: &str = "67108864";
+
+/// So many reads of single objects at once, so many objects each: a read costs less than its way to SQLite's thread.
+const GETS: (usize, usize) = (2, 64);
+
+/// An object by the number of its collection, namespace and name.
+type Place = (i64, Arc<str>, Arc<str>);
+type Gets = Together<Place, Option<SqliteRow>>;
+
+fn together() -> Gets {
+    Together::new(GETS.0, GETS.1)
+}
+
+/// The SQLite backend.
+pub struct SqliteStore {
+    writer: Mutex<Writer>,
+    readers: SqlitePool,
+    gets: Gets,
+    catalog: Catalog,
+    chosen: ChosenLabels,
+}
+
+struct Writer {
+    connection: SqliteConnection,
+    latest: u64,
+}
+
+impl std::fmt::Debug for SqliteStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("SqliteStore")
+    }
+}
+
+impl SqliteStore {
+    /// Opens or creates `cache.sqlite` in the data directory and brings its format up to date.
+    pub async fn open(options: &IndexOptions, codec: Arc<Codec>) -> Result<Self, Error> {
+        let path = options.data_dir.join(FILE);
+        std::fs::create_dir_all(&options.data_dir)
+            .map_err(|source| Error::Io { path: options.data_dir.display().to_string(), source })?;
+        let common = SqliteConnectOptions::new()
+            .filename(&path)
+            .page_size(8192)
+            .journal_mode(SqliteJournalMode::Wal)
+            .synchronous(SqliteSynchronous::Normal)
+            .busy_timeout(Duration::from_secs(10))
+            .statement_cache_capacity(64)
+            .pragma("temp_store", "MEMORY")
+            .pragma("journal_size_limit", JOURNAL_BYTES)
+            .pragma("cache_size", format!("-{}", options.sqlite_cache_kib));
+        let unusable = |e| Error::store(format!("{} cannot be opened", path.display()), e);
+        // Only here: to say it again, as every reader would, is a write.
+        let writing = common.clone().create_if_missing(true).auto_vacuum(SqliteAutoVacuum::Incremental);
+        let mut connection = SqliteConnection::connect_with(&writing).await.map_err(unusable)?;
+        migrations::migrate(&mut connection, &path, migrations::NEWEST).await?;
+        let chosen = ChosenLabels(options.chosen_labels.clone());
+        labels::prepare(&mut connection, &chosen).await?;
+        let readers = SqlitePoolOptions::new()
+            .max_connections(options.sqlite_readers.max(1))
+            .min_connections(1)
+            .connect_with(common.pragma("query_only", "ON"))
+            .await
+            .map_err(unusable)?;
+        let writer = Mutex::new(Writer { connection, latest: 0 });
+        let store = Self { writer, readers, gets: together(), catalog: Catalog::new(codec), chosen };
+        store.load().await?;
+        Ok(store)
+    }
+
+    async fn load(&self) -> Result<(), Error> {
+        let fail = |e| Error::store("cannot be read", e);
+        let mut writer = self.writer.lock().await;
+        for row in sqlx::query("SELECT id, kind, dictionary FROM dictionaries ORDER BY id")
+            .fetch_all(&mut writer.connection)
+            .await
+            .map_err(fail)?
+        {
+            let id: u32 = row.try_get(0).map_err(fail)?;
+            let (kind, dictionary): (String, Vec<u8>) = (row.try_get(1).map_err(fail)?, row.try_get(2).map_err(fail)?);
+            self.catalog.codec.install(id, &kind, &dictionary);
+        }
+        writer.latest = newest(&mut writer.connection).await?.0;
+        drop(writer);
+        self.read_collections().await.map(drop)
+    }
+
+    /// Those that are collected; all become known by their numbers.
+    async fn read_collections(&self) -> Result<Vec<StoredCollection>, Error> {
+        let fail = |e| Error::store("cannot list its collections", e);
+        let sql = "SELECT id, cluster, \"group\", version, resource, kind, namespaced, scope, resource_version, complete, \
+            heard_at, gone FROM collections";
+        let rows = sqlx::query(sql).fetch_all(&self.readers).await.map_err(fail)?;
+        let mut found = Vec::with_capacity(rows.len());
+        for row in rows {
+            let text = |column: usize| row.try_get::<String, _>(column).map_err(fail);
+            let Ok(cluster) = ClusterName::parse(&text(1)?) else { continue };
+            let state = CollectionState {
+                resource_version: text(8)?,
+                complete: row.try_get(9).map_err(fail)?,
+                kind: text(5)?.into(),
+                namespaced: row.try_get(6).map_err(fail)?,
+                heard_at: row.try_get(10).map_err(fail)?,
+                trouble: None,
+            };
+            let key = CollectionKey::new(cluster, Gvr::new(&text(2)?, &text(3)?, &text(4)?));
+            self.catalog.insert(row.try_get(0).map_err(fail)?, &key, Arc::clone(&state.kind));
+            if !row.try_get::<bool, _>(11).map_err(fail)? {
+                found.push(StoredCollection { key, state, scope: text(7)? });
+            }
+        }
+        Ok(found)
+    }
+
+    async fn old_versions(&self, query: Query<'_, Sqlite, SqliteArguments>) -> Result<Vec<Version>, Error> {
+        let rows = query.fetch_all(&self.readers).await.map_err(|e| Error::store("cannot read old versions", e))?;
+        rows.iter().map(|row| self.catalog.version_of(row)).collect()
+    }
+
+    /// The rows at these places, in their order.
+    async fn rows_at(&self, places: Vec<Place>) -> Result<Vec<Option<SqliteRow>>, Error> {
+        let fail = |e| Error::store("cannot read objects", e);
+        let wanted: Vec<_> = places.iter().map(|(collection, space, name)| (collection, &**space, &**name)).collect();
+        let wanted = write::json(&wanted, "list of names")?;
+        let sql = AssertSqlSafe(format!(
+            "SELECT {OBJECT_COLUMNS}, place FROM (SELECT key AS place, value ->> 0 AS c, value ->> 1 AS s, value ->> 2 AS n \
+                FROM json_each(?)) CROSS JOIN records ON collection = c AND namespace = s AND name = n"
+        ));
+        let mut found: Vec<Option<SqliteRow>> = places.iter().map(|_| None).collect();
+        for row in sqlx::query(sql).bind(wanted).fetch_all(&self.readers).await.map_err(fail)? {
+            let place: i64 = row.try_get("place").map_err(fail)?;
+            if let Some(place) = usize::try_from(place).ok().and_then(|place| found.get_mut(place)) {
+                *place = Some(row);
+            }
+        }
+        Ok(found)
+    }
+
+    async fn objects(&self, sql: AssertSqlSafe<String>, parameter: String) -> Result<Vec<Object>, Error> {
+        let fail = |e| Error::store("cannot read objects", e);
+        let rows = sqlx::query(sql).bind(parameter).fetch_all(&self.readers).await.map_err(fail)?;
+        rows.iter().map(|row| self.catalog.object_of(row)).collect()
+    }
+}
+
+#[async_trait]
+impl Store for SqliteStore {
+    async fn apply(&self, batches: &[Batch], now_ms: i64) -> Result<Vec<Change>, Error> {
+        let fail = |e| Error::store("cannot write", e);
+        let mut writer = self.writer.lock().await;
+        let latest = writer.latest;
+        let mut clock = Clock { seq: latest, now_ms };
+        let mut transaction = writer.connection.begin_with(WRITE).await.map_err(fail)?;
+        let mut changes = Vec::new();
+        let mut named: Vec<Target> = Vec::new();
+        for batch in batches {
+            let id = match named.iter().find(|target| target.key == batch.collection) {
+                Some(target) => target.id,
+                None => self.ensure_collection(&mut transaction, batch).await?,
+            };
+            let target = self.catalog.target(id, batch, &named);
+            for run in runs(&batch.steps, |step| step.key()) {
+                changes.extend(self.apply_run(&mut transaction, &target, &run, &mut clock).await?);
+            }
+            save_progress(&mut transaction, id, &batch.progress, now_ms).await?;
+            named.push(target);
+        }
+        if clock.seq != latest {
+            save_latest(&mut transaction, clock.seq).await?;
+        }
+        transaction.commit().await.map_err(fail)?;
+        writer.latest = clock.seq;
+        named.into_iter().for_each(|target| self.catalog.insert(target.id, &target.key, target.kind));
+        Ok(changes)
+    }
+
+    async fn advance(&self, positions: &[Position]) -> Result<(), Error> {
+        let mut known = Vec::new();
+        for Position { collection, version, heard_at, .. } in positions {
+            known.extend(self.catalog.id_of(collection).map(|id| (id, version.as_str(), *heard_at)));
+        }
+        let mut writer = self.writer.lock().await;
+        save_positions(&mut writer.connection, &known).await
+    }
+
+    async fn drop_collection(
+        &self,
+        key: &CollectionKey,
+        _alone: Epoch,
+        limit: usize,
+        now_ms: i64,
+    ) -> Result<Vec<Change>, Error> {
+        let fail = |e| Error::store("cannot drop a collection", e);
+        let Some(id) = self.catalog.id_of(key) else { return Ok(Vec::new()) };
+        let mut writer = self.writer.lock().await;
+        let mut clock = Clock { seq: writer.latest, now_ms };
+        let mut transaction = writer.connection.begin_with(WRITE).await.map_err(fail)?;
+        let sql = AssertSqlSafe(format!("SELECT {COLUMNS} FROM records WHERE collection = ? LIMIT ?"));
+        let rows = sqlx::query(sql).bind(id).bind(limit as i64).fetch_all(&mut *transaction).await.map_err(fail)?;
+        let mut decided = Decided::default();
+        for row in rows {
+            decided.bury(id, self.catalog.record_of(&row, id)?, None, &mut clock);
+        }
+        let changes = self.obey(&mut transaction, decided, now_ms).await?;
+        // Incomplete first: what a crash leaves in between must not look whole.
+        let sql = "UPDATE collections SET complete = 0, resource_version = '', gone = $2, \
+            scope = CASE WHEN $2 THEN '' ELSE scope END WHERE id = $1";
+        sqlx::query(sql).bind(id).bind(changes.is_empty()).execute(&mut *transaction).await.map_err(fail)?;
+        save_latest(&mut transaction, clock.seq).await?;
+        transaction.commit().await.map_err(fail)?;
+        writer.latest = clock.seq;
+        Ok(changes)
+    }
+
+    async fn get(&self, key: &RecordKey) -> Result<Option<Object>, Error> {
+        let Some(id) = self.catalog.id_of(&key.collection) else { return Ok(None) };
+        let place = (id, Arc::clone(&key.namespace), Arc::clone(&key.name));
+        let row = self.gets.ask(place, |places| self.rows_at(places)).await?;
+        row.map(|row| self.catalog.object_of(&row)).transpose()
+    }
+
+    async fn records(
+        &self,
+        scan: &Scan,
+        keep: &Keep<'_>,
+        limit: usize,
+    ) -> Result<(Vec<Record>, Option<(String, String)>), Error> {
+        let fail = |e| Error::store("cannot list records", e);
+        let Some(id) = self.catalog.id_of(&scan.collection) else { return Ok((Vec::new(), None)) };
+        let Some(reach) = Reach::of(scan, limit) else { return Ok((Vec::new(), None)) };
+        let query = sqlx::query(AssertSqlSafe(reach.sql())).bind(id).bind(&reach.namespace).bind(&reach.name);
+        let query = query.bind(reach.rows);
+        let query = if let Some(labels) = &reach.labels { query.bind(labels) } else { query };
+        let rows = query.fetch_all(&self.readers).await.map_err(fail)?;
+        reach.gather(rows.iter().map(|row| self.catalog.record_of(row, id)), keep)
+    }
+
+    async fn labelled(&self, key: &CollectionKey, label: &str, value: Option<&str>) -> Result<Vec<Record>, Error> {
+        self.records_labelled(key, label, value).await
+    }
+
+    async fn bodies(&self, records: Vec<Record>) -> Result<Vec<Object>, Error> {
+        let fail = |e| Error::store("cannot read bodies", e);
+        let ids = json_ids(records.iter().map(|record| record.id));
+        let sql = "SELECT id, seq, dictionary, body FROM records WHERE id IN (SELECT value FROM json_each(?))";
+        let rows = sqlx::query(sql).bind(ids).fetch_all(&self.readers).await.map_err(fail)?;
+        let bodies = Bodies::of(&self.catalog, &records, &rows)?;
+        let fresh =
+            if bodies.changed.is_empty() { Vec::new() } else { self.by_ids(&bodies.changed, Manifests::Read).await? };
+        Ok(bodies.join(records, fresh))
+    }
+
+    async fn by_ids(&self, ids: &[u64], manifests: Manifests) -> Result<Vec<Object>, Error> {
+        let columns = match manifests {
+            Manifests::Read => OBJECT_COLUMNS.to_owned(),
+            Manifests::Left => without_body("x''"),
+        };
+        let sql = AssertSqlSafe(format!("SELECT {columns} FROM records WHERE id IN (SELECT value FROM json_each(?))"));
+        self.objects(sql, json_ids(ids.iter().copied())).await
+    }
+
+    async fn replay(&self, since: Seq, limit: usize) -> Result<Vec<Replayed>, Error> {
+        let fail = |e| Error::store("cannot replay changes", e);
+        // One transaction, so that both halves are read at one moment.
+        let mut reading = self.readers.begin().await.map_err(fail)?;
+        let sql = AssertSqlSafe(format!("SELECT {OBJECT_COLUMNS} FROM records WHERE seq > ? ORDER BY seq LIMIT ?"));
+        let (since, rows) = (since.0 as i64, limit as i64);
+        let records = sqlx::query(sql).bind(since).bind(rows).fetch_all(&mut *reading).await.map_err(fail)?;
+        let deleted = "SELECT id, ended FROM versions WHERE deleted AND ended > ? ORDER BY ended LIMIT ?";
+        let deleted = sqlx::query(deleted).bind(since).bind(rows).fetch_all(&mut *reading).await.map_err(fail)?;
+        reading.commit().await.map_err(fail)?;
+        self.catalog.replayed(&records, &deleted, limit)
+    }
+
+    async fn keys(&self, key: &CollectionKey) -> Result<Vec<(String, String)>, Error> {
+        let fail = |e| Error::store("cannot list keys", e);
+        let Some(id) = self.catalog.id_of(key) else { return Ok(Vec::new()) };
+        let sql = "SELECT namespace, name FROM records WHERE collection = ? ORDER BY namespace, name";
+        let rows = sqlx::query(sql).bind(id).fetch_all(&self.readers).await.map_err(fail)?;
+        let key = |row: &SqliteRow| Ok((row.try_get(0)?, row.try_get(1)?));
+        rows.iter().map(key).collect::<Result<_, sqlx::Error>>().map_err(fail)
+    }
+
+    async fn collections(&self) -> Result<Vec<StoredCollection>, Error> {
+        self.read_collections().await
+    }
+
+    async fn latest(&self) -> Result<Seq, Error> {
+        Ok(Seq(self.writer.lock().await.latest))
+    }
+
+    async fn identity(&self) -> Result<String, Error> {
+        let fail = |e| Error::store("cannot tell its identity", e);
+        let mut writer = self.writer.lock().await;
+        let fresh = format!("{:032x}", rand::random::<u128>());
+        sqlx::query("INSERT OR IGNORE INTO facts (name, value) VALUES ('identity', ?)")
+            .bind(fresh)
+            .execute(&mut writer.connection)
+            .await
+            .map_err(fail)?;
+        let row =
+            sqlx::query("SELECT value FROM facts WHERE name = 'identity'").fetch_one(&mut writer.connection).await;
+        row.and_then(|row| row.try_get(0)).map_err(fail)
+    }
+
+    async fn began(&self, now_ms: i64) -> Result<i64, Error> {
+        let fail = |e| Error::store("cannot tell since when it is filled", e);
+        let mut writer = self.writer.lock().await;
+        sqlx::query(
+            "INSERT INTO facts (name, value) SELECT 'began', COALESCE((SELECT MIN(changed_at) FROM records), ?) \
+             WHERE NOT EXISTS (SELECT 1 FROM facts WHERE name = 'began')",
+        )
+        .bind(now_ms)
+        .execute(&mut writer.connection)
+        .await
+        .map_err(fail)?;
+        let sql = "SELECT CAST(value AS INTEGER) FROM facts WHERE name = 'began'";
+        let row = sqlx::query(sql).fetch_one(&mut writer.connection).await;
+        row.and_then(|row| row.try_get(0)).map_err(fail)
+    }
+
+    async fn save_dictionary(&self, kind: &str, dictionary: &[u8], now_ms: i64) -> Result<(), Error> {
+        let sql = "INSERT INTO dictionaries (kind, created_at, dictionary) VALUES (?, ?, ?)";
+        let mut writer = self.writer.lock().await;
+        let done = sqlx::query(sql)
+            .bind(kind)
+            .bind(now_ms)
+            .bind(dictionary)
+            .execute(&mut writer.connection)
+            .await
+            .map_err(|e| Error::store("cannot keep a dictionary", e))?;
+        self.catalog.codec.install(done.last_insert_rowid() as u32, kind, dictionary);
+        Ok(())
+    }
+
+    async fn prune(&self, history: &History, now_ms: i64, seen: Seq) -> Result<u64, Error> {
+        self.prune_versions(history, now_ms, seen).await
+    }
+
+    async fn versions(&self, key: &RecordKey, limit: usize) -> Result<Vec<Version>, Error> {
+        let Some(id) = self.catalog.id_of(&key.collection) else { return Ok(Vec::new()) };
+        let query = sqlx::query(AssertSqlSafe(history::of_key())).bind(id).bind(&*key.namespace).bind(&*key.name);
+        self.old_versions(query.bind(limit as i64)).await
+    }
+
+    fn narrowing(&self, wanted: &mut Wanted<'_>) -> Narrowing {
+        self.catalog.narrowing(wanted)
+    }
+
+    async fn past(&self, span: &Span, narrowing: &Narrowing, limit: usize) -> Result<Vec<Version>, Error> {
+        let before = i64::try_from(span.before.0).unwrap_or(i64::MAX);
+        let sql = history::of_span(span, if narrowing.is_none() { "" } else { NARROWED });
+        let query = sqlx::query(AssertSqlSafe(sql)).bind(before).bind(span.from).bind(span.until).bind(limit as i64);
+        if narrowing.is_none() {
+            return self.old_versions(query).await;
+        }
+        let json = |numbers: &[i64]| json_ids(numbers.iter().map(|number| *number as u64));
+        let namespaces = serde_json::Value::from(narrowing.namespaces.clone()).to_string();
+        let query = query.bind(json(&narrowing.nothing)).bind(json(&narrowing.limited)).bind(namespaces);
+        self.old_versions(query).await
+    }
+
+    async fn ended(&self, ended: &[Seq]) -> Result<Vec<Version>, Error> {
+        let sql = AssertSqlSafe(history::ended("IN (SELECT value FROM json_each(?))"));
+        self.old_versions(sqlx::query(sql).bind(json_ids(ended.iter().map(|seq| seq.0)))).await
+    }
+
+    async fn as_of(&self, seq: Seq, ids: &[u64]) -> Result<Vec<Version>, Error> {
+        let sql = AssertSqlSafe(history::as_of("IN (SELECT value FROM json_each($2))"));
+        self.old_versions(sqlx::query(sql).bind(seq.0 as i64).bind(json_ids(ids.iter().copied()))).await
+    }
+
+    async fn pruned(&self) -> Result<Seq, Error> {
+        Ok(Seq(prune::number(&self.readers, "pruned").await? as u64))
+    }
+
+    async fn notes(&self) -> Result<Vec<(RecordKey, String)>, Error> {
+        let fail = |e| Error::store("cannot read what is noted", e);
+        type Columns = (String, String, String, String, String, String, String);
+        let rows: Vec<Columns> = sqlx::query_as(notes::ALL).fetch_all(&self.readers).await.map_err(fail)?;
+        Ok(rows.into_iter().filter_map(|(a, b, c, d, e, f, g)| notes::read([a, b, c, d, e, f, g])).collect())
+    }
+
+    async fn note(&self, key: &RecordKey, note: Option<&str>) -> Result<(), Error> {
+        let sql = if note.is_some() { notes::PUT } else { notes::DROP };
+        let query = notes::columns(key).into_iter().chain(note).fold(sqlx::query(sql), |query, text| query.bind(text));
+        let mut writer = self.writer.lock().await;
+        let done = query.execute(&mut writer.connection).await;
+        done.map(drop).map_err(|e| Error::store("cannot note anything", e))
+    }
+
+    async fn facts(&self, prefix: &str) -> Result<Vec<(String, String)>, Error> {
+        let found = sqlx::query_as(notes::FACTS).bind(prefix).fetch_all(&self.readers).await;
+        found.map_err(|e| Error::store("cannot read facts", e))
+    }
+
+    async fn keep_fact(&self, name: &str, value: Option<&str>) -> Result<(), Error> {
+        let sql = if value.is_some() { notes::KEEP_FACT } else { notes::FORGET_FACT };
+        let query = value.into_iter().fold(sqlx::query(sql).bind(name), |query, value| query.bind(value));
+        let mut writer = self.writer.lock().await;
+        let done = query.execute(&mut writer.connection).await;
+        done.map(drop).map_err(|e| Error::store("cannot keep a fact", e))
+    }
+
+    async fn drop_notes(&self, cluster: &ClusterName) -> Result<(), Error> {
+        let mut writer = self.writer.lock().await;
+        let done = sqlx::query(notes::DROP_CLUSTER).bind(cluster.as_str()).execute(&mut writer.connection).await;
+        done.map(drop).map_err(|e| Error::store("cannot forget what is noted", e))
+    }
+
+    async fn counts(&self) -> Result<Vec<(CollectionKey, u64)>, Error> {
+        let rows = sqlx::query(COUNTS).fetch_all(&self.readers).await;
+        self.catalog.counts(&rows.map_err(|e| Error::store("cannot count its records", e))?)
+    }
+
+    async fn close(&self) -> Result<(), Error> {
+        self.readers.close().await;
+        let mut writer = self.writer.lock().await;
+        let checkpoint = sqlx::query("PRAGMA wal_checkpoint(TRUNCATE)").execute(&mut writer.connection).await;
+        checkpoint.map(drop).map_err(|e| Error::store("cannot put its log into its file", e))
+    }
+
+    async fn size(&self) -> Result<StoreSize, Error> {
+        let fail = |e| Error::store("cannot measure itself", e);
+        let sql = "SELECT (SELECT count(*) FROM records), (SELECT count(*) FROM versions), \
+            (SELECT count(*) FROM versions WHERE deleted), (SELECT coalesce(sum(bytes), 0) FROM versions), \
+            (SELECT page_count * page_size FROM pragma_page_count, pragma_page_size), \
+            (SELECT freelist_count * page_size FROM pragma_freelist_count, pragma_page_size)";
+        let row = sqlx::query(sql).fetch_one(&self.readers).await.map_err(fail)?;
+        size_of(&row)
+    }
+}
+
+/// The newest seq ever given, as the file says.
+async fn newest(connection: impl SqliteExecutor<'_>) -> Result<Seq, Error> {
+    let fail = |e| Error::store("cannot tell its newest change", e);
+    let sql = "SELECT max(coalesce((SELECT max(seq) FROM records), 0), \
+        coalesce((SELECT max(ended) FROM versions), 0), \
+        coalesce((SELECT CAST(value AS INTEGER) FROM facts WHERE name = 'seq'), 0))";
+    let row = sqlx::query(sql).fetch_one(connection).await.map_err(fail)?;
+    Ok(Seq(row.try_get::<i64, _>(0).map_err(fail)? as u64))
+}
+
+fn json_ids(ids: impl Iterator<Item = u64>) -> String {
+    let mut text = String::from("[");
+    for (nth, id) in ids.enumerate() {
+        if nth > 0 {
+            text.push(',');
+        }
+        text.push_str(&id.to_string());
+    }
+    text.push(']');
+    text
+}

@@ -1,0 +1,48 @@
+//! Letting go of old versions, and giving the space back.
+
+use super::{SqliteStore, WRITE};
+use crate::history::{CUT, DROP, LAST_DELETION, TRIM};
+use crate::{Error, History, Seq};
+use sqlx::sqlite::{SqliteConnection, SqliteExecutor};
+use sqlx::{Connection, Row as _};
+
+/// Pages given back at once: the writer waits meanwhile.
+const VACUUM_PAGES: &str = "PRAGMA incremental_vacuum(4096)";
+
+impl SqliteStore {
+    pub(super) async fn prune_versions(&self, history: &History, now_ms: i64, seen: Seq) -> Result<u64, Error> {
+        let fail = |e| Error::store("cannot prune old versions", e);
+        let mut writer = self.writer.lock().await;
+        let latest = writer.latest.min(seen.0) as i64;
+        let mut transaction = writer.connection.begin_with(WRITE).await.map_err(fail)?;
+        let row = sqlx::query(CUT).bind(history.oldest(now_ms)).bind(history.most_bytes()).bind(latest);
+        let row = row.fetch_one(&mut *transaction).await.map_err(fail)?;
+        let cut: i64 = row.try_get(0).map_err(fail)?;
+        let row = sqlx::query(LAST_DELETION).bind(cut).fetch_one(&mut *transaction).await.map_err(fail)?;
+        note(&mut transaction, "pruned", row.try_get(0).map_err(fail)?).await?;
+        let dropped = sqlx::query(DROP).bind(cut).execute(&mut *transaction).await.map_err(fail)?;
+        let trimmed = number(&mut *transaction, "trimmed").await?;
+        let trim = sqlx::query(TRIM).bind(trimmed).bind(latest).bind(i64::from(history.per_object));
+        let aged = trim.execute(&mut *transaction).await.map_err(fail)?;
+        note(&mut transaction, "trimmed", latest).await?;
+        transaction.commit().await.map_err(fail)?;
+        sqlx::query(VACUUM_PAGES).execute(&mut writer.connection).await.map_err(fail)?;
+        Ok(dropped.rows_affected() + aged.rows_affected())
+    }
+}
+
+/// Notes a number that only grows.
+async fn note(connection: &mut SqliteConnection, name: &str, number: i64) -> Result<(), Error> {
+    let sql = "INSERT INTO facts (name, value) VALUES ($1, CAST($2 AS TEXT)) ON CONFLICT (name) DO UPDATE \
+        SET value = CAST(max(CAST(facts.value AS INTEGER), $2) AS TEXT)";
+    let done = sqlx::query(sql).bind(name).bind(number).execute(connection).await;
+    done.map(drop).map_err(|e| Error::store("cannot note what it pruned", e))
+}
+
+/// What was noted last; 0 before anything was.
+pub(super) async fn number(connection: impl SqliteExecutor<'_>, name: &str) -> Result<i64, Error> {
+    let fail = |e| Error::store("cannot tell what it pruned", e);
+    let sql = "SELECT CAST(value AS INTEGER) FROM facts WHERE name = ?";
+    let row = sqlx::query(sql).bind(name).fetch_optional(connection).await.map_err(fail)?;
+    row.map_or(Ok(0), |row| row.try_get(0)).map_err(fail)
+}

@@ -1,0 +1,73 @@
+use std::collections::BTreeMap;
+
+use crowsnest_apimachinery::names::{ClusterName, Gvr};
+use parking_lot::RwLock;
+use tokio::sync::watch;
+
+use crate::{CollectionKey, CollectionState, Progress};
+
+/// State of each collection: completeness, position and trouble.
+#[derive(Debug, Default)]
+pub struct States {
+    states: RwLock<BTreeMap<CollectionKey, CollectionState>>,
+    version: watch::Sender<u64>,
+}
+
+impl States {
+    pub fn get(&self, key: &CollectionKey) -> Option<CollectionState> {
+        self.states.read().get(key).cloned()
+    }
+
+    pub fn all(&self) -> Vec<(CollectionKey, CollectionState)> {
+        self.states.read().iter().map(|(key, state)| (key.clone(), state.clone())).collect()
+    }
+
+    pub fn each(&self, mut see: impl FnMut(&CollectionKey, &CollectionState)) {
+        self.states.read().iter().for_each(|(key, state)| see(key, state));
+    }
+
+    /// Those of one cluster.
+    pub fn of(&self, cluster: &ClusterName, mut see: impl FnMut(&CollectionState)) {
+        let first = CollectionKey::new(cluster.clone(), Gvr::new("", "", ""));
+        let states = self.states.read();
+        states.range(first..).take_while(|(key, _)| key.cluster == *cluster).for_each(|(_, state)| see(state));
+    }
+
+    /// Counts changes of completeness and trouble.
+    pub fn version(&self) -> watch::Receiver<u64> {
+        self.version.subscribe()
+    }
+
+    pub fn update(&self, key: &CollectionKey, change: impl FnOnce(&mut CollectionState)) {
+        let notable = {
+            let mut states = self.states.write();
+            let state = states.entry(key.clone()).or_default();
+            let before = (state.complete, state.trouble.clone());
+            change(state);
+            before != (state.complete, state.trouble.clone())
+        };
+        if notable {
+            self.version.send_modify(|version| *version += 1);
+        }
+    }
+
+    pub fn remove(&self, key: &CollectionKey) {
+        if self.states.write().remove(key).is_some() {
+            self.version.send_modify(|version| *version += 1);
+        }
+    }
+
+    pub fn progress(&self, key: &CollectionKey, progress: &Progress, now_ms: i64) {
+        self.update(key, |state| {
+            if let Some(version) = &progress.resource_version {
+                state.resource_version.clone_from(version);
+            }
+            if let Some((kind, namespaced)) = &progress.kind {
+                state.kind = kind.as_str().into();
+                state.namespaced = *namespaced;
+            }
+            state.complete |= progress.complete;
+            state.heard_at = now_ms;
+        });
+    }
+}

@@ -1,0 +1,476 @@
+//! What every backend must do, whatever it is made of.
+
+mod versions;
+
+use super::codec::Codec;
+use super::postgres::PostgresStore;
+use super::sqlite::SqliteStore;
+use super::{Batch, Packed, Position, Progress, Replayed, Scan, Step, Store};
+use crate::fixtures::{cluster, draft, resource_of};
+use crate::postgres_server::Database;
+use crate::record::{CollectionKey, Happened, RecordKey, Seq};
+use crate::{Epoch, Error, History, IndexOptions, PostgresOptions, StoreOptions};
+use crowsnest_apimachinery::selector::Selector;
+use rstest::rstest;
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// Every case runs on each of them.
+#[derive(Debug, Clone, Copy)]
+enum Kind {
+    Sqlite,
+    Postgres,
+}
+
+enum Home {
+    Sqlite(tempfile::TempDir),
+    Postgres(Database),
+}
+
+struct Backend {
+    store: Arc<dyn Store>,
+    codec: Arc<Codec>,
+    home: Home,
+}
+
+impl Backend {
+    /// None where the backend's server is not installed.
+    async fn of(kind: Kind) -> Option<Self> {
+        let home = match kind {
+            Kind::Sqlite => Home::Sqlite(tempfile::tempdir().unwrap()),
+            Kind::Postgres => Home::Postgres(Database::fresh().await?),
+        };
+        Some(Self::at(home, &[]).await.unwrap())
+    }
+
+    async fn at(home: Home, labels: &[&str]) -> Result<Self, Error> {
+        let labels: Vec<String> = labels.iter().map(|key| (*key).to_owned()).collect();
+        let codec = Arc::new(Codec::default());
+        let store: Arc<dyn Store> = match &home {
+            Home::Sqlite(directory) => {
+                let options = IndexOptions { chosen_labels: labels, ..IndexOptions::new(directory.path()) };
+                Arc::new(SqliteStore::open(&options, Arc::clone(&codec)).await?)
+            }
+            Home::Postgres(database) => {
+                let options = PostgresOptions::new(database.url());
+                let mut store = PostgresStore::open(&options, "suite", Arc::clone(&codec)).await?;
+                store.choose_labels(&labels).await?;
+                Arc::new(store)
+            }
+        };
+        Ok(Self { store, codec, home })
+    }
+
+    async fn reopened(self) -> Self {
+        self.reopened_with(&[]).await
+    }
+
+    async fn reopened_with(self, labels: &[&str]) -> Self {
+        drop(self.store);
+        Self::at(self.home, labels).await.unwrap()
+    }
+
+    fn put(&self, object: &Value) -> Step {
+        let draft = draft(object);
+        let packed: Packed = self.codec.pack("/Pod", &draft.body).unwrap().0;
+        Step::Put(Box::new(draft), packed)
+    }
+
+    fn delete(namespace: &str, name: &str, version: &str) -> Step {
+        Step::Delete { namespace: namespace.into(), name: name.into(), resource_version: version.into() }
+    }
+
+    async fn apply(&self, steps: Vec<Step>, version: &str) -> Vec<(u64, Happened, String)> {
+        let progress = Progress {
+            resource_version: Some(version.to_owned()),
+            kind: Some(("Pod".to_owned(), true)),
+            ..Progress::default()
+        };
+        let batch = Batch { collection: pods(), epoch: Epoch::ALONE, steps, progress };
+        let changes = self.store.apply(&[batch], 1000).await.unwrap();
+        changes.into_iter().map(|c| (c.seq.0, c.happened, c.object.record.key.name.to_string())).collect()
+    }
+
+    async fn names(&self, namespaces: Option<&[&str]>, limit: usize, want: &dyn Fn(&str) -> bool) -> Vec<String> {
+        let want: BTreeSet<String> =
+            ["a", "b", "c", "d", "e"].iter().filter(|n| want(n)).map(|n| (*n).to_owned()).collect();
+        let mut scan = Scan {
+            collection: pods(),
+            namespaces: namespaces.map(|all| all.iter().map(|n| (*n).to_owned()).collect()),
+            after: None,
+            labels: None,
+        };
+        let mut names = Vec::new();
+        loop {
+            let keep = |record: &crate::Record| Ok(want.contains(&*record.key.name));
+            let (records, next) = self.store.records(&scan, &keep, limit).await.unwrap();
+            assert!(records.len() <= limit);
+            names.extend(records.iter().map(|r| format!("{}/{}", r.key.namespace, r.key.name)));
+            match next {
+                None => return names,
+                next => scan.after = next,
+            }
+        }
+    }
+}
+
+fn pods() -> CollectionKey {
+    CollectionKey::new(cluster("member1"), resource_of(&json!({})))
+}
+
+fn pod(namespace: &str, name: &str, uid: &str, version: &str) -> Value {
+    json!({"kind": "Pod", "apiVersion": "v1", "metadata": {"namespace": namespace, "name": name, "uid": uid,
+        "resourceVersion": version, "labels": {"app": name}}, "spec": {"nodeName": "n1", "containers": [{"name": "c"}]}})
+}
+
+fn key(namespace: &str, name: &str) -> RecordKey {
+    RecordKey { collection: pods(), namespace: namespace.into(), name: name.into() }
+}
+
+#[rstest]
+#[tokio::test]
+async fn notes_survive_until_they_are_taken_back(#[values(Kind::Sqlite, Kind::Postgres)] kind: Kind) {
+    let Some(backend) = Backend::of(kind).await else { return };
+    for (name, note) in [("a", "1"), ("b", "2"), ("a", "3")] {
+        backend.store.note(&key("x", name), Some(note)).await.unwrap();
+    }
+    backend.store.note(&key("x", "b"), None).await.unwrap();
+    let backend = backend.reopened().await;
+    assert_eq!(backend.store.notes().await.unwrap(), [(key("x", "a"), "3".to_owned())]);
+    backend.store.drop_notes(&cluster("member2")).await.unwrap();
+    assert_eq!(backend.store.notes().await.unwrap().len(), 1);
+    backend.store.drop_notes(&cluster("member1")).await.unwrap();
+    assert!(backend.store.notes().await.unwrap().is_empty());
+}
+
+#[rstest]
+#[tokio::test]
+async fn facts_are_kept_by_name(#[values(Kind::Sqlite, Kind::Postgres)] kind: Kind) {
+    let Some(backend) = Backend::of(kind).await else { return };
+    for (name, value) in [("export/a", "1"), ("export/b", "2"), ("export/a", "3"), ("exported", "4")] {
+        backend.store.keep_fact(name, Some(value)).await.unwrap();
+    }
+    backend.store.keep_fact("export/b", None).await.unwrap();
+    let backend = backend.reopened().await;
+    assert_eq!(backend.store.facts("export/").await.unwrap(), [("export/a".to_owned(), "3".to_owned())]);
+}
+
+#[rstest]
+#[tokio::test]
+async fn changes_are_told_once_and_survive(#[values(Kind::Sqlite, Kind::Postgres)] kind: Kind) {
+    let Some(backend) = Backend::of(kind).await else { return };
+    let first =
+        backend.apply(vec![backend.put(&pod("x", "a", "1", "10")), backend.put(&pod("x", "b", "2", "11"))], "11").await;
+    assert_eq!(first, [(1, Happened::Added, "a".into()), (2, Happened::Added, "b".into())]);
+    // What is already there is no change, however often it is sent.
+    assert!(backend.apply(vec![backend.put(&pod("x", "a", "1", "10"))], "12").await.is_empty());
+    let steps = vec![
+        backend.put(&pod("x", "a", "1", "13")),
+        Backend::delete("x", "b", "14"),
+        backend.put(&pod("x", "b", "3", "15")),
+        Backend::delete("x", "nobody", "16"),
+        // Another uid: the old object is gone.
+        backend.put(&pod("x", "a", "9", "17")),
+    ];
+    let happened = backend.apply(steps, "17").await;
+    use Happened::{Added, Deleted, Modified};
+    let expected = [(3, Modified, "a"), (4, Deleted, "b"), (5, Added, "b"), (6, Deleted, "a"), (7, Added, "a")];
+    assert_eq!(happened, expected.map(|(seq, happened, name)| (seq, happened, name.to_owned())));
+
+    let before = backend.store.get(&key("x", "a")).await.unwrap().unwrap();
+    let backend = backend.reopened().await;
+    let after = backend.store.get(&key("x", "a")).await.unwrap().unwrap();
+    assert_eq!((&before.record, &before.body), (&after.record, &after.body));
+    assert_eq!(after.record.resource_version, "17");
+    assert_eq!(backend.store.latest().await.unwrap(), Seq(7));
+    let collections = backend.store.collections().await.unwrap();
+    assert_eq!((collections[0].state.resource_version.as_str(), &*collections[0].state.kind), ("17", "Pod"));
+    assert_eq!(backend.store.keys(&pods()).await.unwrap().len(), 2);
+    assert!(backend.store.get(&key("x", "nobody")).await.unwrap().is_none());
+}
+
+#[rstest]
+#[tokio::test]
+async fn lists_go_in_key_order_and_resume(#[values(Kind::Sqlite, Kind::Postgres)] kind: Kind) {
+    let Some(backend) = Backend::of(kind).await else { return };
+    let mut steps = Vec::new();
+    for (namespace, name) in [("y", "a"), ("x", "c"), ("x", "a"), ("z", "e"), ("x", "b"), ("y", "d")] {
+        steps.push(backend.put(&pod(namespace, name, &format!("{namespace}{name}"), "1")));
+    }
+    backend.apply(steps, "1").await;
+    for limit in [1, 2, 3, 100] {
+        let all = backend.names(None, limit, &|_| true).await;
+        assert_eq!(all, ["x/a", "x/b", "x/c", "y/a", "y/d", "z/e"], "limit {limit}");
+        assert_eq!(backend.names(Some(&["x", "z", "nowhere"]), limit, &|_| true).await, ["x/a", "x/b", "x/c", "z/e"]);
+        assert_eq!(backend.names(None, limit, &|name| name == "a" || name == "e").await, ["x/a", "y/a", "z/e"]);
+        assert!(backend.names(None, limit, &|_| false).await.is_empty());
+    }
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_scan_for_labels_finds_all_that_have_them(#[values(Kind::Sqlite, Kind::Postgres)] kind: Kind) {
+    let Some(backend) = Backend::of(kind).await else { return };
+    let labels = [
+        ("a", json!({"app": "web", "a.io/x_y": "v_1", "tier": "front"})),
+        ("b", json!({"app": "web-2", "a.io/xXy": "vX1", "tier": "front"})),
+        ("c", json!({"app": "db", "z": "app"})),
+        ("d", json!({})),
+    ];
+    let labelled = |(name, labels): &(&str, Value)| {
+        let mut pod = pod("x", name, name, "1");
+        pod["metadata"]["labels"] = labels.clone();
+        backend.put(&pod)
+    };
+    backend.apply(labels.iter().map(labelled).collect(), "1").await;
+    for (selector, expected) in [
+        ("app=web", "a"),
+        ("app", "abc"),
+        ("!app", "d"),
+        ("app!=web", "bcd"),
+        ("app in (web,db)", "ac"),
+        ("app in (web)", "a"),
+        ("app notin (web)", "bcd"),
+        ("tier=front,app=web-2", "b"),
+        ("tier,app,app=web", "a"),
+        ("a.io/x_y=v_1", "a"),
+        ("app=db,app=web", ""),
+        ("", "abcd"),
+    ] {
+        let wanted = Selector::parse(selector).unwrap();
+        let scan = Scan { collection: pods(), namespaces: None, after: None, labels: Some(wanted.clone()) };
+        let found = backend.store.records(&scan, &|record| Ok(wanted.matches(&record.labels)), 100).await.unwrap();
+        let names: String = found.0.iter().map(|record| &*record.key.name).collect();
+        assert_eq!((names.as_str(), found.1), (expected, None), "{selector}");
+    }
+}
+
+#[rstest]
+#[tokio::test]
+async fn objects_are_found_by_chosen_labels(#[values(Kind::Sqlite, Kind::Postgres)] kind: Kind) {
+    let labelled = |name: &str, uid: &str, version: &str, labels: Value| {
+        let mut pod = pod("x", name, uid, version);
+        pod["metadata"]["labels"] = labels;
+        pod
+    };
+    let Some(backend) = Backend::of(kind).await else { return };
+    let backend = backend.reopened_with(&["*/id", "of-*", "exact"]).await;
+    let steps = [
+        labelled("c", "1", "1", json!({"a.io/id": "7", "of-x": "", "app": "c"})),
+        labelled("a", "2", "1", json!({"a.io/id": "7", "exact": "1"})),
+        labelled("b", "3", "1", json!({"b.io/id": "7", "of-y": "1"})),
+        labelled("d", "4", "1", json!({"a.io/id": "8"})),
+    ];
+    backend.apply(steps.iter().map(|pod| backend.put(pod)).collect(), "1").await;
+    async fn found(backend: &Backend, label: &str, value: Option<&str>) -> String {
+        let found = backend.store.labelled(&pods(), label, value).await.unwrap();
+        found.iter().map(|record| &*record.key.name).collect()
+    }
+    assert_eq!(found(&backend, "a.io/id", Some("7")).await, "ac");
+    assert_eq!(found(&backend, "a.io/id", None).await, "acd");
+    assert_eq!(found(&backend, "b.io/id", Some("7")).await, "b");
+    assert_eq!(found(&backend, "of-x", Some("")).await, "c");
+    assert_eq!(found(&backend, "exact", Some("1")).await, "a");
+    assert_eq!(found(&backend, "a.io/id", Some("9")).await, "");
+    let refused = backend.store.labelled(&pods(), "app", Some("c")).await.unwrap_err();
+    assert_eq!(refused.to_string(), "objects are not indexed by their label app");
+
+    // Labels move, objects go and come back as others.
+    let steps = vec![
+        backend.put(&labelled("a", "2", "2", json!({"a.io/id": "8"}))),
+        Backend::delete("x", "c", "3"),
+        backend.put(&labelled("b", "9", "4", json!({"a.io/id": "7"}))),
+    ];
+    backend.apply(steps, "4").await;
+    assert_eq!(found(&backend, "a.io/id", Some("7")).await, "b");
+    assert_eq!(found(&backend, "a.io/id", Some("8")).await, "ad");
+    assert_eq!(found(&backend, "b.io/id", None).await, "");
+
+    // Another choice is made good for what is already there.
+    let backend = backend.reopened_with(&["*/id", "app"]).await;
+    assert_eq!(found(&backend, "a.io/id", Some("8")).await, "ad");
+    assert!(backend.store.labelled(&pods(), "exact", None).await.is_err());
+    backend.store.drop_collection(&pods(), Epoch::ALONE, 100, 5).await.unwrap();
+    assert_eq!(found(&backend, "a.io/id", None).await, "");
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_follower_that_was_away_is_told_what_it_missed(#[values(Kind::Sqlite, Kind::Postgres)] kind: Kind) {
+    let Some(backend) = Backend::of(kind).await else { return };
+    let steps = (0..10).map(|n| backend.put(&pod("x", &format!("p{n}"), &format!("u{n}"), "1"))).collect();
+    backend.apply(steps, "1").await;
+    backend.apply(vec![Backend::delete("x", "p3", "2"), backend.put(&pod("x", "p4", "u4", "3"))], "3").await;
+    for limit in [1, 2, 3, 50] {
+        let (mut seen, mut gone, mut since) = (BTreeSet::new(), Vec::new(), Seq(0));
+        loop {
+            let replayed = backend.store.replay(since, limit).await.unwrap();
+            let Some(last) = replayed.last() else { break };
+            since = last.seq();
+            for change in replayed {
+                match change {
+                    Replayed::Put(object) => drop(seen.insert(object.record.key.name.to_string())),
+                    Replayed::Deleted { id, .. } => gone.push(id),
+                }
+            }
+        }
+        assert_eq!((seen.len(), gone.as_slice(), since), (9, [4].as_slice(), Seq(12)), "limit {limit}");
+    }
+    // The deletion and what p4 was; only the former is missed by who was away.
+    let later = 1000 + History::default().kept_for.as_millis() as i64 + 1;
+    assert_eq!(backend.store.prune(&History::default(), later, Seq(u64::MAX)).await.unwrap(), 2);
+    assert_eq!(backend.store.pruned().await.unwrap(), Seq(11));
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_dropped_collection_leaves_as_deletions(#[values(Kind::Sqlite, Kind::Postgres)] kind: Kind) {
+    let Some(backend) = Backend::of(kind).await else { return };
+    let steps = (0..5).map(|n| backend.put(&pod("x", &format!("p{n}"), &format!("u{n}"), "1"))).collect();
+    backend.apply(steps, "1").await;
+    let first = backend.store.drop_collection(&pods(), Epoch::ALONE, 3, 2000).await.unwrap();
+    assert!(first.iter().all(|change| change.happened == Happened::Deleted) && first.len() == 3);
+    assert!(!backend.store.collections().await.unwrap()[0].state.complete);
+    assert_eq!(backend.store.drop_collection(&pods(), Epoch::ALONE, 3, 2000).await.unwrap().len(), 2);
+    assert!(backend.store.drop_collection(&pods(), Epoch::ALONE, 3, 2000).await.unwrap().is_empty());
+    assert!(backend.store.collections().await.unwrap().is_empty());
+    // And it can come back.
+    assert_eq!(backend.apply(vec![backend.put(&pod("x", "p0", "u0", "1"))], "9").await.len(), 1);
+}
+
+#[rstest]
+#[tokio::test]
+async fn positions_move_on_without_a_change(#[values(Kind::Sqlite, Kind::Postgres)] kind: Kind) {
+    let Some(backend) = Backend::of(kind).await else { return };
+    backend.apply(vec![backend.put(&pod("x", "a", "u1", "1"))], "1").await;
+    let collections = async |backend: &Backend| -> Vec<(String, String, i64)> {
+        let stored = backend.store.collections().await.unwrap();
+        let told = |one: super::StoredCollection| {
+            (one.key.resource.resource.to_string(), one.state.resource_version, one.state.heard_at)
+        };
+        stored.into_iter().map(told).collect()
+    };
+    let unknown = CollectionKey::new(cluster("member1"), crowsnest_apimachinery::names::Gvr::new("", "v1", "nodes"));
+    let at = |collection, version: &str| Position {
+        collection,
+        epoch: Epoch::ALONE,
+        version: version.to_owned(),
+        heard_at: 2000,
+    };
+    let latest = backend.store.latest().await.unwrap();
+    backend.store.advance(&[at(unknown, "7"), at(pods(), "8")]).await.unwrap();
+    assert_eq!(backend.store.latest().await.unwrap(), latest);
+    let backend = backend.reopened().await;
+    assert_eq!(collections(&backend).await, [("pods".to_owned(), "8".to_owned(), 2000)]);
+    // Nobody collects it any more: it does not come back by a position.
+    while !backend.store.drop_collection(&pods(), Epoch::ALONE, 10, 3000).await.unwrap().is_empty() {}
+    backend.store.advance(&[at(pods(), "9")]).await.unwrap();
+    assert!(collections(&backend).await.is_empty());
+}
+
+/// As a version would leave it that has a format of its own; nobody has it open.
+async fn made_newer(home: &Home, shared_with: usize) {
+    use sqlx::Connection;
+    let added = "ALTER TABLE records ADD COLUMN mood TEXT NOT NULL DEFAULT 'calm'; CREATE TABLE moods (name TEXT)";
+    match home {
+        Home::Sqlite(directory) => {
+            let path = directory.path().join("cache.sqlite");
+            let options = sqlx::sqlite::SqliteConnectOptions::new().filename(&path);
+            let mut connection = sqlx::SqliteConnection::connect_with(&options).await.unwrap();
+            let sql = format!("{added}; PRAGMA user_version = 999; UPDATE format SET shared_with = {shared_with}");
+            sqlx::raw_sql(sqlx::AssertSqlSafe(sql)).execute(&mut connection).await.unwrap();
+        }
+        Home::Postgres(database) => {
+            let mut connection = database.connect().await;
+            let sql = format!(
+                "SET search_path = crowsnest_cache; {added}; UPDATE format SET version = 999, shared_with = {shared_with}"
+            );
+            sqlx::raw_sql(sqlx::AssertSqlSafe(sql)).execute(&mut connection).await.unwrap();
+        }
+    }
+}
+
+/// Where the records are, for whoever runs the cache.
+fn options(home: &Home) -> (StoreOptions, &std::path::Path) {
+    match home {
+        Home::Sqlite(directory) => (StoreOptions::Sqlite, directory.path()),
+        Home::Postgres(database) => {
+            (StoreOptions::Postgres(PostgresOptions::new(database.url())), std::path::Path::new("/nowhere"))
+        }
+    }
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_format_is_left_and_come_back_to_with_all_records(#[values(Kind::Sqlite, Kind::Postgres)] kind: Kind) {
+    let Some(backend) = Backend::of(kind).await else { return };
+    backend.apply(vec![backend.put(&pod("x", "a", "1", "1"))], "1").await;
+    let (home, store) = (backend.home, backend.store);
+    drop(store);
+    {
+        let (store, path) = options(&home);
+        let newest = crate::format::newest(&store);
+        for (to, from) in [(newest - 1, newest), (newest, newest - 1), (newest, newest)] {
+            assert_eq!(crate::format::migrate(&store, path, to).await.unwrap(), Some(from), "to {to}");
+        }
+        for to in [0, newest + 1] {
+            let refused = crate::format::migrate(&store, path, to).await.unwrap_err().to_string();
+            assert!(refused.contains(&format!("knows the formats 1 to {newest}, not {to}")), "{refused}");
+        }
+    }
+    let backend = Backend::at(home, &[]).await.unwrap();
+    assert_eq!(backend.names(None, 9, &|_| true).await, ["x/a"]);
+    let home = backend.home;
+    drop(backend.store);
+    let (store, path) = options(&home);
+    assert!(crate::format::discard(&store, Some(path)).await.unwrap());
+    assert!(!crate::format::discard(&store, Some(path)).await.unwrap());
+    assert_eq!(crate::format::migrate(&store, path, 1).await.unwrap(), None);
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_newer_database_that_was_only_added_to_goes_on(#[values(Kind::Sqlite, Kind::Postgres)] kind: Kind) {
+    let Some(backend) = Backend::of(kind).await else { return };
+    backend.apply(vec![backend.put(&pod("x", "a", "1", "1"))], "1").await;
+    let (home, store) = (backend.home, backend.store);
+    drop(store);
+    let newest = crate::format::newest(&options(&home).0);
+    made_newer(&home, newest).await;
+    let (store, path) = options(&home);
+    let refused = crate::format::migrate(&store, path, newest).await.unwrap_err().to_string();
+    assert!(refused.contains("(format 999, ") && refused.contains("which alone can bring it"), "{refused}");
+    let backend = Backend::at(home, &[]).await.unwrap();
+    backend.apply(vec![backend.put(&pod("x", "b", "2", "2"))], "2").await;
+    // It stays what it was made, for the version that made it.
+    let backend = backend.reopened().await;
+    assert_eq!(backend.names(None, 9, &|_| true).await, ["x/a", "x/b"]);
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_newer_database_is_refused_in_one_line(#[values(Kind::Sqlite, Kind::Postgres)] kind: Kind) {
+    let Some(backend) = Backend::of(kind).await else { return };
+    let (home, store) = (backend.home, backend.store);
+    drop(store);
+    made_newer(&home, 999).await;
+    let refused = Backend::at(home, &[]).await.err();
+    let text = refused.as_ref().map(|error| error.to_string()).unwrap_or_default();
+    assert!(text.contains("written by a newer version (format 999") && !text.contains('\n'), "{text}");
+    assert!(text.contains("`crowsnest cache migrate --to "), "{text}");
+    assert!(matches!(refused, Some(Error::StoreFormat(_))));
+}
+
+#[rstest]
+#[tokio::test]
+async fn it_knows_since_when_it_is_filled(#[values(Kind::Sqlite, Kind::Postgres)] kind: Kind) {
+    let Some(backend) = Backend::of(kind).await else { return };
+    assert_eq!(backend.store.began(500).await.unwrap(), 500);
+    let backend = backend.reopened().await;
+    assert_eq!(backend.store.began(900).await.unwrap(), 500);
+    // One that was filled before anybody asked.
+    let Some(backend) = Backend::of(kind).await else { return };
+    backend.apply(vec![backend.put(&pod("x", "a", "1", "1"))], "1").await;
+    assert_eq!(backend.store.began(99_000).await.unwrap(), 1000);
+}

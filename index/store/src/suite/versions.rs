@@ -1,0 +1,174 @@
+//! What is kept of objects as they were, on every backend.
+
+use super::*;
+use crate::Version;
+use crate::{Narrowing, Span};
+use std::time::Duration;
+
+#[rstest]
+#[tokio::test]
+async fn objects_are_told_as_they_were_after_a_change(#[values(Kind::Sqlite, Kind::Postgres)] kind: Kind) {
+    let Some(backend) = Backend::of(kind).await else { return };
+    let steps = ["a", "b", "c"].map(|name| backend.put(&pod("x", name, name, "1")));
+    backend.apply(steps.into(), "1").await;
+    let steps = vec![
+        backend.put(&pod("x", "a", "a", "2")),
+        Backend::delete("x", "b", "3"),
+        backend.put(&pod("x", "a", "a", "4")),
+        backend.put(&pod("x", "d", "d", "5")),
+    ];
+    backend.apply(steps, "5").await;
+    // a began with 1, b with 2, c with 3; the steps are 4 to 7.
+    for (seq, expected) in [(3, "a 1, b 1"), (4, "a 2, b 1"), (5, "a 2"), (6, ""), (0, "")] {
+        let mut told = backend.store.as_of(Seq(seq), &[1, 2, 3, 7, 99]).await.unwrap();
+        told.sort_by_key(|version| version.object.record.id);
+        let told = told.iter().map(|version| {
+            let record = &version.object.record;
+            format!("{} {}", record.key.name, record.resource_version)
+        });
+        assert_eq!(told.collect::<Vec<_>>().join(", "), expected, "after {seq}");
+    }
+    assert!(backend.store.as_of(Seq(3), &[2]).await.unwrap().iter().all(|version| version.object.record.id == 2));
+}
+
+/// (resourceVersion, resourceVersion in the body, seq, end, deleted), newest first.
+async fn versions(backend: &Backend, name: &str) -> Vec<(String, String, u64, u64, bool)> {
+    let versions = backend.store.versions(&key("x", name), 100).await.unwrap();
+    let told = versions.iter().map(|version| {
+        let body: Value = serde_json::from_slice(&version.object.body).unwrap();
+        let inside = body["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
+        let record = &version.object.record;
+        assert_eq!((&*record.key.name, &*record.kind, version.ended_at), (name, "Pod", 1000));
+        (record.resource_version.clone(), inside, record.seq.0, version.ended.0, version.deleted)
+    });
+    told.collect()
+}
+
+#[rstest]
+#[tokio::test]
+async fn what_objects_were_is_kept(#[values(Kind::Sqlite, Kind::Postgres)] kind: Kind) {
+    let Some(backend) = Backend::of(kind).await else { return };
+    backend.apply(vec![backend.put(&pod("x", "a", "1", "1")), backend.put(&pod("x", "b", "2", "1"))], "1").await;
+    // Twice in one transaction, deleted, and another under the same name.
+    let steps = vec![
+        backend.put(&pod("x", "a", "1", "2")),
+        backend.put(&pod("x", "a", "1", "3")),
+        Backend::delete("x", "a", "4"),
+        backend.put(&pod("x", "a", "9", "5")),
+    ];
+    backend.apply(steps, "5").await;
+    let told = |version: &str, seq, ended, deleted| (version.to_owned(), version.to_owned(), seq, ended, deleted);
+    let expected = [told("3", 4, 5, true), told("2", 3, 4, false), told("1", 1, 3, false)];
+    let backend = backend.reopened().await;
+    assert_eq!(versions(&backend, "a").await, expected);
+    assert!(versions(&backend, "b").await.is_empty() && versions(&backend, "nobody").await.is_empty());
+    assert_eq!(backend.store.versions(&key("x", "a"), 1).await.unwrap().len(), 1);
+
+    // A dropped collection leaves all it had, also after a restart.
+    while !backend.store.drop_collection(&pods(), Epoch::ALONE, 100, 1000).await.unwrap().is_empty() {}
+    let backend = backend.reopened().await;
+    assert!(backend.store.collections().await.unwrap().is_empty());
+    let deletions = backend.store.past(&Span::DELETED, &Narrowing::NONE, 10).await.unwrap();
+    let told: Vec<_> = deletions.iter().map(|d| (&*d.object.record.key.name, d.ended.0)).collect();
+    assert!(matches!(told.as_slice(), [(_, 8), (_, 7), ("a", 5)]), "{told:?}");
+    let next = backend.store.past(&Span { before: Seq(7), ..Span::DELETED }, &Narrowing::NONE, 10).await.unwrap();
+    assert_eq!((next.len(), next[0].ended), (1, Seq(5)));
+    let seqs = |versions: Vec<Version>| versions.iter().map(|version| version.ended.0).collect::<Vec<_>>();
+    let all = Span { deleted: false, ..Span::DELETED };
+    let whole = backend.store.past(&all, &Narrowing::NONE, 10).await.unwrap();
+    assert_eq!(seqs(whole), [8, 7, 5, 4, 3]);
+    for (from, until, expected) in [(1000, 1001, 5), (1001, i64::MAX, 0), (i64::MIN, 1000, 0)] {
+        assert_eq!(
+            backend.store.past(&Span { from, until, ..all }, &Narrowing::NONE, 10).await.unwrap().len(),
+            expected
+        );
+    }
+    let mut some = seqs(backend.store.ended(&[Seq(5), Seq(3), Seq(99)]).await.unwrap());
+    some.sort_unstable();
+    assert_eq!(some, [3, 5]);
+    // And the same collection comes back with its history.
+    backend.apply(vec![backend.put(&pod("x", "a", "10", "7"))], "7").await;
+    assert_eq!(versions(&backend, "a").await.len(), 4);
+    let size = backend.store.size().await.unwrap();
+    assert_eq!((size.records, size.versions, size.deletions), (1, 5, 3));
+    assert!(size.version_bytes > 0 && size.bytes > size.version_bytes, "{size:?}");
+}
+
+#[rstest]
+#[case::everything(&[], &[], "a/x a/y a/z b/x b/y b/z")]
+#[case::nothing_of_one(&[("b", "")], &[], "a/x a/y a/z")]
+#[case::some_namespaces_of_one(&[("a", "x nowhere")], &[], "a/x b/x b/y b/z")]
+#[case::of_both(&[("a", "x"), ("b", "x")], &[], "a/x b/x")]
+#[case::of_one_nothing_of_the_other(&[("a", "x z"), ("b", "")], &[], "a/x a/z")]
+#[case::page_by_page(&[("a", "x z")], &[1, 2], "a/x a/z b/x b/y b/z")]
+#[tokio::test]
+async fn old_versions_are_narrowed(
+    #[values(Kind::Sqlite, Kind::Postgres)] kind: Kind,
+    #[case] wanted: &[(&str, &str)],
+    #[case] limits: &[usize],
+    #[case] expected: &str,
+) {
+    let Some(backend) = Backend::of(kind).await else { return };
+    for cluster_name in ["a", "b"] {
+        let steps = ["x", "y", "z"].into_iter().flat_map(|namespace| {
+            [backend.put(&pod(namespace, "p", namespace, "1")), Backend::delete(namespace, "p", "2")]
+        });
+        let collection = CollectionKey::new(cluster(cluster_name), resource_of(&json!({})));
+        let progress = Progress { kind: Some(("Pod".to_owned(), true)), ..Progress::default() };
+        let batch = Batch { collection, epoch: Epoch::ALONE, steps: steps.collect(), progress };
+        assert_eq!(backend.store.apply(&[batch], 1000).await.unwrap().len(), 6);
+    }
+    let narrowing = backend.store.narrowing(&mut |key| {
+        let of = wanted.iter().find(|(name, _)| *name == key.cluster.as_str());
+        of.map(|(_, namespaces)| namespaces.split_whitespace().map(str::to_owned).collect())
+    });
+    for limit in limits.iter().chain(&[100]) {
+        let (mut found, mut span) = (BTreeSet::new(), Span::DELETED);
+        loop {
+            let versions = backend.store.past(&span, &narrowing, *limit).await.unwrap();
+            assert!(versions.len() <= *limit);
+            let Some(last) = versions.last() else { break };
+            span.before = last.ended;
+            for version in &versions {
+                let key = &version.object.record.key;
+                assert!(found.insert(format!("{}/{}", key.cluster(), key.namespace)), "told twice");
+            }
+        }
+        assert_eq!(found.into_iter().collect::<Vec<_>>().join(" "), expected, "limit {limit}");
+    }
+}
+
+#[rstest]
+#[case::too_old(History { kept_for: Duration::ZERO, ..KEPT }, 0, 0)]
+#[case::too_many(History { per_object: 2, ..KEPT }, 2, 1)]
+#[case::too_large(History { max_bytes: 0, ..KEPT }, 0, 0)]
+#[case::none_of_it(KEPT, 9, 1)]
+#[tokio::test]
+async fn old_versions_go(
+    #[values(Kind::Sqlite, Kind::Postgres)] kind: Kind,
+    #[case] history: History,
+    #[case] of_a: usize,
+    #[case] of_b: usize,
+) {
+    let Some(backend) = Backend::of(kind).await else { return };
+    backend.apply(vec![backend.put(&pod("x", "b", "2", "1")), Backend::delete("x", "b", "2")], "2").await;
+    let steps = (1..=10).map(|version| backend.put(&pod("x", "a", "1", &version.to_string()))).collect();
+    backend.apply(steps, "10").await;
+    // Late enough that no follower needs them any more.
+    let now = 1000 + 3600 * 1000;
+    // But not before the text index has seen them.
+    assert_eq!(backend.store.prune(&history, now, Seq(0)).await.unwrap(), 0);
+    backend.store.prune(&history, now, Seq(u64::MAX)).await.unwrap();
+    assert_eq!((versions(&backend, "a").await.len(), versions(&backend, "b").await.len()), (of_a, of_b));
+    // What is there stays, and pruning again changes nothing.
+    assert_eq!(backend.store.prune(&history, now, Seq(u64::MAX)).await.unwrap(), 0);
+    assert_eq!(backend.store.get(&key("x", "a")).await.unwrap().unwrap().record.resource_version, "10");
+    let newest = versions(&backend, "a").await;
+    assert!(newest.first().is_none_or(|version| version.0 == "9"), "{newest:?}");
+    // A whole new version is kept as before.
+    backend.apply(vec![backend.put(&pod("x", "a", "1", "11"))], "11").await;
+    assert_eq!(versions(&backend, "a").await.len(), of_a + 1);
+}
+
+const KEPT: History =
+    History { kept_for: Duration::from_secs(24 * 3600), per_object: 100, max_bytes: u64::MAX, max_store_bytes: None };
