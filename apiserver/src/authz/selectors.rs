@@ -1,9 +1,9 @@
 //! Selectors in reviews of access: what is wrong with them, and what of them cannot be read. RBAC does not look at them.
 
 use crowsnest_apimachinery::field::{FieldError, FieldErrorKind};
+use crowsnest_apimachinery::selector::{FieldSelector, Selector};
 use serde_json::Value;
 
-use crate::registry::selector::{FieldSelector, LabelSelector};
 use crate::registry::validation::{label_value, qualified_name};
 
 const KINDS: [&str; 2] = ["fieldSelector", "labelSelector"];
@@ -94,7 +94,7 @@ pub(super) fn unread(attributes: &Value) -> String {
 }
 
 fn parses(kind: &str, raw: &str) -> bool {
-    if kind == "labelSelector" { LabelSelector::parse(raw).is_ok() } else { FieldSelector::parse(raw).is_ok() }
+    if kind == "labelSelector" { Selector::parse(raw).is_ok() } else { FieldSelector::parse(raw).is_ok() }
 }
 
 fn readable(kind: &str, requirement: &Value) -> bool {

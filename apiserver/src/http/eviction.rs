@@ -1,5 +1,6 @@
 //! Evictions: deletes of pods that disruption budgets may forbid.
 
+use crowsnest_apimachinery::selector::Selector;
 use serde_json::{Value, json};
 
 use crate::http::handler::Call;
@@ -33,8 +34,8 @@ pub(super) async fn evict(call: &mut Call, ctx: &RequestContext, eviction: &Valu
     if !finished && !pod.is_deleting() {
         let mut matching = Vec::new();
         for budget in registry.list(&budgets, &ctx.namespace, &Default::default()).await?.objects {
-            let selector = crate::registry::selector::LabelSelector::from_object(budget["spec"].get("selector"));
-            if selector.is_ok_and(|s| s.matches(pod.labels())) {
+            let selector = Selector::from_json(budget["spec"].get("selector"));
+            if selector.is_ok_and(|s| s.matches_json(pod.labels())) {
                 matching.push(budget);
             }
         }

@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use crowsnest_apimachinery::selector::FieldSelector;
 use serde_json::{Value, json};
 
 use crate::error::Error;
 use crate::registry::object::Object;
 use crate::registry::options::ListOptions;
 use crate::registry::resource::ResourceRef;
-use crate::registry::selector::FieldSelector;
 use crate::registry::{Registry, storage_error, table, unexpected};
 use crate::status::{ApiError, ApiResult, Cause, Details, Reason};
 use crate::storage::{ObjectKey, Record, Revision};
@@ -54,7 +54,7 @@ impl Registry {
     pub async fn page(&self, resource: &ResourceRef, namespace: &str, options: &ListOptions) -> ApiResult<Page> {
         check_fields(resource, &options.fields)?;
         let start = self.start(namespace, options).await?;
-        if let (None, None, Some(name)) = (start.at, &start.after, options.fields.exact("metadata.name"))
+        if let (None, None, Some(name)) = (start.at, &start.after, options.fields.required_value("metadata.name"))
             && (!namespace.is_empty() || !resource.namespaced)
         {
             return self.one(resource, namespace, name, options).await;
@@ -108,7 +108,7 @@ impl Registry {
             return Ok(records.into_iter().enumerate().collect());
         }
         let mut candidates = candidates(options, records)?;
-        if !options.fields.by_key() {
+        if !is_decided_by_key(&options.fields) {
             let whole = candidates.iter().map(|(_, record)| record.clone()).collect();
             let mut decoded = self.decode_all(resource, whole).await?.into_iter();
             candidates.retain(|_| decoded.next().is_some_and(|object| matches(resource, options, &object)));
@@ -183,11 +183,11 @@ impl Registry {
 fn candidates(options: &ListOptions, records: Vec<Record>) -> ApiResult<Vec<(usize, Record)>> {
     let mut kept = Vec::new();
     for (place, record) in records.into_iter().enumerate() {
-        let labelled = || match options.labels.is_everything() {
+        let labelled = || match options.labels.is_empty() {
             true => Ok(true),
-            false => record.body.labels().map(|labels| options.labels.matches(labels.as_ref())),
+            false => record.body.labels().map(|labels| options.labels.matches_json(labels.as_ref())),
         };
-        if options.fields.may_match(&record.key) && labelled().map_err(storage_error)? {
+        if may_match(&options.fields, &record.key) && labelled().map_err(storage_error)? {
             kept.push((place, record));
         }
     }
@@ -212,11 +212,11 @@ pub(crate) fn parse_version(text: &str) -> ApiResult<Revision> {
 
 /// Refuses fields the kind cannot be selected by.
 pub(crate) fn check_fields(resource: &ResourceRef, fields: &FieldSelector) -> ApiResult<()> {
-    if fields.is_everything() {
+    if fields.is_empty() {
         return Ok(());
     }
     let known = resource.strategy.selectable_fields(&Value::Null);
-    for (path, _, _) in &fields.terms {
+    for path in fields.requirements().iter().map(|requirement| requirement.field.as_str()) {
         if path == "metadata.name" || path == "metadata.namespace" || known.iter().any(|(k, _)| k == path) {
             continue;
         }
@@ -234,18 +234,37 @@ pub(crate) fn check_fields(resource: &ResourceRef, fields: &FieldSelector) -> Ap
 }
 
 fn matches(resource: &ResourceRef, options: &ListOptions, object: &Value) -> bool {
-    if !options.labels.matches(object.labels()) {
+    if !options.labels.matches_json(object.labels()) {
         return false;
     }
-    if options.fields.is_everything() {
+    if options.fields.is_empty() {
         return true;
     }
     let fields = resource.strategy.selectable_fields(object);
-    options.fields.matches(&|path| match path {
-        "metadata.name" => object.name().to_owned(),
-        "metadata.namespace" => object.namespace().to_owned(),
-        other => fields.iter().find(|(k, _)| k == other).map(|(_, v)| v.clone()).unwrap_or_default(),
+    options.fields.matches_with(|path| match path {
+        "metadata.name" => Some(object.name().into()),
+        "metadata.namespace" => Some(object.namespace().into()),
+        other => fields.iter().find(|(k, _)| k == other).map(|(_, v)| v.as_str().into()),
     })
+}
+
+/// The field of an object's key, if a path names one.
+pub(super) fn of_key<'k>(key: &'k ObjectKey, path: &str) -> Option<&'k str> {
+    match path {
+        "metadata.name" => Some(key.name()),
+        "metadata.namespace" => Some(key.namespace()),
+        _ => None,
+    }
+}
+
+/// True if an object's key decides whether it matches.
+pub(super) fn is_decided_by_key(fields: &FieldSelector) -> bool {
+    fields.requirements().iter().all(|r| matches!(r.field.as_str(), "metadata.name" | "metadata.namespace"))
+}
+
+/// False if the key alone rules the object out.
+pub(super) fn may_match(fields: &FieldSelector, key: &ObjectKey) -> bool {
+    fields.requirements().iter().all(|r| of_key(key, &r.field).is_none_or(|value| (value == r.value) == r.equals))
 }
 
 /// In place of a revision in a token: the list goes on as it is now.

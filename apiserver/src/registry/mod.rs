@@ -14,7 +14,6 @@ pub mod options;
 pub mod patch;
 pub mod resource;
 mod scale;
-pub mod selector;
 pub mod strategy;
 mod update;
 pub mod validation;

@@ -5,9 +5,9 @@ use std::time::Duration;
 use crowsnest_apimachinery::field::FieldError;
 use crowsnest_apimachinery::list_options;
 use crowsnest_apimachinery::request::{Query, RequestInfo};
+use crowsnest_apimachinery::selector::{FieldRequirement, FieldSelector, Selector, SelectorError};
 use serde_json::{Value, json};
 
-use crate::registry::selector::{FieldSelector, LabelSelector};
 use crate::status::{ApiError, ApiResult};
 
 /// How unknown and duplicate fields are treated.
@@ -109,7 +109,7 @@ fn check_dry_run(values: &[String]) -> Option<FieldError> {
 /// Options of get and list; `watch` of a collection shares them.
 #[derive(Debug, Clone, Default)]
 pub struct ListOptions {
-    pub labels: LabelSelector,
+    pub labels: Selector,
     pub fields: FieldSelector,
     pub limit: usize,
     pub continue_token: Option<String>,
@@ -125,9 +125,10 @@ impl ListOptions {
     pub fn parse(query: &Query) -> ApiResult<Self> {
         let asked = list_options::ListOptions::read(|name| query.first(name));
         let asked = asked.map_err(|error| ApiError::bad_request(error.to_string()))?;
+        let wrong = |error: SelectorError| ApiError::bad_request(error.to_string());
         let options = Self {
-            labels: LabelSelector::parse(&asked.label_selector)?,
-            fields: FieldSelector::parse(&asked.field_selector)?,
+            labels: Selector::parse(&asked.label_selector).map_err(wrong)?,
+            fields: FieldSelector::parse(&asked.field_selector).map_err(wrong)?,
             limit: asked.page().unwrap_or_default(),
             continue_token: Some(asked.continue_token.clone()).filter(|token| !token.is_empty()),
             resource_version: asked.resource_version.clone(),
@@ -149,10 +150,10 @@ impl ListOptions {
         if info.name.is_empty() {
             return Ok(options);
         }
-        let term = ("metadata.name".to_owned(), true, info.name.clone());
-        if options.fields.is_everything() {
-            options.fields.terms.push(term);
-        } else if !options.fields.terms.contains(&term) {
+        let name = FieldRequirement { field: "metadata.name".to_owned(), equals: true, value: info.name.clone() };
+        if options.fields.is_empty() {
+            options.fields = FieldSelector::from_iter([name]);
+        } else if !options.fields.requirements().contains(&name) {
             return Err(ApiError::bad_request("fieldSelector metadata.name doesn't match requested name"));
         }
         Ok(options)
@@ -160,7 +161,7 @@ impl ListOptions {
 
     /// No selector leaves anything out.
     pub fn selects_everything(&self) -> bool {
-        self.labels.is_everything() && self.fields.is_everything()
+        self.labels.is_empty() && self.fields.is_empty()
     }
 }
 

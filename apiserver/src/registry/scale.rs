@@ -1,11 +1,11 @@
 //! The scale subresource: a `Scale` read from and written through its parent. Pure.
 
 use crowsnest_apimachinery::field::FieldError;
+use crowsnest_apimachinery::selector::Selector;
 use serde_json::{Map, Value, json};
 
 use crate::registry::object::Object;
 use crate::registry::resource::{ResourceRef, ScalePaths};
-use crate::registry::selector::LabelSelector;
 use crate::status::{ApiError, ApiResult};
 
 fn at<'a>(object: &'a Value, path: &str) -> Option<&'a Value> {
@@ -54,7 +54,7 @@ pub(crate) fn of(paths: &ScalePaths, object: &Value) -> Value {
             let structured = labels.contains_key("matchLabels") || labels.contains_key("matchExpressions");
             let selector = Value::Object(labels.clone());
             let selector = if structured { selector } else { json!({"matchLabels": selector}) };
-            LabelSelector::from_object(Some(&selector)).map(|s| s.to_string()).unwrap_or_default()
+            Selector::from_json(Some(&selector)).map(|s| s.to_string()).unwrap_or_default()
         }
         _ => String::new(),
     };

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, Sleep};
 
 use crate::error::Error;
-use crate::registry::list::{check_fields, parse_version};
+use crate::registry::list::{check_fields, is_decided_by_key, may_match, of_key, parse_version};
 use crate::registry::object::Object as _;
 use crate::registry::options::ListOptions;
 use crate::registry::resource::ResourceRef;
@@ -262,19 +262,18 @@ impl Watch {
                 ChangeKind::Deleted => "DELETED",
             }));
         }
-        if !self.options.fields.may_match(&change.key) {
+        if !may_match(&self.options.fields, &change.key) {
             return Ok(None);
         }
-        let whole = !self.options.fields.by_key();
+        let whole = !is_decided_by_key(&self.options.fields);
         let version = if whole { self.version.clone() } else { Arc::from("") };
         let place = change.shared.sides(&version);
         let sides = place.get_or_try_init(|| self.sides(change, whole)).await?;
         let wants = |side: &Selectable| {
-            self.options.labels.matches(side.labels.as_ref())
-                && self.options.fields.matches(&|path| match path {
-                    "metadata.name" => change.key.name().to_owned(),
-                    "metadata.namespace" => change.key.namespace().to_owned(),
-                    other => side.fields.iter().find(|(k, _)| k == other).map(|(_, v)| v.clone()).unwrap_or_default(),
+            self.options.labels.matches_json(side.labels.as_ref())
+                && self.options.fields.matches_with(|path| match of_key(&change.key, path) {
+                    Some(value) => Some(value.into()),
+                    None => side.fields.iter().find(|(k, _)| k == path).map(|(_, v)| v.as_str().into()),
                 })
         };
         let was_in = sides.before.as_ref().is_some_and(wants);

@@ -4,31 +4,11 @@ use std::collections::BTreeMap;
 
 use crowsnest_api::cluster::Cluster;
 use crowsnest_api::policy::{ClusterAffinity, FieldSelector, ResourceSelector};
+use crowsnest_apimachinery::selector::{expression_matches, label_selector_matches};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use serde_json::Value;
 
 use super::object;
-
-/// Whether `labels` satisfy the selector. An unknown operator matches nothing.
-pub fn labels_match(selector: &LabelSelector, labels: &BTreeMap<String, String>) -> bool {
-    let equal = selector.match_labels.iter().flatten().all(|(key, value)| labels.get(key) == Some(value));
-    equal
-        && selector.match_expressions.iter().flatten().all(|requirement| {
-            let values = requirement.values.as_deref().unwrap_or_default();
-            expression_matches(&requirement.operator, labels.get(&requirement.key), values)
-        })
-}
-
-/// What makes no sense (`NotIn` of nothing, `Exists` with values) matches nothing either.
-fn expression_matches(operator: &str, value: Option<&String>, values: &[String]) -> bool {
-    match operator {
-        "In" => value.is_some_and(|value| values.contains(value)),
-        "NotIn" => !values.is_empty() && value.is_none_or(|value| !values.contains(value)),
-        "Exists" => values.is_empty() && value.is_some(),
-        "DoesNotExist" => values.is_empty() && value.is_none(),
-        _ => false,
-    }
-}
 
 /// How precisely a selector names an object; the more precise policy wins over the less precise one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
@@ -56,7 +36,7 @@ pub fn precision_of(selector: &ResourceSelector, template: &Value) -> Option<Pre
         namespace: object::namespace(template),
         name: object::name(template),
     };
-    precision(selector, named, |wanted| labels_match(wanted, &object::labels(template)))
+    precision(selector, named, |wanted| label_selector_matches(wanted, &object::labels(template)))
 }
 
 /// The best precision with which any of the selectors matches an object of which only this much is at hand.
@@ -65,7 +45,7 @@ pub fn best_precision_of_named(
     named: Named<'_>,
     labels: &BTreeMap<String, String>,
 ) -> Option<Precision> {
-    selectors.iter().filter_map(|selector| precision(selector, named, |wanted| labels_match(wanted, labels))).max()
+    selectors.iter().filter_map(|selector| precision(selector, named, |wanted| label_selector_matches(wanted, labels))).max()
 }
 
 fn precision(
@@ -100,7 +80,7 @@ pub fn cluster_matches(cluster: &Cluster, affinity: &ClusterAffinity) -> bool {
     }
     let empty = BTreeMap::new();
     let labels = cluster.metadata.labels.as_ref().unwrap_or(&empty);
-    affinity.label_selector.as_ref().is_none_or(|selector| labels_match(selector, labels))
+    affinity.label_selector.as_ref().is_none_or(|selector| label_selector_matches(selector, labels))
         && affinity.field_selector.as_ref().is_none_or(|selector| fields_match(selector, cluster))
         && (affinity.cluster_names.is_empty() || affinity.cluster_names.iter().any(|wanted| wanted == name))
 }
@@ -110,7 +90,7 @@ fn fields_match(selector: &FieldSelector, cluster: &Cluster) -> bool {
     selector.match_expressions.iter().all(|requirement| {
         let values = requirement.values.as_deref().unwrap_or_default();
         let single = |value: &String| {
-            let value = (!value.is_empty()).then_some(value);
+            let value = (!value.is_empty()).then_some(value.as_str());
             expression_matches(&requirement.operator, value, values)
         };
         match requirement.key.as_str() {

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crowsnest_apimachinery::selector::Selector;
 use jiff::Timestamp;
 use k8s_openapi::api::policy::v1::{PodDisruptionBudget, PodDisruptionBudgetSpec, PodDisruptionBudgetStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
@@ -12,7 +13,6 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use crate::error::Result;
 
 use super::pod::PodState;
-use super::selector::Selector;
 use super::store::{Index, Key, Stored};
 use super::workload::rollout::resolve;
 use super::workload::{count, keys_of, spawn};
@@ -33,7 +33,7 @@ pub fn start(world: &Arc<World>) {
 async fn reconcile(world: &World, key: &Key) -> Result<Option<Duration>> {
     let Some(budget) = world.budgets.get(key) else { return Ok(None) };
     let Some(spec) = budget.spec.as_ref() else { return Ok(None) };
-    let selector = spec.selector.as_ref().map(Selector::new);
+    let selector = spec.selector.as_ref().map(Selector::valid_or_nothing);
     let selected = |pod: &Arc<PodState>| selector.as_ref().is_some_and(|selector| selector.matches(&pod.labels));
     let pods: Vec<_> = world
         .pods

@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 use super::metrics::{refuse, respond, selector};
 use super::pod::Phase;
 use super::podlife::time;
-use super::selector::Labels;
+use super::Labels;
 use super::store::{Key, Stored};
 use super::world::World;
 

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crowsnest_apimachinery::selector::Selector;
 use k8s_openapi::api::core::v1::{ObjectReference, Service, ServicePort};
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointConditions, EndpointPort, EndpointSlice};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -17,7 +18,6 @@ use crate::error::{Error, Result};
 
 use super::pod::PodState;
 use super::queue::Queue;
-use super::selector::Selector;
 use super::store::{Index, Key, Stored};
 use super::workload::pods::Parent;
 use super::workload::{Keys, keys_of, spawn};
@@ -68,7 +68,7 @@ pub fn start(world: &Arc<World>) {
 
 fn selector(service: &Service) -> Option<Selector> {
     let selector = service.spec.as_ref()?.selector.as_ref().filter(|selector| !selector.is_empty())?;
-    Some(Selector::from_map(selector))
+    Some(Selector::from_labels(selector))
 }
 
 /// Ports of a service on one pod, names of container ports resolved. Ports the pod does not have are left out.

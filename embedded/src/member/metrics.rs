@@ -91,7 +91,7 @@ impl Metrics {
             ));
         }
         let selects =
-            |labels: &super::selector::Labels| selector.as_ref().is_none_or(|selector| selector.matches(labels));
+            |labels: &super::Labels| selector.as_ref().is_none_or(|selector| selector.matches(labels));
         let parts: Vec<&str> = path.trim_matches('/').split('/').skip(3).collect();
         let now = Timestamp::now();
         let list = |kind: &str, items: Vec<Value>| {

@@ -19,7 +19,6 @@ pub mod quota;
 pub mod recorder;
 pub mod resources;
 pub mod scheduler;
-pub mod selector;
 pub mod shape;
 pub mod store;
 pub mod volumes;
@@ -27,6 +26,7 @@ pub mod wire;
 pub mod workload;
 pub mod world;
 
+use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -49,6 +49,9 @@ use self::faults::{Faults, Listening};
 use self::recorder::Recorder;
 use self::shape::NodeShape;
 use self::world::{Features, World};
+
+/// Labels of an object.
+pub type Labels = BTreeMap<String, String>;
 
 /// What a member is like.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

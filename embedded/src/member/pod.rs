@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 
 use super::informer::{controller_of, key_of, version_of};
 use super::resources::Resources;
-use super::selector::Labels;
+use super::Labels;
 use super::store::{Index, Key, Stored};
 
 /// `Pod.status.phase`.

@@ -23,10 +23,13 @@ pub struct FieldSelector {
 impl FieldSelector {
     pub fn parse(text: &str) -> Result<Self, SelectorError> {
         let mut requirements = Vec::new();
-        for term in split_terms(text).into_iter().filter(|term| !term.is_empty()) {
+        let mut terms = split_terms(text);
+        // Of several mistakes API servers report the first in this order.
+        terms.sort_unstable();
+        for term in terms.into_iter().filter(|term| !term.is_empty()) {
             let not_understood = || SelectorError::Field { selector: text.to_owned(), term: term.to_owned() };
             let (field, operator, value) = split_term(term).ok_or_else(not_understood)?;
-            let value = unescape(value).ok_or_else(not_understood)?;
+            let value = unescape(value)?;
             requirements.push(FieldRequirement { field: field.to_owned(), equals: operator != "!=", value });
         }
         Ok(Self { requirements })
@@ -81,17 +84,20 @@ fn split_term(term: &str) -> Option<(&str, &str, &str)> {
     })
 }
 
-fn unescape(value: &str) -> Option<String> {
+fn unescape(value: &str) -> Result<String, SelectorError> {
     let mut plain = String::with_capacity(value.len());
     let mut characters = value.chars();
     while let Some(character) = characters.next() {
         match character {
-            '\\' => plain.push(characters.next().filter(|next| matches!(next, '\\' | ',' | '='))?),
-            ',' | '=' => return None,
+            '\\' => match characters.next() {
+                Some(escaped @ ('\\' | ',' | '=')) => plain.push(escaped),
+                other => return Err(SelectorError::Escape(std::iter::once(character).chain(other).collect())),
+            },
+            ',' | '=' => return Err(SelectorError::Unescaped(character)),
             other => plain.push(other),
         }
     }
-    Some(plain)
+    Ok(plain)
 }
 
 impl FromIterator<FieldRequirement> for FieldSelector {
@@ -139,7 +145,8 @@ mod tests {
     fn refusals() {
         let error = FieldSelector::parse("metadata.name").unwrap_err();
         assert_eq!(error.to_string(), "invalid selector: 'metadata.name'; can't understand 'metadata.name'");
-        assert!(FieldSelector::parse(r"a=b\x").is_err());
-        assert!(FieldSelector::parse("a=b=c").is_err());
+        let text = |selector| FieldSelector::parse(selector).unwrap_err().to_string();
+        assert_eq!(text(r"a=b\x"), r"invalid field selector: invalid escape sequence: \x");
+        assert_eq!(text("b,a=b=c"), "invalid field selector: unescaped character in value: 61");
     }
 }

@@ -7,6 +7,8 @@ use crate::field::FieldError;
 use crate::names::format;
 use crate::selector::SelectorError;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use serde::Deserialize;
+use serde_json::Value;
 
 /// How a label is compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -23,6 +25,41 @@ pub enum Operator {
 }
 
 impl Operator {
+    /// Operator of an expression of a label selector or, with `Gt` and `Lt`, of a node selector.
+    fn of_expression(name: &str) -> Option<Self> {
+        Some(match name {
+            "In" => Self::In,
+            "NotIn" => Self::NotIn,
+            "Exists" => Self::Exists,
+            "DoesNotExist" => Self::DoesNotExist,
+            "Gt" => Self::GreaterThan,
+            "Lt" => Self::LessThan,
+            _ => return None,
+        })
+    }
+
+    /// Operator of an expression of a label selector.
+    fn of_label_expression(name: &str) -> Option<Self> {
+        Self::of_expression(name).filter(|operator| !matches!(operator, Self::GreaterThan | Self::LessThan))
+    }
+
+    /// True if a label with `value`, or its absence, satisfies the operator. `listed` says whether the requirement names a
+    /// value; `bound` is its first value.
+    fn holds(self, value: Option<&str>, listed: impl Fn(&str) -> bool, bound: Option<&str>) -> bool {
+        let compares = |compare: fn(i64, i64) -> bool| {
+            let number = |text: Option<&str>| text.and_then(|text| text.parse::<i64>().ok());
+            number(value).zip(number(bound)).is_some_and(|(value, bound)| compare(value, bound))
+        };
+        match self {
+            Self::In | Self::Equals | Self::DoubleEquals => value.is_some_and(listed),
+            Self::NotIn | Self::NotEquals => !value.is_some_and(listed),
+            Self::Exists => value.is_some(),
+            Self::DoesNotExist => value.is_none(),
+            Self::GreaterThan => compares(|value, bound| value > bound),
+            Self::LessThan => compares(|value, bound| value < bound),
+        }
+    }
+
     /// The operator in the string form.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -102,23 +139,9 @@ impl Requirement {
         self.values.iter().map(String::as_str)
     }
 
-    /// Whether a label, or its absence, passes.
+    /// True if a label with this value, or its absence, satisfies the requirement.
     pub fn matches(&self, value: Option<&str>) -> bool {
-        let listed = |value: &str| self.values.contains(value);
-        match self.operator {
-            Operator::In | Operator::Equals | Operator::DoubleEquals => value.is_some_and(listed),
-            Operator::NotIn | Operator::NotEquals => !value.is_some_and(listed),
-            Operator::Exists => value.is_some(),
-            Operator::DoesNotExist => value.is_none(),
-            Operator::GreaterThan => self.compares(value, |value, bound| value > bound),
-            Operator::LessThan => self.compares(value, |value, bound| value < bound),
-        }
-    }
-
-    fn compares(&self, value: Option<&str>, compare: impl Fn(i64, i64) -> bool) -> bool {
-        let value = value.and_then(|value| value.parse().ok());
-        let bound = self.values.first().and_then(|bound| bound.parse().ok());
-        value.zip(bound).is_some_and(|(value, bound)| compare(value, bound))
+        self.operator.holds(value, |value| self.values.contains(value), self.values.first().map(String::as_str))
     }
 }
 
@@ -136,17 +159,59 @@ impl fmt::Display for Requirement {
     }
 }
 
-/// Requirements on labels, all of which have to hold. Without requirements everything matches.
+/// True if one expression of an object holds, without compiling it: node selectors, field selectors of policies. An unknown
+/// operator or a number of values that the operator does not allow matches nothing.
+pub fn expression_matches(operator: &str, value: Option<&str>, values: &[String]) -> bool {
+    Operator::of_expression(operator).is_some_and(|operator| {
+        let allowed = match operator {
+            Operator::Exists | Operator::DoesNotExist => values.is_empty(),
+            Operator::GreaterThan | Operator::LessThan => values.len() == 1,
+            _ => !values.is_empty(),
+        };
+        let listed = |value: &str| values.iter().any(|listed| listed == value);
+        allowed && operator.holds(value, listed, values.first().map(String::as_str))
+    })
+}
+
+/// True if labels satisfy a selector of an object, without compiling it. An invalid expression matches nothing.
+pub fn label_selector_matches(selector: &LabelSelector, labels: &BTreeMap<String, String>) -> bool {
+    let equal = selector.match_labels.iter().flatten().all(|(key, value)| labels.get(key) == Some(value));
+    equal
+        && selector.match_expressions.iter().flatten().all(|expression| {
+            let value = labels.get(&expression.key).map(String::as_str);
+            Operator::of_label_expression(&expression.operator).is_some()
+                && expression_matches(&expression.operator, value, expression.values.as_deref().unwrap_or_default())
+        })
+}
+
+/// Requirements on labels, all of which have to hold. Without requirements everything matches, except for
+/// [`Selector::nothing`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Selector {
     requirements: Vec<Requirement>,
+    nothing: bool,
 }
 
 impl Selector {
     /// From requirements, which are put in the order of their keys.
     pub fn new(mut requirements: Vec<Requirement>) -> Self {
         requirements.sort_by(|left, right| left.key.cmp(&right.key));
-        Self { requirements }
+        Self { requirements, nothing: false }
+    }
+
+    /// Matches nothing. Its string form is empty, as in apimachinery.
+    pub fn nothing() -> Self {
+        Self { requirements: Vec::new(), nothing: true }
+    }
+
+    /// Requires each of the labels, which are not checked (`Service.spec.selector`).
+    pub fn from_labels<'a>(labels: impl IntoIterator<Item = (&'a String, &'a String)>) -> Self {
+        let requirement = |(key, value): (&String, &String)| Requirement {
+            key: key.clone(),
+            operator: Operator::Equals,
+            values: BTreeSet::from([value.clone()]),
+        };
+        Self::new(labels.into_iter().map(requirement).collect())
     }
 
     /// From the string form: `app=web,tier in (front, back),!canary`.
@@ -154,20 +219,31 @@ impl Selector {
         crate::selector::parse::requirements(text).map(Self::new)
     }
 
+    /// From a selector of an object; an invalid one matches nothing.
+    pub fn valid_or_nothing(selector: &LabelSelector) -> Self {
+        Self::from_label_selector(selector).unwrap_or_else(|_| Self::nothing())
+    }
+
+    /// From a selector of an object that is not typed. An absent one matches nothing, an empty one everything.
+    pub fn from_json(selector: Option<&Value>) -> Result<Self, SelectorError> {
+        match selector {
+            None | Some(Value::Null) => Ok(Self::nothing()),
+            Some(selector) => {
+                let typed = LabelSelector::deserialize(selector);
+                Self::from_label_selector(&typed.map_err(|error| SelectorError::Syntax(error.to_string()))?)
+            }
+        }
+    }
+
     /// From the form used in objects. An empty one matches everything.
     pub fn from_label_selector(selector: &LabelSelector) -> Result<Self, SelectorError> {
         let mut requirements = Vec::new();
         for (key, value) in selector.match_labels.iter().flatten() {
-            requirements.push(Requirement::new(key, Operator::In, BTreeSet::from([value.clone()]))?);
+            requirements.push(Requirement::new(key, Operator::Equals, BTreeSet::from([value.clone()]))?);
         }
         for expression in selector.match_expressions.iter().flatten() {
-            let operator = match expression.operator.as_str() {
-                "In" => Operator::In,
-                "NotIn" => Operator::NotIn,
-                "Exists" => Operator::Exists,
-                "DoesNotExist" => Operator::DoesNotExist,
-                other => return Err(SelectorError::Operator(other.to_owned())),
-            };
+            let operator = Operator::of_label_expression(&expression.operator)
+                .ok_or_else(|| SelectorError::Operator(expression.operator.clone()))?;
             let values = expression.values.iter().flatten().cloned().collect();
             requirements.push(Requirement::new(&expression.key, operator, values)?);
         }
@@ -178,18 +254,23 @@ impl Selector {
         &self.requirements
     }
 
-    /// Whether everything matches.
+    /// True if everything matches.
     pub fn is_empty(&self) -> bool {
-        self.requirements.is_empty()
+        !self.nothing && self.requirements.is_empty()
     }
 
     pub fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
         self.matches_with(|key| labels.get(key).map(String::as_str))
     }
 
+    /// Matches `metadata.labels` of an object that is not typed.
+    pub fn matches_json(&self, labels: Option<&Value>) -> bool {
+        self.matches_with(|key| labels?.get(key)?.as_str())
+    }
+
     /// Matches labels kept in some other form, looked up by key.
     pub fn matches_with<'v>(&self, lookup: impl Fn(&str) -> Option<&'v str>) -> bool {
-        self.requirements.iter().all(|requirement| requirement.matches(lookup(&requirement.key)))
+        !self.nothing && self.requirements.iter().all(|requirement| requirement.matches(lookup(&requirement.key)))
     }
 }
 
@@ -253,9 +334,43 @@ mod tests {
     #[case("{matchExpressions: [{key: tier, operator: NotIn, values: [a]}]}", true)]
     #[case("{matchExpressions: [{key: tier, operator: Exists}]}", false)]
     #[case("{matchExpressions: [{key: app, operator: DoesNotExist}]}", false)]
+    #[case("{matchExpressions: [{key: app, operator: Gt, values: ['1']}]}", false)]
+    #[case("{matchExpressions: [{key: tier, operator: NotIn}]}", false)]
+    #[case("{matchExpressions: [{key: app, operator: Exists, values: [web]}]}", false)]
     fn object_form(#[case] text: &str, #[case] expected: bool) {
         let labels = BTreeMap::from([("app".to_owned(), "web".to_owned())]);
-        let selector = Selector::from_label_selector(&serde_saphyr::from_str(text).unwrap()).unwrap();
-        assert_eq!(selector.matches(&labels), expected, "{text}");
+        let object: LabelSelector = serde_saphyr::from_str(text).unwrap();
+        assert_eq!(Selector::valid_or_nothing(&object).matches(&labels), expected, "{text}");
+        assert_eq!(label_selector_matches(&object, &labels), expected, "{text}");
+        let untyped = Selector::from_json(Some(&serde_json::to_value(&object).unwrap()));
+        let labels = serde_json::to_value(&labels).unwrap();
+        assert_eq!(untyped.unwrap_or_else(|_| Selector::nothing()).matches_json(Some(&labels)), expected, "{text}");
+    }
+
+    #[rstest]
+    #[case("Gt", Some("5"), &["4"], true)]
+    #[case("Gt", Some("4"), &["4"], false)]
+    #[case("Lt", Some("x"), &["4"], false)]
+    #[case("Lt", Some("3"), &["4", "5"], false)]
+    #[case("In", Some("a name longer than labels may be"), &["a name longer than labels may be"], true)]
+    #[case("Near", Some("3"), &["3"], false)]
+    fn expressions(#[case] operator: &str, #[case] value: Option<&str>, #[case] values: &[&str], #[case] expected: bool) {
+        let values: Vec<String> = values.iter().map(|&value| value.to_owned()).collect();
+        assert_eq!(expression_matches(operator, value, &values), expected);
+    }
+
+    #[test]
+    fn an_absent_selector_matches_nothing_and_an_empty_one_everything() {
+        assert!(!Selector::from_json(None).unwrap().matches_json(None));
+        assert!(Selector::from_json(Some(&serde_json::json!({}))).unwrap().matches_json(None));
+        assert!(!Selector::nothing().is_empty());
+    }
+
+    #[test]
+    fn equal_labels_print_as_equations() {
+        let labels = BTreeMap::from([("b".to_owned(), "2".to_owned()), ("a".to_owned(), "1".to_owned())]);
+        let object = LabelSelector { match_labels: Some(labels.clone()), ..LabelSelector::default() };
+        assert_eq!(Selector::from_label_selector(&object).unwrap().to_string(), "a=1,b=2");
+        assert_eq!(Selector::from_labels(&labels).to_string(), "a=1,b=2");
     }
 }

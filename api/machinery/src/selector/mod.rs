@@ -3,9 +3,11 @@
 mod field;
 mod label;
 mod parse;
+#[cfg(test)]
+mod properties;
 
 pub use field::{FieldRequirement, FieldSelector};
-pub use label::{Operator, Requirement, Selector};
+pub use label::{Operator, Requirement, Selector, expression_matches, label_selector_matches};
 
 use crate::field::FieldError;
 
@@ -22,4 +24,8 @@ pub enum SelectorError {
     Operator(String),
     #[error("invalid selector: '{selector}'; can't understand '{term}'")]
     Field { selector: String, term: String },
+    #[error("invalid field selector: invalid escape sequence: {0}")]
+    Escape(String),
+    #[error("invalid field selector: unescaped character in value: {}", u32::from(*.0))]
+    Unescaped(char),
 }

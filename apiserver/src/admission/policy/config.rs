@@ -1,5 +1,6 @@
 //! Policies and their bindings as this server reads them: parsed once per change.
 
+use crowsnest_apimachinery::selector::Selector;
 use serde_json::Value;
 
 use crate::admission::Attributes;
@@ -7,7 +8,6 @@ use crate::admission::expression::Expression;
 use crate::admission::webhook::config::{RuleWithOperations, parse_conditions, parse_rule, parse_selectors};
 use crate::admission::webhook::matching::{self, Matched, Selectors};
 use crate::registry::resource::Gvr;
-use crate::registry::selector::LabelSelector;
 
 /// `matchConstraints` of a policy, `matchResources` of a binding.
 #[derive(Debug, Default)]
@@ -88,7 +88,7 @@ pub struct Policy {
 pub struct ParamRef {
     pub name: String,
     pub namespace: String,
-    pub selector: Option<LabelSelector>,
+    pub selector: Option<Selector>,
     /// Without parameters the write is refused instead of let through.
     pub required: bool,
 }
@@ -165,7 +165,7 @@ impl Binding {
             selector: param
                 .get("selector")
                 .filter(|s| s.is_object())
-                .map(|s| LabelSelector::from_object(Some(s)).unwrap_or_default()),
+                .map(|s| Selector::from_json(Some(s)).unwrap_or_default()),
             required: param["parameterNotFoundAction"] == "Deny",
         });
         Self {

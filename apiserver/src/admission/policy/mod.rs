@@ -172,7 +172,7 @@ impl<'a> Write<'a> {
             },
             (Some(selector), "") => {
                 let all = self.registry.list_all(resource).await.map_err(|error| error.message)?;
-                let meant = |one: &Value| one.namespace() == namespace && selector.matches(one.labels());
+                let meant = |one: &Value| one.namespace() == namespace && selector.matches_json(one.labels());
                 all.into_iter().filter(meant).map(Some).collect()
             }
             (Some(_), _) => return Err("paramRef.name and paramRef.selector are mutually exclusive".into()),

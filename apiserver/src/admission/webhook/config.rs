@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use crowsnest_apimachinery::field::FieldError;
+use crowsnest_apimachinery::selector::Selector;
 use serde_json::Value;
 
 use super::matching::Selectors;
 use crate::admission::expression::Expression;
 use crate::outbound::Target;
-use crate::registry::selector::LabelSelector;
 use crate::registry::validation::dns1123_subdomain;
 
 /// What one `rules` entry covers.
@@ -81,8 +81,8 @@ fn parse(configuration: &str, webhook: &Value) -> Webhook {
 /// The `namespaceSelector` and the `objectSelector`; an absent one selects everything.
 pub(in crate::admission) fn parse_selectors(of: &Value) -> Selectors {
     let selector = |key: &str| match of.get(key).filter(|s| s.is_object()) {
-        Some(selector) => LabelSelector::from_object(Some(selector)).unwrap_or_default(),
-        None => LabelSelector::default(),
+        Some(selector) => Selector::from_json(Some(selector)).unwrap_or_default(),
+        None => Selector::default(),
     };
     Selectors { namespaces: selector("namespaceSelector"), objects: selector("objectSelector") }
 }

@@ -1,11 +1,11 @@
 //! Which webhooks and policies a request goes to. Pure.
 
+use crowsnest_apimachinery::selector::Selector;
 use serde_json::Value;
 
 use super::config::RuleWithOperations;
 use crate::admission::{Attributes, Operation};
 use crate::registry::resource::Gvr;
-use crate::registry::selector::LabelSelector;
 
 /// The version of the resource that a webhook asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -73,30 +73,30 @@ fn resource_covers(pattern: &str, resource: &str, subresource: &str) -> bool {
 /// What the labels of an object and of its namespace must be.
 #[derive(Debug, Default)]
 pub struct Selectors {
-    pub namespaces: LabelSelector,
-    pub objects: LabelSelector,
+    pub namespaces: Selector,
+    pub objects: Selector,
 }
 
 /// Evaluates the label selectors. `namespace` is the namespace object of a namespaced request.
 pub fn selectors(selectors: &Selectors, a: &Attributes<'_>, object: Option<&Value>, namespace: Option<&Value>) -> bool {
     let labels = |object: Option<&Value>| object.and_then(|o| o.pointer("/metadata/labels")).cloned();
     let is_namespace = a.resource.gvr.group.is_empty() && a.resource.gvr.resource == "namespaces";
-    let by_namespace = if selectors.namespaces.is_everything() {
+    let by_namespace = if selectors.namespaces.is_empty() {
         true
     } else if is_namespace {
         // A namespace is matched by its own labels.
         let own = if a.operation == Operation::Delete { a.old } else { object };
-        selectors.namespaces.matches(labels(own).as_ref())
+        selectors.namespaces.matches_json(labels(own).as_ref())
     } else if a.resource.namespaced {
-        selectors.namespaces.matches(labels(namespace).as_ref())
+        selectors.namespaces.matches_json(labels(namespace).as_ref())
     } else {
         true
     };
-    if !by_namespace || selectors.objects.is_everything() {
+    if !by_namespace || selectors.objects.is_empty() {
         return by_namespace;
     }
     let labelled = |object: &&Value| object.get("metadata").is_some();
-    [object, a.old].into_iter().flatten().filter(labelled).any(|o| selectors.objects.matches(labels(Some(o)).as_ref()))
+    [object, a.old].into_iter().flatten().filter(labelled).any(|o| selectors.objects.matches_json(labels(Some(o)).as_ref()))
 }
 
 #[cfg(test)]

@@ -1,8 +1,9 @@
 //! Roles and bindings.
 
+use crowsnest_apimachinery::selector::Selector;
+
 use super::selector::label_selector;
 use super::{Errors, Value, at, items, json, path_segment, text};
-use crate::registry::selector::LabelSelector;
 
 const GROUP: &str = "rbac.authorization.k8s.io";
 
@@ -24,7 +25,7 @@ pub(super) fn create(e: &mut Errors, kind: &str, object: &Value) {
                     let path = format!("aggregationRule.clusterRoleSelectors[{index}]");
                     let before = e.0.len();
                     label_selector(e, selector, &path);
-                    if e.0.len() > before || LabelSelector::from_object(Some(selector)).is_err() {
+                    if e.0.len() > before || Selector::from_json(Some(selector)).is_err() {
                         e.invalid(path, &Value::Null, "invalid label selector.");
                     }
                 }

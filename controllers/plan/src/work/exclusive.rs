@@ -2,12 +2,12 @@
 //! up comes first and has to be seen, what is taken on comes then.
 
 use crowsnest_api::work::TargetCluster;
+use crowsnest_apimachinery::selector::label_selector_matches;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use serde::Deserialize;
 use serde_json::Value;
 
 use crate::object;
-use crate::selector::labels_match;
 
 /// A copy that there is: a Work, and what is told of its object.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,7 +46,7 @@ pub fn is_run_by(pod: &Value, manifest: &Value) -> bool {
             .any(|key| labels.get(*key).is_some_and(|job| job == object::name(manifest))),
         "Deployment" | "StatefulSet" | "DaemonSet" | "ReplicaSet" => {
             let selector = object::at(manifest, &["spec", "selector"]).map(LabelSelector::deserialize);
-            selector.is_some_and(|selector| selector.is_ok_and(|selector| labels_match(&selector, &labels)))
+            selector.is_some_and(|selector| selector.is_ok_and(|selector| label_selector_matches(&selector, &labels)))
         }
         _ => false,
     }

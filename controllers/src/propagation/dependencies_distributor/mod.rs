@@ -9,6 +9,7 @@ use crowsnest_api::constants::{annotation, event, finalizer, label};
 use crowsnest_api::names::{binding_name, binding_reference_key};
 use crowsnest_api::work::ResourceBinding;
 use crowsnest_apimachinery::names::ClusterName;
+use crowsnest_apimachinery::selector::label_selector_matches;
 use futures::TryStreamExt;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
@@ -27,7 +28,6 @@ use crowsnest_plan::dependencies::{self, AttachedPlan, Parent, Wishes};
 use crowsnest_plan::dependencies::{Dependency, Needs};
 use crowsnest_plan::object;
 use crowsnest_plan::propagation::change::Change as TemplateChange;
-use crowsnest_plan::selector::labels_match;
 
 pub struct Distributor {
     context: Arc<Context>,
@@ -332,5 +332,5 @@ pub(crate) fn means(dependency: &Dependency, object: &Value, labels: &BTreeMap<S
     if !dependency.name.is_empty() {
         return dependency.name == object::name(object);
     }
-    dependency.label_selector.as_ref().is_some_and(|selector| labels_match(selector, labels))
+    dependency.label_selector.as_ref().is_some_and(|selector| label_selector_matches(selector, labels))
 }

@@ -6,7 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::member::pod::{ContainerView, Doing, LastRun, Phase, PodState, RestartPolicy};
 use crate::member::resources;
-use crate::member::selector::Labels;
+use crate::member::Labels;
 use crate::member::store::Key;
 
 use super::PREFIX;

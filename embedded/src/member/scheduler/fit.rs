@@ -3,12 +3,13 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use crowsnest_apimachinery::selector::expression_matches;
 use crowsnest_apimachinery::taints::{first_untolerated, keeps_away, tolerates};
-use k8s_openapi::api::core::v1::{Node, NodeSelectorTerm, Taint};
+use k8s_openapi::api::core::v1::{Node, NodeSelectorRequirement, NodeSelectorTerm, Taint};
 
+use crate::member::Labels;
 use crate::member::pod::{PodState, SpecView};
 use crate::member::resources::{Resources, whole};
-use crate::member::selector::{Labels, Requirement};
 
 /// A node as the scheduler sees it.
 #[derive(Debug, Clone, Default)]
@@ -122,7 +123,9 @@ pub fn term_matches(term: &NodeSelectorTerm, node: &NodeView) -> bool {
     if expressions.is_empty() && fields.is_empty() {
         return false;
     }
-    let name = Labels::from([("metadata.name".to_owned(), node.name.to_string())]);
-    expressions.iter().all(|e| Requirement::new(&e.key, &e.operator, e.values.as_deref()).matches(&node.labels))
-        && fields.iter().all(|f| Requirement::new(&f.key, &f.operator, f.values.as_deref()).matches(&name))
+    let holds = |requirement: &NodeSelectorRequirement, value: Option<&str>| {
+        expression_matches(&requirement.operator, value, requirement.values.as_deref().unwrap_or_default())
+    };
+    expressions.iter().all(|e| holds(e, node.labels.get(&e.key).map(String::as_str)))
+        && fields.iter().all(|f| holds(f, (f.key == "metadata.name").then_some(&*node.name)))
 }

@@ -6,11 +6,12 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+use crowsnest_apimachinery::selector::{Selector, label_selector_matches};
 use crowsnest_apimachinery::taints::tolerates;
 use k8s_openapi::api::core::v1::{PodAffinityTerm, TopologySpreadConstraint};
 
 use crate::member::pod::PodState;
-use crate::member::selector::{Labels, Selector};
+use crate::member::Labels;
 
 use super::fit::{NodeView, Unfit, fits, lacking, placeable, term_matches};
 
@@ -190,7 +191,7 @@ impl Planner {
         let Some(here) = node.labels.get(&constraint.topology_key) else {
             return Err(Unfit::never("node(s) didn't match pod topology spread constraints (missing required label)"));
         };
-        let selector = constraint.label_selector.as_ref().map(Selector::new);
+        let selector = constraint.label_selector.as_ref().map(Selector::valid_or_nothing);
         let selected = |labels: &Labels| selector.as_ref().is_some_and(|selector| selector.matches(labels));
         let mut domains: HashMap<&str, i32> = HashMap::new();
         for other in self.nodes.values().filter(|other| super::fit::wants_node(&pod.spec, other)) {
@@ -280,7 +281,7 @@ fn selects(term: &PodAffinityTerm, holder: &PodState, other: &PodState) -> bool 
     let in_namespace = term.namespace_selector.is_some()
         || named.iter().any(|name| **name == *other.key.namespace)
         || (named.is_empty() && holder.key.namespace == other.key.namespace);
-    in_namespace && term.label_selector.as_ref().is_some_and(|selector| Selector::new(selector).matches(&other.labels))
+    in_namespace && term.label_selector.as_ref().is_some_and(|selector| label_selector_matches(selector, &other.labels))
 }
 
 /// kube-scheduler's sentence for a pod that fits nowhere.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crowsnest_apimachinery::selector::Selector;
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::{DaemonSet, DaemonSetSpec, DaemonSetStatus};
 use k8s_openapi::api::core::v1::{
@@ -16,7 +17,6 @@ use serde_json::json;
 use crate::error::Result;
 use crate::member::pod::{PodState, SpecView};
 use crate::member::scheduler::fit::{NodeView, placeable};
-use crate::member::selector::Selector;
 use crate::member::store::Key;
 use crate::member::world::World;
 
@@ -130,7 +130,7 @@ async fn reconcile(world: &World, key: &Key) -> Result<Option<Duration>> {
         .and_then(|labels| labels.get(HASH_LABEL).cloned())
         .unwrap_or_default();
     let eligible = eligible(world, &parent, &spec.template);
-    let held = pods::claim(world, &parent, &Selector::new(&spec.selector), false).await?;
+    let held = pods::claim(world, &parent, &Selector::valid_or_nothing(&spec.selector), false).await?;
     let min_ready = i64::from(spec.min_ready_seconds.unwrap_or_default());
     let now = Timestamp::now();
     let step = plan(&eligible, &daemons(&held, &hash), unavailable(spec, eligible.len()), min_ready, now);

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crowsnest_apimachinery::selector::Selector;
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::{
     Deployment, DeploymentCondition, DeploymentSpec, DeploymentStatus, ReplicaSet, ReplicaSetSpec,
@@ -14,7 +15,6 @@ use serde_json::{Value, json};
 
 use crate::error::Result;
 use crate::member::informer::Object;
-use crate::member::selector::Selector;
 use crate::member::store::{Index, Key, Stored};
 use crate::member::world::{Held, World};
 
@@ -78,7 +78,7 @@ async fn reconcile(world: &World, key: &Key) -> Result<Option<Duration>> {
         return Ok(Some(HELD));
     }
     let spec = &deployment.spec;
-    let selector = Selector::new(&spec.selector);
+    let selector = Selector::valid_or_nothing(&spec.selector);
     if selector.is_empty() {
         return Ok(None);
     }

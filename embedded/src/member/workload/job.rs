@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crowsnest_apimachinery::selector::Selector;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::batch::v1::{Job, JobCondition, JobSpec, JobStatus, UncountedTerminatedPods};
 use k8s_openapi::api::core::v1::{EnvVar, EnvVarSource, ObjectFieldSelector, Pod};
@@ -15,7 +16,6 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use crate::error::Result;
 use crate::member::informer::Object;
 use crate::member::pod::{Doing, Phase, PodState};
-use crate::member::selector::Selector;
 use crate::member::store::Key;
 use crate::member::world::World;
 
@@ -200,7 +200,7 @@ async fn reconcile(world: &World, key: &Key) -> Result<Option<Duration>> {
         return clean_up(world, &job, spec, at, now).await;
     }
     let parent = Parent::new(&job, "batch/v1", "Job", "job-controller");
-    let selector = spec.selector.as_ref().map(Selector::new).unwrap_or_default();
+    let selector = spec.selector.as_ref().map(Selector::valid_or_nothing).unwrap_or_default();
     let held = pods::claim(world, &parent, &selector, false).await?;
     let known = job.status.clone().unwrap_or_default();
     let step = plan(spec, &known, &held, now);

@@ -3,6 +3,7 @@
 use crate::member::world::{MANAGER, creation};
 use std::sync::Arc;
 
+use crowsnest_apimachinery::selector::Selector;
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::{Pod, PodTemplateSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
@@ -14,7 +15,6 @@ use crate::error::{Error, Result};
 use crate::member::informer::Object;
 use crate::member::pod::PodState;
 use crate::member::recorder::{Source, Subject};
-use crate::member::selector::Selector;
 use crate::member::store::{Index, Stored};
 use crate::member::world::World;
 

@@ -5,13 +5,13 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crowsnest_apimachinery::selector::Selector;
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::{ReplicaSet, ReplicaSetCondition, ReplicaSetStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use crate::error::{Error, Result};
 use crate::member::pod::{Phase, PodState};
-use crate::member::selector::Selector;
 use crate::member::store::{Key, Stored};
 use crate::member::world::World;
 
@@ -127,7 +127,7 @@ async fn reconcile(world: &World, key: &Key) -> Result<Option<Duration>> {
     let parent = Parent::new(&set, "apps/v1", "ReplicaSet", "replicaset-controller");
     let spec = &set.spec;
     let deleting = set.metadata.deletion_timestamp.is_some();
-    let selector = Selector::new(&spec.selector);
+    let selector = Selector::valid_or_nothing(&spec.selector);
     let mut pods = pods::claim(world, &parent, &selector, deleting).await?;
     let mut failure: Option<Error> = None;
     if !deleting {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crowsnest_apimachinery::selector::Selector;
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::{StatefulSet, StatefulSetSpec, StatefulSetStatus};
 use k8s_openapi::api::core::v1::{
@@ -14,7 +15,6 @@ use serde_json::json;
 
 use crate::error::Result;
 use crate::member::pod::PodState;
-use crate::member::selector::Selector;
 use crate::member::store::Key;
 use crate::member::world::World;
 
@@ -128,7 +128,7 @@ async fn reconcile(world: &World, key: &Key) -> Result<Option<Duration>> {
         return Ok(None);
     }
     let parent = Parent::new(&set, "apps/v1", "StatefulSet", "statefulset-controller");
-    let selector = Selector::new(&spec.selector);
+    let selector = Selector::valid_or_nothing(&spec.selector);
     let labels = json!(spec.selector.match_labels.clone().unwrap_or_default());
     let revisions = Revisions::of(world, &parent, &spec.template, &labels).await?;
     let update = revision::name(&revisions.current).to_owned();
