@@ -2,6 +2,7 @@
 
 use base64::Engine;
 use crowsnest_apimachinery::field::FieldError;
+use crowsnest_apimachinery::names::format::{dns1035_label, dns1123_subdomain, path_segment};
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
@@ -9,7 +10,6 @@ use crate::crd::names::Condition;
 use crate::outbound::{Place, ServiceRef, Target};
 use crate::registry::resource::ResourceInfo;
 use crate::registry::strategy::{RequestContext, Strategy};
-use crate::registry::validation::{dns1035_label, dns1123_subdomain};
 use crate::schema::{SchemaRef, prune, set::SchemaSet};
 use crate::status::ApiResult;
 
@@ -133,7 +133,7 @@ fn validate(object: &Value) -> Vec<FieldError> {
     let (group, version) = (text("group"), text("version"));
     let name = object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or("");
     let wanted = format!("{version}.{group}");
-    let unfit = crate::registry::validation::path_segment(name, false);
+    let unfit = path_segment(name, false);
     if let Some(detail) = unfit.into_iter().next() {
         errors.push(FieldError::invalid("metadata.name", &Value::from(name), detail));
     } else if !name.is_empty() && name != wanted {

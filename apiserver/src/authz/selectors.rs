@@ -1,10 +1,10 @@
 //! Selectors in reviews of access: what is wrong with them, and what of them cannot be read. RBAC does not look at them.
 
 use crowsnest_apimachinery::field::{FieldError, FieldErrorKind};
+use crowsnest_apimachinery::names::format::{label_value, qualified_name};
 use crowsnest_apimachinery::selector::{FieldSelector, Selector};
 use serde_json::Value;
 
-use crate::registry::validation::{label_value, qualified_name};
 
 const KINDS: [&str; 2] = ["fieldSelector", "labelSelector"];
 

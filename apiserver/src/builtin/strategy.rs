@@ -3,6 +3,7 @@
 use std::sync::OnceLock;
 
 use crowsnest_apimachinery::field::FieldError;
+use crowsnest_apimachinery::names::format::qualified_name;
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
@@ -11,7 +12,7 @@ use super::{convert, defaults, prepare, select, validate, warnings};
 use crate::apply::Version;
 use crate::registry::object::Object;
 use crate::registry::strategy::{RequestContext, Strategy};
-use crate::registry::validation::{kubernetes_finalizers, object_meta, qualified_name};
+use crate::registry::validation::{kubernetes_finalizers, object_meta};
 use crate::schema::decode::decode_value;
 use crate::schema::{SchemaRef, normalise, set::SchemaSet};
 use crate::status::ApiResult;

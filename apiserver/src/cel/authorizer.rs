@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crowsnest_apimachinery::names::format::{dns1123_label, dns1123_subdomain};
 use crowsnest_apimachinery::rbac::{Action, Decision};
 use crowsnest_apimachinery::user::UserInfo;
 use kube::core::cel::cel::extractors::This;
@@ -10,7 +11,6 @@ use kube::core::cel::cel::objects::Opaque;
 use kube::core::cel::cel::{Context, ExecutionError, Value as Cel};
 
 use super::budget::charge;
-use crate::registry::validation::{dns1123_label, dns1123_subdomain};
 
 pub const AUTHORIZER: &str = "authorizer";
 /// Its field that stands for the request itself.

@@ -4,6 +4,7 @@
 //! the schema itself was checked.
 
 use crowsnest_apimachinery::field::FieldError;
+use crowsnest_apimachinery::names::format;
 use serde_json::Value;
 
 use crate::registry::validation;
@@ -94,7 +95,7 @@ fn resource(object: &Value, path: &str, errors: &mut Vec<FieldError>) {
                 (text.matches('/').count() > 1).then(|| format!("unexpected GroupVersion string: {text}"))
             }
             Some(text) => {
-                let wrong = validation::dns1035_label(&text.to_lowercase());
+                let wrong = format::dns1035_label(&text.to_lowercase());
                 (!wrong.is_empty())
                     .then(|| format!("may have mixed case, but should otherwise match: {}", wrong.join(",")))
             }
@@ -108,7 +109,7 @@ fn resource(object: &Value, path: &str, errors: &mut Vec<FieldError>) {
             metadata.insert("name".into(), "fakename".into());
         }
         let namespaced = metadata.get("namespace").and_then(Value::as_str).is_some_and(|name| !name.is_empty());
-        for mut error in validation::object_meta(&metadata, namespaced, &validation::path_segment) {
+        for mut error in validation::object_meta(&metadata, namespaced, &format::path_segment) {
             error.field = child(path, &error.field);
             errors.push(error);
         }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crowsnest_apimachinery::field::FieldError;
+use crowsnest_apimachinery::names::format::dns1123_subdomain;
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
@@ -14,7 +15,6 @@ use super::{formats, validation};
 use crate::admission::WebhookClient;
 use crate::registry::resource::{Gvr, ResourceInfo, ScalePaths, Subresource};
 use crate::registry::strategy::{RequestContext, Strategy};
-use crate::registry::validation::dns1123_subdomain;
 use crate::schema::{SchemaRef, prune, set::SchemaSet};
 use crate::status::ApiResult;
 use crate::table::{CustomPrinter, Printer};

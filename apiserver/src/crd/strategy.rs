@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crowsnest_apimachinery::field::{FieldError, FieldErrorKind};
+use crowsnest_apimachinery::names::format::{dns1123_subdomain, qualified_name};
 use futures::future::BoxFuture;
 use serde_json::Value;
 
@@ -12,7 +13,6 @@ use super::conversion::Converter;
 use super::{defaulting, embedded, values};
 use crate::apply::Version;
 use crate::registry::strategy::{RequestContext, Strategy};
-use crate::registry::validation::{dns1123_subdomain, qualified_name};
 use crate::schema::{Schema, SchemaRef, prune};
 use crate::status::ApiResult;
 use crate::storage::Revision;

@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 
 use crowsnest_apimachinery::field::{FieldError, FieldErrorKind};
+use crowsnest_apimachinery::names::format::{dns1035_label, dns1123_subdomain};
 use serde_json::Value;
 
 use super::definition::{Definition, Version, flag, text, texts};
 use super::version_parts::{columns, deprecation, selectable, subresources};
 use super::{internal, structural};
-use crate::registry::validation::{dns1035_label, dns1123_subdomain};
 
 const APPROVAL: &str = "api-approved.kubernetes.io";
 const APPROVAL_HELP: &str = "see https://github.com/kubernetes/enhancements/pull/1111";

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use axum::extract::{Request, State};
+use crowsnest_apimachinery::names::format::path_segment;
 use crowsnest_apimachinery::request::{Query, RequestInfo, RequestPath, Unserved};
 use crowsnest_apimachinery::user::UserInfo;
 use http::Method;
@@ -18,7 +19,6 @@ use crate::registry::options::{DeleteOptions, ListOptions, WriteOptions};
 use crate::registry::patch::Patch;
 use crate::registry::resource::{Gvr, ResourceRef};
 use crate::registry::strategy::RequestContext;
-use crate::registry::validation::path_segment;
 use crate::registry::{Change, Deleted, unknown_method, unknown_path};
 use crate::status::{ApiError, ApiResult, Reason};
 use crate::table::ListMeta;

@@ -1,60 +1,12 @@
-//! Names, labels, annotations and generic object metadata: what apimachinery's `validation` package refuses and how it says so.
+//! Labels, annotations and generic object metadata: what apimachinery's `validation` package refuses and how it says so.
 //!
 //! Pure. Used by every create and update in `registry/`, and by the strategies of `builtin/` and `crd/`.
 
-use std::sync::LazyLock;
-
 use crowsnest_apimachinery::field::{FieldError, FieldErrorKind};
-use regex::Regex;
+use crowsnest_apimachinery::names::format::{dns1123_label, label_value, qualified_name};
 use serde_json::{Map, Value, json};
 
-const DNS1123_LABEL: &str = "[a-z0-9]([-a-z0-9]*[a-z0-9])?";
-const DNS1123_SUBDOMAIN: &str = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*";
-const DNS1035_LABEL: &str = "[a-z]([-a-z0-9]*[a-z0-9])?";
-const QUALIFIED_NAME: &str = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]";
-const CONDITION_REASON: &str = "[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?";
-const LABEL_VALUE: &str = "(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?";
 const TOTAL_ANNOTATIONS: usize = 256 * 1024;
-
-fn whole(pattern: &str) -> Regex {
-    Regex::new(&format!("^(?:{pattern})$")).expect("patterns of this module are valid")
-}
-
-static LABEL: LazyLock<Regex> = LazyLock::new(|| whole(DNS1123_LABEL));
-static SUBDOMAIN: LazyLock<Regex> = LazyLock::new(|| whole(DNS1123_SUBDOMAIN));
-static LABEL_1035: LazyLock<Regex> = LazyLock::new(|| whole(DNS1035_LABEL));
-static QUALIFIED: LazyLock<Regex> = LazyLock::new(|| whole(QUALIFIED_NAME));
-static REASON: LazyLock<Regex> = LazyLock::new(|| whole(CONDITION_REASON));
-static VALUE: LazyLock<Regex> = LazyLock::new(|| whole(LABEL_VALUE));
-
-/// What is wrong with the reason of a condition.
-pub fn condition_reason(value: &str) -> Vec<String> {
-    if REASON.is_match(value) {
-        return Vec::new();
-    }
-    vec![regex_error(
-        "a condition reason must start with alphabetic character, optionally followed by a string of alphanumeric characters or '_,:', and must end with an alphanumeric character or '_'",
-        CONDITION_REASON,
-        &["my_name", "MY_NAME", "MyName", "ReasonA,ReasonB", "ReasonA:ReasonB"],
-    )]
-}
-
-fn max_length(limit: usize) -> String {
-    format!("must be no more than {limit} characters")
-}
-
-/// Of labels, which count bytes.
-fn max_bytes(limit: usize) -> String {
-    format!("must be no more than {limit} bytes")
-}
-
-fn regex_error(message: &str, pattern: &str, examples: &[&str]) -> String {
-    if examples.is_empty() {
-        return format!("{message} (regex used for validation is '{pattern}')");
-    }
-    let shown: Vec<String> = examples.iter().map(|e| format!("'{e}', ")).collect();
-    format!("{message} (e.g. {}regex used for validation is '{pattern}')", shown.join(" or "))
-}
 
 /// An address without the zeros that lead its numbers, which C reads as octal.
 pub fn without_zeros(text: &str) -> String {
@@ -63,125 +15,6 @@ pub fn without_zeros(text: &str) -> String {
         rest => rest.to_owned(),
     };
     text.split('.').map(trimmed).collect::<Vec<_>>().join(".")
-}
-
-/// `IsDNS1123Label`.
-pub fn dns1123_label(value: &str) -> Vec<String> {
-    let mut errors = Vec::new();
-    if value.len() > 63 {
-        errors.push(max_length(63));
-    }
-    if !LABEL.is_match(value) {
-        let shape = if SUBDOMAIN.is_match(value) {
-            "must not contain dots".to_owned()
-        } else {
-            regex_error(
-                "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character",
-                DNS1123_LABEL,
-                &["my-name", "123-abc"],
-            )
-        };
-        errors.push(shape);
-    }
-    errors
-}
-
-/// `IsDNS1123Subdomain`.
-pub fn dns1123_subdomain(value: &str) -> Vec<String> {
-    let mut errors = Vec::new();
-    if value.len() > 253 {
-        errors.push(max_length(253));
-    }
-    if !SUBDOMAIN.is_match(value) {
-        errors.push(regex_error(
-            "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character",
-            DNS1123_SUBDOMAIN,
-            &["example.com"],
-        ));
-    }
-    errors
-}
-
-/// `IsDNS1035Label`.
-pub fn dns1035_label(value: &str) -> Vec<String> {
-    let mut errors = Vec::new();
-    if value.len() > 63 {
-        errors.push(max_length(63));
-    }
-    if !LABEL_1035.is_match(value) {
-        errors.push(regex_error(
-            "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, and end with an alphanumeric character",
-            DNS1035_LABEL,
-            &["my-name", "abc-123"],
-        ));
-    }
-    errors
-}
-
-/// `IsValidPathSegmentName`: names that only need to fit into a path.
-pub fn path_segment(name: &str, prefix: bool) -> Vec<String> {
-    if !prefix && (name == "." || name == "..") {
-        return vec![format!("may not be '{name}'")];
-    }
-    ["/", "%"].iter().filter(|bad| name.contains(**bad)).map(|bad| format!("may not contain '{bad}'")).collect()
-}
-
-/// `IsQualifiedName`: label and annotation keys, finalizers.
-pub fn qualified_name(value: &str) -> Vec<String> {
-    let mut errors = Vec::new();
-    let parts: Vec<&str> = value.split('/').collect();
-    let name = match parts.as_slice() {
-        [name] => *name,
-        [prefix, name] => {
-            if prefix.is_empty() {
-                errors.push("prefix part must be non-empty".to_owned());
-            } else {
-                let too_long = (prefix.len() > 253).then(|| max_bytes(253));
-                let shape = dns1123_subdomain(prefix).into_iter().filter(|e| *e != max_length(253));
-                errors.extend(too_long.into_iter().chain(shape).map(|e| format!("prefix part {e}")));
-            }
-            *name
-        }
-        _ => {
-            let text = regex_error(
-                "a valid label key must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character",
-                QUALIFIED_NAME,
-                &["MyName", "my.name", "123-abc"],
-            );
-            errors.push(format!("{text} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"));
-            return errors;
-        }
-    };
-    if name.is_empty() {
-        errors.push("name part must be non-empty".to_owned());
-    } else if name.len() > 63 {
-        errors.push(format!("name part {}", max_bytes(63)));
-    }
-    if !QUALIFIED.is_match(name) {
-        let text = regex_error(
-            "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character",
-            QUALIFIED_NAME,
-            &["MyName", "my.name", "123-abc"],
-        );
-        errors.push(format!("name part {text}"));
-    }
-    errors
-}
-
-/// `IsValidLabelValue`.
-pub fn label_value(value: &str) -> Vec<String> {
-    let mut errors = Vec::new();
-    if value.len() > 63 {
-        errors.push(max_bytes(63));
-    }
-    if !VALUE.is_match(value) {
-        errors.push(regex_error(
-            "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character",
-            LABEL_VALUE,
-            &["MyValue", "my_value", "12345"],
-        ));
-    }
-    errors
 }
 
 /// `ValidateLabels`.

@@ -17,12 +17,16 @@ const QUALIFIED_NAME_ERROR: &str =
 const LABEL_VALUE_FORMAT: &str = "(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?";
 const LABEL_VALUE_ERROR: &str = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character";
 
+const CONDITION_REASON_FORMAT: &str = "[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?";
+const CONDITION_REASON_ERROR: &str = "a condition reason must start with alphabetic character, optionally followed by a string of alphanumeric characters or '_,:', and must end with an alphanumeric character or '_'";
+
 static DNS1123_LABEL: LazyLock<Regex> = LazyLock::new(|| anchored(DNS1123_LABEL_FORMAT));
 static DNS1123_SUBDOMAIN_FORMAT: LazyLock<String> =
     LazyLock::new(|| format!("{DNS1123_LABEL_FORMAT}(\\.{DNS1123_LABEL_FORMAT})*"));
 static DNS1123_SUBDOMAIN: LazyLock<Regex> = LazyLock::new(|| anchored(&DNS1123_SUBDOMAIN_FORMAT));
 static DNS1035_LABEL: LazyLock<Regex> = LazyLock::new(|| anchored(DNS1035_LABEL_FORMAT));
 static QUALIFIED_NAME: LazyLock<Regex> = LazyLock::new(|| anchored(QUALIFIED_NAME_FORMAT));
+static CONDITION_REASON: LazyLock<Regex> = LazyLock::new(|| anchored(CONDITION_REASON_FORMAT));
 static LABEL_VALUE: LazyLock<Regex> = LazyLock::new(|| anchored(LABEL_VALUE_FORMAT));
 
 #[expect(clippy::expect_used, reason = "the patterns are constants above, each exercised by the tests below")]
@@ -62,9 +66,13 @@ pub fn dns1123_label(value: &str) -> Vec<String> {
 
 /// A DNS subdomain (RFC 1123): labels joined by dots, at most 253 bytes.
 pub fn dns1123_subdomain(value: &str) -> Vec<String> {
+    subdomain(value, "characters")
+}
+
+fn subdomain(value: &str, unit: &str) -> Vec<String> {
     let mut errors = Vec::new();
     if value.len() > 253 {
-        errors.push(max_length_error(253, "characters"));
+        errors.push(max_length_error(253, unit));
     }
     if !DNS1123_SUBDOMAIN.is_match(value) {
         errors.push(regex_error(DNS1123_SUBDOMAIN_ERROR, &DNS1123_SUBDOMAIN_FORMAT, &["example.com"]));
@@ -100,7 +108,7 @@ pub fn qualified_name(value: &str) -> Vec<String> {
             if prefix.is_empty() {
                 errors.push("prefix part must be non-empty".to_owned());
             } else {
-                errors.extend(dns1123_subdomain(prefix).into_iter().map(|error| format!("prefix part {error}")));
+                errors.extend(subdomain(prefix, "bytes").into_iter().map(|error| format!("prefix part {error}")));
             }
             name
         }
@@ -129,6 +137,23 @@ pub fn label_value(value: &str) -> Vec<String> {
         errors.push(regex_error(LABEL_VALUE_ERROR, LABEL_VALUE_FORMAT, &["MyValue", "my_value", "12345"]));
     }
     errors
+}
+
+/// The reason of a condition.
+pub fn condition_reason(value: &str) -> Vec<String> {
+    if CONDITION_REASON.is_match(value) {
+        return Vec::new();
+    }
+    let examples = ["my_name", "MY_NAME", "MyName", "ReasonA,ReasonB", "ReasonA:ReasonB"];
+    vec![regex_error(CONDITION_REASON_ERROR, CONDITION_REASON_FORMAT, &examples)]
+}
+
+/// A name that only has to fit into a path (`IsValidPathSegmentName`); `prefix` is the beginning of a generated one.
+pub fn path_segment(name: &str, prefix: bool) -> Vec<String> {
+    if !prefix && (name == "." || name == "..") {
+        return vec![format!("may not be '{name}'")];
+    }
+    ["/", "%"].iter().filter(|bad| name.contains(**bad)).map(|bad| format!("may not contain '{bad}'")).collect()
 }
 
 /// A DNS subdomain that begins with `*.`.
@@ -187,5 +212,18 @@ mod tests {
             ("cluster", cluster_name("a.b")),
             ("fine", [dns1123_label("a"), qualified_name("a.b/C_d"), label_value("")].concat()),
         ]);
+    }
+
+    #[test]
+    fn rules_of_api_servers_alone() {
+        // A key counts bytes where a subdomain counts characters.
+        let prefix = "a".repeat(254);
+        assert_eq!(qualified_name(&format!("{prefix}/b")), ["prefix part must be no more than 253 bytes"]);
+        assert_eq!(dns1123_subdomain(&prefix), ["must be no more than 253 characters"]);
+        assert_eq!(path_segment("..", false), ["may not be '..'"]);
+        assert_eq!(path_segment("..", true), [""; 0]);
+        assert_eq!(path_segment("a/%", false), ["may not contain '/'", "may not contain '%'"]);
+        assert_eq!(condition_reason("ReasonA:ReasonB"), [""; 0]);
+        assert!(condition_reason("1")[0].starts_with("a condition reason must start with alphabetic character"));
     }
 }

@@ -3,13 +3,13 @@
 use std::collections::BTreeSet;
 
 use crowsnest_apimachinery::field::FieldError;
+use crowsnest_apimachinery::names::format::{dns1035_label, dns1123_subdomain, path_segment, qualified_name};
 use serde_json::Value;
 
 use crate::admission::expression::{Reads, Wanted, checked, instantiated};
 use crate::admission::webhook::validation::{conditions, rule};
 use crate::builtin::wrong_selector;
 use crate::cel::typing::Type;
-use crate::registry::validation::{dns1035_label, dns1123_subdomain, path_segment, qualified_name};
 
 const REASONS: &[&str] = &["Forbidden", "Invalid", "RequestEntityTooLarge"];
 

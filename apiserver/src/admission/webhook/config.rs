@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use crowsnest_apimachinery::field::FieldError;
+use crowsnest_apimachinery::names::format::dns1123_subdomain;
 use crowsnest_apimachinery::selector::Selector;
 use serde_json::Value;
 
 use super::matching::Selectors;
 use crate::admission::expression::Expression;
 use crate::outbound::Target;
-use crate::registry::validation::dns1123_subdomain;
 
 /// What one `rules` entry covers.
 #[derive(Debug, Clone, PartialEq, Eq)]

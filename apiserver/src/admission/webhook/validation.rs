@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 
 use crowsnest_apimachinery::field::{FieldError, FieldErrorKind};
+use crowsnest_apimachinery::names::format::{dns1035_label, dns1123_subdomain, qualified_name};
 use serde_json::Value;
 
 use super::config::webhook_client_config;
 use crate::admission::expression::{Reads, Wanted, checked, instantiated};
 use crate::builtin::wrong_selector;
-use crate::registry::validation::{dns1035_label, dns1123_subdomain, qualified_name};
 
 const MAX_CONDITIONS: usize = 64;
 

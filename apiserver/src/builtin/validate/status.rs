@@ -1,10 +1,11 @@
 //! What may not be written to the status of kinds whose status is not checked with the rest of them.
 
+use crowsnest_apimachinery::names::format::condition_reason;
+
 use super::resources::{amount, is_native};
 use super::{
     Errors, FieldError, Value, at, dns1123_subdomain, fields, items, json, pod_context, qualified_name, set, text,
 };
-use crate::registry::validation::condition_reason;
 
 /// `kind` is one of the built-in kinds that a `status` subresource belongs to.
 pub(super) fn update(e: &mut Errors, kind: &str, new: &Value) {

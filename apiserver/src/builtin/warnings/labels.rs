@@ -1,9 +1,9 @@
 //! Labels of nodes that have other names by now.
 
+use crowsnest_apimachinery::names::format::label_value;
 use serde_json::Value;
 
 use super::super::object::{fields, items, text};
-use crate::registry::validation::label_value;
 
 const OLD: [(&str, &str); 8] = [
     ("beta.kubernetes.io/arch", "deprecated since v1.14; use \"kubernetes.io/arch\" instead"),

@@ -11,12 +11,12 @@ mod storage;
 mod tests;
 mod tls;
 
+use crowsnest_apimachinery::names::format::dns1123_label;
 use crowsnest_apimachinery::quantity::Quantity;
 use serde_json::Value;
 
 use super::apparmor;
 use super::object::{at, fields, items, number, same, text, unset};
-use crate::registry::validation::dns1123_label;
 
 /// Indexed jobs above both of these may lose track of what failed.
 const MANY_COMPLETIONS: i64 = 100_000;

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
+use crowsnest_apimachinery::names::format::{dns1035_label, dns1123_label, dns1123_subdomain, label_value, qualified_name};
 use kube::core::cel::cel::extractors::This;
 use kube::core::cel::cel::objects::{Opaque, OptionalValue};
 use kube::core::cel::cel::{Context, ExecutionError, Value as Cel};
 
 use super::{Outcome, url};
 use crate::crd::fits;
-use crate::registry::validation::{dns1035_label, dns1123_label, dns1123_subdomain, label_value, qualified_name};
 
 /// A format, which is the same as another one of its name.
 #[derive(Debug, Clone, PartialEq, Eq)]
