@@ -5,7 +5,6 @@ use crowsnest_apimachinery::names::format::{label_value, qualified_name};
 use crowsnest_apimachinery::selector::{FieldSelector, Selector};
 use serde_json::Value;
 
-
 const KINDS: [&str; 2] = ["fieldSelector", "labelSelector"];
 
 fn text<'v>(value: &'v Value, key: &str) -> &'v str {

@@ -45,7 +45,10 @@ pub fn best_precision_of_named(
     named: Named<'_>,
     labels: &BTreeMap<String, String>,
 ) -> Option<Precision> {
-    selectors.iter().filter_map(|selector| precision(selector, named, |wanted| label_selector_matches(wanted, labels))).max()
+    selectors
+        .iter()
+        .filter_map(|selector| precision(selector, named, |wanted| label_selector_matches(wanted, labels)))
+        .max()
 }
 
 fn precision(

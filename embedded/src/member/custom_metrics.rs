@@ -18,10 +18,10 @@ use http::{Method, Request, Response, StatusCode};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use super::Labels;
 use super::metrics::{refuse, respond, selector};
 use super::pod::Phase;
 use super::podlife::time;
-use super::Labels;
 use super::store::{Key, Stored};
 use super::world::World;
 

@@ -90,8 +90,7 @@ impl Metrics {
                 "the server does not allow this method on the requested resource",
             ));
         }
-        let selects =
-            |labels: &super::Labels| selector.as_ref().is_none_or(|selector| selector.matches(labels));
+        let selects = |labels: &super::Labels| selector.as_ref().is_none_or(|selector| selector.matches(labels));
         let parts: Vec<&str> = path.trim_matches('/').split('/').skip(3).collect();
         let now = Timestamp::now();
         let list = |kind: &str, items: Vec<Value>| {

@@ -15,9 +15,9 @@ use k8s_openapi::api::core::v1::{
 };
 use parking_lot::Mutex;
 
+use super::Labels;
 use super::informer::{controller_of, key_of, version_of};
 use super::resources::Resources;
-use super::Labels;
 use super::store::{Index, Key, Stored};
 
 /// `Pod.status.phase`.

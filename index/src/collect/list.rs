@@ -8,6 +8,7 @@ use super::turn::Turn;
 use super::versions::is_older;
 use super::watch::Ended;
 use bytes::Bytes;
+use crowsnest_apimachinery::request::percent_encoded;
 use crowsnest_component_base::spans;
 use crowsnest_store::Error;
 use crowsnest_store::{Progress, Step};
@@ -173,7 +174,7 @@ impl Collector {
         let mut share = self.share(plan.bytes).await?;
         let query = match token {
             None => format!("limit={}", plan.objects),
-            Some(token) => format!("limit={}&continue={}", plan.objects, percent(token)),
+            Some(token) => format!("limit={}&continue={}", plan.objects, percent_encoded(token)),
         };
         let body = match self.get(&query).await {
             Err(Error::Answer { status: 410, .. }) if token.is_some() => {
@@ -269,9 +270,4 @@ fn what_failed(error: &Error) -> &'static str {
         error if error.is_garbage() => "unreadable",
         _ => "interrupted",
     }
-}
-
-/// For a query parameter.
-pub(super) fn percent(text: &str) -> percent_encoding::PercentEncode<'_> {
-    percent_encoding::utf8_percent_encode(text, percent_encoding::NON_ALPHANUMERIC)
 }

@@ -7,10 +7,10 @@
 use super::budget::Share;
 use super::collector::{Collector, Course, Taken};
 use super::feed::{Bookmark, Event, Lines, Page, StatusBody};
-use super::list::percent;
 use super::pages::Plan;
 use super::versions::is_older;
 use bytes::Bytes;
+use crowsnest_apimachinery::request::percent_encoded;
 use crowsnest_store::Error;
 use crowsnest_store::options::Patience;
 use crowsnest_store::record::RecordKey;
@@ -95,7 +95,7 @@ impl Collector {
     /// From the position on.
     pub async fn watch(&self, course: &mut Course) -> Result<Ended, Error> {
         let seconds = self.watch_seconds();
-        let from = percent(course.position.as_deref().unwrap_or_default());
+        let from = percent_encoded(course.position.as_deref().unwrap_or_default());
         let query = "watch=true&allowWatchBookmarks=true";
         let query = format!("{query}&resourceVersion={from}&timeoutSeconds={}", seconds.as_secs());
         let body = match self.get(&query).await {

@@ -4,12 +4,12 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crowsnest_apimachinery::request::{path_segment, percent_encoded};
 use futures::future::BoxFuture;
 use futures::stream::{BoxStream, StreamExt, unfold};
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, Limited};
 use jiff::Timestamp;
-use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::{Deserialize, Serialize};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -113,10 +113,9 @@ impl Reach {
                 format!("{STREAMS_OF_ALL} logs are read already for everybody, and no more are at once"),
             )?,
         ];
-        let encoded = |text: &str| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
-        let (namespace, pod) = (encoded(&source.namespace), encoded(&source.pod));
+        let (namespace, pod) = (path_segment(&source.namespace), path_segment(&source.pod));
         let path = format!("/api/v1/namespaces/{namespace}/pods/{pod}/log");
-        let mut query = format!("container={}&timestamps=true", encoded(&source.container));
+        let mut query = format!("container={}&timestamps=true", percent_encoded(&source.container));
         if self.request.follow {
             query.push_str("&follow=true");
         }
@@ -128,7 +127,7 @@ impl Reach {
         }
         // Members take whole seconds.
         if let Some(since) = from.since.and_then(|since| Timestamp::from_second(since.as_second()).ok()) {
-            query.push_str(&format!("&sinceTime={}", encoded(&since.to_string())));
+            query.push_str(&format!("&sinceTime={}", percent_encoded(&since.to_string())));
         }
         let (proxy, caller, cluster) = (self.proxy.clone(), Arc::clone(&self.caller), source.cluster.clone());
         // Boxed, because its `Send` cannot be proved inside of a caller whose lifetimes are not yet known.

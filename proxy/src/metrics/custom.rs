@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_apimachinery::quantity::Quantity;
 use crowsnest_apimachinery::request::Query;
+use crowsnest_apimachinery::request::path_segment;
 use crowsnest_apimachinery::selector::Selector;
 use crowsnest_fleet::Member;
 use futures::future::join_all;
@@ -19,7 +20,7 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::{Answer, Asking, document, named, part, query, why};
+use super::{Answer, Asking, document, named, query, why};
 use crate::joined::Missing;
 use crate::native::{Native, Verb};
 use crate::{Body, Error, Proxy};
@@ -131,12 +132,13 @@ impl<'a> Asked<'a> {
     fn path(&self, version: Version) -> String {
         let root = format!("/apis/{GROUP}/{}", version.name());
         let Self { namespace, described, object, metric } = self;
-        let metric = part(metric);
+        let metric = path_segment(metric);
         if *described == NAMESPACES {
-            return format!("{root}/namespaces/{}/metrics/{metric}", part(object));
+            return format!("{root}/namespaces/{}/metrics/{metric}", path_segment(object));
         }
-        let within = if namespace.is_empty() { String::new() } else { format!("/namespaces/{}", part(namespace)) };
-        format!("{root}{within}/{}/{}/{metric}", part(described), part(object))
+        let within =
+            if namespace.is_empty() { String::new() } else { format!("/namespaces/{}", path_segment(namespace)) };
+        format!("{root}{within}/{}/{}/{metric}", path_segment(described), path_segment(object))
     }
 
     /// With which selectors.

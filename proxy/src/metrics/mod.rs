@@ -14,11 +14,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use crowsnest_apimachinery::request::query_string;
 use crowsnest_fleet::Member;
 use futures::future::BoxFuture;
 use http::{HeaderValue, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -35,23 +35,10 @@ const LARGEST: usize = 64 << 20;
 /// Members that are named by a `Warning` each; clients take a hundred headers at most.
 const NAMED: usize = 32;
 
-/// What stays as it is in a part of a path.
-const PLAIN: &AsciiSet =
-    &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'*').remove(b':');
-
-/// A name as a part of a path.
-fn part(name: &str) -> String {
-    utf8_percent_encode(name, PLAIN).to_string()
-}
-
 /// A query of those parameters that say something; empty, or with its question mark.
 fn query<'q>(parameters: impl IntoIterator<Item = (&'static str, &'q str)>) -> String {
-    let mut query = String::new();
-    for (name, value) in parameters.into_iter().filter(|(_, value)| !value.is_empty()) {
-        let before = if query.is_empty() { '?' } else { '&' };
-        query.push_str(&format!("{before}{name}={}", utf8_percent_encode(value, NON_ALPHANUMERIC)));
-    }
-    query
+    let query = query_string(parameters.into_iter().filter(|(_, value)| !value.is_empty()));
+    if query.is_empty() { query } else { format!("?{query}") }
 }
 
 /// As whom members are asked.
@@ -202,7 +189,6 @@ mod tests {
         let all = [("labelSelector", "a in (b, c)"), ("fieldSelector", ""), ("metricLabelSelector", "d=e")];
         assert_eq!(query(all), "?labelSelector=a%20in%20%28b%2C%20c%29&metricLabelSelector=d%3De");
         assert_eq!(query([("labelSelector", "")]), "");
-        assert_eq!((part("a b/.."), part("job:rate5m.*")), ("a%20b%2F..".to_owned(), "job:rate5m.*".to_owned()));
     }
 
     #[test]

@@ -10,6 +10,7 @@ use crowsnest_api::constants::annotation::QUERY_FROM_CLUSTER;
 use crowsnest_apimachinery::names::{ClusterName, Gvr};
 use crowsnest_apimachinery::quantity::Quantity;
 use crowsnest_apimachinery::request::Query;
+use crowsnest_apimachinery::request::path_segment;
 use crowsnest_apimachinery::selector::FieldSelector;
 use crowsnest_fleet::Member;
 use futures::future::join_all;
@@ -18,7 +19,7 @@ use serde::Deserialize;
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 
-use super::{Answer, Asking, Status, document, named, part, query, why, written};
+use super::{Answer, Asking, Status, document, named, query, why, written};
 use crate::joined::Missing;
 use crate::native::{Native, Verb};
 use crate::object::Form;
@@ -59,11 +60,11 @@ impl Kind {
         let (resource, ..) = self.words();
         let mut path = format!("/apis/{GROUP}/{VERSION}");
         if !namespace.is_empty() {
-            path.push_str(&format!("/namespaces/{}", part(namespace)));
+            path.push_str(&format!("/namespaces/{}", path_segment(namespace)));
         }
         path.push_str(&format!("/{resource}"));
         if !name.is_empty() {
-            path.push_str(&format!("/{}", part(name)));
+            path.push_str(&format!("/{}", path_segment(name)));
         }
         path
     }

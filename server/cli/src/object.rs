@@ -3,7 +3,7 @@
 use anyhow::{anyhow, bail};
 use clap::Args;
 use crowsnest_apimachinery::names::CONTROL_PLANE;
-use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use crowsnest_apimachinery::request::{path_segment, percent_encoded};
 use serde_json::Value;
 
 use super::connection::ConnectionArgs;
@@ -97,7 +97,7 @@ impl Asked {
 
     /// Where its API server serves it.
     pub(crate) fn path(&self) -> String {
-        format!("{}/{}", self.kind.gvr.path(self.namespace.as_deref()), escaped(&self.name))
+        format!("{}/{}", self.kind.gvr.path(self.namespace.as_deref()), path_segment(&self.name))
     }
 
     /// The parameters by which the search API knows it.
@@ -109,7 +109,7 @@ impl Asked {
             ("namespace", self.namespace.as_deref().unwrap_or_default()),
             ("name", &self.name),
         ];
-        of.map(|(name, value)| format!("{name}={}", escaped(value))).join("&")
+        of.map(|(name, value)| format!("{name}={}", percent_encoded(value))).join("&")
     }
 
     /// It, as an API server has it; none where it has none, or does not know its kind.
@@ -200,7 +200,7 @@ impl Sought<'_> {
         let deleted = if deleted { " is:deleted" } else { "" };
         let namespace = self.namespace.map(|namespace| format!(" namespace:={namespace}")).unwrap_or_default();
         let query = format!("kind:{} name:={}{namespace}{deleted}", self.resource, self.name);
-        let path = format!("{SEARCH}/query?limit={MOST_CLUSTERS}&facets=cluster&q={}", escaped(&query));
+        let path = format!("{SEARCH}/query?limit={MOST_CLUSTERS}&facets=cluster&q={}", percent_encoded(&query));
         Ok(self.of(&reach::ask(control_plane, &path).await?))
     }
 
@@ -256,10 +256,6 @@ pub(crate) fn same_namespace<'n>(own: Option<&'n str>, said: Option<&'n str>) ->
         }
         (own, said) => Ok(own.or(said)),
     }
-}
-
-pub fn escaped(text: &str) -> String {
-    utf8_percent_encode(text, NON_ALPHANUMERIC).to_string().replace("%2D", "-")
 }
 
 pub fn text<'v>(value: &'v Value, pointer: &str) -> &'v str {

@@ -4,8 +4,8 @@ use std::error::Error;
 use std::sync::Arc;
 
 use anyhow::{Context, anyhow, bail};
+use crowsnest_apimachinery::request::path_segment;
 use kube::core::Status;
-use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 
 use super::object::is_of_a_cluster;
@@ -13,7 +13,7 @@ use crate::verbs::get::OperationScope;
 
 /// A client for one member.
 pub(crate) fn member(config: &kube::Config, cluster: &str) -> anyhow::Result<kube::Client> {
-    let cluster = utf8_percent_encode(cluster, NON_ALPHANUMERIC).to_string().replace("%2D", "-");
+    let cluster = path_segment(cluster);
     below(config, &format!("/apis/cluster.karmada.io/v1alpha1/clusters/{cluster}/proxy"))
         .with_context(|| format!("reaching cluster {cluster}"))
 }

@@ -16,4 +16,4 @@ pub use headers::{
 pub use info::{Operation, RequestInfo, ResourcePath, Unserved};
 pub use line::{has_valid_host, is_known_method};
 pub use path::{PathError, RequestPath, is_path_segment, path_segment};
-pub use query::Query;
+pub use query::{Query, percent_encoded, query_string};

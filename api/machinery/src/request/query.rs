@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
+use percent_encoding::{NON_ALPHANUMERIC, PercentEncode, percent_decode_str, utf8_percent_encode};
 
 use crate::list_options::{self, NoInteger};
 
@@ -25,9 +25,7 @@ impl Query {
 
     /// The parameters as a raw query that every server parses in the same way.
     pub fn encode(&self) -> String {
-        let encoded = |text: &str| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
-        let pairs = self.0.iter().map(|(name, value)| format!("{}={}", encoded(name), encoded(value)));
-        pairs.collect::<Vec<_>>().join("&")
+        query_string(self.0.iter().map(|(name, value)| (name.as_str(), value.as_str())))
     }
 
     /// Number of parameters, repeated ones included.
@@ -84,6 +82,19 @@ impl Query {
     pub fn integer(&self, name: &str) -> Result<Option<i64>, NoInteger> {
         self.get(name).map(list_options::integer).transpose()
     }
+}
+
+/// Text with every byte encoded that is no ASCII letter or digit. It is safe as a value of a query and, for servers that split
+/// a path before they decode it, as a segment; for names in paths of the Kubernetes API see [`super::path_segment`].
+pub fn percent_encoded(text: &str) -> PercentEncode<'_> {
+    utf8_percent_encode(text, NON_ALPHANUMERIC)
+}
+
+/// Parameters as a raw query, without its question mark.
+pub fn query_string<'n, 'v>(parameters: impl IntoIterator<Item = (&'n str, &'v str)>) -> String {
+    let pairs =
+        parameters.into_iter().map(|(name, value)| format!("{}={}", percent_encoded(name), percent_encoded(value)));
+    pairs.collect::<Vec<_>>().join("&")
 }
 
 /// Name of one parameter, not decoded.

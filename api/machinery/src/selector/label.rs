@@ -354,7 +354,12 @@ mod tests {
     #[case("Lt", Some("3"), &["4", "5"], false)]
     #[case("In", Some("a name longer than labels may be"), &["a name longer than labels may be"], true)]
     #[case("Near", Some("3"), &["3"], false)]
-    fn expressions(#[case] operator: &str, #[case] value: Option<&str>, #[case] values: &[&str], #[case] expected: bool) {
+    fn expressions(
+        #[case] operator: &str,
+        #[case] value: Option<&str>,
+        #[case] values: &[&str],
+        #[case] expected: bool,
+    ) {
         let values: Vec<String> = values.iter().map(|&value| value.to_owned()).collect();
         assert_eq!(expression_matches(operator, value, &values), expected);
     }

@@ -96,7 +96,11 @@ pub fn selectors(selectors: &Selectors, a: &Attributes<'_>, object: Option<&Valu
         return by_namespace;
     }
     let labelled = |object: &&Value| object.get("metadata").is_some();
-    [object, a.old].into_iter().flatten().filter(labelled).any(|o| selectors.objects.matches_json(labels(Some(o)).as_ref()))
+    [object, a.old]
+        .into_iter()
+        .flatten()
+        .filter(labelled)
+        .any(|o| selectors.objects.matches_json(labels(Some(o)).as_ref()))
 }
 
 #[cfg(test)]

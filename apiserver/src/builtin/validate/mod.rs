@@ -1,7 +1,9 @@
 //! Validation of the built-in kinds, in kube-apiserver's order and words. Generic metadata is checked by `registry/`.
 
 use crowsnest_apimachinery::field::{FieldError, FieldErrorKind};
-use crowsnest_apimachinery::names::format::{dns1123_label, dns1123_subdomain, label_value, path_segment, qualified_name};
+use crowsnest_apimachinery::names::format::{
+    dns1123_label, dns1123_subdomain, label_value, path_segment, qualified_name,
+};
 use serde_json::{Value, json};
 
 use super::object::{at, fields, flag, items, number, same, set, text, unset};

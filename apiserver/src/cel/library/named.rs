@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use crowsnest_apimachinery::names::format::{dns1035_label, dns1123_label, dns1123_subdomain, label_value, qualified_name};
+use crowsnest_apimachinery::names::format::{
+    dns1035_label, dns1123_label, dns1123_subdomain, label_value, qualified_name,
+};
 use kube::core::cel::cel::extractors::This;
 use kube::core::cel::cel::objects::{Opaque, OptionalValue};
 use kube::core::cel::cel::{Context, ExecutionError, Value as Cel};

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 
+use crate::member::Labels;
 use crate::member::pod::{ContainerView, Doing, LastRun, Phase, PodState, RestartPolicy};
 use crate::member::resources;
-use crate::member::Labels;
 use crate::member::store::Key;
 
 use super::PREFIX;

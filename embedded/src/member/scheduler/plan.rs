@@ -10,8 +10,8 @@ use crowsnest_apimachinery::selector::{Selector, label_selector_matches};
 use crowsnest_apimachinery::taints::tolerates;
 use k8s_openapi::api::core::v1::{PodAffinityTerm, TopologySpreadConstraint};
 
-use crate::member::pod::PodState;
 use crate::member::Labels;
+use crate::member::pod::PodState;
 
 use super::fit::{NodeView, Unfit, fits, lacking, placeable, term_matches};
 

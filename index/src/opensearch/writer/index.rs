@@ -3,8 +3,8 @@
 use super::WriterError;
 use super::plan::{self, Behind, IndexMapping, Origin, Step};
 use crate::opensearch::client::{Answer, Client, ClientError, Request};
+use crowsnest_apimachinery::request::percent_encoded;
 use http::Method;
-use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -141,7 +141,7 @@ impl Indices<'_> {
 
     /// Version of a document of an index or alias.
     pub async fn version_in(&self, index: &str, id: &str) -> Result<Option<u64>, WriterError> {
-        let path = format!("/{index}/_doc/{}?_source=false", encoded(id));
+        let path = format!("/{index}/_doc/{}?_source=false", percent_encoded(id));
         match self.client.send(&Request::get(path)).await {
             Ok(answer) => {
                 let document: Document = read("a document", &answer)?;
@@ -156,7 +156,7 @@ impl Indices<'_> {
     /// Writes an empty document with an external version.
     pub async fn put_version(&self, target: &Target, id: &str, version: u64) -> Result<Put, WriterError> {
         let query = format!("version={version}&version_type=external&require_alias=true");
-        let path = format!("/{}/_doc/{}?{query}", target.alias, encoded(id));
+        let path = format!("/{}/_doc/{}?{query}", target.alias, percent_encoded(id));
         match self.client.send(&Request::new(Method::PUT, path).json("{}")).await {
             Ok(answer) if answer.status == 201 => Ok(Put::Created),
             Ok(_) => Ok(Put::Updated),
@@ -184,8 +184,4 @@ fn read_found<T: DeserializeOwned>(
 
 fn read<T: DeserializeOwned>(operation: &'static str, answer: &Answer) -> Result<T, ClientError> {
     serde_json::from_slice(&answer.body).map_err(|source| ClientError::Unreadable { operation, source })
-}
-
-fn encoded(id: &str) -> String {
-    utf8_percent_encode(id, NON_ALPHANUMERIC).to_string()
 }

@@ -8,6 +8,7 @@ use anyhow::{Context, anyhow, bail};
 use clap::{Args, ValueEnum};
 use crowsnest_api::names::policy_name;
 use crowsnest_apimachinery::names::Gvk;
+use crowsnest_apimachinery::request::{path_segment, percent_encoded};
 use crowsnest_apimachinery::selector::Selector;
 use crowsnest_fleet::{ApiResource, ApiResources};
 use kube::client::Body;
@@ -16,7 +17,7 @@ use serde_json::{Value, json};
 use super::get::ask::{self, answered, warnings};
 use super::plan::place;
 use crate::connection::ConnectionArgs;
-use crate::object::{escaped, text};
+use crate::object::text;
 use crate::output::Format;
 use crate::output::terminal;
 use crate::reach::{self, failure};
@@ -260,7 +261,7 @@ impl Writing<'_> {
 
     /// The object as it is afterwards, and what was done to it.
     async fn apply(&self, served: &ApiResources, object: &Value) -> anyhow::Result<(Value, &'static str)> {
-        let path = format!("{}/{}", collection(served, object)?, escaped(text(object, "/metadata/name")));
+        let path = format!("{}/{}", collection(served, object)?, path_segment(text(object, "/metadata/name")));
         let before = self.read(&path).await?;
         if self.dry_run == DryRun::Client {
             let how = if before.is_some() { "configured" } else { "created" };
@@ -268,9 +269,11 @@ impl Writing<'_> {
         }
         let dry_run = if self.dry_run == DryRun::Server { "&dryRun=All" } else { "" };
         let (force, validation) = (self.force, self.validation.word());
-        let of = self.subresource.map(|of| format!("/{}", escaped(of))).unwrap_or_default();
-        let query =
-            format!("fieldManager={}&force={force}&fieldValidation={validation}{dry_run}", escaped(self.manager));
+        let of = self.subresource.map(|of| format!("/{}", path_segment(of))).unwrap_or_default();
+        let query = format!(
+            "fieldManager={}&force={force}&fieldValidation={validation}{dry_run}",
+            percent_encoded(self.manager)
+        );
         let request = http::Request::patch(format!("{path}{of}?{query}"))
             .header(http::header::CONTENT_TYPE, "application/apply-patch+yaml")
             .header(http::header::ACCEPT, "application/json")

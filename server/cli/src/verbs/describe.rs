@@ -10,6 +10,7 @@ use std::process::ExitCode;
 
 use anyhow::{anyhow, bail};
 use clap::Args;
+use crowsnest_apimachinery::request::{path_segment, percent_encoded};
 use futures::StreamExt;
 use serde_json::Value;
 
@@ -17,7 +18,7 @@ use super::get::kind::Kind;
 use super::get::{OperationScope, Scope, ask, find_kind, is_broken_pipe};
 use super::search::PARTIAL;
 use crate::connection::ConnectionArgs;
-use crate::object::{Asked, ObjectArgs, escaped, is_of_a_cluster, text};
+use crate::object::{Asked, ObjectArgs, is_of_a_cluster, text};
 use crate::output::terminal;
 use crate::reach::{self, failure, said};
 use crate::sources::SourceArgs;
@@ -210,7 +211,7 @@ async fn every(args: &DescribeArgs, word: &str) -> anyhow::Result<Told> {
     let kind = find_kind(word, &scope, &config, &control_plane).await?;
     let namespace = args.namespace.as_deref().unwrap_or(&config.default_namespace);
     let namespace = (kind.namespaced && !args.all_namespaces).then_some(namespace);
-    let selector = args.selector.as_deref().map(|labels| format!("?labelSelector={}", escaped(labels)));
+    let selector = args.selector.as_deref().map(|labels| format!("?labelSelector={}", percent_encoded(labels)));
     let path = format!("{}{}", kind.gvr.path(namespace), selector.unwrap_or_default());
     let sources = sources(args, &config, &control_plane).await?;
     listing(args, &kind, &path, &sources, None).await
@@ -280,7 +281,9 @@ async fn listed(client: &kube::Client, path: &str, page: usize) -> Result<Vec<Va
         let answer = match (page, token.as_str()) {
             (0, _) => reach::get(client, path).await,
             (page, "") => reach::get(client, &format!("{path}{gap}limit={page}")).await,
-            (page, token) => reach::get(client, &format!("{path}{gap}limit={page}&continue={}", escaped(token))).await,
+            (page, token) => {
+                reach::get(client, &format!("{path}{gap}limit={page}&continue={}", percent_encoded(token))).await
+            }
         };
         let answer = match answer {
             Ok(answer) => answer,
@@ -308,7 +311,8 @@ async fn events(client: &kube::Client, object: &Value) -> Result<Vec<Value>, Str
     if kind != "Node" {
         selector.push_str(&format!(",involvedObject.uid={}", text(object, "/metadata/uid")));
     }
-    let path = format!("/api/v1/namespaces/{}/events?fieldSelector={}", escaped(namespace), escaped(&selector));
+    let path =
+        format!("/api/v1/namespaces/{}/events?fieldSelector={}", path_segment(namespace), percent_encoded(&selector));
     let mut events = listed(client, &path, 0).await.map_err(|error| said(&error))?;
     events.sort_by_cached_key(render::seen);
     Ok(events)

@@ -11,13 +11,14 @@ use clap::Args;
 use crowsnest_api::constants::label;
 use crowsnest_api::names::binding_name;
 use crowsnest_api::names::cluster_of_execution_namespace;
+use crowsnest_apimachinery::request::{path_segment, percent_encoded};
 use crowsnest_interpreter::Interpreter;
 use crowsnest_plan::gates::Gates;
 use serde_json::Value;
 
 use super::get::is_broken_pipe;
 use crate::connection::ConnectionArgs;
-use crate::object::{Asked, ObjectArgs, escaped, text};
+use crate::object::{Asked, ObjectArgs, text};
 use crate::output::color::{CYAN, ColorArgs, GREEN, RED, paint};
 use crate::output::terminal;
 use crate::pager;
@@ -204,15 +205,16 @@ async fn works(asked: &Asked) -> anyhow::Result<Vec<(String, Value)>> {
     })?;
     let (place, id) = match &asked.namespace {
         Some(namespace) => {
-            (format!("namespaces/{}/resourcebindings", escaped(namespace)), label::RESOURCE_BINDING_PERMANENT_ID)
+            (format!("namespaces/{}/resourcebindings", path_segment(namespace)), label::RESOURCE_BINDING_PERMANENT_ID)
         }
         None => ("clusterresourcebindings".to_owned(), label::CLUSTER_RESOURCE_BINDING_PERMANENT_ID),
     };
-    let name = escaped(&binding_name(text(&template, "/kind"), &asked.name));
+    let binding = binding_name(text(&template, "/kind"), &asked.name);
+    let name = path_segment(&binding);
     let binding = reach::find(&asked.control_plane, None, &format!("{BINDINGS}/{place}/{name}")).await?;
     let binding = binding.ok_or_else(|| anyhow!("{called} is propagated nowhere: `crowsnest explain` tells why"))?;
     let value = binding["metadata"]["labels"][id].as_str().unwrap_or_default().to_owned();
-    let works = format!("{WORKS}?labelSelector={}", escaped(&format!("{id}={value}")));
+    let works = format!("{WORKS}?labelSelector={}", percent_encoded(&format!("{id}={value}")));
     let list = reach::find(&asked.control_plane, None, &works).await?;
     let list = list.context("the control plane serves no Works")?;
     let mut works = Vec::new();

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, anyhow, bail};
 use clap::Args;
+use crowsnest_apimachinery::request::percent_encoded;
 use futures::{AsyncBufReadExt, TryStreamExt};
 use serde_json::{Value, json};
 
@@ -15,7 +16,7 @@ use super::get::is_broken_pipe;
 use super::search::PARTIAL;
 use crate::columns::Widths;
 use crate::connection::ConnectionArgs;
-use crate::object::{SEARCH, escaped, text};
+use crate::object::{SEARCH, text};
 use crate::output::Format;
 use crate::output::color::ColorArgs;
 use crate::output::terminal;
@@ -130,7 +131,7 @@ async fn once(args: &EventsArgs, client: &kube::Client, query: &str) -> anyhow::
 }
 
 async fn export(client: &kube::Client, query: &str, limit: usize) -> anyhow::Result<Vec<Value>> {
-    let path = format!("{SEARCH}/export?format=jsonl&limit={limit}&q={}", escaped(query));
+    let path = format!("{SEARCH}/export?format=jsonl&limit={limit}&q={}", percent_encoded(query));
     let request = http::Request::get(path).body(Vec::new())?;
     let stream = client.request_stream(request).await.map_err(|error| anyhow!("{}", failure(None, &error)))?;
     let mut lines = std::pin::pin!(stream.lines());
@@ -143,7 +144,7 @@ async fn export(client: &kube::Client, query: &str, limit: usize) -> anyhow::Res
 
 /// Tells what is missing; true when clusters were left out.
 async fn complain(client: &kube::Client, query: &str, shown: usize) -> anyhow::Result<bool> {
-    let path = format!("{SEARCH}/count?q={}", escaped(query));
+    let path = format!("{SEARCH}/count?q={}", percent_encoded(query));
     let answer = reach::ask(client, &path).await?;
     let list = |field: &str| answer.get(field).and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
     let mut err = terminal::stderr();

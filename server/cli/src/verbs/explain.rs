@@ -8,8 +8,8 @@ use std::process::ExitCode;
 
 use anyhow::{Context, anyhow, bail};
 use clap::Args;
+use crowsnest_apimachinery::request::path_segment;
 use crowsnest_fleet::ApiResources;
-use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use serde_json::Value;
 
 use super::get::kind::Kind;
@@ -21,9 +21,6 @@ use crate::pager;
 use crate::reach;
 
 const ROOT: &str = "/apis/propagation.crowsnest.io/v1alpha1";
-
-/// What a segment of a path can't hold.
-const SEGMENT: &AsciiSet = &CONTROLS.add(b' ').add(b'"').add(b'#').add(b'%').add(b'/').add(b'?');
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Output {
@@ -120,7 +117,7 @@ pub(crate) async fn asked(object: &str, namespace: Option<&str>, connection: &Co
 
 /// The explanation of a template.
 fn path(kind: &Kind, namespace: &str, name: &str) -> String {
-    let name = utf8_percent_encode(name, SEGMENT);
+    let name = path_segment(name);
     let word = kind.name();
     match kind.namespaced {
         true => format!("{ROOT}/namespaces/{namespace}/explanations/{word}:{name}"),
@@ -137,7 +134,7 @@ async fn bound(
     name: &str,
 ) -> anyhow::Result<(Kind, String, String)> {
     let place = kind.gvr.path(kind.namespaced.then_some(namespace));
-    let binding = reach::ask(client, &format!("{place}/{}", utf8_percent_encode(name, SEGMENT))).await?;
+    let binding = reach::ask(client, &format!("{place}/{}", path_segment(name))).await?;
     let of = |field: &str| text(&binding, &format!("/spec/resource/{field}")).to_owned();
     let (api_version, wanted) = (of("apiVersion"), of("kind"));
     let found = served.resources.iter().find(|one| one.kind == wanted && one.gvr.api_version() == api_version);

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::Args;
-use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use crowsnest_apimachinery::request::percent_encoded;
 use serde_json::Value;
 
 use super::explain::{Asked, asked, list, named, text};
@@ -58,10 +58,10 @@ pub(crate) async fn run(args: JournalArgs) -> anyhow::Result<ExitCode> {
     let Asked { client, kind, namespace, name } =
         asked(&args.object, args.namespace.as_deref(), &args.connection).await?;
     let about = format!("{}/{namespace}/{name}", kind.gvr.resource);
-    let mut path = format!("{PATH}?limit={}&about={}", args.limit, encoded(&about));
+    let mut path = format!("{PATH}?limit={}&about={}", args.limit, percent_encoded(&about));
     for (parameter, value) in [("at", &args.at), ("within", &args.within)] {
         if let Some(value) = value {
-            path.push_str(&format!("&{parameter}={}", encoded(value)));
+            path.push_str(&format!("&{parameter}={}", percent_encoded(value)));
         }
     }
     let answer = reach::ask(&client, &path).await?;
@@ -79,10 +79,6 @@ pub(crate) async fn run(args: JournalArgs) -> anyhow::Result<ExitCode> {
     }
     let partial = complain(&mut terminal::stderr(), &answer, &args.object)?;
     Ok(if partial && !args.allow_partial { ExitCode::from(PARTIAL) } else { ExitCode::SUCCESS })
-}
-
-fn encoded(text: &str) -> String {
-    utf8_percent_encode(text, NON_ALPHANUMERIC).to_string()
 }
 
 /// Oldest first; what happened to others is there because it is a cause.

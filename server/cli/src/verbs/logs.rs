@@ -8,8 +8,8 @@ use std::process::ExitCode;
 
 use anyhow::{Context, anyhow, bail};
 use clap::Args;
+use crowsnest_apimachinery::request::percent_encoded;
 use futures::{AsyncBufRead, AsyncBufReadExt, TryStreamExt};
-use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use regex::Regex;
 use serde_json::Value;
 use xxhash_rust::xxh3::Xxh3;
@@ -151,7 +151,7 @@ impl LogsArgs {
         let mut query = String::new();
         let mut set = |name: &str, value: &str| {
             let gap = if query.is_empty() { "" } else { "&" };
-            query.push_str(&format!("{gap}{name}={}", utf8_percent_encode(value, NON_ALPHANUMERIC)));
+            query.push_str(&format!("{gap}{name}={}", percent_encoded(value)));
         };
         set("q", &self.search());
         set("maxStreams", &self.max_log_requests.to_string());

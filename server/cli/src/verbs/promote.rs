@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use anyhow::{Context, anyhow, bail};
 use clap::{ArgAction, Args};
 use crowsnest_api::constants::annotation::{CONFLICT_RESOLUTION, CONFLICT_RESOLUTION_OVERWRITE};
+use crowsnest_apimachinery::request::{path_segment, percent_encoded};
 use crowsnest_component_base::kubeconfig;
 use crowsnest_fleet::ApiResources;
 use crowsnest_interpreter::Interpreter;
@@ -17,7 +18,7 @@ use serde_json::{Value, json};
 
 use super::apply::{DryRun, Validation, Writing, collection, named, policy};
 use crate::connection::ConnectionArgs;
-use crate::object::{ObjectArgs, escaped, text};
+use crate::object::{ObjectArgs, text};
 use crate::output::Format;
 use crate::output::terminal;
 use crate::reach::{self, said};
@@ -144,7 +145,7 @@ async fn needed(template: &Value, member: &kube::Client, served: &ApiResources) 
         let collection = collection(served, &reference)?;
         let objects = match text(need, "/name") {
             "" => list(member, &collection, &need["labelSelector"]).await?,
-            name => read(member, &format!("{collection}/{}", escaped(name))).await?.into_iter().collect(),
+            name => read(member, &format!("{collection}/{}", path_segment(name))).await?.into_iter().collect(),
         };
         for mut object in objects {
             // Those of a list do not say what they are.
@@ -164,7 +165,7 @@ async fn list(client: &kube::Client, collection: &str, selector: &Value) -> anyh
     let selector: k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector =
         serde_json::from_value(selector.clone()).context("reading which objects it needs")?;
     let selector = kube::core::Selector::try_from(selector).context("reading which objects it needs")?;
-    let path = format!("{collection}?labelSelector={}", escaped(&selector.to_string()));
+    let path = format!("{collection}?labelSelector={}", percent_encoded(&selector.to_string()));
     let list = read(client, &path).await?.unwrap_or_default();
     Ok(list.get("items").and_then(Value::as_array).cloned().unwrap_or_default())
 }
@@ -180,7 +181,7 @@ async fn promote(
     for (at, object) in wanted.iter().chain(policy).enumerate() {
         let path = collection(served, object)?;
         let name = named(served, object);
-        let own = format!("{path}/{}", escaped(text(object, "/metadata/name")));
+        let own = format!("{path}/{}", path_segment(text(object, "/metadata/name")));
         if writing.read(&own).await?.is_some() {
             let of = "already exists in the control plane";
             writeln!(terminal::stderr(), "note: {name} {of}: its policies and overrides say where it goes")?;

@@ -8,8 +8,8 @@ use std::process::ExitCode;
 
 use anyhow::{Context, anyhow};
 use clap::Args;
+use crowsnest_apimachinery::request::percent_encoded;
 use futures::{AsyncBufReadExt, TryStreamExt};
-use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value, json};
 
 use super::get::is_broken_pipe;
@@ -92,7 +92,7 @@ pub(crate) async fn run(args: SearchArgs) -> anyhow::Result<ExitCode> {
 
 /// A path of the search API.
 fn path(resource: &str, query: &str, more: &str) -> String {
-    format!("{ROOT}/{resource}?q={}{more}", utf8_percent_encode(query, NON_ALPHANUMERIC))
+    format!("{ROOT}/{resource}?q={}{more}", percent_encoded(query))
 }
 
 async fn once(args: &SearchArgs, query: &str) -> anyhow::Result<ExitCode> {

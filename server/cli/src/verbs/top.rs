@@ -9,6 +9,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, anyhow};
 use clap::{Args, Subcommand, ValueEnum};
+use crowsnest_apimachinery::request::{path_segment, percent_encoded};
 use http::header;
 use http_body_util::BodyExt;
 use kube::client::Body;
@@ -19,7 +20,7 @@ use super::get::is_broken_pipe;
 use super::search::PARTIAL;
 use crate::columns;
 use crate::connection::ConnectionArgs;
-use crate::object::{escaped, text};
+use crate::object::text;
 use crate::output::terminal;
 use crate::pager;
 use crate::reach::{self, failure};
@@ -125,7 +126,7 @@ async fn pods(args: &PodsArgs) -> anyhow::Result<ExitCode> {
     let client = kube::Client::try_from(config)?;
     let place = match args.all_namespaces {
         true => format!("{ROOT}/pods"),
-        false => format!("{ROOT}/namespaces/{}/pods", escaped(&namespace)),
+        false => format!("{ROOT}/namespaces/{}/pods", path_segment(&namespace)),
     };
     let (items, partial) = args.common.measured(&client, &place).await?;
     let mut used: Vec<Usage> = items.iter().flat_map(|item| Usage::of_pod(item, args.containers)).collect();
@@ -188,7 +189,8 @@ impl CommonArgs {
             ("labelSelector", self.selector.clone()),
             ("fieldSelector", named.or_else(|| self.field_selector.clone())),
         ];
-        let said_of = selectors.iter().filter_map(|(name, value)| Some(format!("{name}={}", escaped(value.as_ref()?))));
+        let said_of =
+            selectors.iter().filter_map(|(name, value)| Some(format!("{name}={}", percent_encoded(value.as_ref()?))));
         let path = format!("{place}?{}", said_of.collect::<Vec<_>>().join("&"));
         let request = http::Request::get(path).header(header::ACCEPT, "application/json").body(Body::empty())?;
         let (parts, body) =

@@ -7,12 +7,13 @@ use std::time::Duration;
 
 use anyhow::{anyhow, bail};
 use clap::{Args, ValueEnum};
+use crowsnest_apimachinery::request::{path_segment, percent_encoded};
 use crowsnest_fleet::{ApiResource, ApiResources};
 use serde_json::{Value, json};
 
 use super::{DryRun, Writing, collection, is_propagated, named, policy};
 use crate::duration::duration;
-use crate::object::{escaped, text};
+use crate::object::text;
 use crate::output::terminal;
 use crate::reach::{self, failure};
 
@@ -114,7 +115,8 @@ impl PruneArgs {
                 false => vec![None],
             };
             for namespace in places {
-                let selected = selector.map(|labels| format!("?labelSelector={}", escaped(labels))).unwrap_or_default();
+                let selected =
+                    selector.map(|labels| format!("?labelSelector={}", percent_encoded(labels))).unwrap_or_default();
                 let path = format!("{}{selected}", kind.gvr.path(namespace));
                 let Some(list) = reach::find(writing.client, None, &path).await? else { continue };
                 for item in list.get("items").and_then(Value::as_array).into_iter().flatten() {
@@ -162,11 +164,11 @@ impl PruneArgs {
         let mut all = Vec::new();
         if is_propagated(object) {
             let policy = policy(object, &[], false)?;
-            let path = format!("{}/{}", collection(served, &policy)?, escaped(text(&policy, "/metadata/name")));
+            let path = format!("{}/{}", collection(served, &policy)?, path_segment(text(&policy, "/metadata/name")));
             let there = reach::find(writing.client, None, &path).await?;
             all.extend(there.filter(|policy| is_applied_by(policy, writing.manager)).map(|policy| (path, policy)));
         }
-        let path = format!("{}/{}", collection(served, object)?, escaped(text(object, "/metadata/name")));
+        let path = format!("{}/{}", collection(served, object)?, path_segment(text(object, "/metadata/name")));
         all.push((path, object.clone()));
         for (path, object) in &all {
             if writing.dry_run != DryRun::Client {

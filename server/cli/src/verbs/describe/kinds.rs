@@ -17,10 +17,11 @@ mod tests;
 use std::collections::BTreeMap;
 
 use crowsnest_apimachinery::printers::human_duration;
+use crowsnest_apimachinery::request::{path_segment, percent_encoded};
 use serde_json::Value;
 
 use super::sheet::{Sheet, list, plain, selector, time};
-use crate::object::{escaped, text};
+use crate::object::text;
 
 /// Other objects that a description tells of, by what they are; or why they are not known.
 pub(super) type Related = BTreeMap<&'static str, Result<Vec<Value>, String>>;
@@ -63,14 +64,15 @@ pub(super) fn told(sheet: &mut Sheet, object: &Value, related: &Related, now: ji
 
 /// What is to be asked for: what it is called, and where it is served.
 pub(super) fn wanted(object: &Value) -> Vec<(&'static str, String)> {
-    let (namespace, name) = (escaped(text(object, "/metadata/namespace")), text(object, "/metadata/name"));
+    let (namespace, name) = (path_segment(text(object, "/metadata/namespace")), text(object, "/metadata/name"));
     let within = |root: &str, what: &str| format!("{root}/namespaces/{namespace}/{what}");
     let selected = |path: String| {
         let selector = selector(&object["spec"]["selector"]);
-        (!selector.is_empty()).then(|| format!("{path}?labelSelector={}", escaped(&selector)))
+        (!selector.is_empty()).then(|| format!("{path}?labelSelector={}", percent_encoded(&selector)))
     };
     let slices = |services: &[&str]| {
-        let selector = escaped(&format!("kubernetes.io/service-name in ({})", services.join(",")));
+        let selector = format!("kubernetes.io/service-name in ({})", services.join(","));
+        let selector = percent_encoded(&selector);
         (SLICES, format!("{}?labelSelector={selector}", within("/apis/discovery.k8s.io/v1", SLICES)))
     };
     match kind(object) {
@@ -79,8 +81,10 @@ pub(super) fn wanted(object: &Value) -> Vec<(&'static str, String)> {
         }
         ("apps", _) => selected(within("/api/v1", PODS)).map(|path| (PODS, path)).into_iter().collect(),
         ("", "Node") => {
-            let here = escaped(&format!("spec.nodeName={name},status.phase!=Succeeded,status.phase!=Failed"));
-            let lease = format!("/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/{}", escaped(name));
+            let here = format!("spec.nodeName={name},status.phase!=Succeeded,status.phase!=Failed");
+            let here = percent_encoded(&here);
+            let lease =
+                format!("/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/{}", path_segment(name));
             vec![(PODS, format!("/api/v1/pods?fieldSelector={here}")), (LEASES, lease)]
         }
         ("", "Service") => vec![slices(&[name])],
@@ -90,11 +94,11 @@ pub(super) fn wanted(object: &Value) -> Vec<(&'static str, String)> {
         }
         ("", "PersistentVolumeClaim") => vec![(PODS, within("/api/v1", PODS))],
         ("", "ServiceAccount") => {
-            let selector = escaped("type=kubernetes.io/service-account-token");
+            let selector = percent_encoded("type=kubernetes.io/service-account-token");
             vec![(SECRETS, format!("{}?fieldSelector={selector}", within("/api/v1", SECRETS)))]
         }
         ("", "Namespace") => {
-            let of = |what: &'static str| (what, format!("/api/v1/namespaces/{}/{what}", escaped(name)));
+            let of = |what: &'static str| (what, format!("/api/v1/namespaces/{}/{what}", path_segment(name)));
             vec![of(QUOTAS), of(LIMITS)]
         }
         _ => Vec::new(),

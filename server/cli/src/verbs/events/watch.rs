@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
+use crowsnest_apimachinery::request::percent_encoded;
 use futures::TryStreamExt;
 use serde_json::{Value, json};
 use tokio::time::{Instant, timeout_at};
@@ -14,7 +15,7 @@ use tokio::time::{Instant, timeout_at};
 use super::{CACHED_FROM, EventsArgs, export, heads, row, seen, widths};
 use crate::columns::Widths;
 use crate::event_stream::{self as events, Events, Lines};
-use crate::object::{SEARCH, escaped, text};
+use crate::object::{SEARCH, text};
 use crate::output::terminal;
 use crate::verbs::search::complain;
 
@@ -42,7 +43,7 @@ pub(super) async fn follow(args: &EventsArgs, client: &kube::Client, query: &str
     let (known, head, first) = (BTreeMap::new(), !args.no_headers, true);
     let mut watched = Watched { args, client, query, known, widths, head, first };
     // The events themselves are read apart: which there are is all that is asked.
-    let path = format!("{SEARCH}/query?q={}&limit=0&watch=true", escaped(query));
+    let path = format!("{SEARCH}/query?q={}&limit=0&watch=true", percent_encoded(query));
     events::follow(client, &path, async |lines| watched.read(lines).await).await
 }
 

@@ -6,12 +6,12 @@ use anyhow::Context;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use crowsnest_api::constants::annotation::CACHED_FROM_CLUSTER;
+use crowsnest_apimachinery::request::{path_segment, query_string};
 use futures::StreamExt;
 use http::{HeaderMap, Request, header};
 use http_body_util::BodyExt;
 use kube::client::Body;
 use kube::core::Status;
-use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value, json};
 
 use super::kind::Kind;
@@ -100,17 +100,13 @@ impl Question {
     pub(super) fn path(&self, name: Option<&str>, more: &[(&str, &str)]) -> String {
         let mut path = self.kind.gvr.path(self.namespace.as_deref());
         if let Some(name) = name {
-            path.push_str(&format!("/{}", utf8_percent_encode(name, NON_ALPHANUMERIC).to_string().replace("%2D", "-")));
+            path.push_str(&format!("/{}", path_segment(name)));
         }
         let said = [("labelSelector", self.labels.as_deref()), ("fieldSelector", self.fields.as_deref())];
         let said = said.iter().filter_map(|(key, value)| Some((*key, (*value)?)));
         let said = said.chain((self.as_table && self.with_objects).then_some(("includeObject", "Object")));
-        let mut gap = '?';
-        for (key, value) in said.chain(more.iter().copied()) {
-            path.push_str(&format!("{gap}{key}={}", utf8_percent_encode(value, NON_ALPHANUMERIC)));
-            gap = '&';
-        }
-        path
+        let query = query_string(said.chain(more.iter().copied()));
+        if query.is_empty() { path } else { format!("{path}?{query}") }
     }
 
     /// The same for a watch, which knows no names but by a selector.

@@ -5,7 +5,7 @@ use std::io::{IsTerminal, Write};
 use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::{Context, bail};
-use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use crowsnest_apimachinery::request::percent_encoded;
 
 /// What opens an address, if it is there. `$BROWSER` goes first.
 const OPENERS: [&str; 3] = ["xdg-open", "open", "wslview"];
@@ -30,7 +30,7 @@ fn address(ui: &str, query: &str) -> anyhow::Result<String> {
     if !matches!(url.scheme(), "http" | "https") {
         bail!("--ui-url {ui}: the UI is at an http or https address");
     }
-    url.set_query(Some(&format!("q={}", utf8_percent_encode(query, NON_ALPHANUMERIC))));
+    url.set_query(Some(&format!("q={}", percent_encoded(query))));
     Ok(url.to_string())
 }
 

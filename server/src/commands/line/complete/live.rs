@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use clap::{Command, CommandFactory};
 use clap_complete::CompletionCandidate;
+use crowsnest_apimachinery::request::percent_encoded;
 use kube::config::Kubeconfig;
 use serde_json::Value;
 
 use crate::commands::Cli;
 use crowsnest_cli::connection::ConnectionArgs;
-use crowsnest_cli::object::{SEARCH, escaped, text};
+use crowsnest_cli::object::{SEARCH, text};
 use crowsnest_cli::reach;
 use crowsnest_cli::verbs::get::ask;
 use crowsnest_cli::verbs::kubectl::translated;
@@ -50,7 +51,8 @@ pub(super) fn query(current: &OsStr) -> Candidates {
     let query = current.to_string_lossy().into_owned();
     let asked_of = query.clone();
     let found = asked(async move |client: kube::Client| {
-        let answer = reach::get(&client, &format!("{SEARCH}/suggest?limit={MOST}&q={}", escaped(&asked_of))).await?;
+        let answer =
+            reach::get(&client, &format!("{SEARCH}/suggest?limit={MOST}&q={}", percent_encoded(&asked_of))).await?;
         let start = answer.get("start").and_then(Value::as_u64).and_then(|at| usize::try_from(at).ok());
         let before = start.and_then(|start| asked_of.get(..start)).unwrap_or_default();
         Ok(list(&answer, "/items").iter().map(|item| format!("{before}{}", text(item, "/text"))).collect())
@@ -121,7 +123,7 @@ fn named(kind: &str) -> Vec<String> {
         }
     }
     asked(async move |client: kube::Client| {
-        let path = format!("{SEARCH}/query?limit={MOST}&facets=kind&q={}", escaped(&query));
+        let path = format!("{SEARCH}/query?limit={MOST}&facets=kind&q={}", percent_encoded(&query));
         let answer = reach::get(&client, &path).await?;
         Ok(names_of(&answer))
     })
