@@ -21,4 +21,5 @@ pub mod request;
 pub mod secret_copies;
 pub mod selector;
 pub mod taints;
+pub mod unstructured;
 pub mod user;

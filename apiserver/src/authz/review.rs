@@ -2,6 +2,7 @@
 
 use crowsnest_apimachinery::field::{FieldError, FieldErrorKind};
 use crowsnest_apimachinery::rbac::{Action, Decision};
+use crowsnest_apimachinery::unstructured::text;
 use crowsnest_apimachinery::user::UserInfo;
 use serde_json::{Value, json};
 
@@ -154,10 +155,6 @@ fn wrong(object: &Value, kind: Kind, namespace: &str) -> Vec<FieldError> {
         _ => {}
     }
     errors
-}
-
-fn text<'v>(value: &'v Value, key: &str) -> &'v str {
-    value[key].as_str().unwrap_or_default()
 }
 
 fn subject(object: &Value) -> UserInfo {

@@ -3,17 +3,10 @@
 use crowsnest_apimachinery::field::{FieldError, FieldErrorKind};
 use crowsnest_apimachinery::names::format::{label_value, qualified_name};
 use crowsnest_apimachinery::selector::{FieldSelector, Selector};
+use crowsnest_apimachinery::unstructured::{list, text};
 use serde_json::Value;
 
 const KINDS: [&str; 2] = ["fieldSelector", "labelSelector"];
-
-fn text<'v>(value: &'v Value, key: &str) -> &'v str {
-    value[key].as_str().unwrap_or_default()
-}
-
-fn list<'v>(value: &'v Value, key: &str) -> &'v [Value] {
-    value[key].as_array().map(Vec::as_slice).unwrap_or_default()
-}
 
 /// Requirements of one selector: any account may send such reviews, and each requirement is looked at.
 const MAX_REQUIREMENTS: usize = 1000;

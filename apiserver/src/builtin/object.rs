@@ -1,35 +1,10 @@
 //! Reading and completing parts of an object.
 
 use crowsnest_apimachinery::quantity::Quantity;
-use serde_json::{Map, Value};
-
-static NULL: Value = Value::Null;
-
-/// The value at a dotted path of field names, null when absent.
-pub(super) fn at<'a>(value: &'a Value, path: &str) -> &'a Value {
-    path.split('.').try_fold(value, |node, name| node.get(name)).unwrap_or(&NULL)
-}
-
-pub(super) fn text<'a>(value: &'a Value, path: &str) -> &'a str {
-    at(value, path).as_str().unwrap_or_default()
-}
-
-pub(super) fn number(value: &Value, path: &str) -> Option<i64> {
-    at(value, path).as_i64()
-}
-
-pub(super) fn flag(value: &Value, path: &str) -> bool {
-    at(value, path).as_bool().unwrap_or(false)
-}
-
-pub(super) fn items<'a>(value: &'a Value, path: &str) -> &'a [Value] {
-    at(value, path).as_array().map(Vec::as_slice).unwrap_or_default()
-}
-
-pub(super) fn fields<'a>(value: &'a Value, path: &str) -> &'a Map<String, Value> {
-    static EMPTY: std::sync::LazyLock<Map<String, Value>> = std::sync::LazyLock::new(Map::new);
-    at(value, path).as_object().unwrap_or(&EMPTY)
-}
+pub(super) use crowsnest_apimachinery::unstructured::{
+    at_or_null as at, flag, integer as number, list as items, map as fields, text,
+};
+use serde_json::Value;
 
 /// Absent, null, or Go's empty string.
 pub(super) fn unset(value: &Value, path: &str) -> bool {

@@ -1,5 +1,7 @@
 //! Reading a CustomResourceDefinition: its names, versions and switches, straight from its JSON.
 
+use crowsnest_apimachinery::unstructured;
+pub(super) use crowsnest_apimachinery::unstructured::{flag, list, text};
 use serde_json::{Value, json};
 
 pub const GROUP: &str = "apiextensions.k8s.io";
@@ -8,22 +10,8 @@ pub const PLURAL: &str = "customresourcedefinitions";
 /// Held by every definition, so that its objects go before it does.
 pub const CLEANUP_FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
 
-static EMPTY: Vec<Value> = Vec::new();
-
-pub(super) fn text<'a>(value: &'a Value, pointer: &str) -> &'a str {
-    value.pointer(pointer).and_then(Value::as_str).unwrap_or("")
-}
-
-pub(super) fn list<'a>(value: &'a Value, pointer: &str) -> &'a [Value] {
-    value.pointer(pointer).and_then(Value::as_array).unwrap_or(&EMPTY)
-}
-
-pub(super) fn flag(value: &Value, pointer: &str) -> bool {
-    value.pointer(pointer).and_then(Value::as_bool).unwrap_or(false)
-}
-
 pub(super) fn texts(value: &Value, pointer: &str) -> Vec<String> {
-    list(value, pointer).iter().filter_map(|v| v.as_str().map(str::to_owned)).collect()
+    unstructured::texts(value, pointer).map(str::to_owned).collect()
 }
 
 /// A definition; borrowed views on its parts.

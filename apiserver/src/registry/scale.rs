@@ -2,6 +2,7 @@
 
 use crowsnest_apimachinery::field::FieldError;
 use crowsnest_apimachinery::selector::Selector;
+use crowsnest_apimachinery::unstructured;
 use serde_json::{Map, Value, json};
 
 use crate::registry::object::Object;
@@ -9,7 +10,7 @@ use crate::registry::resource::{ResourceRef, ScalePaths};
 use crate::status::{ApiError, ApiResult};
 
 fn at<'a>(object: &'a Value, path: &str) -> Option<&'a Value> {
-    path.trim_start_matches('.').split('.').try_fold(object, |value, key| value.get(key))
+    unstructured::at(object, path.trim_start_matches('.'))
 }
 
 fn put(object: &mut Value, path: &str, value: Value) {

@@ -14,6 +14,7 @@ mod tests;
 use std::sync::Arc;
 
 use crowsnest_apimachinery::printers::columns::{CREATED_AT, Column, Doc, KindPrinter, NAME};
+use crowsnest_apimachinery::unstructured::text;
 use serde_json::{Value, json};
 
 pub use custom::CustomPrinter;
@@ -91,10 +92,6 @@ impl Printer {
         };
         vec![json!({"type": "Completed", "status": "True", "reason": reason, "message": message})]
     }
-}
-
-fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
-    object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
 }
 
 fn name(object: &Value) -> Value {

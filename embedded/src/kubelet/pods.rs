@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use crowsnest_apimachinery::unstructured::{list, text};
 use crowsnest_apiserver::status::{ApiError, ApiResult};
 use jiff::Timestamp;
 use serde_json::Value;
@@ -64,14 +65,6 @@ pub struct Run {
     pub restarts: i64,
 }
 
-fn text<'a>(value: &'a Value, pointer: &str) -> &'a str {
-    value.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
-}
-
-fn array<'a>(value: &'a Value, pointer: &str) -> &'a [Value] {
-    value.pointer(pointer).and_then(Value::as_array).map_or(&[], Vec::as_slice)
-}
-
 fn time(value: &Value, pointer: &str) -> Option<Timestamp> {
     text(value, pointer).parse().ok()
 }
@@ -116,7 +109,7 @@ impl Pod {
     }
 
     fn names(&self, field: &str) -> Vec<&str> {
-        array(&self.0, &format!("/spec/{field}")).iter().map(|c| text(c, "/name")).collect()
+        list(&self.0, &format!("/spec/{field}")).iter().map(|c| text(c, "/name")).collect()
     }
 
     /// The container a request means; errors are worded as kube-apiserver words them.
@@ -142,8 +135,8 @@ impl Pod {
             ("ephemeralContainers", "ephemeralContainerStatuses"),
         ] {
             let named = |c: &&Value| text(c, "/name") == name;
-            if let Some(spec) = array(&self.0, &format!("/spec/{field}")).iter().find(named) {
-                let status = array(&self.0, &format!("/status/{statuses}")).iter().find(named);
+            if let Some(spec) = list(&self.0, &format!("/spec/{field}")).iter().find(named) {
+                let status = list(&self.0, &format!("/status/{statuses}")).iter().find(named);
                 return Ok(Container {
                     pod: self.clone(),
                     spec: spec.clone(),
@@ -178,7 +171,7 @@ impl Pod {
         if let Ok(number) = port.parse() {
             return self.endpoint(number);
         }
-        let mut ports = array(&self.0, "/spec/containers").iter().flat_map(|c| array(c, "/ports"));
+        let mut ports = list(&self.0, "/spec/containers").iter().flat_map(|c| list(c, "/ports"));
         if port.is_empty() {
             return self.endpoints().next();
         }
@@ -187,8 +180,8 @@ impl Pod {
     }
 
     fn endpoints(&self) -> impl Iterator<Item = Endpoint> + '_ {
-        array(&self.0, "/spec/containers").iter().flat_map(move |container| {
-            array(container, "/ports").iter().filter_map(move |port| {
+        list(&self.0, "/spec/containers").iter().flat_map(move |container| {
+            list(container, "/ports").iter().filter_map(move |port| {
                 Some(Endpoint {
                     namespace: self.namespace().to_owned(),
                     pod: self.name().to_owned(),
@@ -205,7 +198,7 @@ impl Pod {
     /// True when the pod carries all labels of a Service's selector and is ready to answer.
     pub fn backs(&self, selector: &serde_json::Map<String, Value>) -> bool {
         let labels = self.0.pointer("/metadata/labels");
-        let ready = array(&self.0, "/status/conditions")
+        let ready = list(&self.0, "/status/conditions")
             .iter()
             .any(|c| text(c, "/type") == "Ready" && text(c, "/status") == "True");
         ready && selector.iter().all(|(key, value)| labels.and_then(|l| l.get(key)) == Some(value))
@@ -228,7 +221,7 @@ impl Pod {
 
     /// The volume of a mount.
     fn volume(&self, name: &str) -> Option<&Value> {
-        array(&self.0, "/spec/volumes").iter().find(|v| text(v, "/name") == name)
+        list(&self.0, "/spec/volumes").iter().find(|v| text(v, "/name") == name)
     }
 }
 
@@ -247,12 +240,12 @@ impl Container {
 
     /// `command` and `args` together; empty when the image decides.
     pub fn command_line(&self) -> Vec<String> {
-        let words = |field| array(&self.spec, field).iter().filter_map(Value::as_str).map(str::to_owned);
+        let words = |field| list(&self.spec, field).iter().filter_map(Value::as_str).map(str::to_owned);
         words("/command").chain(words("/args")).collect()
     }
 
     pub fn ports(&self) -> impl Iterator<Item = (u64, &str)> {
-        array(&self.spec, "/ports").iter().filter_map(|p| Some((p.get("containerPort")?.as_u64()?, text(p, "/name"))))
+        list(&self.spec, "/ports").iter().filter_map(|p| Some((p.get("containerPort")?.as_u64()?, text(p, "/name"))))
     }
 
     /// The run the container is in, or the last one when it has ended for good.
@@ -299,7 +292,7 @@ impl Container {
             ("HOSTNAME".to_owned(), self.pod.hostname().to_owned()),
             ("HOME".to_owned(), "/root".to_owned()),
         ]);
-        for source in array(&self.spec, "/envFrom") {
+        for source in list(&self.spec, "/envFrom") {
             let prefix = text(source, "/prefix");
             for (resource, reference) in [("configmaps", "/configMapRef/name"), ("secrets", "/secretRef/name")] {
                 for (key, value) in self.data(runtime, resource, text(source, reference)).await? {
@@ -307,7 +300,7 @@ impl Container {
                 }
             }
         }
-        for variable in array(&self.spec, "/env") {
+        for variable in list(&self.spec, "/env") {
             let value = match variable.get("valueFrom") {
                 Some(from) => self.value_from(runtime, from).await?,
                 None => Some(expand(text(variable, "/value"), &env)),
@@ -363,7 +356,7 @@ impl Container {
     /// Mounted volumes: path to the files under it (none for volumes that start empty).
     pub async fn mounts(&self, runtime: &dyn PodRuntime) -> ApiResult<Vec<(String, BTreeMap<String, Vec<u8>>)>> {
         let mut mounts = Vec::new();
-        for mount in array(&self.spec, "/volumeMounts") {
+        for mount in list(&self.spec, "/volumeMounts") {
             let Some(volume) = self.pod.volume(text(mount, "/name")) else { continue };
             let mut files = self.data(runtime, "configmaps", text(volume, "/configMap/name")).await?;
             files.append(&mut self.data(runtime, "secrets", text(volume, "/secret/secretName")).await?);

@@ -4,6 +4,7 @@ use anyhow::{anyhow, bail};
 use clap::Args;
 use crowsnest_apimachinery::names::CONTROL_PLANE;
 use crowsnest_apimachinery::request::{path_segment, percent_encoded};
+pub use crowsnest_apimachinery::unstructured::text;
 use serde_json::Value;
 
 use super::connection::ConnectionArgs;
@@ -256,10 +257,6 @@ pub(crate) fn same_namespace<'n>(own: Option<&'n str>, said: Option<&'n str>) ->
         }
         (own, said) => Ok(own.or(said)),
     }
-}
-
-pub fn text<'v>(value: &'v Value, pointer: &str) -> &'v str {
-    value.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use crowsnest_apimachinery::field::FieldError;
 use crowsnest_apimachinery::names::format::{dns1035_label, dns1123_subdomain, path_segment, qualified_name};
+use crowsnest_apimachinery::unstructured::{list, text};
 use serde_json::Value;
 
 use crate::admission::expression::{Reads, Wanted, checked, instantiated};
@@ -12,14 +13,6 @@ use crate::builtin::wrong_selector;
 use crate::cel::typing::Type;
 
 const REASONS: &[&str] = &["Forbidden", "Invalid", "RequestEntityTooLarge"];
-
-fn text<'a>(value: &'a Value, key: &str) -> &'a str {
-    value[key].as_str().unwrap_or("")
-}
-
-fn entries<'a>(value: &'a Value, key: &str) -> &'a [Value] {
-    value[key].as_array().map(Vec::as_slice).unwrap_or_default()
-}
 
 fn given<'a>(value: &'a Value, key: &str) -> Option<&'a Value> {
     value.get(key).filter(|given| !given.is_null())
@@ -42,7 +35,7 @@ pub fn validating_policy(object: &Value) -> Vec<FieldError> {
     let params = given(spec, "paramKind").is_some();
     let variables = (!variables.is_empty()).then_some(variables.as_slice());
     let reads = Reads { params, authorizer: true, variables };
-    let (validations, annotations) = (entries(spec, "validations"), entries(spec, "auditAnnotations"));
+    let (validations, annotations) = (list(spec, "validations"), list(spec, "auditAnnotations"));
     if validations.is_empty() && annotations.is_empty() {
         for key in ["validations", "auditAnnotations"] {
             let why = "validations or auditAnnotations must contain at least one item";
@@ -75,7 +68,7 @@ pub fn mutating_policy(object: &Value) -> Vec<FieldError> {
     let variables = common(spec, &["*", "CONNECT", "CREATE", "UPDATE"], &mut errors);
     let params = given(spec, "paramKind").is_some();
     let reads = Reads { params, authorizer: true, variables: Some(&variables) };
-    let mutations = entries(spec, "mutations");
+    let mutations = list(spec, "mutations");
     if mutations.is_empty() {
         errors.push(FieldError::required("spec.mutations", "mutations must contain at least one item"));
     }
@@ -100,7 +93,7 @@ fn common(spec: &Value, operations: &[&str], errors: &mut Vec<FieldError>) -> Ve
         None => errors.push(FieldError::required("spec.matchConstraints", "")),
         Some(constraints) => {
             matching(constraints, "spec.matchConstraints", errors);
-            if entries(constraints, "resourceRules").is_empty() {
+            if list(constraints, "resourceRules").is_empty() {
                 errors.push(FieldError::required("spec.matchConstraints.resourceRules", ""));
             }
             if !operations.is_empty() {
@@ -109,13 +102,13 @@ fn common(spec: &Value, operations: &[&str], errors: &mut Vec<FieldError>) -> Ve
         }
     }
     conditions(spec, "spec.matchConditions", kind.is_some(), errors);
-    self::variables(entries(spec, "variables"), kind.is_some(), errors)
+    self::variables(list(spec, "variables"), kind.is_some(), errors)
 }
 
 /// Operations that a policy can't have.
 fn operations(constraints: &Value, known: &[&str], errors: &mut Vec<FieldError>) {
-    for rule in entries(constraints, "resourceRules") {
-        for operation in entries(rule, "operations") {
+    for rule in list(constraints, "resourceRules") {
+        for operation in list(rule, "operations") {
             if !known.iter().any(|known| operation == *known) {
                 let field = "spec.matchConstraints.resourceRules.operations";
                 errors.push(FieldError::not_supported_sorted(field, operation, known));
@@ -159,7 +152,7 @@ fn matching(resources: &Value, path: &str, errors: &mut Vec<FieldError>) {
         errors.extend(wrong_selector(&resources[key], &format!("{path}.{key}")));
     }
     for key in ["resourceRules", "excludeResourceRules"] {
-        for (index, one) in entries(resources, key).iter().enumerate() {
+        for (index, one) in list(resources, key).iter().enumerate() {
             rule(one, &format!("{path}.{key}[{index}]"), errors);
         }
     }
@@ -251,7 +244,7 @@ pub fn mutating_binding(object: &Value) -> Vec<FieldError> {
 pub fn validating_binding(object: &Value) -> Vec<FieldError> {
     let (spec, mut errors) = (&object["spec"], Vec::new());
     binding(spec, &mut errors);
-    let actions = entries(spec, "validationActions");
+    let actions = list(spec, "validationActions");
     if actions.is_empty() {
         errors.push(FieldError::required("spec.validationActions", "at least one validation action is required"));
     }

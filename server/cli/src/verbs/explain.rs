@@ -9,6 +9,7 @@ use std::process::ExitCode;
 use anyhow::{Context, anyhow, bail};
 use clap::Args;
 use crowsnest_apimachinery::request::path_segment;
+pub(crate) use crowsnest_apimachinery::unstructured::{list, text};
 use crowsnest_fleet::ApiResources;
 use serde_json::Value;
 
@@ -165,14 +166,6 @@ pub(crate) fn print(
         Err(error) if is_broken_pipe(&error) => Ok(ExitCode::SUCCESS),
         Err(error) => Err(error),
     }
-}
-
-pub(crate) fn text<'v>(value: &'v Value, pointer: &str) -> &'v str {
-    value.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
-}
-
-pub(crate) fn list<'v>(value: &'v Value, field: &str) -> &'v [Value] {
-    value.get(field).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
 /// A text as it is, all else as JSON.

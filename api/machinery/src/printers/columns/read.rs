@@ -4,14 +4,10 @@ use serde_json::Value;
 
 use crate::printers::{Cell, unix_seconds};
 
+pub(super) use crate::unstructured::{flag, integer as maybe_int, list, text};
+
 pub(super) const NONE: &str = "<none>";
 pub(super) const UNSET: &str = "<unset>";
-
-static EMPTY: Vec<Value> = Vec::new();
-
-pub(super) fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
-    object.pointer(pointer).and_then(Value::as_str).unwrap_or("")
-}
 
 /// The text, or `default` when empty.
 pub(super) fn text_or(object: &Value, pointer: &str, default: &str) -> Cell {
@@ -20,19 +16,7 @@ pub(super) fn text_or(object: &Value, pointer: &str, default: &str) -> Cell {
 }
 
 pub(super) fn int(object: &Value, pointer: &str) -> i64 {
-    object.pointer(pointer).and_then(Value::as_i64).unwrap_or(0)
-}
-
-pub(super) fn maybe_int(object: &Value, pointer: &str) -> Option<i64> {
-    object.pointer(pointer).and_then(Value::as_i64)
-}
-
-pub(super) fn flag(object: &Value, pointer: &str) -> bool {
-    object.pointer(pointer).and_then(Value::as_bool).unwrap_or(false)
-}
-
-pub(super) fn list<'a>(object: &'a Value, pointer: &str) -> &'a [Value] {
-    object.pointer(pointer).and_then(Value::as_array).unwrap_or(&EMPTY)
+    maybe_int(object, pointer).unwrap_or_default()
 }
 
 /// Number of entries of a map or list.
@@ -83,7 +67,7 @@ pub(super) fn selector_text(selector: Option<&Value>) -> String {
     if let Some(map) = selector.get("matchLabels").and_then(Value::as_object) {
         terms.extend(map.iter().map(|(k, v)| (k.clone(), format!("{k}={}", v.as_str().unwrap_or("")))));
     }
-    for expression in selector.get("matchExpressions").and_then(Value::as_array).unwrap_or(&EMPTY) {
+    for expression in list(selector, "matchExpressions") {
         let key = text(expression, "/key");
         let mut values: Vec<&str> = list(expression, "/values").iter().filter_map(Value::as_str).collect();
         values.sort_unstable();

@@ -176,7 +176,7 @@ fn aggregate_source(template: &Value, members: &[MemberStatus<'_>], texts: &[&st
 
 fn dependencies(template: &Value, secrets: &[&[&str]], with_account: bool) -> Vec<Dependency> {
     let spec = template.get("spec").unwrap_or(&Value::Null);
-    let secrets = secrets.iter().map(|path| text(spec, &[*path, &["name"]].concat()));
+    let secrets = secrets.iter().map(|path| text(spec, [*path, &["name"]].concat().as_slice()));
     let account = with_account.then(|| text(spec, &["serviceAccountName"]));
     named(template, "Secret", secrets).chain(named(template, "ServiceAccount", account)).collect()
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use clap::{Command, CommandFactory};
 use clap_complete::CompletionCandidate;
 use crowsnest_apimachinery::request::percent_encoded;
+use crowsnest_apimachinery::unstructured::list;
 use kube::config::Kubeconfig;
 use serde_json::Value;
 
@@ -225,10 +226,6 @@ pub(super) fn tainted(current: &OsStr) -> Candidates {
         None => beginning(current, vec!["clusters".to_owned()]),
         Some(_) => clusters(current),
     }
-}
-
-fn list<'v>(value: &'v Value, pointer: &str) -> &'v [Value] {
-    value.pointer(pointer).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
 fn candidates(found: Vec<String>) -> Candidates {
