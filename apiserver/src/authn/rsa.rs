@@ -1,4 +1,5 @@
-//! Making RSA keys: Kubernetes clusters sign service-account tokens with RS256, and `ring` signs but makes no such keys.
+//! Making RSA keys: Kubernetes clusters sign service-account tokens with RS256, and `ring` signs but makes no such keys. The
+//! crate `rsa` would bring a second library of large numbers and RUSTSEC-2023-0071; `num-bigint` comes with x509-parser anyway.
 
 use num_bigint::BigUint;
 use ring::rand::{SecureRandom, SystemRandom};

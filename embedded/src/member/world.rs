@@ -90,6 +90,30 @@ pub struct World {
     pub quotas: Objects<ResourceQuota>,
 }
 
+/// Calls the macro with the stores of all kinds but pods, which have a form of their own.
+macro_rules! each_store {
+    ($with:ident) => {
+        $with!(
+            nodes,
+            namespaces,
+            deployments,
+            replica_sets,
+            stateful_sets,
+            daemon_sets,
+            revisions,
+            jobs,
+            cron_jobs,
+            services,
+            slices,
+            claims,
+            volumes,
+            budgets,
+            autoscalers,
+            quotas
+        )
+    };
+}
+
 impl World {
     pub fn new(name: &str, client: Client, features: Features, recorder: Recorder, stop: CancellationToken) -> Self {
         Self {
@@ -130,46 +154,12 @@ impl World {
         macro_rules! watch_all {
             ($($store:ident),*) => { $( self.follow_kind(registry, &self.$store)?; )* };
         }
-        watch_all!(
-            nodes,
-            namespaces,
-            deployments,
-            replica_sets,
-            stateful_sets,
-            daemon_sets,
-            revisions,
-            jobs,
-            cron_jobs,
-            services,
-            slices,
-            claims,
-            volumes,
-            budgets,
-            autoscalers,
-            quotas
-        );
+        each_store!(watch_all);
         self.pods.synced().await;
         macro_rules! wait_all {
             ($($store:ident),*) => { $( self.$store.synced().await; )* };
         }
-        wait_all!(
-            nodes,
-            namespaces,
-            deployments,
-            replica_sets,
-            stateful_sets,
-            daemon_sets,
-            revisions,
-            jobs,
-            cron_jobs,
-            services,
-            slices,
-            claims,
-            volumes,
-            budgets,
-            autoscalers,
-            quotas
-        );
+        each_store!(wait_all);
         self.synced.cancel();
         Ok(())
     }
@@ -191,24 +181,7 @@ impl World {
         macro_rules! close_all {
             ($($store:ident),*) => { $( self.$store.close(); )* };
         }
-        close_all!(
-            nodes,
-            namespaces,
-            deployments,
-            replica_sets,
-            stateful_sets,
-            daemon_sets,
-            revisions,
-            jobs,
-            cron_jobs,
-            services,
-            slices,
-            claims,
-            volumes,
-            budgets,
-            autoscalers,
-            quotas
-        );
+        each_store!(close_all);
     }
 
     fn follow_kind<K>(&self, registry: &Arc<Registry>, store: &Objects<K>) -> Result<()>

@@ -2,7 +2,7 @@
 
 use super::document::{alias_of, alias_pattern, index_body};
 use super::error::ExportError;
-use crate::opensearch::client::{Answer, Client, ClientError, Request};
+use crate::opensearch::client::{Answer, Client, ClientError, Request, found};
 use http::Method;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -92,15 +92,6 @@ pub(super) async fn refresh(client: &Client, index: &str) -> Result<(), ExportEr
 
 fn is_kind(error: &ClientError, kind: &str) -> bool {
     error.fault().is_some_and(|fault| fault.kind == kind)
-}
-
-/// An answer, or None for 404.
-fn found(answer: Result<Answer, ClientError>) -> Result<Option<Answer>, ClientError> {
-    match answer {
-        Ok(answer) => Ok(Some(answer)),
-        Err(error) if error.status() == Some(404) => Ok(None),
-        Err(error) => Err(error),
-    }
 }
 
 fn read_found<T: DeserializeOwned>(

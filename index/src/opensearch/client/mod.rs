@@ -53,6 +53,15 @@ pub struct Answer {
     host: usize,
 }
 
+/// The answer, or `None` if the server has no such thing (404).
+pub fn found(answer: Result<Answer, ClientError>) -> Result<Option<Answer>, ClientError> {
+    match answer {
+        Ok(answer) => Ok(Some(answer)),
+        Err(error) if error.status() == Some(404) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
 /// See the module.
 #[derive(Debug)]
 pub struct Client {

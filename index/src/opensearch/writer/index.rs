@@ -2,7 +2,7 @@
 
 use super::WriterError;
 use super::plan::{self, Behind, IndexMapping, Origin, Step};
-use crate::opensearch::client::{Answer, Client, ClientError, Request};
+use crate::opensearch::client::{Answer, Client, ClientError, Request, found};
 use crowsnest_apimachinery::request::percent_encoded;
 use http::Method;
 use serde::Deserialize;
@@ -163,15 +163,6 @@ impl Indices<'_> {
             Err(error) if error.status() == Some(409) => Ok(Put::Superseded),
             Err(error) => Err(error.into()),
         }
-    }
-}
-
-/// An answer, or None for 404.
-fn found(answer: Result<Answer, ClientError>) -> Result<Option<Answer>, ClientError> {
-    match answer {
-        Ok(answer) => Ok(Some(answer)),
-        Err(error) if error.status() == Some(404) => Ok(None),
-        Err(error) => Err(error),
     }
 }
 
