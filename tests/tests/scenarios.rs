@@ -5,7 +5,8 @@
 //! `CROWSNEST_FLEET_ONLY` names scenarios (by comma, with `*`; all of them is the whole test, the usual ones fit into CI),
 //! `CROWSNEST_FLEET_TIER` how far they go, `CROWSNEST_FLEET_KILL` the seconds between two kills (0: none).
 //! `CROWSNEST_FLEET_CONTROL_PLANE` is the kubeconfig of a control plane to use in place of the embedded one: a kube-apiserver with nothing
-//! of a fleet in it. `.ci/conformance fleet-serve` runs it with everything. Scenarios that can't pass here are named in `.ci/fleet-serve-open`, with the reason.
+//! of a fleet in it. `.ci/conformance fleet-serve` runs it with everything. Scenarios that need all replicas are named in
+//! `.ci/fleet-serve-undisturbed`, with the reason: they run once more after the last kill, and that verdict counts.
 
 #![expect(clippy::unwrap_used, reason = "Postgres is started by what the cache's tests share")]
 #![expect(clippy::print_stderr, reason = "verdicts are printed as they come")]
@@ -30,7 +31,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use deployment::Deployment;
-use suite::{Suite, Verdicts};
+use suite::Suite;
 
 /// What a user does first: an object is propagated, changed by overrides, divided, follows others, is listed and watched fleet-wide, and
 /// taken away.
@@ -54,29 +55,22 @@ fn scenarios_pass_while_replicas_are_killed() -> Result<()> {
     let kubeconfigs = deployment.kubeconfigs.clone();
     let (end, ended) = mpsc::channel::<()>();
     let killed_by = &mut deployment;
-    let (verdicts, killed) = thread::scope(|scope| {
+    let (mut verdicts, killed) = thread::scope(|scope| {
         let killing = scope.spawn(move || kill_in_turn(killed_by, kill, &ended));
-        let verdicts = check(&suite, &kubeconfigs);
+        let verdicts = suite.check(&kubeconfigs, &suite.only);
         drop(end);
         let killed = killing.join().map_err(|_| anyhow::anyhow!("whoever kills died"))?;
         anyhow::Ok((verdicts?, killed?))
     })?;
+    let undisturbed = verdicts.undisturbed();
+    if !undisturbed.is_empty() {
+        verdicts.extend(suite.check(&kubeconfigs, &undisturbed.join(","))?);
+    }
     eprintln!("{} passed, {} failed, replicas killed {killed} times", verdicts.passed(), verdicts.failed().len());
     ensure!(verdicts.failed().is_empty(), "{:?}\n{}", verdicts.failed(), deployment.logs());
     ensure!(verdicts.passed() > 0, "no scenario is called {only}");
     ensure!(kill == 0 || killed > 0, "it was over before a replica was killed");
     Ok(())
-}
-
-/// All of them, and those that failed once more alone: their waits were made for real clusters, and a watch of theirs may have been at
-/// a replica that was killed.
-fn check(suite: &Suite, kubeconfigs: &std::path::Path) -> Result<Verdicts> {
-    let mut verdicts = suite.check(kubeconfigs, None)?;
-    for name in verdicts.failed() {
-        eprintln!("once more alone: {name}");
-        verdicts.extend(suite.check(kubeconfigs, Some(&name))?);
-    }
-    Ok(verdicts)
 }
 
 /// Until nobody waits for it any more; how often.

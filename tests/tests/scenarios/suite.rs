@@ -9,17 +9,19 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, bail};
 use crowsnest_tests::in_ci;
 
-const OPEN: &str = include_str!("../../../.ci/fleet-serve-open");
+/// Scenarios whose verdict counts only while no replica is killed.
+const UNDISTURBED: &str = include_str!("../../../.ci/fleet-serve-undisturbed");
 /// Scenarios at once: what all of it runs on is busy with the replicas, too.
 const JOBS: &str = "4";
 
 pub struct Suite {
     runner: PathBuf,
-    only: String,
+    /// Patterns of names, separated by commas.
+    pub only: String,
     tier: u64,
 }
 
-/// What became of each scenario; of one that ran twice what became of it the second time.
+/// Whether each scenario passed, by its name.
 #[derive(Debug, Default)]
 pub struct Verdicts(BTreeMap<String, bool>);
 
@@ -28,21 +30,30 @@ impl Verdicts {
         self.0.values().filter(|passed| **passed).count()
     }
 
-    /// Those that are not known not to pass.
-    pub fn failed(&self) -> Vec<String> {
-        let open: BTreeSet<&str> = OPEN.lines().filter_map(|line| line.split('#').next()).map(str::trim).collect();
-        let failed = self.0.iter().filter(|(name, passed)| !**passed && !open.contains(name.as_str()));
-        failed.map(|(name, _)| name.clone()).collect()
+    pub fn failed(&self) -> Vec<&str> {
+        self.0.iter().filter(|(_, passed)| !**passed).map(|(name, _)| name.as_str()).collect()
     }
 
+    /// Those of the scenarios that need all replicas.
+    pub fn undisturbed(&self) -> Vec<String> {
+        let names: BTreeSet<&str> =
+            UNDISTURBED.lines().filter_map(|line| line.split('#').next()).map(str::trim).collect();
+        self.0.keys().filter(|name| names.contains(name.as_str())).cloned().collect()
+    }
+
+    /// Adds verdicts, which replace earlier ones of the same scenarios.
     pub fn extend(&mut self, later: Self) {
         self.0.extend(later.0);
     }
 }
 
 impl Suite {
-    /// Beside the clone, or where `CROWSNEST_CONFORMANCE` says. None where it is not, and this is not CI.
+    /// The suite beside the clone or in the folder `CROWSNEST_CONFORMANCE`. `None` if that is `none`, and outside CI if it is missing.
     pub fn find(only: &str, tier: u64) -> Result<Option<Self>> {
+        if env::var_os("CROWSNEST_CONFORMANCE").is_some_and(|folder| folder == "none") {
+            eprintln!("skipped: CROWSNEST_CONFORMANCE=none");
+            return Ok(None);
+        }
         let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/conformance");
         let runner = env::var_os("CROWSNEST_CONFORMANCE").map_or_else(beside, PathBuf::from).join("fleet.py");
         if runner.is_file() {
@@ -55,12 +66,11 @@ impl Suite {
         Ok(None)
     }
 
-    /// Runs those that are wanted, or one of them, and prints what the runner says.
-    pub fn check(&self, kubeconfigs: &Path, one: Option<&str>) -> Result<Verdicts> {
-        let (only, jobs) = one.map_or((self.only.as_str(), JOBS), |one| (one, "1"));
+    /// Runs the scenarios whose names match `only` and prints the runner's output.
+    pub fn check(&self, kubeconfigs: &Path, only: &str) -> Result<Verdicts> {
         let mut runner = Command::new("python3")
             .arg(&self.runner)
-            .args(["check", "--only", only, "--jobs", jobs, "--tier", &self.tier.to_string(), "--kubeconfigs"])
+            .args(["check", "--only", only, "--jobs", JOBS, "--tier", &self.tier.to_string(), "--kubeconfigs"])
             .arg(kubeconfigs)
             .stdout(Stdio::piped())
             .spawn()
