@@ -10,9 +10,11 @@ use std::{env, fs, io};
 
 use anyhow::{Context, Result, bail};
 
+mod charts;
 mod kubectl;
 mod process;
 
+pub use charts::{release, render, root};
 pub use kubectl::{GENERATIONS, Kubectl, Said, Stream, with_each};
 pub use process::{Apiserver, Member, Process};
 
@@ -54,14 +56,16 @@ pub fn binary() -> Result<PathBuf> {
     Ok(built)
 }
 
+/// Folder of the tools that `.ci/tools` installs.
+fn cache() -> Option<PathBuf> {
+    let cache = env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
+    Some(cache.or_else(|| env::home_dir().map(|home| home.join(".cache")))?.join("crowsnest"))
+}
+
 /// A kubectl of one generation (`1.20`, `1.32`, `1.36`), or any when `generation` is empty. `None` where there is none and
 /// this is not CI.
 pub fn kubectl(generation: &str) -> Result<Option<PathBuf>> {
-    let cache = || {
-        let cache = env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
-        cache.or_else(|| env::home_dir().map(|h| h.join(".cache"))).map(|c| c.join("crowsnest/kubectl"))
-    };
-    let cached = env::var_os("CROWSNEST_KUBECTL").map(PathBuf::from).or_else(cache);
+    let cached = env::var_os("CROWSNEST_KUBECTL").map(PathBuf::from).or_else(|| Some(cache()?.join("kubectl")));
     let wanted: &[&str] = if generation.is_empty() { &["1.32", "1.36", "1.20"] } else { &[generation] };
     let found = cached
         .into_iter()

@@ -1,20 +1,15 @@
-//! The Helm charts, rendered as Helm does it: what they install is sound, speaks the binary's language, and is what deploy/manifests
-//! has; alerts and dashboards ask for figures that there are.
+//! The Helm charts, rendered as Helm does it: what they install is sound and speaks the binary's language; alerts and dashboards ask
+//! for figures that there are.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
-use crowsnest_tests::binary;
+use crowsnest_tests::{binary, render, root};
 use serde::Deserialize;
 use serde_json::{Value, json};
-
-#[path = "chart/helm.rs"]
-mod helm;
-
-use helm::{helm, render, root};
 
 const CASES: &str = include_str!("chart/cases.yaml");
 /// Kinds that make pods, and where the template is.
@@ -444,23 +439,6 @@ fn the_list_of_credentials_is_understood() -> Result<()> {
                 case.name
             );
         }
-    }
-    Ok(())
-}
-
-#[test]
-fn manifests_are_what_the_charts_render() -> Result<()> {
-    let Some(mut command) = helm()? else { return Ok(()) };
-    let kept = root().join("deploy/manifests");
-    let folder = tempfile::tempdir()?;
-    ensure!(command.arg("--manifests").arg(folder.path()).status()?.success());
-    let names =
-        |folder: &Path| -> Result<BTreeSet<_>> { fs::read_dir(folder)?.map(|entry| Ok(entry?.file_name())).collect() };
-    ensure!(names(folder.path())? == names(&kept)?);
-    for name in names(&kept)? {
-        let (now, then) = (fs::read_to_string(folder.path().join(&name))?, fs::read_to_string(kept.join(&name))?);
-        let mend = "tests/tests/chart/render.py --manifests deploy/manifests";
-        ensure!(now == then, "{} is not what the chart renders: {mend}", name.display());
     }
     Ok(())
 }

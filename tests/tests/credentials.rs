@@ -9,14 +9,10 @@ use std::process::{Child, Command, Stdio};
 use anyhow::{Context, Result, ensure};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use crowsnest_tests::{Fleet, Kubectl, Said, binary};
+use crowsnest_tests::{Fleet, Kubectl, Said, binary, release};
 use serde_json::Value;
 
 const NAMESPACE: &str = "crowsnest";
-
-fn manifests(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/manifests").join(name)
-}
 
 #[test]
 fn manifests_are_taken_and_credentials_are_made_once() -> Result<()> {
@@ -24,8 +20,12 @@ fn manifests_are_taken_and_credentials_are_made_once() -> Result<()> {
     let fleet = Fleet::start(&dir.path().join("data"), &["--no-members"])?;
     let Some(kubectl) = fleet.any_kubectl()? else { return Ok(()) };
     let kubectl = kubectl.with(&["-n", NAMESPACE]);
-    for name in ["crowsnest-several.yaml", "crowsnest-external.yaml", "crowsnest.yaml", "agent.yaml"] {
-        let file = manifests(name).display().to_string();
+    let manifests = dir.path().join("manifests");
+    if !release("manifests", &manifests, &[])? {
+        return Ok(());
+    }
+    for name in ["crowsnest-several.yaml", "crowsnest-external.yaml", "crowsnest.yaml", "crowsnest-agent.yaml"] {
+        let file = manifests.join(name).display().to_string();
         let said =
             kubectl.run(&["apply", "--server-side", "--force-conflicts", "--validate=strict", "-f", &file], "")?;
         ensure!(said.code == Some(0) && !said.err.contains("Warning"), "{name}: {said:?}");

@@ -8,8 +8,6 @@
 
 #[path = "least_rights/granted.rs"]
 mod granted;
-#[path = "chart/helm.rs"]
-mod helm;
 #[path = "least_rights/pods.rs"]
 mod pods;
 #[allow(dead_code, reason = "the tests of `serve` use more of it")]
@@ -60,7 +58,7 @@ struct Others {
 
 #[test]
 fn rights_are_used_or_explained() -> Result<()> {
-    let book = fs::read_to_string(helm::root().join(ACCOUNTS)).context(ACCOUNTS)?;
+    let book = fs::read_to_string(crowsnest_tests::root().join(ACCOUNTS)).context(ACCOUNTS)?;
     let book: Book = serde_saphyr::from_str(&book).context(ACCOUNTS)?;
     let Some(charts) = Charts::render()? else { return Ok(()) };
     let Some(world) = World::start()? else { return Ok(()) };

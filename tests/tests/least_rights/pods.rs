@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::helm::render;
+use crowsnest_tests::render;
 
 /// Threshold with which a certificate of any age is due for renewal.
 const DUE: &str = "--cert-rotation-remaining-time-threshold=0.9999999999";

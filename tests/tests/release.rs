@@ -1,0 +1,132 @@
+//! The files of a release, as `.ci/release` builds them on this machine: the archive runs, checksums and the plugin's manifest are those
+//! of the archive, charts and manifests name the image, bills of materials list what is shipped.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+use crowsnest_tests::{Said, binary, release, root};
+use serde_json::Value;
+
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+const REPOSITORY: &str = "https://git.example/crowsnest/crowsnest";
+const IMAGE: &str = "registry.example/crowsnest";
+const DIGEST: &str = "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+const MANIFESTS: [&str; 4] =
+    ["crowsnest.yaml", "crowsnest-several.yaml", "crowsnest-external.yaml", "crowsnest-agent.yaml"];
+
+/// A command that must succeed; its standard output.
+fn ok(command: &mut Command) -> Result<String> {
+    let said = Said::of(&command.output().with_context(|| format!("{command:?}"))?)?;
+    ensure!(said.code == Some(0), "{command:?}: {said:?}");
+    Ok(said.out)
+}
+
+fn json(path: &Path) -> Result<Value> {
+    let text = fs::read_to_string(path).with_context(|| path.display().to_string())?;
+    serde_saphyr::from_str(&text).with_context(|| path.display().to_string())
+}
+
+#[test]
+fn a_release_is_whole() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let out = folder.path().join("dist");
+    let (binary, tag) = (binary()?.display().to_string(), format!("v{VERSION}"));
+    let options =
+        ["--tag", &tag, "--binary", &binary, "--repository", REPOSITORY, "--image", IMAGE, "--digest", DIGEST];
+    if !release("all", &out, &options)? {
+        return Ok(());
+    }
+    let archive = the_archive_runs(&out, folder.path())?;
+    let sum = checksums_are_right(&out, &archive)?;
+    the_plugin_is_the_archive(&out, &archive, &sum)?;
+    for name in MANIFESTS {
+        manifests_name_the_image(&out.join(name)).with_context(|| name.to_owned())?;
+    }
+    charts_name_the_image(&out)?;
+    bills_list_what_is_shipped(&out)
+}
+
+/// Returns the archive's name.
+fn the_archive_runs(out: &Path, scratch: &Path) -> Result<String> {
+    let names = fs::read_dir(out)?.map(|entry| Ok(entry?.file_name().display().to_string()));
+    let names: Vec<String> = names.collect::<Result<_>>()?;
+    let archive = names.into_iter().find(|name| name.ends_with(".tar.gz")).context("there is no archive")?;
+    ok(Command::new("tar").arg("-xzf").arg(out.join(&archive)).arg("-C").arg(scratch))?;
+    let version = ok(Command::new(scratch.join("crowsnest")).arg("--version"))?;
+    ensure!(version.contains(VERSION), "{version}");
+    ensure!(fs::read(scratch.join("LICENSE"))? == fs::read(root().join("LICENSE"))?);
+    Ok(archive)
+}
+
+/// Returns the checksum of the archive.
+fn checksums_are_right(out: &Path, archive: &str) -> Result<String> {
+    let checked = ok(Command::new("sha256sum").args(["--check", "--strict", "SHA256SUMS"]).current_dir(out))?;
+    ensure!(checked.lines().count() == fs::read_dir(out)?.count() - 1, "{checked}");
+    let sums = fs::read_to_string(out.join("SHA256SUMS"))?;
+    let line = sums.lines().find(|line| line.ends_with(&format!("  {archive}"))).context("the archive has no sum")?;
+    Ok(line.split_whitespace().next().unwrap_or_default().to_owned())
+}
+
+fn the_plugin_is_the_archive(out: &Path, archive: &str, sum: &str) -> Result<()> {
+    let plugin = json(&out.join("crowsnest-krew.yaml"))?;
+    let platforms = plugin["spec"]["platforms"].as_array().context("platforms")?;
+    ensure!(
+        plugin["kind"] == "Plugin" && plugin["metadata"]["name"] == "crowsnest" && platforms.len() == 1,
+        "{plugin:#}"
+    );
+    ensure!(plugin["spec"]["version"] == format!("v{VERSION}") && platforms[0]["bin"] == "crowsnest", "{plugin:#}");
+    let uri = format!("{REPOSITORY}/releases/download/v{VERSION}/{archive}");
+    ensure!(platforms[0]["uri"] == uri && platforms[0]["sha256"] == sum, "{plugin:#}");
+    let labels = &platforms[0]["selector"]["matchLabels"];
+    let platform = [&labels["os"], &labels["arch"]].map(|label| label.as_str().unwrap_or_default()).join("-");
+    ensure!(archive == format!("crowsnest-{platform}.tar.gz"), "{archive}: {plugin:#}");
+    Ok(())
+}
+
+/// Collects the values of all fields `image`.
+fn images<'a>(value: &'a Value, found: &mut BTreeSet<&'a str>) {
+    match value {
+        Value::Object(fields) => fields.iter().for_each(|(key, value)| match value {
+            Value::String(image) if key == "image" => drop(found.insert(image)),
+            value => images(value, found),
+        }),
+        Value::Array(items) => items.iter().for_each(|item| images(item, found)),
+        _ => {}
+    }
+}
+
+fn manifests_name_the_image(path: &Path) -> Result<()> {
+    let objects: Vec<Value> = serde_saphyr::from_multiple(&fs::read_to_string(path)?)?;
+    ensure!(objects.iter().all(|object| object["kind"].is_string() && object["metadata"]["name"].is_string()));
+    let mut found = BTreeSet::new();
+    objects.iter().for_each(|object| images(object, &mut found));
+    ensure!(found.contains(format!("{IMAGE}@{DIGEST}").as_str()), "{found:?}");
+    ensure!(found.iter().all(|image| !image.starts_with("crowsnest")), "{found:?}");
+    Ok(())
+}
+
+fn charts_name_the_image(out: &Path) -> Result<()> {
+    for chart in ["crowsnest", "crowsnest-agent"] {
+        let archive = out.join(format!("{chart}-{VERSION}.tgz"));
+        let values = ok(Command::new("tar").arg("-xzOf").arg(archive).arg(format!("{chart}/values.yaml")))?;
+        let values: Value = serde_saphyr::from_str(&values)?;
+        ensure!(values["image"]["repository"] == IMAGE && values["image"]["digest"] == DIGEST, "{chart}: {values:#}");
+    }
+    Ok(())
+}
+
+fn bills_list_what_is_shipped(out: &Path) -> Result<()> {
+    for (name, shipped, others) in [("crowsnest", "tantivy", "proptest"), ("crowsnest-web", "react", "vitest")] {
+        let bill = json(&out.join(format!("{name}.cdx.json")))?;
+        let components = bill["components"].as_array().context("components")?;
+        let names: BTreeSet<&str> = components.iter().filter_map(|component| component["name"].as_str()).collect();
+        ensure!(
+            bill["bomFormat"] == "CycloneDX" && names.contains(shipped) && !names.contains(others),
+            "{name}: {names:?}"
+        );
+    }
+    Ok(())
+}
