@@ -1,4 +1,4 @@
-//! What can go wrong in a loop. Every variant is retried with backoff; [`Error::Waiting`] is no fault, only not yet.
+//! Errors of a reconcile. Every variant is retried with backoff; [`Error::Waiting`] is not a failure.
 
 use crowsnest_apimachinery::names::ClusterName;
 

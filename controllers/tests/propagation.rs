@@ -96,7 +96,7 @@ async fn a_config_map_goes_out_is_overridden_healed_and_taken_back() {
     // Looking at everything again writes nothing.
     home.quiet().await;
     let before = home.written();
-    home.manager.full_pass().await.unwrap();
+    home.manager.full_resync().await.unwrap();
     home.quiet().await;
     assert_eq!(before, home.written(), "a second pass wrote something");
 
@@ -457,7 +457,7 @@ async fn a_taint_evicts_only_what_is_known_not_to_tolerate_it() {
 
     // Whatever was missed is found in turn: what is or goes where the taint is, and nothing else.
     let before = home.looks("resource-binding-graceful-eviction-controller").await;
-    home.manager.full_pass().await.unwrap();
+    home.manager.full_resync().await.unwrap();
     // The one that was tried in vain may come back from that once more.
     assert!((3..=4).contains(&(home.looks("resource-binding-graceful-eviction-controller").await - before)));
     home.stop().await;

@@ -10,7 +10,7 @@ use std::time::Instant;
 use arc_swap::ArcSwap;
 use crowsnest_controllers::reports::Reports;
 use crowsnest_controllers::runtime::write_fence::{Fence, Now};
-use crowsnest_controllers::runtime::{Config, FiguresReader, Manager, Unwell};
+use crowsnest_controllers::runtime::{Config, Manager, MetricsReader, Unwell};
 use crowsnest_index::Index;
 use crowsnest_store::metrics::Series;
 use futures::{Stream, StreamExt};
@@ -55,14 +55,14 @@ pub(crate) struct Steering {
 struct Face {
     health: watch::Receiver<Result<(), Unwell>>,
     reports: Reports,
-    figures: FiguresReader,
+    figures: MetricsReader,
     /// Others before them had read the control plane: that these have not yet is a moment between two of them.
     again: bool,
 }
 
 impl Face {
     fn of(manager: &Manager) -> Self {
-        Self { health: manager.health(), reports: manager.reports(), figures: manager.figures(), again: false }
+        Self { health: manager.health(), reports: manager.reports(), figures: manager.metrics(), again: false }
     }
 
     fn after(before: &Self, manager: &Manager) -> Self {
@@ -147,7 +147,7 @@ impl Steering {
         health.map(|()| face.reports.clone()).map_err(|why| why.to_string())
     }
 
-    pub(crate) fn figures(&self) -> FiguresReader {
+    pub(crate) fn figures(&self) -> MetricsReader {
         self.shown.load().figures.clone()
     }
 

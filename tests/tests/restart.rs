@@ -237,7 +237,7 @@ async fn nothing_is_written_again() {
     steering.quiet().await;
     let before = written(&control_plane, &member, &templates);
 
-    steering.manager.full_pass().await.unwrap();
+    steering.manager.full_resync().await.unwrap();
     steering.quiet().await;
     assert_eq!(written(&control_plane, &member, &templates), before, "a second look wrote something");
     steering.stop().await;

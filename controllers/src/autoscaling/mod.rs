@@ -1,6 +1,5 @@
-//! Autoscaling: [`Federated`] sets the replicas of a template by the metrics of its pods in all clusters, [`Cron`] by the
-//! clock. Both write the `scale` subresource of their targets and the status of their own objects, and [`Cron`] the bounds of
-//! FederatedHPAs.
+//! Autoscaling across clusters: controllers that write the `scale` subresource of templates, by metrics or by the clock, and
+//! those that reconcile template replicas with autoscalers in members.
 
 mod cron_federated_hpa;
 pub mod deployment_replicas_syncer;
@@ -15,8 +14,8 @@ use crate::runtime::context::Context;
 use crate::runtime::dynamic_client::{Objects, Resource, Target};
 use crowsnest_plan::object;
 
-pub use self::cron_federated_hpa::Cron;
-pub use self::federated_hpa::Federated;
+pub use self::cron_federated_hpa::CronFederatedHpaController;
+pub use self::federated_hpa::FederatedHpaController;
 
 /// Namespace and name.
 type Key = (String, String);

@@ -1,9 +1,9 @@
-//! What was last left in members: which manifest of which Work each object came from, the version it had then, and what
-//! the member had made of the manifest. Written and read by the loop of Works alone.
+//! Applied state: for each object in a member the Work and manifest that it was applied from, its version after that, and what
+//! the member changed in the manifest. Used by the execution controller alone.
 //!
-//! An object that differs from its manifest only as the member once made it differ has not drifted. What members make of
-//! manifests is noted beside the cache, so that a restart writes no object again; without the notes each of these objects
-//! is written once more, to no effect.
+//! An object that differs from its manifest only by what the member changed when it was applied has not drifted. These
+//! differences are stored beside the cache, so that a restart writes nothing again; without them each such object is written once
+//! more, without effect.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -34,7 +34,7 @@ impl Fingerprint {
 
 /// What was left of one object.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Left {
+pub struct AppliedState {
     pub work: WorkKey,
     pub manifest: Fingerprint,
     /// Empty when it is not known in this process.
@@ -51,14 +51,14 @@ struct Note {
     difference: Arc<Value>,
 }
 
-pub struct LeftBehind {
+pub struct AppliedStates {
     world: World,
-    objects: Mutex<HashMap<RecordKey, Left>>,
+    objects: Mutex<HashMap<RecordKey, AppliedState>>,
 }
 
-impl LeftBehind {
+impl AppliedStates {
     pub fn new(world: World) -> Self {
-        LeftBehind { world, objects: Mutex::default() }
+        AppliedStates { world, objects: Mutex::default() }
     }
 
     /// Takes in what an earlier process noted. What cannot be read is written anew some time.
@@ -66,7 +66,7 @@ impl LeftBehind {
         for (key, note) in self.world.notes().await? {
             match serde_json::from_str::<Note>(&note) {
                 Ok(Note { work, manifest, difference }) => {
-                    let left = Left { work, manifest, version: String::new(), difference: Some(difference) };
+                    let left = AppliedState { work, manifest, version: String::new(), difference: Some(difference) };
                     self.objects.lock().entry(key).or_insert(left);
                 }
                 Err(error) => tracing::warn!(%error, object = %key.name, "a note cannot be read"),
@@ -75,21 +75,21 @@ impl LeftBehind {
         Ok(())
     }
 
-    pub fn of(&self, key: &RecordKey) -> Option<Left> {
+    pub fn of(&self, key: &RecordKey) -> Option<AppliedState> {
         self.objects.lock().get(key).cloned()
     }
 
     /// Remembers what was left. What the member made of it is noted where that is news.
-    pub async fn put(&self, key: RecordKey, left: Left) {
+    pub async fn put(&self, key: RecordKey, left: AppliedState) {
         let before = self.objects.lock().insert(key.clone(), left.clone());
-        let same = |before: &Left| {
+        let same = |before: &AppliedState| {
             (&before.work, before.manifest, &before.difference) == (&left.work, left.manifest, &left.difference)
         };
         let nothing = left.difference.is_none() && before.as_ref().is_none_or(|before| before.difference.is_none());
         if nothing || before.as_ref().is_some_and(same) {
             return;
         }
-        let Left { work, manifest, difference, .. } = left;
+        let AppliedState { work, manifest, difference, .. } = left;
         let note = difference.map(|difference| Note { work, manifest, difference });
         self.note(&key, note.as_ref()).await;
     }
@@ -110,7 +110,7 @@ impl LeftBehind {
 
     /// Only these Works are there.
     pub async fn keep(&self, works: &HashSet<WorkKey>) {
-        let gone = |(key, left): (&RecordKey, &Left)| (!works.contains(&left.work)).then(|| key.clone());
+        let gone = |(key, left): (&RecordKey, &AppliedState)| (!works.contains(&left.work)).then(|| key.clone());
         let gone: Vec<RecordKey> = self.objects.lock().iter().filter_map(gone).collect();
         for key in &gone {
             self.remove(key).await;

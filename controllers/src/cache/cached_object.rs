@@ -1,4 +1,4 @@
-//! Objects as the cache has them, and what happened to them.
+//! Cached objects, their headers and their changes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,8 +13,8 @@ use crate::runtime::dynamic_client::Resource;
 use crowsnest_plan::object;
 use crowsnest_plan::propagation::change::{self, Change as TemplateChange};
 
-/// An object as the cache has it. Secret values are never cached, so it is one thing to look at it and another to
-/// write it somewhere: what had values left out has to be read from its API server first.
+/// A cached object. Secret values are never cached: an object that has them redacted must be read from its API server before it is
+/// written.
 #[derive(Debug, Clone)]
 pub struct Cached {
     object: Arc<Value>,
@@ -22,7 +22,7 @@ pub struct Cached {
 }
 
 impl Cached {
-    /// As an API server sent it to us just now.
+    /// An object of an API server's response.
     pub fn live(object: Value) -> Self {
         Cached { object: Arc::new(object), redacted: false }
     }
@@ -35,12 +35,12 @@ impl Cached {
         Ok(Cached { object: Arc::new(object), redacted: stored.record.redacted })
     }
 
-    /// To decide by, never to write: secret values may be blank.
+    /// The object for decisions, never for writes: secret values may be redacted.
     pub fn view(&self) -> &Value {
         &self.object
     }
 
-    /// The object with everything in it; `None` when secret values were left out.
+    /// The object with all values; `None` when secret values are redacted.
     pub fn whole(&self) -> Option<Arc<Value>> {
         (!self.redacted).then(|| Arc::clone(&self.object))
     }
@@ -56,7 +56,7 @@ impl Cached {
     }
 }
 
-/// What can be told of an object without its body.
+/// Properties of an object that are known without its body.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Header {
     pub namespace: String,
@@ -78,40 +78,40 @@ impl From<&Record> for Header {
     }
 }
 
-/// What was there before a change.
+/// The object before a change.
 #[derive(Debug)]
 pub struct Old {
     pub header: Header,
-    /// Unknown when it has left memory: whatever is not in the header may have changed.
+    /// `None` when it was evicted from memory: everything but the header may have changed.
     pub object: Option<Cached>,
 }
 
-/// One object came, changed or went.
+/// Creation, change or deletion of one object.
 #[derive(Debug)]
 pub struct Change {
     pub cluster: ClusterName,
     pub resource: Arc<Resource>,
-    /// `None` when nothing is known to have been there.
+    /// `None` when no earlier version is known.
     pub old: Option<Old>,
-    /// As it is; of a deletion, as it was last.
+    /// The current object; after a deletion, its last version.
     pub object: Cached,
     pub deleted: bool,
-    /// Part of the first list, so nothing need have happened to it just now.
+    /// Part of the first list: the object need not have changed.
     pub initial: bool,
 }
 
 impl Change {
-    /// The object as it is, or as it last was.
+    /// The current object, or its last version.
     pub fn object(&self) -> &Value {
         self.object.view()
     }
 
-    /// The object, unless it went.
+    /// The object, unless it was deleted.
     pub fn current(&self) -> Option<&Value> {
         (!self.deleted).then(|| self.object.view())
     }
 
-    /// As it was before; `None` also when that is not known any more.
+    /// The object before the change; `None` also when it is not known.
     pub fn old(&self) -> Option<&Value> {
         self.old.as_ref()?.object.as_ref().map(Cached::view)
     }
@@ -125,27 +125,27 @@ impl Change {
         object::name(self.object()).to_owned()
     }
 
-    /// Something was there before, but only its header is known.
+    /// Whether only the header of the object before the change is known.
     pub fn is_old_forgotten(&self) -> bool {
         self.old.as_ref().is_some_and(|old| old.object.is_none())
     }
 
-    /// It came, went, or somebody changed what is wanted.
+    /// Whether it was created, deleted, or its generation changed.
     pub fn is_moved(&self) -> bool {
         self.compare(|old, new| old.generation != new.generation)
     }
 
-    /// It came, went, or one of these changed: generation, labels, the wish that it goes.
+    /// Whether it was created, deleted, or its generation, labels or deletion timestamp changed.
     pub fn is_marked(&self) -> bool {
         self.compare(|old, new| (old.generation, &old.labels) != (new.generation, &new.labels) || self.turned(old))
     }
 
-    /// It came, went, was asked to go, or somebody changed what is wanted.
+    /// Whether it was created, deleted, or its generation or deletion timestamp changed.
     pub fn is_moved_or_terminating(&self) -> bool {
         self.compare(|old, new| old.generation != new.generation || self.turned(old))
     }
 
-    /// Any of these annotations was changed while it was there, as far as it is known what it was.
+    /// Whether any of these annotations changed. True when the object before the change is not known.
     pub fn annotates_otherwise(&self, keys: &[&str]) -> bool {
         let differs =
             |old: &Value| keys.iter().any(|key| object::annotation(old, key) != object::annotation(self.object(), key));
@@ -163,14 +163,14 @@ impl Change {
         }
     }
 
-    /// What of a template's change matters. A template that came or went is its user's doing, and so is, to be safe,
-    /// everything that cannot be compared any more.
+    /// Classifies the change of a template. Creation and deletion count as changes by the user, and so does, to be safe, a change
+    /// that cannot be compared.
     pub fn of_template(&self) -> TemplateChange {
         let (Some(old), Some(new)) = (&self.old, self.current()) else { return TemplateChange::ByUser };
         match &old.object {
             Some(before) if before.redacted || self.object.redacted => {
                 let found = change::between(&without_values(before.view()), &without_values(new));
-                // A change that shows nowhere is one of the values.
+                // A change without a visible difference is one of the values.
                 if found == TemplateChange::None { TemplateChange::ByUser } else { found }
             }
             Some(before) => change::between(before.view(), new),
@@ -182,7 +182,7 @@ impl Change {
     }
 }
 
-/// A Secret as the cache would keep it, so that our own answers compare with it.
+/// A Secret as the cache would keep it, to compare responses with it.
 fn without_values(secret: &Value) -> Value {
     let mut blank = secret.clone();
     drop_copies(&mut blank);

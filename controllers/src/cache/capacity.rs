@@ -1,5 +1,5 @@
-//! Nodes, pods and ResourceQuotas of members, kept as facts for estimates and for what Clusters' statuses say: what changed marks its
-//! node, and what is free there is added up again when somebody asks. Pods that no node takes are kept by what controls them, for the
+//! Capacity of members: facts of nodes, pods and ResourceQuotas, for estimates and for the status of Clusters. A change marks its
+//! node, whose free resources are summed up again when they are read. Unschedulable pods are kept by controller, for the
 //! descheduler.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -28,12 +28,12 @@ pub(crate) type Key = (String, String);
 struct Node {
     facts: Arc<NodeFacts>,
     written: Written,
-    /// What its pods ask for; `None` while that has to be added up.
+    /// Requests of its pods; `None` until they are summed up.
     used: Option<Resources>,
 }
 
 impl Node {
-    /// What its pods leave, if they were added up.
+    /// Free resources, if they were summed up.
     fn free(&self) -> Resources {
         let mut free = self.facts.allocatable.clone();
         if let Some(used) = &self.used {
@@ -43,14 +43,14 @@ impl Node {
     }
 }
 
-/// What a Cluster's status says of its nodes and pods.
+/// Nodes and pods in the status of a Cluster.
 #[derive(Debug, PartialEq)]
 pub struct Summary {
     pub nodes: NodeSummary,
     pub resources: ResourceSummary,
 }
 
-/// What is known of one member.
+/// Facts of one member.
 #[derive(Default)]
 pub(crate) struct Facts {
     nodes: BTreeMap<String, Node>,
@@ -62,7 +62,7 @@ pub(crate) struct Facts {
     /// What controls each of them.
     owners: HashMap<Key, String>,
     quotas: Quotas,
-    /// Nodes and pods have been listed.
+    /// Whether nodes and pods have been listed.
     listed: bool,
     /// As asked for last, until something changes.
     free: Option<Arc<Nodes>>,
@@ -99,7 +99,7 @@ impl Facts {
         true
     }
 
-    /// What was made of nodes and pods is not so any more.
+    /// Drops results that depend on nodes and pods.
     fn changed(&mut self) {
         self.free = None;
         self.summary = None;
@@ -148,7 +148,7 @@ impl Facts {
         }
     }
 
-    /// How many pods of an owner no node has taken for longer than a threshold.
+    /// Number of pods of an owner that are unschedulable for longer than a threshold.
     pub(crate) fn unscheduled(&self, owner: &str, threshold: SignedDuration, now: Timestamp) -> i32 {
         let pods = self.unscheduled.get(owner).into_iter().flat_map(HashMap::values);
         i32::try_from(pods.filter(|since| lasts(**since, threshold, now)).count()).unwrap_or(i32::MAX)
@@ -268,7 +268,7 @@ impl Capacity {
         setup.shared(|setup| Arc::new(Capacity { context: Arc::clone(&setup.context), facts: Mutex::default() }))
     }
 
-    /// Starts collecting what decides about a member's room.
+    /// Starts to collect the nodes, pods and quotas of a member.
     pub fn follow(&self, cluster: &ClusterName) {
         let kinds = &self.context.kinds;
         self.context.world.collect(cluster, &kinds.node);
@@ -282,7 +282,7 @@ impl Capacity {
         self.facts.lock().remove(cluster.as_str());
     }
 
-    /// Takes note of a change in a member; whether it may have more room now.
+    /// Updates the facts of a member; whether it may have more capacity now.
     pub fn on_change(&self, change: &Change) -> bool {
         let kinds = &self.context.kinds;
         let gvr = &change.resource.gvr;
@@ -309,8 +309,8 @@ impl Capacity {
         }
     }
 
-    /// A member's nodes, pods or quotas are only these.
-    pub fn told_again(&self, cluster: &ClusterName, resource: &Resource, keys: &HashSet<Key>) {
+    /// Drops nodes, pods or quotas of a member that are not in `keys`.
+    pub fn retain(&self, cluster: &ClusterName, resource: &Resource, keys: &HashSet<Key>) {
         let kinds = &self.context.kinds;
         let mut all = self.facts.lock();
         let Some(facts) = all.get_mut(cluster.as_str()) else { return };
@@ -329,7 +329,7 @@ impl Capacity {
         [&kinds.node, &kinds.pod].iter().all(|kind| self.context.world.is_synced(cluster, &kind.gvr))
     }
 
-    /// What is known of clusters, one by one.
+    /// Facts of clusters, one by one.
     pub fn known<'c>(&self, clusters: impl Iterator<Item = &'c str>) -> Vec<Known> {
         let mut all = self.facts.lock();
         let mut known = |cluster: &str| {

@@ -1,7 +1,7 @@
-//! Decoded objects, so that what is read often is neither unpacked nor parsed each time. Bounded in bytes.
+//! Decoded objects: frequent reads neither decompress nor parse. Bounded in bytes.
 //!
-//! What is in here is never older than what has been told: the teller puts every change in before it tells it, and a
-//! reader that was at the store meanwhile does not put in what it found. Absence is remembered too.
+//! An entry is never older than the last dispatched change: the informer stores a change before it dispatches it, and a reader
+//! that was at the store meanwhile discards its result. Absence is cached as well.
 
 use std::collections::HashMap;
 

@@ -1,7 +1,8 @@
-//! Follows the cache and tells the loops what happens to what they collect. The one task that does.
+//! Informer: follows the global cache and dispatches changes of the collections that controllers requested. It is the only task
+//! that does.
 //!
-//! A collection is told whole once the cache follows it; from then on its changes are. A teller that fell behind the
-//! cache's window tells everything again and has everything looked at, so that nothing is missed.
+//! A collection is dispatched in full once it is synced, then change by change. An informer that fell behind the window of the
+//! cache dispatches all collections again and requests a full resync, so that no change is lost.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
@@ -21,24 +22,24 @@ use crate::cache::cached_object::{Cached, Change, Header, Old};
 use crate::cache::pending_writes::{Heard, Key, Settled, Version};
 use crate::runtime::dynamic_client::Resource;
 
-/// How often writes of our own are looked for that the cache will never tell of.
+/// Period of the check for own writes that no collector will deliver.
 const SETTLE: Duration = Duration::from_millis(200);
 const RETRY: Duration = Duration::from_secs(1);
 
-/// Who is told. Everything is told in order, by one task.
+/// Receiver of changes, which one task dispatches in order.
 #[async_trait]
-pub trait Listener: Send + Sync {
-    /// Quick: it only puts keys into queues. Whoever keeps something of the objects takes it from here.
+pub trait EventHandler: Send + Sync {
+    /// Handles a change. Must be quick: it enqueues keys and updates what handlers remember.
     async fn changed(&self, change: &Change) -> Result<(), Error>;
 
-    /// A collection has been told again, because changes were missed: what is not in it went unnoticed.
-    fn told_again(&self, cluster: &ClusterName, resource: &Resource, keys: &HashSet<Key>);
+    /// Handles the end of a relist after missed changes: objects that are not in `keys` were deleted.
+    fn retain(&self, cluster: &ClusterName, resource: &Resource, keys: &HashSet<Key>);
 
-    /// Everything should be looked at, once more.
-    fn look_at_everything(&self);
+    /// Requests a full resync.
+    fn request_resync(&self);
 }
 
-/// A collection that is being told whole.
+/// A collection that is being dispatched in full.
 struct Telling {
     collection: Arc<Collection>,
     query: ListQuery,
@@ -46,27 +47,27 @@ struct Telling {
     again: Option<HashSet<Key>>,
 }
 
-pub struct Teller {
+pub struct Informer {
     world: World,
     wrote: mpsc::Receiver<Wrote>,
     telling: VecDeque<Telling>,
     settled: Instant,
 }
 
-impl Teller {
+impl Informer {
     pub(super) fn new(world: World, wrote: mpsc::Receiver<Wrote>) -> Self {
-        Teller { world, wrote, telling: VecDeque::new(), settled: Instant::now() }
+        Informer { world, wrote, telling: VecDeque::new(), settled: Instant::now() }
     }
 
-    /// Tells until stopped; an error is the end of the cache.
-    pub async fn run(mut self, listener: Arc<dyn Listener>, stop: CancellationToken) -> Result<(), String> {
+    /// Dispatches until stopped. Fails when the cache ends.
+    pub async fn run(mut self, handler: Arc<dyn EventHandler>, stop: CancellationToken) -> Result<(), String> {
         let inner = Arc::clone(&self.world.inner);
         let mut follower = inner.index.follow(Seq(inner.told.load(Ordering::Acquire)));
         let mut states = inner.index.states_version();
         let mut settle = tokio::time::interval(SETTLE);
         while !stop.is_cancelled() {
-            if let Err(error) = self.turn(&mut follower, &*listener).await {
-                tracing::error!(%error, "the cache cannot be read, everything will be told again");
+            if let Err(error) = self.turn(&mut follower, &*handler).await {
+                tracing::error!(%error, "cannot read the cache; all collections are dispatched again");
                 tokio::select! {
                     () = stop.cancelled() => break,
                     () = tokio::time::sleep(RETRY) => self.tell_again(&mut follower),
@@ -78,7 +79,7 @@ impl Teller {
             let waiting = !inner.own.lock().is_empty();
             tokio::select! {
                 () = stop.cancelled() => break,
-                Some(wrote) = self.wrote.recv() => self.tell_own(wrote, &*listener).await,
+                Some(wrote) = self.wrote.recv() => self.tell_own(wrote, &*handler).await,
                 changes = follower.wait() => if !changes { return Err("the cache ended".to_owned()) },
                 () = inner.added.notified() => {}
                 changed = states.changed() => if changed.is_err() { return Err("the cache ended".to_owned()) },
@@ -88,29 +89,29 @@ impl Teller {
         Ok(())
     }
 
-    /// Everything there is to do now, but of a collection told whole only a part.
-    async fn turn(&mut self, follower: &mut Follower, listener: &dyn Listener) -> Result<(), Error> {
+    /// Dispatches all changes that are ready, and one page of a collection.
+    async fn turn(&mut self, follower: &mut Follower, handler: &dyn EventHandler) -> Result<(), Error> {
         while let Ok(wrote) = self.wrote.try_recv() {
-            self.tell_own(wrote, listener).await;
+            self.tell_own(wrote, handler).await;
         }
         match follower.ready_now() {
             Ok(changes) => {
                 for change in &changes {
-                    self.tell_change(change, listener).await?;
+                    self.tell_change(change, handler).await?;
                 }
                 self.world.inner.told.store(follower.since().0, Ordering::Release);
             }
             Err(gone) => {
-                tracing::warn!(%gone, "the controllers fell behind the cache, everything is told again");
+                tracing::warn!(%gone, "the informer fell behind the cache; all collections are dispatched again");
                 self.tell_again(follower);
             }
         }
-        self.settle(listener).await?;
+        self.settle(handler).await?;
         self.find_untold();
-        self.tell_some(listener).await
+        self.tell_some(handler).await
     }
 
-    /// Starts over from here with everything that was told.
+    /// Begins to dispatch all collections again.
     fn tell_again(&mut self, follower: &mut Follower) {
         let inner = &self.world.inner;
         let from = inner.index.seq();
@@ -126,7 +127,7 @@ impl Teller {
         }
     }
 
-    /// Collections the cache follows by now and that were never told.
+    /// Finds collections that are synced and were never dispatched.
     fn find_untold(&mut self) {
         let inner = &self.world.inner;
         for collection in inner.collections.read().values() {
@@ -137,8 +138,8 @@ impl Teller {
         }
     }
 
-    /// One page of the first collection that is being told whole.
-    async fn tell_some(&mut self, listener: &dyn Listener) -> Result<(), Error> {
+    /// Dispatches one page of the first collection that is being dispatched in full.
+    async fn tell_some(&mut self, handler: &dyn EventHandler) -> Result<(), Error> {
         let Some(mut telling) = self.telling.pop_front() else { return Ok(()) };
         let collection = Arc::clone(&telling.collection);
         let wanted = self.world.collection(&collection.key).is_some_and(|wanted| Arc::ptr_eq(&wanted, &collection));
@@ -158,7 +159,7 @@ impl Teller {
                     deleted: false,
                     initial: telling.again.is_none(),
                 };
-                listener.changed(&change).await?;
+                handler.changed(&change).await?;
             }
             if let Some(keys) = &mut telling.again {
                 keys.insert(key);
@@ -175,9 +176,9 @@ impl Teller {
                     keys.extend(
                         self.world.inner.own.lock().of(&collection.key).into_keys().map(|key| Key::clone(&key)),
                     );
-                    listener.told_again(&collection.key.cluster, &collection.resource, &keys);
+                    handler.retain(&collection.key.cluster, &collection.resource, &keys);
                     if self.telling.is_empty() {
-                        listener.look_at_everything();
+                        handler.request_resync();
                     }
                 }
             }
@@ -185,8 +186,8 @@ impl Teller {
         Ok(())
     }
 
-    /// A change of the cache.
-    async fn tell_change(&self, change: &crowsnest_index::Change, listener: &dyn Listener) -> Result<(), Error> {
+    /// Dispatches a change of the cache.
+    async fn tell_change(&self, change: &crowsnest_index::Change, handler: &dyn EventHandler) -> Result<(), Error> {
         let inner = &self.world.inner;
         let record = &change.object.record;
         let Some(collection) = self.world.collection(&record.key.collection) else { return Ok(()) };
@@ -216,16 +217,16 @@ impl Teller {
             deleted,
             initial: false,
         };
-        listener.changed(&change).await
+        handler.changed(&change).await
     }
 
-    /// A write of our own, before the cache hears of it.
-    async fn tell_own(&self, wrote: Wrote, listener: &dyn Listener) {
-        self.tell_wrote(wrote, listener).await;
+    /// Dispatches an own write before its collector delivers it.
+    async fn tell_own(&self, wrote: Wrote, handler: &dyn EventHandler) {
+        self.tell_wrote(wrote, handler).await;
         self.world.inner.untold.send_modify(|untold| *untold -= 1);
     }
 
-    async fn tell_wrote(&self, wrote: Wrote, listener: &dyn Listener) {
+    async fn tell_wrote(&self, wrote: Wrote, handler: &dyn EventHandler) {
         let Some(collection) = self.world.collection(&wrote.collection) else { return };
         if !collection.telling.load(Ordering::Acquire) {
             return;
@@ -242,14 +243,14 @@ impl Teller {
             deleted: false,
             initial: false,
         };
-        if let Err(error) = listener.changed(&change).await {
-            tracing::error!(%error, "a write could not be told");
-            listener.look_at_everything();
+        if let Err(error) = handler.changed(&change).await {
+            tracing::error!(%error, "cannot dispatch an own write");
+            handler.request_resync();
         }
     }
 
-    /// Writes of our own that were dropped without a change of the cache: what it has now is told.
-    async fn settle(&mut self, listener: &dyn Listener) -> Result<(), Error> {
+    /// Dispatches the current state of objects whose own writes were dropped without a change of the cache.
+    async fn settle(&mut self, handler: &dyn EventHandler) -> Result<(), Error> {
         let (inner, now) = (&self.world.inner, Instant::now());
         if now - self.settled < SETTLE {
             return Ok(());
@@ -278,13 +279,13 @@ impl Teller {
                 deleted: stored.is_none(),
                 initial: false,
             };
-            listener.changed(&change).await?;
+            handler.changed(&change).await?;
         }
         Ok(())
     }
 }
 
-/// From now on its changes are told, and up to here its objects.
+/// Begins to dispatch a collection: objects up to `from`, changes after it.
 fn telling(collection: &Arc<Collection>, from: Seq, again: Option<HashSet<Key>>) -> Telling {
     collection.from.store(from.0, Ordering::Release);
     collection.telling.store(true, Ordering::Release);
@@ -292,11 +293,11 @@ fn telling(collection: &Arc<Collection>, from: Seq, again: Option<HashSet<Key>>)
     Telling { collection: Arc::clone(collection), query, again }
 }
 
-/// One object that cannot be read doesn't keep the others from being told.
+/// Skips an object that cannot be decoded.
 fn read(object: &Object) -> Option<Cached> {
     let read = Cached::read(object);
     if let Err(error) = &read {
-        tracing::warn!(%error, "left out");
+        tracing::warn!(%error, "cannot decode an object");
     }
     read.ok()
 }

@@ -1,4 +1,4 @@
-//! How members are, as the cache sees them that follows them anyway.
+//! State of members as the collectors of the cache see it.
 
 use std::sync::Arc;
 

@@ -1,9 +1,9 @@
-//! What the loops read: the control plane's objects and, in members, those of resources that Works carry.
+//! Cache of the controllers: objects of the control plane and, in members, of the resources that Works carry.
 //!
-//! Reads the global cache, which one collector per (cluster, resource) fills for everybody; the loops only declare
-//! their interests here. Beside it are the objects that were decoded lately and, until the cache has heard of them, our
-//! own writes ([`World::observe`]), so that no look decides on what this process knows to be old. One task
-//! ([`Teller`]) follows the cache and tells the loops, which only put keys into queues.
+//! Reads the global cache, which has one collector per (cluster, resource), and declares the interests of the controllers there.
+//! Adds recently decoded objects and, until the collector delivers them, the writes of this process ([`World::observe`]), so that
+//! no reconcile decides on state that this process knows to be old. One task ([`Informer`]) follows the global cache and
+//! dispatches its changes.
 
 pub mod applied_state;
 mod cached_object;
@@ -33,7 +33,7 @@ use tokio::time::Instant;
 
 pub use self::cached_object::{Cached, Change, Header, Old};
 use self::decoded::{Decoded, Look};
-pub use self::informer::{Listener, Teller};
+pub use self::informer::{EventHandler, Informer};
 use self::pending_writes::{Key, Ours, Own, Place, Version};
 
 use crate::Error;
@@ -42,12 +42,12 @@ use crowsnest_plan::object;
 
 /// Objects decoded at once while a list streams.
 const CHUNK: usize = 250;
-/// Looks at members' objects wait so long for the first list, from when it was wanted; asking for one by one takes longer.
+/// Longest wait of a read for the first list of a collection, since the collection was requested. Single requests would take longer.
 const FIRST_LIST: Duration = Duration::from_secs(3);
-/// Own writes that may wait to be told; the cache tells of the others.
+/// Maximum number of own writes that wait to be dispatched; others are dispatched when the collector delivers them.
 const WAITING: usize = 4096;
 
-/// Labels the loops find objects by, as [`crowsnest_index::IndexOptions::chosen_labels`] wants them.
+/// Labels by which controllers find objects, as [`crowsnest_index::IndexOptions::chosen_labels`] wants them.
 pub fn chosen_labels() -> Vec<String> {
     use crowsnest_api::constants::label;
     vec![
@@ -59,13 +59,13 @@ pub fn chosen_labels() -> Vec<String> {
     ]
 }
 
-/// A resource of a cluster that the loops want.
+/// A collected resource of a cluster.
 struct Collection {
     key: CollectionKey,
     resource: Arc<Resource>,
-    /// Everything in it has been told once, so what the handlers know is complete.
+    /// Set once all objects have been dispatched, so that the state of handlers is complete.
     told: watch::Sender<bool>,
-    /// Its objects are being told, up to where the changes take over.
+    /// Set while or after the objects are dispatched; changes follow from `from` on.
     telling: AtomicBool,
     from: AtomicU64,
     wanted_since: Instant,
@@ -74,7 +74,7 @@ struct Collection {
 
 type Collections = HashMap<CollectionKey, Arc<Collection>>;
 
-/// A write that was put in and is to be told.
+/// A write of this process that is to be dispatched.
 struct Wrote {
     collection: CollectionKey,
     key: Key,
@@ -89,14 +89,14 @@ struct Inner {
     decoded: Decoded,
     own: Mutex<Own>,
     wrote: mpsc::Sender<Wrote>,
-    /// Own writes on their way to be told.
+    /// Number of own writes that are not dispatched yet.
     untold: watch::Sender<usize>,
-    /// Everything up to here has been told.
+    /// Changes up to here have been dispatched.
     told: AtomicU64,
     read: AtomicU64,
 }
 
-/// The objects of all clusters that the loops asked for. Cheap to clone.
+/// Collected objects of all clusters. Cheap to clone.
 #[derive(Clone)]
 pub struct World {
     inner: Arc<Inner>,
@@ -109,7 +109,7 @@ fn place(index: &Index, told: &AtomicU64, collection: &CollectionKey) -> Place {
 
 impl World {
     /// The world and who tells of it. `bytes` bounds the decoded objects, and again our own writes.
-    pub fn new(index: Index, bytes: usize) -> (Self, Teller) {
+    pub fn new(index: Index, bytes: usize) -> (Self, Informer) {
         let (wrote, waiting) = mpsc::channel(WAITING);
         let inner = Inner {
             told: AtomicU64::new(index.seq().0),
@@ -123,7 +123,7 @@ impl World {
             read: AtomicU64::new(0),
         };
         let world = World { inner: Arc::new(inner) };
-        (world.clone(), Teller::new(world, waiting))
+        (world.clone(), Informer::new(world, waiting))
     }
 
     /// Wants a resource of a cluster collected, if it does not yet.
@@ -156,7 +156,7 @@ impl World {
         self.inner.added.notify_one();
     }
 
-    /// Wants nothing of a cluster any more.
+    /// Ends the collections of a cluster.
     pub fn forget(&self, cluster: &ClusterName) {
         self.forget_those(|key| key.cluster == *cluster);
     }
@@ -189,7 +189,7 @@ impl World {
         self.collection(&CollectionKey::new(cluster.clone(), gvr.clone()))
     }
 
-    /// How many objects were asked for or listed so far, with or without their bodies.
+    /// Number of objects read so far, with or without their bodies.
     pub fn objects_read(&self) -> u64 {
         self.inner.read.load(Ordering::Relaxed)
     }
@@ -198,17 +198,17 @@ impl World {
         self.inner.read.fetch_add(objects as u64, Ordering::Relaxed);
     }
 
-    /// Whether a resource is wanted here, whatever of it has come yet.
+    /// Whether a resource is collected, listed or not.
     pub fn is_collected(&self, cluster: &ClusterName, gvr: &Gvr) -> bool {
         self.wanted(cluster, gvr).is_some()
     }
 
-    /// Whether everything of a resource is here and has been told.
+    /// Whether a resource is listed and has been dispatched.
     pub fn is_synced(&self, cluster: &ClusterName, gvr: &Gvr) -> bool {
         self.wanted(cluster, gvr).is_some_and(|collection| *collection.told.borrow())
     }
 
-    /// Waits for that, at most so long; whether it came.
+    /// Waits until a resource is synced, at most for `longest`; whether it is.
     pub async fn wait_synced(&self, cluster: &ClusterName, gvr: &Gvr, longest: Duration) -> bool {
         let Some(collection) = self.wanted(cluster, gvr) else { return false };
         let mut told = collection.told.subscribe();
@@ -413,7 +413,7 @@ impl World {
         Ok(found)
     }
 
-    /// What was noted about members' objects; see [`Index::note`]. Nobody but the loop of Works notes anything.
+    /// What was noted about members' objects; see [`Index::note`]. Used by the execution controller alone.
     pub async fn notes(&self) -> Result<Vec<(RecordKey, String)>, Error> {
         Ok(self.inner.index.notes().await?)
     }
@@ -455,11 +455,11 @@ impl World {
         self.inner.untold.send_modify(|untold| *untold += 1);
         if self.inner.wrote.try_send(Wrote { collection, key, version }).is_err() {
             self.inner.untold.send_modify(|untold| *untold -= 1);
-            tracing::debug!("a write is told when the cache hears of it");
+            tracing::debug!("an own write is dispatched when its collector delivers it");
         }
     }
 
-    /// How many of our own writes the loops have not heard of yet.
+    /// Number of own writes that have not been dispatched yet.
     pub fn untold(&self) -> watch::Receiver<usize> {
         self.inner.untold.subscribe()
     }

@@ -1,12 +1,10 @@
-//! Our own writes, until the cache has heard of them.
+//! Writes of this process that the collectors have not delivered yet.
 //!
-//! A reader must see what this process wrote, although the collector hears of it only a moment later. The answer to a
-//! write is kept here and wins over an older record, until everything up to its version has been told: then the cache
-//! knows better, whether it has that version, a newer one, or none because the object went. Versions of one collection
-//! are compared as numbers; those that are none are never kept.
+//! A reader must see what this process wrote. The response to a write is kept here and wins over an older record until all
+//! changes up to its version have been dispatched. Versions within a collection are compared as numbers; others are never kept.
 //!
-//! Bounded in bytes and age. What is dropped early costs a conflict, never a wrong write, because every write names the
-//! version it was made for.
+//! Bounded in bytes and age. An entry that is dropped early costs a conflict, never a wrong write, because every write names the
+//! version that it was made for.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;

@@ -1,6 +1,6 @@
-//! Where bindings are: of each cluster those that target it or are leaving it, and which clusters each could go to, in memory. Kept from
-//! what the loops are told of bindings, before any of them hears of it; read by loops that look for a cluster's bindings, so that none
-//! reads them all.
+//! Placements of bindings, in memory: per cluster the bindings that target it or are leaving it, and the clusters that each
+//! binding could use. Updated before controllers are notified of a binding, so that none reads all bindings to find those of a
+//! cluster.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;

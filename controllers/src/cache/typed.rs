@@ -1,4 +1,4 @@
-//! Typed forms of objects that several loops read: each version is decoded once. Bounded in number.
+//! Typed forms of objects that several controllers read; each version is decoded once. Bounded in number.
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;

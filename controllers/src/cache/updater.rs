@@ -10,7 +10,7 @@ use crate::cache::capacity::Capacity;
 use crate::runtime::context::Context;
 use crate::runtime::dynamic_client::Resource;
 use crate::runtime::{Setup, Trigger};
-use crate::scheduling::scheduler::{BindingKey, Scheduling};
+use crate::scheduling::scheduler::{BindingKey, Scheduler};
 use crowsnest_plan::object;
 
 pub(crate) struct Caches {
@@ -24,7 +24,7 @@ impl Caches {
         Caches {
             context: Arc::clone(&setup.context),
             capacity: Capacity::shared(setup),
-            scheduler: setup.trigger::<Scheduling>(),
+            scheduler: setup.trigger::<Scheduler>(),
         }
     }
 
@@ -55,7 +55,7 @@ impl Caches {
     /// Drops objects that were deleted while changes were missed.
     pub fn retain(&self, cluster: &ClusterName, resource: &Resource, keys: &HashSet<(String, String)>) {
         if !cluster.is_control_plane() {
-            self.capacity.told_again(cluster, resource, keys);
+            self.capacity.retain(cluster, resource, keys);
         } else if self.context.kinds.is_of_bindings(resource) {
             self.context.placements.keep(resource.namespaced, keys);
         }

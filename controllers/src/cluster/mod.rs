@@ -1,4 +1,4 @@
-//! Clusters: lifecycle, status, taints and rights of members.
+//! Controllers of Clusters: lifecycle, status, taints, rights and certificates.
 
 pub mod agent_csr_approving;
 pub mod cluster;

@@ -1,5 +1,5 @@
-//! Asks scheduler estimators: all clusters at once, before a decision is made. One that fails is told in the log and
-//! says nothing; the decision is made without it.
+//! Client pool of scheduler estimators: queries all clusters concurrently before a decision. A failed query is logged and the
+//! decision is made without it.
 
 use std::collections::BTreeMap;
 

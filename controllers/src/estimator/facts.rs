@@ -1,5 +1,5 @@
-//! One member as its scheduler estimator knows it: nodes, pods and ResourceQuotas as facts, followed by watches of the
-//! member's API server. Answers by the code that the loops estimate with; needs no control plane.
+//! Facts of one member for its scheduler estimator: nodes, pods and ResourceQuotas, from watches of the member's API server.
+//! Estimates with the code of the controllers; needs no control plane.
 
 use std::collections::HashSet;
 use std::pin::pin;

@@ -1,5 +1,5 @@
-//! Finds the pods of a workload that count when no node takes them: those of a Deployment's newest ReplicaSet. Reads both
-//! from the member itself; they are asked for seldom, and the cache need not hold every ReplicaSet for it.
+//! Finds the pods of a workload that count as unschedulable: those of the newest ReplicaSet of a Deployment. Reads both from the
+//! member, since they are rarely needed and the cache need not hold all ReplicaSets.
 
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use kube::api::ListParams;

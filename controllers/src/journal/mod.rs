@@ -1,9 +1,9 @@
-//! Writes the fleet's journal: entries become Events of the control plane, each its own. Unlike [`crate::runtime::event_recorder`] nothing is
-//! counted up, and nothing gives way for good: whoever notes an entry waits while the queue is full (but not at the end), writers
-//! go on with an entry until the API server has it, and at the end what waits is written before anything else stops. While others wait
-//! for the API server, writers take their time.
+//! Journal: writes entries as Events of the control plane, each its own. Unlike [`crate::runtime::event_recorder`], it counts
+//! nothing up and drops nothing: a caller waits while the queue is full (except at shutdown), writers retry an entry until the
+//! API server has it, and shutdown writes the entries that are left. Writers slow down while the control plane is under write
+//! load.
 //!
-//! Owned by whoever has the future of [`Journal::new`]: the loops' supervisor, and the webhooks' server.
+//! The owner of the future of [`Journal::new`] runs it: the supervisor of the controllers, and the server of the webhooks.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::num::NonZeroUsize;
@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::Error;
 use crate::runtime::dynamic_client::{Objects, Resource};
-use crate::runtime::write_priority::Traffic;
+use crate::runtime::write_priority::WriteLoad;
 use crate::scheduling::scheduler::BindingKey;
 use crowsnest_plan::journal::Entry;
 use crowsnest_plan::object;
@@ -60,13 +60,13 @@ impl Journal {
     pub fn new(
         objects: Objects,
         component: &'static str,
-        traffic: Arc<Traffic>,
+        write_load: Arc<WriteLoad>,
         ending: CancellationToken,
         closing: CancellationToken,
     ) -> (Self, impl Future<Output = ()>) {
         let (journal, entries) = Self::queue(WAITING, ending);
         let waiting = Arc::clone(&journal.waiting);
-        let writer = Writer { objects, component, traffic, breath: BREATH };
+        let writer = Writer { objects, component, write_load, breath: BREATH };
         (journal, write_all(entries, waiting, writer, closing))
     }
 
@@ -168,7 +168,7 @@ async fn write_all(
 struct Writer {
     objects: Objects,
     component: &'static str,
-    traffic: Arc<Traffic>,
+    write_load: Arc<WriteLoad>,
     /// Between the first two tries; then twice as long each time.
     breath: Duration,
 }
@@ -179,7 +179,7 @@ impl Writer {
         let resource = Resource::builtin("", "v1", "events", "Event", true);
         let event: Value = entry.event(self.component);
         let mut breath = self.breath;
-        if self.traffic.is_busy() {
+        if self.write_load.is_busy() {
             tokio::time::sleep(PATIENCE).await;
         }
         while let Err(error) = self.objects.create(&resource, object::namespace(&event), &event).await {

@@ -66,7 +66,7 @@ fn server(refuses: impl Fn(usize) -> Option<u16> + Clone + Send + Sync + 'static
 /// A journal whose queue is short, and what writes for it.
 fn short(objects: Objects, length: usize, closing: CancellationToken) -> (Journal, impl Future<Output = ()>) {
     let (journal, entries) = Journal::queue(length, CancellationToken::new());
-    let writer = Writer { objects, component: "test", traffic: Arc::default(), breath: Duration::from_millis(1) };
+    let writer = Writer { objects, component: "test", write_load: Arc::default(), breath: Duration::from_millis(1) };
     let waiting = Arc::clone(&journal.waiting);
     (journal, write_all(entries, waiting, writer, closing))
 }

@@ -1,4 +1,4 @@
-//! FederatedHPAs, under the names that Karmada and the HPA controller of Kubernetes have.
+//! Metrics of FederatedHPAs, under the names of Karmada and of the HPA controller of Kubernetes.
 
 use std::time::Duration;
 

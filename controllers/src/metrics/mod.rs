@@ -1,6 +1,6 @@
-//! What the loops count, under the names of Karmada's metrics (docs/METRICS.md). The loops write; who serves metrics reads.
+//! Metrics of the controllers, under the names of Karmada's metrics (docs/METRICS.md).
 //!
-//! What can be looked up is not kept: Clusters say how they are, and the queue of evictions how long it is.
+//! State that can be read elsewhere is not kept: Clusters have their conditions, and the queue of evictions its length.
 
 pub mod autoscaling;
 pub mod operations;
@@ -39,7 +39,7 @@ type Histograms = Family<Labels, Histogram, fn() -> Histogram>;
 type Fixed<const N: usize> = [(&'static str, &'static str); N];
 type FixedHistograms<const N: usize> = Family<Fixed<N>, Histogram, fn() -> Histogram>;
 
-/// How often something went well, and how often not.
+/// Counters of successes and errors.
 #[derive(Clone)]
 pub struct Counts {
     family: Family<Labels, Counter>,
@@ -59,7 +59,7 @@ impl Counts {
     }
 }
 
-/// How long something takes, by how it ends.
+/// Histograms of durations by result.
 #[derive(Clone)]
 pub struct Durations {
     family: Histograms,
@@ -100,7 +100,7 @@ struct Evicted {
 }
 
 /// See the module.
-pub struct Figures {
+pub struct ControllerMetrics {
     registry: RwLock<Registry>,
     evicted: Evicted,
     cluster_status: Histograms,
@@ -118,9 +118,9 @@ pub struct Figures {
     pub attempts: Attempts,
 }
 
-impl Figures {
+impl ControllerMetrics {
     pub fn new(fleet: Fleet) -> Self {
-        let figures = Figures {
+        let metrics = ControllerMetrics {
             registry: RwLock::default(),
             evicted: Evicted {
                 latency: Family::new_with_constructor(|| Histogram::new(exponential_buckets(0.001, 2.0, 15))),
@@ -142,12 +142,12 @@ impl Figures {
             operations: Operations::default(),
             attempts: Attempts::new(),
         };
-        figures.register(Fleetwide(fleet));
-        figures
+        metrics.register(Fleetwide(fleet));
+        metrics
     }
 
     fn register(&self, fleet: Fleetwide) {
-        let Figures { evicted: Evicted { latency, total }, .. } = self;
+        let ControllerMetrics { evicted: Evicted { latency, total }, .. } = self;
         let mut registry = self.registry.write();
         registry.register_collector(Box::new(fleet));
         let mut histograms = |name, help, histograms: &Histograms| registry.register(name, help, histograms.clone());
@@ -181,7 +181,7 @@ impl Figures {
         self.attempts.register(&mut registry);
     }
 
-    /// Has queues counted.
+    /// Registers the metrics of queues.
     pub(crate) fn count_queues<'a>(&self, queues: impl Iterator<Item = &'a dyn Busy>) {
         let queues = queues.map(Busy::shared).collect();
         self.registry.write().register_collector(Box::new(Queues(queues)));

@@ -1,5 +1,5 @@
-//! What is done to objects in members, by cluster and kind. The names are Karmada's, whose counters do not end in `_total`, as the
-//! format has it for counters: so they are told without a type.
+//! Operations on objects in members, by cluster and kind. The names are Karmada's, whose counters do not end in `_total`, as
+//! OpenMetrics requires of counters, so they have no type.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -41,7 +41,7 @@ type Of = [[u64; 2]; ALL.len()];
 /// By kind, by API version, by cluster.
 type Counted = BTreeMap<String, BTreeMap<String, BTreeMap<String, Of>>>;
 
-/// See the module. Written by the loop that works in members, forgotten with the cluster.
+/// See the module. Written by the execution controller, removed with the cluster.
 #[derive(Debug, Clone, Default)]
 pub struct Operations(Arc<Mutex<Counted>>);
 

@@ -1,5 +1,5 @@
-//! The queues, under the names of client-go's work queues and of controller-runtime's controllers. Each is called as Karmada calls its
-//! own; where one of ours does the work of several, as the first of them, and where Karmada has none, as it is called here.
+//! Metrics of the queues, under the names of client-go's work queues and of controller-runtime's controllers. The label is the
+//! name of the controller.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! The scheduler, under Karmada's names: how often and how long it tries, what its decisions spend their time on, and what waits.
+//! Metrics of the scheduler, under Karmada's names: attempts, durations of decisions and their steps, and pending bindings.
 
 use std::cell::Cell;
 use std::fmt;

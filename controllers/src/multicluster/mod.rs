@@ -1,8 +1,12 @@
-//! Services of several clusters. As KEP-1645 has it: [`Exports`] collects the EndpointSlices of exported Services from members
-//! into Works, [`Slices`] makes EndpointSlices of the control plane of them, [`Imports`] keeps the Service that stands for an
-//! import; the distributor takes Service and slices to where the import goes. As MultiClusterServices have it:
-//! [`Spanning`] claims the Service and dispatches what [`Collecting`] collected. [`Ingresses`] tells MultiClusterIngresses where their
-//! services are.
+//! Services that span clusters.
+//!
+//! As in KEP-1645, the [`ServiceExportController`] collects the EndpointSlices of exported Services from members into Works, the
+//! [`EndpointSliceController`] creates EndpointSlices of the control plane from them, and the [`ServiceImportController`] keeps
+//! the Service that stands for an import; the dependencies distributor propagates Service and slices with the import.
+//!
+//! For MultiClusterServices, the [`MultiClusterServiceController`] claims the Service and dispatches what the
+//! [`EndpointSliceCollectController`] collected. The [`MultiClusterIngressController`] reports the clusters of an ingress's
+//! services.
 
 mod endpoint_slice;
 mod endpointslice_collect;
@@ -20,12 +24,12 @@ use crate::runtime::Switch;
 use crate::runtime::context::Context;
 use crate::runtime::dynamic_client::Resource;
 
-pub use self::endpoint_slice::Slices;
-pub use self::endpointslice_collect::Collecting;
-pub use self::multi_cluster_ingress::Ingresses;
-pub use self::multi_cluster_service::Spanning;
-pub use self::service_export::Exports;
-pub use self::service_import::Imports;
+pub use self::endpoint_slice::EndpointSliceController;
+pub use self::endpointslice_collect::EndpointSliceCollectController;
+pub use self::multi_cluster_ingress::MultiClusterIngressController;
+pub use self::multi_cluster_service::MultiClusterServiceController;
+pub use self::service_export::ServiceExportController;
+pub use self::service_import::ServiceImportController;
 
 /// With the dispatch of EndpointSlices, a controller of its own in Karmada, and the status of MultiClusterIngresses.
 const MULTI_CLUSTER_SERVICE: Switch = Switch::OnByDefault(&["endpointsliceDispatch", "multiclusterservice"]);

@@ -1,4 +1,5 @@
-//! Propagation: templates and policies become bindings, Works and member objects, and their status returns.
+//! Propagation: templates and policies become bindings, bindings become Works, Works become objects in members, and their status
+//! returns.
 
 pub mod binding;
 pub mod binding_status;

@@ -1,4 +1,4 @@
-//! Which templates something proposed may matter to.
+//! Templates that a proposed change may affect.
 
 use std::collections::BTreeSet;
 use std::pin::pin;

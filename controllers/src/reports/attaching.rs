@@ -1,4 +1,4 @@
-//! What goes along with planned templates: the bindings of their dependencies as the distributor would leave them.
+//! Bindings of the dependencies of planned templates, as the dependencies distributor would leave them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

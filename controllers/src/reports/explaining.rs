@@ -1,4 +1,4 @@
-//! Why one template is where it is.
+//! Explanation of one template's placement.
 
 use std::sync::Arc;
 

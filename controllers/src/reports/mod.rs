@@ -1,7 +1,7 @@
-//! Reports: why an object is where it is, and where it would be if something were changed.
+//! Reports: why an object is where it is, and where it would be after a change.
 //!
-//! Nothing is kept for them and nothing is written: the planners are asked again about the world as it is, so a restart
-//! loses nothing. What would be stored is learned from the control plane's own dry run.
+//! Reports are computed on request from the current state and write nothing, so a restart loses nothing. The stored form of a
+//! proposed object comes from a dry run of the control plane.
 
 mod affecting;
 mod attaching;
@@ -33,7 +33,7 @@ use crate::cache::Cached;
 use crate::propagation::detector::is_template_resource;
 use crate::runtime::context::Context;
 use crate::runtime::dynamic_client::Resource;
-use crate::scheduling::scheduler::{BindingKey, Imagined, Scheduling, view};
+use crate::scheduling::scheduler::{BindingKey, Imagined, Scheduler, view};
 use crowsnest_interpreter::Interpreter;
 use crowsnest_plan::estimation::Estimator;
 use crowsnest_plan::estimation::bounds::Bound;
@@ -49,7 +49,7 @@ use crowsnest_plan::work::construct::BindingIdentity;
 #[derive(Clone)]
 pub struct Reports {
     context: Arc<Context>,
-    scheduling: Arc<Scheduling>,
+    scheduling: Arc<Scheduler>,
 }
 
 /// A propagation policy read out of the world, or proposed.
@@ -100,7 +100,7 @@ impl OverrideObjects {
 }
 
 impl Reports {
-    pub(crate) fn new(context: Arc<Context>, scheduling: Arc<Scheduling>) -> Self {
+    pub(crate) fn new(context: Arc<Context>, scheduling: Arc<Scheduler>) -> Self {
         Reports { context, scheduling }
     }
 
@@ -279,7 +279,7 @@ fn shared(cached: &Cached) -> Arc<Value> {
     cached.whole().unwrap_or_else(|| Arc::new(cached.view().clone()))
 }
 
-/// The spec of a policy; one that cannot be read counts as none, as it does for the loops.
+/// The spec of a policy; one that cannot be read counts as none, as for the controllers.
 fn spec_of<T: DeserializeOwned>(policy: &Value) -> Option<T> {
     let spec = policy.get("spec").unwrap_or(&Value::Null);
     T::deserialize(spec)

@@ -1,5 +1,5 @@
-//! What would become of templates if what is proposed were stored. They are planned one after another: what one takes of a
-//! cluster or of a quota the next does not get, as in the scheduler's queue.
+//! Plans of templates after a proposed change. Templates are planned one after another: capacity and quota that one uses are not
+//! available to the next, as in the queue of the scheduler.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

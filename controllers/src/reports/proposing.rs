@@ -1,4 +1,4 @@
-//! What somebody proposes: objects as the control plane would store them.
+//! Proposed objects, as the control plane would store them.
 
 use std::sync::Arc;
 

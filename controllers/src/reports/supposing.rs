@@ -1,4 +1,4 @@
-//! What a plan supposes beside its templates: clusters that are otherwise, rebalancers, quotas with what was used so far.
+//! Assumptions of a plan beside its templates: changed clusters, rebalancers, and quotas with the usage so far.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

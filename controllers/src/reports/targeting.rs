@@ -1,4 +1,4 @@
-//! What one cluster would get of a template, beside what its Work has now.
+//! Manifest that one cluster would get of a template, beside that of its current Work.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

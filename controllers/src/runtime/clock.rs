@@ -1,4 +1,4 @@
-//! Both clocks, as the loops read them. Tests let either jump.
+//! Wall and monotonic clock of the controllers. Tests can advance either.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};

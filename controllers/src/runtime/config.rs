@@ -1,4 +1,4 @@
-//! Settings of the loops. `Default` is Karmada's; the conformance profile shortens the periods.
+//! Configuration of the controllers. `Default` is Karmada's; the conformance profile shortens the periods.
 
 use std::time::Duration;
 
@@ -15,35 +15,35 @@ use crowsnest_plan::gates::Gates;
 use crowsnest_plan::propagation::skipped::{self, SkippedApis, SkippedNamespaces};
 use crowsnest_plan::scheduling::Plugins;
 
-/// How often things are looked at, and how long they may take.
+/// Periods and timeouts.
 #[derive(Debug, Clone)]
 pub struct Periods {
-    /// Between two collections of a member's status.
+    /// Period of the status collection of a member.
     pub cluster_status: Duration,
     /// How long a member must answer well before it counts as ready again.
     pub cluster_success_threshold: Duration,
     /// How long a member must fail before it counts as not ready.
     pub cluster_failure_threshold: Duration,
-    /// Between two looks at the Lease of a cluster that its agent reports of.
+    /// Period of the check of the Lease of an agent that reports the status of its cluster.
     pub cluster_monitor: Duration,
-    /// How long such an agent may be silent before its cluster is unknown.
+    /// Time without a renewed Lease after which such a cluster is Unknown.
     pub cluster_monitor_grace: Duration,
-    /// The same before it has reported for the first time.
+    /// The grace period of a cluster whose agent has not reported yet.
     pub cluster_startup_grace: Duration,
     pub graceful_eviction_timeout: Duration,
-    /// Between two looks of the descheduler.
+    /// Period of the descheduler.
     pub descheduling: Duration,
     /// How long no node may have taken a pod before the descheduler takes its replica elsewhere.
     pub unschedulable_threshold: Duration,
-    /// Between two counts of what a quota's bindings use, whatever was or wasn't told.
+    /// Period of the recount of a quota's usage.
     pub quota_sync: Duration,
-    /// Between two looks at a FederatedHPA's metrics.
+    /// Period of the evaluation of a FederatedHPA's metrics.
     pub autoscaling_sync: Duration,
-    /// For how long a FederatedHPA believes that as much is needed as it was, where its behaviour does not say.
+    /// Downscale stabilization window of a FederatedHPA whose behavior has none.
     pub downscale_stabilization: Duration,
-    /// Between two looks at everything, whatever was or wasn't told.
-    pub full_pass: Duration,
-    /// Between two looks at what the control plane serves.
+    /// Period of the full resync.
+    pub full_resync: Duration,
+    /// Period of the discovery of the control plane.
     pub discovery: Duration,
 }
 
@@ -62,13 +62,13 @@ impl Default for Periods {
             quota_sync: Duration::from_secs(300),
             autoscaling_sync: Duration::from_secs(15),
             downscale_stabilization: Duration::from_secs(300),
-            full_pass: Duration::from_secs(600),
+            full_resync: Duration::from_secs(600),
             discovery: Duration::from_secs(30),
         }
     }
 }
 
-/// How many keys of a loop are worked on at once.
+/// Number of keys that a controller reconciles concurrently.
 #[derive(Debug, Clone)]
 pub struct Workers {
     pub templates: usize,
@@ -96,7 +96,7 @@ pub struct Config {
     /// Filters and scores of the scheduler.
     pub plugins: Plugins,
     pub propagate_empty_workloads: bool,
-    /// Estimators in members, or beside them, that are asked beside our own.
+    /// Scheduler estimators that are queried in addition to the built-in estimates.
     pub estimators: Option<Estimators>,
     /// APIs whose objects follow no policy. They may still be what others depend on.
     pub skipped_apis: SkippedApis,
@@ -106,29 +106,29 @@ pub struct Config {
     pub no_execute_taint_eviction: bool,
     pub no_execute_purge_mode: PurgeMode,
     pub failover_safety: Safety,
-    /// Where a larger share of all clusters is lost at once, we doubt what we see.
+    /// Share of all clusters whose simultaneous loss is doubted rather than believed.
     pub unhealthy_cluster_threshold: f64,
-    /// Evictions by taints a second, where nothing is said as many as is safe, or as Karmada's.
+    /// Evictions by taints per second. `None`: a rate that is safe, or Karmada's.
     pub eviction_rate: Option<f64>,
-    /// The same while many clusters are not ready. Karmada has no such rule.
+    /// Evictions by taints per second while many clusters are not ready. Karmada has no such limit.
     pub secondary_eviction_rate: f64,
     /// Whether ClusterTaintPolicies may add NoExecute taints. Read by admission.
     pub allow_no_execute_taint_policy: bool,
     /// Which metrics of pods count for FederatedHPAs, and when they ask for something else.
     pub counting: Counting,
-    /// Whether members are told UID and extra of whom the control plane speaks for, by a role beside Karmada's.
+    /// Whether impersonation in members includes UID and extra, by a role beside Karmada's.
     pub impersonate_whole: bool,
-    /// Bounds the objects kept decoded for the loops, and again those just written, in bytes each.
+    /// Maximum size of the decoded objects, and of the pending writes, in bytes each.
     pub decoded_bytes: usize,
-    /// What the loops take for the time.
+    /// Clock of the controllers.
     pub clock: Clock,
-    /// Until when they may write.
+    /// Write fence of the leader.
     pub fence: Fence,
 }
 
 impl Default for Config {
     fn default() -> Self {
-        #[expect(clippy::expect_used, reason = "a constant expression, compiled in every test of the loops")]
+        #[expect(clippy::expect_used, reason = "a constant expression, compiled in every test of the controllers")]
         let skipped_namespaces = SkippedNamespaces::new([skipped::NAMESPACES]).expect("a valid expression");
         Config {
             gates: Gates::default(),
@@ -171,7 +171,7 @@ impl Config {
         Rates { full: self.eviction_rate.unwrap_or(standard), slow: self.secondary_eviction_rate }
     }
 
-    /// Every gate and every loop on, and short periods: the fleet the recorded scenarios ran on.
+    /// Every feature gate and controller enabled, and short periods: the configuration of the recorded scenarios.
     pub fn conformance() -> Self {
         let second = Duration::from_secs(1);
         Config {

@@ -1,4 +1,5 @@
-//! What every loop shares: the control plane's client, the fleet, the world, discovery, events and the settings.
+//! Context that all controllers share: the client of the control plane, the members, the cache, discovery, events and the
+//! configuration.
 
 use std::sync::Arc;
 
@@ -16,19 +17,19 @@ use crate::cache::placements::Placements;
 use crate::cache::typed::Decodings;
 use crate::cache::{Cached, Header, World};
 use crate::journal::Journal;
-use crate::metrics::Figures;
+use crate::metrics::ControllerMetrics;
 use crate::runtime::config::Config;
 use crate::runtime::dynamic_client::{Objects, Resource, Target};
 use crate::runtime::event_recorder::Events;
 use crate::runtime::rest_mapper::Catalog;
-use crate::runtime::write_priority::Traffic;
+use crate::runtime::write_priority::WriteLoad;
 use crate::runtime::write_turns::Turns;
 use crowsnest_interpreter::Interpreter;
 use crowsnest_interpreter::customized::webhook;
 use crowsnest_plan::health::Moment;
 use crowsnest_plan::object;
 
-/// The resources the loops know by name.
+/// Resources that controllers use by name.
 pub struct Kinds {
     pub cluster: Resource,
     pub work: Resource,
@@ -130,7 +131,7 @@ impl Kinds {
     }
 }
 
-/// Shared by all loops.
+/// Shared by all controllers.
 pub struct Context {
     pub control_plane: ClusterName,
     pub objects: Objects,
@@ -142,8 +143,8 @@ pub struct Context {
     pub interpreter: Interpreter,
     pub kinds: Kinds,
     pub config: Config,
-    pub figures: Figures,
-    /// Where bindings are.
+    pub metrics: ControllerMetrics,
+    /// Placements of bindings.
     pub placements: Placements,
     /// Serializes writes of bindings by namespace.
     pub(crate) binding_turns: Turns,
@@ -190,7 +191,7 @@ impl Context {
             control_plane: ClusterName::control_plane(),
             objects: Objects::fenced(fleet.control_plane(), config.fence.clone()),
             catalog: Catalog::new(fleet.clone()),
-            figures: Figures::new(fleet.clone()),
+            metrics: ControllerMetrics::new(fleet.clone()),
             fleet,
             world,
             events,
@@ -331,8 +332,8 @@ impl Context {
     }
 
     /// The writes under way that others wait for.
-    pub fn traffic(&self) -> &Traffic {
-        self.events.traffic()
+    pub fn write_load(&self) -> &WriteLoad {
+        self.events.write_load()
     }
 
     pub async fn exists(&self, resource: &Resource, namespace: &str, name: &str) -> Result<bool, Error> {
@@ -346,7 +347,7 @@ impl Context {
 
     pub async fn create(&self, resource: &Resource, object: &Value) -> Result<Value, Error> {
         let _turn = self.quota_turn(resource, object::namespace(object)).await?;
-        let _under_way = self.traffic().begin();
+        let _write = self.write_load().begin();
         let created = self.objects.create(resource, object::namespace(object), object).await?;
         Ok(self.written(resource, created))
     }
@@ -354,7 +355,7 @@ impl Context {
     /// Replaces an object that was read from the world and changed.
     pub async fn replace(&self, resource: &Resource, object: &Value) -> Result<Value, Error> {
         let _turn = self.quota_turn(resource, object::namespace(object)).await?;
-        let _under_way = self.traffic().begin();
+        let _write = self.write_load().begin();
         let target = Target::new(resource, object::namespace(object), object::name(object));
         let replaced = self.objects.replace(target, object).await?;
         Ok(self.written(resource, replaced))
@@ -369,7 +370,7 @@ impl Context {
     /// Patches `object`, if it is still the version read.
     pub async fn merge(&self, resource: &Resource, object: &Value, patch: Value) -> Result<Value, Error> {
         let _turn = self.quota_turn(resource, object::namespace(object)).await?;
-        let _under_way = self.traffic().begin();
+        let _write = self.write_load().begin();
         let target = Target::new(resource, object::namespace(object), object::name(object));
         let merged = self.objects.merge(target, &guarded(object, patch)).await?;
         Ok(self.written(resource, merged))
@@ -400,7 +401,7 @@ impl Context {
         let target = Target::new(resource, object::namespace(object), object::name(object));
         let patch = guarded(object, json!({"metadata": {"finalizers": rest}}));
         match self.objects.merge(target, &patch).await {
-            // The object may be gone for good now, so the answer is not put into the world.
+            // The object may be deleted now, so the response is not put into the cache.
             Ok(_) => Ok(()),
             Err(error) if error.is_not_found() => Ok(()),
             Err(error) => Err(error),
@@ -408,7 +409,7 @@ impl Context {
     }
 }
 
-/// The patch with the version it was made for, so that it fails when somebody else was faster.
+/// A patch with the version that it was made for, so that it fails after another client's write.
 fn guarded(object: &Value, mut patch: Value) -> Value {
     object::set(&mut patch, &["metadata", "resourceVersion"], json!(object::resource_version(object)));
     patch

@@ -1,5 +1,5 @@
-//! What the control plane serves is followed: in turn, and when a definition or an aggregated API changes, until what
-//! it says is what discovery shows. A server says that a kind is established a little before it serves it.
+//! Discovery of the control plane: periodic, and after a definition or an aggregated API changes until discovery shows the
+//! change. A server reports a kind as established shortly before it serves it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

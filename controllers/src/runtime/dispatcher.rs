@@ -12,7 +12,7 @@ use super::registry::Registry;
 use super::setup::{Resync, Setup};
 use crate::Error;
 use crate::cache::updater::Caches;
-use crate::cache::{Change, Listener};
+use crate::cache::{Change, EventHandler};
 use crate::runtime::context::Context;
 use crate::runtime::discovery::Discoverer;
 use crate::runtime::dynamic_client::Resource;
@@ -76,7 +76,7 @@ impl Dispatcher {
         loop {
             tokio::select! {
                 () = stop.cancelled() => return Ok(()),
-                () = tokio::time::sleep(self.context.config.periods.full_pass) => {}
+                () = tokio::time::sleep(self.context.config.periods.full_resync) => {}
                 () = self.resync.requested() => {}
             }
             // Queues keep the keys that they have, and the next resync enqueues the others.
@@ -88,7 +88,7 @@ impl Dispatcher {
 }
 
 #[async_trait]
-impl Listener for Dispatcher {
+impl EventHandler for Dispatcher {
     async fn changed(&self, change: &Change) -> Result<(), Error> {
         self.caches.update(change);
         for controller in &self.controllers {
@@ -101,14 +101,14 @@ impl Listener for Dispatcher {
         Ok(())
     }
 
-    fn told_again(&self, cluster: &ClusterName, resource: &Resource, keys: &HashSet<(String, String)>) {
+    fn retain(&self, cluster: &ClusterName, resource: &Resource, keys: &HashSet<(String, String)>) {
         for controller in &self.controllers {
             controller.retain(cluster, resource, keys);
         }
         self.caches.retain(cluster, resource, keys);
     }
 
-    fn look_at_everything(&self) {
+    fn request_resync(&self) {
         self.resync.request();
     }
 }

@@ -27,7 +27,7 @@ impl Resource {
         }
     }
 
-    /// A built-in resource by its words.
+    /// A built-in resource by its names.
     pub fn builtin(group: &str, version: &str, resource: &str, kind: &str, namespaced: bool) -> Self {
         Resource { gvr: Gvr::new(group, version, resource), kind: kind.to_owned(), namespaced }
     }
@@ -45,7 +45,7 @@ impl Resource {
     }
 }
 
-/// Where a write goes.
+/// Target of a request.
 #[derive(Debug, Clone, Copy)]
 pub struct Target<'a> {
     pub resource: &'a Resource,
@@ -80,7 +80,7 @@ impl std::fmt::Display for Target<'_> {
     }
 }
 
-/// Everything is done but storing; fields that nobody knows are refused, as kubectl has it.
+/// Query of a dry run that refuses unknown fields, as kubectl does.
 const DRY_RUN: &str = "?dryRun=All&fieldValidation=Strict&fieldManager=crowsnest-plan";
 
 /// Requests to one API server.
@@ -95,7 +95,7 @@ impl Objects {
         Self::fenced(client, Fence::default())
     }
 
-    /// Nothing is written once `fence` has ended.
+    /// Refuses writes once `fence` has ended.
     pub fn fenced(client: Client, fence: Fence) -> Self {
         Objects { client, fence }
     }
@@ -124,8 +124,8 @@ impl Objects {
         let asking = self.client.request(request);
         let answered = match self.fence.ends() {
             false => asking.await,
-            // What is still under way is given up: the rest of the lease is for writes that cannot be called back, and where
-            // nobody answers any more the loops would not end for minutes.
+            // Requests in progress are abandoned: the rest of the lease is for writes that cannot be called back, and without an
+            // answer the controllers would not stop for minutes.
             true => tokio::select! {
                 answered = asking => answered,
                 () = self.fence.ended() => return Err(Error::Fenced(what)),
@@ -134,7 +134,7 @@ impl Objects {
         answered.map_err(|source| Error::request(what, source))
     }
 
-    /// The object, or `None` when there is none.
+    /// The object, or `None` when it does not exist.
     pub async fn get(&self, target: Target<'_>) -> Result<Option<Value>, Error> {
         match self.send(Method::GET, &target.path(), "", None).await {
             Ok(object) => Ok(Some(object)),
@@ -143,7 +143,7 @@ impl Objects {
         }
     }
 
-    /// What is at a path with its query, such as metrics.
+    /// The response to a path with its query, such as metrics.
     pub async fn read(&self, path: &str) -> Result<Value, Error> {
         self.send(Method::GET, path, "", None).await
     }
@@ -153,23 +153,23 @@ impl Objects {
         self.send(Method::POST, &path, "application/json", Some(object)).await
     }
 
-    /// The object as it would be stored; nothing is.
+    /// Creates in a dry run: the object as it would be stored.
     pub async fn would_create(&self, resource: &Resource, namespace: &str, object: &Value) -> Result<Value, Error> {
         let path = resource.path(namespace, "", "") + DRY_RUN;
         self.send(Method::POST, &path, "application/json", Some(object)).await
     }
 
-    /// The object as it would be stored in the place of the one that is there; nothing is.
+    /// Replaces in a dry run: the object as it would be stored.
     pub async fn would_replace(&self, target: Target<'_>, object: &Value) -> Result<Value, Error> {
         self.send(Method::PUT, &(target.path() + DRY_RUN), "application/json", Some(object)).await
     }
 
-    /// Replaces the object; its resource version guards against overwriting somebody's change.
+    /// Replaces the object; its resource version guards against overwriting another client's change.
     pub async fn replace(&self, target: Target<'_>, object: &Value) -> Result<Value, Error> {
         self.send(Method::PUT, &target.path(), "application/json", Some(object)).await
     }
 
-    /// Asks whether the object may be deleted; it is not.
+    /// Deletes in a dry run.
     pub async fn would_delete(&self, target: Target<'_>) -> Result<(), Error> {
         let options = json!({"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background",
             "dryRun": ["All"]});
@@ -181,12 +181,12 @@ impl Objects {
         self.send(Method::PATCH, &target.path(), "application/merge-patch+json", Some(patch)).await
     }
 
-    /// Deletes, with dependents left to the garbage collector. Being gone already is fine.
+    /// Deletes, with dependents left to the garbage collector. An object that does not exist is no error.
     pub async fn delete(&self, target: Target<'_>) -> Result<(), Error> {
         self.delete_with(target, "Background", None).await
     }
 
-    /// Deletes once its dependents are gone: until then the object is there.
+    /// Deletes in the foreground: the object exists until its dependents are deleted.
     pub async fn delete_after_dependents(&self, target: Target<'_>) -> Result<(), Error> {
         self.delete_with(target, "Foreground", None).await
     }

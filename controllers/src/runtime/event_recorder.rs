@@ -1,9 +1,8 @@
-//! Events on objects of the control plane (`core/v1`). Equal ones are counted up instead of repeated.
+//! Event recorder: Events on objects of the control plane (`core/v1`). Repeated events increase a count.
 //!
-//! Whoever notes one never waits, and events give way to what they tell of: successes are noted at a bounded rate, and not
-//! at all while the API server is busy with writes that others wait for ([`Traffic`]). Failures are written whatever goes
-//! on, only more slowly then; a recorder that still cannot keep up drops the newest. What is told of one object in the
-//! same words always has the same writer, so that it is counted and never told twice.
+//! Recording never waits. Events of successes are recorded at a bounded rate, and dropped while the control plane is under write
+//! load ([`WriteLoad`]). Events of failures are written more slowly then; a recorder that cannot keep up drops the newest. Equal
+//! events of one object always have the same writer, so that they are counted together.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -20,7 +19,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::runtime::dynamic_client::{Objects, Resource, Target};
-use crate::runtime::write_priority::Traffic;
+use crate::runtime::write_priority::WriteLoad;
 use crowsnest_plan::object;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,7 +77,7 @@ impl Allowance {
 struct Shared {
     writers: Vec<mpsc::Sender<Entry>>,
     allowance: Mutex<Allowance>,
-    traffic: Arc<Traffic>,
+    write_load: Arc<WriteLoad>,
     /// Events noted and not written yet.
     waiting: Arc<watch::Sender<usize>>,
 }
@@ -92,23 +91,23 @@ pub struct Events {
 impl Events {
     /// The recorder and the task that writes for it.
     pub fn new(objects: Objects, component: &'static str, stop: CancellationToken) -> (Self, impl Future<Output = ()>) {
-        let traffic = Arc::new(Traffic::default());
+        let write_load = Arc::new(WriteLoad::default());
         let waiting = Arc::new(watch::Sender::new(0));
         let (writers, receivers): (Vec<_>, Vec<_>) = (0..WRITERS).map(|_| mpsc::channel(WAITING)).unzip();
         let writing = receivers.into_iter().map(|entries| {
             let waiting = Arc::clone(&waiting);
             let writer = Writer { objects: objects.clone(), component, waiting, written: HashMap::new() };
-            writer.run(entries, Arc::clone(&traffic), stop.clone())
+            writer.run(entries, Arc::clone(&write_load), stop.clone())
         });
         let writing = join_all(writing.collect::<Vec<_>>());
         let allowance = Mutex::new(Allowance::new(Instant::now()));
-        let events = Events { shared: Arc::new(Shared { writers, allowance, traffic, waiting }) };
+        let events = Events { shared: Arc::new(Shared { writers, allowance, write_load, waiting }) };
         (events, async move { drop(writing.await) })
     }
 
     /// The writes that events give way to.
-    pub fn traffic(&self) -> &Arc<Traffic> {
-        &self.shared.traffic
+    pub fn write_load(&self) -> &Arc<WriteLoad> {
+        &self.shared.write_load
     }
 
     /// Notes it of a binding and of its template.
@@ -159,7 +158,7 @@ impl Events {
     }
 
     fn may_tell_success(&self) -> bool {
-        !self.shared.traffic.is_busy() && self.shared.allowance.lock().take(Instant::now())
+        !self.shared.write_load.is_busy() && self.shared.allowance.lock().take(Instant::now())
     }
 }
 
@@ -188,10 +187,10 @@ struct Writer {
 }
 
 impl Writer {
-    async fn run(mut self, mut entries: mpsc::Receiver<Entry>, traffic: Arc<Traffic>, stop: CancellationToken) {
+    async fn run(mut self, mut entries: mpsc::Receiver<Entry>, write_load: Arc<WriteLoad>, stop: CancellationToken) {
         let writing = async {
             while let Some(entry) = entries.recv().await {
-                let (busy, failure) = (traffic.is_busy(), entry.severity == Severity::Warning);
+                let (busy, failure) = (write_load.is_busy(), entry.severity == Severity::Warning);
                 if busy && failure {
                     tokio::time::sleep(SLOWLY).await;
                 }
@@ -271,7 +270,7 @@ mod tests {
         let (writers, receivers) = (0..WRITERS).map(|_| mpsc::channel(WAITING)).unzip();
         let allowance = Mutex::new(Allowance::new(Instant::now()));
         let waiting = Arc::new(watch::Sender::new(0));
-        (Events { shared: Arc::new(Shared { writers, allowance, traffic: Arc::default(), waiting }) }, receivers)
+        (Events { shared: Arc::new(Shared { writers, allowance, write_load: Arc::default(), waiting }) }, receivers)
     }
 
     fn waiting(receivers: &mut [mpsc::Receiver<Entry>]) -> Vec<Vec<Severity>> {
@@ -283,7 +282,7 @@ mod tests {
     fn only_failures_are_told_while_others_wait_and_equal_ones_go_one_way() {
         let (events, mut receivers) = recorder();
         let template = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "uid": "1"}});
-        let busy: Vec<_> = (0..100).map(|_| events.traffic().begin()).collect();
+        let busy: Vec<_> = (0..100).map(|_| events.write_load().begin()).collect();
         for severity in [Severity::Normal, Severity::Warning, Severity::Normal, Severity::Warning] {
             events.note(&template, severity, "SyncFailed", "the same words");
         }

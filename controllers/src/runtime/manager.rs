@@ -1,5 +1,4 @@
-//! The loops. Each owns a queue of keys; a change anywhere only asks for keys, a reconcile reads the world as it is,
-//! asks `plan` what to do, and does it. [`Manager`] starts them all and says when one has died.
+//! Manager: starts the controllers, and reports when one of their tasks stops.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,19 +16,19 @@ use crate::runtime::dynamic_client::Objects;
 use crate::runtime::event_recorder::Events;
 use crate::runtime::workqueue::Busy;
 use crate::runtime::write_fence::Fence;
-use crate::scheduling::scheduler::Scheduling;
+use crate::scheduling::scheduler::Scheduler;
 
 use crate::Error;
 use crate::runtime::dispatcher::Dispatcher;
 use crate::runtime::supervisor::{Services, expect_stop, supervise};
 use crate::runtime::{Registry, Setup};
 
-/// Why controllers are not all at work.
+/// Reason why the controllers are not healthy.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unwell {
     #[error("the control plane has not been read yet")]
     Starting,
-    /// A loop ended by itself. Only a new start brings it back.
+    /// A task stopped by itself. Only a restart recovers.
     #[error("{0}")]
     Broken(String),
 }
@@ -38,16 +37,16 @@ pub enum Unwell {
 pub struct Manager {
     context: Arc<Context>,
     dispatcher: Arc<Dispatcher>,
-    scheduler: Arc<Scheduling>,
+    scheduler: Arc<Scheduler>,
     health: watch::Receiver<Result<(), Unwell>>,
     stop: CancellationToken,
     supervisor: tokio::task::JoinHandle<()>,
 }
 
 impl Manager {
-    /// Starts every loop against the control plane of the cache's fleet. The cache has to be opened with
-    /// [`world::chosen_labels`]. Returns at once; [`Manager::health`] says when the first look at everything is in, and
-    /// when a loop has died.
+    /// Starts all controllers against the control plane of the cache's fleet. The cache has to be opened with
+    /// [`world::chosen_labels`]. Returns at once; [`Manager::health`] reports when the control plane has been
+    /// read, and when a task has stopped.
     pub fn start(index: Index, config: Config, stop: CancellationToken) -> Self {
         Self::start_with(&Registry::default(), index, config, stop)
     }
@@ -66,23 +65,24 @@ impl Manager {
     fn run(registry: &Registry, index: Index, config: Config, stop: CancellationToken, only_observe: bool) -> Self {
         let stop = stop.child_token();
         let fleet = index.fleet().clone();
-        let (world, teller) = World::new(index, config.decoded_bytes);
+        let (world, informer) = World::new(index, config.decoded_bytes);
         let events = Objects::fenced(fleet.control_plane(), config.fence.clone());
         let (events, writer) = Events::new(events, "crowsnest-controllers", stop.child_token());
         let closing = CancellationToken::new();
-        // What was done is told even by whoever may do no more.
-        let (objects, traffic) = (Objects::new(fleet.control_plane()), Arc::clone(events.traffic()));
-        let (journal, entries) = Journal::new(objects, "crowsnest-controllers", traffic, stop.clone(), closing.clone());
+        // Entries about completed writes are written even after the fence has ended.
+        let (objects, write_load) = (Objects::new(fleet.control_plane()), Arc::clone(events.write_load()));
+        let (journal, entries) =
+            Journal::new(objects, "crowsnest-controllers", write_load, stop.clone(), closing.clone());
         let context = Context::new(fleet, world, events, journal, config);
         let setup = Setup::new(Arc::clone(&context));
         let dispatcher = Arc::new(Dispatcher::new(&setup, registry));
         if only_observe {
             dispatcher.queues().for_each(Busy::close);
         }
-        context.figures.count_queues(dispatcher.queues());
+        context.metrics.count_queues(dispatcher.queues());
         let (health, reader) = watch::channel(Err(Unwell::Starting));
         let services = Services {
-            informer: teller,
+            informer,
             event_recorder: expect_stop(writer, "the event recorder", stop.clone()),
             journal: expect_stop(entries, "the journal", closing.clone()),
             close_journal: closing,
@@ -92,27 +92,27 @@ impl Manager {
         Manager { context, dispatcher, scheduler, health: reader, stop, supervisor }
     }
 
-    /// `Ok` while every loop runs and the control plane has been read.
+    /// `Ok` once the control plane has been read and while all tasks run.
     pub fn health(&self) -> watch::Receiver<Result<(), Unwell>> {
         self.health.clone()
     }
 
-    /// Why objects are where they are, and where they would be.
+    /// Reports about placements.
     pub fn reports(&self) -> reports::Reports {
         reports::Reports::new(Arc::clone(&self.context), Arc::clone(&self.scheduler))
     }
 
-    /// What the loops count.
-    pub fn figures(&self) -> FiguresReader {
-        FiguresReader(Arc::clone(&self.context))
+    /// Metrics of the controllers.
+    pub fn metrics(&self) -> MetricsReader {
+        MetricsReader(Arc::clone(&self.context))
     }
 
-    /// Asks every loop to look at everything again, as happens in turn anyway.
-    pub async fn full_pass(&self) -> Result<(), Error> {
+    /// Runs a full resync now, beside the periodic ones.
+    pub async fn full_resync(&self) -> Result<(), Error> {
         self.dispatcher.full_resync().await
     }
 
-    /// Waits until no loop has anything to do, nor will have because of what another has just written, and all is told.
+    /// Waits until all queues are empty, all writes of this process have been dispatched, and all events and entries are written.
     pub async fn idle(&self) {
         let mut finished: Vec<_> = self.dispatcher.queues().map(Busy::finished).collect();
         let mut untold = self.context.world.untold();
@@ -120,7 +120,7 @@ impl Manager {
         loop {
             let told = *untold.borrow_and_update() == 0;
             let idle = told && !self.dispatcher.has_deferred_writes() && self.dispatcher.queues().all(Busy::is_idle);
-            // What was written or told meanwhile may be in a queue that was looked at before.
+            // A key of a write in between may be in a queue that was checked before.
             if idle && !untold.has_changed().unwrap_or_default() {
                 if events.is_told() && journal.is_told() {
                     return;
@@ -137,12 +137,12 @@ impl Manager {
         }
     }
 
-    /// How often each loop has looked at something, by the name of its queue.
+    /// Number of reconciles per controller.
     pub fn looks(&self) -> BTreeMap<&'static str, u64> {
         self.dispatcher.queues().map(|queue| (queue.name(), *queue.finished().borrow())).collect()
     }
 
-    /// Waits until all loops together have looked at something so many times more.
+    /// Waits for so many more reconciles of all controllers together.
     pub async fn looked(&self, times: u64) {
         let mut finished: Vec<_> = self.dispatcher.queues().map(Busy::finished).collect();
         let mut wanted = None;
@@ -156,12 +156,12 @@ impl Manager {
         }
     }
 
-    /// How many objects, or what is told of them without their bodies, all loops have read so far.
+    /// Number of objects and headers that all controllers have read so far.
     pub fn objects_read(&self) -> u64 {
         self.context.world.objects_read()
     }
 
-    /// Ends the loops, after what they are at.
+    /// Stops the controllers after their running reconciles.
     pub async fn stop(self) {
         self.stop.cancel();
         if let Err(error) = self.supervisor.await {
@@ -170,13 +170,13 @@ impl Manager {
     }
 }
 
-/// Reads what the loops count.
+/// Reads the metrics of the controllers.
 #[derive(Clone)]
-pub struct FiguresReader(Arc<Context>);
+pub struct MetricsReader(Arc<Context>);
 
-impl FiguresReader {
+impl MetricsReader {
     /// All of it as OpenMetrics text, without its end.
     pub fn write(&self, out: &mut String) -> std::fmt::Result {
-        self.0.figures.write(out)
+        self.0.metrics.write(out)
     }
 }

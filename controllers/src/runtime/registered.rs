@@ -1,4 +1,4 @@
-//! A controller with its queue and watches, whatever its key type is.
+//! A controller with its queue and watches, independent of its key type.
 
 use std::collections::HashSet;
 use std::sync::Arc;

@@ -1,6 +1,5 @@
-//! Which resource a kind is, per cluster: discovery, asked again when a kind is unknown or time has passed, and what the cache
-//! heard of it. Clusters are asked beside each other: one that never answers holds up nobody else, and one that offers what it
-//! offered before is asked no more than that.
+//! REST mapper: the resource of a kind, per cluster. Reads discovery again for an unknown kind and after a while, and learns from
+//! the cache. Clusters are queried independently, so that one that does not respond delays no other.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,17 +14,17 @@ use tokio::time::{Instant, timeout};
 use crate::Error;
 use crate::runtime::dynamic_client::Resource;
 
-/// A kind that is still unknown is not asked for again within this time.
+/// Time within which an unknown kind is not looked up again.
 const ASK_AGAIN: Duration = Duration::from_millis(500);
-/// How long a member may take to say what it serves.
+/// Timeout of discovery in a member.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 
 struct Entry {
     resources: Arc<ApiResources>,
-    /// What it said itself when it was asked last.
+    /// Result of the last discovery.
     told: Option<Discovered>,
     asked: Instant,
-    /// What was taken over last: it is not newer than what was asked for since.
+    /// Resources last learned from the cache; discovery since then is newer.
     learned: Option<Arc<ApiResources>>,
 }
 
@@ -41,7 +40,7 @@ impl Catalog {
         Catalog { fleet, known: RwLock::default(), asking: Mutex::default() }
     }
 
-    /// The resource of a kind, if it is known without asking.
+    /// The resource of a kind, if it is known without discovery.
     pub fn known(&self, cluster: &ClusterName, api_version: &str, kind: &str) -> Option<Resource> {
         let known = self.known.read();
         let resources = &known.get(cluster)?.resources.resources;
@@ -50,7 +49,7 @@ impl Catalog {
         Some(Resource { gvr: found.gvr.clone(), kind: found.kind.clone(), namespaced: found.namespaced })
     }
 
-    /// The resource of a kind; discovery is asked when it is not known.
+    /// The resource of a kind, by discovery when it is not known.
     pub async fn find(&self, cluster: &ClusterName, api_version: &str, kind: &str) -> Result<Resource, Error> {
         if let Some(resource) = self.known(cluster, api_version, kind) {
             return Ok(resource);
@@ -71,7 +70,7 @@ impl Catalog {
         })
     }
 
-    /// Asks a cluster what it serves.
+    /// Runs discovery in a cluster.
     pub async fn refresh(&self, cluster: &ClusterName) -> Result<Arc<ApiResources>, Error> {
         let client = self.fleet.client(cluster)?;
         let before = self.known.read().get(cluster).and_then(|entry| entry.told.clone());
@@ -90,7 +89,7 @@ impl Catalog {
         Ok(resources)
     }
 
-    /// Takes over what the cache heard.
+    /// Learns the served resources from the cache.
     pub fn learn(&self, cluster: &ClusterName, served: &Arc<ApiResources>) {
         let mut known = self.known.write();
         let is_old = |entry: &Entry| entry.learned.as_ref().is_some_and(|learned| Arc::ptr_eq(learned, served));

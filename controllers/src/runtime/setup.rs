@@ -1,4 +1,4 @@
-//! What controllers are made from: the shared context, triggers of other controllers and state that several of them share.
+//! Construction of controllers: the shared context, triggers of other controllers, and state that several of them share.
 
 use std::any::{Any, TypeId};
 use std::collections::HashMap;

@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::dispatcher::Dispatcher;
 use super::registered::Task;
-use crate::cache::{Listener, Teller};
+use crate::cache::{EventHandler, Informer};
 use crate::runtime::context::Context;
 use crate::runtime::manager::Unwell;
 
@@ -19,7 +19,7 @@ const FIRST_LIST: Duration = Duration::from_secs(10);
 
 /// Tasks of a process beside those of controllers.
 pub(crate) struct Services {
-    pub informer: Teller,
+    pub informer: Informer,
     pub event_recorder: Task,
     pub journal: Task,
     /// Ends the journal, after everything else.
@@ -35,8 +35,8 @@ pub(crate) async fn supervise(
     services: Services,
 ) {
     let mut tasks: JoinSet<Result<(), String>> = JoinSet::new();
-    let listener: Arc<dyn Listener> = Arc::<Dispatcher>::clone(&dispatcher);
-    tasks.spawn(services.informer.run(listener, stop.clone()));
+    let handler: Arc<dyn EventHandler> = Arc::<Dispatcher>::clone(&dispatcher);
+    tasks.spawn(services.informer.run(handler, stop.clone()));
     tasks.spawn(services.event_recorder);
     tasks.spawn(services.journal);
     // Ends at once with `stop`: no changes are dispatched from then on, and the next leader in this process waits for this end.
@@ -69,7 +69,7 @@ pub(crate) async fn supervise(
     }
 }
 
-/// Makes the end of a task an error, unless it was asked to end.
+/// Makes the end of a task an error, unless it was stopped.
 pub(crate) fn expect_stop(
     task: impl Future<Output = ()> + Send + 'static,
     name: &'static str,

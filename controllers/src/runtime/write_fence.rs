@@ -1,9 +1,8 @@
-//! Until when this process may write what the loops decide. Written by whoever holds the lease of the controllers, read before
-//! each write.
+//! Write fence: until when this process may write as the leader. The holder of the leader election Lease sets it; it is read
+//! before each write.
 //!
-//! A fence ends by this process' own clocks, before the lease can be somebody else's. A process that was stopped and goes on
-//! finds that it has ended: of the monotonic clock and the wall's the one that went farther counts, as the former stands still
-//! while a machine sleeps.
+//! A fence ends by the clocks of this process before another process can hold the Lease. Of the monotonic and the wall clock, the
+//! one that advanced further counts, since the former stands still while a machine sleeps.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -22,7 +21,7 @@ impl Now {
         Now { mono: Instant::now(), wall: SystemTime::now() }
     }
 
-    /// How long it is until `later`; nothing where either clock is there.
+    /// Time until `later`; zero once either clock has reached it.
     fn until(&self, later: &Until) -> Duration {
         let mono = later.mono.saturating_duration_since(self.mono);
         let wall = later.wall.map_or(mono, |wall| wall.duration_since(self.wall).unwrap_or_default());
@@ -34,15 +33,15 @@ impl Now {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Until {
     mono: Instant,
-    /// None where the clock knows no such time.
+    /// `None` where the clock cannot represent the time.
     wall: Option<SystemTime>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// There is nobody else.
+    /// There is no other process.
     Alone,
-    /// Others write: here it is only read.
+    /// Other processes write; this one reads.
     Watching,
     Until(Until),
     Closed,
@@ -60,23 +59,23 @@ impl Default for Fence {
 }
 
 impl Fence {
-    /// For whoever only watches: nothing may be written, as long as it is not extended.
+    /// A fence that refuses writes until it is extended.
     pub fn closed() -> Self {
         Fence(Arc::new(watch::Sender::new(State::Watching)))
     }
 
-    /// Writes may go on for so long after `from`, the moment before the lease was asked for.
+    /// Allows writes for this time after `from`, the moment before the request for the Lease.
     pub fn extend(&self, from: Now, lasts: Duration) {
         let until = Until { mono: from.mono + lasts, wall: from.wall.checked_add(lasts) };
         self.0.send_replace(State::Until(until));
     }
 
-    /// Nothing is done from now on.
+    /// Refuses writes from now on.
     pub fn close(&self) {
         self.0.send_replace(State::Closed);
     }
 
-    /// How long writes may still go on; `None` for ever.
+    /// Remaining time for writes; `None` without a limit.
     pub fn left(&self, now: Now) -> Option<Duration> {
         match *self.0.borrow() {
             State::Alone => None,
@@ -89,7 +88,7 @@ impl Fence {
         self.left(now) != Some(Duration::ZERO)
     }
 
-    /// Whether it is one that ends: of whoever leads.
+    /// Whether the fence can end, as that of a leader.
     pub fn ends(&self) -> bool {
         matches!(*self.0.borrow(), State::Until(_) | State::Closed)
     }
@@ -99,7 +98,7 @@ impl Fence {
         self.ends() && !self.is_open(now)
     }
 
-    /// Waits until it is over.
+    /// Waits until the fence has ended.
     pub async fn ended(&self) {
         let mut changes = self.0.subscribe();
         loop {
@@ -118,7 +117,7 @@ impl Fence {
     }
 }
 
-/// Between two looks at the clocks.
+/// Period of the check of the clocks.
 const LONGEST: Duration = Duration::from_secs(1);
 
 #[cfg(test)]

@@ -48,7 +48,7 @@ async fn what_is_as_it_should_be_is_left_alone_for_every_kind() {
     for look in 0.. {
         let before = home.written();
         home.requests.take();
-        home.manager.full_pass().await.unwrap();
+        home.manager.full_resync().await.unwrap();
         home.quiet().await;
         let (after, asked) = (home.written(), home.requests.take());
         let moved = moved(&before, &after);
@@ -99,7 +99,7 @@ async fn a_result_whose_writer_came_no_further_is_told() {
     let untold =
         json!({"status": {"conditions": null, "lastScheduledTime": null, "schedulerObservedGeneration": null}});
     control_plane.merge(target.status(), &untold).await.unwrap();
-    home.manager.full_pass().await.unwrap();
+    home.manager.full_resync().await.unwrap();
     let told = |binding: &Value| {
         scheduled(binding)
             && binding["status"]["lastScheduledTime"].is_string()

@@ -83,7 +83,7 @@ async fn whatever_order_things_come_in_the_fleet_ends_the_same() {
             differences.extend(End::of(&home, namespace).await.differences(&first, namespace));
         }
         let before = home.written();
-        home.manager.full_pass().await.unwrap();
+        home.manager.full_resync().await.unwrap();
         home.quiet().await;
         if differences.is_empty() && home.written() == before {
             break first;

@@ -375,7 +375,7 @@ async fn what_is_switched_off_or_skipped_is_left_alone() {
     let template = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s", "namespace": "default"}});
     control_plane.create(&secret, "default", &template).await.unwrap();
     home.when(&control_plane, &secret, "default", "s", is_claimed_by("secrets")).await;
-    home.manager.full_pass().await.unwrap();
+    home.manager.full_resync().await.unwrap();
     assert_eq!(home.looks("namespace-sync-controller").await, 0);
     let app = control_plane.get(Target::new(&config_map(), "default", "app")).await.unwrap().unwrap();
     assert_eq!(app["metadata"]["labels"], json!({"app": "app"}));

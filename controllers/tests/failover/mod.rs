@@ -101,7 +101,7 @@ async fn an_eviction_that_nothing_replaces_waits_says_so_and_is_called_off() {
 
     // The scheduler stays with it.
     home.quiet().await;
-    home.manager.full_pass().await.unwrap();
+    home.manager.full_resync().await.unwrap();
     home.quiet().await;
     home.when(&control_plane, &binding(), "default", "web-deployment", has_settled_in("m1")).await;
     home.stop().await;
@@ -204,12 +204,12 @@ async fn workloads_go_home_one_by_one() {
     let wish = |when: &str| json!({"metadata": {"annotations": {"failover.crowsnest.io/return": when}}});
     merge(&control_plane, &propagation_policy(), "b", wish("after=0s,rate=1/h")).await;
     home.quiet().await;
-    home.manager.full_pass().await.unwrap();
+    home.manager.full_resync().await.unwrap();
     home.quiet().await;
     home.when(&control_plane, &binding(), "default", "b-configmap", moved).await;
     merge(&control_plane, &propagation_policy(), "b", wish("after=0s,rate=100/s")).await;
     home.quiet().await;
-    home.manager.full_pass().await.unwrap();
+    home.manager.full_resync().await.unwrap();
     home.when(&control_plane, &binding(), "default", "b-configmap", is_home).await;
     home.stop().await;
 }
@@ -320,7 +320,7 @@ async fn evictions_are_counted_as_karmada_counts_them() {
     home.when(&control_plane, &binding(), "default", "a-configmap", has_settled_in("m2")).await;
     home.quiet().await;
     let mut text = String::new();
-    home.manager.figures().write(&mut text).unwrap();
+    home.manager.metrics().write(&mut text).unwrap();
     let value = |name: &str| {
         let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
         line.and_then(|value| value.parse::<f64>().ok())

@@ -212,7 +212,7 @@ impl Home {
     /// The sum of all series that are told so, or begin so.
     pub fn counted(&self, series: &str) -> f64 {
         let mut text = String::new();
-        self.manager.figures().write(&mut text).unwrap();
+        self.manager.metrics().write(&mut text).unwrap();
         let values = text.lines().filter(|line| line.starts_with(series)).filter_map(|line| line.rsplit(' ').next());
         values.map(|value| value.parse::<f64>().unwrap()).sum()
     }

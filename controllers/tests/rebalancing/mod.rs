@@ -69,7 +69,7 @@ async fn a_rebalancer_triggers_bindings_reports_and_goes() {
     // Looking at everything again writes nothing.
     home.quiet().await;
     let before = home.written();
-    home.manager.full_pass().await.unwrap();
+    home.manager.full_resync().await.unwrap();
     home.quiet().await;
     assert_eq!(before, home.written(), "a second pass wrote something");
 

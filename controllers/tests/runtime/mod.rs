@@ -45,7 +45,7 @@ async fn a_registered_controller_has_all_that_the_runtime_provides() {
         home.quiet().await;
         let changed = home.looks("namespace-greeter").await;
         assert_eq!(changed > before, runs, "a change is reconciled with {list}");
-        home.manager.full_pass().await.unwrap();
+        home.manager.full_resync().await.unwrap();
         assert_eq!(home.looks("namespace-greeter").await > changed, runs, "a full resync reconciles with {list}");
         let series = "controller_runtime_reconcile_total{controller=\"namespace-greeter\",result=\"success\"}";
         assert_eq!(home.counted(series) > 0.0, runs, "it has its metrics with {list}");
@@ -91,7 +91,7 @@ async fn a_full_resync_enqueues_keys_of_every_controller() {
     home.when(&home.member("m1"), &deployments, "default", "web", |_| true).await;
     home.quiet().await;
     let before = home.manager.looks();
-    home.manager.full_pass().await.unwrap();
+    home.manager.full_resync().await.unwrap();
     home.idle().await;
     let after = home.manager.looks();
     let idle = CONTROLLERS.iter().map(|controller| controller.name).filter(|name| after[name] == before[name]);

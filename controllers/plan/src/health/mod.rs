@@ -1,4 +1,4 @@
-//! Whether a cluster is ready, judged by several signals over time (docs/FAILOVER.md). `act/clusters/status.rs` looks, asks here and
+//! Whether a cluster is ready, judged by several signals over time (docs/FAILOVER.md). `cluster/cluster_status/mod.rs` looks, asks here and
 //! writes what it is told; the taint manager and ClusterTaintPolicies read the conditions.
 //!
 //! One signal alone never takes readiness away, nor do a flicker, a start of ours or a clock that jumps. With Karmada's rule

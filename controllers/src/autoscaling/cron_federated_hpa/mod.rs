@@ -1,5 +1,5 @@
-//! CronFederatedHPAs: runs their rules when they are due, against a workload's scale or a FederatedHPA's bounds, and takes down
-//! in the status what became of it.
+//! CronFederatedHPA controller: runs the rules of each CronFederatedHPA when they are due, against a workload's scale or the
+//! bounds of a FederatedHPA, and records their executions in its status.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -29,18 +29,18 @@ const LONGEST: Duration = Duration::from_secs(30);
 /// Others may write the same object in between so often.
 const TRIES: usize = 5;
 
-pub struct Cron {
+pub struct CronFederatedHpaController {
     context: Arc<Context>,
     timers: Mutex<HashMap<Key, Timers>>,
 }
 
-impl Controller for Cron {
+impl Controller for CronFederatedHpaController {
     type Key = Key;
     const NAME: &'static str = "cronfederatedhpa-controller";
     const SWITCH: Switch = Switch::OnByDefault(&["cronFederatedHorizontalPodAutoscaler"]);
 
     fn new(setup: &Setup) -> Self {
-        Cron { context: Arc::clone(&setup.context), timers: Mutex::default() }
+        CronFederatedHpaController { context: Arc::clone(&setup.context), timers: Mutex::default() }
     }
 
     fn watches(&self) -> Vec<Watch<Self>> {
@@ -53,7 +53,7 @@ impl Controller for Cron {
     }
 
     fn durations(context: &Context) -> Option<Durations> {
-        Some(context.figures.cron_federated_hpa.clone())
+        Some(context.metrics.cron_federated_hpa.clone())
     }
 
     async fn reconcile(self: Arc<Self>, key: Key) -> Result<Outcome, Error> {
@@ -75,7 +75,7 @@ impl Controller for Cron {
         for due in due {
             let began = Instant::now();
             let ran = self.run(&key, &typed.spec.scale_target_ref, &due.rule).await;
-            context.figures.cron_rule.note(began.elapsed(), ran.is_ok());
+            context.metrics.cron_rule.note(began.elapsed(), ran.is_ok());
             let failed = ran.err().map(|error| error.message());
             if let Some(why) = &failed {
                 context.events.note(&autoscaler, Severity::Warning, event::SCALE_FAILED, why.clone());
@@ -96,7 +96,7 @@ impl Controller for Cron {
     }
 }
 
-impl Cron {
+impl CronFederatedHpaController {
     fn with<R>(&self, key: &Key, act: impl FnOnce(&mut Timers) -> R) -> R {
         act(self.timers.lock().entry(key.clone()).or_default())
     }
@@ -190,7 +190,7 @@ impl Cron {
         let at = Target::new(&resource, namespace, &target.name);
         let current = scale(&context.objects, at).await?;
         if current.replicas != wanted {
-            let _under_way = context.traffic().begin();
+            let _write = context.write_load().begin();
             context.objects.replace(at.scale(), &current.with(wanted)).await?;
         }
         Ok(())

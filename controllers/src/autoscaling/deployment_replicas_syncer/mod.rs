@@ -1,5 +1,5 @@
-//! deploymentReplicasSyncer: a divided Deployment whose replicas the members' autoscalers set takes over what they came
-//! to, so that scheduling anew starts from there. Off unless asked for (`--controllers`); writes `spec.replicas` of templates.
+//! Deployment replicas syncer: copies the replicas that members' autoscalers set into the template of a divided Deployment, so
+//! that rescheduling starts from there. Disabled by default; writes `spec.replicas` of templates only.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,11 +21,11 @@ use crowsnest_plan::retaining::{Replicas, is_retained, replicas};
 /// Between two looks at a Deployment whose members have not all reported.
 const PAUSE: Duration = Duration::from_secs(1);
 
-pub struct ReplicasSyncer {
+pub struct DeploymentReplicasSyncer {
     context: Arc<Context>,
 }
 
-impl ReplicasSyncer {
+impl DeploymentReplicasSyncer {
     fn on_deployment(&self, change: &Change) -> Requests<(String, String)> {
         let Some(new) = change.current().filter(|new| is_retained(new)) else { return Requests::none() };
         let replicas = |deployment: &Value| {
@@ -36,14 +36,14 @@ impl ReplicasSyncer {
     }
 }
 
-impl Controller for ReplicasSyncer {
+impl Controller for DeploymentReplicasSyncer {
     /// Namespace and name of a Deployment.
     type Key = (String, String);
     const NAME: &'static str = "deployment-replicas-syncer";
     const SWITCH: Switch = Switch::OffByDefault(&["deploymentReplicasSyncer"]);
 
     fn new(setup: &Setup) -> Self {
-        ReplicasSyncer { context: Arc::clone(&setup.context) }
+        DeploymentReplicasSyncer { context: Arc::clone(&setup.context) }
     }
 
     fn watches(&self) -> Vec<Watch<Self>> {

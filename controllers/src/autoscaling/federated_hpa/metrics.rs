@@ -1,5 +1,5 @@
-//! Reads metrics where the control plane serves them: `metrics.k8s.io` and `custom.metrics.k8s.io`, whoever answers there
-//! for the clusters. Messages are Kubernetes'.
+//! Reads metrics from the APIs `metrics.k8s.io` and `custom.metrics.k8s.io` of the control plane. Messages are those of
+//! Kubernetes.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -89,7 +89,7 @@ impl Metrics<'_> {
                 ("ObjectMetric", self.of_object(metric, selector, object).await)
             }
         };
-        self.context.figures.autoscaling.pulled(kind, began.elapsed(), answer.is_ok());
+        self.context.metrics.autoscaling.pulled(kind, began.elapsed(), answer.is_ok());
         answer
     }
 

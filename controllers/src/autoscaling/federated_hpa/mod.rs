@@ -1,6 +1,8 @@
-//! FederatedHPAs: in turn, counts what the metrics of a template's pods in all its clusters ask for, and writes the
-//! template's scale and the object's status. What was recommended and done lately is in memory: after a restart it begins
-//! with what is there, as in Karmada.
+//! FederatedHPA controller: periodically computes the replicas of a template from the metrics of its pods in all clusters, and
+//! writes the template's scale and the status of the FederatedHPA.
+//!
+//! Past recommendations and scale events are in memory: after a restart, stabilization begins with the current replicas, as in
+//! Karmada.
 
 pub mod metrics;
 
@@ -42,7 +44,7 @@ const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
 
 const NO_REPLICAS: &str = "failed to get replicas in any of clusters, possibly because all of clusters are not ready";
 
-pub struct Federated {
+pub struct FederatedHpaController {
     context: Arc<Context>,
     past: Mutex<HashMap<Key, Past>>,
     /// Of all FederatedHPAs, so that two that scale the same pods find each other; none of one that has found no pods yet.
@@ -81,20 +83,24 @@ struct Decision {
     metrics: Vec<MetricStatus>,
 }
 
-impl Federated {
+impl FederatedHpaController {
     fn forget(&self, key: &Key) {
         self.past.lock().remove(key);
         self.selectors.lock().remove(key);
     }
 }
 
-impl Controller for Federated {
+impl Controller for FederatedHpaController {
     type Key = Key;
     const NAME: &'static str = "federatedHPA-controller";
     const SWITCH: Switch = Switch::OnByDefault(&["federatedHorizontalPodAutoscaler"]);
 
     fn new(setup: &Setup) -> Self {
-        Federated { context: Arc::clone(&setup.context), past: Mutex::default(), selectors: Mutex::default() }
+        FederatedHpaController {
+            context: Arc::clone(&setup.context),
+            past: Mutex::default(),
+            selectors: Mutex::default(),
+        }
     }
 
     fn watches(&self) -> Vec<Watch<Self>> {
@@ -107,7 +113,7 @@ impl Controller for Federated {
     }
 
     fn durations(context: &Context) -> Option<Durations> {
-        Some(context.figures.federated_hpa.clone())
+        Some(context.metrics.federated_hpa.clone())
     }
 
     async fn reconcile(self: Arc<Self>, key: Key) -> Result<Outcome, Error> {
@@ -140,7 +146,7 @@ impl Controller for Federated {
             (Err(Stop::Uncounted), _) if failure == Failure::None => Failure::Internal,
             _ => failure,
         };
-        context.figures.autoscaling.looked(action, failure, began.elapsed());
+        context.metrics.autoscaling.looked(action, failure, began.elapsed());
         told?;
         match ended {
             Ok(()) | Err(Stop::Uncounted) => Ok(Outcome::Again(context.config.periods.autoscaling_sync)),
@@ -173,7 +179,7 @@ async fn tell(
 
 /// One look at one FederatedHPA.
 struct Look<'a> {
-    all: &'a Federated,
+    all: &'a FederatedHpaController,
     key: &'a Key,
     autoscaler: &'a Value,
     spec: &'a FederatedHPASpec,
@@ -434,7 +440,7 @@ impl Look<'_> {
                 Err(Invalid { reason, .. }) if *reason == INVALID_SOURCE => (Action::None, Failure::Spec),
                 Err(_) => (Action::None, Failure::Internal),
             };
-            context.figures.autoscaling.counted(source(spec), action, failure, began.elapsed());
+            context.metrics.autoscaling.counted(source(spec), action, failure, began.elapsed());
             if let Err(Invalid { reason, cause, .. }) = &proposal {
                 self.warn(reason, cause.clone());
             }
@@ -463,7 +469,7 @@ impl Look<'_> {
         let (before, Decision { replicas, reason, metrics }) = (scale.replicas, decision);
         let context = self.context();
         let written = {
-            let _under_way = context.traffic().begin();
+            let _write = context.write_load().begin();
             context.objects.replace(target.scale(), &scale.with(replicas)).await
         };
         match written {
@@ -492,7 +498,7 @@ impl Look<'_> {
     }
 }
 
-impl Federated {
+impl FederatedHpaController {
     /// A cluster's scale, and the pods it selects there or why none can be.
     async fn in_cluster(
         &self,

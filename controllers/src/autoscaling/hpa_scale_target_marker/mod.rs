@@ -1,6 +1,5 @@
-//! hpaScaleTargetMarker: templates that a propagated HorizontalPodAutoscaler scales carry the label that leaves their
-//! replicas to the members. Off unless asked for (`--controllers`); writes that label only, which the interpreter reads
-//! when a Work is applied.
+//! HPA scale target marker: labels templates that a propagated HorizontalPodAutoscaler scales, so that members keep their
+//! replicas. Disabled by default; writes that label only. The interpreter reads it when a Work is applied.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;

@@ -1,6 +1,6 @@
-//! Certificates of agents (Karmada's `agentcsrapproving`): approves what agents ask for, when whoever asks may have it. Writes
-//! the approval of CertificateSigningRequests and nothing else of them; the control plane's signer does the rest. The agent of a
-//! cluster that is new is given its rights before (`plan::agents`); one that has its cluster already asks as itself, or people decide.
+//! Agent CSR approving controller: approves the CertificateSigningRequests of agents that are allowed to have the certificate.
+//! Writes only the approval; the signer of the control plane issues the certificate. The agent of a new cluster gets its rights
+//! first (`crowsnest_plan::agents`); for an existing cluster it must request as itself, or an administrator approves.
 
 use std::sync::Arc;
 
@@ -16,14 +16,14 @@ use crowsnest_plan::agents;
 use crowsnest_plan::certificates::{self as plan, Permission};
 use crowsnest_plan::object;
 
-pub struct Certificates {
+pub struct AgentCsrApprovingController {
     context: Arc<Context>,
     reviews: Resource,
     /// Kinds of the objects that rights are made of, by their order.
     rights: [Resource; 4],
 }
 
-impl Controller for Certificates {
+impl Controller for AgentCsrApprovingController {
     type Key = String;
     const NAME: &'static str = "agent-csr-approving-controller";
     const SWITCH: Switch = Switch::OnByDefault(&["agentcsrapproving"]);
@@ -40,7 +40,7 @@ impl Controller for Certificates {
             rbac("roles", "Role", true),
             rbac("rolebindings", "RoleBinding", true),
         ];
-        Certificates { context: Arc::clone(&setup.context), reviews, rights }
+        AgentCsrApprovingController { context: Arc::clone(&setup.context), reviews, rights }
     }
 
     fn watches(&self) -> Vec<Watch<Self>> {
@@ -92,7 +92,7 @@ impl Controller for Certificates {
     }
 }
 
-impl Certificates {
+impl AgentCsrApprovingController {
     /// Grants an agent its rights; objects that exist are not changed. False if they were granted for another request:
     /// with two certificates for one name, each could act for the cluster that the other registers.
     async fn admit(&self, cluster: &ClusterName, request: &str) -> Result<bool, Error> {

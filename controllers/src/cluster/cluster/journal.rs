@@ -1,5 +1,5 @@
-//! What the journal is told of clusters beside our own looks at them: taints, whoever put them, and readiness that Karmada's own
-//! agents tell of. A cluster's first look tells nothing: it only shows what there is.
+//! Journal entries about clusters beside those of status checks: taints, whoever set them, and readiness that Karmada's agents
+//! report. The first reconcile of a cluster records nothing, since it only reads the existing state.
 
 use crowsnest_api::cluster::Cluster;
 use crowsnest_api::constants::condition;

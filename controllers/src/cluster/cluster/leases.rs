@@ -1,5 +1,5 @@
-//! Clusters that Karmada's own agent reports of: their Ready condition is the agent's to write, and becomes Unknown when it falls
-//! silent. Leases are read live, since the cache leaves them out.
+//! Clusters whose status Karmada's agent reports: the agent writes the condition Ready, and it becomes Unknown when the agent's
+//! Lease expires. Leases are read live, since the cache leaves them out.
 
 use crowsnest_api::cluster::Cluster;
 use crowsnest_api::constants::condition;

@@ -1,5 +1,5 @@
-//! A cluster's life: its execution namespace, its taints, its departure. One that leaves says what it waits for (condition `Removing`)
-//! and what stays behind.
+//! Lifecycle of a Cluster: its execution namespace, its taints and its removal. A Cluster that is being removed reports what it
+//! waits for (condition `Removing`) and what stays in the member.
 
 use std::pin::pin;
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! What members say of themselves, collected in turn from every one the control plane can reach, and whether they count as ready. An
-//! unwell member keeps what was last known of it.
+//! Cluster status controller: collects the status of every member that the control plane reaches, and decides whether it is
+//! ready. An unhealthy member keeps its last known status.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -8,13 +8,18 @@ use crowsnest_api::cluster::{Cluster, ClusterStatus, ResourceModel};
 use crowsnest_api::constants::{condition, finalizer};
 use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_fleet::{ApiResources, Member, Through};
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde_json::json;
+use tokio_util::sync::CancellationToken;
 
 use crate::Error;
 use crate::cache::capacity::Summary;
 use crate::cluster::cluster::{ClusterController, SOON, Shown};
+use crate::runtime::config::Config;
 use crate::runtime::workqueue::Outcome;
+use crate::runtime::{Controller, Setup, Source, Switch, Trigger, Watch};
 use crowsnest_plan::clusters::{self, Health, Thresholds};
 use crowsnest_plan::eviction::Safety;
 use crowsnest_plan::health::doubt::is_confirmed_down;
@@ -22,23 +27,89 @@ use crowsnest_plan::health::{self, Moment, Rules, Signals};
 use crowsnest_plan::journal::clusters as journal;
 use crowsnest_plan::{conditions, object};
 
-/// A Cluster and its Secret are heard of by two watches: what one lacks may be on its way.
+/// Longest wait for the Secret of a Cluster: two watches deliver them.
 const HEARD_WITHIN: Duration = Duration::from_secs(2);
 
-/// What one look brought.
+/// Collects the status of members that the control plane reaches.
+pub struct ClusterStatusController {
+    clusters: Arc<ClusterController>,
+    statuses: Trigger<String>,
+}
+
+impl Controller for ClusterStatusController {
+    type Key = String;
+    const NAME: &'static str = "cluster-status-controller";
+    const SWITCH: Switch = Switch::OnByDefault(&["clusterStatus"]);
+
+    fn new(setup: &Setup) -> Self {
+        ClusterStatusController { clusters: setup.controller(), statuses: setup.trigger::<Self>() }
+    }
+
+    fn watches(&self) -> Vec<Watch<Self>> {
+        let clusters = Source::of([&self.clusters.context.kinds.cluster]);
+        vec![clusters.map(|one: &Self, change| {
+            one.clusters.reached_anew(change, |through| through != Some(Through::AgentIfThere))
+        })]
+    }
+
+    async fn keys(&self) -> Result<Vec<String>, Error> {
+        self.clusters.keys().await
+    }
+
+    async fn reconcile(self: Arc<Self>, name: String) -> Result<Outcome, Error> {
+        self.clusters.reconcile_status(name).await
+    }
+
+    /// Each member has to answer within seconds, and one that does not must not hold up the others.
+    fn workers(_config: &Config) -> usize {
+        512
+    }
+
+    fn follow(self: Arc<Self>, stop: CancellationToken) -> Option<BoxFuture<'static, Result<(), String>>> {
+        Some(self.follow_served(stop).boxed())
+    }
+}
+
+impl ClusterStatusController {
+    /// Enqueues a cluster as soon as its collectors find other served resources than its status has.
+    pub async fn follow_served(self: Arc<Self>, stop: CancellationToken) -> Result<(), String> {
+        let mut version = self.clusters.context.world.served_version();
+        loop {
+            version.borrow_and_update();
+            let reported: Vec<(String, Arc<ApiResources>)> = {
+                let known = self.clusters.known.lock();
+                known.iter().filter_map(|(name, known)| Some((name.clone(), known.reported.clone()?))).collect()
+            };
+            for (name, reported) in reported {
+                let served = ClusterName::parse(&name).ok().and_then(|name| self.clusters.context.world.served(&name));
+                if served.is_some_and(|served| !Arc::ptr_eq(&served, &reported) && *served != *reported) {
+                    self.statuses.add(name);
+                }
+            }
+            tokio::select! {
+                () = stop.cancelled() => return Ok(()),
+                changed = version.changed() => if changed.is_err() {
+                    return if stop.is_cancelled() { Ok(()) } else { Err("the cache ended".to_owned()) };
+                },
+            }
+        }
+    }
+}
+
+/// Result of one check.
 struct Look {
     signals: Signals,
-    /// What it says its version is.
+    /// Reported version.
     version: String,
 }
 
-/// What is to be shown after it.
+/// Conditions to write after a check.
 struct Settled {
     ready: Condition,
     signals: Option<Condition>,
-    /// By what, where Ready changes.
+    /// Cause of a change of Ready.
     flipped: Option<String>,
-    /// Ready is about to follow what is seen.
+    /// Ready will change if the next checks agree.
     is_pending: bool,
 }
 
@@ -77,7 +148,7 @@ impl ClusterController {
                 context.journal.note_all(entry).await;
             }
         }
-        context.figures.looked_at(&name, began.elapsed());
+        context.metrics.looked_at(&name, began.elapsed());
         let period = context.config.periods.cluster_status;
         // Looks at regular intervals could meet a member that comes and goes as regularly always at its worst.
         let next = if settled.is_pending { period.mul_f64(0.3 + rand::random::<f64>() * 0.4) } else { period };
@@ -174,7 +245,7 @@ impl ClusterController {
         Settled { ready, signals: None, flipped, is_pending: false }
     }
 
-    /// The status as it should be after one look at the member; `None` where it is.
+    /// The desired status after one check of the member; `None` if it is up to date.
     async fn collect(
         &self,
         name: &ClusterName,
@@ -213,7 +284,7 @@ impl ClusterController {
         None
     }
 
-    /// Whether a Cluster says already what is to be found in its member.
+    /// Whether the status of a Cluster already shows the state of its member.
     fn is_shown(&self, name: &ClusterName, cluster: &Arc<Cluster>, look: &Look) -> bool {
         let served = self.context.world.served(name);
         let summary = self.capacity.summary(name, self.models(cluster));
@@ -243,10 +314,10 @@ impl ClusterController {
     ) -> Result<Option<(Arc<ApiResources>, Arc<Summary>)>, Error> {
         let context = &self.context;
         if let Err(why) = &look.signals.api {
-            tracing::warn!(cluster = %name, why, "it does not say its version");
+            tracing::warn!(cluster = %name, why, "cannot read the Kubernetes version");
         }
         status.kubernetes_version.clone_from(&look.version);
-        // Another version may serve other kinds, of which no definition tells.
+        // Another version may serve other kinds without a changed definition.
         let is_known = cluster.status.kubernetes_version == look.version;
         let served = match context.world.served(name).filter(|_| is_known) {
             Some(served) => {

@@ -1,5 +1,5 @@
-//! ClusterTaintPolicies: puts on clusters the taints their conditions bring, and takes off those they take away. A policy
-//! that goes leaves its taints. Only with the gate `Failover`.
+//! Cluster taint policy controller: adds and removes taints of Clusters by their conditions. A deleted policy leaves its taints.
+//! Requires the feature gate `Failover`.
 
 use std::sync::Arc;
 
@@ -18,11 +18,11 @@ use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch};
 use crowsnest_plan::health::doubt;
 use crowsnest_plan::{object, taint_policies as plan};
 
-pub struct TaintPolicies {
+pub struct ClusterTaintPolicyController {
     context: Arc<Context>,
 }
 
-impl TaintPolicies {
+impl ClusterTaintPolicyController {
     fn on_cluster(&self, change: &Change) -> Requests<String> {
         let conditions = |cluster: &Value| object::at(cluster, &["status", "conditions"]).cloned();
         let differs = change.old().is_none_or(|old| conditions(old) != conditions(change.object()));
@@ -48,13 +48,13 @@ impl TaintPolicies {
     }
 }
 
-impl Controller for TaintPolicies {
+impl Controller for ClusterTaintPolicyController {
     type Key = String;
     const NAME: &'static str = "cluster-taint-policy-controller";
     const SWITCH: Switch = Switch::OnByDefault(&["clustertaintpolicy"]);
 
     fn new(setup: &Setup) -> Self {
-        TaintPolicies { context: Arc::clone(&setup.context) }
+        ClusterTaintPolicyController { context: Arc::clone(&setup.context) }
     }
 
     fn watches(&self) -> Vec<Watch<Self>> {

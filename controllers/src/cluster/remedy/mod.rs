@@ -1,5 +1,5 @@
-//! Remedies: writes into a cluster's status what its conditions call for. Whoever acts on it - multi-cluster services take
-//! the cluster's traffic away - reads it there.
+//! Remedy controller: writes the remedy actions that the conditions of a Cluster call for into its status. Multi-cluster services
+//! read them there.
 
 use std::sync::Arc;
 
@@ -14,11 +14,11 @@ use crate::runtime::workqueue::Outcome;
 use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch};
 use crowsnest_plan::{object, remedies as plan};
 
-pub struct Remedies {
+pub struct RemedyController {
     context: Arc<Context>,
 }
 
-impl Remedies {
+impl RemedyController {
     fn on_cluster(&self, change: &Change) -> Requests<String> {
         let reported = |cluster: &Value| {
             let of = |field: &str| object::at(cluster, &["status", field]).cloned();
@@ -29,13 +29,13 @@ impl Remedies {
     }
 }
 
-impl Controller for Remedies {
+impl Controller for RemedyController {
     type Key = String;
     const NAME: &'static str = "remedy-controller";
     const SWITCH: Switch = Switch::OnByDefault(&["remedy"]);
 
     fn new(setup: &Setup) -> Self {
-        Remedies { context: Arc::clone(&setup.context) }
+        RemedyController { context: Arc::clone(&setup.context) }
     }
 
     fn watches(&self) -> Vec<Watch<Self>> {

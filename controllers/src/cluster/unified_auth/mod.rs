@@ -1,4 +1,4 @@
-//! Unified auth's loop: every member gets a role that lets the control plane impersonate whoever may reach its proxy.
+//! Unified auth controller: gives every member a role that lets the control plane impersonate the users who may use its proxy.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ use crowsnest_plan::propagation::binding::controller_reference;
 use crowsnest_plan::work::construct::{self, WorkOptions};
 use crowsnest_plan::{access, conditions, object};
 
-pub struct Access {
+pub struct UnifiedAuthController {
     context: Arc<Context>,
     /// Clusters that gave us less than all rights when they were last looked at.
     restricted: Mutex<HashSet<String>>,
@@ -36,7 +36,7 @@ pub struct Access {
 /// Roles come in groups; they are looked at together.
 const GATHER: Duration = Duration::from_millis(100);
 
-impl Access {
+impl UnifiedAuthController {
     fn on_cluster(&self, change: &Change) -> Requests<String> {
         let name = object::name(change.object());
         let restricted = object::annotation(change.object(), RIGHTS).is_some();
@@ -53,13 +53,13 @@ impl Access {
     }
 }
 
-impl Controller for Access {
+impl Controller for UnifiedAuthController {
     type Key = String;
     const NAME: &'static str = "unified-auth-controller";
     const SWITCH: Switch = Switch::OnByDefault(&["unifiedAuth"]);
 
     fn new(setup: &Setup) -> Self {
-        Access { context: Arc::clone(&setup.context), restricted: Mutex::default() }
+        UnifiedAuthController { context: Arc::clone(&setup.context), restricted: Mutex::default() }
     }
 
     fn watches(&self) -> Vec<Watch<Self>> {
@@ -126,7 +126,7 @@ impl Controller for Access {
     }
 }
 
-impl Access {
+impl UnifiedAuthController {
     /// Writes who may claim to be whom in a member; whether that was anything new.
     async fn mirror(&self, cluster: &Value, namespace: &str) -> Result<bool, Error> {
         let roles: Vec<ClusterRole> = self.read(&self.context.kinds.cluster_role).await?;

@@ -1,7 +1,9 @@
-//! Application failover: watches how workloads are in each of their clusters and takes them out where they are unhealthy for
-//! longer than their policy tolerates; no gate is asked. Since when they are is in memory: after a restart the
-//! toleration begins anew, as in Karmada. Unlike there, what a cluster that is not ready said last is not believed, and the last
-//! copy stays where no other cluster takes it (`--failover-safety`).
+//! Application failover controller: evicts a workload from a cluster where it is unhealthy for longer than its policy tolerates.
+//! No feature gate is required. The time since when it is unhealthy is in memory: after a restart the toleration begins again, as
+//! in Karmada.
+//!
+//! Unlike Karmada, it ignores the last report of a cluster that is not ready, and keeps the last copy where no other cluster can
+//! take it (`--failover-safety`).
 
 use std::collections::HashMap;
 use std::pin::pin;
@@ -23,7 +25,7 @@ use crate::runtime::context::{Context, decode};
 use crate::runtime::event_recorder::Severity;
 use crate::runtime::workqueue::Outcome;
 use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch};
-use crate::scheduling::scheduler::{BindingKey, Scheduling};
+use crate::scheduling::scheduler::{BindingKey, Scheduler};
 use crowsnest_plan::eviction::application::{self as plan, Switches};
 use crowsnest_plan::eviction::rate::Standing;
 use crowsnest_plan::eviction::{Safety, evict};
@@ -34,14 +36,14 @@ use crowsnest_plan::scheduling::Plan;
 /// Between two looks for a cluster that takes the last copy.
 const LOOK_ELSEWHERE: Duration = Duration::from_secs(30);
 
-pub struct Applications {
+pub struct ApplicationFailoverController {
     context: Arc<Context>,
-    scheduling: Arc<Scheduling>,
+    scheduling: Arc<Scheduler>,
     /// Since when a workload is unhealthy in which cluster.
     since: Mutex<HashMap<BindingKey, HashMap<String, Instant>>>,
 }
 
-impl Applications {
+impl ApplicationFailoverController {
     fn is_safe(&self) -> bool {
         self.context.config.failover_safety == Safety::Safe
     }
@@ -73,13 +75,17 @@ impl Applications {
     }
 }
 
-impl Controller for Applications {
+impl Controller for ApplicationFailoverController {
     type Key = BindingKey;
     const NAME: &'static str = "resource-binding-application-failover-controller";
     const SWITCH: Switch = Switch::OnByDefault(&["applicationFailover"]);
 
     fn new(setup: &Setup) -> Self {
-        Applications { context: Arc::clone(&setup.context), scheduling: setup.controller(), since: Mutex::default() }
+        ApplicationFailoverController {
+            context: Arc::clone(&setup.context),
+            scheduling: setup.controller(),
+            since: Mutex::default(),
+        }
     }
 
     fn watches(&self) -> Vec<Watch<Self>> {
@@ -158,7 +164,7 @@ impl Controller for Applications {
     }
 }
 
-impl Applications {
+impl ApplicationFailoverController {
     /// Where the workload is unhealthy, as far as that is believed.
     async fn unhealthy(&self, binding: &ResourceBinding) -> Result<Vec<String>, Error> {
         let mut unhealthy = Vec::new();

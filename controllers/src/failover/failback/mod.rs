@@ -1,6 +1,6 @@
-//! Going home: workloads that taints drove out of their clusters, and whose policy or binding asks for it, go back once those
-//! clusters have been well for long enough and have room, one by one. Since when they are well is in memory: after a restart the
-//! time begins anew.
+//! Failback controller: moves workloads back to the clusters that taints evicted them from, one by one, once these have been
+//! healthy for long enough and have room. Applies where the policy or the binding enables it. The time since when a cluster is
+//! healthy is in memory: after a restart it begins again.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use crate::runtime::context::{Context, decode};
 use crate::runtime::event_recorder::Severity;
 use crate::runtime::workqueue::Outcome;
 use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch};
-use crate::scheduling::scheduler::{BindingKey, Scheduling};
+use crate::scheduling::scheduler::{BindingKey, Scheduler};
 use crowsnest_plan::eviction::home::{Home, Return, Step};
 use crowsnest_plan::journal::workloads::{self as journal, Bound};
 use crowsnest_plan::scheduling::{self as plan, Plan};
@@ -31,16 +31,16 @@ use crowsnest_plan::{eviction, object};
 /// Nobody tells when there is room at home.
 const LOOK_FOR_ROOM: Duration = Duration::from_secs(30);
 
-pub struct Returning {
+pub struct FailbackController {
     context: Arc<Context>,
-    scheduling: Arc<Scheduling>,
+    scheduling: Arc<Scheduler>,
     /// Bindings that have a home to go to, and since when nothing keeps them from it.
     away: Mutex<HashMap<BindingKey, Option<Instant>>>,
     /// When the last one went home.
     last: Mutex<Option<Instant>>,
 }
 
-impl Returning {
+impl FailbackController {
     fn on_binding(&self, change: &Change) -> Requests<BindingKey> {
         let key = change.key();
         let home = change.current().and_then(|binding| object::annotation(binding, annotation::HOME));
@@ -61,13 +61,13 @@ impl Returning {
     }
 }
 
-impl Controller for Returning {
+impl Controller for FailbackController {
     type Key = BindingKey;
     const NAME: &'static str = "returning";
     const SWITCH: Switch = Switch::Always;
 
     fn new(setup: &Setup) -> Self {
-        Returning {
+        FailbackController {
             context: Arc::clone(&setup.context),
             scheduling: setup.controller(),
             away: Mutex::default(),
@@ -148,7 +148,7 @@ impl Controller for Returning {
     }
 }
 
-impl Returning {
+impl FailbackController {
     /// Home, or no home any more.
     async fn forget_home(&self, key: &BindingKey, binding: &Value) -> Result<Outcome, Error> {
         let patch = json!({"metadata": {"annotations": {annotation::HOME: null}}});
@@ -220,7 +220,7 @@ fn later_than(scheduled: Option<&Time>, now: Timestamp) -> Timestamp {
 
 /// What the scheduler would decide if the binding said this; nothing is promised to it.
 pub(crate) async fn would_decide(
-    scheduling: &Scheduling,
+    scheduling: &Scheduler,
     key: &BindingKey,
     binding: &Value,
     typed: &ResourceBinding,

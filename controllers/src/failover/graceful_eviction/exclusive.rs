@@ -1,5 +1,5 @@
-//! Exclusive workloads: what is one, which of its copies there are, and what becomes of a copy that nobody saw stop. Read by the
-//! loops of bindings, Works and evictions.
+//! Exclusive workloads: which workloads are exclusive, which copies exist, and what happens to a copy that was not confirmed to
+//! have stopped.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -1,6 +1,6 @@
-//! The taint manager and graceful eviction: bindings leave clusters whose NoExecute taints they don't tolerate, and
-//! what they leave behind goes once its replacement is healthy. Bindings are found by where they are
-//! ([`crate::cache::placements`]); how fast they leave clusters that are not ready, or whether at all, is the [`Gate`]'s.
+//! Taint manager and graceful eviction: bindings leave clusters with NoExecute taints that they do not tolerate, and the evicted
+//! copy is removed once its replacement is healthy. [`crate::cache::placements`] finds the bindings of a cluster; the [`Gate`]
+//! limits the rate of evictions from clusters that are not ready.
 
 mod rate_gate;
 
@@ -50,13 +50,13 @@ const GRACEFUL_EVICTION: &str = "gracefulEviction";
 pub struct TaintManager {
     context: Arc<Context>,
     bindings: Trigger<BindingKey>,
-    /// Clusters that don't show whether their evictions are halted.
+    /// Clusters whose status does not show whether their evictions are halted.
     halts: Trigger<String>,
     gate: Gate,
     waiting: Arc<Waiting>,
 }
 
-/// A binding as it was looked at.
+/// A binding as it was read.
 struct Seen<'a> {
     key: &'a BindingKey,
     binding: &'a Arc<Value>,
@@ -64,15 +64,15 @@ struct Seen<'a> {
     now: Timestamp,
 }
 
-/// What is to become of it.
+/// Planned change of a binding.
 struct Planned {
     spec: ResourceBindingSpec,
-    /// When to look again, if nothing changes.
+    /// Delay until the next reconcile.
     wait: Option<Duration>,
     cancelled: Option<Cancelled>,
-    /// Clusters it may not leave yet.
+    /// Clusters that it must not leave yet.
     waits: BTreeSet<String>,
-    /// Taints of its clusters were looked at, and not only to wait.
+    /// Taints of its clusters were evaluated, and not only to wait.
     is_processed: bool,
 }
 
@@ -97,13 +97,13 @@ impl TaintManager {
         match change.current().map(Standing::of).transpose() {
             Ok(standing) => self.learn(name, standing).into_iter().collect(),
             Err(error) => {
-                tracing::warn!(name, %error, "cluster cannot be read");
+                tracing::warn!(name, %error, "cannot decode a Cluster");
                 Requests::none()
             }
         }
     }
 
-    /// Remembers how a cluster stands; the bindings that this concerns.
+    /// Updates the state of a cluster; the affected bindings.
     fn learn(&self, name: &str, standing: Option<Standing>) -> Vec<BindingKey> {
         let learned = self.gate.learn(name, standing);
         learned.shows.into_iter().for_each(|cluster| self.halts.add(cluster));
@@ -115,7 +115,7 @@ impl TaintManager {
         bindings
     }
 
-    /// The binding has nothing to wait for.
+    /// Removes a binding that does not wait any longer.
     fn forget(&self, key: &BindingKey) {
         self.gate.forget(key);
         self.waiting.remove(key);
@@ -125,7 +125,7 @@ impl TaintManager {
         self.context.config.evicts_by_taint()
     }
 
-    /// Whether evictions that have begun are ended here, whoever began them.
+    /// Whether graceful evictions are ended here, whichever controller began them.
     fn ends_evictions(&self) -> bool {
         self.context.config.controllers.is_enabled(GRACEFUL_EVICTION)
     }
@@ -146,7 +146,7 @@ impl Controller for TaintManager {
     fn new(setup: &Setup) -> Self {
         let context = Arc::clone(&setup.context);
         let waiting: Arc<Waiting> = Arc::default();
-        context.figures.count_evictions(setup.queue::<Self>(), Arc::clone(&waiting));
+        context.metrics.count_evictions(setup.queue::<Self>(), Arc::clone(&waiting));
         let (bindings, halts) = (setup.trigger::<Self>(), setup.trigger::<HaltReporter>());
         TaintManager { gate: Gate::new(&context.config), context, bindings, halts, waiting }
     }
@@ -203,7 +203,7 @@ impl Controller for TaintManager {
             self.waiting.put(&key, std::mem::take(&mut planned.waits));
         }
         if planned.is_processed {
-            self.context.figures.evicted(&key, began.elapsed(), done.is_ok());
+            self.context.metrics.evicted(&key, began.elapsed(), done.is_ok());
         }
         done
     }
@@ -211,7 +211,7 @@ impl Controller for TaintManager {
 
 impl TaintManager {
     async fn process(&self, resource: &Resource, seen: &Seen<'_>, planned: &mut Planned) -> Result<Outcome, Error> {
-        // What can't be decided by taints doesn't hold up the evictions that have begun.
+        // A failed evaluation of taints must not delay evictions that have begun.
         let undecided = match self.evict(seen, planned).await {
             Ok(()) => None,
             Err(error @ (Error::Placement(_) | Error::State(_))) => Some(error),

@@ -1,4 +1,4 @@
-//! Who may be evicted now: how the fleet stands, whose turn it is, and who waits for the fleet to recover.
+//! Rate gate of evictions: the state of the fleet, the order of evictions, and the bindings that wait for the fleet to recover.
 
 use std::collections::{BTreeMap, HashSet};
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use crowsnest_plan::eviction::rate::{self, Limits, Pace, Rates, Standing, Turns}
 
 pub struct Gate {
     safety: Safety,
-    /// Nothing is evicted by taints at all.
+    /// Evictions by taints are disabled.
     idle: bool,
     rates: Rates,
     limits: Limits,
@@ -26,18 +26,18 @@ struct State {
     turns: Turns<BindingKey>,
     /// Of ClusterResourceBindings, which Karmada paces by themselves.
     cluster_turns: Turns<BindingKey>,
-    /// Those nobody may evict before the fleet recovers.
+    /// Bindings that must not be evicted before the fleet recovers.
     held: HashSet<BindingKey>,
 }
 
-/// What became of the fleet when a Cluster changed.
+/// Effects of a changed Cluster.
 #[derive(Debug, Default, PartialEq)]
 pub struct Learned {
-    /// What matters of the cluster is not as it was, before the change or after it.
+    /// Set if the change affects evictions.
     pub changed: Option<Mattered>,
-    /// Bindings that waited, and have to be looked at again.
+    /// Waiting bindings to reconcile again.
     pub woken: Vec<BindingKey>,
-    /// Clusters that don't show what is so about their evictions.
+    /// Clusters whose status does not show whether their evictions are halted.
     pub shows: Vec<String>,
 }
 
@@ -76,7 +76,7 @@ impl Gate {
         Gate { safety, idle, rates, limits, state: Mutex::new(state) }
     }
 
-    /// Takes in how a cluster stands; `None` when it is gone.
+    /// Updates the state of a cluster; `None` when it was deleted.
     pub fn learn(&self, name: &str, standing: Option<Standing>) -> Learned {
         let mut state = self.state.lock();
         let old = match standing.clone() {
@@ -101,7 +101,7 @@ impl Gate {
         learned
     }
 
-    /// Clusters that are not there any more.
+    /// Known clusters that do not exist.
     pub fn gone(&self, is_there: impl Fn(&str) -> bool) -> Vec<String> {
         let state = self.state.lock();
         state.fleet.keys().filter(|name| !is_there(name)).cloned().collect()
@@ -122,12 +122,12 @@ impl Gate {
         state.fleet.iter().filter(|(_, standing)| standing.evicts()).map(|(name, _)| name.clone()).collect()
     }
 
-    /// Whether evictions from a cluster need anybody's leave.
+    /// Whether evictions from a cluster are limited.
     pub fn guards(&self, ready: bool) -> bool {
         self.safety == Safety::Karmada || !ready
     }
 
-    /// Asks for the eviction of a binding from so many clusters at once.
+    /// Requests the eviction of a binding from a number of clusters at once.
     pub fn ask(&self, key: &BindingKey, clusters: usize, now: Instant) -> Verdict {
         let mut state = self.state.lock();
         if matches!(state.pace, Pace::Halted(_)) {
@@ -145,7 +145,7 @@ impl Gate {
         }
     }
 
-    /// The binding has nothing to wait for.
+    /// Removes a binding that does not wait any longer.
     pub fn forget(&self, key: &BindingKey) {
         let mut state = self.state.lock();
         state.turns.forget(key);

@@ -1,5 +1,5 @@
-//! Collected EndpointSlices: for each Work that keeps one, a slice of the control plane under the name of the derived Service.
-//! Only this loop writes those slices, and takes the Works' finalizer off once they are gone.
+//! EndpointSlice controller: creates an EndpointSlice of the control plane from each Work that keeps one, under the name of the
+//! derived Service. It alone writes those slices, and removes the finalizer of the Works after their deletion.
 
 use std::sync::Arc;
 
@@ -20,11 +20,11 @@ use crowsnest_plan::{object, services as plan};
 /// Namespace and name of a Work.
 type Key = (String, String);
 
-pub struct Slices {
+pub struct EndpointSliceController {
     context: Arc<Context>,
 }
 
-impl Slices {
+impl EndpointSliceController {
     fn on_work(&self, change: &Change) -> Requests<Key> {
         let work = change.object();
         let keeps_slice = object::label(work, label::ENDPOINT_SLICE_NAME).is_some()
@@ -62,13 +62,13 @@ fn key_of(work: &Value) -> Key {
     (object::namespace(work).to_owned(), object::name(work).to_owned())
 }
 
-impl Controller for Slices {
+impl Controller for EndpointSliceController {
     type Key = Key;
     const NAME: &'static str = "endpointslice-controller";
     const SWITCH: Switch = Switch::OnByDefault(&["endpointSlice"]);
 
     fn new(setup: &Setup) -> Self {
-        Slices { context: Arc::clone(&setup.context) }
+        EndpointSliceController { context: Arc::clone(&setup.context) }
     }
 
     fn watches(&self) -> Vec<Watch<Self>> {
@@ -107,7 +107,7 @@ impl Controller for Slices {
     }
 }
 
-impl Slices {
+impl EndpointSliceController {
     /// Whether the control plane takes the export of a Service to a cluster.
     async fn is_exported(&self, cluster: &str, namespace: &str, service: &str) -> Result<bool, Error> {
         let binding = binding_name(plan::SERVICE_EXPORT, service);

@@ -1,5 +1,5 @@
-//! Providers of MultiClusterServices: for each EndpointSlice of the Service there a Work that keeps it in the control plane.
-//! Writes those Works; [`super::Spanning`] dispatches them. Only with the gate `MultiClusterService`.
+//! EndpointSlice collect controller: keeps a Work for each EndpointSlice that a provider of a MultiClusterService has.
+//! [`super::MultiClusterServiceController`] dispatches them. Requires the feature gate `MultiClusterService`.
 
 use std::sync::Arc;
 
@@ -26,11 +26,11 @@ pub struct Provided {
     name: String,
 }
 
-pub struct Collecting {
+pub struct EndpointSliceCollectController {
     context: Arc<Context>,
 }
 
-impl Collecting {
+impl EndpointSliceCollectController {
     /// A slice that moved from one Service to another concerns both.
     fn on_slice(&self, change: &Change) -> Requests<Provided> {
         if !self.is_enabled() || services::is_brought(change.object()) {
@@ -54,13 +54,13 @@ impl Collecting {
     }
 }
 
-impl Controller for Collecting {
+impl Controller for EndpointSliceCollectController {
     type Key = Provided;
     const NAME: &'static str = "endpointslice-collect-controller";
     const SWITCH: Switch = Switch::OnByDefault(&["endpointsliceCollect"]);
 
     fn new(setup: &Setup) -> Self {
-        Collecting { context: Arc::clone(&setup.context) }
+        EndpointSliceCollectController { context: Arc::clone(&setup.context) }
     }
 
     fn watches(&self) -> Vec<Watch<Self>> {
@@ -109,7 +109,7 @@ impl Controller for Collecting {
     }
 }
 
-impl Collecting {
+impl EndpointSliceCollectController {
     async fn desired(&self, key: &Provided) -> Result<Vec<DesiredWork>, Error> {
         let context = &self.context;
         let execution = execution_namespace(&key.cluster);

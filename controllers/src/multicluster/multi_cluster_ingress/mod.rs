@@ -1,5 +1,5 @@
-//! MultiClusterIngresses: writes into the status in which clusters the services behind them are, and which of those get no traffic.
-//! Read by whoever balances the load, who writes the address beside it.
+//! MultiClusterIngress controller: writes into the status in which clusters the backend services are, and which of those get no
+//! traffic. A load balancer reads it and writes the address beside it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,13 +20,13 @@ use crowsnest_plan::{multicluster_ingresses as plan, multicluster_services, obje
 /// Namespace and name.
 type Key = (String, String);
 
-pub struct Ingresses {
+pub struct MultiClusterIngressController {
     context: Arc<Context>,
     /// The services behind each.
     known: Mutex<BTreeMap<Key, BTreeSet<String>>>,
 }
 
-impl Ingresses {
+impl MultiClusterIngressController {
     fn on_ingress(&self, change: &Change) -> Requests<Key> {
         match change.current().map(decode::<MultiClusterIngress>).transpose() {
             Ok(Some(ingress)) => {
@@ -67,13 +67,13 @@ impl Ingresses {
     }
 }
 
-impl Controller for Ingresses {
+impl Controller for MultiClusterIngressController {
     type Key = Key;
     const NAME: &'static str = "multicluster-ingresses";
     const SWITCH: Switch = super::MULTI_CLUSTER_SERVICE;
 
     fn new(setup: &Setup) -> Self {
-        Ingresses { context: Arc::clone(&setup.context), known: Mutex::default() }
+        MultiClusterIngressController { context: Arc::clone(&setup.context), known: Mutex::default() }
     }
 
     fn watches(&self) -> Vec<Watch<Self>> {
@@ -123,7 +123,7 @@ impl Controller for Ingresses {
     }
 }
 
-impl Ingresses {
+impl MultiClusterIngressController {
     /// Where a service is: with the providers of its MultiClusterService, else where it is bound to.
     async fn clusters(&self, namespace: &str, service: &str, all: &[String]) -> Result<BTreeSet<String>, Error> {
         let context = &self.context;

@@ -1,6 +1,6 @@
-//! MultiClusterServices, CrossCluster: says in providers' namespaces that their endpoints are wanted, claims the Service, binds it
-//! to providers and consumers, and dispatches collected EndpointSlices to consumers. Writes those Works, the binding and the
-//! status. Only with the gate `MultiClusterService`.
+//! MultiClusterService controller (CrossCluster): requests the endpoints of the providers, claims the Service, binds it to
+//! providers and consumers, and dispatches collected EndpointSlices to consumers. Writes those Works, the binding and the status.
+//! Requires the feature gate `MultiClusterService`.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -29,12 +29,12 @@ type Key = (String, String);
 /// Works come in groups; they are looked at together.
 const GATHER: Duration = Duration::from_millis(100);
 
-pub struct Spanning {
+pub struct MultiClusterServiceController {
     context: Arc<Context>,
     known: Mutex<BTreeSet<Key>>,
 }
 
-impl Spanning {
+impl MultiClusterServiceController {
     fn on_multi_cluster_service(&self, change: &Change) -> Requests<Key> {
         if !self.is_enabled() {
             return Requests::none();
@@ -69,13 +69,13 @@ impl Spanning {
     }
 }
 
-impl Controller for Spanning {
+impl Controller for MultiClusterServiceController {
     type Key = Key;
     const NAME: &'static str = "multiclusterservice-controller";
     const SWITCH: Switch = super::MULTI_CLUSTER_SERVICE;
 
     fn new(setup: &Setup) -> Self {
-        Spanning { context: Arc::clone(&setup.context), known: Mutex::default() }
+        MultiClusterServiceController { context: Arc::clone(&setup.context), known: Mutex::default() }
     }
 
     fn watches(&self) -> Vec<Watch<Self>> {
@@ -123,7 +123,7 @@ impl Controller for Spanning {
     }
 }
 
-impl Spanning {
+impl MultiClusterServiceController {
     /// The Service and its endpoints' Works in providers' namespaces.
     async fn expose(&self, mcs: &Value, spec: &MultiClusterServiceSpec) -> Result<(), Error> {
         let context = &self.context;

@@ -1,5 +1,5 @@
-//! ServiceExports in members: for each EndpointSlice of an exported Service a Work that keeps it in the control plane. Writes
-//! those Works; Slices reads them.
+//! ServiceExport controller: keeps a Work for each EndpointSlice of a Service that a member exports. The EndpointSlice controller
+//! reads those Works.
 
 use std::sync::Arc;
 
@@ -34,11 +34,11 @@ fn exported(change: &Change, name: &str) -> Option<Exported> {
 
 const SERVICE_EXPORT: (&str, &str) = ("multicluster.x-k8s.io/v1alpha1", "ServiceExport");
 
-pub struct Exports {
+pub struct ServiceExportController {
     context: Arc<Context>,
 }
 
-impl Exports {
+impl ServiceExportController {
     fn on_export(&self, change: &Change) -> Requests<Exported> {
         exported(change, object::name(change.object())).into()
     }
@@ -54,13 +54,13 @@ impl Exports {
     }
 }
 
-impl Controller for Exports {
+impl Controller for ServiceExportController {
     type Key = Exported;
     const NAME: &'static str = "service-export-controller";
     const SWITCH: Switch = Switch::OnByDefault(&["serviceExport"]);
 
     fn new(setup: &Setup) -> Self {
-        Exports { context: Arc::clone(&setup.context) }
+        ServiceExportController { context: Arc::clone(&setup.context) }
     }
 
     fn watches(&self) -> Vec<Watch<Self>> {
@@ -93,7 +93,7 @@ impl Controller for Exports {
     }
 }
 
-impl Exports {
+impl ServiceExportController {
     async fn desired(&self, key: &Exported) -> Result<Vec<DesiredWork>, Error> {
         let Some(exports) = followed(&self.context, &key.cluster, SERVICE_EXPORT).await? else { return Ok(Vec::new()) };
         let world = &self.context.world;

@@ -1,5 +1,5 @@
-//! ServiceImports: each that is reached by one address has a Service of the control plane, `derived-NAME`, with its ports. Only
-//! this loop writes those Services.
+//! ServiceImport controller: keeps a Service `derived-NAME` of the control plane for each import that has one address, with its
+//! ports. It alone writes those Services.
 
 use std::sync::Arc;
 
@@ -19,11 +19,11 @@ use crowsnest_plan::{object, services as plan};
 /// Namespace and name of an import.
 type Key = (String, String);
 
-pub struct Imports {
+pub struct ServiceImportController {
     context: Arc<Context>,
 }
 
-impl Imports {
+impl ServiceImportController {
     /// The import of a derived Service that another client changed or deleted. One that belongs to no import is a user's.
     async fn derived_from(&self, change: &Change) -> Result<Requests<Key>, Error> {
         let import = object::name(change.object()).strip_prefix("derived-").filter(|_| !change.initial);
@@ -34,13 +34,13 @@ impl Imports {
     }
 }
 
-impl Controller for Imports {
+impl Controller for ServiceImportController {
     type Key = Key;
     const NAME: &'static str = "service-import-controller";
     const SWITCH: Switch = Switch::OnByDefault(&["serviceImport"]);
 
     fn new(setup: &Setup) -> Self {
-        Imports { context: Arc::clone(&setup.context) }
+        ServiceImportController { context: Arc::clone(&setup.context) }
     }
 
     fn watches(&self) -> Vec<Watch<Self>> {
@@ -88,7 +88,7 @@ impl Controller for Imports {
     }
 }
 
-impl Imports {
+impl ServiceImportController {
     /// Whether anything was written.
     async fn derive(&self, import: &Value) -> Result<bool, Error> {
         let context = &self.context;

@@ -1,4 +1,6 @@
-//! Bindings become Works: one per target cluster, with that cluster's replicas and overrides.
+//! Binding controller: creates the Works of a binding, one per target cluster, with the replicas and overrides of that cluster.
+
+mod overrides;
 
 use std::collections::{BTreeMap, HashSet};
 use std::pin::pin;
@@ -12,10 +14,11 @@ use crowsnest_api::work::{ResourceBinding, ResourceBindingSpec, TargetCluster};
 use crowsnest_apimachinery::names::ClusterName;
 use futures::future::join_all;
 use futures::{FutureExt, TryStreamExt};
-use parking_lot::RwLock;
 use serde::Deserialize;
 use serde_json::Value;
 
+use self::overrides::KnownOverrides;
+pub use self::overrides::Overrides;
 use crate::Error;
 use crate::cache::{Cached, Change, Header};
 use crate::error::aggregated;
@@ -29,7 +32,7 @@ use crate::runtime::event_recorder::Severity;
 use crate::runtime::workqueue::Outcome;
 use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch};
 use crate::scheduling::scheduler::BindingKey;
-use crowsnest_plan::overriding::{self, OverridePolicy};
+use crowsnest_plan::overriding;
 use crowsnest_plan::propagation::change::Change as TemplateChange;
 use crowsnest_plan::selector::best_precision;
 use crowsnest_plan::work::construct::{self, BindingIdentity, DesiredWork, WorkPlan};
@@ -37,7 +40,7 @@ use crowsnest_plan::work::exclusive::allowed;
 use crowsnest_plan::work::holder::{Holder, binding_of_work};
 use crowsnest_plan::{conditions, object};
 
-pub struct Bindings {
+pub struct BindingController {
     context: Arc<Context>,
     overrides: KnownOverrides,
 }
@@ -50,66 +53,6 @@ const AT_ONCE: usize = 8;
 /// The member an execution namespace stands for.
 pub fn cluster_of(namespace: &str) -> Option<&str> {
     cluster_of_execution_namespace(namespace)
-}
-
-/// Override policies of one scope, by name.
-#[derive(Clone, Default)]
-pub struct Overrides {
-    policies: Vec<(String, Arc<OverrideSpec>)>,
-}
-
-/// A policy's name and what it says; `None` while it is on its way out, or cannot be read.
-fn read_override(policy: &Value) -> Option<(String, Arc<OverrideSpec>)> {
-    if object::is_terminating(policy) {
-        return None;
-    }
-    match OverrideSpec::deserialize(policy.get("spec").unwrap_or(&Value::Null)) {
-        Ok(spec) => Some((object::name(policy).to_owned(), Arc::new(spec))),
-        Err(error) => {
-            tracing::warn!(policy = object::name(policy), %error, "override policy cannot be read");
-            None
-        }
-    }
-}
-
-impl Overrides {
-    /// Those that are cluster-wide, read out of the world.
-    pub async fn cluster_wide(context: &Context) -> Result<Self, Error> {
-        let policies = context.list(&context.kinds.cluster_override_policy, None).await?;
-        Ok(Overrides { policies: policies.iter().map(Cached::view).filter_map(read_override).collect() })
-    }
-
-    pub fn as_plan(&self) -> Vec<OverridePolicy<'_>> {
-        self.policies.iter().map(|(name, spec)| OverridePolicy { name, spec }).collect()
-    }
-}
-
-/// All override policies as last told, by namespace (none for those that are cluster-wide) and name.
-#[derive(Default)]
-struct KnownOverrides {
-    known: RwLock<BTreeMap<(String, String), Arc<OverrideSpec>>>,
-}
-
-impl KnownOverrides {
-    fn learn(&self, change: &Change) {
-        let key = change.key();
-        match change.current().and_then(read_override) {
-            Some((_, spec)) => drop(self.known.write().insert(key, spec)),
-            None => drop(self.known.write().remove(&key)),
-        }
-    }
-
-    /// Of this scope only these are there.
-    fn keep(&self, namespaced: bool, keys: &HashSet<BindingKey>) {
-        self.known.write().retain(|key, _| key.0.is_empty() == namespaced || keys.contains(key));
-    }
-
-    fn of(&self, namespace: &str) -> Overrides {
-        let known = self.known.read();
-        let first = (namespace.to_owned(), String::new());
-        let own = known.range(first..).take_while(|((of, _), _)| of == namespace);
-        Overrides { policies: own.map(|((_, name), spec)| (name.clone(), Arc::clone(spec))).collect() }
-    }
 }
 
 /// What a binding asks for.
@@ -134,7 +77,7 @@ struct Share<'a> {
     namespaced: Overrides,
 }
 
-impl Bindings {
+impl BindingController {
     fn on_binding(&self, change: &Change) -> Requests<BindingKey> {
         Requests::one_if(change.is_marked() || change.annotates_otherwise(&SAID), || change.key())
     }
@@ -215,13 +158,13 @@ impl Bindings {
     }
 }
 
-impl Controller for Bindings {
+impl Controller for BindingController {
     type Key = BindingKey;
     const NAME: &'static str = "binding-controller";
     const SWITCH: Switch = Switch::OnByDefault(&["binding"]);
 
     fn new(setup: &Setup) -> Self {
-        Bindings { context: Arc::clone(&setup.context), overrides: KnownOverrides::default() }
+        BindingController { context: Arc::clone(&setup.context), overrides: KnownOverrides::default() }
     }
 
     fn watches(&self) -> Vec<Watch<Self>> {
@@ -254,7 +197,7 @@ impl Controller for Bindings {
     }
 
     fn durations(context: &Context) -> Option<Durations> {
-        Some(context.figures.sync_work.clone())
+        Some(context.metrics.sync_work.clone())
     }
 
     async fn reconcile(self: Arc<Self>, key: BindingKey) -> Result<Outcome, Error> {
@@ -305,7 +248,7 @@ impl Controller for Bindings {
     }
 }
 
-impl Bindings {
+impl BindingController {
     /// Quotas are enforced on bindings, so a template that needs more than its binding says waits until the binding says so
     /// too; a quota may refuse that, and then events on both name the quota. Bindings that no policy claims are never
     /// updated: they wait only in namespaces with a quota.

@@ -1,7 +1,7 @@
-//! Works' statuses become the binding's aggregated status, and that the template's own status.
+//! Binding status controller: aggregates the status of Works into their binding, and from there into the template.
 //!
-//! The Works of a binding report one after the other. A look that comes in between waits a moment for the others, so that
-//! the binding's status is written once; and while the control plane is busy it waits for what is more urgent.
+//! The Works of a binding report one after the other. A reconcile in between waits shortly for the others, so that the status of
+//! the binding is written once. While the control plane is under write load, the write is deferred.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +20,7 @@ use crate::runtime::config::Config;
 use crate::runtime::context::{Context, decode};
 use crate::runtime::event_recorder::Severity;
 use crate::runtime::workqueue::Outcome;
-use crate::runtime::write_priority::GivingWay;
+use crate::runtime::write_priority::DeferredWrites;
 use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch};
 use crate::scheduling::scheduler::BindingKey;
 use crowsnest_plan::work::construct;
@@ -30,10 +30,10 @@ use crowsnest_plan::{conditions, object, status};
 /// Between looks at Works that have said nothing yet. A member that does not answer is not waited for.
 const GATHERING: [Duration; 3] = [Duration::from_millis(20), Duration::from_millis(40), Duration::from_millis(80)];
 
-pub struct Statuses {
+pub struct BindingStatusController {
     context: Arc<Context>,
-    /// Bindings whose news wait while the control plane is busy.
-    giving_way: GivingWay<BindingKey>,
+    /// Bindings whose status is deferred while the control plane is under write load.
+    deferred: DeferredWrites<BindingKey>,
 }
 
 /// A binding, and what its Works come to.
@@ -69,7 +69,7 @@ impl Reported {
     }
 }
 
-impl Statuses {
+impl BindingStatusController {
     fn on_work(&self, change: &Change) -> Requests<BindingKey> {
         let [old, new] = [change.old(), change.current()].map(|work| work.and_then(|work| work.get("status")));
         let terminating = |header: &Old| header.header.terminating;
@@ -86,13 +86,13 @@ impl Statuses {
     }
 }
 
-impl Controller for Statuses {
+impl Controller for BindingStatusController {
     type Key = BindingKey;
     const NAME: &'static str = "resource-binding-status-controller";
     const SWITCH: Switch = Switch::OnByDefault(&["bindingStatus"]);
 
     fn new(setup: &Setup) -> Self {
-        Statuses { context: Arc::clone(&setup.context), giving_way: GivingWay::default() }
+        BindingStatusController { context: Arc::clone(&setup.context), deferred: DeferredWrites::default() }
     }
 
     fn watches(&self) -> Vec<Watch<Self>> {
@@ -112,18 +112,18 @@ impl Controller for Statuses {
     }
 
     fn has_deferred_writes(&self) -> bool {
-        !self.giving_way.is_empty()
+        !self.deferred.is_empty()
     }
 
     async fn reconcile(self: Arc<Self>, key: BindingKey) -> Result<Outcome, Error> {
         let context = &self.context;
-        let waited = self.giving_way.begin(&key);
+        let waited = self.deferred.begin(&key);
         let Some(Reported { binding, items, conditions, is_news, .. }) = self.reported(&key).await? else {
             return Ok(Outcome::Done);
         };
         let resource = context.kinds.binding(&key.0);
         if is_news {
-            if let Some(wait) = self.giving_way.wait(context.traffic(), key.clone(), waited) {
+            if let Some(wait) = self.deferred.wait(context.write_load(), key.clone(), waited) {
                 return Ok(Outcome::Again(wait));
             }
             let reported = (!items.is_empty()).then_some(&items);
@@ -147,7 +147,7 @@ impl Controller for Statuses {
     }
 }
 
-impl Statuses {
+impl BindingStatusController {
     /// What there is to aggregate, once all of it is there or has been waited for.
     async fn reported(&self, key: &BindingKey) -> Result<Option<Reported>, Error> {
         let mut pauses = GATHERING.into_iter();
@@ -159,7 +159,7 @@ impl Statuses {
             let works = self.works_of(&binding, key).await?;
             let Some(reported) = Reported::of(binding, &typed, &works, self.context.now()) else { return Ok(None) };
             // A busy control plane makes it wait anyway.
-            if !reported.is_news || reported.is_complete || self.context.traffic().is_busy() {
+            if !reported.is_news || reported.is_complete || self.context.write_load().is_busy() {
                 return Ok(Some(reported));
             }
             match pauses.next() {

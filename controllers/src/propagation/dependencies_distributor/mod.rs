@@ -1,5 +1,5 @@
-//! The dependencies distributor: what a propagated object needs beside it gets a binding of its own, attached to the
-//! parent's clusters.
+//! Dependencies distributor: attaches the dependencies of a propagated object to the clusters of its binding, each by a binding
+//! of its own.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::pin::pin;
@@ -29,14 +29,14 @@ use crowsnest_plan::dependencies::{Dependency, Needs};
 use crowsnest_plan::object;
 use crowsnest_plan::propagation::change::Change as TemplateChange;
 
-pub struct Distributor {
+pub struct DependenciesDistributor {
     context: Arc<Context>,
     parents: Trigger<BindingKey>,
     /// What each parent depends on, so that a dependency that comes later finds it.
     wanted: Mutex<BTreeMap<BindingKey, Vec<Dependency>>>,
 }
 
-impl Distributor {
+impl DependenciesDistributor {
     fn on_binding(&self, change: &Change) -> Requests<BindingKey> {
         let key = change.key();
         if change.deleted {
@@ -64,14 +64,14 @@ impl Distributor {
     }
 }
 
-impl Controller for Distributor {
+impl Controller for DependenciesDistributor {
     type Key = BindingKey;
     const NAME: &'static str = "dependencies-distributor";
     const SWITCH: Switch = Switch::Always;
 
     fn new(setup: &Setup) -> Self {
         let parents = setup.trigger::<Self>();
-        Distributor { context: Arc::clone(&setup.context), parents, wanted: Mutex::default() }
+        DependenciesDistributor { context: Arc::clone(&setup.context), parents, wanted: Mutex::default() }
     }
 
     fn watches(&self) -> Vec<Watch<Self>> {
@@ -150,7 +150,7 @@ impl Controller for Distributor {
     }
 }
 
-impl Distributor {
+impl DependenciesDistributor {
     /// Attaches what the parent depends on and lets go what it doesn't any more; whether anything was written. One
     /// dependency's failure doesn't keep the others waiting.
     async fn sync(

@@ -1,7 +1,7 @@
-//! The detector: templates and policies become bindings.
+//! Resource detector: matches templates with policies, claims them and creates their bindings.
 //!
-//! Every deletable resource of the control plane is collected; a changed template is matched with the policies, claimed
-//! and bound. A changed policy asks for the templates it claims or could claim, and for no others ([`policies`]).
+//! Every deletable resource of the control plane is collected. A changed policy enqueues the templates that it claims or could
+//! claim, and no others ([`policies`]).
 
 mod policies;
 mod refused;
@@ -226,7 +226,7 @@ impl ResourceDetector {
         let records = self.policies_for(&key.namespace);
         let policies: Vec<Policy<'_>> = records.iter().map(|record| record.policy()).collect();
         let (choice, _) = choose(template, &policies, context.config.gates.propagation_policy_preemption);
-        context.figures.matched(began.elapsed());
+        context.metrics.matched(began.elapsed());
         match choice {
             Choice::Follow(policy) => {
                 let chosen = |record: &&Arc<PolicyRecord>| record.is_of(&policy);
@@ -261,7 +261,7 @@ impl ResourceDetector {
             }
             Err(error) => Err(error),
         };
-        self.context.figures.applied(began.elapsed(), applied.is_ok());
+        self.context.metrics.applied(began.elapsed(), applied.is_ok());
         let events = &self.context.events;
         match applied {
             Ok(false) => Ok(()),
@@ -295,7 +295,7 @@ impl ResourceDetector {
         let claimed = self.context.merge(resource, template, patch).await;
         if let Some(from) = preempted {
             let (preemption, events) = (Preemption { by: policy, from }, &self.context.events);
-            self.context.figures.preemptions.note(claimed.is_ok());
+            self.context.metrics.preemptions.note(claimed.is_ok());
             match &claimed {
                 Ok(_) => {
                     events.note(template, Severity::Normal, event::PREEMPT_POLICY_SUCCEED, preemption.succeeded());

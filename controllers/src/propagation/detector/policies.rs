@@ -1,5 +1,5 @@
-//! What a change of a policy asks for: the templates it claims, those it names, and of those nobody claims the ones it
-//! selects. Others it cannot mean, so they are not looked at.
+//! Templates that a changed policy enqueues: those that it claims, those that it names, and those without a claim that it
+//! selects.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;

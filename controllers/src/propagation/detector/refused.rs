@@ -1,4 +1,4 @@
-//! Bindings whose change a quota refused: the template waits, and its binding says so.
+//! Bindings whose change a quota refused: the template waits, and its binding has a condition.
 
 use crowsnest_api::constants::{condition, event};
 use crowsnest_api::work::ResourceBinding;

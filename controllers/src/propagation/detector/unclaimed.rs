@@ -1,6 +1,6 @@
-//! Templates nobody claims, with their labels: a policy that comes or changes finds those it means without a look at any
-//! other. Written by the detector's looks at templates; a template is put in before the policies are read, so that of a
-//! template and a policy that come at the same time one sees the other.
+//! Templates without a claim and their labels, so that a new or changed policy finds those that it selects without reading
+//! others. A template is stored before the policies are read, so that of a template and a policy that are created at the same
+//! time one sees the other.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 

@@ -1,17 +1,17 @@
-//! What is done in members is counted, whether it went well or not.
+//! Counts the operations on objects in members.
 
 use crowsnest_apimachinery::names::ClusterName;
 use serde_json::Value;
 
-use super::Works;
+use super::ExecutionController;
 use crate::Error;
 use crate::metrics::operations::{Operation, Update};
 use crowsnest_plan::object;
 
-impl Works {
+impl ExecutionController {
     pub(super) fn count(&self, cluster: &ClusterName, manifest: &Value, operation: Operation, is_well: bool) {
         let kind = (object::api_version(manifest), object::kind(manifest));
-        self.context.figures.operations.note(cluster.as_str(), kind, operation, is_well);
+        self.context.metrics.operations.note(cluster.as_str(), kind, operation, is_well);
     }
 }
 

@@ -1,9 +1,10 @@
-//! Works become objects in members, and what becomes of them there comes back into the Work's status.
+//! Execution controller: applies the manifests of a Work to its member cluster and reports their status back to the Work.
 //!
-//! One loop does both, because both read the same member object: it applies every manifest, notes the version it left
-//! behind, and writes conditions and manifest statuses in one patch. A member object that changes asks for its Work
-//! again; what drifted is put back, what reports is reflected.
+//! One controller does both, because both read the same member object: it applies every manifest, records the version after that,
+//! and writes conditions and manifest statuses in one patch. A changed member object enqueues its Work: drift is reverted and
+//! status is reflected.
 
+mod apply;
 mod counting;
 mod removing;
 
@@ -22,44 +23,36 @@ use k8s_openapi::jiff::Timestamp;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
-use self::counting::written;
 use crate::Error;
-use crate::cache::applied_state::{Fingerprint, Left, LeftBehind};
+use crate::cache::applied_state::AppliedStates;
 use crate::cache::{Cached, Change};
 use crate::error::aggregated;
 use crate::metrics::Durations;
-use crate::metrics::operations::{Operation, Update};
 use crate::propagation::binding::{cluster_of, member_of};
 use crate::runtime::config::Config;
 use crate::runtime::context::{Context, decode};
 use crate::runtime::dynamic_client::{Objects, Target};
 use crate::runtime::event_recorder::Severity;
 use crate::runtime::workqueue::Outcome;
-use crate::runtime::write_priority::GivingWay;
+use crate::runtime::write_priority::DeferredWrites;
 use crate::runtime::{Controller, Requests, Setup, Source, Switch, Trigger, Watch};
-use crowsnest_plan::work::apply::{self, ApplyPlan, Meeting};
 use crowsnest_plan::work::managed;
 use crowsnest_plan::{conditions, object, status};
 
 /// A Work by execution namespace and name.
 pub type WorkKey = (String, String);
 
-pub struct Works {
+pub struct ExecutionController {
     context: Arc<Context>,
     works: Trigger<WorkKey>,
-    left: LeftBehind,
-    /// Works whose good news wait while the control plane is busy.
-    giving_way: GivingWay<WorkKey>,
+    applied_states: AppliedStates,
+    /// Works whose success status is deferred while the control plane is under write load.
+    deferred: DeferredWrites<WorkKey>,
     /// Works with an object of a kind that their member does not serve.
     unserved: Mutex<HashSet<WorkKey>>,
 }
 
-/// The status of an answer that refuses an object as invalid.
-const UNPROCESSABLE: u16 = 422;
-/// What an API server answers to a request for a resource it does not have.
-const NOT_SERVED: &str = "the server could not find the requested resource";
-
-impl Works {
+impl ExecutionController {
     fn on_work(&self, change: &Change) -> Requests<WorkKey> {
         Requests::one_if(!change.deleted && change.is_moved_or_terminating(), || change.key())
     }
@@ -68,7 +61,7 @@ impl Works {
         let object = change.object();
         let (namespace, name) = change.key();
         let key = RecordKey::new(change.cluster.clone(), change.resource.gvr.clone(), &namespace, &name);
-        if let Some(left) = self.left.of(&key) {
+        if let Some(left) = self.applied_states.of(&key) {
             let is_ours = change.current().map(object::resource_version) == Some(left.version.as_str());
             return Requests::one_if(!is_ours, || left.work);
         }
@@ -86,7 +79,7 @@ impl Works {
         };
         let Some(new) = change.current() else {
             if let Ok(cluster) = ClusterName::parse(object::name(change.object())) {
-                self.left.forget(&cluster).await;
+                self.applied_states.forget(&cluster).await;
                 self.unserved.lock().retain(|key| cluster_of(&key.0) != Some(cluster.as_str()));
             }
             return Ok(Requests::none());
@@ -113,11 +106,11 @@ impl Works {
                 .or_insert_with_key(|cluster| known(cluster).map(|resource| resource.gvr));
             resource.as_ref() == Some(&object.collection.resource)
         };
-        self.left.works_of(is_meant).into_iter().for_each(|work| self.works.add(work));
+        self.applied_states.works_of(is_meant).into_iter().for_each(|work| self.works.add(work));
     }
 }
 
-impl Controller for Works {
+impl Controller for ExecutionController {
     type Key = WorkKey;
     const NAME: &'static str = "execution-controller";
     /// With the status of Works, a controller of its own in Karmada.
@@ -125,10 +118,10 @@ impl Controller for Works {
 
     fn new(setup: &Setup) -> Self {
         let context = Arc::clone(&setup.context);
-        Works {
+        ExecutionController {
             works: setup.trigger::<Self>(),
-            left: LeftBehind::new(context.world.clone()),
-            giving_way: GivingWay::default(),
+            applied_states: AppliedStates::new(context.world.clone()),
+            deferred: DeferredWrites::default(),
             unserved: Mutex::default(),
             context,
         }
@@ -146,7 +139,7 @@ impl Controller for Works {
     /// All Works. What was applied for others is forgotten.
     async fn keys(&self) -> Result<Vec<WorkKey>, Error> {
         let keys: HashSet<WorkKey> = self.context.keys(&self.context.kinds.work).await?.into_iter().collect();
-        self.left.keep(&keys).await;
+        self.applied_states.keep(&keys).await;
         Ok(keys.into_iter().collect())
     }
 
@@ -155,22 +148,22 @@ impl Controller for Works {
     }
 
     fn durations(context: &Context) -> Option<Durations> {
-        Some(context.figures.sync_workload.clone())
+        Some(context.metrics.sync_workload.clone())
     }
 
     /// Restores what an earlier process noted about members' objects.
     async fn prepare(&self) {
-        if let Err(error) = self.left.recall().await {
+        if let Err(error) = self.applied_states.recall().await {
             tracing::warn!(%error, "nothing is known of what was left in members; what they fill in is written once more");
         }
     }
 
     fn has_deferred_writes(&self) -> bool {
-        !self.giving_way.is_empty()
+        !self.deferred.is_empty()
     }
 
     async fn reconcile(self: Arc<Self>, key: WorkKey) -> Result<Outcome, Error> {
-        let waited = self.giving_way.begin(&key);
+        let waited = self.deferred.begin(&key);
         let Some(cluster) = member_of(&key.0) else { return Ok(Outcome::Done) };
         let Some(work) = self.context.get(&self.context.kinds.work, &key.0, &key.1).await? else {
             self.unserved.lock().remove(&key);
@@ -178,7 +171,7 @@ impl Controller for Works {
         };
         let typed: Work = decode(&work)?;
         let member = self.context.cluster(cluster.as_str()).await?;
-        // Two writers would undo each other's work; what an agent does not let go of when it leaves, the Cluster's loop does.
+        // Two writers would revert each other. The cluster controller releases Works that an agent leaves behind.
         if member.as_ref().is_some_and(|member| Through::of(member) == Through::AgentIfThere) {
             return Ok(Outcome::Done);
         }
@@ -221,7 +214,7 @@ impl Controller for Works {
         let conflict_only = result.as_ref().is_err_and(Error::is_conflict);
         if status != typed.status && !conflict_only {
             if result.is_ok()
-                && let Some(wait) = self.giving_way.wait(self.context.traffic(), key.clone(), waited)
+                && let Some(wait) = self.deferred.wait(self.context.write_load(), key.clone(), waited)
             {
                 return reflected.map(|()| Outcome::Again(wait));
             }
@@ -236,8 +229,8 @@ impl Controller for Works {
     }
 }
 
-impl Works {
-    /// Writes the status, and tells of what in it is news.
+impl ExecutionController {
+    /// Writes the status, with events for its changes.
     async fn report(
         &self,
         cluster: &ClusterName,
@@ -266,171 +259,6 @@ impl Works {
 
     fn member(&self, cluster: &ClusterName) -> Result<Objects, Error> {
         Ok(Objects::fenced(self.context.fleet.client(cluster)?, self.context.config.fence.clone()))
-    }
-
-    /// Applies every manifest; the errors of those that failed. Their templates are told what became of them.
-    async fn apply_all(&self, cluster: &ClusterName, key: &WorkKey, work: &Work) -> Vec<Error> {
-        let mut failed = Vec::new();
-        let mut unserved = false;
-        for manifest in &work.spec.workload.manifests {
-            let error = match self.apply(cluster, key, &manifest.0).await {
-                Ok(written) => {
-                    if written {
-                        let (namespace, name) = (object::namespace(&manifest.0), object::name(&manifest.0));
-                        let message = format!("Successfully applied resource({namespace}/{name}) to cluster {cluster}");
-                        self.tell_template(&manifest.0, Severity::Normal, event::SYNC_SUCCEED, message);
-                    }
-                    continue;
-                }
-                Err(error) => error,
-            };
-            let lacks_kind = matches!(error, Error::UnknownKind { .. });
-            unserved |= lacks_kind;
-            let error = match lacks_kind && self.is_known_here(&manifest.0) {
-                true => Error::Apply(NOT_SERVED.to_owned()),
-                false => error,
-            };
-            if error.is_told() {
-                let (object, error) = (named(&manifest.0), error.message());
-                let message =
-                    format!("Failed to create or update resource({object}) in member cluster({cluster}): {error}");
-                self.tell_template(&manifest.0, Severity::Warning, event::SYNC_FAILED, message);
-            }
-            failed.push(error);
-        }
-        let mut waiting = self.unserved.lock();
-        if unserved {
-            waiting.insert(key.clone());
-        } else {
-            waiting.remove(key);
-        }
-        failed
-    }
-
-    /// An event on the template that a manifest was made from.
-    fn tell_template(&self, manifest: &Value, severity: Severity, reason: &'static str, message: String) {
-        let template = json!({
-            "apiVersion": object::api_version(manifest), "kind": object::kind(manifest),
-            "metadata": {
-                "namespace": object::namespace(manifest), "name": object::name(manifest),
-                "uid": object::annotation(manifest, annotation::RESOURCE_TEMPLATE_UID).unwrap_or_default(),
-            },
-        });
-        self.context.events.note(&template, severity, reason, message);
-    }
-
-    /// Whether the control plane serves the manifest's kind.
-    fn is_known_here(&self, manifest: &Value) -> bool {
-        let Context { catalog, control_plane, .. } = self.context.as_ref();
-        catalog.known(control_plane, object::api_version(manifest), object::kind(manifest)).is_some()
-    }
-
-    /// Brings one manifest into the member; whether anything had to be written. Somebody else's write in between is looked
-    /// at and tried again.
-    async fn apply(&self, cluster: &ClusterName, work: &WorkKey, manifest: &Value) -> Result<bool, Error> {
-        let resource =
-            self.context.catalog.find(cluster, object::api_version(manifest), object::kind(manifest)).await?;
-        self.context.world.collect(cluster, &resource);
-        self.context.world.first_list(cluster, &resource.gvr).await;
-        let target = Target::new(&resource, object::namespace(manifest), object::name(manifest));
-        let member = self.member(cluster)?;
-        let seen = self.seen(cluster, target).await?;
-        let key = RecordKey::new(cluster.clone(), resource.gvr.clone(), target.namespace, target.name);
-        let fingerprint = Fingerprint::of(manifest);
-        // What was left of this very manifest; of another one it says nothing.
-        let left = self.left.of(&key).filter(|left| left.work == *work && left.manifest == fingerprint);
-        if is_as_left(left.as_ref(), seen.as_ref().map(Cached::view)) {
-            self.count(cluster, manifest, Operation::Update(Update::None), true);
-            return Ok(false);
-        }
-        let is_applied = left.is_some();
-        let difference = left.and_then(|left| left.difference);
-        let mut observed = match seen {
-            None => None,
-            Some(seen) => match seen.whole() {
-                // Values that are not cached are compared with what is there now.
-                None => member.get(target).await?.map(Arc::new),
-                whole => whole,
-            },
-        };
-        const TRIES: usize = 5;
-        for attempt in 1.. {
-            let plan = self.plan(cluster, manifest, observed.as_deref(), difference.as_deref()).await?;
-            tracing::debug!(%cluster, resource = %resource.gvr, name = target.name, plan = plan.name(), "applied");
-            let written = match &plan {
-                ApplyPlan::Keep => {
-                    let version = observed.as_deref().map(object::resource_version).unwrap_or_default().to_owned();
-                    let left = Left { work: work.clone(), manifest: fingerprint, version, difference };
-                    self.left.put(key, left).await;
-                    self.count(cluster, manifest, Operation::Update(Update::None), true);
-                    return Ok(false);
-                }
-                ApplyPlan::Create(object) => {
-                    let created = member.create(&resource, target.namespace, object).await;
-                    self.count(cluster, manifest, Operation::Create, created.is_ok());
-                    created
-                }
-                ApplyPlan::Update(object) => {
-                    let updated = member.replace(target, object).await;
-                    let update = written(observed.as_deref(), &updated);
-                    self.count(cluster, manifest, Operation::Update(update), updated.is_ok());
-                    updated
-                }
-                ApplyPlan::Conflict(message) => {
-                    self.count(cluster, manifest, Operation::Update(Update::None), false);
-                    return Err(Error::Apply(message.clone()));
-                }
-            };
-            match (written, plan) {
-                (Ok(live), ApplyPlan::Create(sent) | ApplyPlan::Update(sent)) => {
-                    let difference = apply::difference(&sent, &live).map(Arc::new);
-                    let version = object::resource_version(&live).to_owned();
-                    let left = Left { work: work.clone(), manifest: fingerprint, version, difference };
-                    self.left.put(key, left).await;
-                    self.context.world.observe(cluster, &resource.gvr, live);
-                    return Ok(true);
-                }
-                // A member may add what it does not let go of again: a claim's storage class, say.
-                (Err(error), ApplyPlan::Update(sent))
-                    if error.code() == Some(UNPROCESSABLE)
-                        && is_applied
-                        && observed.as_deref().is_some_and(|live| apply::has_everything(&sent, live)) =>
-                {
-                    let difference = observed.as_deref().and_then(|live| apply::difference(&sent, live)).map(Arc::new);
-                    let version = observed.as_deref().map(object::resource_version).unwrap_or_default().to_owned();
-                    let left = Left { work: work.clone(), manifest: fingerprint, version, difference };
-                    self.left.put(key, left).await;
-                    return Ok(false);
-                }
-                (Err(error), _) if (error.is_conflict() || error.is_not_found()) && attempt < TRIES => {
-                    let live = member.get(target).await?;
-                    if live.is_none() && error.is_not_found() && observed.is_none() {
-                        return Err(error);
-                    }
-                    observed = live.map(Arc::new);
-                }
-                (Err(error), _) => return Err(error),
-                (Ok(_), ApplyPlan::Keep | ApplyPlan::Conflict(_)) => break,
-            }
-        }
-        Ok(false)
-    }
-
-    /// Plans the write for a manifest; its kind's interpreter says first what the member decides.
-    async fn plan(
-        &self,
-        cluster: &ClusterName,
-        manifest: &Value,
-        observed: Option<&Value>,
-        difference: Option<&Value>,
-    ) -> Result<ApplyPlan, Error> {
-        match apply::meet(cluster.as_str(), manifest, observed) {
-            Meeting::Planned(plan) => Ok(plan),
-            Meeting::Ours { mut desired, observed } => {
-                self.context.interpreter.retain(&mut desired, observed).await?;
-                Ok(apply::finish(desired, observed, difference))
-            }
-        }
     }
 
     /// The member's object: from the world once its first list is in, else asked for.
@@ -484,21 +312,6 @@ impl Works {
         }
         let nothing_yet = statuses.is_empty() && typed.status.manifest_statuses.is_empty();
         Ok((!nothing_yet).then_some(statuses))
-    }
-}
-
-/// Whether the member still has exactly what this manifest was last turned into. An object without the mark of management
-/// is nobody's, even when we made it.
-fn is_as_left(left: Option<&Left>, observed: Option<&Value>) -> bool {
-    let (Some(left), Some(observed)) = (left, observed) else { return false };
-    managed::is_managed(observed) && !left.version.is_empty() && left.version == object::resource_version(observed)
-}
-
-/// Namespace and name, as Go prints an object's reference.
-fn named(object: &Value) -> String {
-    match (object::namespace(object), object::name(object)) {
-        ("", name) => name.to_owned(),
-        (namespace, name) => format!("{namespace}/{name}"),
     }
 }
 

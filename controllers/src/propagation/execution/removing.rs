@@ -1,4 +1,4 @@
-//! What a Work that goes leaves behind in its member: nothing, or objects that are nobody's any more.
+//! Removal of a Work: deletes its objects in the member, or releases them.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_index::RecordKey;
 use serde_json::Value;
 
-use super::{WorkKey, Works, is_ready};
+use super::{ExecutionController, WorkKey, is_ready};
 use crate::Error;
 use crate::failover::graceful_eviction::exclusive;
 use crate::metrics::operations::Operation;
@@ -24,7 +24,7 @@ use crowsnest_plan::work::managed;
 /// Between two looks whether an exclusive copy has stopped.
 const STOPPING: Duration = Duration::from_secs(1);
 
-impl Works {
+impl ExecutionController {
     /// Takes the objects out of the member, or gives them up, and lets the Work go. One that is exclusive goes when they are
     /// gone, with all that they ran; when that can't be seen, its binding says so.
     pub(super) async fn remove(
@@ -71,8 +71,8 @@ impl Works {
         if let Some(resource) = self.context.catalog.known(cluster, api_version, kind) {
             let (namespace, name) = (object::namespace(manifest), object::name(manifest));
             let key = RecordKey::new(cluster.clone(), resource.gvr.clone(), namespace, name);
-            if self.left.of(&key).is_some_and(|left| left.work == *work) {
-                self.left.remove(&key).await;
+            if self.applied_states.of(&key).is_some_and(|left| left.work == *work) {
+                self.applied_states.remove(&key).await;
             }
         }
     }

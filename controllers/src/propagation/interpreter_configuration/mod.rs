@@ -9,11 +9,11 @@ use crowsnest_apimachinery::names::ClusterName;
 
 use crate::Error;
 use crate::cache::Change;
-use crate::propagation::binding::Bindings;
-use crate::propagation::binding_status::Statuses;
-use crate::propagation::dependencies_distributor::Distributor;
+use crate::propagation::binding::BindingController;
+use crate::propagation::binding_status::BindingStatusController;
+use crate::propagation::dependencies_distributor::DependenciesDistributor;
 use crate::propagation::detector::{ResourceDetector, is_template_resource};
-use crate::propagation::execution::Works;
+use crate::propagation::execution::ExecutionController;
 use crate::runtime::context;
 use crate::runtime::context::Context;
 use crate::runtime::dynamic_client::Resource;
@@ -32,7 +32,7 @@ pub struct CustomizedKind {
 pub struct InterpreterConfiguration {
     context: Arc<Context>,
     detector: Arc<ResourceDetector>,
-    works: Arc<Works>,
+    works: Arc<ExecutionController>,
     dependencies: Trigger<BindingKey>,
     bindings: Trigger<BindingKey>,
     statuses: Trigger<BindingKey>,
@@ -80,9 +80,9 @@ impl Controller for InterpreterConfiguration {
             context: Arc::clone(&setup.context),
             detector: setup.controller(),
             works: setup.controller(),
-            dependencies: setup.trigger::<Distributor>(),
-            bindings: setup.trigger::<Bindings>(),
-            statuses: setup.trigger::<Statuses>(),
+            dependencies: setup.trigger::<DependenciesDistributor>(),
+            bindings: setup.trigger::<BindingController>(),
+            statuses: setup.trigger::<BindingStatusController>(),
             resync: setup.resync.clone(),
         }
     }

@@ -1,4 +1,4 @@
-//! Namespace sync: every namespace of the control plane exists in every member, reserved ones aside.
+//! Namespace sync controller: creates every namespace of the control plane in every member, except reserved ones.
 
 use std::sync::Arc;
 
@@ -21,11 +21,11 @@ use crowsnest_plan::selector::{Named, best_precision_of_named};
 use crowsnest_plan::work::construct::{self, WorkOptions};
 use crowsnest_plan::{object, overriding};
 
-pub struct Namespaces {
+pub struct NamespaceController {
     context: Arc<Context>,
 }
 
-impl Namespaces {
+impl NamespaceController {
     fn on_namespace(&self, change: &Change) -> Requests<String> {
         Requests::one_if(change.of_template() != TemplateChange::None, || change.name())
     }
@@ -79,13 +79,13 @@ impl Namespaces {
     }
 }
 
-impl Controller for Namespaces {
+impl Controller for NamespaceController {
     type Key = String;
     const NAME: &'static str = "namespace-sync-controller";
     const SWITCH: Switch = Switch::OnByDefault(&["namespace"]);
 
     fn new(setup: &Setup) -> Self {
-        Namespaces { context: Arc::clone(&setup.context) }
+        NamespaceController { context: Arc::clone(&setup.context) }
     }
 
     fn watches(&self) -> Vec<Watch<Self>> {
@@ -120,7 +120,7 @@ impl Controller for Namespaces {
     }
 }
 
-impl Namespaces {
+impl NamespaceController {
     async fn sync(&self, namespace: &Value, cluster: &str, overrides: &Overrides) -> Result<(), Error> {
         let execution = crowsnest_api::names::execution_namespace(cluster);
         if !self.context.exists(&self.context.kinds.namespace, "", &execution).await? {

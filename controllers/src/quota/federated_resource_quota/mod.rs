@@ -1,5 +1,5 @@
-//! FederatedResourceQuotas: lays their static assignments down in members, brings back what is used there, and counts
-//! what a namespace's bindings use. Writes those Works and the quotas' status, of which nothing else is a writer.
+//! FederatedResourceQuota controller: applies static assignments to members, collects their usage, and sums up the usage of a
+//! namespace's bindings. It alone writes those Works and the status of the quotas.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
@@ -30,14 +30,14 @@ type Key = (String, String);
 /// Bindings change in bursts; they are counted together.
 const GATHER: Duration = Duration::from_millis(300);
 
-pub struct Quotas {
+pub struct FederatedResourceQuotaController {
     context: Arc<Context>,
     quotas: Trigger<Key>,
     /// All quotas, so that a binding's change costs nothing where there is none.
     known: Mutex<BTreeSet<Key>>,
 }
 
-impl Quotas {
+impl FederatedResourceQuotaController {
     fn on_quota(&self, change: &Change) -> Requests<Key> {
         let key = change.key();
         match change.deleted {
@@ -69,7 +69,7 @@ impl Quotas {
     }
 }
 
-impl Controller for Quotas {
+impl Controller for FederatedResourceQuotaController {
     type Key = Key;
     const NAME: &'static str = "federated-resource-quota-sync-controller";
     const SWITCH: Switch = Switch::OnByDefault(&[
@@ -79,7 +79,11 @@ impl Controller for Quotas {
     ]);
 
     fn new(setup: &Setup) -> Self {
-        Quotas { context: Arc::clone(&setup.context), quotas: setup.trigger::<Self>(), known: Mutex::default() }
+        FederatedResourceQuotaController {
+            context: Arc::clone(&setup.context),
+            quotas: setup.trigger::<Self>(),
+            known: Mutex::default(),
+        }
     }
 
     fn watches(&self) -> Vec<Watch<Self>> {
@@ -135,7 +139,7 @@ impl Controller for Quotas {
     }
 }
 
-impl Quotas {
+impl FederatedResourceQuotaController {
     /// The Works that lay a quota down.
     async fn works(&self, key: &Key) -> Result<Vec<Value>, Error> {
         let (resource, label) = (&self.context.kinds.work, label::FEDERATED_RESOURCE_QUOTA_NAME);

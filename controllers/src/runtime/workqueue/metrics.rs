@@ -1,5 +1,4 @@
-//! What a queue counts of itself, as client-go's work queues and controller-runtime's controllers do. Written by the queue while it
-//! changes, read by `figures::queues`.
+//! Metrics of a queue, as client-go's work queues and controller-runtime's controllers have them.
 
 use std::time::Duration;
 

@@ -1,9 +1,9 @@
-//! Work queues: each key is handled by one worker at a time, is never lost and never queued twice; failures come back
-//! with growing delay. The size of a queue is bounded by the number of its keys.
+//! Work queue: each key is handled by one worker at a time, is never lost and never queued twice; failures return with growing
+//! delay. The size of a queue is bounded by the number of its keys.
 //!
-//! Keys of higher priority go first, those of one priority in the order they came. What was tried in vain comes back
-//! after a while ([`Outcome::Later`]), or waits aside until something changes that it may depend on
-//! ([`Outcome::Parked`], [`Queue::unpark`]).
+//! Keys of higher priority come first, keys of one priority in the order of their arrival. After an attempt without effect a key
+//! returns after a while ([`Outcome::Later`]), or is parked until a change that it may depend on ([`Outcome::Parked`],
+//! [`Queue::unpark`]).
 
 mod metrics;
 #[cfg(test)]
@@ -32,22 +32,22 @@ pub use self::metrics::{Measured, Pending, RESULTS};
 use crate::Error;
 use crate::metrics::Durations;
 
-/// How a reconcile ended.
+/// Result of a reconcile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
     Done,
-    /// Look again later even if nothing changes.
+    /// Reconcile again after a delay.
     Again(Duration),
-    /// In vain: look again after a second, after twice as long each time in a row, at most after ten.
+    /// Without effect: reconcile again after one second, after twice as long each time in a row, at most after ten seconds.
     Later,
     /// In vain, and trying again is of no use before something else changes: look again when told so, no sooner than
     /// after [`Outcome::Later`], or after five minutes.
     Parked,
 }
 
-/// Of failures, and the longest.
+/// First and longest delay after failures.
 const FAILED: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(30));
-/// Of what was tried in vain.
+/// First and longest delay after attempts without effect.
 const LATER: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(10));
 const PARKED: Duration = Duration::from_secs(300);
 
@@ -76,28 +76,28 @@ impl Turn {
     }
 }
 
-/// A key that is looked at when its time comes.
+/// A key that becomes ready at a time.
 #[derive(Debug, Clone, Copy)]
 struct Delayed {
     at: (Instant, u64),
     priority: Priority,
 }
 
-/// A key a worker has.
+/// A key that a worker reconciles.
 #[derive(Debug)]
 struct Running {
     priority: Priority,
     began: Instant,
-    /// Somebody asked for it meanwhile, first at this moment.
+    /// Enqueued again meanwhile, first at this time.
     again: Option<(Priority, Instant)>,
-    /// How often parked keys had been woken when it began.
+    /// Number of wakes of parked keys when it began.
     wakes: u64,
 }
 
-/// The keys and their times; it knows no clock.
+/// Keys and their times. Has no clock.
 #[derive(Debug)]
 struct State<K> {
-    /// With the moment since when it waits for its turn.
+    /// With the time since when the key is ready.
     ready: BTreeMap<Turn, (K, Instant)>,
     turns: HashMap<K, Turn>,
     running: HashMap<K, Running>,
@@ -105,13 +105,13 @@ struct State<K> {
     delayed: HashMap<K, Delayed>,
     /// Delayed keys that were tried in vain, since when, and that nothing has woken yet.
     parked: HashMap<K, Instant>,
-    /// How often in a row a key was tried in vain.
+    /// Number of attempts without effect in a row.
     attempts: HashMap<K, u32>,
     /// Numbers arrivals and delays.
     sequence: u64,
     wakes: u64,
     closed: bool,
-    /// How many may be run at once.
+    /// Number of workers.
     workers: usize,
     counts: Counts,
 }
@@ -134,7 +134,7 @@ impl<K: Hash + Eq + Clone> State<K> {
         }
     }
 
-    /// From now on nothing is kept.
+    /// Drops all keys, now and from now on.
     fn close(&mut self) {
         *self = State { closed: true, ..State::new() };
     }
@@ -161,7 +161,7 @@ impl<K: Hash + Eq + Clone> State<K> {
         is_new
     }
 
-    /// Whether it had no turn yet.
+    /// Whether the key was not ready before.
     fn put_in_turn(&mut self, key: K, priority: Option<Priority>, since: Instant) -> bool {
         let parked = self.parked.remove(&key).and_then(|_| self.undelay(&key));
         match self.turns.get(&key).copied() {
@@ -185,7 +185,7 @@ impl<K: Hash + Eq + Clone> State<K> {
         self.ready.insert(turn, (key, since));
     }
 
-    /// The earlier of two such wishes counts.
+    /// The earlier of two delays counts.
     fn delay(&mut self, key: K, at: Instant, priority: Option<Priority>) {
         if self.closed {
             return;
@@ -230,7 +230,7 @@ impl<K: Hash + Eq + Clone> State<K> {
             let key = entry.remove();
             self.parked.remove(&key);
             let priority = self.delayed.remove(&key).map(|delayed| delayed.priority);
-            // Whoever is asked for already has a turn, which may be of another priority by now.
+            // A key that is already ready may have another priority by now.
             let known = self.turns.contains_key(&key) || self.running.contains_key(&key);
             self.add(key, priority.filter(|_| !known), now);
         }
@@ -266,7 +266,7 @@ impl<K: Hash + Eq + Clone> State<K> {
         match outcome {
             Ok(Outcome::Done) => {}
             Ok(Outcome::Again(delay)) => self.delay(key.clone(), now + delay, priority),
-            // What woke the others came too late for this one, and is not to be missed.
+            // The wake came while this key was reconciled and must not be lost.
             Ok(Outcome::Parked) if !woken => {
                 self.parked.insert(key.clone(), now);
                 self.delay(key.clone(), now + PARKED, priority);
@@ -296,7 +296,7 @@ impl<K: Hash + Eq + Clone> State<K> {
         }
     }
 
-    /// What waits, and what for.
+    /// Numbers of waiting keys by reason.
     fn pending(&self) -> Pending {
         let waits = |key: &&K| self.delayed.contains_key(*key) && !self.parked.contains_key(*key);
         let backoff = self.attempts.keys().filter(waits).count();
@@ -311,27 +311,27 @@ pub struct Queue<K> {
     wake: Arc<Notify>,
     /// Counts the keys that were handled.
     finished: watch::Sender<u64>,
-    /// Where it is noted how long that took.
+    /// Histogram of durations.
     timed: Option<Durations>,
 }
 
-/// Any queue, to wait for, to count and to switch off.
+/// A queue, independent of its key type.
 pub trait Busy {
     fn name(&self) -> &'static str;
 
-    /// Nobody will work on it: keys are not kept.
+    /// Closes the queue: it keeps no keys.
     fn close(&self);
 
-    /// Whether there is nothing to do right now.
+    /// Whether no key is ready or being reconciled.
     fn is_idle(&self) -> bool;
 
     /// Changes whenever a key was handled.
     fn finished(&self) -> watch::Receiver<u64>;
 
-    /// What it counts; none of a queue that is closed.
+    /// Metrics; `None` of a closed queue.
     fn measured(&self) -> Option<Measured>;
 
-    /// The same queue once more.
+    /// A handle of this queue.
     fn shared(&self) -> Box<dyn Busy + Send + Sync>;
 }
 
@@ -386,18 +386,18 @@ impl<K: Hash + Eq + Clone + Debug + Send + 'static> Queue<K> {
         }
     }
 
-    /// Notes how long each look takes.
+    /// Records the duration of each reconcile.
     pub fn timed(self, durations: Durations) -> Self {
         Queue { timed: Some(durations), ..self }
     }
 
-    /// The keys that are to be looked at now, or that a worker has.
+    /// Calls `see` with each key that is ready or being reconciled.
     pub fn each_due(&self, see: impl FnMut(&K)) {
         let state = self.state.lock();
         state.turns.keys().chain(state.running.keys()).for_each(see);
     }
 
-    /// What waits here, and what for; none in a queue that is closed.
+    /// Numbers of waiting keys by reason; `None` of a closed queue.
     pub fn pending(&self) -> Option<Pending> {
         let state = self.state.lock();
         (!state.closed).then(|| state.pending())
@@ -407,12 +407,12 @@ impl<K: Hash + Eq + Clone + Debug + Send + 'static> Queue<K> {
         self.state.lock().closed
     }
 
-    /// Asks for `key` to be looked at. While a worker has it, it is looked at once more afterwards.
+    /// Enqueues `key`. While it is being reconciled, it is reconciled once more afterwards.
     pub fn add(&self, key: K) {
         self.add_as(key, None);
     }
 
-    /// The same, with the priority it has from now on.
+    /// Enqueues `key` with the priority that it has from now on.
     pub fn add_first(&self, key: K, priority: Priority) {
         self.add_as(key, Some(priority));
     }
@@ -424,7 +424,7 @@ impl<K: Hash + Eq + Clone + Debug + Send + 'static> Queue<K> {
         }
     }
 
-    /// Asks for `key` to be looked at after a while; the earlier of two such wishes counts.
+    /// Enqueues `key` after a delay; the earlier of two delays counts.
     pub fn add_after(&self, key: K, delay: Duration) {
         let now = Instant::now();
         {
@@ -445,7 +445,7 @@ impl<K: Hash + Eq + Clone + Debug + Send + 'static> Queue<K> {
         self.state.lock().next(Instant::now())
     }
 
-    /// Of one look at a key.
+    /// Span of one reconcile.
     fn span(&self, key: &K) -> Span {
         tracing::info_span!(
             target: SPANS,
@@ -529,7 +529,7 @@ fn panicked(panic: &(dyn Any + Send)) -> Error {
     Error::Panicked(message.to_owned())
 }
 
-/// How a look ended: not what was wrong, which may have parts of an object in it.
+/// Records the result without the error text, which may contain parts of an object.
 fn note(span: &Span, result: &Result<Outcome, Error>) {
     match result {
         Ok(outcome) => {

@@ -1,4 +1,4 @@
-//! The queue's order and delays, with the clock in hand.
+//! Tests of the order and delays of a queue, with a clock that the test advances.
 
 use super::*;
 use proptest::prelude::*;

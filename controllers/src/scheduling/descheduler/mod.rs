@@ -1,5 +1,5 @@
-//! The descheduler's loop: replicas that no node of their cluster has taken for a while are taken from it, so that the
-//! scheduler finds them another place. Karmada runs it as a program of its own; here it is a loop that is off unless it is named.
+//! Descheduler: removes replicas that no node of their cluster takes for a while, so that the scheduler finds them another
+//! cluster. A program of its own in Karmada; here a controller that is disabled by default.
 
 use std::collections::BTreeMap;
 use std::pin::pin;
@@ -31,19 +31,19 @@ type Key = (String, String);
 /// How long a member may take to say which of its pods count.
 const MEMBER_ANSWERS_WITHIN: Duration = Duration::from_secs(3);
 
-pub struct Descheduling {
+pub struct Descheduler {
     context: Arc<Context>,
     capacity: Arc<Capacity>,
 }
 
-impl Controller for Descheduling {
+impl Controller for Descheduler {
     type Key = Key;
     const NAME: &'static str = "descheduler";
     /// A program of its own in Karmada, which its installations may do without.
     const SWITCH: Switch = Switch::OffByDefault(&["descheduler"]);
 
     fn new(setup: &Setup) -> Self {
-        Descheduling { context: Arc::clone(&setup.context), capacity: Capacity::shared(setup) }
+        Descheduler { context: Arc::clone(&setup.context), capacity: Capacity::shared(setup) }
     }
 
     fn watches(&self) -> Vec<Watch<Self>> {
@@ -106,7 +106,7 @@ impl Controller for Descheduling {
     }
 }
 
-impl Descheduling {
+impl Descheduler {
     /// How many replicas no node takes, by cluster: as the cache has it or as the cluster's estimator says, whichever is less.
     /// Where neither knows, none are.
     async fn unschedulable(&self, resource: &ObjectReference, clusters: &[String]) -> BTreeMap<String, i32> {

@@ -1,7 +1,7 @@
-//! The scheduler's loop: bindings get their clusters. Decisions are made here, `results` writes them.
+//! Scheduler: assigns clusters to bindings. Decisions are made here, `results` writes them.
 //!
-//! A decision about a workload and the promise of what it gives away are one step, so that no two give away the same
-//! room. What does not fit is parked in the queue until there may be more room.
+//! The decision about a workload and the reservation of the capacity that it uses are one step, so that no two workloads get the
+//! same capacity. A binding that does not fit is parked in the queue until there may be more capacity.
 
 mod results;
 mod what_if;
@@ -32,7 +32,7 @@ use crate::runtime::context::{Context, decode};
 use crate::runtime::dynamic_client::Resource;
 use crate::runtime::watch::Request;
 use crate::runtime::workqueue::{Outcome, Priority};
-use crate::runtime::write_priority::GivingWay;
+use crate::runtime::write_priority::DeferredWrites;
 use crate::runtime::{Controller, Requests, Setup, Source, Switch, Trigger, Watch};
 use crowsnest_plan::estimation::Estimator;
 use crowsnest_plan::estimation::accurate::{Accurate, Answers};
@@ -42,23 +42,23 @@ use crowsnest_plan::estimation::room::Remembered;
 use crowsnest_plan::object;
 use crowsnest_plan::scheduling::{self, Binding, ClusterFacts, Peer, Plan, Report, Unobserved, World};
 
-pub struct Scheduling {
+pub struct Scheduler {
     context: Arc<Context>,
     capacity: Arc<Capacity>,
     bindings: Trigger<BindingKey>,
     clusters: RwLock<Arc<Vec<Arc<ClusterFacts>>>>,
-    /// What was given away. Held while a workload is decided about.
+    /// Reserved capacity. Locked while a workload is decided.
     ledger: Mutex<Ledger>,
     remembered: Remembered,
-    /// What the ledger's moments count from.
+    /// Start of the ledger's time.
     began: Instant,
     /// Bindings with affinity groups must see each other's results, so they are decided and written one at a time.
     grouped: tokio::sync::Mutex<()>,
-    /// Bindings whose first success is not told yet, because the control plane is busy.
-    giving_way: GivingWay<BindingKey>,
+    /// Bindings whose first success is deferred while the control plane is under write load.
+    deferred: DeferredWrites<BindingKey>,
 }
 
-impl Scheduling {
+impl Scheduler {
     fn on_binding(&self, change: &Change) -> Requests<BindingKey> {
         let key = change.key();
         let Some(new) = change.current() else {
@@ -73,12 +73,12 @@ impl Scheduling {
         Requests::with_priority(key, self.priority(new))
     }
 
-    /// There may be more room somewhere.
+    /// Enqueues parked bindings, since there may be more capacity.
     fn room_grew(&self) {
         self.bindings.unpark();
     }
 
-    /// Changes what is promised; whoever waits for room hears of it when some is given back.
+    /// Changes reservations; when capacity is released, parked bindings are enqueued.
     fn given_back(&self, change: impl FnOnce(&mut Ledger) -> bool) {
         let freed = change(&mut self.ledger.lock());
         if freed {
@@ -86,7 +86,7 @@ impl Scheduling {
         }
     }
 
-    /// A binding tells what became of what it was promised. One that goes needs no more.
+    /// Updates the reservation of a binding from its spec and status. A binding that is being deleted needs none.
     fn hear(&self, key: &BindingKey, binding: &Value) {
         if !self.ledger.lock().has(key) {
             return;
@@ -103,10 +103,10 @@ impl Scheduling {
     }
 
     fn incoming(&self, why: Incoming) {
-        self.context.figures.attempts.came(why);
+        self.context.metrics.attempts.came(why);
     }
 
-    /// Its place in the queue.
+    /// Priority in the queue.
     fn priority(&self, binding: &Value) -> Priority {
         self.in_turn(object::integer(binding, &["spec", "schedulePriority", "priority"]))
     }
@@ -149,7 +149,7 @@ impl Scheduling {
         Ok(requests.into_iter().collect())
     }
 
-    /// Puts a cluster into the list, or takes it out; what was there.
+    /// Adds, replaces or removes a cluster; the previous facts.
     fn replace_cluster(&self, name: &str, new: Option<Arc<ClusterFacts>>) -> Option<Arc<ClusterFacts>> {
         let mut clusters = self.clusters.write();
         let clusters = Arc::make_mut(&mut clusters);
@@ -164,7 +164,7 @@ impl Scheduling {
         }
     }
 
-    /// Bindings of kinds that a cluster did not serve before: it was refused for them and may take them now.
+    /// Bindings of kinds that a cluster did not serve before: it was filtered out for them.
     async fn gained(&self, old: &ClusterFacts, new: &ClusterFacts) -> Result<Vec<Request<BindingKey>>, Error> {
         let kinds = &self.context.kinds;
         let mut requests = Vec::new();
@@ -187,7 +187,7 @@ impl Scheduling {
         Request { key, priority: Some(priority), after: Duration::ZERO }
     }
 
-    /// Ours to schedule: our name, not suspended, and made by a policy or handed to us by a label.
+    /// Whether this scheduler is responsible: its name, not suspended, and created by a policy or labelled as managed.
     pub(crate) fn is_ours(&self, binding: &Value, spec: &ResourceBindingSpec) -> bool {
         let name = if spec.scheduler_name.is_empty() { "default-scheduler" } else { &spec.scheduler_name };
         let suspended = spec.suspension.as_ref().and_then(|suspension| suspension.scheduling).unwrap_or_default();
@@ -202,15 +202,15 @@ impl Scheduling {
     }
 }
 
-impl Controller for Scheduling {
+impl Controller for Scheduler {
     type Key = BindingKey;
     const NAME: &'static str = "scheduler-queue";
     const SWITCH: Switch = Switch::Always;
 
     fn new(setup: &Setup) -> Self {
         let context = Arc::clone(&setup.context);
-        context.figures.count_pending(setup.queue::<Self>());
-        Scheduling {
+        context.metrics.count_pending(setup.queue::<Self>());
+        Scheduler {
             ledger: Mutex::new(Ledger::new(context.config.gates)),
             context,
             capacity: Capacity::shared(setup),
@@ -219,7 +219,7 @@ impl Controller for Scheduling {
             remembered: Remembered::default(),
             began: Instant::now(),
             grouped: tokio::sync::Mutex::new(()),
-            giving_way: GivingWay::default(),
+            deferred: DeferredWrites::default(),
         }
     }
 
@@ -258,7 +258,7 @@ impl Controller for Scheduling {
     }
 
     fn has_deferred_writes(&self) -> bool {
-        !self.giving_way.is_empty()
+        !self.deferred.is_empty()
     }
 
     async fn reconcile(self: Arc<Self>, key: BindingKey) -> Result<Outcome, Error> {
@@ -270,9 +270,9 @@ impl Controller for Scheduling {
     }
 }
 
-impl Scheduling {
+impl Scheduler {
     async fn look(&self, key: BindingKey) -> Result<Outcome, Error> {
-        let waited = self.giving_way.begin(&key);
+        let waited = self.deferred.begin(&key);
         let resource = self.context.kinds.binding(&key.0);
         let Some(binding) = self.context.get(resource, &key.0, &key.1).await? else { return Ok(Outcome::Done) };
         let typed: ResourceBinding = decode(&binding)?;
@@ -292,7 +292,7 @@ impl Scheduling {
         let at = At { resource, binding: &binding, typed: &typed, report: &report };
         let ended = self.carry_out(plan, at, key, waited).await;
         if let Some(trigger) = report.trigger {
-            self.context.figures.attempts.tried(trigger, began.elapsed(), !is_in_vain(&ended));
+            self.context.metrics.attempts.tried(trigger, began.elapsed(), !is_in_vain(&ended));
         }
         ended
     }
@@ -308,12 +308,12 @@ impl Scheduling {
         is_backed: bool,
     ) -> (Plan, Report) {
         let now = self.began.elapsed();
-        // Whoever gives nothing away waits for nobody.
+        // A decision that reserves nothing needs no lock.
         let mut ledger = binding.spec.is_workload().then(|| self.ledger.lock());
         if ledger.as_mut().is_some_and(|ledger| ledger.lapse(now)) {
             self.room_grew();
         }
-        let stopwatch = self.context.figures.attempts.stopwatch();
+        let stopwatch = self.context.metrics.attempts.stopwatch();
         let plan =
             |world: &World<'_>, _: &Estimator<'_>| scheduling::plan(&World { observer: &stopwatch, ..*world }, binding);
         let (decided, _) = self.in_rooms(key, ledger.as_deref_mut(), peers, answers, plan);
@@ -451,7 +451,7 @@ fn peer(spec: &ResourceBindingSpec) -> Option<Peer> {
     })
 }
 
-/// Whether the scheduler has to try again. That no cluster fits is a result.
+/// Whether the scheduler has to retry. That no cluster fits is a result.
 fn is_in_vain(ended: &Result<Outcome, Error>) -> bool {
     matches!(ended, Ok(Outcome::Later | Outcome::Parked) | Err(_))
 }

@@ -1,4 +1,4 @@
-//! What became of a decision, written to its binding and told as events.
+//! Results of decisions: written to the binding and recorded as events.
 
 use std::sync::Arc;
 
@@ -7,12 +7,12 @@ use crowsnest_api::work::{ResourceBinding, TargetCluster};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Value, json};
 
-use super::Scheduling;
+use super::Scheduler;
 use crate::Error;
 use crate::runtime::dynamic_client::Resource;
 use crate::runtime::event_recorder::Severity;
 use crate::runtime::workqueue::Outcome;
-use crate::runtime::write_priority::Waited;
+use crate::runtime::write_priority::Deferrals;
 use crowsnest_plan::conditions;
 use crowsnest_plan::estimation::ledger::BindingKey;
 use crowsnest_plan::journal::workloads::{Bound, Move, rescheduled};
@@ -35,20 +35,20 @@ pub(super) struct Scheduled<'a> {
     pub changed: bool,
 }
 
-impl Scheduling {
+impl Scheduler {
     /// Does what was decided about a binding.
     pub(super) async fn carry_out(
         &self,
         plan: Plan,
         at: At<'_>,
         key: BindingKey,
-        waited: Waited,
+        waited: Deferrals,
     ) -> Result<Outcome, Error> {
         let At { binding, typed, .. } = at;
         match plan {
             // The result was written, and whoever wrote it came no further.
             Plan::Keep if is_untold(typed) => {
-                if let Some(wait) = self.giving_way.wait(self.context.traffic(), key, waited) {
+                if let Some(wait) = self.deferred.wait(self.context.write_load(), key, waited) {
                     return Ok(Outcome::Again(wait));
                 }
                 let told = Scheduled { clusters: &typed.spec.clusters, affinity: None, changed: false };
@@ -75,7 +75,7 @@ impl Scheduling {
                 if !conditions::is_true(&typed.status.conditions, condition::SCHEDULED)
                     && affinity.is_none()
                     && at.report.trigger != Some(Trigger::RescheduleRequested)
-                    && let Some(wait) = self.giving_way.wait(self.context.traffic(), key, waited)
+                    && let Some(wait) = self.deferred.wait(self.context.write_load(), key, waited)
                 {
                     return Ok(Outcome::Again(wait));
                 }

@@ -1,7 +1,7 @@
-//! A fleet as it would be, for plans: some clusters are otherwise, and what is given away is promised here and nowhere else.
+//! What-if fleet of a plan: some clusters are changed, and capacity is reserved here only.
 //!
-//! Bindings that are planned together compete for the same room as they would in the scheduler's queue: each decision is
-//! promised before the next is asked for.
+//! Bindings that are planned together compete for capacity as they would in the queue of the scheduler: the capacity of each
+//! decision is reserved before the next.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use crowsnest_api::cluster::Cluster;
 use crowsnest_api::work::{ResourceBinding, ResourceBindingSpec, TargetCluster};
 
-use super::{BindingKey, Scheduling};
+use super::{BindingKey, Scheduler};
 use crate::Error;
 use crowsnest_plan::estimation::Estimator;
 use crowsnest_plan::estimation::accurate::Answers;
@@ -46,7 +46,7 @@ impl Imagined {
     }
 }
 
-impl Scheduling {
+impl Scheduler {
     /// The fleet as it is, but for some of its clusters.
     pub(crate) fn imagine(&self, otherwise: impl IntoIterator<Item = Cluster>) -> Imagined {
         let mut clusters = self.clusters.read().as_ref().clone();

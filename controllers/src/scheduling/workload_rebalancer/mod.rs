@@ -1,5 +1,5 @@
-//! WorkloadRebalancers: tells the bindings of the workloads they name to be scheduled anew, takes down what became of
-//! each, and deletes a rebalancer whose time after its work is over. Only this loop writes their status.
+//! Workload rebalancer: triggers rescheduling of the bindings of the workloads that a WorkloadRebalancer names, records the
+//! result of each, and deletes a finished WorkloadRebalancer after its time to live. It alone writes their status.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,17 +16,17 @@ use crate::runtime::workqueue::Outcome;
 use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch};
 use crowsnest_plan::{object, rebalance as plan};
 
-pub struct Rebalancer {
+pub struct WorkloadRebalancerController {
     context: Arc<Context>,
 }
 
-impl Controller for Rebalancer {
+impl Controller for WorkloadRebalancerController {
     type Key = String;
     const NAME: &'static str = "workload-rebalancer";
     const SWITCH: Switch = Switch::OnByDefault(&["workloadRebalancer"]);
 
     fn new(setup: &Setup) -> Self {
-        Rebalancer { context: Arc::clone(&setup.context) }
+        WorkloadRebalancerController { context: Arc::clone(&setup.context) }
     }
 
     fn watches(&self) -> Vec<Watch<Self>> {
@@ -64,7 +64,7 @@ impl Controller for Rebalancer {
     }
 }
 
-impl Rebalancer {
+impl WorkloadRebalancerController {
     /// Triggers what has no result yet. What could not be triggered now keeps having none, and one error tells why.
     async fn trigger_all(
         &self,

@@ -1,6 +1,6 @@
-//! ResourceRegistries as interests: what a registry names is collected from its clusters for as long as it exists.
+//! Resource registry: collects the resources that ResourceRegistries name from their clusters.
 //!
-//! Reads registries through the control plane and what clusters serve through the cache; writes nothing but interests.
+//! Reads registries from the control plane and served resources from the cache; writes only interests.
 
 mod wanted;
 

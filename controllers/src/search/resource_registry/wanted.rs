@@ -1,4 +1,4 @@
-//! What ResourceRegistries want collected: pure, of what is known of members and the control plane.
+//! Resources that ResourceRegistries name: a pure function of the registries, the members and what they serve.
 
 use std::collections::{BTreeMap, BTreeSet};
 

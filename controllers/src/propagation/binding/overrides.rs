@@ -1,0 +1,76 @@
+//! Override policies, as the informer last dispatched them.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+
+use crowsnest_api::policy::OverrideSpec;
+use crowsnest_plan::object;
+use crowsnest_plan::overriding::OverridePolicy;
+use parking_lot::RwLock;
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::Error;
+use crate::cache::{Cached, Change};
+use crate::runtime::context::Context;
+use crate::scheduling::scheduler::BindingKey;
+
+/// Override policies of one scope, by name.
+#[derive(Clone, Default)]
+pub struct Overrides {
+    policies: Vec<(String, Arc<OverrideSpec>)>,
+}
+
+/// A policy's name and what it says; `None` while it is on its way out, or cannot be read.
+fn read_override(policy: &Value) -> Option<(String, Arc<OverrideSpec>)> {
+    if object::is_terminating(policy) {
+        return None;
+    }
+    match OverrideSpec::deserialize(policy.get("spec").unwrap_or(&Value::Null)) {
+        Ok(spec) => Some((object::name(policy).to_owned(), Arc::new(spec))),
+        Err(error) => {
+            tracing::warn!(policy = object::name(policy), %error, "override policy cannot be read");
+            None
+        }
+    }
+}
+
+impl Overrides {
+    /// Those that are cluster-wide, read out of the world.
+    pub async fn cluster_wide(context: &Context) -> Result<Self, Error> {
+        let policies = context.list(&context.kinds.cluster_override_policy, None).await?;
+        Ok(Overrides { policies: policies.iter().map(Cached::view).filter_map(read_override).collect() })
+    }
+
+    pub fn as_plan(&self) -> Vec<OverridePolicy<'_>> {
+        self.policies.iter().map(|(name, spec)| OverridePolicy { name, spec }).collect()
+    }
+}
+
+/// All override policies as last told, by namespace (none for those that are cluster-wide) and name.
+#[derive(Default)]
+pub(super) struct KnownOverrides {
+    known: RwLock<BTreeMap<(String, String), Arc<OverrideSpec>>>,
+}
+
+impl KnownOverrides {
+    pub(super) fn learn(&self, change: &Change) {
+        let key = change.key();
+        match change.current().and_then(read_override) {
+            Some((_, spec)) => drop(self.known.write().insert(key, spec)),
+            None => drop(self.known.write().remove(&key)),
+        }
+    }
+
+    /// Of this scope only these are there.
+    pub(super) fn keep(&self, namespaced: bool, keys: &HashSet<BindingKey>) {
+        self.known.write().retain(|key, _| key.0.is_empty() == namespaced || keys.contains(key));
+    }
+
+    pub(super) fn of(&self, namespace: &str) -> Overrides {
+        let known = self.known.read();
+        let first = (namespace.to_owned(), String::new());
+        let own = known.range(first..).take_while(|((of, _), _)| of == namespace);
+        Overrides { policies: own.map(|((_, name), spec)| (name.clone(), Arc::clone(spec))).collect() }
+    }
+}

@@ -1,0 +1,209 @@
+//! Applies the manifests of a Work to its member.
+
+use std::sync::Arc;
+
+use crowsnest_api::constants::{annotation, event};
+use crowsnest_api::work::Work;
+use crowsnest_apimachinery::names::ClusterName;
+use crowsnest_index::RecordKey;
+use crowsnest_plan::object;
+use crowsnest_plan::work::apply::{self, ApplyPlan, Meeting};
+use crowsnest_plan::work::managed;
+use serde_json::{Value, json};
+
+use super::counting::written;
+use super::{ExecutionController, WorkKey};
+use crate::Error;
+use crate::cache::Cached;
+use crate::cache::applied_state::{AppliedState, Fingerprint};
+use crate::metrics::operations::{Operation, Update};
+use crate::runtime::context::Context;
+use crate::runtime::dynamic_client::Target;
+use crate::runtime::event_recorder::Severity;
+
+/// The status of an answer that refuses an object as invalid.
+const UNPROCESSABLE: u16 = 422;
+/// What an API server answers to a request for a resource it does not have.
+const NOT_SERVED: &str = "the server could not find the requested resource";
+
+impl ExecutionController {
+    /// Applies every manifest; the errors of those that failed. Their templates are told what became of them.
+    pub(super) async fn apply_all(&self, cluster: &ClusterName, key: &WorkKey, work: &Work) -> Vec<Error> {
+        let mut failed = Vec::new();
+        let mut unserved = false;
+        for manifest in &work.spec.workload.manifests {
+            let error = match self.apply(cluster, key, &manifest.0).await {
+                Ok(written) => {
+                    if written {
+                        let (namespace, name) = (object::namespace(&manifest.0), object::name(&manifest.0));
+                        let message = format!("Successfully applied resource({namespace}/{name}) to cluster {cluster}");
+                        self.tell_template(&manifest.0, Severity::Normal, event::SYNC_SUCCEED, message);
+                    }
+                    continue;
+                }
+                Err(error) => error,
+            };
+            let lacks_kind = matches!(error, Error::UnknownKind { .. });
+            unserved |= lacks_kind;
+            let error = match lacks_kind && self.is_known_here(&manifest.0) {
+                true => Error::Apply(NOT_SERVED.to_owned()),
+                false => error,
+            };
+            if error.is_told() {
+                let (object, error) = (named(&manifest.0), error.message());
+                let message =
+                    format!("Failed to create or update resource({object}) in member cluster({cluster}): {error}");
+                self.tell_template(&manifest.0, Severity::Warning, event::SYNC_FAILED, message);
+            }
+            failed.push(error);
+        }
+        let mut waiting = self.unserved.lock();
+        if unserved {
+            waiting.insert(key.clone());
+        } else {
+            waiting.remove(key);
+        }
+        failed
+    }
+
+    /// An event on the template that a manifest was made from.
+    fn tell_template(&self, manifest: &Value, severity: Severity, reason: &'static str, message: String) {
+        let template = json!({
+            "apiVersion": object::api_version(manifest), "kind": object::kind(manifest),
+            "metadata": {
+                "namespace": object::namespace(manifest), "name": object::name(manifest),
+                "uid": object::annotation(manifest, annotation::RESOURCE_TEMPLATE_UID).unwrap_or_default(),
+            },
+        });
+        self.context.events.note(&template, severity, reason, message);
+    }
+
+    /// Whether the control plane serves the manifest's kind.
+    fn is_known_here(&self, manifest: &Value) -> bool {
+        let Context { catalog, control_plane, .. } = self.context.as_ref();
+        catalog.known(control_plane, object::api_version(manifest), object::kind(manifest)).is_some()
+    }
+
+    /// Brings one manifest into the member; whether anything had to be written. Somebody else's write in between is looked
+    /// at and tried again.
+    async fn apply(&self, cluster: &ClusterName, work: &WorkKey, manifest: &Value) -> Result<bool, Error> {
+        let resource =
+            self.context.catalog.find(cluster, object::api_version(manifest), object::kind(manifest)).await?;
+        self.context.world.collect(cluster, &resource);
+        self.context.world.first_list(cluster, &resource.gvr).await;
+        let target = Target::new(&resource, object::namespace(manifest), object::name(manifest));
+        let member = self.member(cluster)?;
+        let seen = self.seen(cluster, target).await?;
+        let key = RecordKey::new(cluster.clone(), resource.gvr.clone(), target.namespace, target.name);
+        let fingerprint = Fingerprint::of(manifest);
+        // What was left of this very manifest; of another one it says nothing.
+        let left = self.applied_states.of(&key).filter(|left| left.work == *work && left.manifest == fingerprint);
+        if is_as_left(left.as_ref(), seen.as_ref().map(Cached::view)) {
+            self.count(cluster, manifest, Operation::Update(Update::None), true);
+            return Ok(false);
+        }
+        let is_applied = left.is_some();
+        let difference = left.and_then(|left| left.difference);
+        let mut observed = match seen {
+            None => None,
+            Some(seen) => match seen.whole() {
+                // Values that are not cached are compared with what is there now.
+                None => member.get(target).await?.map(Arc::new),
+                whole => whole,
+            },
+        };
+        const TRIES: usize = 5;
+        for attempt in 1.. {
+            let plan = self.plan(cluster, manifest, observed.as_deref(), difference.as_deref()).await?;
+            tracing::debug!(%cluster, resource = %resource.gvr, name = target.name, plan = plan.name(), "applied");
+            let written = match &plan {
+                ApplyPlan::Keep => {
+                    let version = observed.as_deref().map(object::resource_version).unwrap_or_default().to_owned();
+                    let left = AppliedState { work: work.clone(), manifest: fingerprint, version, difference };
+                    self.applied_states.put(key, left).await;
+                    self.count(cluster, manifest, Operation::Update(Update::None), true);
+                    return Ok(false);
+                }
+                ApplyPlan::Create(object) => {
+                    let created = member.create(&resource, target.namespace, object).await;
+                    self.count(cluster, manifest, Operation::Create, created.is_ok());
+                    created
+                }
+                ApplyPlan::Update(object) => {
+                    let updated = member.replace(target, object).await;
+                    let update = written(observed.as_deref(), &updated);
+                    self.count(cluster, manifest, Operation::Update(update), updated.is_ok());
+                    updated
+                }
+                ApplyPlan::Conflict(message) => {
+                    self.count(cluster, manifest, Operation::Update(Update::None), false);
+                    return Err(Error::Apply(message.clone()));
+                }
+            };
+            match (written, plan) {
+                (Ok(live), ApplyPlan::Create(sent) | ApplyPlan::Update(sent)) => {
+                    let difference = apply::difference(&sent, &live).map(Arc::new);
+                    let version = object::resource_version(&live).to_owned();
+                    let left = AppliedState { work: work.clone(), manifest: fingerprint, version, difference };
+                    self.applied_states.put(key, left).await;
+                    self.context.world.observe(cluster, &resource.gvr, live);
+                    return Ok(true);
+                }
+                // A member may add what it does not let go of again: a claim's storage class, say.
+                (Err(error), ApplyPlan::Update(sent))
+                    if error.code() == Some(UNPROCESSABLE)
+                        && is_applied
+                        && observed.as_deref().is_some_and(|live| apply::has_everything(&sent, live)) =>
+                {
+                    let difference = observed.as_deref().and_then(|live| apply::difference(&sent, live)).map(Arc::new);
+                    let version = observed.as_deref().map(object::resource_version).unwrap_or_default().to_owned();
+                    let left = AppliedState { work: work.clone(), manifest: fingerprint, version, difference };
+                    self.applied_states.put(key, left).await;
+                    return Ok(false);
+                }
+                (Err(error), _) if (error.is_conflict() || error.is_not_found()) && attempt < TRIES => {
+                    let live = member.get(target).await?;
+                    if live.is_none() && error.is_not_found() && observed.is_none() {
+                        return Err(error);
+                    }
+                    observed = live.map(Arc::new);
+                }
+                (Err(error), _) => return Err(error),
+                (Ok(_), ApplyPlan::Keep | ApplyPlan::Conflict(_)) => break,
+            }
+        }
+        Ok(false)
+    }
+
+    /// Plans the write for a manifest; its kind's interpreter says first what the member decides.
+    pub(super) async fn plan(
+        &self,
+        cluster: &ClusterName,
+        manifest: &Value,
+        observed: Option<&Value>,
+        difference: Option<&Value>,
+    ) -> Result<ApplyPlan, Error> {
+        match apply::meet(cluster.as_str(), manifest, observed) {
+            Meeting::Planned(plan) => Ok(plan),
+            Meeting::Ours { mut desired, observed } => {
+                self.context.interpreter.retain(&mut desired, observed).await?;
+                Ok(apply::finish(desired, observed, difference))
+            }
+        }
+    }
+}
+
+/// Whether the member still has exactly what this manifest was last turned into. An object without the mark of management
+/// is nobody's, even when we made it.
+fn is_as_left(left: Option<&AppliedState>, observed: Option<&Value>) -> bool {
+    let (Some(left), Some(observed)) = (left, observed) else { return false };
+    managed::is_managed(observed) && !left.version.is_empty() && left.version == object::resource_version(observed)
+}
+
+/// Namespace and name, as Go prints an object's reference.
+fn named(object: &Value) -> String {
+    match (object::namespace(object), object::name(object)) {
+        ("", name) => name.to_owned(),
+        (namespace, name) => format!("{namespace}/{name}"),
+    }
+}
