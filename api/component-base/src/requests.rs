@@ -1,6 +1,6 @@
-//! Requests to API servers, counted by host, method and status as client-go does: those of members' clients, and of whichever other
-//! client is given the layer. Requests that are passed on for callers are not among them. Written by the clients, read by whoever
-//! exposes metrics; a host is forgotten with the last client that asks it.
+//! Client metrics: requests to API servers, counted by host, method and status as client-go does.
+//!
+//! Clients with the layer are counted; requests that a proxy forwards are not. A host is removed with its last client.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -11,11 +11,11 @@ use http::{Method, Request, Response, StatusCode};
 use parking_lot::Mutex;
 use tower::{Layer, Service};
 
-/// See the module. Clones are the same.
+/// Counters of requests. Clones share them.
 #[derive(Debug, Clone, Default)]
 pub struct Requests(Arc<Mutex<Vec<Weak<Host>>>>);
 
-/// What became of requests; no status where there was no answer.
+/// Number of requests by method and status; no status means that no response arrived.
 type Outcomes = HashMap<(Method, Option<StatusCode>), u64>;
 
 #[derive(Debug)]
@@ -24,7 +24,7 @@ struct Host {
     outcomes: Mutex<Outcomes>,
 }
 
-/// How many requests of one kind there were.
+/// Number of requests of one kind.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Counted {
     pub host: String,
@@ -47,7 +47,7 @@ impl Requests {
         CountRequests(host)
     }
 
-    /// All of them, by host.
+    /// All counters, sorted by host.
     pub fn counted(&self) -> Vec<Counted> {
         let hosts: Vec<Arc<Host>> = self.0.lock().iter().filter_map(Weak::upgrade).collect();
         let mut counted = Vec::new();

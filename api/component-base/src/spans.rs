@@ -1,8 +1,7 @@
-//! Traces: the target of their spans, and how a request tells whomever it is sent to which span it is made in (W3C Trace
-//! Context). Spans are made where work is done - here, in the cache, the proxy, the controllers and the servers - and sent by
-//! `server`, where it was asked for; otherwise a span is a look at a flag.
+//! Traces: the target of all spans, and propagation of the span in request headers (W3C Trace Context).
 //!
-//! No span has anything in it that may be secret: no header, no body, no query, of paths only what names a kind.
+//! Any crate creates spans; the server exports them if an OTLP receiver is configured. Otherwise a span costs one check of a
+//! flag. Spans contain nothing that may be secret: no header, no body, no query, and of paths only the part that names a kind.
 
 use http::{HeaderMap, Request};
 use kube::client::{Body, ClientBuilder};
@@ -14,10 +13,10 @@ use tracing::Span;
 
 use crate::requests::CountRequests;
 
-/// Target of all spans that are traced, and of nothing else: log lines have nothing of them.
+/// Target of all exported spans. No log line has this target.
 pub const SPANS: &str = "crowsnest::spans";
 
-/// Says in a request's head which span it is made in. Made in none, it says what it said before.
+/// Writes the current span into the headers of a request. Without a span the headers stay unchanged.
 pub fn hand_on(headers: &mut HeaderMap) {
     let context = Context::current();
     if context.span().span_context().is_valid() {
@@ -25,7 +24,7 @@ pub fn hand_on(headers: &mut HeaderMap) {
     }
 }
 
-/// A client whose requests say which span they are made in, and are counted. Must run inside a tokio runtime.
+/// A client whose requests carry the current span and are counted. Must be called inside a tokio runtime.
 pub fn client(config: kube::Config, counted: &CountRequests) -> Result<kube::Client, kube::Error> {
     let told = MapRequestLayer::new(|mut request: Request<Body>| {
         hand_on(request.headers_mut());
@@ -34,13 +33,13 @@ pub fn client(config: kube::Config, counted: &CountRequests) -> Result<kube::Cli
     Ok(ClientBuilder::try_from(config)?.with_layer(&told).with_layer(counted).build())
 }
 
-/// Marks a span as of something that failed, and why.
+/// Marks a span as failed, with the type of the error.
 pub fn failed(span: &Span, why: &str) {
     span.record("otel.status_code", "error");
     span.record("error.type", why);
 }
 
-/// A span that lasts until this is dropped, wherever that is. Otherwise it has ended when it was last entered.
+/// A span that ends when this value is dropped, on any task. A plain span ends when it was last exited.
 #[derive(Debug)]
 pub struct Lasting(pub Span);
 

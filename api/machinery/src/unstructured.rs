@@ -151,7 +151,7 @@ pub fn generation(object: &Value) -> i64 {
     integer(object, &["metadata", "generation"]).unwrap_or_default()
 }
 
-/// Whether the object has been asked to go (`metadata.deletionTimestamp`).
+/// True if the object is being deleted (`metadata.deletionTimestamp`).
 pub fn is_terminating(object: &Value) -> bool {
     at(object, &["metadata", "deletionTimestamp"]).is_some_and(|time| !time.is_null())
 }

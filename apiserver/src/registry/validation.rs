@@ -1,4 +1,4 @@
-//! Labels, annotations and generic object metadata: what apimachinery's `validation` package refuses and how it says so.
+//! Validation of labels, annotations and generic object metadata, as in apimachinery's `validation` package.
 //!
 //! Pure. Used by every create and update in `registry/`, and by the strategies of `builtin/` and `crd/`.
 

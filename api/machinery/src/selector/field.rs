@@ -24,7 +24,7 @@ impl FieldSelector {
     pub fn parse(text: &str) -> Result<Self, SelectorError> {
         let mut requirements = Vec::new();
         let mut terms = split_terms(text);
-        // Of several mistakes API servers report the first in this order.
+        // API servers report the first mistake in this order.
         terms.sort_unstable();
         for term in terms.into_iter().filter(|term| !term.is_empty()) {
             let not_understood = || SelectorError::Field { selector: text.to_owned(), term: term.to_owned() };

@@ -1,4 +1,4 @@
-//! Selectors mean what Kubernetes defines, whatever their text.
+//! Properties of selectors: their meaning is that of Kubernetes, and no text breaks them.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -53,7 +53,7 @@ pub struct Answer {
     host: usize,
 }
 
-/// The answer, or `None` if the server has no such thing (404).
+/// The answer, or `None` for 404.
 pub fn found(answer: Result<Answer, ClientError>) -> Result<Option<Answer>, ClientError> {
     match answer {
         Ok(answer) => Ok(Some(answer)),
