@@ -304,6 +304,9 @@ mod tests {
     #[case("app in (web,)", true)]
     #[case("empty=", true)]
     #[case("empty in (,a)", true)]
+    #[case("empty in ()", true)]
+    #[case("app in ()", false)]
+    #[case("app in (web,,api)", true)]
     #[case("app>3", false)]
     #[case("in", false)]
     fn string_form(#[case] text: &str, #[case] expected: bool) {

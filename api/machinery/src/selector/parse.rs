@@ -131,11 +131,8 @@ impl<'t> Parser<'t> {
             return Err(SelectorError::Syntax(format!("found '{word}' expected: '('")));
         }
         match self.ahead() {
-            (Token::Close, _) => {
-                self.position += 1;
-                return Ok(BTreeSet::new());
-            }
-            (Token::Identifier | Token::Comma, _) => {}
+            // As kube-apiserver answers, `()` holds the empty value.
+            (Token::Identifier | Token::Comma | Token::Close, _) => {}
             (_, word) => {
                 return Err(SelectorError::Syntax(format!("found '{word}', expected: ',', ')' or identifier")));
             }
