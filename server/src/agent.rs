@@ -2,12 +2,14 @@
 //! of the control plane, through which that one reaches its API server; renews the certificate it is known by.
 
 pub(crate) mod certificate;
+mod config;
 mod figures;
 mod health;
 mod renewal;
 pub(crate) mod replicas;
 mod tunnels;
 
+use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,10 +28,9 @@ use kube::client::{Body, ConfigExt};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::commands::agent::AgentArgs;
-use crate::commands::estimator::Listening;
 use crate::serving;
 use crate::up::{Stop, bind};
+pub(crate) use config::{Config, Rotation, SecretName};
 use figures::Figures;
 use health::Tunnel;
 use replicas::Replica;
@@ -43,22 +44,22 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(30);
 const MAX_STATUS: usize = 64 << 10;
 
 /// Runs until told to stop.
-pub(crate) async fn run(args: AgentArgs) -> anyhow::Result<ExitCode> {
+pub(crate) async fn run(config: Config) -> anyhow::Result<ExitCode> {
     let stop = CancellationToken::new();
-    Stop::new()?.drained(&stop, serve(args, &stop)).await?;
+    Stop::new()?.drained(&stop, serve(config, &stop)).await?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// The agent, and its probes for as long as it works.
-async fn serve(args: AgentArgs, stop: &CancellationToken) -> anyhow::Result<()> {
+async fn serve(config: Config, stop: &CancellationToken) -> anyhow::Result<()> {
     let tell = watch::Sender::new(Tunnel::Registering);
     let (told, over) = (tell.subscribe(), CancellationToken::new());
     let figures = Figures::default();
     let (probes, metrics) = (health::routes(told.clone()), figures::routes(figures.clone(), told));
-    let probes = beside(args.health_probe_bind_address, "--health-probe-bind-address", probes, &over).await?;
-    let metrics = beside(args.metrics_bind_address, "--metrics-bind-address", metrics, &over).await?;
+    let probes = beside(config.health_probe_bind_address, "--health-probe-bind-address", probes, &over).await?;
+    let metrics = beside(config.metrics_bind_address, "--metrics-bind-address", metrics, &over).await?;
     let working = async {
-        let worked = work(args, &tell, &figures, stop).await;
+        let worked = work(config, &tell, &figures, stop).await;
         over.cancel();
         worked
     };
@@ -67,7 +68,7 @@ async fn serve(args: AgentArgs, stop: &CancellationToken) -> anyhow::Result<()> 
 
 /// Takes an address at once; what is returned answers there until all is over.
 async fn beside(
-    Listening(address): Listening,
+    address: Option<SocketAddr>,
     what: &'static str,
     routes: axum::Router,
     over: &CancellationToken,
@@ -85,41 +86,41 @@ async fn beside(
 }
 
 async fn work(
-    args: AgentArgs,
+    config: Config,
     tell: &watch::Sender<Tunnel>,
     figures: &Figures,
     stop: &CancellationToken,
 ) -> anyhow::Result<()> {
-    let member = member(&args).await?;
-    let endpoint = args.cluster_api_endpoint.clone().unwrap_or_else(|| member.cluster_url.clone());
+    let member = member(&config).await?;
+    let endpoint = config.cluster_api_endpoint.clone().unwrap_or_else(|| member.cluster_url.clone());
     let agent = Agent::new(&endpoint, dialer(&member)?)?;
     let options = JoinOptions {
-        namespace: args.cluster_namespace.clone(),
-        provider: args.cluster_provider.clone(),
-        region: args.cluster_region.clone(),
-        zones: args.cluster_zones.clone(),
+        namespace: config.cluster_namespace.clone(),
+        provider: config.cluster_provider.clone(),
+        region: config.cluster_region.clone(),
+        zones: config.cluster_zones.clone(),
         refresh: true,
         sync_mode: ClusterSyncMode::Pull,
         api_endpoint: Some(endpoint),
-        report: args.reported().map_err(anyhow::Error::msg)?,
-        ..JoinOptions::new(args.cluster_name.clone())
+        report: config.report,
+        ..JoinOptions::new(config.cluster_name.clone())
     };
-    let control_plane = control_plane(&args, figures).await?;
+    let control_plane = control_plane(&config, figures).await?;
     let Some(joined) = stop.run_until_cancelled(join(&control_plane, &member, &options)).await else { return Ok(()) };
-    let joined = joined.with_context(|| format!("registering cluster {}", args.cluster_name))?;
+    let joined = joined.with_context(|| format!("registering cluster {}", config.cluster_name))?;
     tracing::info!(cluster = %joined.name, id = joined.id, created = joined.created, "registered");
     let renewing = async {
-        if args.rotation.enable_cert_rotation {
-            renewal::keep(&args, &member, figures, stop).await;
+        if let Some(rotation) = &config.rotation {
+            renewal::keep(&config, rotation, &member, figures, stop).await;
         }
     };
-    tokio::join!(keep_open(&args, &agent, tell, figures, stop), renewing);
+    tokio::join!(keep_open(&config, &agent, tell, figures, stop), renewing);
     Ok(())
 }
 
 /// Keeps a tunnel to each replica until told to stop.
 async fn keep_open(
-    args: &AgentArgs,
+    config: &Config,
     agent: &Agent,
     tell: &watch::Sender<Tunnel>,
     figures: &Figures,
@@ -127,8 +128,8 @@ async fn keep_open(
 ) {
     let ask = |met: HeaderMap| async move {
         // Read anew each time: its certificate may have been renewed. And a new connection may lead to another replica.
-        let control_plane = control_plane(args, figures).await?;
-        let answer = tokio::time::timeout(ANSWER_WITHIN, open(&control_plane, &args.cluster_name, met)).await;
+        let control_plane = control_plane(config, figures).await?;
+        let answer = tokio::time::timeout(ANSWER_WITHIN, open(&control_plane, &config.cluster_name, met)).await;
         let answer = answer
             .with_context(|| format!("no answer of the control plane within {} s", ANSWER_WITHIN.as_secs()))??;
         if let Answer::Opened(..) = answer {
@@ -180,16 +181,16 @@ fn dialer(member: &kube::Config) -> anyhow::Result<Dialer> {
     Ok(Dialer::new(member.cluster_url.clone(), None, proxy, CONNECT_WITHIN)?)
 }
 
-async fn member(args: &AgentArgs) -> anyhow::Result<kube::Config> {
-    match &args.kubeconfig {
-        Some(file) => Ok(kubeconfig::config(Some(file), args.context.as_deref()).await?),
+async fn member(config: &Config) -> anyhow::Result<kube::Config> {
+    match &config.kubeconfig {
+        Some(file) => Ok(kubeconfig::config(Some(file), config.context.as_deref()).await?),
         None => kube::Config::incluster().context("outside of a pod, name this cluster's kubeconfig with --kubeconfig"),
     }
 }
 
-async fn control_plane(args: &AgentArgs, figures: &Figures) -> anyhow::Result<kube::Client> {
-    let config =
-        kubeconfig::config(Some(&args.control_plane_kubeconfig), args.control_plane_context.as_deref()).await?;
-    let counted = figures.counted(&config);
-    Ok(spans::client(config, &counted)?)
+async fn control_plane(config: &Config, figures: &Figures) -> anyhow::Result<kube::Client> {
+    let (file, context) = (&config.control_plane_kubeconfig, config.control_plane_context.as_deref());
+    let read = kubeconfig::config(Some(file), context).await?;
+    let counted = figures.counted(&read);
+    Ok(spans::client(read, &counted)?)
 }

@@ -3,6 +3,8 @@
 //!
 //! Certificates are read again when their files change. It writes nothing anywhere.
 
+mod config;
+
 use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -35,8 +37,9 @@ use tokio_util::task::TaskTracker;
 use tonic::Status;
 use tonic_prost::ProstCodec;
 
+pub(crate) use config::{Config, TlsFiles};
+
 use crate::aggregated::search_crowsnest_io::cache::Scrape;
-use crate::commands::estimator::{EstimatorArgs, Listening};
 use crate::figures::{BuildInfo, Sent};
 use crate::reload::{Reloader, Reloads};
 use crate::serving::{self, Tls};
@@ -46,39 +49,39 @@ use crate::up::Stop;
 const RELOAD: Duration = Duration::from_secs(60);
 
 /// Runs until told to stop.
-pub(crate) async fn run(args: EstimatorArgs) -> anyhow::Result<ExitCode> {
+pub(crate) async fn run(config: Config) -> anyhow::Result<ExitCode> {
     let stop = CancellationToken::new();
-    Stop::new()?.drained(&stop, serve(args, &stop)).await?;
+    Stop::new()?.drained(&stop, serve(config, &stop)).await?;
     Ok(ExitCode::SUCCESS)
 }
 
-async fn serve(args: EstimatorArgs, stop: &CancellationToken) -> anyhow::Result<()> {
-    let config = match &args.kubeconfig {
-        Some(file) => kubeconfig::config(Some(file), args.context.as_deref()).await?,
+async fn serve(config: Config, stop: &CancellationToken) -> anyhow::Result<()> {
+    let member = match &config.kubeconfig {
+        Some(file) => kubeconfig::config(Some(file), config.context.as_deref()).await?,
         None => {
             kube::Config::incluster().context("outside of a pod, name the cluster's kubeconfig with --kubeconfig")?
         }
     };
     let mut reloader = Reloader::new(RELOAD);
-    let tls = tls(&args, &mut reloader).await?;
-    if tls.is_none() {
-        tracing::warn!("without --grpc-auth-cert-file it serves plain text, to whoever asks");
-    } else if args.grpc_client_ca_file.is_none() || args.insecure_skip_grpc_client_verify {
-        tracing::warn!(
+    let tls = tls(config.tls.as_ref(), &mut reloader).await?;
+    match &config.tls {
+        None => tracing::warn!("without --grpc-auth-cert-file it serves plain text, to whoever asks"),
+        Some(TlsFiles { client_ca: None, .. }) => tracing::warn!(
             "clients are not verified: it answers whoever asks; name their authority with --grpc-client-ca-file"
-        );
+        ),
+        Some(_) => {}
     }
     let requests = Requests::default();
-    let host = config.cluster_url.authority().map(|host| host.as_str()).unwrap_or_default();
+    let host = member.cluster_url.authority().map(|host| host.as_str()).unwrap_or_default();
     let counted = requests.layer(host);
-    let client = ClientBuilder::try_from(config)?.with_layer(&counted).build();
-    let member = Member::new(client, args.feature_gates);
-    let estimator = Arc::new(Estimator::new(args.cluster_name.clone(), Arc::clone(&member)));
+    let client = ClientBuilder::try_from(member)?.with_layer(&counted).build();
+    let member = Member::new(client, config.feature_gates);
+    let estimator = Arc::new(Estimator::new(config.cluster_name.clone(), Arc::clone(&member)));
     let beside = TaskTracker::new();
-    for (Listening(address), what, routes) in [
-        (args.health_probe_bind_address, "--health-probe-bind-address", health(Arc::clone(&member))),
+    for (address, what, routes) in [
+        (config.health_probe_bind_address, "--health-probe-bind-address", health(Arc::clone(&member))),
         (
-            args.metrics_bind_address,
+            config.metrics_bind_address,
             "--metrics-bind-address",
             metrics(Told { estimator: Arc::clone(&estimator), reloads: reloader.counts(), requests }),
         ),
@@ -94,10 +97,10 @@ async fn serve(args: EstimatorArgs, stop: &CancellationToken) -> anyhow::Result<
         if stop.run_until_cancelled(member.listed()).await.is_none() {
             return Ok(());
         }
-        let address = SocketAddr::from(([0, 0, 0, 0], args.server_port));
+        let address = SocketAddr::from(([0, 0, 0, 0], config.server_port));
         let listener =
             TcpListener::bind(address).await.with_context(|| format!("listening on {address} (--server-port)"))?;
-        tracing::info!(cluster = %args.cluster_name, %address, "answering");
+        tracing::info!(cluster = %config.cluster_name, %address, "answering");
         serving::serve_grpc(listener, tls, router(estimator), stop.clone()).await;
         Ok(())
     };
@@ -116,16 +119,14 @@ async fn serve(args: EstimatorArgs, stop: &CancellationToken) -> anyhow::Result<
 }
 
 /// How it proves itself, and whom it lets in; `None` for plain text.
-async fn tls(args: &EstimatorArgs, reloader: &mut Reloader) -> anyhow::Result<Option<Tls>> {
-    let Some((certificate, key)) = args.grpc_auth_cert_file.clone().zip(args.grpc_auth_key_file.clone()) else {
-        return Ok(None);
-    };
+async fn tls(files: Option<&TlsFiles>, reloader: &mut Reloader) -> anyhow::Result<Option<Tls>> {
+    let Some(TlsFiles { certificate, key, client_ca }) = files else { return Ok(None) };
     let pair = |read: &[String]| match read {
         [certificate, key] => Credentials { certificate: certificate.clone(), key: key.clone() },
         _ => Credentials { certificate: String::new(), key: String::new() },
     };
     let mut first = Vec::new();
-    for file in [&certificate, &key] {
+    for file in [certificate, key] {
         let read = tokio::fs::read_to_string(file).await;
         first.push(
             read.with_context(|| format!("reading {} (--grpc-auth-cert-file, --grpc-auth-key-file)", file.display()))?,
@@ -134,11 +135,11 @@ async fn tls(args: &EstimatorArgs, reloader: &mut Reloader) -> anyhow::Result<Op
     let own = Serving::new(&pair(&first)).context("--grpc-auth-cert-file")?;
     let tls = Tls::strict(Arc::clone(&own), None)?;
     let replace = move |read: &[String]| Ok(own.replace(&pair(read))?);
-    reloader.watch("grpc-auth-cert-file", vec![certificate, key], replace).await?;
-    if let Some(file) = args.grpc_client_ca_file.clone().filter(|_| !args.insecure_skip_grpc_client_verify) {
+    reloader.watch("grpc-auth-cert-file", vec![certificate.clone(), key.clone()], replace).await?;
+    if let Some(file) = client_ca {
         let required = tls.clone();
         let require = move |read: &[String]| Ok(required.require(read.first().map_or("", String::as_str))?);
-        reloader.watch("grpc-client-ca-file", vec![file], require).await?;
+        reloader.watch("grpc-client-ca-file", vec![file.clone()], require).await?;
     }
     Ok(Some(tls))
 }

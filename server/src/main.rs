@@ -8,6 +8,7 @@ use traces::Traces;
 mod agent;
 mod aggregated;
 mod commands;
+mod config;
 mod credentials;
 mod doctor;
 mod estimator;

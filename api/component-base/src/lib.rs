@@ -3,6 +3,7 @@
 //!
 //! This crate knows no kind of Karmada.
 
+pub mod client_error;
 pub mod kubeconfig;
 pub mod requests;
 pub mod retry;

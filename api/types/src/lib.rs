@@ -22,6 +22,7 @@ mod object;
 pub mod policy;
 pub mod propagation;
 pub mod remedy;
+pub mod role;
 pub mod search;
 pub mod storage;
 pub mod work;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, anyhow, bail};
 use crowsnest_apimachinery::request::path_segment;
+pub use crowsnest_component_base::client_error::reason as said;
 use kube::core::Status;
 use serde_json::Value;
 
@@ -63,28 +64,6 @@ pub(crate) async fn find(client: &kube::Client, cluster: Option<&str>, path: &st
         Ok(object) => Ok(Some(object)),
         Err(kube::Error::Api(status)) if status.code == 404 && !is_of_a_cluster(&status) => Ok(None),
         Err(error) => Err(anyhow!("{}", failure(cluster, &error))),
-    }
-}
-
-/// What an API server said, without the layers it came through; or what broke before one said anything.
-pub fn said(error: &kube::Error) -> String {
-    match error {
-        kube::Error::Api(status) => status.message.clone(),
-        other => broke(other),
-    }
-}
-
-/// The innermost causes: what is around them only says which layer they came through.
-fn broke(error: &kube::Error) -> String {
-    let (mut causes, mut next) = (Vec::new(), error.source());
-    while let Some(cause) = next {
-        causes.push(cause.to_string());
-        next = cause.source();
-    }
-    match causes.as_slice() {
-        [] => error.to_string(),
-        [one] => one.clone(),
-        [_, inner @ ..] => inner.join(": "),
     }
 }
 

@@ -8,14 +8,13 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use crowsnest_api::certificate::{AGENT_ORGANIZATION, agent_name};
 use crowsnest_apimachinery::names::ClusterName;
+use crowsnest_component_base::client_error::reason;
 use k8s_openapi::api::certificates::v1::{CertificateSigningRequest, CertificateSigningRequestStatus};
 use kube::api::PostParams;
 use kube::{Api, Client};
 use rand::Rng;
 use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
 use serde_json::json;
-
-use crowsnest_cli::reach::said;
 
 /// How long until it is looked whether somebody has decided: an agent may read requests, not watch them.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -41,7 +40,7 @@ impl Wanted<'_> {
         let name = format!("{}-{:05x}", self.cluster, rand::rng().random_range(0..0x10_0000));
         let requests: Api<CertificateSigningRequest> = Api::all(control_plane);
         let made = requests.create(&PostParams::default(), &self.request(&name, &key)?).await;
-        made.map_err(|error| anyhow!("asking for a certificate: {}", said(&error)))?;
+        made.map_err(|error| anyhow!("asking for a certificate: {}", reason(&error)))?;
         let decided = tokio::time::timeout(self.within, decided(&requests, &name)).await;
         let certificate = decided.map_err(|_| {
             anyhow!(
@@ -72,7 +71,7 @@ impl Wanted<'_> {
 async fn decided(requests: &Api<CertificateSigningRequest>, name: &str) -> anyhow::Result<String> {
     loop {
         let request = requests.get_opt(name).await;
-        let request = request.map_err(|error| anyhow!("reading the request {name}: {}", said(&error)))?;
+        let request = request.map_err(|error| anyhow!("reading the request {name}: {}", reason(&error)))?;
         let request = request.with_context(|| format!("the request for the certificate {name} is gone"))?;
         if let Some(status) = request.status {
             match (refused(&status), status.certificate) {

@@ -11,7 +11,7 @@ use crowsnest_plan::overriding::yaml;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::PostParams;
-use kube::{Api, Client, Config};
+use kube::{Api, Client};
 use rand::Rng;
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
@@ -20,8 +20,8 @@ use tokio_util::sync::CancellationToken;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::certificate::{Issued, Wanted};
+use super::config::{Config, Rotation, SecretName};
 use super::figures::Figures;
-use crate::commands::agent::{AgentArgs, KeptIn};
 use crate::up::datadir::write_private;
 
 /// How long the control plane may take to sign.
@@ -53,10 +53,17 @@ enum Kept {
 }
 
 /// Looks until told to stop. A look that fails is tried again with the next one.
-pub(super) async fn keep(args: &AgentArgs, member: &Config, figures: &Figures, stop: &CancellationToken) {
+pub(super) async fn keep(
+    config: &Config,
+    rotation: &Rotation,
+    member: &kube::Config,
+    figures: &Figures,
+    stop: &CancellationToken,
+) {
     let mut is_told = false;
     loop {
-        let looked = stop.run_until_cancelled(look(args, member, figures, jiff::Timestamp::now().as_second())).await;
+        let now = jiff::Timestamp::now().as_second();
+        let looked = stop.run_until_cancelled(look((config, rotation), member, figures, now)).await;
         match looked {
             None => return,
             Some(Ok(Outcome::Renewed(validity))) => {
@@ -77,28 +84,32 @@ pub(super) async fn keep(args: &AgentArgs, member: &Config, figures: &Figures, s
             }
         }
         // Agents of one cluster are not to ask at once.
-        let pause = args.rotation.cert_rotation_checking_interval.mul_f64(rand::rng().random_range(0.9..1.1));
+        let pause = rotation.checking_interval.mul_f64(rand::rng().random_range(0.9..1.1));
         if stop.run_until_cancelled(tokio::time::sleep(pause)).await.is_none() {
             return;
         }
     }
 }
 
-async fn look(args: &AgentArgs, member: &Config, figures: &Figures, now: i64) -> anyhow::Result<Outcome> {
-    let (kept, text) = Kept::read(args, member).await?;
+async fn look(
+    (config, rotation): (&Config, &Rotation),
+    member: &kube::Config,
+    figures: &Figures,
+    now: i64,
+) -> anyhow::Result<Outcome> {
+    let (kept, text) = Kept::read(config, rotation, member).await?;
     let kubeconfig: Value = serde_saphyr::from_str(&text).context("reading the agent's kubeconfig")?;
-    let context = args.control_plane_context.as_deref();
+    let context = config.control_plane_context.as_deref();
     let Some(certificate) = certificate(&kubeconfig, context)? else { return Ok(Outcome::OfOthers) };
     let validity = Validity::of(&certificate)?;
-    if !validity.is_due(args.rotation.cert_rotation_remaining_time_threshold, now) {
+    if !validity.is_due(rotation.remaining_time_threshold, now) {
         return Ok(Outcome::Holds);
     }
     if validity.until <= now {
         bail!("it has expired: delete the agent here, and let `crowsnest register` register the cluster anew");
     }
-    let wanted =
-        Wanted { cluster: &args.cluster_name, seconds: args.rotation.cert_expiration_seconds, within: SIGNED_WITHIN };
-    let issued = wanted.ask(super::control_plane(args, figures).await?).await?;
+    let wanted = Wanted { cluster: &config.cluster_name, seconds: rotation.expiration_seconds, within: SIGNED_WITHIN };
+    let issued = wanted.ask(super::control_plane(config, figures).await?).await?;
     let renewed = with_certificate(kubeconfig, context, &issued)?;
     let next = Validity::of(issued.certificate.as_bytes())?;
     Ok(if kept.write(yaml::written(&renewed)).await? { Outcome::Renewed(next) } else { Outcome::Overtaken })
@@ -151,9 +162,9 @@ fn with_certificate(mut kubeconfig: Value, context: Option<&str>, issued: &Issue
 
 impl Kept {
     /// Of the Secret itself, as what is mounted of it comes late.
-    async fn read(args: &AgentArgs, member: &Config) -> anyhow::Result<(Self, String)> {
-        let file = &args.control_plane_kubeconfig;
-        let Some(KeptIn { namespace, name }) = &args.rotation.control_plane_kubeconfig_secret else {
+    async fn read(config: &Config, rotation: &Rotation, member: &kube::Config) -> anyhow::Result<(Self, String)> {
+        let file = &config.control_plane_kubeconfig;
+        let Some(SecretName { namespace, name }) = &rotation.secret else {
             let text = tokio::fs::read_to_string(file).await.with_context(|| format!("reading {}", file.display()))?;
             return Ok((Self::File(file.clone()), text));
         };

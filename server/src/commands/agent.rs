@@ -1,8 +1,7 @@
-//! `crowsnest agent`: its flags, and nothing else; the work is in `crate::agent`.
+//! Flags of `crowsnest agent`.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::str::FromStr;
 use std::time::Duration;
 
 use clap::Args;
@@ -12,6 +11,7 @@ use http::Uri;
 
 use super::estimator::{Listening, address};
 use super::serve::LogFormat;
+use crate::agent::{self, Config, Rotation, SecretName};
 use crowsnest_cli::duration::duration;
 
 /// A token of the member's that the control plane gets.
@@ -87,8 +87,8 @@ pub(crate) struct RotationArgs {
     #[arg(long, env = "CROWSNEST_ENABLE_CERT_ROTATION", action = clap::ArgAction::Set, num_args = 0..=1, default_value_t = false, default_missing_value = "true", require_equals = true, value_name = "BOOL")]
     pub(crate) enable_cert_rotation: bool,
     /// The Secret here that the kubeconfig is mounted from: there the renewed one goes [default: into the file]
-    #[arg(long, env = "CROWSNEST_CONTROL_PLANE_KUBECONFIG_SECRET", value_name = "NAMESPACE/NAME")]
-    pub(crate) control_plane_kubeconfig_secret: Option<KeptIn>,
+    #[arg(long, env = "CROWSNEST_CONTROL_PLANE_KUBECONFIG_SECRET", value_name = "NAMESPACE/NAME", value_parser = secret)]
+    control_plane_kubeconfig_secret: Option<SecretName>,
     /// How long the renewed certificate holds
     #[arg(long, env = "CROWSNEST_CERT_EXPIRATION_SECONDS", default_value_t = 31_536_000, value_name = "SECONDS")]
     pub(crate) cert_expiration_seconds: i32,
@@ -100,22 +100,11 @@ pub(crate) struct RotationArgs {
     pub(crate) cert_rotation_remaining_time_threshold: f64,
 }
 
-/// A Secret.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct KeptIn {
-    pub(crate) namespace: String,
-    pub(crate) name: String,
-}
-
-impl FromStr for KeptIn {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let parts = text.split_once('/').filter(|(namespace, name)| !namespace.is_empty() && !name.is_empty());
-        match parts.filter(|(_, name)| !name.contains('/')) {
-            Some((namespace, name)) => Ok(Self { namespace: namespace.to_owned(), name: name.to_owned() }),
-            None => Err(format!("{text:?} names no Secret: NAMESPACE/NAME does")),
-        }
+fn secret(text: &str) -> Result<SecretName, String> {
+    let parts = text.split_once('/').filter(|(namespace, name)| !namespace.is_empty() && !name.is_empty());
+    match parts.filter(|(_, name)| !name.contains('/')) {
+        Some((namespace, name)) => Ok(SecretName { namespace: namespace.to_owned(), name: name.to_owned() }),
+        None => Err(format!("{text:?} names no Secret: NAMESPACE/NAME does")),
     }
 }
 
@@ -125,7 +114,7 @@ fn part(text: &str) -> Result<f64, String> {
 }
 
 impl AgentArgs {
-    pub(crate) fn reported(&self) -> Result<Reported, &'static str> {
+    fn reported(&self) -> Result<Reported, &'static str> {
         let has = |secret| self.report_secrets.contains(&secret);
         let reported = Reported { cluster: has(Secret::KubeCredentials), impersonator: has(Secret::KubeImpersonator) };
         match has(Secret::None) && (reported.cluster || reported.impersonator) {
@@ -133,10 +122,43 @@ impl AgentArgs {
             false => Ok(reported),
         }
     }
+
+    fn config(self) -> anyhow::Result<Config> {
+        let report = self.reported().map_err(anyhow::Error::msg)?;
+        Ok(Config {
+            cluster_name: self.cluster_name,
+            control_plane_kubeconfig: self.control_plane_kubeconfig,
+            control_plane_context: self.control_plane_context,
+            kubeconfig: self.kubeconfig,
+            context: self.context,
+            cluster_api_endpoint: self.cluster_api_endpoint,
+            cluster_namespace: self.cluster_namespace,
+            cluster_provider: self.cluster_provider,
+            cluster_region: self.cluster_region,
+            cluster_zones: self.cluster_zones,
+            report,
+            health_probe_bind_address: self.health_probe_bind_address.0,
+            metrics_bind_address: self.metrics_bind_address.0,
+            rotation: self.rotation.config(),
+        })
+    }
 }
 
+impl RotationArgs {
+    /// None where the certificate is not renewed.
+    fn config(self) -> Option<Rotation> {
+        self.enable_cert_rotation.then_some(Rotation {
+            secret: self.control_plane_kubeconfig_secret,
+            expiration_seconds: self.cert_expiration_seconds,
+            checking_interval: self.cert_rotation_checking_interval,
+            remaining_time_threshold: self.cert_rotation_remaining_time_threshold,
+        })
+    }
+}
+
+/// Runs the agent until it is told to stop.
 pub(crate) async fn run(args: AgentArgs) -> anyhow::Result<ExitCode> {
-    crate::agent::run(args).await
+    agent::run(args.config()?).await
 }
 
 #[cfg(test)]
@@ -173,7 +195,7 @@ mod tests {
     #[case("--enable-cert-rotation", true)]
     #[case("--enable-cert-rotation=false", false)]
     fn certificates_are_renewed_where_it_is_said(#[case] more: &str, #[case] expected: bool) {
-        assert_eq!(parse(more).unwrap().rotation.enable_cert_rotation, expected);
+        assert_eq!(parse(more).unwrap().config().unwrap().rotation.is_some(), expected);
     }
 
     #[rstest]

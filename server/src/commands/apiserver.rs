@@ -10,6 +10,7 @@ use crowsnest_apiserver::http::InFlight;
 use super::edge::AuditArgs;
 use super::oidc::OidcArgs;
 use super::place::PlaceArgs;
+use crate::up::{self, ApiserverConfig};
 
 #[derive(Debug, Args)]
 pub(crate) struct ApiserverArgs {
@@ -33,6 +34,16 @@ pub(crate) struct ApiserverArgs {
     pub(crate) audit: AuditArgs,
 }
 
+/// Serves the API until the process is told to stop.
 pub(crate) async fn run(args: ApiserverArgs) -> anyhow::Result<ExitCode> {
-    crate::up::run_apiserver(args).await
+    let in_flight = InFlight { reads: args.max_requests_inflight, writes: args.max_mutating_requests_inflight };
+    let config = ApiserverConfig {
+        place: args.place.config(),
+        listen: args.listen,
+        disabled_admission: args.disable_admission_plugins,
+        in_flight,
+        oidc: args.oidc.read()?,
+        audit: args.audit.config(),
+    };
+    up::run_apiserver(config).await
 }

@@ -6,8 +6,9 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
+use crowsnest_api::role::Role;
 
-use super::serve::Role;
+use super::serve::RoleArg;
 use crate::doctor::{Finding, Severity, examine};
 use crowsnest_cli::connection::ConnectionArgs;
 use crowsnest_cli::output::terminal;
@@ -27,13 +28,14 @@ pub(crate) struct DoctorArgs {
     connection: ConnectionArgs,
     /// What `crowsnest serve` does there, by comma: of this the rights are looked at
     #[arg(long, value_enum, value_delimiter = ',', default_value = "all", value_name = "ROLES")]
-    roles: Vec<Role>,
+    roles: Vec<RoleArg>,
     #[arg(short, long, value_enum, default_value = "text")]
     output: Output,
 }
 
 pub(crate) async fn run(args: DoctorArgs) -> anyhow::Result<ExitCode> {
-    let mut findings = examine(args.connection.config().await?, &args.roles).await?;
+    let roles: Vec<Role> = args.roles.iter().copied().map(Role::from).collect();
+    let mut findings = examine(args.connection.config().await?, &roles).await?;
     findings.sort_by_key(|finding| Reverse(finding.severity));
     print(&mut terminal::stdout(), &findings, args.output)?;
     let broken = findings.iter().any(|finding| finding.severity == Severity::Broken);

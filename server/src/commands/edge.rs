@@ -1,29 +1,14 @@
-//! Whom our API server believes, what it writes down and how much it takes on at once: flags named as kube-apiserver's.
+//! Flags of the audit log, the API server and the webhooks, named as kube-apiserver's.
 
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
-use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Context;
 use clap::Args;
-use crowsnest_apiserver::audit::Auditor;
-use crowsnest_apiserver::audit::log::{AuditLog, Destination, Files, Writer};
-use crowsnest_apiserver::audit::policy::Policy;
-use crowsnest_apiserver::authn::{Credentials, Serving};
 
-use crate::aggregated::request::audit::{DELICATE, Members};
-use crate::aggregated::request::limits::Limits;
-use crate::aggregated::request::middleware::Edge;
-use crate::figures::Figures;
-use crate::reload::{Reloader, Reloads};
-use crate::trust::Trust;
-use crate::webhook::clients::Clients;
+use crate::config::{ApiConfig, AuditConfig, AuditDestination, CertificateNames};
 
-/// Longer ones of our own are stuck; kube-apiserver's default.
-const TIMEOUT: Duration = Duration::from_secs(60);
-
-/// What is written down.
+/// Flags of the audit log.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Audit log")]
 pub(crate) struct AuditArgs {
@@ -99,17 +84,9 @@ pub(crate) struct WebhookArgs {
 }
 
 impl WebhookArgs {
-    /// The clients that reviews are accepted from; reloads the authority when the file changes.
-    pub(crate) async fn clients(&self, reloader: &mut Reloader) -> anyhow::Result<Clients> {
-        let Some(file) = self.webhook_client_ca_file.clone() else {
-            tracing::info!("the webhooks answer anybody: no --webhook-client-ca-file is given");
-            return Ok(Clients::Anybody);
-        };
-        let clients = Clients::certified();
-        let (believing, names) = (clients.clone(), self.webhook_client_allowed_names.clone());
-        let take = move |read: &[String]| Ok(believing.believe(read.first().map_or("", String::as_str), &names)?);
-        reloader.watch("webhook-client-ca-file", vec![file], take).await?;
-        Ok(clients)
+    pub(crate) fn config(&self) -> Option<CertificateNames> {
+        let allowed_names = self.webhook_client_allowed_names.clone();
+        self.webhook_client_ca_file.clone().map(|ca_file| CertificateNames { ca_file, allowed_names })
     }
 }
 
@@ -131,89 +108,35 @@ impl FromStr for Pair {
 }
 
 impl EdgeArgs {
-    /// Whatever reads files again; nothing is watched yet.
-    pub(crate) fn reloader(&self) -> Reloader {
-        Reloader::new(Duration::from_secs(self.reload_interval))
-    }
-
-    /// Reads whom to believe and which certificates to show, now and whenever the files change.
-    pub(crate) async fn watch(
-        &self,
-        reloader: &mut Reloader,
-        trust: &Arc<Trust>,
-        listeners: Vec<Arc<Serving>>,
-    ) -> anyhow::Result<()> {
-        if let Some(file) = self.client_ca_file.clone() {
-            let trust = Arc::clone(trust);
-            let take = move |read: &[String]| Ok(trust.read(|files| files.users = read.first().cloned())?);
-            reloader.watch("client-ca-file", vec![file], take).await?;
+    pub(crate) fn config(&self) -> ApiConfig {
+        let allowed_names = self.requestheader_allowed_names.clone();
+        let front_proxies = self.requestheader_client_ca_file.clone();
+        ApiConfig {
+            audit: self.audit.config(),
+            client_ca_file: self.client_ca_file.clone(),
+            front_proxies: front_proxies.map(|ca_file| CertificateNames { ca_file, allowed_names }),
+            named_certificates: self.tls_sni_cert_key.iter().map(|Pair(files)| files.clone()).collect(),
+            reload_interval: Duration::from_secs(self.reload_interval),
+            max_requests_inflight: self.max_requests_inflight,
+            max_mutating_requests_inflight: self.max_mutating_requests_inflight,
         }
-        if let Some(file) = self.requestheader_client_ca_file.clone() {
-            let (trust, names) = (Arc::clone(trust), self.requestheader_allowed_names.clone());
-            let take = move |read: &[String]| {
-                Ok(trust.read(|files| {
-                    files.front_proxies = read.first().cloned();
-                    files.allowed_names.clone_from(&names);
-                })?)
-            };
-            reloader.watch("requestheader-client-ca-file", vec![file], take).await?;
-        }
-        if !self.tls_sni_cert_key.is_empty() {
-            let files = self.tls_sni_cert_key.iter().flat_map(|Pair(files)| files.clone()).collect();
-            let take = move |read: &[String]| {
-                let (pairs, _) = read.as_chunks::<2>();
-                let pair = |[certificate, key]: &[String; 2]| Credentials {
-                    certificate: certificate.clone(),
-                    key: key.clone(),
-                };
-                let named: Vec<Credentials> = pairs.iter().map(pair).collect();
-                listeners.iter().try_for_each(|listener| Ok(listener.name(&named)?))
-            };
-            reloader.watch("tls-sni-cert-key", files, take).await?;
-        }
-        Ok(())
-    }
-
-    /// What stands before the handlers.
-    pub(crate) fn edge(&self, auditor: Auditor, reloads: Arc<Reloads>) -> Edge {
-        let limits = Limits::new(self.max_requests_inflight, self.max_mutating_requests_inflight);
-        Edge { auditor, limits, reloads, figures: Arc::new(Figures::new()), timeout: TIMEOUT }
     }
 }
 
 impl AuditArgs {
-    /// What decides and records, and the log's writer. Files of the log are in `folder` unless told otherwise.
-    pub(crate) fn start(&self, folder: &Path) -> anyhow::Result<(Auditor, Option<Writer>)> {
-        let policy = self.policy()?;
-        let Some(destination) = self.destination(folder) else { return Ok((Auditor::default(), None)) };
-        let path = match &destination {
-            Destination::File(files) => files.path.display().to_string(),
-            Destination::StandardOutput => "-".to_owned(),
-        };
-        let (log, writer) = AuditLog::start(destination).with_context(|| format!("--audit-log-path {path}"))?;
-        Ok((Auditor::new(policy, log, Members), Some(writer)))
-    }
-
-    fn policy(&self) -> anyhow::Result<Policy> {
-        let Some(path) = &self.audit_policy_file else { return Ok(Policy::default()) };
-        let read = || anyhow::Ok(Policy::parse(&std::fs::read_to_string(path)?)?);
-        let policy = read().with_context(|| format!("--audit-policy-file {}", path.display()))?;
-        Ok(policy.with_delicate(&DELICATE))
-    }
-
-    fn destination(&self, folder: &Path) -> Option<Destination> {
-        let path = match &self.audit_log_path {
-            None => folder.join("audit.log"),
-            Some(path) if path == Path::new("none") => return None,
-            Some(path) if path == Path::new("-") => return Some(Destination::StandardOutput),
-            Some(path) => path.clone(),
-        };
-        Some(Destination::File(Files {
-            path,
-            max_bytes: u64::from(self.audit_log_maxsize) << 20,
-            max_backups: self.audit_log_maxbackup,
+    pub(crate) fn config(&self) -> AuditConfig {
+        AuditConfig {
+            destination: match &self.audit_log_path {
+                None => AuditDestination::DataDirectory,
+                Some(path) if path == Path::new("none") => AuditDestination::Nowhere,
+                Some(path) if path == Path::new("-") => AuditDestination::StandardOutput,
+                Some(path) => AuditDestination::File(path.clone()),
+            },
             max_age_days: self.audit_log_maxage,
-        }))
+            max_backups: self.audit_log_maxbackup,
+            max_megabytes: self.audit_log_maxsize,
+            policy_file: self.audit_policy_file.clone(),
+        }
     }
 }
 

@@ -1,5 +1,4 @@
-//! `crowsnest estimator`: its flags, and those of who asks estimators. Named as Karmada's; the work is in `crate::estimator` and
-//! in `fleet::estimator`.
+//! Flags of `crowsnest estimator`, and of the scheduler that asks estimators. Named as Karmada's.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -14,6 +13,7 @@ use crowsnest_plan::gates::Gates;
 
 use super::keep;
 use super::serve::LogFormat;
+use crate::estimator::{self, Config, TlsFiles};
 
 #[derive(Debug, Args)]
 #[command(
@@ -82,8 +82,26 @@ pub(super) fn address(text: &str) -> Result<Listening, String> {
     }
 }
 
+impl EstimatorArgs {
+    fn config(self) -> Config {
+        let client_ca = self.grpc_client_ca_file.filter(|_| !self.insecure_skip_grpc_client_verify);
+        let files = self.grpc_auth_cert_file.zip(self.grpc_auth_key_file);
+        Config {
+            cluster_name: self.cluster_name,
+            kubeconfig: self.kubeconfig,
+            context: self.context,
+            server_port: self.server_port,
+            tls: files.map(|(certificate, key)| TlsFiles { certificate, key, client_ca }),
+            feature_gates: self.feature_gates,
+            metrics_bind_address: self.metrics_bind_address.0,
+            health_probe_bind_address: self.health_probe_bind_address.0,
+        }
+    }
+}
+
+/// Runs the estimator until it is told to stop.
 pub(crate) async fn run(args: EstimatorArgs) -> anyhow::Result<ExitCode> {
-    crate::estimator::run(args).await
+    estimator::run(args.config()).await
 }
 
 /// Whether and how the scheduler and the descheduler ask estimators.
@@ -161,6 +179,8 @@ impl AskingArgs {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
     use clap::Parser;
     use rstest::rstest;
@@ -192,6 +212,15 @@ mod tests {
         let said = said.unwrap();
         assert!(said.insecure_skip_grpc_client_verify && said.feature_gates.resource_quota_estimate);
         assert_eq!((said.server_port, said.health_probe_bind_address), (1234, Listening(None)));
+    }
+
+    #[rstest]
+    #[case("--insecure-skip-grpc-client-verify", None)]
+    #[case("--insecure-skip-grpc-client-verify=false", Some("ca.crt"))]
+    fn clients_may_be_unverified(#[case] more: &str, #[case] expected: Option<&str>) {
+        let tls = "--grpc-auth-cert-file a.crt --grpc-auth-key-file a.key --grpc-client-ca-file ca.crt";
+        let config = parse(&format!("{tls} {more}")).unwrap().config();
+        assert_eq!(config.tls.unwrap().client_ca.as_deref(), expected.map(Path::new));
     }
 
     #[rstest]

@@ -1,14 +1,16 @@
-//! `crowsnest member`: its flags, and nothing else; the work is in `crate::up::alone`.
+//! Flags of `crowsnest member`.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
 use crowsnest_apimachinery::names::ClusterName;
+use crowsnest_cli::data_dir::default_data_dir;
 use crowsnest_embedded::load::Load;
 
 use super::up::Profile;
+use crate::up::{self, MemberConfig, Place};
 
 #[derive(Debug, Args)]
 #[command(
@@ -34,6 +36,30 @@ pub(crate) struct MemberArgs {
     pub(crate) profile: Option<Profile>,
 }
 
+/// The data directory of a member: beside that of `up`, which has a lock of its own.
+fn beside(default: &Path, name: &ClusterName) -> PathBuf {
+    let folder = default.file_name().map(|folder| folder.to_string_lossy().into_owned()).unwrap_or_default();
+    default.with_file_name(format!("{folder}-{name}"))
+}
+
+/// Runs the member until it is told to stop.
 pub(crate) async fn run(args: MemberArgs) -> anyhow::Result<ExitCode> {
-    crate::up::alone::run(args).await
+    let data_dir = args.data_dir.unwrap_or_else(|| beside(&default_data_dir(), &args.name));
+    let is_conformance = args.profile == Some(Profile::Conformance);
+    let place = Place { data_dir, reset: args.reset };
+    let config = MemberConfig { name: args.name, place, listen: args.listen, load: args.load, is_conformance };
+    up::alone::run(config).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_has_a_data_directory_beside_that_of_the_fleet() {
+        let name = "oslo".parse().unwrap();
+        let found = beside(Path::new("/home/me/.local/share/crowsnest"), &name);
+        assert_eq!(found, Path::new("/home/me/.local/share/crowsnest-oslo"));
+        assert_eq!(beside(Path::new("crowsnest-data"), &name), Path::new("crowsnest-data-oslo"));
+    }
 }

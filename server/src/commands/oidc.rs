@@ -1,16 +1,15 @@
 //! Whose ID tokens are believed - flags named as kube-apiserver's - and how people sign in to the UI with one.
 
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use clap::Args;
 use crowsnest_apiserver::authn::Oidc;
 use crowsnest_apiserver::authn::oidc::{Given, Settings};
-use url::{Host, Url};
+use url::Url;
 
-use crate::ui::oidc::{CALLBACK, Client};
+use crate::ui::oidc::SignInConfig;
 
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "OpenID Connect")]
@@ -111,47 +110,17 @@ impl OidcArgs {
 }
 
 impl SignInArgs {
-    /// Our client at the issuer; `ui` is the address that browsers see unless told otherwise.
-    pub(crate) fn read(&self, ui: SocketAddr) -> anyhow::Result<Client> {
-        if let Some(path) = &self.oidc_client_secret_file
-            && read(path, "--oidc-client-secret-file")?.trim().is_empty()
-        {
-            bail!("--oidc-client-secret-file {}: it is empty", path.display());
+    pub(crate) fn config(&self) -> SignInConfig {
+        SignInConfig {
+            secret_file: self.oidc_client_secret_file.clone(),
+            redirect_url: self.oidc_redirect_url.clone(),
+            scopes: self.oidc_scopes.clone(),
         }
-        let redirect_url = match &self.oidc_redirect_url {
-            Some(url) => url.clone(),
-            None => Url::parse(&format!("http://{ui}{CALLBACK}"))?,
-        };
-        if let Some(wrong) = wrong_with(&redirect_url) {
-            bail!("--oidc-redirect-url {redirect_url}: {wrong}");
-        }
-        let named = self.oidc_scopes.iter().map(|scope| scope.trim()).filter(|s| !s.is_empty() && *s != "openid");
-        let scopes = std::iter::once("openid").chain(named).map(str::to_owned).collect();
-        Ok(Client { secret_file: self.oidc_client_secret_file.clone(), redirect_url, scopes })
     }
 }
 
 fn read(path: &Path, flag: &str) -> anyhow::Result<String> {
     std::fs::read_to_string(path).with_context(|| format!("{flag} {}", path.display()))
-}
-
-/// Why people must not, or cannot, be sent back there.
-fn wrong_with(url: &Url) -> Option<String> {
-    let loopback = match url.host() {
-        Some(Host::Domain(name)) => name == "localhost",
-        Some(Host::Ipv4(address)) => address.is_loopback(),
-        Some(Host::Ipv6(address)) => address.is_loopback(),
-        None => false,
-    };
-    match url.scheme() {
-        "https" => {}
-        "http" if loopback => {}
-        "http" => return Some("only a loopback address may have plain http; put TLS before the UI".to_owned()),
-        _ => return Some("it has to be an https URL".to_owned()),
-    }
-    let bare = url.query().is_none() && url.fragment().is_none() && url.username().is_empty();
-    (url.path() != CALLBACK || !bare || url.password().is_some())
-        .then(|| format!("it has to end with {CALLBACK}, where the UI waits for people"))
 }
 
 #[cfg(test)]
@@ -163,8 +132,6 @@ mod tests {
     struct Both {
         #[command(flatten)]
         oidc: OidcArgs,
-        #[command(flatten)]
-        sign_in: SignInArgs,
     }
 
     fn both(args: &[&str]) -> Both {
@@ -189,27 +156,5 @@ mod tests {
         let good = both(&[issuer, "--oidc-client-id=a", "--oidc-required-claim=hd=example.com"]);
         assert!(good.oidc.read().unwrap().is_some());
         assert!(Both::try_parse_from(["x", "--oidc-required-claim=hd"]).is_err());
-    }
-
-    #[test]
-    fn people_are_sent_back_to_the_ui_alone() {
-        let ui: SocketAddr = "127.0.0.1:7080".parse().unwrap();
-        let client = both(&["--oidc-scopes=groups,openid, offline_access"]).sign_in.read(ui).unwrap();
-        assert_eq!(client.redirect_url.as_str(), "http://127.0.0.1:7080/ui/oidc/callback");
-        assert_eq!(client.scopes, ["openid", "groups", "offline_access"]);
-        let cases = [
-            ("https://fleet.example.com/ui/oidc/callback", None),
-            ("http://localhost:7080/ui/oidc/callback", None),
-            ("http://[::1]:7080/ui/oidc/callback", None),
-            ("http://fleet.example.com/ui/oidc/callback", Some("only a loopback address may have plain http")),
-            ("ftp://localhost/ui/oidc/callback", Some("it has to be an https URL")),
-            ("https://fleet.example.com/", Some("it has to end with /ui/oidc/callback")),
-            ("https://fleet.example.com/ui/oidc/callback?a=b", Some("it has to end with /ui/oidc/callback")),
-        ];
-        for (url, expected) in cases {
-            let got = both(&["--oidc-redirect-url", url]).sign_in.read(ui).err().map(|e| e.to_string());
-            assert_eq!(got.is_some(), expected.is_some(), "{url} {got:?}");
-            assert!(got.unwrap_or_default().contains(expected.unwrap_or_default()), "{url}");
-        }
     }
 }

@@ -3,13 +3,22 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use crowsnest_cli::data_dir::default_data_dir;
+
+use crate::up::Place;
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct PlaceArgs {
     /// Where everything is kept [default: $XDG_DATA_HOME/crowsnest or ~/.local/share/crowsnest]
     #[arg(long, env = "CROWSNEST_DATA_DIR", value_name = "DIR")]
-    pub(crate) data_dir: Option<PathBuf>,
+    data_dir: Option<PathBuf>,
     /// Throw away everything in the data directory first
     #[arg(long)]
-    pub(crate) reset: bool,
+    reset: bool,
+}
+
+impl PlaceArgs {
+    pub(crate) fn config(self) -> Place {
+        Place { data_dir: self.data_dir.unwrap_or_else(default_data_dir), reset: self.reset }
+    }
 }

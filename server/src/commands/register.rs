@@ -14,6 +14,7 @@ use anyhow::{Context, anyhow, bail};
 use clap::Args;
 use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_component_base::kubeconfig;
+use crowsnest_fleet::Reported;
 use crowsnest_fleet::unregister::{AGENT, AGENT_NAMESPACE};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1 as core;
@@ -21,10 +22,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::runtime::wait::await_condition;
 use kube::{Api, Client};
 
-use super::agent::{AgentArgs, RotationArgs, Secret};
-use super::estimator::Listening;
-use super::serve::LogFormat;
 use crate::agent::certificate::Wanted;
+use crate::agent::{self, Config, Rotation};
 use crowsnest_cli::duration::duration;
 use crowsnest_cli::output::terminal;
 use crowsnest_cli::reach::said;
@@ -201,8 +200,13 @@ async fn run_here(args: RegisterArgs, kubeconfig: &str) -> anyhow::Result<ExitCo
         Some(file) => file,
         None => default_kubeconfig()?,
     };
-    crate::agent::run(AgentArgs {
-        config: None,
+    let rotation = Rotation {
+        secret: None,
+        expiration_seconds: args.cert_expiration_seconds,
+        checking_interval: CHECKED_EVERY,
+        remaining_time_threshold: RENEWED_AT,
+    };
+    agent::run(Config {
         cluster_name: args.cluster_name,
         control_plane_kubeconfig: args.agent_kubeconfig,
         control_plane_context: None,
@@ -213,17 +217,10 @@ async fn run_here(args: RegisterArgs, kubeconfig: &str) -> anyhow::Result<ExitCo
         cluster_provider: args.cluster_provider,
         cluster_region: args.cluster_region,
         cluster_zones: args.cluster_zones,
-        report_secrets: vec![Secret::KubeCredentials, Secret::KubeImpersonator],
-        health_probe_bind_address: Listening(None),
-        metrics_bind_address: Listening(None),
-        log_format: LogFormat::Text,
-        rotation: RotationArgs {
-            enable_cert_rotation: args.enable_cert_rotation,
-            control_plane_kubeconfig_secret: None,
-            cert_expiration_seconds: args.cert_expiration_seconds,
-            cert_rotation_checking_interval: CHECKED_EVERY,
-            cert_rotation_remaining_time_threshold: RENEWED_AT,
-        },
+        report: Reported { cluster: true, impersonator: true },
+        health_probe_bind_address: None,
+        metrics_bind_address: None,
+        rotation: args.enable_cert_rotation.then_some(rotation),
     })
     .await
 }

@@ -1,4 +1,4 @@
-//! `crowsnest serve`: its flags, and nothing else; the work is in `crate::serve`.
+//! Flags of `crowsnest serve`.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -8,7 +8,10 @@ use std::time::Duration;
 
 use anyhow::bail;
 use clap::{Args, ValueEnum};
-use crowsnest_index::{PostgresOptions, StoreOptions};
+use crowsnest_api::role::Role;
+use crowsnest_cli::data_dir::default_data_dir;
+use crowsnest_controllers::runtime;
+use crowsnest_index::{IndexOptions, PostgresOptions, StoreOptions};
 
 use super::adapter::AdapterArgs;
 use super::controllers::ControllerArgs;
@@ -19,10 +22,11 @@ use super::oidc::{OidcArgs, SignInArgs};
 use super::tracing::TracingArgs;
 use super::ui::UiArgs;
 use crate::leading::Times;
+use crate::serve::{self, Config, LeaderElection};
 
-/// A part of what we do for a control plane.
+/// A role as the flag names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Role {
+pub(crate) enum RoleArg {
     /// The aggregated APIs, proxies and searches; with a cache
     Aggregated,
     /// Admission and conversion
@@ -34,6 +38,19 @@ pub(crate) enum Role {
     /// The web UI
     Ui,
     All,
+}
+
+impl From<RoleArg> for Role {
+    fn from(role: RoleArg) -> Self {
+        match role {
+            RoleArg::Aggregated => Self::Aggregated,
+            RoleArg::Webhook => Self::Webhook,
+            RoleArg::Controllers => Self::Controllers,
+            RoleArg::Cache => Self::Cache,
+            RoleArg::Ui => Self::Ui,
+            RoleArg::All => Self::All,
+        }
+    }
 }
 
 /// How log lines look.
@@ -101,7 +118,7 @@ pub(crate) struct ServeArgs {
         default_value = "all",
         value_name = "ROLES"
     )]
-    pub(crate) roles: Vec<Role>,
+    pub(crate) roles: Vec<RoleArg>,
     /// Where the cache is kept: sqlite: for one process alone, postgres://… for several
     #[arg(long, env = "CROWSNEST_DB", hide_env_values = true, default_value = "sqlite:", value_name = "URL")]
     pub(crate) db: DatabaseUrl,
@@ -194,38 +211,68 @@ pub(crate) struct LeadingArgs {
 }
 
 impl LeadingArgs {
-    pub(crate) fn times(&self) -> anyhow::Result<Times> {
-        let times = Times {
-            lease: self.leader_elect_lease_duration,
-            renew: self.leader_elect_renew_deadline,
-            retry: self.leader_elect_retry_period,
-        };
-        times.check().map_err(anyhow::Error::msg)
+    fn config(self) -> LeaderElection {
+        LeaderElection {
+            is_enabled: self.leader_elect,
+            namespace: self.leader_elect_resource_namespace,
+            times: Times {
+                lease: self.leader_elect_lease_duration,
+                renew: self.leader_elect_renew_deadline,
+                retry: self.leader_elect_retry_period,
+            },
+        }
     }
 }
 
 impl ServeArgs {
-    pub(crate) fn does(&self, role: Role) -> bool {
-        self.roles.contains(&role) || self.roles.contains(&Role::All)
-    }
-
-    /// Whether any role reads what members have.
-    pub(crate) fn caches(&self) -> bool {
-        [Role::Aggregated, Role::Controllers, Role::Cache].into_iter().any(|role| self.does(role))
-    }
-
-    /// Where the cache is, and its folder in a data directory where it is not told.
-    pub(crate) fn store(&self, replica: &str) -> anyhow::Result<(StoreOptions, Option<PathBuf>)> {
+    /// The options of the cache; its folder is empty where it is in the data directory.
+    fn cache(&self, replica: &str) -> anyhow::Result<IndexOptions> {
         let (mut store, folder) = self.db.store()?;
         if let StoreOptions::Postgres(options) = &mut store {
             (options.connections, options.replica) = (self.db_connections, Some(replica.to_owned()));
         }
-        Ok((store, folder))
+        self.keep.backend.check()?;
+        Ok(IndexOptions { store, ..self.keep.options(folder.unwrap_or_default()) })
+    }
+
+    fn config(self) -> anyhow::Result<Config> {
+        let replica = self.replica.clone().unwrap_or_else(|| replica(rand::random()));
+        let cache = self.cache(&replica)?;
+        Ok(Config {
+            kubeconfig: self.kubeconfig,
+            context: self.context,
+            roles: self.roles.into_iter().map(Role::from).collect(),
+            replica,
+            data_dir: self.data_dir.unwrap_or_else(|| default_data_dir().with_file_name("crowsnest-serve")),
+            cache,
+            listen: self.listen,
+            certificate: self.tls_cert_file.zip(self.tls_private_key_file),
+            metrics_bind_address: self.metrics_bind_address.0,
+            health_probe_bind_address: self.health_probe_bind_address.0,
+            ui_listen: self.ui_listen.0,
+            metrics_adapter: self.adapter.metrics_adapter,
+            allow_local_endpoints: self.allow_local_endpoints,
+            shutdown_delay: self.shutdown_delay_duration,
+            leader_election: self.leading.config(),
+            controllers: self.controllers.read(runtime::Config::default())?,
+            api: self.edge.config(),
+            webhook_clients: self.webhooks.config(),
+            oidc: self.oidc.read()?,
+            sign_in: self.sign_in.config(),
+            ui: self.ui.config(),
+        })
     }
 }
 
+/// The name of this process: that of the host, and a number that makes it unlike any other's.
+fn replica(random: u32) -> String {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    format!("{}-{random:08x}", host.trim())
+}
+
+/// Serves until the process is told to stop.
 pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
-    crate::serve::run(args).await
+    serve::run(args.config()?).await
 }
 
 #[cfg(test)]
@@ -251,26 +298,26 @@ mod tests {
     #[case("--roles aggregated", true, false)]
     #[case("--roles cache", true, false)]
     fn roles_are_what_is_done(#[case] line: &str, #[case] caches: bool, #[case] ui: bool) {
-        let args = parse(line).unwrap();
-        assert_eq!((args.caches(), args.does(Role::Ui)), (caches, ui));
+        let config = parse(line).unwrap().config().unwrap();
+        assert_eq!((config.has_cache(), config.has_role(Role::Ui)), (caches, ui));
     }
 
     #[test]
     fn a_database_is_not_shown() {
         let args = parse("--db postgres://me:open-sesame@db/crowsnest --db-connections 3").unwrap();
         assert!(!format!("{args:?}").contains("sesame"));
-        let (StoreOptions::Postgres(options), None) = args.store("a-1").unwrap() else { panic!("{:?}", args.db) };
+        let StoreOptions::Postgres(options) = args.cache("a-1").unwrap().store else { panic!("{:?}", args.db) };
         assert!(!format!("{options:?}").contains("sesame"));
         assert_eq!((options.connections, options.replica.as_deref()), (3, Some("a-1")));
     }
 
     #[rstest]
-    #[case("sqlite:", None)]
-    #[case("sqlite:/var/cache/crowsnest", Some("/var/cache/crowsnest"))]
-    fn a_file_is_in_a_folder(#[case] db: &str, #[case] folder: Option<&str>) {
-        let (store, found) = parse(&format!("--db {db}")).unwrap().store("a").unwrap();
-        assert!(matches!(store, StoreOptions::Sqlite));
-        assert_eq!(found, folder.map(PathBuf::from));
+    #[case("sqlite:", "")]
+    #[case("sqlite:/var/cache/crowsnest", "/var/cache/crowsnest")]
+    fn a_file_is_in_a_folder(#[case] db: &str, #[case] folder: &str) {
+        let cache = parse(&format!("--db {db}")).unwrap().cache("a").unwrap();
+        assert!(matches!(cache.store, StoreOptions::Sqlite));
+        assert_eq!(cache.data_dir, PathBuf::from(folder));
     }
 
     #[rstest]
@@ -287,14 +334,15 @@ mod tests {
     #[case("postgres:me:open-sesame@db")]
     #[case("open-sesame")]
     fn no_other_database_and_no_word_of_it(#[case] db: &str) {
-        let error = parse(&format!("--db {db}")).unwrap().store("a").unwrap_err().to_string();
+        let error = parse(&format!("--db {db}")).unwrap().cache("a").unwrap_err().to_string();
         assert!(error.starts_with("--db is neither sqlite:") && !error.contains("sesame"), "{error}");
     }
 
     #[test]
     fn times_that_do_not_fit_are_refused() {
-        let error = parse("--leader-elect-renew-deadline 20s").unwrap().leading.times().unwrap_err();
+        let validated = |line| parse(line).unwrap().config().unwrap().validate().map(drop);
+        let error = validated("--leader-elect-renew-deadline 20s").unwrap_err();
         assert!(error.to_string().starts_with("--leader-elect-lease-duration has to be longer"), "{error}");
-        assert!(parse("").unwrap().leading.times().is_ok());
+        assert!(validated("").is_ok());
     }
 }

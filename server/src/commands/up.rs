@@ -1,13 +1,16 @@
-//! `crowsnest up`: its flags, and nothing else; the work is in `crate::up`.
+//! Flags of `crowsnest up`.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::str::FromStr;
 
+use anyhow::bail;
 use clap::Args;
 use crowsnest_apimachinery::names::ClusterName;
+use crowsnest_controllers::runtime;
 use crowsnest_embedded::load::Load;
+use crowsnest_fleet::Rights;
 
 use super::adapter::AdapterArgs;
 use super::controllers::ControllerArgs;
@@ -17,6 +20,7 @@ use super::oidc::{OidcArgs, SignInArgs};
 use super::place::PlaceArgs;
 use super::tracing::TracingArgs;
 use super::ui::UiArgs;
+use crate::up::{self, Config};
 use crowsnest_cli::rights::RightsArgs;
 
 /// Members to simulate: a count or names.
@@ -113,8 +117,49 @@ pub(crate) struct UpArgs {
     pub(crate) tracing: TracingArgs,
 }
 
+impl UpArgs {
+    fn config(self) -> anyhow::Result<Config> {
+        self.keep.backend.check()?;
+        let is_conformance = self.profile == Some(Profile::Conformance);
+        let standard = if is_conformance { runtime::Config::conformance() } else { runtime::Config::default() };
+        let simulated = match self.members {
+            _ if self.no_members => Vec::new(),
+            Some(Members(names)) => names,
+            None => default_members(is_conformance)?,
+        };
+        let (rights, contexts) = (self.rights.read()?, self.contexts);
+        let members = match self.kubeconfig {
+            Some(kubeconfig) => up::Members::Joined { kubeconfig, contexts, rights },
+            None if rights == Rights::Full => up::Members::Simulated(simulated),
+            None => bail!("--rights are those in clusters of --kubeconfig, which is not given"),
+        };
+        Ok(Config {
+            place: self.place.config(),
+            members,
+            is_conformance,
+            listen: self.listen,
+            ui_listen: self.ui_listen,
+            load: self.load,
+            metrics_adapter: self.adapter.metrics_adapter,
+            controllers: self.controllers.read(standard)?,
+            cache: self.keep.options(PathBuf::new()),
+            api: self.edge.config(),
+            oidc: self.oidc.read()?,
+            sign_in: self.sign_in.config(),
+            ui: self.ui.config(),
+        })
+    }
+}
+
+/// The members that are simulated where no flag says how many.
+fn default_members(is_conformance: bool) -> anyhow::Result<Vec<ClusterName>> {
+    let text = if is_conformance { "m1,m2,m3" } else { "3" };
+    text.parse().map(|Members(names)| names).map_err(anyhow::Error::msg)
+}
+
+/// Runs a fleet until the process is told to stop.
 pub(crate) async fn run(args: UpArgs) -> anyhow::Result<ExitCode> {
-    crate::up::run(args).await
+    up::run(args.config()?).await
 }
 
 #[cfg(test)]

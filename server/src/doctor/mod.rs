@@ -9,6 +9,7 @@ mod rights;
 mod shown;
 
 use anyhow::Context;
+use crowsnest_api::role::Role;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use http::{Request, header};
 use http_body_util::BodyExt;
@@ -20,7 +21,6 @@ use kube::api::PostParams;
 use kube::client::Body;
 use serde_json::{Value, json};
 
-use crate::commands::serve::Role;
 use crate::install::installation::{self, Record, Wish};
 use crate::install::serving::{self, Kept};
 use crate::install::{SERVICE_HOST, SYSTEM_NAMESPACE};

@@ -1,10 +1,10 @@
 //! What each role of `serve` may not do without in the control plane, in one place: a ClusterRole that has less than cluster-admin
 //! has to have this. What is propagated beside it is for whoever gives the rights to say.
 
+use crowsnest_api::role::Role;
 use k8s_openapi::api::authorization::v1::ResourceAttributes;
 
 use super::judge::Finding;
-use crate::commands::serve::Role;
 
 const WHAT: &str = "rights in the control plane";
 

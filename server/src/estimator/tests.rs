@@ -4,21 +4,23 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use super::*;
-use clap::Parser;
 use crowsnest_apiserver::admission::Plugin;
 use crowsnest_apiserver::authn::Authority;
-use crowsnest_apiserver::{ApiServer, Config, Data};
+use crowsnest_apiserver::{ApiServer, Data};
 use crowsnest_controllers::runtime::dynamic_client::{Objects, Resource, Target};
 use crowsnest_fleet::estimator::Asked;
 use crowsnest_fleet::{EstimatorOptions, Estimators};
+use crowsnest_plan::gates::Gates;
 use k8s_openapi::api::core::v1::Service;
 use rstest::rstest;
 use serde_json::{Value, json};
 
-#[derive(Debug, Parser)]
-struct Command {
-    #[command(flatten)]
-    estimator: EstimatorArgs,
+/// How an estimator proves itself and which clients it lets in.
+#[derive(Debug, Clone, Copy)]
+enum Security {
+    Plain,
+    ServerOnly,
+    Mutual,
 }
 
 /// An estimator of a member with two nodes of 4 cpus, one of which is half taken, and a Deployment with two pods that no
@@ -108,10 +110,10 @@ async fn fill(member: &Objects) {
 }
 
 impl Site {
-    async fn start(flags: &str) -> Self {
+    async fn start(security: Security) -> Self {
         // A second test of this process finds the provider installed already.
         drop(rustls::crypto::ring::default_provider().install_default());
-        let mut config = Config::new("m1", Data::Memory);
+        let mut config = crowsnest_apiserver::Config::new("m1", Data::Memory);
         // Nobody is there who would find the nodes ready.
         config.disabled_admission = vec![Plugin::TaintNodesByCondition];
         let member = ApiServer::start(config).await.unwrap();
@@ -129,18 +131,23 @@ impl Site {
                 write(&format!("{what}.key"), &credentials.key);
             }
         }
-        let flags = flags.replace("DIR", files.path().to_str().unwrap());
-        let least = ["estimator", "--cluster-name", "m1"].into_iter();
-        let args = Command::try_parse_from(least.chain(flags.split_whitespace())).unwrap().estimator;
+        let file = |name: &str| files.path().join(name);
+        let pair =
+            |client_ca| TlsFiles { certificate: file("ours-server.crt"), key: file("ours-server.key"), client_ca };
+        let security = match security {
+            Security::Plain => None,
+            Security::ServerOnly => Some(pair(None)),
+            Security::Mutual => Some(pair(Some(file("ours-ca.crt")))),
+        };
         let stop = CancellationToken::new();
-        let tls = tls(&args, &mut Reloader::new(RELOAD)).await.unwrap();
-        let followed = Member::new(member.admin(), args.feature_gates);
+        let tls = tls(security.as_ref(), &mut Reloader::new(RELOAD)).await.unwrap();
+        let followed = Member::new(member.admin(), Gates::default());
         let (following, until) = (Arc::clone(&followed), stop.clone());
         member.spawn(async move { following.run(until).await });
         followed.listed().await;
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let routes = router(Arc::new(Estimator::new(args.cluster_name, followed)));
+        let routes = router(Arc::new(Estimator::new("m1".parse().unwrap(), followed)));
         let serving = serving::serve_grpc(listener, tls, routes, stop.clone());
         member.spawn(serving);
         Site { _member: member, address, files, stop }
@@ -184,12 +191,9 @@ impl Drop for Site {
     }
 }
 
-const MUTUAL: &str = "--grpc-auth-cert-file DIR/ours-server.crt --grpc-auth-key-file DIR/ours-server.key \
-                      --grpc-client-ca-file DIR/ours-ca.crt";
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn it_answers_what_fits_and_what_does_not() {
-    let site = Site::start(MUTUAL).await;
+    let site = Site::start(Security::Mutual).await;
     let estimators = site.asking(Some("ours"), Some("ours"));
     // Two cpus are left of the first node, four of the second.
     assert_eq!(site.replicas(&estimators, "m1", "1").await, Ok(6));
@@ -241,33 +245,21 @@ async fn it_answers_what_fits_and_what_does_not() {
 }
 
 #[rstest]
-#[case::known(MUTUAL, Some("ours"), Some("ours"), true)]
-#[case::without_a_certificate(MUTUAL, Some("ours"), None, false)]
-#[case::with_another_authoritys(MUTUAL, Some("ours"), Some("theirs"), false)]
-#[case::who_trusts_another(MUTUAL, Some("theirs"), Some("ours"), false)]
-#[case::in_plain_text(MUTUAL, None, None, false)]
-#[case::nobody_has_to_prove_himself(
-    "--grpc-auth-cert-file DIR/ours-server.crt --grpc-auth-key-file DIR/ours-server.key",
-    Some("ours"),
-    None,
-    true
-)]
-#[case::all_are_let_in(
-    "--grpc-auth-cert-file DIR/ours-server.crt --grpc-auth-key-file DIR/ours-server.key \
-     --grpc-client-ca-file DIR/ours-ca.crt --insecure-skip-grpc-client-verify",
-    Some("ours"),
-    None,
-    true
-)]
-#[case::both_in_plain_text("", None, None, true)]
+#[case::known(Security::Mutual, Some("ours"), Some("ours"), true)]
+#[case::without_a_certificate(Security::Mutual, Some("ours"), None, false)]
+#[case::with_another_authoritys(Security::Mutual, Some("ours"), Some("theirs"), false)]
+#[case::who_trusts_another(Security::Mutual, Some("theirs"), Some("ours"), false)]
+#[case::in_plain_text(Security::Mutual, None, None, false)]
+#[case::nobody_has_to_prove_himself(Security::ServerOnly, Some("ours"), None, true)]
+#[case::both_in_plain_text(Security::Plain, None, None, true)]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_is_let_in(
-    #[case] flags: &str,
+    #[case] security: Security,
     #[case] ca: Option<&str>,
     #[case] client: Option<&str>,
     #[case] expected: bool,
 ) {
-    let site = Site::start(flags).await;
+    let site = Site::start(security).await;
     let answer = site.replicas(&site.asking(ca, client), "m1", "1").await;
     assert_eq!(answer.as_ref().ok(), expected.then_some(&6), "{answer:?}");
 }
@@ -290,7 +282,7 @@ async fn agrees(site: &Site, version: &'static rustls::SupportedProtocolVersion,
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn older_tls_is_refused() {
-    let site = Site::start(MUTUAL).await;
+    let site = Site::start(Security::Mutual).await;
     assert!(agrees(&site, &rustls::version::TLS13, site.files.path()).await);
     assert!(!agrees(&site, &rustls::version::TLS12, site.files.path()).await);
 }

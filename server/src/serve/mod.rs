@@ -4,23 +4,22 @@
 //! It writes nothing into the control plane to be there: `crowsnest install` has done that. Nothing here knows the embedded one.
 
 mod certificate;
+mod config;
 mod contact;
 mod probes;
 mod shortcut;
 mod tasks;
 mod upstream;
 
-use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use crowsnest_api::role::Role;
 use crowsnest_apiserver::audit::log::Writer;
 use crowsnest_apiserver::authn::{Oidc, Serving};
 use crowsnest_component_base::retry::{Backoff, Delays};
-use crowsnest_index::{IndexOptions, StoreOptions};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -29,9 +28,8 @@ use tokio_util::task::TaskTracker;
 use crate::aggregated::request::authentication::Delegated;
 use crate::aggregated::request::middleware::Edge;
 use crate::aggregated::server::{Aggregated, router};
-use crate::commands::estimator::Listening;
-use crate::commands::serve::{Role, ServeArgs};
-use crate::leading::{Election, LEASES, Times};
+use crate::config::webhook_clients;
+use crate::leading::{Election, LEASES};
 use crate::reload::Reloader;
 use crate::roles::{Roles, RolesConfig, RolesError};
 use crate::serving::{self, Sessions, Tls};
@@ -42,6 +40,7 @@ use crate::ui::{self, Ui};
 use crate::up::datadir::DataDir;
 use crate::up::{Stop, bind};
 use crate::webhook;
+pub(crate) use config::{Config, LeaderElection};
 use contact::{Contact, Guard};
 use probes::{Phase, Probes};
 use tasks::Tasks;
@@ -49,57 +48,43 @@ use tasks::Tasks;
 /// Between two tries of what has to work before anything else can; twice as long each time.
 const AGAIN: Backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(10));
 
-/// Runs until told to stop.
-pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
-    let stop = CancellationToken::new();
-    Stop::new()?.drained(&stop, serve(args, &stop)).await?;
+/// Runs a server of this configuration until it is told to stop.
+pub(crate) async fn run(config: Config) -> anyhow::Result<ExitCode> {
+    let (server, stop) = (config.validate()?, CancellationToken::new());
+    Stop::new()?.drained(&stop, server.start(&stop)).await?;
     Ok(ExitCode::SUCCESS)
 }
 
-async fn serve(args: ServeArgs, stop: &CancellationToken) -> anyhow::Result<()> {
-    let mut site = Site::prepare(args).await?;
-    let started = tokio::select! {
-        started = site.start() => started,
-        () = stop.cancelled() => Ok(()),
-    };
-    if started.is_ok() {
-        stop.cancelled().await;
+/// A `serve` process whose configuration has been checked.
+pub(crate) struct Server {
+    config: Config,
+    sign_in: Option<(Arc<Oidc>, Client)>,
+}
+
+impl Server {
+    fn new(config: Config, sign_in: Option<(Arc<Oidc>, Client)>) -> Self {
+        Self { config, sign_in }
     }
-    site.stop().await;
-    started
-}
 
-/// What flags say, read and found sound.
-struct Said {
-    controllers: crowsnest_controllers::runtime::Config,
-    times: Times,
-    oidc: Option<(Arc<Oidc>, Client)>,
-    replica: String,
-    /// Of the cache, and its folder where that is not the data directory's.
-    store: (StoreOptions, Option<PathBuf>),
-}
-
-impl Said {
-    fn read(args: &ServeArgs) -> anyhow::Result<Self> {
-        args.keep.backend.check()?;
-        let ui = args.ui_listen.0.unwrap_or(SocketAddr::from(([127, 0, 0, 1], 7080)));
-        let oidc = args.oidc.read()?;
-        let oidc = oidc.map(|oidc| anyhow::Ok((oidc, args.sign_in.read(ui)?))).transpose()?;
-        let replica = args.replica.clone().unwrap_or_else(|| replica(rand::random()));
-        Ok(Self {
-            controllers: args.controllers.read(crowsnest_controllers::runtime::Config::default())?,
-            times: args.leading.times()?,
-            oidc,
-            store: args.store(&replica)?,
-            replica,
-        })
+    /// Starts everything, and stops it in the opposite order once `stop` is cancelled.
+    pub(crate) async fn start(self, stop: &CancellationToken) -> anyhow::Result<()> {
+        let mut running = Running::prepare(self).await?;
+        let started = tokio::select! {
+            started = running.start() => started,
+            () = stop.cancelled() => Ok(()),
+        };
+        if started.is_ok() {
+            stop.cancelled().await;
+        }
+        running.stop().await;
+        started
     }
 }
 
-/// Everything that runs.
-struct Site {
-    args: ServeArgs,
-    said: Said,
+/// All tasks and listeners of a running server.
+struct Running {
+    config: Config,
+    sign_in: Option<(Arc<Oidc>, Client)>,
     dir: DataDir,
     upstream: kube::Config,
     control_plane: kube::Client,
@@ -119,26 +104,25 @@ struct Site {
     audit: Option<Writer>,
 }
 
-impl Site {
+impl Running {
     /// All that can be found wrong without the control plane, and the probes.
-    async fn prepare(args: ServeArgs) -> anyhow::Result<Self> {
-        let said = Said::read(&args)?;
-        let mut upstream = match &args.kubeconfig {
-            Some(file) => crowsnest_component_base::kubeconfig::config(Some(file), args.context.as_deref()).await?,
+    async fn prepare(Server { config, sign_in }: Server) -> anyhow::Result<Self> {
+        let mut upstream = match &config.kubeconfig {
+            Some(file) => crowsnest_component_base::kubeconfig::config(Some(file), config.context.as_deref()).await?,
             None => kube::Config::incluster()
                 .context("outside of a pod, name the control plane's kubeconfig with --kubeconfig")?,
         };
         // All that ask have a pace of their own, and a fence may end before the client's.
         upstream.default_retry = false;
-        let dir = DataDir::open(&args.data_dir.clone().unwrap_or_else(default_data_dir), false)?;
-        let (auditor, audit) = args.edge.audit.start(&dir.dir("audit")?)?;
-        let mut reloader = args.edge.reloader();
-        let edge = args.edge.edge(auditor, reloader.counts());
+        let dir = DataDir::open(&config.data_dir, false)?;
+        let (auditor, audit) = config.api.audit.start(dir.dir("audit")?)?;
+        let mut reloader = config.api.reloader();
+        let edge = config.api.middleware(auditor, reloader.counts());
         let host = upstream.cluster_url.authority().map(|host| host.as_str()).unwrap_or_default();
         let counted = edge.figures.requests.layer(host);
         let phase = watch::Sender::new(Phase::Starting("nothing has been asked yet".to_owned()));
-        let file = args.kubeconfig.clone().map(|file| (file, args.context.clone()));
-        let site = Self {
+        let file = config.kubeconfig.clone().map(|file| (file, config.context.clone()));
+        let running = Self {
             control_plane: upstream::client(upstream.clone(), file, counted, &mut reloader).await?,
             upstream,
             roles: Arc::new(Roles::default()),
@@ -152,11 +136,11 @@ impl Site {
             probing: CancellationToken::new(),
             audit,
             dir,
-            said,
-            args,
+            sign_in,
+            config,
         };
-        site.probe().await?;
-        Ok(site)
+        running.probe().await?;
+        Ok(running)
     }
 
     async fn probe(&self) -> anyhow::Result<()> {
@@ -165,12 +149,12 @@ impl Site {
             contact: self.contact.subscribe(),
             servers: self.servers.clone(),
             roles: Arc::clone(&self.roles),
-            caches: self.args.caches(),
+            caches: self.config.has_cache(),
             edge: self.edge.clone(),
         };
-        for (Listening(address), what, routes) in [
-            (self.args.health_probe_bind_address, "--health-probe-bind-address", probes::health(probes.clone())),
-            (self.args.metrics_bind_address, "--metrics-bind-address", probes::metrics(probes)),
+        for (address, what, routes) in [
+            (self.config.health_probe_bind_address, "--health-probe-bind-address", probes::health(probes.clone())),
+            (self.config.metrics_bind_address, "--metrics-bind-address", probes::metrics(probes)),
         ] {
             let Some(address) = address else { continue };
             let listener = bind(address, what).await?;
@@ -181,9 +165,9 @@ impl Site {
 
     async fn start(&mut self) -> anyhow::Result<()> {
         // Taken at once, so that an address that is taken by somebody else is told at once.
-        let enters = self.args.does(Role::Aggregated) || self.args.does(Role::Webhook);
-        let listener = if enters { Some(bind(self.args.listen, "--listen").await?) } else { None };
-        let ui = match self.args.ui_listen.0.filter(|_| self.args.does(Role::Ui)) {
+        let enters = self.config.has_role(Role::Aggregated) || self.config.has_role(Role::Webhook);
+        let listener = if enters { Some(bind(self.config.listen, "--listen").await?) } else { None };
+        let ui = match self.config.ui_listen.filter(|_| self.config.has_role(Role::Ui)) {
             Some(address) => Some(bind(address, "--ui-listen").await?),
             None => None,
         };
@@ -203,16 +187,16 @@ impl Site {
         self.servers.keep("files that are read again", reloader.run(stop.clone()));
         let (client, tell, sessions) = (self.control_plane.clone(), self.contact.clone(), self.sessions.clone());
         self.servers.keep("contact with the control plane", contact::follow(client, tell, sessions, stop.clone()));
-        if self.args.caches() {
+        if self.config.has_cache() {
             self.work().await?;
         }
         self.phase.send_replace(Phase::Running);
-        tracing::info!(replica = self.said.replica, roles = ?self.args.roles, "serving");
+        tracing::info!(replica = self.config.replica, roles = ?self.config.roles, "serving");
         Ok(())
     }
 
     async fn certificate(&self, reloader: &mut Reloader) -> anyhow::Result<Arc<Serving>> {
-        let files = self.args.tls_cert_file.clone().zip(self.args.tls_private_key_file.clone());
+        let files = self.config.certificate.clone();
         if files.is_none() {
             // The only part of it that may take its time.
             self.reached().await;
@@ -241,23 +225,23 @@ impl Site {
         let told = trust::told(client.clone()).await?;
         let tls = Tls::new(Arc::clone(&own), told.authorities()?);
         let trust = Arc::new(Trust::new(tls.clone(), told));
-        self.args.edge.watch(reloader, &trust, vec![own]).await?;
+        self.config.api.watch(reloader, &trust, vec![own]).await?;
         let (follower, stop) = (client.clone(), self.servers.stopping().clone());
         self.servers.keep("whom the listener believes", async move { trust.follow(follower, stop).await });
         let mut routes = axum::Router::new();
-        if self.args.does(Role::Webhook) {
-            let settings = (&self.said.controllers, self.args.allow_local_endpoints);
+        if self.config.has_role(Role::Webhook) {
+            let settings = (&self.config.controllers, self.config.allow_local_endpoints);
             let admissions = &self.edge.figures.admissions;
-            let clients = self.args.webhooks.clients(reloader).await?;
+            let clients = webhook_clients(self.config.webhook_clients.as_ref(), reloader).await?;
             routes = routes.nest("/webhooks", webhook::routes(client.clone(), settings, admissions, clients));
         }
-        if self.args.does(Role::Aggregated) {
+        if self.config.has_role(Role::Aggregated) {
             routes = routes.fallback_service(router(Aggregated {
                 control_plane: client.clone(),
                 delegated: Delegated::new(client.clone()),
                 roles: Arc::clone(&self.roles),
                 edge: self.edge.clone(),
-                metrics_adapter: self.args.adapter.metrics_adapter,
+                metrics_adapter: self.config.metrics_adapter,
             }));
         }
         let guard = Guard { contact: self.contact.subscribe(), stopping: self.servers.stopping().clone() };
@@ -273,13 +257,13 @@ impl Site {
         own: Option<Arc<Serving>>,
         reloader: &mut Reloader,
     ) -> anyhow::Result<()> {
-        let seal = self.args.ui.seal(&self.dir, reloader).await?;
-        let oidc = self.said.oidc.take();
+        let seal = self.config.ui.seal(&self.dir, reloader).await?;
+        let oidc = self.sign_in.take();
         let passing = self.servers.passing().clone();
         let oidc = oidc.map(|(oidc, client)| SignIn::new(oidc, client, seal.clone(), passing.clone()));
         let stop = self.servers.stopping();
         let tunnels = ui::Tunnels { tasks: passing, stopping: stop.clone() };
-        let ui = Ui::new(self.upstream.clone(), seal, own.is_some(), &self.args.ui.ui_host, tunnels)?.with_oidc(oidc);
+        let ui = Ui::new(self.upstream.clone(), seal, own.is_some(), &self.config.ui.hosts, tunnels)?.with_oidc(oidc);
         let tls = own.map(Tls::anybody);
         self.servers.keep("--ui-listen", serving::serve(listener, tls, ui::router(ui), stop.clone()));
         Ok(())
@@ -287,14 +271,16 @@ impl Site {
 
     /// Starts cache and controllers, as soon as what they need is there.
     async fn work(&self) -> anyhow::Result<()> {
-        let (store, folder) = self.said.store.clone();
-        let folder = folder.map_or_else(|| self.dir.dir("cache"), Ok)?;
+        let mut cache = self.config.cache.clone();
+        if cache.data_dir.as_os_str().is_empty() {
+            cache.data_dir = self.dir.dir("cache")?;
+        }
         let config = RolesConfig {
-            cache: IndexOptions { store, ..self.args.keep.options(folder) },
-            controllers: self.said.controllers.clone(),
+            cache,
+            controllers: self.config.controllers.clone(),
             steers: self.steers(),
             requests: self.edge.figures.requests.clone(),
-            local_endpoints: self.args.allow_local_endpoints,
+            local_endpoints: self.config.allow_local_endpoints,
         };
         let client = shortcut::client(&self.control_plane);
         let mut delays = AGAIN.delays();
@@ -308,15 +294,15 @@ impl Site {
     }
 
     fn steers(&self) -> Steers {
-        match (self.args.does(Role::Controllers), self.args.leading.leader_elect) {
+        match (self.config.has_role(Role::Controllers), self.config.leader_election.is_enabled) {
             (false, _) => Steers::Never,
             (true, false) => Steers::Always,
             (true, true) => Steers::Elected(Election {
                 control_plane: self.control_plane.clone(),
-                namespace: self.args.leading.leader_elect_resource_namespace.clone(),
+                namespace: self.config.leader_election.namespace.clone(),
                 leases: LEASES.map(str::to_owned).to_vec(),
-                me: self.said.replica.clone(),
-                times: self.said.times,
+                me: self.config.replica.clone(),
+                times: self.config.leader_election.times,
             }),
         }
     }
@@ -327,7 +313,7 @@ impl Site {
         if let Some(running) = self.roles.get() {
             running.steering.stop().await;
         }
-        tokio::time::sleep(self.args.shutdown_delay_duration).await;
+        tokio::time::sleep(self.config.shutdown_delay).await;
         self.servers.stop().await;
         self.roles.stop().await;
         self.probing.cancel();
@@ -337,14 +323,4 @@ impl Site {
             audit.stop().await;
         }
     }
-}
-
-fn default_data_dir() -> PathBuf {
-    crowsnest_cli::data_dir::default_data_dir().with_file_name("crowsnest-serve")
-}
-
-/// No two processes have the same name.
-fn replica(random: u32) -> String {
-    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    format!("{}-{random:08x}", host.trim())
 }

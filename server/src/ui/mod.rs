@@ -8,6 +8,7 @@
 //! Responses of members and of the control plane are untrusted. Only the headers of an allow-list are kept
 //! (`crowsnest_proxy::response_headers`), and no document in them runs or is displayed at the UI's origin.
 
+mod config;
 mod cookies;
 mod handle;
 mod identities;
@@ -36,6 +37,7 @@ use kube::client::Body as KubeBody;
 use tokio::sync::Semaphore;
 
 use crate::aggregated::reply::{Body, Failure};
+pub(crate) use config::UiConfig;
 pub(crate) use identities::Identities;
 pub(crate) use origin::Hosts;
 pub(crate) use seal::Seal;

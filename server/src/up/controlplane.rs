@@ -25,7 +25,7 @@ use crate::aggregated::in_process::Local;
 use crate::aggregated::request::authentication::Delegated;
 use crate::aggregated::request::middleware::Edge;
 use crate::aggregated::server::{Aggregated, router};
-use crate::commands::edge::EdgeArgs;
+use crate::config::ApiConfig;
 use crate::install::{self, Endpoints};
 use crate::reload::Reloader;
 use crate::roles::Roles;
@@ -119,7 +119,7 @@ impl ControlPlane {
         &self,
         roles: &Arc<Roles>,
         edge: Edge,
-        (args, reloader): (&EdgeArgs, &mut Reloader),
+        (config, reloader): (&ApiConfig, &mut Reloader),
         (controllers, metrics_adapter): (&crowsnest_controllers::runtime::Config, bool),
         (servers, serving): (&TaskTracker, &CancellationToken),
     ) -> anyhow::Result<()> {
@@ -133,7 +133,7 @@ impl ControlPlane {
         let told = trust::told(client.clone()).await?;
         let tls = Tls::new(Arc::clone(&own), told.authorities()?);
         let trust = Arc::new(Trust::new(tls.clone(), told));
-        args.watch(reloader, &trust, vec![Arc::clone(&own), Arc::clone(self.server.serving())]).await?;
+        config.watch(reloader, &trust, vec![Arc::clone(&own), Arc::clone(self.server.serving())]).await?;
         let (follower, stop) = (client.clone(), serving.clone());
         servers.spawn(async move { trust.follow(follower, stop).await });
         let stop = serving.clone();

@@ -20,14 +20,12 @@ use futures::future::{join_all, try_join_all};
 use kube::Api;
 use kube::runtime::wait;
 
+use super::config::{self, Config};
 use super::datadir::DataDir;
 use super::joined::Joined;
 use super::kubeconfigs::Kubeconfigs;
 use super::progress::Progress;
-use crate::commands::up::{Profile, UpArgs};
 
-/// Members simulated when nothing is said.
-const DEFAULT_COUNT: &str = "3";
 /// How long a start waits for what the members have.
 const LOOKED_AT_WITHIN: Duration = Duration::from_secs(15);
 /// Ports are kept, so that kubeconfigs stay good over restarts.
@@ -40,20 +38,13 @@ pub(super) struct Members {
 
 impl Members {
     /// Starts the simulated ones; `joined` are there already.
-    pub(super) async fn start(args: &UpArgs, joined: Option<Joined>, dir: &DataDir) -> anyhow::Result<Self> {
-        if joined.is_some() {
+    pub(super) async fn start(config: &Config, joined: Option<Joined>, dir: &DataDir) -> anyhow::Result<Self> {
+        let config::Members::Simulated(names) = &config.members else {
             return Ok(Self { simulated: Vec::new(), joined });
-        }
-        let conformance = args.profile == Some(Profile::Conformance);
-        let names: Vec<ClusterName> = match (&args.members, conformance) {
-            _ if args.no_members => Vec::new(),
-            (Some(members), _) => members.0.clone(),
-            (None, true) => parse("m1,m2,m3")?,
-            (None, false) => parse(DEFAULT_COUNT)?,
         };
         let mut ports: BTreeMap<String, u16> = dir.read_state(PORTS).unwrap_or_default();
         let listen = |name: &ClusterName| local(ports.get(name.as_str()).copied());
-        let starting = names.iter().map(|name| start_one(name, dir, listen(name), conformance));
+        let starting = names.iter().map(|name| start_one(name, dir, listen(name), config.is_conformance));
         let simulated = try_join_all(starting).await?;
         for member in &simulated {
             ports.insert(member.name().to_owned(), member.address().port());
@@ -139,10 +130,6 @@ impl Members {
         try_join_all(self.simulated.iter().map(|member| member.stop())).await.context("stopping a member")?;
         Ok(())
     }
-}
-
-fn parse(text: &str) -> anyhow::Result<Vec<ClusterName>> {
-    text.parse::<crate::commands::up::Members>().map(|m| m.0).map_err(anyhow::Error::msg)
 }
 
 /// On this machine alone. The port of last time may be taken by now; any other will do, the kubeconfig is written anew.

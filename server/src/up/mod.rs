@@ -2,6 +2,7 @@
 //! signal, stops them in the opposite order.
 
 pub(crate) mod alone;
+mod config;
 mod controlplane;
 pub(crate) mod datadir;
 mod joined;
@@ -21,87 +22,85 @@ use anyhow::{Context, bail};
 use crowsnest_apiserver::audit::log::Writer;
 use crowsnest_apiserver::authn::Oidc;
 use crowsnest_apiserver::authn::oidc::whole;
-use crowsnest_apiserver::http::InFlight;
 use crowsnest_embedded::member::admin;
-use crowsnest_fleet::Rights;
+use crowsnest_index::IndexOptions;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::commands::apiserver::ApiserverArgs;
-use crate::commands::place::PlaceArgs;
-use crate::commands::up::{Profile, UpArgs};
 use crate::install;
 use crate::roles::{Roles, RolesConfig};
 use crate::serving;
 use crate::steering::Steers;
 use crate::ui::oidc::SignIn;
 use crate::ui::{self, Ui};
+pub(crate) use config::{ApiserverConfig, Config, MemberConfig, Members, Place};
 use controlplane::{ControlPlane, Own};
 use datadir::DataDir;
 use joined::Joined;
 use kubeconfigs::Kubeconfigs;
 use progress::Progress;
 
-/// Runs until told to stop.
-pub(crate) async fn run(args: UpArgs) -> anyhow::Result<ExitCode> {
-    if !args.ui_listen.ip().is_loopback() {
-        bail!("--ui-listen {} is no loopback address; the UI's plain HTTP must not leave this machine", args.ui_listen);
-    }
-    args.keep.backend.check()?;
-    let rights = args.rights.read()?;
-    let oidc = args.oidc.read()?;
-    let mut stop = Stop::new()?;
-    let progress = Progress::new();
-    let joined = match &args.kubeconfig {
-        Some(file) => Some(Joined::read(file, &args.contexts, rights).await?),
-        None if rights != Rights::Full => bail!("--rights are those in clusters of --kubeconfig, which is not given"),
-        None => None,
-    };
-    let dir = open(&args.place)?;
-    let api = bind(args.listen, "--listen").await?;
-    let ui = bind(args.ui_listen, "--ui-listen").await?;
-    progress.done(&format!("data directory {}", dir.root().display()));
+/// A fleet whose configuration has been checked.
+pub(crate) struct Server(Config);
 
-    tokio::select! {
-        biased;
-        () = stop.wait() => Ok(ExitCode::from(130)),
-        started = Fleet::start(&args, joined, oidc, &dir, (api, ui), &progress) => {
-            let fleet = started?;
-            // A reader that has gone (`up | head`) is no reason to end the fleet.
-            if let Err(error) = fleet.banner(&mut std::io::stdout().lock()) {
-                tracing::warn!(%error, "the banner could not be written");
+/// Runs a fleet of this configuration until it is told to stop.
+pub(crate) async fn run(config: Config) -> anyhow::Result<ExitCode> {
+    config.validate()?.start().await
+}
+
+impl Server {
+    /// Starts everything, waits for a signal, and stops it in the opposite order.
+    pub(crate) async fn start(self) -> anyhow::Result<ExitCode> {
+        let Self(config) = self;
+        let mut stop = Stop::new()?;
+        let progress = Progress::new();
+        let joined = match &config.members {
+            Members::Joined { kubeconfig, contexts, rights } => {
+                Some(Joined::read(kubeconfig, contexts, rights.clone()).await?)
             }
-            progress.done("ready");
-            stop.wait().await;
-            let stopping = Instant::now();
-            progress.begin("stopping");
-            // A second signal ends the drain.
-            tokio::select! {
-                stopped = fleet.stop() => stopped?,
-                () = stop.wait() => bail!("stopped before everything was drained"),
+            Members::Simulated(_) => None,
+        };
+        let dir = open(&config.place)?;
+        let api = bind(config.listen, "--listen").await?;
+        let ui = bind(config.ui_listen, "--ui-listen").await?;
+        progress.done(&format!("data directory {}", dir.root().display()));
+
+        tokio::select! {
+            biased;
+            () = stop.wait() => Ok(ExitCode::from(130)),
+            started = Fleet::start(&config, joined, &dir, (api, ui), &progress) => {
+                let fleet = started?;
+                // A reader that has gone (`up | head`) is no reason to end the fleet.
+                if let Err(error) = fleet.banner(&mut std::io::stdout().lock()) {
+                    tracing::warn!(%error, "the banner could not be written");
+                }
+                progress.done("ready");
+                stop.wait().await;
+                let stopping = Instant::now();
+                progress.begin("stopping");
+                // A second signal ends the drain.
+                tokio::select! {
+                    stopped = fleet.stop() => stopped?,
+                    () = stop.wait() => bail!("stopped before everything was drained"),
+                }
+                progress.done_since("stopped", stopping);
+                Ok(ExitCode::SUCCESS)
             }
-            progress.done_since("stopped", stopping);
-            Ok(ExitCode::SUCCESS)
         }
     }
 }
 
 /// `crowsnest apiserver`: the control plane's API alone.
-pub(crate) async fn run_apiserver(args: ApiserverArgs) -> anyhow::Result<ExitCode> {
+pub(crate) async fn run_apiserver(config: ApiserverConfig) -> anyhow::Result<ExitCode> {
     let mut stop = Stop::new()?;
-    let oidc = args.oidc.read()?;
-    let dir = open(&args.place)?;
-    let listener = bind(args.listen, "--listen").await?;
+    let dir = open(&config.place)?;
+    let listener = bind(config.listen, "--listen").await?;
     let nobody = Arc::new(OnceLock::from(BTreeMap::new()));
-    let (auditor, audit) = args.audit.start(&dir.dir("audit")?)?;
-    let own = Own {
-        auditor,
-        disabled_admission: args.disable_admission_plugins,
-        in_flight: InFlight { reads: args.max_requests_inflight, writes: args.max_mutating_requests_inflight },
-    };
-    let control_plane = ControlPlane::start(&dir, listener, nobody, oidc, own).await?;
+    let (auditor, audit) = config.audit.start(dir.dir("audit")?)?;
+    let own = Own { auditor, disabled_admission: config.disabled_admission, in_flight: config.in_flight };
+    let control_plane = ControlPlane::start(&dir, listener, nobody, config.oidc, own).await?;
     let mut files = Kubeconfigs::new(dir.dir("kubeconfigs")?);
     files.add("cp", &control_plane.kubeconfig()?)?;
     let path = files.finish()?;
@@ -155,9 +154,8 @@ impl Stop {
     }
 }
 
-fn open(place: &PlaceArgs) -> anyhow::Result<DataDir> {
-    let path = place.data_dir.clone().unwrap_or_else(crowsnest_cli::data_dir::default_data_dir);
-    Ok(DataDir::open(&path, place.reset)?)
+fn open(place: &Place) -> anyhow::Result<DataDir> {
+    Ok(DataDir::open(&place.data_dir, place.reset)?)
 }
 
 pub(crate) async fn bind(address: SocketAddr, flag: &str) -> anyhow::Result<TcpListener> {
@@ -194,22 +192,17 @@ struct Fleet {
 
 impl Fleet {
     async fn start(
-        args: &UpArgs,
+        config: &Config,
         joined: Option<Joined>,
-        oidc: Option<Arc<Oidc>>,
         dir: &DataDir,
         (api, ui_listener): (TcpListener, TcpListener),
         progress: &Progress,
     ) -> anyhow::Result<Self> {
-        let standard = match args.profile {
-            Some(Profile::Conformance) => crowsnest_controllers::runtime::Config::conformance(),
-            None => crowsnest_controllers::runtime::Config::default(),
-        };
-        let controllers = args.controllers.read(standard)?;
+        let (controllers, oidc) = (config.controllers.clone(), config.oidc.clone());
         let ui_address = ui_listener.local_addr()?;
         let simulated = admin::Members::default();
-        let sign_in = oidc.as_ref().map(|_| args.sign_in.read(ui_address)).transpose()?;
-        let (auditor, audit) = args.edge.audit.start(&dir.dir("audit")?)?;
+        let sign_in = oidc.as_ref().map(|_| config.sign_in.validate(ui_address)).transpose()?;
+        let (auditor, audit) = config.api.audit.start(dir.dir("audit")?)?;
         let control_plane =
             ControlPlane::start(dir, api, simulated.clone(), oidc.clone(), Own::new(auditor.clone())).await?;
         progress.done(&format!("control plane {}", control_plane.url()));
@@ -217,24 +210,24 @@ impl Fleet {
         let servers = TaskTracker::new();
         let serving = CancellationToken::new();
         let roles = Arc::new(Roles::default());
-        let members = members::Members::start(args, joined, dir).await?;
+        let members = members::Members::start(config, joined, dir).await?;
         simulated.get_or_init(|| members.simulated());
         progress.done(&format!("{} members", members.len()));
 
         // Written first, so that a start that hangs can be looked into with kubectl.
         let mut files = Kubeconfigs::new(dir.dir("kubeconfigs")?);
         let own = files.add("cp", &control_plane.kubeconfig()?)?;
-        let mut reloader = args.edge.reloader();
-        let edge = args.edge.edge(auditor, reloader.counts());
+        let mut reloader = config.api.reloader();
+        let edge = config.api.middleware(auditor, reloader.counts());
         let requests = edge.figures.requests.clone();
-        let trusted = (&args.edge, &mut reloader);
-        let settings = (&controllers, args.adapter.metrics_adapter);
+        let trusted = (&config.api, &mut reloader);
+        let settings = (&controllers, config.metrics_adapter);
         control_plane.install(&roles, edge, trusted, settings, (&servers, &serving)).await?;
-        if args.profile == Some(Profile::Conformance) {
+        if config.is_conformance {
             // The recorded fleet's administrator.
             install::apply_all(&control_plane.client(), &[install::proxy_admin("admin")]).await?;
         }
-        let seal = args.ui.seal(dir, &mut reloader).await?;
+        let seal = config.ui.seal(dir, &mut reloader).await?;
         servers.spawn(reloader.run(serving.clone()));
         progress.done("aggregated APIs, webhooks");
 
@@ -243,10 +236,10 @@ impl Fleet {
         let kubeconfig = files.finish()?;
         progress.done("members joined");
 
-        let cache = args.keep.options(dir.dir("cache")?);
+        let cache = IndexOptions { data_dir: dir.dir("cache")?, ..config.cache.clone() };
         let looks = controllers.controllers.is_enabled("clusterStatus");
-        let config = RolesConfig { cache, controllers, steers: Steers::Always, requests, local_endpoints: true };
-        roles.start(control_plane.client(), config).await?;
+        let roles_config = RolesConfig { cache, controllers, steers: Steers::Always, requests, local_endpoints: true };
+        roles.start(control_plane.client(), roles_config).await?;
         if looks {
             members.looked_at(&control_plane.client(), progress).await;
         }
@@ -260,9 +253,9 @@ impl Fleet {
             None => None,
         };
         let tunnels = ui::Tunnels { tasks: servers.clone(), stopping: serving.clone() };
-        let ui = Ui::new(upstream, seal, false, &args.ui.ui_host, tunnels)?.with_oidc(oidc);
+        let ui = Ui::new(upstream, seal, false, &config.ui.hosts, tunnels)?.with_oidc(oidc);
         servers.spawn(serving::serve(ui_listener, None, ui::router(ui), serving.clone()));
-        if let Some(load) = &args.load {
+        if let Some(load) = &config.load {
             members.load(load, progress).await?;
         }
         let token = control_plane.token().to_owned();

@@ -5,6 +5,7 @@
 //! credential but its ID token: the control plane's API server is configured with the same issuer and authenticates the
 //! user. This process therefore needs no right to impersonate.
 
+mod config;
 mod exchange;
 mod flow;
 mod page;
@@ -27,6 +28,7 @@ use super::Ui;
 use super::cookies::{self, Cookie, SameSite};
 use super::seal::Seal;
 use crate::aggregated::reply::{Body, Failure};
+pub(crate) use config::SignInConfig;
 use flow::{Flow, PATIENCE, local_path};
 use page::{ONCE_MORE, Refusal};
 use sessions::{Fresh, Sessions};
