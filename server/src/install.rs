@@ -28,7 +28,7 @@ use kube::{Api, ResourceExt};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use crate::aggregated::resource::discovery::{self, Group};
+use crate::aggregated::resource::registry::{Group, REGISTRY};
 use crate::webhook::{agents_configuration, stored_configurations};
 
 pub(crate) const MANAGER: &str = "crowsnest";
@@ -277,8 +277,8 @@ fn aggregated_roles() -> [Value; 2] {
 /// registered before and is not wanted any more is taken back.
 pub(crate) async fn groups(client: &kube::Client, metrics: bool) -> Result<Vec<&'static Group>, InstallError> {
     let services = Api::<APIService>::all(client.clone());
-    let mut groups: Vec<&'static Group> = discovery::groups(false).collect();
-    for group in discovery::groups(true).filter(|group| group.of_metrics) {
+    let mut groups: Vec<&'static Group> = REGISTRY.groups(false).collect();
+    for group in REGISTRY.groups(true).filter(|group| group.of_metrics) {
         let mut there = Vec::new();
         for name in names(group) {
             let read = services.get_opt(&name).await;
@@ -385,7 +385,7 @@ mod tests {
     #[test]
     fn every_manifest_has_a_path() {
         let endpoints = Endpoints { host: "localhost".into(), port: 1, ca: "pem".into() };
-        let groups: Vec<&Group> = discovery::groups(true).collect();
+        let groups: Vec<&Group> = REGISTRY.groups(true).collect();
         let paths: Vec<String> =
             foundations().iter().chain(&aggregation(&endpoints, &groups)).map(|m| path_of(m).unwrap()).collect();
         assert!(paths.contains(&"/api/v1/namespaces/karmada-system/services/crowsnest".to_owned()), "{paths:?}");
@@ -398,7 +398,7 @@ mod tests {
     #[test]
     fn metrics_are_registered_as_karmada_registers_them() {
         let endpoints = Endpoints { host: "localhost".into(), port: 1, ca: "pem".into() };
-        let groups: Vec<&Group> = discovery::groups(true).filter(|group| group.of_metrics).collect();
+        let groups: Vec<&Group> = REGISTRY.groups(true).filter(|group| group.of_metrics).collect();
         let manifests = aggregation(&endpoints, &groups);
         let told: Vec<String> = manifests[1..]
             .iter()
@@ -438,7 +438,7 @@ mod tests {
         #[case] expected: bool,
     ) {
         let found = found.iter().map(|(version, resources)| ((*version).to_owned(), *resources)).collect();
-        let group = discovery::groups(true).find(|group| group.name == name).unwrap();
+        let group = REGISTRY.groups(true).find(|group| group.name == name).unwrap();
         assert_eq!(is_announced(&found, group), expected);
     }
 }

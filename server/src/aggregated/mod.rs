@@ -2,9 +2,11 @@
 //! `search.crowsnest.io` (queries, what the cache says of itself), `propagation.crowsnest.io` (explanations, plans), `metrics.k8s.io`
 //! and `custom.metrics.k8s.io` (of all members). Reached through the control plane's aggregation layer, or directly with a bearer token.
 //!
-//! Order of a request: `request::middleware`. Handlers take a request apart, call one function and map its result.
+//! Order of a request: `request::middleware`. What is served: `resource::registry`.
 
 mod cluster_karmada_io;
+mod custom_metrics_k8s_io;
+mod forwarding;
 pub(crate) mod in_process;
 mod metrics_k8s_io;
 mod propagation_crowsnest_io;

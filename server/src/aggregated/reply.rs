@@ -39,6 +39,15 @@ impl Failure {
         Self::new(StatusCode::NOT_FOUND, "NotFound", message)
     }
 
+    /// A path that leads to no resource.
+    pub(crate) fn unknown_resource() -> Self {
+        Self::not_found("the server could not find the requested resource")
+    }
+
+    pub(crate) fn unavailable(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable", message)
+    }
+
     pub(crate) fn unauthorized() -> Self {
         Self::new(StatusCode::UNAUTHORIZED, "Unauthorized", "Unauthorized")
     }
@@ -82,11 +91,7 @@ impl Failure {
                     Err(error) => Self::internal(error),
                 }
             }
-            other => Self::new(
-                StatusCode::SERVICE_UNAVAILABLE,
-                "ServiceUnavailable",
-                format!("the control plane can't be reached: {other}"),
-            ),
+            other => Self::unavailable(format!("the control plane can't be reached: {other}")),
         }
     }
 

@@ -1,4 +1,4 @@
-//! The server itself: state, and which handler a route has. What is before the handlers: `edge`.
+//! State of the server, and the handlers of routes. Layers in front of the handlers: `request::middleware`.
 
 use std::sync::Arc;
 
@@ -6,39 +6,36 @@ use axum::Router;
 use axum::extract::Request;
 use axum::response::Response;
 use axum::routing::any;
-use crowsnest_apimachinery::user::UserInfo;
-use futures::FutureExt;
 use http::{HeaderValue, StatusCode};
 
-use crate::aggregated::cluster_karmada_io::attach;
-use crate::aggregated::metrics_k8s_io as metrics;
-use crate::aggregated::propagation_crowsnest_io as propagation;
 use crate::aggregated::reply::{Body, Failure, json};
 use crate::aggregated::request::authentication::Delegated;
+use crate::aggregated::request::context::RequestContext;
 use crate::aggregated::request::middleware::{self, Edge};
-use crate::aggregated::resource::discovery;
-use crate::aggregated::resource::openapi;
-use crate::aggregated::resource::registry::Route;
-use crate::aggregated::search_crowsnest_io::{query, saved_searches};
-use crate::aggregated::search_karmada_io::proxying;
-use crate::aggregated::stored::StoredGroup;
-use crate::aggregated::stored::writer::Writer;
-use crate::roles::Roles;
+use crate::aggregated::resource::registry::{Found, Group, Registry, Route};
+use crate::aggregated::resource::{Paths, discovery, openapi};
+use crate::roles::{Roles, Running};
 
-/// What requests need.
+/// State that requests need.
 #[derive(Clone)]
 pub(crate) struct Aggregated {
+    pub(crate) registry: &'static Registry,
     pub(crate) control_plane: kube::Client,
     pub(crate) delegated: Delegated,
     pub(crate) roles: Arc<Roles>,
     pub(crate) edge: Edge,
-    /// Whether the members' metrics are served here.
+    /// True if this server serves the members' metrics.
     pub(crate) metrics_adapter: bool,
 }
 
 impl Aggregated {
-    fn serves(&self, group: &str) -> bool {
-        self.metrics_adapter || !discovery::is_of_metrics(group)
+    fn serves(&self, group: &Group) -> bool {
+        self.metrics_adapter || !group.of_metrics
+    }
+
+    /// The parts that run against the control plane; 503 before they have started.
+    pub(crate) fn running(&self) -> Result<&Running, Failure> {
+        self.roles.get().ok_or_else(|| Failure::unavailable("crowsnest is starting"))
     }
 }
 
@@ -50,50 +47,43 @@ pub(crate) fn router(state: Aggregated) -> Router {
         .with_state(state)
 }
 
+/// Handles an authorized request.
 pub(crate) async fn dispatch(
-    state: &Aggregated,
-    route: Route<'_>,
-    caller: &UserInfo,
+    server: &Aggregated,
+    context: &RequestContext,
     request: Request,
 ) -> Result<Response, Failure> {
-    let found = |document: Option<serde_json::Value>| match document {
-        Some(document) => Ok(json(StatusCode::OK, &document)),
-        None => Err(Failure::not_found("the server could not find the requested resource")),
+    let document = match context.attributes.route {
+        Route::Groups => Some(discovery::group_list(server.registry, server.metrics_adapter)),
+        Route::Group(group) => server.serves(group).then(|| discovery::group(group)),
+        Route::Resources(group, version) if server.serves(group) => {
+            Some(discovery::resources(server, group, version).await)
+        }
+        Route::OpenApi => openapi::document(server, &context.attributes.path).await?,
+        Route::Resource(found) if server.serves(found.group) => return serve(&found, server, context, request).await,
+        Route::Health => return Ok(health(server)),
+        Route::Resources(..) | Route::Resource(_) | Route::Unknown => None,
     };
-    match route {
-        Route::Groups => found(Some(discovery::group_list(state.metrics_adapter))),
-        Route::Group(group) | Route::Resources { group, .. } if !state.serves(group) => found(None),
-        Route::Usage(_) | Route::CustomMetrics(_) if !state.metrics_adapter => found(None),
-        Route::Group(group) => found(discovery::group(group)),
-        Route::Resources { group, version } => {
-            found(discovery::resources(group, version, &metrics::listed(&state.roles, group).await))
-        }
-        Route::OpenApi(path) => found(openapi::document(&state.control_plane, path, state.metrics_adapter).await?),
-        Route::Stored { group, tail } => {
-            let writer = (!caller.is_master()).then_some(Writer { delegated: &state.delegated, user: caller });
-            StoredGroup::of(group).serve(&state.control_plane, tail, request, writer).boxed().await
-        }
-        Route::ClusterProxy { cluster, path } => {
-            proxying::cluster_proxy(&state.roles, caller, cluster, path, request).boxed().await
-        }
-        Route::Attach { cluster } => attach::attach(&state.roles, caller, cluster, request).boxed().await,
-        Route::SearchCache { path } => proxying::search_cache(&state.roles, caller, path, request).boxed().await,
-        Route::SearchOpenSearch { path } => proxying::search_opensearch(path, &request),
-        Route::FleetProxy { path } => proxying::fleet_proxy(&state.roles, caller, path, request).boxed().await,
-        Route::Search(resource) => query::serve(state, caller, resource, request).boxed().await,
-        Route::Saved(name) => saved_searches::serve(&state.control_plane, caller, name, request).boxed().await,
-        Route::Explanation { namespace, name } => {
-            propagation::explanation(state, caller, namespace, name, request.method()).boxed().await
-        }
-        Route::Plans => propagation::plan(state, caller, request).boxed().await,
-        Route::Usage(path) => metrics::usage(&state.roles, path, request).boxed().await,
-        Route::CustomMetrics(path) => metrics::values(&state.roles, path, request).boxed().await,
-        Route::Health => Ok(health(state)),
-        Route::Unknown => found(None),
-    }
+    let document = document.ok_or_else(Failure::unknown_resource)?;
+    Ok(json(StatusCode::OK, &document))
 }
 
-/// 200 when every worker lives, else 503 naming those that don't.
+async fn serve(
+    found: &Found,
+    server: &Aggregated,
+    context: &RequestContext,
+    request: Request,
+) -> Result<Response, Failure> {
+    let (resource, definition) = (found.resource, found.resource.definition());
+    // The server that a request is passed on to refuses methods in its own words.
+    let is_passed_on = resource.stored().is_some() || matches!(definition.paths, Paths::Below | Paths::BelowObject(_));
+    if !is_passed_on && !definition.has_method(request.method()) {
+        return Err(Failure::method_not_allowed());
+    }
+    resource.serve(server, context, request).await
+}
+
+/// 200 if every worker is healthy, else 503 with the problems.
 pub(crate) fn health(state: &Aggregated) -> Response {
     let mut problems = state.roles.problems();
     problems.extend(state.edge.problems());

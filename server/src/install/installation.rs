@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use super::serving::{self, Kept};
 use super::{Endpoints, InstallError, SYSTEM_NAMESPACE, others, path_of};
-use crate::aggregated::resource::discovery::{self, Group};
+use crate::aggregated::resource::registry::{Group, REGISTRY};
 
 /// The ConfigMap.
 const RECORD: &str = "crowsnest-installed";
@@ -157,7 +157,7 @@ pub(crate) async fn rendered(client: &kube::Client, wish: &Wish) -> anyhow::Resu
     let left = |service: &APIService| others(service).map(|_| service.name_any());
     let left: Vec<String> = registered(client).await?.iter().filter_map(left).collect();
     // Of metrics what others serve is left to them.
-    let groups = discovery::groups(wish.record.metrics_adapter);
+    let groups = REGISTRY.groups(wish.record.metrics_adapter);
     let groups: Vec<&Group> =
         groups.filter(|group| !group.of_metrics || !super::names(group).any(|name| left.contains(&name))).collect();
     // Keys are not printed.
@@ -326,7 +326,7 @@ async fn is_ours(client: &kube::Client, manifest: &Value, webhooks: &str) -> any
 pub(crate) async fn registered(client: &kube::Client) -> anyhow::Result<Vec<APIService>> {
     let services = Api::<APIService>::all(client.clone());
     let mut found = Vec::new();
-    for name in discovery::groups(true).flat_map(super::names) {
+    for name in REGISTRY.groups(true).flat_map(super::names) {
         let read = services.get_opt(&name).await;
         found.extend(read.map_err(|source| InstallError::Registration { name, source })?);
     }

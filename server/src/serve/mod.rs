@@ -27,6 +27,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::aggregated::request::authentication::Delegated;
 use crate::aggregated::request::middleware::Edge;
+use crate::aggregated::resource::registry::REGISTRY;
 use crate::aggregated::server::{Aggregated, router};
 use crate::config::webhook_clients;
 use crate::leading::{Election, LEASES};
@@ -237,6 +238,7 @@ impl Running {
         }
         if self.config.has_role(Role::Aggregated) {
             routes = routes.fallback_service(router(Aggregated {
+                registry: &REGISTRY,
                 control_plane: client.clone(),
                 delegated: Delegated::new(client.clone()),
                 roles: Arc::clone(&self.roles),

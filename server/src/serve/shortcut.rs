@@ -2,12 +2,12 @@
 //! without the way through the control plane's aggregation layer back to one of us: a process can start while none is ready.
 
 use axum::body::Body;
-use crowsnest_apimachinery::request::is_identity_header;
+use crowsnest_apimachinery::request::{Query, is_identity_header};
 use http::Request;
 use kube::client::Body as KubeBody;
 
-use crate::aggregated::resource::registry::Route;
-use crate::aggregated::stored::StoredGroup;
+use crate::aggregated::resource::registry::REGISTRY;
+use crate::aggregated::stored::Target;
 
 /// A client that asks `control_plane`.
 pub(super) fn client(control_plane: &kube::Client) -> kube::Client {
@@ -18,16 +18,15 @@ pub(super) fn client(control_plane: &kube::Client) -> kube::Client {
         async move {
             // A request that is made for a caller takes the way on which the caller's rights are reviewed.
             let for_caller = request.headers().keys().any(is_identity_header);
-            let path = request.uri().path().to_owned();
-            match Route::parse(&path) {
-                Route::Stored { .. } if for_caller => Ok(control_plane.send(request).await?.map(Body::new)),
-                Route::Stored { group, tail } => {
-                    let answered = StoredGroup::of(group).serve(&control_plane, tail, request.map(Body::new), None);
-                    let answered = answered.await;
-                    Ok::<_, kube::Error>(answered.unwrap_or_else(|failure| failure.into_response()))
-                }
-                _ => Ok(control_plane.send(request).await?.map(Body::new)),
-            }
+            let (path, query) = (request.uri().path().to_owned(), Query::parse(request.uri().query()));
+            let route = REGISTRY.route(&path);
+            let found = route.found().filter(|_| !for_caller);
+            let Some((group, found)) = found.and_then(|found| Some((found.resource.stored()?, found))) else {
+                return Ok(control_plane.send(request).await?.map(Body::new));
+            };
+            let target = Target { tail: found.tail(&path), query: &query };
+            let answered = group.serve(&control_plane, target, request.map(Body::new), None).await;
+            Ok::<_, kube::Error>(answered.unwrap_or_else(|failure| failure.into_response()))
         }
     });
     kube::Client::new(service, namespace)

@@ -24,6 +24,7 @@ use super::datadir::DataDir;
 use crate::aggregated::in_process::Local;
 use crate::aggregated::request::authentication::Delegated;
 use crate::aggregated::request::middleware::Edge;
+use crate::aggregated::resource::registry::REGISTRY;
 use crate::aggregated::server::{Aggregated, router};
 use crate::config::ApiConfig;
 use crate::install::{self, Endpoints};
@@ -141,6 +142,7 @@ impl ControlPlane {
         servers.spawn(async move { authority.renew(&renewed, &names, &stop).await });
         let hooks = self.serve_webhooks(&own, controllers, &edge, (servers, serving)).await?;
         let state = Aggregated {
+            registry: &REGISTRY,
             control_plane: client.clone(),
             delegated: Delegated::new(client.clone()),
             roles: Arc::clone(roles),

@@ -1,58 +1,77 @@
 //! `clusters/<name>/attach`: an agent's connection becomes the tunnel through which its cluster is reached.
 
+use async_trait::async_trait;
 use axum::extract::Request;
 use axum::response::Response;
 use crowsnest_api::cluster::{Cluster, ClusterSyncMode};
 use crowsnest_apimachinery::names::ClusterName;
-use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_fleet::tunnel::PROTOCOL;
-use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use http::{HeaderMap, HeaderValue, StatusCode, header};
 use kube::Api;
 
+use super::NAME;
 use crate::agent::replicas::Replica;
 use crate::aggregated::reply::{Body, Failure};
-use crate::aggregated::resource::registry::CLUSTERS;
-use crate::aggregated::search_karmada_io::proxying::running;
-use crate::roles::Roles;
+use crate::aggregated::request::context::RequestContext;
+use crate::aggregated::resource::{CREATE, Definition, Paths, Requested, Resource};
+use crate::aggregated::server::Aggregated;
 
-/// 101, after which the connection is the tunnel's, or 204 where the agent has a tunnel to this replica.
-pub(crate) async fn attach(
-    roles: &Roles,
-    caller: &UserInfo,
-    cluster: &str,
-    mut request: Request,
-) -> Result<Response, Failure> {
-    if request.method() != Method::POST {
-        return Err(Failure::method_not_allowed());
+pub(super) struct Attach;
+
+#[async_trait]
+impl Resource for Attach {
+    fn definition(&self) -> &Definition {
+        const DEFINITION: Definition = Definition {
+            subresource: "attach",
+            route: "clusters/attach",
+            ..Definition::new("clusters", "Cluster", CREATE, Paths::Object)
+        };
+        &DEFINITION
     }
-    let fleet = &running(roles)?.fleet;
-    let (own, mut response) = (Replica::own(), Response::new(Body::empty()));
-    own.tell(response.headers_mut());
-    // Agents ask every few seconds. A tunnel that ended unknown to the agent is opened anew, and none is open to a cluster that is gone.
-    let open = cluster.parse().is_ok_and(|name: ClusterName| fleet.tunnels().is_open(&name));
-    if own.is_met(request.headers()) && open {
-        *response.status_mut() = StatusCode::NO_CONTENT;
-        return Ok(response);
+
+    fn is_long_running(&self, requested: Requested) -> bool {
+        requested.upgrade
     }
-    let name = existing(&fleet.control_plane(), cluster).await?;
-    if !asks_for_a_tunnel(request.headers()) {
-        let text =
-            format!("this path takes in agents: the request has to say Connection: Upgrade, Upgrade: {PROTOCOL}");
-        return Err(Failure::bad_request(text));
+
+    /// 101, after which the connection is a tunnel, or 204 if the agent has a tunnel to this replica.
+    async fn serve(
+        &self,
+        server: &Aggregated,
+        context: &RequestContext,
+        mut request: Request,
+    ) -> Result<Response, Failure> {
+        let cluster = context.name();
+        let fleet = &server.running()?.fleet;
+        let (own, mut response) = (Replica::own(), Response::new(Body::empty()));
+        own.tell(response.headers_mut());
+        // Agents poll every few seconds. A tunnel whose end the agent has not noticed is opened again, and a deleted cluster
+        // has none.
+        let open = cluster.parse().is_ok_and(|name: ClusterName| fleet.tunnels().is_open(&name));
+        if own.is_met(request.headers()) && open {
+            *response.status_mut() = StatusCode::NO_CONTENT;
+            return Ok(response);
+        }
+        let name = existing(&fleet.control_plane(), cluster).await?;
+        if !requests_tunnel(request.headers()) {
+            let text =
+                format!("this path takes in agents: the request has to say Connection: Upgrade, Upgrade: {PROTOCOL}");
+            return Err(Failure::bad_request(text));
+        }
+        let address = context.peer.address.map(tracing::field::display);
+        tracing::info!(cluster = %name, user = context.user.name, address, "an agent opens a tunnel");
+        fleet.tunnels().admit(name, hyper::upgrade::on(&mut request));
+        *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
+        response.headers_mut().insert(header::UPGRADE, HeaderValue::from_static(PROTOCOL));
+        Ok(response)
     }
-    tracing::info!(cluster = %name, user = caller.name, "an agent opens a tunnel");
-    fleet.tunnels().admit(name, hyper::upgrade::on(&mut request));
-    *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
-    response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
-    response.headers_mut().insert(header::UPGRADE, HeaderValue::from_static(PROTOCOL));
-    Ok(response)
 }
 
 /// Read from the control plane: an agent that has just registered its cluster may be ahead of the fleet's watch.
 async fn existing(control_plane: &kube::Client, cluster: &str) -> Result<ClusterName, Failure> {
     let missing = || {
         let text = format!("clusters.cluster.karmada.io {cluster:?} not found");
-        Failure::not_found(text).with_details(CLUSTERS, "clusters", cluster)
+        Failure::not_found(text).with_details(NAME, "clusters", cluster)
     };
     let name: ClusterName = cluster.parse().map_err(|_| missing())?;
     let clusters: Api<Cluster> = Api::all(control_plane.clone());
@@ -60,12 +79,12 @@ async fn existing(control_plane: &kube::Client, cluster: &str) -> Result<Cluster
     if found.spec.sync_mode != ClusterSyncMode::Pull {
         let text = format!("cluster {name} is registered in {} mode: it is dialled", found.spec.sync_mode);
         let failure = Failure::new(StatusCode::CONFLICT, "Conflict", text);
-        return Err(failure.with_details(CLUSTERS, "clusters", name.as_str()));
+        return Err(failure.with_details(NAME, "clusters", name.as_str()));
     }
     Ok(name)
 }
 
-fn asks_for_a_tunnel(headers: &HeaderMap) -> bool {
+fn requests_tunnel(headers: &HeaderMap) -> bool {
     let words = |name| {
         let values = headers.get_all(name).iter().filter_map(|value: &HeaderValue| value.to_str().ok());
         values.flat_map(|value| value.split(',')).map(str::trim)
@@ -86,11 +105,11 @@ mod tests {
     #[case::a_later_one_alone("Upgrade", "crowsnest-tunnel/2", false)]
     #[case::not_for_this_hop("keep-alive", PROTOCOL, false)]
     #[case::something_else("Upgrade", "websocket", false)]
-    fn who_asks_for_a_tunnel(#[case] connection: &str, #[case] upgrade: &str, #[case] expected: bool) {
+    fn who_requests_a_tunnel(#[case] connection: &str, #[case] upgrade: &str, #[case] expected: bool) {
         let mut headers = HeaderMap::new();
         headers.insert(header::CONNECTION, connection.parse().unwrap());
         headers.insert(header::UPGRADE, upgrade.parse().unwrap());
-        assert_eq!(asks_for_a_tunnel(&headers), expected);
-        assert!(!asks_for_a_tunnel(&HeaderMap::new()));
+        assert_eq!(requests_tunnel(&headers), expected);
+        assert!(!requests_tunnel(&HeaderMap::new()));
     }
 }

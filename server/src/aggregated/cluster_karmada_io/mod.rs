@@ -1,3 +1,15 @@
-//! `cluster.karmada.io/v1alpha1`: clusters and their subresources.
+//! `cluster.karmada.io/v1alpha1`: clusters, their status, proxy and agents' tunnels.
 
-pub(crate) mod attach;
+mod attach;
+mod clusters;
+mod columns;
+mod proxy;
+
+use crate::aggregated::resource::Resource;
+use crate::aggregated::resource::registry::Group;
+
+pub(crate) const NAME: &str = "cluster.karmada.io";
+
+const RESOURCES: &[&dyn Resource] = &[&clusters::CLUSTERS, &attach::Attach, &proxy::ClusterProxy, &clusters::STATUS];
+
+pub(crate) const GROUP: Group = Group::new(NAME, RESOURCES);

@@ -1,38 +1,99 @@
-//! `metrics.k8s.io` and `custom.metrics.k8s.io`: what Karmada's metrics adapter serves. The control plane's RBAC says who may ask
-//! (`edge`); members are asked by `crowsnest_proxy` with our own rights there.
+//! `metrics.k8s.io`: usage of the members' nodes and pods, as Karmada's metrics adapter serves it. The control plane's RBAC
+//! authorizes the request; members are read with our own rights there.
 
 pub(crate) mod openapi;
 
+use async_trait::async_trait;
 use axum::extract::Request;
 use axum::response::Response;
-use crowsnest_proxy::Metric;
-use http::Method;
+use crowsnest_apimachinery::request::is_path_segment;
 
+use crate::aggregated::forwarding::{incoming, outgoing};
 use crate::aggregated::reply::Failure;
-use crate::aggregated::resource::registry::CUSTOM_METRICS;
-use crate::aggregated::search_karmada_io::proxying::{incoming, outgoing, running};
-use crate::roles::Roles;
+use crate::aggregated::request::context::RequestContext;
+use crate::aggregated::resource::openapi::Document;
+use crate::aggregated::resource::registry::Group;
+use crate::aggregated::resource::{Definition, Paths, READ, Resource};
+use crate::aggregated::server::Aggregated;
 
-/// What pods or nodes use.
-pub(crate) async fn usage(roles: &Roles, path: &str, request: Request) -> Result<Response, Failure> {
-    reads(&request)?;
-    Ok(incoming(running(roles)?.proxy.usage(path, outgoing(request)).await))
-}
+const NAME: &str = "metrics.k8s.io";
+const VERSION: &str = "v1beta1";
 
-/// Values of a metric.
-pub(crate) async fn values(roles: &Roles, path: &str, request: Request) -> Result<Response, Failure> {
-    reads(&request)?;
-    Ok(incoming(running(roles)?.proxy.custom_metrics(path, outgoing(request)).await))
-}
+pub(crate) const GROUP: Group = Group {
+    versions: &[(VERSION, 10)],
+    of_metrics: true,
+    schemas: openapi::schemas,
+    ..Group::new(NAME, &[&Nodes, &Pods])
+};
 
-/// The metrics that members list, for a group's discovery. Before members are known there are none: the group itself is served.
-pub(crate) async fn listed(roles: &Roles, group: &str) -> Vec<Metric> {
-    match roles.get().filter(|_| group == CUSTOM_METRICS) {
-        Some(running) => running.proxy.custom_metrics_served().await,
-        None => Vec::new(),
+struct Nodes;
+struct Pods;
+
+#[async_trait]
+impl Resource for Nodes {
+    fn definition(&self) -> &Definition {
+        const DEFINITION: Definition =
+            Definition { route: NAME, ..Definition::new("nodes", "NodeMetrics", READ, Paths::CollectionAndObject) };
+        &DEFINITION
+    }
+
+    fn applies_field_selector(&self) -> bool {
+        true
+    }
+
+    fn describe(&self, _version: &str, document: &mut Document) {
+        openapi::describe_nodes(document);
+    }
+
+    async fn serve(
+        &self,
+        server: &Aggregated,
+        context: &RequestContext,
+        request: Request,
+    ) -> Result<Response, Failure> {
+        usage(server, context, request).await
     }
 }
 
-fn reads(request: &Request) -> Result<(), Failure> {
-    if request.method() == Method::GET { Ok(()) } else { Err(Failure::method_not_allowed()) }
+#[async_trait]
+impl Resource for Pods {
+    fn definition(&self) -> &Definition {
+        const DEFINITION: Definition = Definition {
+            namespaced: true,
+            route: NAME,
+            ..Definition::new("pods", "PodMetrics", READ, Paths::CollectionAndObject)
+        };
+        &DEFINITION
+    }
+
+    fn applies_field_selector(&self) -> bool {
+        true
+    }
+
+    fn describe(&self, _version: &str, document: &mut Document) {
+        openapi::describe_pods(document);
+    }
+
+    async fn serve(
+        &self,
+        server: &Aggregated,
+        context: &RequestContext,
+        request: Request,
+    ) -> Result<Response, Failure> {
+        usage(server, context, request).await
+    }
+}
+
+async fn usage(server: &Aggregated, context: &RequestContext, request: Request) -> Result<Response, Failure> {
+    check_names(context)?;
+    Ok(incoming(server.running()?.proxy.usage(&context.attributes.path, outgoing(request)).await))
+}
+
+/// Members are read with our own rights, so a path must have the same meaning in all of them: no part of it may be more than
+/// a name.
+pub(crate) fn check_names(context: &RequestContext) -> Result<(), Failure> {
+    match is_path_segment(context.namespace()) && is_path_segment(context.name()) {
+        true => Ok(()),
+        false => Err(Failure::unknown_resource()),
+    }
 }

@@ -1,81 +1,41 @@
-//! OpenAPI of `propagation.crowsnest.io`: its paths and what they answer.
+//! Schemas of `propagation.crowsnest.io`.
 
 use serde_json::{Map, Value, json};
 
-use crate::aggregated::search_crowsnest_io::openapi::{
-    STATUS, body, flag, list, number, object, status, status_schema, text, time,
-};
+use super::NAME;
+use crate::aggregated::resource::openapi::schema_name;
+use crate::aggregated::resource::registry::VERSION;
+use crate::aggregated::resource::schema::{body, flag, list, number, object, reference, status_schema, text, time};
 
-const ROOT: &str = "/apis/propagation.crowsnest.io/v1alpha1";
-const JSON: &str = "application/json";
-
-fn reference(schema: &str) -> String {
-    format!("#/components/schemas/{}", name_of(schema))
-}
+pub(super) const ROOT: &str = "/apis/propagation.crowsnest.io/v1alpha1";
 
 fn name_of(schema: &str) -> String {
-    format!("io.crowsnest.propagation.v1alpha1.{schema}")
+    schema_name(NAME, VERSION, schema)
 }
 
-fn of(schema: &str) -> Value {
-    json!({"$ref": reference(schema)})
+pub(super) fn of(schema: &str) -> Value {
+    reference(&name_of(schema))
 }
 
 fn one_of(words: &[&str]) -> Value {
     json!({"type": "string", "enum": words})
 }
 
-const FAILURES: [(&str, &str); 5] = [
-    ("400", "What is asked cannot be read, or names a kind that is not served."),
-    ("401", "Nobody is known to ask."),
-    ("403", "The caller may not get what is asked about, or admission refuses what is proposed."),
+pub(super) const FAILURES: [(&str, &str); 5] = [
+    ("400", "The request cannot be parsed, or names a kind that is not served."),
+    ("401", "The caller is not authenticated."),
+    ("403", "The caller has no right to get an object, or admission refuses a proposed one."),
     ("404", "There is no such object."),
-    ("422", "What is sent does not go together, or is invalid; the causes name the fields."),
+    ("422", "The body is invalid; the causes name the fields."),
 ];
-
-fn responses(code: &str, answer: &str) -> Value {
-    let mut responses = json!({code: {"description": "OK", "content": {JSON: {"schema": of(answer)}}}});
-    for (code, description) in FAILURES {
-        responses[code] = json!({"description": description, "content": {JSON: {"schema": status()}}});
-    }
-    responses
-}
-
-/// Paths of explanations and plans.
-pub(crate) fn paths() -> Map<String, Value> {
-    let in_path = |name: &str, description: &str| json!({"name": name, "in": "path", "required": true, "description": description, "schema": text()});
-    let name = in_path(
-        "name",
-        "The template: its resource, a dot and its group if it has one, a colon, its name (deployments.apps:web).",
-    );
-    let explain = |id: &str, kind: &str, parameters: Vec<Value>| {
-        json!({"get": {"operationId": id, "tags": ["propagation"], "parameters": parameters, "responses": responses("200", kind),
-            "summary": "Why an object is where it is, and what it waits for."}})
-    };
-    let plan = json!({"post": {"operationId": "plans-create", "tags": ["propagation"], "responses": responses("201", "Plan"),
-        "summary": "What would become of the fleet if these objects were applied or deleted. Nothing is.",
-        "requestBody": {"required": true, "content": {JSON: {"schema": of("Plan")}}}}});
-    let namespace = in_path("namespace", "The template's.");
-    Map::from_iter([
-        (
-            format!("{ROOT}/clusterexplanations/{{name}}"),
-            explain("clusterexplanations-get", "ClusterExplanation", vec![name.clone()]),
-        ),
-        (
-            format!("{ROOT}/namespaces/{{namespace}}/explanations/{{name}}"),
-            explain("explanations-get", "Explanation", vec![namespace, name]),
-        ),
-        (format!("{ROOT}/plans"), plan),
-    ])
-}
 
 type Schemas = Vec<(&'static str, Value)>;
 
 /// Schemas of what its paths take and answer.
-pub(crate) fn schemas() -> Map<String, Value> {
+pub(super) fn schemas() -> Map<String, Value> {
     let named = parts().into_iter().chain(explanations()).chain(plans());
     let own = named.map(|(name, schema)| (name_of(name), schema));
-    own.chain([(STATUS.to_owned(), status_schema())]).collect()
+    own.chain(status_schema()).collect()
 }
 
 /// Of which answers are made.
@@ -168,18 +128,4 @@ fn plans() -> Schemas {
     );
     let fields = json!({"metadata": of("Object"), "spec": spec, "status": status});
     vec![("Plan", body("Plan", fields, &["kind", "apiVersion", "metadata", "spec", "status"]))]
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_referred_to_is_there() {
-        let (paths, schemas) = (paths(), schemas());
-        let text = json!({"paths": paths, "schemas": schemas}).to_string();
-        let names: Vec<&str> =
-            text.split("#/components/schemas/").skip(1).filter_map(|part| part.split('"').next()).collect();
-        assert!(names.len() > paths.len() && names.iter().all(|name| schemas.contains_key(*name)), "{names:?}");
-    }
 }

@@ -7,12 +7,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crowsnest_apimachinery::names::ClusterName;
-use crowsnest_apiserver::audit::{Beyond, Lookout, Record};
+use crowsnest_apiserver::audit::{Attributes, Beyond, Lookout, Record};
 use http::{HeaderMap, Method, Uri};
 
-use crate::aggregated::request::authentication::Wanted;
-use crate::aggregated::request::context::RequestContext;
-use crate::aggregated::resource::registry::Route;
+use crate::aggregated::request::context::RequestAttributes;
+use crate::aggregated::resource::registry::{REGISTRY, Route};
 
 /// Cluster that was queried, or whose cached objects were returned; `*` means every cluster.
 const CLUSTER: &str = "crowsnest.io/cluster";
@@ -37,29 +36,28 @@ pub(crate) struct Members;
 
 impl Lookout for Members {
     fn beyond(&self, method: &Method, uri: &Uri, headers: &HeaderMap) -> Option<Beyond> {
-        let route = Route::parse(uri.path());
-        let elsewhere = matches!(route, Route::Groups | Route::Health | Route::OpenApi(_) | Route::Unknown);
-        (!elsewhere).then(|| RequestContext::of(&route, method, uri.path(), uri.query(), headers).beyond())
+        let is_ours = matches!(REGISTRY.route(uri.path()), Route::Group(_) | Route::Resources(..) | Route::Resource(_));
+        is_ours.then(|| RequestAttributes::parse(&REGISTRY, method, uri, headers).beyond())
     }
 }
 
-impl RequestContext {
+impl RequestAttributes {
     /// Implementation for the audit log.
     pub(crate) fn beyond(&self) -> Beyond {
         Beyond { asked: self.member.clone(), annotations: annotations(self), lasts: self.long_running }
     }
 }
 
-fn annotations(context: &RequestContext) -> BTreeMap<String, String> {
+fn annotations(attributes: &RequestAttributes) -> BTreeMap<String, String> {
     let mut notes = BTreeMap::new();
     let mut note = |key: &str, value: &str| {
         if !value.is_empty() {
             notes.insert(key.to_owned(), value.to_owned());
         }
     };
-    note(CLUSTER, context.cluster.as_deref().unwrap_or_default());
-    if let Some(member) = &context.member {
-        let Wanted { verb, group, resource, subresource, namespace, name, path, .. } = member;
+    note(CLUSTER, attributes.cluster.as_deref().unwrap_or_default());
+    if let Some(member) = &attributes.member {
+        let Attributes { verb, group, resource, subresource, namespace, name, path, .. } = member;
         note(MEMBER_VERB, verb);
         note(MEMBER_PATH, path.as_deref().unwrap_or_default());
         note(MEMBER_NAMESPACE, namespace);

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crowsnest_apimachinery::user::{ANONYMOUS, AUTHENTICATED, UNAUTHENTICATED, UserInfo};
+use crowsnest_apiserver::audit::Attributes;
 use crowsnest_apiserver::authn::bearer::bearer_token;
 use crowsnest_apiserver::authn::request_header;
 use crowsnest_apiserver::status::ApiError;
@@ -21,9 +22,6 @@ use moka::future::Cache;
 use crate::aggregated::reply::Failure;
 use crate::peers::{Certificate, Peer};
 
-/// Attributes of a request, in RBAC's terms.
-pub(crate) use crowsnest_apiserver::audit::Attributes as Wanted;
-
 /// Decision of the control plane.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Verdict {
@@ -33,8 +31,8 @@ pub(crate) struct Verdict {
 
 impl Verdict {
     /// Returns an error with kube-apiserver's wording if the request is denied.
-    pub(crate) fn check(&self, caller: &UserInfo, wanted: &Wanted) -> Result<(), Failure> {
-        if self.allowed { Ok(()) } else { Err(forbidden(caller, wanted, &self.reason)) }
+    pub(crate) fn check(&self, caller: &UserInfo, attributes: &Attributes) -> Result<(), Failure> {
+        if self.allowed { Ok(()) } else { Err(forbidden(caller, attributes, &self.reason)) }
     }
 }
 
@@ -56,7 +54,7 @@ pub(crate) struct Delegated {
     fingerprints: Arc<ring::hmac::Key>,
     tokens: Cache<Fingerprint, UserInfo>,
     refused: Cache<Fingerprint, ()>,
-    verdicts: Cache<(UserInfo, Wanted), Verdict>,
+    verdicts: Cache<(UserInfo, Attributes), Verdict>,
 }
 
 impl Delegated {
@@ -142,15 +140,15 @@ impl Delegated {
     }
 
     /// Decision of RBAC in the control plane.
-    pub(crate) async fn review(&self, caller: &UserInfo, wanted: &Wanted) -> Result<Verdict, Failure> {
+    pub(crate) async fn review(&self, caller: &UserInfo, attributes: &Attributes) -> Result<Verdict, Failure> {
         if caller.is_master() {
             return Ok(Verdict { allowed: true, reason: String::new() });
         }
-        let key = (caller.clone(), wanted.clone());
+        let key = (caller.clone(), attributes.clone());
         if let Some(verdict) = self.verdicts.get(&key).await {
             return Ok(verdict);
         }
-        let verdict = self.review_access(caller, wanted).await?;
+        let verdict = self.review_access(caller, attributes).await?;
         // Reviews may come from anybody where webhooks know no client: what they name must not fill the memory.
         let groups: usize = caller.groups.iter().map(String::len).sum();
         if caller.name.len() + groups <= LONGEST_CACHED_IDENTITY {
@@ -159,7 +157,7 @@ impl Delegated {
         Ok(verdict)
     }
 
-    async fn review_access(&self, caller: &UserInfo, wanted: &Wanted) -> Result<Verdict, Failure> {
+    async fn review_access(&self, caller: &UserInfo, attributes: &Attributes) -> Result<Verdict, Failure> {
         let mut spec = SubjectAccessReviewSpec {
             user: Some(caller.name.clone()),
             uid: Some(caller.uid.clone()).filter(|u| !u.is_empty()),
@@ -167,21 +165,21 @@ impl Delegated {
             extra: Some(caller.extra.clone()).filter(|e| !e.is_empty()),
             ..SubjectAccessReviewSpec::default()
         };
-        match &wanted.path {
+        match &attributes.path {
             Some(path) => {
                 spec.non_resource_attributes =
-                    Some(NonResourceAttributes { path: Some(path.clone()), verb: Some(wanted.verb.clone()) });
+                    Some(NonResourceAttributes { path: Some(path.clone()), verb: Some(attributes.verb.clone()) });
             }
             None => {
                 let some = |text: &String| Some(text.clone()).filter(|t| !t.is_empty());
                 spec.resource_attributes = Some(ResourceAttributes {
-                    group: some(&wanted.group),
-                    version: some(&wanted.version),
-                    resource: some(&wanted.resource),
-                    subresource: some(&wanted.subresource),
-                    namespace: some(&wanted.namespace),
-                    name: some(&wanted.name),
-                    verb: Some(wanted.verb.clone()),
+                    group: some(&attributes.group),
+                    version: some(&attributes.version),
+                    resource: some(&attributes.resource),
+                    subresource: some(&attributes.subresource),
+                    namespace: some(&attributes.namespace),
+                    name: some(&attributes.name),
+                    verb: Some(attributes.verb.clone()),
                     ..ResourceAttributes::default()
                 });
             }
@@ -202,31 +200,35 @@ fn known(user: UserInfo) -> UserInfo {
     }
 }
 
-fn forbidden(caller: &UserInfo, wanted: &Wanted, reason: &str) -> Failure {
+fn forbidden(caller: &UserInfo, attributes: &Attributes, reason: &str) -> Failure {
     let tail = if reason.is_empty() { String::new() } else { format!(": {reason}") };
-    if let Some(path) = &wanted.path {
-        let text = format!("forbidden: User \"{}\" cannot {} path \"{path}\"{tail}", caller.name, wanted.verb);
+    if let Some(path) = &attributes.path {
+        let text = format!("forbidden: User \"{}\" cannot {} path \"{path}\"{tail}", caller.name, attributes.verb);
         return Failure::new(StatusCode::FORBIDDEN, "Forbidden", text).with_details("", "", "");
     }
-    let resource = if wanted.subresource.is_empty() {
-        wanted.resource.clone()
+    let resource = if attributes.subresource.is_empty() {
+        attributes.resource.clone()
     } else {
-        format!("{}/{}", wanted.resource, wanted.subresource)
+        format!("{}/{}", attributes.resource, attributes.subresource)
     };
-    let what = match wanted.group.as_str() {
-        "" => wanted.resource.clone(),
-        group => format!("{}.{group}", wanted.resource),
+    let what = match attributes.group.as_str() {
+        "" => attributes.resource.clone(),
+        group => format!("{}.{group}", attributes.resource),
     };
-    let place = match wanted.namespace.as_str() {
+    let place = match attributes.namespace.as_str() {
         "" => "at the cluster scope".to_owned(),
         namespace => format!("in the namespace \"{namespace}\""),
     };
-    let subject = if wanted.name.is_empty() { what } else { format!("{what} \"{}\"", wanted.name) };
+    let subject = if attributes.name.is_empty() { what } else { format!("{what} \"{}\"", attributes.name) };
     let text = format!(
         "{subject} is forbidden: User \"{}\" cannot {} resource \"{resource}\" in API group \"{}\" {place}{tail}",
-        caller.name, wanted.verb, wanted.group
+        caller.name, attributes.verb, attributes.group
     );
-    Failure::new(StatusCode::FORBIDDEN, "Forbidden", text).with_details(&wanted.group, &wanted.resource, &wanted.name)
+    Failure::new(StatusCode::FORBIDDEN, "Forbidden", text).with_details(
+        &attributes.group,
+        &attributes.resource,
+        &attributes.name,
+    )
 }
 
 #[cfg(test)]

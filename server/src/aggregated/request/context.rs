@@ -1,67 +1,114 @@
-//! Attributes of a request at this server and at the member that it is proxied to. Computed once, from the raw path.
-//! Pure.
+//! Attributes of a request, and the authenticated request that has them.
+//!
+//! Attributes are computed once, from the raw path and query, for authorization, routing, limits, audit and traces alike. Pure.
+
+use std::sync::Arc;
 
 use crowsnest_apimachinery::request::{PathError, Query, RequestInfo, RequestPath, requested_upgrade};
-use http::{HeaderMap, Method, header};
+use crowsnest_apimachinery::user::UserInfo;
+use crowsnest_apiserver::audit::{Attributes, Record};
+use http::{HeaderMap, Method, Uri, header};
 
-use crate::aggregated::request::authentication::Wanted;
-use crate::aggregated::resource::registry::{CLUSTERS, Route, SEARCH};
+use crate::aggregated::resource::registry::{Registry, Route};
+use crate::aggregated::resource::{Members, Requested};
+use crate::aggregated::{cluster_karmada_io, search_karmada_io};
+use crate::peers::Peer;
 
 /// Verbs that change nothing.
 const READS: [&str; 5] = ["get", "list", "watch", "head", "options"];
 
-/// Attributes of a request, for authorization, limits, audit and traces alike.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// An authenticated request.
 pub(crate) struct RequestContext {
+    /// The caller; after impersonation the impersonated user.
+    pub(crate) user: UserInfo,
+    pub(crate) peer: Peer,
+    pub(crate) attributes: RequestAttributes,
+    /// `None` if the request is not audited.
+    pub(crate) audit: Option<Arc<Record>>,
+}
+
+/// Attributes of a request.
+#[derive(Debug, Clone)]
+pub(crate) struct RequestAttributes {
+    pub(crate) route: Route,
+    /// Raw path, which is that of `route`.
+    pub(crate) path: String,
+    pub(crate) query: Query,
     /// Attributes that the control plane authorizes.
-    pub(crate) here: Wanted,
+    pub(crate) here: Attributes,
     /// Attributes of the proxied request, as the member's API server derives them.
-    pub(crate) member: Option<Wanted>,
+    pub(crate) member: Option<Attributes>,
     /// Member that the path names; `*` means all members.
     pub(crate) cluster: Option<String>,
+    /// True if the response may be a stream of server-sent events.
+    pub(crate) accepts_events: bool,
     /// True for watches, streams and tunnels: they have no time limit and do not count as in flight.
     pub(crate) long_running: bool,
-    /// True for discovery and OpenAPI.
-    pub(crate) discovery: bool,
     /// Reason why the path is refused: other servers could interpret it differently.
     pub(crate) refused: Option<PathError>,
 }
 
 impl RequestContext {
-    /// Computes the attributes. `path` is the raw path that `route` was parsed from.
-    pub(crate) fn of(route: &Route<'_>, method: &Method, path: &str, query: Option<&str>, headers: &HeaderMap) -> Self {
-        let query = Query::parse(query);
+    /// Decoded name of the object; empty for collections.
+    pub(crate) fn name(&self) -> &str {
+        &self.attributes.here.name
+    }
+
+    /// Decoded namespace; empty for cluster-scoped requests.
+    pub(crate) fn namespace(&self) -> &str {
+        &self.attributes.here.namespace
+    }
+
+    pub(crate) fn query(&self) -> &Query {
+        &self.attributes.query
+    }
+}
+
+impl RequestAttributes {
+    pub(crate) fn parse(registry: &Registry, method: &Method, uri: &Uri, headers: &HeaderMap) -> Self {
+        let (path, query) = (uri.path(), Query::parse(uri.query()));
         let info = RequestInfo::parse(method, path, &query);
+        let route = match registry.route(path) {
+            // A handler must not be reached with attributes that name another resource.
+            Route::Resource(found) if !found.agrees_with(&info) => Route::Unknown,
+            route => route,
+        };
+        let found = route.found();
         let unserved = info.unserved;
-        let here = Wanted::from(match route {
-            // They apply the field selector.
-            Route::Stored { .. } | Route::Usage(_) => info,
-            // The others do not, so a right to the name that it requires is not sufficient.
+        let here = Attributes::from(match found {
+            Some(found) if found.resource.applies_field_selector() => info,
+            // The others do not apply the selector, so a right to the name that it requires is not sufficient.
             _ if !info.named => RequestInfo { name: String::new(), ..info },
             _ => info,
         });
-        let inner = match route {
-            Route::ClusterProxy { path, .. } | Route::SearchCache { path } | Route::FleetProxy { path } => Some(*path),
-            _ => None,
-        };
+        let members = found.map_or(Members::None, |found| found.resource.members());
+        let inner = found.filter(|_| members != Members::None).map(|found| found.below(path));
         let member = inner.map(|path| {
             let path = if path.is_empty() { "/" } else { path };
-            Wanted::from(RequestInfo::parse(method, path, &query))
+            Attributes::from(RequestInfo::parse(method, path, &query))
         });
-        let cluster = matches!(route, Route::ClusterProxy { .. }).then(|| here.name.clone());
-        let accepts = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
-        let upgrade = requested_upgrade(headers).is_some();
+        let cluster = (members == Members::Named).then(|| here.name.clone());
+        let requested = Requested { upgrade: requested_upgrade(headers).is_some(), events: accepts_events(headers) };
         let long_running = here.verb == "watch"
-            || (upgrade && matches!(route, Route::Attach { .. }))
-            || (upgrade && member.as_ref().is_some_and(may_be_upgraded))
-            || (accepts.contains("text/event-stream") && matches!(route, Route::Search(_)))
-            || *route == Route::Search("logs")
-            || member.as_ref().is_some_and(|member| is_long_running(member, &query));
-        let discovery = matches!(route, Route::Groups | Route::Group(_) | Route::Resources { .. } | Route::OpenApi(_));
+            || found.is_some_and(|found| found.resource.is_long_running(requested))
+            || member.as_ref().is_some_and(|member| {
+                is_long_running(member, &query) || (requested.upgrade && may_be_upgraded(member))
+            });
         let outer = &path[..path.len() - inner.map_or(0, str::len)];
         let inner = RequestPath::check_forwarded(method, inner.unwrap_or_default());
         let refused = RequestPath::parse(outer).err().or(unserved.map(PathError::from)).or(inner.err());
-        Self { here, member, cluster, long_running, discovery, refused }
+        let (path, accepts_events) = (path.to_owned(), requested.events);
+        Self { route, path, query, here, member, cluster, accepts_events, long_running, refused }
+    }
+
+    /// The raw path after the version of the group (`/clusters/m1/status`); empty if the path leads to no resource.
+    pub(crate) fn tail(&self) -> &str {
+        self.route.found().map_or("", |found| found.tail(&self.path))
+    }
+
+    /// The raw path below the object, empty or with its slash.
+    pub(crate) fn below(&self) -> &str {
+        self.route.found().map_or("", |found| found.below(&self.path))
     }
 
     /// True if the request can change an object, here or in a member.
@@ -70,15 +117,21 @@ impl RequestContext {
     }
 }
 
+fn accepts_events(headers: &HeaderMap) -> bool {
+    let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    accept.split(',').any(|kind| kind.trim().starts_with("text/event-stream"))
+}
+
 /// True if an upgraded connection to a member may be long-running. Lists and objects have none, nor has a path that leads through
 /// this server's proxies again.
-fn may_be_upgraded(member: &Wanted) -> bool {
-    !member.subresource.is_empty() && !matches!(member.group.as_str(), CLUSTERS | SEARCH)
+fn may_be_upgraded(member: &Attributes) -> bool {
+    let own = [cluster_karmada_io::NAME, search_karmada_io::NAME];
+    !member.subresource.is_empty() && !own.contains(&member.group.as_str())
 }
 
 /// True if a request to a member is long-running. A path that leads through this server's proxies again is not, so that
 /// each pass counts as in flight.
-fn is_long_running(member: &Wanted, query: &Query) -> bool {
+fn is_long_running(member: &Attributes, query: &Query) -> bool {
     match member.subresource.as_str() {
         "exec" | "attach" | "portforward" => true,
         "proxy" => member.group.is_empty(),
@@ -90,15 +143,15 @@ fn is_long_running(member: &Wanted, query: &Query) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::aggregated::resource::registry::REGISTRY;
     use rstest::rstest;
 
     const CLUSTER: &str = "/apis/cluster.karmada.io/v1alpha1/clusters";
     const FLEET: &str = "/apis/search.karmada.io/v1alpha1/proxying/karmada/proxy";
 
-    fn context(method: &str, uri: &str, headers: &[(&'static str, &str)]) -> RequestContext {
-        let uri: http::Uri = uri.parse().unwrap();
+    fn attributes(method: &str, uri: &str, headers: &[(&'static str, &str)]) -> RequestAttributes {
         let headers = headers.iter().map(|(name, value)| ((*name).parse().unwrap(), value.parse().unwrap())).collect();
-        RequestContext::of(&Route::parse(uri.path()), &method.parse().unwrap(), uri.path(), uri.query(), &headers)
+        RequestAttributes::parse(&REGISTRY, &method.parse().unwrap(), &uri.parse().unwrap(), &headers)
     }
 
     #[rstest]
@@ -113,33 +166,35 @@ mod tests {
     #[case("GET", "?watch=true", true, false)]
     #[case("PATCH", "/m1", false, true)]
     fn what_lasts_and_what_writes(#[case] method: &str, #[case] tail: &str, #[case] lasts: bool, #[case] writes: bool) {
-        let context = context(method, &format!("{CLUSTER}{tail}"), &[]);
-        assert_eq!((context.long_running, context.writes()), (lasts, writes));
+        let attributes = attributes(method, &format!("{CLUSTER}{tail}"), &[]);
+        assert_eq!((attributes.long_running, attributes.writes()), (lasts, writes));
     }
 
     #[test]
     fn streams_and_upgrades_last() {
         let query = "/apis/search.crowsnest.io/v1alpha1/query";
-        assert!(context("GET", query, &[("accept", "text/event-stream")]).long_running);
-        assert!(!context("GET", query, &[("accept", "application/json")]).long_running);
-        assert!(context("GET", "/apis/search.crowsnest.io/v1alpha1/logs?follow=true", &[]).long_running);
+        assert!(attributes("GET", query, &[("accept", "text/event-stream")]).long_running);
+        assert!(!attributes("GET", query, &[("accept", "application/json")]).long_running);
+        assert!(attributes("GET", "/apis/search.crowsnest.io/v1alpha1/logs?follow=true", &[]).long_running);
+        let count = "/apis/search.crowsnest.io/v1alpha1/count";
+        assert!(!attributes("GET", count, &[("accept", "text/event-stream")]).long_running, "it has no stream");
         let upgrade = [("connection", "Upgrade"), ("upgrade", "websocket")];
         let vnc = format!("{FLEET}/apis/subresources.kubevirt.io/v1/namespaces/a/virtualmachineinstances/v/vnc");
-        assert!(context("GET", &vnc, &upgrade).long_running);
+        assert!(attributes("GET", &vnc, &upgrade).long_running);
         // A caller's headers alone take no request out of the limits.
-        assert!(!context("GET", &format!("{FLEET}/api/v1/pods"), &upgrade).long_running);
-        assert!(!context("GET", &format!("{FLEET}/api/v1/pods"), &[("accept", "text/event-stream")]).long_running);
+        assert!(!attributes("GET", &format!("{FLEET}/api/v1/pods"), &upgrade).long_running);
+        assert!(!attributes("GET", &format!("{FLEET}/api/v1/pods"), &[("accept", "text/event-stream")]).long_running);
     }
 
     #[test]
     fn the_members_object_is_told() {
-        let exec = context("GET", &format!("{CLUSTER}/m%31/proxy/api/v1/namespaces/a/pods/p/exec?command=ls"), &[]);
+        let exec = attributes("GET", &format!("{CLUSTER}/m%31/proxy/api/v1/namespaces/a/pods/p/exec?command=ls"), &[]);
         assert_eq!((exec.here.verb.as_str(), exec.here.name.as_str()), ("get", "m1"));
         assert_eq!(exec.cluster.as_deref(), Some("m1"));
         let member = exec.member.unwrap();
         assert_eq!((member.resource.as_str(), member.subresource.as_str()), ("pods", "exec"));
         assert_eq!((member.namespace.as_str(), member.name.as_str()), ("a", "p"));
-        let fleet = context("GET", &format!("{FLEET}/apis/apps/v1"), &[]);
+        let fleet = attributes("GET", &format!("{FLEET}/apis/apps/v1"), &[]);
         assert_eq!(fleet.member.unwrap().path.as_deref(), Some("/apis/apps/v1"));
         assert_eq!(fleet.cluster, None);
     }
@@ -162,8 +217,8 @@ mod tests {
     #[case("/apis/cluster.karmada.io/v1alpha1/watch/clusters/m1/proxy", true)]
     #[case("/apis", false)]
     fn ambiguous_paths_are_refused(#[case] path: &str, #[case] expected: bool) {
-        let context = context("GET", path, &[]);
-        assert_eq!(context.refused.is_some(), expected, "{context:?}");
+        let attributes = attributes("GET", path, &[]);
+        assert_eq!(attributes.refused.is_some(), expected, "{attributes:?}");
     }
 
     #[rstest]
@@ -175,8 +230,8 @@ mod tests {
     #[case("DELETE", true)]
     fn a_watch_by_prefix_is_a_get(#[case] method: &str, #[case] expected: bool) {
         for path in [&*format!("{CLUSTER}/m1/proxy"), FLEET] {
-            let context = context(method, &format!("{path}/apis/apps/v1/watch/namespaces/a/deployments/d"), &[]);
-            assert_eq!(context.refused.is_some(), expected, "{context:?}");
+            let attributes = attributes(method, &format!("{path}/apis/apps/v1/watch/namespaces/a/deployments/d"), &[]);
+            assert_eq!(attributes.refused.is_some(), expected, "{attributes:?}");
         }
     }
 
@@ -187,15 +242,15 @@ mod tests {
     #[case(CLUSTER, "x")]
     #[case("/apis/metrics.k8s.io/v1beta1/nodes", "x")]
     fn a_right_to_one_name_needs_a_selector_that_is_applied(#[case] path: &str, #[case] expected: &str) {
-        let context = context("GET", &format!("{path}?fieldSelector=metadata.name%3Dx"), &[]);
-        assert_eq!(context.here.name, expected);
+        let attributes = attributes("GET", &format!("{path}?fieldSelector=metadata.name%3Dx"), &[]);
+        assert_eq!(attributes.here.name, expected);
     }
 
     #[test]
     fn nested_proxies_are_in_flight() {
         let nested = format!("{CLUSTER}/m1/proxy{CLUSTER}/m2/proxy/api/v1/namespaces/a/pods/p/exec");
         let upgrade = [("connection", "Upgrade"), ("upgrade", "websocket")];
-        assert!(!context("POST", &nested, &[]).long_running);
-        assert!(!context("POST", &nested, &upgrade).long_running);
+        assert!(!attributes("POST", &nested, &[]).long_running);
+        assert!(!attributes("POST", &nested, &upgrade).long_running);
     }
 }

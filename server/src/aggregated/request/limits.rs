@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::aggregated::reply::Failure;
-use crate::aggregated::request::context::RequestContext;
+use crate::aggregated::request::context::RequestAttributes;
 
 /// The two limits.
 #[derive(Clone)]
@@ -82,9 +82,14 @@ impl Limits {
     }
 
     /// 429 when there are too many.
-    pub(crate) fn admit(&self, caller: &UserInfo, context: &RequestContext, now: Instant) -> Result<InFlight, Failure> {
-        let bound = if context.writes() { &self.writes } else { &self.reads };
-        let (Some(bound), false) = (bound, context.long_running) else { return Ok(InFlight(None)) };
+    pub(crate) fn admit(
+        &self,
+        caller: &UserInfo,
+        attributes: &RequestAttributes,
+        now: Instant,
+    ) -> Result<InFlight, Failure> {
+        let bound = if attributes.writes() { &self.writes } else { &self.reads };
+        let (Some(bound), false) = (bound, attributes.long_running) else { return Ok(InFlight(None)) };
         match bound.permit(now) {
             Some(in_flight) => Ok(in_flight),
             None if caller.is_master() => Ok(InFlight(None)),
@@ -96,12 +101,15 @@ impl Limits {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::aggregated::request::authentication::Wanted;
+    use crate::aggregated::resource::registry::REGISTRY;
     use crowsnest_apimachinery::user::MASTERS;
+    use http::{HeaderMap, Method, Uri};
 
-    fn asked(verb: &str, long_running: bool) -> RequestContext {
-        let here = Wanted { verb: verb.into(), ..Wanted::default() };
-        RequestContext { here, member: None, cluster: None, long_running, discovery: false, refused: None }
+    fn attributes(verb: &str, long_running: bool) -> RequestAttributes {
+        let uri = Uri::from_static("/apis");
+        let mut attributes = RequestAttributes::parse(&REGISTRY, &Method::GET, &uri, &HeaderMap::new());
+        (attributes.here.verb, attributes.long_running) = (verb.to_owned(), long_running);
+        attributes
     }
 
     #[test]
@@ -109,7 +117,7 @@ mod tests {
         let limits = Limits::new(1, 1);
         let alice = UserInfo::new("alice", ["dev"]);
         let now = Instant::now();
-        let admitted = |verb, lasts| limits.admit(&alice, &asked(verb, lasts), now);
+        let admitted = |verb, lasts| limits.admit(&alice, &attributes(verb, lasts), now);
         let first = admitted("list", false).unwrap();
         let refused = admitted("get", false).err().unwrap().into_response();
         assert_eq!(refused.status(), http::StatusCode::TOO_MANY_REQUESTS);
@@ -118,18 +126,18 @@ mod tests {
         let write = admitted("create", false).unwrap();
         assert!(admitted("patch", false).is_err());
         assert!(admitted("watch", true).is_ok());
-        assert!(limits.admit(&UserInfo::new("root", [MASTERS]), &asked("get", false), now).is_ok());
+        assert!(limits.admit(&UserInfo::new("root", [MASTERS]), &attributes("get", false), now).is_ok());
         drop((first, write));
         assert!(admitted("get", false).is_ok() && admitted("delete", false).is_ok());
         let unbounded = Limits::new(0, 0);
-        let many: Vec<_> = (0..1000).map(|_| unbounded.admit(&alice, &asked("get", false), now)).collect();
+        let many: Vec<_> = (0..1000).map(|_| unbounded.admit(&alice, &attributes("get", false), now)).collect();
         assert!(many.iter().all(Result::is_ok));
     }
 
     #[test]
     fn responses_that_nobody_reads_lose_their_permits() {
         let (limits, alice, now) = (Limits::new(1, 1), UserInfo::new("alice", ["dev"]), Instant::now());
-        let admitted = |now| limits.admit(&alice, &asked("get", false), now);
+        let admitted = |now| limits.admit(&alice, &attributes("get", false), now);
         // A small response needs none.
         assert!(admitted(now).unwrap().sending(Some(SMALL), now).is_none());
         let large = admitted(now).unwrap().sending(None, now);

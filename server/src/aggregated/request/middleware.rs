@@ -12,7 +12,7 @@ use axum::response::Response;
 use crowsnest_apimachinery::request::{has_valid_host, is_known_method};
 use crowsnest_apimachinery::user::{AUTHENTICATED, UserInfo};
 use crowsnest_apiserver::audit::held::{Heard, Held};
-use crowsnest_apiserver::audit::{self, AUDIT_ID, Auditor, HANDED, Record};
+use crowsnest_apiserver::audit::{self, AUDIT_ID, Attributes, Auditor, HANDED, Record};
 use crowsnest_apiserver::authn::bearer::strip_bearer;
 use crowsnest_apiserver::authn::{impersonation, request_header};
 use crowsnest_component_base::spans::Lasting;
@@ -24,8 +24,8 @@ use tracing::Instrument;
 
 use crate::aggregated::reply::{Body, Failure, Told};
 use crate::aggregated::request::audit::Reached;
-use crate::aggregated::request::authentication::{Delegated, Wanted};
-use crate::aggregated::request::context::RequestContext;
+use crate::aggregated::request::authentication::Delegated;
+use crate::aggregated::request::context::{RequestAttributes, RequestContext};
 use crate::aggregated::request::limits::{InFlight, Limits};
 use crate::aggregated::request::trace;
 use crate::aggregated::resource::registry::Route;
@@ -75,16 +75,14 @@ pub(crate) async fn serve(
     if peer.address.is_some() && !has_valid_host(request.version(), request.headers()) {
         return Failure::bad_request("the request must have exactly one Host header").into_response();
     }
-    let path = request.uri().path().to_owned();
-    let route = Route::parse(&path);
-    if route == Route::Health {
+    let attributes = RequestAttributes::parse(state.registry, request.method(), request.uri(), request.headers());
+    if matches!(attributes.route, Route::Health) {
         return health(&state);
     }
     let id = audit::id_of(request.headers(), || uuid::Uuid::new_v4().to_string());
-    let context = RequestContext::of(&route, request.method(), &path, request.uri().query(), request.headers());
-    let span = trace::of_request((&route, &context, &id), request.method(), request.headers(), &peer);
-    let lasts = context.long_running;
-    let response = answer(state, peer, request, received, (route, context, id)).instrument(span.clone()).await;
+    let span = trace::request_span((&attributes, &id), request.method(), request.headers(), &peer);
+    let lasts = attributes.long_running;
+    let response = answer(state, peer, request, attributes, (received, id)).instrument(span.clone()).await;
     trace::answered(&span, response.status());
     // For watches and tunnels, the span covers the beginning only.
     match lasts || span.is_disabled() {
@@ -97,8 +95,8 @@ async fn answer(
     state: Aggregated,
     peer: Peer,
     mut request: Request,
-    received: Timestamp,
-    (route, context, id): (Route<'_>, RequestContext, String),
+    attributes: RequestAttributes,
+    (received, id): (Timestamp, String),
 ) -> Response {
     let caller = state.delegated.authenticate(&peer, request.headers()).await;
     // The caller's credentials must not reach any later handler.
@@ -107,21 +105,22 @@ async fn answer(
     let record = match handed(&state.edge.auditor, &peer, &mut request) {
         Some(record) => record,
         None => {
-            let beyond = context.beyond();
+            let beyond = attributes.beyond();
             let facts = audit::Request {
                 audit_id: &id,
                 received,
                 uri: request.uri(),
                 headers: request.headers(),
                 peer: peer.address,
-                asked: &context.here,
+                asked: &attributes.here,
                 beyond: Some(&beyond),
             };
-            state.edge.auditor.begin(&facts, caller.as_ref().ok(), context.long_running).await
+            state.edge.auditor.begin(&facts, caller.as_ref().ok(), attributes.long_running).await
         }
     };
     // Bodies of requests to members are not audited here.
-    let own = record.clone().filter(|_| matches!(route, Route::Stored { .. }));
+    let is_stored = attributes.route.found().is_some_and(|found| found.resource.stored().is_some());
+    let own = record.clone().filter(|_| is_stored);
     if let Some(record) = &record {
         let witness: Arc<dyn crowsnest_proxy::Witness> = Arc::new(Reached(Arc::clone(record)));
         request.extensions_mut().insert(witness);
@@ -129,7 +128,8 @@ async fn answer(
     if let Some(heard) = own.as_ref().and_then(|own| Heard::request(own, request.headers())) {
         request = request.map(|body| Body::new(Held::new(body, ()).heard(Some(heard))));
     }
-    let handled = AssertUnwindSafe(handle(&state, caller, &context, route, record.as_deref(), request));
+    let context = caller.map(|user| RequestContext { user, peer, attributes, audit: record.clone() });
+    let handled = AssertUnwindSafe(handle(&state, context, request));
     let (mut response, in_flight) = match handled.catch_unwind().await {
         Ok(Ok((response, in_flight))) => {
             if let Some(record) = &record {
@@ -173,47 +173,51 @@ fn handed(auditor: &Auditor, peer: &Peer, request: &mut Request) -> Option<Optio
 
 async fn handle(
     state: &Aggregated,
-    caller: Result<UserInfo, Failure>,
-    context: &RequestContext,
-    route: Route<'_>,
-    record: Option<&Record>,
+    context: Result<RequestContext, Failure>,
     mut request: Request,
 ) -> Result<(Response, InFlight), Failure> {
-    let mut caller = caller?;
+    let mut context = context?;
     if !is_known_method(request.method()) {
         return Err(Failure::method_not_allowed());
     }
-    if let Some(error) = &context.refused {
+    if let Some(error) = &context.attributes.refused {
         return Err(Failure::bad_request(error.to_string()));
     }
     if let Some(wanted) = impersonation::wanted(request.headers())? {
-        caller = impersonate(&state.delegated, &caller, wanted).await?;
-        if let Some(record) = record {
-            record.impersonated(&caller);
+        context.user = impersonate(&state.delegated, &context.user, wanted).await?;
+        if let Some(record) = &context.audit {
+            record.impersonated(&context.user);
         }
         impersonation::strip(request.headers_mut());
     }
-    let in_flight = state.edge.limits.admit(&caller, context, Instant::now())?;
-    // As kube-apiserver's `system:discovery` does, discovery is allowed to all authenticated users.
-    if !context.discovery || !caller.groups.iter().any(|group| group == AUTHENTICATED) {
-        let verdict = state.delegated.review(&caller, &context.here).await?;
-        if let Some(record) = record {
-            record.authorized(verdict.allowed, &verdict.reason);
-        }
-        verdict.check(&caller, &context.here)?;
-    }
-    let handling = dispatch(state, route, &caller, request);
-    let response = match context.long_running || context.member.is_some() {
+    let in_flight = state.edge.limits.admit(&context.user, &context.attributes, Instant::now())?;
+    authorize(&state.delegated, &context).await?;
+    let handling = dispatch(state, &context, request);
+    let response = match context.attributes.long_running || context.attributes.member.is_some() {
         true => handling.await?,
         false => tokio::time::timeout(state.edge.timeout, handling).await.map_err(|_| Failure::timeout())??,
     };
     Ok((response, in_flight))
 }
 
+/// Refuses a request that the caller has no right to. As kube-apiserver's `system:discovery` does, discovery is allowed to
+/// all authenticated users.
+async fn authorize(delegated: &Delegated, context: &RequestContext) -> Result<(), Failure> {
+    let RequestContext { user, attributes, audit, .. } = context;
+    if attributes.route.is_discovery() && user.groups.iter().any(|group| group == AUTHENTICATED) {
+        return Ok(());
+    }
+    let verdict = delegated.review(user, &attributes.here).await?;
+    if let Some(record) = audit {
+        record.authorized(verdict.allowed, &verdict.reason);
+    }
+    verdict.check(user, &attributes.here)
+}
+
 /// The impersonated user, if the caller may impersonate it.
 async fn impersonate(delegated: &Delegated, caller: &UserInfo, wanted: UserInfo) -> Result<UserInfo, Failure> {
     for right in impersonation::rights(&wanted) {
-        let right = Wanted::from(right);
+        let right = Attributes::from(right);
         delegated.review(caller, &right).await?.check(caller, &right)?;
     }
     Ok(impersonation::complete(wanted))

@@ -1,6 +1,7 @@
 //! Spans of requests: what is asked, which of the members is asked, how it ended. Whom they are of, the audit log says, by the
 //! ID that both have.
 
+use crowsnest_apiserver::audit::Attributes;
 use crowsnest_component_base::spans::{SPANS, failed};
 use http::{HeaderMap, Method, StatusCode};
 use opentelemetry::propagation::TextMapPropagator;
@@ -11,32 +12,31 @@ use tracing::Span;
 use tracing::field::Empty;
 use tracing_opentelemetry::OpenTelemetrySpanExt;
 
-use crate::aggregated::request::authentication::Wanted;
-use crate::aggregated::request::context::RequestContext;
-use crate::aggregated::resource::registry::Route;
+use crate::aggregated::request::context::RequestAttributes;
 use crate::peers::{Certificate, Peer};
 
 /// The span of a request for our API groups; `id` is the audit log's.
-pub(crate) fn of_request(
-    (route, context, id): (&Route<'_>, &RequestContext, &str),
+pub(crate) fn request_span(
+    (attributes, id): (&RequestAttributes, &str),
     method: &Method,
     headers: &HeaderMap,
     peer: &Peer,
 ) -> Span {
-    let wanted = context.member.as_ref().unwrap_or(&context.here);
+    let route = attributes.route.name();
+    let authorized = attributes.member.as_ref().unwrap_or(&attributes.here);
     let span = tracing::info_span!(
         target: SPANS,
         "request",
-        otel.name = %format_args!("{method} {}", route.name()),
+        otel.name = %format_args!("{method} {route}"),
         otel.kind = "server",
         otel.status_code = Empty,
         http.request.method = method.as_str(),
-        http.route = route.name(),
+        http.route = route,
         http.response.status_code = Empty,
-        k8s.cluster.name = context.cluster.as_deref(),
-        k8s.namespace.name = Some(wanted.namespace.as_str()).filter(|namespace| !namespace.is_empty()),
-        crowsnest.verb = wanted.verb,
-        crowsnest.resource = kind(wanted),
+        k8s.cluster.name = attributes.cluster.as_deref(),
+        k8s.namespace.name = Some(authorized.namespace.as_str()).filter(|namespace| !namespace.is_empty()),
+        crowsnest.verb = authorized.verb,
+        crowsnest.resource = resource_name(authorized),
         crowsnest.audit_id = id,
         error.type = Empty,
     );
@@ -90,8 +90,8 @@ fn follow(span: &Span, headers: &HeaderMap, believed: bool) {
 }
 
 /// As RBAC writes it: `pods/log`, `deployments.apps`. None of what is no resource: its path may be anybody's.
-fn kind(wanted: &Wanted) -> Option<String> {
-    let Wanted { group, resource, subresource, path, .. } = wanted;
+fn resource_name(attributes: &Attributes) -> Option<String> {
+    let Attributes { group, resource, subresource, path, .. } = attributes;
     let dot = if group.is_empty() { "" } else { "." };
     let slash = if subresource.is_empty() { "" } else { "/" };
     path.is_none().then(|| format!("{resource}{dot}{group}{slash}{subresource}"))

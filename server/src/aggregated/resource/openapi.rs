@@ -1,85 +1,95 @@
-//! OpenAPI of the aggregated groups: what the control plane says of the kinds it keeps for them, in their own group's words.
+//! OpenAPI documents of the groups. The control plane's document of the internal group describes the objects that it keeps, under the
+//! name of their own group; the resources add the rest.
 
-use crowsnest_api::crd;
-use crowsnest_api::search::ResourceRegistry;
 use crowsnest_apiserver::openapi::remote::Published;
 use http::Request;
 use serde_json::{Map, Value, json};
 
-use super::{discovery, registry};
+use super::registry::{Group, Registry, VERSION};
 use crate::aggregated::reply::Failure;
+use crate::aggregated::server::Aggregated;
 use crate::aggregated::stored::STORAGE_GROUP;
-use crate::aggregated::{
-    metrics_k8s_io as metrics, propagation_crowsnest_io as propagation, search_crowsnest_io as search,
-};
 
-/// `/openapi/v3`, `/openapi/v3/apis/<group>/<version>`, `/openapi/v2`.
-pub(crate) async fn document(
-    control_plane: &kube::Client,
-    path: &str,
-    metrics: bool,
-) -> Result<Option<Value>, Failure> {
+/// OpenAPI v3 document of a group in one version.
+pub(crate) struct Document(Value);
+
+impl Document {
+    pub(crate) fn path(&mut self, path: String, item: Value) {
+        self.insert("/paths", path, item);
+    }
+
+    /// Adds a schema. The control plane's description of a kind of Kubernetes has precedence.
+    pub(crate) fn schema(&mut self, name: String, schema: Value) {
+        if !name.starts_with("io.k8s.") || self.schema_mut(&name).is_none() {
+            self.insert("/components/schemas", name, schema);
+        }
+    }
+
+    pub(crate) fn schema_mut(&mut self, name: &str) -> Option<&mut Value> {
+        self.0.pointer_mut("/components/schemas")?.get_mut(name)
+    }
+
+    fn insert(&mut self, at: &str, name: String, value: Value) {
+        if let Some(known) = self.0.pointer_mut(at).and_then(Value::as_object_mut) {
+            known.insert(name, value);
+        }
+    }
+
+    /// Adds the descriptions of a group's resources.
+    fn describe(&mut self, group: &Group, version: &str) {
+        for (name, schema) in (group.schemas)() {
+            self.schema(name, schema);
+        }
+        for resource in group.resources {
+            resource.describe(version, self);
+        }
+    }
+}
+
+/// `/openapi/v3`, `/openapi/v3/apis/GROUP/VERSION`, `/openapi/v2`; `None` for other paths.
+pub(crate) async fn document(server: &Aggregated, path: &str) -> Result<Option<Value>, Failure> {
     match path.trim_end_matches('/') {
-        "/openapi/v3" => Ok(Some(index(metrics))),
-        "/openapi/v2" => v2(control_plane, metrics).await.map(Some),
+        "/openapi/v3" => Ok(Some(index(server.registry, server.metrics_adapter))),
+        "/openapi/v2" => v2(server).await.map(Some),
         other => {
             let named = other.strip_prefix("/openapi/v3/apis/").and_then(|rest| rest.split_once('/'));
-            match named.filter(|named| served(metrics).any(|known| known == *named)) {
-                Some((group, version)) => v3(control_plane, group, version).await.map(Some),
+            let mut served = versions(server.registry, server.metrics_adapter);
+            match served.find(|(group, version)| named == Some((group.name, version))) {
+                Some((group, version)) => v3(&server.control_plane, group, version).await.map(Some),
                 None => Ok(None),
             }
         }
     }
 }
 
-/// Groups and versions.
-fn served(metrics: bool) -> impl Iterator<Item = (&'static str, &'static str)> {
-    discovery::groups(metrics).flat_map(|group| group.versions.iter().map(|(version, _)| (group.name, *version)))
+/// Groups with their versions.
+fn versions(registry: &Registry, metrics: bool) -> impl Iterator<Item = (&'static Group, &'static str)> + use<> {
+    registry.groups(metrics).flat_map(|group| group.versions.iter().map(move |(version, _)| (group, *version)))
 }
 
-fn index(metrics: bool) -> Value {
-    let paths = served(metrics).map(|(group, version)| {
-        let path = format!("apis/{group}/{version}");
+fn index(registry: &Registry, metrics: bool) -> Value {
+    let paths = versions(registry, metrics).map(|(group, version)| {
+        let path = format!("apis/{}/{version}", group.name);
         let url = json!({"serverRelativeURL": format!("/openapi/v3/{path}?hash={}", env!("CARGO_PKG_VERSION"))});
         (path, url)
     });
     json!({"paths": paths.collect::<Map<_, _>>()})
 }
 
-async fn v3(control_plane: &kube::Client, group: &str, version: &str) -> Result<Value, Failure> {
-    let path = format!("/openapi/v3/apis/{STORAGE_GROUP}/{}", discovery::VERSION);
+async fn v3(control_plane: &kube::Client, group: &Group, version: &str) -> Result<Value, Failure> {
+    let path = format!("/openapi/v3/apis/{STORAGE_GROUP}/{VERSION}");
     let request = Request::get(path).body(Vec::new()).map_err(Failure::internal)?;
     let text = control_plane.request_text(request).await.map_err(Failure::upstream)?;
-    let mut document = translate(&text, group).map_err(Failure::internal)?;
-    let own = match group {
-        registry::QUERIES => Some((search::openapi::paths(), search::openapi::schemas())),
-        registry::PROPAGATION => Some((propagation::openapi::paths(), propagation::openapi::schemas())),
-        registry::USAGE => Some((metrics::openapi::usage_paths(), metrics::openapi::usage_schemas())),
-        registry::CUSTOM_METRICS => {
-            Some((metrics::openapi::value_paths(version), metrics::openapi::value_schemas(version)))
-        }
-        _ => None,
-    };
-    if let Some((paths, schemas)) = own {
-        for (at, entries) in [("/paths", paths), ("/components/schemas", schemas)] {
-            if let Some(known) = document.pointer_mut(at).and_then(Value::as_object_mut) {
-                for (name, entry) in entries {
-                    // Kubernetes' own schemas may be there already, in its words.
-                    if !name.starts_with("io.k8s.") || !known.contains_key(&name) {
-                        known.insert(name, entry);
-                    }
-                }
-            }
-        }
-    }
-    Ok(document)
+    let mut document = Document(translate(&text, group).map_err(Failure::internal)?);
+    document.describe(group, version);
+    Ok(document.0)
 }
 
-async fn v2(control_plane: &kube::Client, metrics: bool) -> Result<Value, Failure> {
+async fn v2(server: &Aggregated) -> Result<Value, Failure> {
     let (mut paths, mut definitions) = (Map::new(), Map::new());
-    for (group, version) in served(metrics) {
-        let document = v3(control_plane, group, version).await?;
-        if let Some(published) = Published::read(group, version, document.to_string().as_bytes()) {
+    for (group, version) in versions(server.registry, server.metrics_adapter) {
+        let document = v3(&server.control_plane, group, version).await?;
+        if let Some(published) = Published::read(group.name, version, document.to_string().as_bytes()) {
             published.merge_into(&mut paths, &mut definitions);
         }
     }
@@ -87,36 +97,34 @@ async fn v2(control_plane: &kube::Client, metrics: bool) -> Result<Value, Failur
     Ok(json!({"swagger": "2.0", "info": info, "paths": paths, "definitions": definitions}))
 }
 
+/// Name of a schema of `group` (`io.karmada.cluster.v1alpha1.Cluster` for a Cluster of cluster.karmada.io).
+pub(crate) fn schema_name(group: &str, version: &str, kind: &str) -> String {
+    format!("{}.{version}.{kind}", reversed(group))
+}
+
 /// `com.example.a` for `a.example.com`
 fn reversed(group: &str) -> String {
     group.split('.').rev().collect::<Vec<_>>().join(".")
 }
 
-/// The storage group's document as that of `group`: its kinds alone, under its name.
-fn translate(text: &str, group: &str) -> serde_json::Result<Value> {
+/// The document of the internal group as that of `group`: only its kinds, under its name.
+fn translate(text: &str, group: &Group) -> serde_json::Result<Value> {
     let stored = format!("{}.", reversed(STORAGE_GROUP));
-    let own = format!("{}.", reversed(group));
-    let mut document: Value = serde_json::from_str(&text.replace(STORAGE_GROUP, group).replace(&stored, &own))?;
-    let root = format!("/apis/{group}/{}/", discovery::VERSION);
+    let own = format!("{}.", reversed(group.name));
+    let mut document: Value = serde_json::from_str(&text.replace(STORAGE_GROUP, group.name).replace(&stored, &own))?;
+    let root = format!("/apis/{}/{VERSION}/", group.name);
     if let Some(paths) = document.pointer_mut("/paths").and_then(Value::as_object_mut) {
         paths.retain(|path, _| {
             let plural = path.strip_prefix(&root).map(|rest| rest.split('/').next().unwrap_or_default());
-            plural.is_some_and(|plural| discovery::kinds(group).any(|(known, _)| known == plural))
+            plural.is_some_and(|plural| group.stored().any(|(known, _)| known == plural))
         });
     }
-    let definitions = format!("{own}{}.", discovery::VERSION);
+    let definitions = format!("{own}{VERSION}.");
     if let Some(schemas) = document.pointer_mut("/components/schemas").and_then(Value::as_object_mut) {
         schemas.retain(|name, _| {
             let Some(kind) = name.strip_prefix(&definitions) else { return true };
-            discovery::kinds(group).any(|(_, known)| kind == known || kind.strip_suffix("List") == Some(known))
+            group.stored().any(|(_, known)| kind == known || kind.strip_suffix("List") == Some(known))
         });
-    }
-    if group == registry::SEARCH {
-        let name = format!("/components/schemas/{definitions}ResourceRegistry/properties/spec");
-        if let Some(spec) = document.pointer_mut(&name) {
-            // What keeps it requires less than what is promised.
-            *spec = crd::schema::<ResourceRegistry>(&[])["properties"]["spec"].take();
-        }
     }
     Ok(document)
 }
@@ -124,6 +132,25 @@ fn translate(text: &str, group: &str) -> serde_json::Result<Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::aggregated::resource::registry::REGISTRY;
+
+    fn group(name: &str) -> &'static Group {
+        REGISTRY.groups.iter().find(|group| group.name == name).unwrap()
+    }
+
+    /// Every schema that a description refers to is part of the document.
+    #[test]
+    fn references_are_complete() {
+        for (group, version) in versions(&REGISTRY, true) {
+            let mut document = Document(json!({"paths": {}, "components": {"schemas": {}}}));
+            document.describe(group, version);
+            let text = document.0.to_string();
+            for part in text.split("#/components/schemas/").skip(1) {
+                let name = part.split('"').next().unwrap();
+                assert!(document.schema_mut(name).is_some(), "{}: {name}", group.name);
+            }
+        }
+    }
 
     #[test]
     fn each_group_tells_of_its_own_kinds() {
@@ -141,7 +168,7 @@ mod tests {
                 "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta": {},
             }},
         });
-        let clusters = translate(&stored.to_string(), "cluster.karmada.io").unwrap();
+        let clusters = translate(&stored.to_string(), group("cluster.karmada.io")).unwrap();
         let names =
             |pointer: &str| clusters.pointer(pointer).unwrap().as_object().unwrap().keys().cloned().collect::<Vec<_>>();
         assert_eq!(names("/paths"), ["/apis/cluster.karmada.io/v1alpha1/clusters/{name}"]);
@@ -162,9 +189,10 @@ mod tests {
         let spec = json!({"type": "object", "properties": {"targetCluster": {"type": "object"}}});
         let name = "io.crowsnest.storage.v1alpha1.ResourceRegistry";
         let stored = json!({"components": {"schemas": {name: {"properties": {"spec": spec}}}}});
-        let served = translate(&stored.to_string(), "search.karmada.io").unwrap();
+        let mut served = Document(translate(&stored.to_string(), group("search.karmada.io")).unwrap());
+        served.describe(group("search.karmada.io"), VERSION);
         let spec =
-            &served["components"]["schemas"]["io.karmada.search.v1alpha1.ResourceRegistry"]["properties"]["spec"];
+            &served.0["components"]["schemas"]["io.karmada.search.v1alpha1.ResourceRegistry"]["properties"]["spec"];
         assert_eq!(spec["required"], json!(["targetCluster", "resourceSelectors"]));
     }
 }

@@ -1,7 +1,6 @@
-//! Tables of the aggregated groups, with the columns Karmada's own servers print.
+//! Tables of the aggregated groups.
 
-use crowsnest_apimachinery::printers::Cell;
-use crowsnest_apimachinery::printers::columns::{AGE, Column, Doc, KindPrinter, NAME, read};
+use crowsnest_apimachinery::printers::columns::KindPrinter;
 use crowsnest_apimachinery::request::Query;
 use crowsnest_apiserver::table::{IncludeObject, ListMeta, Now, Printer, published, table};
 use http::HeaderMap;
@@ -9,71 +8,30 @@ use serde_json::Value;
 
 use crate::aggregated::reply::Failure;
 
-static CLUSTER: KindPrinter = KindPrinter::new(
-    "cluster.karmada.io",
-    "Cluster",
-    &[
-        NAME,
-        Column::text("Version", Doc::Text("KubernetesVersion represents version of the member cluster.")),
-        Column::text("Mode", Doc::Text("SyncMode describes how a cluster sync resources from karmada control plane.")),
-        Column::text("Ready", Doc::Text("The aggregate readiness state of this cluster for accepting workloads.")),
-        AGE,
-        Column::text(
-            "Zones",
-            Doc::Text(
-                "Zones represents the failure zones(also called availability zones) of the member cluster. The zones are presented as a slice to support the case that cluster runs across multiple failure zones.",
-            ),
-        )
-        .wide(),
-        Column::text("Region", Doc::Text("Region represents the region of the member cluster locate in.")).wide(),
-        Column::text("Provider", Doc::Text("Provider represents the cloud provider name of the member cluster.")).wide(),
-        Column::text("API-Endpoint", Doc::Text("The API endpoint of the member cluster.")).wide(),
-        Column::text("Proxy-URL", Doc::Text("ProxyURL is the proxy URL for the cluster.")).wide(),
-    ],
-    cluster_cells,
-);
-
-fn cluster_cells(cluster: &Value) -> Vec<Cell> {
-    let text = |pointer: &str| cluster.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
-    let conditions = cluster.pointer("/status/conditions").and_then(Value::as_array);
-    let ready = conditions.into_iter().flatten().find(|c| c["type"] == "Ready").and_then(|c| c["status"].as_str());
-    let zones = cluster.pointer("/spec/zones").and_then(Value::as_array);
-    let zones: Vec<&str> = zones.into_iter().flatten().filter_map(Value::as_str).collect();
-    let or_none = |text: &str| Cell::from(if text.is_empty() { "<none>" } else { text });
-    vec![
-        read::name(cluster),
-        text("/status/kubernetesVersion").into(),
-        text("/spec/syncMode").into(),
-        ready.unwrap_or("Unknown").into(),
-        read::age(cluster),
-        or_none(&zones.join(",")),
-        or_none(text("/spec/region")),
-        or_none(text("/spec/provider")),
-        text("/spec/apiEndpoint").into(),
-        or_none(text("/spec/proxyURL")),
-    ]
-}
-
-/// The table a client asked for: `None` when it takes plain objects.
-pub(crate) struct Wanted {
+/// A requested table.
+pub(crate) struct TableRequest {
     printer: Printer,
     include: IncludeObject,
 }
 
-/// Reads `Accept` and `includeObject`.
-pub(crate) fn wanted(group: &str, headers: &HeaderMap, query: &str) -> Result<Option<Wanted>, Failure> {
-    let accept = headers.get(http::header::ACCEPT).and_then(|v| v.to_str().ok()).unwrap_or_default();
-    let first = accept.split(',').next().unwrap_or_default();
-    if !first.split(';').any(|p| p.trim() == "as=Table") {
-        return Ok(None);
+impl TableRequest {
+    /// Reads `Accept` and `includeObject`; `None` if the client takes plain objects. Without columns, a table has those of
+    /// every object.
+    pub(crate) fn parse(
+        columns: Option<&'static KindPrinter>,
+        headers: &HeaderMap,
+        query: &Query,
+    ) -> Result<Option<Self>, Failure> {
+        let accept = headers.get(http::header::ACCEPT).and_then(|v| v.to_str().ok()).unwrap_or_default();
+        let first = accept.split(',').next().unwrap_or_default();
+        if !first.split(';').any(|p| p.trim() == "as=Table") {
+            return Ok(None);
+        }
+        let include = IncludeObject::parse(query.get("includeObject").unwrap_or_default()).map_err(Failure::from)?;
+        let printer = columns.map_or(Printer::Generic, Printer::BuiltIn);
+        Ok(Some(Self { printer, include }))
     }
-    let query = Query::parse(Some(query));
-    let include = IncludeObject::parse(query.get("includeObject").unwrap_or_default()).map_err(Failure::from)?;
-    let printer = if group == CLUSTER.group { Printer::BuiltIn(&CLUSTER) } else { Printer::Generic };
-    Ok(Some(Wanted { printer, include }))
-}
 
-impl Wanted {
     /// One object or a list as a table.
     pub(crate) fn whole(&self, value: &Value, now: Now) -> Value {
         let meta = ListMeta::of(value);

@@ -3,28 +3,45 @@
 
 use std::fmt;
 
+use async_trait::async_trait;
+use axum::extract::Request;
 use axum::response::Response;
 use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_fleet::Fleet;
 use crowsnest_store::metrics::Series;
-use http::{HeaderValue, StatusCode, header};
+use http::{HeaderValue, header};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::{encode_eof, encode_registry};
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
-use serde_json::json;
 
-use crate::aggregated::reply::{Body, Failure, json as reply};
+use super::call::typed;
+use super::definition;
+use crate::aggregated::reply::{Body, Failure};
+use crate::aggregated::request::context::RequestContext;
+use crate::aggregated::resource::{Definition, Resource};
+use crate::aggregated::server::Aggregated;
 use crate::figures::Figures;
 use crate::roles::Running;
 
-pub(crate) async fn status(running: &Running) -> Result<Response, Failure> {
-    let status = running.index.status().await.map_err(Failure::internal)?;
-    let mut body = serde_json::to_value(status).map_err(Failure::internal)?;
-    body["kind"] = json!("CacheStatus");
-    body["apiVersion"] = json!("search.crowsnest.io/v1alpha1");
-    Ok(reply(StatusCode::OK, &body))
+pub(super) struct Cache;
+
+#[async_trait]
+impl Resource for Cache {
+    fn definition(&self) -> &Definition {
+        const DEFINITION: Definition = definition("cache", "CacheStatus");
+        &DEFINITION
+    }
+
+    async fn serve(
+        &self,
+        server: &Aggregated,
+        _context: &RequestContext,
+        _request: Request,
+    ) -> Result<Response, Failure> {
+        typed("CacheStatus", &server.running()?.index.status().await.map_err(Failure::internal)?)
+    }
 }
 
 /// Counts every collection's records, as `status` does: a scrape costs as much.

@@ -1,10 +1,11 @@
 //! Everything a query finds at one moment, as JSON lines (whole objects) or CSV (columns).
 
+use async_trait::async_trait;
+use axum::extract::Request;
 use axum::response::Response;
 use bytes::Bytes;
-use crowsnest_apimachinery::user::UserInfo;
+use crowsnest_index::Error;
 use crowsnest_index::search::Hit;
-use crowsnest_index::{Error, Index};
 use futures::StreamExt;
 use futures::future::ready;
 use futures::stream::once;
@@ -12,10 +13,16 @@ use http::{HeaderValue, header};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use super::call::Call;
 use super::columns::{Column, Columns};
+use super::definition;
 use super::hits::{hit, time};
-use super::parameters::Parameters;
+use super::openapi::{LIMIT, Operation, Q};
 use crate::aggregated::reply::{Body, Failure};
+use crate::aggregated::request::context::RequestContext;
+use crate::aggregated::resource::openapi::Document;
+use crate::aggregated::resource::{Definition, Resource};
+use crate::aggregated::server::Aggregated;
 
 /// Where an object of a member says so, as Karmada does.
 const CACHED_FROM: &str = "resource.karmada.io/cached-from-cluster";
@@ -29,23 +36,58 @@ enum Format {
     Csv(Vec<String>),
 }
 
+const OPERATION: Operation = Operation {
+    summary: "All hits of one moment: whole objects as JSON lines, or columns as CSV.",
+    parameters: &[
+        Q,
+        LIMIT,
+        ("format", "string", "jsonl or csv.", false),
+        ("columns", "string", "Of CSV, separated by commas: fields of a hit, label:KEY, print:NAME, or .PATH.", false),
+    ],
+    object: false,
+    answers: &[("application/jsonl", &["Object"]), ("text/csv", &["Text"])],
+};
+
+pub(super) struct Export;
+
+#[async_trait]
+impl Resource for Export {
+    fn definition(&self) -> &Definition {
+        const DEFINITION: Definition = definition("export", "SearchExport");
+        &DEFINITION
+    }
+
+    fn describe(&self, _version: &str, document: &mut Document) {
+        OPERATION.describe("export", document);
+    }
+
+    async fn serve(
+        &self,
+        server: &Aggregated,
+        context: &RequestContext,
+        _request: Request,
+    ) -> Result<Response, Failure> {
+        export(Call::new(server, context).await?).await
+    }
+}
+
 /// `format=jsonl|csv`, `columns=` of the latter; `limit` bounds the hits, else all are told. What is told is found before the
 /// answer begins, so that what cannot be answered is a `Status`.
-pub(super) async fn export(index: &Index, caller: &UserInfo, parameters: &Parameters) -> Result<Response, Failure> {
+async fn export(Call { running, user, parameters }: Call<'_>) -> Result<Response, Failure> {
     let columns = || parameters.get("columns").unwrap_or(COLUMNS).split(',').map(str::to_owned).collect();
     let (format, kind) = match parameters.get("format").unwrap_or("jsonl") {
         "jsonl" => (Format::JsonLines, "application/jsonl"),
         "csv" => (Format::Csv(columns()), "text/csv; charset=utf-8"),
         other => return Err(Failure::bad_request(format!("format={other:?} is neither jsonl nor csv"))),
     };
-    let mut request = parameters.question(caller)?;
+    let mut request = parameters.search(user)?;
     // A file has no place for remarks: nothing found must not look like nothing there.
     if let Some(why) = request.unanswerable() {
         return Err(Failure::bad_request(why));
     }
     request.limit = parameters.number("limit")?;
     request.bodies = format.reads_manifests();
-    let hits = index.export(request).await.map_err(|error| match error {
+    let hits = running.index.export(request).await.map_err(|error| match error {
         Error::Incomplete => Failure::bad_request(error.to_string()),
         other => Failure::internal(other),
     })?;

@@ -1,25 +1,46 @@
 //! The index of text search: `search.crowsnest.io/v1alpha1` `index`. GET shows its state, compared with the store if `verify` says
 //! so; POST starts to fill a new one. For those who operate Crowsnest; no object's content is shown.
 
+use async_trait::async_trait;
+use axum::extract::Request;
 use axum::response::Response;
 use crowsnest_index::{Error, Index};
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
 
+use super::{API_VERSION, definition};
 use crate::aggregated::reply::{Failure, json as reply};
+use crate::aggregated::request::context::RequestContext;
+use crate::aggregated::resource::{Definition, Resource};
+use crate::aggregated::server::Aggregated;
 
 /// Objects that one request compares at most.
 const MAX_SAMPLES: usize = 10_000;
 
-pub(crate) async fn serve(index: &Index, method: &Method, verify: Option<&str>) -> Result<Response, Failure> {
-    match *method {
-        Method::GET => show(index, verify).await,
-        Method::POST => match index.rebuild_text().await {
+pub(super) struct TextIndex;
+
+#[async_trait]
+impl Resource for TextIndex {
+    fn definition(&self) -> &Definition {
+        const DEFINITION: Definition = Definition { verbs: &["create", "list"], ..definition("index", "SearchIndex") };
+        &DEFINITION
+    }
+
+    async fn serve(
+        &self,
+        server: &Aggregated,
+        context: &RequestContext,
+        request: Request,
+    ) -> Result<Response, Failure> {
+        let index = &server.running()?.index;
+        if request.method() == Method::GET {
+            return show(index, context.query().first("verify")).await;
+        }
+        match index.rebuild_text().await {
             Ok(()) => Ok(reply(StatusCode::ACCEPTED, &state(index).await?)),
             Err(error @ Error::NotRebuilt) => Err(Failure::bad_request(error.to_string())),
-            Err(error) => Err(Failure::new(StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable", error.chain())),
-        },
-        _ => Err(Failure::method_not_allowed()),
+            Err(error) => Err(Failure::unavailable(error.chain())),
+        }
     }
 }
 
@@ -44,7 +65,7 @@ async fn state(index: &Index) -> Result<Value, Failure> {
     let status = index.status().await.map_err(Failure::internal)?;
     Ok(json!({
         "kind": "SearchIndex",
-        "apiVersion": "search.crowsnest.io/v1alpha1",
+        "apiVersion": API_VERSION,
         "backend": status.backend,
         "seq": status.seq,
         "searchable": status.searchable,

@@ -4,6 +4,8 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use async_trait::async_trait;
+use axum::extract::Request;
 use axum::response::Response;
 use crowsnest_api::constants::annotation;
 use crowsnest_apimachinery::names::ClusterName;
@@ -11,14 +13,20 @@ use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_index::search::SearchRequest;
 use crowsnest_index::{CollectionKey, Index, Object, RecordKey};
 use crowsnest_query::instant;
-use http::StatusCode;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::API_VERSION;
+use super::call::{Call, typed};
+use super::definition;
 use super::hits::skipped;
+use super::openapi::{Operation, named, of};
 use super::parameters::Parameters;
-use crate::aggregated::reply::{Failure, json as reply};
+use crate::aggregated::reply::Failure;
+use crate::aggregated::request::context::RequestContext;
+use crate::aggregated::resource::openapi::Document;
+use crate::aggregated::resource::schema::{JSON, body, flag, list, number, object, text, time};
+use crate::aggregated::resource::{Definition, Resource};
+use crate::aggregated::server::Aggregated;
 
 /// Entries about the object when nothing is said, and at most.
 const ENTRIES: usize = 100;
@@ -76,10 +84,63 @@ fn subject_namespace(object: &Value) -> &str {
 /// Entries by their ids.
 type Entries = HashMap<String, Entry>;
 
-pub(super) async fn journal(index: &Index, caller: &UserInfo, parameters: &Parameters) -> Result<Response, Failure> {
-    let about = parameters.wanted("about")?;
-    let limit = parameters.number("limit")?.unwrap_or(ENTRIES).clamp(1, MOST_ENTRIES);
-    let mut request = SearchRequest::new(question(about, parameters, Timestamp::now())?, caller.clone());
+const OPERATION: Operation = Operation {
+    summary: "What moved about an object, and because of what: entries of the fleet's journal with their causes to the root, oldest first.",
+    parameters: &[
+        ("about", "string", "KIND/NAMESPACE/NAME, KIND/NAME or NAME, as about: of the query language takes it.", true),
+        (
+            "at",
+            "string",
+            "Around which time, as at: takes it: 10:05, now-2h, 2026-08-01T10:05; all that is kept when absent.",
+            false,
+        ),
+        ("within", "string", "How far around it, as 90s or 15m; 5m when absent.", false),
+        ("limit", "integer", "The newest entries about the object, 100 when absent, 1000 at most.", false),
+    ],
+    object: false,
+    answers: &[(JSON, &["Journal"])],
+};
+
+pub(super) struct Journal;
+
+#[async_trait]
+impl Resource for Journal {
+    fn definition(&self) -> &Definition {
+        const DEFINITION: Definition = definition("journal", "Journal");
+        &DEFINITION
+    }
+
+    fn describe(&self, _version: &str, document: &mut Document) {
+        OPERATION.describe("journal", document);
+        let reference =
+            json!({"apiVersion": text(), "kind": text(), "namespace": text(), "name": text(), "uid": text()});
+        document.schema(named("JournalReference"), object(reference, &["namespace", "uid"]));
+        let cause = json!({"ref": of("JournalReference"), "text": text(), "event": text()});
+        let cause = object(cause, &["ref", "event"]);
+        let entry = json!({"id": text(), "at": time(), "action": text(), "reason": text(), "type": text(),
+            "cluster": text(), "subject": of("JournalReference"), "message": text(), "cause": cause,
+            "effect": of("Object"), "generation": number(), "causes": list(text()), "isCause": flag()});
+        document.schema(named("JournalEntry"), object(entry, &["cluster", "effect", "generation", "isCause"]));
+        let fields = json!({"about": text(), "entries": list(of("JournalEntry")), "total": number(),
+            "keptForSeconds": number(), "skipped": list(of("Skipped")), "notices": list(of("Notice"))});
+        document.schema(named("Journal"), body("Journal", fields, &[]));
+    }
+
+    async fn serve(
+        &self,
+        server: &Aggregated,
+        context: &RequestContext,
+        _request: Request,
+    ) -> Result<Response, Failure> {
+        journal(&Call::new(server, context).await?).await
+    }
+}
+
+async fn journal(call: &Call<'_>) -> Result<Response, Failure> {
+    let index = &call.running.index;
+    let about = call.parameters.required("about")?;
+    let limit = call.parameters.number("limit")?.unwrap_or(ENTRIES).clamp(1, MOST_ENTRIES);
+    let mut request = SearchRequest::new(question(about, &call.parameters, Timestamp::now())?, call.user.clone());
     (request.limit, request.bodies) = (Some(limit), true);
     request.facets.clear();
     let mut answer = index.search_all(request).await.map_err(Failure::internal)?;
@@ -91,20 +152,20 @@ pub(super) async fn journal(index: &Index, caller: &UserInfo, parameters: &Param
     }
     let collection = answer.hits.first().map(|hit| hit.object.record.key.collection.clone());
     let causes = match collection {
-        Some(collection) => causes(index, caller, &collection, &entries).await?,
+        Some(collection) => causes(index, call.user, &collection, &entries).await?,
         None => Entries::new(),
     };
     let total = answer.summary.as_ref().map_or(0, |summary| summary.total);
-    Ok(reply(
-        StatusCode::OK,
-        &json!({"kind": "Journal", "apiVersion": API_VERSION, "about": about, "entries": told(entries, causes),
+    typed(
+        "Journal",
+        &json!({"about": about, "entries": told(entries, causes),
             "total": total, "keptForSeconds": index.options().history.kept_for.as_secs(),
             "skipped": skipped(&answer.skipped), "notices": answer.remarks}),
-    ))
+    )
 }
 
 /// The query that finds entries about an object.
-fn question(about: &str, parameters: &Parameters, now: Timestamp) -> Result<String, Failure> {
+fn question(about: &str, parameters: &Parameters<'_>, now: Timestamp) -> Result<String, Failure> {
     if about.contains(|c: char| c.is_control() || matches!(c, '"' | '\\')) || about.split('/').count() > 3 {
         let wanted = "KIND/NAMESPACE/NAME, KIND/NAME or NAME";
         return Err(Failure::bad_request(format!("about={about:?} names no object: {wanted} does")));
@@ -200,6 +261,7 @@ fn told(entries: Entries, causes: Entries) -> Vec<Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crowsnest_apimachinery::request::Query;
     use rstest::rstest;
 
     fn entry(at: &str, because: Option<&str>) -> Entry {
@@ -279,7 +341,8 @@ mod tests {
         Err("about=\"a\\\" OR \\\"\" names no object: KIND/NAMESPACE/NAME, KIND/NAME or NAME does")
     )]
     fn questions(#[case] query: &str, #[case] expected: Result<&str, &str>) {
-        let parameters = Parameters::read(query);
+        let query = Query::parse(Some(query));
+        let parameters = Parameters::new(&query);
         let now = "2026-01-01T12:00:00Z".parse().expect("a time");
         let asked = question(parameters.get("about").expect("it is there"), &parameters, now);
         match (asked, expected) {

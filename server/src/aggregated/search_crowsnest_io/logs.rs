@@ -1,22 +1,28 @@
 //! `logs`: the logs of all pods a query finds, as lines of text or as server-sent events. docs/LOGS.md says what goes in and
 //! out.
 
-use std::collections::BTreeMap;
 use std::fmt::Write;
 
+use async_trait::async_trait;
+use axum::extract::Request;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
-use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_proxy::logs::{LogEvent, LogRequest, LogSource, Said};
-use futures::StreamExt;
+use futures::{Stream, StreamExt};
 use http::{HeaderValue, header};
 use serde_json::{Value, json};
 
+use super::call::Call;
+use super::definition;
+use super::events::{event, stream};
 use super::hits::skipped;
+use super::openapi::{EVENTS, Operation, Parameter, Q, TEXT, named};
 use super::parameters::Parameters;
-use super::query::{event, sent};
 use crate::aggregated::reply::{Body, Failure};
-use crate::roles::Running;
+use crate::aggregated::request::context::RequestContext;
+use crate::aggregated::resource::openapi::Document;
+use crate::aggregated::resource::{Definition, Requested, Resource};
+use crate::aggregated::server::Aggregated;
 
 /// Lines that are there already are sent together.
 const TOGETHER: usize = 256;
@@ -28,36 +34,88 @@ struct Form {
     timestamps: bool,
 }
 
-pub(super) async fn logs(
-    running: &Running,
-    caller: &UserInfo,
-    query: Option<&str>,
-    parameters: &Parameters,
-    as_events: bool,
-) -> Result<Response, Failure> {
-    let request = LogRequest::parse(query, jiff::Timestamp::now())?;
-    let scopes: BTreeMap<String, String> = parameters.scopes.clone();
-    let told = running.proxy.logs(caller, request, scopes).await?;
-    if as_events {
-        return Ok(sent(told.map(|told| {
-            let (name, data) = shown(told);
-            event(name, &data)
-        }))
-        .into_response());
+const LOGS: &[Parameter] = &[
+    Q,
+    ("labelSelector", "string", "Of the pods.", false),
+    ("namespace", "string", "Of the pods; may be repeated.", false),
+    ("cluster", "string", "Of the pods; may be repeated.", false),
+    ("pod", "string", "Regular expression for names of pods.", false),
+    ("container", "string", "Regular expression for names of containers.", false),
+    ("init", "boolean", "Include init containers (default true).", false),
+    ("ephemeral", "boolean", "Include ephemeral containers (default true).", false),
+    ("include", "string", "Regular expression for lines; may be repeated: a line matches one of them.", false),
+    ("exclude", "string", "Regular expression for lines to leave out; may be repeated.", false),
+    ("since", "string", "Maximum age of lines, as 90s, 15m, 2h30m or 7d.", false),
+    ("sinceTime", "string", "Earliest time of lines (RFC 3339).", false),
+    ("tail", "integer", "Number of last lines of each container, -1 for all (default 10 if no time is given).", false),
+    ("previous", "boolean", "Logs of the runs before the last restarts.", false),
+    ("follow", "boolean", "Follow new lines, and new pods.", false),
+    ("timestamps", "boolean", "Write the time of each line.", false),
+    ("prefix", "boolean", "Write the container of each line (default true).", false),
+    ("maxStreams", "integer", "Maximum number of logs that are read at once (default 100, at most 500).", false),
+];
+
+const OPERATION: Operation = Operation {
+    summary: "The logs of the pods that match, in the order of their times; as server-sent events (notices, skipped, joined, line, refused, left, done, error) if Accept has text/event-stream.",
+    parameters: LOGS,
+    object: false,
+    answers: &[(TEXT, &["Text"]), (EVENTS, &["LogEvents"])],
+};
+
+pub(super) struct Logs;
+
+#[async_trait]
+impl Resource for Logs {
+    fn definition(&self) -> &Definition {
+        const DEFINITION: Definition =
+            Definition { route: "search.crowsnest.io/logs", ..definition("logs", "FleetLogs") };
+        &DEFINITION
     }
+
+    fn is_long_running(&self, _requested: Requested) -> bool {
+        true
+    }
+
+    fn describe(&self, _version: &str, document: &mut Document) {
+        OPERATION.describe("logs", document);
+        let events = json!({"type": "string", "description": "Server-sent events with JSON data."});
+        document.schema(named("LogEvents"), events);
+    }
+
+    async fn serve(
+        &self,
+        server: &Aggregated,
+        context: &RequestContext,
+        request: Request,
+    ) -> Result<Response, Failure> {
+        let Call { running, user, parameters } = Call::new(server, context).await?;
+        let request = LogRequest::parse(request.uri().query(), jiff::Timestamp::now())?;
+        let lines = running.proxy.logs(user, request, parameters.scopes.clone()).await?;
+        if context.attributes.accepts_events {
+            let events = lines.map(|next| {
+                let (name, data) = shown(next);
+                event(name, &data)
+            });
+            return Ok(stream(events).into_response());
+        }
+        Ok(as_text(lines, &parameters))
+    }
+}
+
+fn as_text(lines: impl Stream<Item = LogEvent> + Send + 'static, parameters: &Parameters<'_>) -> Response {
     let form = Form {
         prefix: parameters.get("prefix").is_none_or(|value| !matches!(value, "false" | "0")),
         timestamps: parameters.flag("timestamps"),
     };
-    let text = told.ready_chunks(TOGETHER).map(move |told| {
+    let text = lines.ready_chunks(TOGETHER).map(move |events| {
         let mut text = String::new();
-        told.iter().for_each(|event| form.write(&mut text, event));
+        events.iter().for_each(|event| form.write(&mut text, event));
         Ok::<_, std::convert::Infallible>(Bytes::from(text))
     });
     let mut response = Response::new(Body::from_stream(text));
     let plain = HeaderValue::from_static("text/plain; charset=utf-8");
     response.headers_mut().insert(header::CONTENT_TYPE, plain);
-    Ok(response)
+    response
 }
 
 fn source(source: &LogSource) -> Value {
@@ -106,7 +164,7 @@ impl Form {
     fn write(self, text: &mut String, told: &LogEvent) {
         let written = match told {
             LogEvent::Said(of, Said::Line(line)) => {
-                let mut prefix = if self.prefix { format!("{} | ", named(of)) } else { String::new() };
+                let mut prefix = if self.prefix { format!("{} | ", source_text(of)) } else { String::new() };
                 if let Some(time) = line.time.filter(|_| self.timestamps) {
                     prefix.push_str(&format!("{time:.9} "));
                 }
@@ -114,9 +172,9 @@ impl Form {
                 writeln!(text, "{prefix}{}{cut}", line.text)
             }
             LogEvent::Said(of, Said::Refused(refusal)) => {
-                writeln!(text, "crowsnest: {} is not told: {}", named(of), refusal.message)
+                writeln!(text, "crowsnest: {} is not told: {}", source_text(of), refusal.message)
             }
-            LogEvent::Said(of, Said::Left(why)) => writeln!(text, "crowsnest: {} has left: {why}", named(of)),
+            LogEvent::Said(of, Said::Left(why)) => writeln!(text, "crowsnest: {} has left: {why}", source_text(of)),
             LogEvent::Said(_, Said::Joined) => Ok(()),
             LogEvent::Notices(notices) => notices.iter().try_for_each(|n| writeln!(text, "crowsnest: {}", n.message)),
             LogEvent::Skipped(clusters) => clusters.iter().try_for_each(|skipped| {
@@ -135,7 +193,7 @@ impl Form {
     }
 }
 
-fn named(of: &LogSource) -> String {
+fn source_text(of: &LogSource) -> String {
     format!("{} {}/{} {}", of.cluster, of.namespace, of.pod, of.container)
 }
 

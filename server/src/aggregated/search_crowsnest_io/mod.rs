@@ -1,20 +1,57 @@
-//! `search.crowsnest.io/v1alpha1`: `query` (JSON, or server-sent events that may go on), `count`, `explain`, `suggest`,
-//! `export`; `logs` of pods; `history`, `diff`, `graph` and `journal` of an object; `savedsearches`; `status` (the fleet at a glance, followed with `watch=true`),
-//! `cache`, `metrics`. Handlers read parameters, call the cache's search as the caller, and print. docs/SEARCH-API.md says
-//! what goes in and out.
+//! `search.crowsnest.io/v1alpha1`: queries over the fleet, single objects with their history, logs of pods, and the state of the cache.
+//! Handlers parse parameters, call the cache's search as the caller, and print. docs/SEARCH-API.md describes input and output.
 
 pub(crate) mod cache;
+mod call;
 mod columns;
+mod count;
+mod diff;
+mod events;
+mod explain;
 mod export;
+mod graph;
+mod history;
 mod hits;
-pub(crate) mod index;
+mod index;
 mod journal;
 mod logs;
+mod metrics;
 mod object;
-pub(crate) mod openapi;
+mod openapi;
 mod parameters;
-pub(crate) mod query;
-pub(crate) mod saved_searches;
+mod query;
+mod saved_searches;
 pub(crate) mod status;
+mod suggest;
 
+use crate::aggregated::resource::registry::Group;
+use crate::aggregated::resource::{Definition, LIST, Paths, Resource};
+
+pub(crate) const NAME: &str = "search.crowsnest.io";
 const API_VERSION: &str = "search.crowsnest.io/v1alpha1";
+
+/// They are no lists of objects: a client that watches every resource with the verb `watch` would watch them.
+const RESOURCES: &[&dyn Resource] = &[
+    &cache::Cache,
+    &count::Count,
+    &diff::Diff,
+    &explain::Explain,
+    &export::Export,
+    &graph::Graph,
+    &history::History,
+    &index::TextIndex,
+    &journal::Journal,
+    &logs::Logs,
+    &metrics::Metrics,
+    &query::Query,
+    &saved_searches::SavedSearches,
+    &status::Status,
+    &suggest::Suggest,
+];
+
+pub(crate) const GROUP: Group = Group { schemas: openapi::schemas, ..Group::new(NAME, RESOURCES) };
+
+/// A resource without objects, whose singular is its plural.
+const fn definition(resource: &'static str, kind: &'static str) -> Definition {
+    Definition { singular: resource, route: NAME, ..Definition::new(resource, kind, LIST, Paths::Collection) }
+}

@@ -1,4 +1,4 @@
-//! Parameters of a request, decoded and read as what they are.
+//! Query parameters of the search API.
 
 use crowsnest_apimachinery::names::{ClusterName, Gvr};
 use crowsnest_apimachinery::request::Query;
@@ -11,26 +11,26 @@ use std::collections::BTreeMap;
 use super::columns::Columns;
 use crate::aggregated::reply::Failure;
 
-/// Hits of one page when nothing is said, and at most.
+/// Default and maximum number of hits of one page.
 const PAGE: usize = 50;
 const LARGEST_PAGE: usize = 5_000;
 
-/// Decoded query parameters, in order, and the queries that `scope:` may name.
-pub(super) struct Parameters {
-    all: Query,
+/// Query parameters, and the queries that `scope:` may name.
+pub(super) struct Parameters<'q> {
+    all: &'q Query,
     pub(super) scopes: BTreeMap<String, String>,
 }
 
-impl Parameters {
-    pub(super) fn read(query: &str) -> Self {
-        Self { all: Query::parse(Some(query)), scopes: BTreeMap::new() }
+impl<'q> Parameters<'q> {
+    pub(super) fn new(all: &'q Query) -> Self {
+        Self { all, scopes: BTreeMap::new() }
     }
 
     pub(super) fn get(&self, name: &str) -> Option<&str> {
         self.all.first(name)
     }
 
-    /// Whether the query says `scope:` somewhere.
+    /// True if the query may contain `scope:`.
     pub(super) fn names_scope(&self) -> bool {
         self.get("q").is_some_and(|query| query.to_ascii_lowercase().contains("scope:"))
     }
@@ -45,18 +45,18 @@ impl Parameters {
         Ok(Some(number))
     }
 
-    pub(super) fn wanted(&self, name: &str) -> Result<&str, Failure> {
+    pub(super) fn required(&self, name: &str) -> Result<&str, Failure> {
         let value = self.get(name).filter(|value| !value.is_empty());
         value.ok_or_else(|| Failure::bad_request(format!("the parameter {name} is missing")))
     }
 
-    /// The question, with the page it asks for.
-    pub(super) fn question(&self, caller: &UserInfo) -> Result<SearchRequest, Failure> {
-        self.question_with(caller, &Columns::default())
+    /// The search, with its page.
+    pub(super) fn search(&self, caller: &UserInfo) -> Result<SearchRequest, Failure> {
+        self.search_with(caller, &Columns::default())
     }
 
-    /// The same, with what these columns of its hits need.
-    pub(super) fn question_with(&self, caller: &UserInfo, columns: &Columns) -> Result<SearchRequest, Failure> {
+    /// The search, with the manifests that these columns read.
+    pub(super) fn search_with(&self, caller: &UserInfo, columns: &Columns) -> Result<SearchRequest, Failure> {
         let mut request = SearchRequest::new(self.get("q").unwrap_or_default(), caller.clone());
         request.scopes = self.scopes.clone();
         request.bodies = columns.read_manifests();
@@ -69,22 +69,22 @@ impl Parameters {
         Ok(request)
     }
 
-    /// What hits are asked for beyond their fields.
+    /// Requested columns of hits, in addition to their fields.
     pub(super) fn columns(&self) -> Result<Columns, Failure> {
         Columns::read(self.get("columns"))
     }
 
     pub(super) fn cluster(&self, name: &str) -> Result<ClusterName, Failure> {
-        let text = self.wanted(name)?;
+        let text = self.required(name)?;
         ClusterName::parse(text).map_err(|error| Failure::bad_request(format!("{name}={text:?}: {error}")))
     }
 
     /// `cluster`, `apiVersion`, `resource`, `namespace` and `name` of an object, as a hit has them.
     pub(super) fn object(&self) -> Result<RecordKey, Failure> {
-        let api_version = self.wanted("apiVersion")?;
+        let api_version = self.required("apiVersion")?;
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
-        let resource = Gvr::new(group, version, self.wanted("resource")?);
+        let resource = Gvr::new(group, version, self.required("resource")?);
         let namespace = self.get("namespace").unwrap_or_default();
-        Ok(RecordKey::new(self.cluster("cluster")?, resource, namespace, self.wanted("name")?))
+        Ok(RecordKey::new(self.cluster("cluster")?, resource, namespace, self.required("name")?))
     }
 }

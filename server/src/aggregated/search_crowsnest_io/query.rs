@@ -1,78 +1,76 @@
-//! Routes of the search API, and its queries.
+//! `query`: hits with counts, as JSON or as server-sent events, which continue with changes if `watch` is set.
 
-use std::convert::Infallible;
-use std::time::Duration;
-
+use async_trait::async_trait;
 use axum::extract::Request;
-use axum::response::{IntoResponse, Response, sse};
-use crowsnest_apimachinery::user::UserInfo;
-use crowsnest_index::search::{LiveEvent, SearchEvent, SuggestRequest};
-use futures::{Stream, StreamExt};
-use http::{Method, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use crowsnest_index::Error;
+use crowsnest_index::search::{LiveEvent, SearchEvent};
+use futures::StreamExt;
+use http::StatusCode;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use super::call::Call;
 use super::columns::Columns;
+use super::events::{Event, Events, error, event, stream};
 use super::hits::{done, facets, groups, hit, hits, identity, skipped};
-use super::parameters::Parameters;
-use super::{API_VERSION, cache, export, index, journal, logs, object, saved_searches, status};
-use crate::aggregated::reply::{Failure, json as reply};
-use crate::aggregated::search_karmada_io::proxying::running;
+use super::openapi::{COLUMNS, CURSOR, EVENTS, FACETS, LIMIT, Operation, Q, named, of, relation};
+use super::{API_VERSION, definition};
+use crate::aggregated::reply::{Failure, json as json_response};
+use crate::aggregated::request::context::RequestContext;
+use crate::aggregated::resource::openapi::Document;
+use crate::aggregated::resource::schema::{JSON, body, list, number, object, text};
+use crate::aggregated::resource::{Definition, Requested, Resource};
 use crate::aggregated::server::Aggregated;
-use crate::roles::Running;
 
-/// Suggestions when nothing is said.
-const SUGGESTIONS: usize = 20;
+const OPERATION: Operation = Operation {
+    summary: "Objects that match, best first, with counts; as server-sent events (notices, skipped, facets, groups, matches, done, error) if Accept has text/event-stream. With watch=true changes follow: changed, left, counts, behind.",
+    parameters: &[Q, LIMIT, CURSOR, FACETS, COLUMNS, ("watch", "boolean", "Send changes after the result.", false)],
+    object: false,
+    answers: &[(JSON, &["SearchResult"]), (EVENTS, &["SearchEvents"])],
+};
 
-pub(crate) async fn serve(
-    state: &Aggregated,
-    caller: &UserInfo,
-    resource: &str,
-    request: Request,
-) -> Result<Response, Failure> {
-    let running = running(&state.roles)?;
-    if resource == "index" {
-        let parameters = Parameters::read(request.uri().query().unwrap_or_default());
-        return index::serve(&running.index, request.method(), parameters.get("verify")).await;
+pub(super) struct Query;
+
+#[async_trait]
+impl Resource for Query {
+    fn definition(&self) -> &Definition {
+        const DEFINITION: Definition =
+            Definition { route: "search.crowsnest.io/query", ..definition("query", "SearchResult") };
+        &DEFINITION
     }
-    if request.method() != Method::GET {
-        return Err(Failure::method_not_allowed());
+
+    fn is_long_running(&self, requested: Requested) -> bool {
+        requested.events
     }
-    let mut parameters = Parameters::read(request.uri().query().unwrap_or_default());
-    if parameters.names_scope() {
-        parameters.scopes = saved_searches::scopes(&state.control_plane, caller).await?;
+
+    fn describe(&self, _version: &str, document: &mut Document) {
+        OPERATION.describe("query", document);
+        schemas(document);
     }
-    let streamed = accepts_events(&request);
-    match resource {
-        "query" if parameters.flag("watch") => Ok(live(running, caller, &parameters)?.into_response()),
-        "query" if streamed => Ok(events(running, caller, &parameters)?.into_response()),
-        "query" => whole(running, caller, &parameters).await,
-        "count" => count(running, caller, &parameters).await,
-        "explain" => explain(running, caller, &parameters).await,
-        "suggest" => suggest(running, caller, &parameters).await,
-        "export" => export::export(&running.index, caller, &parameters).await,
-        "logs" => logs::logs(running, caller, request.uri().query(), &parameters, streamed).await,
-        "history" => object::history(&running.index, caller, &parameters).await,
-        "diff" => object::diff(&running.index, caller, &parameters).await,
-        "graph" => object::graph(&running.index, caller, &parameters).await,
-        "journal" => journal::journal(&running.index, caller, &parameters).await,
-        "status" if streamed || parameters.flag("watch") => Ok(followed(running, caller).into_response()),
-        "status" => Ok(reply(StatusCode::OK, &status::now(running, caller).await?)),
-        "cache" => cache::status(running).await,
-        "metrics" => cache::metrics(running, state.edge.series(), &state.edge.figures).await,
-        other => Err(Failure::not_found(format!("search.crowsnest.io has no resource {other:?}"))),
+
+    async fn serve(
+        &self,
+        server: &Aggregated,
+        context: &RequestContext,
+        _request: Request,
+    ) -> Result<Response, Failure> {
+        let call = Call::new(server, context).await?;
+        if call.parameters.flag("watch") {
+            return Ok(live(&call)?.into_response());
+        }
+        match context.attributes.accepts_events {
+            true => Ok(events(&call)?.into_response()),
+            false => complete(&call).await,
+        }
     }
 }
 
-fn accepts_events(request: &Request) -> bool {
-    let accept = request.headers().get(header::ACCEPT).and_then(|v| v.to_str().ok()).unwrap_or_default();
-    accept.split(',').any(|kind| kind.trim().starts_with("text/event-stream"))
-}
-
-async fn whole(running: &Running, caller: &UserInfo, parameters: &Parameters) -> Result<Response, Failure> {
-    let columns = parameters.columns()?;
-    let request = parameters.question_with(caller, &columns)?;
-    let answer = running.index.search_all(request).await.map_err(Failure::internal)?;
+/// The complete result as JSON.
+async fn complete(call: &Call<'_>) -> Result<Response, Failure> {
+    let columns = call.parameters.columns()?;
+    let request = call.parameters.search_with(call.user, &columns)?;
+    let answer = call.running.index.search_all(request).await.map_err(Failure::internal)?;
     let summary = answer.summary.map(|s| done(&s)).unwrap_or_default();
     let mut body = json!({
         "kind": "SearchResult", "apiVersion": API_VERSION,
@@ -87,55 +85,44 @@ async fn whole(running: &Running, caller: &UserInfo, parameters: &Parameters) ->
     if let (Some(body), Some(summary)) = (body.as_object_mut(), summary.as_object()) {
         body.extend(summary.clone());
     }
-    Ok(reply(StatusCode::OK, &body))
+    Ok(json_response(StatusCode::OK, &body))
 }
 
-pub(super) type Events =
-    sse::Sse<sse::KeepAliveStream<futures::stream::BoxStream<'static, Result<sse::Event, Infallible>>>>;
-
-pub(super) fn event(name: &str, data: &Value) -> Result<sse::Event, Infallible> {
-    Ok(sse::Event::default().event(name).data(data.to_string()))
+fn error_event(cause: &Error) -> Event {
+    error(&cause.to_string())
 }
 
-pub(super) fn sent(stream: impl Stream<Item = Result<sse::Event, Infallible>> + Send + 'static) -> Events {
-    sse::Sse::new(stream.boxed()).keep_alive(sse::KeepAlive::new().interval(Duration::from_secs(15)))
-}
-
-fn failed(error: &crowsnest_index::Error) -> Result<sse::Event, Infallible> {
-    event("error", &json!({"message": error.to_string()}))
-}
-
-/// A piece of an answer as an event.
-fn piece(piece: Result<SearchEvent, crowsnest_index::Error>, columns: &Columns) -> Result<sse::Event, Infallible> {
-    match piece {
+/// A part of a result as an event.
+fn part(part: Result<SearchEvent, Error>, columns: &Columns) -> Event {
+    match part {
         Ok(SearchEvent::Remarks(remarks)) => event("notices", &json!(remarks)),
         Ok(SearchEvent::Skipped(clusters)) => event("skipped", &skipped(&clusters)),
         Ok(SearchEvent::Facets(counts)) => event("facets", &facets(&counts)),
         Ok(SearchEvent::Groups(counts)) => event("groups", &groups(&counts)),
         Ok(SearchEvent::Hits(found)) => match hits(&found, columns, Timestamp::now()) {
             Ok(hits) => event("matches", &Value::Array(hits)),
-            Err(error) => failed(&error),
+            Err(error) => error_event(&error),
         },
         Ok(SearchEvent::Done(summary)) => event("done", &done(&summary)),
-        Err(error) => failed(&error),
+        Err(error) => error_event(&error),
     }
 }
 
-fn events(running: &Running, caller: &UserInfo, parameters: &Parameters) -> Result<Events, Failure> {
-    let columns = parameters.columns()?;
-    let request = parameters.question_with(caller, &columns)?;
-    Ok(sent(running.index.search(request).map(move |next| piece(next, &columns))))
+fn events(call: &Call<'_>) -> Result<Events, Failure> {
+    let columns = call.parameters.columns()?;
+    let request = call.parameters.search_with(call.user, &columns)?;
+    Ok(stream(call.running.index.search(request).map(move |next| part(next, &columns))))
 }
 
-/// The answer, and behind its `done` what changes: `changed` hits, `left` ones, `counts`, and `behind` when too much did.
-fn live(running: &Running, caller: &UserInfo, parameters: &Parameters) -> Result<Events, Failure> {
-    let columns = parameters.columns()?;
-    let request = parameters.question_with(caller, &columns)?;
-    let stream = running.index.live(request).map(move |next| match next {
-        Ok(LiveEvent::Answer(answer)) => piece(Ok(answer), &columns),
+/// The result, and after its `done` the changes: hits that have `changed` or `left`, `counts`, and `behind` if changes were lost.
+fn live(call: &Call<'_>) -> Result<Events, Failure> {
+    let columns = call.parameters.columns()?;
+    let request = call.parameters.search_with(call.user, &columns)?;
+    let changes = call.running.index.live(request).map(move |next| match next {
+        Ok(LiveEvent::Answer(answer)) => part(Ok(answer), &columns),
         Ok(LiveEvent::Changed(found)) => match hit(&found, &columns, Timestamp::now()) {
             Ok(hit) => event("changed", &hit),
-            Err(error) => failed(&error),
+            Err(error) => error_event(&error),
         },
         Ok(LiveEvent::Left(object)) => event("left", &Value::Object(identity(&object))),
         Ok(LiveEvent::Counts { total, facets: counts, groups: grouped }) => {
@@ -146,46 +133,29 @@ fn live(running: &Running, caller: &UserInfo, parameters: &Parameters) -> Result
             event("counts", &counts)
         }
         Ok(LiveEvent::FellBehind) => event("behind", &json!({})),
-        Err(error) => failed(&error),
+        Err(error) => error_event(&error),
     });
-    Ok(sent(stream))
+    Ok(stream(changes))
 }
 
-async fn count(running: &Running, caller: &UserInfo, parameters: &Parameters) -> Result<Response, Failure> {
-    let count = running.index.count(&parameters.question(caller)?).await.map_err(Failure::internal)?;
-    let relation = if count.incomplete { "gte" } else { "eq" };
-    let body = json!({"kind": "SearchCount", "apiVersion": API_VERSION, "total": count.total, "totalRelation": relation,
-        "skipped": skipped(&count.skipped), "notices": count.remarks});
-    Ok(reply(StatusCode::OK, &body))
-}
-
-/// A body of ours with its kind.
-fn typed(kind: &str, body: &impl serde::Serialize) -> Result<Response, Failure> {
-    let mut value = serde_json::to_value(body).map_err(Failure::internal)?;
-    value["kind"] = kind.into();
-    value["apiVersion"] = API_VERSION.into();
-    Ok(reply(StatusCode::OK, &value))
-}
-
-async fn explain(running: &Running, caller: &UserInfo, parameters: &Parameters) -> Result<Response, Failure> {
-    let explained = running.index.explain(&parameters.question(caller)?).await.map_err(Failure::internal)?;
-    typed("SearchExplanation", &explained)
-}
-
-async fn suggest(running: &Running, caller: &UserInfo, parameters: &Parameters) -> Result<Response, Failure> {
-    let request = SuggestRequest {
-        query: parameters.get("q").unwrap_or_default().to_owned(),
-        cursor: parameters.number("cursor")?.unwrap_or(usize::MAX),
-        caller: caller.clone(),
-        limit: parameters.number("limit")?.unwrap_or(SUGGESTIONS),
-    };
-    typed("SearchSuggestions", &running.index.suggest(&request).await.map_err(Failure::internal)?)
-}
-
-/// The fleet's status now and whenever the cache has moved on.
-fn followed(running: &Running, reader: &UserInfo) -> Events {
-    sent(status::follow(running, reader).map(|next| match next {
-        Ok(now) => event("status", &now),
-        Err(message) => event("error", &json!({"message": message})),
-    }))
+fn schemas(document: &mut Document) {
+    let facets = || json!({"type": "object", "additionalProperties": list(of("FacetValue"))});
+    let summary = json!({"total": number(), "totalRelation": relation(), "tookMs": {"type": "number"}, "seq": number(),
+        "behind": number(), "cursor": text(), "didYouMean": list(text()),
+        "wider": list(object(json!({"query": text(), "total": number()}), &[]))});
+    let mut result = summary.clone();
+    let parts = json!({"hits": list(of("Hit")), "facets": facets(), "groups": of("Groups"), "skipped": list(of("Skipped")),
+        "notices": list(of("Notice"))});
+    if let (Some(result), Value::Object(parts)) = (result.as_object_mut(), parts) {
+        result.extend(parts);
+    }
+    let counts = object(json!({"total": number(), "facets": facets(), "groups": of("Groups")}), &["groups"]);
+    let events = json!({"notices": list(of("Notice")), "skipped": list(of("Skipped")), "facets": facets(),
+        "groups": of("Groups"), "matches": list(of("Hit")), "done": of("Summary"), "changed": of("Hit"), "left": of("Hit"),
+        "counts": counts, "behind": {"type": "object"}, "error": object(json!({"message": text()}), &[])});
+    let events = json!({"type": "string", "description": "Server-sent events with JSON data; x-events has its schemas.",
+        "x-events": events});
+    document.schema(named("SearchResult"), body("SearchResult", result, &["cursor", "groups"]));
+    document.schema(named("Summary"), object(summary, &["cursor"]));
+    document.schema(named("SearchEvents"), events);
 }

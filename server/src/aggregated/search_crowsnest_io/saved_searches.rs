@@ -1,9 +1,11 @@
 //! Saved searches: queries people keep, for themselves or for everyone. Kept as objects of the internal group in the control
 //! plane; who may see and change one is decided by [`crowsnest_index::search::saved`].
 
+use async_trait::async_trait;
 use axum::extract::Request;
 use axum::response::Response;
 use crowsnest_api::storage::{SavedSearch, SavedSearchSpec};
+use crowsnest_apimachinery::request::path_segment;
 use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_apiserver::status::ApiError;
 use crowsnest_index::search::saved_search::{self, Access, Draft, access};
@@ -15,11 +17,16 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-use super::API_VERSION;
+use super::openapi::{FAILURES, ROOT, named, of};
+use super::{API_VERSION, NAME as GROUP};
 use crate::aggregated::reply::{Failure, json as reply};
+use crate::aggregated::request::context::RequestContext;
+use crate::aggregated::resource::openapi::Document;
+use crate::aggregated::resource::schema::{JSON, body, flag, list, object, responses, status, text};
+use crate::aggregated::resource::{Definition, Paths, Resource};
+use crate::aggregated::server::Aggregated;
 use crate::aggregated::stored::STORAGE_GROUP;
 
-const GROUP: &str = "search.crowsnest.io";
 const PLURAL: &str = "savedsearches";
 const MOST_BODY: usize = 64 << 10;
 
@@ -38,22 +45,84 @@ struct SentMetadata {
     resource_version: Option<String>,
 }
 
-pub(crate) async fn serve(
-    control_plane: &kube::Client,
-    caller: &UserInfo,
-    name: &str,
-    request: Request,
-) -> Result<Response, Failure> {
-    let saved = Saved { api: Api::all(control_plane.clone()), caller };
-    let method = request.method().clone();
-    match (&method, name) {
-        (&Method::GET, "") => saved.list().await,
-        (&Method::GET, name) => Ok(reply(StatusCode::OK, &shown(&saved.visible(name).await?))),
-        (&Method::POST, "") => saved.create(sent(request).await?).await,
-        (&Method::PUT, name) if !name.is_empty() => saved.replace(name, sent(request).await?).await,
-        (&Method::DELETE, name) if !name.is_empty() => saved.delete(name).await,
-        _ => Err(Failure::method_not_allowed()),
+pub(super) struct SavedSearches;
+
+#[async_trait]
+impl Resource for SavedSearches {
+    fn definition(&self) -> &Definition {
+        const DEFINITION: Definition = Definition {
+            singular: "savedsearch",
+            ..Definition::new(
+                PLURAL,
+                "SavedSearch",
+                &["create", "delete", "get", "list", "update"],
+                Paths::CollectionAndObject,
+            )
+        };
+        &DEFINITION
     }
+
+    fn describe(&self, _version: &str, document: &mut Document) {
+        for (path, item) in paths() {
+            document.path(path, item);
+        }
+        let spec = json!({"title": text(), "query": text(), "description": text(), "shared": flag(), "owner": text(),
+            "syntax": text()});
+        let spec = object(spec, &["description", "shared", "owner", "syntax"]);
+        let saved = json!({"metadata": of("Object"), "spec": spec});
+        let optional = &["kind", "apiVersion", "metadata"];
+        document.schema(named("SavedSearch"), body("SavedSearch", saved, optional));
+        let all = json!({"metadata": of("Object"), "items": list(of("SavedSearch"))});
+        document.schema(named("SavedSearchList"), body("SavedSearchList", all, &[]));
+    }
+
+    async fn serve(
+        &self,
+        server: &Aggregated,
+        context: &RequestContext,
+        request: Request,
+    ) -> Result<Response, Failure> {
+        let saved = Saved { api: Api::all(server.control_plane.clone()), caller: &context.user };
+        let method = request.method().clone();
+        match (&method, context.name()) {
+            (&Method::GET, "") => saved.list().await,
+            (&Method::GET, name) => Ok(reply(StatusCode::OK, &shown(&saved.visible(name).await?))),
+            (&Method::POST, "") => saved.create(sent(request).await?).await,
+            (&Method::PUT, name) if !name.is_empty() => saved.replace(name, sent(request).await?).await,
+            (&Method::DELETE, name) if !name.is_empty() => saved.delete(name).await,
+            _ => Err(Failure::method_not_allowed()),
+        }
+    }
+}
+
+/// Paths of the list and of one saved search.
+fn paths() -> [(String, Value); 2] {
+    let content = |schema: Value| json!({JSON: {"schema": schema}});
+    let operation = |verb: &str, summary: &str, sends: bool, (code, answer): (&str, Value)| {
+        let mut operation = json!({"operationId": format!("savedsearches-{verb}"), "summary": summary, "tags": ["search"],
+            "responses": responses(code, content(answer), &FAILURES)});
+        if verb == "create" || verb == "update" {
+            let taken = json!({"description": "There is one of that name, or it has changed since it was read.",
+                "content": content(status())});
+            operation["responses"]["409"] = taken;
+        }
+        if sends {
+            operation["requestBody"] = json!({"required": true, "content": content(of("SavedSearch"))});
+        }
+        operation
+    };
+    let (one, list) = (("200", of("SavedSearch")), ("200", of("SavedSearchList")));
+    let all = json!({
+        "get": operation("list", "Saved searches the caller may see: own and shared ones.", false, list),
+        "post": operation("create", "Saves a search; the caller is its owner.", true, ("201", of("SavedSearch"))),
+    });
+    let one = json!({
+        "parameters": [{"name": "name", "in": "path", "required": true, "schema": {"type": "string"}}],
+        "get": operation("get", "One saved search.", false, one.clone()),
+        "put": operation("update", "Changes it; only its owner may.", true, one),
+        "delete": operation("delete", "Deletes it; only its owner may.", false, ("200", status())),
+    });
+    [(format!("{ROOT}/savedsearches"), all), (format!("{ROOT}/savedsearches/{{name}}"), one)]
 }
 
 /// Queries a caller may name with `scope:`, by name and title.
@@ -121,7 +190,7 @@ impl Saved<'_> {
 
     /// What the caller may not see is not there.
     async fn visible(&self, name: &str) -> Result<SavedSearch, Failure> {
-        let found = self.api.get_opt(name).await.map_err(upstream)?.filter(|saved| self.may_see(saved));
+        let found = self.api.get_opt(&path_segment(name)).await.map_err(upstream)?.filter(|saved| self.may_see(saved));
         found.ok_or_else(|| {
             Failure::not_found(format!("{PLURAL}.{GROUP} {name:?} not found")).with_details(GROUP, PLURAL, name)
         })
@@ -161,13 +230,13 @@ impl Saved<'_> {
         if sent.metadata.resource_version.is_some() {
             saved.metadata.resource_version = sent.metadata.resource_version;
         }
-        let saved = self.api.replace(name, &PostParams::default(), &saved).await.map_err(upstream)?;
+        let saved = self.api.replace(&path_segment(name), &PostParams::default(), &saved).await.map_err(upstream)?;
         Ok(reply(StatusCode::OK, &shown(&saved)))
     }
 
     async fn delete(&self, name: &str) -> Result<Response, Failure> {
         self.own(name).await?;
-        self.api.delete(name, &DeleteParams::default()).await.map_err(upstream)?;
+        self.api.delete(&path_segment(name), &DeleteParams::default()).await.map_err(upstream)?;
         let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success",
             "details": {"name": name, "group": GROUP, "kind": PLURAL}});
         Ok(reply(StatusCode::OK, &status))

@@ -6,16 +6,30 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_trait::async_trait;
+use axum::extract::Request;
+use axum::response::{IntoResponse, Response};
 use crowsnest_apimachinery::user::UserInfo;
 use crowsnest_fleet::Member;
 use crowsnest_index::search::{Counted, SearchRequest};
 use crowsnest_index::text::columns::Facet;
 use crowsnest_index::{Error, Index};
+use futures::StreamExt;
 use futures::stream::BoxStream;
+use http::StatusCode;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use crate::aggregated::reply::Failure;
+use super::call::Call;
+use super::definition;
+use super::events::{error, event, stream};
+use super::openapi::{EVENTS, Operation, named, of};
+use crate::aggregated::reply::{Failure, json as json_response};
+use crate::aggregated::request::context::RequestContext;
+use crate::aggregated::resource::openapi::Document;
+use crate::aggregated::resource::schema::JSON;
+use crate::aggregated::resource::{Definition, Requested, Resource};
+use crate::aggregated::server::Aggregated;
 use crate::aggregated::shared_stream::Shared;
 use crate::roles::Running;
 
@@ -40,13 +54,54 @@ const COUNTS: &[(&str, &str)] = &[
     ("bindings", "kind:resourcebinding,clusterresourcebinding"),
 ];
 
-pub(crate) async fn now(running: &Running, reader: &UserInfo) -> Result<Value, Failure> {
-    let counts = Counts::of(&running.index, reader).await.map_err(Failure::internal)?;
-    Ok(shown(&running.index, &counts))
+const OPERATION: Operation = Operation {
+    summary: "Status of the fleet; with watch=true also its changes.",
+    parameters: &[("watch", "boolean", "Send changes as server-sent events.", false)],
+    object: false,
+    answers: &[(JSON, &["FleetStatus"]), (EVENTS, &["FleetStatusEvents"])],
+};
+
+pub(super) struct Status;
+
+#[async_trait]
+impl Resource for Status {
+    fn definition(&self) -> &Definition {
+        const DEFINITION: Definition = definition("status", "FleetStatus");
+        &DEFINITION
+    }
+
+    fn is_long_running(&self, requested: Requested) -> bool {
+        requested.events
+    }
+
+    fn describe(&self, _version: &str, document: &mut Document) {
+        OPERATION.describe("status", document);
+        let events = json!({"type": "string", "description": "Server-sent events with a FleetStatus each."});
+        document.schema(named("FleetStatus"), of("Object"));
+        document.schema(named("FleetStatusEvents"), events);
+    }
+
+    async fn serve(
+        &self,
+        server: &Aggregated,
+        context: &RequestContext,
+        _request: Request,
+    ) -> Result<Response, Failure> {
+        let Call { running, user, parameters } = Call::new(server, context).await?;
+        if context.attributes.accepts_events || parameters.flag("watch") {
+            let events = follow(running, user).map(|next| match next {
+                Ok(status) => event("status", &status),
+                Err(message) => error(&message),
+            });
+            return Ok(stream(events).into_response());
+        }
+        let counts = Counts::of(&running.index, user).await.map_err(Failure::internal)?;
+        Ok(json_response(StatusCode::OK, &shown(&running.index, &counts)))
+    }
 }
 
 /// The fleet's status now and whenever something has changed.
-pub(crate) fn follow(running: &Running, reader: &UserInfo) -> BoxStream<'static, Result<Arc<Value>, String>> {
+fn follow(running: &Running, reader: &UserInfo) -> BoxStream<'static, Result<Arc<Value>, String>> {
     let (index, reader) = (running.index.clone(), rights_of(reader));
     running.statuses.follow(reader.clone(), move |sender| keep_counting(index, reader, sender))
 }

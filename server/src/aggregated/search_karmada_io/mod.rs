@@ -1,3 +1,33 @@
-//! `search.karmada.io/v1alpha1`: reads and writes over all members.
+//! `search.karmada.io/v1alpha1`: registries of cached resources, and reads and writes over all members.
 
-pub(crate) mod proxying;
+mod proxying;
+mod resource_registries;
+mod search;
+
+use crate::aggregated::reply::Failure;
+use crate::aggregated::resource::Resource;
+use crate::aggregated::resource::registry::Group;
+use crate::aggregated::server::Aggregated;
+use crate::roles::Running;
+
+pub(crate) const NAME: &str = "search.karmada.io";
+
+const RESOURCES: &[&dyn Resource] = &[
+    &proxying::Proxying,
+    &proxying::FleetProxy,
+    &resource_registries::REGISTRIES,
+    &resource_registries::STATUS,
+    &search::Cache,
+    &search::OpenSearch,
+];
+
+pub(crate) const GROUP: Group = Group::new(NAME, RESOURCES);
+
+/// Fails until registries have been read: before that, the control plane would serve a registered resource.
+fn registered(server: &Aggregated) -> Result<&Running, Failure> {
+    let running = server.running()?;
+    match running.knows_registries() {
+        true => Ok(running),
+        false => Err(Failure::unavailable("ResourceRegistries have not been read yet")),
+    }
+}

@@ -7,6 +7,7 @@
 
 use bytes::{Bytes, BytesMut};
 use crowsnest_api::constants::annotation::{MIGRATED_CREATED, MIGRATED_UID};
+use crowsnest_apimachinery::printers::columns::KindPrinter;
 use crowsnest_apimachinery::request::Query;
 use futures::{Stream, StreamExt, TryStreamExt};
 use http::{HeaderMap, HeaderName, Method, Request, Response, StatusCode, header};
@@ -17,10 +18,11 @@ use serde_json::Value;
 use self::forward::Forward;
 use self::writer::Writer;
 use crate::aggregated::reply::{Body, Failure, Told, json};
-use crate::aggregated::resource::registry::{CLUSTERS, SEARCH};
-use crate::aggregated::resource::table;
+use crate::aggregated::resource::table::TableRequest;
+use crate::aggregated::{cluster_karmada_io, search_karmada_io};
 
 mod forward;
+pub(crate) mod resource;
 pub(crate) mod writer;
 
 /// The group that holds what the aggregated groups serve.
@@ -45,28 +47,36 @@ pub(crate) async fn read_stored(control_plane: &kube::Client, tail: &str) -> Res
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct StoredGroup {
     pub(crate) public: &'static str,
+    /// Columns of tables.
+    pub(crate) columns: Option<&'static KindPrinter>,
+}
+
+/// Path after the version of a group (`/clusters/m1/status`), with the query.
+#[derive(Clone, Copy)]
+pub(crate) struct Target<'r> {
+    pub(crate) tail: &'r str,
+    pub(crate) query: &'r Query,
 }
 
 impl StoredGroup {
-    /// Forwards `request` for `tail` (`/clusters/m1/status`, without a leading group) and translates the response.
+    /// Forwards `request` for `target` and translates the response.
     /// Without a `writer` no rights are reviewed: for writes of our own controllers and of callers with all rights.
     pub(crate) async fn serve(
         self,
         control_plane: &kube::Client,
-        tail: &str,
+        Target { tail, query }: Target<'_>,
         request: Request<Body>,
         writer: Option<Writer<'_>>,
     ) -> Result<Response<Body>, Failure> {
         let caller = writer;
         let writer = self.reviewed(writer, request.method(), tail)?;
         let (parts, body) = request.into_parts();
-        let watch = parts.method == Method::GET && is_watch(parts.uri.query());
+        let watch = parts.method == Method::GET && query.flag("watch");
         let table = match parts.method {
-            Method::GET => table::wanted(self.public, &parts.headers, parts.uri.query().unwrap_or_default())?,
+            Method::GET => TableRequest::parse(self.columns, &parts.headers, query)?,
             _ => None,
         };
         // The control plane must find the selectors that were authorized, so it receives the parsed parameters.
-        let query = Query::parse(parts.uri.query());
         if query.len() > MAX_PARAMETERS {
             return Err(Failure::bad_request(format!("more than {MAX_PARAMETERS} query parameters")));
         }
@@ -118,8 +128,8 @@ impl StoredGroup {
         tail: &str,
     ) -> Result<Option<Writer<'w>>, Failure> {
         let reads = matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS);
-        let is_cluster = self.public == CLUSTERS;
-        let is_reviewed = is_cluster || self.public == SEARCH;
+        let is_cluster = self.public == cluster_karmada_io::NAME;
+        let is_reviewed = is_cluster || self.public == search_karmada_io::NAME;
         let Some(writer) = writer.filter(|_| is_reviewed && !reads) else { return Ok(None) };
         if is_cluster && *method != Method::POST {
             writer.check_name(name_of(tail))?;
@@ -157,7 +167,7 @@ impl StoredGroup {
         tail: &'t str,
         bytes: &[u8],
     ) -> Result<Option<(&'t str, Value)>, Failure> {
-        let main = main_of(tail).filter(|_| self.public == CLUSTERS);
+        let main = main_of(tail).filter(|_| self.public == cluster_karmada_io::NAME);
         let written = matches!(forward.method, Method::PUT | Method::PATCH)
             && !Query::parse(forward.query.strip_prefix('?')).has("dryRun");
         let Some(main) = main.filter(|_| written) else { return Ok(None) };
@@ -213,7 +223,7 @@ impl StoredGroup {
     async fn translate_whole(
         self,
         answer: Response<KubeBody>,
-        table: Option<table::Wanted>,
+        table: Option<TableRequest>,
     ) -> Result<Response<Body>, Failure> {
         let (parts, body) = answer.into_parts();
         let bytes = body.collect().await.map_err(Failure::upstream)?.to_bytes();
@@ -231,7 +241,7 @@ impl StoredGroup {
         Ok(response)
     }
 
-    fn translate_watch(self, answer: Response<KubeBody>, table: Option<table::Wanted>) -> Response<Body> {
+    fn translate_watch(self, answer: Response<KubeBody>, table: Option<TableRequest>) -> Response<Body> {
         let (parts, body) = answer.into_parts();
         let mut first = true;
         let events = lines(body.into_data_stream().map_err(std::io::Error::other)).map(move |line| {
@@ -363,10 +373,6 @@ fn main_of(tail: &str) -> Option<&str> {
 /// The name in `/clusters/m1/status`; empty for collections.
 fn name_of(tail: &str) -> &str {
     tail.split('/').nth(2).unwrap_or_default()
-}
-
-fn is_watch(query: Option<&str>) -> bool {
-    Query::parse(query).flag("watch")
 }
 
 pub(crate) async fn collect(body: Body) -> Result<Bytes, Failure> {

@@ -8,7 +8,7 @@ use crowsnest_apiserver::{ApiServer, Config, Data};
 use serde_json::json;
 use std::sync::Arc;
 
-const CLUSTERS: StoredGroup = StoredGroup { public: "cluster.karmada.io" };
+const CLUSTERS: StoredGroup = StoredGroup { public: "cluster.karmada.io", columns: None };
 
 #[path = "tests/status.rs"]
 mod status;
@@ -101,7 +101,9 @@ async fn answered(
     request: Request<Body>,
     writer: Option<Writer<'_>>,
 ) -> (u16, Value) {
-    let answer = match group.serve(&server.admin(), tail.split('?').next().unwrap(), request, writer).await {
+    let query = Query::parse(request.uri().query());
+    let target = Target { tail: tail.split('?').next().unwrap(), query: &query };
+    let answer = match group.serve(&server.admin(), target, request, writer).await {
         Ok(answer) => answer,
         Err(failure) => failure.into_response(),
     };

@@ -10,6 +10,7 @@ use crowsnest_api::cluster::Cluster;
 use crowsnest_api::search::ResourceRegistry;
 use crowsnest_apimachinery::request::{Query, ResourcePath};
 use crowsnest_apimachinery::user::UserInfo;
+use crowsnest_apiserver::audit::Attributes;
 use http::{HeaderValue, Method, Response, StatusCode};
 use http_body_util::BodyExt;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -18,10 +19,10 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::aggregated::reply::Failure;
-use crate::aggregated::request::authentication::{Delegated, Wanted};
-use crate::aggregated::resource::registry::{CLUSTERS, SEARCH};
+use crate::aggregated::request::authentication::Delegated;
 use crate::aggregated::stored::forward::{ATTEMPTS, Forward};
 use crate::aggregated::stored::read_stored;
+use crate::aggregated::{cluster_karmada_io, search_karmada_io};
 
 const JSON: &str = "application/json";
 const MERGE: &str = "application/merge-patch+json";
@@ -91,7 +92,7 @@ impl Writer<'_> {
     ) -> Result<(), Failure> {
         let name = after.metadata.name.as_deref().unwrap_or_default();
         let report = backend_store::review(before, after);
-        self.check_uses(&report, |why| forbidden_in(SEARCH, "resourceregistries", name, why)).await
+        self.check_uses(&report, |why| forbidden_in(search_karmada_io::NAME, "resourceregistries", name, why)).await
     }
 
     async fn check_uses(self, report: &Report, forbidden: impl Fn(&str) -> Failure) -> Result<(), Failure> {
@@ -138,28 +139,28 @@ impl Writer<'_> {
         resource: &str,
         name: &str,
     ) -> Result<Result<(), Failure>, Failure> {
-        let wanted = Wanted {
+        let attributes = Attributes {
             verb: "create".to_owned(),
             group: group.to_owned(),
             version: "v1alpha1".to_owned(),
             resource: resource.to_owned(),
             name: name.to_owned(),
-            ..Wanted::default()
+            ..Attributes::default()
         };
-        Ok(self.delegated.review(self.user, &wanted).await?.check(self.user, &wanted))
+        Ok(self.delegated.review(self.user, &attributes).await?.check(self.user, &attributes))
     }
 
     async fn may_use(self, secret: &SecretUse) -> Result<bool, Failure> {
         for verb in secret.verbs {
-            let wanted = Wanted {
+            let attributes = Attributes {
                 verb: (*verb).to_owned(),
                 version: "v1".to_owned(),
                 resource: "secrets".to_owned(),
                 namespace: secret.namespace.clone(),
                 name: secret.name.clone(),
-                ..Wanted::default()
+                ..Attributes::default()
             };
-            if self.delegated.review(self.user, &wanted).await?.allowed {
+            if self.delegated.review(self.user, &attributes).await?.allowed {
                 return Ok(true);
             }
         }
@@ -169,15 +170,15 @@ impl Writer<'_> {
     /// True if the caller may write the Cluster itself, not only its status.
     pub(super) async fn may_write(self, method: &Method, cluster: &str) -> Result<bool, Failure> {
         let path = ResourcePath { name: cluster.to_owned(), ..ResourcePath::default() };
-        let wanted = Wanted {
+        let attributes = Attributes {
             verb: path.operation(method, &Query::default()).verb.to_owned(),
-            group: CLUSTERS.to_owned(),
+            group: cluster_karmada_io::NAME.to_owned(),
             version: "v1alpha1".to_owned(),
             resource: "clusters".to_owned(),
             name: cluster.to_owned(),
-            ..Wanted::default()
+            ..Attributes::default()
         };
-        Ok(self.delegated.review(self.user, &wanted).await?.allowed)
+        Ok(self.delegated.review(self.user, &attributes).await?.allowed)
     }
 
     /// Sends `body` to `tail` after the resulting Cluster has been reviewed. The write names the reviewed
@@ -322,7 +323,7 @@ async fn unreadable(forward: &Forward<'_>, tail: &str, body: &[u8]) -> Result<Re
 }
 
 fn forbidden(cluster: &str, why: &str) -> Failure {
-    forbidden_in(CLUSTERS, "clusters", cluster, why)
+    forbidden_in(cluster_karmada_io::NAME, "clusters", cluster, why)
 }
 
 fn forbidden_in(group: &str, resource: &str, name: &str, why: &str) -> Failure {

@@ -30,7 +30,7 @@ fn kind(of: &str) -> Kind {
             other_spec: json!({"syncMode": "Push", "apiEndpoint": "https://evil", "secretRef": secret("m2")}),
         },
         _ => Kind {
-            group: StoredGroup { public: "search.karmada.io" },
+            group: StoredGroup { public: "search.karmada.io", columns: None },
             kind: "ResourceRegistry",
             plural: "resourceregistries",
             spec: json!({"targetCluster": {}, "resourceSelectors": []}),

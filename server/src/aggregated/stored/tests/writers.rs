@@ -11,7 +11,7 @@ const MERGE: &str = "application/merge-patch+json";
 const JSON_PATCH: &str = "application/json-patch+json";
 const APPLY: &str = "application/apply-patch+yaml";
 
-const REGISTRIES: StoredGroup = StoredGroup { public: "search.karmada.io" };
+const REGISTRIES: StoredGroup = StoredGroup { public: "search.karmada.io", columns: None };
 
 /// A control plane with a registered cluster, and accounts with rights on some Secrets.
 struct Scene {

@@ -1,0 +1,31 @@
+//! `metrics`: metrics of the process as OpenMetrics text, for operators. They contain nothing of an object.
+
+use async_trait::async_trait;
+use axum::extract::Request;
+use axum::response::Response;
+
+use super::cache::metrics;
+use super::definition;
+use crate::aggregated::reply::Failure;
+use crate::aggregated::request::context::RequestContext;
+use crate::aggregated::resource::{Definition, Resource};
+use crate::aggregated::server::Aggregated;
+
+pub(super) struct Metrics;
+
+#[async_trait]
+impl Resource for Metrics {
+    fn definition(&self) -> &Definition {
+        const DEFINITION: Definition = definition("metrics", "CacheMetrics");
+        &DEFINITION
+    }
+
+    async fn serve(
+        &self,
+        server: &Aggregated,
+        _context: &RequestContext,
+        _request: Request,
+    ) -> Result<Response, Failure> {
+        metrics(server.running()?, server.edge.series(), &server.edge.figures).await
+    }
+}

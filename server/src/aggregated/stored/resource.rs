@@ -1,0 +1,48 @@
+//! A resource whose objects are kept in the control plane.
+
+use async_trait::async_trait;
+use axum::extract::Request;
+use axum::response::Response;
+
+use super::writer::Writer;
+use super::{StoredGroup, Target};
+use crate::aggregated::reply::Failure;
+use crate::aggregated::request::context::RequestContext;
+use crate::aggregated::resource::openapi::Document;
+use crate::aggregated::resource::{Definition, Resource};
+use crate::aggregated::server::Aggregated;
+
+/// A resource of a [`StoredGroup`], or a subresource.
+pub(crate) struct StoredResource {
+    pub(crate) definition: Definition,
+    pub(crate) group: StoredGroup,
+    /// Corrects the control plane's description.
+    pub(crate) describe: fn(&mut Document),
+}
+
+#[async_trait]
+impl Resource for StoredResource {
+    fn definition(&self) -> &Definition {
+        &self.definition
+    }
+
+    fn stored(&self) -> Option<StoredGroup> {
+        Some(self.group)
+    }
+
+    fn describe(&self, _version: &str, document: &mut Document) {
+        (self.describe)(document);
+    }
+
+    async fn serve(
+        &self,
+        server: &Aggregated,
+        context: &RequestContext,
+        request: Request,
+    ) -> Result<Response, Failure> {
+        let user = &context.user;
+        let writer = (!user.is_master()).then_some(Writer { delegated: &server.delegated, user });
+        let target = Target { tail: context.attributes.tail(), query: context.query() };
+        self.group.serve(&server.control_plane, target, request, writer).await
+    }
+}
