@@ -140,7 +140,7 @@ fn exports(kubectl: &Kubectl) -> Result<()> {
     let told = json!({"label:app": "checkout", "print:Containers": "app", ".spec.replicas": "1"});
     ensure!(hits["hits"][0]["columns"] == told, "{hits}");
     let wrong = path("query", deployments, "&columns=name");
-    kubectl.says(&["get", "--raw", &wrong], "", 1, "label:KEY, print:NAME and .PATH can be asked for")?;
+    kubectl.says(&["get", "--raw", &wrong], "", 1, "label:KEY, print:NAME and .PATH")?;
     let lines = kubectl.ok(&["get", "--raw", &path("export", query, "")], "")?;
     let objects = lines.lines().map(serde_json::from_str::<Value>).collect::<Result<Vec<_>, _>>()?;
     let from = |object: &Value| object["metadata"]["annotations"]["resource.karmada.io/cached-from-cluster"].clone();

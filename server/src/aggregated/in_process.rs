@@ -1,4 +1,4 @@
-//! The aggregated API server as a Service of the control plane it shares a process with: no socket and no TLS between the two.
+//! The aggregated API server as a Service of a control plane in the same process, without a socket and TLS between the two.
 //! Mounted by `up`, called by the control plane's aggregation layer.
 
 use std::convert::Infallible;
@@ -17,7 +17,7 @@ pub(crate) struct Local(pub(crate) Router);
 #[async_trait]
 impl InProcess for Local {
     async fn serve(&self, mut request: Request<Body>) -> Response<Body> {
-        // Whatever identity the client claimed has been replaced by the one the control plane found.
+        // The control plane has replaced the client's identity headers with the authenticated identity.
         request.extensions_mut().insert(Peer { front_proxy: true, ..Peer::default() });
         self.0.clone().oneshot(request).await.unwrap_or_else(|never: Infallible| match never {})
     }

@@ -1,4 +1,4 @@
-//! Answers of this server: JSON bodies and Kubernetes `Status` failures, made in one place.
+//! Responses of this server: JSON bodies and `Status` objects.
 
 use http::{HeaderValue, Response, StatusCode, header};
 use serde_json::Value;
@@ -6,11 +6,11 @@ use serde_json::Value;
 /// The body type of every response here.
 pub(crate) type Body = axum::body::Body;
 
-/// What an answer's `Status` says, for the audit log.
+/// `Status` of a response, for the audit log.
 #[derive(Debug, Clone)]
 pub(crate) struct Told(pub(crate) Value);
 
-/// A request that ends in a `Status`.
+/// A failed request, with its `Status`.
 #[derive(Debug)]
 pub(crate) struct Failure {
     code: StatusCode,
@@ -72,12 +72,12 @@ impl Failure {
         )
     }
 
-    /// Something of ours broke; the text is the error's own.
+    /// An error in this server.
     pub(crate) fn internal(error: impl std::fmt::Display) -> Self {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", format!("Internal error occurred: {error}"))
     }
 
-    /// The control plane could not be asked, or answered with a `Status` of its own, which is handed on.
+    /// A failed request to the control plane: its own `Status`, or 503 if it cannot be reached.
     pub(crate) fn upstream(error: kube::Error) -> Self {
         match error {
             kube::Error::Api(status) => {
@@ -144,7 +144,7 @@ impl axum::response::IntoResponse for Failure {
     }
 }
 
-/// A JSON answer.
+/// A JSON response.
 pub(crate) fn json(code: StatusCode, value: &Value) -> Response<Body> {
     let mut response = Response::new(Body::from(value.to_string()));
     *response.status_mut() = code;

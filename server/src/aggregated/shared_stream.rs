@@ -1,4 +1,4 @@
-//! Computations that several clients follow: one per key, however many look, alive while somebody does.
+//! Computations that several clients follow: one per key, which ends with its last follower.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -11,13 +11,13 @@ use tokio::sync::watch;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
-/// What one computation said last. Dropping the last handle ends it.
+/// The latest value of a computation. Dropping the last handle ends the computation.
 struct Computation<V> {
     latest: watch::Receiver<Option<V>>,
     _ends: DropGuard,
 }
 
-/// The computations that run now, and their tasks.
+/// Running computations with their tasks.
 pub(crate) struct Shared<K, V> {
     running: Mutex<HashMap<K, Weak<Computation<V>>>>,
     tasks: TaskTracker,
@@ -31,7 +31,7 @@ impl<K, V> Default for Shared<K, V> {
 }
 
 impl<K: Hash + Eq, V: Clone + Send + Sync + 'static> Shared<K, V> {
-    /// What the computation of `key` says now and from now on; `compute` starts one when there is none.
+    /// The latest and all following values of the computation of `key`; `compute` starts one if there is none.
     pub(crate) fn follow<F>(&self, key: K, compute: impl FnOnce(watch::Sender<Option<V>>) -> F) -> BoxStream<'static, V>
     where
         F: Future<Output = ()> + Send + 'static,
@@ -90,7 +90,7 @@ mod tests {
         let (mut first, mut second, mut other) = (follow("a"), follow("a"), follow("b"));
         assert_eq!((first.next().await, second.next().await, other.next().await), (Some(0), Some(0), Some(1)));
         drop((first, second));
-        // The first has ended, so its key begins anew.
+        // The first has ended, so its key starts another one.
         let mut again = follow("a");
         assert_eq!(again.next().await, Some(2));
         drop((again, other));

@@ -38,7 +38,7 @@ pub(super) fn schemas() -> Map<String, Value> {
     own.chain(status_schema()).collect()
 }
 
-/// Of which answers are made.
+/// Parts of responses.
 fn parts() -> Schemas {
     let reference = || json!({"apiVersion": text(), "kind": text(), "namespace": text(), "name": text()});
     let policy = || json!({"kind": text(), "namespace": text(), "name": text()});
@@ -115,15 +115,15 @@ fn plans() -> Schemas {
     let counted = |description: &str| json!({"type": "integer", "format": "int64", "description": description});
     let status = object(
         json!({"objects": list(object(planned, &["namespace"])), "templates": list(template),
-            "more": counted("Templates beyond the limit."), "withheld": counted("Templates the caller may not get."),
+            "more": counted("Templates beyond the limit."), "withheld": counted("Templates that the caller has no right to get."),
             "notices": list(text())}),
         &[],
     );
     let spec = object(
         json!({"objects": described(list(of("Object")), "Objects as they would be applied."),
             "deletions": described(list(of("Object")), "Objects that would be deleted; only what names them is read."),
-            "manifests": {"type": "boolean", "description": "Whether manifests are told; true when absent."},
-            "limit": {"type": "integer", "format": "int32", "description": "Templates that are planned: 50 when absent, 500 at most."}}),
+            "manifests": {"type": "boolean", "description": "Include manifests (default true)."},
+            "limit": {"type": "integer", "format": "int32", "description": "Maximum number of templates (default 50, at most 500)."}}),
         &["objects", "deletions", "manifests", "limit"],
     );
     let fields = json!({"metadata": of("Object"), "spec": spec, "status": status});

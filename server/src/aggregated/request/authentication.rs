@@ -149,7 +149,7 @@ impl Delegated {
             return Ok(verdict);
         }
         let verdict = self.review_access(caller, attributes).await?;
-        // Reviews may come from anybody where webhooks know no client: what they name must not fill the memory.
+        // Without authentication of webhook clients, any client can send reviews: the names in them must not fill the memory.
         let groups: usize = caller.groups.iter().map(String::len).sum();
         if caller.name.len() + groups <= LONGEST_CACHED_IDENTITY {
             self.verdicts.insert(key, verdict.clone()).await;
@@ -246,7 +246,7 @@ mod tests {
         headers
     }
 
-    /// The name of who asks, or the code of the refusal. No control plane is asked.
+    /// Name of the authenticated user, or status code. The control plane is unreachable.
     async fn authenticated(peer: &Peer, given: Given<'_>) -> Result<String, u16> {
         let nowhere = kube::Config::new(http::Uri::from_static("http://127.0.0.1:9"));
         let delegated = Delegated::new(kube::Client::try_from(nowhere).unwrap());

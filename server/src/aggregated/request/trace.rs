@@ -1,5 +1,4 @@
-//! Spans of requests: what is asked, which of the members is asked, how it ended. Whom they are of, the audit log says, by the
-//! ID that both have.
+//! Spans of requests: route, attributes, member and status. They name no user; the audit log does, by the ID that both have.
 
 use crowsnest_apiserver::audit::Attributes;
 use crowsnest_component_base::spans::{SPANS, failed};
@@ -15,7 +14,7 @@ use tracing_opentelemetry::OpenTelemetrySpanExt;
 use crate::aggregated::request::context::RequestAttributes;
 use crate::peers::{Certificate, Peer};
 
-/// The span of a request for our API groups; `id` is the audit log's.
+/// The span of a request for our API groups; `id` is that of the audit log.
 pub(crate) fn request_span(
     (attributes, id): (&RequestAttributes, &str),
     method: &Method,
@@ -40,13 +39,13 @@ pub(crate) fn request_span(
         crowsnest.audit_id = id,
         error.type = Empty,
     );
-    // Others would have whatever they like traced.
+    // Other clients must not choose what is traced.
     let known = peer.front_proxy || matches!(peer.certificate, Certificate::User(_));
     follow(&span, headers, known);
     span
 }
 
-/// The span of a question to one of the webhooks. The control plane need not prove who it is, so that nobody else has to either.
+/// The span of a request for a webhook. Its client is not authenticated.
 pub(crate) fn of_webhook(method: &Method, route: &str, headers: &HeaderMap) -> Span {
     let span = tracing::info_span!(
         target: SPANS,
@@ -64,7 +63,7 @@ pub(crate) fn of_webhook(method: &Method, route: &str, headers: &HeaderMap) -> S
     span
 }
 
-/// How it ended. What callers do wrong is no failure of ours.
+/// Records the status of the response. Client errors are no failures of the span.
 pub(crate) fn answered(span: &Span, status: StatusCode) {
     span.record("http.response.status_code", status.as_u16());
     if status.is_server_error() {
@@ -72,7 +71,7 @@ pub(crate) fn answered(span: &Span, status: StatusCode) {
     }
 }
 
-/// Makes a span part of its caller's trace, where the caller is believed, else a trace of its own that points there.
+/// Makes a span part of the caller's trace if the caller is trusted, else links to it from a trace of its own.
 fn follow(span: &Span, headers: &HeaderMap, believed: bool) {
     if span.is_disabled() {
         return;
@@ -89,7 +88,7 @@ fn follow(span: &Span, headers: &HeaderMap, believed: bool) {
     }
 }
 
-/// As RBAC writes it: `pods/log`, `deployments.apps`. None of what is no resource: its path may be anybody's.
+/// Resource in RBAC's notation: `pods/log`, `deployments.apps`. None for other paths, which may contain personal data.
 fn resource_name(attributes: &Attributes) -> Option<String> {
     let Attributes { group, resource, subresource, path, .. } = attributes;
     let dot = if group.is_empty() { "" } else { "." };

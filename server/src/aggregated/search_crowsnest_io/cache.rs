@@ -1,5 +1,4 @@
-//! What the cache says of itself: `search.crowsnest.io/v1alpha1` `cache` (JSON) and `metrics` (OpenMetrics text, of tunnels and
-//! controllers, too), for those who run it. Neither holds anything of an object.
+//! `cache`: state of the cache, and the metrics of a process as OpenMetrics text, for operators. Neither contains data of an object.
 
 use std::fmt;
 
@@ -44,7 +43,7 @@ impl Resource for Cache {
     }
 }
 
-/// Counts every collection's records, as `status` does: a scrape costs as much.
+/// Counts the records of every collection: a scrape costs as much as the state of the cache.
 pub(crate) async fn metrics(
     running: &Running,
     more: impl Iterator<Item = Series>,
@@ -60,7 +59,7 @@ pub(crate) async fn metrics(
     exposed(series, |text| own.write(text).and_then(|()| figures.write(text)))
 }
 
-/// Those of a process without a cache.
+/// Metrics of a process without a cache.
 pub(crate) fn metrics_alone(series: impl Iterator<Item = Series>, own: &Figures) -> Result<Response, Failure> {
     exposed(series.collect(), |text| own.write(text))
 }
@@ -73,7 +72,7 @@ fn exposed(series: Vec<Series>, more: impl FnOnce(&mut String) -> fmt::Result) -
     Ok(response)
 }
 
-/// A gauge's values stand together.
+/// Series of tunnels; those of one metric are consecutive.
 fn tunnels(fleet: &Fleet) -> Vec<Series> {
     let gauge = |name, help, cluster: &ClusterName, value: usize| {
         let labels = vec![("cluster", cluster.to_string())];
@@ -99,7 +98,7 @@ fn exposition(series: Vec<Series>, more: impl FnOnce(&mut String) -> fmt::Result
     Ok(text)
 }
 
-/// All series of one moment; those of one metric stand together.
+/// All series of one scrape; those of one metric are consecutive.
 #[derive(Debug)]
 pub(crate) struct Scrape(pub(crate) Vec<Series>);
 
@@ -108,7 +107,7 @@ impl Collector for Scrape {
         for series in self.0.chunk_by(|one, next| one.name == next.name) {
             let Some(Series { name, help, counts, .. }) = series.first() else { continue };
             let kind = if *counts { MetricType::Counter } else { MetricType::Gauge };
-            // The encoder says itself that a counter is a total.
+            // The encoder adds the suffix of a counter.
             let name = name.strip_suffix("_total").unwrap_or(name);
             let mut metric = encoder.encode_descriptor(name, help, None, kind)?;
             for one in series {

@@ -1,5 +1,5 @@
-//! Columns beyond the fields of a hit, for answers that ask for them: values of labels, what kubectl prints of a kind, and what
-//! manifests have at a path. Pure.
+//! Requested columns in addition to the fields of a hit: values of labels, printed columns of kubectl, and values at a path of the
+//! manifest. Pure.
 
 use crowsnest_apimachinery::printers::columns::columns;
 use crowsnest_index::search::ManifestPath;
@@ -9,11 +9,11 @@ use serde_json::{Map, Value};
 
 use crate::aggregated::reply::Failure;
 
-/// Wanted at once.
+/// Maximum number of columns in one response.
 const MOST: usize = 32;
-/// Characters of a value that an answer tells; an export has all of them.
+/// Maximum number of characters of a value in a response; an export is not truncated.
 const LONGEST: usize = 256;
-/// Every column that kubectl prints of the hit's kind.
+/// Name of all columns that kubectl prints of the hit's kind.
 const ALL: &str = "*";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,7 +27,7 @@ pub(super) enum Column {
 }
 
 impl Column {
-    /// None: it is a field of a hit, or nothing that is known.
+    /// The column with this name; `None` for fields of a hit and for unknown names.
     pub(super) fn named(name: &str) -> Option<Self> {
         if name.starts_with('.') {
             return ManifestPath::new(name).map(|path| Self::Path(name.to_owned(), path));
@@ -40,13 +40,13 @@ impl Column {
         }
     }
 
-    /// Whether it is in manifests alone.
+    /// True if the value is read from the manifest.
     pub(super) fn reads_manifests(&self) -> bool {
         matches!(self, Self::Path(..))
     }
 
-    /// What an object has of it, by the columns' names.
-    fn told(&self, object: &Object, manifest: &Value, now: Timestamp) -> Result<Vec<(String, String)>, Error> {
+    /// Values of an object, with the names of their columns.
+    fn values(&self, object: &Object, manifest: &Value, now: Timestamp) -> Result<Vec<(String, String)>, Error> {
         let record = &object.record;
         match self {
             Self::Label(key) => {
@@ -74,53 +74,53 @@ impl Column {
         }
     }
 
-    /// What an object has of it, all of it; empty where it has nothing.
+    /// The complete value of an object; empty if there is none.
     pub(super) fn cell(&self, object: &Object, now: Timestamp) -> Result<String, Error> {
         let manifest = if self.reads_manifests() { object.parse()? } else { Value::Null };
-        Ok(self.told(object, &manifest, now)?.into_iter().next().map(|(_, text)| text).unwrap_or_default())
+        Ok(self.values(object, &manifest, now)?.into_iter().next().map(|(_, text)| text).unwrap_or_default())
     }
 }
 
-/// What an answer's hits are asked for.
+/// Requested columns of a response.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Columns(Vec<Column>);
 
 impl Columns {
-    /// Of a parameter: names, separated by commas.
+    /// Parses a parameter: names, separated by commas.
     pub(super) fn read(names: Option<&str>) -> Result<Self, Failure> {
         let names = names.unwrap_or_default().split(',').filter(|name| !name.is_empty());
         let column = |name: &str| {
             let wrong = || {
-                let why = "label:KEY, print:NAME and .PATH can be asked for, beside the fields that every hit has";
+                let why = "valid are label:KEY, print:NAME and .PATH";
                 Failure::bad_request(format!("columns={name:?}: {why}"))
             };
             Column::named(name).ok_or_else(wrong)
         };
         let columns = names.map(column).collect::<Result<Vec<_>, _>>()?;
         if columns.len() > MOST {
-            let what = format!("{} columns are more than {MOST}, which is the most of one answer", columns.len());
+            let what = format!("{} columns are requested, and at most {MOST} are allowed", columns.len());
             return Err(Failure::bad_request(what));
         }
         Ok(Self(columns))
     }
 
-    /// Whether hits are needed with their manifests.
+    /// True if hits are needed with their manifests.
     pub(super) fn read_manifests(&self) -> bool {
         self.0.iter().any(Column::reads_manifests)
     }
 
-    /// What an object has of them; None where nothing is asked for.
+    /// Values of an object by the names of columns; `None` if no columns are requested.
     pub(super) fn of(&self, object: &Object, now: Timestamp) -> Result<Option<Value>, Error> {
         if self.0.is_empty() {
             return Ok(None);
         }
         let manifest = if self.read_manifests() { object.parse()? } else { Value::Null };
-        let mut told = Map::new();
+        let mut values = Map::new();
         for column in &self.0 {
-            let texts = column.told(object, &manifest, now)?.into_iter();
-            told.extend(texts.map(|(name, text)| (name, text.chars().take(LONGEST).collect::<String>().into())));
+            let texts = column.values(object, &manifest, now)?.into_iter();
+            values.extend(texts.map(|(name, text)| (name, text.chars().take(LONGEST).collect::<String>().into())));
         }
-        Ok(Some(Value::Object(told)))
+        Ok(Some(Value::Object(values)))
     }
 }
 
@@ -135,10 +135,10 @@ mod tests {
         Some("label:app.kubernetes.io/name,print:Up-to-date,"),
         Ok(vec![Column::Label("app.kubernetes.io/name".into()), Column::Printed("Up-to-date".into())])
     )]
-    #[case::a_field(Some("name"), Err("columns=\"name\": label:KEY, print:NAME and .PATH can be asked for"))]
-    #[case::no_path(Some(".spec["), Err("columns=\".spec[\": label:KEY"))]
-    #[case::no_key(Some("label:"), Err("columns=\"label:\": label:KEY"))]
-    fn what_can_be_asked_for(#[case] names: Option<&str>, #[case] expected: Result<Vec<Column>, &str>) {
+    #[case::a_field(Some("name"), Err("columns=\"name\": valid are label:KEY, print:NAME and .PATH"))]
+    #[case::no_path(Some(".spec["), Err("columns=\".spec[\": valid are label:KEY"))]
+    #[case::no_key(Some("label:"), Err("columns=\"label:\": valid are label:KEY"))]
+    fn names_of_columns(#[case] names: Option<&str>, #[case] expected: Result<Vec<Column>, &str>) {
         match (Columns::read(names), expected) {
             (Ok(Columns(read)), Ok(expected)) => assert_eq!(read, expected),
             (Err(failure), Err(begin)) => {
@@ -151,14 +151,14 @@ mod tests {
     }
 
     #[test]
-    fn manifests_are_read_for_paths_alone() {
+    fn only_paths_need_manifests() {
         for (names, read) in [("label:app,print:Age", false), ("label:app,.spec.replicas", true)] {
             assert_eq!(Columns::read(Some(names)).is_ok_and(|columns| columns.read_manifests()), read, "{names}");
         }
     }
 
     #[test]
-    fn an_answer_is_bounded() {
+    fn number_of_columns_is_limited() {
         let names = vec!["label:a"; MOST + 1].join(",");
         assert!(Columns::read(Some(&names)).is_err());
     }

@@ -1,4 +1,4 @@
-//! Everything a query finds at one moment, as JSON lines (whole objects) or CSV (columns).
+//! `export`: all hits of a query at one moment, as JSON lines (whole objects) or CSV (columns).
 
 use async_trait::async_trait;
 use axum::extract::Request;
@@ -24,11 +24,11 @@ use crate::aggregated::resource::openapi::Document;
 use crate::aggregated::resource::{Definition, Resource};
 use crate::aggregated::server::Aggregated;
 
-/// Where an object of a member says so, as Karmada does.
+/// Karmada's annotation for the cluster of an object.
 const CACHED_FROM: &str = "resource.karmada.io/cached-from-cluster";
 const COLUMNS: &str = "cluster,namespace,kind,name,status,ready,restarts,node,created";
 
-/// How hits are written.
+/// Format of the export.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Format {
     JsonLines,
@@ -71,8 +71,8 @@ impl Resource for Export {
     }
 }
 
-/// `format=jsonl|csv`, `columns=` of the latter; `limit` bounds the hits, else all are told. What is told is found before the
-/// answer begins, so that what cannot be answered is a `Status`.
+/// Parameters: `format=jsonl|csv`, `columns=` of CSV, and `limit` (default: all hits). Hits are found before the response begins, so
+/// that an error is a `Status`.
 async fn export(Call { running, user, parameters }: Call<'_>) -> Result<Response, Failure> {
     let columns = || parameters.get("columns").unwrap_or(COLUMNS).split(',').map(str::to_owned).collect();
     let (format, kind) = match parameters.get("format").unwrap_or("jsonl") {
@@ -81,7 +81,7 @@ async fn export(Call { running, user, parameters }: Call<'_>) -> Result<Response
         other => return Err(Failure::bad_request(format!("format={other:?} is neither jsonl nor csv"))),
     };
     let mut request = parameters.search(user)?;
-    // A file has no place for remarks: nothing found must not look like nothing there.
+    // A file has no place for remarks, without which an unanswerable query would look like one without hits.
     if let Some(why) = request.unanswerable() {
         return Err(Failure::bad_request(why));
     }
@@ -145,7 +145,7 @@ fn cells(text: &mut Vec<u8>, found: &Hit, columns: &[String], now: Timestamp) ->
     Ok(())
 }
 
-/// The object with its cluster; of a deleted one, when that was.
+/// The object with its cluster and, if it is deleted, the time of the deletion.
 fn line(text: &mut Vec<u8>, hit: &Hit) -> Result<(), Error> {
     let mut object: Value = hit.object.parse()?;
     if let Some(metadata) = object["metadata"].as_object_mut() {
@@ -163,7 +163,7 @@ fn line(text: &mut Vec<u8>, hit: &Hit) -> Result<(), Error> {
     Ok(())
 }
 
-/// A row of CSV (RFC 4180). What a spreadsheet would take for a formula is marked as text.
+/// A row of CSV (RFC 4180). Cells that a spreadsheet would interpret as a formula are marked as text.
 fn row<'c>(text: &mut Vec<u8>, cells: impl Iterator<Item = &'c str>) {
     for (nth, cell) in cells.enumerate() {
         if nth > 0 {

@@ -1,4 +1,4 @@
-//! Hits, counts and the rest of an answer as JSON.
+//! Hits, counts and the summary of a result as JSON.
 
 use crowsnest_index::search::{FacetCounts, Hit, Skipped, Summary};
 use crowsnest_index::{Error, Object};
@@ -65,13 +65,13 @@ pub(super) fn hit(hit: &Hit, columns: &Columns, now: Timestamp) -> Result<Value,
         let name = if was.deleted { "deleted" } else { "until" };
         value.insert(name.into(), time(Some(was.until / 1000)));
     }
-    if let Some(told) = columns.of(&hit.object, now)? {
-        value.insert("columns".into(), told);
+    if let Some(values) = columns.of(&hit.object, now)? {
+        value.insert("columns".into(), values);
     }
     Ok(Value::Object(value))
 }
 
-/// Who an object is.
+/// Fields that identify an object.
 pub(super) fn identity(object: &Object) -> Map<String, Value> {
     let record = &object.record;
     let value = json!({
@@ -92,7 +92,7 @@ pub(super) fn identity(object: &Object) -> Map<String, Value> {
     fields
 }
 
-/// And how it is.
+/// Identity and state of an object.
 pub(super) fn summary(object: &Object) -> Result<Map<String, Value>, Error> {
     let record = &object.record;
     let printed = record.printed()?;

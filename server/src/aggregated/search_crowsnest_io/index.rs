@@ -1,5 +1,5 @@
-//! The index of text search: `search.crowsnest.io/v1alpha1` `index`. GET shows its state, compared with the store if `verify` says
-//! so; POST starts to fill a new one. For those who operate Crowsnest; no object's content is shown.
+//! `index`: the index of text search, for operators. GET returns its state, compared with the store if `verify` is set; POST starts to
+//! fill a new one. Responses contain no data of objects.
 
 use async_trait::async_trait;
 use axum::extract::Request;
@@ -14,7 +14,7 @@ use crate::aggregated::request::context::RequestContext;
 use crate::aggregated::resource::{Definition, Resource};
 use crate::aggregated::server::Aggregated;
 
-/// Objects that one request compares at most.
+/// Maximum number of objects that one request compares.
 const MAX_SAMPLES: usize = 10_000;
 
 pub(super) struct TextIndex;

@@ -1,6 +1,6 @@
-//! `journal`: what moved about an object, and because of what. Entries are Events of the control plane, found by search and, once
-//! the API server has let them go, in the cache's history; each is followed from cause to cause to its root. All of it as far as the
-//! caller may read those Events: where a cause may not be read, or is no longer kept, an entry's own text says what it was.
+//! `journal`: changes about an object, with their causes. Entries are Events of the control plane, found by search and, after the API
+//! server has deleted them, in the cache's history; each is followed from cause to cause to its root. The caller sees entries of readable
+//! Events; the text of an entry names a cause that is not readable or no longer kept.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -28,15 +28,15 @@ use crate::aggregated::resource::schema::{JSON, body, flag, list, number, object
 use crate::aggregated::resource::{Definition, Resource};
 use crate::aggregated::server::Aggregated;
 
-/// Entries about the object when nothing is said, and at most.
+/// Default and maximum number of entries about the object.
 const ENTRIES: usize = 100;
 const MOST_ENTRIES: usize = 1000;
-/// Seconds around a time when nothing is said.
+/// Default number of seconds around a time.
 const WITHIN: f64 = 300.0;
-/// Causes of one entry that are followed.
+/// Maximum number of causes that are followed from one entry.
 const MOST_STEPS: usize = 16;
 
-/// An entry as it is told.
+/// An entry of the response.
 struct Entry {
     at: String,
     /// The entry before it.
@@ -45,7 +45,7 @@ struct Entry {
 }
 
 impl Entry {
-    /// None: it is an Event of somebody else.
+    /// `None` for Events that are no entries of the journal.
     fn of(object: &Object) -> Result<Option<(String, Self)>, Failure> {
         let event: Value = object.parse().map_err(Failure::internal)?;
         let said = |key: &str| {
@@ -56,7 +56,7 @@ impl Entry {
             return Ok(None);
         };
         let key = &object.record.key;
-        // Entries about others' objects are those of somebody who may write Events in another namespace.
+        // An entry about an object of another namespace was written by a user with rights in this one only.
         if *key.namespace != *subject_namespace(&event["involvedObject"]) {
             return Ok(None);
         }
@@ -144,7 +144,7 @@ async fn journal(call: &Call<'_>) -> Result<Response, Failure> {
     (request.limit, request.bodies) = (Some(limit), true);
     request.facets.clear();
     let mut answer = index.search_all(request).await.map_err(Failure::internal)?;
-    // Whatever happened in a member, it is the control plane that tells of it.
+    // Events of members are no entries, so members that are left out do not matter.
     answer.skipped.retain(|skipped| skipped.cluster.is_control_plane());
     let mut entries = Entries::new();
     for hit in &answer.hits {
@@ -176,14 +176,14 @@ fn question(about: &str, parameters: &Parameters<'_>, now: Timestamp) -> Result<
         let moment = moment.ok_or_else(|| Failure::bad_request(format!("{name}={text:?} is no time such as 10:05")))?;
         Ok(Some(moment.seconds(now)))
     };
-    // How long ago is how long.
+    // A duration is parsed as the moment that long ago.
     let within = time("within")?.map_or(WITHIN, |ago| (now.as_second() as f64 - ago).max(1.0));
     let when = match time("at")? {
         Some(at) => {
             let bound = |seconds: f64| Timestamp::from_second(seconds as i64).unwrap_or(now);
             format!("during:{}..{}", bound(at - within), bound(at + within))
         }
-        // Those that are there, and those that are no longer there.
+        // Existing Events and deleted ones.
         None => "(is:deleted OR -is:deleted)".to_owned(),
     };
     let (cluster, entry) = (ClusterName::control_plane(), annotation::JOURNAL_ENTRY);
@@ -191,7 +191,7 @@ fn question(about: &str, parameters: &Parameters<'_>, now: Timestamp) -> Result<
     Ok(format!("kind:event cluster:\"{cluster}\" ann:{entry} about:\"{about}\" {when} sort:-last"))
 }
 
-/// What is read of causes, step by step, each once.
+/// Causes of the entries, read step by step, each once.
 async fn causes(
     index: &Index,
     caller: &UserInfo,
@@ -231,8 +231,8 @@ fn told(entries: Entries, causes: Entries) -> Vec<Value> {
     };
     let ways: HashMap<String, Vec<String>> =
         entries.keys().chain(causes.keys()).map(|id| (id.clone(), way(id))).collect();
-    // Times of conditions and taints are whole seconds, and what is told of a cause may be written after its effects: it stands in the
-    // second of the first of them, and within one a cause comes first.
+    // Times of conditions and taints are whole seconds, and a cause may be written after its effects: it is sorted into the second of the
+    // first of them, and within a second causes precede effects.
     let mut seconds: HashMap<String, String> = HashMap::new();
     for (id, entry) in entries.iter().chain(&causes) {
         let second = entry.at.get(..19).unwrap_or_default();
@@ -311,7 +311,7 @@ mod tests {
         assert_eq!(told[4]["causes"], json!(["shop/evicted", "default/taint", "default/flip"]));
     }
 
-    /// Whoever writes what nobody could does not have us walk for ever.
+    /// A circle of causes, which no controller writes.
     #[test]
     fn a_circle_ends() {
         let entries = Entries::from([

@@ -1,5 +1,4 @@
-//! `logs`: the logs of all pods a query finds, as lines of text or as server-sent events. docs/LOGS.md says what goes in and
-//! out.
+//! `logs`: logs of all pods that match a query, as lines of text or as server-sent events. docs/LOGS.md describes input and output.
 
 use std::fmt::Write;
 
@@ -24,10 +23,10 @@ use crate::aggregated::resource::openapi::Document;
 use crate::aggregated::resource::{Definition, Requested, Resource};
 use crate::aggregated::server::Aggregated;
 
-/// Lines that are there already are sent together.
+/// Maximum number of available lines that are sent together.
 const TOGETHER: usize = 256;
 
-/// How lines of text are told.
+/// Format of lines of text.
 #[derive(Debug, Clone, Copy)]
 struct Form {
     prefix: bool,
@@ -146,7 +145,7 @@ fn shown(told: LogEvent) -> (&'static str, Value) {
         }
         Said::Line(line) => {
             if let Some(time) = line.time {
-                // As long as any other, so that they sort as text does.
+                // A fixed length, so that times sort as text.
                 data["time"] = format!("{time:.9}").into();
             }
             data["text"] = line.text.into();
@@ -160,7 +159,7 @@ fn shown(told: LogEvent) -> (&'static str, Value) {
 }
 
 impl Form {
-    /// What is no line of a log begins with `crowsnest: `.
+    /// Writes an event as text; all but lines of logs begin with `crowsnest: `.
     fn write(self, text: &mut String, told: &LogEvent) {
         let written = match told {
             LogEvent::Said(of, Said::Line(line)) => {

@@ -125,7 +125,7 @@ pub(super) fn schemas() -> Map<String, Value> {
             "Groups",
             object(
                 json!({"field": text(), "values": list(of("FacetValue")),
-                    "more": {"type": "integer", "format": "int64", "description": "Groups that are not told."}}),
+                    "more": {"type": "integer", "format": "int64", "description": "Number of groups that are left out."}}),
                 &[],
             ),
         ),

@@ -1,5 +1,5 @@
-//! Saved searches: queries people keep, for themselves or for everyone. Kept as objects of the internal group in the control
-//! plane; who may see and change one is decided by [`crowsnest_index::search::saved`].
+//! `savedsearches`: queries that users save for themselves or for all. They are objects of the internal group in the control
+//! plane; [`crowsnest_index::search::saved_search`] decides which users see and change one.
 
 use async_trait::async_trait;
 use axum::extract::Request;
@@ -30,7 +30,7 @@ use crate::aggregated::stored::STORAGE_GROUP;
 const PLURAL: &str = "savedsearches";
 const MOST_BODY: usize = 64 << 10;
 
-/// What a client sends.
+/// Request body.
 #[derive(Deserialize)]
 struct Sent {
     #[serde(default)]
@@ -125,7 +125,7 @@ fn paths() -> [(String, Value); 2] {
     [(format!("{ROOT}/savedsearches"), all), (format!("{ROOT}/savedsearches/{{name}}"), one)]
 }
 
-/// Queries a caller may name with `scope:`, by name and title.
+/// Queries that the caller may use as `scope:`, by name and title.
 pub(super) async fn scopes(
     control_plane: &kube::Client,
     caller: &UserInfo,
@@ -146,7 +146,7 @@ struct Saved<'r> {
     caller: &'r UserInfo,
 }
 
-/// In this group's words.
+/// An error of the control plane with the name of this group.
 fn upstream(error: kube::Error) -> Failure {
     match error {
         kube::Error::Api(mut status) => {
@@ -188,7 +188,7 @@ impl Saved<'_> {
         Ok(reply(StatusCode::OK, &list))
     }
 
-    /// What the caller may not see is not there.
+    /// A search that the caller sees; 404 for others.
     async fn visible(&self, name: &str) -> Result<SavedSearch, Failure> {
         let found = self.api.get_opt(&path_segment(name)).await.map_err(upstream)?.filter(|saved| self.may_see(saved));
         found.ok_or_else(|| {
@@ -196,7 +196,7 @@ impl Saved<'_> {
         })
     }
 
-    /// One the caller may change.
+    /// A search that the caller may change.
     async fn own(&self, name: &str) -> Result<SavedSearch, Failure> {
         let saved = self.visible(name).await?;
         if access(&saved.spec, self.caller) == Access::Changed {

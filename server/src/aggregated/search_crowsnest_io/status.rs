@@ -1,6 +1,6 @@
-//! The fleet at a glance: what the overview of the UI shows. Counts are searches, so they hold what the caller may read.
+//! `status`: clusters and numbers of objects, as in the overview of the UI. Counts are searches, so they cover what the caller may read.
 //!
-//! Those who follow it and have the same rights share one computation; it counts again when the cache has moved on.
+//! Followers with the same rights share one computation, which counts again after the cache has changed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -33,15 +33,15 @@ use crate::aggregated::server::Aggregated;
 use crate::aggregated::shared_stream::Shared;
 use crate::roles::Running;
 
-/// Two looks of those who follow.
+/// Minimum interval between two statuses of a follower.
 const PERIOD: Duration = Duration::from_secs(2);
-/// Ages move even when nothing else does.
+/// Maximum interval: ages change even if nothing else does.
 const LONGEST_PERIOD: Duration = Duration::from_secs(6);
 
-/// Followed statuses, by whose rights they show; an error is shown, too.
+/// Followed statuses by the user whose rights apply; errors are sent to followers.
 pub(crate) type Statuses = Shared<UserInfo, Result<Arc<Value>, String>>;
 
-/// What is counted: label and query. Each is a link to its objects.
+/// Counted queries with their labels. Each is a link to its objects.
 const COUNTS: &[(&str, &str)] = &[
     ("pods", "kind:pod"),
     ("pods running", "kind:pod status:Running"),
@@ -100,13 +100,13 @@ impl Resource for Status {
     }
 }
 
-/// The fleet's status now and whenever something has changed.
+/// The current status, and the next one after each change.
 fn follow(running: &Running, reader: &UserInfo) -> BoxStream<'static, Result<Arc<Value>, String>> {
     let (index, reader) = (running.index.clone(), rights_of(reader));
     running.statuses.follow(reader.clone(), move |sender| keep_counting(index, reader, sender))
 }
 
-/// What decides over rights: neither ids nor the order of groups.
+/// The parts of a user that decide rights: neither IDs nor the order of groups.
 fn rights_of(reader: &UserInfo) -> UserInfo {
     if reader.is_master() {
         return UserInfo::system();
@@ -165,7 +165,7 @@ impl Counts {
 }
 
 fn shown(index: &Index, counts: &Counts) -> Value {
-    let heard = heard(index);
+    let contacts = last_contacts(index);
     let now = jiff::Timestamp::now().as_millisecond();
     let clusters: Vec<Value> = counts
         .members
@@ -192,8 +192,8 @@ fn shown(index: &Index, counts: &Counts) -> Value {
             if let Some(nodes) = &status.node_summary {
                 value["nodes"] = json!({"total": nodes.total_num, "ready": nodes.ready_num});
             }
-            if let Some(heard) = heard.get(name) {
-                value["ageSeconds"] = json!((now - heard).max(0) / 1000);
+            if let Some(contact) = contacts.get(name) {
+                value["ageSeconds"] = json!((now - contact).max(0) / 1000);
             }
             value
         })
@@ -205,7 +205,7 @@ fn shown(index: &Index, counts: &Counts) -> Value {
     })
 }
 
-/// Objects in all, and by cluster.
+/// Number of objects in total and by cluster.
 async fn per_cluster(index: &Index, reader: &UserInfo, query: &str) -> Result<(u64, BTreeMap<String, u64>), Error> {
     let mut request = SearchRequest::new(query, reader.clone());
     request.limit = Some(0);
@@ -215,8 +215,8 @@ async fn per_cluster(index: &Index, reader: &UserInfo, query: &str) -> Result<(u
     Ok((total, answer.facets.into_iter().flat_map(|f| f.values).collect()))
 }
 
-/// When each cluster was last heard of, Unix milliseconds.
-fn heard(index: &Index) -> BTreeMap<String, i64> {
+/// Time of the last contact with each cluster, in Unix milliseconds.
+fn last_contacts(index: &Index) -> BTreeMap<String, i64> {
     let mut newest = BTreeMap::new();
     for (key, state) in index.states() {
         let at: &mut i64 = newest.entry(key.cluster.to_string()).or_default();

@@ -1,9 +1,9 @@
 //! Serves `cluster.karmada.io` clusters and `search.karmada.io` resource registries from the objects of the internal group
-//! `storage.crowsnest.io` in the control plane, so that truth stays in the control plane's own storage.
+//! `storage.crowsnest.io` in the control plane, whose storage is the only one.
 //!
-//! A request is forwarded under the internal group and the answer is translated back: objects, lists, tables, watch events and
-//! Status texts. Validation and defaulting run as admission on the internal group (`webhook/`), on the whole object, whatever
-//! the verb; their denial is handed on in this group's own words.
+//! A request is forwarded under the internal group and the response is translated back: objects, lists, tables, watch events and
+//! Status texts. Validation and defaulting run as admission on the internal group (`webhook/`), on the whole object, for every
+//! verb; a denial is returned with the name of the public group.
 
 use bytes::{Bytes, BytesMut};
 use crowsnest_api::constants::annotation::{MIGRATED_CREATED, MIGRATED_UID};
@@ -25,7 +25,7 @@ mod forward;
 pub(crate) mod resource;
 pub(crate) mod writer;
 
-/// The group that holds what the aggregated groups serve.
+/// Group of the stored objects of the aggregated groups.
 pub(crate) const STORAGE_GROUP: &str = "storage.crowsnest.io";
 
 const STRATEGIC: &str = "application/strategic-merge-patch+json";
@@ -190,7 +190,7 @@ impl StoredGroup {
             return Ok((Vec::new(), content_type));
         }
         if kind == "application/json-patch+json" {
-            // What is no patch is refused by the control plane in its own words.
+            // The control plane refuses an invalid patch in its own words.
             let Ok(mut patch) = serde_json::from_slice(&bytes) else { return Ok((bytes.to_vec(), content_type)) };
             rename_operands(&mut patch, self.public, STORAGE_GROUP);
             return Ok((serde_json::to_vec(&patch).map_err(Failure::internal)?, content_type));
@@ -211,7 +211,7 @@ impl StoredGroup {
             if noted(&value, note).is_some_and(|shown| value["metadata"][field] == shown)
                 && let Some(metadata) = value["metadata"].as_object_mut()
             {
-                // The control plane knows another.
+                // The control plane has a UID and a creation time of its own.
                 metadata.remove(field);
             }
         }
@@ -277,7 +277,7 @@ impl StoredGroup {
         }
     }
 
-    /// One object, with the UID that its dependents know it by, as old as it is.
+    /// Translates one object, with the UID and creation time that it had before a migration.
     fn show(self, object: &mut Value) {
         rename(object, STORAGE_GROUP, self.public);
         for (field, note) in NOTED {
@@ -290,7 +290,7 @@ impl StoredGroup {
     fn status(self, status: &mut Value) {
         if let Some(message) = status.get("message").and_then(Value::as_str) {
             let text = message.replace(STORAGE_GROUP, self.public);
-            // Our own admission speaks for this server, so its name is not part of the answer.
+            // The webhook is part of this server, so its name is not part of the response.
             let text = match text.split_once(" denied the request: ") {
                 Some((webhook, rest)) if webhook.starts_with("admission webhook ") => rest.to_owned(),
                 _ => text,
@@ -303,14 +303,14 @@ impl StoredGroup {
     }
 }
 
-/// What an object is shown with where it came to us with it, and where that is noted.
+/// Fields that a migrated object keeps, with the annotations that record them.
 const NOTED: [(&str, &str); 2] = [("uid", MIGRATED_UID), ("creationTimestamp", MIGRATED_CREATED)];
 
 fn noted<'a>(object: &'a Value, note: &str) -> Option<&'a str> {
     object.get("metadata")?.get("annotations")?.get(note)?.as_str()
 }
 
-/// Whoever deletes an object of a certain UID may know it by the one it is shown with.
+/// Translates the UID in the precondition of a deletion, which is the one that clients see.
 async fn own_precondition(forward: &Forward<'_>, tail: &str, bytes: &mut Vec<u8>) -> Result<(), Failure> {
     let Ok(mut options) = serde_json::from_slice::<Value>(bytes) else { return Ok(()) };
     let Some(wanted) = options.pointer_mut("/preconditions/uid") else { return Ok(()) };
@@ -322,7 +322,7 @@ async fn own_precondition(forward: &Forward<'_>, tail: &str, bytes: &mut Vec<u8>
     Ok(())
 }
 
-/// A body made for the object before `answer` is made to follow it, when it asks for a version at all.
+/// Updates the resourceVersion in `body`, if it has one, to that of the object in `answer`.
 fn follow(body: &mut Value, answer: &[u8]) -> Result<(), Failure> {
     let written: Value = serde_json::from_slice(answer).map_err(Failure::internal)?;
     if let (Some(version), Some(now)) =
@@ -352,7 +352,7 @@ fn rename(object: &mut Value, from: &str, to: &str) {
     }
 }
 
-/// The same in what the operations of a JSON patch compare or set.
+/// Replaces the group in the values of a JSON patch.
 fn rename_operands(patch: &mut Value, from: &str, to: &str) {
     for operation in patch.as_array_mut().into_iter().flatten() {
         let path = operation.get("path").and_then(Value::as_str).unwrap_or_default().to_owned();
@@ -387,7 +387,7 @@ pub(crate) async fn collect(body: Body) -> Result<Bytes, Failure> {
     }
 }
 
-/// Splits a byte stream into its lines; a last line without an end is dropped (the stream was cut).
+/// Splits a byte stream into its lines; drops a last line without an end, which is truncated.
 fn lines(
     stream: impl Stream<Item = std::io::Result<Bytes>> + Send + 'static,
 ) -> impl Stream<Item = std::io::Result<Bytes>> + Send + 'static {

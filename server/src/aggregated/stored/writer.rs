@@ -132,7 +132,7 @@ impl Writer<'_> {
         }
     }
 
-    /// The refusal of a caller who may not create an object of this name.
+    /// The refusal of a caller without the right to create an object of this name.
     pub(super) async fn check_create(
         self,
         group: &str,

@@ -179,7 +179,7 @@ async fn whoever_may_read_the_token_decides_and_others_change_the_rest() {
     scene.server.stop().await.unwrap();
 }
 
-/// An agent may have a certificate for the name of a cluster that somebody else joined.
+/// An agent can have a certificate for the name of a cluster that another user joined.
 #[tokio::test]
 async fn agents_do_not_write_clusters_that_were_joined() {
     let scene = Scene::start().await;
