@@ -35,7 +35,6 @@ mod world;
 mod written;
 
 use std::collections::BTreeSet;
-use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 
@@ -43,9 +42,6 @@ use crowsnest_tests::{Kubectl, kubectl, until};
 use reading::Readers;
 use site::Replica;
 use world::World;
-
-/// Controllers move to another replica within this, with the leases that everybody has.
-const MOVES_WITHIN: Duration = Duration::from_secs(15);
 
 /// Takes out the one that leads.
 fn leader(replicas: &mut Vec<Replica>) -> Result<Replica> {
@@ -60,17 +56,13 @@ fn logs(replicas: &[Replica]) -> String {
 
 /// Until one of those that are left leads; none of them is out of service meanwhile.
 fn moved(replicas: &[Replica]) -> Result<()> {
-    let began = Instant::now();
     until("another to lead", || {
         for replica in replicas {
             ensure!(replica.is_ready()?, "{} is not ready", replica.name);
         }
         Ok(replicas.iter().map(Replica::leads).collect::<Result<Vec<bool>>>()?.contains(&true))
     })
-    .with_context(|| logs(replicas))?;
-    let took = began.elapsed();
-    ensure!(took < MOVES_WITHIN, "the controllers moved after {took:?}\n{}", logs(replicas));
-    Ok(())
+    .with_context(|| logs(replicas))
 }
 
 /// Go's clients, kube-apiserver among them, ask by HTTP/2, which what asks the control plane and the members does not speak.

@@ -15,7 +15,7 @@ use crowsnest_index::{Answer, CollectionKey, Index, IndexOptions, SearchRequest}
 use kube::Client;
 use serde_json::{Value, json};
 use std::future::pending;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::net::TcpListener;
 
 const COLLECTOR: &str = "collector-token";
@@ -178,9 +178,9 @@ async fn members_whose_rules_are_not_cached_are_asked() {
     };
     let reviews = || index.metrics().access_reviews.get();
     for (caller, expected) in cases {
-        let (before, began) = (reviews(), Instant::now());
-        search(&caller).await;
-        assert!(began.elapsed() < Duration::from_secs(5), "{}: a silent member holds nobody up", caller.name);
+        let before = reviews();
+        // A silent member delays nobody: within fails long before the member's requests do.
+        within("an answer without the silent member", search(&caller)).await;
         let answer = within("member1's answers", settled(&caller)).await;
         assert_eq!(places(&answer), expected, "{}", caller.name);
         let asked = reviews() - before;
@@ -193,10 +193,9 @@ async fn members_whose_rules_are_not_cached_are_asked() {
         }
     }
     // Answers are cached, including later ones of the silent member.
-    let (before, began) = (reviews(), Instant::now());
+    let before = reviews();
     assert_eq!(places(&search(&eve).await), Vec::<String>::new());
     assert_eq!(reviews(), before);
-    assert!(began.elapsed() < Duration::from_secs(1));
     drop(interests);
     index.stop().await;
     fleet.stop().await;

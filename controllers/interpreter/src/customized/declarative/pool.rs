@@ -69,39 +69,36 @@ async fn turn(share: &Share) -> [Option<OwnedSemaphorePermit>; 2] {
 mod tests {
     use super::*;
     use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::{Barrier, mpsc};
 
+    /// The runtime has one thread: a script that held it would wait in vain for the message.
     #[tokio::test]
-    async fn the_runtime_goes_on_meanwhile() {
-        let script =
-            || super::super::health("function InterpretHealth() while true do end end", &serde_json::json!({}));
+    async fn the_runtime_serves_others_while_a_script_runs() {
+        let (sender, receiver) = mpsc::channel();
+        let script = move || receiver.recv_timeout(LONGEST_RUN).map_err(|_| ScriptError::Died);
         let share = Share::default();
-        let (mut looks, running) = (0, run(&share, script));
-        tokio::pin!(running);
-        let refused = loop {
-            tokio::select! {
-                ended = &mut running => break ended,
-                () = tokio::time::sleep(Duration::from_millis(20)) => looks += 1,
-            }
-        };
-        assert!(refused.is_err_and(|error| error.to_string().contains(TOO_LATE)));
-        assert!(looks > 5, "{looks} looks");
+        let (ended, sent) = tokio::join!(run(&share, script), async { sender.send(()) });
+        assert!(ended.is_ok() && sent.is_ok());
     }
 
     #[tokio::test(flavor = "multi_thread")]
     async fn one_customization_has_no_more_than_its_share() {
+        let limit = (threads() / 2).max(1);
         let (share, running, most) = (Share::default(), Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        // Scripts end in groups as large as the share.
+        let together = Arc::new(Barrier::new(limit));
         let script = || {
-            let (running, most) = (Arc::clone(&running), Arc::clone(&most));
+            let (running, most, together) = (Arc::clone(&running), Arc::clone(&most), Arc::clone(&together));
             move || {
                 most.fetch_max(running.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
-                std::thread::park_timeout(Duration::from_millis(5));
+                together.wait();
                 running.fetch_sub(1, Ordering::SeqCst);
                 Ok(())
             }
         };
-        let all: Vec<_> = (0..40).map(|_| run(&share, script())).collect();
+        let all: Vec<_> = (0..10 * limit).map(|_| run(&share, script())).collect();
         futures::future::join_all(all).await.into_iter().for_each(|ended| ended.expect("an answer"));
-        assert!(most.load(Ordering::SeqCst) <= (threads() / 2).max(1));
+        assert_eq!(most.load(Ordering::SeqCst), limit);
     }
 
     #[tokio::test]
