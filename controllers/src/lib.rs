@@ -16,5 +16,6 @@ pub mod reports;
 pub mod runtime;
 pub mod scheduling;
 pub mod search;
+pub mod shared;
 
 pub use error::Error;

@@ -29,9 +29,9 @@ use self::autoscaling::Autoscaling;
 use self::operations::Operations;
 use self::queues::Queues;
 use self::scheduling::{Attempts, Pending};
-use crate::propagation::execution::is_ready;
 use crate::runtime::workqueue::{Busy, Queue};
 use crate::scheduling::scheduler::BindingKey;
+use crate::shared::clusters::is_ready;
 
 type Labels = Vec<(&'static str, String)>;
 type Histograms = Family<Labels, Histogram, fn() -> Histogram>;

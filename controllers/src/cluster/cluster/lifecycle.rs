@@ -15,10 +15,10 @@ use serde_json::{Value, json};
 use super::{ClusterController, SOON, targets};
 use crate::Error;
 use crate::failover::graceful_eviction::exclusive;
-use crate::propagation::execution::is_ready;
 use crate::runtime::context::decode;
 use crate::runtime::event_recorder::Severity;
 use crate::runtime::workqueue::Outcome;
+use crate::shared::clusters::is_ready;
 use crowsnest_plan::{clusters, conditions, object, taint_policies};
 
 /// What was done and told of a cluster that leaves.

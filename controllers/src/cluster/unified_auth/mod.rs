@@ -17,12 +17,12 @@ use serde_json::{Value, json};
 
 use crate::Error;
 use crate::cache::Change;
-use crate::propagation::binding::{cluster_of, write_work};
 use crate::runtime::context::{Context, decode};
 use crate::runtime::dynamic_client::Resource;
 use crate::runtime::event_recorder::Severity;
 use crate::runtime::workqueue::Outcome;
 use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch};
+use crate::shared::works::{cluster_of, write_work};
 use crowsnest_plan::propagation::binding::controller_reference;
 use crowsnest_plan::work::construct::{self, WorkOptions};
 use crowsnest_plan::{access, conditions, object};

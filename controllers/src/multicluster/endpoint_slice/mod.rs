@@ -10,10 +10,10 @@ use serde_json::Value;
 
 use crate::Error;
 use crate::cache::Change;
-use crate::propagation::binding::cluster_of;
 use crate::runtime::context::Context;
 use crate::runtime::workqueue::Outcome;
 use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch};
+use crate::shared::works::cluster_of;
 use crowsnest_plan::work::managed::WORK_PERMANENT_ID;
 use crowsnest_plan::{object, services as plan};
 

@@ -15,11 +15,11 @@ use serde_json::{Value, json};
 
 use crate::Error;
 use crate::cache::Change;
-use crate::propagation::binding::{cluster_of, write_work};
 use crate::runtime::context::{Context, decode};
 use crate::runtime::event_recorder::Severity;
 use crate::runtime::workqueue::Outcome;
 use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch};
+use crate::shared::works::{cluster_of, write_work};
 use crowsnest_plan::multicluster_services::{self as plan, Bind, Role};
 use crowsnest_plan::{conditions, object};
 

@@ -11,10 +11,10 @@ use serde_json::Value;
 use super::{ENDPOINT_SLICE, followed};
 use crate::Error;
 use crate::cache::Change;
-use crate::propagation::binding::{cluster_of, member_of, write_work};
 use crate::runtime::context::Context;
 use crate::runtime::workqueue::Outcome;
 use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch};
+use crate::shared::works::{cluster_of, member_of, write_work};
 use crowsnest_plan::work::construct::DesiredWork;
 use crowsnest_plan::{object, services as plan};
 

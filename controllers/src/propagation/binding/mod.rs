@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crowsnest_api::constants::{annotation, condition, event, finalizer, label};
-use crowsnest_api::names::{binding_name, cluster_of_execution_namespace};
+use crowsnest_api::names::binding_name;
 use crowsnest_api::policy::OverrideSpec;
 use crowsnest_api::work::{ResourceBinding, ResourceBindingSpec, TargetCluster};
 use crowsnest_apimachinery::names::ClusterName;
@@ -24,20 +24,22 @@ use crate::cache::{Cached, Change, Header};
 use crate::error::aggregated;
 use crate::failover::graceful_eviction::exclusive::{Exclusive, SAID, copies, followers, is_fenced};
 use crate::metrics::Durations;
-use crate::propagation::detector::{is_template_resource, template_of};
+use crate::propagation::detector::is_template_resource;
 use crate::runtime::config::Config;
-use crate::runtime::context::{Context, new_id};
+use crate::runtime::context::Context;
 use crate::runtime::dynamic_client::Resource;
 use crate::runtime::event_recorder::Severity;
 use crate::runtime::workqueue::Outcome;
 use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch};
 use crate::scheduling::scheduler::BindingKey;
+use crate::shared::templates::template_of;
+use crate::shared::works::{cluster_of, write_work};
 use crowsnest_plan::overriding;
 use crowsnest_plan::propagation::change::Change as TemplateChange;
 use crowsnest_plan::selector::best_precision;
-use crowsnest_plan::work::construct::{self, BindingIdentity, DesiredWork, WorkPlan};
+use crowsnest_plan::work::construct::{self, BindingIdentity};
 use crowsnest_plan::work::exclusive::allowed;
-use crowsnest_plan::work::holder::{Holder, binding_of_work};
+use crowsnest_plan::work::holder::binding_of_work;
 use crowsnest_plan::{conditions, object};
 
 pub struct BindingController {
@@ -49,11 +51,6 @@ pub struct BindingController {
 const PURGE_WAIT: Duration = Duration::from_secs(1);
 /// Clusters whose Works one binding writes at once.
 const AT_ONCE: usize = 8;
-
-/// The member an execution namespace stands for.
-pub fn cluster_of(namespace: &str) -> Option<&str> {
-    cluster_of_execution_namespace(namespace)
-}
 
 /// What a binding asks for.
 struct Wanted<'a> {
@@ -411,33 +408,6 @@ impl BindingController {
     }
 }
 
-/// Creates or updates a Work, unless it is as it should be; whether it was written. A binding does not take over the Work of
-/// another binding that exists, or of a FederatedResourceQuota: names of Works do not contain the API group.
-pub async fn write_work(context: &Context, desired: &DesiredWork) -> Result<bool, Error> {
-    let resource = &context.kinds.work;
-    let existing = context.get(resource, &desired.namespace, &desired.name).await?;
-    if let Some(held) = existing.as_deref().and_then(|existing| desired.held_by_another(existing)) {
-        let is_held = match &held {
-            Holder::Quota => true,
-            Holder::Binding((namespace, name)) => {
-                context.exists(context.kinds.binding(namespace), namespace, name).await?
-            }
-        };
-        if is_held {
-            let (namespace, name) = (&desired.namespace, &desired.name);
-            return Err(Error::Apply(format!("work {namespace}/{name} is held by {held}")));
-        }
-    }
-    match desired.plan(existing.as_deref(), &new_id()) {
-        WorkPlan::Keep => Ok(false),
-        WorkPlan::Create(work) => context.create(resource, &work).await.map(|_| true),
-        WorkPlan::Update(work) => context.replace(resource, &work).await.map(|_| true),
-        WorkPlan::WaitForDeletion => {
-            Err(Error::Waiting(format!("work {}/{} is being deleted", desired.namespace, desired.name)))
-        }
-    }
-}
-
 /// Whether a policy holds the binding.
 fn is_claimed(binding: &Value) -> bool {
     let ids = [label::PROPAGATION_POLICY_PERMANENT_ID, label::CLUSTER_PROPAGATION_POLICY_PERMANENT_ID];
@@ -449,9 +419,4 @@ fn id_label(namespace: &str) -> &'static str {
         "" => label::CLUSTER_RESOURCE_BINDING_PERMANENT_ID,
         _ => label::RESOURCE_BINDING_PERMANENT_ID,
     }
-}
-
-/// Parses a cluster's name out of an execution namespace.
-pub fn member_of(namespace: &str) -> Option<ClusterName> {
-    cluster_of(namespace).and_then(|cluster| ClusterName::parse(cluster).ok())
 }

@@ -14,8 +14,6 @@ use serde_json::{Value, json};
 
 use crate::Error;
 use crate::cache::{Cached, Change, Old};
-use crate::propagation::binding::cluster_of;
-use crate::propagation::detector::template_of;
 use crate::runtime::config::Config;
 use crate::runtime::context::{Context, decode};
 use crate::runtime::event_recorder::Severity;
@@ -23,6 +21,8 @@ use crate::runtime::workqueue::Outcome;
 use crate::runtime::write_priority::DeferredWrites;
 use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch};
 use crate::scheduling::scheduler::BindingKey;
+use crate::shared::templates::template_of;
+use crate::shared::works::cluster_of;
 use crowsnest_plan::work::construct;
 use crowsnest_plan::work::holder::binding_of_work;
 use crowsnest_plan::{conditions, object, status};

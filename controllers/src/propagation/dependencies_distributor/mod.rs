@@ -16,13 +16,13 @@ use serde_json::{Value, json};
 
 use crate::Error;
 use crate::cache::{Cached, Change};
-use crate::propagation::detector::template_of;
 use crate::runtime::context::{Context, new_id};
 use crate::runtime::dynamic_client::Resource;
 use crate::runtime::event_recorder::Severity;
 use crate::runtime::workqueue::Outcome;
 use crate::runtime::{Controller, Requests, Setup, Source, Switch, Trigger, Watch};
 use crate::scheduling::scheduler::BindingKey;
+use crate::shared::templates::template_of;
 use crowsnest_interpreter::default::dependencies::spelled;
 use crowsnest_plan::dependencies::{self, AttachedPlan, Parent, Wishes};
 use crowsnest_plan::dependencies::{Dependency, Needs};

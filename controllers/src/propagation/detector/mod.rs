@@ -25,8 +25,8 @@ use self::unclaimed::Unclaimed;
 use crate::Error;
 use crate::cache::Change;
 use crate::runtime::config::Config;
-use crate::runtime::context::{Context, decode, new_id};
-use crate::runtime::dynamic_client::{Resource, Target};
+use crate::runtime::context::{Context, new_id};
+use crate::runtime::dynamic_client::Resource;
 use crate::runtime::event_recorder::Severity;
 use crate::runtime::workqueue::Outcome;
 use crate::runtime::{Controller, Requests, Setup, Source, Switch, Trigger, Watch};
@@ -35,7 +35,6 @@ use crowsnest_plan::propagation::binding::{self, BindingPlan, Intent, Interprete
 use crowsnest_plan::propagation::change::Change as TemplateChange;
 use crowsnest_plan::propagation::lazy::{self, Touch};
 use crowsnest_plan::propagation::{Choice, Claim, Policy, Preemption, choose, claim};
-use crowsnest_plan::reference;
 
 /// A template in the control plane.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -424,26 +423,4 @@ fn describe(policy: &Policy<'_>) -> String {
         "" => format!("cluster policy({})", policy.name),
         namespace => format!("policy({namespace}/{})", policy.name),
     }
-}
-
-/// The template a binding refers to, with everything in it; `None` if there is none that the binding may refer to
-/// ([`reference::check`]).
-pub async fn template_of(context: &Context, binding: &Value) -> Result<Option<(Resource, Arc<Value>)>, Error> {
-    let reference: crowsnest_api::work::ObjectReference =
-        decode(object::at(binding, &["spec", "resource"]).unwrap_or(&Value::Null))?;
-    let resource = match context.catalog.find(&context.control_plane, &reference.api_version, &reference.kind).await {
-        Ok(resource) => resource,
-        Err(Error::UnknownKind { .. }) => return Ok(None),
-        Err(error) => return Err(error),
-    };
-    if let Err(why) = reference::check(object::namespace(binding), &reference, resource.namespaced) {
-        tracing::warn!(namespace = object::namespace(binding), binding = object::name(binding), %why, "binding not followed");
-        return Ok(None);
-    }
-    if context.world.is_synced(&context.control_plane, &resource.gvr) {
-        let template = context.get(&resource, &reference.namespace, &reference.name).await?;
-        return Ok(template.map(|template| (resource, template)));
-    }
-    let live = context.objects.get(Target::new(&resource, &reference.namespace, &reference.name)).await?;
-    Ok(live.map(|template| (resource, Arc::new(template))))
 }

@@ -28,7 +28,6 @@ use crate::cache::applied_state::AppliedStates;
 use crate::cache::{Cached, Change};
 use crate::error::aggregated;
 use crate::metrics::Durations;
-use crate::propagation::binding::{cluster_of, member_of};
 use crate::runtime::config::Config;
 use crate::runtime::context::{Context, decode};
 use crate::runtime::dynamic_client::{Objects, Target};
@@ -36,6 +35,8 @@ use crate::runtime::event_recorder::Severity;
 use crate::runtime::workqueue::Outcome;
 use crate::runtime::write_priority::DeferredWrites;
 use crate::runtime::{Controller, Requests, Setup, Source, Switch, Trigger, Watch};
+use crate::shared::clusters::is_ready;
+use crate::shared::works::{cluster_of, member_of};
 use crowsnest_plan::work::managed;
 use crowsnest_plan::{conditions, object, status};
 
@@ -318,11 +319,6 @@ impl ExecutionController {
 /// The kinds a cluster reports to serve.
 fn served(cluster: Option<&Value>) -> Option<&Value> {
     object::at(cluster?, &["status", "apiEnablements"])
-}
-
-/// Whether a member takes writes.
-pub fn is_ready(cluster: &Cluster) -> bool {
-    conditions::is_true(&cluster.status.conditions, condition::READY)
 }
 
 fn dispatching(suspended: bool, now: Timestamp) -> Condition {

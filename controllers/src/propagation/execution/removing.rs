@@ -9,13 +9,14 @@ use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_index::RecordKey;
 use serde_json::Value;
 
-use super::{ExecutionController, WorkKey, is_ready};
+use super::{ExecutionController, WorkKey};
 use crate::Error;
 use crate::failover::graceful_eviction::exclusive;
 use crate::metrics::operations::Operation;
 use crate::propagation::execution::counting::written;
 use crate::runtime::dynamic_client::Target;
 use crate::runtime::workqueue::Outcome;
+use crate::shared::clusters::is_ready;
 use crowsnest_plan::object;
 use crowsnest_plan::work::apply::ApplyPlan;
 use crowsnest_plan::work::exclusive::is_run_by;

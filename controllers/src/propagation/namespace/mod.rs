@@ -11,10 +11,11 @@ use serde_json::Value;
 
 use crate::Error;
 use crate::cache::{Change, Header};
-use crate::propagation::binding::{Overrides, write_work};
+use crate::propagation::binding::Overrides;
 use crate::runtime::context::Context;
 use crate::runtime::workqueue::Outcome;
 use crate::runtime::{Controller, Requests, Setup, Source, Switch, Watch};
+use crate::shared::works::write_work;
 use crowsnest_plan::propagation::binding::controller_reference;
 use crowsnest_plan::propagation::change::Change as TemplateChange;
 use crowsnest_plan::selector::{Named, best_precision_of_named};

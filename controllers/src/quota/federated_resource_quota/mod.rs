@@ -15,12 +15,12 @@ use serde_json::{Value, json};
 
 use crate::Error;
 use crate::cache::Change;
-use crate::propagation::binding::{cluster_of, write_work};
 use crate::runtime::context::{Context, decode};
 use crate::runtime::dynamic_client::Resource;
 use crate::runtime::event_recorder::Severity;
 use crate::runtime::workqueue::Outcome;
 use crate::runtime::{Controller, Requests, Setup, Source, Switch, Trigger, Watch};
+use crate::shared::works::{cluster_of, write_work};
 use crowsnest_plan::object;
 use crowsnest_plan::quota::{self as plan, Usage};
 

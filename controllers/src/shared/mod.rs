@@ -1,0 +1,5 @@
+//! Functions that several controllers share.
+
+pub mod clusters;
+pub mod templates;
+pub mod works;

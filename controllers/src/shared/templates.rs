@@ -1,0 +1,32 @@
+//! Templates of bindings.
+
+use std::sync::Arc;
+
+use crowsnest_plan::{object, reference};
+use serde_json::Value;
+
+use crate::Error;
+use crate::runtime::context::{Context, decode};
+use crate::runtime::dynamic_client::{Resource, Target};
+
+/// The template a binding refers to, with everything in it; `None` if there is none that the binding may refer to
+/// ([`reference::check`]).
+pub async fn template_of(context: &Context, binding: &Value) -> Result<Option<(Resource, Arc<Value>)>, Error> {
+    let reference: crowsnest_api::work::ObjectReference =
+        decode(object::at(binding, &["spec", "resource"]).unwrap_or(&Value::Null))?;
+    let resource = match context.catalog.find(&context.control_plane, &reference.api_version, &reference.kind).await {
+        Ok(resource) => resource,
+        Err(Error::UnknownKind { .. }) => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    if let Err(why) = reference::check(object::namespace(binding), &reference, resource.namespaced) {
+        tracing::warn!(namespace = object::namespace(binding), binding = object::name(binding), %why, "binding not followed");
+        return Ok(None);
+    }
+    if context.world.is_synced(&context.control_plane, &resource.gvr) {
+        let template = context.get(&resource, &reference.namespace, &reference.name).await?;
+        return Ok(template.map(|template| (resource, template)));
+    }
+    let live = context.objects.get(Target::new(&resource, &reference.namespace, &reference.name)).await?;
+    Ok(live.map(|template| (resource, Arc::new(template))))
+}

@@ -1,0 +1,46 @@
+//! Works: their clusters, and how controllers write them.
+
+use crowsnest_api::names::cluster_of_execution_namespace;
+use crowsnest_apimachinery::names::ClusterName;
+use crowsnest_plan::work::construct::{DesiredWork, WorkPlan};
+use crowsnest_plan::work::holder::Holder;
+
+use crate::Error;
+use crate::runtime::context::{Context, new_id};
+
+/// The member an execution namespace stands for.
+pub fn cluster_of(namespace: &str) -> Option<&str> {
+    cluster_of_execution_namespace(namespace)
+}
+
+/// Parses a cluster's name out of an execution namespace.
+pub fn member_of(namespace: &str) -> Option<ClusterName> {
+    cluster_of(namespace).and_then(|cluster| ClusterName::parse(cluster).ok())
+}
+
+/// Creates or updates a Work, unless it is as it should be; whether it was written. A binding does not take over the Work of
+/// another binding that exists, or of a FederatedResourceQuota: names of Works do not contain the API group.
+pub async fn write_work(context: &Context, desired: &DesiredWork) -> Result<bool, Error> {
+    let resource = &context.kinds.work;
+    let existing = context.get(resource, &desired.namespace, &desired.name).await?;
+    if let Some(held) = existing.as_deref().and_then(|existing| desired.held_by_another(existing)) {
+        let is_held = match &held {
+            Holder::Quota => true,
+            Holder::Binding((namespace, name)) => {
+                context.exists(context.kinds.binding(namespace), namespace, name).await?
+            }
+        };
+        if is_held {
+            let (namespace, name) = (&desired.namespace, &desired.name);
+            return Err(Error::Apply(format!("work {namespace}/{name} is held by {held}")));
+        }
+    }
+    match desired.plan(existing.as_deref(), &new_id()) {
+        WorkPlan::Keep => Ok(false),
+        WorkPlan::Create(work) => context.create(resource, &work).await.map(|_| true),
+        WorkPlan::Update(work) => context.replace(resource, &work).await.map(|_| true),
+        WorkPlan::WaitForDeletion => {
+            Err(Error::Waiting(format!("work {}/{} is being deleted", desired.namespace, desired.name)))
+        }
+    }
+}
