@@ -5,6 +5,7 @@ use crowsnest_admission::destination::{self, Before};
 use crowsnest_admission::{backend_store, cluster, keep_unknown, registry};
 use crowsnest_api::cluster::Cluster;
 use crowsnest_api::search::ResourceRegistry;
+use crowsnest_api::storage::GROUP as STORAGE_GROUP;
 use crowsnest_apimachinery::field::FieldError;
 use crowsnest_apiserver::status::ApiError;
 use crowsnest_plan::annotations;
@@ -16,7 +17,6 @@ use serde_json::{Value, json};
 use super::{allow, refuse, user_of};
 use crate::aggregated::reply::Failure;
 use crate::aggregated::request::authentication::Delegated;
-use crate::aggregated::stored::STORAGE_GROUP;
 use crate::aggregated::stored::writer::Writer;
 
 const PUBLIC: [(&str, &str, &str); 2] =

@@ -26,7 +26,7 @@ pub(crate) mod resource;
 pub(crate) mod writer;
 
 /// Group of the stored objects of the aggregated groups.
-pub(crate) const STORAGE_GROUP: &str = "storage.crowsnest.io";
+pub(crate) use crowsnest_api::storage::GROUP as STORAGE_GROUP;
 
 const STRATEGIC: &str = "application/strategic-merge-patch+json";
 
