@@ -341,6 +341,12 @@ fn signal(child: &Child, name: &str) -> Result<()> {
     Ok(())
 }
 
+/// CPU time that this thread has used: unlike time on the clock, it does not grow while other processes have the processor.
+pub fn cpu_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec.try_into().unwrap_or_default(), time.tv_nsec.try_into().unwrap_or_default())
+}
+
 /// Polls until `ready`; fails after [`PATIENCE`].
 pub fn until(what: &str, mut ready: impl FnMut() -> Result<bool>) -> Result<()> {
     let began = Instant::now();
