@@ -7,12 +7,14 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use crowsnest_tests::PATIENCE;
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::{TlsAcceptor, TlsConnector};
+use tokio_util::task::TaskTracker;
 
 use crate::wire::{self, Framing, Wire, find, lossy};
 
@@ -54,6 +56,8 @@ pub struct Recorder {
     arrivals: Mutex<Vec<Arrival>>,
     behind: SocketAddr,
     connector: TlsConnector,
+    /// Open connections.
+    connections: TaskTracker,
     /// True if the recorder reports that every object in the table exists; otherwise none does.
     has_objects: bool,
 }
@@ -80,6 +84,7 @@ impl Recorder {
             arrivals: Mutex::default(),
             behind,
             connector: TlsConnector::from(Arc::new(client)),
+            connections: TaskTracker::new(),
             has_objects,
         });
         let (acceptor, serving) = (TlsAcceptor::from(Arc::new(tls)), Arc::clone(&recorder));
@@ -87,7 +92,8 @@ impl Recorder {
             while let Ok((stream, _)) = listener.accept().await {
                 let (acceptor, recorder) = (acceptor.clone(), Arc::clone(&serving));
                 // A broken connection is not an error; the bytes received so far are kept.
-                tokio::spawn(async move { recorder.serve(Wire::new(acceptor.accept(stream).await?)).await });
+                let connections = recorder.connections.clone();
+                connections.spawn(async move { recorder.serve(Wire::new(acceptor.accept(stream).await?)).await });
             }
         });
         Ok(recorder)
@@ -96,6 +102,14 @@ impl Recorder {
     /// All requests so far, in the order of their first byte.
     pub fn arrivals(&self) -> Vec<Arrival> {
         self.arrivals.lock().expect("arrivals").clone()
+    }
+
+    /// Waits until all connections have ended.
+    pub async fn ended(&self) -> Result<()> {
+        self.connections.close();
+        tokio::time::timeout(PATIENCE, self.connections.wait())
+            .await
+            .with_context(|| format!("{} is in use", self.name))
     }
 
     fn note(&self, head: &[u8]) -> usize {

@@ -41,7 +41,7 @@ pub struct Site {
     pub control_plane: Client,
     certificates: BTreeMap<String, Certificate>,
     authority: Vec<u8>,
-    _agent: Process,
+    agent: Process,
     _m2: Member,
 }
 
@@ -145,7 +145,7 @@ impl Site {
             control_plane,
             certificates,
             authority,
-            _agent: agent,
+            agent,
             _m2: m2,
         };
         site.settle().await.with_context(|| site.fleet.log())?;
@@ -194,6 +194,16 @@ impl Site {
         config.alpn_protocols = vec![protocol.to_vec()];
         let name = ServerName::IpAddress(case.address().ip().into());
         Ok(Wire::new(TlsConnector::from(Arc::new(config)).connect(name, stream).await?))
+    }
+
+    /// Stops the processes under test and waits until they have sent all that they send to members.
+    pub async fn stop(&self) -> Result<()> {
+        self.agent.signal("TERM")?;
+        self.fleet.signal("TERM")?;
+        for recorder in &self.recorders {
+            recorder.ended().await?;
+        }
+        Ok(())
     }
 
     /// Objects of the table in the control plane, of kinds that no caller may write.
