@@ -2,8 +2,8 @@
 
 use crate::Index;
 use crate::search::engine::EngineWriter;
+use crowsnest_component_base::metrics::Series;
 use crowsnest_store::StoreSize;
-use crowsnest_store::metrics::Series;
 use crowsnest_store::{CollectionKey, CollectionState, Error, Seq};
 use serde::Serialize;
 use std::collections::BTreeMap;

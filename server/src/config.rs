@@ -14,9 +14,9 @@ use crate::aggregated::request::audit::{DELICATE, Members};
 use crate::aggregated::request::limits::Limits;
 use crate::aggregated::request::middleware::Edge;
 use crate::figures::Figures;
-use crate::reload::{Reloader, Reloads};
-use crate::trust::Trust;
 use crate::webhook::clients::Clients;
+use crowsnest_process::client_ca::Trust;
+use crowsnest_process::reload::{Reloader, Reloads};
 
 /// Timeout of requests that are answered here, as in kube-apiserver.
 const TIMEOUT: Duration = Duration::from_secs(60);

@@ -173,7 +173,7 @@ impl Running {
     }
 
     /// Metrics of exports to backend stores; empty where another process exports.
-    pub(crate) fn backend_store_series(&self) -> Vec<crowsnest_store::metrics::Series> {
+    pub(crate) fn backend_store_series(&self) -> Vec<crowsnest_component_base::metrics::Series> {
         self.backend_store_counters.series()
     }
 

@@ -8,11 +8,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use arc_swap::ArcSwap;
+use crowsnest_component_base::metrics::Series;
 use crowsnest_controllers::reports::Reports;
 use crowsnest_controllers::runtime::write_fence::{Fence, Now};
 use crowsnest_controllers::runtime::{Config, Manager, MetricsReader, Unwell};
 use crowsnest_index::Index;
-use crowsnest_store::metrics::Series;
 use futures::{Stream, StreamExt};
 use parking_lot::Mutex;
 use tokio::sync::watch;

@@ -5,6 +5,7 @@
 
 pub mod client_error;
 pub mod kubeconfig;
+pub mod metrics;
 pub mod requests;
 pub mod retry;
 pub mod spans;

@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crowsnest_component_base::metrics::Series;
+
 /// A number that only grows.
 #[derive(Debug, Default)]
 pub struct Counter(AtomicU64);
@@ -178,22 +180,5 @@ impl Metrics {
                 &self.verdicts,
             ),
         ]
-    }
-}
-
-/// One value of one metric.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Series {
-    pub name: &'static str,
-    pub help: &'static str,
-    /// It only grows.
-    pub counts: bool,
-    pub labels: Vec<(&'static str, String)>,
-    pub value: u64,
-}
-
-impl Series {
-    fn plain(name: &'static str, help: &'static str, counts: bool, value: u64) -> Self {
-        Self { name, help, counts, labels: Vec::new(), value }
     }
 }

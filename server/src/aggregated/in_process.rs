@@ -10,7 +10,7 @@ use crowsnest_apiserver::outbound::InProcess;
 use http::{Request, Response};
 use tower::ServiceExt;
 
-use crate::peers::Peer;
+use crowsnest_process::client_certificate::Peer;
 
 pub(crate) struct Local(pub(crate) Router);
 

@@ -11,7 +11,7 @@ use http::Uri;
 
 use super::estimator::{Listening, address};
 use super::serve::LogFormat;
-use crate::agent::{self, Config, Rotation, SecretName};
+use crowsnest_agent::agent::{self, Config, Rotation, SecretName};
 use crowsnest_cli::duration::duration;
 
 /// A token of the member's that the control plane gets.

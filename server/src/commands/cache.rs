@@ -16,10 +16,10 @@ use crowsnest_store::format;
 use serde_json::Value;
 
 use super::serve::DatabaseUrl;
-use crate::up::datadir::DataDir;
 use crowsnest_cli::columns;
 use crowsnest_cli::connection::ConnectionArgs;
 use crowsnest_cli::output::terminal;
+use crowsnest_process::data_dir::DataDir;
 
 #[derive(Debug, Args)]
 #[command(

@@ -13,7 +13,7 @@ use crowsnest_plan::gates::Gates;
 
 use super::keep;
 use super::serve::LogFormat;
-use crate::estimator::{self, Config, TlsFiles};
+use crowsnest_agent::estimator::{self, Config, TlsFiles};
 
 #[derive(Debug, Args)]
 #[command(

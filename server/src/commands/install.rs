@@ -94,7 +94,7 @@ pub(crate) async fn run(args: InstallArgs) -> anyhow::Result<ExitCode> {
         Some(path) => {
             let read = std::fs::read_to_string(path);
             let text = read.with_context(|| format!("--ca-file {}", path.display()))?;
-            crate::peers::roots(&text, "--ca-file")?;
+            crowsnest_process::client_certificate::roots(&text, "--ca-file")?;
             Some(text)
         }
         None => None,

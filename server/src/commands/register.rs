@@ -22,8 +22,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::runtime::wait::await_condition;
 use kube::{Api, Client};
 
-use crate::agent::certificate::Wanted;
-use crate::agent::{self, Config, Rotation};
+use crowsnest_agent::agent::certificate::Wanted;
+use crowsnest_agent::agent::{self, Config, Rotation};
 use crowsnest_cli::duration::duration;
 use crowsnest_cli::output::terminal;
 use crowsnest_cli::reach::said;

@@ -54,8 +54,8 @@ pub(super) fn parsed(pem: &[u8]) -> anyhow::Result<Chain> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::serving::{Tls, serve};
     use crowsnest_apiserver::authn::{Authority, Serving};
+    use crowsnest_process::serving::{Tls, serve};
     use tokio_util::sync::CancellationToken;
 
     #[tokio::test]

@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use super::tasks::Tasks;
 use crate::install::SYSTEM_NAMESPACE;
 use crate::install::serving::{SECRET, credentials};
-use crate::reload::{Reloader, Reloads};
+use crowsnest_process::reload::{Reloader, Reloads};
 
 /// What is shown is read anew by the reloader where it is in files, else by one of `tasks`.
 pub(super) async fn serving(

@@ -17,7 +17,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::aggregated::reply::{Body, Failure};
-use crate::serving::Sessions;
+use crowsnest_process::serving::Sessions;
 
 /// Between two questions, and how long an answer may take.
 const ASK_EVERY: Duration = Duration::from_secs(1);

@@ -7,7 +7,7 @@ use axum::Router;
 use axum::extract::State;
 use axum::response::Response;
 use axum::routing::get;
-use crowsnest_store::metrics::Series;
+use crowsnest_component_base::metrics::Series;
 use http::StatusCode;
 use tokio::sync::watch;
 
@@ -113,8 +113,8 @@ mod tests {
     use super::*;
     use crate::aggregated::request::limits::Limits;
     use crate::figures::Figures;
-    use crate::reload::Reloads;
     use crowsnest_apiserver::audit::Auditor;
+    use crowsnest_process::reload::Reloads;
     use rstest::rstest;
     use std::time::Duration;
 

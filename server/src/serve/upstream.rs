@@ -13,7 +13,7 @@ use crowsnest_component_base::spans;
 use futures::FutureExt;
 use kube::client::Body;
 
-use crate::reload::Reloader;
+use crowsnest_process::reload::Reloader;
 
 /// A client of the control plane that `config` reaches, by `file` where it was read from one.
 pub(super) async fn client(

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use super::Seal;
-use crate::reload::Reloader;
-use crate::up::datadir::DataDir;
+use crowsnest_process::data_dir::DataDir;
+use crowsnest_process::reload::Reloader;
 
 /// Name of the key file's flag, for the reloader.
 const FLAG: &str = "ui-session-key-file";

@@ -14,7 +14,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use ring::hkdf::{HKDF_SHA256, Salt};
 
-use crate::up::datadir::{self, DataDir};
+use crowsnest_process::data_dir::{self as datadir, DataDir};
 
 /// Default key file in a data directory.
 const FILE: &str = "ui-session-key";

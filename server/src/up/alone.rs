@@ -7,11 +7,11 @@ use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 
-use super::Stop;
 use super::config::MemberConfig;
-use super::datadir::DataDir;
 use super::kubeconfigs::Kubeconfigs;
 use super::members::{self, PORTS};
+use crowsnest_process::data_dir::DataDir;
+use crowsnest_process::signals::Stop;
 
 /// Runs until told to stop. The first line on standard output says that it serves, and where its kubeconfig is.
 pub(crate) async fn run(config: MemberConfig) -> anyhow::Result<ExitCode> {

@@ -20,7 +20,6 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::datadir::DataDir;
 use crate::aggregated::in_process::Local;
 use crate::aggregated::request::authentication::Delegated;
 use crate::aggregated::request::middleware::Edge;
@@ -28,12 +27,13 @@ use crate::aggregated::resource::registry::REGISTRY;
 use crate::aggregated::server::{Aggregated, router};
 use crate::config::ApiConfig;
 use crate::install::{self, Endpoints};
-use crate::reload::Reloader;
 use crate::roles::Roles;
-use crate::serving::{self, Tls};
-use crate::trust::{self, Trust};
 use crate::webhook;
 use crate::webhook::clients::Clients;
+use crowsnest_process::client_ca::{self as trust, Trust};
+use crowsnest_process::data_dir::DataDir;
+use crowsnest_process::reload::Reloader;
+use crowsnest_process::serving::{self, Tls};
 
 /// Karmada's name for the administrator; `cluster-proxy-admin` is bound to it.
 const ADMIN: &str = "system:admin";

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use kube::config::Kubeconfig;
 
-use super::datadir::write_private;
+use crowsnest_process::data_dir::write_private;
 
 /// Collects kubeconfigs and writes them below one folder.
 pub(super) struct Kubeconfigs {

@@ -21,10 +21,10 @@ use kube::Api;
 use kube::runtime::wait;
 
 use super::config::{self, Config};
-use super::datadir::DataDir;
 use super::joined::Joined;
 use super::kubeconfigs::Kubeconfigs;
 use super::progress::Progress;
+use crowsnest_process::data_dir::DataDir;
 
 /// How long a start waits for what the members have.
 const LOOKED_AT_WITHIN: Duration = Duration::from_secs(15);

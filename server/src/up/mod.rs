@@ -4,7 +4,6 @@
 pub(crate) mod alone;
 mod config;
 mod controlplane;
-pub(crate) mod datadir;
 mod joined;
 mod kubeconfigs;
 mod members;
@@ -18,26 +17,26 @@ use std::process::ExitCode;
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use crowsnest_apiserver::audit::log::Writer;
 use crowsnest_apiserver::authn::Oidc;
 use crowsnest_apiserver::authn::oidc::whole;
 use crowsnest_embedded::member::admin;
 use crowsnest_index::IndexOptions;
+use crowsnest_process::data_dir::DataDir;
+use crowsnest_process::serving::{self, bind};
+use crowsnest_process::signals::Stop;
 use tokio::net::TcpListener;
-use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::install;
 use crate::roles::{Roles, RolesConfig};
-use crate::serving;
 use crate::steering::Steers;
 use crate::ui::oidc::SignIn;
 use crate::ui::{self, Ui};
 pub(crate) use config::{ApiserverConfig, Config, MemberConfig, Members, Place};
 use controlplane::{ControlPlane, Own};
-use datadir::DataDir;
 use joined::Joined;
 use kubeconfigs::Kubeconfigs;
 use progress::Progress;
@@ -118,54 +117,8 @@ async fn written(audit: Option<Writer>) {
     }
 }
 
-/// SIGINT and SIGTERM.
-pub(crate) struct Stop {
-    interrupt: tokio::signal::unix::Signal,
-    terminate: tokio::signal::unix::Signal,
-}
-
-impl Stop {
-    pub(crate) fn new() -> anyhow::Result<Self> {
-        Ok(Self { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
-    }
-
-    pub(crate) async fn wait(&mut self) {
-        tokio::select! {
-            _ = self.interrupt.recv() => {}
-            _ = self.terminate.recv() => {}
-        }
-    }
-
-    /// Runs what ends with `stop` until it ends, or a signal comes and it has been drained. A second signal ends the drain.
-    pub(crate) async fn drained(
-        mut self,
-        stop: &CancellationToken,
-        serving: impl Future<Output = anyhow::Result<()>>,
-    ) -> anyhow::Result<()> {
-        let mut serving = std::pin::pin!(serving);
-        tokio::select! {
-            served = serving.as_mut() => return served,
-            () = self.wait() => stop.cancel(),
-        }
-        tokio::select! {
-            served = serving => served,
-            () = self.wait() => bail!("stopped before everything was drained"),
-        }
-    }
-}
-
 fn open(place: &Place) -> anyhow::Result<DataDir> {
     Ok(DataDir::open(&place.data_dir, place.reset)?)
-}
-
-pub(crate) async fn bind(address: SocketAddr, flag: &str) -> anyhow::Result<TcpListener> {
-    match TcpListener::bind(address).await {
-        Ok(listener) => Ok(listener),
-        Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => {
-            bail!("{address} is taken by another program; stop it or choose another address with {flag}")
-        }
-        Err(error) => Err(error).with_context(|| format!("listening on {address} ({flag})")),
-    }
 }
 
 /// Tells whether the issuer is there. It is asked again when somebody comes with a token.

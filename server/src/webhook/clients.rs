@@ -12,8 +12,8 @@ use http::StatusCode;
 use rustls::pki_types::UnixTime;
 
 use crate::aggregated::reply::Failure;
-use crate::peers::Authorities;
-use crate::serving::{ClientChain, ServingError};
+use crowsnest_process::client_certificate::Authorities;
+use crowsnest_process::serving::{ClientChain, ServingError};
 
 /// Trust in the sender of a review.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -13,10 +13,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crowsnest_api::search::ResourceRegistry;
+use crowsnest_component_base::metrics::Series;
 use crowsnest_index::Index;
 use crowsnest_index::export::{Export, ExportOptions, ExportProgress, ExportState, Exporter, Remembered, Selection};
 use crowsnest_index::opensearch::client::Credentials;
-use crowsnest_store::metrics::Series;
 use futures::{Stream, StreamExt};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;

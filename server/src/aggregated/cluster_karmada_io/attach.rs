@@ -10,11 +10,11 @@ use http::{HeaderMap, HeaderValue, StatusCode, header};
 use kube::Api;
 
 use super::NAME;
-use crate::agent::replicas::Replica;
 use crate::aggregated::reply::{Body, Failure};
 use crate::aggregated::request::context::RequestContext;
 use crate::aggregated::resource::{CREATE, Definition, Paths, Requested, Resource};
 use crate::aggregated::server::Aggregated;
+use crowsnest_agent::agent::replicas::Replica;
 
 pub(super) struct Attach;
 

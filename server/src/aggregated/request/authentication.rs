@@ -20,7 +20,7 @@ use kube::api::{Api, PostParams};
 use moka::future::Cache;
 
 use crate::aggregated::reply::Failure;
-use crate::peers::{Certificate, Peer};
+use crowsnest_process::client_certificate::{Certificate, Peer};
 
 /// Decision of the control plane.
 #[derive(Debug, Clone, PartialEq, Eq)]

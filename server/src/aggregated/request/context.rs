@@ -12,7 +12,7 @@ use http::{HeaderMap, Method, Uri, header};
 use crate::aggregated::resource::registry::{Registry, Route};
 use crate::aggregated::resource::{Members, Requested};
 use crate::aggregated::{cluster_karmada_io, search_karmada_io};
-use crate::peers::Peer;
+use crowsnest_process::client_certificate::Peer;
 
 /// Verbs that change nothing.
 const READS: [&str; 5] = ["get", "list", "watch", "head", "options"];

@@ -15,8 +15,8 @@ use crowsnest_apiserver::audit::held::{Heard, Held};
 use crowsnest_apiserver::audit::{self, AUDIT_ID, Attributes, Auditor, HANDED, Record};
 use crowsnest_apiserver::authn::bearer::strip_bearer;
 use crowsnest_apiserver::authn::{impersonation, request_header};
+use crowsnest_component_base::metrics::Series;
 use crowsnest_component_base::spans::Lasting;
-use crowsnest_store::metrics::Series;
 use futures::FutureExt;
 use http::HeaderValue;
 use jiff::Timestamp;
@@ -31,8 +31,8 @@ use crate::aggregated::request::trace;
 use crate::aggregated::resource::registry::Route;
 use crate::aggregated::server::{Aggregated, dispatch, health};
 use crate::figures::Figures;
-use crate::peers::Peer;
-use crate::reload::Reloads;
+use crowsnest_process::client_certificate::Peer;
+use crowsnest_process::reload::Reloads;
 
 /// Middleware in front of the handlers.
 #[derive(Clone)]

@@ -12,7 +12,7 @@ use tracing::field::Empty;
 use tracing_opentelemetry::OpenTelemetrySpanExt;
 
 use crate::aggregated::request::context::RequestAttributes;
-use crate::peers::{Certificate, Peer};
+use crowsnest_process::client_certificate::{Certificate, Peer};
 
 /// The span of a request for our API groups; `id` is that of the audit log.
 pub(crate) fn request_span(

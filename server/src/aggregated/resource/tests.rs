@@ -24,8 +24,8 @@ use crate::aggregated::request::limits::Limits;
 use crate::aggregated::request::middleware::Edge;
 use crate::aggregated::server::router;
 use crate::figures::Figures;
-use crate::peers::{Certificate, Peer};
-use crate::reload::Reloads;
+use crowsnest_process::client_certificate::{Certificate, Peer};
+use crowsnest_process::reload::Reloads;
 
 fn attributes(method: &Method, path: &str, query: &str) -> Attributes {
     Attributes::from(RequestInfo::parse(method, path, &Query::parse(Some(query))))

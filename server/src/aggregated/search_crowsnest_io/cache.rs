@@ -6,13 +6,10 @@ use async_trait::async_trait;
 use axum::extract::Request;
 use axum::response::Response;
 use crowsnest_apimachinery::names::ClusterName;
+use crowsnest_component_base::metrics::{Scrape, Series};
 use crowsnest_fleet::Fleet;
-use crowsnest_store::metrics::Series;
 use http::{HeaderValue, header};
-use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::{encode_eof, encode_registry};
-use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
-use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 
 use super::call::typed;
@@ -96,37 +93,6 @@ fn exposition(series: Vec<Series>, more: impl FnOnce(&mut String) -> fmt::Result
     more(&mut text)?;
     encode_eof(&mut text)?;
     Ok(text)
-}
-
-/// All series of one scrape; those of one metric are consecutive.
-#[derive(Debug)]
-pub(crate) struct Scrape(pub(crate) Vec<Series>);
-
-impl Collector for Scrape {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        for series in self.0.chunk_by(|one, next| one.name == next.name) {
-            let Some(Series { name, help, counts, .. }) = series.first() else { continue };
-            let kind = if *counts { MetricType::Counter } else { MetricType::Gauge };
-            // The encoder adds the suffix of a counter.
-            let name = name.strip_suffix("_total").unwrap_or(name);
-            let mut metric = encoder.encode_descriptor(name, help, None, kind)?;
-            for one in series {
-                value(&mut metric, one)?;
-            }
-        }
-        Ok(())
-    }
-}
-
-fn value(metric: &mut MetricEncoder<'_>, one: &Series) -> Result<(), fmt::Error> {
-    if one.counts {
-        return metric.encode_counter::<NoLabelSet, _, f64>(&one.value, None);
-    }
-    let value = i64::try_from(one.value).unwrap_or(i64::MAX);
-    match one.labels.is_empty() {
-        true => metric.encode_gauge(&value),
-        false => metric.encode_family(&one.labels)?.encode_gauge(&value),
-    }
 }
 
 #[cfg(test)]

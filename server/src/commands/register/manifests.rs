@@ -15,7 +15,7 @@ use crowsnest_plan::overriding::yaml;
 use serde_json::{Value, json};
 
 use super::discovery::ControlPlane;
-use crate::agent::certificate::Issued;
+use crowsnest_agent::agent::certificate::Issued;
 
 pub(super) const ACCOUNT: &str = "karmada-agent-sa";
 pub(super) const SECRET: &str = "karmada-kubeconfig";

@@ -1,12 +1,12 @@
 //! `crowsnest agent`: runs in a member that nobody can dial. Registers it in pull mode and keeps a tunnel open to each replica
 //! of the control plane, through which that one reaches its API server; renews the certificate it is known by.
 
-pub(crate) mod certificate;
+pub mod certificate;
 mod config;
 mod figures;
 mod health;
 mod renewal;
-pub(crate) mod replicas;
+pub mod replicas;
 mod tunnels;
 
 use std::net::SocketAddr;
@@ -28,9 +28,10 @@ use kube::client::{Body, ConfigExt};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::serving;
-use crate::up::{Stop, bind};
-pub(crate) use config::{Config, Rotation, SecretName};
+pub use config::{Config, Rotation, SecretName};
+use crowsnest_process::serving;
+use crowsnest_process::serving::bind;
+use crowsnest_process::signals::Stop;
 use figures::Figures;
 use health::Tunnel;
 use replicas::Replica;
@@ -44,7 +45,7 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(30);
 const MAX_STATUS: usize = 64 << 10;
 
 /// Runs until told to stop.
-pub(crate) async fn run(config: Config) -> anyhow::Result<ExitCode> {
+pub async fn run(config: Config) -> anyhow::Result<ExitCode> {
     let stop = CancellationToken::new();
     Stop::new()?.drained(&stop, serve(config, &stop)).await?;
     Ok(ExitCode::SUCCESS)

@@ -10,14 +10,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use anyhow::Context;
-use crowsnest_store::metrics::Series;
+use crowsnest_component_base::metrics::Series;
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
 type Take = Box<dyn Fn(&[String]) -> anyhow::Result<()> + Send + Sync>;
 
 /// See the module. Written by whoever starts a server; read by its one task.
-pub(crate) struct Reloader {
+pub struct Reloader {
     every: Duration,
     watched: Vec<Watched>,
     counts: Arc<Reloads>,
@@ -38,7 +38,7 @@ struct Watched {
 
 /// How often that went well, for the metrics.
 #[derive(Default)]
-pub(crate) struct Reloads {
+pub struct Reloads {
     done: AtomicU64,
     failed: AtomicU64,
     /// Looks at serving certificates, as controller-runtime counts them.
@@ -49,12 +49,12 @@ pub(crate) struct Reloads {
 
 impl Reloads {
     /// A serving certificate was read, or could not be used.
-    pub(crate) fn read_certificate(&self, is_well: bool) {
+    pub fn read_certificate(&self, is_well: bool) {
         self.read.fetch_add(1, Ordering::Relaxed);
         self.unread.fetch_add(u64::from(!is_well), Ordering::Relaxed);
     }
 
-    pub(crate) fn series(&self) -> Vec<Series> {
+    pub fn series(&self) -> Vec<Series> {
         let count = |name, help, value: &AtomicU64| Series {
             name,
             help,
@@ -86,17 +86,17 @@ impl Reloads {
 }
 
 impl Reloader {
-    pub(crate) fn new(every: Duration) -> Self {
+    pub fn new(every: Duration) -> Self {
         Self { every, watched: Vec::new(), counts: Arc::default() }
     }
 
-    pub(crate) fn counts(&self) -> Arc<Reloads> {
+    pub fn counts(&self) -> Arc<Reloads> {
         Arc::clone(&self.counts)
     }
 
     /// Has the content of these files taken now, and again whenever one of them has changed. `what` is the flag that names
     /// them.
-    pub(crate) async fn watch(
+    pub async fn watch(
         &mut self,
         what: &'static str,
         files: Vec<PathBuf>,
@@ -114,7 +114,7 @@ impl Reloader {
     }
 
     /// Looks at all files, again and again.
-    pub(crate) async fn run(mut self, stop: CancellationToken) {
+    pub async fn run(mut self, stop: CancellationToken) {
         while stop.run_until_cancelled(tokio::time::sleep(self.every)).await.is_some() {
             self.look().await;
         }

@@ -37,19 +37,19 @@ use tokio_util::task::TaskTracker;
 use tonic::Status;
 use tonic_prost::ProstCodec;
 
-pub(crate) use config::{Config, TlsFiles};
+pub use config::{Config, TlsFiles};
 
-use crate::aggregated::search_crowsnest_io::cache::Scrape;
-use crate::figures::{BuildInfo, Sent};
-use crate::reload::{Reloader, Reloads};
-use crate::serving::{self, Tls};
-use crate::up::Stop;
+use crowsnest_component_base::metrics::Scrape;
+use crowsnest_component_base::metrics::{BuildInfo, Sent};
+use crowsnest_process::reload::{Reloader, Reloads};
+use crowsnest_process::serving::{self, Tls};
+use crowsnest_process::signals::Stop;
 
 /// Between two looks at the certificates' files.
 const RELOAD: Duration = Duration::from_secs(60);
 
 /// Runs until told to stop.
-pub(crate) async fn run(config: Config) -> anyhow::Result<ExitCode> {
+pub async fn run(config: Config) -> anyhow::Result<ExitCode> {
     let stop = CancellationToken::new();
     Stop::new()?.drained(&stop, serve(config, &stop)).await?;
     Ok(ExitCode::SUCCESS)
@@ -183,14 +183,14 @@ impl Figures {
 }
 
 /// Answers for one cluster.
-pub(crate) struct Estimator {
+pub struct Estimator {
     cluster: ClusterName,
     member: Arc<Member>,
     figures: Figures,
 }
 
 impl Estimator {
-    pub(crate) fn new(cluster: ClusterName, member: Arc<Member>) -> Self {
+    pub fn new(cluster: ClusterName, member: Arc<Member>) -> Self {
         Estimator { cluster, member, figures: Figures::new() }
     }
 
@@ -267,7 +267,7 @@ fn chain(error: &dyn std::error::Error) -> String {
 }
 
 /// The gRPC service.
-pub(crate) fn router(estimator: Arc<Estimator>) -> Router {
+pub fn router(estimator: Arc<Estimator>) -> Router {
     Router::new()
         .route(wire::MAX_AVAILABLE_REPLICAS, post(replicas))
         .route(wire::MAX_AVAILABLE_COMPONENT_SETS, post(sets))

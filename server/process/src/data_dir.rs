@@ -11,11 +11,11 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 /// The layout this build writes. A higher number on disk is refused, a lower one would be migrated.
-pub(crate) const LAYOUT: u32 = 1;
+pub const LAYOUT: u32 = 1;
 
 /// Why a data directory can't be used. Each prints as one line that names the mend.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum DataDirError {
+pub enum DataDirError {
     #[error("data directory {path} can't be written; choose another with --data-dir")]
     Unwritable { path: PathBuf, source: io::Error },
     #[error("data directory {path} is in use by another crowsnest; stop it or choose another with --data-dir")]
@@ -38,14 +38,14 @@ struct Layout {
 
 /// A locked, versioned data directory. The lock is held until this is dropped.
 #[derive(Debug)]
-pub(crate) struct DataDir {
+pub struct DataDir {
     root: PathBuf,
     _lock: File,
 }
 
 impl DataDir {
     /// Creates or opens, locks, checks the version; with `reset` empties it first (after taking the lock).
-    pub(crate) fn open(root: &Path, reset: bool) -> Result<Self, DataDirError> {
+    pub fn open(root: &Path, reset: bool) -> Result<Self, DataDirError> {
         let unwritable = |source| DataDirError::Unwritable { path: root.to_owned(), source };
         fs::DirBuilder::new().recursive(true).mode(0o700).create(root).map_err(unwritable)?;
         let lock_path = root.join("LOCK");
@@ -90,7 +90,7 @@ impl DataDir {
     }
 
     /// `<root>/<name>`, made if absent, readable by the owner alone.
-    pub(crate) fn dir(&self, name: &str) -> Result<PathBuf, DataDirError> {
+    pub fn dir(&self, name: &str) -> Result<PathBuf, DataDirError> {
         let path = self.root.join(name);
         fs::DirBuilder::new()
             .recursive(true)
@@ -100,18 +100,18 @@ impl DataDir {
         Ok(path)
     }
 
-    pub(crate) fn root(&self) -> &Path {
+    pub fn root(&self) -> &Path {
         &self.root
     }
 
     /// Reads a small state file, `None` when absent or unreadable as `T` (it is then made anew).
-    pub(crate) fn read_state<T: serde::de::DeserializeOwned>(&self, name: &str) -> Option<T> {
+    pub fn read_state<T: serde::de::DeserializeOwned>(&self, name: &str) -> Option<T> {
         let bytes = fs::read(self.root.join(name)).ok()?;
         serde_json::from_slice(&bytes).ok()
     }
 
     /// Replaces a small state file, readable by the owner alone.
-    pub(crate) fn write_state<T: Serialize>(&self, name: &str, state: &T) -> Result<(), DataDirError> {
+    pub fn write_state<T: Serialize>(&self, name: &str, state: &T) -> Result<(), DataDirError> {
         let path = self.root.join(name);
         let unwritable = |source| DataDirError::Unwritable { path: path.clone(), source };
         let text = serde_json::to_vec_pretty(state).map_err(|e| unwritable(io::Error::other(e)))?;
@@ -121,7 +121,7 @@ impl DataDir {
 
 /// Writes a file atomically (rename), with mode 0600 from its first byte because it may contain keys. A link or a file
 /// with wider permissions at the temporary path is removed and never written to.
-pub(crate) fn write_private(path: &Path, content: &[u8]) -> io::Result<()> {
+pub fn write_private(path: &Path, content: &[u8]) -> io::Result<()> {
     let temporary = path.with_extension("new");
     match fs::remove_file(&temporary) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),

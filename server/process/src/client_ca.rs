@@ -12,7 +12,7 @@ use kube::runtime::{WatchStreamExt, wait};
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
-use crate::peers::Authorities;
+use crate::client_certificate::Authorities;
 use crate::serving::{ServingError, Tls};
 
 const NAMESPACE: &str = "kube-system";
@@ -22,15 +22,15 @@ const TOLD_WITHIN: std::time::Duration = std::time::Duration::from_secs(30);
 
 /// Authorities as PEM.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Believed {
-    pub(crate) front_proxies: Option<String>,
+pub struct Believed {
+    pub front_proxies: Option<String>,
     /// Names that count among front proxies; none is any.
-    pub(crate) allowed_names: Vec<String>,
-    pub(crate) users: Option<String>,
+    pub allowed_names: Vec<String>,
+    pub users: Option<String>,
 }
 
 impl Believed {
-    pub(crate) fn authorities(&self) -> Result<Authorities, ServingError> {
+    pub fn authorities(&self) -> Result<Authorities, ServingError> {
         Ok(Authorities::new(self.front_proxies.as_deref(), self.allowed_names.clone(), self.users.as_deref())?)
     }
 
@@ -57,7 +57,7 @@ impl Believed {
 }
 
 /// What a listener believes, from both sources. Written by whoever reads them.
-pub(crate) struct Trust {
+pub struct Trust {
     tls: Tls,
     sources: Mutex<Sources>,
 }
@@ -70,12 +70,12 @@ struct Sources {
 
 impl Trust {
     /// `tls` believes what the control plane has told.
-    pub(crate) fn new(tls: Tls, control_plane: Believed) -> Self {
+    pub fn new(tls: Tls, control_plane: Believed) -> Self {
         Self { tls, sources: Mutex::new(Sources { control_plane, files: Believed::default() }) }
     }
 
     /// Files say something else.
-    pub(crate) fn read(&self, change: impl FnOnce(&mut Believed)) -> Result<(), ServingError> {
+    pub fn read(&self, change: impl FnOnce(&mut Believed)) -> Result<(), ServingError> {
         self.change(|sources| change(&mut sources.files))
     }
 
@@ -93,7 +93,7 @@ impl Trust {
     }
 
     /// Follows what the control plane tells, until `stop`.
-    pub(crate) async fn follow(&self, control_plane: kube::Client, stop: CancellationToken) {
+    pub async fn follow(&self, control_plane: kube::Client, stop: CancellationToken) {
         let told = watch_object(maps(control_plane), NAME).default_backoff();
         let mut told = std::pin::pin!(told);
         while let Some(Some(seen)) = stop.run_until_cancelled(told.next()).await {
@@ -118,7 +118,7 @@ fn maps(control_plane: kube::Client) -> Api<ConfigMap> {
 }
 
 /// What the control plane tells, once it does.
-pub(crate) async fn told(control_plane: kube::Client) -> anyhow::Result<Believed> {
+pub async fn told(control_plane: kube::Client) -> anyhow::Result<Believed> {
     let found = wait::await_condition(maps(control_plane), NAME, |map: Option<&ConfigMap>| map.is_some());
     let map = tokio::time::timeout(TOLD_WITHIN, found).await;
     let map = map.with_context(|| format!("waiting for {NAMESPACE}/{NAME}"))??;

@@ -28,11 +28,11 @@ const MAX_NAME: usize = 64;
 
 /// One process of the control plane, from its start to its end.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Replica(String);
+pub struct Replica(String);
 
 impl Replica {
     /// This process.
-    pub(crate) fn own() -> &'static Self {
+    pub fn own() -> &'static Self {
         static OWN: LazyLock<Replica> = LazyLock::new(|| Replica(format!("{:032x}", rand::random::<u128>())));
         &OWN
     }
@@ -45,13 +45,13 @@ impl Replica {
     }
 
     /// Whether an agent that asks says that it has a tunnel to this one.
-    pub(crate) fn is_met(&self, headers: &HeaderMap) -> bool {
+    pub fn is_met(&self, headers: &HeaderMap) -> bool {
         let values = headers.get_all(MET).into_iter().filter_map(|value| value.to_str().ok());
         values.flat_map(|value| value.split(',')).any(|name| name.trim() == self.0)
     }
 
     /// Says in an answer who it is.
-    pub(crate) fn tell(&self, headers: &mut HeaderMap) {
+    pub fn tell(&self, headers: &mut HeaderMap) {
         if let Ok(name) = HeaderValue::from_str(&self.0) {
             headers.insert(REPLICA, name);
         }

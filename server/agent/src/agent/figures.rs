@@ -9,8 +9,8 @@ use axum::Router;
 use axum::extract::State;
 use axum::response::Response;
 use axum::routing::get;
+use crowsnest_component_base::metrics::Series;
 use crowsnest_component_base::requests::{CountRequests, Requests};
-use crowsnest_store::metrics::Series;
 use http::{HeaderValue, StatusCode, header};
 use parking_lot::Mutex;
 use prometheus_client::encoding::text::encode;
@@ -18,8 +18,8 @@ use prometheus_client::registry::Registry;
 use tokio::sync::watch;
 
 use super::health::Tunnel;
-use crate::aggregated::search_crowsnest_io::cache::Scrape;
-use crate::figures::{BuildInfo, Sent};
+use crowsnest_component_base::metrics::Scrape;
+use crowsnest_component_base::metrics::{BuildInfo, Sent};
 
 /// See the module. Cheap to clone.
 #[derive(Clone, Default)]

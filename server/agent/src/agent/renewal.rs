@@ -22,7 +22,7 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 use super::certificate::{Issued, Wanted};
 use super::config::{Config, Rotation, SecretName};
 use super::figures::Figures;
-use crate::up::datadir::write_private;
+use crowsnest_process::data_dir::write_private;
 
 /// How long the control plane may take to sign.
 const SIGNED_WITHIN: std::time::Duration = std::time::Duration::from_secs(300);

@@ -20,22 +20,22 @@ use serde_json::json;
 const AGAIN: Duration = Duration::from_secs(1);
 
 /// What is asked for.
-pub(crate) struct Wanted<'a> {
-    pub(crate) cluster: &'a ClusterName,
-    pub(crate) seconds: i32,
+pub struct Wanted<'a> {
+    pub cluster: &'a ClusterName,
+    pub seconds: i32,
     /// How long the control plane may take.
-    pub(crate) within: Duration,
+    pub within: Duration,
 }
 
 /// A certificate and its key, as PEM.
-pub(crate) struct Issued {
-    pub(crate) certificate: String,
-    pub(crate) key: String,
+pub struct Issued {
+    pub certificate: String,
+    pub key: String,
 }
 
 impl Wanted<'_> {
     /// Makes a key, and has its certificate signed.
-    pub(crate) async fn ask(&self, control_plane: Client) -> anyhow::Result<Issued> {
+    pub async fn ask(&self, control_plane: Client) -> anyhow::Result<Issued> {
         let key = KeyPair::generate().context("making the agent's key")?;
         let name = format!("{}-{:05x}", self.cluster, rand::rng().random_range(0..0x10_0000));
         let requests: Api<CertificateSigningRequest> = Api::all(control_plane);

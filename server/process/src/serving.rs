@@ -5,10 +5,12 @@
 //! open stay what they were.
 
 use std::io;
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use anyhow::{Context, bail};
 use arc_swap::ArcSwap;
 use crowsnest_apiserver::authn::Serving;
 use crowsnest_apiserver::authn::peer::AuthorityError;
@@ -24,7 +26,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower::ServiceExt;
 
-use crate::peers::{Authorities, Peer, roots};
+use crate::client_certificate::{Authorities, Peer, roots};
 
 /// How long open requests may go on after shutdown began.
 const DRAIN: Duration = Duration::from_secs(5);
@@ -44,7 +46,7 @@ const STREAMS: u32 = 250;
 const KEEP_ALIVE: Duration = Duration::from_secs(30);
 
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum ServingError {
+pub enum ServingError {
     #[error(transparent)]
     Authority(#[from] AuthorityError),
 }
@@ -52,11 +54,11 @@ pub(crate) enum ServingError {
 /// Certificates that a client has presented, its own first. The handshake has only proved that the client holds the
 /// key.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct ClientChain(pub(crate) Arc<[CertificateDer<'static>]>);
+pub struct ClientChain(pub Arc<[CertificateDer<'static>]>);
 
 /// A listener's TLS side. Cheap to clone; all clones change together.
 #[derive(Clone)]
-pub(crate) struct Tls {
+pub struct Tls {
     serving: Arc<Serving>,
     /// What the next handshake is made with.
     active: Arc<ArcSwap<Active>>,
@@ -70,26 +72,26 @@ struct Active {
 
 impl Tls {
     /// Shows certificates of `serving` and believes `clients`.
-    pub(crate) fn new(serving: Arc<Serving>, clients: Authorities) -> Self {
+    pub fn new(serving: Arc<Serving>, clients: Authorities) -> Self {
         let active = Arc::new(ArcSwap::from_pointee(Active::new(Arc::clone(&serving), clients)));
         Self { serving, active }
     }
 
     /// gRPC's side: TLS 1.3, and none but clients with a certificate of these authorities (PEM) come through the handshake;
     /// without any all do.
-    pub(crate) fn strict(serving: Arc<Serving>, clients: Option<&str>) -> Result<Self, ServingError> {
+    pub fn strict(serving: Arc<Serving>, clients: Option<&str>) -> Result<Self, ServingError> {
         let active = Arc::new(ArcSwap::from_pointee(Active::strict(Arc::clone(&serving), clients)?));
         Ok(Self { serving, active })
     }
 
     /// For an API server's webhooks: the handshake accepts only clients with a certificate of this authority (PEM).
-    pub(crate) fn mutual(serving: Arc<Serving>, clients: &str) -> Result<Self, ServingError> {
+    pub fn mutual(serving: Arc<Serving>, clients: &str) -> Result<Self, ServingError> {
         let active = Arc::new(ArcSwap::from_pointee(Active::mutual(Arc::clone(&serving), clients)?));
         Ok(Self { serving, active })
     }
 
     /// Asks clients for no certificate: for browsers.
-    pub(crate) fn anybody(serving: Arc<Serving>) -> Self {
+    pub fn anybody(serving: Arc<Serving>) -> Self {
         let mut config =
             rustls::ServerConfig::builder().with_no_client_auth().with_cert_resolver(Arc::<Serving>::clone(&serving));
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
@@ -98,12 +100,12 @@ impl Tls {
     }
 
     /// Believes others from now on.
-    pub(crate) fn believe(&self, clients: Authorities) {
+    pub fn believe(&self, clients: Authorities) {
         self.active.store(Arc::new(Active::new(Arc::clone(&self.serving), clients)));
     }
 
     /// Lets only clients of these authorities through from now on.
-    pub(crate) fn require(&self, clients: &str) -> Result<(), ServingError> {
+    pub fn require(&self, clients: &str) -> Result<(), ServingError> {
         self.active.store(Arc::new(Active::strict(Arc::clone(&self.serving), Some(clients))?));
         Ok(())
     }
@@ -144,11 +146,11 @@ impl Active {
 
 /// The connections of a listener, which may be told to end: after the requests under way, and others may come. Cheap to clone.
 #[derive(Clone, Default)]
-pub(crate) struct Sessions(Arc<ArcSwap<CancellationToken>>);
+pub struct Sessions(Arc<ArcSwap<CancellationToken>>);
 
 impl Sessions {
     /// Ends those of now.
-    pub(crate) fn end(&self) {
+    pub fn end(&self) {
         self.0.swap(Arc::default()).cancel();
     }
 
@@ -159,12 +161,12 @@ impl Sessions {
 }
 
 /// Accepts until `shutdown`, then lets open requests finish for a few seconds. `tls: None` serves plain HTTP (the UI on loopback).
-pub(crate) async fn serve(listener: TcpListener, tls: Option<Tls>, router: axum::Router, shutdown: CancellationToken) {
+pub async fn serve(listener: TcpListener, tls: Option<Tls>, router: axum::Router, shutdown: CancellationToken) {
     accept(listener, tls, Protocol::Http1, router, Sessions::default(), shutdown).await;
 }
 
 /// The same with connections that may be told to end.
-pub(crate) async fn serve_sessions(
+pub async fn serve_sessions(
     listener: TcpListener,
     tls: Tls,
     router: axum::Router,
@@ -175,12 +177,7 @@ pub(crate) async fn serve_sessions(
 }
 
 /// The same for gRPC, whose clients begin with h2 where there is no TLS to agree on it.
-pub(crate) async fn serve_grpc(
-    listener: TcpListener,
-    tls: Option<Tls>,
-    router: axum::Router,
-    shutdown: CancellationToken,
-) {
+pub async fn serve_grpc(listener: TcpListener, tls: Option<Tls>, router: axum::Router, shutdown: CancellationToken) {
     accept(listener, tls, Protocol::Http2, router, Sessions::default(), shutdown).await;
 }
 
@@ -301,5 +298,16 @@ async fn until<C: Future>(serving: C, end: impl FnOnce(Pin<&mut C>), shutdown: i
             end(serving.as_mut());
             serving.await
         }
+    }
+}
+
+/// Listens at an address that `flag` names.
+pub async fn bind(address: SocketAddr, flag: &str) -> anyhow::Result<TcpListener> {
+    match TcpListener::bind(address).await {
+        Ok(listener) => Ok(listener),
+        Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => {
+            bail!("{address} is taken by another program; stop it or choose another address with {flag}")
+        }
+        Err(error) => Err(error).with_context(|| format!("listening on {address} ({flag})")),
     }
 }

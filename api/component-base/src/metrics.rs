@@ -1,0 +1,126 @@
+//! Metrics in the format of Prometheus: series that are gathered at a scrape, what the binary was built from, and the requests that a
+//! process sends.
+
+use std::fmt;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
+use prometheus_client::metrics::MetricType;
+
+use crate::requests::{Counted, Requests};
+
+/// One value of one metric.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Series {
+    pub name: &'static str,
+    pub help: &'static str,
+    /// It only grows.
+    pub counts: bool,
+    pub labels: Vec<(&'static str, String)>,
+    pub value: u64,
+}
+
+impl Series {
+    /// A value without labels.
+    pub fn plain(name: &'static str, help: &'static str, counts: bool, value: u64) -> Self {
+        Self { name, help, counts, labels: Vec::new(), value }
+    }
+}
+
+/// All series of one moment; those of one metric stand together.
+#[derive(Debug)]
+pub struct Scrape(pub Vec<Series>);
+
+impl Collector for Scrape {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        for series in self.0.chunk_by(|one, next| one.name == next.name) {
+            let Some(Series { name, help, counts, .. }) = series.first() else { continue };
+            let kind = if *counts { MetricType::Counter } else { MetricType::Gauge };
+            // The encoder says itself that a counter is a total.
+            let name = name.strip_suffix("_total").unwrap_or(name);
+            let mut metric = encoder.encode_descriptor(name, help, None, kind)?;
+            for one in series {
+                value(&mut metric, one)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn value(metric: &mut MetricEncoder<'_>, one: &Series) -> Result<(), fmt::Error> {
+    if one.counts {
+        return metric.encode_counter::<NoLabelSet, _, f64>(&one.value, None);
+    }
+    let value = i64::try_from(one.value).unwrap_or(i64::MAX);
+    match one.labels.is_empty() {
+        true => metric.encode_gauge(&value),
+        false => metric.encode_family(&one.labels)?.encode_gauge(&value),
+    }
+}
+
+/// What this binary was built from. Karmada's words; those about Go have nothing to say here, and a build that can be
+/// repeated has no date.
+#[derive(Debug)]
+pub struct BuildInfo;
+
+impl Collector for BuildInfo {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let commit = option_env!("CROWSNEST_COMMIT").unwrap_or_default();
+        let version = concat!("v", env!("CARGO_PKG_VERSION"));
+        let platform = platform(std::env::consts::OS, std::env::consts::ARCH);
+        let labels = [
+            ("git_version", version),
+            ("git_commit", commit),
+            ("git_short_commit", commit.get(..commit.len().min(10)).unwrap_or_default()),
+            ("git_tree_state", ""),
+            ("build_date", ""),
+            ("go_version", ""),
+            ("compiler", "rustc"),
+            ("platform", &platform),
+        ];
+        let help = "What this binary was built from, always 1";
+        let mut metric = encoder.encode_descriptor("karmada_build_info", help, None, MetricType::Gauge)?;
+        metric.encode_family(&labels)?.encode_gauge(&1_u32)
+    }
+}
+
+/// As Go and Kubernetes name it.
+fn platform(system: &str, processor: &str) -> String {
+    let processor = match processor {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    };
+    format!("{system}/{processor}")
+}
+
+/// Requests to API servers, under client-go's name.
+#[derive(Debug)]
+pub struct Sent(pub Requests);
+
+impl Collector for Sent {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let help = "Requests to API servers, by what was answered";
+        let mut metric = encoder.encode_descriptor("rest_client_requests", help, None, MetricType::Counter)?;
+        for Counted { host, method, status, count } in self.0.counted() {
+            let code = status.map_or_else(|| "<error>".to_owned(), |status| status.to_string());
+            let labels = [("code", code), ("method", method), ("host", host)];
+            metric.encode_family(&labels)?.encode_counter::<NoLabelSet, _, f64>(&count, None)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+
+    #[rstest]
+    #[case("linux", "x86_64", "linux/amd64")]
+    #[case("linux", "aarch64", "linux/arm64")]
+    #[case("linux", "riscv64", "linux/riscv64")]
+    fn platforms_are_named_as_kubernetes_names_them(#[case] system: &str, #[case] cpu: &str, #[case] named: &str) {
+        assert_eq!(platform(system, cpu), named);
+    }
+}

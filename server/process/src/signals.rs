@@ -1,0 +1,43 @@
+//! Signals that tell a process to stop.
+
+use anyhow::bail;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+/// SIGINT and SIGTERM.
+pub struct Stop {
+    interrupt: tokio::signal::unix::Signal,
+    terminate: tokio::signal::unix::Signal,
+}
+
+impl Stop {
+    /// Listens for both signals from now on.
+    pub fn new() -> anyhow::Result<Self> {
+        Ok(Self { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
+    }
+
+    /// Waits for the next signal.
+    pub async fn wait(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+        }
+    }
+
+    /// Runs what ends with `stop` until it ends, or a signal comes and it has been drained. A second signal ends the drain.
+    pub async fn drained(
+        mut self,
+        stop: &CancellationToken,
+        serving: impl Future<Output = anyhow::Result<()>>,
+    ) -> anyhow::Result<()> {
+        let mut serving = std::pin::pin!(serving);
+        tokio::select! {
+            served = serving.as_mut() => return served,
+            () = self.wait() => stop.cancel(),
+        }
+        tokio::select! {
+            served = serving => served,
+            () = self.wait() => bail!("stopped before everything was drained"),
+        }
+    }
+}
