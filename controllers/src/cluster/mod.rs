@@ -1,6 +1,7 @@
 //! Controllers of Clusters: lifecycle, status, taints, rights and certificates.
 
 pub mod agent_csr_approving;
+#[expect(clippy::module_inception, reason = "folders of controllers bear the names of Karmada's controllers")]
 pub mod cluster;
 pub mod cluster_status;
 pub mod cluster_taint_policy;

@@ -297,7 +297,7 @@ impl ExecutionController {
             let interpreter = &self.context.interpreter;
             let tell = |reason, what: &str, error: &crowsnest_interpreter::Error| {
                 let object = format!("{}/{}/{}", object::kind(seen), object::namespace(seen), object::name(seen));
-                let message = format!("{what} object({object}) failed, err: {}.", error.to_string());
+                let message = format!("{what} object({object}) failed, err: {}.", error);
                 self.context.events.note(work, Severity::Warning, reason, message);
             };
             let reflected = interpreter

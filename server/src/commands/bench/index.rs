@@ -125,7 +125,7 @@ async fn merged(options: &IndexOptions, data_dir: &Path) -> anyhow::Result<u64> 
         return size_of(&data_dir.join("text"));
     }
     let engine = &options.opensearch;
-    let client = Client::new(ClientOptions::of(&engine)?).await?;
+    let client = Client::new(ClientOptions::of(engine)?).await?;
     let alias = &engine.index_prefix;
     let post = async |operation: &str| {
         let request = Request::new(Method::POST, format!("/{alias}/{operation}"));
