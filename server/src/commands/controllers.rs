@@ -368,7 +368,7 @@ mod tests {
         "--controllers *,-mcs",
         "there is no controller \"mcs\" here; known are agentcsrapproving, applicationFailover, binding, "
     )]
-    #[case("--controllers *,-workStatus", "one loop here")]
+    #[case("--controllers *,-workStatus", "are one controller here")]
     #[case("--plugins *,-Nope", "there is no plugin \"Nope\" here; known are APIEnablement, ")]
     #[case("--skipped-propagating-apis v1", "is none of <group>")]
     #[case("--skipped-propagating-namespaces a(", "unclosed group")]
