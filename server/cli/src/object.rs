@@ -305,7 +305,7 @@ mod tests {
         assert_eq!(asked.called(), "deployments.apps shop/web");
         assert_eq!(
             asked.parameters("m-1"),
-            "cluster=m-1&apiVersion=apps%2Fv1&resource=deployments&namespace=shop&name=web"
+            "cluster=m%2D1&apiVersion=apps%2Fv1&resource=deployments&namespace=shop&name=web"
         );
     }
 }

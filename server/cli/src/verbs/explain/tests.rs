@@ -22,7 +22,7 @@ fn explanations_are_shown(#[case] explanation: &str, #[case] expected: &str) {
 #[rstest::rstest]
 #[case("apps", true, "web", "/namespaces/shop/explanations/deployments.apps:web")]
 #[case("", true, "web", "/namespaces/shop/explanations/deployments:web")]
-#[case("apps", false, "system:a b%", "/clusterexplanations/deployments.apps:system:a%20b%25")]
+#[case("apps", false, "system:a b%", "/clusterexplanations/deployments.apps:system:a%20b%2525")]
 fn paths_name_templates(#[case] group: &str, #[case] namespaced: bool, #[case] name: &str, #[case] expected: &str) {
     let kind = Kind { gvr: Gvr::new(group, "v1", "deployments"), kind: "Deployment".to_owned(), namespaced };
     assert_eq!(path(&kind, "shop", name), format!("{ROOT}{expected}"));

@@ -69,7 +69,7 @@ fn what_is_not_known_is_said() {
     "spec": {"selector": {"matchLabels": {"app": "db"}}}}),
     &[(PODS, "/api/v1/namespaces/shop/pods?labelSelector=app%3Ddb")])]
 #[case(json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web", "namespace": "shop"}}),
-    &[(SLICES, "/apis/discovery.k8s.io/v1/namespaces/shop/endpointslices?labelSelector=kubernetes%2Eio%2Fservice-name%20in%20%28web%29")])]
+    &[(SLICES, "/apis/discovery.k8s.io/v1/namespaces/shop/endpointslices?labelSelector=kubernetes%2Eio%2Fservice%2Dname%20in%20%28web%29")])]
 #[case(json!({"apiVersion": "networking.k8s.io/v1", "kind": "Ingress", "metadata": {"name": "web", "namespace": "shop"}}), &[])]
 #[case(json!({"apiVersion": "example.io/v1", "kind": "Service", "metadata": {"name": "web", "namespace": "shop"}}), &[])]
 fn what_a_kind_needs_is_asked_for(#[case] object: Value, #[case] expected: &[(&str, &str)]) {
