@@ -69,7 +69,9 @@ impl PostgresStore {
         let mut line = self.claiming.lock().await;
         let mut connection = self.line(line.take()).await?;
         if !dead.is_empty() {
-            let sql = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = ANY($1)";
+            // Replicas of another cache, in another database of the same server, may have the same names.
+            let sql = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
+                       WHERE datname = current_database() AND application_name = ANY($1)";
             let names: Vec<String> = dead.iter().map(|replica| application(replica)).collect();
             if let Err(error) = sqlx::query(sql).bind(names).execute(&mut connection).await {
                 tracing::debug!(%error, "cannot end the connections of a dead replica");

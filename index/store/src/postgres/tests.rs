@@ -282,6 +282,26 @@ async fn a_replica_that_starts_leaves_no_transaction_open() {
     assert_eq!(open, 0, "of {} replicas", stores.len());
 }
 
+/// A dead replica's connections are ended; those of a replica of the same name that uses another database stay.
+#[tokio::test]
+async fn connections_of_a_dead_replica_are_ended_in_its_database_only() {
+    let (Some(database), Some(elsewhere)) = (Database::fresh().await, Database::fresh().await) else { return };
+    let (taker, dead, namesake) =
+        (open(&database, "one").await, open(&database, "two").await, open(&elsewhere, "two").await);
+    let connections = async |database: &Database| -> i64 {
+        let sql = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name = $1";
+        let query = sqlx::query(sql).bind(super::application("two"));
+        query.fetch_one(&mut database.connect().await).await.unwrap().get(0)
+    };
+    let (of_dead, of_namesake) = (connections(&database).await, connections(&elsewhere).await);
+    assert!(of_dead > 0 && of_namesake > 0, "{of_dead} {of_namesake}");
+    let claimed = taker.take(&BTreeSet::from([cluster("m1")]), &BTreeSet::from(["two".to_owned()])).await.unwrap();
+    assert_eq!(claimed.len(), 1);
+    assert_eq!(connections(&elsewhere).await, of_namesake);
+    tokio::time::timeout(Duration::from_secs(30), async { while connections(&database).await > 0 {} }).await.unwrap();
+    drop((dead, namesake));
+}
+
 /// While replicas of two releases run, each finds what the other writes.
 #[tokio::test]
 async fn replicas_look_up_by_labels_of_their_own_choice() {
