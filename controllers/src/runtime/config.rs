@@ -33,7 +33,7 @@ pub struct Periods {
     pub graceful_eviction_timeout: Duration,
     /// Period of the descheduler.
     pub descheduling: Duration,
-    /// How long no node may have taken a pod before the descheduler takes its replica elsewhere.
+    /// Time for which a pod must be unschedulable before the descheduler moves its replica to another cluster.
     pub unschedulable_threshold: Duration,
     /// Period of the recount of a quota's usage.
     pub quota_sync: Duration,

@@ -152,7 +152,7 @@ pub struct Context {
     bindings: Decodings<work::ResourceBinding>,
 }
 
-/// The control plane's Services as the world has them, for webhooks that are named by one.
+/// The control plane's Services, read from the cache, for webhooks that are addressed by a Service reference.
 struct Services {
     world: World,
     services: Resource,
@@ -166,8 +166,8 @@ impl webhook::Services for Services {
     }
 }
 
-/// Registered clusters and bindings that are kept decoded. Of the latter only those at work: each of several loops looks at
-/// one when it changed.
+/// Maximum numbers of decoded clusters and bindings in memory. Only bindings that changed recently are needed, since several
+/// controllers read a binding when it changes.
 const CLUSTERS: usize = 2048;
 const BINDINGS: usize = 1024;
 
@@ -206,8 +206,8 @@ impl Context {
         })
     }
 
-    /// An object of the control plane with everything in it, as the world has it; where the world does not keep secret
-    /// values, as the API server has it now.
+    /// An object of the control plane with its Secret values: from the cache, or from the API server if the cache withholds
+    /// values of it.
     pub async fn get(&self, resource: &Resource, namespace: &str, name: &str) -> Result<Option<Arc<Value>>, Error> {
         let Some(cached) = self.glance(resource, namespace, name).await? else { return Ok(None) };
         self.whole(resource, &cached).await
@@ -296,7 +296,7 @@ impl Context {
         self.moment().wall
     }
 
-    /// Whether Karmada's own agent carries out Works in a cluster: then nobody else does.
+    /// Whether Karmada's agent applies Works in a cluster. The execution controller then skips it.
     pub async fn is_left_to_agent(&self, cluster: &ClusterName) -> Result<bool, Error> {
         let cluster = self.cluster(cluster.as_str()).await?;
         Ok(cluster.is_some_and(|cluster| Through::of(&cluster) == Through::AgentIfThere))
@@ -313,14 +313,14 @@ impl Context {
         cluster.map(|cluster| self.clusters.of(cluster.view())).transpose()
     }
 
-    /// A Cluster with everything in it, and what it says.
+    /// A Cluster with its Secret values, untyped and typed.
     pub async fn whole_cluster(&self, name: &str) -> Result<Option<(Arc<Value>, Arc<cluster::Cluster>)>, Error> {
         let Some(cluster) = self.get(&self.kinds.cluster, "", name).await? else { return Ok(None) };
         let typed = self.clusters.of(&cluster)?;
         Ok(Some((cluster, typed)))
     }
 
-    /// A binding of either scope, and what it says.
+    /// A binding of either scope, untyped and typed.
     pub async fn binding(
         &self,
         namespace: &str,
@@ -331,7 +331,7 @@ impl Context {
         Ok(Some((binding, typed)))
     }
 
-    /// The writes under way that others wait for.
+    /// The write load, which decides whether low-priority writes are deferred.
     pub fn write_load(&self) -> &WriteLoad {
         self.events.write_load()
     }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crowsnest_apimachinery::names::Gvr;
+use crowsnest_component_base::retry::Backoff;
 use crowsnest_fleet::ApiResources;
 use parking_lot::Mutex;
 use serde_json::Value;
@@ -20,12 +21,11 @@ use crate::runtime::Setup;
 use crate::runtime::context::Context;
 use crowsnest_plan::object;
 
-const FIRST_LOOK: Duration = Duration::from_millis(10);
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
-/// Backoff of the first discovery.
-const FIRST_RETRY: Duration = Duration::from_millis(100);
-const LONGEST_RETRY: Duration = Duration::from_secs(5);
-/// A server that has not shown it by now will be seen in turn.
+/// Delay between requests to discovery while a change is expected.
+const EXPECTED: Backoff = Backoff::new(Duration::from_millis(10), Duration::from_secs(1));
+/// Delay between attempts of the first discovery.
+const FIRST_DISCOVERY: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(5));
+/// Longest wait for an expected change; after it, the periodic discovery finds the change.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// What discovery has to show once a definition is in effect.
@@ -123,11 +123,10 @@ impl Discoverer {
 
     /// Returns once discovery has succeeded.
     pub async fn first_discovery(&self) {
-        let mut delay = FIRST_RETRY;
+        let mut delays = FIRST_DISCOVERY.delays();
         while let Err(error) = self.discover().await {
             tracing::warn!(%error, "discovery failed");
-            tokio::time::sleep(delay).await;
-            delay = (delay * 2).min(LONGEST_RETRY);
+            tokio::time::sleep(delays.next_delay()).await;
         }
     }
 
@@ -168,7 +167,7 @@ impl Discoverer {
     async fn due(&self, period: Duration, looks: &mut u32) {
         let pause = match self.expected.lock().is_empty() {
             true => period,
-            false => FIRST_LOOK.saturating_mul(1 << (*looks).min(10)).min(LONGEST_PAUSE),
+            false => EXPECTED.delay(looks.saturating_add(1)),
         };
         tokio::select! {
             () = tokio::time::sleep(pause) => *looks = looks.saturating_add(1),

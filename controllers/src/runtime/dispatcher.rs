@@ -49,12 +49,17 @@ impl Dispatcher {
         distinct.into_values().collect()
     }
 
-    /// Enqueues every key of every controller that has no resync period of its own.
+    /// Enqueues every key of every controller that has no resync period of its own. Keys that cannot be listed do not keep other
+    /// controllers from theirs; the first error is returned.
     pub(crate) async fn full_resync(&self) -> Result<(), Error> {
+        let mut result = Ok(());
         for controller in &self.controllers {
-            controller.full_resync().await?;
+            if let Err(error) = controller.full_resync().await {
+                tracing::warn!(controller = controller.queue().name(), %error, "cannot list the keys of a controller");
+                result = result.and(Err(error));
+            }
         }
-        Ok(())
+        result
     }
 
     pub(crate) async fn prepare(&self) {

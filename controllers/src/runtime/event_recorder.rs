@@ -42,14 +42,14 @@ const WRITERS: usize = 4;
 const WAITING: usize = 1024;
 /// Events each writer remembers, to count up equal ones.
 const REMEMBERED: usize = 2048;
-/// Between two failures that a writer tells while others wait for the API server.
+/// Interval between two failure events of a writer while the control plane is under write load.
 const SLOWLY: Duration = Duration::from_millis(100);
 
 /// Successes a second, and how many may come at once.
 const RATE: f64 = 50.0;
 const BURST: f64 = 200.0;
 
-/// What is left of the successes that may be told.
+/// Token bucket that limits the rate of success events.
 #[derive(Debug)]
 struct Allowance {
     left: f64,
@@ -110,7 +110,7 @@ impl Events {
         &self.shared.write_load
     }
 
-    /// Notes it of a binding and of its template.
+    /// Records an event on a binding and on its template.
     pub fn note_both(
         &self,
         binding: &Value,

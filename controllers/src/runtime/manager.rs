@@ -45,7 +45,7 @@ pub struct Manager {
 
 impl Manager {
     /// Starts all controllers against the control plane of the cache's fleet. The cache has to be opened with
-    /// [`world::chosen_labels`]. Returns at once; [`Manager::health`] reports when the control plane has been
+    /// [`crate::cache::chosen_labels`]. Returns at once; [`Manager::health`] reports when the control plane has been
     /// read, and when a task has stopped.
     pub fn start(index: Index, config: Config, stop: CancellationToken) -> Self {
         Self::start_with(&Registry::default(), index, config, stop)

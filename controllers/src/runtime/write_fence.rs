@@ -93,7 +93,7 @@ impl Fence {
         matches!(*self.0.borrow(), State::Until(_) | State::Closed)
     }
 
-    /// Whether it has ended: whoever led has nothing to read either, where it may not be answered any more.
+    /// Whether the fence has ended. A former leader also stops reading.
     pub fn is_over(&self, now: Now) -> bool {
         self.ends() && !self.is_open(now)
     }

@@ -53,12 +53,13 @@ async fn a_registered_controller_has_all_that_the_runtime_provides() {
     home.stop().await;
 }
 
-/// Controllers without keys among the objects of the test: nothing is evicted or descheduled, and no Service is imported, exported or
-/// provided to other clusters.
-const WITHOUT_KEYS: [&str; 7] = [
+/// Controllers without keys among the objects of the test: nothing is evicted or descheduled, no Service is imported, exported or
+/// provided to other clusters, and objects of customized kinds are covered by the other controllers.
+const WITHOUT_KEYS: [&str; 8] = [
     "descheduler",
     "endpointslice-collect-controller",
     "endpointslice-controller",
+    "interpreter-configuration",
     "resource-binding-graceful-eviction-controller",
     "returning",
     "service-export-controller",

@@ -8,6 +8,7 @@ mod plan;
 
 use std::time::{Duration, Instant};
 
+use crowsnest_component_base::retry::jitter;
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -168,7 +169,7 @@ impl Seat {
     }
 }
 
-/// Between two tries: not all processes at the same moment.
+/// Delay between two attempts to take or renew a Lease. `chance` is a random number from 0 to 1.
 pub(crate) fn pause(times: &Times, chance: f64) -> Duration {
-    times.retry.mul_f64(0.8 + 0.4 * chance.clamp(0.0, 1.0))
+    jitter(times.retry, (0.8, 1.2), chance)
 }

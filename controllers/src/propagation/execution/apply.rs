@@ -21,13 +21,13 @@ use crate::runtime::context::Context;
 use crate::runtime::dynamic_client::Target;
 use crate::runtime::event_recorder::Severity;
 
-/// The status of an answer that refuses an object as invalid.
+/// HTTP status of a response that rejects an object as invalid.
 const UNPROCESSABLE: u16 = 422;
-/// What an API server answers to a request for a resource it does not have.
+/// Message of an API server for a resource that it does not serve.
 const NOT_SERVED: &str = "the server could not find the requested resource";
 
 impl ExecutionController {
-    /// Applies every manifest; the errors of those that failed. Their templates are told what became of them.
+    /// Applies every manifest and returns the errors of those that failed. Records an event on each template.
     pub(super) async fn apply_all(&self, cluster: &ClusterName, key: &WorkKey, work: &Work) -> Vec<Error> {
         let mut failed = Vec::new();
         let mut unserved = false;
@@ -66,7 +66,7 @@ impl ExecutionController {
         failed
     }
 
-    /// An event on the template that a manifest was made from.
+    /// Records an event on the template of a manifest.
     fn tell_template(&self, manifest: &Value, severity: Severity, reason: &'static str, message: String) {
         let template = json!({
             "apiVersion": object::api_version(manifest), "kind": object::kind(manifest),
@@ -84,8 +84,8 @@ impl ExecutionController {
         catalog.known(control_plane, object::api_version(manifest), object::kind(manifest)).is_some()
     }
 
-    /// Brings one manifest into the member; whether anything had to be written. Somebody else's write in between is looked
-    /// at and tried again.
+    /// Applies one manifest in the member and returns whether a write was needed. After a conflicting write by another client,
+    /// the object is read again and the apply is retried.
     async fn apply(&self, cluster: &ClusterName, work: &WorkKey, manifest: &Value) -> Result<bool, Error> {
         let resource =
             self.context.catalog.find(cluster, object::api_version(manifest), object::kind(manifest)).await?;
@@ -96,7 +96,7 @@ impl ExecutionController {
         let seen = self.seen(cluster, target).await?;
         let key = RecordKey::new(cluster.clone(), resource.gvr.clone(), target.namespace, target.name);
         let fingerprint = Fingerprint::of(manifest);
-        // What was left of this very manifest; of another one it says nothing.
+        // The applied state is valid only for the Work and manifest that it was recorded for.
         let left = self.applied_states.of(&key).filter(|left| left.work == *work && left.manifest == fingerprint);
         if is_as_left(left.as_ref(), seen.as_ref().map(Cached::view)) {
             self.count(cluster, manifest, Operation::Update(Update::None), true);
@@ -107,7 +107,7 @@ impl ExecutionController {
         let mut observed = match seen {
             None => None,
             Some(seen) => match seen.whole() {
-                // Values that are not cached are compared with what is there now.
+                // The cache withholds values of this object, so the live object is read for the comparison.
                 None => member.get(target).await?.map(Arc::new),
                 whole => whole,
             },
@@ -149,7 +149,7 @@ impl ExecutionController {
                     self.context.world.observe(cluster, &resource.gvr, live);
                     return Ok(true);
                 }
-                // A member may add what it does not let go of again: a claim's storage class, say.
+                // A member may set fields that are immutable afterwards, such as a claim's storage class.
                 (Err(error), ApplyPlan::Update(sent))
                     if error.code() == Some(UNPROCESSABLE)
                         && is_applied
@@ -175,7 +175,7 @@ impl ExecutionController {
         Ok(false)
     }
 
-    /// Plans the write for a manifest; its kind's interpreter says first what the member decides.
+    /// Plans the write for a manifest, after the kind's interpreter has retained the fields that the member sets.
     pub(super) async fn plan(
         &self,
         cluster: &ClusterName,
@@ -193,8 +193,8 @@ impl ExecutionController {
     }
 }
 
-/// Whether the member still has exactly what this manifest was last turned into. An object without the mark of management
-/// is nobody's, even when we made it.
+/// Whether the member's object is unchanged since the manifest was last applied. An object without the managed label
+/// counts as unmanaged, even if this controller created it.
 fn is_as_left(left: Option<&AppliedState>, observed: Option<&Value>) -> bool {
     let (Some(left), Some(observed)) = (left, observed) else { return false };
     managed::is_managed(observed) && !left.version.is_empty() && left.version == object::resource_version(observed)

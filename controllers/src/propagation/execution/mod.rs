@@ -114,7 +114,7 @@ impl ExecutionController {
 impl Controller for ExecutionController {
     type Key = WorkKey;
     const NAME: &'static str = "execution-controller";
-    /// With the status of Works, a controller of its own in Karmada.
+    /// Includes the work status controller, which is separate in Karmada.
     const SWITCH: Switch = Switch::OnByDefault(&["execution", "workStatus"]);
 
     fn new(setup: &Setup) -> Self {
@@ -137,7 +137,7 @@ impl Controller for ExecutionController {
         ]
     }
 
-    /// All Works. What was applied for others is forgotten.
+    /// All Works. Removes the applied state of Works that do not exist.
     async fn keys(&self) -> Result<Vec<WorkKey>, Error> {
         let keys: HashSet<WorkKey> = self.context.keys(&self.context.kinds.work).await?.into_iter().collect();
         self.applied_states.keep(&keys).await;
@@ -152,7 +152,7 @@ impl Controller for ExecutionController {
         Some(context.metrics.sync_workload.clone())
     }
 
-    /// Restores what an earlier process noted about members' objects.
+    /// Restores the applied states that an earlier process recorded.
     async fn prepare(&self) {
         if let Err(error) = self.applied_states.recall().await {
             tracing::warn!(%error, "nothing is known of what was left in members; what they fill in is written once more");
@@ -196,7 +196,7 @@ impl Controller for ExecutionController {
             if is_ready(&member) {
                 let mut outcome = self.apply_all(&cluster, &key, &typed).await;
                 let unknown = outcome.iter().any(|error| matches!(error, Error::UnknownKind { .. }));
-                // Of a kind that the control plane doesn't know either, nothing is said about applying.
+                // An unknown kind that the control plane does not serve either leaves the Applied condition unchanged.
                 if !unknown {
                     conditions::set(&mut status.conditions, applied(&typed, &outcome, self.context.now()));
                 }
@@ -262,7 +262,7 @@ impl ExecutionController {
         Ok(Objects::fenced(self.context.fleet.client(cluster)?, self.context.config.fence.clone()))
     }
 
-    /// The member's object: from the world once its first list is in, else asked for.
+    /// The member's object: from the cache after the first list of its resource, otherwise from the member.
     async fn seen(&self, cluster: &ClusterName, target: Target<'_>) -> Result<Option<Cached>, Error> {
         if self.context.world.is_synced(cluster, &target.resource.gvr) {
             return self.context.world.get(cluster, &target.resource.gvr, target.namespace, target.name).await;
@@ -270,7 +270,7 @@ impl ExecutionController {
         Ok(self.member(cluster)?.get(target).await?.map(Cached::live))
     }
 
-    /// Statuses of the manifests' objects; `None` when there is nothing new to say because the member isn't known yet.
+    /// Statuses of the manifests' objects; `None` if the member cannot be read or there is nothing to report yet.
     async fn reflect(
         &self,
         cluster: &ClusterName,
@@ -286,7 +286,7 @@ impl ExecutionController {
             let (api_version, kind) = (object::api_version(manifest), object::kind(manifest));
             let Some(resource) = self.context.catalog.known(cluster, api_version, kind) else { return Ok(None) };
             let target = Target::new(&resource, object::namespace(manifest), object::name(manifest));
-            // A member that cannot be asked now has nothing new to say.
+            // The statuses of a member that does not respond stay unchanged.
             let seen = match self.seen(cluster, target).await {
                 Err(error @ Error::Cache(_)) => return Err(error),
                 Err(_) => return Ok(None),
@@ -304,7 +304,7 @@ impl ExecutionController {
                 .reflect(seen)
                 .await
                 .inspect_err(|error| tell(event::REFLECT_STATUS_FAILED, "Reflect status for", error))?;
-            // A script that cannot tell leaves the health unknown; the status is worth reporting all the same.
+            // If the health interpretation fails, the health is unknown and the status is still reported.
             let healthy = interpreter
                 .is_healthy(seen)
                 .await
@@ -329,7 +329,7 @@ fn dispatching(suspended: bool, now: Timestamp) -> Condition {
     conditions::condition(condition::DISPATCHING, !suspended, reason, message, now)
 }
 
-/// The Applied condition for how applying went.
+/// The Applied condition for the result of an apply.
 fn applied(work: &Work, failed: &[Error], now: Timestamp) -> Condition {
     let kind = condition::APPLIED;
     if failed.is_empty() {

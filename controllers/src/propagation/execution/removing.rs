@@ -22,12 +22,12 @@ use crowsnest_plan::work::apply::ApplyPlan;
 use crowsnest_plan::work::exclusive::is_run_by;
 use crowsnest_plan::work::managed;
 
-/// Between two looks whether an exclusive copy has stopped.
+/// Interval between checks whether an exclusive copy has stopped.
 const STOPPING: Duration = Duration::from_secs(1);
 
 impl ExecutionController {
-    /// Takes the objects out of the member, or gives them up, and lets the Work go. One that is exclusive goes when they are
-    /// gone, with all that they ran; when that can't be seen, its binding says so.
+    /// Deletes or releases the Work's objects in the member, then removes the Work's finalizer. An exclusive Work keeps its
+    /// finalizer until its objects and their pods are deleted; if the member cannot be read, the binding records that.
     pub(super) async fn remove(
         &self,
         cluster: &ClusterName,
@@ -66,7 +66,7 @@ impl ExecutionController {
         Ok(Outcome::Done)
     }
 
-    /// Nothing is remembered any more of the object that this Work left in the member.
+    /// Removes the applied state that this Work recorded for the manifest's object.
     async fn give_up(&self, cluster: &ClusterName, work: &WorkKey, manifest: &Value) {
         let (api_version, kind) = (object::api_version(manifest), object::kind(manifest));
         if let Some(resource) = self.context.catalog.known(cluster, api_version, kind) {
@@ -78,7 +78,7 @@ impl ExecutionController {
         }
     }
 
-    /// Has an object deleted after all it owns; whether it is gone, and no pod of it runs any more.
+    /// Deletes an object after its dependents (foreground). Returns whether it is deleted and none of its pods runs.
     async fn is_stopped(&self, cluster: &ClusterName, manifest: &Value) -> Result<bool, Error> {
         let (api_version, kind) = (object::api_version(manifest), object::kind(manifest));
         let resource = match self.context.catalog.find(cluster, api_version, kind).await {
@@ -113,7 +113,7 @@ impl ExecutionController {
         Ok(found.iter().any(|pod| is_run_by(pod.view(), manifest)))
     }
 
-    /// What is given up is updated for that; anything else is deleted, also when it is gone already.
+    /// Releases an object that is preserved, deletes any other. Every deletion is counted, even of an object that does not exist.
     async fn remove_one(&self, cluster: &ClusterName, manifest: &Value, preserve: bool) -> Result<(), Error> {
         let removed = self.try_remove(cluster, manifest, preserve).await;
         if !preserve {
@@ -126,7 +126,7 @@ impl ExecutionController {
         let (api_version, kind) = (object::api_version(manifest), object::kind(manifest));
         let resource = match self.context.catalog.find(cluster, api_version, kind).await {
             Ok(resource) => resource,
-            // A kind that isn't served any more has no objects.
+            // A kind that is no longer served has no objects.
             Err(Error::UnknownKind { .. }) => return Ok(()),
             Err(error) => return Err(error),
         };

@@ -95,12 +95,10 @@ impl Controller for InterpreterConfiguration {
         ]
     }
 
+    /// No keys: a full resync of the detector, of the bindings' controllers and of the execution controller covers the objects of
+    /// customized kinds.
     async fn keys(&self) -> Result<Vec<CustomizedKind>, Error> {
-        let customizations = self.context.keys(&self.context.kinds.interpreter_customization).await?;
-        let targets = customizations.iter().filter_map(|(_, name)| self.context.interpreter.target_of(name));
-        let kinds: HashSet<CustomizedKind> =
-            targets.map(|(api_version, kind)| CustomizedKind { api_version, kind }).collect();
-        Ok(kinds.into_iter().collect())
+        Ok(Vec::new())
     }
 
     fn retain(&self, cluster: &ClusterName, resource: &Resource, keys: &HashSet<(String, String)>) {

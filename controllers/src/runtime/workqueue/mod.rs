@@ -17,6 +17,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crowsnest_component_base::retry::Backoff;
 use crowsnest_component_base::spans::{SPANS, failed};
 use futures::FutureExt;
 use parking_lot::Mutex;
@@ -45,16 +46,11 @@ pub enum Outcome {
     Parked,
 }
 
-/// First and longest delay after failures.
-const FAILED: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(30));
-/// First and longest delay after attempts without effect.
-const LATER: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(10));
+/// Delay after failures.
+const FAILED: Backoff = Backoff::new(Duration::from_millis(20), Duration::from_secs(30));
+/// Delay after attempts without effect.
+const LATER: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(10));
 const PARKED: Duration = Duration::from_secs(300);
-
-/// The first time after one delay, then after twice as long each time, up to a longest one.
-fn backoff((first, longest): (Duration, Duration), attempts: u32) -> Duration {
-    first.saturating_mul(1 << attempts.saturating_sub(1).min(20)).min(longest)
-}
 
 /// Higher goes first.
 pub type Priority = i32;
@@ -217,8 +213,8 @@ impl<K: Hash + Eq + Clone> State<K> {
         }
     }
 
-    fn backoff(&self, key: &K, times: (Duration, Duration)) -> Duration {
-        backoff(times, self.attempts.get(key).copied().unwrap_or_default())
+    fn backoff(&self, key: &K, backoff: Backoff) -> Duration {
+        backoff.delay(self.attempts.get(key).copied().unwrap_or_default())
     }
 
     /// The next key for a worker, or when to look again.
