@@ -94,11 +94,10 @@ pub fn discard(data_dir: &Path, what: Rebuild) -> Result<bool, Error> {
 
 /// Deletes the records, and the cache's other files in `data_dir`. Returns false if there were none.
 pub async fn empty(store: &StoreOptions, data_dir: Option<&Path>) -> Result<bool, Error> {
-    let mut there = format::discard(store, data_dir).await?;
-    if let Some(data_dir) = data_dir {
-        there |= discard(data_dir, Rebuild::Everything)?;
-    }
-    Ok(there)
+    // A database in use refuses, before anything else is deleted.
+    let records = format::discard(store, None).await?;
+    let files = data_dir.map_or(Ok(false), |data_dir| discard(data_dir, Rebuild::Everything))?;
+    Ok(records || files)
 }
 
 fn remove(path: &Path) -> Result<bool, Error> {

@@ -58,8 +58,8 @@ fn value(metric: &mut MetricEncoder<'_>, one: &Series) -> Result<(), fmt::Error>
     }
 }
 
-/// What this binary was built from. Karmada's words; those about Go have nothing to say here, and a build that can be
-/// repeated has no date.
+/// Build information under Karmada's metric and label names. `go_version` is empty, and so is `build_date`, since builds are
+/// reproducible.
 #[derive(Debug)]
 pub struct BuildInfo;
 

@@ -99,7 +99,7 @@ enum Command {
 }
 
 impl Cli {
-    /// What the line says, by the name we are called by. Ends the process where it makes no sense or asks for help.
+    /// Parses the command line, including the name of the binary. Exits the process on a usage error and after printing help.
     pub(crate) fn read() -> Self {
         let command = complete::command();
         let spelling::Spelled { words, notes } = spelling::spelled(&command, std::env::args_os().collect());
