@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use crowsnest_apiserver::audit::Auditor;
-use crowsnest_apiserver::audit::log::{AuditLog, Destination, Files, Writer};
-use crowsnest_apiserver::audit::policy::Policy;
-use crowsnest_apiserver::authn::{Credentials, Serving};
+use crowsnest_kube_apiserver::audit::Auditor;
+use crowsnest_kube_apiserver::audit::log::{AuditLog, Destination, Files, Writer};
+use crowsnest_kube_apiserver::audit::policy::Policy;
+use crowsnest_kube_apiserver::authn::{Credentials, Serving};
 
 use crate::aggregated::request::audit::{DELICATE, Members};
 use crate::aggregated::request::limits::Limits;

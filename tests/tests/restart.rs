@@ -6,16 +6,16 @@
 use std::path::Path;
 use std::time::Duration;
 
-use crowsnest_apiserver::storage::ResourceKey;
-use crowsnest_apiserver::{ApiServer, Config as ServerConfig, Data};
 use crowsnest_controllers::cache::chosen_labels;
 use crowsnest_controllers::runtime::dynamic_client::{Objects, Resource, Target};
 use crowsnest_controllers::runtime::{Config, Manager};
-use crowsnest_embedded::controlplane::{self, Controllers};
-use crowsnest_embedded::member::{Member, MemberConfig};
 use crowsnest_fleet::join::{JoinOptions, join};
 use crowsnest_fleet::{Fleet, FleetOptions};
 use crowsnest_index::{Index, IndexOptions};
+use crowsnest_kube_apiserver::storage::ResourceKey;
+use crowsnest_kube_apiserver::{ApiServer, Config as ServerConfig, Data};
+use crowsnest_sim::controlplane::{self, Controllers};
+use crowsnest_sim::member::{Member, MemberConfig};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde::Deserialize;
 use serde_json::{Value, json};

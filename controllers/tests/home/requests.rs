@@ -8,7 +8,7 @@ use axum::Router;
 use axum::extract::Request;
 use axum::response::IntoResponse;
 use axum::routing::any;
-use crowsnest_apiserver::ApiServer;
+use crowsnest_kube_apiserver::ApiServer;
 use http::{Method, StatusCode, Uri};
 use parking_lot::Mutex;
 use tower::ServiceExt;

@@ -5,7 +5,7 @@
 use axum::Router;
 use crowsnest_apimachinery::names::{ClusterName, Gvr};
 use crowsnest_apimachinery::user::UserInfo;
-use crowsnest_apiserver::server::{ApiServer, Config, Data};
+use crowsnest_kube_apiserver::server::{ApiServer, Config, Data};
 use kube::api::{ApiResource, DynamicObject, ListParams, PostParams};
 use kube::{Api, Client};
 use serde_json::{Value, json};

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crowsnest_apimachinery::names::{ClusterName, Gvr};
-use crowsnest_apiserver::{ApiServer, Config, Data};
-use crowsnest_embedded::kubelet::Kubelet;
-use crowsnest_embedded::kubelet::connect::{self, RegistryRuntime};
 use crowsnest_fleet::{Clusters, Fleet, FleetOptions, Interest, InterestGuard, Namespaces, Why};
 use crowsnest_index::{CollectionKey, Index, IndexOptions};
+use crowsnest_kube_apiserver::{ApiServer, Config, Data};
 use crowsnest_proxy::{Body, Caller, Proxy};
+use crowsnest_sim::kubelet::Kubelet;
+use crowsnest_sim::kubelet::connect::{self, RegistryRuntime};
 use http::{Method, Request, Response};
 use http_body_util::{BodyExt, Full};
 use k8s_openapi::api::authentication::v1::TokenRequest;

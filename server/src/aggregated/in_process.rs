@@ -6,7 +6,7 @@ use std::convert::Infallible;
 use async_trait::async_trait;
 use axum::Router;
 use axum::body::Body;
-use crowsnest_apiserver::outbound::InProcess;
+use crowsnest_kube_apiserver::outbound::InProcess;
 use http::{Request, Response};
 use tower::ServiceExt;
 

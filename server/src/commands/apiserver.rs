@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 use std::process::ExitCode;
 
 use clap::Args;
-use crowsnest_apiserver::admission::Plugin;
-use crowsnest_apiserver::http::InFlight;
+use crowsnest_kube_apiserver::admission::Plugin;
+use crowsnest_kube_apiserver::http::InFlight;
 
 use super::edge::AuditArgs;
 use super::oidc::OidcArgs;

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use clap::Args;
 use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_cli::data_dir::default_data_dir;
-use crowsnest_embedded::load::Load;
+use crowsnest_sim::load::Load;
 
 use super::up::Profile;
 use crate::up::{self, MemberConfig, Place};

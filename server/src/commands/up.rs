@@ -9,8 +9,8 @@ use anyhow::bail;
 use clap::Args;
 use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_controllers::runtime;
-use crowsnest_embedded::load::Load;
 use crowsnest_fleet::Rights;
+use crowsnest_sim::load::Load;
 
 use super::adapter::AdapterArgs;
 use super::controllers::ControllerArgs;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::Context;
-use crowsnest_apiserver::authn::{Credentials, Serving};
+use crowsnest_kube_apiserver::authn::{Credentials, Serving};
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;

@@ -5,15 +5,15 @@ use std::sync::Arc;
 use anyhow::Context;
 use base64::Engine;
 use crowsnest_apimachinery::user::{MASTERS, UserInfo};
-use crowsnest_apiserver::admission::Plugin;
-use crowsnest_apiserver::audit::Auditor;
-use crowsnest_apiserver::authn::token::Algorithm;
-use crowsnest_apiserver::authn::{Oidc, Serving};
-use crowsnest_apiserver::http::InFlight;
-use crowsnest_apiserver::storage::Durability;
-use crowsnest_apiserver::{ApiServer, Config, Data};
-use crowsnest_embedded::controlplane::{self, Controllers};
-use crowsnest_embedded::member::admin;
+use crowsnest_kube_apiserver::admission::Plugin;
+use crowsnest_kube_apiserver::audit::Auditor;
+use crowsnest_kube_apiserver::authn::token::Algorithm;
+use crowsnest_kube_apiserver::authn::{Oidc, Serving};
+use crowsnest_kube_apiserver::http::InFlight;
+use crowsnest_kube_apiserver::storage::Durability;
+use crowsnest_kube_apiserver::{ApiServer, Config, Data};
+use crowsnest_sim::controlplane::{self, Controllers};
+use crowsnest_sim::member::admin;
 use serde_json::Value;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
@@ -55,7 +55,7 @@ pub(super) struct ControlPlane {
     server: ApiServer,
     url: String,
     token: String,
-    serving: JoinHandle<crowsnest_apiserver::error::Result<()>>,
+    serving: JoinHandle<crowsnest_kube_apiserver::error::Result<()>>,
     stop: CancellationToken,
 }
 

@@ -18,14 +18,14 @@ use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use anyhow::bail;
-use crowsnest_apiserver::audit::log::Writer;
-use crowsnest_apiserver::authn::Oidc;
-use crowsnest_apiserver::authn::oidc::whole;
-use crowsnest_embedded::member::admin;
 use crowsnest_index::IndexOptions;
+use crowsnest_kube_apiserver::audit::log::Writer;
+use crowsnest_kube_apiserver::authn::Oidc;
+use crowsnest_kube_apiserver::authn::oidc::whole;
 use crowsnest_process::data_dir::DataDir;
 use crowsnest_process::serving::{self, bind};
 use crowsnest_process::signals::Stop;
+use crowsnest_sim::member::admin;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;

@@ -7,8 +7,8 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use crowsnest_embedded::member::Member;
-use crowsnest_embedded::member::wire::{Wire, Wiring};
+use crowsnest_sim::member::Member;
+use crowsnest_sim::member::wire::{Wire, Wiring};
 use crowsnest_tests::{Fleet, binary};
 use kube::config::Kubeconfig;
 use tokio::io::copy_bidirectional;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
-use crowsnest_embedded::member::{Member, Outage};
+use crowsnest_sim::member::{Member, Outage};
 use http::StatusCode;
 
 /// The first delay of a member that dies slowly, and the last: nobody waits that long for an answer.

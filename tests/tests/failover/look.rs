@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow};
-use crowsnest_apiserver::registry::resource::Gvr;
-use crowsnest_apiserver::storage::ResourceKey;
-use crowsnest_embedded::member::Member;
+use crowsnest_kube_apiserver::registry::resource::Gvr;
+use crowsnest_kube_apiserver::storage::ResourceKey;
+use crowsnest_sim::member::Member;
 use http::Request;
 use serde_json::Value;
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use crowsnest_embedded::member::{Member, MemberConfig};
+use crowsnest_sim::member::{Member, MemberConfig};
 use crowsnest_tests::{Fleet, PATIENCE};
 use futures::future::try_join_all;
 use http::Request;

@@ -4,12 +4,12 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use super::*;
-use crowsnest_apiserver::admission::Plugin;
-use crowsnest_apiserver::authn::Authority;
-use crowsnest_apiserver::{ApiServer, Data};
 use crowsnest_controllers::runtime::dynamic_client::{Objects, Resource, Target};
 use crowsnest_fleet::estimator::Asked;
 use crowsnest_fleet::{EstimatorOptions, Estimators};
+use crowsnest_kube_apiserver::admission::Plugin;
+use crowsnest_kube_apiserver::authn::Authority;
+use crowsnest_kube_apiserver::{ApiServer, Data};
 use crowsnest_plan::gates::Gates;
 use k8s_openapi::api::core::v1::Service;
 use rstest::rstest;
@@ -113,7 +113,7 @@ impl Site {
     async fn start(security: Security) -> Self {
         // A second test of this process finds the provider installed already.
         drop(rustls::crypto::ring::default_provider().install_default());
-        let mut config = crowsnest_apiserver::Config::new("m1", Data::Memory);
+        let mut config = crowsnest_kube_apiserver::Config::new("m1", Data::Memory);
         // Nobody is there who would find the nodes ready.
         config.disabled_admission = vec![Plugin::TaintNodesByCondition];
         let member = ApiServer::start(config).await.unwrap();

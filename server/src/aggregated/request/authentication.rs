@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crowsnest_apimachinery::user::{ANONYMOUS, AUTHENTICATED, UNAUTHENTICATED, UserInfo};
-use crowsnest_apiserver::audit::Attributes;
-use crowsnest_apiserver::authn::bearer::bearer_token;
-use crowsnest_apiserver::authn::request_header;
-use crowsnest_apiserver::status::ApiError;
+use crowsnest_kube_apiserver::audit::Attributes;
+use crowsnest_kube_apiserver::authn::bearer::bearer_token;
+use crowsnest_kube_apiserver::authn::request_header;
+use crowsnest_kube_apiserver::status::ApiError;
 use http::{HeaderMap, StatusCode};
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec};
 use k8s_openapi::api::authorization::v1::{

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crowsnest_apimachinery::request::{PathError, Query, RequestInfo, RequestPath, requested_upgrade};
 use crowsnest_apimachinery::user::UserInfo;
-use crowsnest_apiserver::audit::{Attributes, Record};
+use crowsnest_kube_apiserver::audit::{Attributes, Record};
 use http::{HeaderMap, Method, Uri, header};
 
 use crate::aggregated::resource::registry::{Registry, Route};

@@ -1,7 +1,7 @@
 //! Spans of requests: route, attributes, member and status. They name no user; the audit log does, by the ID that both have.
 
-use crowsnest_apiserver::audit::Attributes;
 use crowsnest_component_base::spans::{SPANS, failed};
+use crowsnest_kube_apiserver::audit::Attributes;
 use http::{HeaderMap, Method, StatusCode};
 use opentelemetry::propagation::TextMapPropagator;
 use opentelemetry::trace::TraceContextExt;

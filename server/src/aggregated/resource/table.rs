@@ -2,7 +2,7 @@
 
 use crowsnest_apimachinery::printers::columns::KindPrinter;
 use crowsnest_apimachinery::request::Query;
-use crowsnest_apiserver::table::{IncludeObject, ListMeta, Now, Printer, published, table};
+use crowsnest_kube_apiserver::table::{IncludeObject, ListMeta, Now, Printer, published, table};
 use http::HeaderMap;
 use serde_json::Value;
 

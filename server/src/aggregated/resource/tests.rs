@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use axum::body::Body;
 use crowsnest_apimachinery::request::{Query, RequestInfo, RequestPath};
 use crowsnest_apimachinery::user::{AUTHENTICATED, UserInfo};
-use crowsnest_apiserver::audit::{Attributes, Auditor};
+use crowsnest_kube_apiserver::audit::{Attributes, Auditor};
 use http::{HeaderMap, StatusCode};
 use http_body_util::BodyExt;
 use kube::client::Body as KubeBody;

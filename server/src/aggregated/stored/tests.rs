@@ -1,10 +1,10 @@
 //! Translation of bodies, and patches of every type against a real API server.
 
 use super::*;
-use crowsnest_apiserver::admission::webhook::client::WebhookClient;
-use crowsnest_apiserver::crd::controller::Controller;
-use crowsnest_apiserver::outbound::{ClusterServices, Outbound};
-use crowsnest_apiserver::{ApiServer, Config, Data};
+use crowsnest_kube_apiserver::admission::webhook::client::WebhookClient;
+use crowsnest_kube_apiserver::crd::controller::Controller;
+use crowsnest_kube_apiserver::outbound::{ClusterServices, Outbound};
+use crowsnest_kube_apiserver::{ApiServer, Config, Data};
 use serde_json::json;
 use std::sync::Arc;
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use crowsnest_component_base::kubeconfig;
-use crowsnest_embedded::load::{Load, Report};
+use crowsnest_sim::load::{Load, Report};
 use futures::TryStreamExt;
 use futures::future::try_join_all;
 use k8s_openapi::api::core::v1::{Node, Pod};

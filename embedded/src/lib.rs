@@ -1,9 +1,0 @@
-//! The home setup built on `crowsnest-apiserver`: the embedded control plane and simulated member clusters.
-
-pub mod controlplane;
-pub mod error;
-pub mod kubelet;
-pub mod load;
-pub mod member;
-
-pub use error::{Error, Result};

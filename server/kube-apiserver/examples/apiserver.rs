@@ -1,0 +1,41 @@
+//! A bare API server: `apiserver --data-dir DIR --listen 127.0.0.1:0 --kubeconfig FILE`.
+//!
+//! Without `--data-dir` nothing is kept. Writes the kubeconfig of a cluster administrator once it listens.
+
+use std::path::PathBuf;
+
+use crowsnest_kube_apiserver::storage::Durability;
+use crowsnest_kube_apiserver::{ApiServer, Config, Data};
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let mut arguments = std::env::args().skip(1);
+    let (mut data, mut listen, mut kubeconfig) = (Data::Memory, "127.0.0.1:0".to_owned(), None);
+    while let Some(flag) = arguments.next() {
+        let value = arguments.next().ok_or_else(|| format!("{flag} needs a value"))?;
+        match flag.as_str() {
+            "--data-dir" => data = Data::Directory { path: value.into(), durability: Durability::Process },
+            "--listen" => listen = value,
+            "--kubeconfig" => kubeconfig = Some(PathBuf::from(value)),
+            other => return Err(format!("unknown flag {other}").into()),
+        }
+    }
+    let server = ApiServer::start(Config::new("apiserver", data)).await?;
+    let listener = TcpListener::bind(listen).await?;
+    let url = format!("https://{}", listener.local_addr()?);
+    if let Some(path) = kubeconfig {
+        std::fs::write(path, server.kubeconfig("admin", &["system:masters".to_owned()], &url)?)?;
+    }
+    let cancelled = CancellationToken::new();
+    let serving = tokio::spawn({
+        let (server, cancelled) = (server.clone(), cancelled.clone());
+        async move { server.serve(listener, cancelled).await }
+    });
+    tokio::signal::ctrl_c().await?;
+    cancelled.cancel();
+    server.stop().await?;
+    serving.await??;
+    Ok(())
+}

@@ -1,0 +1,110 @@
+//! Tables as `kubectl get` prints them.
+//!
+//! Owned by `server/kube-apiserver/`. `http/` asks for a [`Printer`] when a client accepts `as=Table`. Columns and cells of built-in kinds are
+//! those of [`crowsnest_apimachinery::printers::columns`], which the cache keeps beside each record, too; columns of custom resources come from
+//! the definition's `additionalPrinterColumns`.
+
+pub mod age;
+mod custom;
+mod docs;
+mod render;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use crowsnest_apimachinery::printers::columns::{CREATED_AT, Column, Doc, KindPrinter, NAME};
+use crowsnest_apimachinery::unstructured::text;
+use serde_json::{Value, json};
+
+pub use custom::CustomPrinter;
+pub use docs::published;
+pub use render::{IncludeObject, ListMeta, partial_object_metadata, partial_object_metadata_list, table, to_v1beta1};
+
+/// The moment ages are counted from.
+pub type Now = jiff::Timestamp;
+
+const GENERIC_COLUMNS: &[Column] = &[NAME, CREATED_AT];
+
+/// How objects of one resource become rows.
+#[derive(Debug, Clone, Default)]
+pub enum Printer {
+    BuiltIn(&'static KindPrinter),
+    Custom(Arc<CustomPrinter>),
+    /// Name and creation time, for kinds nobody described.
+    #[default]
+    Generic,
+}
+
+impl Printer {
+    /// The printer of a built-in kind, or the generic one.
+    pub fn built_in(group: &str, kind: &str) -> Self {
+        KindPrinter::of(group, kind).map_or(Printer::Generic, Printer::BuiltIn)
+    }
+
+    /// `columnDefinitions` of the table. `docs` resolves published field descriptions: (schema name, field) → text.
+    pub fn columns(&self, docs: &dyn Fn(&str, &str) -> Option<String>) -> Vec<Value> {
+        match self {
+            Printer::BuiltIn(kind) => kind.columns.iter().map(|c| definition(c, docs)).collect(),
+            Printer::Generic => GENERIC_COLUMNS.iter().map(|c| definition(c, docs)).collect(),
+            Printer::Custom(custom) => {
+                let mut columns = vec![definition(&NAME, docs)];
+                columns.extend(custom.columns(docs));
+                columns
+            }
+        }
+    }
+
+    /// Column names in order, wide ones included, with their priority.
+    pub fn headers(&self) -> Vec<(String, i32)> {
+        let own = |columns: &[Column]| columns.iter().map(|c| (c.name.to_owned(), c.priority)).collect();
+        match self {
+            Printer::BuiltIn(kind) => own(kind.columns),
+            Printer::Generic => own(GENERIC_COLUMNS),
+            Printer::Custom(custom) => {
+                let mut headers = vec![(NAME.name.to_owned(), 0)];
+                headers.extend(custom.headers());
+                headers
+            }
+        }
+    }
+
+    /// The cells of one object, one per column.
+    pub fn cells(&self, object: &Value, now: Now) -> Vec<Value> {
+        match self {
+            Printer::BuiltIn(kind) => kind.cells(object).iter().map(|cell| cell.render(now.as_second())).collect(),
+            Printer::Generic => vec![name(object), json!(text(object, "/metadata/creationTimestamp"))],
+            Printer::Custom(custom) => {
+                let mut cells = vec![name(object)];
+                cells.extend(custom.cells(object, now));
+                cells
+            }
+        }
+    }
+
+    /// Finished pods carry a row condition, so that clients can hide them.
+    fn conditions(&self, object: &Value) -> Vec<Value> {
+        let pod = matches!(self, Printer::BuiltIn(kind) if (kind.group, kind.kind) == ("", "Pod"));
+        let (reason, message) = match text(object, "/status/phase") {
+            "Succeeded" if pod => ("Succeeded", "The pod has completed successfully."),
+            "Failed" if pod => ("Failed", "The pod failed."),
+            _ => return Vec::new(),
+        };
+        vec![json!({"type": "Completed", "status": "True", "reason": reason, "message": message})]
+    }
+}
+
+fn name(object: &Value) -> Value {
+    json!(text(object, "/metadata/name"))
+}
+
+fn definition(column: &Column, docs: &dyn Fn(&str, &str) -> Option<String>) -> Value {
+    let description = match column.doc {
+        Doc::Text(text) => text.to_owned(),
+        Doc::Field(schema, field) => docs(&format!("io.k8s.{schema}"), field).unwrap_or_default(),
+    };
+    json!({
+        "name": column.name, "type": column.kind, "format": column.format,
+        "description": description, "priority": column.priority,
+    })
+}

@@ -1,0 +1,181 @@
+//! What was acknowledged survives SIGKILL: the server dies in the middle of concurrent writes, many times over.
+//!
+//! The test runs itself again as the process to be killed; that one writes config maps and tells each acknowledged one.
+
+#![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
+
+use std::collections::{BTreeSet, HashMap};
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use crowsnest_kube_apiserver::storage::Durability;
+use crowsnest_kube_apiserver::{ApiServer, Config, Data};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::Api;
+use kube::api::{DeleteParams, ListParams, PostParams};
+
+/// Tells the child where the data is, and which round it writes.
+const DIRECTORY: &str = "CROWSNEST_CRASH_DIRECTORY";
+const ROUND: &str = "CROWSNEST_CRASH_ROUND";
+const ROUNDS: usize = 50;
+const WRITERS: usize = 8;
+
+async fn start(directory: &Path) -> ApiServer {
+    let data = Data::Directory { path: directory.to_owned(), durability: Durability::Process };
+    ApiServer::start(Config::new("crash", data)).await.unwrap()
+}
+
+/// A value that shows whether it is whole.
+fn payload(name: &str, n: usize) -> String {
+    format!("{name}/{n}/{}", name.repeat(n % 97 + 1))
+}
+
+fn config_map(name: &str, n: usize) -> ConfigMap {
+    serde_json::from_value(serde_json::json!({
+        "metadata": {"name": name}, "data": {"n": n.to_string(), "payload": payload(name, n)},
+    }))
+    .unwrap()
+}
+
+/// What becomes of each object, one after the other: created, changed twice, deleted.
+const STEPS: usize = 4;
+
+fn is_deletion(n: usize) -> bool {
+    n % STEPS == STEPS - 1
+}
+
+/// The process that dies: creates objects, changes and deletes them, until it is killed.
+#[test]
+fn writer() {
+    let Ok(directory) = std::env::var(DIRECTORY) else { return };
+    let round = std::env::var(ROUND).unwrap();
+    tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap().block_on(async {
+        let server = start(Path::new(&directory)).await;
+        let writers = (0..WRITERS).map(|writer| {
+            let api: Api<ConfigMap> = Api::namespaced(server.admin(), "default");
+            let round = round.clone();
+            async move {
+                for n in 0.. {
+                    let name = format!("r{round}-w{writer}-{}", n / STEPS);
+                    if n % STEPS == 0 {
+                        api.create(&PostParams::default(), &config_map(&name, n)).await.unwrap();
+                    } else if is_deletion(n) {
+                        api.delete(&name, &DeleteParams::default()).await.unwrap();
+                    } else {
+                        api.replace(&name, &PostParams::default(), &config_map(&name, n)).await.unwrap();
+                    }
+                    println!("ack {name} {n}");
+                }
+            }
+        });
+        futures::future::join_all(writers).await;
+    });
+}
+
+fn writer_in(directory: &Path, round: usize) -> Child {
+    Command::new(std::env::current_exe().unwrap())
+        .args(["writer", "--exact", "--nocapture"])
+        .env(DIRECTORY, directory)
+        .env(ROUND, round.to_string())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap()
+}
+
+/// Starts a writer, lets it acknowledge `count` writes and kills it. Returns the last acknowledged number per object.
+fn kill_after(directory: &Path, round: usize, count: usize) -> HashMap<String, usize> {
+    let mut child = writer_in(directory, round);
+    let mut acknowledged: HashMap<String, usize> = HashMap::new();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let mut take = |line: String| {
+        let mut words = line.split_whitespace().skip_while(|w| *w != "ack").skip(1);
+        let (Some(name), Some(Ok(n))) = (words.next(), words.next().map(str::parse::<usize>)) else { return false };
+        let latest = acknowledged.entry(name.to_owned()).or_default();
+        *latest = (*latest).max(n);
+        true
+    };
+    let mut seen = 0;
+    while seen < count {
+        seen += usize::from(take(lines.next().expect("the writer ended by itself").unwrap()));
+    }
+    child.kill().unwrap();
+    // Written to the pipe before the kill: acknowledged as well. A line cut in half is not.
+    for line in lines.map_while(Result::ok) {
+        if line.split_whitespace().count() == 3 {
+            take(line);
+        }
+    }
+    child.wait().unwrap();
+    acknowledged
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn acknowledged_writes_survive_sigkill() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut expected: HashMap<String, usize> = HashMap::new();
+    for round in 0..ROUNDS {
+        let path = directory.path().to_owned();
+        let count = 1 + (round * 37) % 80;
+        expected.extend(tokio::task::spawn_blocking(move || kill_after(&path, round, count)).await.unwrap());
+        if round % 5 != 4 {
+            continue;
+        }
+        let server = start(directory.path()).await;
+        let api: Api<ConfigMap> = Api::namespaced(server.admin(), "default");
+        let listed = api.list(&ListParams::default()).await.unwrap().items;
+        let stored: HashMap<String, ConfigMap> =
+            listed.into_iter().map(|c| (c.metadata.name.clone().unwrap(), c)).collect();
+        for (name, n) in &expected {
+            let kept = stored.get(name).map(|object| object.data.as_ref().unwrap()["n"].parse::<usize>().unwrap());
+            match kept {
+                Some(kept) => assert!(!is_deletion(*n) && kept >= *n, "{name}: {n} was acknowledged, {kept} is stored"),
+                // The next write may have happened before anybody could be told.
+                None => assert!(is_deletion(*n) || is_deletion(*n + 1), "{name} is lost after {n}"),
+            }
+        }
+        for (name, object) in &stored {
+            let Some(data) = &object.data else { continue };
+            assert_eq!(data["payload"], payload(name, data["n"].parse().unwrap()), "{name} is half there");
+        }
+        server.stop().await.unwrap();
+    }
+}
+
+/// Bytes of all files below.
+fn size(directory: &Path) -> u64 {
+    walk(directory).iter().filter_map(|file| std::fs::metadata(file).ok()).map(|file| file.len()).sum()
+}
+
+fn walk(directory: &Path) -> BTreeSet<PathBuf> {
+    let entries = std::fs::read_dir(directory).into_iter().flatten().filter_map(Result::ok);
+    entries.flat_map(|entry| if entry.path().is_dir() { walk(&entry.path()) } else { [entry.path()].into() }).collect()
+}
+
+/// A first start that ended early is gone on with by the next one.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_first_start_that_was_killed_is_made_good() {
+    for bytes in [1, 4 << 10, 16 << 10, 64 << 10, 128 << 10, 256 << 10] {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().to_owned();
+        let reached = tokio::task::spawn_blocking(move || {
+            let mut child = writer_in(&path, 0);
+            while size(&path) < bytes && child.try_wait().unwrap().is_none() {
+                std::thread::yield_now();
+            }
+            child.kill().unwrap();
+            child.wait().unwrap();
+            size(&path)
+        });
+        assert!(reached.await.unwrap() >= bytes, "the writer ended by itself");
+        let server = start(directory.path()).await;
+        let api: Api<ConfigMap> = Api::namespaced(server.admin(), "default");
+        api.create(&PostParams::default(), &config_map("after", bytes as usize)).await.unwrap();
+        server.stop().await.unwrap();
+        let again = start(directory.path()).await;
+        let api: Api<ConfigMap> = Api::namespaced(again.admin(), "default");
+        assert_eq!(api.get("after").await.unwrap().data.unwrap()["n"], bytes.to_string());
+        again.stop().await.unwrap();
+    }
+}

@@ -1,0 +1,466 @@
+//! Clients that mean no good, on sockets: each gets a clear Status, the server stays up, and its memory bounded.
+//!
+//! The test of idle connections runs itself again as the server, so that its memory is its own.
+
+#![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
+
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crowsnest_apimachinery::user::{MASTERS, UserInfo};
+use crowsnest_kube_apiserver::http::{InFlight, serve::serve};
+use crowsnest_kube_apiserver::{ApiServer, Config, Data};
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
+use rustls::{ClientConfig, RootCertStore};
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, ServerName};
+use serde_json::{Value, json};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::TlsConnector;
+use tokio_util::sync::CancellationToken;
+
+const TOKEN: &str = "0123456789abcdef";
+/// Of two who may write and are no administrators.
+const ORDINARY: &str = "ordinary-0123456789";
+const OTHER: &str = "other-0123456789ab";
+const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+/// What any answer takes at most, a busy machine included.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Set in the process that serves.
+const SERVES: &str = "CROWSNEST_HOSTILE_SERVER";
+
+struct Running {
+    server: ApiServer,
+    address: SocketAddr,
+    stop: CancellationToken,
+}
+
+async fn started() -> Running {
+    started_with(InFlight::default()).await
+}
+
+async fn started_with(in_flight: InFlight) -> Running {
+    let mut config = Config { in_flight, ..Config::new("hostile", Data::Memory) };
+    for token in [ORDINARY, OTHER] {
+        let groups = vec!["system:authenticated".to_owned()];
+        config.tokens.insert(token.to_owned(), UserInfo { name: token.into(), groups, ..UserInfo::default() });
+    }
+    let admin = UserInfo { name: "admin".into(), groups: vec![MASTERS.to_owned()], ..UserInfo::default() };
+    config.tokens.insert(TOKEN.to_owned(), admin);
+    let server = ApiServer::start(config).await.unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let (address, stop) = (listener.local_addr().unwrap(), CancellationToken::new());
+    tokio::spawn(serve(listener, None, server.router(), stop.clone()));
+    Running { server, address, stop }
+}
+
+impl Running {
+    /// A request whose head is whole.
+    fn head(line: &str, media: &str, length: usize) -> String {
+        Self::head_of(TOKEN, line, media, length)
+    }
+
+    fn head_of(token: &str, line: &str, media: &str, length: usize) -> String {
+        format!(
+            "{line} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nAuthorization: Bearer {token}\r\nContent-Type: {media}\r\nContent-Length: {length}\r\n\r\n"
+        )
+    }
+
+    /// A request of which so much is sent: its connection.
+    async fn send(&self, request: &str) -> TcpStream {
+        let mut stream = TcpStream::connect(self.address).await.unwrap();
+        stream.write_all(request.as_bytes()).await.unwrap();
+        stream
+    }
+
+    /// The code and the Status of an answer.
+    async fn ask(&self, line: &str, media: &str, body: &[u8]) -> (u16, Value) {
+        let asking = async {
+            let mut stream = TcpStream::connect(self.address).await.unwrap();
+            stream.write_all(Self::head(line, media, body.len()).as_bytes()).await.unwrap();
+            // The server may answer before it has read everything.
+            let _ = stream.write_all(body).await;
+            answer(&mut stream).await
+        };
+        tokio::time::timeout(PATIENCE, asking).await.unwrap_or_else(|_| panic!("no answer to {line}"))
+    }
+
+    async fn is_well(&self) {
+        let (code, _) = self.ask(&format!("GET {MAPS}"), "application/json", b"").await;
+        assert_eq!(code, 200);
+    }
+
+    async fn stop(self) {
+        self.stop.cancel();
+        self.server.stop().await.unwrap();
+    }
+}
+
+async fn answer(stream: &mut TcpStream) -> (u16, Value) {
+    let (code, _, object) = whole_answer(stream).await;
+    (code, object)
+}
+
+/// The code, the head in small letters, and the object.
+async fn whole_answer(stream: &mut (impl AsyncRead + Unpin)) -> (u16, String, Value) {
+    let mut text = Vec::new();
+    // A connection that is cut after its answer has answered.
+    let _ = stream.read_to_end(&mut text).await;
+    let text = String::from_utf8_lossy(&text).into_owned();
+    let code =
+        text.split(' ').nth(1).and_then(|code| code.parse().ok()).unwrap_or_else(|| panic!("no answer: {text:?}"));
+    let (head, body) = text.split_once("\r\n\r\n").unwrap_or_default();
+    let object = body.find('{').and_then(|from| body.rfind('}').map(|to| &body[from..=to])).unwrap_or_default();
+    (code, head.to_lowercase(), serde_json::from_str(object).unwrap_or_default())
+}
+
+const JSON: &str = "application/json";
+const YAML: &str = "application/yaml";
+const MERGE: &str = "application/merge-patch+json";
+const STRATEGIC: &str = "application/strategic-merge-patch+json";
+const JSON_PATCH: &str = "application/json-patch+json";
+const APPLY: &str = "application/apply-patch+yaml";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bodies_that_are_too_much_are_refused() {
+    let running = started().await;
+    let map = json!({"metadata": {"name": "c"}, "data": {"x": "1"}}).to_string();
+    assert_eq!(running.ask(&format!("POST {MAPS}"), JSON, map.as_bytes()).await.0, 201);
+    let definition = json!({
+        "metadata": {"name": "things.example.com"},
+        "spec": {
+            "group": "example.com", "scope": "Namespaced",
+            "names": {"plural": "things", "singular": "thing", "kind": "Thing", "listKind": "ThingList"},
+            "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema":
+                {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}],
+        },
+    });
+    let definitions = "POST /apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    assert_eq!(running.ask(definitions, JSON, definition.to_string().as_bytes()).await.0, 201);
+    let (one, things) = (format!("{MAPS}/c"), "/apis/example.com/v1/namespaces/default/things");
+    let large = vec![b' '; 3 * 1024 * 1024 + 1];
+    let deep = |open: &str, close: &str| format!("{}1{}", open.repeat(100_000), close.repeat(100_000)).into_bytes();
+    let (objects, lists) = (deep("{\"a\":", "}"), deep("[", "]"));
+    let in_map = [br#"{"metadata":{"name":"d"},"data":"#.as_slice(), &objects, b"}"].concat();
+    let in_thing =
+        [br#"{"apiVersion":"example.com/v1","kind":"Thing","metadata":{"name":"d"},"x":"#.as_slice(), &objects, b"}"]
+            .concat();
+    let patch = [br#"[{"op":"add","path":"/data","value":"#.as_slice(), &objects, b"}]"].concat();
+    let laughs: String =
+        (1..9).map(|n| format!("a{n}: &a{n} [{}]\n", vec![format!("*a{}", n - 1); 9].join(","))).collect();
+    let laughs =
+        format!("a0: &a0 [x,x,x,x,x,x,x,x,x]\n{laughs}apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: c}}\n");
+    let indented: String = (0..2_000).map(|n| format!("{}a:\n", " ".repeat(n))).collect();
+    let create = format!("POST {MAPS}");
+    let cases: Vec<(String, &str, &[u8], &[u16])> = vec![
+        (create.clone(), JSON, &large, &[413]),
+        (create.clone(), YAML, &large, &[413]),
+        (create.clone(), "application/vnd.kubernetes.protobuf", &large, &[413]),
+        (format!("PATCH {one}"), MERGE, &large, &[413]),
+        (format!("PUT {one}"), JSON, &large, &[413]),
+        (format!("DELETE {one}"), JSON, &large, &[413]),
+        (create.clone(), JSON, &objects, &[400]),
+        (create.clone(), JSON, &lists, &[400]),
+        (create.clone(), JSON, &in_map, &[400]),
+        (create.clone(), YAML, &lists, &[400]),
+        (create.clone(), YAML, indented.as_bytes(), &[400]),
+        (create.clone(), YAML, laughs.as_bytes(), &[400]),
+        (format!("POST {things}"), JSON, &in_thing, &[400]),
+        (format!("POST {things}"), YAML, &in_thing, &[400]),
+        (format!("PATCH {one}"), MERGE, &objects, &[400]),
+        (format!("PATCH {one}"), STRATEGIC, &in_map, &[400]),
+        (format!("PATCH {one}"), JSON_PATCH, &patch, &[400]),
+        (format!("PATCH {one}?fieldManager=m"), APPLY, &in_map, &[400]),
+        (format!("PATCH {one}?fieldManager=m"), APPLY, laughs.as_bytes(), &[400]),
+        (format!("DELETE {one}"), JSON, &objects, &[400]),
+        (format!("POST {MAPS}?fieldManager={}", "m".repeat(300)), JSON, map.as_bytes(), &[422]),
+    ];
+    for (line, media, body, codes) in cases {
+        let (code, status) = running.ask(&line, media, body).await;
+        let start = String::from_utf8_lossy(&body[..body.len().min(30)]).into_owned();
+        assert!(codes.contains(&code), "{line} {media} {start}: {code} {status}");
+        assert_eq!(status["kind"], "Status", "{line} {media} {start}");
+        assert!(status["message"].as_str().is_some_and(|message| message.len() < 20_000), "{line} {media} {start}");
+    }
+    let limit = running.ask(&create, JSON, &large).await.1;
+    assert_eq!(limit["message"], "Request entity too large: limit is 3145728");
+    assert_eq!(limit["reason"], "RequestEntityTooLarge");
+    running.is_well().await;
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_body_without_an_end_is_cut() {
+    let running = started().await;
+    let mut stream = TcpStream::connect(running.address).await.unwrap();
+    let head = format!(
+        "POST {MAPS} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {TOKEN}\r\nContent-Type: {JSON}\r\nTransfer-Encoding: chunked\r\n\r\n"
+    );
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let (mut reads, mut writes) = stream.into_split();
+    let sending = tokio::spawn(async move {
+        let chunk = [b"10000\r\n".as_slice(), &[b' '; 0x10000], b"\r\n"].concat();
+        while writes.write_all(&chunk).await.is_ok() {}
+    });
+    let mut first = [0; 12];
+    tokio::time::timeout(PATIENCE, reads.read_exact(&mut first)).await.unwrap().unwrap();
+    assert_eq!(&first, b"HTTP/1.1 413");
+    drop(reads);
+    sending.abort();
+    running.is_well().await;
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn selectors_and_headers_of_any_size_are_answered() {
+    let running = started().await;
+    let many = |one: &str, count: usize| vec![one; count].join(",");
+    let long = "x".repeat(60_000);
+    for (query, codes) in [
+        (format!("labelSelector={}", many("a%3Db", 6_000)), &[200][..]),
+        (format!("labelSelector=a+in+({})", many("b", 20_000)), &[200]),
+        (format!("labelSelector={}", "(".repeat(50_000)), &[400]),
+        (format!("labelSelector={}", "!".repeat(50_000)), &[400]),
+        (format!("labelSelector={long}"), &[400]),
+        (format!("fieldSelector={}", many("metadata.name%3Da", 3_000)), &[200]),
+        (format!("fieldSelector=metadata.name%3D{long}"), &[200, 400]),
+        (format!("continue={long}"), &[400]),
+        (format!("resourceVersion={long}"), &[400]),
+        (format!("limit={long}"), &[400]),
+        // kube-apiserver's code for it.
+        (format!("watch=true&resourceVersion={}", "9".repeat(40)), &[500]),
+        // More than a line of a request may have.
+        (format!("labelSelector={}", "x".repeat(100_000)), &[400, 414, 431]),
+    ] {
+        let (code, _) = running.ask(&format!("GET {MAPS}?{query}"), JSON, b"").await;
+        assert!(codes.contains(&code), "{}: {code}", &query[..60.min(query.len())]);
+    }
+    for accept in
+        ["application/json;as=Table;v=v1;g=meta.k8s.io,".repeat(500), ";".repeat(20_000), "*/*;q=0.1,".repeat(2_000)]
+    {
+        let mut stream = TcpStream::connect(running.address).await.unwrap();
+        let head = format!(
+            "GET {MAPS} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nAuthorization: Bearer {TOKEN}\r\nAccept: {accept}\r\n\r\n"
+        );
+        stream.write_all(head.as_bytes()).await.unwrap();
+        let (code, _) = tokio::time::timeout(PATIENCE, answer(&mut stream)).await.unwrap();
+        assert!([200, 406].contains(&code), "{}: {code}", &accept[..20]);
+    }
+    running.is_well().await;
+    running.stop().await;
+}
+
+/// Hundreds that send a part of a body, of a head, or that ask for an upgrade and say no more, keep nobody else waiting.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_slow_keep_nobody_waiting() {
+    let running = started().await;
+    let mut held = Vec::new();
+    let upgrade = format!(
+        "POST /api/v1/namespaces/default/pods/p/exec?command=ls HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {TOKEN}\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n"
+    );
+    let parts = [
+        format!("{}{{\"meta", Running::head(&format!("POST {MAPS}"), JSON, 100)),
+        format!("GET {MAPS} HTTP/1.1\r\nHost: x\r\nAuthor"),
+        upgrade,
+        String::new(),
+        // No HTTP at all, as a client that expects TLS.
+        "\u{16}\u{3}\u{1}".to_owned(),
+    ];
+    for part in parts.iter().cycle().take(1_000) {
+        let mut stream = TcpStream::connect(running.address).await.unwrap();
+        stream.write_all(part.as_bytes()).await.unwrap();
+        held.push(stream);
+    }
+    for _ in 0..5 {
+        running.is_well().await;
+        let name = json!({"metadata": {"generateName": "c-"}}).to_string();
+        assert_eq!(running.ask(&format!("POST {MAPS}"), JSON, name.as_bytes()).await.0, 201);
+    }
+    drop(held);
+    running.is_well().await;
+    running.stop().await;
+}
+
+/// Who has as many requests under way as one user may have waits in a line, and the line has an end.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_asks_too_much_is_told_when_to_come_again() {
+    // One place for each user, and one more in line.
+    let running = started_with(InFlight { writes: 2, ..InFlight::default() }).await;
+    let binding = json!({
+        "metadata": {"name": "all-may-write"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "edit"},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "system:authenticated"}],
+    });
+    let bindings = "POST /apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
+    assert_eq!(running.ask(bindings, JSON, binding.to_string().as_bytes()).await.0, 201);
+    let body = json!({"metadata": {"generateName": "c-"}}).to_string();
+    let line = format!("POST {MAPS}");
+    let whole = |token: &str| format!("{}{body}", Running::head_of(token, &line, JSON, body.len()));
+    let (begun, rest) = body.split_at(9);
+    let part = format!("{}{begun}", Running::head_of(ORDINARY, &line, JSON, body.len()));
+    let (mut answers, mut senders) = (FuturesUnordered::new(), Vec::new());
+    for nth in 0..5 {
+        let (mut reads, writes) = running.send(&part).await.into_split();
+        senders.push(writes);
+        answers.push(async move { (nth, whole_answer(&mut reads).await) });
+    }
+    // Two are held, whichever came first.
+    let mut held: Vec<_> = (0..5).collect();
+    for _ in 0..3 {
+        let (nth, (code, head, status)) = tokio::time::timeout(PATIENCE, answers.next()).await.unwrap().unwrap();
+        held.retain(|other| *other != nth);
+        assert_eq!(code, 429, "{status}");
+        assert!(head.contains("\r\nretry-after: 1"), "{head}");
+        let expected = json!({
+            "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": 429,
+            "reason": "TooManyRequests", "message": "Too many requests, please try again later.",
+            "details": {"retryAfterSeconds": 1},
+        });
+        assert_eq!(status, expected);
+    }
+    // Nobody else is kept waiting, and what only reads has places of its own.
+    assert_eq!(answer(&mut running.send(&whole(OTHER)).await).await.0, 201);
+    assert_eq!(answer(&mut running.send(&whole(TOKEN)).await).await.0, 201);
+    let read = Running::head_of(ORDINARY, &format!("GET {MAPS}"), JSON, 0);
+    assert_eq!(answer(&mut running.send(&read).await).await.0, 200);
+    for nth in held {
+        senders[nth].write_all(rest.as_bytes()).await.unwrap();
+    }
+    while let Some((_, (code, _, status))) = answers.next().await {
+        assert_eq!(code, 201, "who waited in line is served in the end: {status}");
+    }
+    assert_eq!(answer(&mut running.send(&whole(ORDINARY)).await).await.0, 201);
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_body_that_does_not_come_is_not_waited_for() {
+    let running = started().await;
+    for line in [
+        format!("POST {MAPS}?timeout=300ms"),
+        format!("PUT {MAPS}/c?timeout=300ms"),
+        format!("DELETE {MAPS}/c?timeout=300ms"),
+        "POST /apis/authorization.k8s.io/v1/selfsubjectaccessreviews?timeout=300ms".to_owned(),
+    ] {
+        let mut stream = running.send(&format!("{}{{\"meta", Running::head(&line, JSON, 100))).await;
+        let (code, status) = tokio::time::timeout(PATIENCE, answer(&mut stream)).await.unwrap();
+        assert_eq!((code, status["reason"].as_str()), (504, Some("Timeout")), "{line}: {status}");
+        let text = "Timeout: request did not complete within the allotted timeout";
+        assert_eq!(status["message"], text, "{line}");
+    }
+    running.is_well().await;
+    running.stop().await;
+}
+
+/// The process of the next test that serves, until it is killed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn server() {
+    if std::env::var_os(SERVES).is_none() {
+        return;
+    }
+    let running = started().await;
+    let secure = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    // In one line; underscores are in no certificate.
+    let authority = running.server.authority().certificate().replace('\n', "_");
+    println!("listens {} {} {authority}", running.address, secure.local_addr().unwrap());
+    running.server.serve(secure, running.stop.clone()).await.unwrap();
+}
+
+/// Killed when the test ends, however it does.
+struct Server(Child);
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn resident(process: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim().trim_end_matches("kB").trim().parse::<u64>().unwrap() * 1024
+}
+
+/// A server in a process of its own.
+struct Apart {
+    process: Server,
+    plain: SocketAddr,
+    secure: SocketAddr,
+    tls: TlsConnector,
+}
+
+impl Apart {
+    fn started() -> Self {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["server", "--exact", "--nocapture"])
+            .env(SERVES, "1")
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let process = Server(child);
+        let listens = |line: String| line.split_once("listens ").map(|(_, told)| told.to_owned());
+        let told = lines.map_while(Result::ok).find_map(listens).unwrap();
+        let [plain, secure, authority] = told.splitn(3, ' ').collect::<Vec<_>>().try_into().unwrap();
+        let mut roots = RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_slice(authority.replace('_', "\n").as_bytes()).unwrap()).unwrap();
+        let config = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        let (plain, secure) = (plain.parse().unwrap(), secure.parse().unwrap());
+        Self { process, plain, secure, tls: TlsConnector::from(Arc::new(config)) }
+    }
+
+    /// A connection on which a request was answered, and which stays open.
+    async fn connect(&self, secure: bool) -> TcpStream {
+        if !secure {
+            let mut stream = TcpStream::connect(self.plain).await.unwrap();
+            is_answered(&mut stream).await;
+            return stream;
+        }
+        let stream = TcpStream::connect(self.secure).await.unwrap();
+        let name = ServerName::try_from("localhost").unwrap();
+        let mut stream = tokio::time::timeout(PATIENCE, self.tls.connect(name, stream)).await.unwrap().unwrap();
+        is_answered(&mut stream).await;
+        // The client's keys are not needed any more.
+        stream.into_inner().0
+    }
+
+    async fn connect_many(&self, secure: bool, count: usize) -> Vec<TcpStream> {
+        let connecting = (0..count).map(|_| self.connect(secure));
+        futures::stream::iter(connecting).buffer_unordered(32).collect().await
+    }
+}
+
+async fn is_answered(stream: &mut (impl AsyncRead + AsyncWrite + Unpin)) {
+    let get = format!("GET {MAPS} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {TOKEN}\r\n\r\n");
+    stream.write_all(get.as_bytes()).await.unwrap();
+    stream.flush().await.unwrap();
+    let mut first = [0; 12];
+    tokio::time::timeout(PATIENCE, stream.read_exact(&mut first)).await.unwrap().unwrap();
+    assert_eq!(&first, b"HTTP/1.1 200");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ten_thousand_idle_connections_are_cheap() {
+    const CONNECTIONS: usize = 10_000;
+    // One after the other: a process may not have as many sockets as both.
+    for (secure, kib_of_each) in [(false, 32), (true, 48)] {
+        let apart = Apart::started();
+        let mut held = apart.connect_many(secure, 100).await;
+        let before = resident(apart.process.0.id());
+        held.extend(apart.connect_many(secure, CONNECTIONS).await);
+        let grown = resident(apart.process.0.id()).saturating_sub(before) / CONNECTIONS as u64;
+        assert!(grown < kib_of_each << 10, "{grown} bytes for each connection, TLS: {secure}");
+        held.push(apart.connect(secure).await);
+    }
+}

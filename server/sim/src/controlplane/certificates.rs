@@ -1,0 +1,371 @@
+//! Signs approved CertificateSigningRequests of the Kubernetes signers with the server's authority, where each signer finds what it
+//! wants of a request: kube-controller-manager's `csrsigning`.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use crowsnest_api::certificate::check_requester;
+use crowsnest_kube_apiserver::ApiServer;
+use crowsnest_kube_apiserver::authn::SigningRequest;
+use crowsnest_kube_apiserver::authz::bootstrap::{loopback, loopback_options};
+use crowsnest_kube_apiserver::error::Error;
+use crowsnest_kube_apiserver::registry::object::{Object, time};
+use crowsnest_kube_apiserver::registry::resource::{Gvr, ResourceRef};
+use crowsnest_kube_apiserver::registry::{Change, Edit};
+use crowsnest_kube_apiserver::status::ApiResult;
+use crowsnest_kube_apiserver::storage::ResourceKey;
+use serde_json::{Value, json};
+
+const GROUP: &str = "certificates.k8s.io";
+const PLURAL: &str = "certificatesigningrequests";
+/// Seconds a certificate is valid at most and at least.
+const LONGEST: i64 = 365 * 24 * 3600;
+const SHORTEST: i64 = 10 * 60;
+
+/// Follows requests until the server stops.
+pub async fn run(server: ApiServer) {
+    let registry = server.registry().clone();
+    let stopped = server.stopped();
+    let Ok(resource) = registry.resource(&Gvr::new(GROUP, "v1", PLURAL)) else { return };
+    loop {
+        let since = registry.store.revision();
+        if let Err(error) = pass(&server, &resource).await {
+            tracing::warn!(%error, "certificate signing requests");
+        }
+        let Ok(mut watcher) = registry.store.watch(&ResourceKey::new(GROUP, PLURAL), since) else { continue };
+        tokio::select! {
+            changes = watcher.next() => if matches!(changes, Err(Error::Closed)) { return },
+            () = stopped.cancelled() => return,
+        }
+    }
+}
+
+/// User who made a request, as the server recorded it.
+#[derive(Debug, Clone, Default)]
+struct Requester<'a> {
+    name: &'a str,
+    groups: Vec<&'a str>,
+}
+
+/// Whether a request is as its signer wants it; `None` for signers that are not ours.
+fn verify(
+    signer: &str,
+    request: &SigningRequest,
+    requester: &Requester<'_>,
+    usages: &[&str],
+) -> Option<Result<(), String>> {
+    let may_have = || check_requester(&request.subject, requester.name, &requester.groups).map_err(|e| e.to_string());
+    match signer {
+        "kubernetes.io/kube-apiserver-client" => Some(verify_client(usages).and_then(|()| may_have())),
+        "kubernetes.io/kube-apiserver-client-kubelet" => Some(verify_kubelet(request, usages, "client auth")),
+        "kubernetes.io/kubelet-serving" => Some(verify_kubelet(request, usages, "server auth")),
+        "kubernetes.io/legacy-unknown" => Some(may_have()),
+        _ => None,
+    }
+}
+
+fn verify_client(usages: &[&str]) -> Result<(), String> {
+    let allowed = ["digital signature", "key encipherment", "client auth"];
+    if let Some(other) = usages.iter().find(|usage| !allowed.contains(usage)) {
+        return Err(format!("invalid usage for client certificate: {other}"));
+    }
+    if !usages.contains(&"client auth") {
+        return Err("missing required usage for client certificate: client auth".to_owned());
+    }
+    Ok(())
+}
+
+/// Serving certificates have other names and are judged by their usages before their common name; clients' have none.
+fn verify_kubelet(request: &SigningRequest, usages: &[&str], auth: &str) -> Result<(), String> {
+    let serves = auth == "server auth";
+    let fail = |why: &str| Err(why.to_owned());
+    if request.subject.organizations() != ["system:nodes"] {
+        return fail("subject organization is not system:nodes");
+    }
+    if serves && !request.has_dns_names() && !request.has_addresses() {
+        return fail("DNS or IP subjectAltName is required");
+    }
+    if !serves && request.has_dns_names() {
+        return fail("DNS subjectAltNames are not allowed");
+    }
+    if request.has_emails() {
+        return fail("Email subjectAltNames are not allowed");
+    }
+    if !serves && request.has_addresses() {
+        return fail("IP subjectAltNames are not allowed");
+    }
+    if request.has_uris() {
+        return fail("URI subjectAltNames are not allowed");
+    }
+    let required = BTreeSet::from(["digital signature", "key encipherment", auth]);
+    let mut given: BTreeSet<&str> = usages.iter().copied().collect();
+    // Keys that are not RSA encipher none.
+    given.insert("key encipherment");
+    let listed: Vec<&str> = required.iter().copied().collect();
+    let usages = if given == required { Ok(()) } else { Err(format!("usages did not match [{}]", listed.join(" "))) };
+    let named = match request.subject.common_name().is_some_and(|name| name.starts_with("system:node:")) {
+        true => Ok(()),
+        false => fail("subject common name does not begin with system:node:"),
+    };
+    if serves { usages.and(named) } else { named.and(usages) }
+}
+
+async fn pass(server: &ApiServer, resource: &ResourceRef) -> ApiResult<()> {
+    for request in server.registry().list_all(resource).await? {
+        let has = |kind: &str| {
+            let conditions = request["status"]["conditions"].as_array().into_iter().flatten();
+            conditions.into_iter().any(|c| c["type"] == kind)
+        };
+        let signed = request["status"]["certificate"].as_str().is_some_and(|certificate| !certificate.is_empty());
+        if signed || !has("Approved") || has("Denied") || has("Failed") {
+            continue;
+        }
+        // One that cannot be signed keeps no other waiting.
+        if let Err(error) = handle(server, resource, &request).await {
+            tracing::warn!(name = request.name(), %error, "certificate signing request");
+        }
+    }
+    Ok(())
+}
+
+async fn handle(server: &ApiServer, resource: &ResourceRef, request: &Value) -> Result<(), String> {
+    let spec = &request["spec"];
+    let pem = STANDARD.decode(spec["request"].as_str().unwrap_or_default()).map_err(|error| error.to_string())?;
+    let parsed = SigningRequest::parse(&pem).map_err(|why| format!("unable to parse csr: {why}"))?;
+    let usages: Vec<&str> = spec["usages"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    let requester = Requester {
+        name: spec["username"].as_str().unwrap_or_default(),
+        groups: spec["groups"].as_array().into_iter().flatten().filter_map(Value::as_str).collect(),
+    };
+    let signer = spec["signerName"].as_str().unwrap_or_default();
+    let Some(verified) = verify(signer, &parsed, &requester, &usages) else { return Ok(()) };
+    let now = jiff::Timestamp::now();
+    let outcome = match verified {
+        Err(why) => Err(why),
+        Ok(()) => {
+            let pem = String::from_utf8(pem).map_err(|error| error.to_string())?;
+            let ttl = duration(spec["expirationSeconds"].as_i64());
+            let signed = server.authority().sign(&pem, &usages, now.as_second(), ttl);
+            Ok(signed.map_err(|error| format!("error auto signing csr: {error}"))?)
+        }
+    };
+    write(server, resource, request, outcome, &time(now)).await.map_err(|error| error.to_string())
+}
+
+fn duration(seconds: Option<i64>) -> i64 {
+    seconds.map_or(LONGEST, |seconds| seconds.clamp(SHORTEST, LONGEST))
+}
+
+/// Writes the certificate, or why there is none.
+async fn write(
+    server: &ApiServer,
+    resource: &ResourceRef,
+    request: &Value,
+    outcome: Result<String, String>,
+    now: &str,
+) -> ApiResult<()> {
+    let now = now.to_owned();
+    let edit = Edit(Arc::new(move |request: &mut Value| {
+        match &outcome {
+            Ok(certificate) => request["status"]["certificate"] = STANDARD.encode(certificate).into(),
+            Err(why) => {
+                let condition = json!({
+                    "type": "Failed", "status": "True", "reason": "SignerValidationFailure", "message": why,
+                    "lastUpdateTime": now, "lastTransitionTime": now,
+                });
+                if let Some(conditions) = request["status"]["conditions"].as_array_mut() {
+                    conditions.push(condition);
+                }
+            }
+        }
+        Ok(())
+    }));
+    let mut ctx = loopback("");
+    ctx.subresource = "status".into();
+    let change = Change::Edit(edit);
+    server.registry().update(resource, &ctx, request.name(), &change, &loopback_options(), &mut Vec::new()).await?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crowsnest_api::certificate::{AlternativeName, CertificateSubject};
+    use rstest::rstest;
+
+    const CLIENT: &str = "kubernetes.io/kube-apiserver-client";
+    const KUBELET: &str = "kubernetes.io/kube-apiserver-client-kubelet";
+    const SERVING: &str = "kubernetes.io/kubelet-serving";
+
+    #[rstest]
+    #[case::client(CLIENT, "", "", "", "client auth", "")]
+    #[case::client_all(CLIENT, "any", "x", "dns uri", "digital signature,key encipherment,client auth", "")]
+    #[case::client_serving(
+        CLIENT,
+        "",
+        "",
+        "",
+        "client auth,server auth",
+        "invalid usage for client certificate: server auth"
+    )]
+    #[case::client_without(
+        CLIENT,
+        "",
+        "",
+        "",
+        "digital signature",
+        "missing required usage for client certificate: client auth"
+    )]
+    #[case::kubelet(KUBELET, "system:nodes", "system:node:n", "", "digital signature,key encipherment,client auth", "")]
+    #[case::kubelet_not_rsa(KUBELET, "system:nodes", "system:node:n", "", "client auth,digital signature", "")]
+    #[case::kubelet_masters(
+        KUBELET,
+        "system:nodes,system:masters",
+        "system:node:n",
+        "",
+        "client auth,digital signature",
+        "subject organization is not system:nodes"
+    )]
+    #[case::kubelet_dns(
+        KUBELET,
+        "system:nodes",
+        "system:node:n",
+        "dns ip",
+        "client auth,digital signature",
+        "DNS subjectAltNames are not allowed"
+    )]
+    #[case::kubelet_ip(
+        KUBELET,
+        "system:nodes",
+        "system:node:n",
+        "ip uri",
+        "client auth,digital signature",
+        "IP subjectAltNames are not allowed"
+    )]
+    #[case::kubelet_name(
+        KUBELET,
+        "system:nodes",
+        "n",
+        "",
+        "any",
+        "subject common name does not begin with system:node:"
+    )]
+    #[case::kubelet_usages(
+        KUBELET,
+        "system:nodes",
+        "system:node:n",
+        "",
+        "digital signature,server auth",
+        "usages did not match [client auth digital signature key encipherment]"
+    )]
+    #[case::serving(SERVING, "system:nodes", "system:node:n", "dns", "digital signature,server auth", "")]
+    #[case::serving_nothing(
+        SERVING,
+        "system:nodes",
+        "system:node:n",
+        "",
+        "digital signature,server auth",
+        "DNS or IP subjectAltName is required"
+    )]
+    #[case::serving_email(
+        SERVING,
+        "system:nodes",
+        "system:node:n",
+        "ip email uri",
+        "digital signature,server auth",
+        "Email subjectAltNames are not allowed"
+    )]
+    #[case::serving_uri(
+        SERVING,
+        "system:nodes",
+        "system:node:n",
+        "ip uri",
+        "digital signature,server auth",
+        "URI subjectAltNames are not allowed"
+    )]
+    #[case::serving_usages(
+        SERVING,
+        "system:nodes",
+        "n",
+        "ip",
+        "digital signature,client auth",
+        "usages did not match [digital signature key encipherment server auth]"
+    )]
+    #[case::serving_name(
+        SERVING,
+        "system:nodes",
+        "n",
+        "ip",
+        "digital signature,server auth",
+        "subject common name does not begin with system:node:"
+    )]
+    #[case::legacy("kubernetes.io/legacy-unknown", "", "", "", "any", "")]
+    fn signers_want_what_they_sign(
+        #[case] signer: &str,
+        #[case] organizations: &str,
+        #[case] common_name: &str,
+        #[case] names: &str,
+        #[case] usages: &str,
+        #[case] refused: &str,
+    ) {
+        let request = request(common_name, organizations, names);
+        let usages: Vec<&str> = usages.split(',').collect();
+        let expected = if refused.is_empty() { Ok(()) } else { Err(refused.to_owned()) };
+        assert_eq!(verify(signer, &request, &Requester::default(), &usages), Some(expected));
+    }
+
+    fn request(common_name: &str, organizations: &str, names: &str) -> SigningRequest {
+        let groups: Vec<String> = organizations.split(',').filter(|o| !o.is_empty()).map(str::to_owned).collect();
+        let known = [
+            ("dns", AlternativeName::Dns("x".into())),
+            ("email", AlternativeName::Email("x".into())),
+            ("ip", AlternativeName::Address([127, 0, 0, 1].into())),
+            ("uri", AlternativeName::Uri("x".into())),
+        ];
+        let subject = match common_name {
+            "" => CertificateSubject::default(),
+            name => CertificateSubject::of_user(name, &groups).unwrap(),
+        };
+        let alternative_names = known.into_iter().filter(|(kind, _)| names.contains(kind)).map(|(_, name)| name);
+        SigningRequest { subject, alternative_names: alternative_names.collect(), ..SigningRequest::default() }
+    }
+
+    /// `check_requester` implements the rule; kubelet signers have their own.
+    #[rstest]
+    #[case::agent(CLIENT, "system:karmada:agent:m1", "system:karmada:agents", true)]
+    #[case::front_proxy(CLIENT, "front-proxy-client", "", false)]
+    #[case::masters(CLIENT, "ann", "system:masters", false)]
+    #[case::admin(CLIENT, "system:admin", "admins", false)]
+    #[case::node(CLIENT, "system:node:n1", "system:nodes", false)]
+    #[case::legacy("kubernetes.io/legacy-unknown", "ann", "system:masters", false)]
+    #[case::kubelet(KUBELET, "system:node:n1", "system:nodes", true)]
+    #[case::kubelet_masters(KUBELET, "system:node:n1", "system:nodes,system:masters", false)]
+    fn bootstrap_tokens_get_no_reserved_names(
+        #[case] signer: &str,
+        #[case] common_name: &str,
+        #[case] organizations: &str,
+        #[case] signed: bool,
+    ) {
+        let request = request(common_name, organizations, "");
+        let requester = Requester { name: "system:bootstrap:abcdef", groups: vec!["system:bootstrappers"] };
+        let usages = ["digital signature", "client auth"];
+        let verified = verify(signer, &request, &requester, &usages).unwrap();
+        assert_eq!(verified.is_ok(), signed, "{verified:?}");
+    }
+
+    #[rstest]
+    #[case(None, LONGEST)]
+    #[case(Some(1), SHORTEST)]
+    #[case(Some(3601), 3601)]
+    #[case(Some(i64::from(i32::MAX)), LONGEST)]
+    fn certificates_last_as_long_as_asked(#[case] asked: Option<i64>, #[case] expected: i64) {
+        assert_eq!(duration(asked), expected);
+    }
+
+    #[test]
+    fn others_sign_for_themselves() {
+        assert_eq!(verify("example.com/x", &SigningRequest::default(), &Requester::default(), &[]), None);
+    }
+}

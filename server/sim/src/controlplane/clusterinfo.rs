@@ -1,0 +1,100 @@
+//! Signs what strangers are told of the control plane, ConfigMap `kube-public/cluster-info`, with each bootstrap token that is to
+//! sign: whoever has a token knows by that the right control plane from another.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crowsnest_kube_apiserver::ApiServer;
+use crowsnest_kube_apiserver::authn::bootstrap::signature;
+use crowsnest_kube_apiserver::authz::bootstrap::{loopback, loopback_options};
+use crowsnest_kube_apiserver::error::Error;
+use crowsnest_kube_apiserver::registry::options::ListOptions;
+use crowsnest_kube_apiserver::registry::{Change, Edit};
+use crowsnest_kube_apiserver::status::{ApiResult, Reason};
+use crowsnest_kube_apiserver::storage::{ObjectKey, ResourceKey};
+use jiff::Timestamp;
+use serde_json::{Map, Value, json};
+use tokio::time::Instant;
+
+use super::{core, keep_following};
+
+const NAMESPACE: &str = "kube-public";
+const NAME: &str = "cluster-info";
+/// Where tokens are, and how their names begin.
+const TOKENS: &str = "kube-system";
+const TOKEN: &str = "bootstrap-token-";
+const TEXT: &str = "kubeconfig";
+const SIGNATURE: &str = "jws-kubeconfig-";
+/// Tokens expire without a change of their Secret.
+const AT_THE_LATEST: Duration = Duration::from_secs(60);
+
+/// Follows the ConfigMap and the tokens until the server stops.
+pub async fn run(server: ApiServer) {
+    keep_following(server, "signing cluster-info", follow).await;
+}
+
+/// Signs once, then when the ConfigMap or a token changed, and in turn.
+async fn follow(server: ApiServer) -> Result<Infallible, Error> {
+    let store = &server.registry().store;
+    let since = store.revision();
+    let mut secrets = store.watch(&ResourceKey::new("", "secrets"), since)?;
+    let mut maps = store.watch(&ResourceKey::new("", "configmaps"), since)?;
+    let map = ObjectKey::new(NAMESPACE, NAME);
+    let tokens = ObjectKey::new(TOKENS, TOKEN);
+    loop {
+        if let Err(error) = pass(&server).await {
+            tracing::warn!(%error, "signing cluster-info");
+        }
+        let until = Instant::now() + AT_THE_LATEST;
+        let mut concerns = false;
+        while !concerns && Instant::now() < until {
+            concerns = tokio::select! {
+                changes = secrets.next() => changes?.iter().any(|change| change.key.as_str().starts_with(tokens.as_str())),
+                changes = maps.next() => changes?.iter().any(|change| change.key == map),
+                () = tokio::time::sleep_until(until) => true,
+            };
+        }
+    }
+}
+
+async fn pass(server: &ApiServer) -> ApiResult<()> {
+    let registry = server.registry();
+    let maps = core(registry, "configmaps")?;
+    let map = match registry.get(&maps, NAMESPACE, NAME).await {
+        Ok(map) => map,
+        Err(error) if error.is(Reason::NotFound) => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    let Some(text) = map["data"][TEXT].as_str() else { return Ok(()) };
+    let secrets = registry.list(&core(registry, "secrets")?, TOKENS, &ListOptions::default()).await?.objects;
+    let now = Timestamp::now();
+    let wanted: BTreeMap<String, String> = secrets
+        .iter()
+        .filter_map(|secret| signature(secret, text, now))
+        .map(|(id, signed)| (format!("{SIGNATURE}{id}"), signed))
+        .collect();
+    if signatures(&map) == wanted {
+        return Ok(());
+    }
+    let edit = Edit(Arc::new(move |map: &mut Value| {
+        if !map["data"].is_object() {
+            map["data"] = Value::Object(Map::new());
+        }
+        if let Some(data) = map["data"].as_object_mut() {
+            data.retain(|key, _| !key.starts_with(SIGNATURE));
+            data.extend(wanted.iter().map(|(key, signed)| (key.clone(), json!(signed))));
+        }
+        Ok(())
+    }));
+    let change = Change::Edit(edit);
+    registry.update(&maps, &loopback(NAMESPACE), NAME, &change, &loopback_options(), &mut Vec::new()).await?;
+    Ok(())
+}
+
+fn signatures(map: &Value) -> BTreeMap<String, String> {
+    let data = map["data"].as_object().into_iter().flatten();
+    let signed = data.filter(|(key, _)| key.starts_with(SIGNATURE));
+    signed.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect()
+}

@@ -1,0 +1,392 @@
+//! Deletes what lost its owners, and walks foreground and orphan deletions to their end.
+//!
+//! Follows every table of the store through one feed and keeps a graph of the objects that have owners or are being deleted
+//! with dependents in mind. Decisions look at the stored objects again, so that a late graph never deletes too much.
+
+use std::collections::hash_map::DefaultHasher;
+use std::collections::{HashMap, HashSet};
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crowsnest_component_base::retry::{Backoff, Delays};
+use crowsnest_kube_apiserver::authz::bootstrap::{loopback, loopback_options};
+use crowsnest_kube_apiserver::error::Error;
+use crowsnest_kube_apiserver::registry::object::Object;
+use crowsnest_kube_apiserver::registry::options::{DeleteOptions, Propagation};
+use crowsnest_kube_apiserver::registry::resource::ResourceRef;
+use crowsnest_kube_apiserver::registry::{Change, Edit, Registry};
+use crowsnest_kube_apiserver::status::{ApiResult, Reason};
+use crowsnest_kube_apiserver::storage::{ChangeKind, Links, ObjectKey, OwnerLink, ResourceKey};
+use futures::{StreamExt, stream};
+use parking_lot::Mutex;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+const ORPHAN: &str = "orphan";
+const FOREGROUND: &str = "foregroundDeletion";
+/// Objects worked on at once.
+const CONCURRENT: usize = 32;
+const RETRY: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(10));
+
+/// Where an object is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Place {
+    table: ResourceKey,
+    key: ObjectKey,
+}
+
+/// What an owner reference points at.
+#[derive(Debug, PartialEq, Eq)]
+enum Owner {
+    Solid,
+    /// Being deleted in the foreground: it waits for this dependent.
+    Waiting,
+    Gone,
+    /// Of a kind this server does not know, or that can't own the dependent: leave it alone.
+    Unknown,
+}
+
+#[derive(Debug, Default)]
+struct Graph {
+    /// Objects with owners, by uid.
+    nodes: HashMap<String, (Place, Vec<String>)>,
+    dependents: HashMap<String, HashSet<String>>,
+    /// Owners in a foreground or orphan deletion, by uid.
+    ending: HashMap<String, Place>,
+    /// By owner: [`mark`]s of owner references that were found to be solid and are until the owner changes its mind. Spares a look
+    /// at the owner for every change of every dependent.
+    settled: Mutex<HashMap<String, HashSet<u64>>>,
+}
+
+/// Stands for owner references made from one namespace.
+fn mark(namespace: &str, owners: &[OwnerLink]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (namespace, owners).hash(&mut hasher);
+    hasher.finish()
+}
+
+impl Graph {
+    fn is_settled(&self, namespace: &str, owners: &[OwnerLink]) -> bool {
+        let (mark, settled) = (mark(namespace, owners), self.settled.lock());
+        owners.iter().all(|owner| settled.get(&owner.uid).is_some_and(|marks| marks.contains(&mark)))
+    }
+
+    fn settle(&self, namespace: &str, owners: &[OwnerLink]) {
+        let (mark, mut settled) = (mark(namespace, owners), self.settled.lock());
+        for owner in owners {
+            settled.entry(owner.uid.clone()).or_default().insert(mark);
+        }
+    }
+
+    fn forget(&mut self, uid: &str) {
+        if let Some((_, owners)) = self.nodes.remove(uid) {
+            for owner in owners {
+                if let Some(set) = self.dependents.get_mut(&owner) {
+                    set.remove(uid);
+                    if set.is_empty() {
+                        self.dependents.remove(&owner);
+                    }
+                }
+            }
+        }
+        self.ending.remove(uid);
+    }
+
+    /// Takes in one change and returns the uids to look at.
+    fn see(&mut self, place: Place, links: &Links, kind: ChangeKind) -> Vec<String> {
+        let uid = links.uid.clone();
+        let owners: Vec<String> = links.owners.iter().map(|owner| owner.uid.clone()).collect();
+        if kind == ChangeKind::Deleted || links.deleting {
+            self.settled.get_mut().remove(&uid);
+        }
+        if kind == ChangeKind::Deleted {
+            let mut touched: Vec<String> = self.dependents.get(&uid).into_iter().flatten().cloned().collect();
+            touched.extend(owners.iter().filter(|o| self.ending.contains_key(*o)).cloned());
+            self.forget(&uid);
+            return touched;
+        }
+        let mut touched = Vec::new();
+        let before = self.nodes.get(&uid).map(|(_, owners)| owners.clone()).unwrap_or_default();
+        if before != owners {
+            touched.extend(before.iter().filter(|o| self.ending.contains_key(*o)).cloned());
+            self.forget(&uid);
+            for owner in &owners {
+                self.dependents.entry(owner.clone()).or_default().insert(uid.clone());
+            }
+        }
+        if !owners.is_empty() {
+            if !self.is_settled(place.key.namespace(), &links.owners) {
+                touched.push(uid.clone());
+            }
+            self.nodes.insert(uid.clone(), (place.clone(), owners));
+        }
+        if links.deleting && links.finalizers.iter().any(|f| f == ORPHAN || f == FOREGROUND) {
+            self.ending.insert(uid.clone(), place);
+            touched.push(uid);
+        } else {
+            self.ending.remove(&uid);
+        }
+        touched
+    }
+}
+
+/// Follows the store until cancelled.
+pub async fn run(registry: Arc<Registry>, stopped: CancellationToken) {
+    let mut graph = Graph::default();
+    let mut feed = registry.store.feed();
+    let mut failed = Failed { uids: HashSet::new(), again: None, delays: RETRY.delays() };
+    loop {
+        let batch = tokio::select! {
+            batch = feed.next() => Some(batch),
+            () = failed.due() => None,
+            () = stopped.cancelled() => return,
+        };
+        let mut touched: HashSet<String> = HashSet::new();
+        match batch {
+            None => touched.extend(failed.take()),
+            Some(Ok(changes)) => {
+                for (table, change) in changes {
+                    match change.body.links() {
+                        Ok(links) => touched.extend(graph.see(Place { table, key: change.key }, &links, change.kind)),
+                        Err(error) => tracing::warn!(key = %change.key, %error, "unreadable object"),
+                    }
+                }
+            }
+            Some(Err(Error::Closed)) => return,
+            Some(Err(error)) => {
+                tracing::warn!(%error, "garbage collector starts over");
+                graph = Graph::default();
+                feed = registry.store.feed();
+                continue;
+            }
+        }
+        failed.add(work(&registry, &graph, touched).await);
+    }
+}
+
+/// Objects that could not be worked on: a webhook did not answer, as while its server starts. Nothing need ever change about
+/// them, so they are looked at again.
+#[derive(Debug)]
+struct Failed {
+    uids: HashSet<String>,
+    /// Time of the next attempt.
+    again: Option<Instant>,
+    delays: Delays,
+}
+
+impl Failed {
+    fn add(&mut self, uids: Vec<String>) {
+        self.uids.extend(uids);
+        if self.uids.is_empty() {
+            self.again = None;
+            self.delays.reset();
+        } else if self.again.is_none_or(|at| at <= Instant::now()) {
+            self.again = Some(Instant::now() + self.delays.next_delay());
+        }
+    }
+
+    fn take(&mut self) -> HashSet<String> {
+        std::mem::take(&mut self.uids)
+    }
+
+    async fn due(&self) {
+        match self.again {
+            Some(at) => tokio::time::sleep_until(at).await,
+            None => std::future::pending().await,
+        }
+    }
+}
+
+/// Those that failed.
+async fn work(registry: &Arc<Registry>, graph: &Graph, touched: HashSet<String>) -> Vec<String> {
+    let failed = Mutex::new(Vec::new());
+    stream::iter(touched)
+        .for_each_concurrent(CONCURRENT, |uid| {
+            let failed = &failed;
+            async move {
+                let mut well = true;
+                if let Some(place) = graph.ending.get(&uid)
+                    && let Err(error) = end(registry, graph, &uid, place).await
+                {
+                    tracing::warn!(key = %place.key, %error, "ending a deletion");
+                    well = false;
+                }
+                if let Some((place, _)) = graph.nodes.get(&uid)
+                    && let Err(error) = collect(registry, graph, &uid, place).await
+                    && !error.is(Reason::NotFound)
+                    && !error.is(Reason::Conflict)
+                {
+                    tracing::warn!(key = %place.key, %error, "collecting garbage");
+                    well = false;
+                }
+                if !well {
+                    failed.lock().push(uid);
+                }
+            }
+        })
+        .await;
+    failed.into_inner()
+}
+
+/// The object at a place, if it still is the one with this uid.
+async fn object(registry: &Arc<Registry>, place: &Place, uid: &str) -> ApiResult<Option<(ResourceRef, Value)>> {
+    let Some(resource) = registry.catalog.served().by_table(&place.table).cloned() else { return Ok(None) };
+    match registry.get(&resource, place.key.namespace(), place.key.name()).await {
+        Ok(object) if object.uid() == uid => Ok(Some((resource, object))),
+        Ok(_) => Ok(None),
+        Err(error) if error.is(Reason::NotFound) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+async fn owner(registry: &Arc<Registry>, reference: &OwnerLink, namespace: &str) -> ApiResult<Owner> {
+    let served = registry.catalog.served();
+    let Some(resource) = served.by_kind(&reference.api_version, &reference.kind) else { return Ok(Owner::Unknown) };
+    if resource.namespaced && namespace.is_empty() {
+        // What is in no namespace can't be owned by what is in one.
+        return Ok(Owner::Unknown);
+    }
+    let namespace = if resource.namespaced { namespace } else { "" };
+    match registry.get(resource, namespace, &reference.name).await {
+        Ok(owner) if owner.uid() != reference.uid => Ok(Owner::Gone),
+        Ok(owner) if owner.is_deleting() && owner.finalizers().iter().any(|f| f == FOREGROUND) => Ok(Owner::Waiting),
+        Ok(_) => Ok(Owner::Solid),
+        Err(error) if error.is(Reason::NotFound) => Ok(Owner::Gone),
+        Err(error) => Err(error),
+    }
+}
+
+/// Deletes a dependent without owners, or drops references to owners that are gone.
+async fn collect(registry: &Arc<Registry>, graph: &Graph, uid: &str, place: &Place) -> ApiResult<()> {
+    let Some((resource, dependent)) = object(registry, place, uid).await? else { return Ok(()) };
+    if dependent.is_deleting() && !dependent.finalizers().iter().any(|f| f == FOREGROUND) {
+        return Ok(());
+    }
+    let references = Vec::<OwnerLink>::deserialize(&dependent["metadata"]["ownerReferences"]).unwrap_or_default();
+    if graph.is_settled(dependent.namespace(), &references) {
+        return Ok(());
+    }
+    let (mut solid, mut waiting, mut gone) = (0, 0, HashSet::new());
+    for reference in &references {
+        match owner(registry, reference, dependent.namespace()).await? {
+            Owner::Unknown => return Ok(()),
+            Owner::Solid => solid += 1,
+            Owner::Waiting => {
+                waiting += 1;
+                gone.insert(reference.uid.clone());
+            }
+            Owner::Gone => {
+                gone.insert(reference.uid.clone());
+            }
+        }
+    }
+    if gone.is_empty() {
+        graph.settle(dependent.namespace(), &references);
+    }
+    if gone.is_empty() || dependent.is_deleting() {
+        return Ok(());
+    }
+    if solid > 0 {
+        return drop_owners(registry, &resource, &dependent, gone).await;
+    }
+    let held = dependent.finalizers();
+    let has_dependents = graph.dependents.get(uid).is_some_and(|d| !d.is_empty());
+    let propagation = if held.iter().any(|f| f == ORPHAN) {
+        Propagation::Orphan
+    } else if held.iter().any(|f| f == FOREGROUND) || (waiting > 0 && has_dependents) {
+        Propagation::Foreground
+    } else {
+        Propagation::Background
+    };
+    let options = DeleteOptions {
+        uid: Some(uid.to_owned()),
+        propagation: Some(propagation),
+        raw: json!({}),
+        ..DeleteOptions::default()
+    };
+    let ctx = loopback(dependent.namespace());
+    registry.delete(&resource, &ctx, dependent.name(), &options, &mut Vec::new()).await?;
+    Ok(())
+}
+
+async fn drop_owners(
+    registry: &Arc<Registry>,
+    resource: &ResourceRef,
+    dependent: &Value,
+    gone: HashSet<String>,
+) -> ApiResult<()> {
+    let uid = dependent.uid().to_owned();
+    let edit = Edit(Arc::new(move |object: &mut Value| {
+        if object.uid() != uid {
+            return Ok(());
+        }
+        if let Some(owners) = object.metadata_mut().get_mut("ownerReferences").and_then(Value::as_array_mut) {
+            owners.retain(|o| !o["uid"].as_str().is_some_and(|uid| gone.contains(uid)));
+            if owners.is_empty() {
+                object.metadata_mut().remove("ownerReferences");
+            }
+        }
+        Ok(())
+    }));
+    edit_object(registry, resource, dependent, edit).await
+}
+
+async fn drop_finalizer(
+    registry: &Arc<Registry>,
+    resource: &ResourceRef,
+    object: &Value,
+    finalizer: &'static str,
+) -> ApiResult<()> {
+    let edit = Edit(Arc::new(move |object: &mut Value| {
+        let kept = object.finalizers().into_iter().filter(|f| f != finalizer).collect();
+        object.set_finalizers(kept);
+        Ok(())
+    }));
+    edit_object(registry, resource, object, edit).await
+}
+
+async fn edit_object(registry: &Arc<Registry>, resource: &ResourceRef, object: &Value, edit: Edit) -> ApiResult<()> {
+    let ctx = loopback(object.namespace());
+    let change = Change::Edit(edit);
+    match registry.update(resource, &ctx, object.name(), &change, &loopback_options(), &mut Vec::new()).await {
+        Ok(_) => Ok(()),
+        Err(error) if error.is(Reason::NotFound) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Moves a foreground or orphan deletion on.
+async fn end(registry: &Arc<Registry>, graph: &Graph, uid: &str, place: &Place) -> ApiResult<()> {
+    let Some((resource, ending)) = object(registry, place, uid).await? else { return Ok(()) };
+    if !ending.is_deleting() {
+        return Ok(());
+    }
+    let held = ending.finalizers();
+    let dependents: Vec<&String> = graph.dependents.get(uid).into_iter().flatten().collect();
+    if held.iter().any(|f| f == ORPHAN) {
+        for dependent in dependents {
+            let Some((place, _)) = graph.nodes.get(dependent) else { continue };
+            if let Some((of, object)) = object(registry, place, dependent).await? {
+                drop_owners(registry, &of, &object, HashSet::from([uid.to_owned()])).await?;
+            }
+        }
+        return drop_finalizer(registry, &resource, &ending, ORPHAN).await;
+    }
+    if !held.iter().any(|f| f == FOREGROUND) {
+        return Ok(());
+    }
+    let mut blocked = false;
+    for dependent in dependents {
+        let Some((place, _)) = graph.nodes.get(dependent) else { continue };
+        let Some((_, object)) = object(registry, place, dependent).await? else { continue };
+        let references = object["metadata"]["ownerReferences"].as_array().cloned().unwrap_or_default();
+        blocked |= references.iter().any(|r| r["uid"] == *uid && r["blockOwnerDeletion"] == true);
+        if let Err(error) = collect(registry, graph, dependent, place).await {
+            tracing::debug!(%error, "collecting a dependent");
+        }
+    }
+    if blocked { Ok(()) } else { drop_finalizer(registry, &resource, &ending, FOREGROUND).await }
+}

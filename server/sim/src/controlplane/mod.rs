@@ -1,0 +1,73 @@
+//! The controllers a control plane cannot do without: namespaces, garbage, service-account tokens, certificates, what strangers
+//! are told.
+//!
+//! They work on the server's registry in the same process. [`start`] runs them until the server stops; members switch on what
+//! a control plane does not have (a `default` service account and the root certificate in every namespace).
+
+pub mod accounts;
+pub mod certificates;
+pub mod clusterinfo;
+pub mod garbage;
+pub mod namespaces;
+pub mod tokencleaner;
+pub mod tokens;
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crowsnest_kube_apiserver::ApiServer;
+use crowsnest_kube_apiserver::error::Error;
+use crowsnest_kube_apiserver::registry::Registry;
+use crowsnest_kube_apiserver::registry::resource::{Gvr, ResourceRef};
+use crowsnest_kube_apiserver::status::ApiResult;
+
+/// Which controllers run beside the ones every server needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Controllers {
+    /// A `default` service account and the `kube-root-ca.crt` config map in every namespace.
+    pub service_accounts: bool,
+    /// The `openshift-service-ca.crt` config map beside it.
+    pub service_certificates: bool,
+}
+
+/// Runs the controllers as tasks of the server.
+pub fn start(server: &ApiServer, controllers: Controllers) {
+    let registry = server.registry().clone();
+    let stopped = server.stopped();
+    server.spawn(namespaces::run(registry.clone(), stopped.clone()));
+    server.spawn(garbage::run(registry.clone(), stopped.clone()));
+    server.spawn(tokens::run(server.clone()));
+    server.spawn(certificates::run(server.clone()));
+    server.spawn(clusterinfo::run(server.clone()));
+    server.spawn(tokencleaner::run(server.clone()));
+    if controllers.service_accounts {
+        let mut published = vec![accounts::ROOT];
+        published.extend(controllers.service_certificates.then_some(accounts::SERVICE));
+        server.spawn(accounts::run(registry, server.authority().certificate().to_owned(), published, stopped));
+    }
+}
+
+/// Before whoever follows the server's objects starts over, so that an error that stays costs little.
+const BREATH: Duration = Duration::from_secs(1);
+
+/// Follows until the server stops, and starts over where that failed: a watch that fell behind, a store that could not be read.
+async fn keep_following<F>(server: ApiServer, what: &'static str, follow: fn(ApiServer) -> F)
+where
+    F: Future<Output = Result<Infallible, Error>>,
+{
+    let following = async {
+        loop {
+            match follow(server.clone()).await {
+                Err(Error::Closed) => return,
+                Err(error) => tracing::warn!(%error, "{what}: starting over"),
+            }
+            tokio::time::sleep(BREATH).await;
+        }
+    };
+    server.stopped().run_until_cancelled(following).await;
+}
+
+fn core(registry: &Arc<Registry>, plural: &str) -> ApiResult<ResourceRef> {
+    registry.resource(&Gvr::new("", "v1", plural))
+}

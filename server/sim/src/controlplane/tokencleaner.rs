@@ -1,0 +1,100 @@
+//! Deletes bootstrap tokens that have expired: each when its time comes, those that are found expired at once.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use crowsnest_kube_apiserver::ApiServer;
+use crowsnest_kube_apiserver::authz::bootstrap::loopback;
+use crowsnest_kube_apiserver::error::Error;
+use crowsnest_kube_apiserver::registry::object::Object;
+use crowsnest_kube_apiserver::registry::options::{DeleteOptions, ListOptions};
+use crowsnest_kube_apiserver::status::{ApiResult, Reason};
+use crowsnest_kube_apiserver::storage::{ObjectKey, ResourceKey};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::{core, keep_following};
+
+const NAMESPACE: &str = "kube-system";
+const TYPE: &str = "bootstrap.kubernetes.io/token";
+const PREFIX: &str = "bootstrap-token-";
+/// A clock that was set has nobody told of it.
+const AT_THE_LATEST: Duration = Duration::from_secs(600);
+
+/// Follows the tokens until the server stops.
+pub async fn run(server: ApiServer) {
+    keep_following(server, "cleaning up tokens", follow).await;
+}
+
+/// Looks at all of them when one changed, and when the next one expires.
+async fn follow(server: ApiServer) -> Result<Infallible, Error> {
+    let store = &server.registry().store;
+    let mut secrets = store.watch(&ResourceKey::new("", "secrets"), store.revision())?;
+    let tokens = ObjectKey::new(NAMESPACE, PREFIX);
+    loop {
+        let wait = match pass(&server, Timestamp::now()).await {
+            Ok(wait) => wait.unwrap_or(AT_THE_LATEST).min(AT_THE_LATEST),
+            Err(error) => {
+                tracing::warn!(%error, "cleaning up tokens");
+                AT_THE_LATEST
+            }
+        };
+        let until = Instant::now() + wait;
+        let mut concerns = false;
+        while !concerns {
+            concerns = tokio::select! {
+                changes = secrets.next() => changes?.iter().any(|change| change.key.as_str().starts_with(tokens.as_str())),
+                () = tokio::time::sleep_until(until) => true,
+            };
+        }
+    }
+}
+
+/// Deletes what has expired; when the next one does.
+async fn pass(server: &ApiServer, now: Timestamp) -> ApiResult<Option<Duration>> {
+    let registry = server.registry();
+    let secrets = core(registry, "secrets")?;
+    let mut next = None;
+    for secret in registry.list(&secrets, NAMESPACE, &ListOptions::default()).await?.objects {
+        let Some(expires) = expiration(&secret) else { continue };
+        if expires > now {
+            let wait = Duration::try_from(expires.duration_since(now)).unwrap_or(AT_THE_LATEST);
+            next = Some(next.map_or(wait, |next: Duration| next.min(wait)));
+            continue;
+        }
+        let options = DeleteOptions { uid: Some(secret.uid().to_owned()), raw: json!({}), ..DeleteOptions::default() };
+        match registry.delete(&secrets, &loopback(NAMESPACE), secret.name(), &options, &mut Vec::new()).await {
+            Ok(_) => tracing::info!(token = secret.name(), "an expired bootstrap token was deleted"),
+            Err(error) if error.is(Reason::NotFound) || error.is(Reason::Conflict) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(next)
+}
+
+/// When a token expires; one that says it in a way that can't be read is not believed anyway, and left to people.
+fn expiration(secret: &Value) -> Option<Timestamp> {
+    if secret["type"] != TYPE || secret.is_deleting() {
+        return None;
+    }
+    let bytes = STANDARD.decode(secret["data"]["expiration"].as_str()?).ok()?;
+    String::from_utf8(bytes).ok()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[rstest::rstest]
+    #[case(TYPE, "2026-01-01T00:00:00Z", true)]
+    #[case("Opaque", "2026-01-01T00:00:00Z", false)]
+    #[case(TYPE, "soon", false)]
+    #[case(TYPE, "", false)]
+    fn tokens_that_expire(#[case] of: &str, #[case] text: &str, #[case] expected: bool) {
+        let secret = json!({"type": of, "data": {"expiration": STANDARD.encode(text)}});
+        assert_eq!(expiration(&secret).is_some(), expected);
+    }
+}

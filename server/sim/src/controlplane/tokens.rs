@@ -1,0 +1,130 @@
+//! Fills Secrets of type `kubernetes.io/service-account-token`, and removes those whose account is gone.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use crowsnest_kube_apiserver::ApiServer;
+use crowsnest_kube_apiserver::authn::legacy_token;
+use crowsnest_kube_apiserver::authz::bootstrap::{loopback, loopback_options};
+use crowsnest_kube_apiserver::error::Error;
+use crowsnest_kube_apiserver::registry::object::Object;
+use crowsnest_kube_apiserver::registry::options::DeleteOptions;
+use crowsnest_kube_apiserver::registry::resource::ResourceRef;
+use crowsnest_kube_apiserver::registry::{Change, Edit};
+use crowsnest_kube_apiserver::status::{ApiError, ApiResult, Reason};
+use crowsnest_kube_apiserver::storage::{ChangeKind, ResourceKey};
+use serde_json::{Value, json};
+
+use super::{core, keep_following};
+
+const TYPE: &str = "kubernetes.io/service-account-token";
+const ACCOUNT: &str = "kubernetes.io/service-account.name";
+const ACCOUNT_UID: &str = "kubernetes.io/service-account.uid";
+
+/// Follows secrets and service accounts until the server stops.
+pub async fn run(server: ApiServer) {
+    keep_following(server, "service-account tokens", follow).await;
+}
+
+/// Looks at every secret once, then at those that change; at all of them when an account changed.
+async fn follow(server: ApiServer) -> Result<Infallible, Error> {
+    let registry = server.registry();
+    let secrets = core(registry, "secrets")?;
+    let since = registry.store.revision();
+    let mut changed_secrets = registry.store.watch(&ResourceKey::new("", "secrets"), since)?;
+    let mut changed_accounts = registry.store.watch(&ResourceKey::new("", "serviceaccounts"), since)?;
+    let (mut all, mut failed) = (true, false);
+    loop {
+        if std::mem::take(&mut all) {
+            failed = false;
+            for secret in registry.list_all(&secrets).await? {
+                failed |= !is_checked(&server, &secrets, &secret).await;
+            }
+        }
+        tokio::select! {
+            () = tokio::time::sleep(RETRY), if failed => all = true,
+            changes = changed_secrets.next() => {
+                for change in changes? {
+                    if change.kind != ChangeKind::Deleted {
+                        let secret = change.body.value(change.revision)?;
+                        failed |= !is_checked(&server, &secrets, &secret).await;
+                    }
+                }
+            }
+            changes = changed_accounts.next() => all = changes?.iter().any(|c| c.kind == ChangeKind::Deleted || c.kind == ChangeKind::Added),
+        }
+    }
+}
+
+/// Interval of checks while some Secrets cannot be filled.
+const RETRY: Duration = Duration::from_secs(30);
+
+/// A Secret that cannot be filled or removed, because it is immutable or a webhook refuses the change, must not keep others from
+/// being filled.
+async fn is_checked(server: &ApiServer, secrets: &ResourceRef, secret: &Value) -> bool {
+    match check(server, secrets, secret).await {
+        Ok(()) => true,
+        Err(error) => {
+            tracing::warn!(namespace = secret.namespace(), name = secret.name(), %error, "service-account token");
+            false
+        }
+    }
+}
+
+/// Fills one token secret, or removes it when its account is gone.
+async fn check(server: &ApiServer, secrets: &ResourceRef, secret: &Value) -> ApiResult<()> {
+    if secret["type"] != TYPE || secret.is_deleting() {
+        return Ok(());
+    }
+    let registry = server.registry();
+    let accounts = core(registry, "serviceaccounts")?;
+    let annotation = |key: &str| secret["metadata"]["annotations"][key].as_str().unwrap_or_default();
+    let account = match registry.get(&accounts, secret.namespace(), annotation(ACCOUNT)).await {
+        Ok(account) => Some(account),
+        Err(error) if error.is(Reason::NotFound) => None,
+        Err(error) => return Err(error),
+    };
+    let bound_to = annotation(ACCOUNT_UID);
+    let Some(account) = account.filter(|a| bound_to.is_empty() || bound_to == a.uid()) else {
+        let uid = Some(secret.uid().to_owned());
+        let options = DeleteOptions { uid, raw: json!({}), ..DeleteOptions::default() };
+        let ctx = loopback(secret.namespace());
+        return match registry.delete(secrets, &ctx, secret.name(), &options, &mut Vec::new()).await {
+            Ok(_) => Ok(()),
+            Err(error) if error.is(Reason::NotFound) || error.is(Reason::Conflict) => Ok(()),
+            Err(error) => Err(error),
+        };
+    };
+    match fill(server, secrets, secret, &account).await {
+        Err(error) if error.is(Reason::NotFound) => Ok(()),
+        other => other,
+    }
+}
+
+async fn fill(server: &ApiServer, secrets: &ResourceRef, secret: &Value, account: &Value) -> ApiResult<()> {
+    let complete = ["token", "ca.crt", "namespace"].iter().all(|key| secret["data"][*key].is_string());
+    if complete && secret["metadata"]["annotations"][ACCOUNT_UID] == account.uid() {
+        return Ok(());
+    }
+    let token = legacy_token(&server.api().authenticator.signer, secret, account).map_err(ApiError::internal)?;
+    let data = [
+        ("token", STANDARD.encode(token)),
+        ("ca.crt", STANDARD.encode(server.authority().certificate())),
+        ("namespace", STANDARD.encode(account.namespace())),
+    ];
+    let uid = account.uid().to_owned();
+    let edit = Edit(Arc::new(move |secret: &mut Value| {
+        for (key, value) in &data {
+            secret["data"][*key] = value.clone().into();
+        }
+        secret["metadata"]["annotations"][ACCOUNT_UID] = uid.clone().into();
+        Ok(())
+    }));
+    let ctx = loopback(secret.namespace());
+    let change = Change::Edit(edit);
+    server.registry().update(secrets, &ctx, secret.name(), &change, &loopback_options(), &mut Vec::new()).await?;
+    Ok(())
+}

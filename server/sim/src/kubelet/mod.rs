@@ -1,0 +1,537 @@
+//! The kubelet of a simulated member: logs, exec, attach, port-forward and proxying to pods.
+//!
+//! Pods are what the member's API says they are ([`pods::PodRuntime`]); what a kubelet adds are the files of each
+//! container, the sessions that are open, and lines that exec wrote into a log. `member/` owns one [`Kubelet`] and
+//! connects it to the API server's subresources.
+
+pub mod connect;
+pub mod filesystem;
+pub mod idle;
+pub mod logs;
+pub mod pods;
+pub mod portforward;
+pub mod remotecommand;
+mod responder;
+pub mod shell;
+pub mod spdy;
+pub mod stream;
+mod upgrade;
+pub mod websocket;
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use axum::body::Body;
+use axum::extract::Query;
+use bytes::Bytes;
+use crowsnest_kube_apiserver::status::{ApiError, ApiResult, Reason};
+use http::{Request, Response, StatusCode, Uri, header};
+use jiff::Timestamp;
+use parking_lot::Mutex;
+use tokio::io::DuplexStream;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use self::filesystem::{Entry, FileSystem, Node, resolve};
+use self::idle::Limits;
+use self::logs::{LogOptions, LogSource, Written, WrittenSink, select_run};
+use self::pods::{Container, Pod, PodRef, PodRuntime, Run};
+use self::portforward::Dial;
+use self::remotecommand::{Options, Outcome, Session};
+use self::shell::{Clock, Identity, Shell, interactive};
+use self::stream::Output;
+use self::upgrade::Upgrade;
+
+/// Containers whose files are kept; the longest unused ones are forgotten beyond.
+const CONTAINERS: usize = 512;
+/// Chunks of log a slow reader may lag behind.
+const LOG_CHUNKS: usize = 64;
+/// Bytes between a forwarded connection and the container's server.
+const CONNECTION: usize = 64 << 10;
+
+/// What a pod subresource asks of the kubelet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Subresource {
+    Log,
+    Exec,
+    Attach,
+    PortForward,
+}
+
+/// One run of one container: a restart starts with fresh files.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct RunKey {
+    pod_uid: String,
+    container: String,
+    restarts: i64,
+}
+
+struct RunState {
+    fs: Arc<FileSystem>,
+    written: Arc<Written>,
+}
+
+#[derive(Default)]
+struct Runs {
+    states: HashMap<RunKey, (u64, Arc<RunState>)>,
+    uses: u64,
+}
+
+/// Serves the streaming subresources of all pods of one member.
+pub struct Kubelet {
+    runtime: Arc<dyn PodRuntime>,
+    limits: Limits,
+    runs: Mutex<Runs>,
+    sessions: TaskTracker,
+    stopping: CancellationToken,
+    /// Of the sessions that are open now.
+    connected: Mutex<CancellationToken>,
+}
+
+impl Kubelet {
+    pub fn new(runtime: Arc<dyn PodRuntime>) -> Arc<Self> {
+        Self::with_limits(runtime, Limits::default())
+    }
+
+    pub fn with_limits(runtime: Arc<dyn PodRuntime>, limits: Limits) -> Arc<Self> {
+        let stopping = CancellationToken::new();
+        Arc::new(Self {
+            runtime,
+            limits,
+            runs: Mutex::default(),
+            sessions: TaskTracker::new(),
+            connected: Mutex::new(stopping.child_token()),
+            stopping,
+        })
+    }
+
+    /// Ends the sessions that are open, as a lost network would; new ones may begin.
+    pub fn hang_up(&self) {
+        std::mem::replace(&mut *self.connected.lock(), self.stopping.child_token()).cancel();
+    }
+
+    /// Ends all sessions and waits for them.
+    pub async fn stop(&self) {
+        self.stopping.cancel();
+        self.sessions.close();
+        self.sessions.wait().await;
+    }
+
+    /// Answers `pods/{log,exec,attach,portforward}`; streams go on after the answer.
+    pub async fn connect(
+        self: &Arc<Self>,
+        pod: &PodRef,
+        subresource: Subresource,
+        request: Request<Body>,
+    ) -> ApiResult<Response<Body>> {
+        let query = query(request.uri());
+        let pod = Pod::find(&*self.runtime, pod).await?;
+        match subresource {
+            Subresource::Log => self.log(&pod, &query).await,
+            Subresource::Exec => self.exec(&pod, &query, request).await,
+            Subresource::Attach => self.attach(&pod, &query, request).await,
+            Subresource::PortForward => self.port_forward(&pod, &query, request),
+        }
+    }
+
+    async fn log(self: &Arc<Self>, pod: &Pod, query: &[(String, String)]) -> ApiResult<Response<Body>> {
+        let options = LogOptions::parse(pod.name(), query)?;
+        let container = pod.container(&options.container)?;
+        if pod.node().is_empty() {
+            return Ok(plain(StatusCode::OK, Body::empty()));
+        }
+        let run = select_run(&container, options.previous)?;
+        let source = self.log_source(container, run).await?;
+        let (sender, receiver) = mpsc::channel::<Bytes>(LOG_CHUNKS);
+        self.session(async move {
+            if let Err(error) = source.write(options, Arc::new(sender)).await {
+                tracing::debug!(%error, "log reader is gone");
+            }
+        });
+        let chunks = futures::StreamExt::map(
+            tokio_stream::wrappers::ReceiverStream::new(receiver),
+            Ok::<_, std::convert::Infallible>,
+        );
+        Ok(plain(StatusCode::OK, Body::from_stream(chunks)))
+    }
+
+    async fn log_source(&self, container: Container, run: Run) -> ApiResult<LogSource> {
+        let state = self.run_state(&container, &run).await?;
+        // A replay works on files of its own: it must not repeat its effects on the container's.
+        let mut shell = self.shell(&container, &run, &state).await?;
+        shell.fs = Arc::new(self.image(&container).await?);
+        Ok(LogSource { runtime: self.runtime.clone(), container, run, written: state.written.clone(), shell })
+    }
+
+    async fn exec(
+        self: &Arc<Self>,
+        pod: &Pod,
+        query: &[(String, String)],
+        request: Request<Body>,
+    ) -> ApiResult<Response<Body>> {
+        let container = pod.container(value(query, "container"))?;
+        pod.require_node()?;
+        let options = stream_options(query)?;
+        let Some(run) = container.current().filter(|_| container.is_running()) else {
+            return Ok(not_found(&container));
+        };
+        let command: Vec<String> = query.iter().filter(|(k, _)| k == "command").map(|(_, v)| v.clone()).collect();
+        let state = self.run_state(&container, &run).await?;
+        let shell = self.shell(&container, &run, &state).await?;
+        self.remote_command(request, options, async move |session| run_command(shell, command, session).await)
+    }
+
+    async fn attach(
+        self: &Arc<Self>,
+        pod: &Pod,
+        query: &[(String, String)],
+        request: Request<Body>,
+    ) -> ApiResult<Response<Body>> {
+        let container = match value(query, "container") {
+            "" => pod.first_container()?,
+            name => pod.container(name)?,
+        };
+        pod.require_node()?;
+        let options = stream_options(query)?;
+        let Some(run) = container.current().filter(|_| container.is_running()) else {
+            return Ok(not_found(&container));
+        };
+        if options.stdin && container.wants_stdin() {
+            let state = self.run_state(&container, &run).await?;
+            let shell = self.shell(&container, &run, &state).await?;
+            let command = Some(container.command_line()).filter(|c| !c.is_empty()).unwrap_or_else(|| vec!["sh".into()]);
+            return self
+                .remote_command(request, options, async move |session| run_command(shell, command, session).await);
+        }
+        let source = self.log_source(container, run).await?;
+        let follow = LogOptions { follow: true, tail_lines: Some(0), ..LogOptions::default() };
+        self.remote_command(request, options, async move |session| {
+            let output: Output = session.stdout.unwrap_or_else(|| Arc::new(stream::Discard));
+            match source.write(follow, output).await {
+                Ok(()) => Outcome::Exited { code: 0, command: Vec::new() },
+                Err(error) => Outcome::Failed(error.to_string()),
+            }
+        })
+    }
+
+    fn remote_command<F, R>(
+        self: &Arc<Self>,
+        request: Request<Body>,
+        options: Options,
+        process: F,
+    ) -> ApiResult<Response<Body>>
+    where
+        F: FnOnce(Session) -> R + Send + 'static,
+        R: Future<Output = Outcome> + Send,
+    {
+        let (response, upgrade) = upgrade::remote_command(request, self.limits.idle)?;
+        let limits = self.limits;
+        self.session(async move {
+            let ended = match upgrade {
+                Upgrade::None => Ok(()),
+                Upgrade::Spdy(io, version) => match io.await {
+                    Ok(io) => remotecommand::serve_spdy(io, version, options, limits, process)
+                        .await
+                        .map_err(std::io::Error::other),
+                    Err(error) => Err(error),
+                },
+                Upgrade::WebSocket(io, protocol) => match io.await {
+                    Ok(io) => remotecommand::serve_websocket(io, protocol, options, process).await,
+                    Err(error) => Err(error),
+                },
+            };
+            if let Err(error) = ended {
+                tracing::debug!(%error, "exec session ended");
+            }
+        });
+        Ok(response)
+    }
+
+    fn port_forward(
+        self: &Arc<Self>,
+        pod: &Pod,
+        query: &[(String, String)],
+        request: Request<Body>,
+    ) -> ApiResult<Response<Body>> {
+        pod.require_node()?;
+        if pod.phase() != "Running" {
+            let message = format!("unable to forward port because pod is not running. Current status={}", pod.phase());
+            return Err(ApiError::bad_request(message));
+        }
+        let ports =
+            query.iter().filter(|(key, _)| matches!(key.as_str(), "ports" | "port")).flat_map(|(_, v)| v.split(','));
+        let ports: Result<Vec<u16>, _> = ports.filter(|p| !p.is_empty()).map(str::parse).collect();
+        let ports = ports.map_err(|_| ApiError::bad_request("unable to parse a port"))?;
+        let dial: Arc<dyn Dial> = Arc::new(PodDial { pod: pod.clone(), kubelet: self.clone() });
+        let (response, upgrade) = upgrade::port_forward(request, !ports.is_empty(), self.limits.idle)?;
+        let limits = self.limits;
+        self.session(async move {
+            let ended = match upgrade {
+                Upgrade::None => Ok(()),
+                Upgrade::Spdy(io, tunnelled) => match io.await {
+                    Ok(io) if tunnelled => portforward::serve_spdy(websocket::tunnel(io).await, limits, dial)
+                        .await
+                        .map_err(std::io::Error::other),
+                    Ok(io) => portforward::serve_spdy(io, limits, dial).await.map_err(std::io::Error::other),
+                    Err(error) => Err(error),
+                },
+                Upgrade::WebSocket(io, encoding) => match io.await {
+                    Ok(io) => portforward::serve_websocket(io, encoding, ports, dial).await,
+                    Err(error) => Err(error),
+                },
+            };
+            if let Err(error) = ended {
+                tracing::debug!(%error, "port-forward session ended");
+            }
+        });
+        Ok(response)
+    }
+
+    /// Answers `pods/{[scheme:]name[:port]}/proxy/…`; the request's path is what the pod sees.
+    pub async fn proxy_pod(&self, namespace: &str, target: &str, request: Request<Body>) -> ApiResult<Response<Body>> {
+        let (name, port) = target_port(target);
+        let pod = Pod::find(&*self.runtime, &PodRef { namespace: namespace.to_owned(), name: name.to_owned() }).await?;
+        pod.require_node()?;
+        respond(&pod, port, &request)
+    }
+
+    /// Answers `services/{[scheme:]name[:port]}/proxy/…` from the first ready pod behind the service.
+    pub async fn proxy_service(
+        &self,
+        namespace: &str,
+        target: &str,
+        request: Request<Body>,
+    ) -> ApiResult<Response<Body>> {
+        let (name, port) = target_port(target);
+        let service = self.runtime.get("services", namespace, name).await?;
+        let service = service.ok_or_else(|| ApiError::not_found("", "services", name))?;
+        let ports = service.pointer("/spec/ports").and_then(serde_json::Value::as_array).map_or(&[][..], Vec::as_slice);
+        let wanted = |p: &&serde_json::Value| {
+            port.is_empty()
+                || p["name"].as_str() == Some(port)
+                || p["port"].as_u64().is_some_and(|n| n.to_string() == port)
+        };
+        let unavailable =
+            || ApiError::new(Reason::ServiceUnavailable, format!("no endpoints available for service {target:?}"));
+        let found = ports.iter().find(wanted).ok_or_else(unavailable)?;
+        let target_port = match &found["targetPort"] {
+            serde_json::Value::String(name) => name.clone(),
+            serde_json::Value::Number(number) => number.to_string(),
+            _ => found["port"].to_string(),
+        };
+        let selector =
+            service.pointer("/spec/selector").and_then(serde_json::Value::as_object).filter(|s| !s.is_empty());
+        let selector = selector.ok_or_else(unavailable)?;
+        let pods = self.runtime.list_pods(namespace).await?;
+        let backing = |pod: &Pod| pod.backs(selector) && pod.named_endpoint(&target_port).is_some();
+        let pod = pods.into_iter().map(Pod::from_object).find(backing).ok_or_else(unavailable)?;
+        respond(&pod, &target_port, &request)
+    }
+
+    fn session(&self, work: impl Future<Output = ()> + Send + 'static) {
+        let connected = self.connected.lock().clone();
+        self.sessions.spawn(async move {
+            tokio::select! {
+                () = work => {}
+                () = connected.cancelled() => {}
+            }
+        });
+    }
+
+    async fn run_state(&self, container: &Container, run: &Run) -> ApiResult<Arc<RunState>> {
+        let key = RunKey {
+            pod_uid: container.pod.uid().to_owned(),
+            container: container.name.clone(),
+            restarts: run.restarts,
+        };
+        if let Some(state) = self.runs.lock().touch(&key) {
+            return Ok(state);
+        }
+        let fs = Arc::new(self.image(container).await?);
+        Ok(self.runs.lock().keep(key, Arc::new(RunState { fs, written: Arc::default() })))
+    }
+
+    /// The files a container starts with.
+    async fn image(&self, container: &Container) -> ApiResult<FileSystem> {
+        let now = self.runtime.now();
+        let fs = FileSystem::new(now);
+        let pod = &container.pod;
+        let mut files = vec![
+            ("/etc/hostname".to_owned(), format!("{}\n", pod.hostname()).into_bytes()),
+            ("/etc/hosts".to_owned(), format!("127.0.0.1\tlocalhost\n{}\t{}\n", pod.ip(), pod.hostname()).into_bytes()),
+            ("/etc/os-release".to_owned(), b"NAME=\"Simulated\"\nID=simulated\n".to_vec()),
+            ("/etc/passwd".to_owned(), b"root:x:0:0:root:/root:/bin/sh\n".to_vec()),
+            (
+                "/etc/resolv.conf".to_owned(),
+                format!("search {}.svc.cluster.local svc.cluster.local cluster.local\n", pod.namespace()).into_bytes(),
+            ),
+            ("/var/run/secrets/kubernetes.io/serviceaccount/namespace".to_owned(), pod.namespace().as_bytes().to_vec()),
+        ];
+        let mut directories: Vec<String> =
+            ["/bin", "/dev", "/proc", "/root", "/tmp", "/usr", "/var/log"].map(str::to_owned).into();
+        directories.push(container.working_dir().to_owned());
+        for (path, mounted) in container.mounts(&*self.runtime).await? {
+            files.extend(mounted.into_iter().map(|(name, bytes)| (resolve(&path, &name), bytes)));
+            directories.push(path);
+        }
+        let build = || -> Result<(), filesystem::FsError> {
+            for directory in &directories {
+                fs.make_dir(directory, true, now)?;
+            }
+            for (path, bytes) in files {
+                fs.make_dir(path.rsplit_once('/').map_or("/", |(parent, _)| parent), true, now)?;
+                fs.put(&path, Entry { node: Node::File(bytes.into()), mode: 0o644, modified: now })?;
+            }
+            Ok(())
+        };
+        build().map_err(|error| {
+            ApiError::internal(format!("cannot lay out the files of container {}: {error}", container.name))
+        })?;
+        Ok(fs)
+    }
+
+    async fn shell(&self, container: &Container, run: &Run, state: &RunState) -> ApiResult<Shell> {
+        let identity = Identity {
+            hostname: container.pod.hostname().to_owned(),
+            node: container.pod.node().to_owned(),
+            ip: container.pod.ip().to_owned(),
+            command: container.command_line(),
+            started: run.started,
+        };
+        let clock = Arc::new(RealClock(self.runtime.clone()));
+        let env = container.environment(&*self.runtime).await?;
+        let mut shell = Shell::new(state.fs.clone(), Arc::new(identity), clock, env);
+        shell.cwd = resolve("/", container.working_dir());
+        shell.log = Arc::new(WrittenSink { written: state.written.clone(), runtime: self.runtime.clone() });
+        Ok(shell)
+    }
+}
+
+impl Runs {
+    fn touch(&mut self, key: &RunKey) -> Option<Arc<RunState>> {
+        self.uses += 1;
+        let (used, state) = self.states.get_mut(key)?;
+        *used = self.uses;
+        Some(state.clone())
+    }
+
+    fn keep(&mut self, key: RunKey, state: Arc<RunState>) -> Arc<RunState> {
+        if self.states.len() >= CONTAINERS
+            && let Some(oldest) = self.states.iter().min_by_key(|(_, (used, _))| *used).map(|(key, _)| key.clone())
+        {
+            self.states.remove(&oldest);
+        }
+        let uses = self.uses;
+        self.states.entry(key).or_insert((uses, state)).1.clone()
+    }
+}
+
+/// The member's own clock.
+struct RealClock(Arc<dyn PodRuntime>);
+
+#[async_trait]
+impl Clock for RealClock {
+    fn now(&self) -> Timestamp {
+        self.0.now()
+    }
+
+    async fn sleep(&self, duration: Duration) {
+        tokio::time::sleep(duration).await;
+    }
+}
+
+/// Connections into a pod.
+struct PodDial {
+    pod: Pod,
+    kubelet: Arc<Kubelet>,
+}
+
+#[async_trait]
+impl Dial for PodDial {
+    async fn dial(&self, port: u16) -> Result<DuplexStream, String> {
+        let Some(endpoint) = self.pod.endpoint(port) else {
+            return Err(format!(
+                "error forwarding port {port} to pod {}, uid : failed to connect to localhost:{port} inside pod {}: connect: connection refused",
+                self.pod.uid(),
+                self.pod.name()
+            ));
+        };
+        let (outer, inner) = tokio::io::duplex(CONNECTION);
+        self.kubelet.session(responder::serve(endpoint, inner));
+        Ok(outer)
+    }
+}
+
+/// Runs one command of exec and words its failure as a container runtime does.
+async fn run_command(shell: Shell, command: Vec<String>, session: Session) -> Outcome {
+    match interactive(shell, &command, session).await {
+        Some(code) => Outcome::Exited { code, command },
+        None => {
+            let program = command.first().map_or("", String::as_str);
+            let why = if program.contains('/') {
+                format!("exec: {program:?}: stat {program}: no such file or directory")
+            } else {
+                format!("exec: {program:?}: executable file not found in $PATH")
+            };
+            Outcome::Failed(format!(
+                "error executing command in container: failed to exec in container: failed to start exec {:?}: OCI runtime exec failed: exec failed: unable to start container process: {why}: unknown",
+                uuid::Uuid::new_v4().simple().to_string()
+            ))
+        }
+    }
+}
+
+fn respond(pod: &Pod, port: &str, request: &Request<Body>) -> ApiResult<Response<Body>> {
+    let Some(endpoint) = pod.named_endpoint(port) else {
+        let address = if port.is_empty() { pod.ip().to_owned() } else { format!("{}:{port}", pod.ip()) };
+        let message = format!("error trying to reach service: dial tcp {address}: connect: connection refused");
+        return Err(ApiError::new(Reason::ServiceUnavailable, message));
+    };
+    Ok(responder::answer(&endpoint, request).map(Body::new))
+}
+
+/// Name and port of `[scheme:]name[:port]`.
+fn target_port(target: &str) -> (&str, &str) {
+    match target.split(':').collect::<Vec<_>>().as_slice() {
+        [_, name, port] => (name, port),
+        [name, port] => (name, port),
+        _ => (target, ""),
+    }
+}
+
+fn query(uri: &Uri) -> Vec<(String, String)> {
+    Query::<Vec<(String, String)>>::try_from_uri(uri).map_or_else(|_| Vec::new(), |query| query.0)
+}
+
+fn value<'a>(query: &'a [(String, String)], key: &str) -> &'a str {
+    query.iter().find(|(k, _)| k == key).map_or("", |(_, value)| value.as_str())
+}
+
+fn stream_options(query: &[(String, String)]) -> ApiResult<Options> {
+    let flag = |key| matches!(value(query, key), "true" | "1" | "True" | "TRUE" | "t" | "T");
+    let tty = flag("tty");
+    let options = Options { stdin: flag("stdin"), stdout: flag("stdout"), stderr: flag("stderr") && !tty, tty };
+    if !options.stdin && !options.stdout && !options.stderr {
+        return Err(ApiError::bad_request("you must specify at least 1 of stdin, stdout, stderr"));
+    }
+    Ok(options)
+}
+
+fn plain(status: StatusCode, body: Body) -> Response<Body> {
+    let mut response = Response::new(body);
+    *response.status_mut() = status;
+    response.headers_mut().insert(header::CONTENT_TYPE, header::HeaderValue::from_static("text/plain"));
+    response
+}
+
+/// The kubelet's own words for a container that does not run.
+fn not_found(container: &Container) -> Response<Body> {
+    plain(StatusCode::INTERNAL_SERVER_ERROR, Body::from(format!("container not found ({:?})", container.name)))
+}
+
+#[cfg(test)]
+mod tests;

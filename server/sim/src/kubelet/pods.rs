@@ -1,0 +1,390 @@
+//! Pods as the kubelet sees them: which container a request means, whether it runs, what its environment is.
+//!
+//! The API's objects are the only state; `member/` gives them through [`PodRuntime`].
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use crowsnest_apimachinery::unstructured::{list, text};
+use crowsnest_kube_apiserver::status::{ApiError, ApiResult};
+use jiff::Timestamp;
+use serde_json::Value;
+
+/// What the kubelet needs of the member it belongs to. Objects are whole and defaulted, as the member's API serves them.
+#[async_trait]
+pub trait PodRuntime: Send + Sync + 'static {
+    /// One core/v1 object by plural (`pods`, `configmaps`, `secrets`, `services`).
+    async fn get(&self, resource: &str, namespace: &str, name: &str) -> ApiResult<Option<Arc<Value>>>;
+
+    /// All pods of a namespace.
+    async fn list_pods(&self, namespace: &str) -> ApiResult<Vec<Arc<Value>>>;
+
+    /// The member's clock.
+    fn now(&self) -> Timestamp;
+}
+
+/// Namespace and name of a pod.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct PodRef {
+    pub namespace: String,
+    pub name: String,
+}
+
+/// A port inside a pod and who answers there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Endpoint {
+    pub namespace: String,
+    pub pod: String,
+    pub node: String,
+    pub ip: String,
+    pub container: String,
+    pub image: String,
+    pub port: u16,
+}
+
+/// A pod object, read.
+#[derive(Debug, Clone)]
+pub struct Pod(Arc<Value>);
+
+/// A container of a pod with what its status says.
+#[derive(Debug, Clone)]
+pub struct Container {
+    pub pod: Pod,
+    pub name: String,
+    spec: Value,
+    status: Value,
+}
+
+/// One run of a container.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Run {
+    pub started: Timestamp,
+    /// When it ended, its exit code and reason.
+    pub finished: Option<(Timestamp, i64, String)>,
+    pub restarts: i64,
+}
+
+fn time(value: &Value, pointer: &str) -> Option<Timestamp> {
+    text(value, pointer).parse().ok()
+}
+
+impl Pod {
+    pub async fn find(runtime: &dyn PodRuntime, pod: &PodRef) -> ApiResult<Self> {
+        let object = runtime.get("pods", &pod.namespace, &pod.name).await?;
+        object.map(Pod).ok_or_else(|| ApiError::not_found("", "pods", &pod.name))
+    }
+
+    pub fn name(&self) -> &str {
+        text(&self.0, "/metadata/name")
+    }
+
+    pub fn namespace(&self) -> &str {
+        text(&self.0, "/metadata/namespace")
+    }
+
+    pub fn uid(&self) -> &str {
+        text(&self.0, "/metadata/uid")
+    }
+
+    pub fn node(&self) -> &str {
+        text(&self.0, "/spec/nodeName")
+    }
+
+    pub fn ip(&self) -> &str {
+        text(&self.0, "/status/podIP")
+    }
+
+    pub fn phase(&self) -> &str {
+        text(&self.0, "/status/phase")
+    }
+
+    pub fn annotation(&self, key: &str) -> Option<&str> {
+        self.0.get("metadata")?.get("annotations")?.get(key)?.as_str()
+    }
+
+    /// The host name a container sees.
+    pub fn hostname(&self) -> &str {
+        Some(text(&self.0, "/spec/hostname")).filter(|h| !h.is_empty()).unwrap_or_else(|| self.name())
+    }
+
+    fn names(&self, field: &str) -> Vec<&str> {
+        list(&self.0, &format!("/spec/{field}")).iter().map(|c| text(c, "/name")).collect()
+    }
+
+    /// The container a request means; errors are worded as kube-apiserver words them.
+    pub fn container(&self, wanted: &str) -> ApiResult<Container> {
+        let (containers, inits) = (self.names("containers"), self.names("initContainers"));
+        let name = match (wanted, containers.as_slice()) {
+            ("", [only]) => (*only).to_owned(),
+            ("", _) => {
+                let mut message = format!("a container name must be specified for pod {}", self.name());
+                if !containers.is_empty() {
+                    message.push_str(&format!(", choose one of: [{}]", containers.join(" ")));
+                }
+                if !inits.is_empty() {
+                    message.push_str(&format!(" or one of the init containers: [{}]", inits.join(" ")));
+                }
+                return Err(ApiError::bad_request(message));
+            }
+            (name, _) => name.to_owned(),
+        };
+        for (field, statuses) in [
+            ("containers", "containerStatuses"),
+            ("initContainers", "initContainerStatuses"),
+            ("ephemeralContainers", "ephemeralContainerStatuses"),
+        ] {
+            let named = |c: &&Value| text(c, "/name") == name;
+            if let Some(spec) = list(&self.0, &format!("/spec/{field}")).iter().find(named) {
+                let status = list(&self.0, &format!("/status/{statuses}")).iter().find(named);
+                return Ok(Container {
+                    pod: self.clone(),
+                    spec: spec.clone(),
+                    status: status.cloned().unwrap_or(Value::Null),
+                    name,
+                });
+            }
+        }
+        Err(ApiError::bad_request(format!("container {name} is not valid for pod {}", self.name())))
+    }
+
+    /// The first container, for attaching without a name.
+    pub fn first_container(&self) -> ApiResult<Container> {
+        self.container(self.names("containers").first().copied().unwrap_or_default())
+    }
+
+    /// Streams need a node that holds the pod.
+    pub fn require_node(&self) -> ApiResult<()> {
+        if self.node().is_empty() {
+            return Err(ApiError::bad_request(format!("pod {} does not have a host assigned", self.name())));
+        }
+        Ok(())
+    }
+
+    /// Who answers on a container port; `None` when nothing listens there.
+    pub fn endpoint(&self, port: u16) -> Option<Endpoint> {
+        self.endpoints().find(|e| e.port == port)
+    }
+
+    /// The port a `name:port` path means: a number, a name, or the first declared one.
+    pub fn named_endpoint(&self, port: &str) -> Option<Endpoint> {
+        if let Ok(number) = port.parse() {
+            return self.endpoint(number);
+        }
+        let mut ports = list(&self.0, "/spec/containers").iter().flat_map(|c| list(c, "/ports"));
+        if port.is_empty() {
+            return self.endpoints().next();
+        }
+        let named = ports.find(|p| text(p, "/name") == port)?;
+        self.endpoint(u16::try_from(named.get("containerPort")?.as_u64()?).ok()?)
+    }
+
+    fn endpoints(&self) -> impl Iterator<Item = Endpoint> + '_ {
+        list(&self.0, "/spec/containers").iter().flat_map(move |container| {
+            list(container, "/ports").iter().filter_map(move |port| {
+                Some(Endpoint {
+                    namespace: self.namespace().to_owned(),
+                    pod: self.name().to_owned(),
+                    node: self.node().to_owned(),
+                    ip: self.ip().to_owned(),
+                    container: text(container, "/name").to_owned(),
+                    image: text(container, "/image").to_owned(),
+                    port: u16::try_from(port.get("containerPort")?.as_u64()?).ok()?,
+                })
+            })
+        })
+    }
+
+    /// True when the pod carries all labels of a Service's selector and is ready to answer.
+    pub fn backs(&self, selector: &serde_json::Map<String, Value>) -> bool {
+        let labels = self.0.pointer("/metadata/labels");
+        let ready = list(&self.0, "/status/conditions")
+            .iter()
+            .any(|c| text(c, "/type") == "Ready" && text(c, "/status") == "True");
+        ready && selector.iter().all(|(key, value)| labels.and_then(|l| l.get(key)) == Some(value))
+    }
+
+    pub fn from_object(object: Arc<Value>) -> Self {
+        Self(object)
+    }
+
+    fn field(&self, path: &str) -> String {
+        match path.split_once('[') {
+            Some((map, key)) => {
+                let key = key.trim_end_matches(']').trim_matches('\'');
+                let map = self.0.pointer(&format!("/{}", map.replace('.', "/")));
+                map.and_then(|m| m.get(key)).and_then(Value::as_str).unwrap_or_default().to_owned()
+            }
+            None => text(&self.0, &format!("/{}", path.replace('.', "/"))).to_owned(),
+        }
+    }
+
+    /// The volume of a mount.
+    fn volume(&self, name: &str) -> Option<&Value> {
+        list(&self.0, "/spec/volumes").iter().find(|v| text(v, "/name") == name)
+    }
+}
+
+impl Container {
+    pub fn image(&self) -> &str {
+        text(&self.spec, "/image")
+    }
+
+    pub fn working_dir(&self) -> &str {
+        Some(text(&self.spec, "/workingDir")).filter(|d| !d.is_empty()).unwrap_or("/")
+    }
+
+    pub fn wants_stdin(&self) -> bool {
+        self.spec.get("stdin").and_then(Value::as_bool).unwrap_or_default()
+    }
+
+    /// `command` and `args` together; empty when the image decides.
+    pub fn command_line(&self) -> Vec<String> {
+        let words = |field| list(&self.spec, field).iter().filter_map(Value::as_str).map(str::to_owned);
+        words("/command").chain(words("/args")).collect()
+    }
+
+    pub fn ports(&self) -> impl Iterator<Item = (u64, &str)> {
+        list(&self.spec, "/ports").iter().filter_map(|p| Some((p.get("containerPort")?.as_u64()?, text(p, "/name"))))
+    }
+
+    /// The run the container is in, or the last one when it has ended for good.
+    pub fn current(&self) -> Option<Run> {
+        let restarts = self.status.get("restartCount").and_then(Value::as_i64).unwrap_or_default();
+        if let Some(started) = time(&self.status, "/state/running/startedAt") {
+            return Some(Run { started, finished: None, restarts });
+        }
+        self.terminated("/state/terminated", restarts).or_else(|| {
+            // Between crashes the last run is the one to look at.
+            self.terminated("/lastState/terminated", restarts)
+        })
+    }
+
+    pub fn previous(&self) -> Option<Run> {
+        let restarts = self.status.get("restartCount").and_then(Value::as_i64).unwrap_or_default();
+        self.terminated("/lastState/terminated", restarts - 1)
+    }
+
+    fn terminated(&self, state: &str, restarts: i64) -> Option<Run> {
+        let state = self.status.pointer(state)?;
+        let finished = time(state, "/finishedAt")?;
+        let code = state.get("exitCode").and_then(Value::as_i64).unwrap_or_default();
+        Some(Run {
+            started: time(state, "/startedAt").unwrap_or(finished),
+            finished: Some((finished, code, text(state, "/reason").to_owned())),
+            restarts,
+        })
+    }
+
+    pub fn is_running(&self) -> bool {
+        self.status.pointer("/state/running").is_some()
+    }
+
+    /// Why it waits (`ContainerCreating` when no status says).
+    pub fn waiting_reason(&self) -> &str {
+        Some(text(&self.status, "/state/waiting/reason")).filter(|r| !r.is_empty()).unwrap_or("ContainerCreating")
+    }
+
+    /// The process environment: image defaults, `envFrom`, `env`, resolved in the member.
+    pub async fn environment(&self, runtime: &dyn PodRuntime) -> ApiResult<BTreeMap<String, String>> {
+        let mut env = BTreeMap::from([
+            ("PATH".to_owned(), "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin".to_owned()),
+            ("HOSTNAME".to_owned(), self.pod.hostname().to_owned()),
+            ("HOME".to_owned(), "/root".to_owned()),
+        ]);
+        for source in list(&self.spec, "/envFrom") {
+            let prefix = text(source, "/prefix");
+            for (resource, reference) in [("configmaps", "/configMapRef/name"), ("secrets", "/secretRef/name")] {
+                for (key, value) in self.data(runtime, resource, text(source, reference)).await? {
+                    env.insert(format!("{prefix}{key}"), String::from_utf8_lossy(&value).into_owned());
+                }
+            }
+        }
+        for variable in list(&self.spec, "/env") {
+            let value = match variable.get("valueFrom") {
+                Some(from) => self.value_from(runtime, from).await?,
+                None => Some(expand(text(variable, "/value"), &env)),
+            };
+            if let Some(value) = value {
+                env.insert(text(variable, "/name").to_owned(), value);
+            }
+        }
+        Ok(env)
+    }
+
+    async fn value_from(&self, runtime: &dyn PodRuntime, from: &Value) -> ApiResult<Option<String>> {
+        if let Some(field) = from.pointer("/fieldRef/fieldPath").and_then(Value::as_str) {
+            return Ok(Some(self.pod.field(field)));
+        }
+        if let Some(resource) = from.pointer("/resourceFieldRef/resource").and_then(Value::as_str) {
+            let (list, name) = resource.split_once('.').unwrap_or((resource, ""));
+            return Ok(self
+                .spec
+                .pointer(&format!("/resources/{list}/{name}"))
+                .and_then(Value::as_str)
+                .map(str::to_owned));
+        }
+        for (resource, reference) in [("configmaps", "configMapKeyRef"), ("secrets", "secretKeyRef")] {
+            if let Some(reference) = from.get(reference) {
+                let mut data = self.data(runtime, resource, text(reference, "/name")).await?;
+                return Ok(data.remove(text(reference, "/key")).map(|v| String::from_utf8_lossy(&v).into_owned()));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Keys and bytes of a ConfigMap or Secret; nothing when it is absent or unnamed.
+    async fn data(&self, runtime: &dyn PodRuntime, resource: &str, name: &str) -> ApiResult<BTreeMap<String, Vec<u8>>> {
+        use base64::Engine;
+        let decode = |text: &str| base64::engine::general_purpose::STANDARD.decode(text).unwrap_or_default();
+        let mut data = BTreeMap::new();
+        if name.is_empty() {
+            return Ok(data);
+        }
+        let Some(object) = runtime.get(resource, self.pod.namespace(), name).await? else { return Ok(data) };
+        let entries = |field: &str| object.get(field).and_then(Value::as_object).into_iter().flatten();
+        for (key, value) in entries("data") {
+            let value = value.as_str().unwrap_or_default();
+            data.insert(key.clone(), if resource == "secrets" { decode(value) } else { value.as_bytes().to_vec() });
+        }
+        for (key, value) in entries("binaryData") {
+            data.insert(key.clone(), decode(value.as_str().unwrap_or_default()));
+        }
+        Ok(data)
+    }
+
+    /// Mounted volumes: path to the files under it (none for volumes that start empty).
+    pub async fn mounts(&self, runtime: &dyn PodRuntime) -> ApiResult<Vec<(String, BTreeMap<String, Vec<u8>>)>> {
+        let mut mounts = Vec::new();
+        for mount in list(&self.spec, "/volumeMounts") {
+            let Some(volume) = self.pod.volume(text(mount, "/name")) else { continue };
+            let mut files = self.data(runtime, "configmaps", text(volume, "/configMap/name")).await?;
+            files.append(&mut self.data(runtime, "secrets", text(volume, "/secret/secretName")).await?);
+            mounts.push((text(mount, "/mountPath").to_owned(), files));
+        }
+        Ok(mounts)
+    }
+}
+
+/// `$(NAME)` in an `env` value means an earlier variable; `$$` is a dollar sign; unknown names stay as they are.
+fn expand(value: &str, env: &BTreeMap<String, String>) -> String {
+    let mut out = String::new();
+    let mut rest = value;
+    while let Some(at) = rest.find('$') {
+        out.push_str(&rest[..at]);
+        rest = &rest[at + 1..];
+        if let Some(after) = rest.strip_prefix('$') {
+            out.push('$');
+            rest = after;
+        } else if let Some((name, after)) = rest.strip_prefix('(').and_then(|r| r.split_once(')')) {
+            match env.get(name) {
+                Some(value) => out.push_str(value),
+                None => out.push_str(&format!("$({name})")),
+            }
+            rest = after;
+        } else {
+            out.push('$');
+        }
+    }
+    out + rest
+}

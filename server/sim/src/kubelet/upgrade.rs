@@ -1,0 +1,181 @@
+//! Which protocol a client asked to switch to, and the answer that switches.
+
+use std::io;
+use std::time::Duration;
+
+use axum::body::Body;
+use crowsnest_kube_apiserver::status::{ApiError, ApiResult};
+use futures::future::BoxFuture;
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, header};
+use hyper::upgrade::Upgraded;
+use hyper_util::rt::TokioIo;
+use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
+
+use super::idle::Idle;
+use super::portforward;
+use super::remotecommand::Version;
+use super::websocket::Encoding;
+
+/// SPDY version of every SPDY client of Kubernetes.
+const SPDY: &str = "SPDY/3.1";
+const STREAM_PROTOCOL: HeaderName = HeaderName::from_static("x-stream-protocol-version");
+const ACCEPTED_PROTOCOLS: HeaderName = HeaderName::from_static("x-accepted-stream-protocol-versions");
+
+/// The connection, once the answer is sent. It ends when it is idle.
+pub type Pending = BoxFuture<'static, io::Result<Idle<TokioIo<Upgraded>>>>;
+
+/// What follows the answer.
+pub enum Upgrade<S, W> {
+    /// Nothing: the answer is an error.
+    None,
+    Spdy(Pending, S),
+    WebSocket(Pending, W),
+}
+
+/// Negotiates exec and attach.
+pub fn remote_command(
+    request: Request<Body>,
+    idle: Duration,
+) -> ApiResult<(Response<Body>, Upgrade<Version, (Version, Encoding)>)> {
+    if is_websocket(request.headers()) {
+        let (name, protocol) = match offered(request.headers(), &header::SEC_WEBSOCKET_PROTOCOL).as_slice() {
+            [] => (None, (Version::V1, Encoding::Binary)),
+            offers => {
+                let (name, protocol) = choose(offers, Version::WEBSOCKET)?;
+                (Some(name), protocol)
+            }
+        };
+        let (response, io) = websocket(request, name, idle)?;
+        return Ok((response, Upgrade::WebSocket(io, protocol)));
+    }
+    require_spdy(request.headers())?;
+    let offers = offered(request.headers(), &STREAM_PROTOCOL);
+    if offers.is_empty() {
+        let (response, io) = switch_spdy(request, None, idle);
+        return Ok((response, Upgrade::Spdy(io, Version::V1)));
+    }
+    match choose(&offers, Version::SPDY) {
+        Ok((name, version)) => {
+            let (response, io) = switch_spdy(request, Some(name), idle);
+            Ok((response, Upgrade::Spdy(io, version)))
+        }
+        Err(_) => Ok((forbidden(&offers, Version::SPDY.iter().map(|(name, _)| *name)), Upgrade::None)),
+    }
+}
+
+/// Negotiates port-forward. `Upgrade::Spdy` carries whether SPDY runs inside a WebSocket.
+pub fn port_forward(
+    request: Request<Body>,
+    has_ports: bool,
+    idle: Duration,
+) -> ApiResult<(Response<Body>, Upgrade<bool, Encoding>)> {
+    if is_websocket(request.headers()) {
+        let offers = offered(request.headers(), &header::SEC_WEBSOCKET_PROTOCOL);
+        if offers.iter().any(|offer| offer == portforward::TUNNEL) {
+            let (response, io) = websocket(request, Some(portforward::TUNNEL), idle)?;
+            return Ok((response, Upgrade::Spdy(io, true)));
+        }
+        if !has_ports {
+            return Err(ApiError::bad_request("query parameter \"port\" is required"));
+        }
+        let (name, encoding) = match offers.as_slice() {
+            [] => (None, Encoding::Binary),
+            offers => {
+                let (name, encoding) = choose(offers, portforward::CHANNELS)?;
+                (Some(name), encoding)
+            }
+        };
+        let (response, io) = websocket(request, name, idle)?;
+        return Ok((response, Upgrade::WebSocket(io, encoding)));
+    }
+    require_spdy(request.headers())?;
+    let offers = offered(request.headers(), &STREAM_PROTOCOL);
+    if !offers.is_empty() && !offers.iter().any(|offer| offer == portforward::PROTOCOL) {
+        return Ok((forbidden(&offers, [portforward::PROTOCOL]), Upgrade::None));
+    }
+    let (response, io) = switch_spdy(request, Some(portforward::PROTOCOL), idle);
+    Ok((response, Upgrade::Spdy(io, false)))
+}
+
+fn has_token(headers: &HeaderMap, name: &HeaderName, token: &str) -> bool {
+    offered(headers, name).iter().any(|value| value.eq_ignore_ascii_case(token))
+}
+
+fn is_websocket(headers: &HeaderMap) -> bool {
+    has_token(headers, &header::UPGRADE, "websocket")
+}
+
+fn require_spdy(headers: &HeaderMap) -> ApiResult<()> {
+    if has_token(headers, &header::CONNECTION, "upgrade") && has_token(headers, &header::UPGRADE, SPDY) {
+        return Ok(());
+    }
+    Err(ApiError::bad_request("Upgrade request required"))
+}
+
+/// All values of a header, whether in one line or several.
+fn offered(headers: &HeaderMap, name: &HeaderName) -> Vec<String> {
+    let values = headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
+    values.flat_map(|value| value.split(',')).map(|v| v.trim().to_owned()).filter(|v| !v.is_empty()).collect()
+}
+
+/// The first of the client's offers that is known.
+fn choose<T: Copy>(offers: &[String], known: &[(&'static str, T)]) -> ApiResult<(&'static str, T)> {
+    let find = |offer: &String| known.iter().find(|(name, _)| name == offer).copied();
+    offers.iter().find_map(find).ok_or_else(|| {
+        let known: Vec<_> = known.iter().map(|(name, _)| *name).collect();
+        ApiError::bad_request(format!(
+            "unable to negotiate protocol: client supports {offers:?}, server accepts {known:?}"
+        ))
+    })
+}
+
+fn forbidden<'a>(offers: &[String], known: impl IntoIterator<Item = &'a str>) -> Response<Body> {
+    let mut response = Response::new(Body::from(format!(
+        "unable to upgrade: unable to negotiate protocol: client supports {offers:?}"
+    )));
+    *response.status_mut() = StatusCode::FORBIDDEN;
+    for name in known {
+        if let Ok(value) = HeaderValue::from_str(name) {
+            response.headers_mut().append(ACCEPTED_PROTOCOLS, value);
+        }
+    }
+    response
+}
+
+fn switching(request: Request<Body>, protocol: &'static str, idle: Duration) -> (Response<Body>, Pending) {
+    let mut request = request;
+    let upgrade = hyper::upgrade::on(&mut request);
+    let pending = Box::pin(async move {
+        let switched = upgrade.await.map_err(io::Error::other)?;
+        Ok(Idle::new(TokioIo::new(switched), idle))
+    });
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+    response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
+    response.headers_mut().insert(header::UPGRADE, HeaderValue::from_static(protocol));
+    (response, pending)
+}
+
+fn switch_spdy(request: Request<Body>, protocol: Option<&'static str>, idle: Duration) -> (Response<Body>, Pending) {
+    let (mut response, io) = switching(request, SPDY, idle);
+    if let Some(protocol) = protocol {
+        response.headers_mut().insert(STREAM_PROTOCOL, HeaderValue::from_static(protocol));
+    }
+    (response, io)
+}
+
+fn websocket(
+    request: Request<Body>,
+    protocol: Option<&'static str>,
+    idle: Duration,
+) -> ApiResult<(Response<Body>, Pending)> {
+    let key = request.headers().get(header::SEC_WEBSOCKET_KEY);
+    let key = key.ok_or_else(|| ApiError::bad_request("websocket: Sec-WebSocket-Key is missing"))?;
+    let accept = HeaderValue::from_str(&derive_accept_key(key.as_bytes())).map_err(ApiError::internal)?;
+    let (mut response, io) = switching(request, "websocket", idle);
+    response.headers_mut().insert(header::SEC_WEBSOCKET_ACCEPT, accept);
+    if let Some(protocol) = protocol {
+        response.headers_mut().insert(header::SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static(protocol));
+    }
+    Ok((response, io))
+}

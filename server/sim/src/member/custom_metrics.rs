@@ -1,0 +1,304 @@
+//! custom.metrics.k8s.io of a member: values that annotations of objects say, as an adapter in front of a monitoring system would
+//! serve them.
+//!
+//! `metrics.sim.crowsnest.io/<metric>: "<quantity> [<label>=<value>,…]"` on a Pod, Node, Namespace, Service or workload gives it that
+//! metric; the labels are the metric's own, for `metricLabelSelector`. Of Pods only those that run have values.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Weak};
+
+use async_trait::async_trait;
+use axum::body::Body;
+use crowsnest_apimachinery::quantity::Quantity;
+use crowsnest_apimachinery::selector::Selector;
+use crowsnest_apimachinery::user::UserInfo;
+use crowsnest_kube_apiserver::http::delegate::{Delegate, RankedGroup};
+use crowsnest_kube_apiserver::status::{ApiError, Reason};
+use http::{Method, Request, Response, StatusCode};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::Labels;
+use super::metrics::{refuse, respond, selector};
+use super::pod::Phase;
+use super::podlife::time;
+use super::store::{Key, Stored};
+use super::world::World;
+
+const GROUP: &str = "custom.metrics.k8s.io";
+/// The preferred one first.
+const VERSIONS: [&str; 2] = ["v1beta2", "v1beta1"];
+const ALL: &str = "*";
+/// Of the annotations; the metric's name follows.
+pub const PREFIX: &str = "metrics.sim.crowsnest.io/";
+
+/// Objects that can have metrics.
+#[derive(Debug, Clone, Copy)]
+struct Described {
+    /// With its group.
+    resource: &'static str,
+    /// As adapters write it: group, slash, version.
+    api_version: &'static str,
+    kind: &'static str,
+    namespaced: bool,
+}
+
+const fn described(resource: &'static str, api_version: &'static str, kind: &'static str) -> Described {
+    Described { resource, api_version, kind, namespaced: true }
+}
+
+const PODS: Described = described("pods", "/v1", "Pod");
+
+/// Calls `visit` for every object of a resource, or of all: what it is, its key, labels and annotations.
+fn each(world: &World, resource: Option<&str>, visit: &mut dyn FnMut(Described, &Key, &Labels, &Labels)) {
+    let is_asked = |described: Described| resource.is_none_or(|resource| resource == described.resource);
+    if is_asked(PODS) {
+        for pod in world.pods.all().iter().filter(|pod| pod.phase == Phase::Running) {
+            visit(PODS, &pod.key, &pod.labels, &pod.annotations);
+        }
+    }
+    let none = Labels::new();
+    macro_rules! objects {
+        ($($store:ident, $described:expr;)*) => { $(
+            if is_asked($described) {
+                for object in world.$store.all() {
+                    let meta = &object.metadata;
+                    let (labels, annotations) = (meta.labels.as_ref(), meta.annotations.as_ref());
+                    visit($described, &object.key(), labels.unwrap_or(&none), annotations.unwrap_or(&none));
+                }
+            }
+        )* };
+    }
+    objects!(
+        nodes, Described { namespaced: false, ..described("nodes", "/v1", "Node") };
+        namespaces, Described { namespaced: false, ..described("namespaces", "/v1", "Namespace") };
+        services, described("services", "/v1", "Service");
+        deployments, described("deployments.apps", "apps/v1", "Deployment");
+        stateful_sets, described("statefulsets.apps", "apps/v1", "StatefulSet");
+        daemon_sets, described("daemonsets.apps", "apps/v1", "DaemonSet");
+        jobs, described("jobs.batch", "batch/v1", "Job");
+    );
+}
+
+/// One value of a metric.
+#[derive(Debug, PartialEq)]
+struct Sample {
+    value: Quantity,
+    labels: BTreeMap<String, String>,
+}
+
+/// Reads an annotation's value. What cannot be understood is as good as absent, as with the simulation's other annotations.
+fn sample(text: &str) -> Option<Sample> {
+    let (value, labels) = text.trim().split_once(' ').unwrap_or((text.trim(), ""));
+    let pairs = labels.split(',').map(str::trim).filter(|pair| !pair.is_empty());
+    let labels: Option<BTreeMap<String, String>> =
+        pairs.map(|pair| pair.split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned()))).collect();
+    Some(Sample { value: Quantity::parse(value).ok()?, labels: labels? })
+}
+
+/// What a request is about.
+struct Asked<'a> {
+    namespace: &'a str,
+    resource: &'a str,
+    name: &'a str,
+    metric: &'a str,
+}
+
+/// Serves the group from a member's stores.
+pub struct CustomMetrics {
+    world: Weak<World>,
+}
+
+impl CustomMetrics {
+    pub fn new(world: &Arc<World>) -> Self {
+        Self { world: Arc::downgrade(world) }
+    }
+
+    /// Each resource, whether it is namespaced, and its metrics.
+    fn listed(&self) -> BTreeMap<(&'static str, bool), BTreeSet<String>> {
+        let mut listed = BTreeMap::<_, BTreeSet<String>>::new();
+        if let Some(world) = self.world.upgrade() {
+            each(&world, None, &mut |described, _, _, annotations| {
+                for metric in annotations.keys().filter_map(|name| name.strip_prefix(PREFIX)) {
+                    let resource = (described.resource, described.namespaced);
+                    listed.entry(resource).or_default().insert(metric.to_owned());
+                }
+            });
+        }
+        listed
+    }
+
+    fn answer(&self, request: &Request<Body>) -> Result<Value, ApiError> {
+        let path = percent_encoding::percent_decode_str(request.uri().path()).decode_utf8_lossy();
+        let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
+        if request.method() != Method::GET {
+            let text = "the server does not allow this method on the requested resource";
+            return Err(ApiError::new(Reason::MethodNotAllowed, text));
+        }
+        let (version, asked) = match parts.as_slice() {
+            [_, GROUP] => return Ok(self.group()),
+            [_, _, version] => return Ok(self.resources(version)),
+            [_, _, version, "namespaces", name, "metrics", metric] => {
+                (version, Asked { namespace: "", resource: "namespaces", name, metric })
+            }
+            [_, _, version, "namespaces", namespace, resource, name, metric] => {
+                (version, Asked { namespace, resource, name, metric })
+            }
+            [_, _, version, resource, name, metric] => (version, Asked { namespace: "", resource, name, metric }),
+            _ => return Err(ApiError::new(Reason::NotFound, "the server could not find the requested resource")),
+        };
+        let (objects, series) = (selector(request, "labelSelector")?, selector(request, "metricLabelSelector")?);
+        let items = self.values(version, &asked, objects.as_ref(), series.as_ref());
+        if items.is_empty() {
+            let Asked { resource, metric, .. } = asked;
+            let text = format!("the server could not find the metric {metric} for {resource}");
+            return Err(ApiError::new(Reason::NotFound, text));
+        }
+        Ok(
+            json!({"kind": "MetricValueList", "apiVersion": format!("{GROUP}/{version}"), "metadata": {}, "items": items}),
+        )
+    }
+
+    fn values(
+        &self,
+        version: &str,
+        asked: &Asked<'_>,
+        objects: Option<&Selector>,
+        series: Option<&Selector>,
+    ) -> Vec<Value> {
+        let Some(world) = self.world.upgrade() else { return Vec::new() };
+        let (annotation, now) = (format!("{PREFIX}{}", asked.metric), Timestamp::now());
+        let mut values = BTreeMap::new();
+        each(&world, Some(asked.resource), &mut |described, key, labels, annotations| {
+            let is_asked = *key.namespace == *asked.namespace && [ALL, &*key.name].contains(&asked.name);
+            let by_label = asked.name != ALL || objects.is_none_or(|objects| objects.matches(labels));
+            let Some(sample) =
+                annotations.get(&annotation).filter(|_| is_asked && by_label).and_then(|text| sample(text))
+            else {
+                return;
+            };
+            if series.is_none_or(|series| series.matches(&sample.labels)) {
+                let selected = series.map(|_| json!({"matchLabels": sample.labels}));
+                values.insert(key.clone(), value(version, described, key, asked.metric, &sample, selected, now));
+            }
+        });
+        values.into_values().collect()
+    }
+
+    fn group(&self) -> Value {
+        let versions =
+            VERSIONS.map(|version| json!({"groupVersion": format!("{GROUP}/{version}"), "version": version}));
+        json!({"kind": "APIGroup", "apiVersion": "v1", "name": GROUP, "versions": versions, "preferredVersion": versions[0]})
+    }
+
+    fn resources(&self, version: &str) -> Value {
+        let listed = self.listed();
+        let each = listed.iter().flat_map(|(resource, metrics)| metrics.iter().map(move |metric| (resource, metric)));
+        let resource = |((resource, namespaced), metric): (&(&str, bool), &String)| json!({"name": format!("{resource}/{metric}"), "singularName": "", "namespaced": namespaced, "kind": "MetricValueList", "verbs": ["get"]});
+        let resources: Vec<Value> = each.map(resource).collect();
+        json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": format!("{GROUP}/{version}"), "resources": resources})
+    }
+}
+
+fn value(
+    version: &str,
+    described: Described,
+    key: &Key,
+    metric: &str,
+    sample: &Sample,
+    selected: Option<Value>,
+    now: Timestamp,
+) -> Value {
+    let mut object = json!({"kind": described.kind, "name": &*key.name, "apiVersion": described.api_version});
+    if described.namespaced {
+        object["namespace"] = json!(&*key.namespace);
+    }
+    let mut value = json!({"describedObject": object, "timestamp": time(now), "value": sample.value});
+    if version == "v1beta1" {
+        value["metricName"] = metric.into();
+        value["selector"] = selected.into();
+    } else {
+        value["metric"] = json!({"name": metric});
+        if let Some(selected) = selected {
+            value["metric"]["selector"] = selected;
+        }
+    }
+    value
+}
+
+#[async_trait]
+impl Delegate for CustomMetrics {
+    fn claims(&self, group: &str, version: &str) -> bool {
+        group == GROUP && (version.is_empty() || VERSIONS.contains(&version))
+    }
+
+    async fn serve(&self, _user: &UserInfo, request: Request<Body>) -> Response<Body> {
+        match self.answer(&request) {
+            Ok(body) => respond(StatusCode::OK, &body),
+            Err(error) => refuse(&error),
+        }
+    }
+
+    fn discovery(&self) -> Vec<RankedGroup> {
+        let none = || json!({"group": "", "version": "", "kind": ""});
+        let kind = json!({"group": "", "version": "", "kind": "MetricValueList"});
+        let listed = self.listed();
+        // What lists nothing is not kept by kubectl, which would ask for it again with each command.
+        if listed.is_empty() {
+            return Vec::new();
+        }
+        let resources: Vec<Value> = listed
+            .into_iter()
+            .map(|((parent, namespaced), metrics)| {
+                let metrics =
+                    metrics.iter().map(|metric| json!({"subresource": metric, "responseKind": kind, "verbs": ["get"]}));
+                let metrics: Vec<Value> = metrics.collect();
+                let scope = if namespaced { "Namespaced" } else { "Cluster" };
+                json!({"resource": parent, "responseKind": none(), "scope": scope, "singularResource": "", "verbs": [],
+                    "subresources": metrics})
+            })
+            .collect();
+        let version = |version| json!({"version": version, "freshness": "Current", "resources": resources});
+        let versions: Vec<Value> = VERSIONS.into_iter().map(version).collect();
+        let group = json!({"metadata": {"name": GROUP, "creationTimestamp": null}, "versions": versions});
+        vec![RankedGroup { priority: 100, group }]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+
+    #[rstest]
+    #[case("12", Some(("12", "")))]
+    #[case("1500m verb=GET,code=200", Some(("1500m", "code=200 verb=GET")))]
+    #[case(" 5 ", Some(("5", "")))]
+    #[case("many", None)]
+    #[case("5 verb", None)]
+    fn annotations_say_values(#[case] text: &str, #[case] expected: Option<(&str, &str)>) {
+        let told = sample(text).map(|sample| {
+            let labels: Vec<String> = sample.labels.iter().map(|(name, value)| format!("{name}={value}")).collect();
+            (sample.value.to_string(), labels.join(" "))
+        });
+        assert_eq!(told, expected.map(|(value, labels)| (value.to_owned(), labels.to_owned())));
+    }
+
+    #[test]
+    fn values_have_the_form_of_their_version() {
+        let (key, now) = (Key::new("shop", "web"), Timestamp::UNIX_EPOCH);
+        let sample = sample("3 verb=GET").unwrap();
+        let value = |version, selected| value(version, PODS, &key, "qps", &sample, selected, now);
+        let object = json!({"kind": "Pod", "namespace": "shop", "name": "web", "apiVersion": "/v1"});
+        let at = "1970-01-01T00:00:00Z";
+        assert_eq!(
+            value("v1beta1", None),
+            json!({"describedObject": object, "metricName": "qps", "timestamp": at, "value": "3", "selector": null})
+        );
+        let selector = json!({"matchLabels": {"verb": "GET"}});
+        assert_eq!(
+            value("v1beta2", Some(selector.clone())),
+            json!({"describedObject": object, "metric": {"name": "qps", "selector": selector}, "timestamp": at, "value": "3"})
+        );
+    }
+}

@@ -1,0 +1,211 @@
+//! One follower per kind and member, feeding that kind's [`Store`].
+//!
+//! Reads the member's storage itself, not its API: an object that a controller has written and kept already is recognised by its
+//! revision and not decoded again, which is most of what changes in a member.
+
+use std::collections::HashSet;
+use std::ops::Deref;
+use std::sync::Arc;
+
+use crowsnest_kube_apiserver::error::Error as StorageError;
+use crowsnest_kube_apiserver::registry::Registry;
+use crowsnest_kube_apiserver::registry::resource::ResourceRef;
+use crowsnest_kube_apiserver::storage::{Body, Change, ChangeKind, ObjectKey, Record, Revision};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use kube::Resource;
+use serde::de::DeserializeOwned;
+use tokio_util::sync::CancellationToken;
+
+use crate::error::{Error, Result};
+
+use super::store::{Index, Key, Store, Stored};
+
+/// A typed object as controllers keep it: without managed fields, with its version as a number.
+#[derive(Debug, Clone)]
+pub struct Object<K> {
+    key: Key,
+    uid: Arc<str>,
+    version: u64,
+    object: K,
+}
+
+impl<K> Deref for Object<K> {
+    type Target = K;
+    fn deref(&self) -> &K {
+        &self.object
+    }
+}
+
+impl<K: Resource<DynamicType = ()>> From<K> for Object<K> {
+    fn from(mut object: K) -> Self {
+        let meta = object.meta_mut();
+        meta.managed_fields = None;
+        Self {
+            key: key_of(meta),
+            uid: meta.uid.as_deref().unwrap_or_default().into(),
+            version: version_of(meta),
+            object,
+        }
+    }
+}
+
+impl<K: Resource<DynamicType = ()> + Send + Sync + 'static> Stored for Object<K> {
+    fn key(&self) -> Key {
+        self.key.clone()
+    }
+    fn uid(&self) -> &str {
+        &self.uid
+    }
+    fn version(&self) -> u64 {
+        self.version
+    }
+    fn indexes(&self) -> Vec<Index> {
+        let namespace = self.key.namespace.clone();
+        match controller_of(self.object.meta()) {
+            Some(owner) => vec![Index::Owner(owner.uid.as_str().into()), Index::Namespace(namespace)],
+            None => vec![Index::Orphan(namespace.clone()), Index::Namespace(namespace)],
+        }
+    }
+}
+
+/// Namespace and name of an object.
+pub fn key_of(meta: &ObjectMeta) -> Key {
+    Key::new(meta.namespace.as_deref().unwrap_or_default(), meta.name.as_deref().unwrap_or_default())
+}
+
+/// The resourceVersion as a number; 0 for an object that was never stored.
+pub fn version_of(meta: &ObjectMeta) -> u64 {
+    meta.resource_version.as_deref().and_then(|version| version.parse().ok()).unwrap_or_default()
+}
+
+/// The owner that controls an object.
+pub fn controller_of(meta: &ObjectMeta) -> Option<&OwnerReference> {
+    meta.owner_references.iter().flatten().find(|owner| owner.controller == Some(true))
+}
+
+/// Decoded objects between two chances for other tasks.
+const SLICE: usize = 64;
+
+/// Follows one kind.
+pub struct Informer<T, F> {
+    pub registry: Arc<Registry>,
+    pub resource: ResourceRef,
+    pub store: Arc<Store<T>>,
+    /// Makes what is kept out of what is stored.
+    pub keep: F,
+}
+
+impl<T: Stored, F> Informer<T, F> {
+    /// Keeps the store equal to what the registry holds until cancelled.
+    pub async fn run<K>(self, stop: CancellationToken)
+    where
+        K: DeserializeOwned,
+        F: Fn(K) -> T,
+    {
+        loop {
+            let broken = tokio::select! {
+                () = stop.cancelled() => return,
+                broken = self.follow::<K>() => broken,
+            };
+            match broken {
+                StorageError::Closed => return,
+                // Too far behind: everything is read again.
+                error => tracing::debug!(resource = %self.resource.gvr.resource, %error, "starting over"),
+            }
+        }
+    }
+
+    async fn follow<K>(&self) -> StorageError
+    where
+        K: DeserializeOwned,
+        F: Fn(K) -> T,
+    {
+        let table = self.resource.table();
+        let before = self.store.snapshot();
+        let listing = match self.registry.store.list(&table, "", None, None, usize::MAX) {
+            Ok(listing) => listing,
+            Err(error) => return error,
+        };
+        let mut seen = HashSet::with_capacity(listing.records.len());
+        for (number, record) in listing.records.into_iter().enumerate() {
+            let key = key_in(&record.key);
+            if !self.store.has(&key, record.revision) {
+                self.take::<K>(&record.key, record.revision, &record.body).await;
+            }
+            seen.insert(key);
+            if number % SLICE == 0 {
+                tokio::task::yield_now().await;
+            }
+        }
+        self.store.retain_seen(&before, &seen);
+        drop((before, seen));
+        let mut watcher = match self.registry.store.watch(&table, listing.revision) {
+            Ok(watcher) => watcher,
+            Err(error) => return error,
+        };
+        loop {
+            let changes = match watcher.next().await {
+                Ok(changes) => changes,
+                Err(error) => return error,
+            };
+            for slice in changes.chunks(SLICE) {
+                for change in slice {
+                    self.see::<K>(change).await;
+                }
+                tokio::task::yield_now().await;
+            }
+        }
+    }
+
+    async fn see<K>(&self, change: &Change)
+    where
+        K: DeserializeOwned,
+        F: Fn(K) -> T,
+    {
+        let key = key_in(&change.key);
+        match change.kind {
+            ChangeKind::Deleted => match self.store.get(&key) {
+                Some(known) if known.version() < change.revision => self.store.remove(&key, known.uid()),
+                Some(_) => {}
+                // Not known yet: a late answer to its creation must not bring it back.
+                None => match change.body.links() {
+                    Ok(links) => self.store.remove(&key, &links.uid),
+                    Err(error) => tracing::error!(key = %change.key, %error, "unreadable object"),
+                },
+            },
+            ChangeKind::Added if self.store.expects(&key) => {}
+            _ if self.store.has(&key, change.revision) => {}
+            _ => self.take::<K>(&change.key, change.revision, &change.body).await,
+        }
+    }
+
+    async fn take<K>(&self, key: &ObjectKey, revision: Revision, body: &Body)
+    where
+        K: DeserializeOwned,
+        F: Fn(K) -> T,
+    {
+        match self.decode::<K>(key, revision, body).await {
+            Ok(object) => {
+                self.store.apply((self.keep)(object));
+            }
+            Err(error) => tracing::error!(%key, %error, "unreadable object"),
+        }
+    }
+
+    async fn decode<K: DeserializeOwned>(&self, key: &ObjectKey, revision: Revision, body: &Body) -> Result<K> {
+        let unreadable = |reason: String| Error::Stored { what: format!("{} {key}", self.resource.kind), reason };
+        let as_stored = self.resource.strategy.serves_stored();
+        if as_stored && body.api_version() == self.resource.gvr.api_version() {
+            let mut text = Vec::new();
+            body.write_json(&mut text, revision, true).map_err(|error| unreadable(error.to_string()))?;
+            return serde_json::from_slice(&text).map_err(|error| unreadable(error.to_string()));
+        }
+        let record = Record { key: key.clone(), revision, body: body.clone() };
+        let object = self.registry.decode(&self.resource, record).await.map_err(|error| unreadable(error.message))?;
+        serde_json::from_value(object).map_err(|error| unreadable(error.to_string()))
+    }
+}
+
+fn key_in(key: &ObjectKey) -> Key {
+    Key::new(key.namespace(), key.name())
+}

@@ -1,0 +1,414 @@
+//! What the parts of one member share: its client, its stores, its event recorder and its settings.
+
+use std::collections::{HashMap, HashSet};
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use crowsnest_kube_apiserver::registry::Registry;
+use crowsnest_kube_apiserver::registry::resource::Gvr;
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::apps::v1::{ControllerRevision, DaemonSet, Deployment, ReplicaSet, StatefulSet};
+use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
+use k8s_openapi::api::batch::v1::{CronJob, Job};
+use k8s_openapi::api::core::v1::{
+    Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod, ResourceQuota, Service,
+};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions, PropagationPolicy};
+use kube::{Api, Client, Resource};
+use parking_lot::Mutex;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::error::{Error, Result};
+
+use super::informer::{Informer, Object, key_of};
+use super::pod::{Interner, PodState};
+use super::podlife::PodIps;
+use super::recorder::Recorder;
+use super::store::{Key, Store, Stored};
+
+/// Field manager of everything the simulation writes.
+pub const MANAGER: &str = "crowsnest-sim";
+
+/// How objects are created.
+pub fn creation() -> PostParams {
+    PostParams { field_manager: Some(MANAGER.into()), ..PostParams::default() }
+}
+
+/// Object of one kind, shared.
+pub type Held<K> = Arc<Object<K>>;
+/// Store of one kind.
+pub type Objects<K> = Arc<Store<Object<K>>>;
+
+/// What a member has beside the plain API.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Features {
+    /// metrics.k8s.io and custom.metrics.k8s.io are served and autoscalers see usage.
+    pub metrics: bool,
+    /// A default storage class exists and claims get volumes.
+    pub storage: bool,
+    /// Services of type LoadBalancer get an address.
+    pub load_balancer: bool,
+}
+
+/// Shared parts of one member.
+pub struct World {
+    pub name: Arc<str>,
+    pub client: Client,
+    pub features: Features,
+    pub interner: Interner,
+    pub recorder: Recorder,
+    pub ips: PodIps,
+    /// uids of ReplicaSets whose pods are being written in bulk.
+    held: Mutex<HashSet<Arc<str>>>,
+    pub stop: CancellationToken,
+    /// Cancelled once every store is complete.
+    synced: CancellationToken,
+    pub tasks: TaskTracker,
+
+    pub pods: Arc<Store<PodState>>,
+    pub nodes: Objects<Node>,
+    pub namespaces: Objects<Namespace>,
+    pub deployments: Objects<Deployment>,
+    pub replica_sets: Objects<ReplicaSet>,
+    pub stateful_sets: Objects<StatefulSet>,
+    pub daemon_sets: Objects<DaemonSet>,
+    pub revisions: Objects<ControllerRevision>,
+    pub jobs: Objects<Job>,
+    pub cron_jobs: Objects<CronJob>,
+    pub services: Objects<Service>,
+    pub slices: Objects<EndpointSlice>,
+    pub claims: Objects<PersistentVolumeClaim>,
+    pub volumes: Objects<PersistentVolume>,
+    pub budgets: Objects<PodDisruptionBudget>,
+    pub autoscalers: Objects<HorizontalPodAutoscaler>,
+    pub quotas: Objects<ResourceQuota>,
+}
+
+/// Calls the macro with the stores of all kinds but pods, which have a form of their own.
+macro_rules! each_store {
+    ($with:ident) => {
+        $with!(
+            nodes,
+            namespaces,
+            deployments,
+            replica_sets,
+            stateful_sets,
+            daemon_sets,
+            revisions,
+            jobs,
+            cron_jobs,
+            services,
+            slices,
+            claims,
+            volumes,
+            budgets,
+            autoscalers,
+            quotas
+        )
+    };
+}
+
+impl World {
+    pub fn new(name: &str, client: Client, features: Features, recorder: Recorder, stop: CancellationToken) -> Self {
+        Self {
+            name: name.into(),
+            client,
+            features,
+            interner: Interner::default(),
+            recorder,
+            ips: PodIps::default(),
+            held: Mutex::default(),
+            stop,
+            synced: CancellationToken::new(),
+            tasks: TaskTracker::new(),
+            pods: Arc::default(),
+            nodes: Arc::default(),
+            namespaces: Arc::default(),
+            deployments: Arc::default(),
+            replica_sets: Arc::default(),
+            stateful_sets: Arc::default(),
+            daemon_sets: Arc::default(),
+            revisions: Arc::default(),
+            jobs: Arc::default(),
+            cron_jobs: Arc::default(),
+            services: Arc::default(),
+            slices: Arc::default(),
+            claims: Arc::default(),
+            volumes: Arc::default(),
+            budgets: Arc::default(),
+            autoscalers: Arc::default(),
+            quotas: Arc::default(),
+        }
+    }
+
+    /// Starts the informers, after every controller registered its handlers, and waits until all lists are complete.
+    pub async fn watch(self: &Arc<Self>, registry: &Arc<Registry>) -> Result<()> {
+        let world = self.clone();
+        self.follow(registry, &self.pods, move |pod: Pod| world.interner.pod(pod))?;
+        macro_rules! watch_all {
+            ($($store:ident),*) => { $( self.follow_kind(registry, &self.$store)?; )* };
+        }
+        each_store!(watch_all);
+        self.pods.synced().await;
+        macro_rules! wait_all {
+            ($($store:ident),*) => { $( self.$store.synced().await; )* };
+        }
+        each_store!(wait_all);
+        self.synced.cancel();
+        Ok(())
+    }
+
+    /// Runs a controller's task once every store is complete: who knows the sets but not yet their pods would make new ones.
+    pub fn work(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let (synced, stop) = (self.synced.clone(), self.stop.clone());
+        self.tasks.spawn(async move {
+            tokio::select! {
+                () = stop.cancelled() => {}
+                () = synced.cancelled() => task.await,
+            }
+        });
+    }
+
+    /// Lets go of what the controllers hold, once their tasks ended.
+    pub fn close(&self) {
+        self.pods.close();
+        macro_rules! close_all {
+            ($($store:ident),*) => { $( self.$store.close(); )* };
+        }
+        each_store!(close_all);
+    }
+
+    fn follow_kind<K>(&self, registry: &Arc<Registry>, store: &Objects<K>) -> Result<()>
+    where
+        K: Resource<DynamicType = ()> + DeserializeOwned + Send + Sync + 'static,
+    {
+        self.follow(registry, store, |object: K| Object::from(object))
+    }
+
+    fn follow<K, T>(
+        &self,
+        registry: &Arc<Registry>,
+        store: &Arc<Store<T>>,
+        keep: impl Fn(K) -> T + Send + Sync + 'static,
+    ) -> Result<()>
+    where
+        K: Resource<DynamicType = ()> + DeserializeOwned + Send + 'static,
+        T: Stored,
+    {
+        let gvr = Gvr::new(&K::group(&()), &K::version(&()), &K::plural(&()));
+        let resource = registry
+            .resource(&gvr)
+            .map_err(|error| Error::Start { cluster: self.name.to_string(), reason: error.to_string() })?;
+        let informer = Informer { registry: registry.clone(), resource, store: store.clone(), keep };
+        self.tasks.spawn(informer.run::<K>(self.stop.clone()));
+        Ok(())
+    }
+
+    /// Keeps controllers away from an object while what it owns is written.
+    pub fn hold(&self, uid: &Arc<str>) {
+        self.held.lock().insert(uid.clone());
+    }
+
+    pub fn release(&self, uid: &str) {
+        self.held.lock().remove(uid);
+    }
+
+    pub fn is_held(&self, uid: &str) -> bool {
+        self.held.lock().contains(uid)
+    }
+
+    /// The API of a namespaced kind.
+    pub fn api<K>(&self, namespace: &str) -> Api<K>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+    {
+        Api::namespaced(self.client.clone(), namespace)
+    }
+
+    /// Keeps the answer to a write on a pod.
+    pub fn saw_pod(&self, pod: Pod) -> Arc<PodState> {
+        self.pods.apply(self.interner.pod(pod))
+    }
+
+    /// Writes a pod's status.
+    pub async fn patch_pod_status(&self, pod: &PodState, mut patch: Value) -> Result<Arc<PodState>> {
+        patch["metadata"] = json!({"uid": &*pod.uid});
+        let api: Api<Pod> = self.api(&pod.key.namespace);
+        let outcome = api.patch_status(&pod.key.name, &PatchParams::apply(MANAGER), &Patch::Merge(&patch)).await;
+        match outcome {
+            Ok(pod) => Ok(self.saw_pod(pod)),
+            Err(error) => {
+                let error = Error::api(format!("write status of pod {}", pod.key))(error);
+                if error.is_not_found() {
+                    self.pods.remove(&pod.key, &pod.uid);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Deletes a pod; `grace` 0 for good. A pod that is gone already is fine.
+    pub async fn delete_pod(&self, key: &Key, uid: &str, grace: Option<u32>) -> Result<()> {
+        let api: Api<Pod> = self.api(&key.namespace);
+        let preconditions = Preconditions { uid: Some(uid.to_owned()), ..Preconditions::default() };
+        let params =
+            DeleteParams { grace_period_seconds: grace, preconditions: Some(preconditions), ..DeleteParams::default() };
+        match api.delete(&key.name, &params).await {
+            Ok(answer) => {
+                let stays = |pod: &Pod| {
+                    let meta = &pod.metadata;
+                    meta.deletion_timestamp.is_some()
+                        && (meta.deletion_grace_period_seconds.is_some_and(|left| left > 0)
+                            || meta.finalizers.as_ref().is_some_and(|finalizers| !finalizers.is_empty()))
+                };
+                match answer.left().filter(stays) {
+                    Some(pod) => {
+                        self.saw_pod(pod);
+                    }
+                    None => self.pods.remove(key, uid),
+                }
+                Ok(())
+            }
+            Err(error) => {
+                let error = Error::api(format!("delete pod {key}"))(error);
+                if error.is_not_found() || error.is_conflict() {
+                    self.pods.remove(key, uid);
+                    return Ok(());
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Creates an object and keeps the answer.
+    pub async fn create<K>(&self, store: &Store<Object<K>>, object: &K) -> Result<Held<K>>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+            + Clone
+            + DeserializeOwned
+            + Serialize
+            + Debug
+            + Send
+            + Sync
+            + 'static,
+    {
+        let key = key_of(object.meta());
+        let api: Api<K> = self.api(&key.namespace);
+        let created = api.create(&creation(), object).await;
+        Ok(store.apply(created.map_err(Error::api(format!("create {} {key}", K::kind(&()))))?.into()))
+    }
+
+    /// Merge-patches an object (or its `subresource`) and keeps the answer.
+    pub async fn patch<K>(
+        &self,
+        store: &Store<Object<K>>,
+        key: &Key,
+        subresource: Option<&str>,
+        patch: &Value,
+    ) -> Result<Held<K>>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+            + Clone
+            + DeserializeOwned
+            + Debug
+            + Send
+            + Sync
+            + 'static,
+    {
+        let api: Api<K> = self.api(&key.namespace);
+        let params = PatchParams::apply(MANAGER);
+        let patched = match subresource {
+            Some(name) => api.patch_subresource(name, &key.name, &params, &Patch::Merge(patch)).await,
+            None => api.patch(&key.name, &params, &Patch::Merge(patch)).await,
+        };
+        Ok(store.apply(patched.map_err(Error::api(format!("patch {} {key}", K::kind(&()))))?.into()))
+    }
+
+    /// Replaces the whole status, unless it is the same already. A status written from an old state is refused and tried again.
+    pub async fn set_status<K, S>(
+        &self,
+        store: &Store<Object<K>>,
+        object: &Object<K>,
+        old: Option<&S>,
+        new: &S,
+    ) -> Result<()>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+            + Clone
+            + DeserializeOwned
+            + Debug
+            + Send
+            + Sync
+            + 'static,
+        S: Serialize + PartialEq,
+    {
+        if old == Some(new) {
+            return Ok(());
+        }
+        let encode =
+            |status: &S| serde_json::to_value(status).map_err(|source| Error::Encode { what: "status", source });
+        let mut status = encode(new)?;
+        if let (Some(old), Value::Object(fields)) = (old, &mut status)
+            && let Value::Object(before) = encode(old)?
+        {
+            // In a merge patch what is no longer there has to be said.
+            for name in before.into_iter().map(|(name, _)| name) {
+                fields.entry(name).or_insert(Value::Null);
+            }
+        }
+        let key = object.key();
+        let patch = json!({"metadata": {"uid": object.uid()}, "status": status});
+        self.patch(store, &key, Some("status"), &patch).await?;
+        Ok(())
+    }
+
+    /// Deletes an object; what it owns goes in the background. An object that is gone already is fine.
+    pub async fn delete<K>(&self, store: &Store<Object<K>>, object: &Object<K>) -> Result<()>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+            + Clone
+            + DeserializeOwned
+            + Debug
+            + Send
+            + Sync
+            + 'static,
+    {
+        let key = object.key();
+        let api: Api<K> = self.api(&key.namespace);
+        let params = DeleteParams {
+            propagation_policy: Some(PropagationPolicy::Background),
+            preconditions: Some(Preconditions { uid: Some(object.uid().to_owned()), ..Preconditions::default() }),
+            ..DeleteParams::default()
+        };
+        match api.delete(&key.name, &params).await {
+            Ok(answer) => {
+                let stays = |left: &K| left.meta().deletion_timestamp.is_some() && left.meta().finalizers.is_some();
+                match answer.left().filter(stays) {
+                    Some(left) => {
+                        store.apply(left.into());
+                    }
+                    None => store.remove(&key, object.uid()),
+                }
+            }
+            Err(error) => {
+                let error = Error::api(format!("delete {} {key}", K::kind(&())))(error);
+                if !error.is_not_found() && !error.is_conflict() {
+                    return Err(error);
+                }
+                store.remove(&key, object.uid());
+            }
+        }
+        Ok(())
+    }
+
+    /// Labels by node name, for what depends on topology.
+    pub fn node_labels(&self) -> HashMap<Arc<str>, Held<Node>> {
+        self.nodes.all().into_iter().map(|node| (node.key().name, node)).collect()
+    }
+}

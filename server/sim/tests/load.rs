@@ -1,0 +1,207 @@
+//! Synthetic load as a user of the member sees it: so many real-looking pods, so many changes, no more after a restart.
+
+#![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
+
+use std::collections::{BTreeSet, HashMap};
+use std::path::Path;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crowsnest_kube_apiserver::Data;
+use crowsnest_kube_apiserver::storage::Durability;
+use crowsnest_sim::load::Load;
+use crowsnest_sim::member::{Member, MemberConfig};
+use futures::{Stream, StreamExt};
+use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
+use k8s_openapi::api::core::v1::{Event, Node, Pod};
+use kube::api::{DeleteParams, ListParams, WatchEvent, WatchParams};
+use kube::{Api, Client, ResourceExt};
+
+const PATIENCE: Duration = Duration::from_secs(120);
+
+async fn start(data: Data) -> (Arc<Member>, Client) {
+    let member = Member::start(MemberConfig { data, ..MemberConfig::new("m1") }).await.unwrap();
+    let client = member.server().admin();
+    (member, client)
+}
+
+async fn kept(directory: &Path) -> (Arc<Member>, Client) {
+    start(Data::Directory { path: directory.to_owned(), durability: Durability::Process }).await
+}
+
+async fn list<K>(client: &Client) -> Vec<K>
+where
+    K: kube::Resource<DynamicType = ()> + Clone + std::fmt::Debug + serde::de::DeserializeOwned,
+{
+    Api::all(client.clone()).list(&ListParams::default()).await.unwrap().items
+}
+
+fn is_ready(pod: &Pod) -> bool {
+    let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
+    conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
+}
+
+fn restarts(pod: &Pod) -> i32 {
+    let statuses = pod.status.as_ref().and_then(|status| status.container_statuses.as_deref()).unwrap_or_default();
+    statuses.iter().map(|status| status.restart_count).sum()
+}
+
+/// Changes of all pods from now on.
+async fn pod_changes(client: &Client) -> impl Stream<Item = WatchEvent<Pod>> + use<> {
+    let pods: Api<Pod> = Api::all(client.clone());
+    let now = pods.list_metadata(&ListParams::default().limit(1)).await.unwrap().metadata.resource_version.unwrap();
+    pods.watch(&WatchParams::default(), &now).await.unwrap().map(Result::unwrap).boxed()
+}
+
+/// Lists pods after every change of one until they are as wanted.
+async fn until(client: &Client, what: &str, wanted: impl Fn(&[Pod]) -> bool) {
+    let mut changes = pin!(pod_changes(client).await);
+    let found = async {
+        while !wanted(&list::<Pod>(client).await) {
+            changes.next().await.unwrap();
+        }
+    };
+    tokio::time::timeout(PATIENCE, found).await.unwrap_or_else(|_| panic!("{what} never came"));
+}
+
+#[tokio::test]
+async fn a_load_is_as_large_as_asked_and_looks_real() {
+    let (member, client) = start(Data::Memory).await;
+    let load = Load { seed: 3, size: 9500, ..Load::new(600) };
+    let report = member.start_load(load).await.unwrap();
+    let pods = list::<Pod>(&client).await;
+    assert_eq!((pods.len(), report.pods, report.written), (600, 600, 600));
+    assert!(pods.iter().filter(|pod| is_ready(pod)).count() >= report.healthy && report.healthy > 500);
+
+    let sets: HashMap<String, ReplicaSet> =
+        list::<ReplicaSet>(&client).await.into_iter().map(|set| (set.uid().unwrap(), set)).collect();
+    let deployments: HashMap<String, Deployment> =
+        list::<Deployment>(&client).await.into_iter().map(|one| (one.uid().unwrap(), one)).collect();
+    let nodes: BTreeSet<String> = list::<Node>(&client).await.iter().map(ResourceExt::name_any).collect();
+    let (mut addresses, mut images, mut namespaces) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
+    for pod in &pods {
+        let set = &sets[&pod.owner_references()[0].uid];
+        let deployment = &deployments[&set.owner_references()[0].uid];
+        assert!(pod.name_any().starts_with(&set.name_any()) && set.name_any().starts_with(&deployment.name_any()));
+        let spec = pod.spec.as_ref().unwrap();
+        assert!(nodes.contains(spec.node_name.as_ref().unwrap()));
+        images.insert(spec.containers[0].image.clone().unwrap());
+        namespaces.insert(pod.namespace().unwrap());
+        let status = pod.status.as_ref().unwrap();
+        if let Some(address) = &status.pod_ip {
+            assert!(address.starts_with("10.") && status.host_ip.as_ref().unwrap().starts_with("172."));
+            assert!(addresses.insert(address.clone()), "{address} is given twice");
+            let id = status.container_statuses.as_ref().unwrap()[0].container_id.as_ref().unwrap();
+            assert!(id.starts_with("containerd://") && id.len() > 70, "{id}");
+        }
+        let size = serde_json::to_vec(pod).unwrap().len();
+        assert!((9500..12_000).contains(&size), "{size} bytes");
+    }
+    assert!(addresses.len() >= report.healthy && images.len() > 10 && namespaces.len() > 10);
+    // Whatever the controllers look at is as they would have made it: no Deployment gets a second set.
+    assert_eq!(sets.len(), deployments.len());
+    member.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_deleted_pod_is_replaced() {
+    let (member, client) = start(Data::Memory).await;
+    member.start_load(Load::new(100)).await.unwrap();
+    let victim = list::<Pod>(&client).await.into_iter().find(is_ready).unwrap();
+    let pods: Api<Pod> = Api::namespaced(client.clone(), &victim.namespace().unwrap());
+    pods.delete(&victim.name_any(), &DeleteParams::default()).await.unwrap();
+    let owner = victim.owner_references()[0].uid.clone();
+    let before = list::<Pod>(&client).await;
+    let siblings =
+        |pods: &[Pod]| pods.iter().filter(|pod| pod.owner_references()[0].uid == owner && is_ready(pod)).count();
+    let wanted = siblings(&before).max(1);
+    until(&client, "a replacement", |pods| {
+        pods.len() == 100 && siblings(pods) >= wanted && !pods.iter().any(|pod| pod.uid() == victim.uid())
+    })
+    .await;
+    // Nothing else was rolled over: every Deployment has the one set it was written with.
+    let (deployments, sets) = (list::<Deployment>(&client).await, list::<ReplicaSet>(&client).await);
+    assert_eq!(deployments.len(), sets.len());
+    let deleted = |event: &&Event| event.reason.as_deref() == Some("SuccessfulDelete");
+    assert_eq!(list::<Event>(&client).await.iter().find(deleted), None);
+    member.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_restarted_member_is_only_topped_up() {
+    let directory = tempfile::tempdir().unwrap();
+    let (member, client) = kept(directory.path()).await;
+    member.start_load(Load::new(100)).await.unwrap();
+    let before: BTreeSet<String> = list::<Pod>(&client).await.iter().map(|pod| pod.uid().unwrap()).collect();
+    member.stop().await.unwrap();
+    drop((member, client));
+
+    let (member, client) = kept(directory.path()).await;
+    let report = member.start_load(Load::new(100)).await.unwrap();
+    assert_eq!(report.written, 0);
+    let after: BTreeSet<String> = list::<Pod>(&client).await.iter().map(|pod| pod.uid().unwrap()).collect();
+    assert_eq!(before, after);
+    member.start_load(Load::new(150)).await.unwrap();
+    until(&client, "fifty more pods", |pods| {
+        pods.iter().filter(|pod| pod.metadata.deletion_timestamp.is_none()).count() == 150
+    })
+    .await;
+    member.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn churn_changes_pods_in_every_way_and_keeps_their_number() {
+    let (member, client) = start(Data::Memory).await;
+    let mut changes = pin!(pod_changes(&client).await);
+    member.start_load(Load { churn: 50.0, ..Load::new(200) }).await.unwrap();
+    let mut seen: BTreeSet<&str> = BTreeSet::new();
+    let watching = async {
+        let mut known: HashMap<String, Pod> = HashMap::new();
+        while seen.len() < 4 {
+            match changes.next().await.unwrap() {
+                WatchEvent::Added(pod) | WatchEvent::Modified(pod) => {
+                    let uid = pod.uid().unwrap();
+                    if let Some(before) = known.get(&uid) {
+                        seen.extend((restarts(&pod) > restarts(before)).then_some("restart"));
+                        seen.extend((pod.labels() != before.labels()).then_some("label"));
+                    } else if known.len() >= 200 {
+                        seen.insert("new");
+                    }
+                    known.insert(uid, pod);
+                }
+                WatchEvent::Deleted(_) => seen.extend(Some("gone")),
+                other => panic!("{other:?}"),
+            }
+        }
+    };
+    tokio::time::timeout(PATIENCE, watching).await.expect("every kind of change");
+    let told = async {
+        while !list::<Event>(&client).await.iter().any(|event| event.reason.as_deref() == Some("Unhealthy")) {
+            changes.next().await.unwrap();
+        }
+    };
+    tokio::time::timeout(PATIENCE, told).await.expect("an event of churn");
+    assert!(member.changes() > 0);
+    // Asked for anew without churn, it comes to rest.
+    member.start_load(Load::new(200)).await.unwrap();
+    until(&client, "two hundred pods at rest", |pods| {
+        pods.len() == 200 && pods.iter().all(|pod| pod.metadata.deletion_timestamp.is_none())
+    })
+    .await;
+    member.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_load_that_cannot_be_is_refused() {
+    let (member, client) = start(Data::Memory).await;
+    for (body, why) in
+        [(r#"{"pods": 0}"#, "pods=0 is not between"), (r#"{"pods": 1, "churn": -1}"#, "churn=-1/s is not between")]
+    {
+        let load: Load = serde_json::from_str(body).unwrap();
+        let told = member.start_load(load).await.unwrap_err().to_string();
+        assert!(told.contains(why), "{told}");
+    }
+    assert!(list::<Pod>(&client).await.is_empty());
+    member.stop().await.unwrap();
+}

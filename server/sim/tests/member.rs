@@ -1,0 +1,402 @@
+//! Whole members in memory: what a user of the cluster sees.
+
+#![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
+
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crowsnest_sim::member::{Member, MemberConfig, Outage, Profile};
+use futures::StreamExt;
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
+use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{
+    ConfigMap, Endpoints, Event, Node, PersistentVolumeClaim, Pod, ResourceQuota, Service,
+};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use kube::api::{ListParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams};
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Api, Client, Resource};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+async fn member(name: &str, profile: Profile) -> (Arc<Member>, Client) {
+    let member = Member::start(MemberConfig { profile, ..MemberConfig::new(name) }).await.unwrap();
+    let client = member.server().admin();
+    (member, client)
+}
+
+/// A client that comes through the socket.
+async fn outside(member: &Member) -> Client {
+    let kubeconfig = kube::config::Kubeconfig::from_yaml(&member.kubeconfig().unwrap()).unwrap();
+    let options = kube::config::KubeConfigOptions::default();
+    let config = kube::Config::from_custom_kubeconfig(kubeconfig, &options).await.unwrap();
+    Client::try_from(config).unwrap()
+}
+
+async fn create<K>(client: &Client, object: Value) -> K
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + Serialize + DeserializeOwned,
+{
+    let object: K = serde_json::from_value(object).unwrap();
+    Api::namespaced(client.clone(), "default").create(&PostParams::default(), &object).await.unwrap()
+}
+
+/// Watches one object until it is as wanted.
+async fn until<K>(client: &Client, name: &str, what: &str, mut wanted: impl FnMut(&K) -> bool) -> K
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + Clone
+        + Debug
+        + DeserializeOwned
+        + Send
+        + Sync
+        + 'static,
+{
+    let api: Api<K> = Api::namespaced(client.clone(), "default");
+    let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
+    let mut changes = watcher(api.clone(), config).applied_objects().boxed();
+    let found = tokio::time::timeout(PATIENCE, async {
+        while let Some(object) = changes.next().await {
+            let object = object.unwrap();
+            if wanted(&object) {
+                return object;
+            }
+        }
+        panic!("the watch ended")
+    });
+    match found.await {
+        Ok(object) => object,
+        Err(_) => panic!("{what} of {name} never came; it is {:#?}", api.get(name).await),
+    }
+}
+
+/// Lists a kind again after every change of it until it is as wanted.
+async fn until_all<K>(client: &Client, what: &str, wanted: impl Fn(&[K]) -> bool) -> Vec<K>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + Clone
+        + Debug
+        + DeserializeOwned
+        + Send
+        + Sync
+        + 'static,
+{
+    let api: Api<K> = Api::namespaced(client.clone(), "default");
+    let mut changes = watcher(api.clone(), watcher::Config::default()).boxed();
+    let found = tokio::time::timeout(PATIENCE, async {
+        loop {
+            let list = api.list(&ListParams::default()).await.unwrap().items;
+            if wanted(&list) {
+                return list;
+            }
+            changes.next().await.unwrap().unwrap();
+        }
+    });
+    match found.await {
+        Ok(list) => list,
+        Err(_) => panic!("{what} never came; there is {:#?}", api.list(&ListParams::default()).await),
+    }
+}
+
+fn deployment(name: &str, replicas: i32, extra: Value) -> Value {
+    let mut spec = json!({"containers": [{"name": "web", "image": "nginx:1.25", "ports": [{"name": "http", "containerPort": 80}]}]});
+    if let (Some(spec), Some(extra)) = (spec.as_object_mut(), extra["spec"].as_object()) {
+        spec.extend(extra.clone());
+    }
+    json!({
+        "metadata": {"name": name},
+        "spec": {"replicas": replicas, "selector": {"matchLabels": {"app": name}}, "template": {
+            "metadata": {"labels": {"app": name}, "annotations": extra["annotations"]}, "spec": spec}},
+    })
+}
+
+fn is_available(deployment: &Deployment, replicas: i32) -> bool {
+    let status = deployment.status.clone().unwrap_or_default();
+    status.observed_generation == deployment.metadata.generation
+        && status.available_replicas == Some(replicas)
+        && status.updated_replicas == Some(replicas)
+        && status.replicas == Some(replicas)
+}
+
+#[tokio::test]
+async fn a_deployment_runs_rolls_out_and_goes_away() {
+    let (member, client) = member("m1", Profile::Default).await;
+    create::<Deployment>(&client, deployment("web", 3, json!({}))).await;
+    let service = json!({"metadata": {"name": "web"}, "spec": {"selector": {"app": "web"}, "ports": [{"port": 80, "targetPort": "http"}]}});
+    create::<Service>(&client, service).await;
+    let running = until::<Deployment>(&client, "web", "availability", |web| is_available(web, 3)).await;
+    insta::assert_json_snapshot!("deployment-status", running.status, {
+        ".conditions[].lastTransitionTime" => "<time>", ".conditions[].lastUpdateTime" => "<time>",
+        ".conditions[].message" => insta::dynamic_redaction(|text, _| {
+            let text = text.as_str().unwrap_or_default().to_owned();
+            text.split('"').enumerate().map(|(at, part)| if at == 1 { "\"<set>\"" } else { part }).collect::<String>()
+        }),
+        ".observedGeneration" => "<generation>",
+    });
+    let pods: Api<Pod> = Api::namespaced(client.clone(), "default");
+    let pod = pods.list(&ListParams::default()).await.unwrap().items.remove(0);
+    let status = pod.status.clone().unwrap();
+    assert_eq!(status.phase.as_deref(), Some("Running"));
+    assert!(status.pod_ip.unwrap().starts_with("10.") && status.host_ip.unwrap().starts_with("172."));
+    assert_eq!(status.container_statuses.unwrap()[0].image, "docker.io/library/nginx:1.25");
+    assert!(pod.spec.unwrap().node_name.unwrap().starts_with("m1-node-"));
+    until_all::<EndpointSlice>(&client, "three ready endpoints", |slices| {
+        slices
+            .iter()
+            .flat_map(|slice| slice.endpoints.iter().flatten())
+            .filter(|e| e.conditions.as_ref().unwrap().ready == Some(true))
+            .count()
+            == 3
+    })
+    .await;
+    until::<Endpoints>(&client, "web", "addresses", |endpoints| {
+        endpoints.subsets.iter().flatten().flat_map(|subset| subset.addresses.iter().flatten()).count() == 3
+    })
+    .await;
+
+    let api: Api<Deployment> = Api::namespaced(client.clone(), "default");
+    let patch = json!({"spec": {"replicas": 4, "template": {"spec": {"containers": [{"name": "web", "image": "nginx:1.27"}]}}}});
+    api.patch("web", &PatchParams::default(), &Patch::Strategic(&patch)).await.unwrap();
+    let rolled = until::<Deployment>(&client, "web", "the rollout", |web| is_available(web, 4)).await;
+    assert_eq!(rolled.metadata.annotations.unwrap()["deployment.kubernetes.io/revision"], "2");
+    until_all::<ReplicaSet>(&client, "an empty old set", |sets| {
+        let mut sizes: Vec<_> =
+            sets.iter().map(|set| set.status.as_ref().map_or(-1, |status| status.replicas)).collect();
+        sizes.sort_unstable();
+        sizes == [0, 4]
+    })
+    .await;
+    until_all::<Event>(&client, "the events of a rollout", |events| {
+        let reasons: Vec<_> = events.iter().filter_map(|event| event.reason.as_deref()).collect();
+        ["Scheduled", "Pulled", "Created", "Started", "ScalingReplicaSet", "SuccessfulCreate", "Killing"]
+            .iter()
+            .all(|r| reasons.contains(r))
+    })
+    .await;
+    member.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn other_workloads_reach_their_states() {
+    let (member, client) = member("m2", Profile::Default).await;
+    let template = |app: &str, more: Value| {
+        let mut spec = json!({"containers": [{"name": "c", "image": "busybox"}]});
+        spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        json!({"metadata": {"labels": {"app": app}}, "spec": spec})
+    };
+    let claim = json!({"metadata": {"name": "data"}, "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}});
+    let set = json!({"metadata": {"name": "db"}, "spec": {"replicas": 3, "serviceName": "db", "selector": {"matchLabels": {"app": "db"}},
+        "template": template("db", json!({})), "volumeClaimTemplates": [claim]}});
+    create::<StatefulSet>(&client, set).await;
+    let daemons = json!({"metadata": {"name": "agent"}, "spec": {"selector": {"matchLabels": {"app": "agent"}}, "template": template("agent", json!({}))}});
+    create::<DaemonSet>(&client, daemons).await;
+    let job = json!({"metadata": {"name": "sums"}, "spec": {"completions": 3, "parallelism": 2, "completionMode": "Indexed",
+        "template": template("sums", json!({"restartPolicy": "Never"}))}});
+    create::<Job>(&client, job).await;
+    let budget =
+        json!({"metadata": {"name": "db"}, "spec": {"minAvailable": 2, "selector": {"matchLabels": {"app": "db"}}}});
+    create::<PodDisruptionBudget>(&client, budget).await;
+    let quota = json!({"metadata": {"name": "all"}, "spec": {"hard": {"pods": "50", "configmaps": "9"}}});
+    create::<ResourceQuota>(&client, quota).await;
+
+    let set = until::<StatefulSet>(&client, "db", "three replicas", |set| {
+        set.status
+            .as_ref()
+            .is_some_and(|status| status.available_replicas == Some(3) && status.current_replicas == Some(3))
+    })
+    .await;
+    let status = set.status.unwrap();
+    assert_eq!((status.current_revision, status.updated_replicas), (status.update_revision, Some(3)));
+    until::<PersistentVolumeClaim>(&client, "data-db-2", "a volume", |claim| {
+        claim.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Bound")
+    })
+    .await;
+    until::<DaemonSet>(&client, "agent", "a pod on every node", |set| {
+        set.status
+            .as_ref()
+            .is_some_and(|status| status.number_available == Some(3) && status.updated_number_scheduled == Some(3))
+    })
+    .await;
+    let job = until::<Job>(&client, "sums", "completion", |job| {
+        job.status.as_ref().is_some_and(|status| status.completion_time.is_some())
+    })
+    .await;
+    let status = job.status.unwrap();
+    assert_eq!((status.succeeded, status.completed_indexes.as_deref(), status.active), (Some(3), Some("0-2"), None));
+    until::<PodDisruptionBudget>(&client, "db", "allowed disruptions", |budget| {
+        budget
+            .status
+            .as_ref()
+            .is_some_and(|status| status.disruptions_allowed == Some(1) && status.expected_pods == Some(3))
+    })
+    .await;
+    until::<ResourceQuota>(&client, "all", "the count of pods", |quota| {
+        let used = quota.status.as_ref().and_then(|status| status.used.as_ref());
+        used.and_then(|used| used.get("pods")).is_some_and(|pods| pods.0 == "6")
+    })
+    .await;
+    until::<ConfigMap>(&client, "kube-root-ca.crt", "the certificate", |map| {
+        map.data.as_ref().is_some_and(|data| data.contains_key("ca.crt"))
+    })
+    .await;
+    member.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn pods_that_fit_nowhere_say_so_and_start_when_room_is_made() {
+    let (member, client) = member("m1", Profile::Conformance).await;
+    let nodes: Api<Node> = Api::all(client.clone());
+    let node = nodes.get("m1-node-3").await.unwrap();
+    let allocatable = node.status.unwrap().allocatable.unwrap();
+    assert_eq!(
+        (allocatable["cpu"].0.as_str(), allocatable["memory"].0.as_str(), allocatable["pods"].0.as_str()),
+        ("2", "16Gi", "110")
+    );
+    let cpu = |cpu: &str| json!({"spec": {"containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": cpu}}}]}});
+    create::<Deployment>(&client, deployment("large", 3, cpu("1500m"))).await;
+    until::<Deployment>(&client, "large", "availability", |large| is_available(large, 3)).await;
+    create::<Pod>(&client, json!({"metadata": {"name": "late"}, "spec": cpu("1")["spec"]})).await;
+    let late = until::<Pod>(&client, "late", "a verdict", |pod| {
+        pod.status.as_ref().is_some_and(|status| status.conditions.is_some())
+    })
+    .await;
+    let condition = late.status.unwrap().conditions.unwrap().remove(0);
+    assert_eq!((condition.type_.as_str(), condition.reason.as_deref()), ("PodScheduled", Some("Unschedulable")));
+    assert!(condition.message.unwrap().starts_with("0/3 nodes are available: 3 Insufficient cpu."));
+    let api: Api<Deployment> = Api::namespaced(client.clone(), "default");
+    api.patch("large", &PatchParams::default(), &Patch::Merge(&json!({"spec": {"replicas": 2}}))).await.unwrap();
+    until::<Pod>(&client, "late", "a place", |pod| {
+        pod.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Running")
+    })
+    .await;
+    member.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_lost_node_loses_its_pods_until_it_is_back() {
+    let (member, client) = member("m1", Profile::Default).await;
+    let leave_soon = json!([{"key": "node.kubernetes.io/unreachable", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 0}]);
+    create::<Deployment>(&client, deployment("web", 3, json!({"spec": {"tolerations": leave_soon}}))).await;
+    until::<Deployment>(&client, "web", "availability", |web| is_available(web, 3)).await;
+    member.fail_node("m1-node-1").await.unwrap();
+    let on_lost = |pod: &&Pod| pod.spec.as_ref().unwrap().node_name.as_deref() == Some("m1-node-1");
+    until_all::<Pod>(&client, "eviction and replacement", |pods| {
+        let gone = pods.iter().filter(on_lost).all(|pod| pod.metadata.deletion_timestamp.is_some());
+        let ready = pods
+            .iter()
+            .filter(|pod| !on_lost(pod) && pod.status.as_ref().is_some_and(|s| s.phase.as_deref() == Some("Running")));
+        gone && ready.count() == 3
+    })
+    .await;
+    let nodes: Api<Node> = Api::all(client.clone());
+    let lost = nodes.get("m1-node-1").await.unwrap();
+    assert_eq!(lost.spec.unwrap().taints.unwrap().len(), 2);
+    member.recover_node("m1-node-1").await.unwrap();
+    until_all::<Pod>(&client, "only live pods", |pods| pods.len() == 3).await;
+    member.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn usage_scales_and_faults_are_felt() {
+    let (member, client) = member("m1", Profile::Default).await;
+    let busy = json!({"annotations": {"sim.crowsnest.io/cpu": "200m"}, "spec": {"containers": [
+        {"name": "web", "image": "nginx", "resources": {"requests": {"cpu": "100m"}}}]}});
+    create::<Deployment>(&client, deployment("busy", 2, busy)).await;
+    until::<Deployment>(&client, "busy", "availability", |busy| is_available(busy, 2)).await;
+    let scaler = json!({"metadata": {"name": "busy"}, "spec": {"minReplicas": 1, "maxReplicas": 3,
+        "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "busy"},
+        "metrics": [{"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 50}}}]}});
+    create::<HorizontalPodAutoscaler>(&client, scaler).await;
+    until::<Deployment>(&client, "busy", "the largest size", |busy| is_available(busy, 3)).await;
+    let top = http::Request::get("/apis/metrics.k8s.io/v1beta1/namespaces/default/pods").body(Vec::new()).unwrap();
+    let top: Value = client.request(top).await.unwrap();
+    assert_eq!(top["items"][0]["containers"][0]["usage"]["cpu"], "200m");
+
+    let outside = outside(&member).await;
+    let pods: Api<Pod> = Api::namespaced(outside.clone(), "default");
+    let mut watch = pods.watch(&kube::api::WatchParams::default(), "0").await.unwrap().boxed();
+    member.faults().drop_watches();
+    let ended = async { while watch.next().await.is_some_and(|event| event.is_ok()) {} };
+    tokio::time::timeout(PATIENCE, ended).await.expect("the watch goes on");
+    member.pause().await;
+    assert!(pods.list(&ListParams::default()).await.is_err());
+    member.resume().await.unwrap();
+    assert_eq!(pods.list(&ListParams::default()).await.unwrap().items.len(), 3);
+    member.stop().await.unwrap();
+}
+
+/// Nothing comes within this time where nothing may come.
+const MOMENT: Duration = Duration::from_millis(300);
+
+#[tokio::test]
+async fn who_is_cut_off_hears_nothing_and_then_everything() {
+    let (member, inside) = member("m1", Profile::Default).await;
+    let outside = outside(&member).await;
+    let maps: Api<ConfigMap> = Api::namespaced(outside.clone(), "default");
+    for (outage, name) in [(Outage::Silent, "silent"), (Outage::Partitioned, "partitioned")] {
+        let mut watch = maps.watch(&WatchParams::default(), "0").await.unwrap().boxed();
+        let mut heard = std::pin::pin!(async {
+            while let Some(event) = watch.next().await {
+                if matches!(event.unwrap(), WatchEvent::Added(map) if map.metadata.name.as_deref() == Some(name)) {
+                    return;
+                }
+            }
+            panic!("the watch ended");
+        });
+        member.cut_off(outage).await.unwrap();
+        assert!(!member.is_reachable().await);
+        // The member's own loops go on.
+        create::<ConfigMap>(&inside, json!({"metadata": {"name": name}})).await;
+        assert!(tokio::time::timeout(MOMENT, maps.get(name)).await.is_err(), "{outage:?}: it answers");
+        assert!(tokio::time::timeout(MOMENT, heard.as_mut()).await.is_err(), "{outage:?}: its watch goes on");
+        member.resume().await.unwrap();
+        assert!(member.is_reachable().await);
+        tokio::time::timeout(PATIENCE, heard).await.unwrap();
+        maps.get(name).await.unwrap();
+    }
+    // Whoever is stopped while nothing is carried is stopped at once, and comes back.
+    member.cut_off(Outage::Partitioned).await.unwrap();
+    member.pause().await;
+    member.cut_off_for(Outage::Silent, MOMENT).await.unwrap();
+    tokio::time::timeout(PATIENCE, maps.list(&ListParams::default())).await.unwrap().unwrap();
+    member.flap(Duration::from_millis(20)).await.unwrap();
+    let turns = async {
+        for reachable in [true, false, true] {
+            while member.is_reachable().await != reachable {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        }
+    };
+    tokio::time::timeout(PATIENCE, turns).await.unwrap();
+    member.resume().await.unwrap();
+    maps.list(&ListParams::default()).await.unwrap();
+    member.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn unwell_and_failing_members_say_so() {
+    let (member, _) = member("m1", Profile::Default).await;
+    let outside = outside(&member).await;
+    let readyz = || http::Request::get("/readyz").body(Vec::new()).unwrap();
+    let status = |error| match error {
+        kube::Error::Api(status) => status.code,
+        other => panic!("{other}"),
+    };
+    member.faults().set_readyz(Some(http::StatusCode::BAD_GATEWAY));
+    assert_eq!(status(outside.request_text(readyz()).await.unwrap_err()), 502);
+    member.faults().set_readyz(None);
+    assert_eq!(outside.request_text(readyz()).await.unwrap(), "ok");
+    member.faults().set_errors(50);
+    let pods: Api<Pod> = Api::namespaced(outside.clone(), "default");
+    for fails in [false, true, false, true] {
+        assert_eq!(pods.list(&ListParams::default()).await.err().map(status), fails.then_some(500));
+    }
+    member.stop().await.unwrap();
+}
