@@ -12,9 +12,9 @@ use crowsnest_controllers::runtime::{Config, Manager};
 use crowsnest_fleet::join::{JoinOptions, join};
 use crowsnest_fleet::{Fleet, FleetOptions};
 use crowsnest_index::{Index, IndexOptions};
+use crowsnest_kube_apiserver::controllers::{self, Controllers};
 use crowsnest_kube_apiserver::storage::ResourceKey;
 use crowsnest_kube_apiserver::{ApiServer, Config as ServerConfig, Data};
-use crowsnest_sim::controlplane::{self, Controllers};
 use crowsnest_sim::member::{Member, MemberConfig};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde::Deserialize;
@@ -111,7 +111,7 @@ fn gadgets(spec: Value) -> Value {
 
 async fn control_plane() -> ApiServer {
     let server = ApiServer::start(ServerConfig::new("control-plane", Data::Memory)).await.unwrap();
-    controlplane::start(&server, Controllers::default());
+    controllers::start(&server, Controllers::default());
     let objects = Objects::new(server.admin());
     let open = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
     let schema = json!({"type": "object", "properties": {"spec": open, "status": open}});

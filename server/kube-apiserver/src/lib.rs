@@ -1,5 +1,6 @@
 //! A generic Kubernetes API server: storage, CRUD, patch, watch, discovery, OpenAPI, tables, CRDs, admission, RBAC, aggregation.
-//! Knows no Karmada kinds. `server/sim/` and `server/` build control planes and simulated members from it.
+//! Knows no Karmada kinds. `controllers/` are those a control plane cannot do without. `server/sim/` and `server/` build control planes
+//! and simulated members from it.
 
 mod addresses;
 pub mod admission;
@@ -11,6 +12,7 @@ pub mod authn;
 pub mod authz;
 pub mod builtin;
 pub mod cel;
+pub mod controllers;
 pub mod crd;
 pub mod discovery;
 pub mod error;

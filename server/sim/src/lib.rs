@@ -1,8 +1,7 @@
-//! The home setup built on `crowsnest-kube-apiserver`: the embedded control plane and simulated member clusters.
+//! Simulated member clusters, and the load that fills them: real API servers (`crowsnest-kube-apiserver`) and kubelets
+//! (`crowsnest-kubelet`) with the controllers, nodes and faults of a cluster in one process. `crowsnest up`, `sim` and benchmarks start them.
 
-pub mod controlplane;
 pub mod error;
-pub mod kubelet;
 pub mod load;
 pub mod member;
 

@@ -9,10 +9,14 @@ use crowsnest_kube_apiserver::admission::Plugin;
 use crowsnest_kube_apiserver::audit::Auditor;
 use crowsnest_kube_apiserver::authn::token::Algorithm;
 use crowsnest_kube_apiserver::authn::{Oidc, Serving};
+use crowsnest_kube_apiserver::controllers::{self, Controllers};
 use crowsnest_kube_apiserver::http::InFlight;
 use crowsnest_kube_apiserver::storage::Durability;
 use crowsnest_kube_apiserver::{ApiServer, Config, Data};
-use crowsnest_sim::controlplane::{self, Controllers};
+use crowsnest_process::client_ca::{self as trust, Trust};
+use crowsnest_process::data_dir::DataDir;
+use crowsnest_process::reload::Reloader;
+use crowsnest_process::serving::{self, Tls};
 use crowsnest_sim::member::admin;
 use serde_json::Value;
 use tokio::net::TcpListener;
@@ -30,10 +34,6 @@ use crate::install::{self, Endpoints};
 use crate::roles::Roles;
 use crate::webhook;
 use crate::webhook::clients::Clients;
-use crowsnest_process::client_ca::{self as trust, Trust};
-use crowsnest_process::data_dir::DataDir;
-use crowsnest_process::reload::Reloader;
-use crowsnest_process::serving::{self, Tls};
 
 /// Karmada's name for the administrator; `cluster-proxy-admin` is bound to it.
 const ADMIN: &str = "system:admin";
@@ -87,7 +87,7 @@ impl ControlPlane {
         let address = listener.local_addr()?;
         config.names.push(address.ip().to_string());
         let server = ApiServer::start(config).await.context("starting the control plane")?;
-        controlplane::start(&server, Controllers::default());
+        controllers::start(&server, Controllers::default());
         let stop = CancellationToken::new();
         let sim = admin::routes(simulated, server.api().authenticator.clone());
         let serving = tokio::spawn({

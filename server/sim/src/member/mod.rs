@@ -33,22 +33,21 @@ use std::time::Duration;
 
 use crowsnest_kube_apiserver::ApiServer;
 use crowsnest_kube_apiserver::admission::Plugin;
+use crowsnest_kube_apiserver::controllers::{self, Controllers};
 use crowsnest_kube_apiserver::server::{Config, Data};
+use crowsnest_kubelet::Kubelet;
+use crowsnest_kubelet::connect::{RegistryRuntime, install};
 use parking_lot::Mutex;
 use tokio::sync::Mutex as AsyncMutex;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::controlplane::{self, Controllers};
-use crate::error::{Error, Result};
-use crate::kubelet::Kubelet;
-use crate::kubelet::connect::{RegistryRuntime, install};
-use crate::load::{self, Load, Loaded};
-
 use self::faults::{Faults, Listening};
 use self::recorder::Recorder;
 use self::shape::NodeShape;
 use self::world::{Features, World};
+use crate::error::{Error, Result};
+use crate::load::{self, Load, Loaded};
 
 /// Labels of an object.
 pub type Labels = BTreeMap<String, String>;
@@ -164,7 +163,7 @@ impl Member {
         start_controllers(&world);
         // The recorded members ran OpenShift's controller manager.
         let service_certificates = config.profile == Profile::Conformance;
-        controlplane::start(&server, Controllers { service_accounts: true, service_certificates });
+        controllers::start(&server, Controllers { service_accounts: true, service_certificates });
         if world.features.metrics {
             server.api().add_delegate(Arc::new(metrics::Metrics::new(&world)));
             server.api().add_delegate(Arc::new(custom_metrics::CustomMetrics::new(&world)));

@@ -17,9 +17,9 @@ use crowsnest_controllers::cache::chosen_labels;
 use crowsnest_controllers::runtime::Manager;
 use crowsnest_fleet::{Fleet, FleetOptions};
 use crowsnest_index::{Index, IndexOptions};
+use crowsnest_kube_apiserver::controllers::{self, Controllers};
 use crowsnest_kube_apiserver::{ApiServer, Config, Data};
 use crowsnest_plan::gates::Gates;
-use crowsnest_sim::controlplane::{self, Controllers};
 use crowsnest_sim::member::faults::{Faults, Listening};
 use crowsnest_sim::member::{Member, MemberConfig};
 use futures::future::try_join_all;
@@ -91,7 +91,7 @@ impl Site {
         config.tokens.insert(token.clone(), admin);
         let names = config.names.clone();
         let server = ApiServer::start(config).await?;
-        controlplane::start(&server, Controllers::default());
+        controllers::start(&server, Controllers::default());
         if control_plane {
             let mut manifests = install::foundations();
             manifests.extend(crowsnest_api::crd::crds(None));

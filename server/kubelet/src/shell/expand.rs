@@ -6,7 +6,7 @@ use futures::future::BoxFuture;
 
 use super::parse::{Otherwise, Part, Word};
 use super::{Flow, Shell, Stdio};
-use crate::kubelet::filesystem::{FileSystem, resolve};
+use crate::filesystem::{FileSystem, resolve};
 
 /// A field being built: its text, and for each character whether it may act as a pattern.
 #[derive(Default)]

@@ -16,11 +16,11 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crowsnest_kube_apiserver::ApiServer;
-use crowsnest_kube_apiserver::error::Error;
-use crowsnest_kube_apiserver::registry::Registry;
-use crowsnest_kube_apiserver::registry::resource::{Gvr, ResourceRef};
-use crowsnest_kube_apiserver::status::ApiResult;
+use crate::ApiServer;
+use crate::error::Error;
+use crate::registry::Registry;
+use crate::registry::resource::{Gvr, ResourceRef};
+use crate::status::ApiResult;
 
 /// Which controllers run beside the ones every server needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -21,7 +21,7 @@ use tokio::sync::{Notify, mpsc};
 
 use super::frame::{INITIAL_WINDOW_SIZE, Reader};
 use super::{Compressor, Frame, Headers, RstStatus, SpdyError};
-use crate::kubelet::stream::{Sink, Source};
+use crate::stream::{Sink, Source};
 
 /// Window of a stream and of the connection before any update, by the specification.
 const DEFAULT_WINDOW: i64 = 64 << 10;

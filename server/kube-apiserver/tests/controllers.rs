@@ -3,8 +3,8 @@
 #![expect(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
 use crowsnest_apimachinery::user::UserInfo;
+use crowsnest_kube_apiserver::controllers::{self, Controllers};
 use crowsnest_kube_apiserver::{ApiServer, Config, Data};
-use crowsnest_sim::controlplane::{self, Controllers};
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use k8s_openapi::api::authentication::v1::SelfSubjectReview;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret, ServiceAccount};
@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 async fn start(controllers: Controllers) -> (ApiServer, Client) {
     let server = ApiServer::start(Config::new("test", Data::Memory)).await.unwrap();
-    controlplane::start(&server, controllers);
+    controllers::start(&server, controllers);
     let client = server.admin();
     (server, client)
 }

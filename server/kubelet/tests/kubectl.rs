@@ -9,8 +9,8 @@ use std::process::{Output, Stdio};
 use std::sync::Arc;
 
 use crowsnest_kube_apiserver::{ApiServer, Config, Data};
-use crowsnest_sim::kubelet::Kubelet;
-use crowsnest_sim::kubelet::connect::{self, RegistryRuntime};
+use crowsnest_kubelet::Kubelet;
+use crowsnest_kubelet::connect::{self, RegistryRuntime};
 use k8s_openapi::api::core::v1::{Namespace, Pod};
 use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};

@@ -6,19 +6,19 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crowsnest_kube_apiserver::ApiServer;
-use crowsnest_kube_apiserver::authn::bootstrap::signature;
-use crowsnest_kube_apiserver::authz::bootstrap::{loopback, loopback_options};
-use crowsnest_kube_apiserver::error::Error;
-use crowsnest_kube_apiserver::registry::options::ListOptions;
-use crowsnest_kube_apiserver::registry::{Change, Edit};
-use crowsnest_kube_apiserver::status::{ApiResult, Reason};
-use crowsnest_kube_apiserver::storage::{ObjectKey, ResourceKey};
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
 use super::{core, keep_following};
+use crate::ApiServer;
+use crate::authn::bootstrap::signature;
+use crate::authz::bootstrap::{loopback, loopback_options};
+use crate::error::Error;
+use crate::registry::options::ListOptions;
+use crate::registry::{Change, Edit};
+use crate::status::{ApiResult, Reason};
+use crate::storage::{ObjectKey, ResourceKey};
 
 const NAMESPACE: &str = "kube-public";
 const NAME: &str = "cluster-info";

@@ -5,18 +5,18 @@ use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use crowsnest_kube_apiserver::ApiServer;
-use crowsnest_kube_apiserver::authz::bootstrap::loopback;
-use crowsnest_kube_apiserver::error::Error;
-use crowsnest_kube_apiserver::registry::object::Object;
-use crowsnest_kube_apiserver::registry::options::{DeleteOptions, ListOptions};
-use crowsnest_kube_apiserver::status::{ApiResult, Reason};
-use crowsnest_kube_apiserver::storage::{ObjectKey, ResourceKey};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::{core, keep_following};
+use crate::ApiServer;
+use crate::authz::bootstrap::loopback;
+use crate::error::Error;
+use crate::registry::object::Object;
+use crate::registry::options::{DeleteOptions, ListOptions};
+use crate::status::{ApiResult, Reason};
+use crate::storage::{ObjectKey, ResourceKey};
 
 const NAMESPACE: &str = "kube-system";
 const TYPE: &str = "bootstrap.kubernetes.io/token";

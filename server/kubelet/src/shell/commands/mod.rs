@@ -10,7 +10,7 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 
 use super::{BROKEN_PIPE, Flow, MAX_DEPTH, Shell, Stdio, archive};
-use crate::kubelet::stream::Output;
+use crate::stream::Output;
 
 /// Commands only a shell knows.
 const SHELL_COMMANDS: &[&str] = &[

@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 use super::super::{Shell, Stdio, resolve};
 use super::{Code, print};
-use crate::kubelet::filesystem::{Entry, FsError, Node, base_name};
+use crate::filesystem::{Entry, FsError, Node, base_name};
 
 /// Option letters and the other arguments.
 fn split(args: &[String]) -> (String, Vec<&String>) {

@@ -20,7 +20,7 @@ use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig
 use tokio_tungstenite::tungstenite::{Error as WsError, Message};
 use tokio_util::io::{CopyToBytes, SinkWriter, StreamReader};
 
-use crate::kubelet::stream::Sink;
+use crate::stream::Sink;
 
 /// Largest message taken from a client: stdin and port-forward data come in pieces of some 32 KiB.
 const MAX_MESSAGE: usize = 4 << 20;

@@ -10,20 +10,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crowsnest_component_base::retry::{Backoff, Delays};
-use crowsnest_kube_apiserver::authz::bootstrap::{loopback, loopback_options};
-use crowsnest_kube_apiserver::error::Error;
-use crowsnest_kube_apiserver::registry::object::Object;
-use crowsnest_kube_apiserver::registry::options::{DeleteOptions, Propagation};
-use crowsnest_kube_apiserver::registry::resource::ResourceRef;
-use crowsnest_kube_apiserver::registry::{Change, Edit, Registry};
-use crowsnest_kube_apiserver::status::{ApiResult, Reason};
-use crowsnest_kube_apiserver::storage::{ChangeKind, Links, ObjectKey, OwnerLink, ResourceKey};
 use futures::{StreamExt, stream};
 use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+
+use crate::authz::bootstrap::{loopback, loopback_options};
+use crate::error::Error;
+use crate::registry::object::Object;
+use crate::registry::options::{DeleteOptions, Propagation};
+use crate::registry::resource::ResourceRef;
+use crate::registry::{Change, Edit, Registry};
+use crate::status::{ApiResult, Reason};
+use crate::storage::{ChangeKind, Links, ObjectKey, OwnerLink, ResourceKey};
 
 const ORPHAN: &str = "orphan";
 const FOREGROUND: &str = "foregroundDeletion";

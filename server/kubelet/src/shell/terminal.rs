@@ -9,8 +9,8 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, mpsc};
 
 use super::{Flow, Shell, Stdio};
-use crate::kubelet::remotecommand::{Session, TerminalSize};
-use crate::kubelet::stream::{Discard, Input, Output, Sink};
+use crate::remotecommand::{Session, TerminalSize};
+use crate::stream::{Discard, Input, Output, Sink};
 
 /// Size of the client's terminal, as last told.
 #[derive(Debug, Default)]

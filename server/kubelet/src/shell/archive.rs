@@ -5,8 +5,8 @@ use bytes::Bytes;
 use jiff::Timestamp;
 
 use super::{Shell, Stdio, resolve};
-use crate::kubelet::filesystem::{CAPACITY, Entry, FsError, Node};
-use crate::kubelet::stream::Input;
+use crate::filesystem::{CAPACITY, Entry, FsError, Node};
+use crate::stream::Input;
 
 const BLOCK: usize = 512;
 /// A single file taken from an archive: no larger one could be kept.

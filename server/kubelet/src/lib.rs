@@ -1,8 +1,8 @@
 //! The kubelet of a simulated member: logs, exec, attach, port-forward and proxying to pods.
 //!
 //! Pods are what the member's API says they are ([`pods::PodRuntime`]); what a kubelet adds are the files of each
-//! container, the sessions that are open, and lines that exec wrote into a log. `member/` owns one [`Kubelet`] and
-//! connects it to the API server's subresources.
+//! container, the sessions that are open, and lines that exec wrote into a log. Each member of `server/sim/` owns one [`Kubelet`]
+//! and connects it to its API server's subresources ([`connect`]). Nodes and scheduling are the member's.
 
 pub mod connect;
 pub mod filesystem;

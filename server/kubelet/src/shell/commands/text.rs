@@ -10,7 +10,7 @@ use tokio::sync::Mutex;
 use super::super::expand::matches;
 use super::super::{Shell, Stdio};
 use super::{Code, print};
-use crate::kubelet::stream::Input;
+use crate::stream::Input;
 
 /// A file or stdin, opened for reading, with the name it was given.
 type Opened = (String, Arc<Mutex<Input>>);
