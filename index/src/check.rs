@@ -144,7 +144,7 @@ mod tests {
         let batch = Batch { collection, epoch: Epoch::ALONE, steps: steps.collect(), progress: Progress::default() };
         index.inner.shared.writer.apply_and_wait(batch).await.unwrap();
         let latest = index.seq();
-        index.searchable().wait_for(|seq| *seq >= latest).await.unwrap();
+        index.searcher().searchable().wait_for(|seq| *seq >= latest).await.unwrap();
         index.stop().await;
     }
 

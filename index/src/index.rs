@@ -10,9 +10,8 @@ use crate::replicas::follower::LogFollower;
 use crate::replicas::interests::SharedInterests;
 use crate::replicas::keeper::Keeper;
 use crate::replicas::states::SharedStates;
-use crate::rights::{self, Reviews, Rights};
-use crate::search::engine::{self, Engine, Opened, Opening};
-use crate::search::execute::permits::SearchPermits;
+use crate::rights;
+use crate::search::{Searcher, SearcherParts};
 use crate::writer::Writer;
 use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_fleet::{ApiResources, Clusters, Fleet, Interest, InterestGuard, Namespaces, Why};
@@ -44,16 +43,11 @@ pub struct Index {
 
 pub(crate) struct Inner {
     pub shared: Arc<Shared>,
-    pub engine: Arc<dyn Engine>,
-    pub permits: Arc<SearchPermits>,
-    pub rights: Arc<Rights>,
-    pub reviews: Reviews,
+    searcher: Searcher,
     /// Of the store.
     pub id: CacheId,
     /// Identity of the store. Keep it secret: cluster aliases are derived from it.
     identity: String,
-    /// Since when the store is filled, Unix milliseconds.
-    pub began: i64,
     /// Everybody's rights need these, whatever else is collected.
     _rules: Vec<InterestGuard>,
     pub health: watch::Sender<Health>,
@@ -115,7 +109,6 @@ impl Index {
         codec: Arc<Codec>,
         collect: bool,
     ) -> Result<Self, Error> {
-        let backend = engine::backend(&options.index_backend)?;
         let (changes, bytes) = (options.tail_changes, options.tail_bytes);
         let tail = Arc::new(match &replicated {
             Some(log) => postgres::resumed(log, changes, bytes).await?,
@@ -172,42 +165,41 @@ impl Index {
         let began = shared.store.began((shared.now_ms)()).await?;
         let identity = shared.store.identity().await?;
         let (elect, elected) = watch::channel(replicated.is_none());
-        let (rules, permits) = (Arc::new(Rights::new(Arc::clone(&shared.metrics))), SearchPermits::for_cores());
-        let opening = Opening {
+        let tasks = TaskTracker::new();
+        let parts = SearcherParts {
             options: &shared.options,
             identity: &identity,
+            began,
+            fleet: shared.fleet.clone(),
             store: Arc::clone(&shared.store),
             tail: Arc::clone(&shared.tail),
             states: Arc::clone(&shared.states),
-            rights: Arc::clone(&rules),
             metrics: Arc::clone(&shared.metrics),
-            permits: Arc::clone(&permits),
+            discovery: Arc::clone(&shared) as _,
             committed: seen,
             elected,
             stop: stop.clone(),
+            tasks: tasks.clone(),
         };
-        let Opened { engine, worker } = (backend.open)(opening).await?;
+        let (searcher, workers) = Searcher::open(parts).await?;
         let inner = Arc::new(Inner {
             shared: Arc::clone(&shared),
-            engine,
-            permits,
-            rights: Arc::clone(&rules),
-            reviews: Reviews::default(),
+            searcher,
             id: CacheId::of(&identity),
             identity,
-            began,
             _rules: declare_rules(&shared.fleet),
             health,
             engines: Arc::default(),
             replicas: watch::Sender::default(),
             stop: stop.clone(),
-            tasks: TaskTracker::new(),
+            tasks,
             workers: Mutex::default(),
         });
         let index = Self { inner };
         index.work("store writer", writing);
-        index.work("text index", worker);
-        index.work("rights", rights::follow(rules, Arc::clone(&shared), stop.clone()));
+        for (name, worker) in workers {
+            index.work(name, worker);
+        }
         if let Some(postgres) = replicated {
             index.share(&shared, postgres, collect, elect, &stop);
         }
@@ -267,12 +259,6 @@ impl Index {
         });
     }
 
-    /// Runs a task that ends with the cache, at the latest.
-    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        let stop = self.inner.stop.clone();
-        self.inner.tasks.spawn(async move { stop.run_until_cancelled(task).await });
-    }
-
     /// Kills a worker where it stands, for tests of what then happens. False: there is none of that name.
     #[doc(hidden)]
     pub fn abort(&self, worker: &str) -> bool {
@@ -295,6 +281,11 @@ impl Index {
             return Err(failing.join("; "));
         }
         self.inner.shared.fleet.ready()
+    }
+
+    /// Searches, and the rights of callers.
+    pub fn searcher(&self) -> &Searcher {
+        &self.inner.searcher
     }
 
     pub fn fleet(&self) -> &Fleet {
@@ -329,11 +320,6 @@ impl Index {
         self.inner.shared.tail.follow_topic(since, topic)
     }
 
-    /// Another number whenever somebody may read something else than before.
-    pub fn rules(&self) -> watch::Receiver<u64> {
-        self.inner.rights.changed()
-    }
-
     /// How far a collection follows its member; None when nobody collects it.
     pub fn state(&self, key: &CollectionKey) -> Option<CollectionState> {
         self.inner.shared.states.get(key)
@@ -359,11 +345,6 @@ impl Index {
         let mut hasher = DefaultHasher::new();
         (&self.inner.identity, cluster.as_str()).hash(&mut hasher);
         format!("~{:016x}", hasher.finish())
-    }
-
-    /// The newest change of access rules that searches obey.
-    pub fn obeyed(&self) -> watch::Receiver<Seq> {
-        self.inner.rights.obeyed()
     }
 
     /// Counts changes of completeness and trouble of any collection.

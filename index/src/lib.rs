@@ -27,4 +27,4 @@ pub use crowsnest_store::{
 pub use index::Index;
 pub use list::{ListQuery, Page, selects};
 pub use rights::Reader;
-pub use search::{Answer, FacetCounts, Hit, SearchEvent, SearchRequest, Skipped, Summary};
+pub use search::{Answer, FacetCounts, Hit, SearchEvent, SearchRequest, Searcher, Skipped, Summary};

@@ -100,22 +100,16 @@ impl Index {
         Ok(CacheStatus {
             seq: self.seq(),
             backend: self.options().index_backend.clone(),
-            searchable: *self.inner.engine.searchable().borrow(),
-            lag: self.lag(),
-            index_trouble: self.inner.engine.trouble(),
-            index_writer: self.inner.engine.writer(),
-            index_bytes: self.inner.engine.size(),
+            searchable: *self.searcher().searchable().borrow(),
+            lag: self.searcher().lag(),
+            index_trouble: self.searcher().engine().trouble(),
+            index_writer: self.searcher().engine().writer(),
+            index_bytes: self.searcher().engine().size(),
             problem: self.ready().err(),
             store: size,
             queued: self.inner.shared.writer.waiting(),
             collections: collections.collect(),
         })
-    }
-
-    /// Starts to fill a new text index beside the one that answers meanwhile. Fails with [`Error::NotRebuilt`] for an engine
-    /// inside of this process.
-    pub async fn rebuild_text(&self) -> Result<(), Error> {
-        self.inner.engine.rebuild().await
     }
 
     /// Every metric of the cache now.

@@ -49,12 +49,12 @@ async fn until(follower: &mut Follower, what: &str, mut found: impl FnMut(&Chang
 }
 
 async fn searchable(index: &Index, seq: Seq) {
-    let mut reached = index.searchable();
+    let mut reached = index.searcher().searchable();
     within("the text index", reached.wait_for(|at| *at >= seq)).await.unwrap();
 }
 
 async fn ask(index: &Index, query: &str, caller: UserInfo) -> Answer {
-    index.search_all(SearchRequest::new(query, caller)).await.unwrap()
+    index.searcher().search_all(SearchRequest::new(query, caller)).await.unwrap()
 }
 
 fn names(answer: &Answer) -> Vec<String> {
@@ -363,7 +363,7 @@ async fn an_export_is_of_one_moment() {
         };
         hits.iter().map(row).collect()
     };
-    let mut export = Box::pin(world.index.export(request.clone()).await.unwrap());
+    let mut export = Box::pin(world.index.searcher().export(request.clone()).await.unwrap());
     let mut all = told(within("the first rows", export.try_next()).await.unwrap().unwrap());
     assert!(all.len() < ROWS, "not everything at once");
     // Of what is told later some goes, some changes, and something comes.
@@ -387,7 +387,7 @@ async fn an_export_is_of_one_moment() {
 
     // Another one is of another moment, and ends where it is told to.
     request.query.push_str(" limit:3 name:row-69*");
-    let hits: Vec<Vec<Hit>> = world.index.export(request).await.unwrap().try_collect().await.unwrap();
+    let hits: Vec<Vec<Hit>> = world.index.searcher().export(request).await.unwrap().try_collect().await.unwrap();
     let told: Vec<_> = hits.into_iter().flat_map(told).collect();
     assert_eq!(told, ["row-691", "row-693", "row-695"].map(|name| (name.to_owned(), "after".to_owned())));
     world.stop().await;

@@ -95,12 +95,12 @@ async fn told(follower: &mut Follower, name: &str) -> Arc<Change> {
 }
 
 async fn found(index: &Index, query: &str) -> Answer {
-    index.search_all(SearchRequest::new(query, UserInfo::system())).await.unwrap()
+    index.searcher().search_all(SearchRequest::new(query, UserInfo::system())).await.unwrap()
 }
 
 async fn searchable(index: &Index) {
     let seq = index.seq();
-    within("the text index", index.searchable().wait_for(|reached| *reached >= seq)).await.unwrap();
+    within("the text index", index.searcher().searchable().wait_for(|reached| *reached >= seq)).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

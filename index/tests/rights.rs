@@ -101,12 +101,14 @@ impl World {
         let world = Self { member, index, fleet, _interests: interests.into(), _directory: directory, control_plane };
         world.obeyed(world.index.seq()).await;
         let seq = world.index.seq();
-        within("the text index", world.index.searchable().wait_for(|reached| *reached >= seq)).await.unwrap();
+        within("the text index", world.index.searcher().searchable().wait_for(|reached| *reached >= seq))
+            .await
+            .unwrap();
         world
     }
 
     async fn obeyed(&self, seq: Seq) {
-        within("the rules", self.index.obeyed().wait_for(|reached| *reached >= seq)).await.unwrap();
+        within("the rules", self.index.searcher().obeyed().wait_for(|reached| *reached >= seq)).await.unwrap();
     }
 
     /// Waits until the rules the member has now are obeyed: each watch tells in order, so its last object comes last.
@@ -136,13 +138,13 @@ impl World {
 
     /// A change the cache has heard of holds within a second.
     async fn soon_obeyed(&self, seq: Seq) {
-        let mut obeyed = self.index.obeyed();
+        let mut obeyed = self.index.searcher().obeyed();
         let waited = tokio::time::timeout(Duration::from_secs(1), obeyed.wait_for(|reached| *reached >= seq));
         waited.await.expect("within a second").unwrap();
     }
 
     async fn search(&self, query: &str, caller: &UserInfo) -> Answer {
-        self.index.search_all(SearchRequest::new(query, caller.clone())).await.unwrap()
+        self.index.searcher().search_all(SearchRequest::new(query, caller.clone())).await.unwrap()
     }
 
     async fn stop(self) {

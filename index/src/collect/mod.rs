@@ -20,6 +20,7 @@ pub(crate) use budget::{Budget, Share};
 pub(crate) use supervisor::Supervisor;
 
 use crate::replicas::Claims;
+use crate::search::Discovery;
 use crate::search::plan::Kinds;
 use crate::writer::WriterHandle;
 use crowsnest_apimachinery::names::ClusterName;
@@ -94,15 +95,20 @@ impl Shared {
         found
     }
 
-    /// Ours to collect, and what it serves is not known yet.
-    pub fn is_unexplored(&self, cluster: &ClusterName) -> bool {
-        self.claims.epoch_of(cluster).is_some() && !self.served.read().contains_key(cluster)
-    }
-
     /// Kind and scope of a collection's objects, where discovery has told.
     pub fn kind_of(&self, key: &CollectionKey) -> Option<(String, bool)> {
         let served = self.served.read().get(&key.cluster).cloned()?;
         served.get(&key.resource).map(|resource| (resource.kind.clone(), resource.namespaced))
+    }
+}
+
+impl Discovery for Shared {
+    fn kinds(&self) -> Arc<Kinds> {
+        Arc::clone(&self.kinds.read())
+    }
+
+    fn is_unexplored(&self, cluster: &ClusterName) -> bool {
+        self.claims.epoch_of(cluster).is_some() && !self.served.read().contains_key(cluster)
     }
 }
 

@@ -4,23 +4,22 @@
 //! are not all in the cache decides itself: it is asked ([`reviews`]), and shows nothing it did not allow to anybody but
 //! cluster administrators' group `system:masters`.
 
+mod follower;
 mod reach;
 mod reader;
 mod reviews;
 mod scope_terms;
 mod standing;
 
-use crate::ListQuery;
-use crate::collect::Shared;
 use crate::search::Decided;
 use crowsnest_apimachinery::names::{ClusterName, Gvr};
 use crowsnest_apimachinery::rbac::{Extent, Grant, Readable, Reading};
 use crowsnest_apimachinery::user::UserInfo;
-use crowsnest_store::OUTAGE_RETRY;
 use crowsnest_store::States;
 use crowsnest_store::metrics::Metrics;
 use crowsnest_store::record::Happened;
-use crowsnest_store::{CollectionKey, Error, Object, Record, Seq};
+use crowsnest_store::{CollectionKey, Record, Seq};
+pub(crate) use follower::RulesFollower;
 use parking_lot::RwLock;
 use reach::Reach;
 pub use reader::Reader;
@@ -32,7 +31,6 @@ use standing::{Basis, Ruled, Stamp, Standing, Standings, granted, rules_number};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Weak};
 use tokio::sync::watch;
-use tokio_util::sync::CancellationToken;
 
 const GROUP: &str = "rbac.authorization.k8s.io";
 const RESOURCES: [&str; 4] = ["roles", "clusterroles", "rolebindings", "clusterrolebindings"];
@@ -312,84 +310,6 @@ fn known(states: &States, cluster: &ClusterName) -> bool {
 /// None: it is gone.
 fn read<T: DeserializeOwned>(body: &[u8], happened: Happened) -> Result<Option<T>, serde_json::Error> {
     if happened == Happened::Deleted { Ok(None) } else { serde_json::from_slice(body).map(Some) }
-}
-
-fn is_rbac(record: &Record) -> bool {
-    let gvr = record.key.resource();
-    &*gvr.group == GROUP && RESOURCES.contains(&&*gvr.resource)
-}
-
-/// Follows the RBAC objects of all clusters.
-pub(crate) async fn follow(rights: Arc<Rights>, shared: Arc<Shared>, stop: CancellationToken) -> Result<(), Error> {
-    let mut tail = shared.tail.follow(shared.tail.latest());
-    load(&rights, &shared, &stop).await?;
-    loop {
-        rights.obeyed.send_replace(tail.since());
-        let changes = tokio::select! {
-            () = stop.cancelled() => return Ok(()),
-            changes = tail.next() => changes,
-        };
-        match changes {
-            None => return Ok(()),
-            Some(Ok(changes)) => {
-                for change in changes.iter().filter(|change| is_rbac(&change.object.record)) {
-                    rights.apply(&change.object.record, &change.object.body, change.happened);
-                }
-            }
-            Some(Err(_)) => {
-                tail.skip_to(shared.tail.latest());
-                load(&rights, &shared, &stop).await?;
-            }
-        }
-    }
-}
-
-/// Reads the rules of all clusters anew. An outage of the database only makes it late.
-async fn load(rights: &Rights, shared: &Shared, stop: &CancellationToken) -> Result<(), Error> {
-    loop {
-        // Those of before hold until these are whole.
-        let fresh = Rights::default();
-        match load_once(&fresh, shared).await {
-            Ok(()) => {
-                rights.replace(fresh);
-                return Ok(());
-            }
-            Err(error) if shared.options.store.outlives_outages() && error.is_outage() => {
-                tracing::debug!(error = error.chain(), "the access rules cannot be read");
-            }
-            other => return other,
-        }
-        if stop.run_until_cancelled(tokio::time::sleep(OUTAGE_RETRY)).await.is_none() {
-            return Ok(());
-        }
-    }
-}
-
-async fn load_once(rights: &Rights, shared: &Shared) -> Result<(), Error> {
-    for (key, _) in shared.states.all() {
-        let gvr = &key.resource;
-        if &*gvr.group != GROUP || !RESOURCES.contains(&&*gvr.resource) {
-            continue;
-        }
-        for object in everything(shared, &key).await? {
-            rights.apply(&object.record, &object.body, Happened::Added);
-        }
-    }
-    Ok(())
-}
-
-async fn everything(shared: &Shared, key: &CollectionKey) -> Result<Vec<Object>, Error> {
-    let query = ListQuery::new(key.cluster.clone(), key.resource.clone());
-    let mut scan = query.scan();
-    let mut objects = Vec::new();
-    loop {
-        let (records, next) = shared.store.records(&scan, &|_| Ok(true), 500).await?;
-        objects.extend(shared.store.bodies(records).await?);
-        match next {
-            None => return Ok(objects),
-            next => scan.after = next,
-        }
-    }
 }
 
 #[cfg(test)]

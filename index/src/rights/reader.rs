@@ -3,7 +3,7 @@
 
 use super::CallerRights;
 use super::reviews::KEPT;
-use crate::Index;
+use crate::search::Searcher;
 use crowsnest_apimachinery::names::{ClusterName, Gvr};
 use crowsnest_apimachinery::rbac::{Extent, Reading};
 use crowsnest_apimachinery::user::UserInfo;
@@ -33,7 +33,7 @@ struct Known {
     extents: HashMap<ClusterName, Arc<Extent>>,
 }
 
-impl Index {
+impl Searcher {
     /// The rights of a caller to read a resource in this way.
     pub async fn reader(&self, caller: &UserInfo, resource: &Gvr, reading: Reading) -> Reader {
         let made = Instant::now();
@@ -56,7 +56,7 @@ impl Index {
     /// The members that a caller may see.
     pub async fn members_known_to(&self, caller: &UserInfo) -> Vec<Arc<Member>> {
         let rights = self.rights_of(caller, Instant::now() + WITHIN).await;
-        let mut members = self.fleet().members();
+        let mut members = self.inner.fleet.members();
         members.retain(|member| rights.knows_of(member.name()));
         members
     }
@@ -85,17 +85,17 @@ impl Reader {
     }
 
     /// The caller's current rights; `None` if no rule that affects them has changed.
-    pub async fn renewed(&self, index: &Index) -> Option<Self> {
+    pub async fn renewed(&self, searcher: &Searcher) -> Option<Self> {
         let caller = {
             let known = self.rights.as_ref()?.lock();
             let CallerRights { standing, caller, outdated, .. } = &known.rights;
-            let same = !outdated && Arc::ptr_eq(&standing.basis, &index.inner.rights.standing(caller).basis);
+            let same = !outdated && Arc::ptr_eq(&standing.basis, &searcher.inner.rights.standing(caller).basis);
             if same && (known.rights.reviewed.is_empty() || self.made.elapsed() < KEPT) {
                 return None;
             }
             Arc::clone(&known.rights.caller)
         };
-        Some(index.reader(&caller, &self.resource, self.reading).await)
+        Some(searcher.reader(&caller, &self.resource, self.reading).await)
     }
 
     /// True if the caller may see the cluster.

@@ -6,7 +6,7 @@
 //! objects of a namespace sees none of them here.
 
 use super::{CallerRights, known};
-use crate::Index;
+use crate::search::Searcher;
 use crate::text::columns::SCOPE_SEPARATOR;
 use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_apimachinery::rbac::{Extent, Readable};
@@ -86,7 +86,7 @@ impl Default for Reviews {
     }
 }
 
-impl Index {
+impl Searcher {
     /// What one caller may read. Clusters whose rules are not in the cache are asked first, for a part of the time until
     /// the deadline.
     pub(crate) async fn rights_of(&self, caller: &UserInfo, deadline: Instant) -> CallerRights {
@@ -94,9 +94,9 @@ impl Index {
         if rights.is_unlimited() {
             return rights;
         }
-        let unknown = |cluster: &ClusterName| !known(&self.inner.shared.states, cluster);
+        let unknown = |cluster: &ClusterName| !known(&self.inner.states, cluster);
         // A member whose rules do not apply to the caller is not sent reviews.
-        let members = self.fleet().members().into_iter();
+        let members = self.inner.fleet.members().into_iter();
         let members = members.filter(|member| unknown(member.name()) && rights.counts_in(member.name())).map(Some);
         let control_plane = unknown(&ClusterName::control_plane()).then_some(None);
         let until = Instant::now() + deadline.saturating_duration_since(Instant::now()) / 2;
@@ -112,7 +112,7 @@ impl Index {
 
 impl Reviews {
     /// The questions about a caller that are kept, or new ones.
-    fn asked(&self, index: &Index, caller: &UserInfo, place: &Place) -> Arc<Asked> {
+    fn asked(&self, searcher: &Searcher, caller: &UserInfo, place: &Place) -> Arc<Asked> {
         // A cluster that left and came again is another one.
         let uid = place.member.as_ref().map(|member| member.uid().to_owned()).unwrap_or_default();
         self.asked.get_with((caller.clone(), place.cluster.clone(), uid), || {
@@ -122,9 +122,9 @@ impl Reviews {
                 progress: watch::Sender::new(Progress::Asking),
             });
             let (questions, turns) = (Arc::clone(&asked), self.turns(&place.cluster));
-            let (index, caller, place) = (index.clone(), caller.clone(), place.clone());
-            index.clone().spawn(async move {
-                let ended = tokio::time::timeout(LONGEST, questions.ask(&index, &caller, &place, &turns)).await;
+            let (searcher, caller, place) = (searcher.clone(), caller.clone(), place.clone());
+            searcher.clone().spawn(async move {
+                let ended = tokio::time::timeout(LONGEST, questions.ask(&searcher, &caller, &place, &turns)).await;
                 let progress = match ended {
                     Ok(Ok(progress)) => progress,
                     Ok(Err(error)) => Progress::Short(format!("asking it failed: {}", error.chain())),
@@ -160,14 +160,20 @@ impl Asked {
     }
 
     /// Asks from the general to the particular, what there are objects of.
-    async fn ask(&self, index: &Index, caller: &UserInfo, place: &Place, turns: &Semaphore) -> Result<Progress, Error> {
-        let scopes = index.inner.engine.scopes(&place.cluster).await?;
+    async fn ask(
+        &self,
+        searcher: &Searcher,
+        caller: &UserInfo,
+        place: &Place,
+        turns: &Semaphore,
+    ) -> Result<Progress, Error> {
+        let scopes = searcher.inner.engine.scopes(&place.cluster).await?;
         let scopes: BTreeSet<Scope> = scopes.iter().filter_map(|scope| Scope::read(scope)).collect();
         if scopes.is_empty() {
             return Ok(Progress::Done);
         }
-        let (client, token, claims) = place.reach(index)?;
-        let questions = Questions { index, caller, client, token, claims, turns, asked: self };
+        let (client, token, claims) = place.reach(searcher)?;
+        let questions = Questions { searcher, caller, client, token, claims, turns, asked: self };
         questions.ask([Scope::everywhere(ALL, ALL)]).await?;
         if self.allows(ALL, ALL, "") {
             return Ok(Progress::Done);
@@ -271,9 +277,9 @@ impl Place {
     }
 
     /// With the token of who may impersonate callers; the control plane's client may.
-    fn reach(&self, index: &Index) -> Result<(Client, Option<&Token>, Claims), Error> {
+    fn reach(&self, searcher: &Searcher) -> Result<(Client, Option<&Token>, Claims), Error> {
         match &self.member {
-            None => Ok((index.fleet().control_plane(), None, Claims::UserAndGroups)),
+            None => Ok((searcher.inner.fleet.control_plane(), None, Claims::UserAndGroups)),
             Some(member) => Ok((member.client()?, Some(member.impersonator_token()?), member.claims())),
         }
     }
@@ -281,7 +287,7 @@ impl Place {
 
 /// Asks one cluster as one caller.
 struct Questions<'a> {
-    index: &'a Index,
+    searcher: &'a Searcher,
     caller: &'a UserInfo,
     client: Client,
     token: Option<&'a Token>,
@@ -321,7 +327,7 @@ impl Questions<'_> {
         let request = http::Request::post(PATH).header(CONTENT_TYPE, "application/json").body(body);
         let mut request = request.map_err(|error| failed(kube::Error::HttpError(error)))?;
         *request.headers_mut() = impersonated_headers(request.headers(), self.caller, self.token, self.claims)?;
-        self.index.metrics().access_reviews.add(1);
+        self.searcher.inner.metrics.access_reviews.add(1);
         let answer: SelfSubjectAccessReview = self.client.request(request).await.map_err(failed)?;
         Ok(answer.status.is_some_and(|status| status.allowed && status.denied != Some(true)))
     }

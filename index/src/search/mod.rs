@@ -9,6 +9,7 @@ pub(crate) mod engine;
 pub(crate) mod execute;
 mod hydrate;
 pub mod plan;
+mod searcher;
 pub(crate) mod tantivy;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -26,8 +27,8 @@ pub use plan::explain::{Count, Explained, Step};
 pub use plan::paths::ManifestPath;
 pub use plan::saved_search;
 pub use plan::sort::{Cursor, NoCursor, OfCluster, Place, Rank, Sort, SortBy};
+pub use searcher::{Discovery, Searcher, SearcherParts};
 
-use crate::Index;
 use crate::rights::CallerRights;
 use crate::text::columns::Facet;
 use collect::facets::Counting;
@@ -211,7 +212,7 @@ struct Planned {
     world: Arc<World>,
 }
 
-impl Index {
+impl Searcher {
     /// Answers as a stream. A query that is too large to read is the only error of the caller's making; everything else
     /// is answered as far as it goes, with remarks.
     pub fn search(&self, request: SearchRequest) -> impl Stream<Item = Result<SearchEvent, Error>> + Send + 'static {
@@ -235,16 +236,6 @@ impl Index {
             stage = next;
         }
         Ok(answer)
-    }
-
-    /// The newest change a search can find.
-    pub fn searchable(&self) -> tokio::sync::watch::Receiver<Seq> {
-        self.inner.engine.searchable()
-    }
-
-    /// Number of changes that a search cannot find yet.
-    pub fn lag(&self) -> u64 {
-        self.seq().0.saturating_sub(self.inner.engine.searchable().borrow().0)
     }
 
     /// Plans a query with its caller's rights; returns the plan and its data sources.
@@ -284,9 +275,8 @@ impl Index {
     }
 
     fn known(&self) -> Known {
-        let options = self.options();
-        let (now, began) = ((options.clock)() / 1000, self.inner.began / 1000);
-        Known { now, began, kept_for: options.history.kept_for }
+        let (now, began) = ((self.inner.now_ms)() / 1000, self.inner.began / 1000);
+        Known { now, began, kept_for: self.inner.kept_for }
     }
 
     /// What a caller's searches read.
@@ -295,15 +285,17 @@ impl Index {
         let deadline = requested_at + within;
         let rights = Arc::new(Mutex::new(self.rights_of(caller, deadline).await));
         let (engine, permits) = (Arc::clone(&self.inner.engine), Arc::clone(&self.inner.permits));
-        let (context, store) = (SearchContext { rights, requested_at, deadline }, Arc::clone(&self.inner.shared.store));
+        let (context, store) = (SearchContext { rights, requested_at, deadline }, Arc::clone(&self.inner.store));
         Sources { engine, permits, store, context }
     }
 
     /// Facts about the fleet that a caller's plans use.
     fn world(&self, rights: &CallerRights) -> World {
-        let shared = &self.inner.shared;
-        let kinds = Arc::clone(&shared.kinds.read());
-        World { clusters: hydrate::skipped_clusters::facts(self, rights), kinds, now: (shared.now_ms)() / 1000 }
+        World {
+            clusters: hydrate::skipped_clusters::facts(self, rights),
+            kinds: self.inner.discovery.kinds(),
+            now: (self.inner.now_ms)() / 1000,
+        }
     }
 }
 

@@ -6,7 +6,7 @@
 use super::collect::TopHitsRequest;
 use super::engine::{Engine, SearchContext};
 use super::plan::predicate::Match;
-use crate::Index;
+use crate::search::Searcher;
 use crate::text::columns::{Facet, Number, Word};
 use crate::text::document::Document;
 use crowsnest_apimachinery::user::UserInfo;
@@ -72,7 +72,7 @@ pub struct ObjectDifference {
 /// Numbers of objects by cluster and kind.
 type Counts = BTreeMap<(String, String), u64>;
 
-impl Index {
+impl Searcher {
     /// Compares the text index with the store. `samples` objects are read from the store, at places that `random` chooses:
     /// numbers from 0 to 1.
     pub async fn verify_text(
@@ -100,7 +100,7 @@ impl Index {
 
     /// Waits until searches find what is stored now; how many changes they lack after that.
     async fn behind(&self) -> u64 {
-        let latest = self.seq();
+        let latest = self.latest();
         let mut searchable = self.inner.engine.searchable();
         drop(tokio::time::timeout(PATIENCE, searchable.wait_for(|seq| *seq >= latest)).await);
         self.lag()
@@ -117,9 +117,9 @@ impl Index {
         &self,
         found: &mut Verification,
     ) -> Result<BTreeMap<(String, String), (u64, u64)>, Error> {
-        let store = &self.inner.shared.store;
+        let store = &self.inner.store;
         let kinds: BTreeMap<_, _> =
-            self.states().into_iter().map(|(key, state)| (key, state.kind.to_string())).collect();
+            self.inner.states.all().into_iter().map(|(key, state)| (key, state.kind.to_string())).collect();
         let mut stored = Counts::new();
         for (key, count) in store.counts().await? {
             let kind = kinds.get(&key).cloned().unwrap_or_default();
@@ -139,10 +139,10 @@ impl Index {
         random: &mut (dyn FnMut() -> f64 + Send),
         found: &mut Verification,
     ) -> Result<(), Error> {
-        let store = &self.inner.shared.store;
+        let store = &self.inner.store;
         let mut seen = BTreeSet::new();
         for _ in 0..samples.div_ceil(TOGETHER) {
-            for object in some_objects(store.as_ref(), self.seq(), random()).await? {
+            for object in some_objects(store.as_ref(), self.latest(), random()).await? {
                 if !seen.insert(object.record.id) {
                     continue;
                 }
@@ -171,7 +171,7 @@ impl Index {
             return Ok(None);
         }
         self.behind().await;
-        match self.inner.shared.store.get(&object.record.key).await? {
+        match self.inner.store.get(&object.record.key).await? {
             Some(now) if now.record.id == object.record.id => missing_field(engine, &self.context(), &now).await,
             _ => Ok(None),
         }

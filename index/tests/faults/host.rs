@@ -174,7 +174,7 @@ fn status(index: &Index) -> Status {
     Status {
         unready: index.ready().err(),
         seq: index.seq().0,
-        searchable: index.searchable().borrow().0,
+        searchable: index.searcher().searchable().borrow().0,
         lists: index.metrics().lists.get(),
         collections: index.states().into_iter().map(collection).collect(),
     }
@@ -203,7 +203,7 @@ fn listed(object: &Object) -> Listed {
 
 async fn search(index: &Index, query: &str) -> Result<Found, String> {
     let request = SearchRequest { limit: Some(1000), ..SearchRequest::new(query, UserInfo::system()) };
-    let answer = index.search_all(request).await.map_err(|error| error.chain())?;
+    let answer = index.searcher().search_all(request).await.map_err(|error| error.chain())?;
     let text = |hit: &Hit| {
         let key = &hit.object.record.key;
         format!("{}/{}/{}/{}", key.cluster(), key.resource().resource, key.namespace, key.name)

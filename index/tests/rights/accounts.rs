@@ -25,19 +25,19 @@ async fn told(world: &World, caller: &UserInfo) -> [usize; 6] {
     let near = world.search("name:appp", caller).await.summary.unwrap().did_you_mean.len();
     let request =
         |query: &str| SuggestRequest { query: query.to_owned(), cursor: usize::MAX, caller: caller.clone(), limit: 50 };
-    let names = world.index.suggest(&request("name:")).await.unwrap().items.len();
-    let exported = world.index.export(SearchRequest::new(everything.clone(), caller.clone())).await.unwrap();
+    let names = world.index.searcher().suggest(&request("name:")).await.unwrap().items.len();
+    let exported = world.index.searcher().export(SearchRequest::new(everything.clone(), caller.clone())).await.unwrap();
     let exported: Vec<_> = exported.map(|hits| hits.unwrap().len()).collect().await;
-    let explained = world.index.explain(&SearchRequest::new(everything, caller.clone())).await.unwrap();
+    let explained = world.index.searcher().explain(&SearchRequest::new(everything, caller.clone())).await.unwrap();
     assert_eq!(explained.plan.hits, Some(answer.hits.len() as u64), "{}", caller.name);
-    let members = world.index.members_known_to(caller).await.len();
+    let members = world.index.searcher().members_known_to(caller).await.len();
     assert_eq!(answer.skipped, [], "{}", caller.name);
     [answer.hits.len(), facets, names, near, exported.into_iter().sum(), members]
 }
 
 /// True if a caller is notified of a change of an object that a reader with all rights is notified of.
 async fn follows(world: &World, caller: &UserInfo, round: &str) -> bool {
-    let live = world.index.live(SearchRequest::new("kind:configmap", caller.clone()));
+    let live = world.index.searcher().live(SearchRequest::new("kind:configmap", caller.clone()));
     let mut live = Box::pin(live.filter(|event| {
         let counts = matches!(event, Ok(LiveEvent::Changed(_) | LiveEvent::Counts { .. }));
         futures::future::ready(counts)
@@ -81,10 +81,11 @@ async fn namesakes_of_members_accounts_are_strangers() {
         for caller in [&account, &grouped] {
             let told = told(&world, caller).await;
             assert_eq!((told[0], told[4], told[5]), (6, 6, 1), "{round} {}", caller.name);
-            assert!(world.index.counts_in(caller, &member1));
+            assert!(world.index.searcher().counts_in(caller, &member1));
             assert!(
                 world
                     .index
+                    .searcher()
                     .reader(caller, &config_maps(), Reading::ByName)
                     .await
                     .extent(&member1)
@@ -97,9 +98,9 @@ async fn namesakes_of_members_accounts_are_strangers() {
         world.soon_obeyed(heard(&mut follower, REACH, Happened::Deleted).await).await;
         for caller in [&account, &grouped] {
             assert_eq!(told(&world, caller).await, [0; 6], "{round} {}", caller.name);
-            assert!(!world.index.counts_in(caller, &member1));
+            assert!(!world.index.searcher().counts_in(caller, &member1));
             for reading in [Reading::ByName, Reading::Listing] {
-                let reader = world.index.reader(caller, &config_maps(), reading).await;
+                let reader = world.index.searcher().reader(caller, &config_maps(), reading).await;
                 assert_eq!(reader.limit(&member1), Some(BTreeSet::new()), "{reading:?}");
             }
         }

@@ -141,8 +141,8 @@ async fn members_whose_rules_are_not_cached_are_asked() {
         within("the control plane's rules", index.complete(&own)).await;
     }
     let seq = index.seq();
-    within("the text index", index.searchable().wait_for(|reached| *reached >= seq)).await.unwrap();
-    within("the rules", index.obeyed().wait_for(|reached| *reached >= seq)).await.unwrap();
+    within("the text index", index.searcher().searchable().wait_for(|reached| *reached >= seq)).await.unwrap();
+    within("the rules", index.searcher().obeyed().wait_for(|reached| *reached >= seq)).await.unwrap();
 
     let everything = |cluster: &str| {
         let many = [(2, "lab"), (2, "ops"), (2, "shop")];
@@ -167,7 +167,7 @@ async fn members_whose_rules_are_not_cached_are_asked() {
         (UserInfo::new("root", [MASTERS]), [all, everything("member2")].concat()),
     ];
     let search = async |caller: &UserInfo| {
-        index.search_all(SearchRequest::new(format!("label:{LABEL}=yes"), caller.clone())).await.unwrap()
+        index.searcher().search_all(SearchRequest::new(format!("label:{LABEL}=yes"), caller.clone())).await.unwrap()
     };
     // The other member responds eventually.
     let settled = async |caller: &UserInfo| loop {

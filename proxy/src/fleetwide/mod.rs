@@ -50,7 +50,7 @@ impl Proxy {
         let view = match (view, only) {
             (Some(view), _) => view,
             // What is not cached of it, it is asked for itself.
-            (None, Some(cluster)) if !self.inner.index.counts_in(caller, &cluster) => {
+            (None, Some(cluster)) if !self.inner.index.searcher().counts_in(caller, &cluster) => {
                 return Err(Error::NoProxy { cluster, user: caller.name.clone() });
             }
             (None, Some(cluster)) => return self.one_cluster(cluster.as_str(), caller, path, request).await,
@@ -79,14 +79,14 @@ impl Proxy {
 
     /// True if a member of this name exists and the caller may see it.
     async fn has_member(&self, caller: &Caller, name: &ClusterName) -> bool {
-        self.inner.fleet.member(name).is_some() && self.inner.index.knows_of(caller, name).await
+        self.inner.fleet.member(name).is_some() && self.inner.index.searcher().knows_of(caller, name).await
     }
 
     /// Members to which requests may be sent as the caller without a separate authorization for each of them in the
     /// control plane.
     pub(crate) fn members_of(&self, caller: &Caller) -> Vec<Arc<Member>> {
         let mut members = self.inner.fleet.members();
-        members.retain(|member| self.inner.index.counts_in(caller, member.name()));
+        members.retain(|member| self.inner.index.searcher().counts_in(caller, member.name()));
         members
     }
 

@@ -56,7 +56,7 @@ impl View {
         let namespace = Some(native.namespace.clone()).filter(|n| !n.is_empty());
         let reading =
             if native.name.is_empty() || native.prefix == "watch" { Reading::Listing } else { Reading::ByName };
-        let reader = index.reader(caller, &native.resource, reading).await;
+        let reader = index.searcher().reader(caller, &native.resource, reading).await;
         let (resource, parts) = (native.resource.clone(), Vec::new());
         Self { resource, parts, namespace, only: None, labels: None, fields: None, reader }
     }
@@ -69,7 +69,7 @@ impl View {
 
     /// Whether its caller may read the same still. What they may read from now on holds then.
     pub async fn is_allowed_still(&mut self, index: &Index) -> bool {
-        let Some(reader) = self.reader.renewed(index).await else { return true };
+        let Some(reader) = self.reader.renewed(index.searcher()).await else { return true };
         let same = reader.allows_the_same(&self.reader, &self.clusters(index));
         self.reader = reader;
         same

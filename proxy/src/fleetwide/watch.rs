@@ -122,7 +122,7 @@ impl Proxy {
             shape,
             index: index.clone(),
             follower: index.follow_topic(start, view.topic()),
-            rules: index.rules(),
+            rules: index.searcher().rules(),
             position,
             initial,
             ahead: HashMap::new(),

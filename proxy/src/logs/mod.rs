@@ -138,8 +138,8 @@ impl Selecting {
     fn select(&self) -> Selection {
         let index = &self.reach.proxy.inner.index;
         match self.reach.request.follow {
-            true => index.live(self.search.clone()).boxed(),
-            false => index.search(self.search.clone()).map_ok(LiveEvent::Answer).boxed(),
+            true => index.searcher().live(self.search.clone()).boxed(),
+            false => index.searcher().search(self.search.clone()).map_ok(LiveEvent::Answer).boxed(),
         }
     }
 

@@ -58,10 +58,10 @@ async fn pod(world: &World, member: &str, name: &str, began: i64) {
 /// Waits until a caller's searches find so many pods whose container runs.
 async fn found(world: &World, caller: &Caller, expected: u64) {
     let until_found = async {
-        let (mut searchable, mut obeyed) = (world.index.searchable(), world.index.obeyed());
+        let (mut searchable, mut obeyed) = (world.index.searcher().searchable(), world.index.searcher().obeyed());
         loop {
             let search = SearchRequest::new("kind:pod label:app=web ready:>0", caller.clone());
-            if world.index.search_all(search).await.unwrap().summary.unwrap().total == expected {
+            if world.index.searcher().search_all(search).await.unwrap().summary.unwrap().total == expected {
                 return;
             }
             tokio::select! {

@@ -35,7 +35,7 @@ async fn get(world: &World, caller: &Caller, path: &str, query: &str) -> (u16, V
 
 /// What a caller is shown, once it is this.
 async fn shown(world: &World, caller: &Caller, expected: &[&str]) {
-    let mut obeyed = world.index.obeyed();
+    let mut obeyed = world.index.searcher().obeyed();
     let until_shown = async {
         loop {
             let (code, list) = get(world, caller, CONFIG_MAPS, "labelSelector=app%3Dx").await;
@@ -194,7 +194,7 @@ async fn lists_tell_nothing_to_who_may_only_get() {
     }
     let alice = user("alice");
     allow(&world, "m1", json!({"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"]})).await;
-    let mut obeyed = world.index.obeyed();
+    let mut obeyed = world.index.searcher().obeyed();
     while get(&world, &alice, &format!("{CONFIG_MAPS}/only-m1"), "").await.0 != 200 {
         obeyed.changed().await.unwrap();
     }

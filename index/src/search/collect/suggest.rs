@@ -1,7 +1,7 @@
 //! What may be written next: fields, and values with how many objects have them, within the rest of the query and the
 //! caller's rights.
 
-use crate::Index;
+use crate::search::Searcher;
 use crate::search::collect::TopHitsRequest;
 use crate::search::collect::facets::first;
 use crate::search::collect::terms::{TermCounts, TermsRequest, terms};
@@ -131,7 +131,7 @@ fn fields(typed: &str) -> Vec<Suggestion> {
     named.chain(has).collect()
 }
 
-impl Index {
+impl Searcher {
     /// What may be written at a place of a query.
     pub async fn suggest(&self, request: &SuggestRequest) -> Result<Suggestions, Error> {
         let token = token(&request.query, request.cursor);

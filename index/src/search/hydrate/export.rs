@@ -4,14 +4,13 @@
 //! A task of the cache's reads ahead a little of whoever is told, waits for them, and ends when they go or have taken nothing
 //! for [`STALLED`].
 
-use crate::Index;
 use crate::rights::CallerRights;
 use crate::search::collect::TopHitsRequest;
 use crate::search::execute::authorization::permits;
 use crate::search::execute::begin;
 use crate::search::execute::scan::FullScan;
 use crate::search::plan::sort::Ranked;
-use crate::search::{Hit, Planned, SearchRequest, Was};
+use crate::search::{Hit, Planned, SearchRequest, Searcher, Was};
 use crate::text::columns::scope_of;
 use crowsnest_apimachinery::rbac::Reading;
 use crowsnest_apimachinery::user::UserInfo;
@@ -36,7 +35,7 @@ enum Told {
     End(Result<(), Error>),
 }
 
-impl Index {
+impl Searcher {
     /// Everything a question finds, or as much of it as its limits say, without reasons; with manifests where the request wants
     /// bodies. Fails where an answer would not be whole, before anything is told; breaks off with an error where the caller
     /// may not read something any more that was to be told.
@@ -54,10 +53,10 @@ impl Index {
             ..TopHitsRequest::total()
         };
         let scan = begin(&sources, plan, scanned).await?;
-        self.metrics().searches.add(1);
+        self.inner.metrics.searches.add(1);
         let manifests = if request.bodies { Manifests::Read } else { Manifests::Left };
         let exporting =
-            Exporting { index: self.clone(), caller: request.caller, rights: sources.context.rights, manifests };
+            Exporting { searcher: self.clone(), caller: request.caller, rights: sources.context.rights, manifests };
         let (told, tells) = mpsc::channel(1);
         let watched = told.clone();
         let work = async move {
@@ -83,7 +82,7 @@ impl Index {
 }
 
 struct Exporting {
-    index: Index,
+    searcher: Searcher,
     caller: UserInfo,
     /// As they were at the beginning.
     rights: Arc<Mutex<CallerRights>>,
@@ -108,10 +107,10 @@ impl Exporting {
 
     /// Those deleted since of which nothing is kept any more are left out.
     async fn read(&self, hits: Vec<Ranked>, seq: Seq) -> Result<Vec<Hit>, Error> {
-        let store = &self.index.inner.shared.store;
+        let store = &self.searcher.inner.store;
         let ids: Vec<u64> = hits.iter().filter(|hit| hit.past.is_none()).map(|hit| hit.place.id).collect();
         let ended: Vec<Seq> = hits.iter().filter_map(|hit| hit.past).collect();
-        let _permit = self.index.inner.permits.acquire(Instant::now()).await;
+        let _permit = self.searcher.inner.permits.acquire(Instant::now()).await;
         let objects = store.by_ids(&ids, self.manifests).await?;
         let mut objects: HashMap<u64, _> = objects.into_iter().map(|object| (object.record.id, object)).collect();
         let changed = |id: &u64| objects.get(id).is_none_or(|object| object.record.seq > seq);
@@ -137,7 +136,7 @@ impl Exporting {
 
     /// Whether the caller may read them still: rights are not those of one moment.
     fn readable(&self, hits: &[Hit]) -> Result<(), Error> {
-        let mut now = self.index.inner.rights.of(&self.caller);
+        let mut now = self.searcher.inner.rights.of(&self.caller);
         let changed = now.changed_since(&self.rights.lock());
         let concerned = hits.iter().map(|hit| &hit.object.record.key).filter(|key| changed.contains(key.cluster()));
         for key in concerned {

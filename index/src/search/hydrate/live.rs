@@ -3,7 +3,6 @@
 //! Follows the tail, so a change is told without waiting for the text index. What is looked up for a plan (relations, ages,
 //! rights) is looked up anew every [`ANEW`], and the counts with it.
 
-use crate::Index;
 use crate::search::collect::TopHitsRequest;
 use crate::search::collect::facets::Counts;
 use crate::search::execute::authorization::permits;
@@ -12,7 +11,7 @@ use crate::search::execute::{find_with_terms, looked_up};
 use crate::search::hydrate::Stage;
 use crate::search::plan::Asked;
 use crate::search::plan::predicate::Match;
-use crate::search::{FacetCounts, Hit, Planned, SearchEvent, SearchRequest};
+use crate::search::{FacetCounts, Hit, Planned, SearchEvent, SearchRequest, Searcher};
 use crate::text::columns::Facet;
 use crate::text::document::Document;
 use crowsnest_apimachinery::rbac::Reading;
@@ -46,14 +45,14 @@ pub enum LiveEvent {
     FellBehind,
 }
 
-impl Index {
+impl Searcher {
     /// Answers, and goes on with what changes. Ends after the answer when the question is about another time.
     pub fn live(&self, request: SearchRequest) -> impl Stream<Item = Result<LiveEvent, Error>> + Send + 'static {
         // From what the answer knows at least: nothing in between is missed.
-        let follower = self.follow(*self.inner.engine.searchable().borrow());
+        let follower = self.inner.tail.follow(*self.inner.engine.searchable().borrow());
         let stage = Stage::Asked(Box::new((self.clone(), request.clone())));
         let following = Following {
-            index: self.clone(),
+            searcher: self.clone(),
             request,
             follower,
             matches: Match::None,
@@ -90,7 +89,7 @@ async fn next((stage, mut following, mut waiting): State) -> Result<Option<(Live
 }
 
 struct Following {
-    index: Index,
+    searcher: Searcher,
     request: SearchRequest,
     follower: Follower,
     matches: Match,
@@ -104,7 +103,7 @@ struct Following {
 
 impl Following {
     async fn goes_on(&self) -> bool {
-        matches!(self.index.planned(&self.request).await.0.plan.asked, Asked::Now)
+        matches!(self.searcher.planned(&self.request).await.0.plan.asked, Asked::Now)
     }
 
     /// What comes next; None when the cache stops.
@@ -130,7 +129,7 @@ impl Following {
                 Ok(Some(events))
             }
             Some(Err(_)) => {
-                self.follower.skip_to(self.index.seq());
+                self.follower.skip_to(self.searcher.latest());
                 self.looked = None;
                 Ok(Some(vec![LiveEvent::FellBehind]))
             }
@@ -138,7 +137,7 @@ impl Following {
     }
 
     async fn look(&mut self) -> Result<(), Error> {
-        let (planned, sources) = self.index.planned(&self.request).await;
+        let (planned, sources) = self.searcher.planned(&self.request).await;
         self.matches = looked_up(&sources, planned.plan.matches).await?;
         self.looked = Some(Instant::now());
         Ok(())
@@ -147,7 +146,7 @@ impl Following {
     async fn counts(&mut self) -> Result<Vec<LiveEvent>, Error> {
         self.look().await?;
         self.changed = false;
-        let (Planned { plan, counting, world, .. }, sources) = self.index.planned(&self.request).await;
+        let (Planned { plan, counting, world, .. }, sources) = self.searcher.planned(&self.request).await;
         let request = TopHitsRequest { facets: counting.columns(), ..TopHitsRequest::total() };
         let found = find_with_terms(&sources, plan, request, &counting.terms()).await?;
         let Counts { facets, groups, .. } = counting.counts(&sources, &world, &found).await?;
@@ -157,7 +156,7 @@ impl Following {
     /// What these changes mean to the answer; rights are those of now.
     async fn told(&mut self, changes: &[Arc<Change>]) -> Result<Vec<LiveEvent>, Error> {
         let deadline = Instant::now() + self.request.deadline;
-        let mut rights = self.index.rights_of(&self.request.caller, deadline).await;
+        let mut rights = self.searcher.rights_of(&self.request.caller, deadline).await;
         let mut events = Vec::new();
         for change in changes {
             let (object, id) = (&change.object, change.object.record.id);

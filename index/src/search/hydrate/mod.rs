@@ -7,8 +7,7 @@ pub(crate) mod skipped_clusters;
 
 use super::collect::did_you_mean;
 use super::plan::score;
-use super::{CHUNK, Hit, Remark, SearchEvent, SearchRequest, Summary, Was};
-use crate::Index;
+use super::{CHUNK, Hit, Remark, SearchEvent, SearchRequest, Searcher, Summary, Was};
 use crate::rights::CallerRights;
 use crate::search::collect::TopHitsRequest;
 use crate::search::execute::authorization::permits;
@@ -29,13 +28,13 @@ use std::time::Instant;
 
 /// Where a streamed answer stands.
 pub(crate) enum Stage {
-    Asked(Box<(Index, SearchRequest)>),
+    Asked(Box<(Searcher, SearchRequest)>),
     Answering(Box<Answering>),
     Done,
 }
 
 pub(crate) struct Answering {
-    index: Index,
+    searcher: Searcher,
     rights: Arc<Mutex<CallerRights>>,
     matches: Arc<Match>,
     bodies: bool,
@@ -66,7 +65,7 @@ impl Stage {
             return Ok(Some((SearchEvent::Hits(hits), Self::Answering(answering))));
         }
         let took = answering.started.elapsed();
-        let metrics = answering.index.metrics();
+        let metrics = &answering.searcher.inner.metrics;
         metrics.searches.add(1);
         metrics.search_microseconds.add(took.as_micros() as u64);
         let summary = Summary { took_ms: took.as_secs_f64() * 1000.0, ..answering.summary };
@@ -75,11 +74,11 @@ impl Stage {
 }
 
 /// Finds everything but the hits' objects.
-async fn begin(index: Index, request: SearchRequest) -> Result<Answering, Error> {
+async fn begin(searcher: Searcher, request: SearchRequest) -> Result<Answering, Error> {
     let (started, bodies) = (Instant::now(), request.bodies);
-    let seq = *index.inner.engine.searchable().borrow();
-    let (mut planned, sources) = index.planned(&request).await;
-    let skipped = skipped_clusters::skipped(&index, &sources.context.rights.lock());
+    let seq = *searcher.inner.engine.searchable().borrow();
+    let (mut planned, sources) = searcher.planned(&request).await;
+    let skipped = skipped_clusters::skipped(&searcher, &sources.context.rights.lock());
     let request = TopHitsRequest {
         sort: planned.sort,
         after: request.after.clone(),
@@ -112,7 +111,7 @@ async fn begin(index: Index, request: SearchRequest) -> Result<Answering, Error>
         next: top.hits.last().filter(|_| more).map(|hit| Cursor(hit.place.clone())),
         incomplete: top.incomplete,
         seq,
-        behind: index.seq().0.saturating_sub(seq.0),
+        behind: searcher.latest().0.saturating_sub(seq.0),
         took_ms: 0.0,
         did_you_mean,
         wider,
@@ -120,7 +119,7 @@ async fn begin(index: Index, request: SearchRequest) -> Result<Answering, Error>
     let matches = Arc::new(matches);
     let rights = sources.context.rights;
     Ok(Answering {
-        index,
+        searcher,
         rights,
         matches,
         bodies,
@@ -135,9 +134,9 @@ async fn begin(index: Index, request: SearchRequest) -> Result<Answering, Error>
 /// Reads hits from the store, in their order. Leaves out objects that were deleted or pruned since the search, and objects
 /// that the caller cannot list. Reads manifests only if the answer needs them.
 async fn read_hits(answering: &Answering, hits: Vec<Ranked>, asked: Instant) -> Result<Vec<Hit>, Error> {
-    let Answering { index, matches, bodies, .. } = answering;
+    let Answering { searcher, matches, bodies, .. } = answering;
     let (bodies, rights) = (*bodies, Arc::clone(&answering.rights));
-    let store = &index.inner.shared.store;
+    let store = &searcher.inner.store;
     let ids: Vec<u64> = hits.iter().filter(|hit| hit.past.is_none()).map(|hit| hit.place.id).collect();
     let ended: Vec<Seq> = hits.iter().filter_map(|hit| hit.past).collect();
     let explained = |hit: &Ranked| matches.is_one_word() && score::is_by_columns(hit.score);
@@ -146,7 +145,7 @@ async fn read_hits(answering: &Answering, hits: Vec<Ranked>, asked: Instant) -> 
         false => Manifests::Left,
     };
     // Reading takes a core too.
-    let permit = index.inner.permits.acquire(asked).await;
+    let permit = searcher.inner.permits.acquire(asked).await;
     let objects = store.by_ids(&ids, manifests).await?;
     let versions = if ended.is_empty() { Vec::new() } else { store.ended(&ended).await? };
     let matches = Arc::clone(matches);

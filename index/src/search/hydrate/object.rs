@@ -1,6 +1,6 @@
 //! One object, as a caller may see it: what it was, how it differs elsewhere, and what it is related to.
 
-use crate::Index;
+use crate::search::Searcher;
 use crate::search::execute::Sources;
 use crate::search::execute::authorization::permits;
 use crate::search::plan::predicate::Match;
@@ -56,7 +56,17 @@ pub struct Edge {
     pub relation: &'static str,
 }
 
-impl Index {
+impl Diff {
+    /// Compares two manifests.
+    pub fn between(before: &Object, after: &Object) -> Result<Self, Error> {
+        let same = before.record.key.cluster() == after.record.key.cluster();
+        let compared = if same { Compared::Versions } else { Compared::Clusters };
+        let (differences, more) = differences(&before.parse()?, &after.parse()?, compared);
+        Ok(Self { differences, more })
+    }
+}
+
+impl Searcher {
     /// Whether a caller may read an object, or would if it were there.
     async fn permitted(&self, caller: &UserInfo, key: &RecordKey) -> bool {
         let sources = self.sources(caller, WITHIN).await;
@@ -68,24 +78,17 @@ impl Index {
         if !self.permitted(caller, key).await {
             return Ok(None);
         }
-        let past = Past { now: self.get(key).await?, versions: self.versions(key, MOST_VERSIONS).await? };
+        let store = &self.inner.store;
+        let past = Past { now: store.get(key).await?, versions: store.versions(key, MOST_VERSIONS).await? };
         Ok((past.now.is_some() || !past.versions.is_empty()).then_some(past))
     }
 
-    /// Compares what two manifests say.
-    pub fn compare(before: &Object, after: &Object) -> Result<Diff, Error> {
-        let same = before.record.key.cluster() == after.record.key.cluster();
-        let compared = if same { Compared::Versions } else { Compared::Clusters };
-        let (differences, more) = differences(&before.parse()?, &after.parse()?, compared);
-        Ok(Diff { differences, more })
-    }
-
-    /// What an object is related to over so many steps; None as for [`Index::past`].
+    /// Objects related to an object over so many steps; None as for [`Searcher::past`].
     pub async fn graph(&self, caller: &UserInfo, key: &RecordKey, depth: u8) -> Result<Option<Graph>, Error> {
         if !self.permitted(caller, key).await {
             return Ok(None);
         }
-        let Some(root) = self.get(key).await? else { return Ok(None) };
+        let Some(root) = self.inner.store.get(key).await? else { return Ok(None) };
         let sources = self.sources(caller, WITHIN).await;
         let mut met = BTreeSet::from([root.record.id]);
         let mut documents = vec![Document::of(&root)?];

@@ -1,7 +1,7 @@
 //! What a search must say about the clusters: their facts for planning, and which of them the answer misses.
 
-use crate::Index;
 use crate::rights::CallerRights;
+use crate::search::Searcher;
 use crate::search::plan::ClusterFacts;
 use crowsnest_apimachinery::names::ClusterName;
 use serde::Serialize;
@@ -33,9 +33,9 @@ struct Followed {
     heard_at: Option<i64>,
 }
 
-fn followed(index: &Index) -> BTreeMap<ClusterName, Followed> {
+fn followed(searcher: &Searcher) -> BTreeMap<ClusterName, Followed> {
     let mut clusters: BTreeMap<ClusterName, Followed> = BTreeMap::new();
-    index.inner.shared.states.each(|key, state| {
+    searcher.inner.states.each(|key, state| {
         if !clusters.contains_key(&key.cluster) {
             clusters.insert(key.cluster.clone(), Followed::default());
         }
@@ -56,13 +56,13 @@ fn followed(index: &Index) -> BTreeMap<ClusterName, Followed> {
 }
 
 /// Facts about the clusters that a caller may see. Queries must not reveal other clusters.
-pub(crate) fn facts(index: &Index, rights: &CallerRights) -> Vec<ClusterFacts> {
-    let followed = followed(index);
+pub(crate) fn facts(searcher: &Searcher, rights: &CallerRights) -> Vec<ClusterFacts> {
+    let followed = followed(searcher);
     let stale = |name: &ClusterName| followed.get(name).is_none_or(|followed| followed.behind > 0);
     let control_plane = ClusterName::control_plane();
     let mut facts =
         vec![ClusterFacts { name: control_plane.to_string(), stale: stale(&control_plane), ..ClusterFacts::default() }];
-    for member in index.fleet().members().iter().filter(|member| rights.knows_of(member.name())) {
+    for member in searcher.inner.fleet.members().iter().filter(|member| rights.knows_of(member.name())) {
         let spec = member.spec();
         let zone = (!spec.zone.is_empty()).then(|| spec.zone.clone());
         facts.push(ClusterFacts {
@@ -78,11 +78,11 @@ pub(crate) fn facts(index: &Index, rights: &CallerRights) -> Vec<ClusterFacts> {
 }
 
 /// One entry for each cluster that the caller may see and whose results are incomplete.
-pub(crate) fn skipped(index: &Index, rights: &CallerRights) -> Vec<Skipped> {
-    let followed = followed(index);
-    let now = (index.options().clock)();
+pub(crate) fn skipped(searcher: &Searcher, rights: &CallerRights) -> Vec<Skipped> {
+    let followed = followed(searcher);
+    let now = (searcher.inner.now_ms)();
     let mut skipped = Vec::new();
-    let members = index.fleet().members();
+    let members = searcher.inner.fleet.members();
     // The control plane's objects are searched too, where they are collected.
     let control_plane = ClusterName::control_plane();
     let own = followed.contains_key(&control_plane).then_some(&control_plane);
@@ -112,7 +112,7 @@ pub(crate) fn skipped(index: &Index, rights: &CallerRights) -> Vec<Skipped> {
                 missing: followed.missing,
                 age_seconds: followed.heard_at.map(|at| (now - at) / 1000),
             });
-        } else if index.inner.shared.is_unexplored(name) {
+        } else if searcher.inner.discovery.is_unexplored(name) {
             // Its rules are followed by themselves, before anybody knows what else it has.
             skipped.push(Skipped {
                 cluster: name.clone(),

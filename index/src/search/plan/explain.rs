@@ -1,11 +1,10 @@
 //! What a query was taken for, what is done to answer it, and what each part of it finds and costs.
 
-use crate::Index;
 use crate::search::collect::TopHitsRequest;
 use crate::search::execute::{Found, find};
 use crate::search::plan::predicate::{Match, Test};
 use crate::search::plan::{Asked, Plan};
-use crate::search::{Planned, Remark, SearchRequest, Skipped};
+use crate::search::{Planned, Remark, SearchRequest, Searcher, Skipped};
 use crowsnest_query::{Limits, Query, parse};
 use crowsnest_store::Error;
 use serde::Serialize;
@@ -54,7 +53,7 @@ pub struct Step {
     pub parts: Vec<Step>,
 }
 
-impl Index {
+impl Searcher {
     /// Explains a query to a caller: parts are counted within the caller's rights.
     pub async fn explain(&self, request: &SearchRequest) -> Result<Explained, Error> {
         let started = Instant::now();

@@ -47,7 +47,7 @@ impl Resource for Count {
     ) -> Result<Response, Failure> {
         let call = Call::new(server, context).await?;
         let search = call.parameters.search(call.user)?;
-        let count = call.running.index.count(&search).await.map_err(Failure::internal)?;
+        let count = call.running.index.searcher().count(&search).await.map_err(Failure::internal)?;
         let relation = if count.incomplete { "gte" } else { "eq" };
         let body = json!({"total": count.total, "totalRelation": relation, "skipped": skipped(&count.skipped),
             "notices": count.remarks});

@@ -48,6 +48,6 @@ impl Resource for Explain {
     ) -> Result<Response, Failure> {
         let call = Call::new(server, context).await?;
         let search = call.parameters.search(call.user)?;
-        typed("SearchExplanation", &call.running.index.explain(&search).await.map_err(Failure::internal)?)
+        typed("SearchExplanation", &call.running.index.searcher().explain(&search).await.map_err(Failure::internal)?)
     }
 }

@@ -87,7 +87,7 @@ async fn export(Call { running, user, parameters }: Call<'_>) -> Result<Response
     }
     request.limit = parameters.number("limit")?;
     request.bodies = format.reads_manifests();
-    let hits = running.index.export(request).await.map_err(|error| match error {
+    let hits = running.index.searcher().export(request).await.map_err(|error| match error {
         Error::Incomplete => Failure::bad_request(error.to_string()),
         other => Failure::internal(other),
     })?;

@@ -54,7 +54,7 @@ impl Resource for Graph {
         let Call { running, user, parameters } = Call::new(server, context).await?;
         let key = parameters.object()?;
         let depth = parameters.number("depth")?.unwrap_or(DEPTH).clamp(1, MOST_DEPTH);
-        let graph = running.index.graph(user, &key, depth as u8).await.map_err(Failure::internal)?;
+        let graph = running.index.searcher().graph(user, &key, depth as u8).await.map_err(Failure::internal)?;
         let search::Graph { nodes, edges, more } = graph.ok_or_else(|| unknown(&key))?;
         let nodes = nodes.iter().map(summary).collect::<Result<Vec<_>, _>>().map_err(Failure::internal)?;
         typed("ObjectGraph", &json!({"nodes": nodes, "edges": edges, "more": more}))

@@ -36,7 +36,7 @@ impl Resource for TextIndex {
         if request.method() == Method::GET {
             return show(index, context.query().first("verify")).await;
         }
-        match index.rebuild_text().await {
+        match index.searcher().rebuild_text().await {
             Ok(()) => Ok(reply(StatusCode::ACCEPTED, &state(index).await?)),
             Err(error @ Error::NotRebuilt) => Err(Failure::bad_request(error.to_string())),
             Err(error) => Err(Failure::unavailable(error.chain())),
@@ -48,7 +48,7 @@ async fn show(index: &Index, verify: Option<&str>) -> Result<Response, Failure> 
     let samples = verify.map(samples).transpose()?;
     let mut body = state(index).await?;
     if let Some(samples) = samples {
-        let found = index.verify_text(samples, &mut rand::random::<f64>).await.map_err(Failure::internal)?;
+        let found = index.searcher().verify_text(samples, &mut rand::random::<f64>).await.map_err(Failure::internal)?;
         body["verification"] = serde_json::to_value(&found).map_err(Failure::internal)?;
     }
     Ok(reply(StatusCode::OK, &body))

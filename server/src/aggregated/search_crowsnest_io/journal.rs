@@ -143,7 +143,7 @@ async fn journal(call: &Call<'_>) -> Result<Response, Failure> {
     let mut request = SearchRequest::new(question(about, &call.parameters, Timestamp::now())?, call.user.clone());
     (request.limit, request.bodies) = (Some(limit), true);
     request.facets.clear();
-    let mut answer = index.search_all(request).await.map_err(Failure::internal)?;
+    let mut answer = index.searcher().search_all(request).await.map_err(Failure::internal)?;
     // Events of members are no entries, so members that are left out do not matter.
     answer.skipped.retain(|skipped| skipped.cluster.is_control_plane());
     let mut entries = Entries::new();
@@ -208,7 +208,7 @@ async fn causes(
         for id in next {
             let Some((namespace, name)) = id.split_once('/') else { continue };
             let key = RecordKey { collection: collection.clone(), namespace: namespace.into(), name: name.into() };
-            let Some(past) = index.past(caller, &key).await.map_err(Failure::internal)? else { continue };
+            let Some(past) = index.searcher().past(caller, &key).await.map_err(Failure::internal)? else { continue };
             let last = past.now.as_ref().or_else(|| past.versions.first().map(|version| &version.object));
             if let Some((id, entry)) = last.map(Entry::of).transpose()?.flatten() {
                 before.extend(entry.because.clone());

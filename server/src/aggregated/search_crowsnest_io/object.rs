@@ -14,7 +14,7 @@ pub(super) fn unknown(key: &RecordKey) -> Failure {
 }
 
 pub(super) async fn past(index: &Index, user: &UserInfo, key: &RecordKey) -> Result<Past, Failure> {
-    index.past(user, key).await.map_err(Failure::internal)?.ok_or_else(|| unknown(key))
+    index.searcher().past(user, key).await.map_err(Failure::internal)?.ok_or_else(|| unknown(key))
 }
 
 /// A version by the seq that began it, or `now`.

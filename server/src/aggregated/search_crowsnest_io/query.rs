@@ -70,7 +70,7 @@ impl Resource for Query {
 async fn complete(call: &Call<'_>) -> Result<Response, Failure> {
     let columns = call.parameters.columns()?;
     let request = call.parameters.search_with(call.user, &columns)?;
-    let answer = call.running.index.search_all(request).await.map_err(Failure::internal)?;
+    let answer = call.running.index.searcher().search_all(request).await.map_err(Failure::internal)?;
     let summary = answer.summary.map(|s| done(&s)).unwrap_or_default();
     let mut body = json!({
         "kind": "SearchResult", "apiVersion": API_VERSION,
@@ -111,14 +111,14 @@ fn part(part: Result<SearchEvent, Error>, columns: &Columns) -> Event {
 fn events(call: &Call<'_>) -> Result<Events, Failure> {
     let columns = call.parameters.columns()?;
     let request = call.parameters.search_with(call.user, &columns)?;
-    Ok(stream(call.running.index.search(request).map(move |next| part(next, &columns))))
+    Ok(stream(call.running.index.searcher().search(request).map(move |next| part(next, &columns))))
 }
 
 /// The result, and after its `done` the changes: hits that have `changed` or `left`, `counts`, and `behind` if changes were lost.
 fn live(call: &Call<'_>) -> Result<Events, Failure> {
     let columns = call.parameters.columns()?;
     let request = call.parameters.search_with(call.user, &columns)?;
-    let changes = call.running.index.live(request).map(move |next| match next {
+    let changes = call.running.index.searcher().live(request).map(move |next| match next {
         Ok(LiveEvent::Answer(answer)) => part(Ok(answer), &columns),
         Ok(LiveEvent::Changed(found)) => match hit(&found, &columns, Timestamp::now()) {
             Ok(hit) => event("changed", &hit),

@@ -118,7 +118,7 @@ fn rights_of(reader: &UserInfo) -> UserInfo {
 }
 
 async fn keep_counting(index: Index, reader: UserInfo, sender: watch::Sender<Option<Result<Arc<Value>, String>>>) {
-    let mut searchable = index.searchable();
+    let mut searchable = index.searcher().searchable();
     let mut counted: Option<Counts> = None;
     loop {
         let counts = match counted.take() {
@@ -151,7 +151,7 @@ struct Counts {
 impl Counts {
     async fn of(index: &Index, reader: &UserInfo) -> Result<Self, Error> {
         let (_, objects) = per_cluster(index, reader, "").await?;
-        let members = index.members_known_to(reader).await;
+        let members = index.searcher().members_known_to(reader).await;
         let mut counts = Counts { members, objects, pods: BTreeMap::new(), links: Vec::new() };
         for (label, query) in COUNTS {
             let (total, clusters) = per_cluster(index, reader, query).await?;
@@ -201,7 +201,7 @@ fn shown(index: &Index, counts: &Counts) -> Value {
     json!({
         "kind": "FleetStatus", "apiVersion": "search.crowsnest.io/v1alpha1",
         "clusters": clusters, "counts": counts.links, "seq": index.seq(),
-        "search": {"backend": index.options().index_backend, "behind": index.lag()},
+        "search": {"backend": index.options().index_backend, "behind": index.searcher().lag()},
     })
 }
 
@@ -210,7 +210,7 @@ async fn per_cluster(index: &Index, reader: &UserInfo, query: &str) -> Result<(u
     let mut request = SearchRequest::new(query, reader.clone());
     request.limit = Some(0);
     request.facets = vec![Counted::Column(Facet::Cluster)];
-    let answer = index.search_all(request).await?;
+    let answer = index.searcher().search_all(request).await?;
     let total = answer.summary.map_or(0, |s| s.total);
     Ok((total, answer.facets.into_iter().flat_map(|f| f.values).collect()))
 }

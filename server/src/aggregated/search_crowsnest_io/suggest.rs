@@ -56,6 +56,6 @@ impl Resource for Suggest {
             caller: user.clone(),
             limit: parameters.number("limit")?.unwrap_or(SUGGESTIONS),
         };
-        typed("SearchSuggestions", &running.index.suggest(&request).await.map_err(Failure::internal)?)
+        typed("SearchSuggestions", &running.index.searcher().suggest(&request).await.map_err(Failure::internal)?)
     }
 }

@@ -67,7 +67,8 @@ pub(super) async fn run(args: &CacheArgs) -> anyhow::Result<()> {
 
     let began = Instant::now();
     let (index, interest) = opened(&client, &scratch, &args.keep).await?;
-    let answer = index.search_all(reads::question("kind:pod status:CrashLoopBackOff", UserInfo::system())).await?;
+    let answer =
+        index.searcher().search_all(reads::question("kind:pod status:CrashLoopBackOff", UserInfo::system())).await?;
     figures.milliseconds("cache/restart", began.elapsed())?;
     ensure!(answer.summary.is_some_and(|summary| summary.total > 0), "after the restart nothing is found");
     stop(index, interest).await;
@@ -119,7 +120,7 @@ async fn fill(
     figures.line("cache/ingest", args.pods as f64 / stored.as_secs_f64(), "objects/s")?;
     figures.megabytes("cache/rss-complete", super::resident_bytes()?)?;
     let target = index.seq();
-    index.searchable().wait_for(|seq| *seq >= target).await?;
+    index.searcher().searchable().wait_for(|seq| *seq >= target).await?;
     figures.milliseconds("cache/searchable", began.elapsed())
 }
 

@@ -64,7 +64,7 @@ pub(super) async fn run(args: &IndexArgs) -> anyhow::Result<()> {
     let (index, interest) = opened(&client, &scratch, &keep).await?;
     complete(&index, args.clusters).await?;
     let target = index.seq();
-    index.searchable().wait_for(|seq| *seq >= target).await?;
+    index.searcher().searchable().wait_for(|seq| *seq >= target).await?;
     figures.line("index/searchable", began.elapsed().as_secs_f64(), "s")?;
     figures.line("index/indexed", args.pods as f64 / began.elapsed().as_secs_f64(), "objects/s")?;
     figures.megabytes("index/rss-searchable", super::resident_bytes()?)?;
@@ -102,7 +102,7 @@ async fn measure_searches(
     let (mut all, mut of_engine, mut own) = (Vec::new(), Vec::new(), Vec::new());
     for query in (0..times).map(|nth| QUERIES[nth % QUERIES.len()]) {
         let (began, before) = (Instant::now(), waited());
-        let answer = index.search_all(reads::question(query, reader.clone())).await?;
+        let answer = index.searcher().search_all(reads::question(query, reader.clone())).await?;
         let (took, engine) = (began.elapsed(), waited().saturating_sub(before));
         let summary = answer.summary.with_context(|| format!("{query} has no summary"))?;
         ensure!(!summary.incomplete, "{query} was given up");

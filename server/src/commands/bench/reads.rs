@@ -87,7 +87,7 @@ pub(super) async fn searches(
     let mut slowest = (Duration::ZERO, "");
     for query in (0..times).map(|nth| QUERIES[nth % QUERIES.len()]) {
         let began = Instant::now();
-        let answer = index.search_all(question(query, reader.clone())).await?;
+        let answer = index.searcher().search_all(question(query, reader.clone())).await?;
         let took = began.elapsed();
         ensure!(answer.summary.is_some_and(|summary| !summary.incomplete), "{query} was given up");
         slowest = slowest.max((took, query));
@@ -100,7 +100,7 @@ pub(super) async fn searches(
 /// From a change in a member to the tail, and to a commit of the text index that has it.
 pub(super) async fn latencies(index: Index, time: Duration) -> anyhow::Result<(Vec<Duration>, Vec<Duration>)> {
     let (mut watch, mut text) = (Vec::new(), Vec::new());
-    let (mut follower, mut searchable) = (index.follow(index.seq()), index.searchable());
+    let (mut follower, mut searchable) = (index.follow(index.seq()), index.searcher().searchable());
     let mut unsearchable: std::collections::VecDeque<(Seq, i64)> = std::collections::VecDeque::new();
     let end = tokio::time::Instant::now() + time;
     loop {

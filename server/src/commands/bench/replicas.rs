@@ -200,7 +200,7 @@ async fn answer(index: &Index, dir: &Path, line: &str) -> anyhow::Result<String>
         }
         "searchable" => {
             let target = index.seq();
-            index.searchable().wait_for(|seq| *seq >= target).await?;
+            index.searcher().searchable().wait_for(|seq| *seq >= target).await?;
             "{}".to_owned()
         }
         "size" => serde_json::to_string(&Size {
@@ -226,7 +226,7 @@ async fn users(index: &Index, time: Duration) -> anyhow::Result<Vec<Duration>> {
         while Instant::now() < end {
             let query = reads::QUERIES[(user + all.len()) % reads::QUERIES.len()];
             let began = Instant::now();
-            let answer = index.search_all(reads::question(query, reader.clone())).await?;
+            let answer = index.searcher().search_all(reads::question(query, reader.clone())).await?;
             all.push(began.elapsed());
             ensure!(answer.summary.is_some_and(|summary| !summary.incomplete), "{query} was given up");
         }

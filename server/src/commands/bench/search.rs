@@ -69,7 +69,7 @@ pub(super) async fn run(args: &SearchArgs) -> anyhow::Result<()> {
     let (index, interest) = opened(&client, &scratch, &args.keep).await?;
     complete(&index, args.clusters).await?;
     let target = index.seq();
-    index.searchable().wait_for(|seq| *seq >= target).await?;
+    index.searcher().searchable().wait_for(|seq| *seq >= target).await?;
     figures.line("search/filled", began.elapsed().as_secs_f64(), "s")?;
     let segments = index.metrics().text_segments.get();
     super::at_rest().await?;
@@ -93,7 +93,7 @@ pub(super) async fn run(args: &SearchArgs) -> anyhow::Result<()> {
     rate(&members.address, 0.0).await?;
     // What still came in has to be found before answers are compared.
     let target = index.seq();
-    index.searchable().wait_for(|seq| *seq >= target).await?;
+    index.searcher().searchable().wait_for(|seq| *seq >= target).await?;
     today(&index, &members, args, &mut figures).await?;
     stop(index, interest).await;
     control_plane.stop().await?;
@@ -177,7 +177,7 @@ fn mistaken(times: usize) -> impl Iterator<Item = String> {
 
 async fn ask(index: &Index, user: &UserInfo, query: &str) -> anyhow::Result<Duration> {
     let began = Instant::now();
-    let answer = index.search_all(question(query, user.clone())).await?;
+    let answer = index.searcher().search_all(question(query, user.clone())).await?;
     let took = began.elapsed();
     ensure!(answer.summary.is_some_and(|summary| !summary.incomplete), "{query} was given up");
     Ok(took)
@@ -195,7 +195,7 @@ async fn suggested(
         let query = WRITTEN[nth % WRITTEN.len()].to_owned();
         let request = SuggestRequest { query: query.clone(), cursor: usize::MAX, caller: user.clone(), limit: 20 };
         let began = Instant::now();
-        let suggestions = index.suggest(&request).await?;
+        let suggestions = index.searcher().suggest(&request).await?;
         all.push(began.elapsed());
         ensure!(!suggestions.items.is_empty(), "nothing is suggested for {query}");
     }
@@ -259,7 +259,7 @@ async fn today(
     }
     figures.milliseconds("search/kubectl-and-jq", began.elapsed())?;
     let began = Instant::now();
-    let answer = index.search_all(question(question_today, UserInfo::system())).await?;
+    let answer = index.searcher().search_all(question(question_today, UserInfo::system())).await?;
     figures.milliseconds("search/same-question", began.elapsed())?;
     let total = answer.summary.map_or(0, |summary| summary.total);
     ensure!(total == found as u64, "kubectl and jq find {found}, the search {total}");

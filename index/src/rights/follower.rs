@@ -1,0 +1,100 @@
+//! Keeps [`Rights`] equal to the RBAC objects of all clusters in the store.
+
+use super::{GROUP, RESOURCES, Rights};
+use crowsnest_store::record::Happened;
+use crowsnest_store::tail::Tail;
+use crowsnest_store::{CollectionKey, Error, OUTAGE_RETRY, Object, Record, Scan, States, Store};
+use std::sync::Arc;
+use tokio_util::sync::CancellationToken;
+
+/// Records of a page.
+const PAGE: usize = 500;
+
+/// The task that follows the RBAC objects of all clusters.
+pub(crate) struct RulesFollower {
+    pub rights: Arc<Rights>,
+    pub store: Arc<dyn Store>,
+    pub tail: Arc<Tail>,
+    pub states: Arc<States>,
+    /// An outage of the store only makes the rules late.
+    pub outlives_outages: bool,
+}
+
+impl RulesFollower {
+    pub async fn run(self, stop: CancellationToken) -> Result<(), Error> {
+        let mut tail = self.tail.follow(self.tail.latest());
+        self.load(&stop).await?;
+        loop {
+            self.rights.obeyed.send_replace(tail.since());
+            let changes = tokio::select! {
+                () = stop.cancelled() => return Ok(()),
+                changes = tail.next() => changes,
+            };
+            match changes {
+                None => return Ok(()),
+                Some(Ok(changes)) => {
+                    for change in changes.iter().filter(|change| is_rbac(&change.object.record)) {
+                        self.rights.apply(&change.object.record, &change.object.body, change.happened);
+                    }
+                }
+                Some(Err(_)) => {
+                    tail.skip_to(self.tail.latest());
+                    self.load(&stop).await?;
+                }
+            }
+        }
+    }
+
+    /// Reads the rules of all clusters again.
+    async fn load(&self, stop: &CancellationToken) -> Result<(), Error> {
+        loop {
+            // The previous rules apply until the new ones are complete.
+            let fresh = Rights::default();
+            match self.load_once(&fresh).await {
+                Ok(()) => {
+                    self.rights.replace(fresh);
+                    return Ok(());
+                }
+                Err(error) if self.outlives_outages && error.is_outage() => {
+                    tracing::debug!(error = error.chain(), "the access rules cannot be read");
+                }
+                other => return other,
+            }
+            if stop.run_until_cancelled(tokio::time::sleep(OUTAGE_RETRY)).await.is_none() {
+                return Ok(());
+            }
+        }
+    }
+
+    async fn load_once(&self, rights: &Rights) -> Result<(), Error> {
+        for (key, _) in self.states.all() {
+            let gvr = &key.resource;
+            if &*gvr.group != GROUP || !RESOURCES.contains(&&*gvr.resource) {
+                continue;
+            }
+            for object in self.objects(key).await? {
+                rights.apply(&object.record, &object.body, Happened::Added);
+            }
+        }
+        Ok(())
+    }
+
+    /// All objects of a collection.
+    async fn objects(&self, collection: CollectionKey) -> Result<Vec<Object>, Error> {
+        let mut scan = Scan { collection, namespaces: None, after: None, labels: None };
+        let mut objects = Vec::new();
+        loop {
+            let (records, next) = self.store.records(&scan, &|_| Ok(true), PAGE).await?;
+            objects.extend(self.store.bodies(records).await?);
+            match next {
+                None => return Ok(objects),
+                next => scan.after = next,
+            }
+        }
+    }
+}
+
+fn is_rbac(record: &Record) -> bool {
+    let gvr = record.key.resource();
+    &*gvr.group == GROUP && RESOURCES.contains(&&*gvr.resource)
+}
