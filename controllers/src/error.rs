@@ -2,6 +2,8 @@
 
 use crowsnest_apimachinery::names::ClusterName;
 
+use crate::estimator::EstimatorError;
+
 use crowsnest_plan::eviction::PlacementError;
 use crowsnest_plan::eviction::application::ApplicationError;
 use crowsnest_plan::eviction::state::StateError;
@@ -18,7 +20,7 @@ pub enum Error {
     #[error(transparent)]
     Cache(#[from] crowsnest_index::Error),
     #[error(transparent)]
-    Fleet(#[from] crowsnest_fleet::Error),
+    Fleet(#[from] crowsnest_members::Error),
     #[error("{what} is not what it should be")]
     Decode {
         what: String,
@@ -34,6 +36,8 @@ pub enum Error {
     Override(#[from] overriding::Failed),
     #[error(transparent)]
     Interpreter(#[from] crowsnest_interpreter::Error),
+    #[error(transparent)]
+    Estimator(#[from] EstimatorError),
     #[error(transparent)]
     Placement(#[from] PlacementError),
     #[error(transparent)]

@@ -112,7 +112,7 @@ fn remove(path: &Path) -> Result<bool, Error> {
 mod tests {
     use super::*;
     use crate::Index;
-    use crowsnest_fleet::Fleet;
+    use crowsnest_members::Fleet;
     use crowsnest_store::fixtures::{cluster, draft, resource_of};
     use crowsnest_store::{Batch, Progress, Step};
     use crowsnest_store::{CollectionKey, Epoch, IndexOptions};

@@ -14,7 +14,7 @@ use crate::rights;
 use crate::search::{Searcher, SearcherParts};
 use crate::writer::Writer;
 use crowsnest_apimachinery::names::ClusterName;
-use crowsnest_fleet::{ApiResources, Clusters, Fleet, Interest, InterestGuard, Namespaces, Why};
+use crowsnest_members::{ApiResources, Clusters, Fleet, Interest, InterestGuard, Namespaces, Why};
 use crowsnest_store::States;
 use crowsnest_store::View;
 use crowsnest_store::codec::Codec;
@@ -417,7 +417,7 @@ fn declare_rules(fleet: &Fleet) -> Vec<InterestGuard> {
 async fn control_plane_id(fleet: &Fleet) -> Result<String, Error> {
     let namespaces: kube::Api<Namespace> = kube::Api::all(fleet.control_plane());
     let found = namespaces.get_opt("kube-system").await;
-    let found = found.map_err(|e| crowsnest_fleet::Error::kube("reading namespace kube-system", e))?;
+    let found = found.map_err(|e| crowsnest_members::Error::kube("reading namespace kube-system", e))?;
     Ok(found.and_then(|namespace| namespace.metadata.uid).unwrap_or_default())
 }
 

@@ -9,8 +9,8 @@ mod liar;
 mod members;
 
 use crowsnest_apimachinery::names::Gvr;
-use crowsnest_fleet::{Clusters, Fleet, FleetOptions, Interest, Namespaces, Why};
 use crowsnest_index::{CollectionKey, Index, IndexOptions};
+use crowsnest_members::{Clusters, Fleet, FleetOptions, Interest, Namespaces, Why};
 use liar::{Ask, Liar, Reply, Script, Truth, status};
 use members::{config_maps, control_plane, name, within};
 use serde_json::{Value, json};

@@ -7,11 +7,11 @@ mod members;
 
 use crowsnest_apimachinery::names::{ClusterName, Gvr};
 use crowsnest_apimachinery::user::UserInfo;
-use crowsnest_fleet::{Fleet, FleetOptions, JoinOptions, join};
 use crowsnest_index::{
     Answer, Change, CollectionKey, Follower, Happened, Hit, Index, IndexOptions, ListQuery, RecordKey, SearchRequest,
     Seq,
 };
+use crowsnest_members::{Fleet, FleetOptions, JoinOptions, join};
 use futures::TryStreamExt;
 use kube::Api;
 use kube::api::DeleteParams;

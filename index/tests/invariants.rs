@@ -8,10 +8,10 @@ mod members;
 
 use crowsnest_apimachinery::names::{ClusterName, Gvr};
 use crowsnest_apimachinery::user::UserInfo;
-use crowsnest_fleet::{Clusters, Fleet, FleetOptions, Interest, InterestGuard, Namespaces, Why};
 use crowsnest_index::{
     Answer, Change, CollectionKey, Follower, Index, IndexOptions, ListQuery, RecordKey, SearchRequest, Summary,
 };
+use crowsnest_members::{Clusters, Fleet, FleetOptions, Interest, InterestGuard, Namespaces, Why};
 use futures::TryStreamExt;
 use kube::api::DeleteParams;
 use members::{Member, api, config_map, config_maps, control_plane, name, namespace, register, start, within};

@@ -10,8 +10,8 @@ mod members;
 
 use crowsnest_apimachinery::names::Gvr;
 use crowsnest_component_base::retry::Backoff;
-use crowsnest_fleet::{Clusters, Fleet, FleetOptions, Interest, InterestGuard, Namespaces, Why};
 use crowsnest_index::{Change, CollectionKey, CollectionState, Index, IndexOptions, ListQuery, Patience};
+use crowsnest_members::{Clusters, Fleet, FleetOptions, Interest, InterestGuard, Namespaces, Why};
 use futures::TryStreamExt;
 use futures::future::join_all;
 use liar::{Ask, Liar, Reply, Script, Then, Truth, bookmark, event, gone, list, object, status};

@@ -13,8 +13,8 @@ mod postgres;
 #[path = "support/silence.rs"]
 mod silence;
 
-use crowsnest_fleet::{Clusters, Fleet, FleetOptions, Interest, Namespaces, Why};
 use crowsnest_index::{Index, IndexOptions, ListQuery, PostgresOptions, Seq, StoreOptions};
+use crowsnest_members::{Clusters, Fleet, FleetOptions, Interest, Namespaces, Why};
 use futures::TryStreamExt;
 use kube::Client;
 use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams};

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_apimachinery::request::{remove_hop_by_hop, requested_upgrade};
-use crowsnest_fleet::{Claims, Member, impersonated_headers};
+use crowsnest_members::{Claims, Member, impersonated_headers};
 use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt, Limited};
 use hyper::upgrade::OnUpgrade;

@@ -22,9 +22,9 @@ pub enum Error {
     #[error("API endpoint of cluster {0} should not be empty")]
     NoEndpoint(ClusterName),
     #[error("cluster {cluster} cannot be asked as a user: {source}")]
-    Impersonator { cluster: ClusterName, source: crowsnest_fleet::Error },
+    Impersonator { cluster: ClusterName, source: crowsnest_members::Error },
     #[error("cluster {cluster} has no usable connection: {source}")]
-    Connection { cluster: ClusterName, source: crowsnest_fleet::Error },
+    Connection { cluster: ClusterName, source: crowsnest_members::Error },
     #[error("error trying to reach cluster {cluster}: {reason}")]
     Unreachable { cluster: ClusterName, reason: String },
     #[error("cluster {cluster} is not asked for another {again_in:.0?}: {why}")]

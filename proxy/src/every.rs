@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_apimachinery::request::Query;
-use crowsnest_fleet::Member;
+use crowsnest_members::Member;
 use futures::future::BoxFuture;
 use futures::stream::{FuturesUnordered, StreamExt};
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};

@@ -39,8 +39,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use crowsnest_apimachinery::names::ClusterName;
-use crowsnest_fleet::Fleet;
 use crowsnest_index::Index;
+use crowsnest_members::Fleet;
 use http::{Request, Response};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full};

@@ -7,7 +7,7 @@ use std::time::Instant;
 use crowsnest_api::constants::annotation::{EXEC, EXEC_DISABLED, EXEC_ENABLED};
 use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_apimachinery::request::{Query, ResourcePath};
-use crowsnest_fleet::Member;
+use crowsnest_members::Member;
 use percent_encoding::percent_decode_str;
 
 use crate::Caller;

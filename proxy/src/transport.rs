@@ -9,7 +9,7 @@ use crowsnest_api::constants::annotation::ANSWER_WITHIN;
 use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_apimachinery::request::{Query, RequestPath, remove_hop_by_hop, requested_upgrade};
 use crowsnest_component_base::spans;
-use crowsnest_fleet::{Connection, Dialer, Member, impersonated_headers};
+use crowsnest_members::{Connection, Dialer, Member, impersonated_headers};
 use http::{Method, Request, Response, Uri};
 use http_body_util::BodyExt;
 use hyper_util::client::legacy::Client;
@@ -107,10 +107,10 @@ impl Transport {
         let path = checked(request.method(), path)?;
         let cluster = member.name();
         let unconnected = |source| match source {
-            crowsnest_fleet::Error::Endpoint { endpoint, .. } if endpoint.is_empty() => {
+            crowsnest_members::Error::Endpoint { endpoint, .. } if endpoint.is_empty() => {
                 Error::NoEndpoint(cluster.clone())
             }
-            source @ crowsnest_fleet::Error::NoTunnel(_) => {
+            source @ crowsnest_members::Error::NoTunnel(_) => {
                 Error::Unreachable { cluster: cluster.clone(), reason: source.to_string() }
             }
             source => Error::Connection { cluster: cluster.clone(), source },

@@ -16,7 +16,7 @@ use base64::engine::general_purpose::STANDARD;
 use crowsnest_admission::webhook_configurations;
 use crowsnest_api::constants::label;
 use crowsnest_component_base::retry::Backoff;
-use crowsnest_fleet::discovery::announced as announced_groups;
+use crowsnest_members::discovery::announced as announced_groups;
 use futures::StreamExt;
 use http::{Request, header};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;

@@ -6,8 +6,8 @@ mod newcomers;
 use std::sync::OnceLock;
 
 use crowsnest_component_base::requests::Requests;
-use crowsnest_fleet::{EndpointRules, Fleet, FleetOptions};
 use crowsnest_index::{Index, IndexOptions};
+use crowsnest_members::{EndpointRules, Fleet, FleetOptions};
 use crowsnest_proxy::Proxy;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -51,7 +51,7 @@ pub(crate) struct RolesConfig {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RolesError {
     #[error("reading the fleet's clusters")]
-    Fleet(#[from] crowsnest_fleet::Error),
+    Fleet(#[from] crowsnest_members::Error),
     #[error("opening the cache")]
     Index(#[from] crowsnest_index::Error),
     #[error("the parts run already")]

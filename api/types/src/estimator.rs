@@ -1,5 +1,5 @@
 //! The messages of Karmada's scheduler estimator, as they are on the wire, and how requirements become them and back.
-//! The client is `fleet::estimator`, the server `server::estimator`.
+//! The client is `crowsnest_controllers::estimator::client`, the server is in `crowsnest-agent`.
 //!
 //! Messages of Karmada's own are proto3. What is Kubernetes' own (quantities, node selectors, tolerations) travels as
 //! bytes inside them, written as Kubernetes' Go types write themselves: texts that are empty are written, too, so they

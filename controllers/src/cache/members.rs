@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use crowsnest_apimachinery::names::{ClusterName, Gvr};
-use crowsnest_fleet::ApiResources;
 use crowsnest_index::CollectionKey;
+use crowsnest_members::ApiResources;
 use tokio::sync::watch;
 
 use super::World;

@@ -6,11 +6,10 @@ use std::collections::BTreeMap;
 use crowsnest_api::cluster::ClusterSyncMode;
 use crowsnest_api::estimator as wire;
 use crowsnest_api::work::{ObjectReference, ResourceBindingSpec};
-use crowsnest_fleet::Estimators;
-use crowsnest_fleet::estimator::Asked;
 use futures::future::join_all;
 use k8s_openapi::api::core::v1::Service;
 
+use super::client::{Asked, Estimators};
 use crate::Error;
 use crate::runtime::context::{Context, decode};
 use crowsnest_plan::estimation::accurate::Assumed;
@@ -117,8 +116,8 @@ async fn service(context: &Context, estimators: &Estimators, cluster: &str) -> R
 fn ignored(cluster: &str, answer: Result<Option<i32>, Error>) -> Option<i32> {
     answer.unwrap_or_else(|error| {
         match error {
-            // Told when it was not.
-            Error::Fleet(crowsnest_fleet::Error::EstimatorAway { .. }) => {}
+            // Logged when the dial failed.
+            Error::Estimator(super::EstimatorError::Unreachable { .. }) => {}
             error => tracing::warn!(cluster, %error, "its scheduler estimator did not answer"),
         }
         None

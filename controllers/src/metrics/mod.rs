@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use crowsnest_api::cluster::Cluster;
 use crowsnest_api::policy::ResourceList;
-use crowsnest_fleet::Fleet;
+use crowsnest_members::Fleet;
 use parking_lot::{Mutex, RwLock};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;

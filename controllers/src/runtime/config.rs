@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use crate::estimator::Estimators;
 use crowsnest_api::policy::PurgeMode;
-use crowsnest_fleet::Estimators;
 
 use crate::runtime::Selection;
 use crate::runtime::clock::Clock;

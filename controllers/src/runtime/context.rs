@@ -6,7 +6,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use crowsnest_api::{apps, autoscaling, cluster, config, networking, policy, remedy, work};
 use crowsnest_apimachinery::names::ClusterName;
-use crowsnest_fleet::{Fleet, Through};
+use crowsnest_members::{Fleet, Through};
 use futures::Stream;
 use k8s_openapi::jiff::Timestamp;
 use serde::de::DeserializeOwned;

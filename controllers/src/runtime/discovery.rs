@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crowsnest_apimachinery::names::Gvr;
 use crowsnest_component_base::retry::Backoff;
-use crowsnest_fleet::ApiResources;
+use crowsnest_members::ApiResources;
 use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::sync::Notify;
@@ -179,7 +179,7 @@ impl Discoverer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crowsnest_fleet::ApiResource;
+    use crowsnest_members::ApiResource;
     use rstest::rstest;
     use serde_json::json;
 

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crowsnest_apimachinery::names::ClusterName;
-use crowsnest_fleet::discovery::{Discovered, discover_again};
-use crowsnest_fleet::{ApiResources, Fleet};
+use crowsnest_members::discovery::{Discovered, discover_again};
+use crowsnest_members::{ApiResources, Fleet};
 use parking_lot::{Mutex, RwLock};
 use tokio::time::{Instant, timeout};
 

@@ -1,9 +1,9 @@
 //! Who gets a member's room, and who waits for it.
 
 use crowsnest_api::estimator as wire;
+use crowsnest_controllers::estimator::{EstimatorOptions, Estimators};
 use crowsnest_controllers::runtime::Config;
 use crowsnest_controllers::runtime::dynamic_client::{Objects, Resource, Target};
-use crowsnest_fleet::{EstimatorOptions, Estimators};
 use serde_json::{Value, json};
 use tonic_prost::ProstCodec;
 

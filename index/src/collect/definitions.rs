@@ -1,7 +1,7 @@
 //! What changed definitions promise a cluster will serve, so that discovery is asked until it says so.
 
 use crowsnest_apimachinery::names::Gvr;
-use crowsnest_fleet::ApiResources;
+use crowsnest_members::ApiResources;
 use crowsnest_store::{Change, Happened};
 use parking_lot::Mutex;
 use serde::Deserialize;

@@ -24,7 +24,7 @@ use crate::search::Discovery;
 use crate::search::plan::Kinds;
 use crate::writer::WriterHandle;
 use crowsnest_apimachinery::names::ClusterName;
-use crowsnest_fleet::{ApiResources, Fleet, Namespaces};
+use crowsnest_members::{ApiResources, Fleet, Namespaces};
 use crowsnest_store::States;
 use crowsnest_store::Store;
 use crowsnest_store::codec::Codec;

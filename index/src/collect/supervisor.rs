@@ -4,7 +4,7 @@ use super::collector::Collector;
 use super::definitions::Promises;
 use super::{Scope, Shared, everything};
 use crowsnest_apimachinery::names::ClusterName;
-use crowsnest_fleet::Connection;
+use crowsnest_members::Connection;
 use crowsnest_store::{CollectionKey, Epoch};
 use kube::Client;
 use std::collections::{BTreeMap, BTreeSet, HashMap};

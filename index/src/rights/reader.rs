@@ -7,7 +7,7 @@ use crate::search::Searcher;
 use crowsnest_apimachinery::names::{ClusterName, Gvr};
 use crowsnest_apimachinery::rbac::{Extent, Reading};
 use crowsnest_apimachinery::user::UserInfo;
-use crowsnest_fleet::Member;
+use crowsnest_members::Member;
 use crowsnest_store::RecordKey;
 use parking_lot::Mutex;
 use std::collections::{BTreeSet, HashMap};

@@ -11,7 +11,7 @@ use crate::text::columns::SCOPE_SEPARATOR;
 use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_apimachinery::rbac::{Extent, Readable};
 use crowsnest_apimachinery::user::UserInfo;
-use crowsnest_fleet::{Claims, Member, Token, impersonated_headers};
+use crowsnest_members::{Claims, Member, Token, impersonated_headers};
 use crowsnest_store::Error;
 use futures::future::join_all;
 use futures::stream::{self, TryStreamExt};
@@ -322,7 +322,7 @@ impl Questions<'_> {
             ..SelfSubjectAccessReviewSpec::default()
         };
         let review = SelfSubjectAccessReview { spec, ..SelfSubjectAccessReview::default() };
-        let failed = |error: kube::Error| crowsnest_fleet::Error::kube("an access review", error);
+        let failed = |error: kube::Error| crowsnest_members::Error::kube("an access review", error);
         let body = serde_json::to_vec(&review).map_err(|error| failed(kube::Error::SerdeError(error)))?;
         let request = http::Request::post(PATH).header(CONTENT_TYPE, "application/json").body(body);
         let mut request = request.map_err(|error| failed(kube::Error::HttpError(error)))?;

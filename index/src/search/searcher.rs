@@ -5,7 +5,7 @@ use crate::search::engine::{self, Engine, Opened, Opening};
 use crate::search::execute::permits::SearchPermits;
 use crate::search::plan::Kinds;
 use crowsnest_apimachinery::names::ClusterName;
-use crowsnest_fleet::Fleet;
+use crowsnest_members::Fleet;
 use crowsnest_store::metrics::Metrics;
 use crowsnest_store::tail::Tail;
 use crowsnest_store::{Error, IndexOptions, Seq, States, Store};

@@ -9,7 +9,7 @@ pub enum Error {
     #[error("the answer met a bound and is not whole: narrow the query, or give it more time with timeout:")]
     Incomplete,
     #[error(transparent)]
-    Fleet(#[from] crowsnest_fleet::Error),
+    Fleet(#[from] crowsnest_members::Error),
     #[error("the cache's database {what}")]
     Store {
         what: String,

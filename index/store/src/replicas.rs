@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use crowsnest_apimachinery::names::{ClusterName, Gvr};
-use crowsnest_fleet::{Clusters, Namespaces};
+use crowsnest_members::{Clusters, Namespaces};
 use tokio::time::Instant;
 
 /// Time after its last heartbeat at which a replica counts as dead.

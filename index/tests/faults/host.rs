@@ -3,8 +3,8 @@
 use crate::members::{TOKEN, name};
 use crowsnest_apimachinery::names::Gvr;
 use crowsnest_apimachinery::user::UserInfo;
-use crowsnest_fleet::{Clusters, Fleet, FleetOptions, Interest, Namespaces, Why};
 use crowsnest_index::{Hit, Index, IndexOptions, ListQuery, Object, PostgresOptions, SearchRequest, StoreOptions};
+use crowsnest_members::{Clusters, Fleet, FleetOptions, Interest, Namespaces, Why};
 use crowsnest_store::ingest;
 use futures::TryStreamExt;
 use kube::Client;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_apimachinery::request::Query;
-use crowsnest_fleet::Member;
+use crowsnest_members::Member;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
 use serde_json::Value;
 

@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_apimachinery::request::{Query, ResourcePath};
-use crowsnest_fleet::Member;
+use crowsnest_members::Member;
 use http::{HeaderValue, Request, Response};
 
 use crate::native::{Native, Verb};

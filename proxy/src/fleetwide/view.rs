@@ -7,8 +7,8 @@ use std::sync::Arc;
 use crowsnest_apimachinery::names::{ClusterName, Gvr};
 use crowsnest_apimachinery::rbac::Reading;
 use crowsnest_apimachinery::selector::{FieldSelector, Selector};
-use crowsnest_fleet::{Clusters, Interest, Namespaces, Why};
 use crowsnest_index::{CollectionKey, CollectionState, Index, ListQuery, Reader, Record, Topic, selects};
+use crowsnest_members::{Clusters, Interest, Namespaces, Why};
 use serde_json::{Value, json};
 
 use crate::composite::{Composite, Place, Portion};

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use crowsnest_apimachinery::request::query_string;
-use crowsnest_fleet::Member;
+use crowsnest_members::Member;
 use futures::future::BoxFuture;
 use http::{HeaderValue, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, LengthLimitError, Limited};

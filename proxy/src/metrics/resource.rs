@@ -12,7 +12,7 @@ use crowsnest_apimachinery::quantity::Quantity;
 use crowsnest_apimachinery::request::Query;
 use crowsnest_apimachinery::request::path_segment;
 use crowsnest_apimachinery::selector::FieldSelector;
-use crowsnest_fleet::Member;
+use crowsnest_members::Member;
 use futures::future::join_all;
 use http::{Request, Response, StatusCode};
 use serde::Deserialize;

@@ -2,8 +2,8 @@
 
 use crowsnest_api::constants::annotation::EXEC;
 use crowsnest_apimachinery::names::{ClusterName, Gvr};
-use crowsnest_fleet::Clusters;
 use crowsnest_index::CollectionKey;
+use crowsnest_members::Clusters;
 use http::Method;
 use kube::Api;
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind, Patch};

@@ -2,8 +2,8 @@
 
 use base64::Engine;
 use crowsnest_apimachinery::names::Gvr;
-use crowsnest_fleet::{Clusters, Interest, InterestGuard, Namespaces, Why};
 use crowsnest_index::{Follower, Happened};
+use crowsnest_members::{Clusters, Interest, InterestGuard, Namespaces, Why};
 use crowsnest_proxy::Body;
 use http::Method;
 use k8s_openapi::api::core::v1::ConfigMap;

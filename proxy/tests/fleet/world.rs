@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crowsnest_apimachinery::names::{ClusterName, Gvr};
-use crowsnest_fleet::{Clusters, Fleet, FleetOptions, Interest, InterestGuard, Namespaces, Why};
 use crowsnest_index::{CollectionKey, Index, IndexOptions};
 use crowsnest_kube_apiserver::{ApiServer, Config, Data};
 use crowsnest_kubelet::Kubelet;
 use crowsnest_kubelet::connect::{self, RegistryRuntime};
+use crowsnest_members::{Clusters, Fleet, FleetOptions, Interest, InterestGuard, Namespaces, Why};
 use crowsnest_proxy::{Body, Caller, Proxy};
 use http::{Method, Request, Response};
 use http_body_util::{BodyExt, Full};

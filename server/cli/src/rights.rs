@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use clap::Args;
-use crowsnest_fleet::Rights;
+use crowsnest_members::Rights;
 
 #[derive(Debug, Clone, Args)]
 pub struct RightsArgs {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::Args;
 use crowsnest_apimachinery::names::ClusterName;
-use crowsnest_fleet::Reported;
+use crowsnest_members::Reported;
 use http::Uri;
 
 use super::estimator::{Listening, address};
@@ -50,10 +50,10 @@ pub(crate) struct AgentArgs {
     #[arg(long, env = "CROWSNEST_CONTEXT", value_name = "NAME", requires = "kubeconfig")]
     pub(crate) context: Option<String>,
     /// This cluster's API server as its certificate names it; the Cluster says so [default: the kubeconfig's]
-    #[arg(long, env = "CROWSNEST_CLUSTER_API_ENDPOINT", value_name = "URL", value_parser = crowsnest_fleet::credentials::parse_endpoint)]
+    #[arg(long, env = "CROWSNEST_CLUSTER_API_ENDPOINT", value_name = "URL", value_parser = crowsnest_members::credentials::parse_endpoint)]
     pub(crate) cluster_api_endpoint: Option<Uri>,
     /// Namespace of the tokens, here and in the control plane
-    #[arg(long, env = "CROWSNEST_CLUSTER_NAMESPACE", default_value = crowsnest_fleet::join::CLUSTER_NAMESPACE, value_name = "NAMESPACE")]
+    #[arg(long, env = "CROWSNEST_CLUSTER_NAMESPACE", default_value = crowsnest_members::join::CLUSTER_NAMESPACE, value_name = "NAMESPACE")]
     pub(crate) cluster_namespace: String,
     /// Who runs this cluster
     #[arg(long, env = "CROWSNEST_CLUSTER_PROVIDER", value_name = "PROVIDER")]

@@ -264,7 +264,7 @@ fn rate(text: &str) -> Result<f64, String> {
 mod tests {
     use super::*;
     use clap::Parser;
-    use crowsnest_fleet::EstimatorOptions;
+    use crowsnest_controllers::estimator::EstimatorOptions;
     use crowsnest_plan::autoscaling::replicas::Counting;
     use crowsnest_plan::scheduling::Plugin;
     use rstest::rstest;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use clap::Args;
 use crowsnest_api::estimator::{PORT, SERVICE_PREFIX};
 use crowsnest_apimachinery::names::ClusterName;
-use crowsnest_fleet::{EstimatorOptions, Estimators};
+use crowsnest_controllers::estimator::{EstimatorError, EstimatorOptions, Estimators};
 use crowsnest_plan::gates::Gates;
 
 use super::keep;
@@ -156,7 +156,7 @@ pub(crate) struct AskingArgs {
 
 impl AskingArgs {
     /// Whoever asks, where that is wanted.
-    pub(crate) fn open(&self) -> Result<Option<Estimators>, crowsnest_fleet::Error> {
+    pub(crate) fn open(&self) -> Result<Option<Estimators>, EstimatorError> {
         if !self.enable_scheduler_estimator.unwrap_or_default() {
             return Ok(None);
         }

@@ -14,8 +14,8 @@ use anyhow::{Context, anyhow, bail};
 use clap::Args;
 use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_component_base::kubeconfig;
-use crowsnest_fleet::Reported;
-use crowsnest_fleet::unregister::{AGENT, AGENT_NAMESPACE};
+use crowsnest_members::Reported;
+use crowsnest_members::unregister::{AGENT, AGENT_NAMESPACE};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -65,7 +65,7 @@ pub(crate) struct RegisterArgs {
     #[arg(long, value_name = "NAME")]
     context: Option<String>,
     /// Namespace of the tokens, here and in the control plane
-    #[arg(long, default_value = crowsnest_fleet::join::CLUSTER_NAMESPACE, value_name = "NAMESPACE")]
+    #[arg(long, default_value = crowsnest_members::join::CLUSTER_NAMESPACE, value_name = "NAMESPACE")]
     cluster_namespace: String,
     /// Who runs this cluster
     #[arg(long, value_name = "PROVIDER")]

@@ -9,7 +9,7 @@ use anyhow::bail;
 use clap::Args;
 use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_controllers::runtime;
-use crowsnest_fleet::Rights;
+use crowsnest_members::Rights;
 use crowsnest_sim::load::Load;
 
 use super::adapter::AdapterArgs;

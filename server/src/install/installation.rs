@@ -5,8 +5,8 @@ use std::io::Write;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use crowsnest_fleet::clear;
-use crowsnest_fleet::join::certificates_as_pem;
+use crowsnest_members::clear;
+use crowsnest_members::join::certificates_as_pem;
 use http::Request;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ConfigMap;

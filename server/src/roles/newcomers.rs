@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use crowsnest_fleet::Tunnels;
+use crowsnest_members::Tunnels;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 

@@ -11,8 +11,8 @@ use anyhow::{Context, bail};
 use crowsnest_api::cluster::Cluster;
 use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_component_base::kubeconfig::KubeconfigFile;
-use crowsnest_fleet::join::{JoinOptions, cluster_id, join};
-use crowsnest_fleet::{Error, Rights};
+use crowsnest_members::join::{JoinOptions, cluster_id, join};
+use crowsnest_members::{Error, Rights};
 use futures::future::{join_all, try_join_all};
 use kube::{Api, ResourceExt};
 

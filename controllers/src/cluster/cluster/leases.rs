@@ -3,7 +3,7 @@
 
 use crowsnest_api::cluster::Cluster;
 use crowsnest_api::constants::condition;
-use crowsnest_fleet::Through;
+use crowsnest_members::Through;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::json;
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crowsnest_api::cluster::{Cluster, ClusterSpec, ClusterSyncMode};
 use crowsnest_api::constants::{condition, event, finalizer, label};
 use crowsnest_api::names::execution_namespace;
-use crowsnest_fleet::Through;
+use crowsnest_members::Through;
 use futures::TryStreamExt;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde_json::{Value, json};

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crowsnest_api::cluster::Cluster;
-use crowsnest_fleet::{ApiResources, Through};
+use crowsnest_members::{ApiResources, Through};
 use parking_lot::Mutex;
 use serde_json::Value;
 
@@ -130,7 +130,7 @@ impl ClusterController {
 
     /// Checks the API of the control plane before a cluster is reported as not ready.
     pub(in crate::cluster) async fn doubt_control_plane(&self) -> Option<Doubt> {
-        let probe = crowsnest_fleet::probe::probe(&self.context.fleet.control_plane()).await;
+        let probe = crowsnest_members::probe::probe(&self.context.fleet.control_plane()).await;
         let failing = if probe.healthy { None } else { Some(probe.message) };
         failing.or(probe.version.err()).map(Doubt::ControlPlane)
     }

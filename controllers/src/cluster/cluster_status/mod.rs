@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use crowsnest_api::cluster::{Cluster, ClusterStatus, ResourceModel};
 use crowsnest_api::constants::{condition, finalizer};
 use crowsnest_apimachinery::names::ClusterName;
-use crowsnest_fleet::{ApiResources, Member, Through};
+use crowsnest_members::{ApiResources, Member, Through};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -159,7 +159,7 @@ impl ClusterController {
     async fn reached(&self, name: &ClusterName) -> Option<Arc<Member>> {
         let fleet = &self.context.fleet;
         let is_whole =
-            |member: &Arc<Member>| matches!(member.connection(), Ok(_) | Err(crowsnest_fleet::Error::NoTunnel(_)));
+            |member: &Arc<Member>| matches!(member.connection(), Ok(_) | Err(crowsnest_members::Error::NoTunnel(_)));
         if let Some(member) = fleet.member(name).filter(is_whole) {
             return Some(member);
         }
@@ -182,7 +182,7 @@ impl ClusterController {
         let watches = self.context.world.watches(name);
         let probe = member.probe().await;
         let readyz = match (member.connection(), probe.online, probe.healthy) {
-            (Err(error), ..) if !matches!(error, crowsnest_fleet::Error::NoTunnel(_)) => {
+            (Err(error), ..) if !matches!(error, crowsnest_members::Error::NoTunnel(_)) => {
                 Health::NoClient(error.to_string())
             }
             (_, true, true) => Health::Healthy,

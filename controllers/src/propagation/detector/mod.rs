@@ -14,7 +14,7 @@ use std::time::Instant;
 use crowsnest_api::constants::{event, label};
 use crowsnest_api::names::{binding_name, is_reserved_namespace};
 use crowsnest_apimachinery::names::{ClusterName, Gvr};
-use crowsnest_fleet::ApiResources;
+use crowsnest_members::ApiResources;
 use parking_lot::{Mutex, RwLock};
 use serde_json::Value;
 

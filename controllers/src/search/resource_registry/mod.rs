@@ -9,9 +9,9 @@ use std::sync::Arc;
 
 use crowsnest_api::search::ResourceRegistry;
 use crowsnest_apimachinery::names::ClusterName;
-use crowsnest_fleet::interest::{Interest, InterestGuard, Interests};
-use crowsnest_fleet::{ApiResources, Fleet};
 use crowsnest_index::Index;
+use crowsnest_members::interest::{Interest, InterestGuard, Interests};
+use crowsnest_members::{ApiResources, Fleet};
 use futures::StreamExt;
 use kube::Api;
 use kube::runtime::{WatchStreamExt, watcher};
@@ -176,7 +176,7 @@ fn exchange(mut held: Held, wanted: BTreeMap<Key, Interest>, interests: &Interes
 mod tests {
     use super::*;
     use crowsnest_apimachinery::names::Gvr;
-    use crowsnest_fleet::interest::{Clusters, Namespaces, Why};
+    use crowsnest_members::interest::{Clusters, Namespaces, Why};
     use std::sync::atomic::{AtomicBool, Ordering};
 
     fn of(cluster: &str) -> BTreeMap<Key, Interest> {

@@ -6,7 +6,7 @@ use crate::LEASE;
 use crate::Wish;
 use crate::rows::Columns;
 use crowsnest_apimachinery::names::{ClusterName, Gvr};
-use crowsnest_fleet::{Clusters, Namespaces};
+use crowsnest_members::{Clusters, Namespaces};
 use sqlx::postgres::PgRow;
 use std::collections::BTreeSet;
 use std::time::Duration;

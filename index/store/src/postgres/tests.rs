@@ -12,7 +12,7 @@ use crate::record::{Change, CollectionKey, Seq};
 use crate::{Batch, Progress, Scan, Span, Step, Store};
 use crate::{Epoch, Error, History, PostgresOptions};
 use crowsnest_apimachinery::names::ClusterName;
-use crowsnest_fleet::{Clusters, Namespaces};
+use crowsnest_members::{Clusters, Namespaces};
 use serde_json::{Value, json};
 use sqlx::{AssertSqlSafe, PgConnection, Row};
 use std::collections::{BTreeMap, BTreeSet};

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crowsnest_apimachinery::names::ClusterName;
-use crowsnest_fleet::Reported;
+use crowsnest_members::Reported;
 use http::Uri;
 
 /// Configuration of an agent, without flags that name files of settings or the format of the log.

@@ -10,7 +10,7 @@ use std::fmt;
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use crowsnest_fleet::tunnel::backoff;
+use crowsnest_members::tunnel::backoff;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use tokio_util::sync::CancellationToken;
 

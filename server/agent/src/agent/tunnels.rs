@@ -3,7 +3,7 @@
 use std::pin::{Pin, pin};
 use std::time::Duration;
 
-use crowsnest_fleet::tunnel::Agent;
+use crowsnest_members::tunnel::Agent;
 use futures::future::OptionFuture;
 use http::HeaderMap;
 use tokio::sync::watch;

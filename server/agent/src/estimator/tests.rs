@@ -4,9 +4,9 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use super::*;
+use crowsnest_controllers::estimator::client::Asked;
+use crowsnest_controllers::estimator::{EstimatorOptions, Estimators};
 use crowsnest_controllers::runtime::dynamic_client::{Objects, Resource, Target};
-use crowsnest_fleet::estimator::Asked;
-use crowsnest_fleet::{EstimatorOptions, Estimators};
 use crowsnest_kube_apiserver::admission::Plugin;
 use crowsnest_kube_apiserver::authn::Authority;
 use crowsnest_kube_apiserver::{ApiServer, Data};

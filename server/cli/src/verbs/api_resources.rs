@@ -5,7 +5,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
-use crowsnest_fleet::{ApiResource, ApiResources};
+use crowsnest_members::{ApiResource, ApiResources};
 use serde_json::{Value, json};
 
 use super::get::{OperationScope, is_broken_pipe};
@@ -89,7 +89,7 @@ impl ServedArgs {
     async fn ask(&self) -> anyhow::Result<ApiResources> {
         let config = self.connection.config().await?;
         let client = reach::one(config, self.cluster.as_deref(), self.operation_scope)?;
-        let served = crowsnest_fleet::discovery::discover(&client).await?;
+        let served = crowsnest_members::discovery::discover(&client).await?;
         for group in &served.stale {
             writeln!(terminal::stderr(), "warning: {group}: who serves it does not answer")?;
         }

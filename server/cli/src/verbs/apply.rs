@@ -10,7 +10,7 @@ use crowsnest_api::names::policy_name;
 use crowsnest_apimachinery::names::Gvk;
 use crowsnest_apimachinery::request::{path_segment, percent_encoded};
 use crowsnest_apimachinery::selector::Selector;
-use crowsnest_fleet::{ApiResource, ApiResources};
+use crowsnest_members::{ApiResource, ApiResources};
 use kube::client::Body;
 use serde_json::{Value, json};
 
@@ -160,12 +160,12 @@ pub(crate) async fn run(args: ApplyArgs) -> anyhow::Result<ExitCode> {
         validation: args.validate,
         subresource: args.subresource.as_deref(),
     };
-    let mut served = crowsnest_fleet::discovery::discover(&client).await?;
+    let mut served = crowsnest_members::discovery::discover(&client).await?;
     let mut all = Applied::default();
     for mut object in objects {
         if find(&served, &object).is_none() {
             // One of the objects before may have been what defines it.
-            served = crowsnest_fleet::discovery::discover(&client).await?;
+            served = crowsnest_members::discovery::discover(&client).await?;
         }
         place(&mut object, &served, args.namespace.as_deref(), &default)?;
         let mut wanted = vec![object.clone()];

@@ -10,7 +10,7 @@ use anyhow::{Context, anyhow, bail};
 use clap::Args;
 use crowsnest_apimachinery::request::path_segment;
 pub(crate) use crowsnest_apimachinery::unstructured::{list, text};
-use crowsnest_fleet::ApiResources;
+use crowsnest_members::ApiResources;
 use serde_json::Value;
 
 use super::get::kind::Kind;
@@ -80,7 +80,7 @@ async fn fields(args: &ExplainArgs) -> anyhow::Result<ExitCode> {
     let config = args.connection.config().await?;
     let cluster = args.cluster.as_deref();
     let client = reach::one(config, cluster, args.operation_scope)?;
-    let served = crowsnest_fleet::discovery::discover(&client).await?;
+    let served = crowsnest_members::discovery::discover(&client).await?;
     let asked = schema::Asked::of(&args.object, args.api_version.as_deref(), &served)?;
     let document = schema::document(&client, cluster, &asked.kind).await?;
     let field = schema::field(&document, &asked)?;
@@ -104,7 +104,7 @@ pub(crate) async fn asked(object: &str, namespace: Option<&str>, connection: &Co
     let config = connection.config().await?;
     let namespace = namespace.unwrap_or(&config.default_namespace).to_owned();
     let client = kube::Client::try_from(config)?;
-    let served = crowsnest_fleet::discovery::discover(&client).await?;
+    let served = crowsnest_members::discovery::discover(&client).await?;
     let kind = Kind::of(word, &served).ok_or_else(|| anyhow!("the control plane has no resource type {word:?}"))?;
     let (kind, namespace, name) = match (&*kind.gvr.group, &*kind.gvr.resource) {
         ("work.karmada.io", "resourcebindings" | "clusterresourcebindings") => {

@@ -185,7 +185,7 @@ async fn get(args: &GetArgs) -> anyhow::Result<ExitCode> {
     let asked = args.wanted().await?;
     let config = args.connection.config().await?;
     let control_plane = kube::Client::try_from(config.clone())?;
-    let served = crowsnest_fleet::discovery::discover(&control_plane).await?;
+    let served = crowsnest_members::discovery::discover(&control_plane).await?;
     let scope = args.scope();
     let mut gettings = Vec::new();
     for Asked { word, name, namespace } in asked {
@@ -324,7 +324,7 @@ pub(crate) async fn find_kind(
     config: &kube::Config,
     control_plane: &kube::Client,
 ) -> anyhow::Result<Kind> {
-    let served = crowsnest_fleet::discovery::discover(control_plane).await?;
+    let served = crowsnest_members::discovery::discover(control_plane).await?;
     match Kind::of(word, &served) {
         Some(kind) => Ok(kind),
         None => find_in_members(word, scope, config, control_plane).await,
@@ -345,7 +345,7 @@ async fn find_in_members(
     };
     let mut unknown = String::new();
     for cluster in &members {
-        match crowsnest_fleet::discovery::discover(&reach::member(config, cluster)?).await {
+        match crowsnest_members::discovery::discover(&reach::member(config, cluster)?).await {
             Ok(served) => {
                 if let Some(kind) = Kind::of(word, &served) {
                     return Ok(kind);

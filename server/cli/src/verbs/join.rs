@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use clap::Args;
 use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_component_base::kubeconfig;
-use crowsnest_fleet::join::{JoinOptions, join, would_join};
+use crowsnest_members::join::{JoinOptions, join, would_join};
 
 use crate::connection::ConnectionArgs;
 use crate::rights::RightsArgs;
@@ -26,7 +26,7 @@ pub struct JoinArgs {
     #[arg(long)]
     cluster_context: Option<String>,
     /// Namespace of the credentials, there and in the control plane
-    #[arg(long, default_value = crowsnest_fleet::join::CLUSTER_NAMESPACE)]
+    #[arg(long, default_value = crowsnest_members::join::CLUSTER_NAMESPACE)]
     cluster_namespace: String,
     /// Who runs it
     #[arg(long)]

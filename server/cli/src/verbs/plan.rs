@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::{anyhow, bail};
 use clap::Args;
-use crowsnest_fleet::ApiResources;
+use crowsnest_members::ApiResources;
 use crowsnest_plan::object;
 use crowsnest_plan::work::managed;
 use serde_json::{Value, json};
@@ -65,7 +65,7 @@ pub(crate) async fn run(args: PlanArgs) -> anyhow::Result<ExitCode> {
     let config = args.connection.config().await?;
     let default = config.default_namespace.clone();
     let client = kube::Client::try_from(config)?;
-    let served = crowsnest_fleet::discovery::discover(&client).await?;
+    let served = crowsnest_members::discovery::discover(&client).await?;
     for object in &mut objects {
         place(object, &served, args.namespace.as_deref(), &default)?;
     }

@@ -10,8 +10,8 @@ use clap::{ArgAction, Args};
 use crowsnest_api::constants::annotation::{CONFLICT_RESOLUTION, CONFLICT_RESOLUTION_OVERWRITE};
 use crowsnest_apimachinery::request::{path_segment, percent_encoded};
 use crowsnest_component_base::kubeconfig;
-use crowsnest_fleet::ApiResources;
 use crowsnest_interpreter::Interpreter;
+use crowsnest_members::ApiResources;
 use crowsnest_plan::gates::Gates;
 use crowsnest_plan::work::prune::prune;
 use serde_json::{Value, json};
@@ -86,7 +86,7 @@ pub(crate) async fn run(args: PromoteArgs) -> anyhow::Result<ExitCode> {
             asked.name
         )
     })?;
-    let served = crowsnest_fleet::discovery::discover(&asked.control_plane).await?;
+    let served = crowsnest_members::discovery::discover(&asked.control_plane).await?;
     let template = template(object);
     let mut wanted = vec![template.clone()];
     if args.dependencies {

@@ -8,9 +8,9 @@ use std::time::Duration;
 use clap::Args;
 use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_component_base::kubeconfig;
-use crowsnest_fleet::unjoin::{Leaving, would_unjoin};
-use crowsnest_fleet::unregister::{AGENT, AGENT_NAMESPACE, would_unregister};
-use crowsnest_fleet::{UnjoinOptions, UnregisterOptions, unjoin, unregister};
+use crowsnest_members::unjoin::{Leaving, would_unjoin};
+use crowsnest_members::unregister::{AGENT, AGENT_NAMESPACE, would_unregister};
+use crowsnest_members::{UnjoinOptions, UnregisterOptions, unjoin, unregister};
 
 use crate::connection::ConnectionArgs;
 use crate::duration::duration;
@@ -28,7 +28,7 @@ struct LeavingArgs {
     #[arg(long, requires = "cluster_kubeconfig")]
     cluster_context: Option<String>,
     /// Namespace of the credentials, there and in the control plane
-    #[arg(long, default_value = crowsnest_fleet::join::CLUSTER_NAMESPACE)]
+    #[arg(long, default_value = crowsnest_members::join::CLUSTER_NAMESPACE)]
     cluster_namespace: String,
     /// How long it may take, as 90s, 15m or 1h30m
     #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = duration)]

@@ -5,7 +5,7 @@ use axum::extract::Request;
 use axum::response::Response;
 use crowsnest_api::cluster::{Cluster, ClusterSyncMode};
 use crowsnest_apimachinery::names::ClusterName;
-use crowsnest_fleet::tunnel::PROTOCOL;
+use crowsnest_members::tunnel::PROTOCOL;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use kube::Api;
 

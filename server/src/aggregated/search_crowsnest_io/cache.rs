@@ -7,7 +7,7 @@ use axum::extract::Request;
 use axum::response::Response;
 use crowsnest_apimachinery::names::ClusterName;
 use crowsnest_component_base::metrics::{Scrape, Series};
-use crowsnest_fleet::Fleet;
+use crowsnest_members::Fleet;
 use http::{HeaderValue, header};
 use prometheus_client::encoding::text::{encode_eof, encode_registry};
 use prometheus_client::registry::Registry;

@@ -14,7 +14,7 @@ use clap::Args;
 use crowsnest_api::cluster::Cluster;
 use crowsnest_api::work::ResourceBinding;
 use crowsnest_component_base::kubeconfig;
-use crowsnest_fleet::join::{JoinOptions, join};
+use crowsnest_members::join::{JoinOptions, join};
 use futures::future::try_join_all;
 use futures::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::api::apps::v1::Deployment;

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail, ensure};
 use clap::Args;
 use crowsnest_apimachinery::user::UserInfo;
-use crowsnest_fleet::{Clusters, Fleet, FleetOptions, Interest, Namespaces, Why};
 use crowsnest_index::{Index, IndexOptions, PostgresOptions, StoreOptions};
+use crowsnest_members::{Clusters, Fleet, FleetOptions, Interest, Namespaces, Why};
 use futures::future::try_join_all;
 use serde::{Deserialize, Serialize};
 

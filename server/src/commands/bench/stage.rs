@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use anyhow::Context;
 use crowsnest_apimachinery::names::{ClusterName, Gvr};
-use crowsnest_fleet::{Clusters, Fleet, FleetOptions, Interest, InterestGuard, Namespaces, Why};
 use crowsnest_index::{CollectionKey, Index, IndexOptions};
 use crowsnest_kube_apiserver::server::{ApiServer, Config, Data};
+use crowsnest_members::{Clusters, Fleet, FleetOptions, Interest, InterestGuard, Namespaces, Why};
 use k8s_openapi::api::core::v1::{Namespace, Secret};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{DynamicObject, ListParams, PostParams};

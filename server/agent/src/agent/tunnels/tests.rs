@@ -2,9 +2,9 @@
 
 use super::*;
 use crowsnest_apimachinery::names::ClusterName;
-use crowsnest_fleet::Dialer;
-use crowsnest_fleet::dial::ProxyRoute;
-use crowsnest_fleet::tunnel::Tunnels;
+use crowsnest_members::Dialer;
+use crowsnest_members::dial::ProxyRoute;
+use crowsnest_members::tunnel::Tunnels;
 use http::HeaderValue;
 use hyper_util::rt::TokioIo;
 use std::convert::Infallible;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{anyhow, bail};
 use clap::{Args, ValueEnum};
 use crowsnest_apimachinery::request::{path_segment, percent_encoded};
-use crowsnest_fleet::{ApiResource, ApiResources};
+use crowsnest_members::{ApiResource, ApiResources};
 use serde_json::{Value, json};
 
 use super::{DryRun, Writing, collection, is_propagated, named, policy};

@@ -4,7 +4,7 @@
 use std::io::{self, Write};
 
 use anyhow::{anyhow, bail};
-use crowsnest_fleet::ApiResources;
+use crowsnest_members::ApiResources;
 use serde_json::Value;
 
 use super::{list, text};
@@ -255,7 +255,7 @@ fn wrapped(out: &mut dyn Write, indent: usize, told: &str) -> io::Result<()> {
 mod tests {
     use super::*;
     use crowsnest_apimachinery::names::Gvr;
-    use crowsnest_fleet::ApiResource;
+    use crowsnest_members::ApiResource;
     use std::collections::BTreeSet;
 
     fn served() -> ApiResources {

@@ -1,7 +1,7 @@
 //! Which resource a word means: `pods`, `po`, `Deployment`, `deployments.apps`, `deployments.v1.apps`. Pure.
 
 use crowsnest_apimachinery::names::Gvr;
-use crowsnest_fleet::{ApiResource, ApiResources};
+use crowsnest_members::{ApiResource, ApiResources};
 
 /// A resource that can be shown.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 
 use super::*;
 use crowsnest_apimachinery::names::Gvr;
-use crowsnest_fleet::ApiResource;
+use crowsnest_members::ApiResource;
 use rstest::rstest;
 
 fn status(yaml: &str) -> Value {

@@ -105,7 +105,7 @@ pub(super) fn contexts(current: &OsStr) -> Candidates {
 
 fn kinds(current: &OsStr) -> Candidates {
     let found = asked(async |client: kube::Client| {
-        let served = crowsnest_fleet::discovery::discover(&client).await?;
+        let served = crowsnest_members::discovery::discover(&client).await?;
         let preferred = served.preferred();
         let listable = preferred.into_iter().filter(|one| one.is_listable());
         Ok(listable.map(|one| one.gvr.group_resource()).collect())

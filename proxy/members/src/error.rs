@@ -55,19 +55,6 @@ pub enum Error {
     StillThere { what: String, seconds: u64 },
     #[error("cluster {name} is still there after {seconds} s: it {why}")]
     StillLeaving { name: String, seconds: u64, why: String },
-    #[error("scheduler estimator of cluster {cluster}: {reason}")]
-    Estimator { cluster: String, reason: String },
-    #[error("scheduler estimator of cluster {cluster}: it was not reached")]
-    EstimatorAway { cluster: String },
-    #[error("gRPC request cluster({cluster}) estimator error when calling {method}: {}", status.message())]
-    EstimatorAnswer {
-        cluster: String,
-        method: &'static str,
-        #[source]
-        status: Arc<tonic::Status>,
-    },
-    #[error("the scheduler estimators' certificates: {}: {reason}", file.display())]
-    EstimatorFile { file: std::path::PathBuf, reason: String },
     #[error("the watch on {what} ended: {reason}")]
     WatchEnded { what: &'static str, reason: String },
 }

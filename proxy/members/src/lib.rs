@@ -2,8 +2,7 @@
 //!
 //! Owns the registry of members ([`Fleet`]), their credentials and raw connections ([`Connection`], [`Dialer`]),
 //! health probes, API discovery, requests made as a caller ([`impersonated_headers`]), the interest registry ([`Interests`]),
-//! registration ([`join()`], [`unjoin()`], [`unregister()`]), the reverse tunnels of members nobody can dial ([`Tunnels`]) and
-//! questions to scheduler estimators ([`Estimators`]).
+//! registration ([`join()`], [`unjoin()`], [`unregister()`]) and the reverse tunnels of members nobody can dial ([`Tunnels`]).
 //! Written by the watch on Cluster objects and Secrets in the control plane; read by the cache, the proxy and the
 //! controllers. Member objects are never kept here: that is the cache's business.
 
@@ -14,7 +13,6 @@ pub mod dial;
 pub mod discovery;
 pub mod endpoints;
 pub mod error;
-pub mod estimator;
 pub mod impersonate;
 pub mod interest;
 pub mod join;
@@ -34,7 +32,6 @@ pub use dial::{Dialer, MemberIo};
 pub use discovery::{ApiResource, ApiResources};
 pub use endpoints::EndpointRules;
 pub use error::Error;
-pub use estimator::{EstimatorOptions, Estimators};
 pub use impersonate::{Claims, impersonated_headers};
 pub use interest::{Clusters, Interest, InterestGuard, Interests, Namespaces, Why};
 pub use join::{JoinOptions, Joined, Reported, join};

@@ -31,7 +31,7 @@ use tonic::client::Grpc;
 use tonic::metadata::AsciiMetadataValue;
 use tonic_prost::ProstCodec;
 
-use crate::Error;
+use super::EstimatorError;
 
 /// The longest a dial may take.
 const DIAL: Duration = Duration::from_secs(5);
@@ -82,8 +82,8 @@ impl EstimatorOptions {
     }
 
     /// Where to dial a cluster's estimator, one after the other; `service` is what the control plane has of that name.
-    pub fn places(&self, cluster: &str, service: Option<&Service>) -> Result<Vec<String>, Error> {
-        let wrong = |reason: String| Error::Estimator { cluster: cluster.to_owned(), reason };
+    pub fn places(&self, cluster: &str, service: Option<&Service>) -> Result<Vec<String>, EstimatorError> {
+        let wrong = |reason: String| EstimatorError::Address { cluster: cluster.to_owned(), reason };
         let (name, namespace, port) = (self.service_name(cluster), &self.service_namespace, self.port);
         let Some(spec) = service.map(|service| service.spec.clone().unwrap_or_default()) else {
             // The second one is for clusters with a domain of their own.
@@ -118,18 +118,18 @@ impl EstimatorOptions {
         self.ca_file.is_some() || self.insecure_skip_verify
     }
 
-    fn tls(&self) -> Result<ClientConfig, Error> {
+    fn tls(&self) -> Result<ClientConfig, EstimatorError> {
         if !self.is_secure() {
             // The connector wants one, which nobody is shown.
             let builder = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()));
             let builder = builder.with_safe_default_protocol_versions();
-            let builder =
-                builder.map_err(|error| Error::EstimatorFile { file: PathBuf::new(), reason: error.to_string() })?;
+            let builder = builder
+                .map_err(|error| EstimatorError::Certificates { file: PathBuf::new(), reason: error.to_string() })?;
             return Ok(builder.with_root_certificates(RootCertStore::empty()).with_no_client_auth());
         }
         let mut config = kube::Config::new(Uri::from_static("https://estimator"));
         config.accept_invalid_certs = self.insecure_skip_verify;
-        let of = |file: &PathBuf, reason: String| Error::EstimatorFile { file: file.clone(), reason };
+        let of = |file: &PathBuf, reason: String| EstimatorError::Certificates { file: file.clone(), reason };
         if let Some(file) = &self.ca_file {
             let pem = std::fs::read(file).map_err(|error| of(file, error.to_string()))?;
             let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
@@ -152,15 +152,16 @@ impl EstimatorOptions {
     }
 
     /// What the files hold.
-    fn read(&self) -> Result<Vec<Vec<u8>>, Error> {
+    fn read(&self) -> Result<Vec<Vec<u8>>, EstimatorError> {
         let identity = self.identity.iter().flat_map(|(certificate, key)| [certificate, key]);
         let read = |file: &PathBuf| {
-            std::fs::read(file).map_err(|error| Error::EstimatorFile { file: file.clone(), reason: error.to_string() })
+            std::fs::read(file)
+                .map_err(|error| EstimatorError::Certificates { file: file.clone(), reason: error.to_string() })
         };
         self.ca_file.iter().chain(identity).map(read).collect()
     }
 
-    fn client(&self) -> Result<Client, Error> {
+    fn client(&self) -> Result<Client, EstimatorError> {
         let mut http = HttpConnector::new();
         http.enforce_http(false);
         http.set_connect_timeout(Some(DIAL));
@@ -223,7 +224,7 @@ pub struct Asked<'a> {
 
 impl Estimators {
     /// Reads the certificates. Nothing is dialled yet.
-    pub fn open(options: EstimatorOptions) -> Result<Self, Error> {
+    pub fn open(options: EstimatorOptions) -> Result<Self, EstimatorError> {
         let files = options.read()?;
         let made = Mutex::new(Made { client: options.client()?, files });
         Ok(Self { inner: Arc::new(Inner { options, made, reached: Mutex::default() }) })
@@ -238,7 +239,7 @@ impl Estimators {
         &self,
         asked: Asked<'_>,
         question: wire::MaxAvailableReplicasRequest,
-    ) -> Result<i32, Error> {
+    ) -> Result<i32, EstimatorError> {
         let answer: wire::MaxAvailableReplicasResponse =
             self.ask(asked, wire::MAX_AVAILABLE_REPLICAS, "MaxAvailableReplicas", question).await?;
         Ok(answer.max_replicas)
@@ -249,7 +250,7 @@ impl Estimators {
         &self,
         asked: Asked<'_>,
         question: wire::MaxAvailableComponentSetsRequest,
-    ) -> Result<i32, Error> {
+    ) -> Result<i32, EstimatorError> {
         let answer: wire::MaxAvailableComponentSetsResponse =
             self.ask(asked, wire::MAX_AVAILABLE_COMPONENT_SETS, "MaxAvailableComponentSets", question).await?;
         Ok(answer.max_sets)
@@ -260,7 +261,7 @@ impl Estimators {
         &self,
         asked: Asked<'_>,
         question: wire::UnschedulableReplicasRequest,
-    ) -> Result<i32, Error> {
+    ) -> Result<i32, EstimatorError> {
         let answer: wire::UnschedulableReplicasResponse =
             self.ask(asked, wire::GET_UNSCHEDULABLE_REPLICAS, "UnschedulableReplicas", question).await?;
         Ok(answer.unschedulable_replicas)
@@ -277,7 +278,7 @@ impl Estimators {
         path: &'static str,
         method: &'static str,
         question: Q,
-    ) -> Result<A, Error>
+    ) -> Result<A, EstimatorError>
     where
         Q: prost::Message + Clone + 'static,
         A: prost::Message + Default + 'static,
@@ -295,7 +296,7 @@ impl Estimators {
             }
             Err(failed.unwrap_or_else(|| tonic::Status::unavailable("it is nowhere")))
         };
-        let refused = |status: tonic::Status| Error::EstimatorAnswer {
+        let refused = |status: tonic::Status| EstimatorError::Answer {
             cluster: cluster.to_owned(),
             method,
             status: Arc::new(status),
@@ -319,11 +320,11 @@ impl Estimators {
     }
 
     /// Where to try; the place that answered before alone, if it still is one.
-    fn places(&self, asked: Asked<'_>) -> Result<Vec<String>, Error> {
+    fn places(&self, asked: Asked<'_>) -> Result<Vec<String>, EstimatorError> {
         let places = self.inner.options.places(asked.cluster, asked.service)?;
         match self.inner.reached.lock().get(asked.cluster) {
             Some(Reached::Nowhere(until)) if Instant::now() < *until => {
-                Err(Error::EstimatorAway { cluster: asked.cluster.to_owned() })
+                Err(EstimatorError::Unreachable { cluster: asked.cluster.to_owned() })
             }
             Some(Reached::At(place)) if places.contains(place) => Ok(vec![place.clone()]),
             _ => Ok(places),
@@ -339,7 +340,7 @@ impl Estimators {
         }
     }
 
-    fn read_again(&self) -> Result<(), Error> {
+    fn read_again(&self) -> Result<(), EstimatorError> {
         let files = self.inner.options.read()?;
         if files != self.inner.made.lock().files {
             let client = self.inner.options.client()?;
@@ -438,13 +439,13 @@ mod tests {
         let asked = Asked { cluster: "m1", service: Some(&service), object: "kind=Deployment, name=shop/web" };
         let ask = || estimators.max_available_replicas(asked, wire::MaxAvailableReplicasRequest::default());
         let first = ask().await.expect_err("nobody is there");
-        assert!(matches!(first, Error::EstimatorAnswer { .. }), "{first}");
+        assert!(matches!(first, EstimatorError::Answer { .. }), "{first}");
         assert_eq!(
             ask().await.expect_err("nobody is asked").to_string(),
             "scheduler estimator of cluster m1: it was not reached"
         );
         estimators.forget("m1");
-        assert!(matches!(ask().await, Err(Error::EstimatorAnswer { .. })));
+        assert!(matches!(ask().await, Err(EstimatorError::Answer { .. })));
     }
 
     #[rstest]
