@@ -36,16 +36,8 @@ pub enum Error {
     Locked { path: PathBuf },
     #[error("{path}: {source}")]
     Io { path: PathBuf, source: std::io::Error },
-    #[error("certificate: {0}")]
-    Certificate(#[from] rcgen::Error),
-    #[error("TLS: {0}")]
-    Tls(#[from] rustls::Error),
-    #[error("key: {0}")]
-    Key(String),
     #[error(transparent)]
-    ClientAuthority(#[from] crate::authn::peer::AuthorityError),
-    #[error(transparent)]
-    Subject(#[from] crowsnest_api::certificate::SubjectError),
+    Credentials(#[from] crate::authn::error::Error),
     #[error("task ended badly: {0}")]
     Task(#[from] tokio::task::JoinError),
     #[error("in-process client: {0}")]

@@ -14,13 +14,14 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::addresses;
-use crate::admission::{Admission, Plugin, WebhookClient, plugins, policy, priority};
+use crate::admission::{Plugin, WebhookClient, plugins, policy, priority};
 use crate::advertise;
 use crate::aggregation::Aggregator;
 use crate::aggregation::authentication::{self, Trust};
 use crate::audit::Auditor;
+use crate::authentication::Authenticator;
 use crate::authn::{
-    Algorithm, Authenticator, Authority, ClientAuthorities, FRONT_PROXY, Oidc, Serving, Tls, TokenSigner, renew,
+    self, Algorithm, Authority, ClientAuthorities, FRONT_PROXY, Oidc, Serving, Tls, TokenSigner, renew,
 };
 use crate::authz::{Authorizer, EscalationGuard, aggregate, bootstrap};
 use crate::builtin::ServiceAllocators;
@@ -28,11 +29,13 @@ use crate::crd::controller::Controller as Definitions;
 use crate::error::{Error, Result};
 use crate::http::client::InProcessService;
 use crate::http::{self, Api, InFlight};
-use crate::outbound::{ClusterServices, Outbound};
+use crate::outbound::Outbound;
 use crate::registry::Registry;
+use crate::registry::admission::Admission;
 use crate::registry::catalog::Catalog;
 use crate::registry::lifecycle::NamespaceLifecycle;
 use crate::registry::resource::{Gvr, ResourceInfo};
+use crate::services::ClusterServices;
 use crate::storage::{Durability, Journal, Limits, MemoryJournal, SqliteJournal, Store};
 
 /// Where a server keeps its objects and keys.
@@ -120,7 +123,7 @@ const FRONT_PROXY_AUTHORITY: &str = "front-proxy-ca";
 const WEBHOOK_CLIENT: &str = "kube-apiserver-webhook-client";
 
 /// Issues the certificate presented to extension API servers.
-fn front_proxy(authority: &Authority) -> Result<Identity> {
+fn front_proxy(authority: &Authority) -> authn::error::Result<Identity> {
     let own = authority.client(FRONT_PROXY, &[])?;
     Ok(Identity { certificate: own.certificate.into_bytes(), key: own.key.into_bytes() })
 }
@@ -164,7 +167,8 @@ impl Keys {
     /// Authorities of clients that this server's listeners trust.
     fn clients(&self) -> Result<ClientAuthorities> {
         let Trust { client_ca, request_header_ca, allowed_names } = self.trust();
-        Ok(ClientAuthorities::new(Some(&request_header_ca), allowed_names, Some(&client_ca))?)
+        let clients = ClientAuthorities::new(Some(&request_header_ca), allowed_names, Some(&client_ca));
+        Ok(clients.map_err(authn::error::Error::from)?)
     }
 }
 
@@ -322,7 +326,7 @@ impl ApiServer {
 
     /// TLS of an additional listener of this server, which trusts the same clients.
     pub fn tls(&self, serving: Arc<Serving>) -> Result<Tls> {
-        Tls::new(serving, ClientAuthorities::clone(&self.inner.tls.clients))
+        Ok(Tls::new(serving, ClientAuthorities::clone(&self.inner.tls.clients))?)
     }
 
     /// The whole HTTP service; requests carry their own credentials.

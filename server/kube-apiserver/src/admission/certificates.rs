@@ -9,9 +9,9 @@ use base64::engine::general_purpose::STANDARD;
 use crowsnest_apimachinery::rbac::Action;
 use serde_json::Value;
 
-use super::{Admission, Attributes, Operation};
 use crate::authn::{FRONT_PROXY, SigningRequest};
 use crate::authz::Authorizer;
+use crate::registry::admission::{Admission, Attributes, Operation};
 use crate::status::{ApiError, ApiResult};
 
 const GROUP: &str = "certificates.k8s.io";

@@ -6,8 +6,8 @@ use std::sync::{Arc, Weak};
 use async_trait::async_trait;
 use serde_json::Value;
 
-use super::{Admission, Attributes, Operation};
 use crate::registry::Registry;
+use crate::registry::admission::{Admission, Attributes, Operation};
 use crate::registry::object::Object;
 use crate::status::ApiResult;
 use crate::storage::ResourceKey;

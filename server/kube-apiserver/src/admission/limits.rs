@@ -7,8 +7,8 @@ use async_trait::async_trait;
 use crowsnest_apimachinery::quantity::Quantity;
 use serde_json::{Map, Value, json};
 
-use super::{Admission, Attributes, Operation};
 use crate::registry::Registry;
+use crate::registry::admission::{Admission, Attributes, Operation};
 use crate::status::{ApiError, ApiResult};
 use crate::storage::ResourceKey;
 

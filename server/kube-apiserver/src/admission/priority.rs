@@ -8,9 +8,9 @@ use async_trait::async_trait;
 use parking_lot::RwLock;
 use serde_json::{Value, json};
 
-use super::{Admission, Attributes, Operation};
 use crate::authz::bootstrap::{loopback, loopback_options};
 use crate::registry::Registry;
+use crate::registry::admission::{Admission, Attributes, Operation};
 use crate::registry::object::Object;
 use crate::registry::resource::Gvr;
 use crate::status::{ApiError, ApiResult, Reason};

@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-use super::Attributes;
 use crate::registry::Registry;
+use crate::registry::admission::Attributes;
 use crate::registry::resource::{Gvr, ResourceRef};
 use crate::storage::{ObjectKey, ResourceKey};
 

@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 use serde_json::{Value, json};
 
-use super::{Admission, Attributes, Operation};
+use crate::registry::admission::{Admission, Attributes, Operation};
 use crate::status::ApiResult;
 
 const NOT_READY: &str = "node.kubernetes.io/not-ready";

@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 use serde_json::{Value, json};
 
-use super::{Admission, Attributes, Operation};
+use crate::registry::admission::{Admission, Attributes, Operation};
 use crate::status::ApiResult;
 
 const SECONDS: i64 = 300;

@@ -6,6 +6,7 @@ use crowsnest_apimachinery::names::format::{dns1035_label, dns1123_subdomain, pa
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
+use crate::apply::VersionSchemas;
 use crate::crd::names::Condition;
 use crate::outbound::{Place, ServiceRef, Target};
 use crate::registry::resource::ResourceInfo;
@@ -62,6 +63,8 @@ pub fn local_condition() -> Condition {
 /// The strategy of APIServices.
 #[derive(Debug, Default)]
 pub struct ApiServiceStrategy;
+
+impl VersionSchemas for ApiServiceStrategy {}
 
 impl Strategy for ApiServiceStrategy {
     fn default(&self, object: &mut Value) {

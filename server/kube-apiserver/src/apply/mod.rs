@@ -12,12 +12,8 @@ use crate::schema::{Schema, normalise};
 use crate::status::{ApiError, ApiResult, Cause, Details, Reason};
 
 mod last_applied;
-#[cfg(test)]
-mod laws;
-mod managed;
-mod path;
-#[cfg(test)]
-mod recorded_tests;
+pub mod managed;
+pub mod path;
 #[cfg(test)]
 mod tests;
 pub(crate) mod typed;
@@ -25,7 +21,7 @@ mod versions;
 
 use managed::Entry;
 pub use path::{FieldSet, PathElement};
-pub use versions::{Conversion, Stop, Version, Versions};
+pub use versions::{Conversion, Stop, Version, VersionSchemas, Versions};
 
 /// Owner of everything an object holds that was never tracked when the first apply comes.
 const BEFORE_FIRST_APPLY: &str = "before-first-apply";

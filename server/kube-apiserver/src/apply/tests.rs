@@ -17,19 +17,19 @@ fn apply(
     manager: &Manager<'_>,
     force: bool,
 ) -> ApiResult<Value> {
-    super::apply(&Versions::none(), schema, live, config, manager, force).map_err(refused)
+    super::apply(&Versions::default(), schema, live, config, manager, force).map_err(refused)
 }
 
 fn track_update(schema: Option<&Schema>, old: Option<&Value>, new: &mut Value, manager: &Manager<'_>) {
     match old {
         Some(old) => {
-            super::track_update(&Versions::none(), schema, old, new, manager).map_err(refused).unwrap().write(new)
+            super::track_update(&Versions::default(), schema, old, new, manager).map_err(refused).unwrap().write(new)
         }
         None => super::track_create(schema, new, manager),
     }
 }
 
-pub(super) fn refused(stop: Stop) -> ApiError {
+fn refused(stop: Stop) -> ApiError {
     match stop {
         Stop::Refused(error) => error,
         Stop::Needs(conversion) => panic!("{conversion:?}"),

@@ -9,7 +9,6 @@ use serde_json::Value;
 
 use super::path::{FieldSet, PathElement};
 use super::typed;
-use crate::registry::strategy::StrategyRef;
 use crate::schema::{ListType, Schema, SchemaRef, Type};
 use crate::status::{ApiError, ApiResult};
 
@@ -21,6 +20,14 @@ pub enum Version {
     Gone,
     /// Nothing can be said of objects with fields of it, and this is why.
     Refused(String),
+}
+
+/// Schemas of one kind, by version.
+pub trait VersionSchemas: std::fmt::Debug + Send + Sync {
+    /// What the kind is in another version than this one, in which managers may have written fields.
+    fn version(&self, _api_version: &str) -> Version {
+        Version::Gone
+    }
 }
 
 /// Why nothing was decided.
@@ -44,21 +51,16 @@ pub struct Conversion {
 }
 
 /// The versions of one kind, and the conversions that were made so far, or why they could not.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Versions<'a> {
-    strategy: Option<&'a StrategyRef>,
+    /// Absent for a kind with one version.
+    schemas: Option<&'a dyn VersionSchemas>,
     made: Vec<(Conversion, Result<Value, String>)>,
 }
 
 impl<'a> Versions<'a> {
-    pub fn of(strategy: &'a StrategyRef) -> Self {
-        Self { strategy: Some(strategy), made: Vec::new() }
-    }
-
-    /// Of a kind with one version.
-    #[cfg(test)]
-    pub fn none() -> Self {
-        Self { strategy: None, made: Vec::new() }
+    pub fn of(schemas: &'a dyn VersionSchemas) -> Self {
+        Self { schemas: Some(schemas), made: Vec::new() }
     }
 
     /// The schema of a version; `None` when it is gone. `own` is the version of the request, `schema` its schema.
@@ -71,7 +73,7 @@ impl<'a> Versions<'a> {
         if version == own {
             return Ok(Some(VersionSchema::Own(schema)));
         }
-        match self.strategy.map_or(Version::Gone, |strategy| strategy.version(version)) {
+        match self.schemas.map_or(Version::Gone, |schemas| schemas.version(version)) {
             Version::Known(schema) => Ok(Some(VersionSchema::Other(schema))),
             Version::Gone => Ok(None),
             Version::Refused(why) => Err(Stop::Refused(ApiError::unexplained(500, why))),
@@ -97,7 +99,7 @@ impl<'a> Versions<'a> {
 
     /// Takes a conversion that was asked for. One that does not fit its version's schema is none: who knows what of it is whose.
     pub fn learn(&mut self, conversion: Conversion, converted: ApiResult<Value>) {
-        let schema = match self.strategy.map(|strategy| strategy.version(&conversion.to)) {
+        let schema = match self.schemas.map(|schemas| schemas.version(&conversion.to)) {
             Some(Version::Known(schema)) => Some(schema),
             _ => None,
         };

@@ -14,8 +14,8 @@ use rcgen::{
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
+use super::error::{Error, Result};
 use super::{ClientAuthorities, Serving, Tls};
-use crate::error::{Error, Result};
 
 /// Days a certificate authority is valid.
 const AUTHORITY_DAYS: i64 = 3650;
@@ -177,7 +177,7 @@ impl Authority {
 }
 
 /// Issues `what` anew, again and again, until `stopped`.
-pub(crate) async fn renew(what: &str, stopped: &CancellationToken, mut issue: impl FnMut() -> Result<()>) {
+pub async fn renew(what: &str, stopped: &CancellationToken, mut issue: impl FnMut() -> Result<()>) {
     while stopped.run_until_cancelled(tokio::time::sleep(RENEW_EVERY)).await.is_some() {
         if let Err(error) = issue() {
             tracing::error!(%error, what, "not renewed");

@@ -6,7 +6,7 @@ use sha2::{Digest, Sha256};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 /// Extra field that names the credential with which a user authenticated.
-pub(super) const CREDENTIAL: &str = "authentication.kubernetes.io/credential-id";
+pub const CREDENTIAL: &str = "authentication.kubernetes.io/credential-id";
 
 /// The subject of a certificate (DER).
 pub(super) fn read_subject(der: &[u8]) -> Result<CertificateSubject, SubjectError> {

@@ -4,7 +4,7 @@
 use num_bigint::BigUint;
 use ring::rand::{SecureRandom, SystemRandom};
 
-use crate::error::{Error, Result};
+use super::error::{Error, Result};
 
 /// Bits of each prime; the modulus has twice as many.
 const PRIME_BITS: usize = 1024;

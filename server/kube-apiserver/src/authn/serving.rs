@@ -10,8 +10,8 @@ use rustls::sign::CertifiedKey;
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 
+use super::error::{Error, Result};
 use super::{ClientAuthorities, Credentials};
-use crate::error::{Error, Result};
 
 /// See the module. Written by whoever issues or reads certificates, read by each handshake.
 #[derive(Debug)]

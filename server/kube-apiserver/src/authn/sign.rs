@@ -14,7 +14,7 @@ use x509_parser::der_parser::asn1_rs::{Any, BitString, FromDer, Sequence, Serial
 use x509_parser::pem::parse_x509_pem;
 
 use super::authority::Authority;
-use crate::error::{Error, Result};
+use super::error::{Error, Result};
 
 /// Seconds before now from which certificates that others ask for are valid: clocks differ.
 const BACKDATE: i64 = 5 * 60;

@@ -15,9 +15,9 @@ use rustls_pki_types::PrivatePkcs1KeyDer;
 use rustls_pki_types::pem::PemObject;
 use serde_json::{Value, json};
 
+use super::error::{Error, Result};
 use crate::authn::authority::write_secret;
 use crate::authn::rsa;
-use crate::error::{Error, Result};
 
 /// Issuer and default audience of a cluster's tokens.
 pub const ISSUER: &str = "https://kubernetes.default.svc";

@@ -8,8 +8,8 @@ use crowsnest_apimachinery::field::FieldError;
 use crowsnest_apimachinery::rbac::{Action, PolicyRule, RoleRef};
 use serde_json::{Map, Value};
 
-use crate::admission::{Admission, Attributes, Operation, policy};
 use crate::authz::{Authorizer, GROUP, escalation};
+use crate::registry::admission::{self, Admission, Attributes, Operation};
 use crate::registry::object::Object;
 use crate::registry::{Registry, unexpected};
 use crate::status::{ApiError, ApiResult};
@@ -58,7 +58,7 @@ impl EscalationGuard {
             let text = |key: &str| spec["paramRef"][key].as_str().unwrap_or_default().to_owned();
             let policies = a.resource.gvr.resource.replace("policybindings", "policies");
             let key = ObjectKey::new("", spec["policyName"].as_str().unwrap_or_default());
-            let policy = registry.store.get(&ResourceKey::new(policy::GROUP, &policies), &key);
+            let policy = registry.store.get(&ResourceKey::new(admission::GROUP, &policies), &key);
             let policy = policy.and_then(|record| record.body.value(record.revision).ok()).unwrap_or_default();
             let mut wanted = parameters(registry, &policy["spec"]["paramKind"]);
             let Action::Resource { verb, namespace, name, .. } = &mut wanted else { return Ok(()) };
@@ -76,7 +76,7 @@ impl EscalationGuard {
             return Ok(());
         };
         let errors = vec![FieldError::forbidden(format!("spec.{key}"), why)];
-        Err(ApiError::invalid(policy::GROUP, &a.resource.kind, object.name(), errors))
+        Err(ApiError::invalid(admission::GROUP, &a.resource.kind, object.name(), errors))
     }
 
     /// A role grants what it says; one that aggregates may come to grant anything.
@@ -218,7 +218,7 @@ impl Admission for EscalationGuard {
     }
 
     async fn validate(&self, a: &Attributes<'_>, object: Option<&Value>, _: &mut Vec<String>) -> ApiResult<()> {
-        match object.filter(|_| a.operation != Operation::Delete && a.resource.gvr.group == policy::GROUP) {
+        match object.filter(|_| a.operation != Operation::Delete && a.resource.gvr.group == admission::GROUP) {
             Some(object) => self.check_parameters(a, object),
             None => Ok(()),
         }

@@ -8,8 +8,6 @@ pub mod bootstrap;
 pub mod default_roles;
 pub mod escalation;
 mod guard;
-#[cfg(test)]
-mod guard_tests;
 pub(crate) mod review;
 mod selectors;
 

@@ -6,7 +6,7 @@ use crowsnest_apimachinery::unstructured::text;
 use crowsnest_apimachinery::user::UserInfo;
 use serde_json::{Value, json};
 
-use crate::authn::Authenticator;
+use crate::authentication::Authenticator;
 use crate::authz::{Authorizer, selectors};
 use crate::registry::object::{Object, time};
 use crate::registry::resource::ResourceRef;

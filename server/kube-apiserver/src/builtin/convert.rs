@@ -20,7 +20,7 @@ const EVENT_FIELDS: [(&str, &str); 7] = [
 ];
 
 /// The object as its tables and its metadata alone are made of: of the version that has all fields.
-pub(crate) fn internal(object: &Value) -> Cow<'_, Value> {
+pub fn internal(object: &Value) -> Cow<'_, Value> {
     let (kind, version) = (text(object, "kind"), text(object, "apiVersion"));
     if kind == "HorizontalPodAutoscaler" && version == "autoscaling/v1" {
         return Cow::Owned(convert(object.clone(), "autoscaling/v2"));

@@ -9,6 +9,8 @@ use crate::table::Printer;
 
 mod allocate;
 mod apparmor;
+#[cfg(test)]
+mod apply_laws;
 mod autoscaler;
 mod convert;
 mod defaults;
@@ -21,12 +23,12 @@ mod prepare;
 mod select;
 mod service;
 mod strategy;
-mod validate;
+pub mod validate;
 mod warnings;
 
 pub use allocate::ServiceAllocators;
 pub(crate) use allocate::{RANGE, addresses};
-pub(crate) use convert::internal;
+pub use convert::internal;
 pub use strategy::BuiltinStrategy;
 pub(crate) use validate::selector::wrong_selector;
 

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::object::{at, copy, inside, put, same, take};
 use super::{convert, defaults, prepare, select, validate, warnings};
-use crate::apply::Version;
+use crate::apply::{Version, VersionSchemas};
 use crate::registry::object::Object;
 use crate::registry::strategy::{RequestContext, Strategy};
 use crate::registry::validation::{kubernetes_finalizers, object_meta};
@@ -133,6 +133,13 @@ fn finalizers(namespace: &Value) -> Vec<FieldError> {
         }
     }
     errors
+}
+
+impl VersionSchemas for BuiltinStrategy {
+    fn version(&self, api_version: &str) -> Version {
+        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+        SchemaSet::builtin().kind(group, version, self.kind).map_or(Version::Gone, Version::Known)
+    }
 }
 
 impl Strategy for BuiltinStrategy {
@@ -290,11 +297,6 @@ impl Strategy for BuiltinStrategy {
 
     fn selectable_fields(&self, object: &Value) -> Vec<(String, String)> {
         select::fields(self.group, self.kind, object)
-    }
-
-    fn version(&self, api_version: &str) -> Version {
-        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
-        SchemaSet::builtin().kind(group, version, self.kind).map_or(Version::Gone, Version::Known)
     }
 
     fn convert(&self, objects: Vec<Value>, to_api_version: &str) -> BoxFuture<'_, ApiResult<Vec<Value>>> {

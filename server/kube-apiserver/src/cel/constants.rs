@@ -3,7 +3,7 @@
 use kube::core::cel::cel::common::ast::{CallExpr, EntryExpr, Expr, IdedExpr, LiteralValue, operators};
 
 use super::{Budget, Failure, Program, arm, bounds, deep, parse_within, with_base};
-use crate::crd::pattern_problem;
+use crate::schema::patterns;
 
 /// Conversions; of types as well, which never fail.
 const CONVERSIONS: &[&str] =
@@ -49,7 +49,7 @@ fn of_call(expr: &IdedExpr, called: &CallExpr) -> Result<bool, String> {
     let name = called.func_name.as_str();
     if matches!(name, "find" | "findAll" | "matches")
         && target.is_some()
-        && let Some(problem) = called.args.first().and_then(text).and_then(pattern_problem)
+        && let Some(problem) = called.args.first().and_then(text).and_then(patterns::problem)
     {
         return Err(problem);
     }

@@ -9,7 +9,7 @@ use kube::core::cel::cel::{Context, ExecutionError, Value as Cel};
 use serde_json::Value;
 
 use super::functions::spend;
-use crate::crd::cel_escape;
+use crate::cel::json::escape;
 
 /// Whether two values are equal, the first being of a kind.
 pub(super) const EQUAL: &str = "@equal";
@@ -53,7 +53,7 @@ impl Kind {
                 Some("map") => {
                     let keys = schema.get("x-kubernetes-list-map-keys").and_then(Value::as_array);
                     // Looked for in elements as expressions would write it, which is not how elements have it.
-                    let key = |name: &str| Some(name.to_owned()).filter(|name| cel_escape(name) == *name);
+                    let key = |name: &str| Some(name.to_owned()).filter(|name| escape(name) == *name);
                     let keys = keys.into_iter().flatten().filter_map(Value::as_str).map(key);
                     Kind::Keyed(keys.collect(), Arc::new(below("items")))
                 }
@@ -72,7 +72,7 @@ impl Kind {
         for (name, property) in properties {
             let kind = Self::of_schema(property);
             if !kind.is_plain() {
-                fields.insert(cel_escape(name), kind.clone());
+                fields.insert(escape(name), kind.clone());
                 fields.insert(name.clone(), kind);
             }
         }

@@ -13,6 +13,7 @@ mod bounds;
 mod budget;
 mod constants;
 mod functions;
+pub mod json;
 mod kinds;
 mod library;
 mod macros;
@@ -35,7 +36,7 @@ pub use constants::instantiate;
 pub use kinds::Kind;
 pub use value::to_json;
 
-use crate::crd::pattern_problem;
+use crate::schema::patterns;
 
 /// Longest nesting that the parser takes; [`bounds`] has looked before.
 const NESTING: u16 = 251;
@@ -88,7 +89,7 @@ fn parse_within(source: &str) -> Result<IdedExpr, String> {
 /// Whether a text that is written as a function's argument is one that the function takes.
 fn is_literal(function: &str, text: &str) -> bool {
     if function == "matches" {
-        return pattern_problem(text).is_none();
+        return patterns::problem(text).is_none();
     }
     let Ok(program) = Program::compile(&format!("{function}(v)")) else { return true };
     with_base(|base| {

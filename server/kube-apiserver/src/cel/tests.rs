@@ -7,7 +7,7 @@ use rstest::rstest;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::crd::untyped_cel;
+use crate::cel::json::untyped_to_cel;
 
 fn run(source: &str) -> Result<Value, String> {
     let object = json!({
@@ -17,7 +17,7 @@ fn run(source: &str) -> Result<Value, String> {
     let program = Program::compile(source)?;
     with_base(|base| {
         let mut scope = base.new_inner_scope();
-        scope.add_variable_from_value("self", untyped_cel(&object));
+        scope.add_variable_from_value("self", untyped_to_cel(&object));
         let value = program.execute(&scope, &mut Budget::rules()).map_err(|failure| failure.to_string())?;
         to_json(&value)
     })

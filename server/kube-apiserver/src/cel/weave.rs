@@ -256,7 +256,7 @@ mod tests {
 
     use super::super::{Budget, Program, to_json, with_base};
     use super::*;
-    use crate::crd::cel_value;
+    use crate::cel::json::to_cel;
 
     fn schema() -> Value {
         let set = |items: &str| json!({"type": "array", "x-kubernetes-list-type": "set", "items": {"type": items}});
@@ -314,7 +314,7 @@ mod tests {
         let program = Program::compile_over(source, &[("self", Kind::of_schema(&schema))]).unwrap();
         let found = with_base(|base| {
             let mut scope = base.new_inner_scope();
-            scope.add_variable_from_value("self", cel_value(&schema, &object));
+            scope.add_variable_from_value("self", to_cel(&schema, &object));
             to_json(&program.execute(&scope, &mut Budget::rules()).unwrap()).unwrap()
         });
         assert_eq!(found, wanted);

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use super::{core, keep_following};
 use crate::ApiServer;
-use crate::authn::bootstrap::signature;
+use crate::authentication::bootstrap::signature;
 use crate::authz::bootstrap::{loopback, loopback_options};
 use crate::error::Error;
 use crate::registry::options::ListOptions;

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::{core, keep_following};
 use crate::ApiServer;
-use crate::authn::legacy_token;
+use crate::authentication::legacy_token;
 use crate::authz::bootstrap::{loopback, loopback_options};
 use crate::error::Error;
 use crate::registry::object::Object;

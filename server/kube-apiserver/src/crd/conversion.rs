@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::defaulting;
 use super::definition::{Definition, text, texts};
 use crate::admission::{Target, WebhookClient};
 use crate::registry::unexpected;
+use crate::schema::defaulting;
 use crate::schema::{Schema, SchemaRef, prune};
 use crate::status::ApiResult;
 

@@ -1,13 +1,12 @@
 //! CustomResourceDefinitions: their validation and status, and the custom resources they serve.
 //!
 //! Pure parts: [`definition`] (reading and defaulting), [`validation`], `structural`, `keywords`, `defaults` and `rules` (a
-//! definition's schemas), [`values`] (validating objects), [`defaulting`], `cel`, [`names`]. [`controller`] watches definitions, writes their status and installs what they serve into
+//! definition's schemas), [`values`] (validating objects), `cel`, [`names`]. [`controller`] watches definitions, writes their status and installs what they serve into
 //! the registry's catalog, from which `http/`, `discovery/` and `openapi/` read.
 
 mod cel;
 pub mod controller;
 mod conversion;
-pub mod defaulting;
 mod defaults;
 pub mod definition;
 mod embedded;
@@ -17,7 +16,6 @@ mod internal;
 mod keywords;
 mod known;
 pub mod names;
-mod patterns;
 pub mod resources;
 mod rule_costs;
 mod rules;
@@ -33,9 +31,4 @@ mod served_tests;
 #[cfg(test)]
 mod tests;
 
-#[cfg(test)]
-pub(crate) use cel::to_cel as cel_value;
-pub(crate) use cel::{escape as cel_escape, field as cel_field, reserved as cel_reserved, untyped as untyped_cel};
-pub(crate) use formats::fits;
-pub(crate) use patterns::problem as pattern_problem;
 pub use strategy::CustomStrategy;

@@ -13,6 +13,7 @@ use super::names::{Condition, stored_versions};
 use super::strategy::CustomStrategy;
 use super::{formats, validation};
 use crate::admission::WebhookClient;
+use crate::apply::VersionSchemas;
 use crate::registry::resource::{Gvr, ResourceInfo, ScalePaths, Subresource};
 use crate::registry::strategy::{RequestContext, Strategy};
 use crate::schema::{SchemaRef, prune, set::SchemaSet};
@@ -113,6 +114,8 @@ fn unrecognized_formats(definition: &Value) -> Vec<String> {
     }
     found
 }
+
+impl VersionSchemas for DefinitionStrategy {}
 
 impl Strategy for DefinitionStrategy {
     fn default(&self, object: &mut Value) {

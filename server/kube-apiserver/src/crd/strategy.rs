@@ -10,9 +10,10 @@ use serde_json::Value;
 
 use super::cel::Rules;
 use super::conversion::Converter;
-use super::{defaulting, embedded, values};
-use crate::apply::Version;
+use super::{embedded, values};
+use crate::apply::{Version, VersionSchemas};
 use crate::registry::strategy::{RequestContext, Strategy};
+use crate::schema::defaulting;
 use crate::schema::{Schema, SchemaRef, prune};
 use crate::status::ApiResult;
 use crate::storage::Revision;
@@ -209,6 +210,15 @@ fn finalizer_warnings(old: Option<&Value>, new: &Value) -> Vec<String> {
     warnings
 }
 
+impl VersionSchemas for CustomStrategy {
+    fn version(&self, api_version: &str) -> Version {
+        match self.converter.schema(api_version) {
+            Some(schema) => Version::Known(schema),
+            None => Version::Refused(format!("request to convert CR to an invalid group/version: {api_version}")),
+        }
+    }
+}
+
 impl Strategy for CustomStrategy {
     fn refuses_create(&self) -> Option<&'static str> {
         self.is_terminating.then_some("create not allowed while custom resource definition is terminating")
@@ -345,13 +355,6 @@ impl Strategy for CustomStrategy {
     fn serves_stored(&self) -> bool {
         // The schema may have changed since an object was written: reads prune and default again.
         false
-    }
-
-    fn version(&self, api_version: &str) -> Version {
-        match self.converter.schema(api_version) {
-            Some(schema) => Version::Known(schema),
-            None => Version::Refused(format!("request to convert CR to an invalid group/version: {api_version}")),
-        }
     }
 
     fn convert_part(&self, objects: Vec<Value>, to_api_version: &str) -> BoxFuture<'_, ApiResult<Vec<Value>>> {

@@ -5,7 +5,8 @@ use crowsnest_apimachinery::field::{FieldError, FieldErrorKind};
 use serde_json::{Value, json};
 
 use super::rule_costs::Spent;
-use super::{defaults, internal, keywords, patterns};
+use super::{defaults, internal, keywords};
+use crate::schema::patterns;
 
 pub(super) fn get<'a>(schema: &'a Value, key: &str) -> Option<&'a Value> {
     schema.get(key).filter(|v| !v.is_null())

@@ -4,7 +4,8 @@ use serde_json::{Value, json};
 
 use super::cel::Rules;
 use super::definition::Definition;
-use super::{defaulting, definition, names, validation, values, versions};
+use super::{definition, names, validation, values, versions};
+use crate::schema::defaulting;
 use crate::schema::{Schema, prune};
 
 fn crd(schema: Value) -> Value {

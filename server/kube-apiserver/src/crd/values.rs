@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use regex::Regex;
 use serde_json::Value;
 
-use super::formats;
+use crate::schema::formats;
 
 /// Deeper objects than this are not walked further; the decoder refuses them long before.
 const MAX_DEPTH: usize = 200;

@@ -10,10 +10,10 @@ use http::Method;
 use http::header::{ACCEPT, CONTENT_TYPE, USER_AGENT};
 use serde_json::{Value, json};
 
-use crate::admission::{Attributes, Operation};
 use crate::audit::Record;
 use crate::http::negotiate::{Accepted, Encoding, Offer, Shape};
 use crate::http::{Api, Response, audited, body, layers, negotiate, pages, respond, subresource, watching};
+use crate::registry::admission::{Attributes, Operation};
 use crate::registry::object::Object;
 use crate::registry::options::{DeleteOptions, ListOptions, WriteOptions};
 use crate::registry::patch::Patch;

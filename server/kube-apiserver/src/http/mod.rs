@@ -3,6 +3,8 @@
 //! [`service`] builds the whole stack in its one order; `server` mounts it on sockets and in-process clients.
 //! Handlers extract, call `registry/` (or `discovery/`, `authz/`), and map the result.
 
+#[cfg(test)]
+mod apply_tests;
 pub(crate) mod audited;
 pub mod body;
 pub mod client;
@@ -11,9 +13,13 @@ mod custom;
 #[cfg(test)]
 mod deadlines_tests;
 pub mod delegate;
+#[cfg(test)]
+mod escalation_tests;
 mod eviction;
 mod flights;
 pub mod handler;
+#[cfg(test)]
+mod impersonation_tests;
 mod layers;
 #[cfg(test)]
 mod lifecycle_tests;
@@ -45,7 +51,7 @@ use tower_http::CompressionLevel;
 use tower_http::compression::CompressionLayer;
 
 use crate::audit::Auditor;
-use crate::authn::Authenticator;
+use crate::authentication::Authenticator;
 use crate::authz::Authorizer;
 use crate::discovery::Discovery;
 use crate::http::delegate::Delegate;

@@ -7,13 +7,14 @@ use axum::body::Body;
 use http::header::{CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, X_CONTENT_TYPE_OPTIONS};
 use serde_json::{Value, json};
 
+use crate::builtin::internal;
 use crate::http::Response;
 use crate::http::audited::Told;
 use crate::http::negotiate::{Accepted, Encoding, Shape};
 use crate::registry::List;
 use crate::registry::resource::ResourceRef;
 use crate::status::{ApiError, ApiResult};
-use crate::table::{IncludeObject, ListMeta, partial_object_metadata, partial_object_metadata_list, table, to_v1beta1};
+use crate::table::{IncludeObject, ListMeta, Rows, partial_object_metadata, partial_object_metadata_list, to_v1beta1};
 
 pub const JSON: HeaderValue = HeaderValue::from_static("application/json");
 pub const YAML: HeaderValue = HeaderValue::from_static("application/yaml");
@@ -85,10 +86,9 @@ pub fn object(
         Shape::Table => {
             let include = IncludeObject::parse(include)?;
             let columns = resource.printer.columns(&docs);
-            let now = jiff::Timestamp::now();
-            table(&resource.printer, Some(columns), [object], &ListMeta::of(object), include, now)
+            rows(resource, include).table(Some(columns), [object], &ListMeta::of(object))
         }
-        Shape::PartialMetadata => partial_object_metadata(object),
+        Shape::PartialMetadata => partial_object_metadata(object, internal),
         Shape::PartialMetadataList => {
             let why =
                 format!("PartialObjectMetadataList, but the requested object is not a list (*{})", go_type(resource));
@@ -100,6 +100,11 @@ pub fn object(
         to_v1beta1(&mut shaped);
     }
     Ok(value(code, accepted.encoding, &shaped))
+}
+
+/// How objects of a resource become rows now.
+pub(super) fn rows(resource: &ResourceRef, include: IncludeObject) -> Rows<'_> {
+    Rows { printer: &resource.printer, include, now: jiff::Timestamp::now(), internal }
 }
 
 /// Descriptions of columns that show a published field.
@@ -140,9 +145,9 @@ pub fn list(accepted: Accepted, resource: &ResourceRef, list: List, include: &st
         Shape::Table => {
             let include = IncludeObject::parse(include)?;
             let columns = resource.printer.columns(&docs);
-            table(&resource.printer, Some(columns), &list.objects, &meta, include, jiff::Timestamp::now())
+            rows(resource, include).table(Some(columns), &list.objects, &meta)
         }
-        Shape::PartialMetadataList => partial_object_metadata_list(&list.objects, &meta),
+        Shape::PartialMetadataList => partial_object_metadata_list(&list.objects, &meta, internal),
         Shape::PartialMetadata => {
             let why = format!("PartialObjectMetadata, but the requested object is a list (*{}List)", go_type(resource));
             return Err(wrong_shape(&why));

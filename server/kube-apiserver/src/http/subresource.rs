@@ -5,11 +5,11 @@ use crowsnest_apimachinery::field::FieldError;
 use crowsnest_apimachinery::rbac::Action;
 use serde_json::{Value, json};
 
-use crate::admission::{Attributes, Operation};
 use crate::http::eviction::{evict, set_condition};
 use crate::http::handler::{self, Call, namespace};
 use crate::http::negotiate::Shape;
 use crate::http::{Response, body, connecting, negotiate, respond};
+use crate::registry::admission::{Attributes, Operation};
 use crate::registry::connect::ConnectRequest;
 use crate::registry::object::{Object, time};
 use crate::registry::options::WriteOptions;

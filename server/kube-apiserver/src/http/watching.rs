@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use tokio::time::Sleep;
 use tokio_util::sync::WaitForCancellationFutureOwned;
 
+use crate::builtin::internal;
 use crate::http::handler::{Call, namespace};
 use crate::http::negotiate::{self, Accepted, Encoding, Shape};
 use crate::http::{Response, respond};
@@ -19,7 +20,7 @@ use crate::registry::options::ListOptions;
 use crate::registry::resource::ResourceRef;
 use crate::registry::{EventForm, Watch};
 use crate::status::ApiResult;
-use crate::table::{IncludeObject, ListMeta, partial_object_metadata, table, to_v1beta1};
+use crate::table::{IncludeObject, ListMeta, partial_object_metadata, to_v1beta1};
 
 /// Watches without a timeout of their own end after one to two times this.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(1800);
@@ -134,19 +135,18 @@ impl Shaping {
     fn shape(&self, event: &str, object: Value, first: bool) -> Value {
         match self.accepted.shape {
             Shape::Table => {
-                let printer = &self.resource.printer;
                 // Tables repeat no column definitions after the first event.
-                let columns = first.then(|| printer.columns(&respond::docs));
+                let columns = first.then(|| self.resource.printer.columns(&respond::docs));
                 let meta = ListMeta::of(&object);
                 let objects = (event != "BOOKMARK").then_some(&object);
-                let mut table = table(printer, columns, objects, &meta, self.include, jiff::Timestamp::now());
+                let mut table = respond::rows(&self.resource, self.include).table(columns, objects, &meta);
                 if event == "BOOKMARK" {
-                    let row = json!({"cells": [], "object": partial_object_metadata(&object)});
+                    let row = json!({"cells": [], "object": partial_object_metadata(&object, internal)});
                     table["rows"] = json!([row]);
                 }
                 table
             }
-            Shape::PartialMetadata | Shape::PartialMetadataList => partial_object_metadata(&object),
+            Shape::PartialMetadata | Shape::PartialMetadataList => partial_object_metadata(&object, internal),
             Shape::Object | Shape::Aggregated { .. } => object,
         }
     }

@@ -52,8 +52,9 @@ pub fn serve(
     match parts {
         ["v2"] => {
             let header = request.headers().get(ACCEPT).and_then(|v| v.to_str().ok()).unwrap_or_default();
-            let hash =
-                elsewhere.iter().fold(hash(&all), |hash, more| digest(format!("{hash}{}", more.hash).as_bytes()));
+            let hash = elsewhere
+                .iter()
+                .fold(hash(&all), |hash, more| remote::digest(format!("{hash}{}", more.hash).as_bytes()));
             if PROTOBUF.iter().any(|kind| header.starts_with(kind)) {
                 let make = || Bytes::from(protobuf::document(&v2(&all, elsewhere)));
                 return Some(document(request, "v2.pb", PROTOBUF[1], &hash, make));
@@ -62,7 +63,7 @@ pub fn serve(
         }
         ["v3"] => {
             let index = v3_index(&all, elsewhere).to_string();
-            Some(document(request, "v3", JSON, &digest(index.as_bytes()), || Bytes::from(index.clone())))
+            Some(document(request, "v3", JSON, &remote::digest(index.as_bytes()), || Bytes::from(index.clone())))
         }
         ["v3", rest @ ..] => {
             let path = rest.join("/");
@@ -94,15 +95,7 @@ fn hash(resources: &[&ResourceRef]) -> String {
             hasher.update(schema.to_string());
         }
     }
-    hex(&hasher.finalize())
-}
-
-fn digest(text: &[u8]) -> String {
-    hex(&Sha256::digest(text))
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02X}")).collect()
+    remote::hex(&hasher.finalize())
 }
 
 fn text(document: &Value) -> Bytes {

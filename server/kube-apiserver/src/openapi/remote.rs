@@ -3,8 +3,19 @@
 use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
+use sha2::{Digest, Sha256};
 
-use super::{digest, upgrade};
+use super::upgrade;
+
+/// Hash of a document, as its URL carries it.
+pub fn digest(text: &[u8]) -> String {
+    hex(&Sha256::digest(text))
+}
+
+/// Capital hexadecimal digits.
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02X}")).collect()
+}
 
 /// What a server behind this one says of one group and version.
 #[derive(Debug, Clone, PartialEq)]

@@ -3,7 +3,7 @@
 //! [`Outbound`] keeps pooled HTTPS clients, one per (trust, server name, identity). Services are found through a
 //! [`ServiceResolver`]: endpoints in the cluster, external names, or a service inside this process.
 
-mod services;
+mod resolver;
 #[cfg(test)]
 mod tests;
 
@@ -24,7 +24,7 @@ use parking_lot::Mutex;
 use rustls_pki_types::ServerName;
 use serde_json::Value;
 
-pub use services::{ClusterServices, Endpoint, InProcess, InProcessServices, ResolveError, ServiceResolver};
+pub use resolver::{Endpoint, InProcess, InProcessServices, ResolveError, ServiceResolver};
 
 type HttpsClient = Client<HttpsConnector<HttpConnector>, Body>;
 

@@ -3,9 +3,9 @@
 use rand::Rng;
 use serde_json::Value;
 
-use crate::admission::{Attributes, Operation};
 use crate::apply;
 use crate::error::Error;
+use crate::registry::admission::{Attributes, Operation};
 use crate::registry::object::{Object, time};
 use crate::registry::options::WriteOptions;
 use crate::registry::resource::ResourceRef;

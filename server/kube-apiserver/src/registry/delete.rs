@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::admission::{Attributes, Operation};
 use crate::error::Error;
+use crate::registry::admission::{Attributes, Operation};
 use crate::registry::object::{Object, time};
 use crate::registry::options::{DeleteOptions, ListOptions, Propagation};
 use crate::registry::resource::ResourceRef;

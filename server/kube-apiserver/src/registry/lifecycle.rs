@@ -8,8 +8,8 @@ use lru::LruCache;
 use parking_lot::Mutex;
 use serde_json::Value;
 
-use crate::admission::{Admission, Attributes, Operation};
 use crate::registry::Registry;
+use crate::registry::admission::{Admission, Attributes, Operation};
 use crate::registry::object::Object;
 use crate::registry::resource::Gvr;
 use crate::status::{ApiError, ApiResult, Cause};

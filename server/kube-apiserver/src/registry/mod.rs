@@ -3,6 +3,7 @@
 //! [`Registry`] owns the rules every object obeys; what a kind adds comes from its [`strategy::Strategy`], what the server's
 //! configuration adds from [`crate::admission`]. Called by `http/` for requests and by in-process parts of the server.
 
+pub mod admission;
 pub mod catalog;
 pub mod connect;
 pub(crate) mod create;
@@ -26,8 +27,8 @@ use arc_swap::ArcSwap;
 use parking_lot::RwLock;
 use serde_json::Value;
 
-use crate::admission::{Admission, Attributes};
 use crate::error::Error;
+use crate::registry::admission::{Admission, Attributes};
 use crate::registry::catalog::Catalog;
 use crate::registry::connect::Connect;
 use crate::registry::object::Object;

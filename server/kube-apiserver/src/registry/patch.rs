@@ -152,7 +152,7 @@ pub(crate) async fn settle<T>(
     strategy: &StrategyRef,
     mut decide: impl FnMut(&Versions<'_>) -> Result<T, Stop>,
 ) -> ApiResult<T> {
-    let mut versions = Versions::of(strategy);
+    let mut versions = Versions::of(&**strategy);
     loop {
         let conversion = match decide(&versions) {
             Ok(decided) => return Ok(decided),

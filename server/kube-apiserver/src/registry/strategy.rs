@@ -4,14 +4,13 @@
 //! synchronous and pure: time, ids and the caller are in [`RequestContext`], allocation of cluster IPs and the like goes through
 //! [`Allocators`].
 
-use std::fmt;
 use std::sync::Arc;
 
 use crowsnest_apimachinery::field::FieldError;
 use crowsnest_apimachinery::user::UserInfo;
 use serde_json::Value;
 
-use crate::apply::Version;
+use crate::apply::VersionSchemas;
 use crate::audit::Record;
 use crate::schema::SchemaRef;
 use crate::status::ApiResult;
@@ -41,7 +40,7 @@ pub trait Allocators: Send + Sync {
 }
 
 /// Per-kind behaviour. Objects are whole, with `apiVersion`, `kind` and `metadata`, in the version of the request.
-pub trait Strategy: Send + Sync + fmt::Debug {
+pub trait Strategy: VersionSchemas {
     /// Fills defaults (idempotent). Runs on every decoded object: request bodies, patch results, and objects read from storage.
     fn default(&self, object: &mut Value);
 
@@ -131,11 +130,6 @@ pub trait Strategy: Send + Sync + fmt::Debug {
     /// The same of an object that was just converted from the version it is stored in.
     fn default_converted(&self, object: &mut Value) {
         self.default(object);
-    }
-
-    /// What the kind is in another version than this one, in which managers may have written fields.
-    fn version(&self, _api_version: &str) -> Version {
-        Version::Gone
     }
 
     /// Converts what may be a part of an object: nothing is filled in, some of it may be missing, and what the other version does

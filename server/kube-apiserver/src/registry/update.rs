@@ -5,9 +5,9 @@ use std::sync::{Arc, Weak};
 use crowsnest_apimachinery::field::{FieldError, FieldErrorKind};
 use serde_json::Value;
 
-use crate::admission::{Attributes, Operation};
 use crate::apply;
 use crate::error::Error;
+use crate::registry::admission::{Attributes, Operation};
 use crate::registry::create::{dedup_owners, manager, set_namespace};
 use crate::registry::object::Object;
 use crate::registry::options::WriteOptions;

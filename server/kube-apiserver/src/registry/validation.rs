@@ -8,15 +8,6 @@ use serde_json::{Map, Value, json};
 
 const TOTAL_ANNOTATIONS: usize = 256 * 1024;
 
-/// An address without the zeros that lead its numbers, which C reads as octal.
-pub fn without_zeros(text: &str) -> String {
-    let trimmed = |part: &str| match part.trim_start_matches('0') {
-        "" if !part.is_empty() => "0".to_owned(),
-        rest => rest.to_owned(),
-    };
-    text.split('.').map(trimmed).collect::<Vec<_>>().join(".")
-}
-
 /// `ValidateLabels`.
 pub fn labels(labels: Option<&Value>, field: &str) -> Vec<FieldError> {
     let mut errors = Vec::new();

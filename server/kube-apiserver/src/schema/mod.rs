@@ -10,9 +10,12 @@ use std::sync::Arc;
 use serde_json::Value;
 
 pub mod decode;
+pub mod defaulting;
+pub mod formats;
 pub(crate) mod internal;
 mod normal;
 mod ordered;
+pub mod patterns;
 pub(crate) mod print;
 mod prune;
 mod reader;

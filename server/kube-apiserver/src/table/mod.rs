@@ -19,7 +19,9 @@ use serde_json::{Value, json};
 
 pub use custom::CustomPrinter;
 pub use docs::published;
-pub use render::{IncludeObject, ListMeta, partial_object_metadata, partial_object_metadata_list, table, to_v1beta1};
+pub use render::{
+    IncludeObject, ListMeta, Rows, ToInternal, partial_object_metadata, partial_object_metadata_list, to_v1beta1,
+};
 
 /// The moment ages are counted from.
 pub type Now = jiff::Timestamp;

@@ -1,9 +1,10 @@
 //! The documents a client gets instead of plain objects: `Table` and `PartialObjectMetadata`.
 
+use std::borrow::Cow;
+
 use serde_json::{Map, Value, json};
 
 use super::{Now, Printer};
-use crate::builtin;
 use crate::status::{ApiError, ApiResult};
 
 /// `includeObject` of a table request.
@@ -59,9 +60,12 @@ impl ListMeta {
     }
 }
 
+/// Gives an object in the version that tables and metadata are made of, which has all fields.
+pub type ToInternal = for<'v> fn(&'v Value) -> Cow<'v, Value>;
+
 /// `PartialObjectMetadata` of an object.
-pub fn partial_object_metadata(object: &Value) -> Value {
-    let mut metadata = builtin::internal(object).get("metadata").cloned().unwrap_or_else(|| json!({}));
+pub fn partial_object_metadata(object: &Value, internal: ToInternal) -> Value {
+    let mut metadata = internal(object).get("metadata").cloned().unwrap_or_else(|| json!({}));
     if object.get("kind").is_some_and(|kind| kind == "DaemonSet") {
         hide_template_generation(&mut metadata);
     }
@@ -78,26 +82,54 @@ fn hide_template_generation(metadata: &mut Value) {
 }
 
 /// `PartialObjectMetadataList` of some objects.
-pub fn partial_object_metadata_list<'a>(objects: impl IntoIterator<Item = &'a Value>, meta: &ListMeta) -> Value {
-    let items: Vec<Value> = objects.into_iter().map(partial_object_metadata).collect();
+pub fn partial_object_metadata_list<'a>(
+    objects: impl IntoIterator<Item = &'a Value>,
+    meta: &ListMeta,
+    internal: ToInternal,
+) -> Value {
+    let items: Vec<Value> = objects.into_iter().map(|object| partial_object_metadata(object, internal)).collect();
     json!({"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1", "metadata": meta.to_json(), "items": items})
 }
 
-/// A `meta.k8s.io/v1` Table with one row per object. `columns` is `None` for every watch event but the first, which saves
-/// clients the repetition.
-pub fn table<'a>(
-    printer: &Printer,
-    columns: Option<Vec<Value>>,
-    objects: impl IntoIterator<Item = &'a Value>,
-    meta: &ListMeta,
-    include: IncludeObject,
-    now: Now,
-) -> Value {
-    let rows: Vec<Value> = objects.into_iter().map(|object| row(printer, object, include, now)).collect();
-    json!({
-        "kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": meta.to_json(),
-        "columnDefinitions": columns, "rows": rows,
-    })
+/// How objects become rows of a table.
+#[derive(Debug, Clone, Copy)]
+pub struct Rows<'p> {
+    pub printer: &'p Printer,
+    pub include: IncludeObject,
+    pub now: Now,
+    pub internal: ToInternal,
+}
+
+impl Rows<'_> {
+    /// A `meta.k8s.io/v1` Table with one row per object. `columns` is `None` for every watch event but the first, which saves
+    /// clients the repetition.
+    pub fn table<'a>(
+        &self,
+        columns: Option<Vec<Value>>,
+        objects: impl IntoIterator<Item = &'a Value>,
+        meta: &ListMeta,
+    ) -> Value {
+        let rows: Vec<Value> = objects.into_iter().map(|object| self.row(object)).collect();
+        json!({
+            "kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": meta.to_json(),
+            "columnDefinitions": columns, "rows": rows,
+        })
+    }
+
+    fn row(&self, object: &Value) -> Value {
+        let internal = (self.internal)(object);
+        let mut row = json!({"cells": self.printer.cells(&internal, self.now)});
+        let conditions = self.printer.conditions(&internal);
+        if !conditions.is_empty() {
+            row["conditions"] = Value::Array(conditions);
+        }
+        row["object"] = match self.include {
+            IncludeObject::None => Value::Null,
+            IncludeObject::Metadata => partial_object_metadata(object, self.internal),
+            IncludeObject::Object => object.clone(),
+        };
+        row
+    }
 }
 
 /// Makes such a document one of `meta.k8s.io/v1beta1`, which differs by the version alone.
@@ -112,19 +144,4 @@ pub fn to_v1beta1(document: &mut Value) {
         let entries = document.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten();
         entries.filter_map(|entry| if of_row { entry.get_mut("object") } else { Some(entry) }).for_each(rename);
     }
-}
-
-fn row(printer: &Printer, object: &Value, include: IncludeObject, now: Now) -> Value {
-    let internal = builtin::internal(object);
-    let mut row = json!({"cells": printer.cells(&internal, now)});
-    let conditions = printer.conditions(&internal);
-    if !conditions.is_empty() {
-        row["conditions"] = Value::Array(conditions);
-    }
-    row["object"] = match include {
-        IncludeObject::None => Value::Null,
-        IncludeObject::Metadata => partial_object_metadata(object),
-        IncludeObject::Object => object.clone(),
-    };
-    row
 }

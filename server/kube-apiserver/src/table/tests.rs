@@ -1,9 +1,11 @@
+use std::borrow::Cow;
+
 use crowsnest_apimachinery::jsonpath::{self, JsonPath};
 use proptest::prelude::*;
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use super::{IncludeObject, ListMeta, Printer, table};
+use super::{IncludeObject, ListMeta, Printer, Rows};
 
 fn now() -> jiff::Timestamp {
     "2024-06-01T12:00:00Z".parse().unwrap()
@@ -215,6 +217,8 @@ fn custom_columns() {
         "status": {"conditions": [{"type": "Ready", "status": "Yes"}]},
     });
     let columns = Some(printer.columns(&|_, field| Some(format!("about {field}"))));
-    let table = table(&printer, columns, [&object], &ListMeta::of(&object), IncludeObject::None, now());
+    let rows =
+        Rows { printer: &printer, include: IncludeObject::None, now: now(), internal: |object| Cow::Borrowed(object) };
+    let table = rows.table(columns, [&object], &ListMeta::of(&object));
     insta::assert_json_snapshot!(table);
 }

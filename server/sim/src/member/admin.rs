@@ -25,18 +25,17 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
-use crowsnest_kube_apiserver::authn::Authenticator;
+use crowsnest_kube_apiserver::authentication::Authenticator;
 use http::StatusCode;
 use http::request::Parts;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::error::Error;
-use crate::load::Load;
-
 use super::faults::failure;
 use super::store::Stored;
 use super::{Member, Outage};
+use crate::error::Error;
+use crate::load::Load;
 
 /// The members by name; set once they run, which is after their routes are served.
 pub type Members = Arc<OnceLock<BTreeMap<String, Arc<Member>>>>;

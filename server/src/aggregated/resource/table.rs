@@ -1,8 +1,10 @@
 //! Tables of the aggregated groups.
 
+use std::borrow::Cow;
+
 use crowsnest_apimachinery::printers::columns::KindPrinter;
 use crowsnest_apimachinery::request::Query;
-use crowsnest_kube_apiserver::table::{IncludeObject, ListMeta, Now, Printer, published, table};
+use crowsnest_kube_apiserver::table::{IncludeObject, ListMeta, Now, Printer, Rows, published};
 use http::HeaderMap;
 use serde_json::Value;
 
@@ -37,13 +39,18 @@ impl TableRequest {
         let meta = ListMeta::of(value);
         let one = std::slice::from_ref(value);
         let objects = value.get("items").and_then(Value::as_array).map_or(one, Vec::as_slice);
-        table(&self.printer, Some(self.columns()), objects, &meta, self.include, now)
+        self.rows(now).table(Some(self.columns()), objects, &meta)
     }
 
     /// A watched object; only the first event repeats the columns.
     pub(crate) fn event(&self, object: &Value, first: bool, now: Now) -> Value {
         let columns = first.then(|| self.columns());
-        table(&self.printer, columns, std::slice::from_ref(object), &ListMeta::of(object), self.include, now)
+        self.rows(now).table(columns, std::slice::from_ref(object), &ListMeta::of(object))
+    }
+
+    /// Objects of these groups have one version.
+    fn rows(&self, now: Now) -> Rows<'_> {
+        Rows { printer: &self.printer, include: self.include, now, internal: |object| Cow::Borrowed(object) }
     }
 
     fn columns(&self) -> Vec<Value> {

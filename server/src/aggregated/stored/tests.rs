@@ -1,12 +1,15 @@
 //! Translation of bodies, and patches of every type against a real API server.
 
-use super::*;
+use std::sync::Arc;
+
 use crowsnest_kube_apiserver::admission::webhook::client::WebhookClient;
 use crowsnest_kube_apiserver::crd::controller::Controller;
-use crowsnest_kube_apiserver::outbound::{ClusterServices, Outbound};
+use crowsnest_kube_apiserver::outbound::Outbound;
+use crowsnest_kube_apiserver::services::ClusterServices;
 use crowsnest_kube_apiserver::{ApiServer, Config, Data};
 use serde_json::json;
-use std::sync::Arc;
+
+use super::*;
 
 const CLUSTERS: StoredGroup = StoredGroup { public: "cluster.karmada.io", columns: None };
 

@@ -3,10 +3,10 @@
 use crowsnest_apimachinery::selector::Selector;
 use serde_json::Value;
 
-use crate::admission::Attributes;
-use crate::admission::expression::Expression;
 use crate::admission::webhook::config::{RuleWithOperations, parse_conditions, parse_rule, parse_selectors};
 use crate::admission::webhook::matching::{self, Matched, Selectors};
+use crate::registry::admission::Attributes;
+use crate::registry::admission::expression::Expression;
 use crate::registry::resource::Gvr;
 
 /// `matchConstraints` of a policy, `matchResources` of a binding.

@@ -7,8 +7,8 @@ use kube::core::cel::cel::objects::{Key, Map};
 use kube::core::cel::cel::{Context, Value as Cel};
 
 use super::config::{Policy, Validation};
-use crate::admission::expression::{Inputs, failed, hold};
 use crate::cel::{Budget, with_base};
+use crate::registry::admission::expression::{Inputs, failed, hold};
 
 /// Longest text a `messageExpression` may give.
 const MAX_MESSAGE: usize = 5 * 1024;

@@ -14,7 +14,6 @@ pub mod status;
 mod tests;
 mod type_checking;
 mod validating;
-pub mod validation;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,10 +22,10 @@ use arc_swap::ArcSwap;
 use serde_json::Value;
 
 use self::config::{Binding, Policy};
-use super::Attributes;
 use super::surroundings::{self, in_version};
 use super::webhook::review;
 use crate::registry::Registry;
+use crate::registry::admission::Attributes;
 use crate::registry::object::Object;
 use crate::registry::resource::Gvr;
 use crate::storage::{ResourceKey, Revision};

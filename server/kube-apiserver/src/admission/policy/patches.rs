@@ -6,10 +6,10 @@ use serde_json::Value;
 
 use super::config::Mutation;
 use super::demands::Failed;
-use crate::admission::expression::Expression;
 use crate::admission::webhook::patching;
 use crate::apply::typed;
 use crate::cel::{Budget, to_json};
+use crate::registry::admission::expression::Expression;
 use crate::schema::{ListType, Schema, Type};
 
 /// The object after a mutation.
@@ -118,8 +118,8 @@ mod tests {
     use super::super::config::Policy;
     use super::super::demands::bind_variables;
     use super::*;
-    use crate::admission::expression::Inputs;
     use crate::cel::with_base;
+    use crate::registry::admission::expression::Inputs;
     use crate::schema::set::SchemaSet;
 
     fn after(mutation: Value) -> Result<Value, String> {

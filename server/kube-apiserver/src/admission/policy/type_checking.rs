@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
-use crate::admission::expression::{Reads, names};
+use crate::cel::json::escape_field;
 use crate::cel::typing::{Names, Objects, Type, check};
-use crate::crd::cel_field;
+use crate::registry::admission::expression::{Reads, names};
 use crate::registry::catalog::Served;
 use crate::registry::resource::Gvr;
 use crate::schema::{self, Schema};
@@ -156,7 +156,7 @@ fn of<'a>(schema: &'a Schema, name: &str, within: &mut Vec<&'a str>, objects: &m
             None => {
                 let mut fields = BTreeMap::new();
                 for (key, field) in &schema.properties {
-                    let Some(escaped) = cel_field(key) else { continue };
+                    let Some(escaped) = escape_field(key) else { continue };
                     let found = of(&field.node, &format!("{name}.{escaped}"), within, objects);
                     fields.extend(found.map(|found| (escaped, found)));
                 }

@@ -9,11 +9,11 @@ use serde_json::{Value, json};
 use super::config::{Binding, Policy};
 use super::demands::{Findings, evaluate};
 use super::{Meant, Source, Write};
-use crate::admission::expression::{self, Inputs};
 use crate::admission::webhook::matching;
-use crate::admission::{Admission, Attributes};
 use crate::cel::authorizer::Judge;
 use crate::registry::Registry;
+use crate::registry::admission::expression::{self, Inputs};
+use crate::registry::admission::{Admission, Attributes};
 use crate::status::{ApiError, ApiResult, Cause};
 
 /// Longest value of an audit annotation.

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use self::usage::{Amounts, containers, in_scope, usage};
 use super::limits::{add, amounts};
-use super::{Admission, Attributes, Operation};
+use crate::registry::admission::{Admission, Attributes, Operation};
 use crate::registry::options::WriteOptions;
 use crate::registry::resource::Gvr;
 use crate::registry::{Change, Edit, Registry};

@@ -4,7 +4,7 @@ use crowsnest_apimachinery::selector::Selector;
 use serde_json::Value;
 
 use super::config::RuleWithOperations;
-use crate::admission::{Attributes, Operation};
+use crate::registry::admission::{Attributes, Operation};
 use crate::registry::resource::Gvr;
 
 /// The version of the resource that a webhook asked for.

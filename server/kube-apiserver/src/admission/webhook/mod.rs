@@ -8,7 +8,6 @@ pub mod config;
 pub mod matching;
 pub(in crate::admission) mod patching;
 pub(in crate::admission) mod review;
-pub mod validation;
 
 use std::sync::{Arc, Weak};
 
@@ -19,12 +18,12 @@ use serde_json::Value;
 use self::client::WebhookClient;
 use self::config::Webhook;
 use self::review::Answer;
-use super::expression::{self, Inputs};
 use super::surroundings::{self, in_version};
-use super::{Admission, Attributes, Operation};
 use crate::cel::authorizer::Judge;
 use crate::cel::with_base;
 use crate::registry::Registry;
+use crate::registry::admission::expression::{self, Inputs};
+use crate::registry::admission::{Admission, Attributes, Operation};
 use crate::registry::resource::Gvr;
 use crate::status::{ApiError, ApiResult, Cause, Details, Reason};
 use crate::storage::{ResourceKey, Revision};

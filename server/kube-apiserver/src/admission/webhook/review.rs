@@ -3,8 +3,8 @@
 use serde_json::{Map, Value, json};
 
 use super::patching;
-use crate::admission::{Attributes, Operation};
 use crate::patch::go_kind;
+use crate::registry::admission::{Attributes, Operation};
 use crate::registry::resource::Gvr;
 use crate::schema::decode::decode_value;
 use crate::schema::set::SchemaSet;

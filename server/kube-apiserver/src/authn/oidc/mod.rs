@@ -1,6 +1,6 @@
 //! OpenID Connect: ID tokens of one issuer as bearer tokens, by the rules of kube-apiserver's `--oidc-*` flags.
 //!
-//! [`Oidc`] owns what the issuer publishes, and asks for it. [`super::Authenticator`] asks it about bearer tokens; whoever lets people
+//! [`Oidc`] owns what the issuer publishes, and asks for it. [`crate::authentication::Authenticator`] asks it about bearer tokens; whoever lets people
 //! sign in (the UI) about the tokens it was given, so that both believe the same.
 
 mod claims;

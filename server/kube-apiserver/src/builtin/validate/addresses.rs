@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use super::network::{BAD_CIDR, BAD_IP, is_cidr};
 use super::{Errors, Value, at, dns1123_subdomain, items, json, path_segment, text};
-use crate::registry::validation::without_zeros;
+use crate::schema::formats::without_zeros;
 
 const IMMUTABLE: &str = "field is immutable";
 

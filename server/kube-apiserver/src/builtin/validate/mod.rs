@@ -11,6 +11,7 @@ use crate::registry::strategy::RequestContext;
 use crate::registry::validation::labels;
 
 mod addresses;
+mod admission_policy;
 mod autoscaler;
 mod batch;
 mod cluster;
@@ -48,6 +49,7 @@ mod storage;
 mod tests;
 mod volume;
 mod volume_sources;
+pub mod webhook;
 mod windows;
 mod workload;
 
@@ -166,7 +168,7 @@ pub(super) fn create(ctx: &RequestContext, group: &str, kind: &str, object: &Val
         ("", "Namespace") => cluster::finalizers(e, object, false),
         ("" | "events.k8s.io", "Event") => event::event(e, group, &ctx.namespace, object),
         ("admissionregistration.k8s.io", "ValidatingWebhookConfiguration" | "MutatingWebhookConfiguration") => {
-            e.0.extend(crate::admission::webhook::validation::validate(object));
+            e.0.extend(webhook::validate(object));
         }
         ("admissionregistration.k8s.io", _) => e.0.extend(policies(kind, object)),
         _ => {}
@@ -175,12 +177,11 @@ pub(super) fn create(ctx: &RequestContext, group: &str, kind: &str, object: &Val
 }
 
 fn policies(kind: &str, object: &Value) -> Vec<FieldError> {
-    use crate::admission::policy::validation;
     match kind {
-        "ValidatingAdmissionPolicy" => validation::validating_policy(object),
-        "ValidatingAdmissionPolicyBinding" => validation::validating_binding(object),
-        "MutatingAdmissionPolicy" => validation::mutating_policy(object),
-        "MutatingAdmissionPolicyBinding" => validation::mutating_binding(object),
+        "ValidatingAdmissionPolicy" => admission_policy::validating_policy(object),
+        "ValidatingAdmissionPolicyBinding" => admission_policy::validating_binding(object),
+        "MutatingAdmissionPolicy" => admission_policy::mutating_policy(object),
+        "MutatingAdmissionPolicyBinding" => admission_policy::mutating_binding(object),
         _ => Vec::new(),
     }
 }

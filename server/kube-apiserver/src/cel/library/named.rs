@@ -10,7 +10,7 @@ use kube::core::cel::cel::objects::{Opaque, OptionalValue};
 use kube::core::cel::cel::{Context, ExecutionError, Value as Cel};
 
 use super::{Outcome, url};
-use crate::crd::fits;
+use crate::schema::formats::fits;
 
 /// A format, which is the same as another one of its name.
 #[derive(Debug, Clone, PartialEq, Eq)]

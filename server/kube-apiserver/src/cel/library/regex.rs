@@ -7,8 +7,8 @@ use kube::core::cel::cel::{Context, ExecutionError, Value as Cel};
 use regex::Regex;
 
 use super::Outcome;
-use crate::crd::pattern_problem;
 use crate::regexp;
+use crate::schema::patterns;
 
 pub(super) fn add(context: &mut Context<'_>) {
     context.add_function("matches", |This(text): This<Arc<String>>, pattern: Arc<String>| -> Outcome {
@@ -36,7 +36,7 @@ fn find_all(This(text): This<Arc<String>>, Arguments(given): Arguments) -> Outco
 
 fn compiled(function: &str, pattern: &str) -> Result<Regex, ExecutionError> {
     regexp::compile(pattern).map_err(|error| {
-        let why = pattern_problem(pattern).unwrap_or_else(|| error.to_string());
+        let why = patterns::problem(pattern).unwrap_or_else(|| error.to_string());
         ExecutionError::function_error(function, why)
     })
 }

@@ -7,7 +7,7 @@ use super::Names;
 use super::functions::{self, Overload};
 use super::syntax::{Expr, Fold, Issue, Literal, Node};
 use super::types::{Known, Type, most_general};
-use crate::crd::cel_reserved as reserved;
+use crate::cel::json::is_reserved;
 
 /// What is known of an expression once it is checked; indexed by the ids of nodes.
 #[derive(Debug)]
@@ -168,7 +168,8 @@ impl Checker<'_> {
             return Type::Error;
         };
         // A word that CEL keeps for itself may be written as it is.
-        if let Some(of) = fields.get(field).or_else(|| fields.get(&format!("__{field}__")).filter(|_| reserved(field)))
+        if let Some(of) =
+            fields.get(field).or_else(|| fields.get(&format!("__{field}__")).filter(|_| is_reserved(field)))
         {
             return of.clone();
         }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::types::Type;
-use crate::crd::cel_field;
+use crate::cel::json::escape_field;
 
 /// As large as a request may be.
 pub const MAX_REQUEST: i64 = 3 * 1024 * 1024;
@@ -99,7 +99,7 @@ impl Declared {
         let mut min_size = 2;
         let mut fields = BTreeMap::new();
         for (key, property) in schema.get("properties").and_then(Value::as_object).into_iter().flatten() {
-            let escaped = cel_field(key);
+            let escaped = escape_field(key);
             let embedded = flag(property, "x-kubernetes-embedded-resource");
             let path = format!("{name}.{}", escaped.as_deref().unwrap_or(key));
             let Some(field) = Self::of_schema(property, embedded, &path) else { continue };

@@ -18,7 +18,7 @@ mod types;
 use std::collections::BTreeMap;
 
 pub use declared::{Declared, Objects};
-pub(crate) use parser::RESERVED;
+pub(super) use parser::RESERVED;
 pub use types::Type;
 
 use checker::Facts;

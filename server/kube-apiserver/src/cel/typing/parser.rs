@@ -7,7 +7,7 @@ use super::macros;
 use super::syntax::{Entry, Expr, Field, Issue, Literal, Node};
 
 /// Words that are no names, kept for languages around CEL.
-pub(crate) const RESERVED: &[&str] = &[
+pub(in crate::cel) const RESERVED: &[&str] = &[
     "as",
     "break",
     "const",

@@ -1,64 +1,12 @@
-//! Finding what stands behind a Service.
+//! Services of the cluster and of this process, as webhooks and extension API servers are found by.
 
-use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
-use async_trait::async_trait;
-use axum::body::Body;
-use parking_lot::RwLock;
 use serde_json::Value;
 
+use crate::outbound::{Endpoint, InProcessServices, ResolveError, ServiceResolver};
 use crate::registry::Registry;
 use crate::storage::{ObjectKey, ResourceKey};
-
-/// A server in this process, reachable as a Service. A request that wants to be upgraded carries its client's connection
-/// (`hyper::upgrade::on`), which an answer of 101 hands over.
-#[async_trait]
-pub trait InProcess: Send + Sync {
-    async fn serve(&self, request: http::Request<Body>) -> http::Response<Body>;
-}
-
-/// Where a Service port leads.
-#[derive(Clone)]
-pub enum Endpoint {
-    Address { host: String, port: u16 },
-    InProcess(Arc<dyn InProcess>),
-}
-
-/// Why a Service leads nowhere.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum ResolveError {
-    #[error("service \"{0}\" not found")]
-    NotFound(String),
-    #[error("no service port {port} found for service \"{name}\"")]
-    NoPort { name: String, port: u16 },
-    /// There is not even an EndpointSlice.
-    #[error("no endpoints available for service \"{0}\"")]
-    NoSlices(String),
-    #[error("no endpoints available for service \"{name}\"")]
-    NoEndpoints { name: String, port_name: String },
-}
-
-/// From a Service to something to call.
-pub trait ServiceResolver: Send + Sync {
-    fn resolve(&self, namespace: &str, name: &str, port: u16) -> Result<Endpoint, ResolveError>;
-}
-
-/// Services inside the process, by (namespace, name).
-#[derive(Default)]
-pub struct InProcessServices {
-    services: RwLock<HashMap<(String, String), Arc<dyn InProcess>>>,
-}
-
-impl InProcessServices {
-    pub fn mount(&self, namespace: &str, name: &str, service: Arc<dyn InProcess>) {
-        self.services.write().insert((namespace.to_owned(), name.to_owned()), service);
-    }
-
-    fn get(&self, namespace: &str, name: &str) -> Option<Arc<dyn InProcess>> {
-        self.services.read().get(&(namespace.to_owned(), name.to_owned())).cloned()
-    }
-}
 
 /// Resolves in-process services first, then the Service and EndpointSlice objects of the registry.
 pub struct ClusterServices {

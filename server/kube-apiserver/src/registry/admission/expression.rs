@@ -10,9 +10,9 @@ use serde_json::Value;
 
 use super::Attributes;
 use crate::cel::authorizer::{Asker, Judge};
+use crate::cel::json::untyped_to_cel;
 use crate::cel::typing::{Names, Type, check};
 use crate::cel::{Budget, Failure, Program, instantiate};
-use crate::crd::untyped_cel;
 
 /// What an expression may read besides the object, the old one, the request and its namespace.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -217,11 +217,11 @@ pub struct Inputs<'a> {
 impl Inputs<'_> {
     /// A scope with them, within one that has the functions.
     pub fn scope<'b>(&self, base: &'b Context<'b>) -> Context<'b> {
-        let bind = |value: Option<&Value>| value.map_or(Cel::Null, untyped_cel);
+        let bind = |value: Option<&Value>| value.map_or(Cel::Null, untyped_to_cel);
         let mut scope = base.new_inner_scope();
         scope.add_variable_from_value("object", bind(self.object));
         scope.add_variable_from_value("oldObject", bind(self.old));
-        scope.add_variable_from_value("request", untyped_cel(self.request));
+        scope.add_variable_from_value("request", untyped_to_cel(self.request));
         scope.add_variable_from_value("namespaceObject", bind(self.namespace));
         scope.add_variable_from_value("params", bind(self.params));
         if let Some((asker, request)) = self.authorizer {

@@ -178,7 +178,7 @@ pub(super) fn check(
         }
     }
     if let Some(id) = claims["jti"].as_str() {
-        user.extra.insert(super::certificate::CREDENTIAL.into(), vec![format!("JTI={id}")]);
+        user.extra.insert(crate::authn::certificate::CREDENTIAL.into(), vec![format!("JTI={id}")]);
     }
     Ok((user, shared))
 }
@@ -240,7 +240,7 @@ fn legacy(
 }
 
 /// The token of a legacy Secret of type `kubernetes.io/service-account-token`.
-pub fn legacy_token(signer: &TokenSigner, secret: &Value, account: &Value) -> crate::error::Result<String> {
+pub fn legacy_token(signer: &TokenSigner, secret: &Value, account: &Value) -> crate::authn::error::Result<String> {
     signer.sign(&json!({
         "iss": LEGACY_ISSUER,
         "sub": format!("system:serviceaccount:{}:{}", account.namespace(), account.name()),

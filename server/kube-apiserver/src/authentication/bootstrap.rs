@@ -11,7 +11,7 @@ use ring::digest::{SHA256, digest};
 use ring::hmac;
 use serde_json::Value;
 
-use crate::authn::service_account::stored;
+use crate::authentication::service_account::stored;
 use crate::registry::Registry;
 use crate::registry::object::Object;
 

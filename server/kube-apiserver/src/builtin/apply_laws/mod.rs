@@ -6,8 +6,8 @@ use proptest::prelude::*;
 use proptest::test_runner::{RngSeed, TestCaseError};
 use serde_json::{Value, json};
 
-use super::{Manager, Versions, only_times_differ};
-use crate::status::ApiResult;
+use crate::apply::{self, Manager, Stop, Versions, only_times_differ};
+use crate::status::{ApiError, ApiResult};
 
 mod fields;
 mod objects;
@@ -70,8 +70,8 @@ impl<'a> Writer<'a> {
     fn apply(&self, live: Option<&Value>, config: &Value, force: bool) -> ApiResult<Value> {
         let schema = Some(&*self.kind.schema);
         let manager = self.manager(config["apiVersion"].as_str().unwrap());
-        let applied = super::apply(&Versions::none(), schema, live, config, &manager, force);
-        Ok(self.stored(applied.map_err(super::tests::refused)?))
+        let applied = apply::apply(&Versions::default(), schema, live, config, &manager, force);
+        Ok(self.stored(applied.map_err(refused)?))
     }
 
     fn put(&self, live: Option<&Value>, object: &Value) -> Value {
@@ -80,12 +80,19 @@ impl<'a> Writer<'a> {
         let manager = self.manager(object["apiVersion"].as_str().unwrap());
         match live {
             Some(live) => {
-                let tracked = super::track_update(&Versions::none(), schema, live, &new, &manager);
+                let tracked = apply::track_update(&Versions::default(), schema, live, &new, &manager);
                 tracked.unwrap().write(&mut new);
             }
-            None => super::track_create(schema, &mut new, &manager),
+            None => apply::track_create(schema, &mut new, &manager),
         }
         new
+    }
+}
+
+fn refused(stop: Stop) -> ApiError {
+    match stop {
+        Stop::Refused(error) => error,
+        Stop::Needs(conversion) => panic!("{conversion:?}"),
     }
 }
 

@@ -7,10 +7,10 @@ use crowsnest_apimachinery::names::format::{dns1035_label, dns1123_subdomain, pa
 use crowsnest_apimachinery::unstructured::{list, text};
 use serde_json::Value;
 
-use crate::admission::expression::{Reads, Wanted, checked, instantiated};
-use crate::admission::webhook::validation::{conditions, rule};
+use crate::builtin::validate::webhook::{conditions, rule};
 use crate::builtin::wrong_selector;
 use crate::cel::typing::Type;
+use crate::registry::admission::expression::{Reads, Wanted, checked, instantiated};
 
 const REASONS: &[&str] = &["Forbidden", "Invalid", "RequestEntityTooLarge"];
 

@@ -6,9 +6,9 @@ use proptest::sample::{select, subsequence};
 use serde_json::{Map, Value, json};
 
 use crate::builtin::BuiltinStrategy;
-use crate::crd::defaulting;
 use crate::registry::strategy::Strategy as _;
 use crate::schema::decode::decode_value;
+use crate::schema::defaulting;
 use crate::schema::{Schema, SchemaRef, prune, set::SchemaSet};
 
 type Any = BoxedStrategy<Value>;

@@ -6,9 +6,8 @@ use crowsnest_apimachinery::field::{FieldError, FieldErrorKind};
 use crowsnest_apimachinery::names::format::{dns1035_label, dns1123_subdomain, qualified_name};
 use serde_json::Value;
 
-use super::config::webhook_client_config;
-use crate::admission::expression::{Reads, Wanted, checked, instantiated};
 use crate::builtin::wrong_selector;
+use crate::registry::admission::expression::{Reads, Wanted, checked, instantiated};
 
 const MAX_CONDITIONS: usize = 64;
 
@@ -81,11 +80,11 @@ fn one(webhook: &Value, path: &str, errors: &mut Vec<FieldError>) {
             &["IfNeeded", "Never"],
         ));
     }
-    errors.extend(webhook_client_config(&webhook["clientConfig"], &format!("{path}.clientConfig")));
+    errors.extend(client_config(&webhook["clientConfig"], &format!("{path}.clientConfig")));
     conditions(webhook, &format!("{path}.matchConditions"), false, errors);
 }
 
-pub(in crate::admission) fn rule(rule: &Value, path: &str, errors: &mut Vec<FieldError>) {
+pub(super) fn rule(rule: &Value, path: &str, errors: &mut Vec<FieldError>) {
     const OPERATIONS: &[&str] = &["*", "CONNECT", "CREATE", "DELETE", "UPDATE"];
     let mut list = |key: &str, what: &str| {
         let all = texts(rule, key);
@@ -162,7 +161,7 @@ fn resources(rule: &Value, path: &str, errors: &mut Vec<FieldError>) {
     }
 }
 
-pub(in crate::admission) fn conditions(webhook: &Value, path: &str, params: bool, errors: &mut Vec<FieldError>) {
+pub(super) fn conditions(webhook: &Value, path: &str, params: bool, errors: &mut Vec<FieldError>) {
     let reads = Reads { params, authorizer: true, ..Reads::default() };
     let all = webhook["matchConditions"].as_array().map(Vec::as_slice).unwrap_or_default();
     if all.len() > MAX_CONDITIONS {
@@ -216,6 +215,88 @@ fn review_versions(webhook: &Value, path: &str, errors: &mut Vec<FieldError>) {
         let detail = "must include at least one of v1, v1beta1";
         errors.push(FieldError::invalid(path, &serde_json::json!(versions), detail));
     }
+}
+
+/// Checks a `clientConfig`: exactly one of url and service, https, a caBundle that is PEM.
+pub fn client_config(config: &Value, path: &str) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    let url = config.get("url").and_then(Value::as_str);
+    let service = config.get("service").filter(|s| s.is_object());
+    match (url, service) {
+        (None, None) | (Some(_), Some(_)) => {
+            errors.push(FieldError::required(path, "exactly one of url or service is required"));
+        }
+        (Some(url), None) => errors.extend(check_url(url, &format!("{path}.url"))),
+        (None, Some(service)) => check_service(service, &format!("{path}.service"), &mut errors),
+    }
+    errors
+}
+
+fn check_service(service: &Value, path: &str, errors: &mut Vec<FieldError>) {
+    // kube-apiserver takes the one for the other.
+    for (key, named) in [("namespace", "name"), ("name", "namespace")] {
+        if service[key].as_str().unwrap_or("").is_empty() {
+            errors.push(FieldError::required(format!("{path}.{named}"), ""));
+        }
+    }
+    let port = service["port"].as_i64().unwrap_or(443);
+    if !(1..=65535).contains(&port) {
+        let detail = "port is not valid: must be between 1 and 65535, inclusive";
+        errors.push(FieldError::invalid(format!("{path}.port"), &Value::from(port), detail));
+    }
+    let written = service["path"].as_str().unwrap_or("");
+    let mut invalid = |detail: String| errors.push(FieldError::invalid(format!("{path}.path"), written, detail));
+    match written {
+        "" | "/" => return,
+        "//" => return invalid("segment[0] may not be empty".to_owned()),
+        _ if !written.starts_with('/') => invalid("must start with a '/'".to_owned()),
+        _ => {}
+    }
+    let segments: String = written.chars().skip(1).collect();
+    for (index, segment) in segments.strip_suffix('/').unwrap_or(&segments).split('/').enumerate() {
+        if segment.is_empty() {
+            invalid(format!("segment[{index}] may not be empty"));
+            continue;
+        }
+        for why in dns1123_subdomain(segment) {
+            invalid(format!("segment[{index}]: {why}"));
+        }
+    }
+}
+
+fn check_url(url: &str, path: &str) -> Vec<FieldError> {
+    const FORM: &str = "; desired format: https://host[/path]";
+    let (rest, fragment) = url.split_once('#').unwrap_or((url, ""));
+    let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
+    let scheme = rest.split_once(':').map_or("", |(scheme, _)| scheme).to_ascii_lowercase();
+    let is_scheme = scheme.starts_with(|first: char| first.is_ascii_alphabetic())
+        && scheme.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.'));
+    let scheme = if is_scheme { scheme.as_str() } else { "" };
+    let after = if scheme.is_empty() { rest } else { &rest[scheme.len() + 1..] };
+    let authority = after.strip_prefix("//").map_or("", |after| after.split('/').next().unwrap_or(""));
+    let (user, host) = authority.rsplit_once('@').map_or((None, authority), |(user, host)| (Some(user), host));
+    if let Some(odd) = host.chars().find(|c| c.is_whitespace() || c.is_control()) {
+        let why = format!("parse {url:?}: invalid character {:?} in host name", odd.to_string());
+        return vec![FieldError::required(path, format!("url must be a valid URL: {why}{FORM}"))];
+    }
+    let mut errors = Vec::new();
+    let mut invalid = |value: &str, detail: String| errors.push(FieldError::invalid(path, value, detail));
+    if scheme != "https" {
+        invalid(scheme, format!("'https' is the only allowed URL scheme{FORM}"));
+    }
+    if host.is_empty() {
+        invalid("", format!("host must be specified{FORM}"));
+    }
+    if let Some(user) = user {
+        invalid(user, "user information is not permitted in the URL".to_owned());
+    }
+    if !fragment.is_empty() {
+        invalid(fragment, "fragments are not permitted in the URL".to_owned());
+    }
+    if !query.is_empty() {
+        invalid(query, "query parameters are not permitted in the URL".to_owned());
+    }
+    errors
 }
 
 #[cfg(test)]

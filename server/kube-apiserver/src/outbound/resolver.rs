@@ -1,0 +1,58 @@
+//! Finding what stands behind a Service.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use axum::body::Body;
+use parking_lot::RwLock;
+
+/// A server in this process, reachable as a Service. A request that wants to be upgraded carries its client's connection
+/// (`hyper::upgrade::on`), which an answer of 101 hands over.
+#[async_trait]
+pub trait InProcess: Send + Sync {
+    async fn serve(&self, request: http::Request<Body>) -> http::Response<Body>;
+}
+
+/// Where a Service port leads.
+#[derive(Clone)]
+pub enum Endpoint {
+    Address { host: String, port: u16 },
+    InProcess(Arc<dyn InProcess>),
+}
+
+/// Why a Service leads nowhere.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ResolveError {
+    #[error("service \"{0}\" not found")]
+    NotFound(String),
+    #[error("no service port {port} found for service \"{name}\"")]
+    NoPort { name: String, port: u16 },
+    /// There is not even an EndpointSlice.
+    #[error("no endpoints available for service \"{0}\"")]
+    NoSlices(String),
+    #[error("no endpoints available for service \"{name}\"")]
+    NoEndpoints { name: String, port_name: String },
+}
+
+/// From a Service to something to call.
+pub trait ServiceResolver: Send + Sync {
+    fn resolve(&self, namespace: &str, name: &str, port: u16) -> Result<Endpoint, ResolveError>;
+}
+
+/// Services inside the process, by (namespace, name).
+#[derive(Default)]
+pub struct InProcessServices {
+    services: RwLock<HashMap<(String, String), Arc<dyn InProcess>>>,
+}
+
+impl InProcessServices {
+    pub fn mount(&self, namespace: &str, name: &str, service: Arc<dyn InProcess>) {
+        self.services.write().insert((namespace.to_owned(), name.to_owned()), service);
+    }
+
+    /// The service of that name, if there is one.
+    pub fn get(&self, namespace: &str, name: &str) -> Option<Arc<dyn InProcess>> {
+        self.services.read().get(&(namespace.to_owned(), name.to_owned())).cloned()
+    }
+}

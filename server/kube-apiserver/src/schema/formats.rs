@@ -1,0 +1,165 @@
+//! The string formats that OpenAPI validation of custom resources checks. Unknown formats accept everything.
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::sync::LazyLock;
+
+use regex::Regex;
+
+macro_rules! pattern {
+    ($name:ident, $pattern:literal) => {
+        static $name: LazyLock<Regex> = LazyLock::new(|| Regex::new($pattern).expect("constant pattern"));
+    };
+}
+
+// One label of letters, digits and symbols, or several before one of letters alone.
+pattern!(
+    HOSTNAME,
+    r"^([a-zA-Z0-9\p{S}\p{L}](-?[a-zA-Z0-9\p{S}\p{L}]{0,62})?|([a-zA-Z0-9\p{S}\p{L}]([-a-zA-Z0-9\p{S}\p{L}]{0,61}[a-zA-Z0-9\p{S}\p{L}])?\.)+[a-zA-Z\p{L}]{2,63})$"
+);
+pattern!(EMAIL, r"^([^<>@]*<[^\s@<>()\[\],;:]+@[^\s@<>]+>|[^\s@<>()\[\],;:]+@[^\s@]+)$");
+pattern!(MAC, r"^([0-9A-Fa-f]{2}([:-]))([0-9A-Fa-f]{2}[:-]){4}[0-9A-Fa-f]{2}$");
+pattern!(DOTTED_MAC, r"^([0-9A-Fa-f]{4}\.){2}[0-9A-Fa-f]{4}$");
+pattern!(UUID, r"(?i)^[0-9a-f]{8}-?[0-9a-f]{4}-?([0-9a-f])[0-9a-f]{3}-?([0-9a-f])[0-9a-f]{3}-?[0-9a-f]{12}$");
+pattern!(BSON, r"^[0-9a-fA-F]{24}$");
+pattern!(HEX_COLOR, r"^#?([0-9a-fA-F]{3}|[0-9a-fA-F]{6})$");
+pattern!(RGB_COLOR, r"^rgb\(\s*(\d{1,3})\s*,\s*(\d{1,3})\s*,\s*(\d{1,3})\s*\)$");
+pattern!(SSN, r"^\d{3}[- ]\d{2}[- ]\d{4}$");
+pattern!(CARD, r"^[\d\- ]{13,23}$");
+pattern!(ISBN, r"^[\dXx\- ]{10,17}$");
+pattern!(BASE64, r"^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=|[A-Za-z0-9+/]{4})$");
+pattern!(TIME, r"^([0-9]{2}):([0-9]{2}):([0-9]{2})(.[0-9]+)?(z|[+-][0-9]{2}:[0-9]{2})$");
+pattern!(DATE, r"^\d{4}-\d{2}-\d{2}$");
+pattern!(DURATION, r"^[+-]?(0|((\d+(\.\d*)?|\.\d+)(ns|us|µs|μs|ms|s|m|h))+)$");
+pattern!(COUNTED, r"\d+\s*([A-Za-zµ]+)");
+pattern!(SHORT_NAME, r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$");
+pattern!(LONG_NAME, r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$");
+
+/// An address without the zeros that lead its numbers, which C reads as octal.
+pub fn without_zeros(text: &str) -> String {
+    let trimmed = |part: &str| match part.trim_start_matches('0') {
+        "" if !part.is_empty() => "0".to_owned(),
+        rest => rest.to_owned(),
+    };
+    text.split('.').map(trimmed).collect::<Vec<_>>().join(".")
+}
+
+/// Whether `text` is of the format.
+pub fn fits(format: &str, text: &str) -> bool {
+    match format {
+        "date-time" | "datetime" => date_time(text),
+        "date" => date(text),
+        "duration" => DURATION.is_match(text) || COUNTED.captures_iter(text).any(|found| is_unit(&found[1])),
+        "ipv4" => without_zeros(text).parse::<Ipv4Addr>().is_ok(),
+        "ipv6" => text.parse::<Ipv6Addr>().is_ok(),
+        "cidr" => cidr(text),
+        "mac" => MAC.is_match(text) || DOTTED_MAC.is_match(text),
+        "hostname" => text.len() <= 255 && HOSTNAME.is_match(text) && text.split('.').all(|label| label.len() <= 63),
+        "email" => EMAIL.is_match(text),
+        "uri" => {
+            text.starts_with('/') || text.parse::<http::Uri>().is_ok_and(|u| u.scheme().is_some()) || opaque_uri(text)
+        }
+        "uuid" => UUID.is_match(text),
+        "uuid3" => uuid_of(text, "3"),
+        "uuid4" => uuid_of(text, "4"),
+        "uuid5" => uuid_of(text, "5"),
+        "byte" => BASE64.is_match(text),
+        "bsonobjectid" => BSON.is_match(text),
+        "hexcolor" => HEX_COLOR.is_match(text),
+        "rgbcolor" => {
+            RGB_COLOR.captures(text).is_some_and(|c| (1..=3).all(|i| c[i].parse::<u16>().is_ok_and(|n| n < 256)))
+        }
+        "ssn" => SSN.is_match(text),
+        "creditcard" => CARD.is_match(text) && luhn(text),
+        "isbn" | "isbn10" | "isbn13" => isbn(format, text),
+        "k8s-short-name" => SHORT_NAME.is_match(text),
+        "k8s-long-name" => text.len() <= 253 && LONG_NAME.is_match(text),
+        _ => true,
+    }
+}
+
+/// A unit of time, or a longer word for one.
+fn is_unit(word: &str) -> bool {
+    let word = word.to_lowercase();
+    matches!(word.as_str(), "ns" | "us" | "µs" | "ms" | "s" | "m" | "h" | "hr" | "d" | "w")
+        || ["nano", "micro", "milli", "sec", "min", "hour", "day", "week"].iter().any(|name| word.starts_with(name))
+}
+
+fn date(text: &str) -> bool {
+    DATE.is_match(text) && text.parse::<jiff::civil::Date>().is_ok()
+}
+
+/// A date, and a time of day with its zone; no leap second.
+fn date_time(text: &str) -> bool {
+    let text = text.to_lowercase();
+    let mut parts = text.split('t');
+    let (Some(day), Some(time)) = (parts.next(), parts.next()) else { return false };
+    date(day) && TIME.captures(time).is_some_and(|of| &of[1] <= "23" && &of[2] <= "59" && &of[3] <= "59")
+}
+
+fn cidr(text: &str) -> bool {
+    let Some((address, bits)) = text.split_once('/') else { return false };
+    let Ok(bits) = bits.parse::<u8>() else { return false };
+    (address.parse::<Ipv4Addr>().is_ok() && bits <= 32) || (address.parse::<Ipv6Addr>().is_ok() && bits <= 128)
+}
+
+/// `mailto:x`, `urn:a:b`: a scheme with anything behind it.
+fn opaque_uri(text: &str) -> bool {
+    text.split_once(':').is_some_and(|(scheme, rest)| {
+        let mut letters = scheme.chars();
+        !rest.is_empty()
+            && !rest.contains(char::is_whitespace)
+            && letters.next().is_some_and(|c| c.is_ascii_alphabetic())
+            && letters.all(|c| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.'))
+    })
+}
+
+fn uuid_of(text: &str, version: &str) -> bool {
+    UUID.captures(text).is_some_and(|c| {
+        let variant = version == "3" || matches!(c[2].to_ascii_lowercase().as_str(), "8" | "9" | "a" | "b");
+        &c[1] == version && variant
+    })
+}
+
+fn digits(text: &str) -> Vec<u32> {
+    text.chars().filter_map(|c| c.to_digit(10)).collect()
+}
+
+fn luhn(text: &str) -> bool {
+    let digits = digits(text);
+    let sum: u32 = digits
+        .iter()
+        .rev()
+        .enumerate()
+        .map(|(i, d)| {
+            if i % 2 == 0 {
+                *d
+            } else if *d > 4 {
+                d * 2 - 9
+            } else {
+                d * 2
+            }
+        })
+        .sum();
+    (13..=19).contains(&digits.len()) && sum.is_multiple_of(10)
+}
+
+fn isbn(format: &str, text: &str) -> bool {
+    if !ISBN.is_match(text) {
+        return false;
+    }
+    let mut digits = digits(text);
+    if text.ends_with(['X', 'x']) {
+        digits.push(10);
+    }
+    let ten =
+        || digits.len() == 10 && digits.iter().enumerate().map(|(i, d)| d * (10 - i as u32)).sum::<u32>() % 11 == 0;
+    let thirteen = || {
+        let sum = digits.iter().enumerate().map(|(i, d)| if i % 2 == 0 { *d } else { d * 3 }).sum::<u32>();
+        digits.len() == 13 && sum.is_multiple_of(10)
+    };
+    match format {
+        "isbn10" => ten(),
+        "isbn13" => thirteen(),
+        _ => ten() || thirteen(),
+    }
+}
